@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 
-# The program, and with --target stripetest the stand-in for Stripe. Both are static, so
+# The program, and with --target stripetest the fake Stripe. Both are static, so
 # the images contain no other executable.
 #   docker build --build-arg VERSION=1.2.3 -t orders-api:1.2.3 .
 #   docker buildx build --platform linux/amd64,linux/arm64 -t … --push .

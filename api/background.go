@@ -13,10 +13,9 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// Background holds the runs of respond-async (RFC 7240). No open connection bounds their
-// number, so the limit does.
+// Background holds the runs of respond-async (RFC 7240), whose number no connection bounds.
 type Background struct {
-	slots  chan struct{} // one element per run in progress
+	slots  chan struct{}
 	logger *slog.Logger
 }
 
@@ -25,8 +24,8 @@ func NewBackground(limit int, logger *slog.Logger) *Background {
 	return &Background{slots: make(chan struct{}, limit), logger: logger}
 }
 
-// Wait blocks until all runs have ended, or ctx ends. It occupies the slots, so no run
-// begins. A run that continues after ctx is taken over by a retry or the completer (R10).
+// Wait blocks until all runs have ended, or ctx ends, and lets no run begin. A retry or the
+// completer takes over a run that has not ended.
 func (b *Background) Wait(ctx context.Context) error {
 	for range cap(b.slots) {
 		select {
@@ -39,8 +38,7 @@ func (b *Background) Wait(ctx context.Context) error {
 	return nil
 }
 
-// start begins a run, or returns nil if there are too many. The channel receives one
-// value and need not be read.
+// start begins a run, or returns nil if there are too many. The channel need not be read.
 func (b *Background) start(ctx context.Context, run func(context.Context) runResult) <-chan runResult {
 	select {
 	case b.slots <- struct{}{}:
@@ -51,14 +49,14 @@ func (b *Background) start(ctx context.Context, run func(context.Context) runRes
 	go func() {
 		defer func() { <-b.slots }()
 		begun := time.Now()
-		entry := &requestState{}
+		entry := &logEntry{}
 		result := recovered(ctx, run, entry)
 		entry.result(result.Result, result.err)
 		if result.err != nil && !errors.Is(result.err, idempotency.ErrActionRequired) {
 			entry.problem(ctx, problemOf(result.err), result.err)
 		}
 		b.logger.LogAttrs(ctx, entry.level, "background run", append([]slog.Attr{
-			slog.String("request_id", stateOf(ctx).requestID),
+			slog.String("request_id", entryOf(ctx).requestID),
 			slog.String("account_id", accountID(ctx).String()),
 			slog.String("key_id", result.KeyID.String()),
 			slog.Duration("duration", time.Since(begun)),
@@ -68,8 +66,8 @@ func (b *Background) start(ctx context.Context, run func(context.Context) runRes
 	return done
 }
 
-// recovered turns a panic into an error: otherwise it would end the process.
-func recovered(ctx context.Context, run func(context.Context) runResult, entry *requestState) (result runResult) {
+// recovered turns a panic into an error, because it would end the process.
+func recovered(ctx context.Context, run func(context.Context) runResult, entry *logEntry) (result runResult) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			entry.add(slog.String("stack", string(debug.Stack())))
@@ -80,7 +78,7 @@ func recovered(ctx context.Context, run func(context.Context) runResult, entry *
 }
 
 // serveAsync executes the request in the background. It responds with the result if the
-// client's wait suffices, otherwise with 202 once the key is durably claimed.
+// client's wait suffices, otherwise with 202 once the claim is durable.
 func (a accountAPI) serveAsync(w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
 	claimed := make(chan struct{})
 	claiming := req
@@ -88,7 +86,7 @@ func (a accountAPI) serveAsync(w http.ResponseWriter, r *http.Request, req idemp
 	done := a.background.start(r.Context(), func(ctx context.Context) runResult {
 		return a.run(ctx, claiming)
 	})
-	if done == nil { // too many background runs
+	if done == nil {
 		return a.writeRunResult(w, r, req.Key, a.run(r.Context(), req))
 	}
 	run, ended := awaitRun(claimed, done, req.prefer.wait)

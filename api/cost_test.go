@@ -9,21 +9,20 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// An order has one round trip for the lookup of its key, one for each of three
-// transactions, and one for an uncached API key. The connections have prepared the
-// statements.
+// An order has one round trip for the lookup of its key, one for each of three transactions,
+// and one for an uncached API key.
 func TestCost_request(t *testing.T) {
 	t.Parallel()
-	meter := idempotencytest.NewMeter()
-	f := newFixture(t, poolSize(1), func(s *options) { s.pool = append(s.pool, meter.Configure) })
+	wire := &idempotencytest.Wire{}
+	f := newFixture(t, poolSize(1), func(s *options) { s.pool = append(s.pool, wire.Configure) })
 	key := newKey()
 	cost := func(send func() response, status int) (roundTrips, commits int) {
-		meter.Reset()
+		wire.Reset()
 		require.Equal(t, status, send().status)
-		return meter.RoundTrips(), meter.Commits()
+		return wire.RoundTrips(), wire.Commits()
 	}
 	order := func() response { return f.create(t, newKey(), orderBody()) }
-	cost(order, http.StatusCreated) // prepares the statements
+	cost(order, http.StatusCreated)
 
 	roundTrips, commits := cost(order, http.StatusCreated)
 	require.Equal(t, 4, roundTrips)

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -24,8 +23,9 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -35,38 +35,34 @@ const stepTimeout = 50 * time.Second
 const retention = 72 * time.Hour
 
 type fixture struct {
-	pool    *pgxpool.Pool
-	stripe  *stripetest.Server
+	*orderstest.Shop
+
 	router  chi.Router
-	server  *http.Server
 	url     string
-	client  *http.Client // checks everything against the contract
-	account uuid.UUID
+	client  *http.Client
 	apiKey  string
-	webhook string // its secret
+	webhook string
 	log     *logCapture
 	secrets *secrets
 
-	limiter *limiter.Limiter
+	limiter *admission.Limiter
 
 	authClock atomic.Int64 // time of the Authenticator's clock, in nanoseconds
 
-	engine     *idempotency.Engine
-	service    *orders.Service
 	background *api.Background
 }
 
 type options struct {
 	pool      []func(*pgxpool.Config)
-	transport http.RoundTripper           // to the provider
+	transport http.RoundTripper
 	ready     func(context.Context) error // nil: ping the database
-	spec      []byte                      // as small as possible: each router encodes it
+	spec      []byte
 	noWebhook bool
-	discard   bool // the log
+	discard   bool
 
-	waiters    int // see idempotency.Config
-	background int // see api.NewBackground
-	work       int // see limiter.Config
+	waiters    int
+	background int
+	work       int
 	backlog    int
 }
 
@@ -76,68 +72,48 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	for _, c := range change {
 		c(&s)
 	}
-	f := &fixture{stripe: stripetest.New(stripetest.Options{CompareBytes: true}), log: newLogCapture(), secrets: &secrets{}}
-	f.pool = idempotencytest.NewPool(t, s.pool...)
-	if s.ready == nil {
-		s.ready = f.pool.Ping
-	}
-	var err error
-	f.account, f.apiKey, err = accounts.Create(t.Context(), f.pool, "test")
-	require.NoError(t, err)
-	authenticator := f.newAuthenticator(t)
-	stripeKey := "sk_test_canary" + rand.Text()
-	f.secrets.add(f.apiKey, stripeKey, email, "CANARY", "_secret_")
-	if !s.noWebhook {
-		f.webhook = "whsec_" + rand.Text()
-		f.secrets.add(f.webhook)
-	}
-
-	provider := httptest.NewServer(f.stripe)
+	f := &fixture{log: newLogCapture(), secrets: &secrets{}}
 	logger := slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if s.discard {
 		logger = slog.New(slog.NewJSONHandler(io.Discard, nil))
 	}
-	client, err := payments.New(payments.Config{
-		SecretKey: stripeKey,
-		BaseURL:   provider.URL,
-		Timeout:   stepTimeout,
-		Logger:    logger,
-		Transport: limiter.Transport(cmp.Or[http.RoundTripper](s.transport, payments.NewTransport())),
-		Backoff:   time.Millisecond,
-
-		WebhookSecret: f.webhook,
+	stripeKey := "sk_test_canary" + rand.Text()
+	f.secrets.add(stripeKey, email, "CANARY", "_secret_", orderstest.WebhookSecret)
+	f.Shop = orderstest.New(t, orderstest.Options{
+		Pool:        idempotencytest.NewPool(t, s.pool...),
+		Logger:      logger,
+		StepTimeout: stepTimeout,
+		Stripe:      stripetest.Options{CompareBytes: true},
+		NoWebhook:   s.noWebhook,
+		Payments: payments.Config{
+			SecretKey: stripeKey,
+			Transport: admission.SuspendDuring(cmp.Or[http.RoundTripper](s.transport, payments.NewTransport())),
+		},
+		Engine: idempotency.Config{Waiters: s.waiters},
 	})
+	if s.ready == nil {
+		s.ready = f.Pool.Ping
+	}
+	var err error
+	f.limiter, err = admission.New(admission.Config{Work: s.work, Backlog: s.backlog, Wait: time.Minute, InFlight: 10_000})
 	require.NoError(t, err)
-	f.limiter, err = limiter.New(limiter.Config{Work: s.work, Backlog: s.backlog, Wait: time.Minute, InFlight: 10_000})
-	require.NoError(t, err)
-	engine, err := idempotency.New(f.pool, idempotency.Config{
-		LockTimeout: time.Minute, Clock: time.Now, Waiters: s.waiters, Logger: logger,
-	})
-	require.NoError(t, err)
-	service, err := orders.New(orders.Config{
-		Engine: engine, Pool: f.pool, Payments: client, StepTimeout: stepTimeout, ChargeWindow: 24 * time.Hour, Logger: logger,
-	})
-	require.NoError(t, err)
-	f.engine, f.service = engine, service
 	f.background = api.NewBackground(s.background, logger)
-	f.router = api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Limiter: f.limiter, Spec: s.spec, Logger: logger, Ready: api.NewReadiness(s.ready),
-		Background: f.background, Retention: retention,
+	f.router, f.apiKey = f.API(t, api.Config{
+		Authenticator: f.newAuthenticator(t), Limiter: f.limiter, Spec: s.spec, Ready: api.NewReadiness(s.ready), Background: f.background,
 	})
+	f.secrets.add(f.apiKey)
 
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = api.NewServer(f.router, 3*stepTimeout, logger)
 	server.Start()
-	f.server, f.url = server.Config, server.URL
+	f.url = server.URL
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}
 	f.client = &http.Client{Transport: &contractTransport{base: transport, secrets: f.secrets}}
 	t.Cleanup(func() {
-		f.stripe.Close()
+		f.Stripe.Close()
 		transport.CloseIdleConnections()
 		server.Close()
 		_ = f.background.Wait(context.Background())
-		client.Close()
-		provider.Close()
 		if t.Failed() {
 			t.Log(f.log.String())
 		}
@@ -148,16 +124,12 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 
 func (f *fixture) newAuthenticator(t testing.TB) *accounts.Authenticator {
 	t.Helper()
-	config := f.pool.Config()
-	config.MaxConns = accounts.Connections
+	config := f.Pool.Config()
+	config.MaxConns = 2 // one for unknown API keys, one for cached ones
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: func() time.Time {
-		return time.Unix(0, f.authClock.Load())
-	}})
-	require.NoError(t, err)
-	return authenticator
+	return accounts.NewAuthenticator(pool, func() time.Time { return time.Unix(0, f.authClock.Load()) })
 }
 
 func (f *fixture) expireAPIKeys() { f.authClock.Add(int64(5 * time.Second)) }
@@ -253,7 +225,7 @@ func (f *fixture) createAsync(t *testing.T, key, body string, edits ...requestEd
 
 func (f *fixture) createHeld(t *testing.T, key, body string) (*stripetest.Injection, <-chan asyncResponse) {
 	t.Helper()
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	running := f.createAsync(t, key, body)
 	<-held.Reached()
 	return held, running
@@ -313,7 +285,7 @@ func (f *fixture) rowCounts(t *testing.T) map[string]int {
 	counts := map[string]int{}
 	for _, table := range []string{"idempotency_keys", "orders", "refunds", "audit_records", "staged_jobs"} {
 		var n int
-		require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+pgx.Identifier{table}.Sanitize()).Scan(&n))
+		require.NoError(t, f.Pool.QueryRow(t.Context(), "SELECT count(*) FROM "+pgx.Identifier{table}.Sanitize()).Scan(&n))
 		counts[table] = n
 	}
 	return counts
@@ -321,14 +293,14 @@ func (f *fixture) rowCounts(t *testing.T) map[string]int {
 
 func (f *fixture) exec(t *testing.T, query string, arguments ...any) {
 	t.Helper()
-	_, err := f.pool.Exec(t.Context(), query, arguments...)
+	_, err := f.Pool.Exec(t.Context(), query, arguments...)
 	require.NoError(t, err)
 }
 
 func (f *fixture) requireOnePaidOrder(t *testing.T) {
 	t.Helper()
 	require.Equal(t, map[string]int{"idempotency_keys": 1, "orders": 1, "refunds": 0, "audit_records": 3, "staged_jobs": 1}, f.rowCounts(t))
-	require.Len(t, f.stripe.Charges(), 1)
-	require.Equal(t, map[string]int64{"usd": 4300}, f.stripe.MoneyMoved())
-	require.Empty(t, f.stripe.OrdersChargedTwice())
+	require.Len(t, f.Stripe.Charges(), 1)
+	require.Equal(t, map[string]int64{"usd": 4300}, f.Stripe.MoneyMoved())
+	require.Empty(t, f.Stripe.OrdersChargedTwice())
 }

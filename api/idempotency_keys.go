@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -13,28 +14,28 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/operations"
 )
 
 // retryAfter is the wait before the next request about an unfinished key, by its state.
 var retryAfter = map[string]time.Duration{
-	idempotency.StateInProgress:     time.Second,           // most orders take less
-	idempotency.StateWaiting:        unavailableRetryAfter, // as in the 503 of the run that left it
-	idempotency.StateActionRequired: 5 * time.Second,       // a customer needs longer
+	idempotency.StateInProgress:     time.Second,
+	idempotency.StateWaiting:        unavailableRetryAfter,
+	idempotency.StateActionRequired: 5 * time.Second,
 	idempotency.StateNeedsReview:    time.Minute,
 }
 
 // writeAccepted responds with 202 to a request that will be finished. required is nil if
 // no action is known.
-func (a accountAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *orders.ActionRequiredError) error {
-	status, err := a.service.KeyStatus(r.Context(), accountID(r.Context()), key)
+func (a accountAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *operations.ActionRequiredError) error {
+	status, err := a.operations.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {
 		return err // the same request again finds the key
 	}
 	state := idempotency.StateActionRequired
 	if required == nil {
 		state = idempotency.StateInProgress
-		stateOf(r.Context()).setOutcome("accepted")
+		entryOf(r.Context()).setOutcome("accepted")
 	}
 	applied.write(w.Header())
 	w.Header().Set("Location", "/v1/idempotency-keys/"+url.PathEscape(string(key)))
@@ -48,12 +49,12 @@ func (a accountAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 		return errNotFound
 	}
 	account := accountID(r.Context())
-	stateOf(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
+	entryOf(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 	status, required, err := a.keyStatus(r.Context(), account, key)
 	if prefer := readPreferences(r.Header); err == nil && prefer.wait > 0 && !status.Settled() {
 		waiting, cancel := context.WithTimeout(r.Context(), prefer.wait)
 		defer cancel()
-		if a.service.Engine.AwaitStatus(waiting, status.Status) {
+		if a.engine.AwaitStatus(waiting, status.Status) {
 			preferences{wait: prefer.wait}.write(w.Header())
 		}
 		status, required, err = a.keyStatus(r.Context(), account, key)
@@ -67,17 +68,16 @@ func (a accountAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, a.view(status, required))
 }
 
-// keyStatus reads the status of a key, and the action that it requires.
-func (a accountAPI) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status orders.KeyStatus, required *orders.ActionRequiredError, err error) {
+func (a accountAPI) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status operations.KeyStatus, required *operations.ActionRequiredError, err error) {
 	err = a.limiter.Do(ctx, account, func(ctx context.Context) (err error) {
-		if status, err = a.service.KeyStatus(ctx, account, key); err != nil || status.State() != idempotency.StateActionRequired {
+		if status, err = a.operations.KeyStatus(ctx, account, key); err != nil || status.State() != idempotency.StateActionRequired {
 			return err
 		}
-		required, err = a.actions.get(ctx, status.ID, func(ctx context.Context) (*orders.ActionRequiredError, error) {
-			return a.service.RequiredAction(ctx, status)
+		required, err = a.actions.get(ctx, status.ID, func(ctx context.Context) (*operations.ActionRequiredError, error) {
+			return a.operations.RequiredAction(ctx, status.Status)
 		})
 		if err == nil && required == nil {
-			status, err = a.service.KeyStatus(ctx, account, key)
+			status, err = a.operations.KeyStatus(ctx, account, key)
 		}
 		return err
 	})
@@ -109,47 +109,37 @@ type keyView struct {
 	Operation     string                     `json:"operation"`
 	RecoveryPoint *idempotency.RecoveryPoint `json:"recovery_point"`
 	Attempt       *int                       `json:"attempt"`
-	CreatedAt     orders.Timestamp           `json:"created_at"`
-	LastRunAt     *orders.Timestamp          `json:"last_run_at"`
-	ExpiresAt     *orders.Timestamp          `json:"expires_at"`
-	Response      *orders.StoredResponse     `json:"response"`
-	Order         *orders.Resource           `json:"order"`
-	Refund        *orders.Resource           `json:"refund"`
-	Resource      *orders.Resource           `json:"resource,omitempty"` // of a registered operation
-	Action        *actionView                `json:"action,omitempty"`
-}
-
-type actionView struct {
-	Type            string `json:"type"`
-	ClientSecret    string `json:"client_secret"`
-	PaymentIntentID string `json:"payment_intent_id"`
+	CreatedAt     operations.Timestamp       `json:"created_at"`
+	LastRunAt     *operations.Timestamp      `json:"last_run_at"`
+	ExpiresAt     *operations.Timestamp      `json:"expires_at"`
+	Response      *operations.StoredResponse `json:"response"`
+	Order         *operations.Resource       `json:"order"`
+	Refund        *operations.Resource       `json:"refund"`
+	Resource      *operations.Resource       `json:"resource,omitempty"`
+	Action        json.Marshaler             `json:"action,omitempty"`
 }
 
 // view returns the view of a key, which requires an action unless required is nil.
-func (a accountAPI) view(key orders.KeyStatus, required *orders.ActionRequiredError) keyView {
+func (a accountAPI) view(key operations.KeyStatus, required *operations.ActionRequiredError) keyView {
 	view := keyView{
 		Key:       key.Key,
 		State:     key.State(),
 		Operation: key.Operation,
-		CreatedAt: orders.Timestamp{Time: key.CreatedAt},
+		CreatedAt: operations.Timestamp{Time: key.CreatedAt},
 		Response:  key.Response,
-		Resource:  key.Resource,
+		Order:     key.Links["order"],
+		Refund:    key.Links["refund"],
+		Resource:  key.Links[operations.MemberResource],
 	}
 	if !key.Expired {
-		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Attempt, &orders.Timestamp{Time: key.LastRunAt}
+		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Attempt, &operations.Timestamp{Time: key.LastRunAt}
 	}
 	if key.Response != nil {
-		view.ExpiresAt = &orders.Timestamp{Time: key.FinishedAt.Add(a.retention)}
-	}
-	if key.OrderID != uuid.Nil {
-		view.Order = &orders.Resource{ID: key.OrderID, Href: "/v1/orders/" + key.OrderID.String()}
-	}
-	if key.RefundID != uuid.Nil {
-		view.Refund = &orders.Resource{ID: key.RefundID, Href: orders.RefundPath(key.OrderID, key.RefundID)}
+		view.ExpiresAt = &operations.Timestamp{Time: key.FinishedAt.Add(a.retention)}
 	}
 	if required != nil && !key.Settled() { // also if another run holds the key now
 		view.State = idempotency.StateActionRequired
-		view.Action = &actionView{required.Action.Type, required.Action.ClientSecret(), required.PaymentIntentID}
+		view.Action = required.Action
 	}
 	return view
 }

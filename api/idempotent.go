@@ -10,33 +10,37 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/limiter"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/internal/admission"
+	"example.com/orders-api/operations"
 )
 
 // accountAPI serves the routes that need an API key. Every POST needs an Idempotency-Key.
 type accountAPI struct {
-	service    *orders.Service
+	engine     *idempotency.Engine
+	operations *operations.Service
 	background *Background
-	limiter    *limiter.Limiter
+	limiter    *admission.Limiter
 	actions    *actions
 	retention  time.Duration
 }
 
-// idempotentRequest is a POST under a key.
 type idempotentRequest struct {
-	orders.Request
+	operations.Request
 	body    []byte
 	prefer  preferences
 	execute executeFunc
 }
 
-type executeFunc func(context.Context, orders.Request) (idempotency.Result, error)
+type executeFunc func(context.Context, operations.Request) (idempotency.Result, error)
 
 type runResult struct {
 	idempotency.Result
 	err    error
 	waited time.Duration // the client's wait if it was honoured
+}
+
+func (a accountAPI) create(execute executeFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error { return a.serve(w, r, execute) }
 }
 
 // serve executes a POST under a key and writes its response.
@@ -47,7 +51,7 @@ func (a accountAPI) serve(w http.ResponseWriter, r *http.Request, execute execut
 	}
 	w.Header().Set("Idempotency-Key", r.Header.Get("Idempotency-Key"))
 	account := accountID(r.Context())
-	stateOf(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
+	entryOf(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 
 	if err := checkQuery(r.URL.RawQuery); err != nil {
 		return err // a client that expects an effect of the query must not be charged without it
@@ -56,7 +60,7 @@ func (a accountAPI) serve(w http.ResponseWriter, r *http.Request, execute execut
 	if err != nil {
 		return err
 	}
-	req := idempotentRequest{body: body, prefer: readPreferences(r.Header), execute: execute, Request: orders.Request{
+	req := idempotentRequest{body: body, prefer: readPreferences(r.Header), execute: execute, Request: operations.Request{
 		Request:  idempotency.Request{AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path},
 		ClientIP: middleware.GetClientIPAddr(r.Context()),
 	}}
@@ -80,7 +84,7 @@ func (a accountAPI) run(ctx context.Context, req idempotentRequest) (run runResu
 			return run
 		}
 		run.waited = 0
-		if !a.service.Engine.AwaitTurn(waiting, req.AccountID, run.KeyID) {
+		if !a.engine.AwaitTurn(waiting, req.AccountID, run.KeyID) {
 			return run
 		}
 		run.waited = req.prefer.wait
@@ -98,18 +102,17 @@ func (a accountAPI) execute(ctx context.Context, req idempotentRequest) (result 
 	if result, err = req.execute(ctx, req.Request); err != nil {
 		keyed := &keyedError{error: err}
 		if expired, reaped := errors.AsType[*idempotency.KeyExpiredError](err); reaped {
-			keyed.created = a.service.Registrations.ResourceOf(expired.Key)
+			keyed.created = a.operations.Links(expired.Key)
 		}
 		err = keyed
 	}
 	return result, err
 }
 
-// writeRunResult writes the response, the required action or the error of a run.
 func (a accountAPI) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult) error {
-	stateOf(r.Context()).result(run.Result, run.err)
+	entryOf(r.Context()).result(run.Result, run.err)
 	applied := preferences{wait: run.waited}
-	if required, waits := errors.AsType[*orders.ActionRequiredError](run.err); waits {
+	if required, waits := errors.AsType[*operations.ActionRequiredError](run.err); waits {
 		return a.writeAccepted(w, r, key, applied, required)
 	}
 	applied.write(w.Header())

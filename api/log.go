@@ -9,34 +9,28 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
-	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/internal/admission"
 )
 
-// requestState has the account of a request and what its log line contains.
-type requestState struct {
+// logEntry is what the log line of a request contains.
+type logEntry struct {
 	requestID string
-	account   uuid.UUID // uuid.Nil before requireAPIKey
-
-	level   slog.Level
-	attrs   []slog.Attr
-	outcome string // of the run under a key, "" without one
+	level     slog.Level
+	attrs     []slog.Attr
+	outcome   string // of the run under a key, "" without one
 }
 
-type requestStateKey struct{}
+type logEntryKey struct{}
 
-// stateOf returns the state of a request that passed [withLog].
-func stateOf(ctx context.Context) *requestState {
-	return ctx.Value(requestStateKey{}).(*requestState)
+func entryOf(ctx context.Context) *logEntry {
+	return ctx.Value(logEntryKey{}).(*logEntry)
 }
 
-func (l *requestState) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }
+func (l *logEntry) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }
 
-// problem adds the problem of a failed request, and its cause unless the client is the
-// cause.
-func (l *requestState) problem(ctx context.Context, p problem, cause error) {
+func (l *logEntry) problem(ctx context.Context, p problem, cause error) {
 	l.add(slog.String("problem", p.slug))
 	if p.Status < http.StatusInternalServerError {
 		return
@@ -44,16 +38,16 @@ func (l *requestState) problem(ctx context.Context, p problem, cause error) {
 	l.add(slog.String("error", cause.Error()))
 	switch {
 	case errors.Is(cause, context.Canceled) && ctx.Err() != nil:
-		// The client closed the connection, which cancelled the query.
+		// The client has closed the connection.
 	case p.Status == http.StatusInternalServerError:
 		l.level = slog.LevelError
 	default:
-		l.level = slog.LevelWarn // temporary
+		l.level = slog.LevelWarn
 	}
 }
 
-// result adds the result of a run. The client's key is never logged, only its id.
-func (l *requestState) result(result idempotency.Result, err error) {
+// result adds the result of a run. The key itself is never logged, only its id.
+func (l *logEntry) result(result idempotency.Result, err error) {
 	l.setOutcome(outcome(result, err))
 	if result.Attempt > 0 { // the key exists
 		l.add(
@@ -64,7 +58,7 @@ func (l *requestState) result(result idempotency.Result, err error) {
 	}
 }
 
-func (l *requestState) setOutcome(outcome string) {
+func (l *logEntry) setOutcome(outcome string) {
 	l.outcome = outcome
 	l.add(slog.String("outcome", outcome))
 }
@@ -80,7 +74,7 @@ func outcome(result idempotency.Result, err error) string {
 		return "lease_lost"
 	case errors.Is(err, idempotency.ErrInProgress):
 		return "in_progress"
-	case errors.Is(err, limiter.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
+	case errors.Is(err, admission.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
 		return "refused"
 	case err != nil:
 		return "retryable"
@@ -93,7 +87,7 @@ func outcome(result idempotency.Result, err error) string {
 	}
 }
 
-func (l *requestState) write(logger *slog.Logger, r *http.Request, w middleware.WrapResponseWriter, took time.Duration) string {
+func (l *logEntry) write(logger *slog.Logger, r *http.Request, w middleware.WrapResponseWriter, took time.Duration) string {
 	ctx := r.Context()
 	route := chi.RouteContext(ctx).RoutePattern()
 	logger.LogAttrs(ctx, l.level, "request", append([]slog.Attr{
@@ -114,26 +108,23 @@ type RequestEvent struct {
 	Route    string // the pattern, "" if no route matched
 	Status   int
 	Duration time.Duration
-
-	// Outcome is one of [Outcomes], or "" for a request without an idempotency key or
-	// event.
-	Outcome string
+	Outcome  string // one of [Outcomes], or "" without an idempotency key or event
 }
 
 // Outcomes are the outcomes of a request with an idempotency key, or of an event.
 func Outcomes() []string {
 	return []string{
-		"created",         // the first run stored a response, which may be a decline
-		"replayed",        // the response was stored before
-		"recovered",       // a later run stored a response
-		"accepted",        // 202, the run continues
+		"created",
+		"replayed",
+		"recovered",
+		"accepted",
 		"action_required", // 202, the customer must approve the payment
-		"in_progress",     // another run holds the key
-		"reused",          // the key was used for another request
-		"lease_lost",      // another run took the key over
-		"refused",         // the request is not valid, or was rejected because of overload
-		"retryable",       // the run stored no response
-		"refund_synced",   // an event changed the status of a refund
-		"ignored",         // an event was not about an object of ours
+		"in_progress",
+		"reused",
+		"lease_lost",
+		"refused", // the request is not valid, or was rejected because of overload
+		"retryable",
+		"refund_synced",
+		"ignored", // an event was not about an object of ours
 	}
 }

@@ -15,7 +15,7 @@ type logCapture struct {
 	mu      sync.Mutex
 	text    strings.Builder
 	lines   []map[string]any
-	written chan struct{} // closed, and replaced, with each line
+	written chan struct{}
 }
 
 func newLogCapture() *logCapture { return &logCapture{written: make(chan struct{})} }

@@ -4,34 +4,22 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strconv"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// TestMain checks for leaked goroutines, and after all tests for uncovered promises.
+// TestMain checks for leaked goroutines, and after all tests for uncovered promises of the
+// contract.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{dbtest.Main{M: m}}) }
 
 type suite struct{ dbtest.Main }
 
 func (s suite) Run() int {
-	// a case has many requests; rapid's default is a hundred cases
-	if err := flag.Set("rapid.checks", "25"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	// A seed that [TestRetry_literalClientNeverPaysTwice] can print. -rapid.seed sets
-	// another one.
-	if err := flag.Set("rapid.seed", strconv.FormatInt(time.Now().UnixNano(), 10)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
 	flag.Parse()
-	// the contract must be valid, except while its generated parts are written
+	// The contract must be valid, except while its generated parts are written.
 	if _, err := loadContract(); err != nil && flag.Lookup("update").Value.String() == "false" {
 		fmt.Fprintln(os.Stderr, "openapi.yaml:", err)
 		return 1

@@ -20,10 +20,9 @@ import (
 	"example.com/orders-api/internal/connlimit"
 )
 
-// requestIDPattern matches ids that are safe to log.
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 
-// noContent is the policy of responses that load nothing and are never framed.
+// noContent is the policy of responses that load nothing.
 const noContent = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 func withoutQuery(next http.Handler) http.Handler {
@@ -36,7 +35,7 @@ func withoutQuery(next http.Handler) http.Handler {
 	})
 }
 
-// withHeaders sets the headers of every response. HTML pages relax some.
+// withHeaders sets the headers of every response.
 func withHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -45,27 +44,26 @@ func withHeaders(next http.Handler) http.Handler {
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("X-Content-Type-Options", "nosniff")
 		if len(r.TransferEncoding) > 0 {
-			// A chunked request with a Content-Length may hide another one from a proxy
-			// (RFC 9112, 6.1). net/http removes the length, so every chunked one closes
-			// the connection.
+			// Beside a Content-Length, chunks may hide another request from a proxy
+			// (RFC 9112, 6.1). net/http removes the length.
 			header.Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// withLog writes a log line, calls onRequest unless it is nil, and handles panics. The
-// line has the route, because a path may contain a secret.
+// withLog writes a log line, calls onRequest unless it is nil, and handles panics. The line
+// has no path, which may contain a secret.
 func withLog(logger *slog.Logger, onRequest func(RequestEvent)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
-			entry := &requestState{requestID: r.Header.Get("X-Request-Id")} // of a proxy
+			entry := &logEntry{requestID: r.Header.Get("X-Request-Id")} // of a proxy
 			if !requestIDPattern.MatchString(entry.requestID) {
 				entry.requestID = rand.Text()
 			}
 			w.Header().Set("X-Request-Id", entry.requestID)
-			r = r.WithContext(context.WithValue(r.Context(), requestStateKey{}, entry))
+			r = r.WithContext(context.WithValue(r.Context(), logEntryKey{}, entry))
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			defer func() {
 				cause := recover()
@@ -102,7 +100,7 @@ func knownMethod(method string) string {
 	return "other"
 }
 
-// requireAPIKey sets the account of the request, see [accountID].
+// requireAPIKey passes the account of the API key in the context, see [accountID].
 func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
@@ -118,20 +116,19 @@ func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) htt
 				return err
 			}
 			connlimit.Verified(r.Context())
-			entry := stateOf(r.Context())
-			entry.account = account
-			entry.add(slog.String("account_id", account.String()))
-			next.ServeHTTP(w, r)
+			entryOf(r.Context()).add(slog.String("account_id", account.String()))
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountKey{}, account)))
 			return nil
 		})
 	}
 }
 
-// accountID returns the account of a request that passed [requireAPIKey].
-func accountID(ctx context.Context) uuid.UUID { return stateOf(ctx).account }
+type accountKey struct{}
 
-// bearerToken returns the token of the Authorization header, which must occur once
-// (RFC 6750).
+// accountID returns the account of a request that passed [requireAPIKey].
+func accountID(ctx context.Context) uuid.UUID { return ctx.Value(accountKey{}).(uuid.UUID) }
+
+// bearerToken returns the token of the Authorization header (RFC 6750).
 func bearerToken(header http.Header) (string, error) {
 	values := header.Values("Authorization")
 	if len(values) != 1 {

@@ -28,28 +28,16 @@ func TestCreateOrder_paid(t *testing.T) {
 	require.Equal(t, "/v1/orders/"+order.ID.String(), first.header.Get("Location"))
 	require.Equal(t, orders.StatusPaid, order.Status)
 	require.EqualValues(t, 4300, order.Amount)
-	require.EqualValues(t, 0, order.AmountRefunded)
 	require.Equal(t, email, order.Email)
 	require.Equal(t, "Assam CANARY", order.Items[0].Description)
 	require.Equal(t, map[string]string{"note": "CANARY"}, order.Metadata)
-	require.Equal(t, f.stripe.Charges()[0].IntentID, *order.PaymentIntentID)
+	require.Equal(t, f.Stripe.Charges()[0].IntentID, *order.PaymentIntentID)
 	require.WithinRange(t, order.PaidAt.Time, order.CreatedAt.Time, time.Now().Add(time.Minute))
-	require.Equal(t, string(first.body), string(f.get(t, first.header.Get("Location")).body), "the order is unchanged")
-
-	for range 2 {
-		again := f.create(t, key, orderBody())
-		require.Equal(t, first.status, again.status)
-		require.Equal(t, string(first.body), string(again.body))
-		require.Equal(t, first.header.Get("Content-Type"), again.header.Get("Content-Type"))
-		require.Equal(t, first.header.Get("Location"), again.header.Get("Location"))
-		require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
-		require.NotEqual(t, first.header.Get("X-Request-Id"), again.header.Get("X-Request-Id"))
-	}
+	f.requireReplays(t, key, orderBody(), first)
 	f.requireOnePaidOrder(t)
 }
 
-// A final failure is stored, and no card is charged. The order states the reason, alone and
-// in a list.
+// A final failure is stored. The order states its reason.
 func TestCreateOrder_failed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -67,15 +55,13 @@ func TestCreateOrder_failed(t *testing.T) {
 		p := first.problem(t)
 		require.Equal(t, []string{want.slug, want.Code, want.DeclineCode}, []string{p.slug(), p.Code, p.DeclineCode})
 		require.Empty(t, first.header.Get("Location"))
-		again := f.create(t, key, body)
-		require.Equal(t, string(first.body), string(again.body))
-		require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+		f.requireReplays(t, key, body, first)
 		order := f.get(t, "/v1/orders/"+p.OrderID)
 		require.Equal(t, orders.StatusPaymentFailed, order.order(t).Status)
 		require.Equal(t, &want.Failure, decode[client.Order](t, order).Failure)
 		require.Contains(t, string(f.get(t, "/v1/orders").body), string(order.body))
 	}
-	require.Empty(t, f.stripe.Charges())
+	require.Empty(t, f.Stripe.Charges())
 }
 
 func TestCreateOrder_keyReused(t *testing.T) {
@@ -87,7 +73,6 @@ func TestCreateOrder_keyReused(t *testing.T) {
 	other := f.create(t, key, orderBody(withMember("currency", "eur")))
 	require.Equal(t, http.StatusUnprocessableEntity, other.status)
 	require.Equal(t, []any{"idempotency-key-reused", client.OutcomeFinal}, []any{other.problem(t).slug(), other.problem(t).Outcome})
-	require.Equal(t, key, other.header.Get("Idempotency-Key"))
 
 	invalid := f.create(t, key, `{"currency":"usd"}`)
 	require.Equal(t, "idempotency-key-reused", invalid.problem(t).slug(), "the key is looked up before validation (R19)")
@@ -115,8 +100,7 @@ func TestCreateOrder_keyInProgress(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// The raw and the quoted form of RFC 9651 name the same key. The response repeats the
-// form of the request. [FuzzIdempotencyKeyHeader] compares all forms.
+// The raw and the quoted form name the same key. [FuzzIdempotencyKeyHeader] has all forms.
 func TestCreateOrder_quotedKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -136,7 +120,7 @@ func TestCreateOrder_quotedKey(t *testing.T) {
 
 func (f *fixture) otherAccount(t *testing.T) string {
 	t.Helper()
-	_, key, err := accounts.Create(t.Context(), f.pool, "other")
+	_, key, err := accounts.Create(t.Context(), f.Pool, "other")
 	require.NoError(t, err)
 	return key
 }

@@ -8,15 +8,18 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/google/uuid"
+
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
 
-// problemType is a kind of problem. Its page and the problem schemas and examples of
-// openapi.yaml are generated from it. The template of the page reads the exported fields.
+// problemType is a kind of problem. Its page, schema and examples are generated from it. The
+// template of the page reads the exported fields.
 type problemType struct {
 	Slug     string // identifies the type
 	Status   int
@@ -26,8 +29,8 @@ type problemType struct {
 	Help     string   // what happened
 	Effect   string   // what the request did, and whether money moved
 	Next     string   // what to do now, and with which key
-	See      []string // slugs of problems that are easily confused with this one
-	Pending  string   // the value of retry while the cause passes by itself; the response then has Retry-After
+	See      []string // slugs of similar problems
+	Pending  string   // the value of retry while the cause passes by itself
 	members  []string // extension members: "name", "name?" if optional, "name:Schema" if its schema has another name
 	header   string   // a header line of the response worth showing
 
@@ -72,11 +75,12 @@ const (
 const (
 	exampleOrder       = "3eeb7e96-e59c-840f-9cb1-a089daba079f"
 	exampleFailedOrder = "9b2d3f6e-5d0c-8a41-b1f7-0c6e2a9d8e15"
+	exampleRefund      = "244f7315-c43c-889d-b7ef-a5cc5dc7aeec"
 	exampleKey         = "8f14e45f-ceea-467f-a9d4-1f6b7c3e2d10"
 	exampleRequestID   = "3JQ6ZB7XKPLRWA4DM2VHSTN5EY"
 )
 
-// The problems of the contract. Package orders writes the two that are stored.
+// Package orders writes the two problems that are stored.
 var (
 	problemKeyMissing = problemType{
 		Slug: "idempotency-key-missing", Status: http.StatusBadRequest, Retry: retryCorrected, Outcomes: onlyNone,
@@ -174,7 +178,10 @@ var (
 		Effect: "This request changed nothing. The first request with this key is finished, and what it created still exists.",
 		Next:   "Read the order, the refund or the resource: its `status` states whether money moved. Use a new key only for another payment.",
 		See:    []string{"idempotency-key-reused"}, members: []string{"order_id?", "refund?:ResourceLink", "resource?:ResourceLink"},
-		err: &idempotency.KeyExpiredError{Key: idempotency.Status{Operation: "create_refund", Path: "/v1/orders/" + exampleOrder + "/refunds"}},
+		err: &keyedError{error: &idempotency.KeyExpiredError{}, created: operations.Links{
+			"order":  {ID: uuid.MustParse(exampleOrder)},
+			"refund": {ID: uuid.MustParse(exampleRefund), Href: "/v1/orders/" + exampleOrder + "/refunds/" + exampleRefund},
+		}},
 	}
 	problemValidation = problemType{
 		Slug: "validation-failed", Status: http.StatusUnprocessableEntity, Retry: retryCorrected, Outcomes: noneOrUnknown,
@@ -183,10 +190,19 @@ var (
 		Effect: effectNone,
 		Next:   nextCorrect,
 		See:    []string{"malformed-request", orders.SlugPaymentRefused}, members: []string{"errors"},
-		err: &keyedError{error: &orders.ValidationError{Fields: []orders.FieldError{
-			{Pointer: "/items/0/quantity", Code: orders.CodeOutOfRange, Detail: "must be from 1 to 10000"},
-			{Pointer: "/email", Code: orders.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
+		err: &keyedError{error: &operations.ValidationError{Fields: []operations.FieldError{
+			{Pointer: "/items/0/quantity", Code: operations.CodeOutOfRange, Detail: "must be from 1 to 10000"},
+			{Pointer: "/email", Code: operations.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
 		}}},
+	}
+	problemOrderExists = problemType{
+		Slug: "order-exists", Status: http.StatusUnprocessableEntity, Retry: retryNever, Outcomes: onlyNone,
+		Title:  "An order with this reference exists",
+		Help:   "Another order of the account has the same `reference`, and its payment is in progress or succeeded. It is the order in `order_id`. A purchase is charged once, whatever the key.",
+		Effect: effectNone,
+		Next:   "Read the order in `order_id`: its `status` states whether the purchase is paid. If its payment fails, send this request again. Only another purchase may have another reference.",
+		See:    []string{"idempotency-key-expired", orders.SlugPaymentDeclined}, members: []string{"order_id"},
+		err: &keyedError{error: &orders.OrderExistsError{OrderID: uuid.MustParse(exampleOrder)}},
 	}
 	problemNotRefundable = problemType{
 		Slug: "order-not-refundable", Status: http.StatusUnprocessableEntity, Retry: retryNever, Outcomes: onlyNone,
@@ -219,7 +235,7 @@ var (
 		Help:   "The server is overloaded, and this account already has its share of the requests in progress.",
 		Effect: "This request changed nothing. The server did not look up its key, so an earlier request with the same key may be in progress or finished.",
 		Next:   "Send the same request, with the same key, after `Retry-After` seconds. If this persists, send fewer requests at the same time: the limit is on concurrent requests, not on a rate. Do not use another key: that would be another payment.",
-		See:    []string{"temporarily-unavailable", "idempotency-key-in-progress"}, err: limiter.ErrRateLimited,
+		See:    []string{"temporarily-unavailable", "idempotency-key-in-progress"}, err: admission.ErrRateLimited,
 	}
 	problemInternal = problemType{
 		Slug: "internal-error", Status: http.StatusInternalServerError, Retry: retrySameKey, Outcomes: onlyUnknown,
@@ -235,7 +251,7 @@ var (
 		Help:   "The provider has not confirmed the outcome, so the request may have taken effect. If it is for an order, the card may have been charged; if it is for a refund, the refund may have been made.",
 		Effect: "The request took effect at most once. An order or a refund may have moved money.",
 		Next:   "Do not tell the customer that the request succeeded or failed. Send the same request with the same key after `Retry-After` seconds: the server then queries the provider for its outcome. If you stop, the server finishes the request later. Do not use another key: that would be another request, for example another payment.",
-		See:    []string{"temporarily-unavailable", "idempotency-key-in-progress"}, err: &orders.ProviderError{Kind: orders.ErrOutcomeUnknown, RetryAfter: 2 * time.Second},
+		See:    []string{"temporarily-unavailable", "idempotency-key-in-progress"}, err: &operations.ProviderError{Kind: operations.ErrOutcomeUnknown, RetryAfter: 2 * time.Second},
 	}
 	problemUnavailable = problemType{
 		Slug: "temporarily-unavailable", Status: http.StatusServiceUnavailable, Retry: retrySameKey, Outcomes: noneOrUnknown,
@@ -253,7 +269,7 @@ func problemTypes() []problemType {
 		problemKeyMissing, problemKeyInvalid, problemMalformed, problemUnauthorized,
 		problemDeclined, problemNotFound, problemMethodNotAllowed, problemKeyInProgress,
 		problemTooLarge, problemUnsupportedMedia, problemKeyReused, problemKeyExpired,
-		problemValidation, problemNotRefundable, problemExceedsRemaining, problemRefused,
+		problemValidation, problemOrderExists, problemNotRefundable, problemExceedsRemaining, problemRefused,
 		problemRateLimited, problemInternal, problemOutcomeUnknown, problemUnavailable,
 	}
 }

@@ -8,17 +8,14 @@ import (
 )
 
 const (
-	// readyMaxAge is how long a result is used.
-	readyMaxAge = time.Second
-
-	// readyTimeout bounds a check. Probes wait longer.
-	readyTimeout = 2 * time.Second
+	readyMaxAge  = time.Second     // how long a result is used
+	readyTimeout = 2 * time.Second // of a check; probes wait longer
 )
 
 var errDraining = errors.New("shutting down")
 
-// Readiness reports whether this process should get traffic. All probes share one check
-// per second, so none is rejected (R25). It is safe for concurrent use.
+// Readiness reports whether this process should get traffic. Probes share one check per
+// second (R25). It is safe for concurrent use.
 type Readiness struct {
 	check    func(context.Context) error
 	draining atomic.Bool
@@ -28,7 +25,7 @@ type Readiness struct {
 	err   error         // its result
 }
 
-// NewReadiness returns a Readiness that calls check at most once per second.
+// NewReadiness returns a Readiness.
 func NewReadiness(check func(context.Context) error) *Readiness {
 	return &Readiness{check: check, turn: make(chan struct{}, 1)}
 }
@@ -36,7 +33,7 @@ func NewReadiness(check func(context.Context) error) *Readiness {
 // Drain makes the process not ready from now on.
 func (r *Readiness) Drain() { r.draining.Store(true) }
 
-// Check returns nil if the process is ready, otherwise the reason.
+// Check returns nil, or the reason why the process is not ready.
 func (r *Readiness) Check(ctx context.Context) error {
 	if r.draining.Load() {
 		return errDraining

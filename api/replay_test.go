@@ -59,7 +59,7 @@ func (f *fixture) requireReplays(t *testing.T, key, body string, first response)
 	require.NoError(t, err)
 	for _, again := range []string{body, string(rewritten)} {
 		if len(again) > 64<<10 {
-			continue // too large in this serialisation
+			continue
 		}
 		got := f.create(t, key, again)
 		require.Equal(t, first.status, got.status)
@@ -68,6 +68,7 @@ func (f *fixture) requireReplays(t *testing.T, key, body string, first response)
 		for _, name := range []string{"Content-Type", "Content-Length", "Location"} {
 			require.Equal(t, first.header[name], got.header[name], name)
 		}
+		require.NotEqual(t, first.header.Get("X-Request-Id"), got.header.Get("X-Request-Id"))
 	}
 	if first.status == http.StatusCreated {
 		require.Equal(t, string(first.body), string(f.get(t, first.header.Get("Location")).body))
@@ -76,7 +77,7 @@ func (f *fixture) requireReplays(t *testing.T, key, body string, first response)
 
 func (f *fixture) interrupt(t *testing.T, key, body string) {
 	t.Helper()
-	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
+	down := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
 	defer down.Release()
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, body).status)
 }
@@ -84,7 +85,7 @@ func (f *fixture) interrupt(t *testing.T, key, body string) {
 func (f *fixture) runCompleter(t *testing.T) {
 	t.Helper()
 	const grace = time.Hour
-	completer, err := idempotency.NewCompleter(f.engine, f.service.Operations(),
+	completer, err := idempotency.NewCompleter(f.Engine, f.Operations.Operations(),
 		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, ActionTimeout: 24 * time.Hour, Limit: 10, Concurrency: 1})
 	require.NoError(t, err)
 	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", 2*grace)
@@ -119,5 +120,5 @@ func largestOrder(character string) string {
 		items = append(items, longest)
 	}
 	order := orderBody(withMember("metadata", map[string]string{}), withMember("items", items), withMember("email", "ad@"+strings.Repeat("d.", 124)+"com"))
-	return strings.ReplaceAll(order, `\u003c`, "<") // the request is not escaped, either
+	return strings.ReplaceAll(order, `\u003c`, "<")
 }

@@ -6,27 +6,32 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 )
 
 // maxBody is the largest body in bytes: a hundred items with full descriptions.
 const maxBody = 64 << 10
 
-// readBody reads a body of at most limit bytes. A body that ends early is not malformed:
-// a client that then corrects the request with a new key might pay twice.
+// readBody reads a body of at most limit bytes. A body that ends early is not malformed,
+// because a client that corrects it might use a new key and pay twice.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if err := checkMediaType(r.Header); err != nil {
 		return nil, err
 	}
 	tooLarge := fmt.Errorf("%w: at most %d KiB are allowed here", errTooLarge, limit>>10)
 	if r.ContentLength > limit {
-		return nil, tooLarge // before 100 Continue
+		return nil, tooLarge
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	_, overrun := errors.AsType[*http.MaxBytesError](err)
@@ -41,7 +46,6 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	return body, nil
 }
 
-// checkMediaType accepts one Content-Type of JSON in UTF-8 without a content encoding.
 func checkMediaType(header http.Header) error {
 	encoding := strings.Join(header.Values("Content-Encoding"), ",")
 	if encoding != "" && !strings.EqualFold(encoding, "identity") {
@@ -59,7 +63,7 @@ func checkMediaType(header http.Header) error {
 	return nil
 }
 
-// readKey parses the one header line: the raw key, or a String of RFC 9651.
+// readKey parses the header, which is the raw key or a String of RFC 9651.
 func readKey(header http.Header) (idempotency.Key, error) {
 	if len(header.Values("Idempotency-Key")) > 1 {
 		return "", idempotency.ErrInvalidKey
@@ -78,18 +82,15 @@ func readKey(header http.Header) (idempotency.Key, error) {
 	return idempotency.ParseKey(line)
 }
 
-// quotedKey is a String of RFC 9651 section 3.3.3.
 var quotedKey = regexp.MustCompile(`^"((?:[^"\\]|\\["\\])*)"$`)
 
-// unescape removes the backslash before each escaped character.
 var unescape = strings.NewReplacer(`\\`, `\`, `\`, "")
 
-// maxWait is the longest wait. Proxies close a silent connection after a minute, and a
-// run may follow.
+// Proxies close a silent connection after a minute, and a run may follow a wait.
 const maxWait = 30 * time.Second
 
-// preferences are those of RFC 7240 that are supported; others are ignored. No response
-// is cached, so there is no Vary.
+// preferences are those of RFC 7240 that are supported. No response is cached, so there is
+// no Vary.
 type preferences struct {
 	respondAsync bool
 	wait         time.Duration // 0 if there is none; at most maxWait
@@ -100,7 +101,6 @@ type preferences struct {
 //	preference = token [ BWS "=" BWS word ] *( OWS ";" [ OWS parameter ] )
 //
 // The groups of preferencePattern are the name, and a value that is a token or in quotes.
-// It does not match a malformed preference.
 var (
 	listElement       = regexp.MustCompile(`(?:[^",]|"(?:[^"\\]|\\.?)*(?:"|$))+`)
 	preferencePattern = regexp.MustCompile("^[ \t]*(" + token + ")[ \t]*(?:=[ \t]*(?:(" + token + `)|"((?:[^"\\]|\\.)*)")?[ \t]*)?(?:;|$)`)
@@ -108,8 +108,7 @@ var (
 
 const token = "[-!#$%&'*+.^_`|~0-9A-Za-z]+" // of RFC 9110
 
-// readPreferences reads all lines. The first preference of a name counts. An empty value
-// is the same as none.
+// readPreferences reads all lines. The first preference of a name counts.
 func readPreferences(header http.Header) preferences {
 	var p preferences
 	seen := map[string]bool{}
@@ -145,11 +144,42 @@ func (p preferences) write(header http.Header) {
 	}
 }
 
-// parseWait reads delta-seconds, at most maxWait. It returns 0 for a malformed value.
+// parseWait reads seconds. A malformed value is 0.
 func parseWait(value string) time.Duration {
 	seconds, err := strconv.ParseUint(value, 10, 64)
 	if errors.Is(err, strconv.ErrSyntax) {
 		return 0
 	}
-	return time.Duration(min(seconds, uint64(maxWait/time.Second))) * time.Second // if out of range, seconds is the maximum
+	return time.Duration(min(seconds, uint64(maxWait/time.Second))) * time.Second // out of range, seconds is the maximum
+}
+
+// checkQuery rejects a query string with parameters, for an operation that has none.
+func checkQuery(rawQuery string) error {
+	query, err := url.ParseQuery(rawQuery)
+	switch {
+	case err != nil:
+		return invalidQuery("", operations.CodeInvalidFormat, queryUnreadable)
+	case len(query) > 0:
+		return invalidQuery("", operations.CodeUnknownParameter, "the query string has parameters, and this operation has none")
+	}
+	return nil
+}
+
+func invalidQuery(pointer, code, detail string) error {
+	return &operations.ValidationError{Fields: []operations.FieldError{{Pointer: pointer, Code: code, Detail: detail}}}
+}
+
+// pathID returns the id in the path of a read, or uuid.Nil, which no object has.
+func pathID(r *http.Request, name string) uuid.UUID {
+	id, _ := parseID(chi.URLParam(r, name))
+	return id
+}
+
+// parseID accepts the canonical form of a UUID only; uuid.Parse accepts four forms.
+func parseID(s string) (uuid.UUID, error) {
+	id, err := uuid.Parse(s)
+	if err != nil || id.String() != s || id == uuid.Nil {
+		return uuid.Nil, errNotFound
+	}
+	return id, nil
 }

@@ -19,8 +19,7 @@ func (h handlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// writeJSON writes v. It encodes the value first, so that an error leaves no partial
-// response.
+// writeJSON encodes v first, so that an error leaves no partial response.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	body, err := plainjson.Marshal(v)
 	if err != nil {
@@ -32,7 +31,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 
 func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err).forRequest(r, err)
-	entry := stateOf(r.Context())
+	entry := entryOf(r.Context())
 	p.RequestID = entry.requestID
 	entry.problem(r.Context(), p, err)
 	for name, value := range p.headers {

@@ -15,33 +15,28 @@ import (
 	"example.com/orders-api/api/docs"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/internal/admission"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
 
 // Config configures the API. Only Trace and OnRequest are optional.
 type Config struct {
+	Engine        *idempotency.Engine
+	Operations    *operations.Service
 	Orders        *orders.Service
 	Authenticator *accounts.Authenticator
-	Limiter       *limiter.Limiter
+	Limiter       *admission.Limiter
 	Spec          []byte // openapi.yaml
 	Workflows     []byte // orders.arazzo.yaml
 	Logger        *slog.Logger
 
-	// Background holds the runs of respond-async. A process that stops waits for it.
-	Background *Background
+	Background *Background // a process that stops waits for it
+	Ready      *Readiness
+	Retention  time.Duration // of a finished key
 
-	// Retention is how long a finished key is kept, as configured for the reaper.
-	Retention time.Duration
-
-	// Trace is the outermost middleware.
-	Trace func(http.Handler) http.Handler
-
-	// Ready is the readiness check of /readyz. Its error is logged.
-	Ready *Readiness
-
-	// OnRequest, if set, is called synchronously after each request, for metrics.
-	OnRequest func(RequestEvent)
+	Trace     func(http.Handler) http.Handler // the outermost middleware
+	OnRequest func(RequestEvent)              // called synchronously after each request
 }
 
 // NewRouter returns the API.
@@ -64,7 +59,7 @@ func NewRouter(config Config) chi.Router {
 	r.NotFound(notFound)
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
-			notAllowedBelowV1.ServeHTTP(w, r) // chi does not enter the subrouter, so 401 would not come first
+			notAllowedBelowV1.ServeHTTP(w, r) // chi does not enter the subrouter, and 401 comes first
 			return
 		}
 		notAllowed(w, r)
@@ -75,29 +70,30 @@ func NewRouter(config Config) chi.Router {
 	plain.Method(http.MethodGet, "/readyz", readyz(config.Ready))
 	plain.Method(http.MethodGet, "/problems", handlerFunc(getProblemPage))
 	plain.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
-	docs.Routes(plain, config.Spec, config.Workflows) // /openapi.yaml, /openapi.json, /orders.arazzo.yaml, /docs, /docs/{file}
+	docs.Routes(plain, config.Spec, config.Workflows)
 
 	r.Route("/v1", func(r chi.Router) {
 		webhooks := webhooksAPI{config.Orders, config.Limiter, &transfers{limit: maxWebhookBodies, setDeadline: (*http.ResponseController).SetReadDeadline}}
-		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooks.stripe)) // POST /v1/webhooks/stripe
+		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooks.stripe))
 
-		a := accountAPI{config.Orders, config.Background, config.Limiter, &actions{reads: map[uuid.UUID]*actionRead{}}, config.Retention}
+		a := accountAPI{
+			engine: config.Engine, operations: config.Operations, background: config.Background, limiter: config.Limiter,
+			actions: &actions{reads: map[uuid.UUID]*actionRead{}}, retention: config.Retention,
+		}
 		r.Group(func(r chi.Router) {
 			r.Use(requireAPIKey(config.Authenticator))
 			r.NotFound(notFound) // set again, so that 401 comes before 404 and 405
 			r.MethodNotAllowed(notAllowed)
-			plain := r.With(withoutQuery)                                                         // the others check it themselves
-			r.Method(http.MethodPost, "/orders", a.create(a.service.Create))                      // POST /v1/orders
-			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(a.createRefund))        // POST /v1/orders/{id}/refunds
-			plain.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(a.getKey))        // GET /v1/idempotency-keys/{key}
-			r.Method(http.MethodGet, "/orders", a.read(a.listOrders))                             // GET /v1/orders
-			plain.Method(http.MethodGet, "/orders/{id}", a.read(get(a.service.Get)))              // GET /v1/orders/{id}
-			r.Method(http.MethodGet, "/orders/{id}/refunds", a.read(a.listRefunds))               // GET /v1/orders/{id}/refunds
-			plain.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", a.read(a.getRefund)) // GET /v1/orders/{id}/refunds/{refund_id}
-			for _, added := range a.service.Registrations {
+			plain := r.With(withoutQuery) // the others check it themselves
+			plain.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(a.getKey))
+			ordersAPI{a, config.Orders}.routes(r, plain)
+			for _, added := range a.operations.Registrations() {
+				if added.Path == "" {
+					continue // of ordersAPI
+				}
 				path := strings.TrimPrefix(added.Path, "/v1")
-				r.Method(http.MethodPost, path, a.create(func(ctx context.Context, req orders.Request) (idempotency.Result, error) {
-					return a.service.Engine.Do(ctx, req.Request, added.Operation)
+				r.Method(http.MethodPost, path, a.create(func(ctx context.Context, req operations.Request) (idempotency.Result, error) {
+					return a.engine.Do(ctx, req.Request, added.Operation)
 				}))
 				plain.Method(http.MethodGet, path+"/{id}", a.read(get(added.Get)))
 			}
@@ -106,8 +102,7 @@ func NewRouter(config Config) chi.Router {
 	return r
 }
 
-// methodNotAllowed sets the Allow header, which chi omits for a custom handler. chi also
-// calls it for an unknown method on any path.
+// methodNotAllowed sets the Allow header. chi calls it for an unknown method on any path.
 func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		allowed := allowedMethods(routes, r)
@@ -119,7 +114,7 @@ func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 	}).ServeHTTP
 }
 
-// allowedMethods returns the value of Allow, "" without such a path.
+// allowedMethods returns the value of Allow, or "" if there is no such path.
 func allowedMethods(routes chi.Routes, r *http.Request) string {
 	path := r.URL.RawPath // which chi prefers
 	if path == "" {
@@ -133,7 +128,7 @@ func allowedMethods(routes chi.Routes, r *http.Request) string {
 		if routes.Match(chi.NewRouteContext(), method, path) {
 			allowed = append(allowed, method)
 			if method == http.MethodGet {
-				allowed = append(allowed, http.MethodHead) // see middleware.GetHead
+				allowed = append(allowed, http.MethodHead)
 			}
 		}
 	}
@@ -143,8 +138,8 @@ func allowedMethods(routes chi.Routes, r *http.Request) string {
 	return strings.Join(append(allowed, http.MethodOptions), ", ")
 }
 
-// withOptions needs no credentials, because the contract is public. There is no CORS: an
-// API key must not be in a browser.
+// withOptions needs no credentials, because the contract is public. There is no CORS, because
+// an API key must not be in a browser.
 func withOptions(routes chi.Routes) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

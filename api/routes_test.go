@@ -2,11 +2,9 @@ package api_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -67,17 +65,13 @@ func TestRouter_unknownParameters(t *testing.T) {
 	before := f.rowCounts(t)
 	for pattern, methods := range f.routes(t) {
 		path := examplePath(pattern)
-		if strings.HasPrefix(pattern, "/v1/orders/{id}/refunds") && slices.Contains(methods, http.MethodPost) {
+		if pattern == "/v1/orders/{id}/refunds" {
 			path = order + "/refunds"
 		}
 		for _, method := range methods {
 			for query, code := range map[string]string{
-				"dry_run=true":     "unknown_parameter",
-				"dry_run":          "unknown_parameter",
-				"=":                "unknown_parameter",
-				"Limit=1&dry_run=": "unknown_parameter",
-				"%zz":              "invalid_format",
-				"a=1;b=2":          "invalid_format",
+				"dry_run": "unknown_parameter",
+				"%zz":     "invalid_format",
 			} {
 				body := ""
 				if method == http.MethodPost {
@@ -92,14 +86,7 @@ func TestRouter_unknownParameters(t *testing.T) {
 	}
 	require.Equal(t, before, f.rowCounts(t))
 	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "the key was not used")
-
-	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
-	require.Equal(t, "validation-failed", f.send(t, http.MethodPost, "/v1/orders?a=1", orderBody(), header("Idempotency-Key", key)).problem(t).slug(), "also for a finished key")
-	for _, path := range []string{"/v1/orders?", "/v1/orders?&", order + "?", "/healthz?", "/v1/orders?limit=1&"} {
-		require.Equal(t, http.StatusOK, f.get(t, path).status, path)
-	}
 	require.Equal(t, http.StatusCreated, f.send(t, http.MethodPost, "/v1/orders?", orderBody(), header("Idempotency-Key", key)).status)
-	require.Equal(t, "unauthorized", f.get(t, "/v1/orders?a=1", header("Authorization")).problem(t).slug())
 }
 
 func TestRouter_methodNotAllowed(t *testing.T) {
@@ -119,19 +106,13 @@ func TestRouter_methodNotAllowed(t *testing.T) {
 		require.Equal(t, http.StatusNoContent, got.status, path)
 		require.Equal(t, strings.Join(allowed, ", "), got.header.Get("Allow"), path)
 		require.Empty(t, got.body)
-		for _, m := range []string{
-			http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
-			http.MethodTrace, "QUERY", "PROPFIND", "get", "X",
-		} {
+		for _, m := range []string{http.MethodHead, http.MethodPost, http.MethodDelete, "PROPFIND", "get"} {
 			if slices.Contains(allowed, m) {
 				continue
 			}
 			got := f.send(t, m, path, "", header("X-Http-Method-Override", "GET"), header("Idempotency-Key", newKey()))
 			require.Equal(t, http.StatusMethodNotAllowed, got.status, "%s %s", m, path)
 			require.Equal(t, strings.Join(allowed, ", "), got.header.Get("Allow"), "%s %s", m, path)
-			if m != http.MethodHead {
-				require.Equal(t, "method-not-allowed", got.problem(t).slug())
-			}
 		}
 	}
 	require.Equal(t, before, f.rowCounts(t))
@@ -144,35 +125,24 @@ func TestRouter_notFound(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, path := range []string{
-		"/", "/v1", "/v1/", "/v2/orders", "/v1/order", "/v1/orders/", "/v1/orders/x/refunds/", "/V1/orders", "//v1/orders", "/v1//orders", "/v1/./orders",
-		"/v1/../v1/orders", "/v1/webhooks", "/v1/webhooks/", "/v1/webhooks/stripe/", "/v1/webhooks/paypal", "/v1/%6Frders", "/v1/orders%2F", "/v1/orders%3Flimit=1", "/healthz/", "/readyz/x", "/metrics",
-		"/debug/pprof/", "/docs/", "/docs/..%2Fdocs.go", "/docs/page.html", "/problems/",
-		"/problems/not-found/x", "/favicon.ico", "/.env", "/%00",
-		"/" + strings.Repeat("a", 8000),
+		"/", "/v1", "/v1/", "/v1/orders/", "/v1/orders/x/refunds/", "/V1/orders", "//v1/orders", "/v1//orders", "/v1/../v1/orders",
+		"/v1/webhooks/stripe/", "/v1/%6Frders", "/v1/orders%3Flimit=1", "/metrics", "/debug/pprof/", "/docs/..%2Fdocs.go",
+		"/%00", "/" + strings.Repeat("a", 8000),
 	} {
-		for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodOptions, "PROPFIND"} {
-			if m == "PROPFIND" && (path == "/v1" || path == "/v1/") {
-				continue // the mount of chi accepts every method
-			}
+		for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodOptions} {
 			req := f.request(t, m, "/", "")
-			req.URL.Opaque = strings.TrimPrefix(f.url, "http:") + path // as it stands
+			req.URL.Opaque = strings.TrimPrefix(f.url, "http:") + path
 			if path == "//v1/orders" {
 				req.URL.Opaque = path
 			}
 			got, err := f.do(req)
 			require.NoError(t, err, "%s %s", m, path)
-			require.Equal(t, http.StatusNotFound, got.status, "%s %s", m, path)
-			require.Equal(t, "not-found", got.problem(t).slug())
+			require.Equal(t, "not-found", got.problem(t).slug(), "%s %s", m, path)
 			require.Empty(t, got.header["Allow"])
 		}
 	}
-	for _, path := range []string{"/problems/x", "/problems/NOT-FOUND", "/problems/..%2F..%2Fetc%2Fpasswd", "/problems/%3Cscript%3E", "/docs/x.js"} {
-		got := f.get(t, path)
-		require.Equal(t, "not-found", got.problem(t).slug(), path)
-		require.NotContains(t, string(got.body), "script")
-	}
-	got := f.get(t, "/v1/nothing", header("Authorization"))
-	require.Equal(t, "unauthorized", got.problem(t).slug(), "below /v1 authentication comes first")
+	require.Equal(t, "not-found", f.get(t, "/problems/%3Cscript%3E").problem(t).slug())
+	require.Equal(t, "unauthorized", f.get(t, "/v1/nothing", header("Authorization")).problem(t).slug(), "first")
 }
 
 func TestRouter_asteriskAndConnect(t *testing.T) {
@@ -182,22 +152,16 @@ func TestRouter_asteriskAndConnect(t *testing.T) {
 	conn.write("OPTIONS * HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n")
 	require.Equal(t, http.StatusNoContent, conn.readResponse().status)
 	conn.requireClosed()
-	for _, line := range []string{"CONNECT example.com:443", "GET http://elsewhere/nothing"} {
-		conn := f.dial(t)
-		conn.write(line + " HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n")
-		require.Equal(t, "not-found", conn.readResponse().slug(), line)
-		conn.requireClosed()
-	}
+	conn = f.dial(t)
+	conn.write("CONNECT example.com:443 HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n")
+	require.Equal(t, "not-found", conn.readResponse().slug())
 }
 
 func TestRouter_head(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order := f.create(t, newKey(), orderBody()).header.Get("Location")
-	for _, path := range []string{
-		order, "/v1/orders", "/healthz", "/readyz", "/openapi.yaml", "/openapi.json", "/docs", "/docs/init.js", "/docs/decision.svg", "/orders.arazzo.yaml", "/problems", "/problems/not-found",
-		"/v1/orders/" + uuid.NewString(), "/v1/orders?limit=0", "/nothing", "/v1/nothing",
-	} {
+	for _, path := range []string{order, "/v1/orders", "/readyz", "/openapi.json", "/orders.arazzo.yaml", "/docs", "/docs/decision.svg", "/problems/not-found", "/v1/orders?limit=0", "/nothing"} {
 		identity := header("Accept-Encoding", "identity")
 		get := f.get(t, path, header("X-Request-Id", "same-for-both"), identity)
 		head := f.send(t, http.MethodHead, path, "", header("X-Request-Id", "same-for-both"), identity)
@@ -211,33 +175,16 @@ func TestRouter_head(t *testing.T) {
 
 func TestRouter_probes(t *testing.T) {
 	t.Parallel()
-	broken := make(chan error, 1)
 	f := newFixture(t, func(s *options) {
-		s.ready = func(ctx context.Context) error {
-			if _, bounded := ctx.Deadline(); !bounded {
-				return errors.New("a check without a deadline")
-			}
-			select {
-			case err := <-broken:
-				return err
-			default:
-				return nil
-			}
-		}
+		s.ready = func(context.Context) error { return errors.New("the schema is too old") }
 	})
 	anonymous := header("Authorization")
-	require.JSONEq(t, `{"status":"ok"}`, string(f.get(t, "/healthz", anonymous).body))
-	require.JSONEq(t, `{"status":"ok"}`, string(f.get(t, "/readyz", anonymous).body))
-
-	broken <- errors.New("the schema is too old")
-	notReady := f.awaitReadyz(t, http.StatusServiceUnavailable, anonymous)
-	require.Equal(t, "2", notReady.header.Get("Retry-After"))
+	require.JSONEq(t, `{"status":"ok"}`, string(f.get(t, "/healthz", anonymous).body), "the process is alive")
+	notReady := f.get(t, "/readyz", anonymous)
+	require.Equal(t, "temporarily-unavailable", notReady.problem(t).slug())
 	require.NotContains(t, string(notReady.body), "schema")
 	line := f.log.await(t, map[string]any{"request_id": notReady.header.Get("X-Request-Id")})
-	require.Equal(t, "not ready: the schema is too old", line["error"])
-	require.Equal(t, "WARN", line["level"])
-	require.Equal(t, http.StatusOK, f.get(t, "/healthz", anonymous).status, "the process is alive")
-	f.awaitReadyz(t, http.StatusOK, anonymous)
+	require.Equal(t, []any{"not ready: the schema is too old", "WARN"}, []any{line["error"], line["level"]})
 }
 
 func TestRouter_spec(t *testing.T) {
@@ -258,47 +205,22 @@ func TestRouter_spec(t *testing.T) {
 	equal, err := json.Marshal(fromJSON)
 	require.NoError(t, err)
 	require.JSONEq(t, string(want), string(equal))
-
-	for _, path := range []string{"/openapi.yaml", "/openapi.json"} {
-		whole, packed := f.get(t, path, header("Accept-Encoding", "identity")), f.get(t, path, header("Accept-Encoding", "gzip"))
-		require.Equal(t, "gzip", packed.header.Get("Content-Encoding"), path)
-		reader, err := gzip.NewReader(bytes.NewReader(packed.body))
-		require.NoError(t, err)
-		unpacked, err := io.ReadAll(reader)
-		require.NoError(t, err)
-		require.True(t, bytes.Equal(whole.body, unpacked))
-		require.NotEqual(t, whole.header.Get("ETag"), packed.header.Get("ETag"))
-		require.Equal(t, http.StatusNotModified, f.get(t, path, header("Accept-Encoding", "identity"), header("If-None-Match", whole.header.Get("ETag"))).status)
-		require.Equal(t, http.StatusOK, f.get(t, path, header("If-None-Match", `"another"`)).status)
-	}
-	require.Equal(t, http.StatusNotModified, f.get(t, "/docs/init.js", header("If-None-Match", f.get(t, "/docs/init.js").header.Get("ETag"))).status)
+	require.Equal(t, http.StatusNotModified, f.get(t, "/openapi.json", header("If-None-Match", encoded.header.Get("ETag"))).status)
 }
 
 func TestRequestID_accepted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for name, sent := range map[string]string{
-		"a UUID":        uuid.NewString(),
-		"8 characters":  "abc-1.2_",
-		"64 characters": strings.Repeat("x", 64),
-	} {
+	for _, sent := range []string{"abc-1.2_", strings.Repeat("x", 64)} {
 		got := f.get(t, "/nothing", header("X-Request-Id", sent))
-		require.Equal(t, sent, got.header.Get("X-Request-Id"), name)
-		require.Equal(t, sent, got.problem(t).RequestID, name)
-		f.log.await(t, map[string]any{"request_id": sent})
+		require.Equal(t, sent, got.header.Get("X-Request-Id"))
+		require.Equal(t, sent, got.problem(t).RequestID)
 	}
 	seen := map[string]bool{}
-	for name, sent := range map[string]string{
-		"none":             "",
-		"7 characters":     "abcdefg",
-		"65 characters":    strings.Repeat("x", 65),
-		"a space":          "abcdefgh ijkl",
-		"a line for a log": `abcdefgh","level":"ERROR`,
-	} {
-		got := f.get(t, "/nothing", header("X-Request-Id", sent))
-		id := got.header.Get("X-Request-Id")
-		require.Regexp(t, `^[A-Z2-7]{26}$`, id, name)
-		require.False(t, seen[id], name)
+	for _, sent := range []string{"", "abcdefg", strings.Repeat("x", 65), "abcdefgh ijkl", `abcdefgh","level":"ERROR`} {
+		id := f.get(t, "/nothing", header("X-Request-Id", sent)).header.Get("X-Request-Id")
+		require.Regexp(t, `^[A-Z2-7]{26}$`, id, sent)
+		require.False(t, seen[id])
 		seen[id] = true
 	}
 }
@@ -322,22 +244,17 @@ func TestClientIP_stored(t *testing.T) {
 		var order struct{ ID string }
 		require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), &order))
 		var ip string
-		require.NoError(t, f.pool.QueryRow(t.Context(),
+		require.NoError(t, f.Pool.QueryRow(t.Context(),
 			"SELECT DISTINCT coalesce(request_ip::text, '') FROM audit_records WHERE resource_id = $1", order.ID).Scan(&ip))
 		require.Equal(t, want, ip)
 	}
 }
 
-// The write timeout is longer than a wait and the longest run.
 func TestNewServer_timeouts(t *testing.T) {
 	t.Parallel()
-	const longestRun = time.Minute
+	const longestRun, longestWait = time.Minute, 30 * time.Second
 	server := api.NewServer(http.NotFoundHandler(), longestRun, slog.New(slog.DiscardHandler))
 	require.Positive(t, server.ReadHeaderTimeout)
-	require.Greater(t, server.ReadTimeout, server.ReadHeaderTimeout)
-	const longestWait = 30 * time.Second // before the run
-	require.Greater(t, server.WriteTimeout, server.ReadTimeout+longestWait+longestRun)
 	require.Positive(t, server.IdleTimeout)
-	require.Equal(t, 16<<10, server.MaxHeaderBytes)
-	require.NotNil(t, server.ErrorLog)
+	require.Greater(t, server.WriteTimeout, server.ReadTimeout+longestWait+longestRun)
 }

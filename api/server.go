@@ -8,18 +8,12 @@ import (
 
 // Timeouts of a request.
 const (
-	// bodyTimeout bounds the reading of a request: 64 KiB over a slow connection.
-	bodyTimeout = 15 * time.Second
-
-	// readTimeout bounds a read of the database. It does not apply to an order (R10).
-	readTimeout = 5 * time.Second
-
-	// responseTimeout is the client's time to read the response.
-	responseTimeout = 10 * time.Second
+	bodyTimeout     = 15 * time.Second // to receive it
+	readTimeout     = 5 * time.Second  // of a GET's queries
+	responseTimeout = 10 * time.Second // to send the response
 )
 
-// NewServer returns a server with all timeouts. longestRun is the longest run of an
-// order. The write timeout exceeds a wait and a run.
+// NewServer returns a server with all timeouts. longestRun is that of an order.
 func NewServer(handler http.Handler, longestRun time.Duration, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -30,7 +24,7 @@ func NewServer(handler http.Handler, longestRun time.Duration, logger *slog.Logg
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 
-		// OPTIONS * is handled and logged like any other request.
+		// OPTIONS * is logged like any other request.
 		DisableGeneralOptionsHandler: true,
 	}
 }

@@ -8,24 +8,22 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/connlimit"
-	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/orders"
 )
 
-// maxEventBody is the largest event in bytes. A payment's event has about three KiB.
-const maxEventBody = 256 << 10
-
-// maxWebhookBodies bounds the bodies that are read at once, before their signature
-// is verified.
-const maxWebhookBodies = 100
+const (
+	maxEventBody     = 256 << 10 // bytes; a payment's event has about three KiB
+	maxWebhookBodies = 100       // that are read at once, before their signature is verified
+)
 
 // webhookPath is the path of the provider's events, which have no Idempotency-Key.
 const webhookPath = "/v1/webhooks/stripe"
 
 type webhooksAPI struct {
 	service *orders.Service
-	limiter *limiter.Limiter
+	limiter *admission.Limiter
 	bodies  *transfers
 }
 
@@ -45,15 +43,16 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	connlimit.Verified(r.Context())
+	var result orders.EventResult
 	err = a.limiter.Do(r.Context(), event.AccountID, func(ctx context.Context) (err error) {
-		if event, err = a.service.HandleEvent(ctx, event); err != nil {
+		if result, err = a.service.HandleEvent(ctx, event); err != nil {
 			err = &keyedError{error: err}
 		}
 		return err
 	})
-	stateOf(r.Context()).event(event, err)
-	if errors.Is(err, limiter.ErrRateLimited) {
-		return limiter.ErrOverloaded // the provider is not that account
+	entryOf(r.Context()).event(event, result, err)
+	if errors.Is(err, admission.ErrRateLimited) {
+		return admission.ErrOverloaded // the provider is not that account
 	}
 	if err != nil {
 		return err
@@ -61,18 +60,18 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]bool{"received": true})
 }
 
-func (l *requestState) event(event orders.Event, err error) {
+func (l *logEntry) event(event orders.Event, result orders.EventResult, err error) {
 	l.add(slog.String("event_id", event.ID), slog.String("event_type", event.Type))
-	if event.KeyID != uuid.Nil {
-		l.add(slog.String("key_id", event.KeyID.String()))
+	if result.KeyID != uuid.Nil {
+		l.add(slog.String("key_id", result.KeyID.String()))
 	}
 	switch {
-	case err == nil && event.RefundID != uuid.Nil:
-		l.add(slog.String("refund_id", event.RefundID.String()))
+	case err == nil && result.RefundID != uuid.Nil:
+		l.add(slog.String("refund_id", result.RefundID.String()))
 		l.setOutcome("refund_synced")
-	case err == nil && event.Result.Response.Status == 0:
+	case err == nil && result.Run.Response.Status == 0:
 		l.setOutcome("ignored")
 	default:
-		l.result(event.Result, err)
+		l.result(result.Run, err)
 	}
 }

@@ -16,25 +16,20 @@ import (
 
 // Config configures a [Client]. BaseURL and APIKey are required.
 type Config struct {
-	BaseURL string // of the API, such as https://orders.example.com
+	BaseURL string // such as https://orders.example.com
 	APIKey  string
 
-	// Timeout bounds one attempt. 0 means a minute. An attempt that times out is
-	// repeated.
-	Timeout time.Duration
+	Timeout time.Duration // of one attempt; 0 means a minute
 
-	// Backoff is the maximum jitter before the second attempt. It doubles with each
-	// attempt up to MaxBackoff. 0 means 500 ms and 30 s. Retry-After is added to it.
+	// Backoff is the maximum jitter before the second attempt. It doubles up to MaxBackoff.
+	// 0 means 500 ms and 30 s.
 	Backoff, MaxBackoff time.Duration
 
-	// Observe, if set, is called synchronously after each attempt.
-	Observe func(Attempt)
-
-	// Transport sends the requests; nil means a default.
-	Transport http.RoundTripper
+	Observe   func(Attempt)     // called synchronously after each attempt, unless it is nil
+	Transport http.RoundTripper // nil means a default
 }
 
-// Format hides the secret fields from all verbs.
+// Format hides the API key from all verbs.
 func (Config) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "client.Config") }
 
 func (c Config) validate() error {
@@ -45,7 +40,7 @@ func (c Config) validate() error {
 	switch {
 	case c.APIKey == "":
 		errs = append(errs, errors.New("client: APIKey is missing"))
-	case strings.ContainsFunc(c.APIKey, func(r rune) bool { return r < '!' || r > '~' }): // no attempt could be sent
+	case strings.ContainsFunc(c.APIKey, func(r rune) bool { return r < '!' || r > '~' }): // every attempt would fail
 		errs = append(errs, errors.New("client: APIKey must have only visible ASCII characters"))
 	}
 	if c.Timeout < 0 || c.Backoff < 0 || c.MaxBackoff < 0 {
@@ -59,16 +54,14 @@ type Client struct {
 	config Config
 	http   *http.Client
 
-	// sleep waits, or returns the context's error. random returns a duration from 0 to
-	// limit. Tests replace them.
-	sleep  func(ctx context.Context, wait time.Duration) error
+	sleep  func(ctx context.Context, wait time.Duration) error // replaced by tests, like random
 	random func(limit time.Duration) time.Duration
 }
 
-// Format hides the secret fields from all verbs.
+// Format hides the API key from all verbs.
 func (*Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "client.Client") }
 
-// New returns a Client. Its error names every invalid field.
+// New returns a Client.
 func New(config Config) (*Client, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -85,7 +78,7 @@ func New(config Config) (*Client, error) {
 			DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 			TLSHandshakeTimeout: 5 * time.Second,
 			MaxIdleConnsPerHost: 32,
-			IdleConnTimeout:     time.Minute, // less than the API's two
+			IdleConnTimeout:     time.Minute, // the API's is two minutes
 			ForceAttemptHTTP2:   true,
 		}
 	}
@@ -93,8 +86,7 @@ func New(config Config) (*Client, error) {
 		config: config,
 		http: &http.Client{
 			Transport: config.Transport,
-			// A redirect target must not receive the API key, and may not know the
-			// idempotency key.
+			// Another server must not receive the API key.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		sleep:  sleep,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -15,29 +16,25 @@ import (
 // returns
 //
 //   - the response, a 201;
-//   - a [*Problem] whose Retry is not RetrySameKey, if no attempt has an unknown outcome;
-//   - an [*ActionRequiredError]: after the customer's approval, call Do again with the
-//     same request;
-//   - an [*OutcomeUnknownError], if the context ended earlier, or if a rejection does not
+//   - a [*Problem] whose Retry is not RetrySameKey;
+//   - an [*ActionRequiredError];
+//   - an [*OutcomeUnknownError], if the context ended earlier, or a problem does not
 //     resolve earlier attempts.
-//
-// Without a deadline in ctx, Do does not stop before a final response.
 func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
 		return Response{}, err
 	}
 	response, attempts, err := c.repeat(ctx, r)
-	_, asks := errors.AsType[*ActionRequiredError](err)
 	problem, rejected := errors.AsType[*Problem](err)
-	final := asks || rejected && (attempts == 1 || problem.Retry == RetryNewKey || problem.Outcome == OutcomeFinal)
-	if err == nil || final {
+	resolved := rejected && (attempts == 1 || problem.Retry == RetryNewKey || problem.Outcome == OutcomeFinal)
+	if err == nil || asks(err) || resolved {
 		return response, err
 	}
 	return Response{}, &OutcomeUnknownError{Key: r.Key, Attempts: attempts, Problem: problem, cause: err}
 }
 
 func create[T any](ctx context.Context, c *Client, key Key, path string, params any) (T, error) {
-	body, _ := json.Marshal(params) // strings and numbers: it cannot fail
+	body, _ := json.Marshal(params) // cannot fail
 	response, err := c.Do(ctx, Request{Key: key, Path: path, Body: body})
 	if err != nil {
 		return *new(T), err
@@ -45,7 +42,6 @@ func create[T any](ctx context.Context, c *Client, key Key, path string, params 
 	return decode[T](response)
 }
 
-// read is a GET. Its outcome is never unknown.
 func read[T any](ctx context.Context, c *Client, path string) (T, error) {
 	response, _, err := c.repeat(ctx, Request{Path: path})
 	if err != nil {
@@ -62,8 +58,12 @@ func decode[T any](response Response) (T, error) {
 	return result, nil
 }
 
-// repeat sends a request until its response is final. The error is a final *Problem, an
-// *ActionRequiredError, or the reason why it stopped.
+func asks(err error) bool {
+	_, asks := errors.AsType[*ActionRequiredError](err)
+	return asks
+}
+
+// repeat sends a request until its response is final or the context ends.
 func (c *Client) repeat(ctx context.Context, r Request) (response Response, attempts int, err error) {
 	for attempts = 1; ; attempts++ {
 		response, err = c.exchange(ctx, r)
@@ -71,19 +71,16 @@ func (c *Client) repeat(ctx context.Context, r Request) (response Response, atte
 			err = response.outcome(r)
 		}
 		problem, rejected := errors.AsType[*Problem](err)
-		_, asks := errors.AsType[*ActionRequiredError](err)
-		if err == nil || rejected && problem.Retry != RetrySameKey || asks {
+		if err == nil || asks(err) || rejected && problem.Retry != RetrySameKey {
 			return response, attempts, err
 		}
 		if stopped := c.pause(ctx, attempts, response.RetryAfter()); stopped != nil {
-			// The last response is text: a wrapped problem would count as final.
-			return Response{}, attempts, fmt.Errorf("%w (last: %v)", stopped, err) //nolint:errorlint // see above
+			return Response{}, attempts, fmt.Errorf("%w (last: %v)", stopped, err) //nolint:errorlint // a wrapped problem would count as final
 		}
 	}
 }
 
-// pause waits before the next attempt, unless the wait would exceed the context's
-// deadline.
+// pause waits before the next attempt, or fails if the deadline is before its end.
 func (c *Client) pause(ctx context.Context, attempts int, retryAfter time.Duration) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -99,6 +96,7 @@ func (c *Client) pause(ctx context.Context, attempts int, retryAfter time.Durati
 	return c.sleep(ctx, wait)
 }
 
+// outcome returns nil for a success.
 func (r Response) outcome(request Request) error {
 	_, success := request.method()
 	mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -113,15 +111,15 @@ func (r Response) outcome(request Request) error {
 		}
 	case "application/problem+json":
 		var p Problem
-		if json.Unmarshal(r.Body, &p) == nil && p.Retry.known() {
+		known := []Retry{RetrySameKey, RetryCorrected, RetryNewKey, RetryNever}
+		if json.Unmarshal(r.Body, &p) == nil && slices.Contains(known, p.Retry) {
 			return &p
 		}
 	}
 	return fmt.Errorf("%w: status %d, %d bytes of %q", ErrUnreadable, r.Status, len(r.Body), mediaType)
 }
 
-// isObject reports whether the body is one complete JSON object. Without a length, a
-// truncated response is not detected otherwise.
+// isObject reports whether the body is a JSON object, which a truncated one is not.
 func isObject(body []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) && json.Valid(body)
 }

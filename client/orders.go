@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"net/url"
 	"strconv"
 	"time"
@@ -17,6 +16,11 @@ type OrderParams struct {
 	Items         []Item            `json:"items"`
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	OffSession    bool              `json:"off_session,omitempty"` // the customer is not present
+
+	// Reference is your own name of the purchase, such as the id of a basket. It protects
+	// the customer from a second order of the same purchase under another key: that is a
+	// [*Problem] with the slug order-exists and the OrderID of the first.
+	Reference string `json:"reference,omitempty"`
 }
 
 // Item is one line of an order.
@@ -39,52 +43,46 @@ type Order struct {
 	PaymentIntentID string            `json:"payment_intent_id"` // "" if there is none yet
 	Metadata        map[string]string `json:"metadata"`
 	CreatedAt       time.Time         `json:"created_at"`
-	PaidAt          *time.Time        `json:"paid_at"` // nil if it is not paid
+	PaidAt          *time.Time        `json:"paid_at"` // nil before the payment
 	Failure         *Failure          `json:"failure"` // nil unless Status is payment_failed
+	Reference       string            `json:"reference"`
 }
 
 // Failure is the reason why an order was not charged.
 type Failure struct {
 	Code        string `json:"code"`
-	DeclineCode string `json:"decline_code"` // "" if there is none
+	DeclineCode string `json:"decline_code"`
 }
 
-// CreateOrder creates and charges an order exactly once per key. A declined card is a
-// [*Problem]. A payment that the customer must approve is an [*ActionRequiredError].
-// See [Client.Do].
+// CreateOrder creates and charges an order exactly once per key. [Client.Do] lists its
+// errors.
 func (c *Client) CreateOrder(ctx context.Context, key Key, params OrderParams) (Order, error) {
 	return create[Order](ctx, c, key, "/v1/orders", params)
 }
 
 // GetOrder reads an order. An unknown id is a [*Problem].
 func (c *Client) GetOrder(ctx context.Context, id string) (Order, error) {
-	path, err := orderPath(id)
-	if err != nil {
-		return Order{}, err
-	}
-	return read[Order](ctx, c, path)
+	return read[Order](ctx, c, "/v1/orders/"+url.PathEscape(id))
 }
 
-// OrderPage is a page of the list of orders, newest first.
+// OrderPage is a page of orders, newest first.
 type OrderPage struct {
 	Data    []Order `json:"data"`
 	HasMore bool    `json:"has_more"`
 }
 
-// ListOrders returns up to limit (at most 100) orders older than the order with the id
-// after; "" starts with the newest.
+// OrdersByReference returns the orders of a purchase, newest first, at most 100. At most
+// one of them has not failed.
+func (c *Client) OrdersByReference(ctx context.Context, reference string) (OrderPage, error) {
+	return read[OrderPage](ctx, c, "/v1/orders?"+url.Values{"limit": {"100"}, "reference": {reference}}.Encode())
+}
+
+// ListOrders returns up to limit orders, at most 100, that are older than the order with
+// the id after. "" starts with the newest.
 func (c *Client) ListOrders(ctx context.Context, limit int, after string) (OrderPage, error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	if after != "" {
 		query.Set("after", after)
 	}
 	return read[OrderPage](ctx, c, "/v1/orders?"+query.Encode())
-}
-
-// orderPath rejects an empty id, which would select the list.
-func orderPath(id string) (string, error) {
-	if id == "" {
-		return "", errors.New("client: no order id")
-	}
-	return "/v1/orders/" + url.PathEscape(id), nil
 }

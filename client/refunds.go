@@ -2,12 +2,13 @@ package client
 
 import (
 	"context"
+	"net/url"
 	"time"
 )
 
 // RefundParams are the parameters of a refund.
 type RefundParams struct {
-	Amount int64  `json:"amount,omitempty"` // 0: the whole rest
+	Amount int64  `json:"amount,omitempty"` // 0 means the rest
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -23,12 +24,8 @@ type Refund struct {
 	CreatedAt        time.Time `json:"created_at"`
 }
 
-// CreateRefund refunds an order, in full or in part, exactly once per key. Each refund
-// of an order has a key of its own. See [Client.Do].
+// CreateRefund refunds an order exactly once per key. Each refund of an order has a key of
+// its own. [Client.Do] lists its errors.
 func (c *Client) CreateRefund(ctx context.Context, key Key, orderID string, params RefundParams) (Refund, error) {
-	path, err := orderPath(orderID)
-	if err != nil {
-		return Refund{}, err
-	}
-	return create[Refund](ctx, c, key, path+"/refunds", params)
+	return create[Refund](ctx, c, key, "/v1/orders/"+url.PathEscape(orderID)+"/refunds", params)
 }

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// Request is one purchase or refund: what every attempt sends.
+// Request is what every attempt of a purchase or refund sends.
 type Request struct {
 	Key  Key
 	Path string // such as /v1/orders
-	Body []byte // JSON, the same bytes in every attempt
+	Body []byte // JSON
 }
 
-// Attempt is one request and its response.
+// Attempt is a request and its response.
 type Attempt struct {
 	Method, Path string
 	Key          Key      // "" for reads
-	Response     Response // zero without a complete response
-	Err          error    // why there is no complete response
+	Response     Response // zero if Err is set
+	Err          error    // without a complete response
 }
 
 // Response is a complete response.
@@ -36,14 +36,13 @@ type Response struct {
 // String returns status and body.
 func (r Response) String() string { return fmt.Sprintf("%d: %s", r.Status, r.Body) }
 
-// Replayed reports whether the response was created by an earlier request.
+// Replayed reports whether an earlier request created the response.
 func (r Response) Replayed() bool { return r.Header.Get("Idempotent-Replayed") == "true" }
 
-// maxRetryAfter prevents an overflow of the sum of delays.
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// RetryAfter returns the requested delay, 0 if there is none: seconds, or a date
-// relative to the Date header (RFC 9110 section 10.2.3).
+// RetryAfter returns the requested delay or 0. A date counts from the Date header (RFC 9110,
+// 10.2.3).
 func (r Response) RetryAfter() time.Duration {
 	value := r.Header.Get("Retry-After")
 	if date, err := http.ParseTime(value); err == nil {
@@ -57,15 +56,12 @@ func (r Response) RetryAfter() time.Duration {
 	if errors.Is(err, strconv.ErrSyntax) {
 		return 0
 	}
-	return min(time.Duration(seconds)*time.Second, maxRetryAfter) // if out of range, seconds is the maximum
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter) // out of range, seconds is the maximum
 }
 
-// maxResponse bounds a response in bytes. A list of 100 of the largest orders is
-// smaller.
-const maxResponse = 64 << 20
+const maxResponse = 64 << 20 // bytes, more than the longest list
 
-// Send makes one attempt and returns its response without judging it. An error proves
-// nothing about the request. Use [Client.Do] to get a final response.
+// Send makes one attempt. After an error, the request may still have its effect.
 func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
 		return Response{}, err
@@ -73,30 +69,26 @@ func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
 	return c.exchange(ctx, r)
 }
 
-// method returns the method of a request and the status of its success. Only a read has
-// no key.
+// method returns the method of a request and the status of its success.
 func (r Request) method() (method string, success int) {
-	if r.Key == "" {
+	if r.Key == "" { // a read
 		return http.MethodGet, http.StatusOK
 	}
 	return http.MethodPost, http.StatusCreated
 }
 
-func (c *Client) exchange(ctx context.Context, r Request) (Response, error) {
+func (c *Client) exchange(ctx context.Context, r Request) (response Response, err error) {
 	method, _ := r.method()
-	response, err := c.roundTrip(ctx, method, r)
-	c.config.Observe(Attempt{Method: method, Path: r.Path, Key: r.Key, Response: response, Err: err})
-	return response, err
-}
-
-func (c *Client) roundTrip(ctx context.Context, method string, r Request) (Response, error) {
+	defer func() {
+		c.config.Observe(Attempt{Method: method, Path: r.Path, Key: r.Key, Response: response, Err: err})
+	}()
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, c.config.BaseURL+r.Path, bytes.NewReader(r.Body))
 	if err != nil {
 		return Response{}, err
 	}
-	request.GetBody = nil // net/http must not retry: attempts are counted
+	request.GetBody = nil // so that net/http does not retry
 	request.Header.Set("Authorization", "Bearer "+c.config.APIKey)
 	request.Header.Set("Accept", "application/json, application/problem+json")
 	if r.Key != "" {
@@ -115,5 +107,5 @@ func (c *Client) roundTrip(ctx context.Context, method string, r Request) (Respo
 	if len(body) > maxResponse {
 		return Response{}, fmt.Errorf("%w: more than %d bytes", ErrUnreadable, maxResponse)
 	}
-	return Response{Status: received.StatusCode, Header: received.Header, Body: body}, nil
+	return Response{received.StatusCode, received.Header, body}, nil
 }

@@ -16,10 +16,9 @@ import (
 	"example.com/orders-api/client"
 )
 
-// fixture is a client of a server with scripted responses. Its delays take no time.
+// fixture is a client of a server with scripted responses. Delays take no time.
 type fixture struct {
 	*client.Client
-	url string
 
 	mu       sync.Mutex
 	script   []http.HandlerFunc // one for each request; the last one is repeated
@@ -43,7 +42,6 @@ func newFixtureWith(t *testing.T, change func(*client.Config), script ...http.Ha
 	t.Helper()
 	f := &fixture{script: script}
 	server := httptest.NewServer(f)
-	f.url = server.URL
 	config := client.Config{
 		BaseURL: server.URL,
 		APIKey:  "api-key",
@@ -79,7 +77,7 @@ func (f *fixture) received() []request {
 	return slices.Clone(f.requests)
 }
 
-// respond sends a response with header lines in pairs of name and value.
+// respond sends a response. lines are pairs of a header's name and value.
 func respond(status int, contentType, body string, lines ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)

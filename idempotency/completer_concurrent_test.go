@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
 )
 
 // Completers and clients run the same keys at once: each step is executed once.
@@ -23,7 +22,7 @@ func TestCompleter_concurrent(t *testing.T) {
 	for i := range keys {
 		state := expired
 		if i%2 == 0 {
-			state = idempotencytest.State{Point: reserved}
+			state = given{Point: reserved}
 		}
 		requests = append(requests, f.putAbandoned(op, state, 2*grace))
 	}
@@ -74,7 +73,7 @@ func TestCompleter_concurrent(t *testing.T) {
 
 func TestCompleter_changedSinceListed(t *testing.T) {
 	t.Parallel()
-	var change func() // made by the run of the first key
+	var change func()
 	op := &threeSteps{}
 	first := operation{name: "first", steps: (&threeSteps{pay: func(context.Context, *idempotency.Run) error {
 		change()
@@ -88,7 +87,6 @@ func TestCompleter_changedSinceListed(t *testing.T) {
 			require.ErrorIs(t, err, errNoResponse)
 		},
 		"leased by a client":         func(req idempotency.Request) { f.update(req, "locked_at = now()") },
-		"marked as needing review":   func(req idempotency.Request) { f.update(req, "needs_review_at = now()") },
 		"tried by another completer": func(req idempotency.Request) { f.update(req, "last_run_at = now()") },
 		"reaped": func(req idempotency.Request) {
 			_, err := f.pool.Exec(t.Context(), "DELETE FROM idempotency_keys WHERE id = $1", keyID(req))
@@ -105,27 +103,6 @@ func TestCompleter_changedSinceListed(t *testing.T) {
 			f.putAbandoned(first, released, 3*grace)
 			require.Equal(t, idempotency.CompleterResult{Completed: 1, Skipped: 1}, f.pass())
 			require.Equal(t, left, f.row(changed))
-		})
-	}
-}
-
-// Another run leases or finishes the key after the completer's claim.
-func TestCompleter_overtaken(t *testing.T) {
-	t.Parallel()
-	for name, overtake := range map[string]func(*completerFixture, idempotency.Request){
-		"leased": func(f *completerFixture, req idempotency.Request) { f.update(req, "locked_at = now()") },
-		"finished": func(f *completerFixture, req idempotency.Request) {
-			f.mustDo(req, &threeSteps{})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			op, statements := &threeSteps{}, &statements{}
-			f := newCompleterFixture(newFixture(t, connections(2), statements.configure), op)
-			req := f.putAbandoned(op, released, 2*grace)
-			statements.after(2, func() { overtake(f, req) }) // list, claim
-			require.Equal(t, idempotency.CompleterResult{Skipped: 1}, f.pass())
-			require.Zero(t, op.calls.Load())
 		})
 	}
 }
@@ -155,7 +132,7 @@ func TestCompleter_cancelled(t *testing.T) {
 	}}
 	f := newCompleterFixture(newFixture(t), op)
 	for range 10 {
-		f.putAbandoned(op, idempotencytest.State{Point: reserved}, 2*grace)
+		f.putAbandoned(op, given{Point: reserved}, 2*grace)
 	}
 	result, err := f.completer().RunOnce(ctx)
 	require.NoError(t, err)

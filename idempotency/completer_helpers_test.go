@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
 )
 
 const (
@@ -57,14 +56,13 @@ func failingToPay() *threeSteps {
 	return &threeSteps{pay: func(context.Context, *idempotency.Run) error { return errNoResponse }}
 }
 
-// putAbandoned inserts a new key whose last run began that long ago.
-func (f *fixture) putAbandoned(op idempotency.Operation, state idempotencytest.State, ago time.Duration) idempotency.Request {
+func (f *fixture) putAbandoned(op idempotency.Operation, state given, ago time.Duration) idempotency.Request {
 	f.t.Helper()
 	return f.putChanged(op, state, ago, "")
 }
 
 // putChanged inserts a new key, ages its last run and changes columns, if any.
-func (f *fixture) putChanged(op idempotency.Operation, state idempotencytest.State, ago time.Duration, columns string) idempotency.Request {
+func (f *fixture) putChanged(op idempotency.Operation, state given, ago time.Duration, columns string) idempotency.Request {
 	f.t.Helper()
 	req := f.request()
 	f.put(req, op, state)
@@ -101,34 +99,18 @@ func (f *fixture) countKeys(condition string) int {
 	return n
 }
 
+// The i-th key was finished i milliseconds after ago.
 func (f *fixture) insertFinished(n int, ago time.Duration) {
-	f.t.Helper()
-	f.insertKeys(n, ago, "finished_at, response_code, response_headers, response_body", "'finished', at, 200, '{}', ''")
-}
-
-func (f *fixture) insertActionRequired(n int) {
-	f.t.Helper()
-	f.insertKeys(n, time.Minute, "action_required_at", "'paid', now()")
-}
-
-// insertKeys inserts n keys. The i-th ran last i milliseconds after ago.
-func (f *fixture) insertKeys(n int, ago time.Duration, columns, values string) {
 	f.t.Helper()
 	_, err := f.pool.Exec(f.t.Context(), `
 INSERT INTO idempotency_keys (
-    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-    lease_token, attempt, last_run_at, created_at, recovery_point, `+columns+`
+    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash, recovery_point,
+    lease_token, attempt, last_run_at, created_at, finished_at, response_code, response_headers, response_body
 )
-SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'POST', '/v1/things', '{}', decode(repeat('01', 33), 'hex'),
-       gen_random_uuid(), 1, at, at, `+values+`
+SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'POST', '/v1/things', '{}', decode(repeat('01', 33), 'hex'), 'finished',
+       gen_random_uuid(), 1, at, at, at, 200, '{}', ''
   FROM generate_series(1, $2) AS i,
        LATERAL (SELECT now() - $3::interval + i * interval '1 millisecond') AS t (at)`, f.account, n, ago)
-	require.NoError(f.t, err)
-}
-
-func (f *fixture) analyze() {
-	f.t.Helper()
-	_, err := f.pool.Exec(f.t.Context(), "ANALYZE idempotency_keys, accounts")
 	require.NoError(f.t, err)
 }
 

@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"testing"
@@ -13,46 +14,32 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-func TestNewCompleter_invalidConfig(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	complete := idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, ActionTimeout: actionTimeout, Limit: 1, Concurrency: 1}
-	for want, change := range map[string]func(*idempotency.CompleterConfig){
-		"the grace of 1m0s must be more than the lease of 1m0s (R9)":          func(c *idempotency.CompleterConfig) { c.Grace = lockTimeout },
-		"the action timeout of 1m0s must be more than the lease of 1m0s (R9)": func(c *idempotency.CompleterConfig) { c.ActionTimeout = lockTimeout },
-		"MaxAttempts, Limit":           func(c *idempotency.CompleterConfig) { c.MaxAttempts = 0 },
-		"Limit and":                    func(c *idempotency.CompleterConfig) { c.Limit = 0 },
-		"Concurrency must be positive": func(c *idempotency.CompleterConfig) { c.Concurrency = -1 },
-	} {
-		config := complete
-		change(&config)
-		_, err := idempotency.NewCompleter(f.engine, []idempotency.Operation{oneStep()}, config)
-		require.ErrorContains(t, err, want)
-	}
-}
-
 func TestCompleter_selection(t *testing.T) {
 	t.Parallel()
-	const old = 2 * grace
+	const (
+		old   = 2 * grace
+		ahead = "created_at = now() + interval '400 days', last_run_at = now() + interval '400 days'"
+	)
 	tests := []struct {
 		name   string
-		state  idempotencytest.State
+		state  given
 		ago    time.Duration // since the last run
 		update string
-		calls  int64 // 0: the key stays unchanged
+		calls  int64
 	}{
-		{name: "released at the first call", state: idempotencytest.State{Point: reserved}, ago: old, calls: 2},
+		{name: "released at the first call", state: given{Point: reserved}, ago: old, calls: 2},
 		{name: "released at the second call", state: released, ago: old, calls: 1},
 		{name: "a second past the grace", state: released, ago: grace + time.Second, calls: 1},
-		{name: "run died in the first call", state: idempotencytest.State{Point: reserved, Leased: true, LeaseAge: old}, ago: old, calls: 2},
-		{name: "run died in the second call", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: old}, ago: old, calls: 1},
-		{name: "lease has just expired", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: lockTimeout + time.Second}, ago: old, calls: 1},
+		{name: "run died in the first call", state: given{Point: reserved, Leased: true, LeaseAge: old}, ago: old, calls: 2},
+		{name: "run died in the second call", state: given{Point: paid, Leased: true, LeaseAge: old}, ago: old, calls: 1},
+		{name: "lease has just expired", state: given{Point: paid, Leased: true, LeaseAge: lockTimeout + time.Second}, ago: old, calls: 1},
+		{name: "leased by a clock that ran ahead", state: given{Point: paid, Leased: true, LeaseAge: -old}, update: ahead, calls: 1},
+		{name: "released by a clock that ran ahead", state: released, update: ahead + ", completer_attempt = 0", calls: 1},
 
 		{name: "just released", state: released},
 		{name: "within the grace", state: released, ago: grace - 30*time.Second},
 		{name: "lease expired, within the grace", state: expired, ago: 2 * lockTimeout},
 		{name: "leased", state: leased},
-		{name: "leased by a long run", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: lockTimeout - 30*time.Second}, ago: old},
 		{name: "needs review", state: released, ago: old, update: "needs_review_at = now()"},
 		{name: "finished", state: finished, update: "last_run_at = now() - interval '1 day'"},
 	}
@@ -85,33 +72,14 @@ func TestCompleter_selection(t *testing.T) {
 	shared.requireIdle()
 }
 
-func TestCompleter_oldestFirst(t *testing.T) {
-	t.Parallel()
-	var order []idempotency.Key
-	op := &threeSteps{pay: func(_ context.Context, run *idempotency.Run) error {
-		order = append(order, run.Key)
-		return nil
-	}}
-	f := newCompleterFixture(newFixture(t), op)
-	var keys []idempotency.Key
-	for _, ago := range []time.Duration{20, 60, 40, 10, 50, 30} {
-		keys = append(keys, f.putAbandoned(op, released, ago*time.Minute).Key)
-	}
-	f.config.Limit = 4
-	require.Equal(t, idempotency.CompleterResult{Completed: 4}, f.pass())
-	require.Equal(t, []idempotency.Key{keys[1], keys[4], keys[2], keys[5]}, order)
-	require.Equal(t, idempotency.CompleterResult{Completed: 2}, f.pass(), "the rest, beyond the limit of the first pass")
-	require.Equal(t, []idempotency.Key{keys[0], keys[3]}, order[4:])
-}
-
-// The many keys of one account do not delay those of another one, abandoned or waiting
-// for an action.
+// The many keys of one account do not delay those of another one.
 func TestCompleter_accountsInTurn(t *testing.T) {
 	t.Parallel()
 	const waiting = "action_required_at = now()"
 	var order []uuid.UUID
+	var first idempotency.Key
 	op := &threeSteps{pay: func(_ context.Context, run *idempotency.Run) error {
-		order = append(order, run.AccountID)
+		order, first = append(order, run.AccountID), cmp.Or(first, run.Key)
 		return nil
 	}}
 	f := newCompleterFixture(newFixture(t), op)
@@ -122,6 +90,7 @@ func TestCompleter_accountsInTurn(t *testing.T) {
 			f.putChanged(op, released, 48*time.Hour, update)
 		}
 	}
+	oldest := f.putAbandoned(op, released, 72*time.Hour)
 	mine := f.account
 	f.account = other
 	f.putAbandoned(op, released, 24*time.Hour)
@@ -130,10 +99,10 @@ func TestCompleter_accountsInTurn(t *testing.T) {
 
 	require.Equal(t, idempotency.CompleterResult{Completed: 2 * f.config.Limit}, f.pass())
 	require.ElementsMatch(t, []uuid.UUID{mine, mine, other, third}, order[:4])
+	require.Equal(t, oldest.Key, first, "the longest idle")
 }
 
-// A failing key does not delay the others, and needs review after its last attempt
-// (R16).
+// A failing key does not delay the others (R16).
 func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 	t.Parallel()
 	for lastError, pay := range map[string]func(context.Context, *idempotency.Run) error{
@@ -144,10 +113,10 @@ func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 			t.Parallel()
 			failing, good := &threeSteps{pay: pay}, operation{name: "good", steps: (&threeSteps{}).Steps}
 			f := newCompleterFixture(newFixture(t), failing, good)
-			bad := f.putAbandoned(failing, released, 48*time.Hour) // before all others
+			bad := f.putAbandoned(failing, released, 48*time.Hour)
 			for attempt := 1; attempt <= maxAttempts; attempt++ {
 				for range 3 {
-					f.putAbandoned(good, idempotencytest.State{Point: reserved}, 2*grace)
+					f.putAbandoned(good, given{Point: reserved}, 2*grace)
 				}
 				want := idempotency.CompleterResult{Completed: 3, Failed: 1}
 				if attempt == maxAttempts {
@@ -185,43 +154,7 @@ func TestCompleter_processDiedInLastAttempt(t *testing.T) {
 	require.Equal(t, 1, f.log.count("level=ERROR"))
 }
 
-func TestCompleter_markFails(t *testing.T) {
-	t.Parallel()
-	var unlock func()
-	op := &threeSteps{}
-	f := newCompleterFixture(newFixture(t, sessionSetting("lock_timeout", "50")), op)
-	f.config.MaxAttempts = 1
-	req := f.putAbandoned(op, released, 2*grace)
-	op.pay = func(context.Context, *idempotency.Run) error {
-		unlock = f.otherTransaction("SELECT FROM idempotency_keys FOR UPDATE")
-		return errNoResponse
-	}
-	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
-	unlock()
-	require.Equal(t, completerState{Attempts: 1}, f.completerState(req))
-	require.Equal(t, 2, f.log.count("level=ERROR"))
-
-	f.ageRun(req, 2*grace)
-	f.ageLease(req, 2*lockTimeout) // it could not be released either
-	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
-	require.Equal(t, completerState{Attempts: 2, NeedsReview: true}, f.completerState(req))
-	require.EqualValues(t, 1, op.calls.Load())
-}
-
-// The three queries list abandoned keys, keys that require an action and polled keys.
-func TestCompleter_noCandidates(t *testing.T) {
-	t.Parallel()
-	meter := idempotencytest.NewMeter()
-	f := newCompleterFixture(newFixture(t, meter.Configure), oneStep())
-	require.Zero(t, f.pass()) // prepares the statements
-	meter.Reset()
-	require.Zero(t, f.pass())
-	require.Equal(t, 3, meter.RoundTrips())
-	require.Zero(t, meter.Commits())
-}
-
-// No command changes a key of a newer version, its counters included (R18). Operators
-// see it, and such keys do not use up the limit of a pass.
+// No command changes a key of a newer version (R18), nor does it use up the limit of a pass.
 func TestCompleter_newerVersion(t *testing.T) {
 	t.Parallel()
 	op, waiting := &threeSteps{}, "action_required_at = now(), "
@@ -253,7 +186,7 @@ func TestCompleter_newerVersion(t *testing.T) {
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass())
 }
 
-// The pass claims no more keys, because each claim might fail only after a timeout.
+// The pass claims no more keys.
 func TestCompleter_databaseFails(t *testing.T) {
 	t.Parallel()
 	good := operation{name: "good", steps: (&threeSteps{}).Steps}
@@ -261,25 +194,25 @@ func TestCompleter_databaseFails(t *testing.T) {
 		tx.Queue("ALTER TABLE idempotency_keys RENAME completer_attempt TO renamed")
 		return nil
 	})
-	statements := &statements{}
-	f := newCompleterFixture(newFixture(t, statements.configure), good, last)
-	f.putAbandoned(good, idempotencytest.State{Point: reserved}, 5*grace)
-	f.putAbandoned(last, idempotencytest.State{Point: reserved}, 4*grace)
+	wire := &idempotencytest.Wire{}
+	f := newCompleterFixture(newFixture(t, wire.Configure), good, last)
+	f.putAbandoned(good, given{Point: reserved}, 5*grace)
+	f.putAbandoned(last, given{Point: reserved}, 4*grace)
 	for range 5 {
-		f.putAbandoned(good, idempotencytest.State{Point: reserved}, 3*grace)
+		f.putAbandoned(good, given{Point: reserved}, 3*grace)
 	}
 	result, err := f.completer().RunOnce(t.Context())
 	require.ErrorContains(t, err, "claim abandoned key: ")
 	require.ErrorContains(t, err, "completer_attempt")
 	require.Equal(t, idempotency.CompleterResult{Completed: 2}, result)
-	require.Equal(t, 3, statements.containing("SET completer_attempt = completer_attempt +"))
+	require.Equal(t, 3, wire.Count("SET completer_attempt = completer_attempt +"))
 	require.Equal(t, 2, f.countKeys("recovery_point = 'finished'"))
 	f.requireIdle()
 
-	statements.reset()
+	wire.Reset()
 	_, err = f.completer().RunOnce(t.Context())
 	require.ErrorContains(t, err, "list abandoned keys: ")
-	require.Equal(t, 1, statements.containing(""))
+	require.Equal(t, 1, wire.RoundTrips())
 }
 
 func TestRequeue_states(t *testing.T) {
@@ -301,5 +234,5 @@ func TestRequeue_states(t *testing.T) {
 	before := f.row(done)
 	requeue(done)
 	require.Equal(t, before, f.row(done))
-	requeue(f.request()) // an unknown key is no error
+	requeue(f.request())
 }

@@ -13,13 +13,13 @@ import (
 // The package's doc states these costs.
 func TestCost_perRequest(t *testing.T) {
 	t.Parallel()
-	meter := idempotencytest.NewMeter()
-	f := newFixture(t, meter.Configure)
+	wire := &idempotencytest.Wire{}
+	f := newFixture(t, wire.Configure)
 	failing := &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }}
 	for _, test := range []struct {
 		name       string
 		op         idempotency.Operation
-		state      idempotencytest.State // of the key before; the zero value for a new key
+		state      given
 		roundTrips int
 		commits    int
 	}{
@@ -38,11 +38,11 @@ func TestCost_perRequest(t *testing.T) {
 				if test.state.Point != "" {
 					f.put(req, test.op, test.state)
 				}
-				meter.Reset()
+				wire.Reset()
 				_, _ = f.do(req, test.op)
 			}
-			require.Equal(t, test.roundTrips, meter.RoundTrips(), "round trips")
-			require.Equal(t, test.commits, meter.Commits(), "commits")
+			require.Equal(t, test.roundTrips, wire.RoundTrips(), "round trips")
+			require.Equal(t, test.commits, wire.Commits(), "commits")
 		})
 	}
 }

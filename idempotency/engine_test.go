@@ -1,13 +1,11 @@
 package idempotency_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
@@ -15,23 +13,28 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-func TestNew_missingDependency(t *testing.T) {
+func TestNew_invalidConfig(t *testing.T) {
 	t.Parallel()
-	pool := idempotencytest.NewPool(t)
-	complete := idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}
-	_, err := idempotency.New(pool, complete)
-	require.NoError(t, err)
-
-	_, err = idempotency.New(dbtest.New(t), complete)
+	f := newFixture(t)
+	newEngine := func(c idempotency.Config) error { _, err := idempotency.New(f.pool, c); return err }
+	newReaper := func(c idempotency.ReaperConfig) error { _, err := idempotency.NewReaper(f.engine, c); return err }
+	newCompleter := func(grace, timeout time.Duration, count int) error {
+		_, err := idempotency.NewCompleter(f.engine, nil, idempotency.CompleterConfig{
+			Grace: grace, MaxAttempts: 1, ActionTimeout: timeout, Limit: count, Concurrency: 1,
+		})
+		return err
+	}
+	_, err := idempotency.New(dbtest.New(t), idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.Default()})
 	require.ErrorContains(t, err, "postgres.Configure")
-	for want, remove := range map[string]func(*idempotency.Config){
-		"LockTimeout must be positive": func(c *idempotency.Config) { c.LockTimeout = 0 },
-		"Clock and Logger":             func(c *idempotency.Config) { c.Clock = nil },
-		"Logger are required":          func(c *idempotency.Config) { c.Logger = nil },
+	for want, err := range map[string]error{
+		"LockTimeout must be positive":                           newEngine(idempotency.Config{Clock: time.Now, Logger: slog.Default()}),
+		"Clock and Logger are required":                          newEngine(idempotency.Config{LockTimeout: time.Minute}),
+		"the retention of 1m0s must be more than the lease":      newReaper(idempotency.ReaperConfig{Retention: lockTimeout, Batch: 1}),
+		"Batch must be positive":                                 newReaper(idempotency.ReaperConfig{Retention: time.Hour}),
+		"the grace of 1m0s must be more than the lease":          newCompleter(lockTimeout, time.Hour, 1),
+		"the action timeout of 1m0s must be more than the lease": newCompleter(time.Hour, lockTimeout, 1),
+		"MaxAttempts, Limit and Concurrency must be positive":    newCompleter(time.Hour, time.Hour, 0),
 	} {
-		config := complete
-		remove(&config)
-		_, err = idempotency.New(pool, config)
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -58,10 +61,10 @@ func TestDo_knownKey(t *testing.T) {
 
 	tests := []struct {
 		name    string
-		state   idempotencytest.State
+		state   given
 		change  func(*idempotency.Request)
-		invalid bool  // today's rules reject the request
-		err     error // nil: a response
+		invalid bool // by today's rules (R19)
+		err     error
 		calls   int64
 	}{
 		{name: "finished", state: finished},
@@ -70,15 +73,14 @@ func TestDo_knownKey(t *testing.T) {
 		{name: "finished, other path", state: finished, change: otherPath, err: idempotency.ErrFinishedKeyReused},
 		{name: "finished, other method", state: finished, change: otherMethod, err: idempotency.ErrFinishedKeyReused},
 		{name: "leased", state: leased, err: idempotency.ErrInProgress},
-		{name: "lease about to expire", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: lockTimeout - 30*time.Second}, err: idempotency.ErrInProgress},
+		{name: "lease about to expire", state: given{Point: paid, Leased: true, LeaseAge: lockTimeout - 30*time.Second}, err: idempotency.ErrInProgress},
 		{name: "leased, other body", state: leased, change: otherBody, err: idempotency.ErrKeyReused},
-		{name: "leased, now invalid", state: leased, invalid: true, err: idempotency.ErrInProgress},
 		{name: "lease expired", state: expired, calls: 1},
+		{name: "leased by a clock that is slightly ahead", state: given{Point: paid, Leased: true, LeaseAge: -lockTimeout / 2}, err: idempotency.ErrInProgress},
+		{name: "leased by a clock that ran ahead", state: given{Point: paid, Leased: true, LeaseAge: -400 * 24 * time.Hour}, calls: 1},
 		{name: "lease expired, other body", state: expired, change: otherBody, err: idempotency.ErrKeyReused},
-		{name: "lease expired, now invalid", state: expired, invalid: true, calls: 1},
-		{name: "released at the first call", state: idempotencytest.State{Point: reserved}, calls: 2},
+		{name: "released at the first call", state: given{Point: reserved}, calls: 2},
 		{name: "released at the second call", state: released, calls: 1},
-		{name: "released, other body", state: released, change: otherBody, err: idempotency.ErrKeyReused},
 	}
 	f := newFixture(t)
 	for _, test := range tests {
@@ -127,8 +129,7 @@ func TestDo_otherAccount(t *testing.T) {
 	require.NotEqual(t, first.Response.Body, second.Response.Body)
 }
 
-// OnClaim is called after the commit of a claim or takeover, with no connection held
-// (R6).
+// OnClaim is called after the commit, with no connection held (R6).
 func TestDo_onClaim(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -163,18 +164,6 @@ func TestDo_onClaim(t *testing.T) {
 	require.Equal(t, 1, claims, "a new key that its first step finishes")
 }
 
-func TestResume_unknownKey(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	req := f.request()
-	_, err := f.resume(req, oneStep())
-	require.ErrorIs(t, err, idempotency.ErrNotFound)
-	f.mustDo(req, oneStep())
-	req.AccountID = uuid.New()
-	_, err = f.resume(req, oneStep())
-	require.ErrorIs(t, err, idempotency.ErrNotFound, "another account's key")
-}
-
 // A resumed run has the stored parameters (R4).
 func TestResume_storedRequest(t *testing.T) {
 	t.Parallel()
@@ -202,13 +191,12 @@ func TestResume_storedRequest(t *testing.T) {
 	require.False(t, second.Now().Before(first.CreatedAt))
 }
 
-// A row that a newer version has written is not changed (R18).
+// A row of a newer version stays unchanged (R18).
 func TestDo_newerVersion(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, columns := range map[string]string{
 		"unknown recovery point":      "recovery_point = 'charge_captured'",
-		"no step was committed":       "recovery_point = 'started'",
 		"unknown operation":           "operation = 'three_steps_2'",
 		"unknown fingerprint version": `params_hash = '\x02' || substr(params_hash, 2)`,
 	} {
@@ -227,7 +215,6 @@ func TestDo_newerVersion(t *testing.T) {
 	}
 }
 
-// A response is replayed byte for byte (R14).
 func TestDo_responseBytes(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -238,7 +225,6 @@ func TestDo_responseBytes(t *testing.T) {
 		{"order and spaces of the members", idempotency.Response{Status: 200, Body: []byte("{\"b\": 1,\n\"a\": 1.0, \"b\": 2}")}},
 		{"NUL", idempotency.Response{Status: 200, Body: []byte("\"\\u0000\" \x00")}},
 		{"not UTF-8", idempotency.Response{Status: 402, Body: []byte{0xff, 0xfe, 0x80}}},
-		{"64 KiB", idempotency.Response{Status: 200, Body: bytes.Repeat([]byte("0123456789abcdef"), 4096)}},
 		{"headers", idempotency.Response{Status: 499, Headers: map[string]string{
 			"Content-Type": "application/problem+json",
 			"Location":     "/v1/things/\"quoted\" \\ <&>",
@@ -260,7 +246,6 @@ func TestDo_responseBytes(t *testing.T) {
 	}
 }
 
-// A response that cannot be replayed unchanged is rejected before the commit.
 func TestDo_unstorableResponse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -270,8 +255,6 @@ func TestDo_unstorableResponse(t *testing.T) {
 		"server error (R11)":       {Status: 500},
 		"header with a NUL":        {Status: 200, Headers: map[string]string{"Location": "/\x00"}},
 		"header with a line break": {Status: 200, Headers: map[string]string{"Location": "/\r\nX: y"}},
-		"header that is not UTF-8": {Status: 200, Headers: map[string]string{"Location": "/\xff"}},
-		"header name":              {Status: 200, Headers: map[string]string{"Ort\u00e9": "/"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := f.request()
@@ -283,7 +266,7 @@ func TestDo_unstorableResponse(t *testing.T) {
 }
 
 func finishing(response idempotency.Response) operation {
-	return startOnly(func(context.Context, *idempotency.Tx, *idempotency.Run) (idempotency.Outcome, error) {
+	return startOnly(func(context.Context, *idempotency.Tx, *idempotency.Run) (idempotency.Transition, error) {
 		return idempotency.Finish(response), nil
 	})
 }

@@ -23,24 +23,21 @@ type payout struct{ bank *bank }
 func (payout) Name() string { return "payout" }
 
 func (op payout) Steps(run *idempotency.Run) idempotency.Steps {
-	// Every run of the key has the same id, so the bank recognises a repeated
-	// transfer.
-	id := idempotency.DeriveID("payout", run.AccountID, run.Key)
+	id := idempotency.DeriveID("payout", run.AccountID, run.Key) // the bank recognises a repeated transfer by it
 
 	// Transaction 1 claims the key and inserts the payout.
-	insert := func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+	insert := func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		tx.Queue("INSERT INTO payouts (id) VALUES ($1)", id)
 		return idempotency.Advance("inserted"), nil
 	}
 
-	// The call, with no transaction open. Transaction 2 records its result and stores
-	// the response.
-	transfer := func(ctx context.Context) (idempotency.Record, error) {
+	// No transaction is open during the call. Transaction 2 records its result.
+	transfer := func(ctx context.Context) (idempotency.RecordFunc, error) {
 		receipt, err := op.bank.transfer(ctx, id)
 		if err != nil {
 			return nil, err // the outcome is unknown: a retry calls again
 		}
-		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 			tx.Queue("UPDATE payouts SET receipt = $2 WHERE id = $1", id, receipt)
 			return idempotency.Finish(idempotency.Response{Status: 201, Body: []byte(receipt)}), nil
 		}, nil
@@ -48,12 +45,11 @@ func (op payout) Steps(run *idempotency.Run) idempotency.Steps {
 
 	return idempotency.Steps{
 		Start: insert,
-		From:  map[idempotency.RecoveryPoint]idempotency.Step{"inserted": transfer},
+		At:    map[idempotency.RecoveryPoint]idempotency.StepFunc{"inserted": transfer},
 	}
 }
 
-// bank is an external service that identifies a transfer by its id. Its first
-// response is lost.
+// bank is an external service. Its first response is lost.
 type bank struct {
 	calls     int
 	transfers map[uuid.UUID]string
@@ -118,8 +114,6 @@ func Example() {
 	// calls: 2 transfers: 1
 }
 
-// exampleDatabase returns a pool on a database with the package's tables, a table of
-// payouts and an account.
 func exampleDatabase(ctx context.Context) (pool *pgxpool.Pool, account uuid.UUID, drop func()) {
 	t := &exampleTest{}
 	pool = dbtest.New(t, postgres.Configure)
@@ -135,7 +129,6 @@ func exampleDatabase(ctx context.Context) (pool *pgxpool.Pool, account uuid.UUID
 	return pool, account, t.cleanUp
 }
 
-// exampleTest is the part of testing.TB that a database needs.
 type exampleTest struct {
 	testing.TB
 	cleanUps []func()
@@ -144,7 +137,6 @@ type exampleTest struct {
 func (*exampleTest) Helper()                        {}
 func (*exampleTest) Context() context.Context       { return context.Background() }
 func (*exampleTest) Failed() bool                   { return false }
-func (*exampleTest) Errorf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }
 func (*exampleTest) Fatalf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }
 func (t *exampleTest) Cleanup(f func())             { t.cleanUps = append(t.cleanUps, f) }
 

@@ -16,16 +16,10 @@ import (
 // Key is an idempotency key, see [ParseKey].
 type Key string
 
-const (
-	minKeyLength = 16
-	maxKeyLength = 255
-)
-
-// ParseKey returns s as a Key. A key has 16 to 255 visible ASCII characters; 255 is
-// Stripe's limit.
+// ParseKey returns s as a Key: 16 to 255 visible ASCII characters. Stripe's limit is 255.
 func ParseKey(s string) (Key, error) {
 	invisible := func(c rune) bool { return c < '!' || c > '~' }
-	if len(s) < minKeyLength || len(s) > maxKeyLength || strings.ContainsFunc(s, invisible) {
+	if len(s) < 16 || len(s) > 255 || strings.ContainsFunc(s, invisible) {
 		return "", ErrInvalidKey
 	}
 	return Key(s), nil
@@ -36,8 +30,8 @@ func KeyID(accountID uuid.UUID, key Key) uuid.UUID {
 	return DeriveID("idempotency_key", accountID, key)
 }
 
-// DeriveID is the id of what the key's request creates: a UUIDv8 (RFC 9562) from
-// SHA-256 over a word without zero bytes, such as "order", account and key (R5).
+// DeriveID is the id of what the key's request creates (R5): a UUIDv8 from SHA-256 over a
+// word such as "order", the account and the key.
 func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 	// The zero byte and the fixed length of the account separate the parts.
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s%s", word, accountID[:], key))
@@ -47,38 +41,21 @@ func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 	return id
 }
 
-// ErrMalformed means that a body is not an acceptable JSON object.
+// ErrMalformed is the error of [Canonicalize].
 var ErrMalformed = errors.New("malformed JSON")
 
 const (
-	// maxDepth bounds the nesting. Orders need three levels.
-	maxDepth = 32
-
-	// maxValues bounds the names and values, which cost far more than their bytes.
-	// The largest order has fewer than 1,000.
-	maxValues = 2048
-
-	// maxInteger is 2^53 − 1, the largest integer that every JSON reader keeps (RFC
-	// 8785 section 3.2.2.3).
-	maxInteger = 1<<53 - 1
-
-	// minNumber is the smallest number except 0. Numbers near 1e-308 are expensive to
-	// parse.
-	minNumber = 1e-30
-
-	// maxNumberLength is in bytes. strconv.ParseFloat returns another value for a number
-	// of more than 800 digits.
-	maxNumberLength = 100
-
-	// maxDigits is the number of significant digits that identify any double.
-	maxDigits = 17
+	maxDepth        = 32        // levels; orders need three
+	maxValues       = 2048      // names and values, which cost more than their bytes; an order has fewer than 1,000
+	maxInteger      = 1<<53 - 1 // every JSON reader keeps it
+	minNumber       = 1e-30     // except 0; numbers near 1e-308 are expensive to parse
+	maxNumberLength = 100       // bytes; strconv.ParseFloat misreads a number of more than 800 digits
+	maxDigits       = 17        // significant digits that identify any double
 )
 
-// Canonicalize returns body, one JSON object, in the canonical form of RFC 8785: the
-// same values serialised in another way are the same request (R3). It returns
-// [ErrMalformed] for duplicate members, invalid UTF-8, lone surrogates and trailing
-// data, for what costs more than its size (R25), and for digits that a double does
-// not keep, so that no digit of an amount is lost.
+// Canonicalize returns a JSON object in the canonical form of RFC 8785 (R3). It returns
+// [ErrMalformed] also for duplicate members, lone surrogates, what costs more than its
+// size (R25), and digits that a double drops.
 func Canonicalize(body []byte) ([]byte, error) {
 	if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
 		return nil, fmt.Errorf("%w: the body must be a JSON object", ErrMalformed)
@@ -93,8 +70,6 @@ func Canonicalize(body []byte) ([]byte, error) {
 	return canonical, nil
 }
 
-// checkLimits rejects invalid JSON, numbers that the canonical form would change, and
-// what is expensive to parse.
 func checkLimits(body []byte) error {
 	if !json.Valid(body) {
 		return json.Unmarshal(body, new(json.RawMessage)) // returns the reason
@@ -116,7 +91,7 @@ func checkLimits(body []byte) error {
 					i++
 				}
 			}
-		case 't', 'f', 'n': // true, false and null contain one of these letters each
+		case 't', 'f', 'n': // one of each true, false and null
 			values++
 		case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 			values++
@@ -134,7 +109,6 @@ func checkLimits(body []byte) error {
 	return nil
 }
 
-// checkNumber rejects a number outside the limits, in any notation.
 func checkNumber(number string) error {
 	if len(number) > maxNumberLength {
 		return fmt.Errorf("is longer than %d bytes", maxNumberLength)
@@ -151,7 +125,7 @@ func checkNumber(number string) error {
 	case len(digits) > maxDigits:
 		return errors.New("has more than 17 significant digits")
 	}
-	for _, precision := range []int{len(digits) - 1, -1} { // the shortest form may round a tie, such as 2^-24, the other way
+	for _, precision := range []int{len(digits) - 1, -1} { // the shortest form may round a tie (2^-24) the other way
 		if significantDigits(strconv.FormatFloat(double, 'e', precision, 64)) == digits {
 			return nil // every double passes as a JSON serialiser writes it
 		}
@@ -159,18 +133,15 @@ func checkNumber(number string) error {
 	return errors.New("has digits that a double does not keep")
 }
 
-// significantDigits returns the digits from the first to the last that is not 0.
 func significantDigits(number string) string {
 	mantissa, _, _ := strings.Cut(strings.ToLower(number), "e")
 	return strings.Trim(strings.Replace(mantissa, ".", "", 1), "-0")
 }
 
-// fingerprintVersion is the first byte of a fingerprint. Another input needs another
-// version.
+// fingerprintVersion is the first byte of a fingerprint; another input needs another one.
 const fingerprintVersion = 1
 
-// fingerprint identifies a request: a version byte and SHA-256 over method, path and
-// canonical parameters (R3). Method and path contain no zero byte.
+// fingerprint identifies a request (R3). Method and path contain no zero byte.
 func fingerprint(method, path string, params []byte) []byte {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", method, path, params))
 	return append([]byte{fingerprintVersion}, sum[:]...)

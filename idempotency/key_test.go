@@ -17,7 +17,6 @@ func TestParseKey_bounds(t *testing.T) {
 		"longest":      strings.Repeat("k", 255),
 		"UUID":         "2f1cdb0e-8a0f-4b0e-9d3c-6f6a2f3f9f10",
 		"all of ASCII": `!"#$%&'()*+,-./0123456789:;<=>?@[\]^_` + "`{|}~",
-		"first, last":  "!!!!!!!!~~~~~~~~",
 	} {
 		parsed, err := idempotency.ParseKey(key)
 		require.NoError(t, err, name)
@@ -28,10 +27,7 @@ func TestParseKey_bounds(t *testing.T) {
 		"too short": strings.Repeat("k", 15),
 		"too long":  strings.Repeat("k", 256),
 		"space":     "key with a space",
-		"leading":   " abcdefghijklmnop",
-		"tab":       "abcdefgh\tabcdefgh",
 		"newline":   "abcdefghabcdefgh\n",
-		"NUL":       "abcdefgh\x00abcdefgh",
 		"DEL":       "abcdefgh\x7fabcdefgh",
 		"not ASCII": "schlüssel-schlüssel",
 		"not UTF-8": "abcdefgh\xffabcdefgh",

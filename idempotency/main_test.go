@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -22,21 +21,22 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-func TestMain(m *testing.M) {
-	// Each check of the model takes 20 ms of CPU time.
-	if err := flag.Set("rapid.checks", "40"); err != nil {
-		panic(err)
-	}
-	goleak.VerifyTestMain(dbtest.Main{M: m})
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
 const lockTimeout = time.Minute
 
+type given struct {
+	Point    idempotency.RecoveryPoint
+	Leased   bool
+	LeaseAge time.Duration
+	Response idempotency.Response
+}
+
 var (
-	released = idempotencytest.State{Point: paid}
-	leased   = idempotencytest.State{Point: paid, Leased: true}
-	expired  = idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}
-	finished = idempotencytest.State{Point: idempotency.Finished}
+	released = given{Point: paid}
+	leased   = given{Point: paid, Leased: true}
+	expired  = given{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}
+	finished = given{Point: idempotency.Finished}
 )
 
 const (
@@ -51,12 +51,14 @@ type fixture struct {
 	account uuid.UUID
 }
 
-// newFixture returns a fixture. By default its pool has a single connection, so a
-// connection held across an external call blocks the test (R6).
+// newFixture has one connection by default, so a connection held across an external call
+// blocks the test (R6).
 func newFixture(t testing.TB, configure ...func(*pgxpool.Config)) *fixture {
 	t.Helper()
 	one := func(config *pgxpool.Config) { config.MaxConns = 1 }
 	pool := idempotencytest.NewPool(t, append([]func(*pgxpool.Config){one}, configure...)...)
+	_, err := pool.Exec(t.Context(), effectsTable)
+	require.NoError(t, err)
 	return &fixture{t: t, pool: pool, engine: newEngine(t, pool), account: idempotencytest.Account(t, pool)}
 }
 
@@ -108,22 +110,31 @@ func (f *fixture) resume(req idempotency.Request, op idempotency.Operation) (ide
 	return f.engine.Resume(f.t.Context(), req.AccountID, keyID(req), []idempotency.Operation{op})
 }
 
-func (f *fixture) put(req idempotency.Request, op idempotency.Operation, state idempotencytest.State) {
+func (f *fixture) put(req idempotency.Request, op idempotency.Operation, state given) {
 	f.t.Helper()
-	idempotencytest.PutKey(f.t, f.pool, req, op.Name(), state)
+	if state.Response.Status != 0 {
+		f.mustDo(req, operation{op.Name(), finishing(state.Response).steps})
+		return
+	}
+	idempotencytest.PutKey(f.t, f.pool, req, op.Name(), state.Point)
+	var leaseAge *time.Duration // NULL makes the difference NULL
+	if state.Leased {
+		leaseAge = &state.LeaseAge
+	}
+	f.update(req, "last_error = NULL, locked_at = now() - $3::interval", leaseAge)
 }
 
 func (f *fixture) ageLease(req idempotency.Request, age time.Duration) {
 	f.t.Helper()
-	idempotencytest.AgeLease(f.t, f.pool, req.AccountID, keyID(req), age)
+	f.update(req, "locked_at = locked_at - $3::interval", age)
 }
 
 func (f *fixture) ageRun(req idempotency.Request, age time.Duration) {
 	f.t.Helper()
-	idempotencytest.AgeRun(f.t, f.pool, req.AccountID, keyID(req), age)
+	f.update(req, "last_run_at = last_run_at - $3::interval", age)
 }
 
-// update changes columns of a key. Arguments begin at $3.
+// update takes arguments from $3.
 func (f *fixture) update(req idempotency.Request, columns string, arguments ...any) {
 	f.t.Helper()
 	tag, err := f.pool.Exec(f.t.Context(), "UPDATE idempotency_keys SET "+columns+" WHERE account_id = $1 AND id = $2",
@@ -167,26 +178,24 @@ SELECT recovery_point AS point,
 func (f *fixture) effects(req idempotency.Request) map[string]int {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), `
-SELECT action,
+SELECT name,
        count(*)
-  FROM audit_records
+  FROM effects
  WHERE account_id = $1
-   AND resource_id = $2
- GROUP BY action`, req.AccountID, string(req.Key))
+   AND idempotency_key = $2
+ GROUP BY name`, req.AccountID, string(req.Key))
 	require.NoError(f.t, err)
 	effects := map[string]int{}
-	var action string
+	var name string
 	var n int
-	_, err = pgx.ForEachRow(rows, []any{&action, &n}, func() error { effects[action] = n; return nil })
+	_, err = pgx.ForEachRow(rows, []any{&name, &n}, func() error { effects[name] = n; return nil })
 	require.NoError(f.t, err)
 	return effects
 }
 
 func (f *fixture) requireIdle() {
 	f.t.Helper()
-	// The pool closes a broken connection in the background.
 	require.Eventually(f.t, func() bool { return f.pool.Stat().AcquiredConns() == 0 }, waitFor, tick)
-	// The server detects a closed connection later.
 	require.Eventually(f.t, func() bool {
 		var open int
 		err := f.pool.QueryRow(f.t.Context(), `
@@ -208,21 +217,20 @@ func (o operation) Name() string { return o.name }
 
 func (o operation) Steps(run *idempotency.Run) idempotency.Steps { return o.steps(run) }
 
-func startOnly(record func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error)) operation {
+func startOnly(record func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Transition, error)) operation {
 	return operation{name: "start_only", steps: func(run *idempotency.Run) idempotency.Steps {
-		return idempotency.Steps{Start: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		return idempotency.Steps{Start: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 			return record(ctx, tx, run)
 		}}
 	}}
 }
 
-// beforeRecord returns op with f called first in the record of one recovery point.
 func beforeRecord(op idempotency.Operation, point idempotency.RecoveryPoint, f func(context.Context, *idempotency.Tx, *idempotency.Run) error) operation {
 	return operation{name: op.Name(), steps: func(run *idempotency.Run) idempotency.Steps {
-		wrap := func(record idempotency.Record) idempotency.Record {
-			return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		wrap := func(record idempotency.RecordFunc) idempotency.RecordFunc {
+			return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 				if err := f(ctx, tx, run); err != nil {
-					return idempotency.Outcome{}, err
+					return idempotency.Transition{}, err
 				}
 				return record(ctx, tx)
 			}
@@ -232,8 +240,8 @@ func beforeRecord(op idempotency.Operation, point idempotency.RecoveryPoint, f f
 			steps.Start = wrap(steps.Start)
 			return steps
 		}
-		step := steps.From[point]
-		steps.From[point] = func(ctx context.Context) (idempotency.Record, error) {
+		step := steps.At[point]
+		steps.At[point] = func(ctx context.Context) (idempotency.RecordFunc, error) {
 			record, err := step(ctx)
 			return wrap(record), err
 		}
@@ -241,7 +249,7 @@ func beforeRecord(op idempotency.Operation, point idempotency.RecoveryPoint, f f
 	}}
 }
 
-// query reads in a record, so that its transaction is open before COMMIT is sent.
+// query opens the transaction before COMMIT is sent.
 func query(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
 	return tx.QueryRow(ctx, "SELECT 1", nil, new(int))
 }
@@ -252,33 +260,39 @@ func rejecting(op idempotency.Operation) operation {
 	return beforeRecord(op, idempotency.Started, func(context.Context, *idempotency.Tx, *idempotency.Run) error { return errInvalid })
 }
 
-func noCall(record idempotency.Record) idempotency.Step {
-	return func(context.Context) (idempotency.Record, error) { return record, nil }
+func noCall(record idempotency.RecordFunc) idempotency.StepFunc {
+	return func(context.Context) (idempotency.RecordFunc, error) { return record, nil }
 }
 
-const insertEffect = `
-INSERT INTO audit_records (
-    id,
-    account_id,
-    action,
-    resource_type,
-    resource_id
-) VALUES ($1, $2, $3, 'test', $4)`
+const effectsTable = `
+DO $$ BEGIN
+    CREATE TABLE effects (
+        account_id      uuid NOT NULL,
+        id              uuid NOT NULL DEFAULT gen_random_uuid(),
+        idempotency_key text NOT NULL,
+        name            name64 NOT NULL,
+        PRIMARY KEY (account_id, id)
+    );
+    IF EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN
+        PERFORM create_distributed_table('effects', 'account_id', colocate_with => 'idempotency_keys');
+    END IF;
+END $$`
 
-// effect records something countable. Its random id does not prevent a second one.
+const insertEffect = "INSERT INTO effects (account_id, idempotency_key, name) VALUES ($1, $2, $3)"
+
 func effect(tx *idempotency.Tx, run *idempotency.Run, name string) {
-	tx.Queue(insertEffect, uuid.New(), run.AccountID, name, string(run.Key))
+	tx.Queue(insertEffect, run.AccountID, string(run.Key), name)
 }
 
-func recordEffect(run *idempotency.Run, name string, outcome idempotency.Outcome) idempotency.Record {
-	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+func recordEffect(run *idempotency.Run, name string, next idempotency.Transition) idempotency.RecordFunc {
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		effect(tx, run, name)
-		return outcome, nil
+		return next, nil
 	}
 }
 
-func finishWith(run *idempotency.Run, name string) idempotency.Record {
-	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+func finishWith(run *idempotency.Run, name string) idempotency.RecordFunc {
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		effect(tx, run, name)
 		return idempotency.Finish(uniqueResponse(run)), nil
 	}
@@ -293,7 +307,7 @@ func uniqueResponse(run *idempotency.Run) idempotency.Response {
 }
 
 func oneStep() operation {
-	return startOnly(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
+	return startOnly(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Transition, error) {
 		return finishWith(run, "done")(ctx, tx)
 	})
 }
@@ -305,9 +319,8 @@ const (
 
 var errNoResponse = errors.New("the provider did not respond")
 
-// threeSteps is an operation with two external calls.
 type threeSteps struct {
-	reserve, pay func(ctx context.Context, run *idempotency.Run) error // nil for a call that succeeds
+	reserve, pay func(ctx context.Context, run *idempotency.Run) error
 	calls        atomic.Int64
 }
 
@@ -316,15 +329,15 @@ func (o *threeSteps) Name() string { return "three_steps" }
 func (o *threeSteps) Steps(run *idempotency.Run) idempotency.Steps {
 	return idempotency.Steps{
 		Start: recordEffect(run, "created", idempotency.Advance(reserved)),
-		From: map[idempotency.RecoveryPoint]idempotency.Step{
+		At: map[idempotency.RecoveryPoint]idempotency.StepFunc{
 			reserved: o.step(run, o.reserve, recordEffect(run, "reserved", idempotency.Advance(paid))),
 			paid:     o.step(run, o.pay, finishWith(run, "paid")),
 		},
 	}
 }
 
-func (o *threeSteps) step(run *idempotency.Run, call func(context.Context, *idempotency.Run) error, record idempotency.Record) idempotency.Step {
-	return func(ctx context.Context) (idempotency.Record, error) {
+func (o *threeSteps) step(run *idempotency.Run, call func(context.Context, *idempotency.Run) error, record idempotency.RecordFunc) idempotency.StepFunc {
+	return func(ctx context.Context) (idempotency.RecordFunc, error) {
 		o.calls.Add(1)
 		if call != nil {
 			if err := call(ctx, run); err != nil {
@@ -336,5 +349,3 @@ func (o *threeSteps) step(run *idempotency.Run, call func(context.Context, *idem
 }
 
 var onceEach = map[string]int{"created": 1, "reserved": 1, "paid": 1}
-
-func ptr[T any](v T) *T { return &v }

@@ -9,93 +9,88 @@ import (
 	"github.com/google/uuid"
 )
 
-// RecoveryPoint names how far a request has come. Operations add points between the
-// two of the engine.
+// RecoveryPoint names how far a request has come.
 type RecoveryPoint string
 
+// The recovery points of the engine.
 const (
-	// Started is where every request begins. No stored key is at it (R1).
-	Started RecoveryPoint = "started"
-
-	// Finished means that the response is stored.
+	Started  RecoveryPoint = "started" // no stored key is at it (R1)
 	Finished RecoveryPoint = "finished"
 )
 
 // Operation is work that executes once per key.
 type Operation interface {
-	// Name is stored with the key. [Engine.Resume] finds the operation by it.
-	Name() string
+	Name() string // stored with the key
 
-	// Steps returns the steps of one run, which may share variables. The recovery points
-	// are the same in all runs. To learn them, the engine also calls Steps with an empty
-	// run.
+	// Steps returns the steps of one run, which may share variables. The engine also calls
+	// it with an empty run, for the recovery points, which are the same in all runs.
 	Steps(run *Run) Steps
 }
 
-// knownSteps names the steps of the operations as stepSQL names that of a stored key.
+// knownSteps names the steps of the operations as stepSQL does.
 func knownSteps(operations []Operation) (names []string) {
 	for _, op := range operations {
-		for point := range op.Steps(&Run{}).From {
+		for point := range op.Steps(&Run{}).At {
 			names = append(names, fmt.Sprintf("%d/%s/%s", fingerprintVersion, op.Name(), point))
 		}
 	}
 	return names
 }
 
-// Steps are the steps of a run, by the recovery point at which each begins.
+// Steps are the steps of a run.
 type Steps struct {
-	// Start is the first step. It commits with the claim of the key (R1), so it makes
-	// no external call. Its error rejects the request and leaves the key unused, so
-	// it is the place to validate (R19).
-	//
-	// The ids of inserted rows derive from the key, see [DeriveID]. So a unique
-	// violation is a [*KeyExpiredError].
-	Start Record
+	// Start commits with the claim of the key (R1), so it makes no external call. Its error
+	// leaves the key unused, so it is the place to validate (R19). Inserted ids derive from
+	// the key, so a unique violation is a [*KeyExpiredError] unless Violated returns an error.
+	Start RecordFunc
 
-	From map[RecoveryPoint]Step
+	// Violated, if set, returns the error of a violated unique constraint that does not
+	// derive from the key, and otherwise nil.
+	Violated func(ctx context.Context, constraint string) error
+
+	At map[RecoveryPoint]StepFunc // by where they begin
 }
 
-// Step makes an external call, if it has one, and returns the record of its result.
-// No transaction is open and no connection held (R6). ctx ends with the lease (R8),
-// not with the client's connection (R10). A later run may repeat the call. An error
-// means that the outcome is unknown: the recovery point stays (R11).
-type Step func(ctx context.Context) (Record, error)
+// StepFunc makes an external call, if it has one, and returns the record of its result.
+// No connection is held (R6). ctx ends with the lease (R8), not with the client's
+// connection (R10). An error means that the outcome is unknown: a later run repeats the
+// call (R11).
+type StepFunc func(ctx context.Context) (RecordFunc, error)
 
-// Record writes the result of a step in the engine's transaction. If the transaction
-// is repeated, it must write the same.
-type Record func(ctx context.Context, tx *Tx) (Outcome, error)
+// RecordFunc writes the result of a step in the engine's transaction, which may be
+// repeated.
+type RecordFunc func(ctx context.Context, tx *Tx) (Transition, error)
 
-// Outcome is the result of a [Record]: [Advance] or [Finish].
-type Outcome struct {
+// Transition is the result of a [RecordFunc]: [Advance] or [Finish].
+type Transition struct {
 	point    RecoveryPoint
 	response Response
 }
 
-// Advance moves the request to the next recovery point, or leaves it at its own to
-// run the step again.
-func Advance(point RecoveryPoint) Outcome { return Outcome{point: point} }
+// Advance moves the request to a recovery point, which may be its own: the step runs
+// again.
+func Advance(point RecoveryPoint) Transition { return Transition{point: point} }
 
-// Finish stores the response that every retry gets (R14). It must be final: no
-// unknown outcome (R11), and no failure that may still become a success (R23).
-func Finish(response Response) Outcome {
+// Finish stores the response that every retry gets (R14). It must be final (R11, R23).
+func Finish(response Response) Transition {
 	if response.Headers == nil {
 		response.Headers = map[string]string{}
 	}
 	if response.Body == nil {
 		response.Body = []byte{}
 	}
-	return Outcome{point: Finished, response: response}
+	return Transition{point: Finished, response: response}
 }
 
-// check rejects what cannot be stored, or not be replayed unchanged.
-func (o Outcome) check(steps Steps) error {
-	if _, known := steps.From[o.point]; o.point != Finished && !known {
-		return fmt.Errorf("idempotency: a step advanced to %q, from which there is no step", o.point)
+// check rejects what cannot be replayed unchanged.
+func (t Transition) check(steps Steps) error {
+	if _, known := steps.At[t.point]; t.point != Finished && !known {
+		return fmt.Errorf("idempotency: a step advanced to %q, from which there is no step", t.point)
 	}
-	if s := o.response.Status; o.point == Finished && (s < 200 || s > 499) {
+	if s := t.response.Status; t.point == Finished && (s < 200 || s > 499) {
 		return fmt.Errorf("idempotency: a response of status %d cannot be stored", s)
 	}
-	for name, value := range o.response.Headers {
+	for name, value := range t.response.Headers {
 		if strings.ContainsFunc(name+value, func(c rune) bool { return c < ' ' || c > '~' }) {
 			return fmt.Errorf("idempotency: header %q is not printable ASCII", name)
 		}
@@ -103,7 +98,7 @@ func (o Outcome) check(steps Steps) error {
 	return nil
 }
 
-// Response is stored and replayed byte for byte.
+// Response is replayed byte for byte.
 type Response struct {
 	Status  int               // 200 to 499
 	Headers map[string]string // printable ASCII
@@ -114,12 +109,12 @@ type Response struct {
 type Request struct {
 	AccountID uuid.UUID
 	Key       Key
-	Method    string // part of the fingerprint, like Path and Params (R3)
+	Method    string // part of the fingerprint (R3), like Path and Params
 	Path      string
 	Params    []byte // canonical, from Canonicalize
 
-	// OnClaim, if set, is called at most once per call of Do, when the claim or the
-	// takeover is committed: the request will be finished, even if this process dies.
+	// OnClaim, if set, is called when the request is sure to be finished, even if this
+	// process dies.
 	OnClaim func()
 }
 
@@ -128,35 +123,54 @@ type Run struct {
 	AccountID uuid.UUID
 	Key       Key
 	KeyID     uuid.UUID
-	Params    []byte // as stored with the key (R4)
+	Params    []byte // as stored (R4)
 
-	// Resumed means that an earlier run may have made this run's external calls.
-	Resumed bool
+	Resumed bool // an earlier run may have made this run's external calls
 
-	// Attempt and CreatedAt are not known yet in Start.
-	Attempt   int // 1 on the first run
+	Attempt   int // 1 on the first run; not known yet in Start, as CreatedAt
 	CreatedAt time.Time
 
-	since       time.Time     // start of the lease by the database's clock; each commit moves it
-	lockTimeout time.Duration // length of the lease
+	// The start of the lease (R8), which each commit moves: by the database's clock, and
+	// an earlier time of this process.
+	leaseStart, leaseSent time.Time
 
-	leasedAt time.Time            // by the database's clock
-	elapsed  func() time.Duration // since then, by this process's monotonic clock
+	lockTimeout time.Duration
+	clock       func() time.Time
 }
 
-// Now returns the time by the database's clock, carried forward by the monotonic
-// clock of the process. It is not known yet in Start: use now() in SQL.
-func (r *Run) Now() time.Time { return r.leasedAt.Add(r.elapsed()).UTC().Truncate(time.Microsecond) }
+// Now returns the time by the database's clock, at most a round trip too late. Start does
+// not know it: use now() in SQL.
+func (r *Run) Now() time.Time {
+	return r.leaseStart.Add(r.clock().Sub(r.leaseSent)).UTC().Truncate(time.Microsecond)
+}
 
-// LeaseEnd returns the end of the lease by the database's clock (R8), not known yet
-// in Start.
-func (r *Run) LeaseEnd() time.Time { return r.since.Add(r.lockTimeout) }
+// LeaseEnd returns the end of the lease by the database's clock (R8).
+func (r *Run) LeaseEnd() time.Time { return r.leaseStart.Add(r.lockTimeout) }
 
 // Result is the result of a request.
 type Result struct {
 	Response Response // the zero value beside an error
 	Replayed bool     // stored by an earlier request
 	KeyID    uuid.UUID
-	Attempt  int           // runs of this key so far; 0 if there is no such key
+	Attempt  int           // runs so far, 0 without a key
 	From, To RecoveryPoint // where this run began and ended
+}
+
+// StepHook is called before each step, which runs on the returned context. The returned
+// function is called after the step.
+type StepHook func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
+
+// StepStart identifies a step.
+type StepStart struct {
+	Operation string
+	KeyID     uuid.UUID
+	Attempt   int // 0 for the step that claims the key
+	From      RecoveryPoint
+}
+
+// StepEnd is the result of a step. Parts that did not run have the duration 0.
+type StepEnd struct {
+	To           RecoveryPoint
+	Call, Commit time.Duration
+	Err          error
 }

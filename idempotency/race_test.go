@@ -3,14 +3,16 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
 )
 
 func (f *fixture) race(n int, req idempotency.Request, op idempotency.Operation) (results []idempotency.Result, errs []error) {
@@ -28,8 +30,6 @@ func (f *fixture) race(n int, req idempotency.Request, op idempotency.Operation)
 	return results, errs
 }
 
-// requireOneExecution fails unless one request executed the operation and all others
-// got its response or ErrInProgress.
 func requireOneExecution(t *testing.T, results []idempotency.Result, errs []error) {
 	t.Helper()
 	var body []byte
@@ -70,10 +70,48 @@ func TestDo_raceForNewKey(t *testing.T) {
 	}
 }
 
+// The server logs what it sends: a race has named errors.
+func TestDo_serverErrors(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	logged := map[string]int{}
+	f := newFixture(t, connections(8), func(config *pgxpool.Config) {
+		config.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			name, _, _ := strings.Cut(err.Message, ":")
+			logged[err.Code+" "+name]++
+			return true
+		}
+	})
+	const duplicates = 100
+	var lookedUp sync.WaitGroup // each request finds no key
+	lookedUp.Add(duplicates)
+	op := &threeSteps{}
+	req := f.request()
+	results, errs := f.race(duplicates, req, operation{name: op.Name(), steps: func(run *idempotency.Run) idempotency.Steps {
+		lookedUp.Done()
+		lookedUp.Wait()
+		return op.Steps(run)
+	}})
+	requireOneExecution(t, results, errs)
+	require.Equal(t, onceEach, f.effects(req))
+	require.Equal(t, map[string]int{"IK001 claim_conflict": duplicates - 1}, logged)
+
+	clear(logged)
+	req = f.request()
+	_, err := f.do(req, &threeSteps{pay: func(context.Context, *idempotency.Run) error {
+		f.update(req, "lease_token = md5(lease_token::text)::uuid")
+		return nil
+	}})
+	require.ErrorIs(t, err, idempotency.ErrLeaseLost)
+	require.Equal(t, map[string]int{"IK002 lease_lost": 1}, logged)
+}
+
 func TestDo_raceForAbandonedKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, connections(8))
-	for _, state := range []idempotencytest.State{released, expired} {
+	for _, state := range []given{released, expired} {
 		req, op := f.request(), &threeSteps{}
 		f.put(req, op, state)
 		results, errs := f.race(24, req, op)
@@ -84,7 +122,6 @@ func TestDo_raceForAbandonedKey(t *testing.T) {
 	}
 }
 
-// One of two different requests with a key is executed, the other gets ErrKeyReused.
 func TestDo_raceOfDifferentRequests(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, connections(8))
@@ -124,7 +161,7 @@ func TestDo_wrongProcessClock(t *testing.T) {
 				return nil
 			}}
 			req := f.request()
-			f.put(req, op, idempotencytest.State{Point: paid, Leased: true, LeaseAge: lockTimeout / 2})
+			f.put(req, op, given{Point: paid, Leased: true, LeaseAge: lockTimeout / 2})
 			_, err := f.do(req, op)
 			require.ErrorIs(t, err, idempotency.ErrInProgress)
 			f.ageLease(req, lockTimeout)
@@ -134,14 +171,14 @@ func TestDo_wrongProcessClock(t *testing.T) {
 	}
 }
 
-// A run whose lease was taken over during its call writes nothing more (R7).
+// A run whose lease was taken over writes nothing more (R7).
 func TestDo_leaseLost(t *testing.T) {
 	t.Parallel()
 	noQuery := func(context.Context, *idempotency.Tx, *idempotency.Run) error { return nil }
 	f := newFixture(t)
 	for name, test := range map[string]struct {
 		before   func(context.Context, *idempotency.Tx, *idempotency.Run) error
-		finished bool // the next run
+		finished bool
 	}{
 		"writes, next run in progress":             {noQuery, false},
 		"writes, next run finished":                {noQuery, true},
@@ -181,7 +218,6 @@ func TestDo_leaseLost(t *testing.T) {
 	}
 }
 
-// Another run takes the key over between the lookup and the takeover.
 func TestDo_overtaken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -192,10 +228,10 @@ func TestDo_overtaken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			req, slow := f.request(), &threeSteps{}
-			f.put(req, slow, idempotencytest.State{Point: reserved})
+			f.put(req, slow, given{Point: reserved})
 			var left string
 			_, err := f.do(req, operation{name: slow.Name(), steps: func(run *idempotency.Run) idempotency.Steps {
-				if faster == nil { // the lookup has been made
+				if faster == nil {
 					f.update(req, "lease_token = md5(lease_token::text)::uuid, locked_at = now()")
 				} else {
 					_, _ = f.do(req, faster)
@@ -217,7 +253,7 @@ func TestDo_keyChangedDuringCall(t *testing.T) {
 	for name, test := range map[string]struct {
 		columns string
 		callErr error
-		want    error // nil: the stored response is the run's result
+		want    error
 	}{
 		"finished by an operator":       {finishedColumns, nil, nil},
 		"released by an operator":       {"locked_at = NULL", nil, idempotency.ErrInProgress},

@@ -39,44 +39,25 @@ func (f *fixture) countExpired() int {
 	return n
 }
 
-func TestNewReaper_invalidConfig(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	complete := idempotency.ReaperConfig{Retention: retention, Batch: batch}
-	_, err := idempotency.NewReaper(f.engine, complete)
-	require.NoError(t, err)
-
-	for want, change := range map[string]func(*idempotency.ReaperConfig){
-		"the retention of 1m0s must be more than the lease of 1m0s (R9)": func(c *idempotency.ReaperConfig) { c.Retention = lockTimeout },
-		"Batch must be positive": func(c *idempotency.ReaperConfig) { c.Batch = 0 },
-	} {
-		config := complete
-		change(&config)
-		_, err := idempotency.NewReaper(f.engine, config)
-		require.ErrorContains(t, err, want)
-	}
-}
-
 // Only finished keys past their retention are deleted (R16).
 func TestReaper_selection(t *testing.T) {
 	t.Parallel()
 	const ancient = "last_run_at = now() - interval '9 years', created_at = now() - interval '9 years'"
 	tests := []struct {
 		name    string
-		state   idempotencytest.State
+		state   given
 		update  string
 		deleted bool
 	}{
 		{name: "finished a second past the retention", state: finished, update: "finished_at = now() - interval '72 hours 1 second'", deleted: true},
-		{name: "finished years ago", state: finished, update: "finished_at = now() - interval '9 years'", deleted: true},
 
 		{name: "just finished", state: finished},
 		{name: "just finished, created years ago", state: finished, update: ancient},
 		{name: "finished within the retention", state: finished, update: "finished_at = now() - interval '71 hours 59 minutes'"},
 		{name: "unfinished", state: released},
 		{name: "unfinished for years", state: released, update: ancient},
-		{name: "at an unknown point for years", update: ancient},
-		{name: "leased for years", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 9 * 365 * 24 * time.Hour}, update: ancient},
+		{name: "at an unknown point for years", state: given{Point: "captured"}, update: ancient},
+		{name: "leased for years", state: given{Point: paid, Leased: true, LeaseAge: 9 * 365 * 24 * time.Hour}, update: ancient},
 		{name: "needs review for years", state: released, update: ancient + ", needs_review_at = now() - interval '8 years'"},
 	}
 	f := newFixture(t)
@@ -99,39 +80,22 @@ func TestReaper_selection(t *testing.T) {
 	f.requireIdle()
 }
 
+// One statement per account deletes the keys of a batch (R20).
 func TestReaper_batches(t *testing.T) {
 	t.Parallel()
-	statements := &statements{}
-	f := newFixture(t, statements.configure)
+	wire := &idempotencytest.Wire{}
+	f := newFixture(t, wire.Configure)
 	f.insertFinished(1, retention-time.Hour)
 	f.insertFinished(5*batch+7, retention+time.Hour)
-	f.countExpired() // opens the connection
-	statements.reset()
-	require.Equal(t, 5*batch+7, f.reap())
-	require.Equal(t, 6, statements.containing("DELETE FROM idempotency_keys"))
-	require.Equal(t, 6+6, statements.containing(""))
-	require.Equal(t, 1, f.countKeys("true"))
-
-	f.insertFinished(2*batch, retention+time.Hour)
-	statements.reset()
-	require.Equal(t, 2*batch, f.reap())
-	require.Equal(t, 2, statements.containing("DELETE FROM idempotency_keys"))
-	require.Equal(t, 2+3, statements.containing(""), "after a full batch there may be more keys")
-}
-
-// One statement per account deletes the keys of a batch (R20).
-func TestReaper_severalAccounts(t *testing.T) {
-	t.Parallel()
-	statements := &statements{}
-	f := newFixture(t, statements.configure)
-	for range 3 {
-		f.insertFinished(5, retention+time.Hour)
+	for range 2 {
 		f.account = idempotencytest.Account(t, f.pool)
+		f.insertFinished(3, retention)
 	}
-	statements.reset()
-	require.Equal(t, 15, f.reap())
-	require.Equal(t, 3, statements.containing("DELETE FROM idempotency_keys"))
-	require.Zero(t, f.countKeys("true"))
+	wire.Reset()
+	require.Equal(t, 5*batch+7+2*3, f.reap())
+	require.Equal(t, 5+3, wire.Count("DELETE FROM idempotency_keys"))
+	require.Equal(t, 6+6, wire.RoundTrips())
+	require.Equal(t, 1, f.countKeys("true"))
 }
 
 // Locked rows are skipped, even if they fill a batch.
@@ -171,15 +135,21 @@ func TestReaper_concurrent(t *testing.T) {
 	require.Zero(t, f.countKeys("true"))
 }
 
-// A cancelled pass ends between two batches.
 func TestReaper_cancelled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	statements := &statements{}
-	f := newFixture(t, statements.configure)
+	f := newFixture(t)
 	f.insertFinished(5*batch, retention+time.Hour)
-	statements.after(4, cancel) // list and delete, twice
+	readings := 0
+	f.engine = newEngine(t, f.pool, func(c *idempotency.Config) {
+		c.Clock = func() time.Time {
+			if readings++; readings == 4 {
+				cancel()
+			}
+			return time.Now()
+		}
+	})
 	deleted, err := f.reaper().RunOnce(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 2*batch, deleted)
@@ -242,7 +212,7 @@ func TestDo_rowDeletedByOperator(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	req := f.request()
-	op := startOnly(func(_ context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
+	op := startOnly(func(_ context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Transition, error) {
 		tx.Queue("INSERT INTO accounts (id, name) VALUES ($1, 'derived')", idempotency.DeriveID("thing", run.AccountID, run.Key))
 		return idempotency.Finish(idempotency.Response{Status: 201}), nil
 	})

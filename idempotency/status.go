@@ -7,39 +7,42 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 // Status is the public part of a key's row. Times are by the database's clock.
 type Status struct {
-	AccountID      uuid.UUID
-	ID             uuid.UUID
+	AccountID, ID  uuid.UUID
 	Key            Key
 	Operation      string
-	Path           string // of the request
+	Path           string
 	Point          RecoveryPoint
-	Attempt        int // runs so far
+	Attempt        int
 	CreatedAt      time.Time
 	LastRunAt      time.Time
 	Idle           time.Duration // since LastRunAt
 	FinishedAt     *time.Time    // nil while unfinished
-	NeedsReviewAt  *time.Time    // nil unless the completer has marked the key
-	Leased         bool          // a run holds the key
-	ClockAhead     bool          // a time of the key is in the future, because a clock ran ahead
-	ActionRequired bool          // the last run ended with ErrActionRequired
-	LastError      string        // of the last run, "" if it had none
-	ResponseStatus int           // of the stored response, 0 while unfinished
+	NeedsReviewAt  *time.Time
+	Leased         bool   // a run holds the key
+	ClockAhead     bool   // a time of the key is in the future
+	ActionRequired bool   // the last run ended with ErrActionRequired
+	LastError      string // of the last run
+	ResponseStatus int    // 0 while unfinished
 }
 
-// The states of a key, see [Status.State].
+// The states of a key.
 const (
 	StateInProgress     = "in_progress"     // a run holds the key
 	StateWaiting        = "waiting"         // unfinished, and no run holds the key
-	StateActionRequired = "requires_action" // the same, and an action outside of the service is required first
+	StateActionRequired = "requires_action" // the same, and an action is required first
 	StateNeedsReview    = "needs_review"    // the completer has made its last attempt
 	StateFinished       = "finished"        // the response is stored
 )
 
-// State returns one of the states above.
+// State returns one of them.
 func (s Status) State() string {
 	switch {
 	case s.Point == Finished:
@@ -55,37 +58,26 @@ func (s Status) State() string {
 	}
 }
 
-// NextLeaseEnd returns when the lease of a run would end that takes the key at the time of
-// the status, by the database's clock (R8).
+// NextLeaseEnd returns when the lease of a run would end that takes the key now, by the
+// database's clock (R8).
 func (e *Engine) NextLeaseEnd(key Status) time.Time {
 	return key.LastRunAt.Add(key.Idle + e.store.lockTimeout)
 }
 
-// statusColumns are the columns of Status.fields; $1 is the length of a lease.
+// statusColumns are the fields of Status in their order; $1 is the length of a lease.
 const statusColumns = `
-       k.account_id,
-       k.id,
-       k.idempotency_key,
-       k.operation,
-       k.request_path,
-       k.recovery_point,
-       k.attempt,
-       k.created_at,
-       k.last_run_at,
-       now() - k.last_run_at,
-       k.finished_at,
-       k.needs_review_at,
+       k.account_id, k.id, k.idempotency_key, k.operation, k.request_path, k.recovery_point, k.attempt,
+       k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at, k.needs_review_at,
        coalesce(k.locked_at BETWEEN now() - $1::interval AND now() + $1::interval, false),
        greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + $1::interval,
-       k.action_required_at IS NOT NULL,
-       coalesce(k.last_error, ''),
-       coalesce(k.response_code, 0)`
+       k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0)`
 
-func (s *Status) fields() []any {
-	return []any{
-		&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Path, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt, &s.Idle,
-		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.ClockAhead, &s.ActionRequired, &s.LastError, &s.ResponseStatus,
+func (e *Engine) list(ctx context.Context, query string, arguments ...any) ([]Status, error) {
+	list, err := collect[Status](ctx, e.store, query, append([]any{e.store.lockTimeout}, arguments...)...)
+	if err != nil {
+		return nil, fmt.Errorf("list keys: %w", err)
 	}
+	return list, nil
 }
 
 // Status returns one key of the account, or [ErrNotFound].
@@ -94,20 +86,19 @@ func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, e
 	return stored.Status, err
 }
 
-// Lookup returns a key and its stored response, if any. A reaped key is a
-// [*KeyExpiredError], an unused key [ErrNotFound].
+// Lookup returns a key and its response, a [*KeyExpiredError] or [ErrNotFound].
 func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (Status, Response, error) {
 	id := KeyID(accountID, key)
 	stored, err := e.store.find(ctx, accountID, id)
 	if errors.Is(err, ErrNotFound) {
 		err = e.store.keyExpired(ctx, accountID, id, key)
 	}
-	return stored.Status, stored.response, err
+	return stored.Status, stored.response(), err
 }
 
 // Statuses returns existing keys by id, for pairs of account and id.
 func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]Status, error) {
-	list, err := e.store.statuses(ctx, statusesSQL, accountIDs, ids)
+	list, err := e.list(ctx, statusesSQL, accountIDs, ids)
 	byID := make(map[uuid.UUID]Status, len(list))
 	for _, status := range list {
 		byID[status.ID] = status
@@ -115,35 +106,76 @@ func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map
 	return byID, err
 }
 
-// Stuck lists up to limit unfinished keys of all accounts, the longest idle first:
-// keys that need review, and keys without a run for longer than grace that require no
-// action. A last run in the future is none.
+// Stuck lists keys of all accounts, the longest idle first: those that need review, and
+// unfinished ones without a run for longer than grace that require no action.
 func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]Status, error) {
-	return e.store.statuses(ctx, stuckSQL, grace, limit)
+	return e.list(ctx, stuckSQL, grace, limit)
 }
 
-// Find returns the key with an id or, if there is none, those with a client's key, of
-// one account or, for uuid.Nil, of all. So the name of a client's key cannot hide
-// another key, which the log and all lists name by its id.
+// Find returns the key with an id or, if there is none, those with a client's key, of one
+// account or, for uuid.Nil, of all. So no client can hide a key behind its id.
 func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) ([]Status, error) {
 	id, _ := uuid.Parse(idOrKey) // otherwise uuid.Nil, which no key has
-	keys, err := e.store.statuses(ctx, byKeySQL, id, idOrKey, accountID)
+	keys, err := e.list(ctx, byKeySQL, id, idOrKey, accountID)
 	if len(keys) > 0 && keys[0].ID == id {
 		keys = keys[:1]
 	}
 	return keys, err
 }
 
-// Requeue returns a key that needs review to the completer, with all attempts. It does
-// not change a key that none of the operations can continue (R18).
+// Requeue returns a key that needs review to the completer, with all attempts, if one of
+// the operations can continue it (R18).
 func (e *Engine) Requeue(ctx context.Context, accountID, id uuid.UUID, operations []Operation) error {
-	return e.store.exec(ctx, requeueSQL, accountID, id, knownSteps(operations))
+	_, err := e.store.exec(ctx, requeueSQL, accountID, id, knownSteps(operations))
+	return err
 }
 
 // Expire makes a key whose row was lost an expired key (R17).
 func (e *Engine) Expire(ctx context.Context, accountID, id uuid.UUID, operation, path string, createdAt time.Time) error {
-	if err := e.store.exec(ctx, expireSQL, accountID, id, operation, path, createdAt); err != nil {
-		return fmt.Errorf("expire key: %w", err)
+	_, err := e.store.exec(ctx, expireSQL, accountID, id, operation, path, createdAt)
+	return err
+}
+
+// Stats counts the keys of all accounts. An age is 0 if there is no such key.
+type Stats struct {
+	Unfinished []Unfinished
+
+	OldestActionRequired time.Duration // since it was claimed
+
+	NeedsReview int
+
+	// A running reaper keeps it below the retention.
+	OldestFinished time.Duration
+}
+
+// Unfinished counts the keys of an operation at a recovery point, without those that need
+// review or an action.
+type Unfinished struct {
+	Operation string
+	Point     RecoveryPoint
+	Keys      int
+	Oldest    time.Duration // since it was claimed
+
+	// OldestUnattempted is the time since the last run of a key that the completer has not
+	// attempted. A running completer keeps it near its grace.
+	OldestUnattempted time.Duration
+}
+
+// ReadStats counts the keys in one round trip.
+func ReadStats(ctx context.Context, pool *pgxpool.Pool) (stats Stats, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue(unfinishedSQL).Query(func(rows pgx.Rows) error {
+		var err error
+		stats.Unfinished, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unfinished])
+		return err
+	})
+	for query, value := range map[string]any{
+		oldestActionRequiredSQL: &stats.OldestActionRequired,
+		needsReviewSQL:          &stats.NeedsReview,
+		oldestFinishedSQL:       &stats.OldestFinished,
+	} {
+		batch.Queue(query).QueryRow(func(row pgx.Row) error { return row.Scan(value) })
 	}
-	return nil
+	err = pool.SendBatch(ctx, batch).Close()
+	return stats, postgres.Translate(err)
 }

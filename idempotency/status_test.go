@@ -1,7 +1,6 @@
 package idempotency_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -29,24 +28,26 @@ func TestStuck_selection(t *testing.T) {
 	require.Empty(t, f.stuck(10))
 	op := &threeSteps{}
 	abandoned := f.putAbandoned(op, released, 3*grace)
-	died := f.putAbandoned(op, idempotencytest.State{Point: reserved, Leased: true, LeaseAge: 4 * grace}, 4*grace)
+	died := f.putAbandoned(op, given{Point: reserved, Leased: true, LeaseAge: 4 * grace}, 4*grace)
 	review := f.putChanged(op, released, 24*time.Hour, "needs_review_at = now() - interval '1 hour', last_error = 'no response'")
 	recentReview := f.putChanged(op, released, 0, "needs_review_at = now()")
+	future := f.putChanged(op, released, 0, "last_run_at = now() + interval '400 days'") // by a clock that ran ahead
 	other := f.request()
 	other.AccountID = idempotencytest.Account(t, f.pool)
-	f.put(other, op, idempotencytest.State{Point: reserved})
+	f.put(other, op, given{Point: reserved})
 	f.ageRun(other, 2*grace)
 
 	f.putAbandoned(op, released, grace/2)
-	f.putAbandoned(op, leased, 2*grace) // a long run
+	f.putAbandoned(op, leased, 2*grace)
 	f.put(f.request(), op, finished)
 
-	all := []idempotency.Key{review.Key, died.Key, abandoned.Key, other.Key, recentReview.Key}
+	all := []idempotency.Key{review.Key, died.Key, abandoned.Key, other.Key, recentReview.Key, future.Key}
 	require.Equal(t, all, f.stuck(10), "the longest idle first, of all accounts")
 	require.Equal(t, all[:2], f.stuck(2))
 
-	list, err := f.engine.Stuck(t.Context(), grace, 1)
+	list, err := f.engine.Stuck(t.Context(), grace, 10)
 	require.NoError(t, err)
+	require.True(t, list[5].ClockAhead)
 	got := list[0]
 	require.WithinDuration(t, time.Now(), got.CreatedAt, time.Minute)
 	require.WithinDuration(t, time.Now().Add(-24*time.Hour), got.LastRunAt, time.Minute)
@@ -76,7 +77,7 @@ func TestLookup_states(t *testing.T) {
 	require.WithinDuration(t, time.Now(), keyExpired.Key.CreatedAt, time.Minute)
 
 	stored := idempotency.Response{Status: 402, Headers: map[string]string{"Content-Type": "text/plain"}, Body: []byte("no")}
-	for want, state := range map[string]idempotencytest.State{
+	for want, state := range map[string]given{
 		idempotency.StateFinished:   {Point: idempotency.Finished, Response: stored},
 		idempotency.StateInProgress: leased,
 		idempotency.StateWaiting:    expired,
@@ -135,11 +136,11 @@ func TestFind_arguments(t *testing.T) {
 	f.put(mine, op, leased)
 	f.put(theirs, op, finished)
 	unique := f.request()
-	unique.Key = idempotency.Key(uuid.NewString()) // the form that many clients use
-	f.put(unique, op, idempotencytest.State{Point: reserved})
-	impostor := mine // a key whose name is the id of another key
+	unique.Key = idempotency.Key(uuid.NewString())
+	f.put(unique, op, given{Point: reserved})
+	impostor := mine // its name is the id of another key
 	impostor.AccountID, impostor.Key = idempotencytest.Account(t, f.pool), idempotency.Key(keyID(mine).String())
-	f.put(impostor, op, idempotencytest.State{Point: reserved})
+	f.put(impostor, op, given{Point: reserved})
 	f.update(impostor, "created_at = created_at - interval '1 hour'")
 
 	for name, test := range map[string]struct {
@@ -148,7 +149,6 @@ func TestFind_arguments(t *testing.T) {
 		want    []uuid.UUID
 	}{
 		"id":                                {uuid.Nil, keyID(mine).String(), []uuid.UUID{keyID(mine)}},
-		"id in capitals":                    {uuid.Nil, strings.ToUpper(keyID(mine).String()), []uuid.UUID{keyID(mine)}},
 		"id and its account":                {f.account, keyID(mine).String(), []uuid.UUID{keyID(mine)}},
 		"id and another account":            {theirs.AccountID, keyID(mine).String(), nil},
 		"name of another account's key":     {impostor.AccountID, string(impostor.Key), []uuid.UUID{keyID(impostor)}},
@@ -156,7 +156,6 @@ func TestFind_arguments(t *testing.T) {
 		"client's key and an account":       {theirs.AccountID, string(mine.Key), []uuid.UUID{keyID(theirs)}},
 		"client's key in the form of an id": {uuid.Nil, string(unique.Key), []uuid.UUID{keyID(unique)}},
 		"unknown client's key":              {uuid.Nil, "an-unused-client-key", nil},
-		"part of a client's key":            {uuid.Nil, string(mine.Key[:16]), nil},
 		"empty":                             {uuid.Nil, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

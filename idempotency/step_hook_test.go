@@ -17,8 +17,6 @@ type hookedStep struct {
 
 type hookKey struct{}
 
-// hook gives the fixture an engine with a hook, whose context carries the recovery
-// point.
 func (f *fixture) hook() *[]*hookedStep {
 	f.t.Helper()
 	var steps []*hookedStep
@@ -34,24 +32,7 @@ func (f *fixture) hook() *[]*hookedStep {
 	return &steps
 }
 
-// The call and the record run on the hook's context.
-func TestOnStep_context(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.hook()
-	var points []any // from the context of each call and of one record
-	call := func(ctx context.Context, _ *idempotency.Run) error {
-		points = append(points, ctx.Value(hookKey{}))
-		return nil
-	}
-	op := beforeRecord(&threeSteps{reserve: call, pay: call}, reserved, func(ctx context.Context, _ *idempotency.Tx, _ *idempotency.Run) error {
-		return call(ctx, nil)
-	})
-	f.mustDo(f.request(), op)
-	require.Equal(t, []any{reserved, reserved, paid}, points)
-}
-
-// The hook is called for failed steps too, and not for a replay.
+// Failed steps call the hook, replays do not.
 func TestOnStep_everyStep(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -59,7 +40,8 @@ func TestOnStep_everyStep(t *testing.T) {
 	req, op := f.request(), failingToPay()
 	_, err := f.do(req, op)
 	require.ErrorIs(t, err, errNoResponse)
-	op.pay = func(context.Context, *idempotency.Run) error {
+	op.pay = func(ctx context.Context, _ *idempotency.Run) error {
+		require.Equal(t, paid, ctx.Value(hookKey{}), "the call runs on the hook's context")
 		f.update(req, "lease_token = md5(lease_token::text)::uuid, locked_at = NULL")
 		return nil
 	}
@@ -95,20 +77,12 @@ func TestOnStep_panic(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	steps := f.hook()
-	for name, op := range map[string]idempotency.Operation{
-		"in a call": &threeSteps{pay: func(context.Context, *idempotency.Run) error { panic("bug") }},
-		"in a record": beforeRecord(&threeSteps{}, paid, func(context.Context, *idempotency.Tx, *idempotency.Run) error {
-			panic("bug")
-		}),
-	} {
-		req := f.request()
-		f.put(req, op, released)
-		*steps = nil
-		require.PanicsWithValue(t, "bug", func() { _, _ = f.do(req, op) }, name)
-		require.Len(t, *steps, 1, name)
-		step := (*steps)[0]
-		require.True(t, step.ended, name)
-		require.Equal(t, paid, step.To, name)
-		require.ErrorContains(t, step.Err, "the run panicked", name)
-	}
+	req, op := f.request(), &threeSteps{pay: func(context.Context, *idempotency.Run) error { panic("bug") }}
+	f.put(req, op, released)
+	require.PanicsWithValue(t, "bug", func() { _, _ = f.do(req, op) })
+	require.Len(t, *steps, 1)
+	step := (*steps)[0]
+	require.True(t, step.ended)
+	require.Equal(t, paid, step.To)
+	require.ErrorContains(t, step.Err, "the run panicked")
 }

@@ -48,35 +48,6 @@ func TestStep_callFails(t *testing.T) {
 	f.requireIdle()
 }
 
-func TestStep_recordFails(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	failing := func(point idempotency.RecoveryPoint) operation {
-		return beforeRecord(&threeSteps{}, point, func(_ context.Context, tx *idempotency.Tx, run *idempotency.Run) error {
-			effect(tx, run, "rolled back")
-			return errNoResponse
-		})
-	}
-	t.Run("first step: the key stays unused", func(t *testing.T) {
-		req := f.request()
-		result, err := f.do(req, failing(idempotency.Started))
-		require.Equal(t, errNoResponse, err)
-		require.Equal(t, keyID(req), result.KeyID)
-		require.Empty(t, f.row(req))
-		require.Empty(t, f.effects(req))
-	})
-	t.Run("later step: the lease is released", func(t *testing.T) {
-		req := f.request()
-		_, err := f.do(req, failing(reserved))
-		require.Equal(t, errNoResponse, err)
-		require.Equal(t, keyState{Point: string(reserved), Attempt: 1, LastError: ptr(errNoResponse.Error())}, f.state(req))
-		f.mustDo(req, &threeSteps{})
-		require.Equal(t, onceEach, f.effects(req))
-	})
-	f.requireIdle()
-}
-
-// panicking cannot be scanned.
 type panicking struct{}
 
 func (panicking) Scan(any) error { panic("bug") }
@@ -95,7 +66,7 @@ func TestStep_panics(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		op   idempotency.Operation
-		left string // recovery point of the key afterwards
+		left string
 	}{
 		{"in a call", inCall, "reserved"},
 		{"in a record", inRecord(reserved, false), "reserved"},
@@ -113,7 +84,7 @@ func TestStep_panics(t *testing.T) {
 			if test.left == "" {
 				require.Empty(t, f.row(req))
 			} else {
-				require.Equal(t, keyState{Point: test.left, Attempt: 1, LastError: ptr("the run panicked")}, f.state(req))
+				require.Equal(t, keyState{Point: test.left, Attempt: 1, LastError: new("the run panicked")}, f.state(req))
 			}
 			f.mustDo(req, &threeSteps{})
 			require.Equal(t, onceEach, f.effects(req))
@@ -129,7 +100,7 @@ func TestStep_onClaimPanics(t *testing.T) {
 	for attempt := 1; attempt <= 2; attempt++ {
 		require.PanicsWithValue(t, "bug", func() { _, _ = f.do(req, &threeSteps{}) })
 		f.requireIdle()
-		require.Equal(t, keyState{Point: string(reserved), Attempt: attempt, LastError: ptr("the run panicked")}, f.state(req))
+		require.Equal(t, keyState{Point: string(reserved), Attempt: attempt, LastError: new("the run panicked")}, f.state(req))
 	}
 	req.OnClaim = nil
 	f.mustDo(req, &threeSteps{})
@@ -167,7 +138,7 @@ func TestStep_callOutlivesLease(t *testing.T) {
 	}
 	_, err := f.do(req, op)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, keyState{Point: string(paid), Attempt: 1, LastError: ptr("context deadline exceeded")}, f.state(req))
+	require.Equal(t, keyState{Point: string(paid), Attempt: 1, LastError: new("context deadline exceeded")}, f.state(req))
 }
 
 func (f *fixture) leasedAt(req idempotency.Request) time.Time {
@@ -198,31 +169,30 @@ func TestStep_commitRenewsLease(t *testing.T) {
 	f.mustDo(req, op)
 }
 
-// The step of an operation that breaks the engine's rules is not committed.
 func TestStep_misuse(t *testing.T) {
 	t.Parallel()
-	outcome := func(o idempotency.Outcome) idempotency.Record {
-		return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) { return o, nil }
+	next := func(o idempotency.Transition) idempotency.RecordFunc {
+		return func(context.Context, *idempotency.Tx) (idempotency.Transition, error) { return o, nil }
 	}
-	from := func(step idempotency.Step) idempotency.Steps {
+	from := func(step idempotency.StepFunc) idempotency.Steps {
 		return idempotency.Steps{
-			Start: outcome(idempotency.Advance(reserved)),
-			From:  map[idempotency.RecoveryPoint]idempotency.Step{reserved: step},
+			Start: next(idempotency.Advance(reserved)),
+			At:    map[idempotency.RecoveryPoint]idempotency.StepFunc{reserved: step},
 		}
 	}
 	f := newFixture(t)
 	for name, test := range map[string]struct {
 		steps idempotency.Steps
 		want  string
-		left  string // recovery point of the key afterwards
+		left  string
 	}{
 		"no first step":                    {idempotency.Steps{}, "no record", ""},
-		"back to started":                  {idempotency.Steps{Start: outcome(idempotency.Advance(idempotency.Started))}, `advanced to "started"`, ""},
-		"zero outcome":                     {idempotency.Steps{Start: outcome(idempotency.Outcome{})}, `advanced to ""`, ""},
-		"finished without a response":      {idempotency.Steps{Start: outcome(idempotency.Advance(idempotency.Finished))}, "a response of status 0 cannot be stored", ""},
-		"unknown point of a later step":    {from(noCall(outcome(idempotency.Advance("unknown")))), `advanced to "unknown", from which there is no step`, "reserved"},
+		"back to started":                  {idempotency.Steps{Start: next(idempotency.Advance(idempotency.Started))}, `advanced to "started"`, ""},
+		"zero transition":                  {idempotency.Steps{Start: next(idempotency.Transition{})}, `advanced to ""`, ""},
+		"finished without a response":      {idempotency.Steps{Start: next(idempotency.Advance(idempotency.Finished))}, "a response of status 0 cannot be stored", ""},
+		"unknown point of a later step":    {from(noCall(next(idempotency.Advance("unknown")))), `advanced to "unknown", from which there is no step`, "reserved"},
 		"a later step without a record":    {from(noCall(nil)), "no record", "reserved"},
-		"a later step stores an error 503": {from(noCall(outcome(idempotency.Finish(idempotency.Response{Status: 503})))), "status 503", "reserved"},
+		"a later step stores an error 503": {from(noCall(next(idempotency.Finish(idempotency.Response{Status: 503})))), "status 503", "reserved"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := f.request()
@@ -232,7 +202,7 @@ func TestStep_misuse(t *testing.T) {
 				require.Empty(t, f.row(req))
 				return
 			}
-			require.Equal(t, keyState{Point: test.left, Attempt: 1, LastError: ptr(err.Error())}, f.state(req))
+			require.Equal(t, keyState{Point: test.left, Attempt: 1, LastError: new(err.Error())}, f.state(req))
 		})
 	}
 	f.requireIdle()

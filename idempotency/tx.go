@@ -13,26 +13,36 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// commitStep commits a record with the next recovery point, and with the claim in the
-// first step (R1). It resolves an unknown COMMIT by reading the row (R22).
-func (r *run) commitStep(ctx context.Context, record Record) error {
-	return retry(func() error {
-		err := r.commit(ctx, record)
-		if errors.Is(err, errCommitUnknown) && r.claim == nil {
-			err = r.invalidate(ctx, err) // a repeated claim needs no renewal: its INSERT waits for the first one
+// commit commits a record with the next recovery point, and with the claim in the first
+// step (R1). If the claim met the row of another request, it returns that row.
+func (r *execution) commit(ctx context.Context, record RecordFunc) (existing *storedKey, err error) {
+	err = retry(func() error {
+		err := r.transact(ctx, record)
+		if errors.Is(err, errCommitUnknown) && r.claimed {
+			err = r.invalidate(ctx, err) // the INSERT of a repeated claim waits for the first one
 		}
-		if errors.Is(err, ErrLeaseLost) {
-			err = r.resolveCommit(ctx)
-		}
-		if r.claim != nil && postgres.SQLState(err) == postgres.UniqueViolation {
-			// The key's row is gone, but a derived id exists (R5).
-			err = &KeyExpiredError{Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.claim.Path}}
+		switch {
+		case errors.Is(err, errClaimConflict), errors.Is(err, ErrLeaseLost):
+			existing, err = r.resolve(ctx, err)
+		case !r.claimed && postgres.SQLState(err) == postgres.UniqueViolation:
+			err = r.violated(ctx, postgres.Constraint(err))
 		}
 		return err
 	})
+	return existing, err
 }
 
-func (r *run) commit(ctx context.Context, record Record) error {
+func (r *execution) violated(ctx context.Context, constraint string) error {
+	if r.steps.Violated != nil {
+		if err := r.steps.Violated(ctx, constraint); err != nil {
+			return err
+		}
+	}
+	// The key's row is gone, but a derived id exists.
+	return &KeyExpiredError{Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.request.Path}}
+}
+
+func (r *execution) transact(ctx context.Context, record RecordFunc) error {
 	if record == nil {
 		return fmt.Errorf("idempotency: the step from %q has no record", r.point)
 	}
@@ -40,37 +50,31 @@ func (r *run) commit(ctx context.Context, record Record) error {
 	defer tx.close(ctx)
 	recording, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
-	outcome, err := record(recording, tx)
-	if err != nil && r.claim != nil && !tx.open && tx.failed == nil {
-		err = r.rejected(ctx, err)
+	next, err := record(recording, tx)
+	if err != nil && !r.claimed && !tx.open && tx.failed == nil {
+		// An expired key may have charged, so it takes precedence over the rejection (R2).
+		if expired := r.engine.store.keyExpired(ctx, r.AccountID, r.KeyID, r.Key); !errors.Is(expired, ErrNotFound) {
+			err = expired
+		}
 	}
 	if err != nil {
 		return err
 	}
-	if err := outcome.check(r.steps); err != nil {
+	if err := next.check(r.steps); err != nil {
 		return err
 	}
-	return tx.commit(ctx, outcome)
+	return tx.commit(ctx, next)
 }
 
-// rejected returns the error of a first step that rejects the request before the claim,
-// which would find an expired key. That key may have charged, so it takes precedence (R2).
-func (r *run) rejected(ctx context.Context, cause error) error {
-	err := r.engine.store.keyExpired(ctx, r.AccountID, r.KeyID, r.Key)
-	if errors.Is(err, ErrNotFound) {
-		return cause
-	}
-	return err
-}
-
-// invalidate makes an unknown COMMIT fail if it has not arrived yet, by moving the
-// start of the lease, which its fence names. It returns errNotCommitted, or
-// ErrLeaseLost if the row has changed.
-func (r *run) invalidate(ctx context.Context, doubt error) error {
-	since, err := r.engine.store.renew(ctx, r.fence())
+// invalidate makes an unknown COMMIT fail if it has not arrived yet, by moving the start
+// of the lease, which its fence names.
+func (r *execution) invalidate(ctx context.Context, doubt error) error {
+	var start time.Time
+	sent := r.clock()
+	err := r.engine.store.queryRow(ctx, advanceSQL, r.fence(string(r.point)), nil, &start)
 	switch {
 	case err == nil:
-		r.since = since
+		r.setLease(start, sent)
 		return fmt.Errorf("%w: %w", errNotCommitted, doubt)
 	case errors.Is(err, ErrLeaseLost):
 		return err
@@ -79,37 +83,37 @@ func (r *run) invalidate(ctx context.Context, doubt error) error {
 	}
 }
 
-// resolveCommit reads the row after a fence or a claim failed. It returns nil if this
-// run did commit, and ErrLeaseLost if another run holds the key.
-func (r *run) resolveCommit(ctx context.Context) error {
+// resolve reads the row after the claim met one or the fence did not hold (R22). There is
+// no error if this run did commit.
+func (r *execution) resolve(ctx context.Context, failure error) (existing *storedKey, err error) {
+	sent := r.clock()
 	stored, err := r.engine.store.find(ctx, r.AccountID, r.KeyID)
 	switch {
-	case errors.Is(err, ErrNotFound) && r.claim != nil:
+	case errors.Is(err, ErrNotFound) && r.claimed:
+		return nil, failure // a failover lost the row; the next request claims the key again (R5)
+	case errors.Is(err, ErrNotFound):
 		err = r.engine.store.keyExpired(ctx, r.AccountID, r.KeyID, r.Key)
 		if errors.Is(err, ErrNotFound) {
 			err = errNotCommitted // the conflicting row is gone again
 		}
-		return err
-	case errors.Is(err, ErrNotFound):
-		return ErrLeaseLost // a failover lost the row; the next request claims the key again (R5)
-	case err != nil && !r.mayHold:
-		return err
+		return nil, err
+	case err != nil && r.mayHold:
+		return nil, commitUnknown(err)
 	case err != nil:
-		return commitUnknown(err)
-	case stored.token != r.token && r.claim != nil:
-		r.existing = stored
-		return ErrLeaseLost
-	case stored.token != r.token, stored.Point != Finished && stored.lockedAt == nil:
-		return ErrLeaseLost // taken over, or released by an operator
+		return nil, err
+	case stored.Token != r.token && !r.claimed:
+		return stored, failure
+	case stored.Token != r.token, stored.Point != Finished && stored.LockedAt == nil:
+		return nil, ErrLeaseLost // taken over, or released by an operator
 	}
-	if r.claim != nil {
-		r.setLease(stored.Attempt, stored.CreatedAt, stored.readAt)
+	r.Attempt, r.CreatedAt = stored.Attempt, stored.CreatedAt
+	r.point, r.response = stored.Point, stored.response()
+	start := stored.ReadAt
+	if stored.LockedAt != nil {
+		start = *stored.LockedAt
 	}
-	r.point, r.response = stored.Point, stored.response
-	if stored.lockedAt != nil {
-		r.since = *stored.lockedAt
-	}
-	return nil
+	r.setLease(start, sent.Add(start.Sub(stored.ReadAt)))
+	return nil, nil
 }
 
 // commitUnknown does not wrap its cause, which says nothing about the COMMIT.
@@ -117,26 +121,23 @@ func commitUnknown(cause error) error {
 	return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", postgres.ErrUnavailable, cause.Error())
 }
 
-// Tx is the transaction in which a step records its result. The engine begins, fences
-// and commits it. A failed statement makes it fail.
+// Tx is the transaction in which a step records its result.
 type Tx struct {
-	run     *run
-	conn    *pgxpool.Conn // nil until the first statement
-	open    bool          // BEGIN and the claim or the fence have been executed
-	claimed time.Time     // when begin inserted the claim
-	failed  error         // the first error of a statement
-	queued  pgx.Batch
+	run    *execution
+	conn   *pgxpool.Conn
+	open   bool  // the claim or the fence has been executed
+	failed error // the first error of a statement
+	queued pgx.Batch
 }
 
-// Queue adds a statement that is sent with COMMIT, so a step that only writes costs
-// one round trip. A failed statement fails the transaction. An error of its callback
-// does not: to read a result before COMMIT, use QueryRow.
+// Queue adds a statement that is sent with COMMIT, so a step that only writes costs one
+// round trip. A failed statement fails the transaction, but not an error of its callback:
+// to read a result before COMMIT, use QueryRow.
 func (tx *Tx) Queue(query string, arguments ...any) *pgx.QueuedQuery {
 	return tx.queued.Queue(query, arguments...)
 }
 
-// QueryRow executes a query now, before all queued statements, and scans its row into
-// dest.
+// QueryRow executes a query now, before all queued statements.
 func (tx *Tx) QueryRow(ctx context.Context, query string, arguments []any, dest ...any) error {
 	if err := tx.begin(ctx); err != nil {
 		return err
@@ -148,7 +149,6 @@ func (tx *Tx) QueryRow(ctx context.Context, query string, arguments []any, dest 
 	return tx.check(err)
 }
 
-// check translates the error of a statement and keeps the first one.
 func (tx *Tx) check(err error) error {
 	err = translateOn(tx.conn.Conn(), err)
 	if tx.failed == nil {
@@ -157,7 +157,7 @@ func (tx *Tx) check(err error) error {
 	return err
 }
 
-// begin opens the transaction before COMMIT. The claim or the fence locks the row.
+// begin opens the transaction. The claim or the fence locks the row.
 func (tx *Tx) begin(ctx context.Context) error {
 	if tx.open || tx.failed != nil {
 		return tx.failed
@@ -167,29 +167,30 @@ func (tx *Tx) begin(ctx context.Context) error {
 		tx.failed = err
 		return err
 	}
-	if r := tx.run; r.claim != nil {
-		queueClaim(batch, r, Started, &tx.claimed)
+	r := tx.run
+	if r.claimed {
+		queueAsserted(batch, fenceSQL, new(time.Time), r.fence()...)
 	} else {
-		queueFenced(batch, fenceSQL, new(time.Time), r.fence().arguments()...)
+		queueClaim(batch, r, Started)
 	}
 	if err := tx.send(ctx, batch); err != nil {
 		return err
 	}
 	tx.open = true
-	if tx.run.claim != nil {
-		tx.run.since = tx.claimed
+	if !r.claimed {
+		r.leaseStart = r.CreatedAt // for the fence of commit
 	}
 	return nil
 }
 
-// commit sends the claim or the fenced UPDATE, the queued statements and COMMIT in
-// one round trip. It returns errCommitUnknown if no acknowledgement arrived (R22).
-func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
+// commit sends the claim or the fenced UPDATE, the queued statements and COMMIT in one
+// round trip. Without an acknowledgement it returns errCommitUnknown (R22).
+func (tx *Tx) commit(ctx context.Context, next Transition) error {
 	if tx.failed != nil {
 		return tx.failed
 	}
 	r := tx.run
-	if r.claim != nil && outcome.point == Finished {
+	if !r.claimed && next.point == Finished {
 		if err := tx.begin(ctx); err != nil { // the row must exist before it is finished
 			return err
 		}
@@ -198,14 +199,15 @@ func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
 	if err != nil {
 		return err
 	}
-	var since time.Time
+	leaseStart := new(time.Time)
 	switch {
-	case r.claim != nil && !tx.open:
-		queueClaim(batch, r, outcome.point, &since)
-	case outcome.point == Finished:
-		queueFinish(batch, r.fence(), outcome.response, &since)
+	case !r.claimed && !tx.open:
+		queueClaim(batch, r, next.point)
+		leaseStart = &r.CreatedAt
+	case next.point == Finished:
+		queueFinish(batch, r, next.response, leaseStart)
 	default:
-		queueFenced(batch, advanceSQL, &since, r.fence().arguments(string(outcome.point))...)
+		queueAsserted(batch, advanceSQL, leaseStart, r.fence(string(next.point))...)
 	}
 	batch.QueuedQueries = append(batch.QueuedQueries, tx.queued.QueuedQueries...)
 	var committed bool
@@ -218,36 +220,23 @@ func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
 	})
 
 	postgres.ClearUnreplicated(tx.conn.Conn())
-	held := r.mayHold
-	r.mayHold = true
-	sent := r.engine.clock()
+	sent := r.clock()
 	err = tx.send(ctx, batch)
 	switch {
 	case postgres.Unreplicated(tx.conn.Conn()):
+		r.mayHold = true
 		return errNotReplicated
-	case committed: // whatever happened to the connection afterwards
-		tx.committed(outcome, sent, since)
+	case committed:
+		r.Attempt = max(r.Attempt, 1)
+		r.point, r.response = next.point, next.response
+		r.setLease(*leaseStart, sent)
 		return nil
 	case commitMayHaveApplied(tx.conn.Conn(), err):
+		r.mayHold = true
 		return fmt.Errorf("%w: %w", errCommitUnknown, err)
 	default:
-		r.mayHold = held
 		return err
 	}
-}
-
-func (tx *Tx) committed(outcome Outcome, sent, since time.Time) {
-	r := tx.run
-	r.point, r.response = outcome.point, outcome.response
-	r.extendLease(sent)
-	if r.claim == nil {
-		r.since = since
-		return
-	}
-	if !tx.open {
-		tx.claimed = since
-	}
-	r.setLease(1, tx.claimed, since)
 }
 
 func (tx *Tx) batch(ctx context.Context) (*pgx.Batch, error) {
@@ -255,24 +244,21 @@ func (tx *Tx) batch(ctx context.Context) (*pgx.Batch, error) {
 	if tx.open {
 		return batch, nil
 	}
-	conn, err := tx.run.engine.store.acquire(ctx)
-	if err != nil {
+	var err error
+	if tx.conn, err = tx.run.engine.store.acquire(ctx); err != nil {
 		return nil, err
 	}
-	tx.conn = conn
 	batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	return batch, nil
 }
 
-// send ignores the end of the step's context, which would only make the outcome of
-// COMMIT unknown (R22).
+// send ignores the end of ctx, which would only make the outcome of COMMIT unknown (R22).
 func (tx *Tx) send(ctx context.Context, batch *pgx.Batch) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
 	return tx.check(tx.conn.SendBatch(ctx, batch).Close())
 }
 
-// close rolls back an open transaction. If that fails, the pool closes the connection.
 func (tx *Tx) close(ctx context.Context) {
 	if tx.conn == nil {
 		return
@@ -281,7 +267,7 @@ func (tx *Tx) close(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 		defer cancel()
 		if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
-			tx.run.engine.logger.WarnContext(ctx, "idempotency: rollback failed, connection dropped", "key_id", tx.run.KeyID, "error", err)
+			tx.run.engine.config.Logger.WarnContext(ctx, "idempotency: rollback failed, connection dropped", "key_id", tx.run.KeyID, "error", err)
 		}
 	}
 	tx.conn.Release()

@@ -9,13 +9,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/migrations/dbtest"
 )
 
 func newWaitingFixture(t *testing.T, waiters int, configure ...func(*pgxpool.Config)) *fixture {
@@ -28,7 +26,7 @@ func newWaitingFixture(t *testing.T, waiters int, configure ...func(*pgxpool.Con
 type outcome struct {
 	idempotency.Result
 	err     error
-	refused bool // it was not allowed to wait
+	refused bool
 }
 
 func (f *fixture) doAsync(req idempotency.Request, op idempotency.Operation) <-chan outcome {
@@ -40,8 +38,6 @@ func (f *fixture) doAsync(req idempotency.Request, op idempotency.Operation) <-c
 	return done
 }
 
-// doWaiting sends a request and waits while another run holds the key, until ctx
-// ends.
 func (f *fixture) doWaiting(ctx context.Context, req idempotency.Request, op idempotency.Operation) outcome {
 	for {
 		result, err := f.engine.Do(ctx, req, op)
@@ -54,7 +50,7 @@ func (f *fixture) doWaiting(ctx context.Context, req idempotency.Request, op ide
 	}
 }
 
-// doWaitingAsync sends n equal requests and returns when all of them wait.
+// doWaitingAsync returns when all requests wait.
 func (f *fixture) doWaitingAsync(n int, req idempotency.Request, op idempotency.Operation) []<-chan outcome {
 	f.t.Helper()
 	waiting := make([]<-chan outcome, n)
@@ -75,7 +71,7 @@ func (f *fixture) requireWaiting(n int) {
 // blockedCall is an external call that blocks the first time.
 type blockedCall struct {
 	reached, released chan struct{}
-	err               error // of the first call
+	err               error
 	once              sync.Once
 }
 
@@ -97,7 +93,6 @@ func (c *blockedCall) release(err error) {
 	close(c.released)
 }
 
-// startBlocked starts a run that blocks in its second call.
 func (f *fixture) startBlocked() (idempotency.Request, *threeSteps, *blockedCall, <-chan outcome) {
 	req, call := f.request(), newBlockedCall()
 	op := &threeSteps{pay: call.call}
@@ -132,29 +127,6 @@ func TestAwaitTurn_runFinishes(t *testing.T) {
 	require.Zero(t, f.engine.Waiters())
 }
 
-// A run of this process wakes the waiters without a poll.
-func TestAwaitTurn_sameProcess(t *testing.T) {
-	t.Parallel()
-	statements := &statements{}
-	f := newWaitingFixture(t, 10, connections(3), statements.configure)
-	req, op, call, first := f.startBlocked()
-	waiting := f.doWaitingAsync(1, req, op)
-	polled, resume := make(chan struct{}), make(chan struct{})
-	statements.after(1, func() { // the next poll does not end
-		close(polled)
-		<-resume
-	})
-	defer close(resume)
-	<-polled
-	call.release(nil)
-	select {
-	case got := <-waiting[0]:
-		require.Equal(t, (<-first).Response, got.Response)
-	case <-time.After(waitFor):
-		require.Fail(t, "the waiter was not woken")
-	}
-}
-
 // One waiter takes the key over, and the others get its response.
 func TestAwaitTurn_runFails(t *testing.T) {
 	t.Parallel()
@@ -177,58 +149,11 @@ func TestAwaitTurn_runFails(t *testing.T) {
 	require.EqualValues(t, 3, op.calls.Load(), "reserve once, pay twice")
 }
 
-// The fingerprint of a waiting request is compared after the claim is committed (R2).
-func TestAwaitTurn_claimNotCommitted(t *testing.T) {
-	t.Parallel()
-	f := newWaitingFixture(t, 10, sessionSetting("lock_timeout", "50"))
-	req := f.request()
-	conn, err := pgx.Connect(t.Context(), dbtest.URL(f.pool))
-	require.NoError(t, err)
-	defer conn.Close(context.WithoutCancel(t.Context()))
-	tx, err := conn.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), insertOtherRequest, keyID(req), req.AccountID, string(req.Key))
-	require.NoError(t, err)
-
-	waiting := f.doWaitingAsync(1, req, oneStep())
-	require.NoError(t, tx.Commit(t.Context()))
-	require.ErrorIs(t, (<-waiting[0]).err, idempotency.ErrKeyReused)
-	require.Empty(t, f.effects(req))
-}
-
 const insertOtherRequest = `
 INSERT INTO idempotency_keys (
     id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
     recovery_point, lease_token, attempt, last_run_at, created_at
 ) VALUES ($1, $2, $3, 'start_only', 'POST', '/', '', decode(repeat('01', 33), 'hex'), 'reserved', $1, 1, now(), now())`
-
-// TestPlans_useIndexes checks the plan of the poll.
-func TestAwaitTurn_onePoll(t *testing.T) {
-	t.Parallel()
-	statements := &statements{}
-	f := newWaitingFixture(t, 10, statements.configure)
-	op := &threeSteps{}
-	requests := []idempotency.Request{f.putAbandoned(op, leased, time.Hour), f.putAbandoned(op, leased, time.Hour)}
-	var waiting []<-chan outcome
-	for i := range 10 {
-		done := make(chan outcome, 1)
-		go func() { done <- f.doWaiting(t.Context(), requests[i%2], op) }()
-		waiting = append(waiting, done)
-	}
-	f.requireWaiting(10)
-	f.requireIdle()
-	statements.reset()
-	require.Eventually(t, func() bool { return statements.containing("awaited") > 0 }, waitFor, tick)
-	require.Equal(t, 1, statements.containing(""))
-
-	for _, req := range requests {
-		f.update(req, "locked_at = NULL")
-	}
-	for _, done := range waiting {
-		require.NoError(t, (<-done).err)
-	}
-	require.EqualValues(t, 2, op.calls.Load(), "one waiter of each key took it over")
-}
 
 func TestAwaitStatus_ends(t *testing.T) {
 	t.Parallel()
@@ -244,15 +169,15 @@ func TestAwaitStatus_ends(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			statements := &statements{}
-			f := newWaitingFixture(t, 1, statements.configure)
+			wire := &idempotencytest.Wire{}
+			f := newWaitingFixture(t, 1, wire.Configure)
 			req := f.putChanged(&threeSteps{}, released, time.Hour, test.ignored)
 			test.known.AccountID, test.known.ID = req.AccountID, keyID(req)
 			waited := make(chan bool, 1)
 			go func() { waited <- f.engine.AwaitStatus(t.Context(), test.known) }()
 			f.requireWaiting(1)
-			statements.reset()
-			require.Eventually(t, func() bool { return statements.containing("awaited") > 1 }, waitFor, tick)
+			wire.Reset()
+			require.Eventually(t, func() bool { return wire.Count("AS awaited") > 1 }, waitFor, tick)
 			require.Empty(t, waited)
 			f.update(req, test.columns)
 			require.True(t, <-waited)
@@ -266,7 +191,7 @@ func TestPoll_conditions(t *testing.T) {
 	f := newFixture(t)
 	all, readers := []string{"turn", "status", "end"}, []string{"status", "end"}
 	for name, test := range map[string]struct {
-		state  idempotencytest.State
+		state  given
 		ago    time.Duration // since the last run
 		update string
 		wakes  []string
@@ -275,12 +200,12 @@ func TestPoll_conditions(t *testing.T) {
 		"leased":                    {state: leased, ago: old},
 		"lease expired":             {state: expired, ago: old, wakes: []string{"turn"}},
 		"released":                  {state: released, ago: old, wakes: []string{"turn"}},
+		"leased by a clock ahead":   {state: given{Point: paid, Leased: true, LeaseAge: -old}, update: "last_run_at = locked_at", wakes: []string{"turn"}},
 		"released by a recent run":  {state: released},
 		"needs review":              {state: released, ago: old, update: "needs_review_at = now()", wakes: all},
 		"needs review, leased":      {state: leased, ago: old, update: "needs_review_at = now()", wakes: readers},
 		"action required":           {state: released, ago: old, update: "action_required_at = now()", wakes: []string{"turn", "status"}},
 		"action required, just now": {state: released, update: "action_required_at = now()", wakes: []string{"status"}},
-		"expired, but a recent run": {state: expired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := f.putChanged(&threeSteps{}, test.state, test.ago, test.update)

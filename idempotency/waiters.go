@@ -12,20 +12,17 @@ import (
 )
 
 const (
-	// pollInterval bounds how late a waiter notices a change by another process. Five
-	// queries a second are no load.
+	// pollInterval bounds how late a waiter notices a change by another process.
 	pollInterval = 200 * time.Millisecond
 
-	// takeoverPause is the minimum age of the last run before waiters take a released
-	// key over. Without it they would call a failing provider without a pause.
+	// takeoverPause is the minimum age of the last run before a waiter takes a released key
+	// over. Otherwise waiters would call a failing provider without a pause.
 	takeoverPause = time.Second
 )
 
-// waiters wakes the requests of this process that wait for a key held by another run.
-// A waiter is a goroutine blocked on a channel, without a connection (R6). One
-// goroutine polls all awaited keys in one query; a waiter that wakes up looks its key
-// up itself. No wake-up is lost: every poll reports a finished key, and a released
-// one until it is taken over.
+// waiters wakes the requests of this process that wait for a key held by another run,
+// without a connection (R6): one goroutine polls all awaited keys. No wake-up is lost,
+// because every poll reports a finished key, and a released one until it is taken over.
 type waiters struct {
 	capacity int
 	poll     func(ctx context.Context, keys []awaitedKey) (changed []awaitedKey, err error)
@@ -34,14 +31,18 @@ type waiters struct {
 	drain    context.CancelFunc
 
 	mu      sync.Mutex
-	keys    map[awaitedKey]*awaited
-	count   int  // of waiters
-	polling bool // the poller runs
+	waiting map[*waiter]struct{}
+	polling bool
+}
+
+type waiter struct {
+	key     awaitedKey
+	changed chan struct{} // closed to wake it
 }
 
 type awaitedKey struct {
-	accountID, id uuid.UUID
-	change        awaitedChange
+	AccountID, ID uuid.UUID
+	Change        awaitedChange
 }
 
 type awaitedChange string
@@ -52,33 +53,19 @@ const (
 	awaitEnd    awaitedChange = "end"    // the key is finished or needs review
 )
 
-type awaited struct {
-	waiters int
-	changed chan struct{} // closed to wake them
-}
-
 func newWaiters(capacity int, poll func(context.Context, []awaitedKey) ([]awaitedKey, error), logger *slog.Logger) *waiters {
 	running, drain := context.WithCancel(context.Background())
-	return &waiters{
-		capacity: capacity,
-		poll:     poll,
-		logger:   logger,
-		running:  running,
-		drain:    drain,
-		keys:     map[awaitedKey]*awaited{},
-	}
+	return &waiters{capacity: capacity, poll: poll, logger: logger, running: running, drain: drain, waiting: map[*waiter]struct{}{}}
 }
 
-// AwaitTurn blocks while another run holds the key, until [Engine.Do] is worth
-// another call or ctx ends. It returns false if too many requests wait or the process
-// stops.
+// AwaitTurn blocks until [Engine.Do] is worth another call or ctx ends. It returns false
+// if too many requests wait or the process stops.
 func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
 	return e.waiters.wait(ctx, awaitedKey{accountID, id, awaitTurn})
 }
 
-// AwaitStatus blocks until the key is finished, needs review or, unless it already
-// did, requires an action, or until ctx ends. It returns false like
-// [Engine.AwaitTurn].
+// AwaitStatus is AwaitTurn until the key is finished, needs review or, unless it already
+// did, requires an action.
 func (e *Engine) AwaitStatus(ctx context.Context, known Status) bool {
 	change := awaitStatus
 	if known.ActionRequired {
@@ -87,24 +74,24 @@ func (e *Engine) AwaitStatus(ctx context.Context, known Status) bool {
 	return e.waiters.wait(ctx, awaitedKey{known.AccountID, known.ID, change})
 }
 
-// DrainWaiters wakes all waiters and rejects new ones. A process that stops calls it.
+// DrainWaiters wakes all waiters and rejects new ones.
 func (e *Engine) DrainWaiters() { e.waiters.drain() }
 
-// Waiters returns the number of requests that wait in this process.
+// Waiters counts the requests that wait.
 func (e *Engine) Waiters() int {
 	e.waiters.mu.Lock()
 	defer e.waiters.mu.Unlock()
-	return e.waiters.count
+	return len(e.waiters.waiting)
 }
 
 func (w *waiters) wait(ctx context.Context, key awaitedKey) bool {
-	a := w.subscribe(key)
-	if a == nil {
+	self := &waiter{key, make(chan struct{})}
+	if !w.add(self) {
 		return false
 	}
-	defer w.unsubscribe(key, a)
+	defer w.remove(self)
 	select {
-	case <-a.changed:
+	case <-self.changed:
 		return true
 	case <-ctx.Done():
 		return true
@@ -113,53 +100,41 @@ func (w *waiters) wait(ctx context.Context, key awaitedKey) bool {
 	}
 }
 
-func (w *waiters) subscribe(key awaitedKey) *awaited {
+func (w *waiters) add(waiter *waiter) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.count >= w.capacity || w.running.Err() != nil {
-		return nil
+	if len(w.waiting) >= w.capacity || w.running.Err() != nil {
+		return false
 	}
-	a := w.keys[key]
-	if a == nil {
-		a = &awaited{changed: make(chan struct{})}
-		w.keys[key] = a
-	}
-	a.waiters++
-	w.count++
+	w.waiting[waiter] = struct{}{}
 	if !w.polling {
 		w.polling = true
 		go w.pollLoop()
 	}
-	return a
+	return true
 }
 
-func (w *waiters) unsubscribe(key awaitedKey, a *awaited) {
+func (w *waiters) remove(waiter *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.count--
-	if a.waiters--; a.waiters == 0 && w.keys[key] == a {
-		delete(w.keys, key)
-	}
+	delete(w.waiting, waiter)
 }
 
-// notify wakes the waiters of a key that a run of this process has finished.
 func (w *waiters) notify(accountID, id uuid.UUID) {
-	w.wake([]awaitedKey{{accountID, id, awaitTurn}, {accountID, id, awaitStatus}, {accountID, id, awaitEnd}})
+	w.wake(func(key awaitedKey) bool { return key.AccountID == accountID && key.ID == id })
 }
 
-// wake wakes the waiters of some keys. Later waiters get a new entry.
-func (w *waiters) wake(keys []awaitedKey) {
+func (w *waiters) wake(changed func(awaitedKey) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, key := range keys {
-		if a := w.keys[key]; a != nil {
-			close(a.changed)
-			delete(w.keys, key)
+	for waiter := range w.waiting {
+		if changed(waiter.key) {
+			close(waiter.changed)
+			delete(w.waiting, waiter)
 		}
 	}
 }
 
-// pollLoop polls the awaited keys until there are none.
 func (w *waiters) pollLoop() {
 	failing := false
 	for {
@@ -168,18 +143,24 @@ func (w *waiters) pollLoop() {
 		case <-w.running.Done():
 		}
 		w.mu.Lock()
-		keys := slices.Collect(maps.Keys(w.keys))
+		keys := map[awaitedKey]bool{} // whether the key has changed
+		for waiter := range w.waiting {
+			keys[waiter.key] = false
+		}
 		polling := len(keys) > 0 && w.running.Err() == nil
 		w.polling = polling
 		w.mu.Unlock()
 		if !polling {
 			return
 		}
-		changed, err := w.poll(w.running, keys)
-		if err != nil && !failing && w.running.Err() == nil { // logged once per outage; waiters have deadlines of their own
+		changed, err := w.poll(w.running, slices.Collect(maps.Keys(keys)))
+		if err != nil && !failing && w.running.Err() == nil { // once per outage
 			w.logger.Warn("idempotency: poll of awaited keys failed, retrying", "keys", len(keys), "error", err)
 		}
 		failing = err != nil
-		w.wake(changed)
+		for _, key := range changed {
+			keys[key] = true
+		}
+		w.wake(func(key awaitedKey) bool { return keys[key] })
 	}
 }

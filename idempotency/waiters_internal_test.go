@@ -74,17 +74,16 @@ func (w *waiters) waitAsync(ctx context.Context, key awaitedKey, timeout time.Du
 func (w *waiters) isEmpty() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.count == 0 && len(w.keys) == 0 && !w.polling
+	return len(w.waiting) == 0 && !w.polling
 }
 
-// The number of waiters does not change the number of polls. Without waiters there is
-// none.
+// The number of polls does not depend on that of waiters, except without any.
 func TestWaiters_onePollPerInterval(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, _ := newTestWaiters(t, 500)
 		turn := newAwaitedKey(awaitTurn)
-		status := awaitedKey{turn.accountID, turn.id, awaitStatus}
+		status := awaitedKey{turn.AccountID, turn.ID, awaitStatus}
 		var waiting []<-chan waitResult
 		for i := range 500 {
 			waiting = append(waiting, w.waitAsync(t.Context(), []awaitedKey{turn, status}[i%2], time.Minute))
@@ -107,43 +106,21 @@ func TestWaiters_onePollPerInterval(t *testing.T) {
 	})
 }
 
-// A run of this process wakes the waiters of its key at once, for whatever change.
 func TestWaiters_notify(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, _ := newTestWaiters(t, 10)
 		turn := newAwaitedKey(awaitTurn)
 		turns := w.waitAsync(t.Context(), turn, time.Minute)
-		reader := w.waitAsync(t.Context(), awaitedKey{turn.accountID, turn.id, awaitStatus}, time.Minute)
-		w.notify(uuid.New(), turn.id) // another account's
-		w.notify(turn.accountID, uuid.New())
+		reader := w.waitAsync(t.Context(), awaitedKey{turn.AccountID, turn.ID, awaitStatus}, time.Minute)
+		w.notify(uuid.New(), turn.ID)
+		w.notify(turn.AccountID, uuid.New())
 		synctest.Wait()
 		require.Empty(t, turns)
-		w.notify(turn.accountID, turn.id)
+		w.notify(turn.AccountID, turn.ID)
 		require.Equal(t, waitResult{true, 0}, <-turns)
 		require.Equal(t, waitResult{true, 0}, <-reader)
 		require.Zero(t, p.count())
-		<-time.After(pollInterval)
-		synctest.Wait()
-		require.True(t, w.isEmpty())
-	})
-}
-
-func TestWaiters_newEntryAfterWake(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, p, _ := newTestWaiters(t, 10)
-		key := newAwaitedKey(awaitTurn)
-		first := w.subscribe(key)
-		w.wake([]awaitedKey{key})
-		second := w.subscribe(key)
-		require.NotSame(t, first, second)
-		w.unsubscribe(key, first)
-		require.Same(t, second, w.keys[key])
-
-		p.set(nil, key)
-		<-second.changed
-		w.unsubscribe(key, second)
 		<-time.After(pollInterval)
 		synctest.Wait()
 		require.True(t, w.isEmpty())
@@ -175,7 +152,6 @@ func TestWaiters_fullOrDrained(t *testing.T) {
 	})
 }
 
-// The failure is logged once, and the waiters stay.
 func TestWaiters_pollFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -194,24 +170,5 @@ func TestWaiters_pollFails(t *testing.T) {
 		require.Equal(t, 2, bytes.Count(log.Bytes(), []byte("poll of awaited keys failed")), "once per outage")
 		p.set(nil, key)
 		require.True(t, (<-long).waited)
-	})
-}
-
-// A cancelled poll is no failure.
-func TestWaiters_drainedDuringPoll(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		log := &bytes.Buffer{}
-		w := newWaiters(1, func(ctx context.Context, _ []awaitedKey) ([]awaitedKey, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}, slog.New(slog.NewTextHandler(log, nil)))
-		waiting := w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), time.Minute)
-		<-time.After(2 * pollInterval)
-		w.drain()
-		require.False(t, (<-waiting).waited)
-		synctest.Wait()
-		require.True(t, w.isEmpty())
-		require.Empty(t, log.String())
 	})
 }

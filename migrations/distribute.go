@@ -9,15 +9,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrNoCitus means that the database lacks the extension citus.
+// ErrNoCitus means that the database lacks the extension.
 var ErrNoCitus = errors.New("the database has no extension citus: create it on the coordinator and on each worker, " +
 	"and add the workers with citus_add_node")
 
-// distributeSQL lists the statements that distribute the tables, with the table if it is
-// distributed by the statement. The tables in $1, which a request reads before its
-// account is known, become reference tables: Citus copies them to every node. Citus
-// accepts no foreign key between a distributed table and another one, so those between
-// such tables are dropped and created again.
+// distributeSQL lists the statements that distribute the tables. The tables in $1, which a
+// request reads before its account is known, are copied to every node. Citus accepts no
+// foreign key between a distributed table and another one, so those are dropped and created
+// again.
 const distributeSQL = `
 WITH tables AS (
     SELECT c.oid,
@@ -39,7 +38,9 @@ WITH tables AS (
        AND confrelid::regclass::text <> ALL($1)
        AND EXISTS (SELECT FROM tables WHERE NOT is_reference AND tables.oid IN (conrelid, confrelid))
 )
-SELECT 1 AS step, oid::regclass::text AS name, format('SELECT create_reference_table(%L)', oid::regclass)
+SELECT 0 AS step, '' AS name, 'SELECT create_distributed_function(''idempotency_assert(boolean, text)'')'
+ UNION ALL
+SELECT 1, oid::regclass::text, format('SELECT create_reference_table(%L)', oid::regclass)
   FROM tables
  WHERE is_reference
  UNION ALL
@@ -55,16 +56,12 @@ SELECT 4, '', format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, conname, defin
   FROM foreign_keys
  ORDER BY step, name`
 
-// Distribute spreads the tables over the workers of a Citus cluster: every other table
-// that has an account_id is distributed by it, so that all rows of an account are on
-// one node (R20). It returns the tables that it has distributed, which are none if it
-// ran before. One transaction does it all, so an interruption leaves nothing. Orders
-// must not be created meanwhile: each table is locked while its rows are moved.
+// Distribute spreads the tables over the workers of a Citus cluster by account_id (R20), in
+// one transaction, and returns the tables. Each is locked while its rows are moved.
 func (m *Migrator) Distribute(ctx context.Context) ([]string, error) {
 	var done []string
 	err := pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
-		// One connection per worker: foreign keys to reference tables require it. Moving
-		// many rows takes longer than the timeouts of a request (R21).
+		// Foreign keys to reference tables require one connection per worker.
 		if _, err := tx.Exec(ctx, `
 SELECT set_config('citus.multi_shard_modify_mode', 'sequential', true),
        set_config('statement_timeout', '0', true),

@@ -1,3 +1,5 @@
+// Package migrations applies the database schema with goose. A released file is never
+// edited; a change is a new file.
 package migrations
 
 import (
@@ -21,17 +23,16 @@ var files embed.FS
 // FS returns the SQL files.
 func FS() fs.FS { return files }
 
-// Migrator applies the migrations to one database.
+// Migrator applies the migrations.
 type Migrator struct {
 	pool     *pgxpool.Pool
 	provider *goose.Provider
 }
 
 // New returns a Migrator on pool, which stays open. Migrations hold a session-level
-// advisory lock, so the pool must connect to PostgreSQL directly, not through a pooler
-// in transaction mode.
+// advisory lock, so there must be no pooler in transaction mode.
 func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120)) // poll each second, two minutes at most
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120)) // two minutes
 	if err != nil {
 		return nil, fmt.Errorf("migrations: lock: %w", err)
 	}
@@ -44,7 +45,7 @@ func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
 	return &Migrator{pool: pool, provider: provider}, nil
 }
 
-// Close releases the Migrator, not its pool.
+// Close does not close the pool.
 func (m *Migrator) Close() error { return m.provider.Close() }
 
 // Up applies all pending migrations and returns their number.
@@ -74,8 +75,7 @@ type Status struct {
 	Applied bool
 }
 
-// Status lists the migrations, oldest first. If a newer program has migrated the
-// database, the last entry is its version.
+// Status lists the migrations, oldest first, and the version of a newer program.
 func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
 	current, newest, err := Versions(ctx, m.pool)
 	if err != nil {
@@ -91,11 +91,8 @@ func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
 	return status, nil
 }
 
-// Versions returns the version of the database, which is 0 before the first migration, and
-// that of this program. If a newer program has migrated the database, current is greater:
-// during a deployment both programs run. It changes nothing, unlike goose, which would
-// create its table: the role of the program must not create tables, and if a superuser
-// created this one, the owner of the others could not migrate.
+// Versions returns the versions of the database and of this program. Unlike goose, it does
+// not create goose's table, because the role of the program must not create tables.
 func Versions(ctx context.Context, pool *pgxpool.Pool) (current, newest int64, err error) {
 	names, err := fs.Glob(files, "*.sql") // sorted
 	if err == nil {

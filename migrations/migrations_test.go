@@ -29,7 +29,6 @@ func countFiles(t *testing.T) int {
 	return len(names)
 }
 
-// schema describes what the migrations created, one line each, without goose's table.
 func schema(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	return texts(t, pool, `

@@ -57,7 +57,6 @@ func TestSchema_domains(t *testing.T) {
 	}
 }
 
-// row is a table's row by column.
 type row map[string]any
 
 func (r row) with(changes row) row {
@@ -128,7 +127,6 @@ var (
 	madeRefund = pendingRefund.with(row{"provider_refund_id": "re_1", "status": "succeeded"})
 )
 
-// The constraints that relate columns.
 func TestSchema_checks(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
@@ -198,7 +196,7 @@ func TestSchema_checks(t *testing.T) {
 	}
 }
 
-// insert inserts a row and rolls it back. A refund gets its order first.
+// insert rolls the row back. A refund gets its order first.
 func insert(ctx context.Context, pool *pgxpool.Pool, table string, r row) error {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
@@ -223,8 +221,7 @@ func checkViolation(err error) string {
 	return ""
 }
 
-// The tables can be distributed by account_id (R20): except in accounts, it is in every
-// table, unique index and foreign key.
+// Except in accounts, account_id is in every table, unique index and foreign key (R20).
 func TestSchema_canBeShardedByAccount(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)

@@ -12,20 +12,33 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
-// The customer acts at random times, concurrently with retries, the completer, events,
-// expired leases, the end of the charge window and faults. An order is charged at most once,
-// and never if its response is a failure.
+// Run this test after every change of a step: go test ./orders -run TestAction_randomMoments.
+//
+// Each case is one order. rapid draws its card and then a sequence of actions, which run
+// concurrently: the client retries or polls, the completer and webhooks resume the key, the
+// customer approves, declines or pays with another card, leases and the charge window end,
+// and the provider fails in eight ways. Then every fault ends, and the key runs until it
+// has a response.
+//
+// The order must be charged exactly once if that response is 201, and otherwise never, even
+// if the customer tries again afterwards. All responses of the key must be the same, and
+// checkInvariants compares the records of all cases with the provider's.
+//
+// A failure prints the shrunk sequence and its seed: repeat it with -rapid.seed=N, and run
+// more cases with -rapid.checks=1000.
 func TestAction_randomMoments(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{connections: 4, concurrent: true})
 	results := map[string]int{}
-	rapid.Check(t, func(rt *rapid.T) { // an action that is impossible now skips
+	rapid.Check(t, func(rt *rapid.T) {
 		c := newRandomCase(t, rt, f)
-		defer c.end() // also after a failure
+		defer c.end()
 		rt.Repeat(map[string]func(*rapid.T){
 			"client retries":  func(*rapid.T) { c.start(c.create) },
 			"client polls":    func(*rapid.T) { c.start(c.readStatus) },
@@ -46,11 +59,11 @@ func TestAction_randomMoments(t *testing.T) {
 
 type randomCase struct {
 	fixture *fixture
-	request orders.Request
-	id      string // of the order
+	request operations.Request
+	id      string
 	faults  []*stripetest.Injection
 	running sync.WaitGroup
-	old     bool // the charge window is over
+	old     bool
 
 	mu        sync.Mutex
 	exposed   string // the intent whose client secret the customer has
@@ -63,8 +76,8 @@ func newRandomCase(t *testing.T, rt *rapid.T, f *fixture) *randomCase {
 	card := rapid.SampledFrom(append([]string{challengeCard, challengeCard, visa, declinedCard}, challengeCards...)).Draw(rt, "card")
 	c := &randomCase{
 		fixture: f.withKey(t, key),
-		request: request(t, f.account, key, card),
-		id:      orderID(f.account, key).String(),
+		request: request(t, f.Account, key, card),
+		id:      orderID(f.Account, key).String(),
 	}
 	c.start(c.create)
 	return c
@@ -77,18 +90,18 @@ func (c *randomCase) start(run func() (idempotency.Result, error)) {
 func (c *randomCase) record(result idempotency.Result, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var action *orders.ActionRequiredError
+	var action *operations.ActionRequiredError
 	switch {
 	case err == nil:
 		c.responses = append(c.responses, result.Response)
 	case errors.As(err, &action):
-		c.exposed = action.PaymentIntentID
+		c.exposed = action.Action.(orders.Approval).PaymentIntentID
 	}
 	return err
 }
 
 func (c *randomCase) create() (idempotency.Result, error) {
-	return c.fixture.service.Create(context.Background(), c.request)
+	return c.fixture.Orders.Create(context.Background(), c.request)
 }
 
 func (c *randomCase) readStatus() (idempotency.Result, error) {
@@ -96,11 +109,10 @@ func (c *randomCase) readStatus() (idempotency.Result, error) {
 }
 
 func (c *randomCase) resume() (idempotency.Result, error) {
-	return c.fixture.service.Resume(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key))
+	return c.fixture.Operations.Resume(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key))
 }
 
-// event delivers an event, which may be late or wrong. Here and below, Skip skips no test:
-// the action is impossible in this state, and rapid draws another one.
+// event delivers an event, which may be late or wrong. After Skip, rapid draws another action.
 func (c *randomCase) event(rt *rapid.T) {
 	eventType := rapid.SampledFrom([]string{
 		"payment_intent.created", "payment_intent.requires_action", "payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled",
@@ -109,9 +121,9 @@ func (c *randomCase) event(rt *rapid.T) {
 	if id == "" {
 		rt.Skip("the customer has no intent yet")
 	}
-	payload, signature, err := c.fixture.stripe.Event(webhookSecret, eventType, id)
+	payload, signature, err := c.fixture.Stripe.Event(orderstest.WebhookSecret, eventType, id)
 	require.NoError(rt, err)
-	c.running.Go(func() { _, _ = handleEvent(context.Background(), c.fixture.service, payload, signature) })
+	c.running.Go(func() { _, _ = handleEvent(context.Background(), c.fixture.Orders, payload, signature) })
 }
 
 func (c *randomCase) intent() string {
@@ -127,13 +139,13 @@ func (c *randomCase) act(rt *rapid.T) {
 	}
 	switch rapid.SampledFrom([]string{"approves", "declines", "another card", "a card that must be approved"}).Draw(rt, "act") {
 	case "approves":
-		_ = c.fixture.stripe.Authenticate(id, true)
+		_ = c.fixture.Stripe.Authenticate(id, true)
 	case "declines":
-		_ = c.fixture.stripe.Authenticate(id, false)
+		_ = c.fixture.Stripe.Authenticate(id, false)
 	case "another card":
-		_ = c.fixture.stripe.ConfirmAsCustomer(id, visa)
+		_ = c.fixture.Stripe.ConfirmAsCustomer(id, visa)
 	default:
-		_ = c.fixture.stripe.ConfirmAsCustomer(id, challengeCard)
+		_ = c.fixture.Stripe.ConfirmAsCustomer(id, challengeCard)
 	}
 }
 
@@ -146,7 +158,7 @@ func (c *randomCase) endWindow(rt *rapid.T) {
 }
 
 func (c *randomCase) fail(rt *rapid.T) {
-	c.faults = append(c.faults, c.fixture.stripe.Inject(stripetest.Rule{
+	c.faults = append(c.faults, c.fixture.Stripe.Inject(stripetest.Rule{
 		Fault: rapid.SampledFrom([]stripetest.Fault{
 			stripetest.CloseBefore, stripetest.CloseAfter, stripetest.Unavailable, stripetest.ErrorBefore, stripetest.ErrorAfter,
 			stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse,
@@ -181,7 +193,6 @@ UPDATE idempotency_keys
    AND recovery_point <> 'finished'`, idempotency.KeyID(c.request.AccountID, c.request.Key), lockTimeout)
 }
 
-// finish runs the key until it has a response, and checks it.
 func (c *randomCase) finish(rt *rapid.T) string {
 	c.end()
 	for n := 0; ; n++ {
@@ -198,8 +209,8 @@ func (c *randomCase) finish(rt *rapid.T) string {
 		}
 	}
 	if id := c.intent(); id != "" { // the customer tries once more
-		_ = c.fixture.stripe.Authenticate(id, true)
-		_ = c.fixture.stripe.ConfirmAsCustomer(id, visa)
+		_ = c.fixture.Stripe.Authenticate(id, true)
+		_ = c.fixture.Stripe.ConfirmAsCustomer(id, visa)
 	}
 	final := c.responses[len(c.responses)-1]
 	for _, response := range c.responses {
@@ -209,6 +220,6 @@ func (c *randomCase) finish(rt *rapid.T) string {
 	if final.Status == http.StatusCreated {
 		charges = 1
 	}
-	require.Len(rt, c.fixture.stripe.ChargesByOrder(c.id), charges, "response %d", final.Status)
+	require.Len(rt, c.fixture.Stripe.ChargesByOrder(c.id), charges, "response %d", final.Status)
 	return outcomeOf(idempotency.Result{Response: final}, nil)
 }

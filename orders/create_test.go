@@ -39,7 +39,7 @@ func TestCreate(t *testing.T) {
 			`{"sku":"TEA-ASSAM-250","description":"Assam tea, 250 g","quantity":2,"unit_amount":1250},`+
 			`{"sku":"MUG-BLUE","quantity":1,"unit_amount":1800}],`+
 			`"payment_intent_id":"`+*o.PaymentIntentID+`","metadata":{"basket":"b-77"},`+
-			`"created_at":"`+formatTime(o.CreatedAt.Time)+`","paid_at":"`+formatTime(o.PaidAt.Time)+`","failure":null}`, string(result.Response.Body))
+			`"created_at":"`+formatTime(o.CreatedAt.Time)+`","paid_at":"`+formatTime(o.PaidAt.Time)+`","failure":null,"reference":null}`, string(result.Response.Body))
 		require.False(t, o.PaidAt.Before(o.CreatedAt.Time))
 		require.False(t, result.Replayed)
 		require.Equal(t, idempotency.Started, result.From)
@@ -48,7 +48,7 @@ func TestCreate(t *testing.T) {
 
 	t.Run("requests to the provider", func(t *testing.T) {
 		o := f.withKey(t, f.key).getOrder()
-		requests := f.stripe.Requests()
+		requests := f.Stripe.Requests()
 		require.Len(t, requests, 2)
 		created, confirmed := requests[0], requests[1]
 
@@ -72,7 +72,7 @@ func TestCreate(t *testing.T) {
 
 	t.Run("audit records", func(t *testing.T) {
 		o := f.withKey(t, f.key).getOrder()
-		rows, err := f.pool.Query(t.Context(), `
+		rows, err := f.Pool.Query(t.Context(), `
 SELECT action || ' ' || resource_type || ' ' || resource_id || ' ' || host(request_ip) || ' ' || data
   FROM audit_records
  ORDER BY created_at`)
@@ -85,7 +85,7 @@ SELECT action || ' ' || resource_type || ' ' || resource_id || ' ' || host(reque
 	})
 
 	t.Run("one transaction for the payment, the receipt, the audit record and the response", func(t *testing.T) {
-		rows, err := f.pool.Query(t.Context(), `
+		rows, err := f.Pool.Query(t.Context(), `
 SELECT xmin::text FROM orders WHERE status = 'paid'
 UNION ALL
 SELECT xmin::text FROM staged_jobs WHERE kind = 'receipt' AND args = jsonb_build_object('order_id', $1::text)
@@ -113,7 +113,7 @@ func decodedForm(t *testing.T, body []byte) string {
 func TestCreate_unusualCharacters(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	req := request(t, f.account, f.key, visa)
+	req := request(t, f.Account, f.key, visa)
 	var err error
 	req.Params, err = idempotency.Canonicalize([]byte(`{
 		"email":"o'hara+tag@example.com","currency":"eur","payment_method":"pm_card_visa",

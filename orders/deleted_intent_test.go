@@ -6,14 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 )
 
-// deleteIntent records an intent that the provider does not have, as after its test data
-// was deleted.
+// The provider's test data was deleted.
 func deleteIntent(f *fixture) {
-	f.exec("UPDATE orders SET payment_intent_id = 'pi_deleted' WHERE id = $1", orderID(f.account, f.key))
+	f.exec("UPDATE orders SET payment_intent_id = 'pi_deleted' WHERE id = $1", orderID(f.Account, f.key))
 }
 
 func TestDeletedIntent_resolve(t *testing.T) {
@@ -23,15 +21,6 @@ func TestDeletedIntent_resolve(t *testing.T) {
 	require.Equal(t, "422 closed_by_operator", outcomeOf(f.resolveKey(f.key)))
 	require.Equal(t, orders.StatusPaymentFailed, f.getOrder().Status)
 	require.Equal(t, "get 404 ×2", f.transport.calls())
-}
-
-func TestDeletedIntent_chargeWindow(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{}, stopBefore(confirm), deleteIntent, old)
-	f.ageLastRun(2 * grace)
-	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
-	f.do(retry("422 charge_window_over"))
-	require.Equal(t, orders.StatusPaymentFailed, f.getOrder().Status)
 }
 
 func TestDeletedIntent_refund(t *testing.T) {

@@ -8,8 +8,8 @@
 //	finished
 //
 // Money moves only on a PaymentIntent whose id is committed, so reading that intent
-// resolves an unknown outcome at any age. If the customer must approve the payment, a
-// run ends at charge_created, and the next run reads the intent again.
+// resolves an unknown outcome at any age. While the customer must approve the payment, the
+// key stays at charge_created.
 //
 // A refund is the second operation on the same engine:
 //
@@ -18,6 +18,5 @@
 //	                tx 2: record the refund, store the response
 //	finished
 //
-// The package defines the stored responses (201, 402, 422), because the last
-// transaction stores them. It has no net/http.
+// The package defines the stored responses, and has no net/http.
 package orders

@@ -5,11 +5,12 @@ import (
 	"fmt"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
 
 // All errors are listed, each with a JSON pointer. Names are case-sensitive.
-func ExampleDecodeParams() {
+func ExampleDecodeOrderRequest() {
 	canonical, err := idempotency.Canonicalize([]byte(`{
 		"email": "ada@example.com",
 		"Currency": "usd",
@@ -20,8 +21,8 @@ func ExampleDecodeParams() {
 		fmt.Println(err)
 		return
 	}
-	_, err = orders.DecodeParams(canonical)
-	var invalid *orders.ValidationError
+	_, err = orders.DecodeOrderRequest(canonical)
+	var invalid *operations.ValidationError
 	if errors.As(err, &invalid) {
 		for _, field := range invalid.Fields {
 			fmt.Println(field.Pointer, field.Code+":", field.Detail)
@@ -31,6 +32,6 @@ func ExampleDecodeParams() {
 	// /currency required: is required
 	// /items/0/quantity out_of_range: must be from 1 to 10000
 	// /items/0/unit_amount invalid_type: must be an integer
-	// /Currency unknown_member: is not a known member
 	// /payment_method invalid_format: must be the id of a payment method, such as pm_card_visa
+	// /Currency unknown_member: is not a known member
 }

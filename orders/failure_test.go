@@ -34,7 +34,7 @@ func TestFailure_response(t *testing.T) {
 				"outcome": "final",
 				"code": %q,
 				"order_id": %q
-			}`, test.detail, name, orderID(f.account, f.key)), string(f.result.Response.Body))
+			}`, test.detail, name, orderID(f.Account, f.key)), string(f.result.Response.Body))
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
@@ -12,57 +13,55 @@ const (
 	// clockSkew is how far the provider's clock may be from the database's.
 	clockSkew = 5 * time.Minute
 
-	// lostRowsReach is how long before its order an intent may have been created. After lost
-	// rows, a retry creates the order again, and the provider keeps the key for a day.
+	// lostRowsReach is how long before its order an intent may have been created: after lost
+	// rows, a retry inserts the order again, and the provider keeps the key for a day.
 	lostRowsReach = 24 * time.Hour
 
-	// searchDelay is the age from which the provider's search finds an intent, also in an outage.
+	// searchDelay is the age from which the provider's search finds an intent.
 	searchDelay = time.Hour
 )
 
-// intentSearch is the state of a search that takes several steps of one run.
+// intentSearch is the state of a search, which may take several steps of a run.
 type intentSearch struct {
 	onlyOld bool            // see findIntent
 	found   payments.Intent // the one with the highest precedence so far
 
-	// The range of the list, once the search by metadata is done, and its cursor.
+	// The range of the list and its cursor, once the search by metadata is done.
 	since, until time.Time
 	after        string
 }
 
-// findIntent searches the provider for the order's intent and returns its record, or nil if
-// there is none. With onlyOld, it may omit an intent that the create returns, because the
-// provider still has its key.
+// findIntent returns the record of the order's intent, or nil if the provider has none. With
+// onlyOld, it may omit an intent that the create returns, because the provider has its key.
 //
-// It searches by metadata and lists what that may not find. The range ends with the charge
-// window, not with the last recorded run, because a failover may have lost later runs. After
-// half of the step's time, it returns repeatCreate, and the next step continues.
-func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Record, error) {
+// It searches by metadata and lists what that may not find, until the end of the charge
+// window, because a failover may have lost later runs. After half of the step's time, it
+// returns repeatCreate, and the next step continues.
+func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.RecordFunc, error) {
 	if r.search.since.IsZero() || r.search.onlyOld != onlyOld { // the provider key may expire during a search
 		r.search = intentSearch{onlyOld: onlyOld}
 		if failed := r.searchByMetadata(ctx); failed != nil {
-			return nil, r.retryLater(ErrProviderUnavailable, failed)
+			return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 		}
 	}
 	deadline, _ := ctx.Deadline()
 	more := r.search.since.Before(r.search.until)
 	for more && r.search.found.Status != payments.StatusSucceeded {
-		page, next, err := r.Payments.List(ctx, r.search.since, r.search.until, r.search.after)
+		page, next, err := r.payments.List(ctx, r.search.since, r.search.until, r.search.after)
 		if err != nil {
-			return nil, r.retryLater(ErrProviderUnavailable, asPaymentError(err))
+			return nil, r.retryLater(operations.ErrProviderUnavailable, asPaymentError(err))
 		}
 		for _, intent := range page {
 			r.search.add(r.order, intent)
 		}
 		r.search.after, more = next, next != ""
-		if more && time.Until(deadline) < r.StepTimeout/2 {
+		if more && time.Until(deadline) < r.stepTimeout/2 {
 			return repeatCreate, nil
 		}
 	}
 	found := r.search.found
 	r.search = intentSearch{} // a repeated step searches again
-	// Beside an unconfirmed intent, a charged one may not be found yet. The create returns
-	// the right one as long as the provider has its key.
+	// A charged intent may not be found yet. The create returns it while the provider has its key.
 	unsure := onlyOld && found.Status == payments.StatusRequiresConfirmation && r.Now().Sub(found.Created) <= providerKeyTTL
 	if found.ID == "" || unsure {
 		return nil, nil
@@ -70,18 +69,18 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 	return r.recordIntent(found.ID), nil
 }
 
-// searchByMetadata reads the intents that the provider's search finds, and sets the range of
-// the list. The search does not find the latest intents, and not every account has it.
+// searchByMetadata reads the intents that the search finds, and sets the range of the list.
+// The search does not find the latest intents, and not every account has it.
 func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	created, now := r.order.CreatedAt.Time, r.Now()
 	since, until := now.Add(-searchDelay), now
-	if end := created.Add(r.ChargeWindow); until.After(end) {
+	if end := created.Add(r.chargeWindow); until.After(end) {
 		until = end
 	}
 	if r.search.onlyOld {
 		until = now.Add(-providerKeyTTL)
 	}
-	ids, err := r.Payments.Search(ctx, r.order.ID.String())
+	ids, err := r.payments.Search(ctx, r.order.ID.String())
 	switch failed := asPaymentError(err); {
 	case failed != nil && failed.NotOffered:
 		since = created.Add(-lostRowsReach)
@@ -89,7 +88,7 @@ func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 		return failed
 	}
 	for _, id := range ids {
-		intent, err := r.Payments.Get(ctx, id) // the search may return an old status
+		intent, err := r.payments.Get(ctx, id) // the search may return an old status
 		switch failed := asPaymentError(err); {
 		case failed == nil:
 			r.search.add(r.order, intent)
@@ -101,8 +100,7 @@ func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	return nil
 }
 
-// add keeps the order's intent with the highest precedence. The amount is not compared
-// here: confirmIntent verifies it.
+// add keeps the order's intent with the highest precedence. confirmIntent verifies its amount.
 func (s *intentSearch) add(order orderRow, intent payments.Intent) {
 	ours := intent.Metadata["order_id"] == order.ID.String()
 	if ours && (s.found.ID == "" || precedence(intent.Status) > precedence(s.found.Status)) {
@@ -110,8 +108,8 @@ func (s *intentSearch) add(order orderRow, intent payments.Intent) {
 	}
 }
 
-// precedence ranks several intents of one order, which a restored database can cause:
-// succeeded, in progress, failed (a client may have received that response), unconfirmed.
+// precedence ranks the intents that an order may have after a restore: succeeded, in
+// progress, failed (a client may have received that response), unconfirmed.
 func precedence(status payments.Status) int {
 	switch status {
 	case payments.StatusSucceeded:

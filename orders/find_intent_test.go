@@ -21,8 +21,7 @@ func (f *fixture) createForeignIntents(n int) {
 	}
 }
 
-// Without a search, the provider's list is longer than one step can read. The search
-// continues in the next step of the same run.
+// A list that is longer than one step can read continues in the next step.
 func TestFindIntent_longList(t *testing.T) {
 	t.Parallel()
 	const pages = 5
@@ -37,15 +36,13 @@ func TestFindIntent_longList(t *testing.T) {
 			f.ageLastRun(2 * grace)
 			require.Equal(f.t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
 		}, ""},
-		"retry within the window, no intent": {stripetest.CloseBefore, 23*time.Hour + 30*time.Minute, retry("201"), ", create 200, get 200, confirm 200"},
-		"keys resolve":                       {stripetest.CloseAfter, age, resolve("422 closed_by_operator"), ", get 200, cancel 200"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{stepTimeout: slowStep, clock: func() time.Time { return time.Now().Add(-test.age) }})
 			f.do(fault(test.lost, createIntent), create("503 unavailable, 1s"))
 			f.createForeignIntents(pages*100 - len(f.intents()))
-			f.stripe.Advance(test.age)
+			f.Stripe.Advance(test.age)
 			f.backdate(test.age)
 			f.transport.reset()
 			f.listSlowly()
@@ -55,17 +52,15 @@ func TestFindIntent_longList(t *testing.T) {
 	}
 }
 
-// slowStep is longer than three slow pages, and half of it is shorter than five. A page may
-// take twice as long on a busy machine.
+// slowStep is longer than three slow pages, and half of it is shorter than five.
 const slowStep = 4 * time.Second
 
 func (f *fixture) listSlowly() {
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.NoSearch, Times: stripetest.Always})
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listIntents, Delay: slowStep / 8, Times: stripetest.Always})
+	f.Stripe.Inject(stripetest.Rule{Fault: stripetest.NoSearch, Times: stripetest.Always})
+	f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listIntents, Delay: slowStep / 8, Times: stripetest.Always})
 }
 
-// The charge window ends while old intents are listed. Now the create is not sent, so newer
-// ones count, too.
+// The window ends while old intents are listed. Now no create is sent, so newer ones count too.
 func TestFindIntent_windowEnds(t *testing.T) {
 	t.Parallel()
 	const lost, old = 10 * time.Hour, 23*time.Hour + 30*time.Minute
@@ -75,9 +70,9 @@ func TestFindIntent_windowEnds(t *testing.T) {
 		clock:        func() time.Time { return time.Now().Add(-old) },
 	})
 	f.createForeignIntents(500)
-	f.stripe.Advance(old - lost)
+	f.Stripe.Advance(old - lost)
 	f.do(create("201"), loseRows)
-	f.stripe.Advance(lost)
+	f.Stripe.Advance(lost)
 	f.do(rateLimit(createIntent), retry("503 unavailable, 2s"))
 	f.listSlowly()
 	f.do(retry("201"), expectCharges(1))
@@ -85,8 +80,7 @@ func TestFindIntent_windowEnds(t *testing.T) {
 }
 
 // The list begins where a search may not find an intent. Without a search, it begins a day
-// before the order, because the order may be lost and created again. It ends with the charge
-// window, because no intent is created after it.
+// before the order, which may have been lost and inserted again.
 func TestFindIntent_range(t *testing.T) {
 	t.Parallel()
 	const skew = 5 * time.Minute
@@ -107,7 +101,7 @@ func TestFindIntent_range(t *testing.T) {
 		f.do(stopBefore(createIntent))
 		f.backdate(test.age)
 		if !test.withSearch {
-			f.stripe.Inject(stripetest.Rule{Fault: stripetest.NoSearch})
+			f.Stripe.Inject(stripetest.Rule{Fault: stripetest.NoSearch})
 		}
 		var query url.Values
 		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
@@ -131,7 +125,7 @@ func TestFindIntent_range(t *testing.T) {
 	}
 }
 
-// A search returns old states, so each hit is read before one is chosen.
+// A search returns old states.
 func TestFindIntent_staleSearch(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t, loseRequest(createIntent), create("503 unavailable, 1s"))
@@ -143,7 +137,7 @@ func TestFindIntent_staleSearch(t *testing.T) {
 	f.checkFinal()
 }
 
-// The index of the search lags, at most by an hour, so the last hour is listed.
+// The search lags by up to an hour, so the last hour is listed.
 func TestFindIntent_searchLags(t *testing.T) {
 	t.Parallel()
 	const old, recent = 23*time.Hour + 10*time.Minute, 10 * time.Minute

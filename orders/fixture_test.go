@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -22,7 +21,9 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -36,102 +37,59 @@ const (
 
 var clientIP = netip.MustParseAddr("203.0.113.7")
 
-// fixture is the service under test, with a database and a fake provider. Its methods are
-// about the order of its key.
+// fixture is a shop; its methods are about the order of its key.
 type fixture struct {
+	*orderstest.Shop
 	scenario
 
 	t         *testing.T
 	key       idempotency.Key
-	service   *orders.Service
-	engine    *idempotency.Engine
-	pool      *pgxpool.Pool
-	account   uuid.UUID
-	stripe    *stripetest.Server
 	transport *recordingTransport
 	log       *logBuffer
 	responses *responseLog
 }
 
 type options struct {
-	account      uuid.UUID             // default: a random one
+	account      uuid.UUID
 	connections  int32                 // default: 1, so a run that holds one blocks
 	configure    func(*pgxpool.Config) // of the pool
-	concurrent   bool                  // several requests run at once
-	unchecked    bool                  // calls cause no query
-	stepTimeout  time.Duration         // default: 20 seconds
-	clock        func() time.Time      // the provider's; default: time.Now
-	searchDelay  time.Duration         // the provider's; default: a minute
-	chargeWindow time.Duration         // default: 24 hours
+	concurrent   bool
+	unchecked    bool
+	stepTimeout  time.Duration
+	clock        func() time.Time // the provider's
+	searchDelay  time.Duration    // the provider's
+	chargeWindow time.Duration
 	onStep       idempotency.StepHook
 }
 
-// newFixture returns a fixture that has done the steps.
 func newFixture(t *testing.T, o options, steps ...step) *fixture {
 	t.Helper()
-	if o.connections == 0 {
-		o.connections = 1
-	}
-	if o.stepTimeout == 0 {
-		o.stepTimeout = 20 * time.Second
-	}
-	if o.chargeWindow == 0 {
-		o.chargeWindow = 24 * time.Hour
-	}
-	if o.account == uuid.Nil {
-		o.account = uuid.New()
-	}
 	if o.configure == nil {
 		o.configure = func(*pgxpool.Config) {}
 	}
-	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = o.connections }, o.configure)
+	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = cmp.Or(o.connections, 1) }, o.configure)
+	if o.account == uuid.Nil {
+		o.account = uuid.New()
+	}
 	_, err := pool.Exec(t.Context(), "INSERT INTO accounts (id, name) VALUES ($1, 'test')", o.account)
 	require.NoError(t, err)
-
-	// CompareBytes: a repeated request has the same bytes (R5).
-	stripe := stripetest.New(stripetest.Options{CompareBytes: true, Clock: o.clock, SearchDelay: o.searchDelay})
-	server := httptest.NewServer(stripe)
-	t.Cleanup(server.Close)
-	t.Cleanup(stripe.Close)
-
 	f := &fixture{
 		t:         t,
 		key:       "a-key-of-this-test",
-		pool:      pool,
-		account:   o.account,
-		stripe:    stripe,
 		transport: newRecordingTransport(t, pool, !o.concurrent, !o.unchecked),
 		log:       &logBuffer{},
 		responses: &responseLog{},
 	}
-	client, err := payments.New(payments.Config{
-		SecretKey: "sk_test_orders",
-		BaseURL:   server.URL,
-		Timeout:   o.stepTimeout,
-		Transport: f.transport,
-		Backoff:   time.Millisecond,
-		Logger:    slog.New(slog.DiscardHandler),
-
-		WebhookSecret: webhookSecret,
-	})
-	require.NoError(t, err)
-	t.Cleanup(client.Close)
-	f.engine, err = idempotency.New(pool, idempotency.Config{
-		LockTimeout: lockTimeout,
-		Clock:       time.Now,
-		OnStep:      o.onStep,
-		Logger:      slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	f.service, err = orders.New(orders.Config{
-		Engine:       f.engine,
+	f.Shop = orderstest.New(t, orderstest.Options{
 		Pool:         pool,
-		Payments:     client,
+		Account:      o.account,
+		Logger:       slog.New(slog.NewTextHandler(f.log, nil)),
 		StepTimeout:  o.stepTimeout,
 		ChargeWindow: o.chargeWindow,
-		Logger:       slog.New(slog.NewTextHandler(f.log, nil)),
+		Stripe:       stripetest.Options{CompareBytes: true, Clock: o.clock, SearchDelay: o.searchDelay},
+		Payments:     payments.Config{Transport: f.transport, Logger: slog.New(slog.DiscardHandler)},
+		Engine:       idempotency.Config{OnStep: o.onStep, LockTimeout: lockTimeout},
 	})
-	require.NoError(t, err)
 	f.do(steps...)
 	return f
 }
@@ -142,12 +100,10 @@ func (f *fixture) withKey(t *testing.T, key idempotency.Key) *fixture {
 	return &part
 }
 
-// withNewKey returns the fixture for an order of its own.
 func (f *fixture) withNewKey(t *testing.T) *fixture {
 	return f.withKey(t, idempotency.Key(uuid.NewString()))
 }
 
-// itemsJSON are the items of most orders, 43.00 in total.
 const itemsJSON = `[
 	{"sku":"TEA-ASSAM-250","description":"Assam tea, 250 g","quantity":2,"unit_amount":1250},
 	{"sku":"MUG-BLUE","quantity":1,"unit_amount":1800}
@@ -155,13 +111,13 @@ const itemsJSON = `[
 
 const orderAmount = 4300
 
-func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod string, moreMembers ...string) orders.Request {
+func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod string, moreMembers ...string) operations.Request {
 	t.Helper()
 	params, err := idempotency.Canonicalize(fmt.Appendf(nil,
 		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":%s,"metadata":{"basket":"b-77"}%s}`,
 		paymentMethod, itemsJSON, strings.Join(moreMembers, "")))
 	require.NoError(t, err)
-	return orders.Request{
+	return operations.Request{
 		Request: idempotency.Request{
 			AccountID: account,
 			Key:       key,
@@ -177,34 +133,33 @@ func (f *fixture) create(paymentMethod string) (idempotency.Result, error) {
 	f.t.Helper()
 	paymentMethod = cmp.Or(paymentMethod, visa)
 	if f.offSession {
-		return f.sendRequest(request(f.t, f.account, f.key, paymentMethod, `,"off_session":true`))
+		return f.sendRequest(request(f.t, f.Account, f.key, paymentMethod, `,"off_session":true`))
 	}
-	return f.sendRequest(request(f.t, f.account, f.key, paymentMethod))
+	return f.sendRequest(request(f.t, f.Account, f.key, paymentMethod))
 }
 
-func (f *fixture) sendRequest(req orders.Request) (idempotency.Result, error) {
+func (f *fixture) sendRequest(req operations.Request) (idempotency.Result, error) {
 	f.t.Helper()
-	result, err := f.service.Create(f.t.Context(), req)
+	result, err := f.Orders.Create(f.t.Context(), req)
 	f.recordResponse(req, result, err)
 	return result, err
 }
 
-// resume resumes the key, as the completer does.
 func (f *fixture) resume() (idempotency.Result, error) {
 	f.t.Helper()
 	result, err := f.resumeKey(f.key)
-	f.recordResponse(orders.Request{Request: idempotency.Request{AccountID: f.account, Key: f.key}}, result, err)
+	f.recordResponse(operations.Request{Request: idempotency.Request{AccountID: f.Account, Key: f.key}}, result, err)
 	return result, err
 }
 
 func (f *fixture) resumeKey(key idempotency.Key) (idempotency.Result, error) {
 	f.t.Helper()
-	return f.service.Resume(f.t.Context(), f.account, idempotency.KeyID(f.account, key))
+	return f.Operations.Resume(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key))
 }
 
 func (f *fixture) getOrder() orders.Order {
 	f.t.Helper()
-	o, err := f.service.Get(f.t.Context(), f.account, orderID(f.account, f.key))
+	o, err := f.Orders.Get(f.t.Context(), f.Account, orderID(f.Account, f.key))
 	require.NoError(f.t, err)
 	return o
 }
@@ -213,18 +168,18 @@ func orderID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("order", account, key)
 }
 
-// outcomeOf describes a result: its status, then the code and decline code of a stored
-// failure, or the error and its Retry-After. Package api gives an error its status.
+// outcomeOf describes a result: its status with the codes of a failure, or the error with its
+// Retry-After.
 func outcomeOf(result idempotency.Result, err error) string {
-	var provider *orders.ProviderError
+	var provider *operations.ProviderError
 	var expired *idempotency.KeyExpiredError
-	var invalid *orders.ValidationError
+	var invalid *operations.ValidationError
 	var notRefundable *orders.NotRefundableError
 	var exceeds *orders.ExceedsRemainingError
 	switch {
-	case errors.As(err, &provider) && errors.Is(err, orders.ErrOutcomeUnknown):
+	case errors.As(err, &provider) && errors.Is(err, operations.ErrOutcomeUnknown):
 		return "503 outcome unknown, " + provider.RetryAfter.String()
-	case errors.As(err, &provider) && errors.Is(err, orders.ErrProviderUnavailable):
+	case errors.As(err, &provider) && errors.Is(err, operations.ErrProviderUnavailable):
 		return "503 unavailable, " + provider.RetryAfter.String()
 	case errors.Is(err, idempotency.ErrActionRequired):
 		return "202 action required"
@@ -258,25 +213,25 @@ func outcomeOf(result idempotency.Result, err error) string {
 // setLease makes the key held by a run that took it that long ago.
 func (f *fixture) setLease(age time.Duration) {
 	f.t.Helper()
-	f.exec("UPDATE idempotency_keys SET locked_at = now() - $2::interval WHERE id = $1", idempotency.KeyID(f.account, f.key), age)
+	f.exec("UPDATE idempotency_keys SET locked_at = now() - $2::interval WHERE id = $1", idempotency.KeyID(f.Account, f.key), age)
 }
 
 func (f *fixture) backdate(age time.Duration) {
 	f.t.Helper()
-	f.exec("UPDATE idempotency_keys SET created_at = created_at - $2::interval WHERE id = $1", idempotency.KeyID(f.account, f.key), age)
-	f.exec("UPDATE orders SET created_at = created_at - $2::interval WHERE id = $1", orderID(f.account, f.key), age)
+	f.exec("UPDATE idempotency_keys SET created_at = created_at - $2::interval WHERE id = $1", idempotency.KeyID(f.Account, f.key), age)
+	f.exec("UPDATE orders SET created_at = created_at - $2::interval WHERE id = $1", orderID(f.Account, f.key), age)
 }
 
 func (f *fixture) exec(query string, arguments ...any) {
 	f.t.Helper()
-	_, err := f.pool.Exec(f.t.Context(), query, arguments...)
+	_, err := f.Pool.Exec(f.t.Context(), query, arguments...)
 	require.NoError(f.t, err)
 }
 
 func (f *fixture) count(query string, arguments ...any) int {
 	f.t.Helper()
 	var n int
-	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), query, arguments...).Scan(&n))
+	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), query, arguments...).Scan(&n))
 	return n
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -29,9 +30,8 @@ type clientResponse struct {
 	response  idempotency.Response
 }
 
-// recordResponse adds a response to the log. A new failure requires a definite response
-// of the provider.
-func (f *fixture) recordResponse(req orders.Request, result idempotency.Result, err error) {
+// recordResponse also checks that a new failure follows a definite response of the provider.
+func (f *fixture) recordResponse(req operations.Request, result idempotency.Result, err error) {
 	f.t.Helper()
 	if err != nil {
 		require.Zero(f.t, result.Response.Status, "an error has no response")
@@ -65,7 +65,7 @@ type orderState struct {
 
 func (f *fixture) orderStates() []orderState {
 	f.t.Helper()
-	rows, err := f.pool.Query(f.t.Context(), `
+	rows, err := f.Pool.Query(f.t.Context(), `
 SELECT o.id,
        o.account_id,
        o.idempotency_key AS key,
@@ -88,18 +88,17 @@ SELECT o.id,
 	return found
 }
 
-// checkInvariants compares our records, the provider's and the responses that clients
-// received, once no run is active.
+// checkInvariants compares our records, the provider's and the responses that clients received.
 func checkInvariants(t *testing.T, f *fixture) {
 	t.Helper()
 	require.Empty(t, f.transport.violations(), "while a call to the provider was sent")
 	rows := f.orderStates()
-	charges := f.stripe.Charges()
+	charges := f.Stripe.Charges()
 
 	checkCharges(t, rows, charges)
 	checkRecords(t, rows)
 	checkResponses(t, rows, f.responses.responses)
-	checkProviderKeys(t, f.stripe.Requests())
+	checkProviderKeys(t, f.Stripe.Requests())
 
 	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point <> 'finished' AND needs_review_at IS NULL"),
 		"every key is finished or needs review")
@@ -194,7 +193,7 @@ func checkResponses(t *testing.T, rows []orderState, received []clientResponse) 
 	}
 }
 
-// checkProviderKeys checks that all requests under one provider key are the same (R5).
+// All requests under one provider key are the same (R5).
 func checkProviderKeys(t *testing.T, requests []stripetest.Request) {
 	t.Helper()
 	type use struct{ orderID, path, body string }

@@ -12,31 +12,8 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 )
-
-func TestGet(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{}, stopBefore(createIntent))
-	pending := f.getOrder()
-	require.Equal(t, orders.StatusPending, pending.Status)
-	require.Nil(t, pending.PaymentIntentID)
-	require.Nil(t, pending.PaidAt)
-	require.Equal(t, time.UTC, pending.CreatedAt.Location())
-
-	require.Equal(t, "201", outcomeOf(f.create(visa)))
-	paid := f.getOrder()
-	require.Equal(t, orders.StatusPaid, paid.Status)
-	require.Equal(t, pending.CreatedAt, paid.CreatedAt)
-	require.Equal(t, time.UTC, paid.PaidAt.Location())
-	require.NotNil(t, paid.PaymentIntentID)
-
-	_, err := f.service.Get(t.Context(), f.account, uuid.New())
-	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = f.service.Get(t.Context(), idempotencytest.Account(t, f.pool), paid.ID)
-	require.ErrorIs(t, err, orders.ErrNotFound)
-}
 
 func (f *fixture) insertOrders(account uuid.UUID, n int) []uuid.UUID {
 	f.t.Helper()
@@ -65,9 +42,9 @@ func collect[T any](list iter.Seq2[T, error]) (objects []T, err error) {
 func TestList_pages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	other := idempotencytest.Account(t, f.pool)
+	other := idempotencytest.Account(t, f.Pool)
 	f.insertOrders(other, 3)
-	want := f.insertOrders(f.account, 7)
+	want := f.insertOrders(f.Account, 7)
 	f.exec("UPDATE orders SET created_at = date_trunc('second', created_at)")
 
 	for _, size := range []int{1, 2, 3, 6, 7, 8} {
@@ -75,7 +52,7 @@ func TestList_pages(t *testing.T) {
 			var got []uuid.UUID
 			var last orders.Order
 			for len(got) < len(want) {
-				page, err := collect(f.service.List(t.Context(), f.account, size, last.ID))
+				page, err := collect(f.Orders.List(t.Context(), f.Account, size, last.ID, ""))
 				require.NoError(t, err)
 				require.Len(t, page, min(size, len(want)-len(got)))
 				for _, o := range page {
@@ -85,46 +62,12 @@ func TestList_pages(t *testing.T) {
 			}
 			require.ElementsMatch(t, want, got)
 			require.True(t, slices.Equal(got, slices.Compact(slices.Clone(got))))
-			for o, err := range f.service.List(t.Context(), f.account, size, uuid.Nil) {
+			for o, err := range f.Orders.List(t.Context(), f.Account, size, uuid.Nil, "") {
 				require.NoError(t, err)
 				require.Equal(t, got[0], o.ID)
 				break // returns the connection, otherwise the next query waits
 			}
-			require.Zero(t, f.pool.Stat().AcquiredConns())
+			require.Zero(t, f.Pool.Stat().AcquiredConns())
 		})
 	}
-}
-
-func TestList_edges(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	page, err := collect(f.service.List(t.Context(), f.account, 10, uuid.Nil))
-	require.NoError(t, err)
-	require.Empty(t, page)
-
-	foreign := f.insertOrders(idempotencytest.Account(t, f.pool), 1)[0]
-	mine := f.insertOrders(f.account, 1)[0]
-	page, err = collect(f.service.List(t.Context(), f.account, 10, mine))
-	require.NoError(t, err)
-	require.Empty(t, page)
-
-	for _, after := range []uuid.UUID{foreign, uuid.New()} {
-		_, err = collect(f.service.List(t.Context(), f.account, 10, after))
-		require.ErrorIs(t, err, orders.ErrNotFound)
-	}
-}
-
-func TestGet_databaseFails(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	f.exec("ALTER TABLE orders RENAME TO orders_elsewhere")
-	_, err := f.service.Get(t.Context(), f.account, uuid.New())
-	require.Error(t, err)
-	require.NotErrorIs(t, err, orders.ErrNotFound)
-
-	f.pool.Close()
-	_, err = f.service.Get(t.Context(), f.account, uuid.New())
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	_, err = collect(f.service.List(t.Context(), f.account, 1, uuid.Nil))
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }

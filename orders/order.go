@@ -2,12 +2,11 @@ package orders
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/plainjson"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
@@ -32,21 +31,21 @@ func (s Status) Paid() bool {
 // Open reports whether the payment of the order is in progress.
 func (s Status) Open() bool { return s == StatusPending || s == StatusRequiresAction }
 
-// Order is an order as the API shows it. Amounts are in the currency's smallest
-// unit.
+// Order is an order as the API shows it, with amounts in the currency's smallest unit.
 type Order struct {
-	ID              uuid.UUID         `json:"id"`
-	Status          Status            `json:"status"`
-	Amount          int64             `json:"amount"`
-	AmountRefunded  int64             `json:"amount_refunded"`
-	Currency        string            `json:"currency"`
-	Email           string            `json:"email"`
-	Items           []Item            `json:"items"`
-	PaymentIntentID *string           `json:"payment_intent_id"`
-	Metadata        map[string]string `json:"metadata"`
-	CreatedAt       Timestamp         `json:"created_at"`
-	PaidAt          *Timestamp        `json:"paid_at"`
-	Failure         *Failure          `json:"failure"` // nil unless the status is payment_failed
+	ID              uuid.UUID             `json:"id"`
+	Status          Status                `json:"status"`
+	Amount          int64                 `json:"amount"`
+	AmountRefunded  int64                 `json:"amount_refunded"`
+	Currency        string                `json:"currency"`
+	Email           string                `json:"email"`
+	Items           []Item                `json:"items"`
+	PaymentIntentID *string               `json:"payment_intent_id"`
+	Metadata        map[string]string     `json:"metadata"`
+	CreatedAt       operations.Timestamp  `json:"created_at"`
+	PaidAt          *operations.Timestamp `json:"paid_at"`
+	Failure         *Failure              `json:"failure"` // nil unless the status is payment_failed
+	Reference       *string               `json:"reference"`
 }
 
 // Failure is the reason why an order was not charged, as in the stored response.
@@ -55,75 +54,47 @@ type Failure struct {
 	DeclineCode *string `json:"decline_code"`
 }
 
+func orderPath(id uuid.UUID) string { return "/v1/orders/" + id.String() }
+
 func orderID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("order", accountID, key)
 }
 
-// Slugs of the problems that are stored as responses, see package api.
+// Slugs of the stored problems.
 const (
 	SlugPaymentDeclined = "payment-declined"
 	SlugPaymentRefused  = "payment-refused"
 )
 
-func finishCreated(location string, resource any) (idempotency.Outcome, error) {
-	return finish(201, resource, map[string]string{"Content-Type": "application/json", "Location": location})
-}
-
-func finish(status int, body any, headers map[string]string) (idempotency.Outcome, error) {
-	encoded, err := plainjson.Marshal(body)
-	if err != nil {
-		return idempotency.Outcome{}, fmt.Errorf("encode response: %w", err)
-	}
-	return idempotency.Finish(idempotency.Response{Status: status, Headers: headers, Body: encoded}), nil
-}
-
-// failure is the final reason why an order was not charged, or a refund not made (R23).
-// It is the problem (RFC 9457) that is stored. It has no request_id, because the same
-// bytes are replayed.
-type failure struct {
-	Type        string    `json:"type"`
-	Title       string    `json:"title"`
-	Status      int       `json:"status"`
-	Detail      string    `json:"detail"`
-	Retry       string    `json:"retry"`
-	Outcome     string    `json:"outcome"`
+// storedProblem is the response of an order that was not charged, or a refund not made (R23).
+type storedProblem struct {
+	operations.Problem
 	Code        string    `json:"code,omitempty"`
 	DeclineCode string    `json:"decline_code,omitempty"`
 	OrderID     uuid.UUID `json:"order_id"`
 }
 
-const problemMediaType = "application/problem+json"
-
-func (f failure) finish(order uuid.UUID) (idempotency.Outcome, error) {
-	f.Retry, f.Outcome, f.OrderID = "new-key", "final", order
-	return finish(f.Status, f, map[string]string{"Content-Type": problemMediaType})
+func (p storedProblem) finish(order uuid.UUID) (idempotency.Transition, error) {
+	p.OrderID = order
+	return operations.FinishProblem(p)
 }
 
-func declined(d payments.Decline) failure {
-	return failure{
-		Type:        "/problems/" + SlugPaymentDeclined,
-		Title:       "The payment was declined",
-		Status:      402,
-		Detail:      cmp.Or(d.Message, "The card was declined."),
+func declined(d payments.Decline) storedProblem {
+	return storedProblem{
+		Problem:     operations.NewProblem(SlugPaymentDeclined, 402, "The payment was declined", cmp.Or(d.Message, "The card was declined.")),
 		Code:        cmp.Or(d.Code, "card_declined"), // a failed order requires a code
 		DeclineCode: d.DeclineCode,
 	}
 }
 
-func declinedBy(failed *payments.Error) failure {
+func declinedBy(failed *payments.Error) storedProblem {
 	return declined(payments.Decline{Code: failed.Code, DeclineCode: failed.DeclineCode, Message: failed.Message})
 }
 
-func refused(code, detail string) failure {
-	return failure{
-		Type:   "/problems/" + SlugPaymentRefused,
-		Title:  "The payment provider refused the request",
-		Status: 422,
-		Detail: detail,
-		Code:   code,
-	}
+func refused(code, detail string) storedProblem {
+	return storedProblem{Problem: operations.NewProblem(SlugPaymentRefused, 422, "The payment provider refused the request", detail), Code: code}
 }
 
-func refusedBy(failed *payments.Error) failure {
+func refusedBy(failed *payments.Error) storedProblem {
 	return refused(cmp.Or(failed.Code, "payment_refused"), cmp.Or(failed.Message, "The payment provider did not accept the request."))
 }

@@ -1,7 +1,6 @@
 package orders_test
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -15,7 +14,7 @@ import (
 type scenarios map[string][]step
 
 // Each scenario has one behaviour of the provider. If it has a retry, it runs twice: the
-// client retries, or the completer resumes the key. The pool has one connection.
+// client retries, or the completer resumes the key.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for group, table := range map[string]scenarios{
@@ -27,7 +26,6 @@ func TestOutcomes(t *testing.T) {
 		"cancel":      cancelOutcomes(),
 		"out of band": outOfBandOutcomes(),
 		"unexpected":  unexpectedOutcomes(),
-		"transient":   transientOutcomes(),
 		"account":     accountOutcomes(),
 	} {
 		t.Run(group, func(t *testing.T) {
@@ -51,8 +49,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// The provider does not respond, so the step's deadline ends the run. The held call
-// continues when the retry starts, so the two are concurrent.
+// The provider does not respond in time. The held call continues when the retry starts.
 func TestOutcomes_timeout(t *testing.T) {
 	t.Parallel()
 	for name, steps := range map[string][]step{
@@ -83,12 +80,11 @@ func (f *fixture) checkFinal() {
 	checkInvariants(f.t, f)
 }
 
-// checkResponse compares the stored response with the order and the charges.
 func (f *fixture) checkResponse() {
 	f.t.Helper()
 	result, err := f.resume()
 	require.NoError(f.t, err)
-	charges := f.stripe.ChargesByOrder(orderID(f.account, f.key).String())
+	charges := f.Stripe.ChargesByOrder(orderID(f.Account, f.key).String())
 	switch result.Response.Status {
 	case http.StatusCreated:
 		require.Equal(f.t, orders.StatusPaid, f.getOrder().Status)
@@ -98,7 +94,7 @@ func (f *fixture) checkResponse() {
 		require.Equal(f.t, orders.StatusPaymentFailed, f.getOrder().Status)
 		require.Empty(f.t, charges)
 		require.Equal(f.t, map[string]string{"Content-Type": "application/problem+json"}, result.Response.Headers)
-		if f.count("SELECT count(*) FROM audit_records WHERE resource_id = $1 AND action = 'order.requires_action'", orderID(f.account, f.key).String()) > 0 {
+		if f.count("SELECT count(*) FROM audit_records WHERE resource_id = $1 AND action = 'order.requires_action'", orderID(f.Account, f.key).String()) > 0 {
 			customerCannotPay(f) // R23
 		}
 	}
@@ -106,10 +102,8 @@ func (f *fixture) checkResponse() {
 
 func cardOutcomes() scenarios {
 	table := scenarios{
-		"accepted":                              {create("201"), expectCalls("create 200, confirm 200")},
-		"disputed later":                        {payWith("pm_card_createDispute"), create("201")},
-		"unknown payment method":                {payWith("pm_nobody_knows"), create("422 resource_missing"), expectCalls("create 400")},
-		"off-session, set up for such payments": {payWith("pm_card_authenticationRequiredSetupForOffSession"), offSession, create("201")},
+		"accepted":               {create("201"), expectCalls("create 200, confirm 200")},
+		"unknown payment method": {payWith("pm_nobody_knows"), create("422 resource_missing"), expectCalls("create 400")},
 		"processing, then succeeded": {
 			payWith(stripetest.ProcessingCard),
 			create("503 outcome unknown, 30s"),
@@ -143,289 +137,7 @@ func cardOutcomes() scenarios {
 	return table
 }
 
-// transientOutcomes have faults of one call, which the payments client sends again.
-func transientOutcomes() scenarios {
-	table := scenarios{}
-	for kind, status := range map[stripetest.Fault]int{
-		stripetest.CloseBefore: 0,
-		stripetest.RateLimit:   429,
-		stripetest.Unavailable: 503,
-		stripetest.KeyInUse:    409,
-		stripetest.CloseAfter:  0,
-		stripetest.BadGateway:  502,
-	} {
-		table[string(kind)] = []step{
-			faultOnce(kind, createIntent, confirm), create("201"),
-			expectCalls(fmt.Sprintf("create %d, create 200, confirm %d, confirm 200", status, status)),
-		}
-	}
-	return table
-}
-
-// createOutcomes are about the create, which moves no money.
-func createOutcomes() scenarios {
-	table := scenarios{
-		"stored 500 without an effect": {
-			faultOnce(stripetest.ErrorBefore, createIntent), create("201"),
-			expectCalls("create 500, create-2 200, confirm 200"),
-		},
-		"stored 500 after the effect, which leaves an unconfirmed intent": {
-			faultOnce(stripetest.ErrorAfter, createIntent), create("201"),
-			expectCalls("create 500, create-2 200, confirm 200"),
-		},
-		"stored 500 before the effect": {
-			faultOnce(stripetest.ErrorLater, createIntent), create("201"),
-			expectCalls("create 500, create-2 200, confirm 200"),
-		},
-		"500 under every key, so a retry first receives the stored 500": {
-			fault(stripetest.ErrorBefore, createIntent), create("503 unavailable, 30s"),
-			fault(stripetest.ErrorAfter, createIntent), retry("503 unavailable, 30s"),
-			retry("201"),
-			expectCalls("create 500, create-2 500, search 200, create-2 500, search 200, create-3 500, search 200, create-3 500, search 200, create-4 200, get 200, confirm 200"),
-		},
-		"rate limited, then an unknown payment method": {
-			payWith("pm_nobody_knows"),
-			rateLimit(createIntent), create("503 unavailable, 2s"),
-			retry("422 resource_missing"),
-			expectCalls("create 429 ×3, search 200, create 400"),
-		},
-		"unauthorized": {
-			fault(stripetest.Unauthorized, createIntent), create("503 unavailable, 1m0s"), expectAlert,
-			retry("201"),
-			expectCalls("create 401, search 200, create 200, get 200, confirm 200"),
-		},
-	}
-	for kind, test := range map[stripetest.Fault]struct{ outcome, calls string }{
-		stripetest.CloseBefore: {"503 unavailable, 1s", "create 0 ×3"},
-		stripetest.RateLimit:   {"503 unavailable, 2s", "create 429 ×3"},
-		stripetest.Unavailable: {"503 unavailable, 2s", "create 503 ×3"},
-		stripetest.KeyInUse:    {"503 unavailable, 2s", "create 409 ×3"},
-		stripetest.CloseAfter:  {"503 unavailable, 1s", "create 0 ×3"},
-		stripetest.CutBody:     {"503 unavailable, 2s", "create 200 ×3"},
-		stripetest.BadGateway:  {"503 unavailable, 2s", "create 502 ×3"},
-	} {
-		table[string(kind)] = []step{
-			fault(kind, createIntent), create(test.outcome),
-			retry("201"),
-			expectCalls(test.calls + ", search 200, create 200, get 200, confirm 200"),
-		}
-	}
-	return table
-}
-
-// confirmOutcomes are about the confirm, which may have moved money.
-func confirmOutcomes() scenarios {
-	table := scenarios{
-		"stored 500 without an effect": {
-			faultOnce(stripetest.ErrorBefore, confirm), create("201"),
-			expectCalls("create 200, confirm 500, get 200 ×2, confirm-2 200"),
-		},
-		"stored 500 after the effect": {
-			faultOnce(stripetest.ErrorAfter, confirm), create("201"),
-			expectCalls("create 200, confirm 500, get 200"),
-		},
-		"stored 500 after the decline": {
-			payWith("pm_card_visa_chargeDeclinedLostCard"),
-			faultOnce(stripetest.ErrorAfter, confirm), create("402 card_declined lost_card"),
-			expectCalls("create 200, confirm 500, get 200, cancel 200"),
-		},
-		"stored 500 before the effect, card charged": {
-			faultOnce(stripetest.ErrorLater, confirm), create("201"),
-			expectCalls("create 200, confirm 500, get 200 ×2, confirm-2 200"),
-		},
-		"stored 500 before the effect, card declined": {
-			payWith(declinedCard),
-			faultOnce(stripetest.ErrorLater, confirm), create("402 card_declined generic_decline"),
-			expectCalls("create 200, confirm 500, get 200 ×2, confirm-2 402"),
-		},
-		"500 under every key": {
-			fault(stripetest.ErrorBefore, confirm), create("503 outcome unknown, 30s"),
-			fault(stripetest.ErrorBefore, confirm), retry("503 outcome unknown, 30s"),
-			retry("201"),
-			expectCalls("create 200, confirm 500, get 200 ×2, confirm-2 500, get 200 ×2, " +
-				"confirm-2 500, get 200 ×2, confirm-3 500, get 200 ×2, " +
-				"confirm-3 500, get 200 ×2, confirm-4 200"),
-		},
-		"stored 500 after the effect, and the intent cannot be read": {
-			fault(stripetest.ErrorAfter, confirm), fault(stripetest.ErrorBefore, getIntent), create("503 outcome unknown, 2s"),
-			retry("201"),
-			expectCalls("create 200, confirm 500, get 500 ×3, get 200"),
-		},
-		"charged, and both responses lost": {
-			loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"),
-			expectCharges(1),
-			retry("201"),
-			expectCalls("create 200, confirm 0 ×3, get 0 ×3, get 200"),
-		},
-		"declined, and both responses lost": {
-			payWith("pm_card_visa_chargeDeclinedStolenCard"),
-			loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"),
-			retry("402 card_declined stolen_card"),
-			expectCalls("create 200, confirm 0 ×3, get 0 ×3, get 200, cancel 200"),
-		},
-		"unauthorized": {
-			fault(stripetest.Unauthorized, confirm), create("503 unavailable, 1m0s"), expectAlert,
-			retry("201"),
-			expectCalls("create 200, confirm 401, get 200, confirm 200"),
-		},
-		"unauthorized on a retry, when the first confirm may have charged the card": {
-			loseRequest(confirm), create("503 outcome unknown, 1s"),
-			fault(stripetest.Unauthorized, confirm), retry("503 outcome unknown, 1m0s"), expectAlert,
-			retry("201"),
-			expectCalls("create 200, confirm 0 ×3, get 200 ×2, confirm 401, get 200 ×2, confirm 200"),
-		},
-		"rate limited on a retry, when the first confirm may have charged the card": {
-			loseRequest(confirm), create("503 outcome unknown, 1s"),
-			rateLimit(confirm), retry("503 outcome unknown, 2s"),
-			retry("201"),
-			expectCalls("create 200, confirm 0 ×3, get 200 ×2, confirm 429 ×3, get 200 ×2, confirm 200"),
-		},
-	}
-	// The card is charged and the response lost: the intent shows it.
-	for kind, calls := range map[stripetest.Fault]string{
-		stripetest.CloseAfter: "confirm 0 ×3",
-		stripetest.CutBody:    "confirm 200 ×3",
-		stripetest.BadGateway: "confirm 502 ×3",
-	} {
-		table[string(kind)] = []step{fault(kind, confirm), create("201"), expectCalls("create 200, " + calls + ", get 200")}
-	}
-	// The intent cannot be read either, so the retry resolves the outcome.
-	for kind, calls := range map[stripetest.Fault]string{
-		stripetest.CutBody:     "confirm 200 ×3, get 503 ×3, get 200",
-		stripetest.ErrorBefore: "confirm 500, get 503 ×3, get 200, confirm 500, get 200 ×2, confirm-2 200",
-		stripetest.ErrorLater:  "confirm 500, get 503 ×3, get 200",
-	} {
-		table[string(kind)+", and the intent cannot be read"] = []step{
-			fault(kind, confirm), makeUnavailable(getIntent), create("503 outcome unknown, 2s"),
-			retry("201"),
-			expectCalls("create 200, " + calls),
-		}
-	}
-	// The card is not charged. The problem is "unavailable" only if that is certain.
-	for kind, test := range map[stripetest.Fault]struct{ outcome, calls string }{
-		stripetest.CloseBefore: {"503 outcome unknown, 1s", "confirm 0 ×3, get 200 ×2"},
-		stripetest.RateLimit:   {"503 unavailable, 2s", "confirm 429 ×3, get 200"},
-		stripetest.Unavailable: {"503 outcome unknown, 2s", "confirm 503 ×3, get 200 ×2"},
-		stripetest.KeyInUse:    {"503 outcome unknown, 2s", "confirm 409 ×3, get 200 ×2"},
-	} {
-		table[string(kind)] = []step{
-			fault(kind, confirm), create(test.outcome),
-			expectCharges(0),
-			retry("201"),
-			expectCalls("create 200, " + test.calls + ", confirm 200"),
-		}
-	}
-	return table
-}
-
-// accountOutcomes are about a provider account that is not set up. The order continues under
-// another key, because Stripe replays the error.
-func accountOutcomes() scenarios {
-	return scenarios{
-		"create": {
-			fault(stripetest.AccountNotReady, createIntent), create("503 unavailable, 1m0s"), expectAlert,
-			fault(stripetest.AccountNotReady, createIntent), retry("503 unavailable, 1m0s"),
-			retry("201"),
-			expectCalls("create 400, search 200, create 400, search 200, create-2 400, search 200, create-2 400, search 200, create-3 200, get 200, confirm 200"),
-		},
-		"confirm": {
-			fault(stripetest.AccountNotReady, confirm), create("503 unavailable, 1m0s"), expectAlert,
-			fault(stripetest.AccountNotReady, confirm), retry("503 outcome unknown, 1m0s"),
-			retry("201"),
-			expectCalls("create 200, confirm 400, get 200, confirm 400, get 200 ×2, confirm-2 400, get 200 ×2, " +
-				"confirm-2 400, get 200 ×2, confirm-3 200"),
-		},
-		"cancel": {
-			requireAction,
-			fault(stripetest.AccountNotReady, cancel), retry("503 outcome unknown, 1m0s"), expectAlert,
-			retry("402 authentication_required authentication_required"),
-			expectCalls("get 200, cancel 400, get 200, cancel 400, get 200, cancel-2 200"),
-		},
-	}
-}
-
-// getOutcomes are about the read of the intent, with which a retry starts.
-func getOutcomes() scenarios {
-	table := scenarios{
-		"unauthorized": {
-			stopBefore(confirm),
-			fault(stripetest.Unauthorized, getIntent), retry("503 outcome unknown, 1m0s"), expectAlert,
-			retry("201"),
-			expectCalls("get 401, get 200, confirm 200"),
-		},
-	}
-	for kind, test := range map[stripetest.Fault]struct{ outcome, calls string }{
-		stripetest.CloseBefore: {"503 outcome unknown, 1s", "get 0 ×3, get 200"},
-		stripetest.RateLimit:   {"503 outcome unknown, 2s", "get 429 ×3, get 200"},
-		stripetest.Unavailable: {"503 outcome unknown, 2s", "get 503 ×3, get 200"},
-		stripetest.ErrorBefore: {"503 outcome unknown, 2s", "get 500 ×3, get 200"},
-		stripetest.CutBody:     {"503 outcome unknown, 2s", "get 200 ×4"},
-	} {
-		table[string(kind)] = []step{
-			stopBefore(confirm),
-			fault(kind, getIntent), retry(test.outcome),
-			retry("201"),
-			expectCalls(test.calls + ", confirm 200"),
-		}
-	}
-	return table
-}
-
-// requireAction leaves an intent that requires an action of the customer, who is not
-// present: it must be cancelled before the failure is stored (R23).
-func requireAction(f *fixture) {
-	f.do(payWith("pm_card_authenticationRequired"), offSession, stopBefore(confirm), confirmOnSession)
-}
-
-func cancelOutcomes() scenarios {
-	const (
-		declined = "402 authentication_required authentication_required"
-		canceled = "422 payment_intent_canceled" // the reason was lost with the response
-	)
-	table := scenarios{
-		"success": {requireAction, retry(declined), expectCalls("get 200, cancel 200")},
-		"stored 500 without an effect": {
-			requireAction,
-			faultOnce(stripetest.ErrorBefore, cancel), retry(declined),
-			expectCalls("get 200, cancel 500, get 200, cancel-2 200"),
-		},
-		"stored 500 after the effect": {
-			requireAction,
-			faultOnce(stripetest.ErrorAfter, cancel), retry(canceled),
-			expectCalls("get 200, cancel 500, get 200"),
-		},
-		"500 under every key": {
-			requireAction,
-			fault(stripetest.ErrorBefore, cancel), retry("503 outcome unknown, 30s"),
-			retry(declined),
-			expectCalls("get 200, cancel 500, get 200, cancel-2 500, get 200, cancel-2 500, get 200, cancel-3 200"),
-		},
-		"unauthorized": {
-			requireAction,
-			fault(stripetest.Unauthorized, cancel), retry("503 outcome unknown, 1m0s"), expectAlert,
-			retry(declined),
-			expectCalls("get 200, cancel 401, get 200, cancel 200"),
-		},
-	}
-	for kind, test := range map[stripetest.Fault]struct{ outcome, final, calls string }{
-		stripetest.CloseBefore: {"503 outcome unknown, 1s", declined, "cancel 0 ×3, get 200, cancel 200"},
-		stripetest.RateLimit:   {"503 outcome unknown, 2s", declined, "cancel 429 ×3, get 200, cancel 200"},
-		stripetest.Unavailable: {"503 outcome unknown, 2s", declined, "cancel 503 ×3, get 200, cancel 200"},
-		stripetest.KeyInUse:    {"503 outcome unknown, 2s", declined, "cancel 409 ×3, get 200, cancel 200"},
-		stripetest.CloseAfter:  {"503 outcome unknown, 1s", canceled, "cancel 0 ×3, get 200"},
-		stripetest.CutBody:     {"503 outcome unknown, 2s", canceled, "cancel 200 ×3, get 200"},
-	} {
-		table[string(kind)] = []step{
-			requireAction,
-			fault(kind, cancel), retry(test.outcome),
-			retry(test.final),
-			expectCalls("get 200, " + test.calls),
-		}
-	}
-	return table
-}
-
-// outOfBandOutcomes: another program changes the intent.
+// Another program changes the intent.
 func outOfBandOutcomes() scenarios {
 	return scenarios{
 		"cancelled before the retry": {
@@ -480,7 +192,7 @@ func outOfBandOutcomes() scenarios {
 	}
 }
 
-// unexpectedOutcomes: responses that the fake provider does not send by itself.
+// Responses that the fake does not send by itself.
 func unexpectedOutcomes() scenarios {
 	const unconfirmed = `"status": "requires_confirmation"`
 	return scenarios{
@@ -506,11 +218,6 @@ func unexpectedOutcomes() scenarios {
 		"unknown status": {
 			stopBefore(confirm),
 			replaceInResponses(getIntent, unconfirmed, `"status": "resting"`), retry("503 outcome unknown, 1m0s"), expectAlert,
-			retry("201"), expectCalls("get 200 ×2, confirm 200"),
-		},
-		"authorised and not captured": {
-			stopBefore(confirm),
-			replaceInResponses(getIntent, unconfirmed, `"status": "requires_capture"`), retry("503 outcome unknown, 1m0s"), expectAlert,
 			retry("201"), expectCalls("get 200 ×2, confirm 200"),
 		},
 		"payment method dropped without an error": {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -41,4 +42,20 @@ func TestPrecedence_unknownStatus(t *testing.T) {
 	t.Parallel()
 	require.Greater(t, precedence("resting"), precedence(payments.StatusCanceled))
 	require.Less(t, precedence("resting"), precedence(payments.StatusSucceeded))
+}
+
+// Without a monotonic reading, the deadlines also pass while a machine is suspended.
+func TestStepContext_wallTime(t *testing.T) {
+	t.Parallel()
+	step, cancel := (&Service{stepTimeout: time.Hour}).stepContext(t.Context())
+	defer cancel()
+	send, cancel := sendContext(step)
+	defer cancel()
+	for _, ctx := range []interface{ Deadline() (time.Time, bool) }{step, send} {
+		deadline, ok := ctx.Deadline()
+		require.True(t, ok)
+		require.Equal(t, deadline.Round(0), deadline)
+	}
+	deadline, _ := send.Deadline()
+	require.WithinDuration(t, time.Now().Add(36*time.Minute), deadline, time.Minute)
 }

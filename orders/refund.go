@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
@@ -20,37 +21,33 @@ type Refund struct {
 	Reason           *string               `json:"reason"`
 	Status           payments.RefundStatus `json:"status"` // pending until the provider has it
 	ProviderRefundID *string               `json:"provider_refund_id"`
-	CreatedAt        Timestamp             `json:"created_at"`
+	CreatedAt        operations.Timestamp  `json:"created_at"`
 }
 
-// RefundPath is the path of a refund.
-func RefundPath(order, id uuid.UUID) string {
-	return "/v1/orders/" + order.String() + "/refunds/" + id.String()
-}
+func refundPath(order, id uuid.UUID) string { return orderPath(order) + "/refunds/" + id.String() }
 
 func refundID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("refund", accountID, key)
 }
 
-// RefundParams are the members of POST /v1/orders/{id}/refunds.
-type RefundParams struct {
+// RefundRequest has the members of POST /v1/orders/{id}/refunds.
+type RefundRequest struct {
 	Amount int64   // 0: the remaining amount
 	Reason *string // nil: none
 }
 
 var refundReasons = []string{"duplicate", "fraudulent", "requested_by_customer"}
 
-// DecodeRefundParams decodes a request like [DecodeParams].
-func DecodeRefundParams(canonical []byte) (RefundParams, error) {
-	in := NewDecoder(canonical)
-	params := RefundParams{Amount: in.Integer("amount", Optional, maxAmount)}
-	reason := in.Text("reason", Optional, 1, maxDescription)
-	in.rejectUnknown()
+// DecodeRefundRequest decodes a request like [DecodeOrderRequest].
+func DecodeRefundRequest(canonical []byte) (RefundRequest, error) {
+	in := operations.NewDecoder(canonical)
+	request := RefundRequest{Amount: in.Integer("amount", operations.Optional, maxAmount)}
+	reason := in.Text("reason", operations.Optional, 1, maxDescription)
 	if reason != "" {
-		params.Reason = &reason
-		in.check("reason", slices.Contains(refundReasons, reason), CodeInvalidValue, "must be one of "+strings.Join(refundReasons, ", "))
+		request.Reason = &reason
+		in.Check("reason", slices.Contains(refundReasons, reason), operations.CodeInvalidValue, "must be one of "+strings.Join(refundReasons, ", "))
 	}
-	return params, in.result()
+	return request, in.Err()
 }
 
 type refundRow struct {
@@ -59,8 +56,7 @@ type refundRow struct {
 	providerFailedAt *time.Time // when the provider stored a 500 under our key (R12)
 }
 
-// refundable returns the amount of a refund. requested is 0 for the remaining amount;
-// reserved is the sum of the other refunds.
+// refundable returns the amount of a refund. reserved is the sum of the other refunds.
 func (o Order) refundable(requested, reserved int64) (int64, error) {
 	remaining := o.Amount - reserved
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
 
@@ -29,11 +30,11 @@ func createPaid(paymentMethod string) step {
 	}
 }
 
-func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, body string) orders.Request {
+func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, body string) operations.Request {
 	t.Helper()
 	params, err := idempotency.Canonicalize([]byte(body))
 	require.NoError(t, err)
-	return orders.Request{
+	return operations.Request{
 		Request: idempotency.Request{
 			AccountID: account,
 			Key:       key,
@@ -47,18 +48,18 @@ func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, 
 
 func (f *fixture) refund(key idempotency.Key, body string) (idempotency.Result, error) {
 	f.t.Helper()
-	order := orderID(f.account, f.key)
-	return f.service.Refund(f.t.Context(), order, refundRequest(f.t, f.account, order, key, body))
+	order := orderID(f.Account, f.key)
+	return f.Orders.Refund(f.t.Context(), order, refundRequest(f.t, f.Account, order, key, body))
 }
 
 func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {
 	f.t.Helper()
-	return f.service.Resolve(f.t.Context(), f.account, idempotency.KeyID(f.account, key), action)
+	return f.Operations.Resolve(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key), action)
 }
 
 func (f *fixture) getRefund(key idempotency.Key) orders.Refund {
 	f.t.Helper()
-	r, err := f.service.GetRefund(f.t.Context(), f.account, orderID(f.account, f.key), refundID(f.account, key))
+	r, err := f.Orders.GetRefund(f.t.Context(), f.Account, orderID(f.Account, f.key), refundID(f.Account, key))
 	require.NoError(f.t, err)
 	return r
 }
@@ -67,33 +68,31 @@ func refundID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("refund", account, key)
 }
 
-// summary describes the order and its refunds, and then the amount that the provider has
-// refunded.
+// summary describes the order, its refunds, and the amount that the provider has refunded.
 func (f *fixture) summary() string {
 	f.t.Helper()
 	o := f.getOrder()
-	refunds, err := collect(f.service.ListRefunds(f.t.Context(), f.account, o.ID, 100, uuid.Nil))
+	refunds, err := collect(f.Orders.ListRefunds(f.t.Context(), f.Account, o.ID, 100, uuid.Nil))
 	require.NoError(f.t, err)
 	words := []string{fmt.Sprintf("%s %d", o.Status, o.AmountRefunded)}
 	for _, r := range refunds {
 		words = append(words, fmt.Sprintf("%s %d", r.Status, r.Amount))
 	}
-	return strings.Join(words, ", ") + fmt.Sprintf("; %d", f.stripe.ChargesByOrder(o.ID.String())[0].Refunded)
+	return strings.Join(words, ", ") + fmt.Sprintf("; %d", f.Stripe.ChargesByOrder(o.ID.String())[0].Refunded)
 }
 
 func expectSummary(want string) step {
 	return func(f *fixture) { require.Equal(f.t, want, f.summary()) }
 }
 
-// checkRefundInvariants checks the records of refunds once no run is active, if only our
-// service made refunds.
+// checkRefundInvariants is for tests in which only our service makes refunds.
 func checkRefundInvariants(t *testing.T, f *fixture) {
 	t.Helper()
 	require.Empty(t, f.transport.violations())
-	require.Empty(t, f.stripe.RefundedTwice())
-	checkProviderKeys(t, f.stripe.Requests())
+	require.Empty(t, f.Stripe.RefundedTwice())
+	checkProviderKeys(t, f.Stripe.Requests())
 
-	for _, charge := range f.stripe.Charges() {
+	for _, charge := range f.Stripe.Charges() {
 		require.LessOrEqual(t, charge.Refunded, charge.Amount)
 		require.Equal(t, 1, f.count(`
 SELECT count(*)
@@ -104,7 +103,7 @@ SELECT count(*)
    AND o.status = CASE WHEN $2 = 0 THEN 'paid' WHEN $2 = o.amount THEN 'refunded' ELSE 'partially_refunded' END`,
 			charge.OrderID, charge.Refunded), "order %s, of which %d was refunded", charge.OrderID, charge.Refunded)
 	}
-	for _, made := range f.stripe.Refunds() {
+	for _, made := range f.Stripe.Refunds() {
 		require.Equal(t, 1, f.count(`
 SELECT count(*)
   FROM refunds r
@@ -116,7 +115,7 @@ SELECT count(*)
    AND r.status = $5
    AND o.payment_intent_id = $6`, made.Name, made.ID, made.Amount, made.Currency, made.Status, made.IntentID), "refund %s", made.ID)
 	}
-	require.Equal(t, len(f.stripe.Refunds()), f.count("SELECT count(*) FROM refunds WHERE provider_refund_id IS NOT NULL"))
+	require.Equal(t, len(f.Stripe.Refunds()), f.count("SELECT count(*) FROM refunds WHERE provider_refund_id IS NOT NULL"))
 	require.Zero(t, f.count("SELECT count(*) FROM refunds WHERE provider_refund_id IS NULL AND status <> 'failed'"))
 	require.Zero(t, f.count(`
 SELECT count(*)
@@ -129,6 +128,6 @@ SELECT count(*)
 
 func (f *fixture) expireProviderKeys() {
 	f.t.Helper()
-	f.stripe.Advance(age)
+	f.Stripe.Advance(age)
 	f.exec("UPDATE refunds SET created_at = created_at - $1::interval, provider_failed_at = provider_failed_at - $1::interval", age)
 }

@@ -14,10 +14,11 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
-// The SQL for refunds. Changes of a refund and its order lock the order first.
+// Changes of a refund and its order lock the order first.
 
 const lockOrderSQL = `
 SELECT status,
@@ -28,13 +29,12 @@ SELECT status,
    AND id = $2
    FOR NO KEY UPDATE`
 
-// lockOrderTx locks an order and returns it with the sum of its refunds. The sum is a
-// separate statement: under READ COMMITTED, only a statement that starts after the lock was
-// granted sees the previous holder's commit.
+// lockOrderTx returns an order with the sum of its refunds. Under READ COMMITTED, only a
+// separate statement sees what the previous holder of the lock has committed.
 func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (o Order, reserved int64, err error) {
 	err = tx.QueryRow(ctx, lockOrderSQL, []any{accountID, id}, &o.Status, &o.Amount, &o.Currency)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return o, 0, ErrNotFound
+		return o, 0, operations.ErrNotFound
 	}
 	if err != nil {
 		return o, 0, err
@@ -68,7 +68,7 @@ func setProviderFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Ti
 	tx.Queue("UPDATE refunds SET provider_failed_at = $3 WHERE account_id = $1 AND id = $2", accountID, id, at)
 }
 
-// failRefundTx fails a refund, unless an event has just recorded that the provider has it.
+// failRefundTx fails a refund, unless an event has just recorded it.
 func failRefundTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID, why string) error {
 	err := tx.QueryRow(ctx, `
 UPDATE refunds
@@ -85,8 +85,8 @@ RETURNING id`, []any{accountID, id, why}, new(uuid.UUID))
 }
 
 // applyRefundStatusTx records the provider's status of a refund and updates the order.
-// Statuses may be repeated or out of order: a succeeded refund never becomes pending again,
-// and a failed one stays failed. Only a change writes an audit record.
+// Statuses may arrive out of order: a succeeded refund never becomes pending again, and a
+// failed one stays failed.
 func applyRefundStatusTx(tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
 	tx.Queue(lockOrderSQL, accountID, r.OrderID)
 	tx.Queue(`
@@ -103,7 +103,16 @@ WITH applied AS (
             OR status = 'succeeded' AND $3 IN ('failed', 'canceled')
        ))
     RETURNING account_id, id, status, provider_refund_id, amount, currency
-)`+insertAuditRecord+`
+)
+INSERT INTO audit_records (
+    id,
+    account_id,
+    action,
+    resource_type,
+    resource_id,
+    data,
+    request_ip
+)
 SELECT $6,
        account_id,
        'refund.' || status,
@@ -162,8 +171,8 @@ func findRefund(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID
    AND r.id = $2`, accountID, id)
 }
 
-// ListRefunds is like [Service.List] for the refunds of an order. The error is [ErrNotFound]
-// for an unknown order and a [*ValidationError] for an unknown refund.
+// ListRefunds is like [Service.List] for the refunds of an order. An unknown refund is an
+// [*operations.ValidationError].
 func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Refund, error] {
 	if _, err := s.Get(ctx, accountID, order); err != nil {
 		return failedList[Refund](err)
@@ -172,14 +181,16 @@ func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, l
 	if after != uuid.Nil {
 		var err error
 		last, err = s.GetRefund(ctx, accountID, order, after)
-		if errors.Is(err, ErrNotFound) {
-			err = &ValidationError{Fields: []FieldError{{"/after", CodeNotFound, "must be the id of a refund of this order"}}}
+		if errors.Is(err, operations.ErrNotFound) {
+			err = &operations.ValidationError{Fields: []operations.FieldError{{
+				Pointer: "/after", Code: operations.CodeNotFound, Detail: "must be the id of a refund of this order",
+			}}}
 		}
 		if err != nil {
 			return failedList[Refund](err)
 		}
 	}
-	return list(ctx, s.Pool, scanRefund, func(r refundRow) Refund { return r.Refund }, selectRefund+`
+	return list(ctx, s.pool, scanRefund, func(r refundRow) Refund { return r.Refund }, selectRefund+`
  WHERE r.account_id = $1
    AND r.order_id = $2
    AND (r.created_at, r.id) < ($3, $4)

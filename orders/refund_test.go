@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -23,29 +23,29 @@ func TestRefund_severalParts(t *testing.T) {
 	result, err := f.refund("the-first-part-of-it", `{"amount":1800,"reason":"duplicate"}`)
 	require.Equal(t, "201", outcomeOf(result, err))
 	part := f.getRefund("the-first-part-of-it")
-	require.Equal(t, refundID(f.account, "the-first-part-of-it"), part.ID)
+	require.Equal(t, refundID(f.Account, "the-first-part-of-it"), part.ID)
 	require.Equal(t, map[string]string{
 		"Content-Type": "application/json",
-		"Location":     "/v1/orders/" + orderID(f.account, f.key).String() + "/refunds/" + part.ID.String(),
+		"Location":     "/v1/orders/" + orderID(f.Account, f.key).String() + "/refunds/" + part.ID.String(),
 	}, result.Response.Headers)
 	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"order_id":%q,"amount":1800,"currency":"usd","reason":"duplicate","status":"succeeded","provider_refund_id":%q,"created_at":%q}`,
-		part.ID, orderID(f.account, f.key), f.stripe.Refunds()[0].ID, formatTime(part.CreatedAt.Time)), string(result.Response.Body))
+		part.ID, orderID(f.Account, f.key), f.Stripe.Refunds()[0].ID, formatTime(part.CreatedAt.Time)), string(result.Response.Body))
 	var answered orders.Refund
 	require.NoError(t, json.Unmarshal(result.Response.Body, &answered))
 	require.Equal(t, part, answered)
 
-	sent := f.stripe.Requests()[len(f.stripe.Requests())-1]
-	require.Equal(t, "orders-api-"+idempotency.KeyID(f.account, "the-first-part-of-it").String()+"-refund", sent.Key)
+	sent := f.Stripe.Requests()[len(f.Stripe.Requests())-1]
+	require.Equal(t, "orders-api-"+idempotency.KeyID(f.Account, "the-first-part-of-it").String()+"-refund", sent.Key)
 	form, err := url.ParseQuery(string(sent.Body))
 	require.NoError(t, err)
 	require.Equal(t, url.Values{
 		"payment_intent":               {f.intentID()},
 		"amount":                       {"1800"},
 		"reason":                       {"duplicate"},
-		"metadata[account_id]":         {f.account.String()},
-		"metadata[order_id]":           {orderID(f.account, f.key).String()},
+		"metadata[account_id]":         {f.Account.String()},
+		"metadata[order_id]":           {orderID(f.Account, f.key).String()},
 		"metadata[refund_id]":          {part.ID.String()},
-		"metadata[idempotency_key_id]": {idempotency.KeyID(f.account, "the-first-part-of-it").String()},
+		"metadata[idempotency_key_id]": {idempotency.KeyID(f.Account, "the-first-part-of-it").String()},
 	}, form)
 
 	require.Equal(t, "422 exceeds remaining 2500", outcomeOf(f.refund("more-than-what-is-left", `{"amount":2501}`)))
@@ -63,7 +63,7 @@ func TestRefund_orderNotPaid(t *testing.T) {
 	failed, pending, unknown := f.withKey(t, "an-order-that-failed"), f.withKey(t, "an-order-in-progress"), f.withKey(t, "an-order-that-is-unknown")
 	failed.do(payWith(declinedCard), create("402 card_declined generic_decline"), refund("422 not refundable, payment_failed"))
 	pending.do(stopBefore(confirm), refund("422 not refundable, pending"))
-	unknown.do(refund(orders.ErrNotFound.Error()))
+	unknown.do(refund(operations.ErrNotFound.Error()))
 	require.Zero(t, f.count("SELECT count(*) FROM refunds"))
 }
 
@@ -86,13 +86,13 @@ func TestRefund_concurrent(t *testing.T) {
 			const racers = 10
 			f := newFixture(t, options{connections: 8, concurrent: true}, createPaid(visa))
 			for _, rule := range test.faults {
-				f.stripe.Inject(rule)
+				f.Stripe.Inject(rule)
 			}
 			var all sync.WaitGroup
 			outcomes := make([]string, 2*racers)
 			for i := range outcomes {
-				req := refundRequest(t, f.account, orderID(f.account, f.key), idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i/2)), test.body)
-				all.Go(func() { outcomes[i] = outcomeOf(f.service.Refund(t.Context(), orderID(f.account, f.key), req)) })
+				req := refundRequest(t, f.Account, orderID(f.Account, f.key), idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i/2)), test.body)
+				all.Go(func() { outcomes[i] = outcomeOf(f.Orders.Refund(t.Context(), orderID(f.Account, f.key), req)) })
 			}
 			all.Wait()
 			for i, outcome := range outcomes {
@@ -107,14 +107,14 @@ func TestRefund_concurrent(t *testing.T) {
 				}
 			}
 			require.Equal(t, test.made, made)
-			require.Len(t, f.stripe.Refunds(), made)
-			require.Equal(t, test.refunded, f.stripe.Charges()[0].Refunded)
+			require.Len(t, f.Stripe.Refunds(), made)
+			require.Equal(t, test.refunded, f.Stripe.Charges()[0].Refunded)
 			checkRefundInvariants(t, f)
 		})
 	}
 }
 
-// The completer resumes an abandoned refund with the amount that the first run stored.
+// The amount is the one that the first run stored.
 func TestRefund_resumedByCompleter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, createPaid(visa))
@@ -128,8 +128,7 @@ func TestRefund_resumedByCompleter(t *testing.T) {
 	checkRefundInvariants(t, f)
 }
 
-// A restore of the database lost the refund. The client's retry finds it at the
-// provider, at any age (R5).
+// The client's retry finds a lost refund at the provider, at any age (R5).
 func TestRefund_rowsLostInRestore(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, createPaid(visa))
@@ -139,7 +138,7 @@ func TestRefund_rowsLostInRestore(t *testing.T) {
 	f.exec("DELETE FROM idempotency_keys WHERE operation = 'create_refund'")
 	f.exec("DELETE FROM audit_records WHERE resource_type = 'refund'")
 	f.exec("UPDATE orders SET amount_refunded = 0, status = 'paid'")
-	f.stripe.Advance(48 * time.Hour)
+	f.Stripe.Advance(48 * time.Hour)
 	f.transport.reset()
 	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
 	require.Equal(t, "list 200", f.transport.calls())
@@ -147,8 +146,7 @@ func TestRefund_rowsLostInRestore(t *testing.T) {
 	checkRefundInvariants(t, f)
 }
 
-// A restore lost two refunds. The one of the rest is retried first, when the rest is larger
-// than it was.
+// Of two lost refunds, that of the rest is retried first, when the rest is larger than it was.
 func TestRefund_lostRest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, createPaid(visa))
@@ -170,35 +168,22 @@ func TestRefund_lostRest(t *testing.T) {
 func TestListRefunds_pages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	one, other := f, f.withKey(t, "another-order-of-theirs")
-	one.do(createPaid(visa))
+	other := f.withKey(t, "another-order-of-theirs")
+	f.do(createPaid(visa))
 	other.do(createPaid(visa))
-	oneID, otherID := orderID(f.account, one.key), orderID(f.account, other.key)
 	var newest []orders.Refund
 	for i := range 5 {
 		key := idempotency.Key(fmt.Sprintf("one-of-five-refunds-%d", i))
-		require.Equal(t, "201", outcomeOf(one.refund(key, `{"amount":10}`)))
-		newest = append([]orders.Refund{one.getRefund(key)}, newest...)
+		require.Equal(t, "201", outcomeOf(f.refund(key, `{"amount":10}`)))
+		newest = append([]orders.Refund{f.getRefund(key)}, newest...)
 	}
 	require.Equal(t, "201", outcomeOf(other.refund("a-refund-of-the-other", `{}`)))
 
 	for follows, after := range map[int]uuid.UUID{0: uuid.Nil, 2: newest[1].ID, 5: newest[4].ID} {
-		page, err := collect(f.service.ListRefunds(t.Context(), f.account, oneID, 2, after))
+		page, err := collect(f.Orders.ListRefunds(t.Context(), f.Account, orderID(f.Account, f.key), 2, after))
 		require.NoError(t, err)
 		require.Equal(t, newest[follows:][:min(2, 5-follows)], append([]orders.Refund{}, page...))
 	}
-
-	stranger := idempotencytest.Account(t, f.pool)
-	_, err := collect(f.service.ListRefunds(t.Context(), stranger, oneID, 2, uuid.Nil))
-	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = f.service.GetRefund(t.Context(), stranger, oneID, newest[0].ID)
-	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = f.service.GetRefund(t.Context(), f.account, otherID, newest[0].ID)
-	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = f.service.Refund(t.Context(), oneID, refundRequest(t, stranger, oneID, "the-key-of-a-stranger", `{}`))
-	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = collect(f.service.ListRefunds(t.Context(), f.account, otherID, 2, newest[0].ID))
-	require.Equal(t, "422 invalid", outcomeOf(idempotency.Result{}, err))
 }
 
 // An operator ends a refund, but not with a failure while it may still be made.
@@ -242,34 +227,4 @@ func TestResolve_refund(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A run that starts between resolve's lookup and its own run may have sent the refund.
-func TestResolve_refundOfConcurrentRun(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{}, createPaid(visa))
-	f.do(rateLimit(makeRefund), refund("503 unavailable, 2s"))
-	f.ageLastRun(time.Hour)
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: listRefunds})
-	done := make(chan string, 1)
-	go func() { done <- outcomeOf(f.resumeKey(f.refundKey())) }()
-	<-held.Reached()
-	require.Equal(t, "409 in progress", outcomeOf(f.resolveKey(f.refundKey())))
-	held.Release()
-	require.Equal(t, "201", <-done)
-	checkRefundInvariants(t, f)
-}
-
-func TestHistory_refund(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{}, createPaid(pendingRefund))
-	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
-	history, err := orders.History(t.Context(), f.pool, f.account, oneRefund)
-	require.NoError(t, err)
-	require.Equal(t, f.getOrder(), *history.Order)
-	require.Equal(t, f.getRefund(oneRefund), *history.Refund)
-	require.Equal(t, []string{"refund refund.created", "refund refund.pending"}, f.withKey(t, oneRefund).history())
-	require.Equal(t, clientIP.String(), history.Records[1].ClientIP)
-	require.JSONEq(t, fmt.Sprintf(`{"provider_refund_id":%q,"amount":1800,"currency":"usd"}`, *history.Refund.ProviderRefundID),
-		string(history.Records[1].Data))
 }

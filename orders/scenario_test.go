@@ -1,11 +1,7 @@
 package orders_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -19,14 +15,14 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// step is a step of a scenario: a fault, a request with its expected outcome (see
-// outcomeOf), or an act of the customer, an operator or another program.
+// step is a fault, a request with its expected outcome (see outcomeOf), or an act of the
+// customer, an operator or another program.
 type step func(*fixture)
 
 type scenario struct {
-	card        string // visa if empty
-	offSession  bool   // the customer is not present
-	byCompleter bool   // retry resumes the key, as the completer does
+	card        string
+	offSession  bool
+	byCompleter bool // of the retry
 	faults      []*stripetest.Injection
 	sentKey     idempotency.Key // of the last request
 	send        func(*fixture) (idempotency.Result, error)
@@ -42,8 +38,6 @@ func (f *fixture) do(steps ...step) {
 		step(f)
 	}
 }
-
-// Requests.
 
 func create(want string) step {
 	return func(f *fixture) {
@@ -108,104 +102,37 @@ func expectCalls(want string) step {
 
 func expectCharges(n int) step {
 	return func(f *fixture) {
-		require.Len(f.t, f.stripe.ChargesByOrder(orderID(f.account, f.key).String()), n)
+		require.Len(f.t, f.Stripe.ChargesByOrder(orderID(f.Account, f.key).String()), n)
 	}
 }
 
-// expectAlert makes run expect an error in the log, which alerts an operator.
+// expectAlert makes run expect an error in the log.
 func expectAlert(f *fixture) { f.alerted = true }
-
-// The customer.
 
 func payWith(card string) step { return func(f *fixture) { f.card = card } }
 
 func offSession(f *fixture) { f.offSession = true }
 
 func approve(f *fixture) {
-	require.NoError(f.t, f.stripe.Authenticate(*f.getOrder().PaymentIntentID, true))
+	require.NoError(f.t, f.Stripe.Authenticate(*f.getOrder().PaymentIntentID, true))
 }
 
 func failChallenge(f *fixture) {
-	require.NoError(f.t, f.stripe.Authenticate(*f.getOrder().PaymentIntentID, false))
+	require.NoError(f.t, f.Stripe.Authenticate(*f.getOrder().PaymentIntentID, false))
 }
 
 func payWithOtherCard(f *fixture) {
-	require.NoError(f.t, f.stripe.ConfirmAsCustomer(*f.getOrder().PaymentIntentID, visa))
+	require.NoError(f.t, f.Stripe.ConfirmAsCustomer(*f.getOrder().PaymentIntentID, visa))
 }
 
 // customerCannotPay checks that the client secret is useless.
 func customerCannotPay(f *fixture) {
 	id := *f.getOrder().PaymentIntentID
-	require.Error(f.t, f.stripe.Authenticate(id, true))
-	require.Error(f.t, f.stripe.ConfirmAsCustomer(id, visa))
+	require.Error(f.t, f.Stripe.Authenticate(id, true))
+	require.Error(f.t, f.Stripe.ConfirmAsCustomer(id, visa))
 }
 
-// Faults of the provider, until the next request of the scenario has its outcome.
-
-func fault(kind stripetest.Fault, calls ...string) step {
-	return func(f *fixture) {
-		for _, call := range calls {
-			f.inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: stripetest.Always})
-		}
-	}
-}
-
-func faultOnce(kind stripetest.Fault, calls ...string) step {
-	return func(f *fixture) {
-		for _, call := range calls {
-			f.inject(stripetest.Rule{Fault: kind, Endpoint: call})
-		}
-	}
-}
-
-func (f *fixture) inject(rule stripetest.Rule) { f.faults = append(f.faults, f.stripe.Inject(rule)) }
-
-// timeOut makes a call time out at each attempt, as soon as the provider holds it. A short
-// timeout instead could end other calls on a slow machine.
-func timeOut(kind stripetest.Fault, call string) step {
-	return func(f *fixture) {
-		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-			if callOf(req) != call {
-				return next.RoundTrip(req)
-			}
-			held := f.stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call})
-			response, err := hangUp(req, next, held)
-			if held.Triggered() > 0 {
-				f.faults = append(f.faults, held)
-			} else {
-				held.Release() // the request was answered: the first attempt runs, or has the lock
-			}
-			return response, err
-		})
-	}
-}
-
-// hangUp sends a request that times out when the provider holds it.
-func hangUp(req *http.Request, next http.RoundTripper, held *stripetest.Injection) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(req.Context())
-	go func() {
-		defer cancel()
-		select {
-		case <-held.Reached():
-		case <-ctx.Done():
-		}
-	}()
-	response, err := next.RoundTrip(req.WithContext(ctx))
-	if err != nil && req.Context().Err() == nil {
-		err = context.DeadlineExceeded
-	}
-	return response, err
-}
-
-func loseRequest(calls ...string) step { return fault(stripetest.CloseBefore, calls...) }
-
-func loseResponse(calls ...string) step { return fault(stripetest.CloseAfter, calls...) }
-
-func rateLimit(calls ...string) step { return fault(stripetest.RateLimit, calls...) }
-
-func makeUnavailable(calls ...string) step { return fault(stripetest.Unavailable, calls...) }
-
-// stopBefore leaves the key unfinished before a call, with its lease released.
+// stopBefore leaves the key unfinished before a call.
 func stopBefore(call string) step {
 	return func(f *fixture) {
 		f.t.Helper()
@@ -214,8 +141,8 @@ func stopBefore(call string) step {
 	}
 }
 
-// killDuring leaves the state of a process that was killed during a call: the provider has
-// executed it, and the lease has expired.
+// killDuring leaves the state of a process that was killed after the provider had executed a
+// call.
 func killDuring(call string) step {
 	return func(f *fixture) {
 		f.t.Helper()
@@ -230,89 +157,12 @@ func killDuring(call string) step {
 	}
 }
 
-// The provider decides a payment in process.
-
 func paymentSucceeds(f *fixture) {
-	require.NoError(f.t, f.stripe.Settle(*f.getOrder().PaymentIntentID, true))
+	require.NoError(f.t, f.Stripe.Settle(*f.getOrder().PaymentIntentID, true))
 }
 
 func paymentFails(f *fixture) {
-	require.NoError(f.t, f.stripe.Settle(*f.getOrder().PaymentIntentID, false))
-}
-
-// before does an act before the first such call is sent.
-func before(call string, act step) step {
-	return interceptFirst(call, func(f *fixture, req *http.Request, next http.RoundTripper) (*http.Response, error) {
-		act(f)
-		return next.RoundTrip(req)
-	})
-}
-
-// after does an act when the provider has executed the first such call.
-func after(call string, act step) step {
-	return interceptFirst(call, func(f *fixture, req *http.Request, next http.RoundTripper) (*http.Response, error) {
-		resp, err := next.RoundTrip(req)
-		act(f)
-		return resp, err
-	})
-}
-
-// respond responds to the first such call in place of the provider.
-func respond(call string, status int, members string) step {
-	return interceptFirst(call, func(_ *fixture, req *http.Request, _ http.RoundTripper) (*http.Response, error) {
-		return &http.Response{
-			StatusCode: status,
-			Header:     http.Header{"Content-Type": {"application/json"}, "Request-Id": {"req_unexpected"}},
-			Body:       io.NopCloser(strings.NewReader(fmt.Sprintf(`{"error":{%s,"message":"Unexpected."}}`, members))),
-			Request:    req,
-		}, nil
-	})
-}
-
-func interceptFirst(call string, send func(*fixture, *http.Request, http.RoundTripper) (*http.Response, error)) step {
-	return func(f *fixture) {
-		done := false
-		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-			if callOf(req) != call || done {
-				return next.RoundTrip(req)
-			}
-			done = true
-			return send(f, req, next)
-		})
-	}
-}
-
-func replaceInResponses(call, from, to string) step {
-	return replaceInMatching(from, to, func(got string) bool { return got == call })
-}
-
-// replaceSince changes all responses since the first such call.
-func replaceSince(call, from, to string) step {
-	return func(f *fixture) {
-		started := false
-		replaceInMatching(from, to, func(got string) bool {
-			started = started || got == call
-			return started
-		})(f)
-	}
-}
-
-func replaceInMatching(from, to string, matches func(call string) bool) step {
-	return func(f *fixture) {
-		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-			resp, err := next.RoundTrip(req)
-			if err != nil || !matches(callOf(req)) {
-				return resp, err
-			}
-			body, err := io.ReadAll(resp.Body)
-			require.NoError(f.t, err)
-			require.NoError(f.t, resp.Body.Close())
-			require.Contains(f.t, string(body), from)
-			body = bytes.ReplaceAll(body, []byte(from), []byte(to))
-			resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-			return resp, nil
-		})
-	}
+	require.NoError(f.t, f.Stripe.Settle(*f.getOrder().PaymentIntentID, false))
 }
 
 // Another program with the same provider account.
@@ -323,7 +173,6 @@ func confirmAtProvider(f *fixture) {
 	f.outOfBand(f.intentPath()+"/confirm", url.Values{"off_session": {"true"}})
 }
 
-// confirmOnSession makes the intent require an action.
 func confirmOnSession(f *fixture) { f.outOfBand(f.intentPath()+"/confirm", nil) }
 
 func refundAtProvider(parameters ...string) step {
@@ -364,7 +213,7 @@ func (f *fixture) outOfBand(path string, form url.Values) (object providerObject
 	req.Header.Set("Authorization", "Bearer sk_test_another_program")
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	recorder := httptest.NewRecorder()
-	f.stripe.ServeHTTP(recorder, req)
+	f.Stripe.ServeHTTP(recorder, req)
 	require.Contains(f.t, []int{http.StatusOK, http.StatusPaymentRequired}, recorder.Code, recorder.Body.String())
 	require.NoError(f.t, json.Unmarshal(recorder.Body.Bytes(), &object))
 	return object
@@ -388,13 +237,13 @@ func (f *fixture) intents() []intent {
 	req := httptest.NewRequest(http.MethodGet, "/v1/payment_intents?limit=100", nil)
 	req.Header.Set("Authorization", "Bearer sk_test_another_program")
 	recorder := httptest.NewRecorder()
-	f.stripe.ServeHTTP(recorder, req)
+	f.Stripe.ServeHTTP(recorder, req)
 	var page struct {
 		Data []intent `json:"data"`
 	}
 	require.NoError(f.t, json.Unmarshal(recorder.Body.Bytes(), &page))
 	return slices.DeleteFunc(page.Data, func(i intent) bool {
-		return i.Metadata["order_id"] != orderID(f.account, f.key).String()
+		return i.Metadata["order_id"] != orderID(f.Account, f.key).String()
 	})
 }
 

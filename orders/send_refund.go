@@ -5,16 +5,16 @@ import (
 	"time"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
 const (
-	// storedErrorTTL is how long the provider replays a 500 under our key, and may still
-	// make the refund: Stripe keeps keys for a day.
+	// storedErrorTTL is how long the provider replays a 500 under our key, and may still make
+	// the refund.
 	storedErrorTTL = 24 * time.Hour
 
-	// storedErrorRetryAfter is the Retry-After during that time. It is shorter, because an
-	// event may resolve the refund.
+	// storedErrorRetryAfter is shorter, because an event may resolve the refund.
 	storedErrorRetryAfter = time.Hour
 
 	// inFlightGrace is how long a sent refund may take to arrive at the provider.
@@ -27,7 +27,7 @@ func (r *refundRun) providerReplaysError() bool {
 	return r.refund.providerFailedAt != nil && r.Now().Sub(*r.refund.providerFailedAt) < storedErrorTTL
 }
 
-func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
+func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	first := r.first()
 	r.sent = true
 	sending, cancel := sendContext(ctx)
@@ -36,7 +36,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 		IntentID: r.refund.intentID,
 		Amount:   r.refund.Amount,
 		Currency: r.refund.Currency,
-		Metadata: map[string]string{ // see keyFromMetadata
+		Metadata: map[string]string{ // see VerifyEvent
 			"account_id":         r.AccountID.String(),
 			"order_id":           r.refund.OrderID.String(),
 			"refund_id":          r.refund.ID.String(),
@@ -46,44 +46,43 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 	if r.refund.Reason != nil {
 		params.Reason = *r.refund.Reason
 	}
-	made, err := r.Payments.Refund(sending, providerKey(r.KeyID, "-refund", 1), params)
+	made, err := r.payments.Refund(sending, providerKey(r.KeyID, "-refund", 1), params)
 	failed := asPaymentError(err)
 	switch {
 	case failed == nil:
 		return r.recordRefund(made)
 	case failed.Outcome == payments.NotExecuted && first:
-		return nil, r.retryLater(ErrProviderUnavailable, failed)
+		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
 
-	// The list shows whether the refund was made. It is read after a refusal too, because
-	// our own refund may be its reason (R12, R23).
+	// The list shows whether the refund was made, also after a refusal: our own refund may be
+	// its reason (R12, R23).
 	found, unread := r.findRefund(ctx)
 	switch {
 	case unread != nil:
-		return nil, r.retryLater(ErrOutcomeUnknown, unread)
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, unread)
 	case found.ID != "":
 		return r.recordRefund(found)
-	case failed.ReplayedError && failed.Outcome != payments.NotExecuted: // a 500; the refund may still be made
+	case failed.ReplayedError && failed.Outcome != payments.NotExecuted: // the refund may still be made
 		now := r.Now()
 		r.refund.providerFailedAt = &now
-		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 			setProviderFailedTx(tx, r.AccountID, r.refund.ID, now)
 			return idempotency.Advance(pointRefundCreated), nil
 		}, nil
 	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
 		return r.recordFailure(refusedBy(failed)), nil
 	default:
-		return nil, r.retryLater(ErrOutcomeUnknown, failed) // the refund may still arrive
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the refund may still arrive
 	}
 }
 
-// findRefund searches the intent's refunds at the provider. An empty refund means that
-// this one was not made.
+// findRefund returns the refund that the provider has, or an empty one.
 func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.Error) {
 	var found payments.Refund
-	refunds, err := r.Payments.ListRefunds(ctx, r.refund.intentID)
+	refunds, err := r.payments.ListRefunds(ctx, r.refund.intentID)
 	for _, at := range refunds {
-		// Of two refunds, which reconcile reports, one that is not void counts.
+		// Of two refunds, one that is not void counts.
 		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || found.Status.Void()) {
 			found = at
 		}
@@ -98,9 +97,9 @@ type resolution struct {
 }
 
 // resolve fails a refund that the provider does not have, unless it may be in flight (R23).
-func (r *refundRun) resolve() (idempotency.Record, error) {
+func (r *refundRun) resolve() (idempotency.RecordFunc, error) {
 	if !r.resolution.idle || r.Attempt != r.resolution.attempt+1 {
-		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
 	}
 	return r.recordFailure(refused("closed_by_operator", "The refund was closed by the seller before it was made.")), nil
 }

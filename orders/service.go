@@ -4,23 +4,34 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
 // Service creates and reads orders and refunds. It is safe for concurrent use.
-type Service struct{ Config }
+type Service struct {
+	engine       *idempotency.Engine
+	operations   *operations.Service
+	pool         *pgxpool.Pool
+	payments     *payments.Client
+	stepTimeout  time.Duration
+	chargeWindow time.Duration
+	logger       *slog.Logger
+}
 
-// Config configures a [Service]. All fields but Registrations are required.
+// Config configures a [Service]. All fields are required.
 type Config struct {
-	Engine   *idempotency.Engine
-	Pool     *pgxpool.Pool
-	Payments *payments.Client
+	Engine     *idempotency.Engine
+	Operations *operations.Service // to which New adds the operations of this package
+	Pool       *pgxpool.Pool
+	Payments   *payments.Client
 
 	// StepTimeout bounds the provider calls of one step, retries included (R9).
 	StepTimeout time.Duration
@@ -29,69 +40,76 @@ type Config struct {
 	ChargeWindow time.Duration
 
 	Logger *slog.Logger
-
-	// Registrations are operations of other packages.
-	Registrations Registrations
 }
 
-// New returns a Service, or an error if a required field is missing.
+// New returns a Service and registers its operations.
 func New(config Config) (*Service, error) {
-	if config.Engine == nil || config.Pool == nil || config.Payments == nil || config.Logger == nil ||
+	if config.Engine == nil || config.Operations == nil || config.Pool == nil || config.Payments == nil || config.Logger == nil ||
 		config.StepTimeout <= 0 || config.ChargeWindow <= 0 {
 		return nil, errors.New("orders: a required field of Config is missing")
 	}
-	return &Service{config}, nil
-}
-
-// stepContext bounds a step's provider calls. Its deadline has no monotonic time, which
-// stops while a machine is suspended: another run may have taken over by then.
-func (s *Service) stepContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadline(ctx, time.Now().Add(s.StepTimeout).Round(0))
-}
-
-// sendContext bounds a call that moves money to three fifths of the step's remaining
-// time. The rest is for reading the result.
-func sendContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, _ := ctx.Deadline()
-	return context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)*2/5))
-}
-
-// Resume continues the request of an unfinished key from its stored parameters.
-func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Result, error) {
-	return s.Engine.Resume(ctx, accountID, keyID, s.Operations())
-}
-
-// Operations returns all operations, including those of other packages.
-func (s *Service) Operations() (list []idempotency.Operation) {
-	for _, registered := range s.registrations() {
-		list = append(list, registered.Operation)
+	s := &Service{
+		engine:       config.Engine,
+		operations:   config.Operations,
+		pool:         config.Pool,
+		payments:     config.Payments,
+		stepTimeout:  config.StepTimeout,
+		chargeWindow: config.ChargeWindow,
+		logger:       config.Logger,
 	}
-	return list
+	s.operations.Register(
+		operations.Registration{
+			Operation:      createOrder{Service: s},
+			Links:          linksOf,
+			RequiredAction: s.requiredAction,
+			Resolve: func(idempotency.Status) idempotency.Operation {
+				return createOrder{Service: s, close: true}
+			},
+		},
+		operations.Registration{
+			Operation: createRefund{Service: s},
+			Links:     linksOf,
+			Resolve: func(key idempotency.Status) idempotency.Operation {
+				return createRefund{Service: s, resolution: &resolution{attempt: key.Attempt, idle: key.Idle > inFlightGrace}}
+			},
+		},
+	)
+	return s, nil
 }
 
-// registrations returns the operations of this package and of other packages.
-func (s *Service) registrations() Registrations {
-	return append(Registrations{
-		{Operation: createOrder{Service: s}, Resolve: func(idempotency.Status) idempotency.Operation {
-			return createOrder{Service: s, resolve: true}
-		}},
-		{Operation: createRefund{Service: s}, Resolve: func(key idempotency.Status) idempotency.Operation {
-			return createRefund{Service: s, resolution: &resolution{attempt: key.Attempt, idle: key.Idle > inFlightGrace}}
-		}},
-	}, s.Registrations...)
+// ResourcesOf returns the ids of the order and refund of a key's request, or uuid.Nil.
+func ResourcesOf(key idempotency.Status) (order, refund uuid.UUID) {
+	switch key.Operation {
+	case createOrder{}.Name():
+		return orderID(key.AccountID, key.Key), uuid.Nil
+	case createRefund{}.Name():
+		order, _ = uuid.Parse(strings.TrimSuffix(strings.TrimPrefix(key.Path, "/v1/orders/"), "/refunds"))
+		return order, refundID(key.AccountID, key.Key)
+	default:
+		return uuid.Nil, uuid.Nil
+	}
 }
 
-// Get returns the account's order, or [ErrNotFound].
+func linksOf(key idempotency.Status) operations.Links {
+	order, refund := ResourcesOf(key)
+	links := operations.Links{"order": {ID: order, Href: orderPath(order)}}
+	if refund != uuid.Nil {
+		links["refund"] = &operations.Resource{ID: refund, Href: refundPath(order, refund)}
+	}
+	return links
+}
+
+// Get returns the account's order, or [operations.ErrNotFound].
 func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, error) {
-	o, err := findOrder(ctx, s.Pool, accountID, id)
+	o, err := findOrder(ctx, s.pool, accountID, id)
 	return o.Order, err
 }
 
-// GetRefund returns the refund of the account's order, or [ErrNotFound].
+// GetRefund returns the refund of the account's order, or [operations.ErrNotFound].
 func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID) (Refund, error) {
-	r, err := findRefund(ctx, s.Pool, accountID, id)
+	r, err := findRefund(ctx, s.pool, accountID, id)
 	if err == nil && r.OrderID != order {
-		err = ErrNotFound
+		err = operations.ErrNotFound
 	}
 	return r.Refund, err
 }

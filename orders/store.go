@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,12 +13,23 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations"
 )
 
 type orderRow struct {
-	Params
+	Order
+	paymentMethod  string
+	offSession     bool
 	createAttempt  int // number of the provider key (R12)
 	confirmAttempt int
+}
+
+func newOrder(id uuid.UUID, r OrderRequest) orderRow {
+	order := Order{
+		ID: id, Status: StatusPending, Amount: r.Amount, Currency: r.Currency, Email: r.Email, Items: r.Items, Metadata: r.Metadata,
+		Reference: optional(r.Reference),
+	}
+	return orderRow{Order: order, paymentMethod: r.PaymentMethod, offSession: r.OffSession, createAttempt: 1, confirmAttempt: 1}
 }
 
 const selectOrder = `
@@ -40,14 +49,15 @@ SELECT id,
        payment_method,
        off_session,
        create_attempt,
-       confirm_attempt
+       confirm_attempt,
+       reference
   FROM orders`
 
 func scanOrder(r pgx.CollectableRow) (orderRow, error) {
 	var o orderRow
 	var failureCode, declineCode *string
 	err := r.Scan(&o.ID, &o.Status, &o.Amount, &o.AmountRefunded, &o.Currency, &o.Email, &o.Items, &o.PaymentIntentID,
-		&o.Metadata, &o.CreatedAt, &o.PaidAt, &failureCode, &declineCode, &o.PaymentMethod, &o.OffSession, &o.createAttempt, &o.confirmAttempt)
+		&o.Metadata, &o.CreatedAt, &o.PaidAt, &failureCode, &declineCode, &o.paymentMethod, &o.offSession, &o.createAttempt, &o.confirmAttempt, &o.Reference)
 	if failureCode != nil {
 		o.Failure = &Failure{Code: *failureCode, DeclineCode: declineCode}
 	}
@@ -64,7 +74,7 @@ func findRow[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[
 	rows, _ := pool.Query(ctx, query, arguments...) // CollectExactlyOneRow returns its error
 	row, err := pgx.CollectExactlyOneRow(rows, scan)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return row, ErrNotFound
+		return row, operations.ErrNotFound
 	}
 	if err != nil {
 		return row, fmt.Errorf("read: %w", postgres.Translate(err))
@@ -72,14 +82,29 @@ func findRow[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[
 	return row, nil
 }
 
-// endOfTime is after all rows, so the first page of a list begins there.
-func endOfTime() Timestamp {
-	return Timestamp{time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)}
+func mustExist(err error, what string, id uuid.UUID) error {
+	if errors.Is(err, operations.ErrNotFound) {
+		return fmt.Errorf("%s %s is missing", what, id)
+	}
+	return err
 }
 
-// List returns a page of the account's orders, newest first, which follows the order after.
-// uuid.Nil is for the first page, [ErrNotFound] for an unknown order.
-func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Order, error] {
+// The first page of a list begins at the endOfTime.
+func endOfTime() operations.Timestamp {
+	return operations.Timestamp{Time: time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)}
+}
+
+// findByReference returns the order with the reference that has not failed.
+func findByReference(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, reference string) (orderRow, error) {
+	return findRow(ctx, pool, scanOrder, selectOrder+`
+ WHERE account_id = $1
+   AND reference = $2
+   AND failure_code IS NULL`, accountID, reference)
+}
+
+// List returns the account's orders that follow the order after, or the newest if it is
+// uuid.Nil: all of them, or those with the reference.
+func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID, reference string) iter.Seq2[Order, error] {
 	last := Order{ID: uuid.Max, CreatedAt: endOfTime()}
 	if after != uuid.Nil {
 		var err error
@@ -87,18 +112,22 @@ func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, afte
 			return failedList[Order](err)
 		}
 	}
-	return list(ctx, s.Pool, scanOrder, func(o orderRow) Order { return o.Order }, selectOrder+`
+	where, arguments := "", []any{accountID, last.CreatedAt.Time, last.ID, limit}
+	if reference != "" {
+		where, arguments = " AND reference = $5", append(arguments, reference)
+	}
+	return list(ctx, s.pool, scanOrder, func(o orderRow) Order { return o.Order }, selectOrder+`
  WHERE account_id = $1
-   AND (created_at, id) < ($2, $3)
+   AND (created_at, id) < ($2, $3)`+where+`
  ORDER BY created_at DESC, id DESC
- LIMIT $4`, accountID, last.CreatedAt.Time, last.ID, limit)
+ LIMIT $4`, arguments...)
 }
 
 func failedList[T any](err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) { yield(*new(T), err) }
 }
 
-// list reads the rows of a query one at a time. It holds a connection until then.
+// list reads rows one at a time, and holds a connection meanwhile.
 func list[R, T any](
 	ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[R], object func(R) T, query string, arguments ...any,
 ) iter.Seq2[T, error] {
@@ -132,10 +161,11 @@ INSERT INTO orders (
     payment_method,
     off_session,
     status,
+    reference,
     created_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, now())`,
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, now())`,
 		o.ID, run.AccountID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
-		o.PaymentMethod, o.OffSession, o.Status)
+		o.paymentMethod, o.offSession, o.Status, o.Reference)
 }
 
 // updateOrderTx changes an order. set is constant SQL, whose values start at $3.
@@ -149,26 +179,4 @@ func optional(s string) *string {
 		return nil
 	}
 	return &s
-}
-
-const insertAuditRecord = `
-INSERT INTO audit_records (
-    id,
-    account_id,
-    action,
-    resource_type,
-    resource_id,
-    data,
-    request_ip
-)`
-
-const auditValues = " VALUES ($1, $2, $3, $4, $5, $6, $7)"
-
-// auditTx writes an audit record. The resource type is the first part of the action, as in
-// order.paid. The ids are UUIDv7, whose ascending values keep the index small. pgx stores
-// the zero value of clientIP as NULL.
-func auditTx(tx *idempotency.Tx, accountID, id uuid.UUID, action string, data map[string]any, clientIP netip.Addr) {
-	resource, _, _ := strings.Cut(action, ".")
-	tx.Queue(insertAuditRecord+auditValues,
-		uuid.Must(uuid.NewV7()), accountID, action, resource, id.String(), data, clientIP)
 }

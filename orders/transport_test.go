@@ -14,17 +14,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// recordingTransport records the calls to the provider. Before each call it checks what
-// must hold while a call is in flight.
+// recordingTransport records the calls to the provider, and checks what must hold meanwhile.
 type recordingTransport struct {
 	base      http.RoundTripper
-	pool      *pgxpool.Pool // of the service
-	checks    *pgxpool.Pool // on the same database; nil: no checks
+	pool      *pgxpool.Pool
+	checks    *pgxpool.Pool // nil: no checks
 	exclusive bool          // one request at a time, so the pool must be idle during a call
 
 	mu          sync.Mutex
 	recorded    []string
-	broken      []string // violations
+	broken      []string
 	interceptor interceptor
 }
 
@@ -33,7 +32,6 @@ type interceptor func(req *http.Request, next http.RoundTripper) (*http.Response
 func newRecordingTransport(t *testing.T, pool *pgxpool.Pool, exclusive, checked bool) *recordingTransport {
 	t.Helper()
 	r := &recordingTransport{
-		// net/http may send a request twice on a reused connection.
 		base:      &http.Transport{DisableKeepAlives: true},
 		pool:      pool,
 		exclusive: exclusive,
@@ -96,7 +94,6 @@ func (r *recordingTransport) addViolation(format string, arguments ...any) {
 	r.broken = append(r.broken, fmt.Sprintf(format, arguments...))
 }
 
-// The calls to the provider, as stripetest names them.
 const (
 	createIntent = "POST /v1/payment_intents"
 	confirm      = "POST /v1/payment_intents/{id}/confirm"
@@ -117,8 +114,7 @@ func callOf(req *http.Request) string {
 
 var keyNumber = regexp.MustCompile(`^orders-api-[0-9a-f-]{36}(?:-confirm|-refund|-cancel)?(-[0-9]+)$`)
 
-// callName is the short name of a call, with the number of its provider key from the
-// second attempt on: create, confirm-2, get.
+// callName is the short name of a call, with the number of its provider key: confirm-2.
 func callName(req *http.Request) string {
 	name := "get"
 	switch callOf(req) {
@@ -141,7 +137,7 @@ func callName(req *http.Request) string {
 	return name
 }
 
-// calls lists the calls since the last reset, each with its status: create 200, get 503 ×3.
+// calls lists the calls since the last reset: create 200, get 503 ×3.
 func (r *recordingTransport) calls() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
@@ -27,83 +28,82 @@ var (
 
 // Event is an event with a valid signature.
 type Event struct {
-	payments.Event
+	ID        string
+	Type      string    // such as payment_intent.succeeded
 	AccountID uuid.UUID // uuid.Nil if the event is not ours
 
-	// Set by HandleEvent:
-	KeyID    uuid.UUID          // uuid.Nil if the key is unknown
-	RefundID uuid.UUID          // the refund whose status was applied, or uuid.Nil
-	Result   idempotency.Result // of the run, empty if another run holds the key
-
-	keyID uuid.UUID // of the metadata
+	keyID            uuid.UUID
+	refundID         uuid.UUID // uuid.Nil if the event is not about a refund of ours
+	providerRefundID string
 }
 
-// VerifyEvent verifies the signature of a delivery, whose body must be unchanged. Errors
-// are [ErrWebhooksOff], [ErrEventRefused], [ErrInvalidEvent] and [ErrThinEvent].
+// EventResult is what an event has caused.
+type EventResult struct {
+	KeyID    uuid.UUID          // uuid.Nil if the key is unknown
+	RefundID uuid.UUID          // the refund whose status was applied, or uuid.Nil
+	Run      idempotency.Result // empty if another run holds the key
+}
+
+// VerifyEvent verifies the signature of a delivery, whose body must be unchanged.
 func (s *Service) VerifyEvent(payload []byte, signature string) (Event, error) {
-	delivered, err := s.Payments.Event(payload, signature)
+	delivered, err := s.payments.Event(payload, signature)
 	if err != nil {
 		return Event{}, err
 	}
-	accountID, keyID := keyFromMetadata(delivered)
-	return Event{Event: delivered, AccountID: accountID, keyID: keyID}, nil
+	event := Event{ID: delivered.ID, Type: delivered.Type}
+	accountID, noAccount := uuid.Parse(delivered.Metadata["account_id"])
+	keyID, noKey := uuid.Parse(delivered.Metadata["idempotency_key_id"])
+	if noAccount != nil || noKey != nil || delivered.IntentID == "" {
+		return event, nil // of another program
+	}
+	event.AccountID, event.keyID, event.providerRefundID = accountID, keyID, delivered.RefundID
+	if refundID, err := uuid.Parse(delivered.Metadata["refund_id"]); err == nil {
+		event.refundID = refundID
+	}
+	return event, nil
 }
 
 // HandleEvent uses an event only as a hint: it resumes the key of its metadata, and the run
 // reads the outcome from the provider. So an old, repeated or wrong event changes nothing.
-// If the key is finished, an event about its refund applies the refund's status.
-//
-// After an error, the provider should deliver the event again.
-func (s *Service) HandleEvent(ctx context.Context, event Event) (Event, error) {
+// If the key is finished, an event about its refund applies the refund's status. After an
+// error, the provider should deliver the event again.
+func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventResult, err error) {
 	if event.AccountID == uuid.Nil {
-		return event, nil
+		return result, nil
 	}
-	result, err := s.Resume(ctx, event.AccountID, event.keyID)
+	run, err := s.operations.Resume(ctx, event.AccountID, event.keyID)
 	known := !errors.Is(err, idempotency.ErrNotFound) // of another database, or reaped
 	if known {
-		event.KeyID = event.keyID
+		result.KeyID = event.keyID
 	}
 	busy := errors.Is(err, idempotency.ErrInProgress)
-	if event.Event.RefundID != "" && (!known || busy || result.Replayed) {
+	if event.providerRefundID != "" && (!known || busy || run.Replayed) {
 		// A run in progress may have read the refund before this change.
-		event.RefundID, err = s.syncRefundFromEvent(ctx, event)
-		return event, err
+		result.RefundID, err = s.syncRefundOf(ctx, event)
+		return result, err
 	}
 	if !known {
-		return event, nil
+		return result, nil
 	}
-	event.Result = result
+	result.Run = run
 	if busy || errors.Is(err, idempotency.ErrActionRequired) || event.Type == "payment_intent.processing" && stillProcessing(err) {
-		return event, nil // another event follows when the payment is decided
+		return result, nil // another event follows when the payment is decided
 	}
-	return event, err
+	return result, err
 }
 
-// syncRefundFromEvent returns the id of the event's refund, or uuid.Nil if it is not ours.
-func (s *Service) syncRefundFromEvent(ctx context.Context, event Event) (uuid.UUID, error) {
-	id, err := uuid.Parse(event.Metadata["refund_id"])
-	if err != nil {
+func (s *Service) syncRefundOf(ctx context.Context, event Event) (uuid.UUID, error) {
+	if event.refundID == uuid.Nil {
 		return uuid.Nil, nil
 	}
-	err = s.SyncRefund(ctx, event.AccountID, id, event.Event.RefundID)
-	if errors.Is(err, ErrNotFound) {
+	err := s.SyncRefund(ctx, event.AccountID, event.refundID, event.providerRefundID)
+	if errors.Is(err, operations.ErrNotFound) {
 		return uuid.Nil, nil
 	}
-	return id, err
+	return event.refundID, err
 }
 
 func stillProcessing(err error) bool {
 	failed, ok := errors.AsType[*payments.Error](err)
 	return ok && failed.Code == string(payments.StatusProcessing)
-}
-
-// keyFromMetadata returns the ids that createIntent or a refund put into the metadata, or
-// uuid.Nil. Other programs may use the same provider account.
-func keyFromMetadata(event payments.Event) (accountID, keyID uuid.UUID) {
-	accountID, noAccount := uuid.Parse(event.Metadata["account_id"])
-	keyID, noKey := uuid.Parse(event.Metadata["idempotency_key_id"])
-	if noAccount != nil || noKey != nil || event.IntentID == "" {
-		return uuid.Nil, uuid.Nil
-	}
-	return accountID, keyID
 }

@@ -10,12 +10,11 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
-
-const webhookSecret = "whsec_orders"
 
 func (f *fixture) intentID() string {
 	f.t.Helper()
@@ -24,57 +23,63 @@ func (f *fixture) intentID() string {
 	return intents[0].ID
 }
 
-func (f *fixture) deliverEvent(eventType string) (orders.Event, error) {
+func (f *fixture) deliverEvent(eventType string) (delivered, error) {
 	f.t.Helper()
-	payload, signature, err := f.stripe.Event(webhookSecret, eventType, f.intentID())
+	payload, signature, err := f.Stripe.Event(orderstest.WebhookSecret, eventType, f.intentID())
 	require.NoError(f.t, err)
 	return f.deliver(payload, signature)
 }
 
-func (f *fixture) deliverEventAbout(eventType string, object map[string]any) (orders.Event, error) {
+func (f *fixture) deliverEventAbout(eventType string, object map[string]any) (delivered, error) {
 	f.t.Helper()
-	return f.deliver(stripetest.SignedEvent(webhookSecret, eventType, object, time.Now()))
+	return f.deliver(stripetest.SignedEvent(orderstest.WebhookSecret, eventType, object, time.Now()))
 }
 
-func (f *fixture) deliver(payload []byte, signature string) (orders.Event, error) {
+func (f *fixture) deliver(payload []byte, signature string) (delivered, error) {
 	f.t.Helper()
-	event, err := handleEvent(f.t.Context(), f.service, payload, signature)
-	if event.Result.Response.Status != 0 {
-		f.recordResponse(orders.Request{Request: idempotency.Request{AccountID: f.account, Key: f.key}}, event.Result, err)
+	event, err := handleEvent(f.t.Context(), f.Orders, payload, signature)
+	if event.Run.Response.Status != 0 {
+		f.recordResponse(operations.Request{Request: idempotency.Request{AccountID: f.Account, Key: f.key}}, event.Run, err)
 	}
 	return event, err
 }
 
-func handleEvent(ctx context.Context, service *orders.Service, payload []byte, signature string) (orders.Event, error) {
-	verified, err := service.VerifyEvent(payload, signature)
-	if err != nil {
-		return orders.Event{}, err
-	}
-	return service.HandleEvent(ctx, verified)
+type delivered struct {
+	orders.Event
+	orders.EventResult
 }
 
-func eventOutcome(event orders.Event, err error) string {
+func handleEvent(ctx context.Context, service *orders.Service, payload []byte, signature string) (delivered, error) {
+	event, err := service.VerifyEvent(payload, signature)
+	if err != nil {
+		return delivered{}, err
+	}
+	result, err := service.HandleEvent(ctx, event)
+	return delivered{event, result}, err
+}
+
+func eventOutcome(event delivered, err error) string {
 	switch {
 	case err == nil && event.KeyID == uuid.Nil:
 		return "not ours"
-	case err == nil && event.Result.Response.Status == 0:
+	case err == nil && event.Run.Response.Status == 0:
 		return "held by another run"
 	default:
-		return outcomeOf(event.Result, err)
+		return outcomeOf(event.Run, err)
 	}
 }
 
 func (f *fixture) metadata() map[string]string {
 	return map[string]string{
-		"account_id":         f.account.String(),
-		"order_id":           orderID(f.account, f.key).String(),
-		"idempotency_key_id": idempotency.KeyID(f.account, f.key).String(),
+		"account_id":         f.Account.String(),
+		"order_id":           orderID(f.Account, f.key).String(),
+		"idempotency_key_id": idempotency.KeyID(f.Account, f.key).String(),
 	}
 }
 
 func (f *fixture) snapshot() []string {
 	f.t.Helper()
-	rows, err := f.pool.Query(f.t.Context(), `
+	rows, err := f.Pool.Query(f.t.Context(), `
 SELECT k::text FROM idempotency_keys k
 UNION ALL
 SELECT o::text FROM orders o
@@ -89,8 +94,7 @@ ORDER BY 1`)
 	return collectStrings(f.t, rows)
 }
 
-// The provider decides a payment days later, or the customer acts. An event of any type
-// finishes the order.
+// An event of any type finishes an order that the provider or the customer has decided.
 func TestHandleEvent_decidedLater(t *testing.T) {
 	t.Parallel()
 	shared := newFixture(t, options{})
@@ -123,8 +127,8 @@ func TestHandleEvent_decidedLater(t *testing.T) {
 			for _, early := range test.early {
 				event, err := f.deliverEvent(early)
 				require.NoError(t, err, "no error, so the provider does not repeat it")
-				require.Zero(t, event.Result.Response)
-				require.Equal(t, idempotency.KeyID(f.account, f.key), event.KeyID)
+				require.Zero(t, event.Run.Response)
+				require.Equal(t, idempotency.KeyID(f.Account, f.key), event.KeyID)
 			}
 			require.Equal(t, order, f.getOrder())
 			require.Equal(t, history, f.history())
@@ -134,7 +138,7 @@ func TestHandleEvent_decidedLater(t *testing.T) {
 			event, err := f.deliverEvent(test.eventType)
 			require.Equal(t, test.outcome, eventOutcome(event, err))
 			require.Equal(t, test.eventType, event.Type)
-			require.Equal(t, idempotency.RecoveryPoint("charge_created"), event.Result.From)
+			require.Equal(t, idempotency.RecoveryPoint("charge_created"), event.Run.From)
 			f.do(expectCalls(test.calls))
 			f.checkFinal()
 			f.do(retry(test.outcome))
@@ -164,11 +168,10 @@ func TestHandleEvent_untrue(t *testing.T) {
 		"object": "charge", "id": "ch_1", "payment_intent": id, "paid": true, "status": "succeeded", "metadata": f.metadata(),
 	})))
 	require.Equal(t, orders.StatusPending, f.getOrder().Status)
-	require.Empty(t, f.stripe.MoneyMoved())
+	require.Empty(t, f.Stripe.MoneyMoved())
 	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs"))
 
-	// The intent is our recorded one, not the one in the event.
-	require.NoError(t, f.stripe.Settle(id, true))
+	require.NoError(t, f.Stripe.Settle(id, true))
 	another := untrue("canceled")
 	another["id"], another["amount"] = "pi_another", 1
 	f.transport.reset()
@@ -178,7 +181,7 @@ func TestHandleEvent_untrue(t *testing.T) {
 	f.checkFinal()
 }
 
-// Late or repeated events change nothing about a finished order, and cause no call.
+// Late or repeated events change nothing, and cause no call.
 func TestHandleEvent_finishedOrder(t *testing.T) {
 	t.Parallel()
 	for card, want := range map[string]string{
@@ -192,12 +195,12 @@ func TestHandleEvent_finishedOrder(t *testing.T) {
 			id := f.intentID()
 			before := f.snapshot()
 			f.transport.reset()
-			payload, signature, err := f.stripe.Event(webhookSecret, "payment_intent.succeeded", id)
+			payload, signature, err := f.Stripe.Event(orderstest.WebhookSecret, "payment_intent.succeeded", id)
 			require.NoError(t, err)
 			for range 3 {
 				event, err := f.deliver(payload, signature)
 				require.Equal(t, want, eventOutcome(event, err))
-				require.True(t, event.Result.Replayed)
+				require.True(t, event.Run.Replayed)
 			}
 			for _, eventType := range []string{
 				"payment_intent.payment_failed", "payment_intent.created", "payment_intent.canceled", "payment_intent.processing", "charge.refunded",
@@ -207,76 +210,13 @@ func TestHandleEvent_finishedOrder(t *testing.T) {
 			require.Equal(t, before, f.snapshot())
 			require.Empty(t, f.transport.calls())
 
-			idempotencytest.Reap(t, f.pool)
+			idempotencytest.Reap(t, f.Pool)
 			before = f.snapshot()
 			require.Equal(t, "not ours", eventOutcome(f.deliverEvent("payment_intent.succeeded")), "reaped")
 			require.Equal(t, before, f.snapshot())
 			require.Empty(t, f.transport.calls())
 		})
 	}
-}
-
-// A response was lost. The event resumes the key, also if no intent is recorded yet.
-func TestHandleEvent_responseLost(t *testing.T) {
-	t.Parallel()
-	shared := newFixture(t, options{})
-	for name, test := range map[string]struct {
-		steps     []step
-		eventType string
-		calls     string
-	}{
-		"of the create":  {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, "payment_intent.created", "search 200, create 200, get 200, confirm 200"},
-		"of the confirm": {[]step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")}, "charge.succeeded", "get 200"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := shared.withNewKey(t)
-			f.do(test.steps...)
-			f.transport.reset()
-			require.Equal(t, "201", eventOutcome(f.deliverEvent(test.eventType)))
-			f.do(expectCalls(test.calls))
-			require.Equal(t, f.intentID(), *f.getOrder().PaymentIntentID)
-			f.checkFinal()
-		})
-	}
-}
-
-func TestHandleEvent_runInProgress(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{}, stopBefore(confirm))
-	f.setLease(0)
-	before := f.snapshot()
-	event, err := f.deliverEvent("payment_intent.created")
-	require.Equal(t, "held by another run", eventOutcome(event, err))
-	require.Equal(t, idempotency.KeyID(f.account, f.key), event.KeyID)
-	require.Equal(t, before, f.snapshot())
-	require.Empty(t, f.transport.calls())
-
-	f.setLease(lockTimeout + time.Second)
-	require.Equal(t, "201", eventOutcome(f.deliverEvent("payment_intent.created")), "after the lease is over")
-	f.checkFinal()
-}
-
-// After an error, the provider repeats the event.
-func TestHandleEvent_unfinished(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{}, stopBefore(confirm))
-	id := f.intentID()
-	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: getIntent, Times: stripetest.Always})
-	payload, signature, err := f.stripe.Event(webhookSecret, "payment_intent.created", id)
-	require.NoError(t, err)
-	require.Equal(t, "503 outcome unknown, 2s", eventOutcome(f.deliver(payload, signature)))
-	down.Release()
-
-	f.exec("UPDATE idempotency_keys SET recovery_point = 'of_a_newer_version'")
-	_, err = f.deliver(payload, signature)
-	require.ErrorIs(t, err, idempotency.ErrNewerVersion)
-	f.exec("UPDATE idempotency_keys SET recovery_point = 'charge_created'")
-
-	require.Equal(t, "201", eventOutcome(f.deliver(payload, signature)))
-	f.checkFinal()
-	f.pool.Close()
-	_, err = f.deliver(payload, signature)
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }
 
 func TestHandleEvent_notOurs(t *testing.T) {
@@ -295,17 +235,12 @@ func TestHandleEvent_notOurs(t *testing.T) {
 		return metadata
 	}
 	for name, object := range map[string]map[string]any{
-		"another account":             {"object": "payment_intent", "id": id, "metadata": with("account_id", another)},
-		"unknown key":                 {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", uuid.New())},
-		"account is no UUID":          {"object": "payment_intent", "id": id, "metadata": with("account_id", "' OR true --")},
-		"key is no UUID":              {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", string(f.key))},
-		"key is a list":               {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", []string{"x"})},
-		"metadata of another program": {"object": "payment_intent", "id": id, "metadata": map[string]string{"cart": "7"}},
-		"no metadata":                 {"object": "payment_intent", "id": id},
-		"no id":                       {"object": "payment_intent", "metadata": f.metadata()},
-		"charge without an intent":    {"object": "charge", "id": "ch_1", "payment_intent": nil, "metadata": f.metadata()},
-		"customer":                    {"object": "customer", "id": "cus_1", "metadata": f.metadata()},
-		"no object":                   {},
+		"unknown key":              {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", uuid.New())},
+		"account is no UUID":       {"object": "payment_intent", "id": id, "metadata": with("account_id", "' OR true --")},
+		"key is no UUID":           {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", string(f.key))},
+		"no metadata":              {"object": "payment_intent", "id": id},
+		"charge without an intent": {"object": "charge", "id": "ch_1", "payment_intent": nil, "metadata": f.metadata()},
+		"no object":                {},
 	} {
 		event, err := f.deliverEventAbout("payment_intent.succeeded", object)
 		require.Equal(t, "not ours", eventOutcome(event, err), name)

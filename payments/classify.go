@@ -1,6 +1,7 @@
 package payments
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,22 +21,19 @@ import (
 
 // Retry delays by kind of failure.
 const (
-	networkRetryAfter = 1 * time.Second
-	// Another request holds the intent's lock while its charge runs.
-	lockRetryAfter = 1 * time.Second
-	// The key's first request is running, a gateway restarts, or a rate limit is
-	// exceeded.
+	// No response arrived, or another request holds the intent's lock.
+	shortRetryAfter = 1 * time.Second
+	// The key's first request is running, a gateway restarts, or a rate limit is exceeded.
 	busyRetryAfter = 2 * time.Second
 	// Stripe resolves its own 500s later and then sends a webhook event.
 	replayedErrorRetryAfter = 30 * time.Second
 	// Only an operator can fix it.
 	operatorRetryAfter = 60 * time.Second
-	// Upper bound of a Retry-After header, in seconds.
-	maxRetryAfter = 3600
+	maxRetryAfter      = 3600 // of a Retry-After header, in seconds
 )
 
-// classify returns the outcome of an attempt, nil for success, by status and code:
-// Stripe's error types are too coarse.
+// classify returns the outcome of an attempt, nil for success. It uses status and code,
+// because Stripe's error types are too coarse.
 func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 	if err == nil && trace.status == http.StatusOK {
 		return nil
@@ -66,8 +64,7 @@ func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 	return e
 }
 
-// asStripeError returns an error in Stripe's format. Other error responses come from a
-// proxy.
+// asStripeError returns an error in Stripe's format; others are a proxy's.
 func asStripeError(err error) (*stripe.Error, bool) {
 	response, ok := errors.AsType[*stripe.Error](err)
 	types := []stripe.ErrorType{stripe.ErrorTypeAPI, stripe.ErrorTypeCard, stripe.ErrorTypeIdempotency, stripe.ErrorTypeInvalidRequest}
@@ -84,69 +81,52 @@ func (e *Error) copyDetails(response *stripe.Error) {
 	}
 }
 
-// Unlisted errors stay Unknown.
+// classifyStripeError leaves unlisted errors Unknown.
 func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed bool) {
-	switch e.HTTPStatus {
-	case http.StatusPaymentRequired:
-		if response.Type == stripe.ErrorTypeCard {
-			e.classifyCardError(call)
+	var (
+		status         = e.HTTPStatus
+		card           = response.Type == stripe.ErrorTypeCard
+		invalid        = response.Type == stripe.ErrorTypeInvalidRequest
+		anotherIntent  = e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID
+		mayHaveCharged = e.Intent != nil && e.Intent.mayHaveCharged()
+	)
+	switch {
+	case status == http.StatusPaymentRequired && card && anotherIntent:
+		e.needOperator(ErrMismatch)
+	case status == http.StatusPaymentRequired && card && !mayHaveCharged:
+		e.Outcome, e.RetryAfter = Declined, 0
+		e.Message = printable(response.Msg)
+	case status == http.StatusBadRequest && response.Type == stripe.ErrorTypeIdempotency:
+		// The key was used with other parameters. That request may have had an effect.
+		e.needOperator(nil)
+	case status == http.StatusBadRequest && response.Code == stripe.ErrorCodePaymentIntentUnexpectedState:
+		e.UnexpectedState = true
+	case status == http.StatusBadRequest && invalid && causedByClientData(response):
+		e.Outcome, e.RetryAfter = Refused, 0
+		e.Message = printable(response.Msg)
+	case status == http.StatusBadRequest && invalid:
+		// An account that is not set up, or a bug. Operators can fix it, so it is not final.
+		e.needOperator(nil)
+		e.ReplayedError = replayed
+		if !mayHaveCharged {
+			e.Outcome = NotExecuted
 		}
-	case http.StatusBadRequest:
-		switch {
-		case response.Type == stripe.ErrorTypeIdempotency:
-			// The key was used with other parameters. That request may have had an
-			// effect.
-			e.needOperator(nil)
-		case response.Code == stripe.ErrorCodePaymentIntentUnexpectedState:
-			e.UnexpectedState = true
-		case response.Type != stripe.ErrorTypeInvalidRequest:
-		case causedByClientData(response):
-			e.Outcome = Refused
-			e.RetryAfter = 0
-		default:
-			e.classifyOurFault(replayed)
-		}
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		// Stripe checks these before it executes a request. They are not final: the
-		// same request succeeds once the API key or the URL is fixed.
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusNotFound:
+		// Stripe checks these before it executes a request, which succeeds once the API
+		// key or the URL is fixed.
 		e.Outcome = NotExecuted
 		e.needOperator(nil)
-	case http.StatusTooManyRequests:
+	case status == http.StatusTooManyRequests:
 		e.Outcome = NotExecuted
 		if response.Code == stripe.ErrorCodeLockTimeout {
-			e.RetryAfter = lockRetryAfter
+			e.RetryAfter = shortRetryAfter
 		}
-	case http.StatusInternalServerError:
-		if response.Type == stripe.ErrorTypeAPI && call.key != "" {
-			e.ReplayedError = true
-			e.RetryAfter = replayedErrorRetryAfter
-		}
+	case status == http.StatusInternalServerError && response.Type == stripe.ErrorTypeAPI && call.key != "":
+		e.ReplayedError = true
+		e.RetryAfter = replayedErrorRetryAfter
 	}
-	switch {
-	case e.Outcome == Declined || e.Outcome == Refused:
-		e.Message = printable(response.Msg)
-	case e.NeedsOperator && response.Type != stripe.ErrorTypeCard:
+	if e.NeedsOperator && !card {
 		e.OperatorMessage = withoutSecrets(response.Msg)
-	}
-}
-
-// intentMissing reports whether the intent of the call exists in no mode of the
-// account.
-func intentMissing(response *stripe.Error, call call) bool {
-	const otherMode = "live mode" // Stripe names the mode that has such an object
-	return call.intentID != "" && response.Code == stripe.ErrorCodeResourceMissing &&
-		(response.Param == "intent" || response.Param == "payment_intent") && !strings.Contains(response.Msg, otherMode)
-}
-
-// classifyCardError classifies a card error as Declined, unless its intent contradicts
-// it.
-func (e *Error) classifyCardError(call call) {
-	switch {
-	case e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID:
-		e.needOperator(ErrMismatch)
-	case e.Intent == nil || !e.Intent.mayHaveCharged():
-		e.Outcome = Declined
-		e.RetryAfter = 0
 	}
 }
 
@@ -156,14 +136,11 @@ func (e *Error) needOperator(cause error) {
 	e.cause = cause
 }
 
-// classifyOurFault classifies a 400 that an operator can fix: an account that is not
-// set up, or a bug. It is not final.
-func (e *Error) classifyOurFault(replayed bool) {
-	e.needOperator(nil)
-	e.ReplayedError = replayed
-	if e.Intent == nil || !e.Intent.mayHaveCharged() {
-		e.Outcome = NotExecuted
-	}
+// intentMissing reports whether the intent exists in no mode of the account.
+func intentMissing(response *stripe.Error, call call) bool {
+	const otherMode = "live mode" // Stripe names the mode that has such an object
+	return call.intentID != "" && response.Code == stripe.ErrorCodeResourceMissing &&
+		(response.Param == "intent" || response.Param == "payment_intent") && !strings.Contains(response.Msg, otherMode)
 }
 
 // causedByClientData reports whether a 400 is about a value chosen by our client. If in
@@ -200,7 +177,7 @@ func (e *Error) classifyOther(err error, trace *sendTrace) {
 		e.needOperator(ErrMismatch)
 		return
 	case trace.status == 0:
-		e.RetryAfter = networkRetryAfter
+		e.RetryAfter = shortRetryAfter
 		e.cause = ErrNoResponse
 		if trace.notSent() {
 			e.Outcome = NotExecuted
@@ -215,37 +192,26 @@ func (e *Error) classifyOther(err error, trace *sendTrace) {
 	}
 }
 
-// printableCause returns the first error in err's chain that is safe to print, or nil.
-// Other errors may quote the response: stripe-go and net/http do.
+// printableCause returns an error of err's chain that is safe to print, or nil. Errors of
+// stripe-go and net/http may quote the response.
 func printableCause(err error) error {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
 		if errors.Is(err, known) {
 			return known
 		}
 	}
-	if network, ok := errors.AsType[*net.OpError](err); ok {
-		return network
-	}
-	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return certificate
-	}
-	if proxy, ok := errors.AsType[forwardProxyError](err); ok {
-		return proxy
-	}
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return tooLarge
+	return cmp.Or(find[*net.OpError](err), find[*tls.CertificateVerificationError](err), find[forwardProxyError](err))
+}
+
+func find[E error](err error) error {
+	if found, ok := errors.AsType[E](err); ok {
+		return found
 	}
 	return nil
 }
 
-type forwardProxyError int
-
-func (e forwardProxyError) Error() string {
-	return fmt.Sprintf("the forward proxy refused the connection with status %d", int(e))
-}
-
-// printable removes invisible characters from s: jsonb rejects NUL. It returns "" if s
-// may contain an API key, a client secret or a webhook secret.
+// printable removes invisible characters, because jsonb rejects NUL. It returns "" if s may
+// contain a secret.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsGraphic(r) {

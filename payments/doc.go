@@ -7,9 +7,8 @@
 //   - [Unknown]: the call may have had its effect. After a confirm, call Get; after a
 //     create, repeat it with the same key; after a refund, call ListRefunds (R12).
 //
-// send.go retries with the same key, and classify.go derives the outcome. stripe-go's
+// retry.go retries with the same key, and classify.go derives the outcome. stripe-go's
 // retries are disabled, because they hide an earlier unknown outcome (R13).
 //
-// The package keeps no state and reads no environment. It never returns or logs the API
-// key, a client secret or the webhook secret.
+// No error and no log contains the API key, a client secret or the webhook secret.
 package payments

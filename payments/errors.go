@@ -3,34 +3,23 @@ package payments
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
 // Causes that an [Error] may wrap.
 var (
-	// ErrInvalidCall means that an argument is invalid; nothing was sent.
-	ErrInvalidCall = errors.New("invalid call")
-	// ErrNoResponse means that no response arrived.
-	ErrNoResponse = errors.New("no response")
-	// ErrUnreadable means that the response is not in Stripe's format.
-	ErrUnreadable = errors.New("unreadable response")
-	// ErrMismatch means that the response is about another object than the requested
-	// one.
-	ErrMismatch = errors.New("response about another payment")
+	ErrInvalidCall = errors.New("invalid call") // nothing was sent
+	ErrNoResponse  = errors.New("no response")
+	ErrUnreadable  = errors.New("unreadable response") // not in Stripe's format
+	ErrMismatch    = errors.New("response about another payment")
 )
 
 // Errors of [Client.Event].
 var (
-	// ErrWebhooksOff means that no webhook secret is configured.
-	ErrWebhooksOff = errors.New("no webhook secret")
-	// ErrSignature means that the signature is missing, wrong or too old.
-	ErrSignature = errors.New("not an event signed by the provider")
-	// ErrInvalidEvent means that the signature is valid, but the body is not an event.
-	ErrInvalidEvent = errors.New("not an event of the provider")
-	// ErrThinEvent means that the signature is valid, but the event does not contain
-	// its object.
-	ErrThinEvent = errors.New("an event without its object")
+	ErrWebhooksOff  = errors.New("no webhook secret")
+	ErrSignature    = errors.New("not an event signed by the provider") // or signed too long ago
+	ErrInvalidEvent = errors.New("not an event of the provider")        // signed, but not an event
+	ErrThinEvent    = errors.New("an event without its object")
 )
 
 // Outcome states what is known about the effect of a failed call.
@@ -40,29 +29,18 @@ const (
 	// Unknown means that the call may have had its effect. It is the zero value, so an
 	// unclassified error proves nothing.
 	Unknown Outcome = iota
-	// NotExecuted means that no attempt of this call had an effect. The key can be sent
-	// again, except after ReplayedError. Earlier calls with the key may have had one.
+	// NotExecuted means that no attempt of this call had an effect; an earlier call with
+	// the key may have had one. The key can be sent again, except after ReplayedError.
 	NotExecuted
-	// Refused is final: the provider rejects a value chosen by our client, such as an
-	// unknown payment method. After a Confirm the intent still exists. Cancel it before
-	// the refusal is stored (R23).
+	// Refused is final: a value of our client is invalid, such as an unknown payment
+	// method. After a Confirm, cancel the intent before the refusal is stored (R23).
 	Refused
 	// Declined is final: the card was declined, and the intent lost its payment method.
 	Declined
 )
 
-// String returns the outcome as it appears in errors and logs.
 func (o Outcome) String() string {
-	switch o {
-	case NotExecuted:
-		return "not executed"
-	case Refused:
-		return "refused"
-	case Declined:
-		return "declined"
-	default:
-		return "unknown"
-	}
+	return [...]string{Unknown: "unknown", NotExecuted: "not executed", Refused: "refused", Declined: "declined"}[o]
 }
 
 // Error is the error of every call to Stripe. It contains no secret and is safe to log
@@ -75,45 +53,34 @@ type Error struct {
 	Type, Code, DeclineCode, Param string
 	RequestID                      string
 
-	// Message is Stripe's text for the customer, set for Declined and Refused.
-	Message string
-	// OperatorMessage is Stripe's text for the operator, set with NeedsOperator, except
-	// that of a card error.
-	OperatorMessage string
-
-	// Intent is the PaymentIntent in Stripe's error, or nil.
-	Intent *Intent
+	Message         string  // for the customer, if Declined or Refused
+	OperatorMessage string  // for the operator; with NeedsOperator
+	Intent          *Intent // in Stripe's error, or nil
 
 	// ReplayedError: Stripe stored this error under the key and replays it (R12). A 500
 	// may have had its effect nevertheless.
 	ReplayedError bool
-	// UnexpectedState: the intent's state does not allow this call. An earlier call may
-	// have taken effect, so call Get.
+	// UnexpectedState: the intent's state does not allow this call, possibly because an
+	// earlier call had its effect.
 	UnexpectedState bool
-	// IntentMissing: the intent of the call does not exist. It is set in test mode
-	// only, where data can be deleted. In live mode, the intent may exist in another
-	// account.
+	// IntentMissing: the intent does not exist. It is set in test mode only, where data
+	// can be deleted; a live intent may belong to another account.
 	IntentMissing bool
-	// NotOffered: the account or the server does not offer this call, see [Client.Search].
-	NotOffered bool
-	// NeedsOperator: a bug, a wrong configuration or an incomplete account. Never
-	// final; operators are alerted.
+	NotOffered    bool // by the account or the server, see [Client.Search]
+	// NeedsOperator: a bug, a wrong configuration or an incomplete account; never final.
 	NeedsOperator bool
 
-	// RetryAfter is the delay before the next call, 0 for final outcomes.
-	RetryAfter time.Duration
+	RetryAfter time.Duration // 0 for final outcomes
 
 	cause      error         // safe to print
 	minBackoff time.Duration // requested by a Retry-After header
 }
 
-// Error returns the outcome, identifiers and OperatorMessage, never the text for the
-// customer.
+// Error omits the text for the customer.
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("payments: " + e.Outcome.String())
+	text := "payments: " + e.Outcome.String()
 	if e.HTTPStatus != 0 {
-		fmt.Fprintf(&b, ", status %d", e.HTTPStatus)
+		text += fmt.Sprintf(", status %d", e.HTTPStatus)
 	}
 	for _, part := range []struct{ name, value string }{
 		{"type", e.Type},
@@ -123,20 +90,19 @@ func (e *Error) Error() string {
 		{"request", e.RequestID},
 	} {
 		if part.value != "" {
-			fmt.Fprintf(&b, ", %s %s", part.name, part.value)
+			text += ", " + part.name + " " + part.value
 		}
 	}
 	if e.cause != nil {
-		b.WriteString(": " + e.cause.Error())
+		text += ": " + e.cause.Error()
 	}
 	if e.OperatorMessage != "" {
-		b.WriteString(": " + e.OperatorMessage)
+		text += ": " + e.OperatorMessage
 	}
-	return b.String()
+	return text
 }
 
-// Unwrap returns a cause. It never returns a *stripe.Error, whose text contains the
-// client secret (R13).
+// Unwrap never returns a *stripe.Error, whose text contains the client secret (R13).
 func (e *Error) Unwrap() error { return e.cause }
 
 func (e *Error) retryable() bool {
@@ -144,8 +110,7 @@ func (e *Error) retryable() bool {
 	return !final && !e.NeedsOperator && !e.ReplayedError && !e.UnexpectedState && !e.NotOffered
 }
 
-// invalidCall rejects an argument. It is not Refused: a bug of ours must not become an
-// order's final response.
+// invalidCall is not Refused, because a bug of ours must not become a final response.
 func invalidCall(format string, args ...any) *Error {
 	return &Error{
 		Outcome:       NotExecuted,

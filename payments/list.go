@@ -12,10 +12,8 @@ import (
 const pageSize = 100
 
 // List returns a page of the PaymentIntents created between since and until, newest
-// first: the page after the given intent id, or the first if it is "". next is the id
-// for the next page, "" after the last. The bounds are inclusive whole seconds of
-// Stripe's clock; a zero until means unbounded. Unlike [Client.Search], it has every intent
-// at once.
+// first. after is the next of the page before, "" for the first page; next is "" after the
+// last. The bounds are inclusive whole seconds; a zero until means unbounded.
 func (c *Client) List(ctx context.Context, since, until time.Time, after string) (intents []Intent, next string, err error) {
 	return page(ctx, c, call{name: "list"}, after, newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 		it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
@@ -24,40 +22,29 @@ func (c *Client) List(ctx context.Context, since, until time.Time, after string)
 }
 
 // Search returns the ids of the intents that have the order's id in their metadata. Its
-// index lags: normally by a minute, during an outage by up to an hour. So it cannot prove
-// that a newer intent is absent, and an intent's state must be read with [Client.Get].
-//
-// Stripe does not offer it to every account, and other servers do not have it: the error
-// is NotOffered, and [Client.List] finds the intents.
+// index lags by a minute, or by an hour during an outage, so states may be stale and a new
+// intent may be absent. If the error is NotOffered, use [Client.List].
 func (c *Client) Search(ctx context.Context, orderID string) (ids []string, err error) {
 	search := call{name: "search", optional: true}
 	if strings.ContainsAny(orderID, `'\`) {
 		search.invalid = invalidCall("an order id with a quotation mark or a backslash")
 	}
-	err = c.run(ctx, search, func(ctx context.Context) error {
+	found, _, err := page(ctx, c, search, "", newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 		it := c.intents.Search(&stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{
-			Context: ctx,
+			Context: params.Context,
 			Single:  true,
-			Limit:   stripe.Int64(pageSize),
+			Limit:   params.Limit,
 			Query:   "metadata['order_id']:'" + orderID + "'",
 		}})
-		page := it.PaymentIntentSearchResult()
-		switch {
-		case it.Err() != nil:
-			return it.Err()
-		case page.Data == nil || page.HasMore: // no order has a hundred intents
-			return fmt.Errorf("%w: not one page of results", ErrUnreadable)
+		results := it.PaymentIntentSearchResult()
+		if results.HasMore { // no order has a hundred intents
+			return nil, false, fmt.Errorf("%w: several pages", ErrUnreadable)
 		}
-		ids = make([]string, len(page.Data))
-		for i, object := range page.Data {
-			intent, err := newIntent(object)
-			if err != nil {
-				return err
-			}
-			ids[i] = intent.ID
-		}
-		return nil
+		return results.Data, false, it.Err()
 	})
+	for _, intent := range found {
+		ids = append(ids, intent.ID)
+	}
 	return ids, err
 }
 
@@ -99,7 +86,6 @@ func (c *Client) sendRefundList(filter stripe.RefundListParams) func(stripe.List
 	}
 }
 
-// object is a PaymentIntent or a refund.
 type object interface{ id() string }
 
 func (i Intent) id() string { return i.ID }
@@ -109,8 +95,8 @@ func hasID[T object](id string) func(T) bool {
 	return func(o T) bool { return o.id() == id }
 }
 
-// page fetches the page after the given id within its own Timeout. stripe-go's iterator
-// has one context for all pages, and panics on an empty page with has_more.
+// page fetches one page, because stripe-go's iterator has one context for all pages, and
+// panics on an empty page with has_more.
 func page[S any, T object](
 	ctx context.Context, c *Client, call call, after string,
 	convert func(S) (T, error), send func(stripe.ListParams) (data []S, hasMore bool, err error),
@@ -125,7 +111,7 @@ func page[S any, T object](
 		if err != nil {
 			return err
 		}
-		if data == nil { // a response without "data" is not an empty list
+		if data == nil {
 			return fmt.Errorf("%w: not a list", ErrUnreadable)
 		}
 		objects, next = make([]T, len(data)), ""
@@ -143,7 +129,10 @@ func page[S any, T object](
 		}
 		return nil
 	})
-	return objects, next, err
+	if err != nil {
+		return nil, "", err
+	}
+	return objects, next, nil
 }
 
 func createdRange(since, until time.Time) *stripe.RangeQueryParams {

@@ -10,16 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
 )
 
-func page(hasMore bool, ids ...string) response {
+// listOf is a page of objects that differ in their ids only.
+func listOf(object string, hasMore bool, ids ...string) response {
 	items := make([]string, len(ids))
 	for i, id := range ids {
-		items[i] = strings.Replace(intent("succeeded"), `"pi_1"`, fmt.Sprintf("%q", id), 1)
+		items[i] = strings.NewReplacer(`"pi_1","object"`, fmt.Sprintf(`%q,"object"`, id), `"re_1"`, fmt.Sprintf("%q", id)).Replace(object)
 	}
-	return response{status: 200, body: fmt.Sprintf(`{"object":"list","url":"/v1/payment_intents","has_more":%t,"data":[%s]}`,
-		hasMore, strings.Join(items, ","))}
+	return response{status: 200, body: fmt.Sprintf(`{"object":"list","has_more":%t,"data":[%s]}`, hasMore, strings.Join(items, ","))}
 }
+
+func page(hasMore bool, ids ...string) response { return listOf(intent("succeeded"), hasMore, ids...) }
 
 func list(t *testing.T, client *payments.Client) ([]string, error) {
 	t.Helper()
@@ -40,66 +43,115 @@ func list(t *testing.T, client *payments.Client) ([]string, error) {
 
 func TestList_pages(t *testing.T) {
 	t.Parallel()
-	provider := startProvider(t, page(true, "pi_4", "pi_3"), page(true, "pi_2"), page(false, "pi_1"))
-
-	ids, err := list(t, newClient(t, provider.url))
+	provider := respond(page(true, "pi_4", "pi_3"), response{status: 500, body: stripeError("api_error", "", "")}, page(false, "pi_2"))
+	ids, err := list(t, newClient(t, provider))
 	require.NoError(t, err)
-	require.Equal(t, []string{"pi_4", "pi_3", "pi_2", "pi_1"}, ids)
+	require.Equal(t, []string{"pi_4", "pi_3", "pi_2"}, ids)
+	require.Equal(t, "GET /v1/payment_intents", provider.seen()[0].call)
+	require.Equal(t, url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}}, provider.seen()[0].form)
+	second := url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}, "starting_after": {"pi_3"}}
+	require.Equal(t, second, provider.seen()[1].form)
+	require.Equal(t, second, provider.seen()[2].form)
 
-	var queries []url.Values
-	for _, r := range provider.seen() {
-		require.Equal(t, "GET /v1/payment_intents", r.method+" "+r.path)
-		queries = append(queries, r.form)
-	}
-	require.Equal(t, []url.Values{
-		{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}},
-		{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}, "starting_after": {"pi_3"}},
-		{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}, "starting_after": {"pi_2"}},
-	}, queries)
-}
-
-func TestList_empty(t *testing.T) {
-	t.Parallel()
-	provider := startProvider(t, page(false))
-	intents, next, err := newClient(t, provider.url).List(t.Context(), time.Unix(100, 0), time.Time{}, "")
+	provider = respond(page(false))
+	intents, next, err := newClient(t, provider).List(t.Context(), time.Unix(100, 0), time.Time{}, "")
 	require.NoError(t, err)
 	require.Empty(t, intents)
 	require.Empty(t, next)
-	require.Equal(t, url.Values{"created[gte]": {"100"}, "limit": {"100"}}, provider.seen()[0].form)
+	require.NotContains(t, provider.seen()[0].form, "created[lte]")
 }
 
-func TestList_retriesPage(t *testing.T) {
-	t.Parallel()
-	provider := startProvider(t, page(true, "pi_2"), response{status: 500, body: stripeError("api_error", "", "")}, page(false, "pi_1"))
-	ids, err := list(t, newClient(t, provider.url))
-	require.NoError(t, err)
-	require.Equal(t, []string{"pi_2", "pi_1"}, ids)
-}
-
+// A list that is not complete is an error, because it would prove an absence.
 func TestList_incomplete(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		second   response
 		attempts int
 	}{
-		"API key revoked":             {response{status: 401, body: stripeError("invalid_request_error", "", "")}, 2},
+		"API key revoked":             {response{status: 401, body: stripeError(invalid, "", "")}, 2},
 		"gateway down":                {response{status: 502, body: "<html>"}, 4},
 		"an object without data":      {response{status: 200, body: "{}"}, 4},
-		"data that is null":           {response{status: 200, body: `{"data":null,"has_more":false}`}, 4},
 		"an intent that is null":      {response{status: 200, body: `{"data":[null],"has_more":false}`}, 4},
 		"an intent without an id":     {page(false, ""), 4},
 		"an empty page with has_more": {page(true), 4},
 		"the same page again":         {page(true, "pi_1"), 4},
 		"an error with status 200":    {response{status: 200, body: stripeError("api_error", "", "")}, 4},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			provider := startProvider(t, page(true, "pi_2", "pi_1"), test.second)
-			ids, err := list(t, newClient(t, provider.url))
-			e := failure(t, err)
-			require.False(t, e.ReplayedError)
-			require.Equal(t, []string{"pi_2", "pi_1"}, ids)
-			require.Len(t, provider.seen(), test.attempts)
-		})
+		provider := respond(page(true, "pi_2", "pi_1"), test.second)
+		ids, err := list(t, newClient(t, provider))
+		require.False(t, failure(t, err).ReplayedError)
+		require.Equal(t, []string{"pi_2", "pi_1"}, ids, name)
+		require.Len(t, provider.seen(), test.attempts, name)
 	}
+}
+
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	provider := respond(page(false, "pi_2", "pi_1"))
+	found, err := newClient(t, provider).Search(t.Context(), "7b0f")
+	require.NoError(t, err)
+	require.Equal(t, []string{"pi_2", "pi_1"}, found)
+	sent := provider.seen()[0]
+	require.Equal(t, "GET /v1/payment_intents/search", sent.call)
+	require.Equal(t, url.Values{"query": {"metadata['order_id']:'7b0f'"}, "limit": {"100"}}, sent.form)
+
+	stripe, client := startStripe(t)
+	created := create(t, client)
+	found, err = client.Search(t.Context(), "7b0f")
+	require.NoError(t, err)
+	require.Empty(t, found, "the index lags")
+	stripe.Advance(time.Minute)
+	found, err = client.Search(t.Context(), "7b0f")
+	require.NoError(t, err)
+	require.Equal(t, []string{created.ID}, found)
+
+	stripe.Inject(stripetest.Rule{Fault: stripetest.NoSearch})
+	_, err = client.Search(t.Context(), "7b0f")
+	require.True(t, failure(t, err).NotOffered)
+}
+
+func TestSearch_fails(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		response   response
+		notOffered bool // no alert, because operators cannot change it
+		attempts   int
+	}{
+		"not offered":             {response{status: 400, body: stripeError(invalid, "", "")}, true, 1},
+		"not permitted":           {response{status: 403, body: stripeError(invalid, "", "")}, true, 1},
+		"an intent named search":  {response{status: 404, body: stripeError(invalid, "resource_missing", param("intent"))}, true, 1},
+		"another server":          {response{status: 404, body: "<html>not found"}, true, 1},
+		"API key revoked":         {response{status: 401, body: stripeError(invalid, "", "")}, false, 1},
+		"rate limit":              {response{status: 429, body: stripeError(invalid, "rate_limit", "")}, false, 3},
+		"a second page":           {page(true, "pi_2", "pi_1"), false, 3},
+		"an object without data":  {response{status: 200, body: "{}"}, false, 3},
+		"an intent without an id": {page(false, "pi_2", ""), false, 3},
+	} {
+		provider := respond(test.response)
+		found, err := newClient(t, provider).Search(t.Context(), "7b0f")
+		e := failure(t, err)
+		require.Empty(t, found, name)
+		require.Equal(t, test.notOffered, e.NotOffered, name)
+		require.Equal(t, test.response.status == 401, e.NeedsOperator, name)
+		require.Len(t, provider.seen(), test.attempts, name)
+	}
+}
+
+func TestListRefunds(t *testing.T) {
+	t.Parallel()
+	provider := respond(listOf(refund("succeeded"), true, "re_2"), listOf(refund("succeeded"), false, "re_1"))
+	client := newClient(t, provider)
+	refunds, err := client.ListRefunds(t.Context(), "pi_1")
+	require.NoError(t, err)
+	require.Len(t, refunds, 2)
+	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}, "starting_after": {"re_2"}}, provider.seen()[1].form)
+
+	all, next, err := client.ListAllRefunds(t.Context(), time.Unix(100, 0), time.Unix(200, 0), "")
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Equal(t, refunds[1:], all)
+	require.Equal(t, url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}}, provider.seen()[2].form)
+
+	_, err = client.ListRefunds(t.Context(), "pi_2")
+	require.ErrorIs(t, err, payments.ErrMismatch)
 }

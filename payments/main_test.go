@@ -2,12 +2,12 @@ package payments_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,9 +21,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	canary       = "CaNaRy"
-	secretKey    = "sk_test_" + canary
-	clientSecret = "pi_1_secret_" + canary
+	canary        = "CaNaRy" // in all secrets
+	secretKey     = "sk_test_" + canary
+	clientSecret  = "pi_1_secret_" + canary
+	webhookSecret = "whsec_" + canary
 
 	createKey  = "orders-api-7b0f"
 	confirmKey = "orders-api-7b0f-confirm"
@@ -51,41 +52,34 @@ type response struct {
 }
 
 type request struct {
-	method, path string
-	header       http.Header
-	form         url.Values // of the body, or the query of a GET
+	call   string // method and path
+	header http.Header
+	form   url.Values // of the body, or the query of a GET
 }
 
-// provider sends the given responses in order, and then repeats the last one.
+// provider is a transport that returns the given responses in order, and then the last
+// one again.
 type provider struct {
-	url      string
-	mu       sync.Mutex
-	requests []request
+	responses []response
+	mu        sync.Mutex
+	requests  []request
 }
 
-func startProvider(t *testing.T, responses ...response) *provider {
-	t.Helper()
-	p := &provider{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := r.ParseForm(); err != nil {
-			w.WriteHeader(http.StatusTeapot)
-			return
-		}
-		p.mu.Lock()
-		n := len(p.requests)
-		p.requests = append(p.requests, request{r.Method, r.URL.Path, r.Header, r.Form})
-		p.mu.Unlock()
-		next := responses[min(n, len(responses)-1)]
-		w.Header().Set("Request-Id", "req_1")
-		for name, values := range next.header {
-			w.Header()[name] = values
-		}
-		w.WriteHeader(next.status)
-		_, _ = w.Write([]byte(next.body))
-	}))
-	t.Cleanup(server.Close)
-	p.url = server.URL
-	return p
+func respond(responses ...response) *provider { return &provider{responses: responses} }
+
+func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.ParseForm(); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := p.responses[min(len(p.requests), len(p.responses)-1)]
+	p.requests = append(p.requests, request{r.Method + " " + r.URL.Path, r.Header, r.Form})
+	header := http.Header{"Request-Id": {"req_1"}}
+	for name, values := range next.header {
+		header[name] = values
+	}
+	return &http.Response{StatusCode: next.status, Header: header, Body: io.NopCloser(strings.NewReader(next.body)), Request: r}, nil
 }
 
 func (p *provider) seen() []request {
@@ -94,40 +88,23 @@ func (p *provider) seen() []request {
 	return p.requests
 }
 
-type buffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
-}
-
-// newClient returns a client that does not wait before retries. Its log must not
-// contain a secret.
-func newClient(t *testing.T, baseURL string, change ...func(*payments.Config)) *payments.Client {
+// newClient returns a client whose log must not contain a secret.
+func newClient(t *testing.T, transport http.RoundTripper, change ...func(*payments.Config)) *payments.Client {
 	t.Helper()
-	log := &buffer{}
+	var log bytes.Buffer
 	cfg := payments.Config{
 		SecretKey: secretKey,
-		BaseURL:   baseURL,
+		BaseURL:   "http://stripe.invalid",
 		Timeout:   20 * time.Second,
-		Logger:    slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Logger:    slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Transport: transport,
+		Backoff:   time.Microsecond,
 	}
 	for _, f := range change {
 		f(&cfg)
 	}
 	client, err := payments.New(cfg)
 	require.NoError(t, err)
-	client.SetSleep(func(ctx context.Context, _ time.Duration) error { return ctx.Err() })
 	t.Cleanup(func() {
 		client.Close()
 		require.NotContains(t, log.String(), canary)
@@ -135,9 +112,19 @@ func newClient(t *testing.T, baseURL string, change ...func(*payments.Config)) *
 	return client
 }
 
+// at replaces the client's provider by a server.
+func at(url string) func(*payments.Config) {
+	return func(c *payments.Config) { c.BaseURL = url }
+}
+
+func confirm(t *testing.T, client *payments.Client) (payments.Intent, error) {
+	t.Helper()
+	return client.Confirm(t.Context(), confirmKey, "pi_1", true)
+}
+
 func confirmFailure(t *testing.T, client *payments.Client) *payments.Error {
 	t.Helper()
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
+	_, err := confirm(t, client)
 	return failure(t, err)
 }
 

@@ -13,48 +13,40 @@ import (
 // RefundStatus is the state of a refund. Treat unknown values as not final.
 type RefundStatus string
 
+// States of a refund.
 const (
-	// RefundPending means in progress, possibly for days.
-	RefundPending RefundStatus = "pending"
-	// RefundRequiresAction means that the customer must name a bank account. Not for
-	// cards.
-	RefundRequiresAction RefundStatus = "requires_action"
-	// RefundSucceeded means that the money was sent to the card's bank. The bank may
-	// still return it; the refund then fails.
-	RefundSucceeded RefundStatus = "succeeded"
-	// RefundFailed means that the merchant has the money again. Final.
-	RefundFailed RefundStatus = "failed"
-	// RefundCanceled means that the refund will not be made. Final.
-	RefundCanceled RefundStatus = "canceled"
+	RefundPending        RefundStatus = "pending"         // possibly for days
+	RefundRequiresAction RefundStatus = "requires_action" // not for cards
+	RefundSucceeded      RefundStatus = "succeeded"       // the bank may still return it: RefundFailed
+	RefundFailed         RefundStatus = "failed"          // the merchant has the money again; final
+	RefundCanceled       RefundStatus = "canceled"        // final
 )
 
 // Void reports whether the refund will never return money.
 func (s RefundStatus) Void() bool { return s == RefundFailed || s == RefundCanceled }
 
-// Refund holds the members of a refund that are used here.
+// Refund is a refund of a charge, in full or in part.
 type Refund struct {
 	ID            string
 	Status        RefundStatus
-	Amount        int64  // in the currency's smallest unit
-	Currency      string // lower case
+	Amount        int64
+	Currency      string
 	IntentID      string // empty for a charge without an intent
-	FailureReason string // such as expired_or_canceled_card, empty unless it failed
+	FailureReason string // such as expired_or_canceled_card
 	Metadata      map[string]string
-	Created       time.Time // by Stripe's clock, in whole seconds
+	Created       time.Time
 }
 
-// Matches reports whether this is the refund of ours with the given
-// metadata["refund_id"].
+// Matches reports whether this is our refund with the given id.
 func (r Refund) Matches(intentID string, amount int64, currency, refundID string) bool {
 	return r.IntentID == intentID && r.Amount == amount && r.Currency == currency && r.Metadata["refund_id"] == refundID
 }
 
-// RefundParams are the parameters of a refund. Stripe rejects other parameters with the
-// same key (R4, R5).
+// RefundParams are the parameters of a refund.
 type RefundParams struct {
 	IntentID string
-	Amount   int64  // in the currency's smallest unit
-	Currency string // of the intent; it is not sent, but the response must have it
+	Amount   int64
+	Currency string // not sent, but the response must have it
 	Reason   string // duplicate, fraudulent, requested_by_customer or empty
 	Metadata map[string]string
 }
@@ -64,11 +56,8 @@ func (p RefundParams) match(r Refund) bool {
 }
 
 // Refund refunds a charge, in full or in part. An intent can have many refunds, so a
-// repetition is safe only with the same key, while Stripe knows the key (R12). If in
-// doubt, call ListRefunds.
-//
-// Refused means that this call made no refund. An earlier refund of ours may be the
-// reason, so call ListRefunds before the refusal is stored.
+// repetition is safe only with the same key, while Stripe knows the key (R12). An earlier
+// refund of ours may be the reason for Refused. In both cases call ListRefunds first.
 func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund, error) {
 	refund := call{name: "refund", key: key, intentID: p.IntentID, invalid: cmp.Or(checkKey(key), checkID(p.IntentID, "pi_"))}
 	return do(ctx, c, refund, newRefund, p.match, func(params stripe.Params) (*stripe.Refund, error) {
@@ -82,8 +71,7 @@ func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund
 	})
 }
 
-// GetRefund reads the refund's state. After Unknown and NotExecuted nothing is known
-// about the refund.
+// GetRefund reads the refund's state.
 func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error) {
 	get := call{name: "get refund", invalid: checkID(refundID, "re_", "pyr_")} // of cards, and of other methods
 	return do(ctx, c, get, newRefund, hasID[Refund](refundID), func(params stripe.Params) (*stripe.Refund, error) {

@@ -8,31 +8,27 @@ import (
 	"github.com/stripe/stripe-go/v79/webhook"
 )
 
-// signatureTolerance is the maximum age of a signature, as Stripe recommends. It bounds
-// the replay of an intercepted event.
+// signatureTolerance bounds the replay of an intercepted event, as Stripe recommends.
 const signatureTolerance = 5 * time.Minute
 
-// Event identifies the object of a webhook event. It omits the object's state, which
-// may be stale: read it with Get.
+// Event is a webhook event. It omits the object's state, which may be stale.
 type Event struct {
 	ID       string
-	Type     string            // such as payment_intent.succeeded
-	IntentID string            // of the intent, or of the charge's or refund's intent; otherwise empty
-	RefundID string            // of the refund; otherwise empty
-	Metadata map[string]string // of the intent, the charge (a copy of the intent's) or the refund
+	Type     string // such as payment_intent.succeeded
+	IntentID string // also that of a charge or a refund
+	RefundID string
+	Metadata map[string]string
 }
 
 // Event verifies and decodes a webhook event from its unchanged body and
-// Stripe-Signature header. It returns [ErrWebhooksOff], [ErrSignature],
-// [ErrInvalidEvent] or [ErrThinEvent]. Their causes are omitted, because they can quote
-// the payload.
+// Stripe-Signature header. Its errors have no causes, because these can quote the payload.
 func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	secret := c.config.WebhookSecret
 	if secret == "" {
 		return Event{}, ErrWebhooksOff
 	}
-	// The library does not reject a signature from the future. A negative tolerance
-	// detects it: such a signature does not count as too old.
+	// The library accepts a signature from the future. With a negative tolerance, only
+	// such a signature is valid.
 	if webhook.ValidatePayloadWithTolerance(payload, signature, secret, signatureTolerance) != nil ||
 		webhook.ValidatePayloadWithTolerance(payload, signature, secret, -signatureTolerance) == nil {
 		return Event{}, ErrSignature

@@ -7,66 +7,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The schema of openapi.yaml states the same rule, see FuzzOrderRequest in package api.
+// The schema of openapi.yaml states the same rule.
 func TestValidAddress(t *testing.T) {
 	t.Parallel()
 	label := strings.Repeat("d", 63)
 	longDomain := strings.Repeat(label+".", 2) + strings.Repeat("d", 61)
-	for address, want := range map[string]bool{
-		"ada@example.com":                              true,
-		"a@b.c":                                        true,
-		"ada.lovelace+tea@mail.example.com":            true,
-		"!#$%&'*+/=?^_`{|}~-@example.com":              true,
-		"ada@1.example-2.com":                          true,
-		"ada@xn--exmple-cua.com":                       true,
-		strings.Repeat("a", 64) + "@example.com":       true,
-		"ada@" + label + ".com":                        true,
-		strings.Repeat("a", 64) + "@" + longDomain:     true, // 254
-		strings.Repeat("a", 64) + "@" + longDomain[1:]: true,
-
-		"":                                       false,
-		"ada":                                    false,
-		"@example.com":                           false,
-		"ada@":                                   false,
-		"ada@localhost":                          false,
-		"ada@-example.com":                       false,
-		"ada@example-.com":                       false,
-		"ada@example.-com":                       false,
-		"ada@example.com-":                       false,
-		"ada@exa_mple.com":                       false,
-		"ada@example..com":                       false,
-		"ada@.example.com":                       false,
-		"ada@example.com.":                       false,
-		"ada@@example.com":                       false,
-		"a@da@example.com":                       false,
-		".ada@example.com":                       false,
-		"ada.@example.com":                       false,
-		"a..da@example.com":                      false,
-		`"a b"@example.com`:                      false,
-		`"ada"@example.com`:                      false,
-		"ada@[127.0.0.1]":                        false,
-		"ada@exämple.com":                        false,
-		"ädä@example.com":                        false,
-		" ada@example.com":                       false,
-		"ada@example.com\n":                      false,
-		"ada@exam ple.com":                       false,
-		"ada\x00@example.co":                     false,
-		strings.Repeat("a", 65) + "@example.com": false,
-		"ada@" + label + "d.com":                 false,
-		strings.Repeat("a", 65) + "@" + longDomain: false,
-		"a@" + longDomain + "." + longDomain:       false,
-		"Ada <ada@example.com>":                    false,
-		"ada@example.com, eve@example.com":         false,
-		"ada@example.com,eve@example.com":          false,
-		"ada@example.com\r\nBcc: eve@example.com":  false,
-		"\"ada\r\n\"@example.com":                  false,
-		`"ada>"@example.com`:                       false,
-		"ada@example.com (Ada)":                    false,
-		"all: ada@example.com;":                    false,
-		"ada\u2028@example.com":                    false,
-		"ada\u0085@example.com":                    false,
-		"ada\xff@example.com":                      false,
+	for _, address := range []string{
+		"ada@example.com",
+		"ada.lovelace+tea@mail.example.com",
+		"!#$%&'*+/=?^_`{|}~-@example.com",
+		strings.Repeat("a", 64) + "@example.com",
+		strings.Repeat("a", 64) + "@" + longDomain, // 254
+		strings.Repeat("a", 64) + "@" + longDomain[1:],
 	} {
-		require.Equal(t, want, ValidAddress(address), "%q", address)
+		require.True(t, ValidAddress(address), "%q", address)
+	}
+	for _, address := range []string{
+		"",
+		"ada",
+		"ada@",
+		"ada@localhost",
+		"ada@-example.com",
+		"ada@exa_mple.com",
+		"ada@example..com",
+		"ada@example.com.",
+		".ada@example.com",
+		"ada.@example.com",
+		"a..da@example.com",
+		`"a b"@example.com`,
+		"ada@[127.0.0.1]",
+		"ada@exämple.com",
+		"ada@example.com\n",
+		"ada\x00@example.co",
+		strings.Repeat("a", 65) + "@example.com",
+		"ada@" + label + "d.com",
+		"a@" + longDomain + "." + longDomain,
+		"Ada <ada@example.com>",
+		"ada@example.com, eve@example.com",
+		"ada@example.com\r\nBcc: eve@example.com",
+		"ada@example.com (Ada)",
+		"ada\u2028@example.com",
+		"ada\xff@example.com",
+	} {
+		require.False(t, ValidAddress(address), "%q", address)
 	}
 }

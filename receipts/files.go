@@ -13,8 +13,7 @@ type Files struct {
 	folder string
 }
 
-// NewFiles returns a Files that writes into folder. A missing folder is created for its
-// owner only, because receipts contain addresses.
+// NewFiles creates a missing folder for its owner only, because receipts contain addresses.
 func NewFiles(folder string) (*Files, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("receipts: %w", err)
@@ -22,8 +21,7 @@ func NewFiles(folder string) (*Files, error) {
 	return &Files{folder: folder}, nil
 }
 
-// Send writes receipt-<order id>.eml atomically, and replaces the file of an earlier
-// attempt.
+// Send writes receipt-<order id>.eml atomically.
 func (f *Files) Send(_ context.Context, message Message) error {
 	temporary, err := os.CreateTemp(f.folder, ".receipt-*.tmp")
 	if err != nil {

@@ -34,25 +34,3 @@ func TestFiles_send(t *testing.T) {
 		require.Zero(t, info.Mode().Perm()&0o077, "%s is private", name)
 	}
 }
-
-func TestFiles_folderMissing(t *testing.T) {
-	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "receipts")
-	files, err := receipts.NewFiles(folder)
-	require.NoError(t, err)
-	require.NoError(t, os.Remove(folder))
-	err = files.Send(t.Context(), testMessage())
-	require.ErrorIs(t, err, os.ErrNotExist)
-	require.NotErrorIs(t, err, receipts.ErrPermanent, "the folder can be created again")
-}
-
-func TestNewFiles_invalidFolder(t *testing.T) {
-	t.Parallel()
-	_, err := receipts.NewFiles("")
-	require.Error(t, err)
-
-	file := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err = receipts.NewFiles(file)
-	require.Error(t, err)
-}

@@ -80,14 +80,6 @@ SELECT attempt, run_at - now(), coalesce(last_error, ''), failed_at IS NOT NULL
 	return jobs
 }
 
-func (f fixture) orderText(t *testing.T, order uuid.UUID) string {
-	t.Helper()
-	var text string
-	require.NoError(t, f.pool.QueryRow(t.Context(),
-		`SELECT o::text FROM orders o WHERE account_id = $1 AND id = $2`, f.account, order).Scan(&text))
-	return text
-}
-
 // makeDue ends all leases and delays.
 const makeDue = `UPDATE staged_jobs SET run_at = now()`
 

@@ -8,10 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzReceiptMail checks that every mail is valid (see parseMail), and that each item
-// stays on its line. An invalid address is a permanent failure.
+// Every mail is valid, and each item stays on its line. The seeds in testdata are hostile.
 func FuzzReceiptMail(f *testing.F) {
-	f.Add("jane@example.com", "mug", "Mug, blue", int64(2), int64(1999)) // the rest is in testdata
+	f.Add("jane@example.com", "mug", "Mug, blue", int64(2), int64(1999))
 	f.Fuzz(func(t *testing.T, email, sku, description string, quantity, amount int64) {
 		o := testOrder()
 		o.Email = email
@@ -29,5 +28,6 @@ func FuzzReceiptMail(f *testing.F) {
 		require.Equal(t, 13, strings.Count(parsed.Text, "\n"))
 		require.Equal(t, 4, strings.Count(parsed.HTML, "<tr"))
 		require.NotContains(t, parsed.HTML, "<script")
+		require.NotContains(t, parsed.Text+parsed.HTML, "\u202e", "which could reverse a total")
 	})
 }

@@ -24,13 +24,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// script configures a mail server. The zero value accepts every mail without encryption
-// and login.
+// script configures a mail server, which accepts every mail by default.
 type script struct {
 	onMail   func() error                         // reply to MAIL FROM
 	onRcpt   func(conn net.Conn, to string) error // reply to RCPT TO
 	onData   func(conn net.Conn) error            // reply after the content
-	hangUp   bool                                 // close the connection after the first mail, before QUIT
 	certs    []tls.Certificate                    // offer STARTTLS
 	smtps    bool                                 // or start with TLS
 	password string                               // offer AUTH for the user "shop"
@@ -110,7 +108,6 @@ type session struct {
 	conn   *smtp.Conn
 	login  string
 	next   delivery
-	served int
 }
 
 func (s *session) Mail(from string, options *smtp.MailOptions) error {
@@ -144,16 +141,10 @@ func (s *session) Data(r io.Reader) error {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	s.server.delivered = append(s.server.delivered, s.next)
-	s.served++
 	return nil
 }
 
-// Reset is called after the reply to a mail was sent.
-func (s *session) Reset() {
-	if s.served > 0 && s.server.script.hangUp {
-		_ = s.conn.Conn().Close()
-	}
-}
+func (s *session) Reset() {}
 
 func (s *session) Logout() error { return nil }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,111 +14,76 @@ const batchSize = 100
 
 // Outcomes of an attempt.
 const (
-	Sent    = "sent"    // accepted by the mail server, job deleted
-	Retried = "retried" // to be tried again after its backoff
-	Failed  = "failed"  // not to be tried again: failed_at is set, an operator has to act
-	// Lost outcomes could not be recorded: the lease had expired or the database was
-	// unavailable. The job is tried again, so an accepted mail is sent twice.
-	Lost = "lost"
+	Sent    = "sent"
+	Retried = "retried"
+	Failed  = "failed" // an operator has to act
+	Lost    = "lost"   // not recorded, so the job is tried again and an accepted mail sent twice
 )
 
 // Result counts the attempts of one pass by outcome.
 type Result map[string]int
 
-type pass struct {
-	*Worker
-
-	mu        sync.Mutex
-	result    Result
-	lastError error // a sample, for the log
+type attempt struct {
+	outcome string // "" if another worker has the job
+	cause   error
 }
 
-// sendDue sends the receipts that are due until then, oldest first, in batches. It ends
-// also if all jobs of a batch are locked. A job is claimed when its mail can be sent at
-// once, so no job stays claimed after a stop.
-func (p *pass) sendDue(ctx context.Context, until time.Time) error {
+// sendDue sends the receipts that are due, in batches, until no job of a batch could be
+// claimed.
+func (w *Worker) sendDue(ctx context.Context, until time.Time, result Result) (lastError, err error) {
 	for ctx.Err() == nil {
-		before := maps.Clone(p.result)
-		batch, err := p.store.candidates(ctx, until)
+		batch, err := w.store.due(ctx, until)
 		if err != nil {
-			return err
+			return lastError, err
 		}
+		attempts := make([]attempt, len(batch))
 		sending, ctx := errgroup.WithContext(ctx)
-		sending.SetLimit(p.concurrency)
-		for _, c := range batch {
-			sending.Go(func() error { return p.sendOne(ctx, c) })
+		sending.SetLimit(w.concurrency)
+		for i, j := range batch {
+			sending.Go(func() (err error) {
+				attempts[i], err = w.sendOne(ctx, j)
+				return err
+			})
 		}
-		if err := sending.Wait(); err != nil || len(batch) < batchSize || maps.Equal(p.result, before) {
-			return err
+		err = sending.Wait()
+		claimed := false
+		for _, a := range attempts {
+			if a.outcome != "" {
+				claimed = true
+				result[a.outcome]++
+				if a.cause != nil {
+					lastError = a.cause
+				}
+			}
+		}
+		if err != nil || !claimed || len(batch) < batchSize {
+			return lastError, err
 		}
 	}
-	return nil
+	return lastError, nil
 }
 
-// sendOne claims a candidate and makes one attempt. The lease covers the send and three
-// statements.
-func (p *pass) sendOne(ctx context.Context, c candidate) error {
+// sendOne claims a job and makes one attempt. The lease covers the send and three statements.
+func (w *Worker) sendOne(ctx context.Context, j job) (attempt, error) {
 	if ctx.Err() != nil {
-		return nil
+		return attempt{}, nil
 	}
 	claiming, cancel := detached(ctx, queryTimeout)
 	defer cancel()
-	j, claimed, err := p.store.claim(claiming, c, p.sendTimeout+3*queryTimeout)
+	claimed, err := w.store.claim(claiming, &j, w.sendTimeout+3*queryTimeout)
 	if err != nil || !claimed {
-		return err
+		return attempt{}, err
 	}
 	start := time.Now()
-	outcome, cause := p.attempt(ctx, j)
-	p.count(outcome, cause)
-	if p.observe != nil {
-		p.observe(outcome, time.Since(start))
+	cause := w.send(ctx, j)
+	outcome := w.record(ctx, j, cause)
+	if w.observe != nil {
+		w.observe(outcome, time.Since(start))
 	}
-	return nil
+	return attempt{outcome, cause}, nil
 }
 
-func (p *pass) count(outcome string, cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.result[outcome]++
-	if cause != nil {
-		p.lastError = cause
-	}
-}
-
-// attempt sends one receipt and records the outcome.
-func (w *Worker) attempt(ctx context.Context, j job) (outcome string, cause error) {
-	cause = w.send(ctx, j)
-	log := w.logger.With("account_id", j.AccountID, "job_id", j.ID, "order_id", j.orderID, "attempt", j.Attempt)
-
-	recording, cancel := detached(ctx, queryTimeout)
-	defer cancel()
-	var held bool
-	var err error
-	switch {
-	case cause == nil:
-		outcome = Sent
-		held, err = w.store.delete(recording, j)
-	case errors.Is(cause, ErrPermanent) || j.Attempt >= w.maxAttempts:
-		outcome = Failed
-		held, err = w.store.recordFailure(recording, j, 0, cause, true)
-	default:
-		outcome = Retried
-		held, err = w.store.recordFailure(recording, j, w.backoff(j.Attempt), cause, false)
-	}
-	switch {
-	case err != nil || !held:
-		log.WarnContext(ctx, "outcome of a receipt not recorded", "outcome", outcome, "error", err)
-		outcome = Lost
-	case outcome == Failed:
-		log.ErrorContext(ctx, "receipt marked as failed", "error", cause)
-	case outcome == Retried:
-		log.DebugContext(ctx, "receipt failed", "error", cause)
-	}
-	return outcome, cause
-}
-
-// send renders and sends a receipt. It holds no database connection while it sends
-// (R6).
+// send renders and sends a receipt, without a database connection (R6).
 func (w *Worker) send(ctx context.Context, j job) error {
 	if j.Attempt > w.maxAttempts {
 		return errors.New("receipts: no attempt ended")
@@ -144,8 +107,37 @@ func (w *Worker) send(ctx context.Context, j job) error {
 	return w.mailer.Send(sending, message)
 }
 
-// detached returns a context for a step that a stop must not interrupt. The job of an
-// accepted mail must still be deleted.
+func (w *Worker) record(ctx context.Context, j job, cause error) (outcome string) {
+	recording, cancel := detached(ctx, queryTimeout)
+	defer cancel()
+	log := w.logger.With("account_id", j.AccountID, "job_id", j.ID, "order_id", j.orderID, "attempt", j.Attempt)
+	var held bool
+	var err error
+	switch {
+	case cause == nil:
+		outcome = Sent
+		held, err = w.store.delete(recording, j)
+	case errors.Is(cause, ErrPermanent) || j.Attempt >= w.maxAttempts:
+		outcome = Failed
+		held, err = w.store.recordFailure(recording, j, 0, cause, true)
+	default:
+		outcome = Retried
+		held, err = w.store.recordFailure(recording, j, w.backoff(j.Attempt), cause, false)
+	}
+	switch {
+	case err != nil || !held:
+		log.WarnContext(ctx, "outcome of a receipt not recorded", "outcome", outcome, "error", err)
+		return Lost
+	case outcome == Failed:
+		log.ErrorContext(ctx, "receipt marked as failed", "error", cause)
+	case outcome == Retried:
+		log.DebugContext(ctx, "receipt failed", "error", cause)
+	}
+	return outcome
+}
+
+// detached returns a context for a step that a stop must not interrupt, because the job
+// of an accepted mail must still be deleted.
 func detached(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }

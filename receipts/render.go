@@ -23,16 +23,15 @@ var (
 )
 
 type order struct {
-	Shop     string // the sender's name, possibly empty
+	Shop     string // the sender's name
 	ID       uuid.UUID
 	Email    string
 	Currency string
-	Amount   int64 // in the currency's smallest unit, like every amount
+	Amount   int64 // in the currency's smallest unit
 	Items    []item
 	PaidAt   time.Time
 }
 
-// item is one line of orders.items.
 type item struct {
 	SKU         string `json:"sku"`
 	Description string `json:"description"`
@@ -42,7 +41,6 @@ type item struct {
 
 func (i item) Total() int64 { return i.Quantity * i.UnitAmount }
 
-// Name returns the description with the SKU, or the SKU alone.
 func (i item) Name() string {
 	if description := oneLine(i.Description); description != "" {
 		return description + " (" + oneLine(i.SKU) + ")"
@@ -50,8 +48,7 @@ func (i item) Name() string {
 	return oneLine(i.SKU)
 }
 
-// oneLine removes line breaks and bidirectional controls, because both could fake a
-// total.
+// oneLine removes line breaks and bidirectional controls, which could fake a total.
 func oneLine(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		switch {
@@ -65,8 +62,7 @@ func oneLine(text string) string {
 	}, text))
 }
 
-// newMessage renders the receipt of a paid order. Date and Message-ID depend on the
-// order only, so a duplicate is recognisable.
+// newMessage renders a receipt, which is the same in every attempt of an order.
 func newMessage(from netmail.Address, o order) (Message, error) {
 	if !ValidAddress(o.Email) {
 		return Message{}, fmt.Errorf("%w: not a plain e-mail address", ErrPermanent)
@@ -96,7 +92,7 @@ func newMessage(from netmail.Address, o order) (Message, error) {
 	}, nil
 }
 
-// formatAmount formats an amount without a float: ("eur", 1999) is "19.99 EUR".
+// formatAmount formats ("eur", 1999) as "19.99 EUR", without a float.
 func formatAmount(currency string, amount int64) string {
 	places := decimals(currency)
 	digits := fmt.Sprintf("%0*d", places+1, amount)
@@ -107,8 +103,8 @@ func formatAmount(currency string, amount int64) string {
 	return digits + " " + strings.ToUpper(currency)
 }
 
-// decimals returns the provider's number of decimal places. It differs from ISO 4217
-// for ISK and UGX (https://docs.stripe.com/currencies#special-cases).
+// decimals returns Stripe's number of decimal places, which differs from ISO 4217 for ISK
+// and UGX (https://docs.stripe.com/currencies#special-cases).
 func decimals(currency string) int {
 	switch currency {
 	case "bif", "clp", "djf", "gnf", "jpy", "kmf", "krw", "mga", "pyg", "rwf", "vnd", "vuv", "xaf", "xof", "xpf":

@@ -140,42 +140,6 @@ func TestMessage_senderWithoutName(t *testing.T) {
 	require.NotContains(t, message.Text+message.HTML, "Shop:")
 }
 
-func TestMessage_hostileItem(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name        string
-		description string
-		text        string // in the text part
-		html        string
-	}{
-		{"line break and header", "x\r\nBcc: eve@example.com", "x  Bcc: eve@example.com", "x  Bcc: eve@example.com"},
-		{"lone carriage return", "x\rTotal: 0", "x Total: 0", "x Total: 0"},
-		{"end of mail", "x\r\n.\r\nMAIL FROM:<eve@example.com>", "x  .  MAIL FROM:", "x  .  MAIL FROM:"},
-		{"line separator U+2028", "x\u2028Total: 0", "x Total: 0", "x Total: 0"},
-		{"paragraph separator U+2029", "x\u2029Total: 0", "x Total: 0", "x Total: 0"},
-		{"next line U+0085", "x\u0085Total: 0", "x Total: 0", "x Total: 0"},
-		{"reversed reading direction", "x\u202e00.01", "x00.01", "x00.01"},
-		{"letters beyond ASCII", "Tasse für Zoë ☕", "Tasse für Zoë ☕", "Tasse für Zoë ☕"},
-		{"broken UTF-8", "x\xff\xfe", "x\ufffd\ufffd", "x\ufffd\ufffd"},
-		{"markup", "<script>alert(1)</script>", "<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"},
-		{"template", "{{.OrderID}}", "{{.OrderID}}", "{{.OrderID}}"},
-		{"quoted-printable of its own", "=0D=0ABcc: eve", "=0D=0ABcc: eve", "=0D=0ABcc: eve"},
-		{"longer than a line may be", strings.Repeat("long ", 400), strings.Repeat("long ", 399), strings.Repeat("long ", 399)},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			o := testOrder()
-			o.Items[0].Description = test.description
-			message, err := newMessage(testSender, o)
-			require.NoError(t, err)
-			mail := parseMail(t, writeMail(t, message))
-			require.Contains(t, mail.Text, "\n2 × "+test.text)
-			require.Contains(t, mail.HTML, "<td>"+test.html)
-			require.Equal(t, 1, strings.Count(mail.Text, "\nTotal: "))
-		})
-	}
-}
-
 func TestMessage_invalidRecipient(t *testing.T) {
 	t.Parallel()
 	o := testOrder()

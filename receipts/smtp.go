@@ -17,29 +17,26 @@ import (
 	"github.com/wneessen/go-mail/smtp"
 )
 
-// stepTimeout bounds connecting with login, and then sending. The context bounds both.
-const stepTimeout = 30 * time.Second
+const stepTimeout = 30 * time.Second // of connecting with login, and then of sending
 
-// SMTP is a [Mailer] that sends each receipt on a new connection, which is never stale.
+// SMTP is a [Mailer] that sends each receipt on a new connection.
 type SMTP struct {
-	url     string // without credentials
+	url     string
 	host    string
 	tls     *tls.Config
 	dial    mail.DialContextFunc
 	options []mail.Option
 }
 
-// NewSMTP returns an SMTP for a URL such as smtp://user:password@host:587. The default
-// port is 587, and 465 for smtps:// (implicit TLS). No error contains the password.
-//
-// With smtp:// the connection uses STARTTLS if the server offers it. Credentials
-// require encryption with a valid certificate, except on loopback.
+// NewSMTP returns an SMTP for a URL such as smtp://user:password@host:587. No error contains
+// the password. smtps:// is implicit TLS; smtp:// uses STARTTLS if the server offers it.
+// Credentials require encryption with a valid certificate, except on loopback.
 func NewSMTP(rawURL string) (*SMTP, error) {
 	errForm := errors.New("receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, " +
 		"with special characters percent-encoded and nothing after the port")
 	server, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, errForm // the error of url.Parse quotes the whole URL
+		return nil, errForm // err quotes the URL
 	}
 	host, user := server.Hostname(), server.User.Username()
 	password, _ := server.User.Password()
@@ -62,9 +59,9 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 		mail.WithPort(port),
 		mail.WithTLSConfig(s.tls),
 		mail.WithTimeout(stepTimeout),
-		mail.WithoutNoop(),     // the connection is new
-		mail.WithoutRset(),     // and carries one mail
-		mail.WithoutSMTPUTF8(), // all addresses are ASCII, and older servers reject a mail that requests it
+		mail.WithoutNoop(),
+		mail.WithoutRset(),
+		mail.WithoutSMTPUTF8(), // which older servers reject; all addresses are ASCII
 	}
 	switch {
 	case server.Scheme == "smtps":
@@ -73,30 +70,26 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 	case user != "" && host != "localhost" && !net.ParseIP(host).IsLoopback():
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSMandatory))
 	default:
-		// An attacker who can forge a certificate can also hide the STARTTLS offer, so
-		// a valid certificate would add no security.
-		s.tls.InsecureSkipVerify = true // opportunistic (RFC 7435): no password leaves this machine
+		// An attacker who can forge a certificate can also hide the STARTTLS offer.
+		s.tls.InsecureSkipVerify = true // no password leaves this machine
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSOpportunistic))
 	}
 	if user != "" {
-		// PLAIN and LOGIN send the password itself, but only with TLS or on loopback.
 		s.options = append(s.options, mail.WithUsername(user), mail.WithPassword(password),
 			mail.WithOpportunisticSMTPAuth(mail.SMTPAuthSCRAMSHA256, mail.SMTPAuthPlain, mail.SMTPAuthLogin))
 	}
 	return s, nil
 }
 
-// String returns the server's URL without credentials.
+// String returns the URL without credentials.
 func (s *SMTP) String() string { return s.url }
 
-// Send sends one receipt. Only a 5xx to the recipient or the content is [ErrPermanent].
-// Rejected credentials or a rejected sender are configuration errors, which are
-// retried.
+// Send sends one receipt. After rejected credentials or a rejected sender, it is retried.
 func (s *SMTP) Send(ctx context.Context, message Message) error {
 	return s.withSession(ctx, func(client *mail.Client, session *smtp.Client) error {
 		err := client.SendWithSMTPClient(session, message.mime())
 		if failed, ok := errors.AsType[*mail.SendError](err); ok {
-			err = &SendError{failed}
+			err = &sendError{failed}
 		}
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
@@ -105,20 +98,18 @@ func (s *SMTP) Send(ctx context.Context, message Message) error {
 	})
 }
 
-// Check connects and logs in, but sends no mail.
+// Check connects and logs in.
 func (s *SMTP) Check(ctx context.Context) error {
 	return s.withSession(ctx, func(*mail.Client, *smtp.Client) error { return nil })
 }
 
-// withSession connects, logs in and calls do. ctx bounds the connection's life.
 func (s *SMTP) withSession(ctx context.Context, do func(*mail.Client, *smtp.Client) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dial := func(dialCtx context.Context, network, address string) (net.Conn, error) {
 		conn, err := s.dial(dialCtx, network, address)
 		if err == nil {
-			// The client ignores the context once it is connected, and leaks the
-			// connection if the login fails.
+			// The connected client ignores the context, and leaks the connection if the login fails.
 			context.AfterFunc(ctx, func() { _ = conn.Close() })
 		}
 		return conn, err
@@ -138,22 +129,18 @@ func (s *SMTP) withSession(ctx context.Context, do func(*mail.Client, *smtp.Clie
 	return nil
 }
 
-// SendError means that the mail server did not accept the mail.
-type SendError struct{ cause *mail.SendError }
+// sendError omits the server's text, which may quote the recipient: errors are logged.
+type sendError struct{ cause *mail.SendError }
 
-// Error omits the server's text, which may quote the recipient: errors are logged.
-func (e *SendError) Error() string {
+func (e *sendError) Error() string {
 	if e.cause.ErrorCode() == 0 {
 		return fmt.Sprintf("receipts: %s: no response", e.cause.Reason)
 	}
 	return strings.TrimSpace(fmt.Sprintf("receipts: %s: reply %d %s", e.cause.Reason, e.cause.ErrorCode(), e.cause.EnhancedStatusCode()))
 }
 
-// Detail returns the server's text.
-func (e *SendError) Detail() string { return e.cause.Error() }
-
-// Is reports whether the error is [ErrPermanent].
-func (e *SendError) Is(target error) bool {
+// Is reports whether the error is [ErrPermanent]: a 5xx to the recipient or the content.
+func (e *sendError) Is(target error) bool {
 	aboutMail := slices.Contains([]mail.SendErrReason{mail.ErrSMTPRcptTo, mail.ErrSMTPData, mail.ErrSMTPDataClose}, e.cause.Reason)
 	return target == ErrPermanent && aboutMail && e.cause.ErrorCode() >= 500
 }

@@ -10,9 +10,8 @@ import (
 
 const kind = "receipt"
 
-// StageTx queues the INSERT of an order's receipt job in the caller's transaction
-// (R15). The job's id is a UUIDv8 derived from the order's id (R5): a second INSERT
-// violates the primary key, so an order has at most one job.
+// StageTx queues the INSERT of an order's receipt job in the caller's transaction (R15).
+// The job's id derives from the order's id, so an order has at most one job.
 func StageTx(tx postgres.Queuer, accountID, orderID uuid.UUID) {
 	tx.Queue(`
 		INSERT INTO staged_jobs (

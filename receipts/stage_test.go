@@ -10,18 +10,6 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-func TestStageTx_rolledBack(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	tx, err := f.pool.Begin(t.Context())
-	require.NoError(t, err)
-	batch := &pgx.Batch{}
-	receipts.StageTx(batch, f.account, uuid.New())
-	require.NoError(t, tx.SendBatch(t.Context(), batch).Close())
-	require.NoError(t, tx.Rollback(t.Context()))
-	require.Empty(t, f.jobs(t))
-}
-
 func TestStageTx_twice(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -13,20 +13,20 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// store has the statements on staged_jobs, except the INSERT in [StageTx]. Times are
-// the database's: workers share no other clock. A change names account and id (R16,
-// R20).
+// store has the statements of the worker. Times are the database's. A change names account
+// and id (R16, R20).
 type store struct {
 	pool *pgxpool.Pool
 }
 
-type candidate struct {
+type job struct {
 	AccountID uuid.UUID
 	ID        uuid.UUID
 	Attempt   int
+	orderID   string // not validated; known once the job is claimed
 }
 
-const candidatesSQL = `
+const dueSQL = `
 SELECT account_id,
        id,
        attempt
@@ -37,22 +37,16 @@ SELECT account_id,
  ORDER BY run_at
  LIMIT $3`
 
-func (s store) candidates(ctx context.Context, until time.Time) ([]candidate, error) {
-	rows, _ := s.pool.Query(ctx, candidatesSQL, kind, until, batchSize) // CollectRows returns its error
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[candidate])
+func (s store) due(ctx context.Context, until time.Time) ([]job, error) {
+	rows, _ := s.pool.Query(ctx, dueSQL, kind, until, batchSize) // CollectRows returns its error
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[job])
 	if err != nil {
 		return nil, fmt.Errorf("receipts: find due jobs: %w", err)
 	}
 	return list, nil
 }
 
-type job struct {
-	candidate
-	orderID string // as stored in args, not validated
-}
-
-// claimSQL counts an attempt and leases the job by moving run_at ahead. The order id is
-// text, so the worker can record a malformed one.
+// claimSQL counts an attempt and leases the job by moving run_at ahead.
 const claimSQL = `
 UPDATE staged_jobs
    SET attempt = attempt + 1,
@@ -65,18 +59,16 @@ UPDATE staged_jobs
 RETURNING attempt,
           coalesce(args->>'order_id', '')`
 
-// claim leases a job. claimed is false if the candidate has changed or its row is
-// locked (R16).
-func (s store) claim(ctx context.Context, c candidate, lease time.Duration) (j job, claimed bool, err error) {
-	j.candidate = c
-	err = postgres.Translate(s.pool.QueryRow(ctx, claimSQL, c.AccountID, c.ID, c.Attempt, lease).Scan(&j.Attempt, &j.orderID))
+// claim leases a job. claimed is false if the job has changed or its row is locked (R16).
+func (s store) claim(ctx context.Context, j *job, lease time.Duration) (claimed bool, err error) {
+	err = postgres.Translate(s.pool.QueryRow(ctx, claimSQL, j.AccountID, j.ID, j.Attempt, lease).Scan(&j.Attempt, &j.orderID))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), errors.Is(err, postgres.ErrLockTimeout):
-		return job{}, false, nil
+		return false, nil
 	case err != nil:
-		return job{}, false, fmt.Errorf("receipts: claim a job: %w", err)
+		return false, fmt.Errorf("receipts: claim a job: %w", err)
 	}
-	return j, true, nil
+	return true, nil
 }
 
 const orderSQL = `
@@ -102,8 +94,8 @@ func (s store) order(ctx context.Context, accountID, id uuid.UUID) (order, error
 	return o, nil
 }
 
-// Two statements end an attempt. Each names the attempt as a fence, so a worker with an
-// expired lease changes nothing. held reports whether it still held the lease.
+// Two statements end an attempt, and name it, so a worker with an expired lease changes
+// nothing.
 
 const deleteSQL = `
 DELETE FROM staged_jobs
@@ -127,7 +119,6 @@ UPDATE staged_jobs
    AND attempt = $3
    AND failed_at IS NULL`
 
-// recordFailure schedules the next attempt, or marks the job as failed if permanent.
 func (s store) recordFailure(ctx context.Context, j job, delay time.Duration, cause error, permanent bool) (held bool, err error) {
 	tag, err := s.pool.Exec(ctx, recordFailureSQL, j.AccountID, j.ID, j.Attempt, delay, errorText(cause), postgres.NowIf(permanent))
 	return tag.RowsAffected() == 1, err
@@ -136,13 +127,13 @@ func (s store) recordFailure(ctx context.Context, j job, delay time.Duration, ca
 func errorText(cause error) string {
 	const limit = 500 // characters, as the column's CHECK requires
 	text := cause.Error()
-	if sendErr, ok := errors.AsType[*SendError](cause); ok {
-		text += " (" + sendErr.Detail() + ")"
+	if failed, ok := errors.AsType[*sendError](cause); ok {
+		text += " (" + failed.cause.Error() + ")"
 	}
 	return postgres.Text(text, limit)
 }
 
-// statsSQL joins two counts, because Citus accepts no subquery in the list of columns.
+// Citus accepts no subquery in the list of columns.
 const statsSQL = `
 SELECT pending.jobs,
        pending.age,
@@ -163,9 +154,9 @@ SELECT pending.jobs,
 
 // Stats counts the jobs of all accounts.
 type Stats struct {
-	Pending int           // jobs to be sent, leased ones included
+	Pending int
 	Oldest  time.Duration // age of the oldest pending job; 0 if there is none
-	Failed  int           // jobs that an operator must examine
+	Failed  int
 }
 
 // ReadStats counts the jobs, for metrics.

@@ -13,26 +13,17 @@ import (
 )
 
 const (
-	// concurrency is the number of mails sent at once, so that one slow mail delays no
-	// other.
-	concurrency = 4
+	concurrency = 4 // so that a slow mail does not delay the others
 
-	// sendTimeout bounds one SMTP session, and thereby a worker's shutdown. RFC 5321
-	// allows more time. A timeout can cause a second copy, never a lost receipt.
-	sendTimeout = 30 * time.Second
+	sendTimeout = 30 * time.Second // of one SMTP session, and thereby of a shutdown
 
-	// maxAttempts takes about three days with [Backoff], so it survives a weekend's
-	// outage.
-	maxAttempts = 300
+	maxAttempts = 300 // about three days with [Backoff], so a weekend's outage loses nothing
+	maxBackoff  = 15 * time.Minute
 
-	maxBackoff = 15 * time.Minute
-
-	// queryTimeout bounds one statement with the wait for a connection, as in R21.
-	queryTimeout = 10 * time.Second
+	queryTimeout = 10 * time.Second // of one statement, with the wait for a connection (R21)
 )
 
-// Backoff returns 1s after the first attempt, then 2s, 4s, … up to 15 minutes, with a
-// jitter of ±20%.
+// Backoff returns 1s after the first attempt, then 2s, 4s, … up to 15 minutes, ±20%.
 func Backoff(attempt int) time.Duration {
 	delay := maxBackoff
 	if attempt <= 10 { // 2^10 s is more than the cap
@@ -43,16 +34,13 @@ func Backoff(attempt int) time.Duration {
 
 // Config configures a [Worker].
 type Config struct {
-	// From is the sender, such as "Shop <shop@example.com>". The receipt names its
-	// name.
-	From string
+	From string // the sender, such as Shop <shop@example.com>
 
-	// Observe, if set, is called synchronously after each attempt with its outcome, such
-	// as [Sent]. It must be safe for concurrent use.
+	// Observe, if set, is called after each attempt, also concurrently, with its outcome.
 	Observe func(outcome string, took time.Duration)
 }
 
-// Worker sends the receipts of due jobs. Any number of workers may run concurrently.
+// Worker sends the receipts of due jobs. Any number may run concurrently.
 type Worker struct {
 	store   store
 	mailer  Mailer
@@ -67,7 +55,7 @@ type Worker struct {
 	backoff     func(attempt int) time.Duration
 }
 
-// NewWorker returns a worker.
+// NewWorker returns a Worker.
 func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Logger) (*Worker, error) {
 	from, err := parseSender(config.From)
 	if err != nil {
@@ -79,32 +67,24 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Lo
 	}, nil
 }
 
-// RunOnce tries once every job that is due at its start. When ctx is cancelled it
-// claims no more jobs, finishes those in progress within 30 seconds, and returns no
-// error. An error means that the database failed; the result counts the attempts until
-// then.
+// RunOnce tries every job that is due once. When ctx is cancelled, it finishes the jobs in
+// progress and returns no error. An error means that the database failed.
 func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	start := time.Now()
-	p := pass{Worker: w, result: Result{}}
+	result, log := Result{}, w.logger
 	now, err := postgres.Now(ctx, w.store.pool)
 	if err == nil {
-		err = p.sendDue(ctx, now)
+		var lastError error
+		if lastError, err = w.sendDue(ctx, now, result); lastError != nil {
+			log = log.With("last_error", lastError)
+		}
+	}
+	if len(result) > 0 {
+		log.InfoContext(ctx, "receipts pass", Sent, result[Sent], Retried, result[Retried],
+			Failed, result[Failed], Lost, result[Lost], "took", time.Since(start))
 	}
 	if ctx.Err() != nil {
 		err = nil
 	}
-	if len(p.result) > 0 {
-		fields := []any{
-			Sent, p.result[Sent],
-			Retried, p.result[Retried],
-			Failed, p.result[Failed],
-			Lost, p.result[Lost],
-			"took", time.Since(start),
-		}
-		if p.lastError != nil {
-			fields = append(fields, "last_error", p.lastError)
-		}
-		w.logger.InfoContext(ctx, "receipts pass", fields...)
-	}
-	return p.result, err
+	return result, err
 }

@@ -47,10 +47,9 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// Routes registers the contract openapi.yaml, the same as JSON without the order of
-// members, its workflows orders.arazzo.yaml, and /docs with its scripts and diagrams.
-// They are prepared at the first request, because parsing and compressing the contract
-// would be most of a process's start.
+// Routes registers the contract openapi.yaml, the same as JSON, its workflows
+// orders.arazzo.yaml, and /docs with its scripts and diagrams. They are prepared at the first
+// request, because parsing and compressing the contract would slow down the start.
 func Routes(r chi.Router, contract, workflows []byte) {
 	r.Get("/openapi.yaml", serve("application/yaml", plain(contract)))
 	r.Get("/openapi.json", serve("application/json", func() []byte { return asJSON(contract) }))
@@ -76,18 +75,18 @@ func plain(content []byte) func() []byte { return func() []byte { return content
 
 func asJSON(contract []byte) []byte {
 	var value any
-	_ = yaml.Unmarshal(contract, &value) // valid: a test compares the two forms
+	_ = yaml.Unmarshal(contract, &value) // valid, see the tests
 	content, _ := json.Marshal(value)
 	return content
 }
 
 func decompressScalar() []byte {
-	reader, _ := gzip.NewReader(bytes.NewReader(scalarGzip)) // valid: a test decompresses it
+	reader, _ := gzip.NewReader(bytes.NewReader(scalarGzip)) // valid, see the tests
 	content, _ := io.ReadAll(reader)
 	return content
 }
 
-// form is a form of a file, plain or gzipped, with its ETag, a hash of the content.
+// form is a form of a file, plain or gzipped.
 type form struct {
 	content []byte
 	tag     string
@@ -101,17 +100,15 @@ func newForm(content []byte) form {
 func newForms(content []byte) (unchanged, gzipped form) {
 	var compressed bytes.Buffer
 	writer := gzip.NewWriter(&compressed)
-	_, _ = writer.Write(content) // a buffer does not fail
+	_, _ = writer.Write(content)
 	_ = writer.Close()
 	return newForm(content), newForm(compressed.Bytes())
 }
 
-// acceptsGzip matches an Accept-Encoding that names gzip with a weight above 0 (RFC 9110,
-// 12.5.3). It ignores "*".
+// acceptsGzip matches an Accept-Encoding with gzip and a weight above 0 (RFC 9110, 12.5.3).
 var acceptsGzip = regexp.MustCompile(`(?i)(^|,)\s*gzip\s*($|,|;\s*q=(1|0\.\d*[1-9]))`)
 
-// serve responds with the form that the client accepts, or with 304 if the client has it
-// cached.
+// serve responds with the form that the client accepts, or with 304 if it is cached.
 func serve(contentType string, content func() []byte) http.HandlerFunc {
 	forms := sync.OnceValues(func() (unchanged, gzipped form) { return newForms(content()) })
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -41,6 +41,6 @@ func TestAccountsKeys(t *testing.T) {
 	stdout = f.accountKeys("revoke", "--account", account, id)
 	require.Contains(t, stdout, "API key "+id+" ("+second[:8]+"…) was revoked")
 
-	stderr := fail(t, f.quiet(), "accounts", "keys", "revoke", "--account", account, f.apiKey) // not its prefix or its id
+	stderr := fail(t, f.quiet(), "accounts", "keys", "revoke", "--account", account, f.apiKey)
 	require.Equal(t, "orders: the account has no such API key\n", stderr)
 }

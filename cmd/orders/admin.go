@@ -9,21 +9,20 @@ import (
 	"net/http/pprof"
 	"time"
 
-	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/hostcheck"
+	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/internal/metrics"
 )
 
 const maxAdminConnections = 16
 
-// readyCheck returns nil if the process should get traffic.
 type readyCheck func(context.Context) error
 
 // startAdmin serves metrics, profiles and probes, unless address is empty. They have a
 // port of their own because they require no credentials. Without ready there is no
 // /readyz. It serves until stop is called, also while the process drains.
-func startAdmin(ctx context.Context, address boot.Address, m *metrics.Metrics, ready readyCheck, logger *slog.Logger) (stop func(), err error) {
+func startAdmin(ctx context.Context, address setup.Address, m *metrics.Metrics, ready readyCheck, logger *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -45,7 +44,7 @@ func startAdmin(ctx context.Context, address boot.Address, m *metrics.Metrics, r
 		}
 	}()
 	logger.InfoContext(ctx, "serving metrics and profiles", "address", listener.Addr().String())
-	return func() { _ = server.Close() }, nil // does not wait for responses
+	return func() { _ = server.Close() }, nil
 }
 
 // verified prevents that a new connection closes one with a request in progress, such as a

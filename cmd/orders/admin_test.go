@@ -21,8 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the list of metrics, "+metricsList)
 
-// metricsList is the file that lists all metrics. tools/monitoring checks the alert rules
-// and the dashboard against it.
+// metricsList is the file that lists all metrics, for the alert rules and the dashboard.
 const metricsList = "../../internal/metrics/testdata/metrics.txt"
 
 func (p *process) admin() string {
@@ -132,7 +131,7 @@ func TestAdmin_otherCommands(t *testing.T) {
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
-	stripe, provider := standIn(t)
+	stripe, provider := fakeStripe(t)
 	mail := newMailServer(t, "")
 	a, curl := startDev(t, environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=rk_test_dev", "STRIPE_API_BASE="+provider,
 		"SMTP_URL=smtp://"+mail.address, "LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0"))

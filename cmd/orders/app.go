@@ -4,101 +4,122 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/cmd/internal/tracing"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/metrics"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 )
 
 // app holds the services of every command that runs operations.
 type app struct {
-	config  boot.App
+	config  setup.App
 	logger  *slog.Logger
-	pool    *pgxpool.Pool // closed by withApp
+	pool    *pgxpool.Pool
 	traces  *tracing.Tracing
-	limiter *limiter.Limiter
+	limiter *admission.Limiter
 	metrics *metrics.Metrics
 	engine  *idempotency.Engine
-	orders  *orders.Service
+	closing []func()
+
+	operations *operations.Service
+	orders     *orders.Service
+	payments   *payments.Client
 }
 
-// withApp connects to the database and calls work with the services.
-func withApp(ctx context.Context, config boot.App, logger *slog.Logger, work func(*app) error) error {
-	traces, err := tracing.Start(ctx, logger)
-	if err != nil {
-		return err
+// openApp connects to the database and creates the services. The caller closes the app.
+func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app, err error) {
+	a := &app{config: config, logger: logger}
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	if a.traces, err = tracing.Start(ctx, logger); err != nil {
+		return nil, err
 	}
-	defer traces.Stop(ctx) // last, so that all spans are sent
-	pool, err := boot.Pool(ctx, config.Database, logger, traces.ConfigurePool)
-	if err != nil {
-		return err
+	a.onClose(func() { a.traces.Stop(ctx) }) // after everything that creates spans
+	if a.pool, err = setup.Pool(ctx, config.Database, logger, a.traces.ConfigurePool); err != nil {
+		return nil, err
 	}
-	defer pool.Close()
-	admission, err := limiter.New(limiter.Config{
-		Work:     workPerConnection * int(pool.Config().MaxConns),
+	a.onClose(a.pool.Close)
+	a.limiter, err = admission.New(admission.Config{
+		Work:     workPerConnection * int(a.pool.Config().MaxConns),
 		Backlog:  maxBacklog,
 		Wait:     maxBacklogWait,
 		InFlight: maxInFlight,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var engine *idempotency.Engine // made below, because it uses the metrics
-	m, err := metrics.New(metrics.Config{
-		Pool:      pool,
+	a.metrics = metrics.New(metrics.Config{
+		Pool:      a.pool,
 		Logger:    logger,
-		Limiter:   admission,
-		Waiters:   func() int { return engine.Waiters() },
+		Limiter:   a.limiter,
+		Waiters:   func() int { return a.engine.Waiters() },
 		Retention: config.KeyRetention,
 		Grace:     config.CompleterGrace,
 	})
+	a.engine, err = newEngine(config.Maintenance, a.pool, a.traces.OnStep(a.metrics.OnStep), logger)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	transport := limiter.Transport(traces.Provider(boot.ProviderTransport()))
-	client, err := payments.New(payments.Config{
+	// A request has no permit while it waits for a provider.
+	transport := admission.SuspendDuring(a.traces.Provider(setup.ProviderTransport()))
+	a.payments, err = payments.New(payments.Config{
 		SecretKey:     string(config.SecretKey),
 		WebhookSecret: string(config.WebhookSecret),
 		BaseURL:       config.APIBase,
 		Timeout:       config.StripeTimeout,
 		Transport:     transport,
-		Observe:       m.ProviderAttempt,
+		Observe:       a.metrics.ProviderAttempt,
 		Logger:        logger,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer client.Close()
-	engine, err = newEngine(config.Maintenance, pool, traces.OnStep(m.OnStep), logger)
-	if err != nil {
-		return err
-	}
-	service, err := orders.New(orders.Config{
-		Engine:        engine,
-		Pool:          pool,
-		Payments:      client,
-		StepTimeout:   config.StripeTimeout,
-		ChargeWindow:  config.ChargeWindow,
-		Logger:        logger,
-		Registrations: registrations(config, pool, transport),
+	a.onClose(a.payments.Close)
+	a.operations = operations.New(a.engine, a.pool)
+	a.operations.Register(registrations(config, a.pool, transport)...)
+	a.orders, err = orders.New(orders.Config{
+		Engine:       a.engine,
+		Operations:   a.operations,
+		Pool:         a.pool,
+		Payments:     a.payments,
+		StepTimeout:  config.StripeTimeout,
+		ChargeWindow: config.ChargeWindow,
+		Logger:       logger,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	logger.Info("payment provider", "provider", config.ProviderURL(), "mode", config.Mode())
-	return work(&app{config, logger, pool, traces, admission, m, engine, service})
+	return a, nil
+}
+
+// onClose adds a function that close calls.
+func (a *app) onClose(closing func()) { a.closing = append(a.closing, closing) }
+
+// close releases everything that belongs to the app, the newest first.
+func (a *app) close() {
+	for _, closing := range slices.Backward(a.closing) {
+		closing()
+	}
 }
 
 // registrations returns the operations of other packages. Commands without access to a
 // provider only describe the keys of these operations: their transport is nil.
-func registrations(boot.App, *pgxpool.Pool, http.RoundTripper) orders.Registrations { return nil }
+func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Registration {
+	return nil
+}
 
 const (
 	// maxWaiters bounds the requests that wait for a key in progress. Each uses a client
@@ -119,7 +140,7 @@ const (
 	workPerConnection = 2
 )
 
-func newEngine(config boot.Maintenance, pool *pgxpool.Pool, onStep idempotency.StepHook, logger *slog.Logger) (*idempotency.Engine, error) {
+func newEngine(config setup.Maintenance, pool *pgxpool.Pool, onStep idempotency.StepHook, logger *slog.Logger) (*idempotency.Engine, error) {
 	return idempotency.New(pool, idempotency.Config{
 		LockTimeout: config.LockTimeout,
 		Clock:       time.Now,
@@ -129,16 +150,16 @@ func newEngine(config boot.Maintenance, pool *pgxpool.Pool, onStep idempotency.S
 	})
 }
 
-// withEngine is withApp for commands that do not need the provider.
-func withEngine(ctx context.Context, config boot.Maintenance, logger *slog.Logger, work func(*idempotency.Engine, *pgxpool.Pool) error) error {
-	pool, err := boot.Pool(ctx, config.Database, logger)
+// openEngine is for commands that do not need the provider. The caller must close the pool.
+func openEngine(ctx context.Context, config setup.Maintenance, logger *slog.Logger) (*pgxpool.Pool, *idempotency.Engine, error) {
+	pool, err := setup.Pool(ctx, config.Database, logger)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer pool.Close()
 	engine, err := newEngine(config, pool, nil, logger)
 	if err != nil {
-		return err
+		pool.Close()
+		return nil, nil, err
 	}
-	return work(engine, pool)
+	return pool, engine, nil
 }

@@ -14,8 +14,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"example.com/orders-api/cmd/internal/boot"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/operations"
 )
 
 type command struct {
@@ -26,10 +26,8 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		// slim:begin
 		{"demo", "Run a guided tour: charge an order, cause failures, see one charge", runDemo},
-		// slim:end
-		{"dev", "Run everything in one process, with its own PostgreSQL and Stripe stand-in", dev},
+		{"dev", "Run everything in one process, with its own PostgreSQL and a fake Stripe", dev},
 		{"serve", "Run the API", serve},
 		{"worker", "Send staged receipts", worker},
 		{"completer", "Resume the unfinished keys that clients abandoned (cron)", completer},
@@ -37,11 +35,11 @@ func commands() []command {
 		{"reconcile", "Compare our records with the provider's payments and refunds (cron)", runReconcile},
 		{"keys list", "List the abandoned keys and those that need review", keysList},
 		{"keys show", "Show a key and its history", keysShow},
-		{"keys retry", "Run an unfinished key again", operatorCommand((*orders.Service).Retry)},
-		{"keys resolve", "Finish an unfinished key without charging, unless it was charged already", operatorCommand((*orders.Service).Resolve)},
+		{"keys retry", "Run an unfinished key again", operatorCommand((*operations.Service).Retry)},
+		{"keys resolve", "Finish an unfinished key without charging, unless it was charged already", operatorCommand((*operations.Service).Resolve)},
 		{"migrate up", "Apply all pending migrations", migrateUp},
 		{"migrate down", "Roll back the newest migration and delete its data", migrateDown},
-		{"migrate distribute", "Distribute the tables over the workers of a Citus cluster", migrateDistribute},
+		{"migrate citus", "Distribute the tables over the workers of a Citus cluster", migrateCitus},
 		{"migrate status", "List the migrations and whether they are applied", migrateStatus},
 		{"doctor", "Check configuration, database, Stripe and mail server, and print remedies", doctor},
 		{"accounts create", "Create an account and print its API key", accountsCreate},
@@ -54,20 +52,16 @@ func commands() []command {
 	}
 }
 
-// errUsage means that the command line is invalid.
 var errUsage = errors.New("wrong usage")
 
-// wrongUsage returns an errUsage that refers to the help of a command, or to the overview
-// if about is empty.
+// wrongUsage refers to the help of a command, or to the overview if about is empty.
 func wrongUsage(about, format string, arguments ...any) error {
 	return fmt.Errorf("%w: %s\n%s", errUsage, fmt.Sprintf(format, arguments...), strings.TrimSpace("See orders help "+about))
 }
 
-// maxWords is the number of words of the longest command's name.
-const maxWords = 3
+const maxWords = 3 // of a command's name
 
-// run runs the command, or prints the help of the group of commands, that the arguments
-// begin with.
+// run runs the command that the arguments begin with, or prints the help of a group.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	all := commands()
 	if len(args) > 0 && (args[0] == "--version" || args[0] == "-version") {
@@ -77,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		name, rest := strings.Join(args[:words], " "), args[words:]
 		if i := slices.IndexFunc(all, func(c command) bool { return c.name == name }); i >= 0 {
 			call := &invocation{command: all[i], flags: flag.NewFlagSet(name, flag.ContinueOnError), args: rest, stdout: stdout, stderr: stderr}
-			call.flags.SetOutput(io.Discard) // errors are printed in one place
+			call.flags.SetOutput(io.Discard)
 			return call.run(ctx, call)
 		}
 		group := slices.DeleteFunc(slices.Clone(all), func(c command) bool { return words > 0 && !strings.HasPrefix(c.name, name+" ") })
@@ -103,13 +97,12 @@ func overview(w io.Writer, list []command) error {
 	return table.Flush()
 }
 
-// invocation is a command with its arguments and outputs.
 type invocation struct {
 	command
 	flags          *flag.FlagSet
 	args           []string // after the command's name
 	argument       string   // the name of an argument that is no flag, see [invocation.take]
-	value          string   // of that argument
+	value          string
 	stdout, stderr io.Writer
 }
 
@@ -124,12 +117,11 @@ func (i *invocation) load(config any, required ...string) error {
 	if err := i.parse(config, required...); err != nil {
 		return err
 	}
-	return boot.Load(config)
+	return setup.Load(config)
 }
 
 // parse parses the flags and the argument. The required flags must have a text or a
-// positive value. For -h it prints the help, with the variables of config, and returns
-// flag.ErrHelp.
+// positive value. For -h it prints the help and returns flag.ErrHelp.
 func (i *invocation) parse(config any, required ...string) error {
 	for rest := i.args; ; rest = i.flags.Args()[1:] {
 		err := i.flags.Parse(rest)
@@ -188,7 +180,6 @@ func (i *invocation) check(required []string) error {
 	return nil
 }
 
-// printResult prints the result of a command, unless the command failed with err.
 func (i *invocation) printResult(err error, format string, arguments ...any) error {
 	if err == nil {
 		_, err = fmt.Fprintf(i.stdout, format, arguments...)
@@ -206,12 +197,12 @@ func (i *invocation) printHelp(config any) {
 		i.flags.PrintDefaults()
 	}
 	fmt.Fprint(i.stdout, "\nEnvironment:\n")
-	boot.PrintEnv(i.stdout, config)
+	setup.PrintEnv(i.stdout, config)
 }
 
 func help(ctx context.Context, call *invocation) error {
 	if len(call.args) > 0 && call.args[0] == "env" {
-		boot.PrintEnv(call.stdout, new(boot.All))
+		setup.PrintEnv(call.stdout, new(setup.All))
 		return nil
 	}
 	return run(ctx, append(slices.Clone(call.args), "-h"), call.stdout, call.stderr)

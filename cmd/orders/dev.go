@@ -6,40 +6,44 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/demo"
 	"example.com/orders-api/cmd/internal/devservices"
 	checks "example.com/orders-api/cmd/internal/doctor"
+	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/receipts"
 )
 
-// stripeCheckTimeout bounds the check of the user's key, which delays the start.
-const stripeCheckTimeout = 5 * time.Second
+const (
+	// stripeCheckTimeout bounds the check of the user's key, which delays the start.
+	stripeCheckTimeout = 5 * time.Second
+
+	defaultLatency = 700 * time.Millisecond
+)
 
 type devEnv struct {
-	boot.App
-	boot.DevListen
-	boot.Admin
-	boot.Mail
-	boot.Completer
+	setup.App
+	setup.DevListen
+	setup.Admin
+	setup.Mail
+	setup.Completer
 }
 
-// dev starts a database and a provider, and writes receipts to files, unless the
-// environment names others.
-func dev(ctx context.Context, call *invocation) error {
+func dev(ctx context.Context, call *invocation) (err error) {
 	var config devEnv
-	// slim:begin
-	latency := latencyFlag(call)
-	// slim:end
-	reset := call.flags.Bool("reset", false, "delete the private database and the state of the stand-in for Stripe first")
+	latency := call.flags.Duration("provider-latency", defaultLatency,
+		"how much latency the console adds to each call to the provider,\nso that you see a row at each recovery point")
+	reset := call.flags.Bool("reset", false, "delete the private database and the state of the fake Stripe first")
 	if err := call.parse(&config); err != nil {
 		return err
 	}
-	if err := boot.LoadDev(&config); err != nil {
+	if err := setup.LoadDev(&config); err != nil {
 		return err
 	}
 	if *reset && config.URL != "" {
@@ -51,7 +55,7 @@ func dev(ctx context.Context, call *invocation) error {
 		return err
 	}
 	logger := config.Logger(call.stderr)
-	services, err := devservices.Start(ctx, &config.Database, &config.Stripe, devservices.Options{
+	services, err := devservices.Start(ctx, &config.Database, &config.Stripe, embeddedpg.Options{
 		DataDir: folder,
 		Reset:   *reset,
 		Logger:  logger,
@@ -60,39 +64,37 @@ func dev(ctx context.Context, call *invocation) error {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, services.Stop()) }()
 	if *reset {
-		fmt.Fprintf(call.stdout, "Deleted the database and the state of the stand-in in %s\n", folder)
+		fmt.Fprintf(call.stdout, "Deleted the database and the state of the fake Stripe in %s\n", folder)
 	}
-	d := devRun{config: config, services: services, folder: folder, logger: logger, stdout: call.stdout}
-	// slim:begin
-	d.latency = *latency
-	// slim:end
-	return errors.Join(d.run(ctx), services.Stop())
+	return devRun{config, services, folder, logger, call.stdout, *latency}.run(ctx)
 }
 
 // devRun is a run of dev after its services have started.
 type devRun struct {
 	config   devEnv
 	services *devservices.Services
-	folder   string // of the API key and the receipts
+	folder   string
 	logger   *slog.Logger
 	stdout   io.Writer
-	// slim:begin
-	latency time.Duration // of the console
-	// slim:end
+	latency  time.Duration
 }
 
 func (d devRun) run(ctx context.Context) error {
-	if err := boot.Migrate(ctx, d.config.Database); err != nil {
+	if err := setup.Migrate(ctx, d.config.Database); err != nil {
 		return err
 	}
-	return withApp(ctx, d.config.App, d.logger, func(a *app) error {
-		return withServer(ctx, a, d.config.Addr, d.config.AdminAddr, func(s *server) error { return d.serve(ctx, s) })
-	})
-}
-
-func (d devRun) serve(ctx context.Context, s *server) error {
-	key, err := devservices.APIKey(ctx, s.pool, filepath.Join(d.folder, "api-keys"))
+	a, err := openApp(ctx, d.config.App, d.logger)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	s, err := openServer(ctx, a, d.config.Addr, d.config.AdminAddr)
+	if err != nil {
+		return err
+	}
+	key, err := devservices.APIKey(ctx, a.pool, filepath.Join(d.folder, "api-keys"))
 	if err != nil {
 		return err
 	}
@@ -101,30 +103,52 @@ func (d devRun) serve(ctx context.Context, s *server) error {
 		return err
 	}
 	base := devservices.BaseURL(s.listener.Addr())
-	welcome := devservices.Welcome{Services: d.services, Stripe: d.config.Stripe, BaseURL: base, DocsURL: base + "/docs", APIKey: key}
+	console, err := demo.NewConsole(ctx, demo.Options{
+		Environ:     append(os.Environ(), "DATABASE_URL="+string(d.config.URL)),
+		LogFile:     filepath.Join(d.folder, "console.log"),
+		APIKey:      key,
+		Pool:        a.pool,
+		ProviderKey: string(d.config.SecretKey),
+		ProviderURL: d.config.APIBase,
+		Fake:        d.services.Stripe,
+		BaseURL:     base,
+		Latency:     max(d.latency, 0),
+	}, mailer, d.logger)
+	if err != nil {
+		return err
+	}
+	if s.http.Handler, err = console.Mount(s.http.Handler); err != nil {
+		return err
+	}
+	d.welcome(ctx, console, base, key) // before the first request, whose log line would interrupt it
+	group, ctx := errgroup.WithContext(ctx)
+	if err := d.startJobs(ctx, group, a, console.Mailbox()); err != nil {
+		return err
+	}
+	group.Go(func() error { return console.Run(ctx) })
+	group.Go(func() error { return s.run(ctx, 0) })
+	group.Go(func() error { return d.services.Watch(ctx) })
+	group.Go(func() error {
+		d.services.DeliverEvents(ctx, base+"/v1/webhooks/stripe", d.logger)
+		return nil
+	})
+	return group.Wait()
+}
+
+func (d devRun) welcome(ctx context.Context, console *demo.Console, base, key string) {
+	welcome := devservices.Welcome{
+		Services: d.services, Stripe: d.config.Stripe, BaseURL: base, APIKey: key,
+		DocsURL: console.DocsURL(), ConsoleURL: console.URL(),
+	}
 	if d.services.Stripe == nil {
 		// A wrong key does not prevent the start, and neither does a missing network.
 		result := checks.Stripe(ctx, d.config.Stripe, stripeCheckTimeout)
 		welcome.Checked = printable(result.Mark + " " + result.Message)
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	// slim:begin
-	console, err := addConsole(ctx, group, d, s, base, key, mailer)
-	if err != nil {
-		return err
-	}
-	mailer, welcome.DocsURL, welcome.ConsoleURL = console.Mailbox(), console.DocsURL(), console.URL()
-	// slim:end
-	welcome.Print(d.stdout) // before the first request, whose log line would interrupt it
-	group.Go(func() error { return s.run(ctx, 0) })
-	if err := d.startJobs(ctx, group, s.app, mailer, base); err != nil {
-		return err
-	}
-	return group.Wait()
+	welcome.Print(d.stdout)
 }
 
-// startJobs starts everything except the API.
-func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, mailer receipts.Mailer, base string) error {
+func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, mailer receipts.Mailer) error {
 	worker, err := newWorker(mailer, d.config.Sender(), a.pool, a.metrics, d.logger)
 	if err != nil {
 		return err
@@ -137,25 +161,17 @@ func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, ma
 	if err != nil {
 		return err
 	}
-	group.Go(func() error {
-		repeat(ctx, "worker", time.Second, d.logger, func(ctx context.Context) error {
-			_, err := worker.RunOnce(ctx)
-			return err
+	start := func(name string, every time.Duration, work func(context.Context) error) {
+		group.Go(func() error {
+			repeat(ctx, name, every, d.logger, work)
+			return nil
 		})
-		return nil
+	}
+	start("worker", time.Second, func(ctx context.Context) error {
+		_, err := worker.RunOnce(ctx)
+		return err
 	})
-	group.Go(func() error {
-		repeat(ctx, "completer", time.Minute, d.logger, func(ctx context.Context) error { return complete(ctx, completer, a.metrics, d.logger) })
-		return nil
-	})
-	group.Go(func() error {
-		repeat(ctx, "reaper", 10*time.Minute, d.logger, func(ctx context.Context) error { return reap(ctx, reaper, a.metrics, d.logger) })
-		return nil
-	})
-	group.Go(func() error {
-		d.services.DeliverEvents(ctx, base+"/v1/webhooks/stripe", d.logger)
-		return nil
-	})
-	group.Go(func() error { return d.services.Watch(ctx) })
+	start("completer", time.Minute, func(ctx context.Context) error { return complete(ctx, completer, a.metrics, d.logger) })
+	start("reaper", 10*time.Minute, func(ctx context.Context) error { return reap(ctx, reaper, a.metrics, d.logger) })
 	return nil
 }

@@ -5,20 +5,20 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/orders-api/cmd/internal/boot"
 	checks "example.com/orders-api/cmd/internal/doctor"
+	"example.com/orders-api/cmd/internal/setup"
 )
 
 // checkTimeout bounds the checks of one dependency.
 const checkTimeout = 10 * time.Second
 
 func doctor(ctx context.Context, call *invocation) error {
-	var config boot.All
+	var config setup.All
 	if err := call.parse(&config); err != nil {
 		return err
 	}
 	failed := 0
-	for _, result := range checks.Run(ctx, &config, boot.Load(&config), checkTimeout) {
+	for _, result := range checks.Run(ctx, &config, setup.Load(&config), checkTimeout) {
 		if result.Mark == checks.Failure {
 			failed++
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -23,14 +22,13 @@ import (
 
 const confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
 
-// fixture is a database with one account, a stand-in for Stripe, and their environment.
 type fixture struct {
 	t       *testing.T
 	pool    *pgxpool.Pool
 	stripe  *stripetest.Server
 	environ []string
 	apiKey  string
-	opened  *api // see shared
+	opened  *api
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -38,7 +36,7 @@ func newFixture(t *testing.T) *fixture {
 	pool := dbtest.New(t)
 	f := &fixture{t: t, pool: pool}
 	var provider string
-	f.stripe, provider = standIn(t)
+	f.stripe, provider = fakeStripe(t)
 	f.environ = environ(t,
 		"DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0",
 		"RECEIPTS_FROM=Orders <receipts@example.com>")
@@ -48,7 +46,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-func standIn(t *testing.T) (*stripetest.Server, string) {
+func fakeStripe(t *testing.T) (*stripetest.Server, string) {
 	t.Helper()
 	stripe := stripetest.New(stripetest.Options{})
 	server := httptest.NewServer(stripe)
@@ -96,7 +94,6 @@ type apiResponse struct {
 	body   string
 }
 
-// do sends one request on a new connection.
 func (a *api) do(ctx context.Context, method, path, body string, header http.Header) (apiResponse, error) {
 	request, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader([]byte(body)))
 	if err != nil {
@@ -146,30 +143,6 @@ func (a *api) orderAsync(idempotencyKey string, prefer ...string) <-chan orderRe
 	return done
 }
 
-func (a *api) untilPaid(ctx context.Context, idempotencyKey string) (apiResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		got, err := a.do(ctx, http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {idempotencyKey}})
-		switch {
-		case err != nil:
-			return apiResponse{}, err
-		case got.status == http.StatusCreated:
-			return got, nil
-		case got.status != http.StatusConflict && got.status != http.StatusServiceUnavailable,
-			got.header.Get("Retry-After") == "":
-			return apiResponse{}, fmt.Errorf("%s: %d %s", idempotencyKey, got.status, got.body)
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return apiResponse{}, fmt.Errorf("%s: still %d %s", idempotencyKey, got.status, got.body)
-		}
-	}
-}
-
 func (a *api) ready() int {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -183,7 +156,6 @@ func (a *api) ready() int {
 const tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
 	`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
 
-// requirePaid checks that a response is a paid order of 25.00 and returns its id.
 func requirePaid(t *testing.T, a apiResponse) string {
 	t.Helper()
 	require.Equal(t, http.StatusCreated, a.status, a.body)

@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"time"
 
-	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/setup"
 )
 
 // healthcheck is for containers, because the image has neither a shell nor curl. It uses
 // no proxy and follows no redirects, so that no other server responds.
 func healthcheck(ctx context.Context, call *invocation) error {
-	var config boot.Listen
+	var config setup.Listen
 	timeout := call.flags.Duration("timeout", 3*time.Second, "how long to wait for the response")
 	if err := call.load(&config, "timeout"); err != nil {
 		return err
@@ -36,9 +36,7 @@ func healthcheck(ctx context.Context, call *invocation) error {
 	return nil
 }
 
-// readyURL returns the URL of /readyz of a process on this machine that listens on
-// address.
-func readyURL(address boot.Address) string {
+func readyURL(address setup.Address) string {
 	host, port, _ := net.SplitHostPort(string(address)) // checked by load
 	if host == "" || net.ParseIP(host).IsUnspecified() {
 		host = "127.0.0.1" // not localhost: an empty image resolves no names

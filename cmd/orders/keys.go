@@ -12,31 +12,33 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
 
 const keyAccountUsage = "the `id` of the key's account, needed if several accounts use the same key"
 
 func keysList(ctx context.Context, call *invocation) error {
-	var config boot.Maintenance
+	var config setup.Maintenance
 	limit := call.flags.Int("limit", 100, "how many keys to list at most")
 	if err := call.load(&config, "limit"); err != nil {
 		return err
 	}
-	return withEngine(ctx, config, config.Logger(call.stderr), func(engine *idempotency.Engine, _ *pgxpool.Pool) error {
-		stuck, err := engine.Stuck(ctx, config.CompleterGrace, *limit)
-		if err != nil {
-			return err
-		}
-		return printKeys(call.stdout, stuck)
-	})
+	pool, engine, err := openEngine(ctx, config, config.Logger(call.stderr))
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	stuck, err := engine.Stuck(ctx, config.CompleterGrace, *limit)
+	if err != nil {
+		return err
+	}
+	return printKeys(call.stdout, stuck)
 }
 
-// findKey returns the key with this name or id.
 func findKey(ctx context.Context, engine *idempotency.Engine, account uuid.UUID, name string) (idempotency.Status, error) {
 	found, err := engine.Find(ctx, account, name)
 	switch {
@@ -51,33 +53,36 @@ func findKey(ctx context.Context, engine *idempotency.Engine, account uuid.UUID,
 }
 
 func keysShow(ctx context.Context, call *invocation) error {
-	var config boot.Maintenance
+	var config setup.Maintenance
 	name := call.take("KEY")
 	account := accountFlag(call, keyAccountUsage)
 	if err := call.load(&config); err != nil {
 		return err
 	}
-	return withEngine(ctx, config, config.Logger(call.stderr), func(engine *idempotency.Engine, pool *pgxpool.Pool) error {
-		key, err := findKey(ctx, engine, account.UUID, *name)
-		if err != nil {
-			return err
-		}
-		history, err := orders.History(ctx, pool, key.AccountID, key.Key)
-		if err != nil {
-			return err
-		}
-		resource := registrations(boot.App{Maintenance: config}, pool, nil).ResourceOf(key)
-		return printHistory(call.stdout, key, history, resource)
-	})
+	pool, engine, err := openEngine(ctx, config, config.Logger(call.stderr))
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	key, err := findKey(ctx, engine, account.UUID, *name)
+	if err != nil {
+		return err
+	}
+	history, err := orders.History(ctx, pool, key.AccountID, key.Key)
+	if err != nil {
+		return err
+	}
+	registered := operations.New(engine, pool)
+	registered.Register(registrations(setup.App{Maintenance: config}, pool, nil)...)
+	return printHistory(call.stdout, key, history, registered.Links(key)[operations.MemberResource])
 }
 
-// operatorCommand returns a command that retries or resolves a key in the name of an
-// operator.
+// operatorCommand returns a command that retries or resolves a key.
 func operatorCommand(
-	action func(*orders.Service, context.Context, uuid.UUID, uuid.UUID, orders.OperatorAction) (idempotency.Result, error),
+	action func(*operations.Service, context.Context, uuid.UUID, uuid.UUID, operations.OperatorAction) (idempotency.Result, error),
 ) func(context.Context, *invocation) error {
 	return func(ctx context.Context, call *invocation) error {
-		var config boot.App
+		var config setup.App
 		name := call.take("KEY")
 		account := accountFlag(call, keyAccountUsage)
 		by := call.flags.String("by", userName(), "`name` of the operator, for the audit record")
@@ -85,20 +90,23 @@ func operatorCommand(
 		if err := call.load(&config, "reason", "by"); err != nil {
 			return err
 		}
-		return withApp(ctx, config, config.Logger(call.stderr), func(a *app) error {
-			key, err := findKey(ctx, a.engine, account.UUID, *name)
-			if err != nil {
-				return err
-			}
-			if key.Point == idempotency.Finished {
-				return fmt.Errorf("key %s is finished, and its response %d does not change", key.ID, key.ResponseStatus)
-			}
-			result, err := action(a.orders, ctx, key.AccountID, key.ID, orders.OperatorAction{Actor: *by, Reason: *reason})
-			if err != nil {
-				return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
-			}
-			return call.printResult(nil, "Key %s is finished. Its response, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
-		})
+		a, err := openApp(ctx, config, config.Logger(call.stderr))
+		if err != nil {
+			return err
+		}
+		defer a.close()
+		key, err := findKey(ctx, a.engine, account.UUID, *name)
+		if err != nil {
+			return err
+		}
+		if key.Point == idempotency.Finished {
+			return fmt.Errorf("key %s is finished, and its response %d does not change", key.ID, key.ResponseStatus)
+		}
+		result, err := action(a.operations, ctx, key.AccountID, key.ID, operations.OperatorAction{Actor: *by, Reason: *reason})
+		if err != nil {
+			return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
+		}
+		return call.printResult(nil, "Key %s is finished. Its response, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
 	}
 }
 
@@ -127,9 +135,8 @@ func printKeys(w io.Writer, keys []idempotency.Status) error {
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
 
-// printHistory prints a key with its order, refund or resource of another operation, if
-// there is one, and then its events in the order of time.
-func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory, resource *orders.Resource) error {
+// printHistory prints a key with its order, refund or other resource, and its events.
+func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory, resource *operations.Resource) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, arguments ...any) {
 		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, arguments...))
@@ -169,13 +176,12 @@ func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory
 	return table.Flush()
 }
 
-// timelineEvent is one event in the history of a key.
 type timelineEvent struct {
 	at   time.Time
 	text string
 }
 
-func timeline(key idempotency.Status, records []orders.AuditRecord) []timelineEvent {
+func timeline(key idempotency.Status, records []operations.AuditRecord) []timelineEvent {
 	events := []timelineEvent{{key.CreatedAt, "key claimed"}}
 	for _, record := range records {
 		text := fmt.Sprintf("%s %s", record.Action, record.Data)

@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -9,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/payments/stripetest"
 )
 
 func (f *fixture) account() uuid.UUID {
@@ -102,25 +100,6 @@ func TestKeysShow(t *testing.T) {
 	history = f.keys("show", "a-finished-order-2")
 	require.Regexp(t, `(?m)^state +finished$`, history)
 	require.Regexp(t, `(?m)^20.{17} +finished, response 201 stored$`, history)
-
-	// The key of an added operation has no order.
-	f.exec(`
-INSERT INTO idempotency_keys
-SELECT (jsonb_populate_record(k, jsonb_build_object('id', $1::uuid, 'idempotency_key', 'a-key-without-order', 'operation', 'grant_credit'))).*
-  FROM idempotency_keys k
- WHERE idempotency_key = 'an-abandoned-order'`, idempotency.KeyID(account, "a-key-without-order"))
-	history = f.keys("show", "a-key-without-order")
-	require.Regexp(t, `(?m)^operation +grant_credit$`, history)
-	require.Regexp(t, `(?m)^20.{17} +key claimed$`, history)
-	require.NotContains(t, history, "\norder")
-}
-
-func TestKeysShow_operatorMessage(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: confirmEndpoint})
-	require.Equal(t, http.StatusServiceUnavailable, f.shared().mustOrder("a-key-of-an-operator", tea).status)
-	require.Regexp(t, `(?m)^last error .*, status 401, .*: Invalid API Key provided: \[removed\]$`, f.keys("show", "a-key-of-an-operator"))
 }
 
 func TestKeys_ambiguous(t *testing.T) {
@@ -134,12 +113,9 @@ func TestKeys_ambiguous(t *testing.T) {
 	f.abandonAt(a, shared)
 	a.stop()
 
-	for _, args := range [][]string{{"show", shared}, {"retry", shared, "--reason", "a test"}, {"resolve", shared, "--reason", "a test"}} {
-		stderr := fail(t, f.with("LOG_LEVEL=error"), append([]string{"keys"}, args...)...)
-		require.Equal(t, "orders: several accounts use this key: select one with --account, or give the id of the key\n", stderr)
-	}
-	stdout := f.keys("show", shared, "--account", mine.String())
-	require.Contains(t, stdout, idempotency.KeyID(mine, shared).String())
+	stderr := fail(t, f.with("LOG_LEVEL=error"), "keys", "resolve", shared, "--reason", "a test")
+	require.Equal(t, "orders: several accounts use this key: select one with --account, or give the id of the key\n", stderr)
+	require.Contains(t, f.keys("show", shared, "--account", mine.String()), idempotency.KeyID(mine, shared).String())
 	succeed(t, f.environ, "keys", "resolve", idempotency.KeyID(mine, shared).String(), "--reason", "a test")
 	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished'"))
 	require.Empty(t, f.stripe.Charges())
@@ -186,69 +162,4 @@ func TestKeysResolve(t *testing.T) {
 
 	stderr := fail(t, f.environ, "keys", "resolve", key, "--reason", "once more")
 	require.Contains(t, stderr, "is finished, and its response 422 does not change\n")
-}
-
-// A lease in the future is none, and operators see it (R8).
-func TestKeys_clockAhead(t *testing.T) {
-	t.Parallel()
-	for _, command := range []string{"retry", "resolve"} {
-		f := newFixture(t)
-		f.abandon("an-order-of-a-wrong-clock")
-		id := idempotency.KeyID(f.account(), "an-order-of-a-wrong-clock").String()
-		const note = "\nclock "
-		require.NotContains(t, f.keys("show", id), note)
-		f.exec("UPDATE idempotency_keys SET locked_at = now() + interval '1 day', last_run_at = now() + interval '1 day', created_at = now() + interval '1 day'")
-		require.Regexp(t, id+".* waiting ", f.keys("list"))
-		require.Contains(t, f.keys("show", id), note)
-		succeed(t, f.environ, "keys", command, id, "--reason", "a test")
-		require.Equal(t, map[string]int{"retry": 1}[command], len(f.stripe.Charges()))
-	}
-}
-
-// No command changes a key that this version cannot continue (R18).
-func TestKeys_newerVersion(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.abandon("an-order-of-tomorrow")
-	f.exec("UPDATE idempotency_keys SET recovery_point = 'captured', needs_review_at = now(), completer_attempt = 10")
-	const unchanged = "SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'captured' AND needs_review_at IS NOT NULL AND completer_attempt = 10 AND attempt = 1"
-	id := idempotency.KeyID(f.account(), "an-order-of-tomorrow").String()
-	for _, command := range []string{"retry", "resolve"} {
-		stderr := fail(t, f.environ, "keys", command, id, "--reason", "a test")
-		require.Contains(t, stderr, "orders: key "+id+" is still unfinished, at captured: the idempotency key was written by a newer version "+
-			`of the program, and only that version can continue it: operation "create_order", recovery point "captured"`+"\n")
-	}
-	require.Equal(t, 1, f.count(unchanged))
-	require.Contains(t, f.keys("list"), id)
-}
-
-func TestKeys_refund(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	a := f.serve(f.environ, "--shutdown-delay", "0")
-	paid := a.mustOrder("an-order-to-refund-1", tea)
-	order := requirePaid(t, paid)
-	rejecting := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: "POST /v1/refunds", Times: stripetest.Always})
-	response := a.mustDo(http.MethodPost, "/v1/orders/"+order+"/refunds", `{"amount":1000}`, http.Header{"Idempotency-Key": {"a-refund-to-retry-1"}})
-	require.Equal(t, http.StatusServiceUnavailable, response.status, response.body)
-	rejecting.Release()
-	a.stop()
-
-	history := f.keys("show", "a-refund-to-retry-1")
-	for _, line := range []string{
-		"operation +create_refund",
-		"recovery point +refund_created",
-		"refund +" + idempotency.DeriveID("refund", f.account(), "a-refund-to-retry-1").String() + ", pending, 1000 usd in the smallest unit",
-		"order +" + order + ", paid, 2500 usd in the smallest unit",
-		`20[0-9: -]{17} +refund\.created \{.*"amount": ?1000.*\} from 127\.0\.0\.1`,
-	} {
-		require.Regexp(t, "(?m)^"+line+"$", history)
-	}
-
-	stdout, _ := succeed(t, f.environ, "keys", "retry", "a-refund-to-retry-1", "--reason", "Stripe is back")
-	require.Regexp(t, `\n201 \{"id":.*"status":"succeeded".*\}\n$`, stdout)
-	require.Len(t, f.stripe.Refunds(), 1)
-	history = f.keys("show", "a-refund-to-retry-1")
-	require.Regexp(t, "(?m)^refund at the provider +"+f.stripe.Refunds()[0].ID+"$", history)
-	require.Regexp(t, "(?m)^order +"+order+", partially_refunded, ", history)
 }

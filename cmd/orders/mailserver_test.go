@@ -14,15 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mailServer is an SMTP server on loopback. With a password it requires a login of
-// "tester".
+// With a password, the server requires a login of "tester".
 type mailServer struct {
 	address  string
 	password string
 
 	mu    sync.Mutex
 	mails []string
-	busy  int // how many mails will get a temporary error
+	busy  int
 }
 
 func newMailServer(t *testing.T, password string) *mailServer {

@@ -37,7 +37,6 @@ func TestMain(m *testing.M) {
 	os.Exit(dbtest.Main{M: m}.Run())
 }
 
-// waitTimeout bounds every wait, on a busy machine too.
 const waitTimeout = time.Minute
 
 type process struct {
@@ -80,7 +79,7 @@ func start(t *testing.T, environ []string, args ...string) *process {
 		close(p.exited)
 	}()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // most have exited already
+		_ = p.cmd.Process.Kill()
 		<-p.exited
 		if err := <-waited; errors.Is(err, exec.ErrWaitDelay) {
 			t.Errorf("orders %v left an orphaned child", args)
@@ -151,7 +150,6 @@ func run(t *testing.T, environ []string, args ...string) (code int, stdout, stde
 	return code, p.stdout.String(), p.stderr.String()
 }
 
-// succeed runs a command that exits with 0.
 func succeed(t *testing.T, environ []string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	code, stdout, stderr := run(t, environ, args...)
@@ -159,7 +157,6 @@ func succeed(t *testing.T, environ []string, args ...string) (stdout, stderr str
 	return stdout, stderr
 }
 
-// fail runs a command that exits with 1 and prints nothing to stdout.
 func fail(t *testing.T, environ []string, args ...string) (stderr string) {
 	t.Helper()
 	code, stdout, stderr := run(t, environ, args...)
@@ -168,7 +165,6 @@ func fail(t *testing.T, environ []string, args ...string) (stderr string) {
 	return stderr
 }
 
-// eventually calls done until it returns true.
 func eventually(t *testing.T, done func() bool) {
 	t.Helper()
 	eventuallyEvery(t, 10*time.Millisecond, done)
@@ -188,7 +184,6 @@ func eventuallyEvery(t *testing.T, interval time.Duration, done func() bool) {
 	}
 }
 
-// environ returns an environment with a temporary home and these settings only.
 func environ(t *testing.T, settings ...string) []string {
 	t.Helper()
 	home, err := os.MkdirTemp("", "orders-home-")

@@ -56,7 +56,6 @@ func lines(output, text string) []string {
 	return found
 }
 
-// requireOneLine checks that one log line has the text and the fields.
 func requireOneLine(t *testing.T, stderr, text string, fields ...string) {
 	t.Helper()
 	found := lines(stderr, text)
@@ -104,24 +103,19 @@ func TestCompleter_providerFails(t *testing.T) {
 // After a signal, the completer finishes the key in progress and starts no other.
 func TestCompleter_signal(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{"single run": {"--concurrency", "1"}, "repeating": {"--concurrency", "1", "--every", "1h"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			f.abandon("abandoned-order-031", "abandoned-order-032", "abandoned-order-033", "abandoned-order-034")
-			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-			c := start(t, f.environ, append([]string{"completer"}, args...)...)
-			<-held.Reached()
-			c.signal(syscall.SIGTERM)
-			c.waitFor(&c.stderr, `msg="stopping after the keys in progress"`)
-			require.False(t, c.hasExited())
-			held.Release()
-			require.Zero(t, c.wait(), "%s", &c.stderr)
-			requireOneLine(t, c.stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 waiting=0 failed=0 needs_review=0")
-			require.Len(t, f.stripe.Charges(), 1)
-			require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys WHERE completer_attempt = 0 AND locked_at IS NULL"))
-		})
-	}
+	f := newFixture(t)
+	f.abandon("abandoned-order-031", "abandoned-order-032", "abandoned-order-033", "abandoned-order-034")
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	c := start(t, f.environ, "completer", "--concurrency", "1", "--every", "1h")
+	<-held.Reached()
+	c.signal(syscall.SIGTERM)
+	c.waitFor(&c.stderr, `msg="stopping after the keys in progress"`)
+	require.False(t, c.hasExited())
+	held.Release()
+	require.Zero(t, c.wait(), "%s", &c.stderr)
+	requireOneLine(t, c.stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 waiting=0 failed=0 needs_review=0")
+	require.Len(t, f.stripe.Charges(), 1)
+	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys WHERE completer_attempt = 0 AND locked_at IS NULL"))
 }
 
 func TestReaper_singleRun(t *testing.T) {
@@ -132,7 +126,7 @@ func TestReaper_singleRun(t *testing.T) {
 	f.abandon("ancient-order-002")
 	f.exec("UPDATE idempotency_keys SET created_at = now() - interval '9 years'")
 	f.createPaidOrder("recent-order-0001")
-	env := f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=") // not needed
+	env := f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=")
 	const rows = "SELECT count(*) FROM idempotency_keys"
 
 	stdout, _ := succeed(t, env, "reaper", "--dry-run")

@@ -9,50 +9,55 @@ import (
 	"os"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/term"
 
-	"example.com/orders-api/cmd/internal/boot"
-	"example.com/orders-api/migrations"
+	"example.com/orders-api/cmd/internal/setup"
 )
 
 func migrateUp(ctx context.Context, call *invocation) error {
-	return withMigrator(ctx, call, func(m *migrations.Migrator, _ *pgx.ConnConfig) error {
-		applied, err := m.Up(ctx)
-		return call.printResult(err, "applied: %d\n", applied)
-	})
+	migrator, err := openMigrator(ctx, call)
+	if err != nil {
+		return err
+	}
+	defer migrator.Close()
+	applied, err := migrator.Up(ctx)
+	return call.printResult(err, "applied: %d\n", applied)
 }
 
 func migrateDown(ctx context.Context, call *invocation) error {
 	yes := call.flags.Bool("yes", false, "do not ask for confirmation; required without a terminal")
-	return withMigrator(ctx, call, func(m *migrations.Migrator, database *pgx.ConnConfig) error {
-		if !*yes {
-			if err := confirmDown(ctx, call, database); err != nil {
-				return err
-			}
+	migrator, err := openMigrator(ctx, call)
+	if err != nil {
+		return err
+	}
+	defer migrator.Close()
+	if !*yes {
+		if err := confirmDown(ctx, call, migrator); err != nil {
+			return err
 		}
-		name, err := m.Down(ctx)
-		return call.printResult(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
-	})
+	}
+	name, err := migrator.Down(ctx)
+	return call.printResult(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
 }
 
 // confirmDown returns an error unless the user types the name of the database.
-func confirmDown(ctx context.Context, call *invocation, database *pgx.ConnConfig) error {
+func confirmDown(ctx context.Context, call *invocation, migrator *setup.Migrator) error {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return wrongUsage(call.name, "orders %s deletes data: without a terminal to ask at, it requires --yes", call.name)
 	}
+	database, host := migrator.Database()
 	fmt.Fprintf(call.stderr, "This deletes the tables and columns of the newest migration in the database %s at %s.\nType the name of the database to continue: ",
-		database.Database, database.Host)
+		database, host)
 	typed := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(os.Stdin).ReadString('\n') // at its end the name does not match
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 		typed <- strings.TrimSpace(line)
 	}()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case name := <-typed:
-		if name != database.Database {
+		if name != database {
 			return errors.New("not confirmed, so nothing was rolled back")
 		}
 		return nil
@@ -60,33 +65,39 @@ func confirmDown(ctx context.Context, call *invocation, database *pgx.ConnConfig
 }
 
 func migrateStatus(ctx context.Context, call *invocation) error {
-	return withMigrator(ctx, call, func(m *migrations.Migrator, _ *pgx.ConnConfig) error {
-		list, err := m.Status(ctx)
-		if err != nil {
-			return err
-		}
-		for _, s := range list {
-			state := "pending"
-			if s.Applied {
-				state = "applied"
-			}
-			fmt.Fprintf(call.stdout, "%s  %s\n", state, s.Name)
-		}
-		return nil
-	})
-}
-
-func migrateDistribute(ctx context.Context, call *invocation) error {
-	return withMigrator(ctx, call, func(m *migrations.Migrator, _ *pgx.ConnConfig) error {
-		tables, err := m.Distribute(ctx)
-		return call.printResult(err, "distributed: %d %s\n", len(tables), strings.Join(tables, " "))
-	})
-}
-
-func withMigrator(ctx context.Context, call *invocation, work func(*migrations.Migrator, *pgx.ConnConfig) error) error {
-	var config boot.DatabaseOnly
-	if err := call.load(&config); err != nil {
+	migrator, err := openMigrator(ctx, call)
+	if err != nil {
 		return err
 	}
-	return boot.WithMigrator(ctx, config.Database, config.Logger(call.stderr), work)
+	defer migrator.Close()
+	list, err := migrator.Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
+		state := "pending"
+		if s.Applied {
+			state = "applied"
+		}
+		fmt.Fprintf(call.stdout, "%s  %s\n", state, s.Name)
+	}
+	return nil
+}
+
+func migrateCitus(ctx context.Context, call *invocation) error {
+	migrator, err := openMigrator(ctx, call)
+	if err != nil {
+		return err
+	}
+	defer migrator.Close()
+	tables, err := migrator.Distribute(ctx)
+	return call.printResult(err, "distributed: %d %s\n", len(tables), strings.Join(tables, " "))
+}
+
+func openMigrator(ctx context.Context, call *invocation) (*setup.Migrator, error) {
+	var config setup.DatabaseOnly
+	if err := call.load(&config); err != nil {
+		return nil, err
+	}
+	return setup.OpenMigrator(ctx, config.Database, config.Logger(call.stderr))
 }

@@ -57,8 +57,6 @@ func newestMigration(t *testing.T, pool *pgxpool.Pool) (version int64) {
 	return version
 }
 
-// openTerminal returns both ends of a new terminal: that of the user and that of the
-// program.
 func openTerminal(t *testing.T) (user, program *os.File) {
 	t.Helper()
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)

@@ -11,34 +11,10 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// accepted sends an order with respond-async.
 func (a *api) accepted(idempotencyKey string) {
 	a.t.Helper()
 	got := a.mustDo(http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {idempotencyKey}, "Prefer": {"respond-async"}})
 	require.Equal(a.t, http.StatusAccepted, got.status, got.body)
-}
-
-// The client got a 202, the card was charged, and then the process was killed.
-func TestServe_killedAfterA202(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	a := f.serve(f.environ)
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
-	a.accepted("accepted-order-key")
-	<-held.Reached()
-	a.signal(syscall.SIGKILL)
-	a.wait()
-	held.Release()
-
-	f.exec("UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour'")
-	succeed(t, f.environ, "completer")
-	b := f.serve(f.environ, "--shutdown-delay", "0")
-	got := b.mustOrder("accepted-order-key", tea)
-	requirePaid(t, got)
-	require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
-	require.Len(t, f.stripe.Charges(), 1)
-	require.Equal(t, 1, f.staged())
-	b.stop()
 }
 
 // A stop waits for a run that has no client any more (R10).

@@ -11,13 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// attributes give a program a session of its own, which identifies its subprocesses, and
-// end it with the test binary.
+// attributes give a program a session, which identifies its subprocesses.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// requireNoProcessLeft waits until the program's session has no process.
 func (p *process) requireNoProcessLeft() {
 	p.t.Helper()
 	<-p.exited
@@ -36,7 +34,7 @@ func sessionOf(t *testing.T, session int) []string {
 	for _, file := range files {
 		stat, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has just exited
+			continue
 		}
 		// pid (command) state parent group session …, where the command may hold anything
 		_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
@@ -48,7 +46,6 @@ func sessionOf(t *testing.T, session int) []string {
 	return list
 }
 
-// signalGroup sends a signal to the process group, like a terminal.
 func (p *process) signalGroup(signal syscall.Signal) {
 	p.t.Helper()
 	require.NoError(p.t, syscall.Kill(-p.cmd.Process.Pid, signal))

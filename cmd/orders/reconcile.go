@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/orders/reconcile"
 )
 
@@ -21,7 +21,7 @@ import (
 var errNotCompared = errors.New("records were not compared")
 
 func runReconcile(ctx context.Context, call *invocation) error {
-	var config boot.App
+	var config setup.App
 	since := call.flags.Duration("since", 48*time.Hour, "how far back to compare; stuck keys are reported at any age")
 	fix := call.flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost")
 	lostRows := call.flags.Bool("lost-rows", false, "after a failover or a restore, while no other process runs: include recent activity and unknown accounts")
@@ -29,23 +29,27 @@ func runReconcile(ctx context.Context, call *invocation) error {
 	if err := call.parse(&config); err != nil {
 		return err
 	}
-	if err := boot.Load(&config); err != nil {
+	if err := setup.Load(&config); err != nil {
 		return fmt.Errorf("%w: %w", errNotCompared, err)
 	}
 	if grace := config.CompleterGrace; *since <= grace {
 		return wrongUsage(call.name, "--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", *since, grace)
 	}
-	logger := config.Logger(call.stderr)
-	var report reconcile.Report
-	err := withApp(ctx, config, logger, func(a *app) (err error) {
-		report, err = reconcile.Run(ctx, reconcile.Config{
-			Orders:   a.orders,
-			Since:    *since,
-			Grace:    config.CompleterGrace,
-			LostRows: *lostRows,
-			Fix:      *fix,
-		})
-		return err
+	a, err := openApp(ctx, config, config.Logger(call.stderr))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotCompared, err)
+	}
+	defer a.close()
+	report, err := reconcile.Run(ctx, reconcile.Config{
+		Orders:   a.orders,
+		Engine:   a.engine,
+		Pool:     a.pool,
+		Payments: a.payments,
+		Logger:   a.logger,
+		Since:    *since,
+		Grace:    config.CompleterGrace,
+		LostRows: *lostRows,
+		Fix:      *fix,
 	})
 	if err == nil {
 		err = printReport(call.stdout, report, *asJSON)
@@ -88,7 +92,6 @@ func printDiscrepancies(table io.Writer, discrepancies []reconcile.Discrepancy) 
 	fmt.Fprintln(table)
 }
 
-// detail describes a discrepancy and the result of its fix.
 func detail(d reconcile.Discrepancy) string {
 	switch {
 	case d.Fixed:
@@ -100,7 +103,6 @@ func detail(d reconcile.Discrepancy) string {
 	}
 }
 
-// cell returns the text of a value in a table.
 func cell(value any) string {
 	switch value {
 	case "", uuid.Nil, time.Time{}, reconcile.Money{}:
@@ -115,7 +117,6 @@ func cell(value any) string {
 	return printable(fmt.Sprint(value))
 }
 
-// printable replaces what would break a line or a table.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

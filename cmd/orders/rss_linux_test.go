@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An idle process uses about 27 MiB, and more with the race detector, hence the build tag.
-// make memory runs this test.
+// An idle process uses about 27 MiB, and more with the race detector.
 func TestServe_idleMemory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

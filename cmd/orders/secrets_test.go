@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -20,8 +21,7 @@ import (
 )
 
 // Even at LOG_LEVEL=debug, no log and no trace contains a secret, an idempotency key, a
-// customer's address or a card number. No row contains a secret. The format of the log is
-// text at first, and then JSON.
+// customer's address or a card number. No row contains a secret.
 func TestLogs_noSecrets(t *testing.T) {
 	t.Parallel()
 	l := newLeakTest(t)
@@ -35,7 +35,7 @@ func TestLogs_noSecrets(t *testing.T) {
 	rows := l.rows()
 	l.breakDatabase()
 
-	log, traces := l.log(), l.traces.raw()
+	log, traces := l.log(), l.traces.String()
 	for _, line := range []string{"payment provider call", "action_required", "payment_intent.requires_action", "background run", "request", "receipt failed", "receipts pass", "abandoned key completed", "abandoned key needs review", "completer pass", "reaper pass", "password authentication failed", "Invalid API Key provided: [removed]"} {
 		require.Contains(t, log, line, "the test must cause this line")
 	}
@@ -65,18 +65,20 @@ type leakTest struct {
 	ran  []*process
 	sent int
 
-	traces *collector
+	traces output
 }
 
 func newLeakTest(t *testing.T) *leakTest {
 	t.Helper()
 	database := passwordDatabase(t, "canary-database")
-	stripe, provider := standIn(t)
-	l := &leakTest{mail: newMailServer(t, "canary-mail"), traces: newCollector(t)}
+	stripe, provider := fakeStripe(t)
+	l := &leakTest{mail: newMailServer(t, "canary-mail")}
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(&l.traces, r.Body) }))
+	t.Cleanup(collector.Close)
 	l.fixture = &fixture{t: t, stripe: stripe, environ: environ(t,
 		"DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_canary", "STRIPE_WEBHOOK_SECRET=whsec_canary", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0",
 		"SMTP_URL=smtp://tester:canary-mail@"+l.mail.address, "RECEIPTS_FROM=shop@example.com", "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "LOG_LEVEL=debug",
-		"OTEL_EXPORTER_OTLP_ENDPOINT="+l.traces.url, "OTEL_EXPORTER_OTLP_HEADERS=authorization=canary")}
+		"OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_EXPORTER_OTLP_HEADERS=authorization=canary")}
 	l.run("migrate", "up")
 	create := start(t, l.environ, "accounts", "create", "--name", "Fixture")
 	require.Zero(t, create.wait())
@@ -94,8 +96,6 @@ func (l *leakTest) startAPI() {
 	l.ran = append(l.ran, l.api.process)
 }
 
-// passwordDatabase returns the URL of an empty database on a new server, with a password
-// in it.
 func passwordDatabase(t *testing.T, password string) string {
 	t.Helper()
 	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{BinDir: serverPrograms(t), Logger: discard()})
@@ -138,7 +138,6 @@ func (l *leakTest) challenge(prefer ...string) int {
 	return response.status
 }
 
-// deliver delivers an event that contains the client secret.
 func (l *leakTest) deliver(eventType, id string) int {
 	l.t.Helper()
 	payload, signature, err := l.stripe.Event("whsec_canary", eventType, id)
@@ -148,7 +147,6 @@ func (l *leakTest) deliver(eventType, id string) int {
 	return response.status
 }
 
-// order sends a new order, changed by the replacements, and returns its status.
 func (l *leakTest) order(replacements ...string) int {
 	l.t.Helper()
 	body := strings.NewReplacer(replacements...).Replace(
@@ -196,7 +194,6 @@ func (l *leakTest) createOrders() {
 	}
 }
 
-// awaitCustomers creates orders that their customers must approve.
 func (l *leakTest) awaitCustomers() {
 	l.t.Helper()
 	for _, customer := range []struct {
@@ -208,7 +205,7 @@ func (l *leakTest) awaitCustomers() {
 		{false, "payment_intent.payment_failed", http.StatusPaymentRequired},
 	} {
 		require.Equal(l.t, http.StatusAccepted, l.challenge())
-		id, _, _ := strings.Cut(l.clientSecrets()[0], "_secret_") // of the newest intent
+		id, _, _ := strings.Cut(l.clientSecrets()[0], "_secret_")
 		key := fmt.Sprintf("canary-key-%05d", l.sent)
 		down := l.stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorBefore, Endpoint: "GET /v1/payment_intents/{id}", Times: stripetest.Always})
 		failed := l.api.mustOrder(key, challengedTea())
@@ -245,7 +242,7 @@ func (l *leakTest) connect() *pgx.Conn {
 	l.t.Helper()
 	conn, err := pgx.Connect(l.t.Context(), value(l.environ, "DATABASE_URL"))
 	require.NoError(l.t, err)
-	l.t.Cleanup(func() { _ = conn.Close(context.Background()) }) // the role may be gone
+	l.t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
 
@@ -257,7 +254,7 @@ func (l *leakTest) sendReceipts() {
 	require.Empty(l.t, l.mail.received())
 	l.environ = right
 	l.mail.rejectNext(1)
-	eventuallyEvery(l.t, 300*time.Millisecond, func() bool { // after the backoff
+	eventuallyEvery(l.t, 300*time.Millisecond, func() bool {
 		l.run("worker", "--once")
 		return len(l.mail.received()) > 1
 	})
@@ -304,7 +301,6 @@ func (l *leakTest) runMaintenance() {
 	require.Zero(l.t, l.run("reaper"))
 }
 
-// breakDatabase changes the password while the API runs.
 func (l *leakTest) breakDatabase() {
 	l.t.Helper()
 	conn := l.connect()
@@ -373,7 +369,6 @@ func (l *leakTest) clientSecrets() []string {
 	return secrets
 }
 
-// listIntents returns the provider's list of payment intents.
 func listIntents(t *testing.T, provider, apiKey string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, provider+"/v1/payment_intents?limit=100", nil)

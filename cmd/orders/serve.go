@@ -13,7 +13,7 @@ import (
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
-	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/connlimit"
 )
@@ -28,9 +28,9 @@ const maxConnections = 4000
 
 func serve(ctx context.Context, call *invocation) error {
 	var config struct {
-		boot.App
-		boot.Listen
-		boot.Admin
+		setup.App
+		setup.Listen
+		setup.Admin
 	}
 	delay := call.flags.Duration("shutdown-delay", 2*time.Second,
 		"how long a stopping server still accepts requests while /readyz returns 503,\nso that load balancers send new requests elsewhere")
@@ -39,15 +39,21 @@ func serve(ctx context.Context, call *invocation) error {
 	}
 	logger := config.Logger(call.stderr)
 	tuneGC()
-	return withApp(ctx, config.App, logger, func(a *app) error {
-		return withServer(ctx, a, config.Addr, config.AdminAddr, func(s *server) error { return s.run(ctx, *delay) })
-	})
+	a, err := openApp(ctx, config.App, logger)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	s, err := openServer(ctx, a, config.Addr, config.AdminAddr)
+	if err != nil {
+		return err
+	}
+	return s.run(ctx, *delay)
 }
 
-// tuneGC saves 5 % of the CPU time per order (make bench). The heap grows to three times
-// what is in use, but not beyond 100 MiB unless more is in use. The process stays below
-// 128 MiB with maxConnections (make outsiders), and a lower limit would double the CPU
-// time that they cost. GOGC and GOMEMLIMIT override this.
+// tuneGC saves 5 % of the CPU time per order in our benchmark. The heap grows to three times
+// what is in use, up to 100 MiB, so that the process stays below 128 MiB with maxConnections.
+// GOGC and GOMEMLIMIT override this.
 func tuneGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
@@ -58,7 +64,7 @@ func tuneGC() {
 }
 
 // listen opens the address that an environment variable names.
-func listen(ctx context.Context, variable string, address boot.Address) (net.Listener, error) {
+func listen(ctx context.Context, variable string, address setup.Address) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", string(address))
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s: another program listens on %s: stop it or choose another address", variable, address)
@@ -69,7 +75,6 @@ func listen(ctx context.Context, variable string, address boot.Address) (net.Lis
 	return listener, nil
 }
 
-// server is the API of an app.
 type server struct {
 	*app
 	http     *http.Server
@@ -78,22 +83,21 @@ type server struct {
 	runs     *api.Background
 }
 
-// withServer calls work with the API of an app, whose addresses are open.
-func withServer(ctx context.Context, a *app, address, adminAddress boot.Address, work func(*server) error) error {
+// openServer opens the addresses of the API and of the admin listener. They are closed with
+// the app.
+func openServer(ctx context.Context, a *app, address, adminAddress setup.Address) (*server, error) {
+	authPool, err := setup.AuthPool(ctx, a.pool)
+	if err != nil {
+		return nil, err
+	}
+	a.onClose(authPool.Close)
 	runs := api.NewBackground(maxBackground, a.logger)
-	side, err := boot.SidePool(ctx, a.pool)
-	if err != nil {
-		return err
-	}
-	defer side.Close()
-	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: side, Clock: time.Now})
-	if err != nil {
-		return err
-	}
-	ready := api.NewReadiness(func(ctx context.Context) error { return boot.CheckSchema(ctx, side) })
+	ready := api.NewReadiness(func(ctx context.Context) error { return setup.CheckSchema(ctx, authPool) })
 	router := api.NewRouter(api.Config{
+		Engine:        a.engine,
+		Operations:    a.operations,
 		Orders:        a.orders,
-		Authenticator: authenticator,
+		Authenticator: accounts.NewAuthenticator(authPool, time.Now),
 		Limiter:       a.limiter,
 		Spec:          ordersapi.Spec,
 		Workflows:     ordersapi.Workflows,
@@ -107,15 +111,15 @@ func withServer(ctx context.Context, a *app, address, adminAddress boot.Address,
 	})
 	stopAdmin, err := startAdmin(ctx, adminAddress, a.metrics, ready.Check, a.logger)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer stopAdmin()
+	a.onClose(stopAdmin)
 	listener, err := listen(ctx, "LISTEN_ADDR", address)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { _ = listener.Close() }() // run has closed it, unless it was not called
-	return work(&server{a, api.NewServer(router, a.config.LongestRun(), a.logger), listener, ready, runs})
+	a.onClose(func() { _ = listener.Close() }) // closed already if run was called
+	return &server{a, api.NewServer(router, a.config.LongestRun(), a.logger), listener, ready, runs}, nil
 }
 
 // run serves until ctx ends. Then /readyz returns 503 for delay, while requests are still

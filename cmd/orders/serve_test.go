@@ -1,13 +1,11 @@
 package main_test
 
 import (
-	"fmt"
 	"net/http"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
@@ -16,7 +14,7 @@ import (
 func TestServe_fromEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
-	stripe, provider := standIn(t)
+	stripe, provider := fakeStripe(t)
 	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
 
 	stdout, _ := succeed(t, env, "migrate", "status")
@@ -75,19 +73,19 @@ END $$`)
 func TestServe_stopWaitsForACharge(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	a := f.serve(f.environ) // with the default --shutdown-delay
+	a := f.serve(f.environ)
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	running := a.orderAsync("held-order-key-01")
 	<-held.Reached()
 	waiting := a.orderAsync("held-order-key-01", "wait=30")
-	eventually(t, func() bool { // the key is polled
+	eventually(t, func() bool {
 		return f.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%awaited%'") > 0
 	})
 	require.Equal(t, http.StatusOK, a.ready())
 
 	a.signal(syscall.SIGTERM)
 	eventually(t, func() bool { return a.ready() == http.StatusServiceUnavailable })
-	requirePaid(t, a.mustOrder("late-order-key-01", tea)) // during --shutdown-delay requests are accepted
+	requirePaid(t, a.mustOrder("late-order-key-01", tea))
 	released := <-waiting
 	require.NoError(t, released.err)
 	require.Equal(t, http.StatusConflict, released.status)
@@ -144,52 +142,4 @@ func TestServe_secondSignal(t *testing.T) {
 	require.Error(t, (<-lost).err)
 	require.Equal(t, -1, a.wait())
 	require.Equal(t, syscall.SIGTERM, a.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
-}
-
-// Two processes on one database act as one API. Concurrent requests to both charge an
-// order once and get one response. If one process dies, the other takes its keys over.
-func TestServe_twoProcesses(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	env := f.with("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
-	a, b := f.serve(env, "--shutdown-delay", "0"), f.serve(env, "--shutdown-delay", "0")
-	const orders = 4
-	var responses [orders][4]apiResponse
-	var clients errgroup.Group
-	for n := range orders {
-		for i, process := range []*api{a, b, b, a} {
-			clients.Go(func() (err error) {
-				responses[n][i], err = process.untilPaid(t.Context(), fmt.Sprintf("shared-order-key-%d", n))
-				return err
-			})
-		}
-	}
-	require.NoError(t, clients.Wait(), "every response is 201 or retryable")
-	for _, ofOrder := range responses {
-		id := requirePaid(t, ofOrder[0])
-		replays := 0
-		for _, got := range ofOrder {
-			require.Equal(t, ofOrder[0].body, got.body)
-			if got.header.Get("Idempotent-Replayed") == "true" {
-				replays++
-			}
-		}
-		require.Equal(t, len(ofOrder)-1, replays)
-		require.Len(t, f.stripe.ChargesByOrder(id), 1)
-	}
-
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
-	lost := a.orderAsync("orphan-order-key-1")
-	<-held.Reached()
-	early := b.mustOrder("orphan-order-key-1", tea)
-	require.Equal(t, http.StatusConflict, early.status, "in progress in the other process")
-	a.signal(syscall.SIGKILL)
-	require.Error(t, (<-lost).err)
-	held.Release()
-	orphan, err := b.untilPaid(t.Context(), "orphan-order-key-1")
-	require.NoError(t, err)
-	require.Len(t, f.stripe.ChargesByOrder(requirePaid(t, orphan)), 1)
-	require.Len(t, f.stripe.Charges(), orders+1)
-	require.Equal(t, orders+1, f.staged())
-	b.stop()
 }

@@ -8,16 +8,16 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/receipts"
 )
 
 func worker(ctx context.Context, call *invocation) error {
 	var config struct {
-		boot.DatabaseOnly
-		boot.OptionalAdmin
-		boot.WorkerMail
+		setup.DatabaseOnly
+		setup.OptionalAdmin
+		setup.WorkerMail
 	}
 	once := call.flags.Bool("once", false, "send the receipts that are due, and fail if one could not be sent")
 	every := call.flags.Duration("every", time.Second, "how often to poll for new receipts")
@@ -25,16 +25,13 @@ func worker(ctx context.Context, call *invocation) error {
 		return err
 	}
 	logger := config.Logger(call.stderr)
-	pool, err := boot.Pool(ctx, config.Database, logger)
+	pool, err := setup.Pool(ctx, config.Database, logger)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	m, err := metrics.New(metrics.Config{Pool: pool, Logger: logger})
-	if err != nil {
-		return err
-	}
-	mail := boot.Mail(config.WorkerMail)
+	m := metrics.New(metrics.Config{Pool: pool, Logger: logger})
+	mail := setup.Mail(config.WorkerMail)
 	mailer, err := mail.Mailer("", logger)
 	if err != nil {
 		return err

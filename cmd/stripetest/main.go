@@ -1,4 +1,4 @@
-// Command stripetest serves the stand-in for Stripe, for programs in other processes or
+// Command stripetest serves the fake Stripe, for programs in other processes or
 // containers:
 //
 //	go run ./cmd/stripetest -addr 127.0.0.1:12111
@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "stand-in for Stripe: http://%s\n", listener.Addr())
+	fmt.Fprintf(os.Stderr, "fake Stripe: http://%s\n", listener.Addr())
 	server := &http.Server{Handler: hostcheck.Handler(*address, stripe), ReadHeaderTimeout: 5 * time.Second}
 	context.AfterFunc(ctx, func() {
 		stripe.Close()

@@ -17,8 +17,7 @@ import (
 	"example.com/orders-api/client"
 )
 
-// storedKey returns the key of a request. The first call creates it. The key is durable
-// before each send.
+// storedKey returns the key of a request, which is durable before each send.
 func storedKey(file string) (client.Key, error) {
 	folder, err := os.Open(filepath.Dir(file))
 	if err != nil {

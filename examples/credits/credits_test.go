@@ -11,7 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/operations"
 )
 
 func TestGrant_responseLost(t *testing.T) {
@@ -51,19 +51,18 @@ func TestGrant_concurrent(t *testing.T) {
 	f.wallets.expectCredits(t, 1)
 }
 
-// A process dies between the call and transaction 2, and its client does not retry: the
-// completer finishes the credit.
+// The client does not retry, so the completer finishes the credit.
 func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.wallets.lostResponses = 1
-	require.Equal(t, http.StatusServiceUnavailable, f.grant().Code) // makes the call and records nothing
-	id := idempotency.KeyID(f.account, key)
-	_, err := f.pool.Exec(t.Context(), // a dead process does not release its lease
-		"UPDATE idempotency_keys SET locked_at = last_run_at, last_error = NULL WHERE account_id = $1 AND id = $2", f.account, id)
+	require.Equal(t, http.StatusServiceUnavailable, f.grant().Code)
+	id := idempotency.KeyID(f.Account, key)
+	_, err := f.Pool.Exec(t.Context(), // a dead process does not release its lease
+		"UPDATE idempotency_keys SET locked_at = last_run_at, last_error = NULL WHERE account_id = $1 AND id = $2", f.Account, id)
 	require.NoError(t, err)
 
-	completer, err := idempotency.NewCompleter(f.engine, f.orders.Operations(), idempotency.CompleterConfig{
+	completer, err := idempotency.NewCompleter(f.Engine, f.Operations.Operations(), idempotency.CompleterConfig{
 		Grace: 5 * time.Minute, MaxAttempts: 10, ActionTimeout: 24 * time.Hour, Limit: 10, Concurrency: 1,
 	})
 	require.NoError(t, err)
@@ -71,8 +70,13 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, pass, "the lease is not over")
 
-	idempotencytest.AgeLease(t, f.pool, f.account, id, time.Hour)
-	idempotencytest.AgeRun(t, f.pool, f.account, id, time.Hour)
+	_, err = f.Pool.Exec(t.Context(), `
+UPDATE idempotency_keys
+   SET locked_at   = locked_at - interval '1 hour',
+       last_run_at = last_run_at - interval '1 hour'
+ WHERE account_id = $1
+   AND id = $2`, f.Account, id)
+	require.NoError(t, err)
 	pass, err = completer.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, pass)
@@ -81,15 +85,14 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	require.Equal(t, "true", f.grant().Header().Get("Idempotent-Replayed"))
 }
 
-// An operator ends a credit that no retry finishes, as orders keys resolve does. The wallet
-// service decides the response.
+// An operator ends a credit that no retry finishes. The wallet service decides the response.
 func TestGrant_resolve(t *testing.T) {
 	t.Parallel()
 	const closed = "The credit was closed by the seller before it was granted."
 	for name, test := range map[string]struct {
-		lost     int // responses, the first of which is that of the PUT
+		lost     int // responses
 		down     bool
-		statuses []int // of the operator's attempts, 0 without a response
+		statuses []int // of the attempts, 0 without a response
 		detail   string
 	}{
 		"the service is down":              {down: true, statuses: []int{422}, detail: closed},
@@ -103,7 +106,7 @@ func TestGrant_resolve(t *testing.T) {
 			f.wallets.lostResponses, f.wallets.down = test.lost, test.down
 			requireProblem(t, "payment-outcome-unknown", f.grant())
 			for n, status := range test.statuses {
-				result, err := f.resolve(f.orders)
+				result, err := f.resolve(f.Operations)
 				require.Equal(t, status == 0, err != nil, "%v", err)
 				require.Equal(t, status, result.Response.Status)
 				require.Equal(t, n+1, f.auditRecords())
@@ -125,23 +128,19 @@ func TestGrant_resolve(t *testing.T) {
 	}
 }
 
-// A refusal is no act, so it leaves no audit record.
 func TestGrant_notResolvable(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.wallets.down = true
 	require.Equal(t, http.StatusServiceUnavailable, f.grant().Code)
-	config := f.orders.Config
-	config.Registrations[0].Resolve = nil
-	without, err := orders.New(config)
-	require.NoError(t, err)
-	_, err = f.resolve(without)
-	require.ErrorIs(t, err, orders.ErrNotResolvable)
+	registration := f.Operations.Registrations()[2]
+	registration.Resolve = nil
+	without := operations.New(f.Engine, f.Pool)
+	without.Register(registration)
+	_, err := f.resolve(without)
+	require.ErrorIs(t, err, operations.ErrNotResolvable)
 	require.Zero(t, f.auditRecords())
-	config.Registrations = nil
-	older, err := orders.New(config)
-	require.NoError(t, err)
-	_, err = f.resolve(older)
+	_, err = f.resolve(operations.New(f.Engine, f.Pool)) // of an older version
 	require.ErrorIs(t, err, idempotency.ErrNewerVersion)
 	require.Zero(t, f.auditRecords())
 }
@@ -196,11 +195,11 @@ func TestGrant_reapedKey(t *testing.T) {
 	require.Equal(t, http.StatusCreated, f.send(refundKey, refunds, `{"amount":100}`).Code)
 	granted := f.grant()
 	require.Equal(t, http.StatusCreated, granted.Code)
-	require.Equal(t, 3, idempotencytest.Reap(t, f.pool))
+	require.Equal(t, 3, idempotencytest.Reap(t, f.Pool))
 
 	for used, member := range map[string]string{key: "resource", orderKey: "order_id", refundKey: "refund"} {
 		for path, valid := range map[string]string{"/v1/credits": request, "/v1/orders": order, refunds: `{"amount":100}`} {
-			for _, body := range []string{valid, `{"amount":-1}`} { // the values do not matter any more
+			for _, body := range []string{valid, `{"amount":-1}`} {
 				problem := requireProblem(t, "idempotency-key-expired", f.send(used, path, body))
 				require.Contains(t, problem, member, "%s at %s", used, path)
 				require.Contains(t, problem["detail"], "in "+member)

@@ -3,16 +3,12 @@ package credits_test
 import (
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -20,25 +16,17 @@ import (
 	"example.com/orders-api/api"
 	"example.com/orders-api/examples/credits"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/migrations/dbtest"
-	"example.com/orders-api/orders"
-	"example.com/orders-api/payments"
-	"example.com/orders-api/payments/stripetest"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/orders/orderstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
-// fixture is the API with the operation, on a database of its own, with a fake wallet
-// service and a fake Stripe.
 type fixture struct {
 	*testing.T
-	pool    *pgxpool.Pool
-	engine  *idempotency.Engine
-	orders  *orders.Service
+	*orderstest.Shop
 	router  http.Handler
-	account uuid.UUID
 	apiKey  string
 	wallets *walletService
 	client  *credits.Wallets
@@ -46,44 +34,16 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{T: t, wallets: &walletService{credits: map[string]string{}}}
-	f.pool = newPool(t)
-	wallets := httptest.NewServer(f.wallets)
-	t.Cleanup(wallets.Close)
-	provider := stripetest.New(stripetest.Options{})
-	stripe := httptest.NewServer(provider)
-	t.Cleanup(stripe.Close)
-	t.Cleanup(provider.Close)
-
-	logger := slog.New(slog.DiscardHandler)
-	client, err := payments.New(payments.Config{SecretKey: "sk_test_credits", BaseURL: stripe.URL, Timeout: time.Minute, Logger: logger})
-	require.NoError(t, err)
-	t.Cleanup(client.Close)
-	f.engine, err = idempotency.New(f.pool, idempotency.Config{LockTimeout: 90 * time.Second, Clock: time.Now, Logger: logger})
-	require.NoError(t, err)
-	f.client = &credits.Wallets{URL: wallets.URL, Token: walletToken, HTTP: wallets.Client()}
-	service := &credits.Service{Pool: f.pool, Wallets: f.client}
-	f.orders, err = orders.New(orders.Config{
-		Engine: f.engine, Pool: f.pool, Payments: client, StepTimeout: time.Minute, ChargeWindow: 24 * time.Hour, Logger: logger,
-		Registrations: orders.Registrations{service.Registration()},
-	})
-	require.NoError(t, err)
-
-	f.account, f.apiKey, err = accounts.Create(t.Context(), f.pool, "test")
-	require.NoError(t, err)
-	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: f.pool, Clock: time.Now})
-	require.NoError(t, err)
-	admission, err := limiter.New(limiter.Config{Work: 100, Backlog: 100, Wait: time.Minute, InFlight: 100})
-	require.NoError(t, err)
-	background := api.NewBackground(1, logger)
-	f.router = api.NewRouter(api.Config{
-		Orders: f.orders, Authenticator: authenticator, Limiter: admission, Spec: ordersapi.Spec, Logger: logger,
-		Ready: api.NewReadiness(f.pool.Ping), Background: background, Retention: time.Hour,
-	})
+	f := &fixture{T: t, Shop: orderstest.New(t, orderstest.Options{Pool: newPool(t)}), wallets: &walletService{credits: map[string]string{}}}
+	server := httptest.NewServer(f.wallets)
+	t.Cleanup(server.Close)
+	f.client = &credits.Wallets{URL: server.URL, HTTP: server.Client()}
+	f.Operations.Register(credits.Registration(f.Pool, f.client))
+	f.router, f.apiKey = f.API(t, api.Config{Spec: ordersapi.Spec})
 	return f
 }
 
-// send sends a POST under a key, or a GET if the key is empty.
+// send sends a POST, or a GET if the key is empty.
 func (f *fixture) send(key, path, body string) *httptest.ResponseRecorder {
 	method := http.MethodGet
 	if key != "" {
@@ -103,31 +63,27 @@ const (
 	request = `{ "wallet": "ann", "amount": 1200 }`
 )
 
-// grant sends the request for a credit.
 func (f *fixture) grant() *httptest.ResponseRecorder { return f.send(key, "/v1/credits", request) }
 
-// credit returns the credit of the key, as the API shows it.
 func (f *fixture) credit() (credit credits.Credit) {
 	f.Helper()
-	id := idempotency.DeriveID("credit", f.account, key)
+	id := idempotency.DeriveID("credit", f.Account, key)
 	got := f.send("", "/v1/credits/"+id.String(), "")
 	require.Equal(f, http.StatusOK, got.Code, got.Body)
 	require.NoError(f, json.Unmarshal(got.Body.Bytes(), &credit))
 	return credit
 }
 
-// resolve ends the key as orders keys resolve does.
-func (f *fixture) resolve(service *orders.Service) (idempotency.Result, error) {
-	return service.Resolve(f.Context(), f.account, idempotency.KeyID(f.account, key), orders.OperatorAction{Actor: "ada", Reason: "test"})
+func (f *fixture) resolve(service *operations.Service) (idempotency.Result, error) {
+	return service.Resolve(f.Context(), f.Account, idempotency.KeyID(f.Account, key), operations.OperatorAction{Actor: "ada", Reason: "test"})
 }
 
 func (f *fixture) auditRecords() (n int) {
 	f.Helper()
-	require.NoError(f, f.pool.QueryRow(f.Context(), "SELECT count(*) FROM audit_records WHERE action = 'key.resolve'").Scan(&n))
+	require.NoError(f, f.Pool.QueryRow(f.Context(), "SELECT count(*) FROM audit_records WHERE action = 'key.resolve'").Scan(&n))
 	return n
 }
 
-// requireProblem requires a problem document with this slug, and returns it.
 func requireProblem(t *testing.T, slug string, got *httptest.ResponseRecorder) (document map[string]any) {
 	t.Helper()
 	require.Equal(t, "application/problem+json", got.Header().Get("Content-Type"))
@@ -136,16 +92,13 @@ func requireProblem(t *testing.T, slug string, got *httptest.ResponseRecorder) (
 	return document
 }
 
-const walletToken = "a-token-of-this-test"
-
-// walletService is a fake that stores a credit once per id, unless the id was cancelled
-// first. It may lose responses.
+// walletService stores a credit once per id, unless the id was cancelled first.
 type walletService struct {
 	mu            sync.Mutex
 	credits       map[string]string // by path; empty if cancelled
 	calls         int
-	lostResponses int  // so many responses will be lost
-	down          bool // it grants nothing now
+	lostResponses int
+	down          bool
 }
 
 func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
@@ -167,15 +120,11 @@ func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 func (w *walletService) handle(in *http.Request, body string) (status int) {
 	credit, known := w.credits[in.URL.Path]
 	switch {
-	case in.Header.Get("Authorization") != "Bearer "+walletToken:
-		return http.StatusBadRequest
 	case in.Method == http.MethodDelete && credit != "":
 		return http.StatusConflict
 	case in.Method == http.MethodDelete:
 		w.credits[in.URL.Path] = ""
 		return http.StatusNoContent
-	case in.Method != http.MethodPut:
-		return http.StatusBadRequest
 	case w.down:
 		return http.StatusInternalServerError
 	case known && credit == "":

@@ -1,7 +1,5 @@
--- A limit of one column is a domain, as in 00001_idempotency.sql. name64 and amount exist.
 CREATE DOMAIN credit_status AS text CHECK (VALUE IN ('pending', 'granted', 'refused'));
 
--- The id is derived from the account and the client's key (R5).
 CREATE TABLE credits (
     account_id uuid          NOT NULL REFERENCES accounts (id),
     id         uuid          NOT NULL,

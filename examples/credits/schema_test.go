@@ -10,8 +10,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// newPool returns a pool whose table of credits is in a schema of its own: a migration
-// may create a table with the same name.
+// The table is in a schema of its own, because a migration may create it too.
 func newPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool := idempotencytest.NewPool(t, func(config *pgxpool.Config) {

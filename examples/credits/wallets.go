@@ -6,65 +6,53 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+
+	"github.com/google/uuid"
 )
 
-// Wallets is the client of the wallet service. HTTP needs a Timeout well below the
-// engine's LockTimeout (R9).
+// Wallets is the client of the wallet service. HTTP needs a Timeout below that of a lease (R9).
 type Wallets struct {
-	URL   string
-	Token string // its credential for us
-	HTTP  *http.Client
+	URL  string
+	HTTP *http.Client
 }
 
-// Put grants the credit with its id, once. It returns why the service refused it, or "". An
-// error means that the outcome is unknown (R11).
+const (
+	unknownWallet = "There is no such wallet."
+	cancelled     = "The credit was closed by the seller before it was granted."
+)
+
+// Put grants the credit with its id, once. It returns why the service refused it, or "". After
+// an error, the outcome is unknown.
 func (w *Wallets) Put(ctx context.Context, credit Credit) (refusal string, err error) {
 	body, err := json.Marshal(map[string]any{"wallet": credit.Wallet, "amount": credit.Amount})
 	if err != nil {
 		return "", err
 	}
-	switch status, err := w.send(ctx, http.MethodPut, credit, body); {
-	case err != nil:
-		return "", err
-	case status == http.StatusOK, status == http.StatusCreated:
-		return "", nil
-	case status == http.StatusNotFound, status == http.StatusUnprocessableEntity:
-		return "There is no such wallet.", nil
-	case status == http.StatusGone:
-		return cancelled, nil
-	default:
-		return "", fmt.Errorf("wallet service: status %d", status)
-	}
+	return w.send(ctx, http.MethodPut, credit.ID, body, map[int]string{
+		http.StatusOK: "", http.StatusCreated: "",
+		http.StatusNotFound: unknownWallet, http.StatusUnprocessableEntity: unknownWallet, http.StatusGone: cancelled,
+	})
 }
 
-const cancelled = "The credit was closed by the seller before it was granted."
-
-// Cancel ends a credit that an operator gives up. From then on the service refuses its id,
-// so a call in flight grants nothing either (R23). It returns "" if the credit was granted
-// before.
+// Cancel makes the service refuse the id, so a call in flight grants nothing either (R23). It
+// returns "" if the credit was granted before.
 func (w *Wallets) Cancel(ctx context.Context, credit Credit) (refusal string, err error) {
-	switch status, err := w.send(ctx, http.MethodDelete, credit, nil); {
-	case err != nil:
-		return "", err
-	case status == http.StatusNoContent:
-		return cancelled, nil
-	case status == http.StatusConflict:
-		return "", nil
-	default:
-		return "", fmt.Errorf("wallet service: status %d", status)
-	}
+	return w.send(ctx, http.MethodDelete, credit.ID, nil, map[int]string{http.StatusNoContent: cancelled, http.StatusConflict: ""})
 }
 
-func (w *Wallets) send(ctx context.Context, method string, credit Credit, body []byte) (status int, err error) {
-	request, err := http.NewRequestWithContext(ctx, method, w.URL+"/credits/"+credit.ID.String(), bytes.NewReader(body))
+func (w *Wallets) send(ctx context.Context, method string, id uuid.UUID, body []byte, final map[int]string) (refusal string, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, w.URL+"/credits/"+id.String(), bytes.NewReader(body))
 	if err != nil {
-		return 0, err
+		return "", err
 	}
-	request.Header.Set("Authorization", "Bearer "+w.Token)
 	response, err := w.HTTP.Do(request)
 	if err != nil {
-		return 0, fmt.Errorf("wallet service: %w", err)
+		return "", fmt.Errorf("wallet service: %w", err)
 	}
 	defer response.Body.Close()
-	return response.StatusCode, nil
+	refusal, isFinal := final[response.StatusCode]
+	if !isFinal {
+		return "", fmt.Errorf("wallet service: status %d", response.StatusCode)
+	}
+	return refusal, nil
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -32,61 +34,16 @@ func Account(t testing.TB, pool *pgxpool.Pool) uuid.UUID {
 	return id
 }
 
-// State is the state in which [PutKey] leaves a key.
-type State struct {
-	// Point is the recovery point, by default one that no operation has.
-	Point idempotency.RecoveryPoint
-
-	// Leased means that a run took the unfinished key LeaseAge ago and holds it.
-	Leased   bool
-	LeaseAge time.Duration
-
-	// Response is that of a finished key, by default 200 without a body.
-	Response idempotency.Response
-}
-
-// PutKey inserts the key of a request in a state and returns its id.
-func PutKey(t testing.TB, pool *pgxpool.Pool, req idempotency.Request, operation string, state State) uuid.UUID {
+// PutKey inserts the key of a request at a recovery point, which no run holds.
+func PutKey(t testing.TB, pool *pgxpool.Pool, req idempotency.Request, operation string, point idempotency.RecoveryPoint) uuid.UUID {
 	t.Helper()
-	if state.Point == "" {
-		state.Point = noopPoint
-	}
-	if state.Response.Status == 0 {
-		state.Response.Status = 200
-	}
-	result, err := newEngine(t, pool).Do(t.Context(), req, noopOperation{name: operation, state: state})
-	if state.Point == idempotency.Finished {
-		require.NoError(t, err)
+	result, err := newEngine(t, pool).Do(t.Context(), req, stopping{operation, point})
+	if point != idempotency.Finished {
+		require.ErrorIs(t, err, errStopped)
 		return result.KeyID
 	}
-	require.ErrorIs(t, err, errStopped)
-
-	var leaseAge *time.Duration // NULL makes the difference NULL
-	if state.Leased {
-		leaseAge = &state.LeaseAge
-	}
-	_, err = pool.Exec(t.Context(), `
-UPDATE idempotency_keys
-   SET recovery_point = $3,
-       locked_at      = now() - $4::interval,
-       last_error     = NULL
- WHERE account_id = $1
-   AND id = $2`, req.AccountID, result.KeyID, string(state.Point), leaseAge)
 	require.NoError(t, err)
 	return result.KeyID
-}
-
-// AgeLease moves the start of a key's lease back.
-func AgeLease(t testing.TB, pool *pgxpool.Pool, accountID, keyID uuid.UUID, age time.Duration) {
-	t.Helper()
-	tag, err := pool.Exec(t.Context(), `
-UPDATE idempotency_keys
-   SET locked_at = locked_at - $3::interval
- WHERE account_id = $1
-   AND id = $2
-   AND locked_at IS NOT NULL`, accountID, keyID, age)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, tag.RowsAffected(), "the key is not leased")
 }
 
 // Reap makes all finished keys a year old and deletes them with a reaper. It returns
@@ -103,39 +60,6 @@ func Reap(t testing.TB, pool *pgxpool.Pool) int {
 	return deleted
 }
 
-// AgeRun moves the last run of an unfinished key back.
-func AgeRun(t testing.TB, pool *pgxpool.Pool, accountID, keyID uuid.UUID, age time.Duration) {
-	t.Helper()
-	tag, err := pool.Exec(t.Context(), `
-UPDATE idempotency_keys
-   SET last_run_at = last_run_at - $3::interval
- WHERE account_id = $1
-   AND id = $2
-   AND recovery_point <> 'finished'`, accountID, keyID, age)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, tag.RowsAffected(), "there is no such unfinished key")
-}
-
-const noopPoint idempotency.RecoveryPoint = "noop"
-
-var errStopped = errors.New("stopped")
-
-// AwaitLockWait waits until a session of the pool's database waits for a lock.
-func AwaitLockWait(t testing.TB, pool *pgxpool.Pool) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		var waiting bool
-		err := pool.QueryRow(t.Context(), `
-SELECT EXISTS (
-    SELECT
-      FROM pg_stat_activity
-     WHERE datname = current_database()
-       AND wait_event_type = 'Lock'
-)`).Scan(&waiting)
-		return err == nil && waiting
-	}, 10*time.Second, time.Millisecond)
-}
-
 func newEngine(t testing.TB, pool *pgxpool.Pool) *idempotency.Engine {
 	t.Helper()
 	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
@@ -143,24 +67,59 @@ func newEngine(t testing.TB, pool *pgxpool.Pool) *idempotency.Engine {
 	return engine
 }
 
-// noopOperation finishes in its first step, or stops after it.
-type noopOperation struct {
+var errStopped = errors.New("stopped")
+
+// stopping is an operation that stops at a recovery point.
+type stopping struct {
 	name  string
-	state State
+	point idempotency.RecoveryPoint
 }
 
-func (o noopOperation) Name() string { return o.name }
+func (o stopping) Name() string { return o.name }
 
-func (o noopOperation) Steps(*idempotency.Run) idempotency.Steps {
-	return idempotency.Steps{
-		Start: func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
-			if o.state.Point == idempotency.Finished {
-				return idempotency.Finish(o.state.Response), nil
-			}
-			return idempotency.Advance(noopPoint), nil
-		},
-		From: map[idempotency.RecoveryPoint]idempotency.Step{
-			noopPoint: func(context.Context) (idempotency.Record, error) { return nil, errStopped },
-		},
+func (o stopping) Steps(*idempotency.Run) idempotency.Steps {
+	start := func(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
+		if o.point == idempotency.Finished {
+			return idempotency.Finish(idempotency.Response{Status: 200}), nil
+		}
+		return idempotency.Advance(o.point), nil
 	}
+	stop := func(context.Context) (idempotency.RecordFunc, error) { return nil, errStopped }
+	return idempotency.Steps{Start: start, At: map[idempotency.RecoveryPoint]idempotency.StepFunc{o.point: stop}}
+}
+
+// Plan is a statement that a connection has prepared, and its generic plan.
+type Plan struct {
+	Name, Statement string
+	Parameters      int
+	Custom, Generic int    // executions with a plan for their arguments, and with the generic one
+	Text            string `db:"-"`
+}
+
+// Plans returns the plans of all statements that the pool's only connection has
+// prepared.
+func Plans(t testing.TB, pool *pgxpool.Pool) []Plan {
+	t.Helper()
+	require.EqualValues(t, 1, pool.Config().MaxConns)
+	rows, err := pool.Query(t.Context(), `
+SELECT name,
+       statement,
+       cardinality(parameter_types),
+       custom_plans,
+       generic_plans
+  FROM pg_prepared_statements`)
+	require.NoError(t, err)
+	plans, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Plan])
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "SET plan_cache_mode = force_generic_plan")
+	require.NoError(t, err)
+	for i, p := range plans {
+		nulls := strings.TrimSuffix(strings.Repeat("NULL, ", p.Parameters), ", ")
+		rows, err := pool.Query(t.Context(), "EXPLAIN EXECUTE "+p.Name+strings.Replace("("+nulls+")", "()", "", 1), pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err, p.Statement)
+		plans[i].Text = strings.Join(lines, "\n")
+	}
+	return plans
 }

@@ -1,3 +1,5 @@
+// Package accounts stores accounts and their API keys, and authenticates requests. Only
+// the SHA-256 of an API key is stored; the key is shown once, when it is created.
 package accounts
 
 import (
@@ -17,34 +19,16 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Connections is the size of the [Authenticator]'s pool: one connection for unknown API
-// keys, one for cached ones.
-const Connections = 2
+// ErrUnauthorized means that an API key is malformed, unknown or revoked.
+var ErrUnauthorized = errors.New("the API key is not valid")
 
 const (
-	// maxAge is how long a cached key, and so a revoked one, is accepted without a
-	// lookup.
-	maxAge = 5 * time.Second
-
-	// maxCached bounds the cache to about a megabyte.
-	maxCached = 10_000
-
-	// lookupTimeout bounds a lookup, and separately the wait for its result. A lookup takes
-	// some milliseconds.
-	lookupTimeout = 5 * time.Second
+	maxAge        = 5 * time.Second // how long a cached key, and so a revoked one, is accepted
+	maxCached     = 10_000          // about a megabyte
+	lookupTimeout = 5 * time.Second // of a lookup, and separately of the wait for its result
 )
 
-// Config configures an [Authenticator]. All fields are required.
-type Config struct {
-	// Pool has at least [Connections] connections and no other user: requests without
-	// verified credentials take no connection from the orders (R25).
-	Pool *pgxpool.Pool
-
-	Clock func() time.Time // time.Now
-}
-
-// Authenticator finds the account of an API key. It caches verified keys, so a revoked
-// key works for five more seconds. It is safe for concurrent use.
+// Authenticator finds the account of an API key. It is safe for concurrent use.
 type Authenticator struct {
 	pool  *pgxpool.Pool
 	clock func() time.Time
@@ -59,35 +43,22 @@ type Authenticator struct {
 	cache map[keyHash]verifiedKey
 }
 
-// verifiedKey is a cache entry. After maxAge it only gives the key's lookup priority
-// over those of unknown keys.
+// verifiedKey is a cache entry. After maxAge it only gives the key's lookup priority.
 type verifiedKey struct {
 	accountID  uuid.UUID
 	verifiedAt time.Time // before the lookup was sent
 }
 
-// NewAuthenticator returns an Authenticator with an empty cache.
-func NewAuthenticator(config Config) (*Authenticator, error) {
-	switch {
-	case config.Pool == nil || config.Clock == nil:
-		return nil, errors.New("accounts: an Authenticator needs a pool and a clock")
-	case config.Pool.Config().MaxConns < Connections:
-		return nil, fmt.Errorf("accounts: an Authenticator's pool needs %d connections", Connections)
-	}
-	a := &Authenticator{
-		pool:  config.Pool,
-		clock: config.Clock,
-		cache: map[keyHash]verifiedKey{},
-
-		lookupTimeout: lookupTimeout,
-	}
+// NewAuthenticator returns an Authenticator with an empty cache. It uses two connections of
+// the pool, which is not the pool of the orders (R25). The clock is [time.Now].
+func NewAuthenticator(pool *pgxpool.Pool, clock func() time.Time) *Authenticator {
+	a := &Authenticator{pool: pool, clock: clock, lookupTimeout: lookupTimeout, cache: map[keyHash]verifiedKey{}}
 	a.unknownKeys.lookUp, a.cachedKeys.lookUp = a.lookUp, a.lookUp
-	return a, nil
+	return a
 }
 
-// Authenticate returns the account of apiKey, [ErrUnauthorized], or
-// [postgres.ErrUnavailable]. The end of ctx ends the wait for a lookup, but not a
-// lookup that was sent: it has the keys of other requests, too.
+// Authenticate returns the account of apiKey, or [ErrUnauthorized]. A revoked key works for
+// up to five more seconds. The end of ctx does not end a lookup, which other requests share.
 func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.UUID, error) {
 	if !isWellFormed(apiKey) {
 		return uuid.Nil, ErrUnauthorized
@@ -105,13 +76,13 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 	return a.unknownKeys.find(ctx, hash)
 }
 
-// lookUp reads the accounts of a batch from the database and updates the cache. Keys that
-// another batch has verified since are not read.
+// lookUp returns the accounts of those keys that exist and are not revoked. The database
+// compares hashes, so the duration reveals nothing about valid keys.
 func (a *Authenticator) lookUp(hashes []keyHash) (map[keyHash]uuid.UUID, error) {
 	found := map[keyHash]uuid.UUID{}
 	unknown := make([][]byte, 0, len(hashes))
 	for _, hash := range hashes {
-		if accountID, _, fresh := a.cached(hash); fresh {
+		if accountID, _, fresh := a.cached(hash); fresh { // another batch has verified it since
 			found[hash] = accountID
 		} else {
 			unknown = append(unknown, hash[:])
@@ -123,19 +94,28 @@ func (a *Authenticator) lookUp(hashes []keyHash) (map[keyHash]uuid.UUID, error) 
 	ctx, cancel := context.WithTimeout(context.Background(), a.lookupTimeout)
 	defer cancel()
 	verifiedAt := a.clock()
-	accountIDs, err := findAccounts(ctx, a.pool, unknown)
+	var hash []byte
+	var accountID uuid.UUID
+	rows, _ := a.pool.Query(ctx, `
+SELECT key_hash,
+       account_id
+  FROM api_keys
+ WHERE key_hash = ANY ($1)
+   AND revoked_at IS NULL`, unknown)
+	_, err := pgx.ForEachRow(rows, []any{&hash, &accountID}, func() error {
+		found[keyHash(hash)] = accountID
+		return nil
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("look up API keys: %w", postgres.Translate(err))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, hash := range unknown {
-		hash := keyHash(hash)
-		if accountID, exists := accountIDs[hash]; exists {
-			found[hash] = accountID
-			a.addLocked(hash, verifiedKey{accountID, verifiedAt})
+		if accountID, exists := found[keyHash(hash)]; exists {
+			a.addLocked(keyHash(hash), verifiedKey{accountID, verifiedAt})
 		} else {
-			delete(a.cache, hash)
+			delete(a.cache, keyHash(hash))
 		}
 	}
 	return found, nil
@@ -159,28 +139,6 @@ func (a *Authenticator) addLocked(hash keyHash, key verifiedKey) {
 	a.cache[hash] = key
 }
 
-// findAccounts returns the accounts of those API keys that exist and are not revoked. It
-// compares hashes, so its duration reveals nothing about valid keys.
-func findAccounts(ctx context.Context, pool *pgxpool.Pool, hashes [][]byte) (map[keyHash]uuid.UUID, error) {
-	found := map[keyHash]uuid.UUID{}
-	var hash []byte
-	var accountID uuid.UUID
-	rows, _ := pool.Query(ctx, `
-SELECT key_hash,
-       account_id
-  FROM api_keys
- WHERE key_hash = ANY ($1)
-   AND revoked_at IS NULL`, hashes)
-	_, err := pgx.ForEachRow(rows, []any{&hash, &accountID}, func() error {
-		found[keyHash(hash)] = accountID
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look up API keys: %w", postgres.Translate(err))
-	}
-	return found, nil
-}
-
 // An API key is keyPrefix, which secret scanners recognise, and 130 random bits in
 // randomAlphabet, for which an unsalted hash is enough.
 const (
@@ -189,8 +147,7 @@ const (
 	randomAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // of rand.Text
 )
 
-// storedPrefixLength is the length of the part of a key that is stored in plain text;
-// 105 secret bits remain.
+// storedPrefixLength is what is stored in plain text; 105 secret bits remain.
 const storedPrefixLength = len(keyPrefix) + 5
 
 type keyHash [sha256.Size]byte

@@ -15,8 +15,8 @@ import (
 // maxBatch bounds the API keys of a lookup.
 const maxBatch = 1000
 
-// batches looks up API keys in batches, one at a time. All keys that arrive during a
-// lookup share the next ones, so a key waits for about two lookups, however many arrive.
+// batches looks up API keys in batches, one at a time. Keys that arrive during a lookup share
+// the next one, so a key waits for about two lookups, however many arrive.
 type batches struct {
 	lookUp func([]keyHash) (map[keyHash]uuid.UUID, error)
 
@@ -33,7 +33,6 @@ type batch struct {
 	err   error
 }
 
-// find returns the account of a key, [ErrUnauthorized], or the error of lookUp or of ctx.
 func (b *batches) find(ctx context.Context, hash keyHash) (uuid.UUID, error) {
 	b.mu.Lock()
 	own := b.add(hash)
@@ -58,7 +57,6 @@ func (b *batches) find(ctx context.Context, hash keyHash) (uuid.UUID, error) {
 	return accountID, nil
 }
 
-// add adds a key to the last batch of the queue.
 func (b *batches) add(hash keyHash) *batch {
 	n := len(b.queue)
 	if n == 0 || len(b.queue[n-1].waiters) >= maxBatch {
@@ -70,8 +68,8 @@ func (b *batches) add(hash keyHash) *batch {
 	return last
 }
 
-// leave removes a key from a batch that was not sent, unless another request waits for it.
-// So the queue has no more keys than requests that wait.
+// leave removes a key unless another request waits for it, so the queue has no more keys than
+// requests that wait.
 func (b *batches) leave(own *batch, hash keyHash) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,7 +78,6 @@ func (b *batches) leave(own *batch, hash keyHash) {
 	}
 }
 
-// run looks up the batches of the queue until no key waits.
 func (b *batches) run() {
 	for {
 		next, hashes := b.next()
@@ -92,7 +89,6 @@ func (b *batches) run() {
 	}
 }
 
-// next removes the first batch from the queue.
 func (b *batches) next() (*batch, []keyHash) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,14 +1,7 @@
 package accounts
 
-import (
-	"context"
-	"time"
+import "time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
-)
-
-// SetLookupTimeout shortens the wait of a test.
 func (a *Authenticator) SetLookupTimeout(timeout time.Duration) { a.lookupTimeout = timeout }
 
 // Waiting returns the number of unknown keys that wait for a lookup.
@@ -19,15 +12,4 @@ func (a *Authenticator) Waiting() (keys int) {
 		keys += len(b.waiters)
 	}
 	return keys
-}
-
-// FindAccount is the lookup without the cache.
-func FindAccount(ctx context.Context, pool *pgxpool.Pool, apiKey string) (uuid.UUID, error) {
-	hash := hashKey(apiKey)
-	found, err := findAccounts(ctx, pool, [][]byte{hash[:]})
-	accountID, exists := found[hash]
-	if err == nil && !exists {
-		err = ErrUnauthorized
-	}
-	return accountID, err
 }

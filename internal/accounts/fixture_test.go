@@ -21,7 +21,7 @@ import (
 	"example.com/orders-api/internal/accounts"
 )
 
-// fixture is an Authenticator on its own database, with a manual clock and one account.
+// fixture is an Authenticator with a manual clock and one account.
 type fixture struct {
 	t             *testing.T
 	authenticator *accounts.Authenticator
@@ -32,26 +32,23 @@ type fixture struct {
 	elapsed       atomic.Int64 // nanoseconds since the clock's zero
 }
 
-func newFixture(t *testing.T, configure ...func(*pgxpool.Config)) *fixture {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{t: t, lookups: lookups{connections: map[net.Conn]bool{}}}
-	f.pool = idempotencytest.NewPool(t, append(configure, f.lookups.configure, func(config *pgxpool.Config) {
-		config.MaxConns = accounts.Connections
-	})...)
-	var err error
-	f.authenticator, err = accounts.NewAuthenticator(accounts.Config{Pool: f.pool, Clock: func() time.Time {
-		return time.Unix(0, f.elapsed.Load())
-	}})
-	require.NoError(t, err)
-	f.account, f.apiKey = f.create()
+	f.pool = idempotencytest.NewPool(t, f.lookups.configure)
+	f.authenticator = accounts.NewAuthenticator(f.pool, func() time.Time { return time.Unix(0, f.elapsed.Load()) })
+	f.account, f.apiKey = create(t, f.pool)
 	return f
 }
 
-func (f *fixture) create() (uuid.UUID, string) {
-	f.t.Helper()
-	account, apiKey, err := accounts.Create(f.t.Context(), f.pool, "test")
-	require.NoError(f.t, err)
-	return account, apiKey
+// authenticate returns a channel that receives the error.
+func (f *fixture) authenticate(ctx context.Context, apiKey string) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := f.authenticator.Authenticate(ctx, apiKey)
+		done <- err
+	}()
+	return done
 }
 
 func (f *fixture) revoke(apiKey string) {
@@ -64,7 +61,6 @@ func (f *fixture) revoke(apiKey string) {
 
 func (f *fixture) pass(d time.Duration) { f.elapsed.Add(int64(d)) }
 
-// requireAccepted authenticates with the fixture's API key.
 func (f *fixture) requireAccepted(lookups int64) {
 	f.t.Helper()
 	before := f.lookups.count.Load()
@@ -83,7 +79,6 @@ func (f *fixture) requireRejected(apiKey string, lookups int64) {
 	require.Equal(f.t, lookups, f.lookups.count.Load()-before, "lookups")
 }
 
-// requireWaiting waits until n unknown keys wait for a lookup.
 func (f *fixture) requireWaiting(n int) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool { return f.authenticator.Waiting() == n }, 10*time.Second, time.Millisecond)
@@ -91,8 +86,7 @@ func (f *fixture) requireWaiting(n int) {
 
 func unknownKey() string { return "ok_" + rand.Text() }
 
-// lookups counts the lookups of API keys, blocks them on demand, and simulates an
-// outage.
+// lookups counts the lookups of API keys, blocks them, and simulates an outage.
 type lookups struct {
 	count atomic.Int64
 
@@ -103,12 +97,13 @@ type lookups struct {
 }
 
 type block struct {
-	except   string        // the API key whose own lookups are not blocked; "" for none
+	except   string        // the API key whose lookups are not blocked
 	reached  chan struct{} // receives a value for each blocked lookup
 	released chan struct{}
 }
 
 func (l *lookups) configure(config *pgxpool.Config) {
+	config.MaxConns = 2
 	config.ConnConfig.Tracer = l
 	dial := config.ConnConfig.DialFunc
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -161,7 +156,7 @@ func (l *lookups) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.Tr
 	b.reached <- struct{}{}
 	select {
 	case <-b.released:
-	case <-ctx.Done(): // the lookup's timeout: the test fails
+	case <-ctx.Done():
 	}
 	return ctx
 }

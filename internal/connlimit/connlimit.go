@@ -1,13 +1,11 @@
-// Package connlimit bounds the connections of an HTTP server without letting slow, idle
-// or unknown clients lock the others out.
+// Package connlimit bounds the connections of an HTTP server so that slow, idle or unknown
+// clients do not lock the others out (R25).
 //
 // A handler calls [Verified] once it has verified the credentials of a request. From then
 // on, and from the last byte of the request, its connection is busy until the end of the
-// response. Otherwise the server owes the client nothing: it may close the connection.
-//
-// At the limit, a new connection closes another one: first a busy one whose client does
-// not read the response, then the oldest one that never had verified credentials, whatever
-// it has sent, and then the verified one that has waited longest for its client. If none
+// response. At the limit, a new connection closes another one: first a busy one whose
+// client does not read the response, then the oldest one that never had verified
+// credentials, and then the verified one that has waited longest for its client. If none
 // can be closed, new connections wait in the kernel's backlog.
 //
 // Handlers must read the request's body before they start to work. The server speaks
@@ -25,25 +23,22 @@ import (
 )
 
 const (
-	// minWait is how long a connection may wait before it can be closed: in a burst, a
-	// client's time to send its request.
-	minWait = 50 * time.Millisecond
+	// minWait is a client's time to send its request, and stallTimeout its time to read a
+	// part of a response, before its connection can be closed.
+	minWait      = 50 * time.Millisecond
+	stallTimeout = 5 * time.Second
 
-	// pausePerConnection is multiplied by the number of unverified connections. So all
-	// of them together repeat a thousand requests a second.
+	// pausePerConnection is multiplied by the number of unverified connections, so all of
+	// them together repeat a thousand requests a second.
 	pausePerConnection = time.Millisecond
 
 	// readBuffer is the size of a connection's buffer in the kernel, in bytes. By default
-	// it grows to megabytes, which a client fills before its connection is closed.
+	// it grows to megabytes.
 	readBuffer = 64 << 10
-
-	// stallTimeout is how long a client may take to read a part of a response before
-	// its connection can be closed.
-	stallTimeout = 5 * time.Second
 )
 
-// Serve calls server.Serve with at most limit connections. It wraps the server's
-// Handler, and sets ConnContext and ConnState.
+// Serve calls server.Serve with at most limit connections. It sets the server's Handler,
+// ConnContext and ConnState.
 func Serve(server *http.Server, l net.Listener, limit int) error {
 	handler := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,8 +71,8 @@ func Serve(server *http.Server, l net.Listener, limit int) error {
 	})
 }
 
-// Verified marks the credentials of a request as verified. ctx is the request's context.
-// Without a server of [Serve], it does nothing.
+// Verified marks the credentials of the request with this context as verified. Without
+// [Serve], it does nothing.
 func Verified(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
 		c.listener.verified(c)
@@ -100,7 +95,6 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// listener counts connections, and orders those that wait for their clients.
 type listener struct {
 	net.Listener
 	limit  int
@@ -154,14 +148,13 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Close is called once by net/http.
 func (l *listener) Close() error {
 	close(l.closed)
 	return l.Listener.Close()
 }
 
-// add counts c, after it has closed another connection at the limit. It reports false
-// if none can be closed.
+// add counts c. At the limit it closes another connection, or reports false if none can be
+// closed.
 func (l *listener) add(c *conn) bool {
 	l.mu.Lock()
 	var longest *conn
@@ -181,7 +174,7 @@ func (l *listener) add(c *conn) bool {
 	return true
 }
 
-// longest returns the connection to close, or nil.
+// longest returns the connection to close, or nil if there is none.
 func (l *listener) longest() *conn {
 	if first := l.writing.Front(); first != nil {
 		if c := first.Value.(*conn); time.Since(c.writingSince) >= stallTimeout {
@@ -220,8 +213,8 @@ func unlist(from *list.List, element **list.Element) {
 	}
 }
 
-// begin begins a request. net/http does not notice that the connection of a request is
-// closed if it has already read a part of the next request.
+// begin begins a request. remove cancels it, because net/http does not notice a closed
+// connection if it has already read a part of the next request.
 func (l *listener) begin(c *conn, cancel context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,7 +224,6 @@ func (l *listener) begin(c *conn, cancel context.CancelFunc) {
 	c.cancelRequest = cancel
 }
 
-// verified marks the request of c as verified.
 func (l *listener) verified(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,7 +235,7 @@ func (l *listener) verified(c *conn) {
 	l.updateBusy(c)
 }
 
-// received marks the request of c as received. It reports false if c is closed already.
+// received reports false if c is closed already.
 func (l *listener) received(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -272,8 +264,8 @@ func (l *listener) wait(c *conn) {
 	}
 }
 
-// SetReadDeadline pauses an unverified connection between two requests. net/http calls it
-// then, after it has released the memory of the first one.
+// SetReadDeadline pauses an unverified connection between two requests, when net/http calls
+// it and has released the memory of the first one.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.listener.mu.Lock()
 	pause := c.pause

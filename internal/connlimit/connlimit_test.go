@@ -78,8 +78,8 @@ func post(length int) string {
 	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", length)
 }
 
-// holding responds with the request's body. If there is one, it waits for hold first. A
-// request to /public is not verified, nor one to /lookup, which lasts until it is cancelled.
+// holding responds with the request's body, and waits for hold if there is one. Requests to
+// /public and /lookup are not verified. One to /lookup lasts until it is cancelled.
 func holding(hold chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -107,7 +107,6 @@ func TestServe_idleConnections(t *testing.T) {
 	for name, first := range map[string]string{
 		"nothing sent": "",
 		"kept alive":   get,
-		"half a head":  "GET / HT",
 		"half a body":  post(10) + "half",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,11 +128,9 @@ func TestServe_idleConnections(t *testing.T) {
 					flood[i].receive("-")
 				}
 			}
-			for range 3 {
-				begin := time.Now()
-				dial().send(get).receive("-")
-				require.Less(t, time.Since(begin), time.Second)
-			}
+			begin := time.Now()
+			dial().send(get).receive("-")
+			require.Less(t, time.Since(begin), time.Second)
 			flood[0].requireClosed()
 			hold <- struct{}{}
 			busy.receive("-busy")
@@ -192,6 +189,7 @@ func TestServe_longestFirst(t *testing.T) {
 	})
 }
 
+// A new connection has 50 ms to send its request.
 func TestServe_burst(t *testing.T) {
 	t.Parallel()
 	bubble(t, 2, func(t *testing.T, f fixture) {
@@ -288,6 +286,82 @@ func TestServe_shutdown(t *testing.T) {
 		f.hold <- struct{}{}
 		busy.receive("-1")
 		require.NoError(t, <-stopped)
+	})
+}
+
+func TestServe_unverified(t *testing.T) {
+	t.Parallel()
+	for name, sent := range map[string]string{
+		"a lookup":    lookup,
+		"pipelined":   public + public,
+		"a slow body": "POST /lookup HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const limit = 10
+			bubble(t, limit, func(t *testing.T, f fixture) {
+				outsiders := make([]*client, limit)
+				for i := range outsiders {
+					outsiders[i] = f.dial().send(sent)
+					advance(time.Millisecond)
+				}
+				advance(time.Second)
+				begin := time.Now()
+				for range limit {
+					f.dial().send(public).receive("-")
+				}
+				require.Less(t, time.Since(begin), time.Second)
+				for _, o := range outsiders {
+					_, err := io.ReadAll(o.reader) // skips responses that were sent before
+					require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "still open")
+				}
+			})
+		})
+	}
+}
+
+// A connection that was verified once outlives those that never were.
+func TestServe_verifiedLast(t *testing.T) {
+	t.Parallel()
+	bubble(t, 3, func(t *testing.T, f fixture) {
+		verified := f.dial().send(get)
+		verified.receive("-")
+		verified.send(public).receive("-")
+		advance(time.Second)
+		outsiders := []*client{f.dial(), f.dial().send(lookup)}
+		advance(time.Second)
+		for _, o := range outsiders {
+			f.dial().send(get).receive("-")
+			o.requireClosed()
+		}
+		verified.send(get).receive("-")
+	})
+}
+
+// Unverified connections together repeat a thousand requests a second. The others do not
+// pause.
+func TestServe_pause(t *testing.T) {
+	t.Parallel()
+	const connections = 50
+	bubble(t, connections+1, func(t *testing.T, f fixture) {
+		verified := f.dial().send(get)
+		verified.receive("-")
+		for range connections - 1 {
+			f.dial()
+		}
+		outsider := f.dial().send(public + public + public)
+		begin := time.Now()
+		outsider.receive("-")
+		require.Zero(t, time.Since(begin))
+		outsider.receive("-")
+		require.Equal(t, connections*time.Millisecond, time.Since(begin))
+		outsider.receive("-")
+		require.Equal(t, 2*connections*time.Millisecond, time.Since(begin))
+		begin = time.Now()
+		for range 3 {
+			verified.send(get).receive("-")
+		}
+		require.Zero(t, time.Since(begin))
 	})
 }
 

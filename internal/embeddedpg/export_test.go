@@ -4,7 +4,7 @@ import "context"
 
 // Sweep removes the abandoned folders below parent, as the start of a server does.
 func Sweep(ctx context.Context, parent string) error {
-	own, err := newFolder(ctx, parent, 0o700)
+	own, err := newFolder(ctx, parent)
 	if err != nil {
 		return err
 	}

@@ -7,104 +7,89 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 )
 
 const (
-	// appName begins the names of folders in shared places.
-	appName = "orders-api"
+	appName       = "orders-api"
+	scratchPrefix = "postgres-" // of temporary folders
 
-	// scratchPrefix begins the names of temporary folders, the only ones that the sweep
-	// removes.
-	scratchPrefix = "postgres-"
-
-	// shm is in memory. Test databases are cloned there 2 times faster than on an idle
-	// disk, and 20 times faster than on a busy one.
-	shm = "/dev/shm"
-
-	// shmNeed excludes a small /dev/shm. Docker's default is 64 MB; a server with a few
-	// dozen test databases needs several hundred.
+	// shm is in memory, where test databases are cloned up to 20 times faster than on disk.
+	// A server with a few dozen of them needs several hundred megabytes.
+	shm     = "/dev/shm"
 	shmNeed = 1 << 30
 
-	// keptTimeout is how long a start waits for kept data that is in use: a server
-	// that was just killed still writes its data.
+	// keptTimeout lets a server that was just killed write its data.
 	keptTimeout = 2 * time.Second
 )
 
-// CacheDir returns the program's folder, or a subfolder, below the user's cache
-// directory, and creates it. If the server cannot enter that, as after a start by root,
-// the folder is below /var/tmp.
+// ErrInUse means that another process uses the data folder.
+var ErrInUse = errors.New("the data folder is in use by another process")
+
+// CacheDir returns a folder below the user's cache directory, and creates it. If the
+// server cannot enter that, as after a start by root, the folder is below /var/tmp.
 func CacheDir(names ...string) (string, error) {
-	as := serverUser()
-	dir, err := cacheDir(as)
+	base, err := os.UserCacheDir() // fails without HOME
+	if err == nil {
+		err = os.MkdirAll(base, 0o700)
+	}
+	dir := filepath.Join(base, appName)
+	if err != nil || !canReach(base) || ownFolder(dir) != nil {
+		dir = fmt.Sprintf("/var/tmp/%s-%d", appName, os.Geteuid())
+		err = ownFolder(dir)
+	}
 	for _, name := range names {
 		if err == nil {
 			dir = filepath.Join(dir, name)
-			err = ownFolder(dir, as.folderMode())
+			err = ownFolder(dir)
 		}
 	}
 	return dir, err
 }
 
-func cacheDir(as osUser) (string, error) {
-	base, err := os.UserCacheDir() // fails without HOME
-	if err == nil {
-		err = os.MkdirAll(base, 0o700)
+// scratchDir returns the parent of temporary folders, in memory if there is enough space.
+func scratchDir(cache string) (string, error) {
+	dir := fmt.Sprintf("%s/%s-%d", shm, appName, os.Geteuid())
+	if freeBytes(shm) > shmNeed && ownFolder(dir) == nil {
+		return dir, nil
 	}
-	if err == nil && as.canReach(base) {
-		dir := filepath.Join(base, appName)
-		if err := ownFolder(dir, as.folderMode()); err == nil {
-			return dir, nil
-		}
-	}
-	dir := filepath.Join("/var/tmp", appName+"-"+strconv.Itoa(os.Geteuid()))
-	return dir, ownFolder(dir, as.folderMode())
+	dir = filepath.Join(cache, "scratch")
+	return dir, ownFolder(dir)
 }
 
-// scratchDir returns the parent of temporary folders: in memory if there is enough,
-// else in the cache directory.
-func scratchDir(cache string, as osUser) (string, error) {
-	if freeBytes(shm) > shmNeed {
-		dir := filepath.Join(shm, appName+"-"+strconv.Itoa(os.Geteuid()))
-		if err := ownFolder(dir, as.folderMode()); err == nil {
-			return dir, nil
-		}
-	}
-	dir := filepath.Join(cache, "scratch")
-	return dir, ownFolder(dir, as.folderMode())
-}
-
-// ownFolder creates the folder, or checks that it belongs to this user: its name is
-// predictable, and other users may write to its parent.
-func ownFolder(path string, mode fs.FileMode) error {
-	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+// ownFolder creates a folder, or checks that it belongs to this user, because other users
+// may write to its parent.
+func ownFolder(path string) error {
+	if err := os.Mkdir(path, folderMode()); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
 	}
-	if owner, _ := ownerOf(info); !info.IsDir() || owner != os.Geteuid() {
+	if !info.IsDir() || ownerOf(info) != os.Geteuid() {
 		return fmt.Errorf("%s is not a folder of this user: remove it", path)
 	}
-	return os.Chmod(path, mode) // Mkdir applies the umask
+	return os.Chmod(path, folderMode()) // Mkdir applies the umask
+}
+
+// folderMode is private, unless the server of another user must pass through.
+func folderMode() fs.FileMode {
+	if asNobody() {
+		return 0o711
+	}
+	return 0o700
 }
 
 type folder struct {
 	path string
 	kept bool
-	// lock must stay referenced: the finalizer of os.File would release the lock, and
-	// the next process would remove a folder in use.
 	lock *os.File
 }
 
-// newFolder creates a temporary folder below parent, and removes those that a crash
-// left there.
-func newFolder(ctx context.Context, parent string, mode fs.FileMode) (*folder, error) {
-	// Between its creation and its lock a folder looks abandoned, so only one process
-	// creates and sweeps at a time.
+func newFolder(ctx context.Context, parent string) (*folder, error) {
+	// Until it is locked, a new folder looks abandoned.
 	turn, err := waitLock(ctx, filepath.Join(parent, "lock"))
 	if err != nil {
 		return nil, err
@@ -117,9 +102,8 @@ func newFolder(ctx context.Context, parent string, mode fs.FileMode) (*folder, e
 		return nil, err
 	}
 	f := &folder{path: path}
-	f.lock, err = tryLock(filepath.Join(path, "lock"))
-	if err == nil {
-		err = os.Chmod(path, mode)
+	if f.lock, err = tryLock(filepath.Join(path, "lock")); err == nil {
+		err = os.Chmod(path, folderMode())
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.release())
@@ -127,36 +111,31 @@ func newFolder(ctx context.Context, parent string, mode fs.FileMode) (*folder, e
 	return f, nil
 }
 
-// sweep removes the temporary folders below parent that are not locked, if it can.
+// sweep removes the temporary folders below parent that no server uses.
 func sweep(parent string) {
-	entries, err := os.ReadDir(parent)
-	if err != nil {
-		return
-	}
+	entries, _ := os.ReadDir(parent)
 	for _, entry := range entries {
-		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), scratchPrefix) {
-			continue
-		}
 		path := filepath.Join(parent, entry.Name())
-		lock, err := tryLock(filepath.Join(path, "lock"))
-		if err != nil {
+		if !strings.HasPrefix(entry.Name(), scratchPrefix) {
 			continue
 		}
-		os.RemoveAll(path)
-		lock.Close()
+		if lock, err := tryLock(filepath.Join(path, "lock")); err == nil {
+			os.RemoveAll(path)
+			lock.Close()
+		}
 	}
 }
 
 // openFolder creates or opens the folder of kept data, or returns ErrInUse.
-func openFolder(ctx context.Context, path string, mode fs.FileMode) (*folder, error) {
+func openFolder(ctx context.Context, path string) (*folder, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), mode); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), folderMode()); err != nil {
 		return nil, err
 	}
-	if err := ownFolder(path, mode); err != nil {
+	if err := ownFolder(path); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, keptTimeout, ErrInUse)
@@ -179,7 +158,8 @@ func (f *folder) release() error {
 	return err
 }
 
-// tryLock creates and locks the file, or returns errLocked.
+var errLocked = errors.New("locked")
+
 func tryLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -191,11 +171,7 @@ func tryLock(path string) (*os.File, error) {
 	return file, nil
 }
 
-// waitLock waits for the lock of the file. It returns the cause of the context's end if
-// that comes first.
 func waitLock(ctx context.Context, path string) (*os.File, error) {
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
 	for {
 		file, err := tryLock(path)
 		if !errors.Is(err, errLocked) {
@@ -204,7 +180,7 @@ func waitLock(ctx context.Context, path string) (*os.File, error) {
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-poll.C:
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }

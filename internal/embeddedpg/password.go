@@ -12,12 +12,10 @@ import (
 
 const passfileName = "pgpass"
 
-// passfile returns the path of the superuser's password, in the format of libpq. Only
-// this user can read it. A URL that names it can be printed and used as an argument.
+// passfile has the superuser's password, so that a URL can be printed.
 func (s *Server) passfile() string { return filepath.Join(s.Dir(), passfileName) }
 
-// newPassword returns the content of a passfile with a random password, and the
-// password's SCRAM verifier, which PostgreSQL stores.
+// newPassword returns a random password as a passfile of libpq and as PostgreSQL stores it.
 func newPassword() (passfile, verifier string, err error) {
 	password := rand.Text()
 	if verifier, err = scramVerifier(password); err != nil {
@@ -26,9 +24,8 @@ func newPassword() (passfile, verifier string, err error) {
 	return "*:*:*:" + superuser + ":" + password + "\n", verifier, nil
 }
 
-// scramVerifier returns the verifier of a password (RFC 5802, RFC 7677). A random
-// password needs no iterations against guessing; with one instead of 4096, connections
-// cost less CPU.
+// scramVerifier returns the verifier of a password (RFC 5802, RFC 7677). A random password
+// needs no iterations against guessing, which would cost each connection CPU time.
 func scramVerifier(password string) (string, error) {
 	const iterations = 1
 	salt := make([]byte, 16)

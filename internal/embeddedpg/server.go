@@ -1,57 +1,44 @@
 package embeddedpg
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
 
-// stopTimeout bounds the stop of a server: 20 ms, or for kept data as long as the disk
-// takes.
-const stopTimeout = time.Minute
-
-const superuser = "postgres"
+const (
+	startTimeout = time.Minute // usually 30 ms, but longer after a crash
+	stopTimeout  = time.Minute // usually 20 ms, but longer for kept data
+	portAttempts = 5
+	superuser    = "postgres"
+)
 
 // Options configure [Start].
 type Options struct {
-	// BinDir is the folder of initdb and postgres, of version 15 or later. If it is
-	// empty, [Start] searches for them.
-	BinDir string
-
-	// DataDir is the folder of data that is kept and durable. If it is empty, the data
-	// is temporary, and settings trade durability for speed.
-	DataDir string
-
-	// Reset deletes the data in DataDir first.
-	Reset bool
-
-	// Settings are more server settings by name, which override the package's, except
-	// for address and port.
-	Settings map[string]string
-
-	// Notice, if set, is called before a slow step: the download of a bundle. The
-	// default is Logger.
-	Notice func(line string)
-
-	// Logger is required.
-	Logger *slog.Logger
+	BinDir   string            // of initdb and postgres, version 15 or later; "" searches for them
+	DataDir  string            // of data that is kept and durable; "" is for temporary data
+	Reset    bool              // deletes the data in DataDir first
+	Settings map[string]string // of the server; they override this package's
+	Notice   func(line string) // is called before a download; the default logs it
+	Logger   *slog.Logger      // required
 }
 
 // Server is a running PostgreSQL server.
 type Server struct {
 	options  Options
-	as       osUser
 	found    installation
 	data     *folder
-	log      *os.File
 	process  *process
 	freePort func() (int, error)
 	port     int
@@ -60,14 +47,11 @@ type Server struct {
 }
 
 // Start starts a server and returns when it accepts connections, after about half a
-// second. The context bounds only the start. Errors are ErrNotFound, ErrInUse, and
-// others with the end of the server's log.
+// second. The context bounds only the start. The error is [ErrInUse], or has the end of the
+// server's log.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	if !supported {
 		return nil, fmt.Errorf("embeddedpg: a private PostgreSQL needs Linux or macOS: set DATABASE_URL instead: %w", errors.ErrUnsupported)
-	}
-	if options.Logger == nil {
-		return nil, errors.New("embeddedpg: Options.Logger is missing")
 	}
 	if options.Notice == nil {
 		options.Notice = func(line string) { options.Logger.InfoContext(ctx, line) }
@@ -83,13 +67,12 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 }
 
 func newServer(options Options) *Server {
-	s := &Server{options: options, as: serverUser(), freePort: freePort}
+	s := &Server{options: options, freePort: freePort}
 	s.stop = sync.OnceValue(s.shutdown)
 	return s
 }
 
-// URL returns the connection string for a database of the server. "postgres" always
-// exists. The string names the passfile.
+// URL returns the connection string for a database of the server, such as "postgres".
 func (s *Server) URL(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -101,8 +84,7 @@ func (s *Server) URL(database string) string {
 	return u.String()
 }
 
-// escapePath escapes a path for the query of a URL. For libpq, unlike url.QueryEscape,
-// "+" is no space.
+// escapePath escapes a path for the query of a URL. For libpq, "+" is no space.
 func escapePath(path string) string {
 	return strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(path))
 }
@@ -119,8 +101,7 @@ func (s *Server) PID() int { return s.pid }
 // Exited returns a channel that is closed when the server has ended.
 func (s *Server) Exited() <-chan struct{} { return s.process.exited }
 
-// Stop stops the server and removes temporary data. It returns an error if the server
-// had ended before. Further calls return the same result.
+// Stop stops the server and removes temporary data. The error reports an earlier end.
 func (s *Server) Stop() error { return s.stop() }
 
 func (s *Server) shutdown() error {
@@ -135,32 +116,32 @@ func (s *Server) shutdown() error {
 	return nil
 }
 
-// release releases everything except the server.
 func (s *Server) release() error {
-	var err error
-	if s.log != nil {
-		err = s.log.Close()
+	if s.data == nil {
+		return nil
 	}
-	if s.data != nil {
-		err = errors.Join(err, s.data.release())
-	}
-	return err
+	return s.data.release()
 }
 
 func (s *Server) start(ctx context.Context) error {
 	begin := time.Now()
-	cache, err := cacheDir(s.as)
+	cache, err := CacheDir()
 	if err != nil {
 		return fmt.Errorf("cache folder: %w", err)
 	}
-	if s.found, err = newFinder(s.options.BinDir, cache, s.options.Notice).find(ctx); err != nil {
+	if s.options.BinDir == "" {
+		s.found, err = newFinder(cache, s.options.Notice).find(ctx)
+	} else if s.found, err = inspect(ctx, s.options.BinDir); err != nil {
+		err = fmt.Errorf("the given folder of PostgreSQL's programs (PG_BIN): %w", err)
+	}
+	if err != nil {
 		return err
 	}
 	if err := s.openData(ctx, cache); err != nil {
 		return err
 	}
-	if !s.as.canReach(s.found.postgres()) || !s.as.canReach(s.found.initdb()) {
-		return fmt.Errorf("%s: the server runs as user %d, which cannot run these programs: set PG_BIN to others, or run as another user than root", s.found.bin, s.as.uid)
+	if !canReach(s.found.postgres()) || !canReach(s.found.initdb()) {
+		return fmt.Errorf("%s: the server runs as user %d, which cannot run these programs: set PG_BIN to others, or run as another user than root", s.found.bin, nobody)
 	}
 	if err := s.initialise(ctx); err != nil {
 		return err
@@ -175,4 +156,100 @@ func (s *Server) start(ctx context.Context) error {
 		"took", time.Since(begin).Round(time.Millisecond),
 	)
 	return nil
+}
+
+// launch starts the server at a free port, and at another one if a process took that first.
+func (s *Server) launch(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout,
+		fmt.Errorf("the server was not ready within %s", startTimeout))
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		var err error
+		if s.port, err = s.freePort(); err != nil {
+			return err
+		}
+		stale, _ := os.ReadFile(s.statusFile()) // a crash leaves it
+		if s.process, err = s.startProcess(ctx, s.commandLine()); err != nil {
+			return err
+		}
+		err = s.waitReady(ctx, stale)
+		if err == nil || attempt == portAttempts || !strings.Contains(err.Error(), "Address already in use") {
+			return err
+		}
+	}
+}
+
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+func (s *Server) commandLine() []string {
+	settings := map[string]string{
+		"max_connections":         "300",
+		"unix_socket_directories": "", // the path of a socket may be too long
+	}
+	if !s.data.kept {
+		maps.Copy(settings, map[string]string{
+			"fsync":              "off",
+			"synchronous_commit": "off",
+			"full_page_writes":   "off",
+			"max_wal_size":       "256MB", // the data may be in memory
+		})
+	}
+	maps.Copy(settings, s.options.Settings)
+	settings["listen_addresses"] = "127.0.0.1"
+	settings["port"] = strconv.Itoa(s.port)
+
+	line := []string{s.found.postgres(), "-D", s.dataDir()}
+	for name, value := range settings {
+		line = append(line, "-c", name+"="+value)
+	}
+	return line
+}
+
+func (s *Server) statusFile() string { return filepath.Join(s.dataDir(), "postmaster.pid") }
+func (s *Server) logFile() string    { return filepath.Join(s.Dir(), "server.log") }
+
+// waitReady reads the server's status file: the first line is the process id, the eighth the
+// state, in which a standby remains.
+func (s *Server) waitReady(ctx context.Context, stale []byte) error {
+	for {
+		status, _ := os.ReadFile(s.statusFile())
+		if lines := strings.Split(string(status), "\n"); len(lines) > 8 && !bytes.Equal(status, stale) {
+			if state := strings.TrimSpace(lines[7]); state == "ready" || state == "standby" {
+				var err error
+				s.pid, err = strconv.Atoi(lines[0])
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w\n%s", context.Cause(ctx), s.lastLog())
+		case <-s.process.exited:
+			return s.exitError()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Server) exitError() error {
+	return fmt.Errorf("the server ended by itself (%s):\n%s", s.process.status, s.lastLog())
+}
+
+func (s *Server) lastLog() string {
+	log, err := os.ReadFile(s.logFile())
+	if err != nil {
+		return err.Error()
+	}
+	return lastLines(log, 15)
+}
+
+func lastLines(text []byte, n int) string {
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,7 +25,6 @@ import (
 
 const waitTimeout = 30 * time.Second
 
-// nobody is the user of the second run, see TestAsNobody.
 const nobody = 65534
 
 func options() embeddedpg.Options {
@@ -70,22 +67,17 @@ func setting(t *testing.T, conn *pgx.Conn, name string) string {
 	return value
 }
 
-func address(t *testing.T, url string) string {
+func requireGone(t *testing.T, url string) {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
 	require.NoError(t, err)
-	return net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
-}
-
-func requireGone(t *testing.T, address string) {
-	t.Helper()
 	require.Eventually(t, func() bool {
-		conn, err := net.Dial("tcp", address)
+		conn, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: net.ParseIP(config.Host), Port: int(config.Port)})
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err != nil
-	}, waitTimeout, 10*time.Millisecond, "the server still listens on %s", address)
+	}, waitTimeout, 10*time.Millisecond, "the server still listens")
 }
 
 func TestStart_temporaryData(t *testing.T) {
@@ -100,8 +92,6 @@ func TestStart_temporaryData(t *testing.T) {
 	require.Equal(t, "a b'c", setting(t, conn, "application_name"))
 	require.Equal(t, "127.0.0.1", setting(t, conn, "listen_addresses"))
 	require.Empty(t, setting(t, conn, "unix_socket_directories"))
-	require.NoError(t, syscall.Kill(server.PID(), 0), "PID is a live process")
-
 	info, err := os.Stat(filepath.Join(server.Dir(), "data"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
@@ -109,14 +99,13 @@ func TestStart_temporaryData(t *testing.T) {
 	require.NotZero(t, owner, "the server must not run as root")
 
 	require.NoError(t, server.Stop())
-	requireGone(t, address(t, server.URL("postgres")))
+	requireGone(t, server.URL("postgres"))
 	require.NoDirExists(t, server.Dir())
 	<-server.Exited()
 	require.NoError(t, server.Stop(), "a second call does no harm")
 }
 
-// Any user of the machine can reach the port, and a superuser can run commands as the
-// server's user.
+// A superuser of the database can run commands.
 func requirePassword(t *testing.T, server *embeddedpg.Server) {
 	t.Helper()
 	connect(t, server.URL("postgres"))
@@ -131,16 +120,9 @@ func requirePassword(t *testing.T, server *embeddedpg.Server) {
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, "28P01", refused.Code)
 	}
-	info, err := os.Stat(passfile(t, server))
+	info, err := os.Stat(filepath.Join(server.Dir(), "pgpass"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-}
-
-func passfile(t *testing.T, server *embeddedpg.Server) string {
-	t.Helper()
-	u, err := url.Parse(server.URL("postgres"))
-	require.NoError(t, err)
-	return u.Query().Get("passfile")
 }
 
 func TestStart_concurrent(t *testing.T) {
@@ -165,7 +147,6 @@ func TestStart_concurrent(t *testing.T) {
 	}
 	require.NotEqual(t, servers[0].Dir(), servers[1].Dir())
 
-	// A server that ends by itself removes its own data only.
 	require.NoError(t, syscall.Kill(servers[0].PID(), syscall.SIGQUIT))
 	<-servers[0].Exited()
 	require.ErrorContains(t, servers[0].Stop(), "received immediate shutdown request")
@@ -178,8 +159,7 @@ func TestStart_keptData(t *testing.T) {
 	o := options()
 	o.DataDir = keptDir(t)
 
-	// The parent of the first server is killed. The next start waits until that server
-	// has stopped.
+	// The next start waits until the server of a killed process has stopped.
 	killed := startChild(t, o.DataDir)
 	conn := connect(t, killed.url)
 	require.Equal(t, "on", setting(t, conn, "fsync"))
@@ -204,7 +184,6 @@ func TestStart_keptData(t *testing.T) {
 	requireAnswer()
 	require.NoError(t, server.Stop())
 
-	// The start fails at once, not after a timeout, and the error has the server's log.
 	invalid := o
 	invalid.Settings = map[string]string{"no_such_setting": "1"}
 	begin := time.Now()
@@ -212,8 +191,15 @@ func TestStart_keptData(t *testing.T) {
 	require.ErrorContains(t, err, `unrecognized configuration parameter "no_such_setting"`)
 	require.Less(t, time.Since(begin), waitTimeout)
 
+	// A crash leaves the status file of a server that was ready.
+	server = start(t, o)
+	crashed := server.PID()
+	require.NoError(t, syscall.Kill(crashed, syscall.SIGKILL))
+	<-server.Exited()
+	require.ErrorContains(t, server.Stop(), "the server ended by itself")
 	server = start(t, o)
 	requireAnswer()
+	require.NotEqual(t, crashed, server.PID())
 	require.NoError(t, server.Stop())
 
 	// A reset deletes the data and no other file.
@@ -252,7 +238,7 @@ func TestCacheDir(t *testing.T) {
 	require.DirExists(t, below)
 }
 
-// With childRole, the test binary starts a server and prints its address.
+// With childRole, the test binary starts a server, and the test kills it.
 const (
 	childRole    = "EMBEDDEDPG_TEST_CHILD"
 	childDataDir = "EMBEDDEDPG_TEST_DATA_DIR"
@@ -270,7 +256,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	fmt.Println(server.URL("postgres"), server.Dir(), server.PID())
-	<-server.Exited() // never: the parent kills this process
+	<-server.Exited()
 }
 
 type child struct {
@@ -301,7 +287,7 @@ func TestServer_parentKilled(t *testing.T) {
 	c := startChild(t, "")
 	require.NoError(t, c.cmd.Process.Kill())
 	require.Error(t, c.cmd.Wait())
-	requireGone(t, address(t, c.url))
+	requireGone(t, c.url)
 	require.Eventually(t, func() bool {
 		left, _ := os.ReadDir(filepath.Join(c.dir, "data"))
 		return len(left) == 0
@@ -313,7 +299,7 @@ func TestServer_parentKilled(t *testing.T) {
 	}, waitTimeout, 10*time.Millisecond)
 }
 
-// If root runs the tests, some run again as an unprivileged user without a home.
+// As root, some tests run again as another user without a home.
 func TestAsNobody(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -11,20 +11,19 @@ import (
 
 const supported = true
 
-// attributes puts a child process into its own group, because Ctrl-C is only for this
-// program, and sets its user.
-func attributes(as osUser) *syscall.SysProcAttr {
+// attributes sets the user of a child process, and its group, because Ctrl-C in a terminal
+// is only for this program.
+func attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
-	if as.switched {
-		attr.Credential = &syscall.Credential{Uid: uint32(as.uid), Gid: uint32(as.gid)}
+	if asNobody() {
+		attr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
 	return attr
 }
 
 func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }
 
-// flock takes the exclusive lock on file, or returns errLocked. The lock ends when the
-// last process closes the open file.
+// flock locks the file until the last process closes it, or returns errLocked.
 func flock(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -33,7 +32,6 @@ func flock(file *os.File) error {
 	return err
 }
 
-// freeBytes returns the space for unprivileged users below dir, 0 if unknown.
 func freeBytes(dir string) uint64 {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(dir, &stat); err != nil {
@@ -42,10 +40,4 @@ func freeBytes(dir string) uint64 {
 	return stat.Bavail * uint64(stat.Bsize)
 }
 
-func ownerOf(info fs.FileInfo) (int, int) {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return -1, -1
-	}
-	return int(stat.Uid), int(stat.Gid)
-}
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }

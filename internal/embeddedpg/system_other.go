@@ -12,7 +12,7 @@ import (
 // The package compiles everywhere, but Start returns an error first.
 const supported = false
 
-func attributes(osUser) *syscall.SysProcAttr { return nil }
+func attributes() *syscall.SysProcAttr { return nil }
 
 func killGroup(int) error { return errors.ErrUnsupported }
 
@@ -20,4 +20,4 @@ func flock(*os.File) error { return errors.ErrUnsupported }
 
 func freeBytes(string) uint64 { return 0 }
 
-func ownerOf(fs.FileInfo) (int, int) { return -1, -1 }
+func ownerOf(fs.FileInfo) int { return -1 }

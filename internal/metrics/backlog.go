@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// readingTimeout bounds the queries of a scrape, which take milliseconds. Prometheus
-// cancels a scrape after ten seconds.
+// readingTimeout bounds the queries of a scrape. Prometheus cancels one after ten seconds.
 const readingTimeout = 3 * time.Second
 
 // backlog collects the metrics about pending work from the database.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/metrics"
@@ -25,14 +26,17 @@ func TestBacklog(t *testing.T) {
 		require.Contains(t, empty, name)
 		require.Zero(t, empty[name], name)
 	}
+	for _, outcome := range api.Outcomes() {
+		require.Contains(t, empty, `orders_requests_total{outcome="`+outcome+`"}`)
+	}
 	require.InDelta(t, 1, empty["orders_database_up"], 0)
 	require.InDelta(t, retention.Seconds(), empty["orders_key_retention_seconds"], 0)
 	require.InDelta(t, grace.Seconds(), empty["orders_completer_grace_seconds"], 0)
 
 	put := func(key string, point idempotency.RecoveryPoint) uuid.UUID {
-		return idempotencytest.PutKey(t, f.pool, idempotency.Request{
-			AccountID: f.account, Key: idempotency.Key(key), Method: "POST", Path: "/v1/orders", Params: []byte("{}"),
-		}, "create_order", idempotencytest.State{Point: point})
+		return idempotencytest.PutKey(t, f.Pool, idempotency.Request{
+			AccountID: f.Account, Key: idempotency.Key(key), Method: "POST", Path: "/v1/orders", Params: []byte("{}"),
+		}, "create_order", point)
 	}
 	set := func(id uuid.UUID, change string, age time.Duration) {
 		f.exec("UPDATE idempotency_keys SET "+change+" WHERE id = $2", age, id)
@@ -47,7 +51,7 @@ func TestBacklog(t *testing.T) {
 INSERT INTO staged_jobs (id, account_id, kind, args, created_at, failed_at)
 VALUES (gen_random_uuid(), $1, 'receipt', '{}', now(), NULL),
        (gen_random_uuid(), $1, 'receipt', '{}', now() - interval '30 minutes', NULL),
-       (gen_random_uuid(), $1, 'receipt', '{}', now() - interval '9 days', now())`, f.account)
+       (gen_random_uuid(), $1, 'receipt', '{}', now() - interval '9 days', now())`, f.Account)
 
 	found := scrape(t, f.metrics)
 	for name, want := range map[string]float64{
@@ -74,9 +78,7 @@ VALUES (gen_random_uuid(), $1, 'receipt', '{}', now(), NULL),
 
 func TestNew_withoutOptions(t *testing.T) {
 	t.Parallel()
-	m, err := metrics.New(metrics.Config{Pool: idempotencytest.NewPool(t), Logger: discard})
-	require.NoError(t, err)
-	found := scrape(t, m)
+	found := scrape(t, metrics.New(metrics.Config{Pool: idempotencytest.NewPool(t), Logger: discard}))
 	require.Contains(t, found, "orders_keys_needing_review")
 	for _, name := range []string{
 		"orders_key_retention_seconds", "orders_completer_grace_seconds", "orders_limiter_capacity", "orders_waiters",
@@ -91,13 +93,13 @@ func TestBacklog_databaseFails(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(*testing.T, *fixture){
 		"hangs": func(t *testing.T, f *fixture) {
-			tx, err := f.pool.Begin(t.Context())
+			tx, err := f.Pool.Begin(t.Context())
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 			_, err = tx.Exec(t.Context(), "LOCK TABLE idempotency_keys")
 			require.NoError(t, err)
 		},
-		"is unavailable": func(_ *testing.T, f *fixture) { f.pool.Close() },
+		"is unavailable": func(_ *testing.T, f *fixture) { f.Pool.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,10 +115,4 @@ func TestBacklog_databaseFails(t *testing.T) {
 			require.Contains(t, found, "orders_pool_max_connections")
 		})
 	}
-}
-
-func TestNew_incomplete(t *testing.T) {
-	t.Parallel()
-	_, err := metrics.New(metrics.Config{})
-	require.ErrorContains(t, err, "metrics: a pool and a logger are required")
 }

@@ -10,21 +10,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/migrations/dbtest"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments"
-	"example.com/orders-api/payments/stripetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
@@ -41,12 +37,11 @@ const (
 var discard = slog.New(slog.DiscardHandler)
 
 type fixture struct {
+	*orderstest.Shop
+
 	t          *testing.T
-	pool       *pgxpool.Pool
-	stripe     *stripetest.Server
 	metrics    *metrics.Metrics
 	background *api.Background
-	account    uuid.UUID
 	apiKey     string
 	url        string
 	client     *http.Client
@@ -54,44 +49,27 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, pool: idempotencytest.NewPool(t), stripe: stripetest.New(stripetest.Options{})}
-	var err error
-	f.account, f.apiKey, err = accounts.Create(t.Context(), f.pool, "test")
+	f := &fixture{t: t}
+	pool := idempotencytest.NewPool(t)
+	limiter, err := admission.New(admission.Config{Work: 10, Backlog: 20, Wait: time.Second, InFlight: 30})
 	require.NoError(t, err)
-	admission, err := limiter.New(limiter.Config{Work: 10, Backlog: 20, Wait: time.Second, InFlight: 30})
-	require.NoError(t, err)
-	var engine *idempotency.Engine
-	f.metrics, err = metrics.New(metrics.Config{
-		Pool: f.pool, Logger: discard, Limiter: admission,
-		Waiters: func() int { return engine.Waiters() }, Retention: retention, Grace: grace,
+	f.metrics = metrics.New(metrics.Config{
+		Pool: pool, Logger: discard, Limiter: limiter,
+		Waiters: func() int { return f.Engine.Waiters() }, Retention: retention, Grace: grace,
 	})
-	require.NoError(t, err)
-	provider := httptest.NewServer(f.stripe)
-	client, err := payments.New(payments.Config{
-		SecretKey: "sk_test_metrics", BaseURL: provider.URL, Timeout: 5 * time.Second, Backoff: time.Millisecond,
-		Transport: limiter.Transport(payments.NewTransport()), Observe: f.metrics.ProviderAttempt, Logger: discard,
+	f.Shop = orderstest.New(t, orderstest.Options{
+		Pool:        pool,
+		StepTimeout: 5 * time.Second,
+		Payments:    payments.Config{Transport: admission.SuspendDuring(payments.NewTransport()), Observe: f.metrics.ProviderAttempt},
+		Engine:      idempotency.Config{Waiters: 10, OnStep: f.metrics.OnStep},
 	})
-	require.NoError(t, err)
-	engine, err = idempotency.New(f.pool, idempotency.Config{
-		LockTimeout: time.Minute, Clock: time.Now, Waiters: 10, OnStep: f.metrics.OnStep, Logger: discard,
-	})
-	require.NoError(t, err)
-	service, err := orders.New(orders.Config{Engine: engine, Pool: f.pool, Payments: client, StepTimeout: 5 * time.Second, ChargeWindow: 24 * time.Hour, Logger: discard})
-	require.NoError(t, err)
 	f.background = api.NewBackground(10, discard)
-	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: f.pool, Clock: time.Now})
-	require.NoError(t, err)
-	router := api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Limiter: admission, Spec: []byte("openapi: 3.1.0"), Logger: discard, Ready: api.NewReadiness(f.pool.Ping),
-		Background: f.background, Retention: retention, OnRequest: f.metrics.OnRequest,
-	})
+	router, apiKey := f.API(t, api.Config{Limiter: limiter, Background: f.background, OnRequest: f.metrics.OnRequest})
 	server := httptest.NewServer(router)
-	f.url, f.client = server.URL, server.Client()
+	f.apiKey, f.url, f.client = apiKey, server.URL, server.Client()
 	t.Cleanup(func() {
-		f.stripe.Close()
+		f.Stripe.Close()
 		server.Close()
-		client.Close()
-		provider.Close()
 	})
 	return f
 }
@@ -119,7 +97,7 @@ func (f *fixture) order(key, body string, headers ...string) int {
 
 func (f *fixture) exec(query string, arguments ...any) {
 	f.t.Helper()
-	_, err := f.pool.Exec(f.t.Context(), query, arguments...)
+	_, err := f.Pool.Exec(f.t.Context(), query, arguments...)
 	require.NoError(f.t, err)
 }
 

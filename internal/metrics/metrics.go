@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -13,25 +12,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/orders-api/api"
-	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/internal/admission"
 )
-
-// maxScrapes bounds concurrent scrapes: a redundant pair of Prometheus servers needs
-// two.
-const maxScrapes = 4
 
 // Config configures a [Metrics].
 type Config struct {
 	Pool   *pgxpool.Pool // required
 	Logger *slog.Logger  // required
 
-	Limiter *limiter.Limiter // nil for a command without one
+	Limiter *admission.Limiter // nil for a command without one
+	Waiters func() int         // nil for a command without an engine
 
-	// Waiters is [idempotency.Engine.Waiters], nil for a command without an engine.
-	Waiters func() int
-
-	// Retention and Grace are what alerts compare ages with, 0 if unknown.
-	Retention, Grace time.Duration
+	Retention, Grace time.Duration // for alerts, which compare ages with them; 0 if unknown
 }
 
 // Metrics holds all metrics of a process. It is safe for concurrent use.
@@ -49,18 +41,14 @@ type Metrics struct {
 	maintenance *prometheus.CounterVec
 }
 
-// The upper bounds of the buckets in seconds: milliseconds in this process, up to
-// minutes at the provider.
+// Upper bounds of buckets in seconds: quick is for this process, slow for the provider.
 var (
 	quick = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15}
 	slow  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 60}
 )
 
 // New returns the metrics of a process, all of them 0.
-func New(config Config) (*Metrics, error) {
-	if config.Pool == nil || config.Logger == nil {
-		return nil, errors.New("metrics: a pool and a logger are required")
-	}
+func New(config Config) *Metrics {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -107,7 +95,7 @@ func New(config Config) (*Metrics, error) {
 	}
 	r.setting("key_retention_seconds", "How long a finished key is kept (KEY_RETENTION).", config.Retention)
 	r.setting("completer_grace_seconds", "Idle time after which an unfinished key counts as abandoned (COMPLETER_GRACE).", config.Grace)
-	return m, nil
+	return m
 }
 
 // namespace is the prefix of the program's own metrics.
@@ -127,7 +115,7 @@ func (r registrar) pool(pool *pgxpool.Pool) {
 		func() float64 { return pool.Stat().EmptyAcquireWaitTime().Seconds() })
 }
 
-func (r registrar) limiter(l *limiter.Limiter) {
+func (r registrar) limiter(l *admission.Limiter) {
 	r.gauge("limiter_capacity", "Maximum number of requests at work at the same time.",
 		nil, func() int { return l.Stats().Capacity })
 	r.gauge("limiter_running", "Requests at work: they use the processors and the database.",
@@ -148,7 +136,6 @@ func (r registrar) counter(name, help string, labels ...string) *prometheus.Coun
 	return r.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
-// gauge and count read their value at each scrape.
 func (r registrar) gauge(name, help string, labels prometheus.Labels, read func() int) {
 	r.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(read()) })
 }
@@ -163,10 +150,10 @@ func (r registrar) setting(name, help string, value time.Duration) {
 	}
 }
 
-// Handler serves the metrics, except those that cannot be read.
+// Handler serves the metrics. Those that cannot be read are absent.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.ContinueOnError,
-		MaxRequestsInFlight: maxScrapes,
+		MaxRequestsInFlight: 4, // a redundant pair of Prometheus servers needs two
 	})
 }

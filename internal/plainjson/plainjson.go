@@ -1,3 +1,4 @@
+// Package plainjson encodes JSON without escaping for HTML.
 package plainjson
 
 import (
@@ -5,8 +6,7 @@ import (
 	"encoding/json"
 )
 
-// Marshal is json.Marshal, but leaves <, > and & as they are, which would otherwise be
-// six times as long.
+// Marshal is json.Marshal without the escapes of <, > and &, which are six times as long.
 func Marshal(v any) ([]byte, error) {
 	var encoded bytes.Buffer
 	encoder := json.NewEncoder(&encoded)

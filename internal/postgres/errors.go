@@ -12,18 +12,15 @@ import (
 
 var (
 	// ErrUnavailable means that the database could not execute a statement because of
-	// its state, such as a shutdown, a full disk or a timeout. The same request may be
-	// sent again.
+	// its state, such as a shutdown, a full disk or a timeout.
 	ErrUnavailable = errors.New("the database is unavailable")
 
-	// ErrLockTimeout is the ErrUnavailable of a statement that exceeded lock_timeout
-	// (R21).
+	// ErrLockTimeout is the ErrUnavailable of a statement that exceeded lock_timeout.
 	ErrLockTimeout = fmt.Errorf("%w: lock timeout", ErrUnavailable)
 )
 
 // SQLSTATEs that the program distinguishes.
 const (
-	DivisionByZero       = "22012"
 	ForeignKeyViolation  = "23503"
 	UniqueViolation      = "23505"
 	ReadOnlyTransaction  = "25006"
@@ -41,9 +38,17 @@ func SQLState(err error) string {
 	return ""
 }
 
+// Constraint returns the name of the constraint that err violated, or "". On a distributed
+// PostgreSQL, the number of the shard follows the name.
+func Constraint(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.ConstraintName
+	}
+	return ""
+}
+
 // Translate wraps err in [ErrUnavailable] or [ErrLockTimeout] if its cause is the state
-// of the database, and returns other errors unchanged. A driver error without an
-// SQLSTATE means that no response arrived.
+// of the database. Without an SQLSTATE, no response arrived.
 func Translate(err error) error {
 	_, connect := errors.AsType[*pgconn.ConnectError](err)
 	switch state := SQLState(err); {
@@ -52,7 +57,7 @@ func Translate(err error) error {
 	case state == LockNotAvailable:
 		return fmt.Errorf("%w: %w", ErrLockTimeout, err)
 	case state == "",
-		connect,                      // the server refuses the session, whatever the reason
+		connect,                      // the server refuses the session
 		state == ReadOnlyTransaction, // a demoted primary
 		state == SerializationFailure,
 		state == DeadlockDetected,
@@ -70,9 +75,8 @@ func Translate(err error) error {
 	}
 }
 
-// changedResultType reports whether a migration has invalidated a prepared statement,
-// which pgx prepares again for the next request. The message is localised, so the
-// routine is compared.
+// changedResultType reports whether a migration has invalidated a prepared statement. pgx
+// prepares it again for the next request. The message is localised, unlike the routine.
 func changedResultType(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery"
@@ -82,8 +86,7 @@ func changedResultType(err error) bool {
 // standby did not confirm: it is visible, but the next failover may lose it.
 const unreplicated = "postgres.unreplicated"
 
-// recordUnreplicated handles the warning that PostgreSQL sends before its response to
-// such a COMMIT.
+// recordUnreplicated handles PostgreSQL's warning before its response to such a COMMIT.
 func recordUnreplicated(config *pgxpool.Config) {
 	config.ConnConfig.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
 		if notice.Routine == "SyncRepWaitForLSN" || strings.Contains(notice.Message, "synchronous replication") {
@@ -92,7 +95,7 @@ func recordUnreplicated(config *pgxpool.Config) {
 	}
 }
 
-// ClearUnreplicated removes the mark of earlier statements. Call it before COMMIT.
+// ClearUnreplicated removes the mark of an earlier COMMIT.
 func ClearUnreplicated(conn *pgx.Conn) { delete(conn.PgConn().CustomData(), unreplicated) }
 
 // Unreplicated reports whether the synchronous standby did not confirm a COMMIT since

@@ -15,19 +15,17 @@ import (
 )
 
 // sessionParameters are the defaults of a session's parameters. The timeouts bound in
-// milliseconds how long a stalled session can block others (R21). A run that stalls
-// inside a transaction holds the key's row, which no lease prevents.
+// milliseconds how long a stalled session can block others (R21).
 var sessionParameters = map[string]string{
 	"lock_timeout":                        "2000",
-	"statement_timeout":                   "10000", // no statement here takes a tenth of it
+	"statement_timeout":                   "10000",
 	"idle_in_transaction_session_timeout": "5000",
 	"application_name":                    "orders-api",
 }
 
 // Configure gives a pool's sessions the timeouts of R21 and a name, unless the connection
-// string sets them. They record a COMMIT that was not replicated, and never cause one (R22). A
-// read-only session, on a demoted primary, is closed, so that the next one finds the
-// new primary. It replaces other hooks of the configuration.
+// string sets them. The sessions record a COMMIT that was not replicated, and never cause
+// one (R22). It replaces other hooks of the configuration.
 func Configure(config *pgxpool.Config) {
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range sessionParameters {
@@ -37,11 +35,12 @@ func Configure(config *pgxpool.Config) {
 	}
 	recordUnreplicated(config)
 	disableCancel(config)
+	// Closes the session on a demoted primary too, so that the next one finds the new primary.
 	keep := config.ConnConfig.OnPgError // set by pgx: false after a fatal error, which closes the session
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != ReadOnlyTransaction && keep(conn, err)
 	}
-	// Sends uuid.UUID as sixteen bytes. pgx's default, the text form, causes a sixth of a
+	// Sends uuid.UUID as sixteen bytes. The text form, pgx's default, causes a sixth of a
 	// request's allocations.
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		pgxuuid.Register(conn.TypeMap())
@@ -54,11 +53,10 @@ func IsConfigured(config *pgxpool.Config) bool {
 	return config.ConnConfig.OnNotice != nil && config.BeforeConnect != nil
 }
 
-// disableCancel prevents pgx from sending a cancel request for an abandoned statement,
-// which ends by statement_timeout. The request would end a COMMIT's wait for its
-// synchronous standby: it would be visible and replayed, although the next failover may
-// lose it. pgx sends it through DialFunc, which therefore fails once the connection is
-// established.
+// disableCancel prevents pgx from sending a cancel request for an abandoned statement. The
+// request would end a COMMIT's wait for its synchronous standby, so that the next failover
+// may lose what was visible and replayed (R22). pgx sends it through DialFunc, which
+// therefore fails once the connection is established.
 func disableCancel(config *pgxpool.Config) {
 	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
 		var connected atomic.Bool
@@ -77,8 +75,8 @@ func disableCancel(config *pgxpool.Config) {
 	}
 }
 
-// CheckSession returns an error that names each timeout of R21 that the pool's sessions
-// lack, for example because a pooler dropped it.
+// CheckSession returns an error that names each timeout of R21 that the pool's sessions lack,
+// because a pooler may drop it.
 func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {
 	rows, _ := pool.Query(ctx, `
 SELECT name

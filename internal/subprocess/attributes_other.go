@@ -4,5 +4,4 @@ package subprocess
 
 import "syscall"
 
-// attributes are nil: there are no Unix process groups here.
 func attributes() *syscall.SysProcAttr { return nil }

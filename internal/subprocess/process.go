@@ -1,3 +1,5 @@
+// Package subprocess starts programs that end with the process that started them,
+// kills them and starts them again. The demo, the console and the benchmark use it.
 package subprocess
 
 import (
@@ -13,8 +15,8 @@ import (
 	"time"
 )
 
-// Process is a program that can be started, killed and started again. Set its
-// fields before the first start, and call its methods from one goroutine.
+// Process is a program that can be started, killed and started again. Its methods must be
+// called from one goroutine.
 type Process struct {
 	Name       string // in errors
 	Executable string
@@ -66,13 +68,9 @@ func (p *Process) Serve(ctx context.Context, url string) error {
 	const timeout = 15 * time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("waited for %s", timeout))
 	defer cancel()
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for !isReady(ctx, transport, url) {
+	for !isReady(ctx, url) {
 		select {
-		case <-ticker.C:
+		case <-time.After(20 * time.Millisecond):
 		case <-p.exited:
 			return errors.Join(fmt.Errorf("%s exited during its start, see %s", p.Name, p.Log), p.err)
 		case <-ctx.Done():
@@ -82,12 +80,12 @@ func (p *Process) Serve(ctx context.Context, url string) error {
 	return nil
 }
 
-func isReady(ctx context.Context, transport *http.Transport, url string) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func isReady(ctx context.Context, url string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return false
 	}
-	response, err := transport.RoundTrip(request)
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
 	if err != nil {
 		return false
 	}
@@ -101,7 +99,10 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Wait waits until the program exits by itself.
 func (p *Process) Wait() error {
 	<-p.exited
-	return p.err
+	if p.err != nil {
+		return fmt.Errorf("%s: %w", p.Name, p.err)
+	}
+	return nil
 }
 
 // Exited reports whether no process is running.
@@ -122,37 +123,38 @@ func (p *Process) Kill() error {
 	if p.Exited() {
 		return nil
 	}
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill %s: %w", p.Name, err)
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return err
 	}
 	<-p.exited
 	return nil
 }
 
-// Stop sends SIGTERM and returns an error unless the process exits with 0 within a
-// minute.
+// Stop sends SIGTERM and returns an error unless the process exits with 0 within a minute.
 func (p *Process) Stop() error {
 	if p.Exited() {
 		return nil
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stop %s: %w", p.Name, err)
+	if err := p.signal(syscall.SIGTERM); err != nil {
+		return err
 	}
-	timeout := time.NewTimer(time.Minute)
-	defer timeout.Stop()
 	select {
 	case <-p.exited:
-		if p.err != nil {
-			return fmt.Errorf("%s did not stop cleanly: %w", p.Name, p.err)
-		}
-		return nil
-	case <-timeout.C:
+		return p.Wait()
+	case <-time.After(time.Minute):
 		return errors.Join(fmt.Errorf("%s did not stop within a minute", p.Name), p.Kill())
 	}
 }
 
-// FreeAddress returns a free loopback address, at which a child can listen again
-// after a restart.
+func (p *Process) signal(signal syscall.Signal) error {
+	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// FreeAddress returns a free loopback address, at which a child can listen again after a
+// restart.
 func FreeAddress(ctx context.Context) (string, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,3 +1,10 @@
+// Package dbtest gives each test its own PostgreSQL database with the schema of this
+// module: pool := dbtest.New(t).
+//
+// The first call in a test binary starts a private server and creates a template, of which
+// each test gets a copy in about ten milliseconds. PG_BIN is the folder of the server's
+// programs. DATABASE_URL names another server, whose role may create databases, and
+// DBTEST_POOLER_URL a pooler before it.
 package dbtest
 
 import (
@@ -14,19 +21,14 @@ import (
 )
 
 const (
-	// poolSize keeps hundreds of parallel tests below the server's 300 connections.
-	poolSize = 4
-
-	// operationTimeout bounds operations that take milliseconds on an idle machine.
-	operationTimeout = time.Minute
-
-	// closeTimeout bounds the wait for connections that a test has not released.
-	closeTimeout = 10 * time.Second
+	poolSize         = 4           // hundreds of tests share the server's 300 connections
+	operationTimeout = time.Minute // for milliseconds on an idle machine
+	closeTimeout     = 10 * time.Second
 )
 
-// New returns a pool of at most 4 connections on a new database with the schema and no
-// rows. The functions may change the pool's configuration. After the test, the database
-// is dropped; if the test failed and the server is not private, it is kept and logged.
+// New returns a pool of 4 connections on a new database with the schema. The functions may
+// change the pool's configuration. After the test, the database is dropped; if the test
+// failed and the server is not private, it is kept and logged.
 func New(t testing.TB, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	s := sharedServer(t)
@@ -43,7 +45,7 @@ func Empty(t testing.TB, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	return sharedServer(t).newDatabase(t, "template0", configure)
 }
 
-// URL returns the connection string of a pool's database, for child processes.
+// URL returns the connection string of a pool's database.
 func URL(pool *pgxpool.Pool) string { return pool.Config().ConnString() }
 
 func (s *server) newDatabase(t testing.TB, template string, configure []func(*pgxpool.Config)) *pgxpool.Pool {
@@ -54,10 +56,13 @@ func (s *server) newDatabase(t testing.TB, template string, configure []func(*pg
 	if err := s.create(ctx, name, template); err != nil {
 		t.Fatalf("dbtest: create database: %v", err)
 	}
-	// It runs after the pool's clean-up, because clean-ups run in reverse order.
 	t.Cleanup(func() { s.dropOrKeep(t, name) })
 
-	config, err := s.config(name)
+	url := s.url
+	if s.pooled != "" {
+		url = s.pooled
+	}
+	config, err := poolConfig(url, name)
 	if err != nil {
 		t.Fatalf("dbtest: %v", err)
 	}
@@ -82,24 +87,21 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 		pool.Close()
 		close(closed)
 	}()
-	timer := time.NewTimer(closeTimeout)
-	defer timer.Stop()
 	select {
 	case <-closed:
-	case <-timer.C:
+	case <-time.After(closeTimeout):
 		t.Errorf("dbtest: %d connections were not returned to the pool", pool.Stat().AcquiredConns())
 	}
 }
 
-// create creates a database. FILE_COPY takes half the time of the default: its
-// checkpoint costs nothing without fsync.
+// create takes half the time with FILE_COPY, whose checkpoint costs nothing without fsync.
 func (s *server) create(ctx context.Context, name, template string) error {
-	return s.onAllNodes(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", quote(name), quote(template)))
+	return s.exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", quote(name), quote(template)))
 }
 
 func (s *server) dropOrKeep(t testing.TB, name string) {
 	t.Helper()
-	if t.Failed() && len(s.workers) == 0 { // a kept one would keep a daemon on each node
+	if t.Failed() {
 		t.Log(s.keep(name))
 		return
 	}
@@ -107,7 +109,7 @@ func (s *server) dropOrKeep(t testing.TB, name string) {
 	defer cancel()
 	err := s.disconnect(ctx, name)
 	if err == nil {
-		err = s.onAllNodes(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quote(name)))
+		err = s.exec(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quote(name)))
 	}
 	if err != nil {
 		t.Errorf("dbtest: drop database: %v", err)

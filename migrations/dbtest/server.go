@@ -17,11 +17,8 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// startTimeout includes the download of a server.
-const startTimeout = 6 * time.Minute
+const startTimeout = 6 * time.Minute // with the download of a server
 
-// shared is the server of this test binary. Only a package variable is common to all
-// tests.
 var shared struct {
 	once   sync.Once
 	server *server
@@ -30,18 +27,17 @@ var shared struct {
 
 type server struct {
 	private  *embeddedpg.Server // nil when DATABASE_URL names the server
-	url      string             // of a database that is there from the start
-	pooled   string             // URL of the server through a pooler, or empty
+	url      string
+	pooled   string // through a pooler, or empty
 	admin    *pgxpool.Pool
-	workers  []*pgxpool.Pool        // of a Citus cluster; mostly none
-	template func() (string, error) // the name of the template, made at first use
+	workers  []*pgxpool.Pool        // none, see one_server.go
+	template func() (string, error) // makes it at first use
 }
 
 func sharedServer(t testing.TB) *server {
 	t.Helper()
 	shared.once.Do(func() {
-		// The server outlives the test.
-		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout) // the server outlives the test
 		defer cancel()
 		shared.server, shared.err = startServer(ctx)
 	})
@@ -51,10 +47,9 @@ func sharedServer(t testing.TB) *server {
 	return shared.server
 }
 
-func startServer(ctx context.Context) (*server, error) {
-	s := &server{url: os.Getenv("DATABASE_URL"), pooled: os.Getenv("DBTEST_POOLER_URL")}
+func startServer(ctx context.Context) (s *server, err error) {
+	s = &server{url: os.Getenv("DATABASE_URL"), pooled: os.Getenv("DBTEST_POOLER_URL")}
 	if s.url == "" {
-		var err error
 		s.private, err = embeddedpg.Start(ctx, embeddedpg.Options{
 			BinDir: os.Getenv("PG_BIN"),
 			Notice: func(line string) { fmt.Fprintln(os.Stderr, line) },
@@ -65,12 +60,11 @@ func startServer(ctx context.Context) (*server, error) {
 		}
 		s.url = s.private.URL("postgres")
 	}
-	var err error
-	if s.admin, err = connectAdmin(ctx, s.url); err != nil {
-		return nil, errors.Join(fmt.Errorf("DATABASE_URL: %w", err), s.stop())
+	if s.admin, err = connectAdmin(ctx, s.url); err == nil {
+		err = s.connectNodes(ctx)
 	}
-	if err := s.connectWorkers(ctx); err != nil {
-		return nil, errors.Join(err, s.stop())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("DATABASE_URL: %w", err), s.stop())
 	}
 	s.template = sync.OnceValues(s.makeTemplate)
 	return s, nil
@@ -83,21 +77,10 @@ func connectAdmin(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.MaxConns = poolSize // more creators at once are no faster
+	config.MaxConns = poolSize
 	config.ConnConfig.RuntimeParams["lock_timeout"] = "0"
 	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
 	return pgxpool.NewWithConfig(ctx, config)
-}
-
-func (s *server) config(database string) (*pgxpool.Config, error) {
-	if s.pooled != "" {
-		return poolConfig(s.pooled, database)
-	}
-	return s.direct(database)
-}
-
-func (s *server) direct(database string) (*pgxpool.Config, error) {
-	return poolConfig(s.url, database)
 }
 
 func poolConfig(server, database string) (*pgxpool.Config, error) {
@@ -125,7 +108,6 @@ func withDatabase(dsn, database string) (string, error) {
 	return u.String(), nil
 }
 
-// keep returns the command that opens a database that is not dropped.
 func (s *server) keep(database string) string {
 	if s.private != nil {
 		return "dbtest: to keep the database of a failed test, set DATABASE_URL to another server"
@@ -147,8 +129,7 @@ func (s *server) stop() error {
 	return nil
 }
 
-// Main stops the server after a package's tests. Only packages that check for leaked
-// goroutines need it:
+// Main stops the server, for packages that check for leaked goroutines:
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 type Main struct{ *testing.M }

@@ -14,64 +14,61 @@ import (
 	"example.com/orders-api/migrations"
 )
 
-// templateLock is the advisory lock for the creation of a template by concurrent test
-// binaries.
-const templateLock = 7_163_544_026
-
+// makeTemplate returns the name of the template. Concurrent test binaries create it under
+// an advisory lock.
 func (s *server) makeTemplate() (string, error) {
+	const lock = 7_163_544_026
 	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
 	defer cancel()
-	hash, err := hashFiles(migrations.FS())
+	name, err := templateName(migrations.FS())
 	if err != nil {
 		return "", err
 	}
-	name := "tmpl_" + hash
-
-	lock, err := s.admin.Acquire(ctx)
+	conn, err := s.admin.Acquire(ctx)
 	if err != nil {
 		return "", err
 	}
-	defer lock.Release()
-	if _, err := lock.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(templateLock)); err != nil {
+	defer conn.Release()
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(lock)); err != nil {
 		return "", err
 	}
-	err = s.makeTemplateLocked(ctx, name)
-	_, unlockErr := lock.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(templateLock))
+	var exists bool
+	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&exists)
+	if err == nil && !exists {
+		err = s.build(ctx, name)
+	}
+	_, unlockErr := conn.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(lock))
 	return name, errors.Join(err, unlockErr)
 }
 
-func (s *server) makeTemplateLocked(ctx context.Context, name string) error {
-	var exists bool
-	err := s.admin.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&exists)
-	if err != nil || exists {
-		return err
-	}
-	// It is renamed when complete.
+// build creates a database that is renamed when it is complete.
+func (s *server) build(ctx context.Context, name string) error {
 	building := name + "_build"
-	if err := s.onAllNodes(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", quote(building))); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error {
+			return s.exec(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", quote(building)))
+		},
+		func() error { return s.create(ctx, building, "template0") },
+		func() error { return s.joinNodes(ctx, building) },
+		func() error { return s.migrate(ctx, building) },
+		// A connection to a template would prevent copies.
+		func() error {
+			return s.exec(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS false", quote(building)))
+		},
+		func() error { return s.disconnect(ctx, building) },
+		func() error {
+			return s.exec(ctx, fmt.Sprintf("ALTER DATABASE %s RENAME TO %s", quote(building), quote(name)))
+		},
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	if err := s.create(ctx, building, "template0"); err != nil {
-		return err
-	}
-	if err := s.joinNodes(ctx, building); err != nil {
-		return err
-	}
-	if err := s.migrate(ctx, building); err != nil {
-		return err
-	}
-	// A connection to a template would prevent copies.
-	if err := s.onAllNodes(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS false", quote(building))); err != nil {
-		return err
-	}
-	if err := s.disconnect(ctx, building); err != nil {
-		return err
-	}
-	return s.onAllNodes(ctx, fmt.Sprintf("ALTER DATABASE %s RENAME TO %s", quote(building), quote(name)))
+	return nil
 }
 
 func (s *server) migrate(ctx context.Context, database string) error {
-	config, err := s.direct(database)
+	config, err := poolConfig(s.url, database)
 	if err != nil {
 		return err
 	}
@@ -85,28 +82,19 @@ func (s *server) migrate(ctx context.Context, database string) error {
 		return err
 	}
 	_, err = migrator.Up(ctx)
-	if err == nil && len(s.workers) > 0 {
-		_, err = migrator.Distribute(ctx)
+	if err == nil {
+		err = s.distribute(ctx, migrator)
 	}
 	return errors.Join(err, migrator.Close())
 }
 
-func hashFiles(files fs.FS) (string, error) {
+func templateName(files fs.FS) (string, error) {
+	names, err := fs.Glob(files, "*.sql")
 	hash := sha256.New()
-	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		content, err := fs.ReadFile(files, path)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(hash, "%s %d\n", path, len(content))
-		hash.Write(content)
-		return nil
-	})
-	if err != nil {
-		return "", err
+	for _, name := range names {
+		content, readErr := fs.ReadFile(files, name)
+		err = errors.Join(err, readErr)
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(content), content)
 	}
-	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
+	return "tmpl_" + hex.EncodeToString(hash.Sum(nil)[:8]), err
 }

@@ -15,15 +15,12 @@ import (
 )
 
 const (
-	// clockSkew is the tolerated difference between the clocks of the provider and the
-	// database. A larger one makes the comparison slower, not wrong.
-	clockSkew = 5 * time.Minute
+	clockSkew = 5 * time.Minute // between the clocks of the provider and the database
 
 	missing = "missing" // status of a record or object that does not exist
 )
 
-// comparison compares provider objects of type P with our records, in both directions. See
-// comparePayments and compareRefunds.
+// comparison compares provider objects of type P with our records, in both directions.
 type comparison[P any] struct {
 	*run
 	object, record string // what P and our record are called
@@ -33,18 +30,17 @@ type comparison[P any] struct {
 	get   func(ctx context.Context, id string) (P, error)
 	state func(P) providerState
 
-	// payment reads the payment of a refund. It is nil for payments.
+	// payment reads the payment of a refund, and is nil for payments.
 	payment func(ctx context.Context, intentID string) (providerState, error)
 
-	// classify returns "" if both sides agree, or if a run of the key is responsible.
+	// classify returns "" without a discrepancy.
 	classify func(localState, providerState) Kind
 
 	listed                          map[uuid.UUID]struct{} // records whose object was listed, 16 bytes each
 	ours, foreign, unknown, records int
 }
 
-// reference identifies a record. It is in the metadata of each provider object that this
-// API creates, and empty for any other object.
+// reference is the metadata of a provider object, or empty if this API has not created it.
 type reference struct{ accountID, recordID, orderID, keyID uuid.UUID }
 
 func referenceOf(metadata map[string]string, recordID string) reference {
@@ -79,8 +75,7 @@ type localState struct {
 
 func (l localState) unfinished() bool { return l.key.ID != uuid.Nil && l.key.FinishedAt == nil }
 
-// compareListed compares the provider's list, newest first, with our records. The list
-// starts before Since, because of clockSkew.
+// compareListed compares the provider's list with our records.
 func (c *comparison[P]) compareListed(ctx context.Context) error {
 	c.listed = map[uuid.UUID]struct{}{}
 	for after, more := "", true; more; {
@@ -137,11 +132,11 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 	return nil
 }
 
-// compareRecords compares our records with the provider's objects that were not listed.
+// compareRecords compares our records with the objects that were not listed.
 func (c *comparison[P]) compareRecords(ctx context.Context) error {
 	newest := c.report.Until
 	if c.LostRows {
-		newest = newest.Add(clockSkew) // another primary's clock set the records' times
+		newest = newest.Add(clockSkew) // another primary's clock set their times
 	}
 	for _, accountID := range c.accounts {
 		last := localState{reference: reference{accountID: accountID, recordID: uuid.Max}, createdAt: newest}
@@ -186,7 +181,7 @@ func (c *comparison[P]) compareRecord(ctx context.Context, l localState) error {
 func (c *comparison[P]) compare(ctx context.Context, l localState, p providerState) error {
 	kind := c.check(l, p)
 	var err error
-	if kind == RefundStatusChanged { // both sides may have changed since the list was read
+	if kind == RefundStatusChanged { // since the list was read
 		kind, err = c.recheck(ctx, p.id)
 	}
 	if err == nil && kind != "" {
@@ -195,7 +190,6 @@ func (c *comparison[P]) compare(ctx context.Context, l localState, p providerSta
 	return err
 }
 
-// check returns the kind of a discrepancy, or "" if there is none or it is recent.
 func (c *comparison[P]) check(l localState, p providerState) Kind {
 	if c.isRecent(l, p) {
 		return ""
@@ -206,8 +200,8 @@ func (c *comparison[P]) check(l localState, p providerState) Kind {
 	return c.classify(l, p)
 }
 
-// isRecent reports whether a run may have been active since Until. A time in the future is
-// not recent: a clock ran ahead when it was stored.
+// isRecent reports whether a run may have been active since Until. A time in the future was
+// stored by a clock that ran ahead.
 func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	if c.LostRows {
 		return false // no run is active
@@ -220,7 +214,7 @@ func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	return l.key.Leased || slices.ContainsFunc(times, func(at time.Time) bool { return at.After(c.report.Until) && at.Before(future) })
 }
 
-// recheck reads a provider object and our record again, and checks them.
+// recheck reads both sides again.
 func (c *comparison[P]) recheck(ctx context.Context, providerID string) (Kind, error) {
 	p, err := c.read(ctx, providerID)
 	if err != nil {

@@ -2,7 +2,6 @@ package reconcile_test
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +24,7 @@ func declined(f *fixture) { require.Equal(f.t, http.StatusPaymentRequired, f.cre
 
 func challengeDeclined(f *fixture) {
 	require.Zero(f.t, f.create(challengeCard))
-	require.NoError(f.t, f.stripe.Authenticate(f.intentID(), false))
+	require.NoError(f.t, f.Stripe.Authenticate(f.intentID(), false))
 }
 
 func paidAndRefunded(card string) step {
@@ -39,13 +38,12 @@ func createOrder(f *fixture) (status int) { return f.create(visa) }
 
 func failing(kind stripetest.Fault, call string, send func(*fixture) (status int)) step {
 	return func(f *fixture) {
-		fault := f.stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: stripetest.Always})
+		fault := f.Stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: stripetest.Always})
 		require.Zero(f.t, send(f))
 		fault.Release()
 	}
 }
 
-// stopBefore leaves the order unfinished before a call to the provider.
 func stopBefore(call string) step { return failing(stripetest.RateLimit, call, createOrder) }
 
 func sql(statements ...string) step {
@@ -66,7 +64,7 @@ func intent(changes ...string) step {
 	return func(f *fixture) { f.insertIntent(changes...) }
 }
 
-func loseOrder(f *fixture) { f.deleteOrder(f.account, orderKey) }
+func loseOrder(f *fixture) { f.deleteOrder(f.Account, orderKey) }
 
 const (
 	finishKey = `UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = last_run_at, response_code = 201, response_headers = '{}', response_body = ''`
@@ -88,10 +86,6 @@ func discrepancyCases() map[string]discrepancyCase {
 			want:  []string{"duplicate_charge: intent succeeded, order paid, recorded intent ID, response 201"},
 		},
 		"a lost order": {setup: []step{paid, loseOrder}, want: []string{"unrecorded_charge: intent succeeded, order missing"}},
-		"a lost order with two charges": {
-			setup: []step{paid, charge(), loseOrder},
-			want:  slices.Repeat([]string{"unrecorded_charge: intent succeeded, order missing"}, 2),
-		},
 		"charged after a decline": {
 			setup: []step{declined, charge()},
 			want:  []string{"unrecorded_charge: intent succeeded, order payment_failed, recorded intent ID, response 402"},
@@ -137,10 +131,6 @@ func discrepancyCases() map[string]discrepancyCase {
 			setup: []step{paid, sql(`UPDATE orders SET amount = amount + 1`)},
 			want:  []string{"amount_mismatch: intent succeeded, order paid, response 201"},
 		},
-		"another currency": {
-			setup: []step{paid, sql(`UPDATE orders SET currency = 'eur'`)},
-			want:  []string{"amount_mismatch: intent succeeded, order paid, response 201"},
-		},
 		"processing after a decline": {
 			setup: []step{declined, charge("payment_method", stripetest.ProcessingCard)},
 			want:  []string{"open_intent: intent processing, order payment_failed, recorded intent ID, response 402"},
@@ -161,12 +151,6 @@ func discrepancyCases() map[string]discrepancyCase {
 			want:  []string{"key_needs_review" + stuckAt("charge_created")[len("key_stuck"):]},
 		},
 		"a key stuck before the intent": {setup: []step{stopBefore(createIntent)}, want: []string{stuckAt("order_created")}},
-		"a key stuck after the intent, for a year": {
-			setup: []step{stopBefore(confirm), sql(
-				`UPDATE idempotency_keys SET created_at = created_at - interval '1 year', last_run_at = last_run_at - interval '1 year'`,
-				`UPDATE orders SET created_at = created_at - interval '1 year'`)},
-			want: []string{stuckAt("charge_created")},
-		},
 		"a key stuck in a refund": {
 			setup: []step{paid, failing(stripetest.RateLimit, makeRefund, (*fixture).refund)},
 			want:  []string{"key_stuck: create_refund at refund_created" + stuckAt("")[len("key_stuck: create_order at "):]},
@@ -186,10 +170,6 @@ func discrepancyCases() map[string]discrepancyCase {
 			setup: []step{stopBefore(confirm), loseOrder},
 			want:  []string{"orphaned_intent: intent requires_confirmation, order missing"},
 		},
-		"an orphaned intent of a failed order": {
-			setup: []step{stopBefore(confirm), sql(finishKey, asFailed)},
-			want:  []string{"orphaned_intent: intent requires_confirmation, order payment_failed, response 201"},
-		},
 		"an orphaned intent beside an unfinished key": {
 			setup: []step{stopBefore(confirm), intent()},
 			want: []string{
@@ -205,7 +185,7 @@ func discrepancyCases() map[string]discrepancyCase {
 		},
 		"refunded at the dashboard, which failed": {
 			setup: []step{paidAndRefunded(pendingRefund), func(f *fixture) {
-				require.NoError(f.t, f.stripe.Settle(f.insertRefund(), false))
+				require.NoError(f.t, f.Stripe.Settle(f.insertRefund(), false))
 			}},
 		},
 		"a foreign payment refunded": {
@@ -218,10 +198,10 @@ func discrepancyCases() map[string]discrepancyCase {
 		"refunded twice": {
 			setup: []step{paidAndRefunded(visa), func(f *fixture) {
 				f.insertRefund("amount", "1800",
-					"metadata[account_id]", f.account.String(),
-					"metadata[order_id]", orderID(f.account, orderKey).String(),
-					"metadata[refund_id]", idempotency.DeriveID("refund", f.account, refundKey).String(),
-					"metadata[idempotency_key_id]", idempotency.KeyID(f.account, refundKey).String())
+					"metadata[account_id]", f.Account.String(),
+					"metadata[order_id]", orderID(f.Account, orderKey).String(),
+					"metadata[refund_id]", idempotency.DeriveID("refund", f.Account, refundKey).String(),
+					"metadata[idempotency_key_id]", idempotency.KeyID(f.Account, refundKey).String())
 			}},
 			want: []string{"unrecorded_refund: refund succeeded, our refund succeeded, recorded refund ID, response 201"},
 		},
@@ -249,10 +229,6 @@ func discrepancyCases() map[string]discrepancyCase {
 				"orphaned_record: our refund pending, response 201",
 			},
 		},
-		"another amount of a refund": {
-			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET amount = 1700")},
-			want:  []string{"amount_mismatch: refund succeeded, our refund succeeded, response 201"},
-		},
 		"a refund that succeeded without an event": {
 			setup: []step{paidAndRefunded(pendingRefund), func(f *fixture) { f.settle(true) }},
 			want:  []string{"refund_status_changed: refund succeeded, our refund pending, response 201"},
@@ -264,7 +240,6 @@ func discrepancyCases() map[string]discrepancyCase {
 	}
 }
 
-// stuckAt is the discrepancy of a key whose calls were rate limited.
 func stuckAt(point string) string {
 	return "key_stuck: create_order at " + point + " after 1 runs, the last at TIME: the payment provider is unavailable: " +
 		"payments: not executed, status 429, type invalid_request_error, code rate_limit, request ID"

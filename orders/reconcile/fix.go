@@ -11,7 +11,6 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// fix repairs the discrepancies that need no operator.
 func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], refunds *comparison[payments.Refund]) {
 	for i := range r.report.Discrepancies {
 		d := &r.report.Discrepancies[i]
@@ -32,7 +31,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 		case OrphanedIntent:
 			err = intents.repair(ctx, *d, d.IntentID, func() error {
 				// Under a random key, because an earlier one may replay a 500 (R12).
-				_, err := r.Orders.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
+				_, err := r.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
 				return err
 			})
 		case RefundStatusChanged:
@@ -46,7 +45,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 		if err != nil {
 			d.FixError = err.Error()
 		}
-		r.Orders.Logger.InfoContext(ctx, "reconcile: fix", "kind", d.Kind, "account_id", d.AccountID, "order_id", d.OrderID,
+		r.Logger.InfoContext(ctx, "reconcile: fix", "kind", d.Kind, "account_id", d.AccountID, "order_id", d.OrderID,
 			"key_id", d.KeyID, "intent_id", d.IntentID, "fixed", d.Fixed, "error", d.FixError)
 	}
 }
@@ -66,8 +65,7 @@ func (c *comparison[P]) verify(ctx context.Context, d Discrepancy, providerID st
 	}
 }
 
-// repair verifies the discrepancy, acts, and checks the result, which decides: the act may
-// have only lost its response.
+// repair verifies the discrepancy, acts, and checks again: the act may have lost its response.
 func (c *comparison[P]) repair(ctx context.Context, d Discrepancy, providerID string, act func() error) error {
 	if err := c.verify(ctx, d, providerID); err != nil {
 		return err

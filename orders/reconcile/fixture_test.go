@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -22,7 +21,8 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
@@ -47,57 +47,32 @@ const (
 	refundKey idempotency.Key = "the-key-of-the-refund"
 	amount                    = 4300
 
-	webhookSecret = "whsec_reconcile"
-	grace         = 5 * time.Minute
+	grace = 5 * time.Minute
 )
 
-// fixture is an orders service with a database and a fake provider. Its order has orderKey,
-// its refund refundKey.
+// fixture is a shop whose order has orderKey, and whose refund has refundKey.
 type fixture struct {
+	*orderstest.Shop
+
 	t         *testing.T
-	service   *orders.Service
-	engine    *idempotency.Engine
-	payments  *payments.Client
-	pool      *pgxpool.Pool
-	stripe    *stripetest.Server
 	transport *transport
-	account   uuid.UUID
-	seen      int // provider requests before the last forget
+	seen      int
 }
 
-// newFixture returns a fixture whose provider's clock is late by lag. With one connection, a
-// run that holds one blocks.
+// newFixture returns a fixture whose provider's clock is late by lag.
 func newFixture(t *testing.T, lag time.Duration, conns int32) *fixture {
 	t.Helper()
-	f := &fixture{
-		t:      t,
-		pool:   idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = conns }),
-		stripe: stripetest.New(stripetest.Options{Clock: func() time.Time { return time.Now().Add(-lag) }}),
-	}
-	server := httptest.NewServer(f.stripe)
-	t.Cleanup(server.Close)
-	t.Cleanup(f.stripe.Close)
-	f.account = idempotencytest.Account(t, f.pool)
-	f.transport = &transport{base: &http.Transport{DisableKeepAlives: true}, pool: f.pool, alone: conns == 1}
-	logger := slog.New(slog.DiscardHandler)
-	var err error
-	f.payments, err = payments.New(payments.Config{
-		SecretKey: "sk_test_reconcile", WebhookSecret: webhookSecret, BaseURL: server.URL, Timeout: 20 * time.Second,
-		Transport: f.transport, Backoff: time.Millisecond, Logger: logger,
+	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = conns })
+	f := &fixture{t: t, transport: &transport{base: &http.Transport{DisableKeepAlives: true}, pool: pool, alone: conns == 1}}
+	f.Shop = orderstest.New(t, orderstest.Options{
+		Pool:     pool,
+		Stripe:   stripetest.Options{Clock: func() time.Time { return time.Now().Add(-lag) }},
+		Payments: payments.Config{Transport: f.transport},
 	})
-	require.NoError(t, err)
-	t.Cleanup(f.payments.Close)
-	f.engine, err = idempotency.New(f.pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: logger})
-	require.NoError(t, err)
-	f.service, err = orders.New(orders.Config{
-		Engine: f.engine, Pool: f.pool, Payments: f.payments, StepTimeout: 20 * time.Second, ChargeWindow: 24 * time.Hour, Logger: logger,
-	})
-	require.NoError(t, err)
 	return f
 }
 
-// newOldFixture returns a fixture that has done the steps. Its provider's clock is an hour
-// late, until age.
+// newOldFixture returns a fixture whose provider's clock is an hour late, until age.
 func newOldFixture(t *testing.T, steps ...step) *fixture {
 	t.Helper()
 	f := newFixture(t, time.Hour, 1)
@@ -108,7 +83,7 @@ func newOldFixture(t *testing.T, steps ...step) *fixture {
 // age makes all rows an hour older, and advances the provider's clock to the present.
 func (f *fixture) age() {
 	f.t.Helper()
-	f.stripe.Advance(time.Hour)
+	f.Stripe.Advance(time.Hour)
 	f.exec(`
 UPDATE idempotency_keys
    SET created_at  = created_at - interval '1 hour',
@@ -130,19 +105,19 @@ func (f *fixture) do(steps ...step) {
 
 func fault(kind stripetest.Fault, call string) step {
 	return func(f *fixture) {
-		f.stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: stripetest.Always})
+		f.Stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: stripetest.Always})
 	}
 }
 
 func (f *fixture) exec(query string, arguments ...any) {
 	f.t.Helper()
-	_, err := f.pool.Exec(f.t.Context(), query, arguments...)
+	_, err := f.Pool.Exec(f.t.Context(), query, arguments...)
 	require.NoError(f.t, err)
 }
 
 func (f *fixture) rows() []string {
 	f.t.Helper()
-	rows, err := f.pool.Query(f.t.Context(), `
+	rows, err := f.Pool.Query(f.t.Context(), `
 SELECT o::text FROM orders o UNION ALL SELECT r::text FROM refunds r UNION ALL SELECT k::text FROM idempotency_keys k ORDER BY 1`)
 	require.NoError(f.t, err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -154,16 +129,16 @@ func orderID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("order", account, key)
 }
 
-func request(t testing.TB, account uuid.UUID, key idempotency.Key, path, body string) orders.Request {
+func request(t testing.TB, account uuid.UUID, key idempotency.Key, path, body string) operations.Request {
 	t.Helper()
 	params, err := idempotency.Canonicalize([]byte(body))
 	require.NoError(t, err)
-	return orders.Request{Request: idempotency.Request{
+	return operations.Request{Request: idempotency.Request{
 		AccountID: account, Key: key, Method: http.MethodPost, Path: path, Params: params,
 	}}
 }
 
-func orderRequest(t testing.TB, account uuid.UUID, key idempotency.Key, card string) orders.Request {
+func orderRequest(t testing.TB, account uuid.UUID, key idempotency.Key, card string) operations.Request {
 	t.Helper()
 	return request(t, account, key, "/v1/orders", fmt.Sprintf(
 		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":[{"sku":"TEA","quantity":1,"unit_amount":%d}]}`, card, amount))
@@ -171,28 +146,27 @@ func orderRequest(t testing.TB, account uuid.UUID, key idempotency.Key, card str
 
 func (f *fixture) create(card string) int {
 	f.t.Helper()
-	result, _ := f.service.Create(f.t.Context(), orderRequest(f.t, f.account, orderKey, card))
+	result, _ := f.Orders.Create(f.t.Context(), orderRequest(f.t, f.Account, orderKey, card))
 	return result.Response.Status
 }
 
-// intentID returns the recorded intent of the only order.
 func (f *fixture) intentID() (id string) {
 	f.t.Helper()
-	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT payment_intent_id FROM orders").Scan(&id))
+	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT payment_intent_id FROM orders").Scan(&id))
 	return id
 }
 
 func (f *fixture) refund() int {
 	f.t.Helper()
-	order := orderID(f.account, orderKey)
-	result, _ := f.service.Refund(f.t.Context(), order,
-		request(f.t, f.account, refundKey, "/v1/orders/"+order.String()+"/refunds", `{"amount":1800}`))
+	order := orderID(f.Account, orderKey)
+	result, _ := f.Orders.Refund(f.t.Context(), order,
+		request(f.t, f.Account, refundKey, "/v1/orders/"+order.String()+"/refunds", `{"amount":1800}`))
 	return result.Response.Status
 }
 
 func (f *fixture) settle(success bool) {
 	f.t.Helper()
-	require.NoError(f.t, f.stripe.Settle(f.stripe.Refunds()[0].ID, success))
+	require.NoError(f.t, f.Stripe.Settle(f.Stripe.Refunds()[0].ID, success))
 }
 
 func (f *fixture) deleteOrder(account uuid.UUID, key idempotency.Key) {
@@ -204,23 +178,22 @@ func (f *fixture) deleteOrder(account uuid.UUID, key idempotency.Key) {
 	f.exec("DELETE FROM idempotency_keys WHERE id = $1", idempotency.KeyID(account, key))
 }
 
-// createLost returns the id of an order whose rows are lost.
 func (f *fixture) createLost(key idempotency.Key, card string) uuid.UUID {
 	f.t.Helper()
-	_, err := f.service.Create(f.t.Context(), orderRequest(f.t, f.account, key, card))
+	_, err := f.Orders.Create(f.t.Context(), orderRequest(f.t, f.Account, key, card))
 	require.NoError(f.t, err)
-	f.deleteOrder(f.account, key)
-	return orderID(f.account, key)
+	f.deleteOrder(f.Account, key)
+	return orderID(f.Account, key)
 }
 
-// post sends a request to the provider that does not come from our service.
+// post sends a request of another program.
 func (f *fixture) post(path string, form url.Values) (id string) {
 	f.t.Helper()
 	req := httptest.NewRequestWithContext(f.t.Context(), http.MethodPost, path, strings.NewReader(form.Encode()))
 	req.Header.Set("Authorization", "Bearer sk_test_dashboard")
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	recorder := httptest.NewRecorder()
-	f.stripe.ServeHTTP(recorder, req)
+	f.Stripe.ServeHTTP(recorder, req)
 	require.Equal(f.t, http.StatusOK, recorder.Code, recorder.Body.String())
 	var object struct {
 		ID string `json:"id"`
@@ -247,9 +220,9 @@ func (f *fixture) insertIntent(changes ...string) string {
 	f.t.Helper()
 	return f.post("/v1/payment_intents", form(map[string]string{
 		"amount": fmt.Sprint(amount), "currency": "usd", "payment_method": visa,
-		"metadata[account_id]":                       f.account.String(),
-		"metadata[order_id]":                         orderID(f.account, orderKey).String(),
-		"metadata[idempotency_key_id]":               idempotency.KeyID(f.account, orderKey).String(),
+		"metadata[account_id]":                       f.Account.String(),
+		"metadata[order_id]":                         orderID(f.Account, orderKey).String(),
+		"metadata[idempotency_key_id]":               idempotency.KeyID(f.Account, orderKey).String(),
 		"automatic_payment_methods[enabled]":         "true",
 		"automatic_payment_methods[allow_redirects]": "never",
 	}, changes...))
@@ -267,13 +240,13 @@ func (f *fixture) insertForeignIntent(changes ...string) string {
 
 func (f *fixture) insertRefund(changes ...string) string {
 	f.t.Helper()
-	return f.post("/v1/refunds", form(map[string]string{"payment_intent": f.stripe.Charges()[0].IntentID, "amount": "7"}, changes...))
+	return f.post("/v1/refunds", form(map[string]string{"payment_intent": f.Stripe.Charges()[0].IntentID, "amount": "7"}, changes...))
 }
 
 func (f *fixture) config() reconcile.Config {
 	return reconcile.Config{
-		Orders: f.service,
-		Since:  48 * time.Hour, Grace: grace,
+		Orders: f.Orders, Engine: f.Engine, Pool: f.Pool, Payments: f.Payments, Logger: f.Logger,
+		Since: 48 * time.Hour, Grace: grace,
 	}
 }
 
@@ -318,11 +291,11 @@ func inWords(report reconcile.Report) []string {
 	return list
 }
 
-func (f *fixture) forget() { f.seen = len(f.stripe.Requests()) }
+func (f *fixture) forget() { f.seen = len(f.Stripe.Requests()) }
 
 func (f *fixture) calls() map[string]int {
 	calls := map[string]int{}
-	for _, r := range f.stripe.Requests()[f.seen:] {
+	for _, r := range f.Stripe.Requests()[f.seen:] {
 		calls[r.Endpoint]++
 	}
 	return calls
@@ -332,12 +305,12 @@ func (f *fixture) calls() map[string]int {
 type transport struct {
 	base  http.RoundTripper
 	pool  *pgxpool.Pool
-	alone bool // calls are sequential, so the pool must be idle
+	alone bool
 
 	mu      sync.Mutex
 	errs    []string
-	after   map[string]func() // run once, after the first response of the endpoint
-	replies map[string]string // error bodies of a 404, by endpoint
+	after   map[string]func() // run after the first response
+	replies map[string]string // bodies of a 404
 }
 
 func (tr *transport) RoundTrip(req *http.Request) (*http.Response, error) {

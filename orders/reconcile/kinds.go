@@ -12,16 +12,16 @@ func comparePayments(r *run) *comparison[payments.Intent] {
 		run:           r,
 		object:        "intent",
 		record:        "order",
-		list:          r.Orders.Payments.List,
-		get:           r.Orders.Payments.Get,
+		list:          r.Payments.List,
+		get:           r.Payments.Get,
 		state:         intentState,
 		selectRecords: selectOrders,
 		classify:      classifyPayment,
 	}
 }
 
-// declined is the status of an intent that lost its payment method after a decline. Only
-// the holder of its client secret can still charge it, with another card (R23).
+// declined is the status of an intent that only the holder of its client secret can still
+// charge, with another card (R23).
 const declined = "declined"
 
 func intentState(i payments.Intent) providerState {
@@ -78,15 +78,15 @@ func classifyPayment(l localState, p providerState) Kind {
 	return OpenIntent
 }
 
-// compareRefunds needs the payments, because only the payment of a refund that was made at
-// the provider's dashboard names the order.
+// compareRefunds needs the payments, because a refund that was made at the provider's
+// dashboard does not name the order.
 func compareRefunds(r *run, payment *comparison[payments.Intent]) *comparison[payments.Refund] {
 	return &comparison[payments.Refund]{
 		run:           r,
 		object:        "refund",
 		record:        "our refund",
-		list:          r.Orders.Payments.ListAllRefunds,
-		get:           r.Orders.Payments.GetRefund,
+		list:          r.Payments.ListAllRefunds,
+		get:           r.Payments.GetRefund,
 		state:         refundState,
 		payment:       payment.read,
 		selectRecords: selectRefunds,

@@ -5,43 +5,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
 )
 
 const maxStuckKeys = 10_000 // in a report
 
 // Config configures [Run]. Only LostRows and Fix are optional.
 type Config struct {
-	Orders *orders.Service
+	Orders   *orders.Service
+	Engine   *idempotency.Engine
+	Pool     *pgxpool.Pool
+	Payments *payments.Client
+	Logger   *slog.Logger
 
 	Since time.Duration // how far back to compare; more than Grace
 	Grace time.Duration // later activity is ignored, because it may be in progress (R9)
 
-	// LostRows also reports recent activity and the intents of unknown accounts, for a
-	// database that lost rows. No other process may run.
+	// LostRows, for a database that lost rows, also reports recent activity and the intents of
+	// unknown accounts. No other process may run.
 	LostRows bool
 
-	// Fix cancels orphaned intents and applies the provider's refund status. With LostRows
-	// it also expires the key of a charge whose order is lost.
+	// Fix cancels orphaned intents and applies the provider's refund status. With LostRows, it
+	// also expires the keys of lost charges.
 	Fix bool
 }
 
-// Run compares payments and refunds, and lists the unfinished keys that no run holds. After
-// an error, nothing is fixed.
-//
-// Orders that are in progress cause no false alarm: each intent is read before its order,
-// each key between two reads of its order, and activity within Grace is ignored.
+// Run compares payments and refunds, and lists the unfinished keys that no run holds. Orders
+// in progress cause no false alarm: each intent is read before its order, each key between
+// two reads of its order, and activity within Grace is ignored.
 func Run(ctx context.Context, config Config) (Report, error) {
 	if config.Grace <= 0 || config.Since <= config.Grace {
 		return Report{}, errors.New("reconcile: Grace must be positive, and less than Since")
 	}
-	now, err := postgres.Now(ctx, config.Orders.Pool)
+	now, err := postgres.Now(ctx, config.Pool)
 	if err != nil {
 		return Report{}, err
 	}
@@ -53,7 +59,7 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	if r.LostRows {
 		r.report.Until = now
 	}
-	if r.accounts, err = accountIDs(ctx, r.Orders.Pool); err != nil {
+	if r.accounts, err = accountIDs(ctx, r.Pool); err != nil {
 		return Report{}, err
 	}
 	intents := comparePayments(r)
@@ -78,11 +84,11 @@ type run struct {
 	Config
 	accounts []uuid.UUID // all
 	report   Report
-	began    time.Time // by this process's clock, at Until + Grace by the database's
+	began    time.Time // by this process's clock
 }
 
 func (r *run) compareKeys(ctx context.Context) error {
-	keys, err := r.Orders.Engine.Stuck(ctx, r.Grace, maxStuckKeys)
+	keys, err := r.Engine.Stuck(ctx, r.Grace, maxStuckKeys)
 	if err != nil {
 		return err
 	}

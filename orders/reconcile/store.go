@@ -45,12 +45,11 @@ const beforeRecord = `
  ORDER BY record.created_at DESC, record.id DESC
  LIMIT $5`
 
-// recordsBefore returns a page of records, newest first, from the given one back to Since.
+// recordsBefore returns a page of records, newest first, back to Since.
 func (c *comparison[P]) recordsBefore(ctx context.Context, l localState) ([]localState, error) {
 	return c.query(ctx, c.selectRecords+beforeRecord, l.accountID, c.report.Since, l.createdAt, l.recordID, recordPage)
 }
 
-// load returns the local state of each provider object.
 func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]localState, error) {
 	var accountIDs, ids []uuid.UUID
 	for _, p := range page {
@@ -72,9 +71,9 @@ func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]local
 	return states, nil
 }
 
-// query reads records, then their keys, and then the records again. A transaction may commit
-// between two reads: at any age, after a wait for its synchronous standby. A record that is
-// newer than its key is no false alarm, because its key is unfinished. An older one would be.
+// query reads records, then their keys, and then the records again, because a transaction
+// may commit in between. A record that is newer than its key is no false alarm, because the
+// key is unfinished. An older one would be.
 func (c *comparison[P]) query(ctx context.Context, query string, arguments ...any) ([]localState, error) {
 	records, err := c.queryRecords(ctx, query, arguments...)
 	if err != nil || len(records) == 0 {
@@ -84,7 +83,7 @@ func (c *comparison[P]) query(ctx context.Context, query string, arguments ...an
 	for _, l := range records {
 		accountIDs, ids, keyIDs = append(accountIDs, l.accountID), append(ids, l.recordID), append(keyIDs, l.keyID)
 	}
-	keys, err := c.Orders.Engine.Statuses(ctx, accountIDs, keyIDs)
+	keys, err := c.Engine.Statuses(ctx, accountIDs, keyIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -106,9 +105,8 @@ func (c *comparison[P]) query(ctx context.Context, query string, arguments ...an
 	return records, nil
 }
 
-// queryRecords returns records without their keys.
 func (c *comparison[P]) queryRecords(ctx context.Context, query string, arguments ...any) ([]localState, error) {
-	return collect(ctx, c.Orders.Pool, func(row pgx.CollectableRow) (localState, error) {
+	return collect(ctx, c.Pool, func(row pgx.CollectableRow) (localState, error) {
 		var l localState
 		var key idempotency.Key
 		err := row.Scan(&l.accountID, &l.recordID, &key, &l.status, &l.money.Amount, &l.money.Currency, &l.createdAt, &l.orderID, &l.providerID)

@@ -1,30 +1,33 @@
 package stripetest
 
 import (
+	"cmp"
+	"crypto/rand"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
 	"slices"
+	"strconv"
 )
 
+const maxBody = 1 << 20
+
+// A call is a request. The second group of fields is set for an effect.
 type call struct {
 	request *http.Request
 	pattern string
-	id      string // the {id} in the path
+	id      string // in the path
 	key     string // random if the client sent none, as at Stripe
 	form    *form
 	record  *Request
-	intent  *intent // that the call creates or changes; locked while it is executed
-}
 
-// An execution is a valid call that will have an effect.
-type execution struct {
-	*call
 	run       effect
-	entry     *savedKey // nil for a GET
+	intent    *intent // that it creates or changes; locked while it is executed
+	entry     *savedKey
 	triggered []*Injection
 }
 
-// A response omits the headers. nil closes the connection.
 type response struct {
 	status   int
 	body     []byte
@@ -34,159 +37,188 @@ type response struct {
 	replayed bool
 }
 
+// abort closes the connection without a response.
+func abort() { panic(http.ErrAbortHandler) }
+
 func (s *Server) handle(pattern string, prepare endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c, malformed, err := s.receive(r, pattern)
-		if err != nil {
-			panic(http.ErrAbortHandler) // the client closed the connection
-		}
+		c, malformed := s.receive(w, r, pattern)
 		s.deliver(w, c, s.respond(c, malformed, prepare))
 	}
 }
 
+func (s *Server) receive(w http.ResponseWriter, r *http.Request, pattern string) (*call, *apiError) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		abort() // the client closed the connection, or sends too much
+	}
+	parameters, malformed := parseForm(string(body), r.URL.RawQuery)
+	c := &call{
+		request: r,
+		pattern: pattern,
+		id:      r.PathValue("id"),
+		form:    parameters,
+		record:  &Request{ID: newID("req_", 14), Method: r.Method, Path: r.URL.Path, Endpoint: pattern, Body: body},
+	}
+	if r.Method == http.MethodPost {
+		c.record.Key = r.Header.Get("Idempotency-Key")
+		c.key = cmp.Or(c.record.Key, rand.Text())
+		_, sent := r.Header["Idempotency-Key"]
+		if sent && (c.record.Key == "" || len(c.record.Key) > maxKeyLength) {
+			malformed = badKey()
+		}
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.record.Time = s.now()
+	c.record.OrderID = s.orderOf(c)
+	s.addRequest(c.record)
+	return c, malformed
+}
+
+func (s *Server) orderOf(c *call) string {
+	if order := c.form.values.Get("metadata[order_id]"); order != "" {
+		return order
+	}
+	if pi, ok := s.intents.get(cmp.Or(c.form.values.Get("payment_intent"), c.id)); ok {
+		return pi.Metadata["order_id"]
+	}
+	return ""
+}
+
 func (s *Server) respond(c *call, malformed *apiError, prepare endpoint) *response {
-	if refused := authorize(c.request); refused != nil {
+	if refused := cmp.Or(authorize(c.request), s.permit(c)); refused != nil {
 		return refused.response()
 	}
-	if refused := s.permit(c); refused != nil {
-		return refused.response()
-	}
-	if resp, arrived := s.arrive(c); !arrived {
+	if resp := s.arrive(c); resp != nil {
 		return resp
 	}
 	if malformed != nil {
 		return malformed.response()
 	}
-	x, resp := s.begin(c, prepare)
-	if x == nil {
+	if resp := s.begin(c, prepare); resp != nil {
 		return resp
 	}
-	for _, i := range x.triggered {
-		if !s.wait(c, i) {
-			return nil
-		}
+	for _, i := range c.triggered {
+		s.wait(c, i)
 	}
-	return s.finish(x)
+	return s.finish(c)
 }
 
-func (s *Server) arrive(c *call) (resp *response, arrived bool) {
+// arrive returns the response of a fault before the validation.
+func (s *Server) arrive(c *call) *response {
 	s.mu.Lock()
 	triggered := s.trigger(c, onArrival)
 	s.mu.Unlock()
 	for _, i := range triggered {
 		switch i.rule.Fault {
 		case HoldArrival:
-			if !s.wait(c, i) {
-				return nil, false
-			}
+			s.wait(c, i)
 		case CloseBefore:
-			return nil, false
+			abort()
 		case RateLimit:
-			return rateLimited().response(), false
+			return rateLimited().response()
 		case Unauthorized:
-			return unauthorized("Invalid API Key provided: sk_test_***").response(), false
+			return unauthorized("Invalid API Key provided: sk_test_***").response()
 		case Unavailable:
-			return htmlResponse(http.StatusServiceUnavailable), false
+			return htmlResponse(http.StatusServiceUnavailable)
 		case KeyInUse:
-			return keyInUse(c.key).response(), false
+			return keyInUse(c.key).response()
 		}
 	}
-	return nil, true
+	return nil
 }
 
-// begin validates the call, and locks the key and the intent until finish. If there is
-// nothing to execute, it returns the response.
-func (s *Server) begin(c *call, prepare endpoint) (*execution, *response) {
+// begin validates the call, and locks key and intent until finish. It returns a response if
+// there is nothing to execute.
+func (s *Server) begin(c *call, prepare endpoint) *response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
-	if s.unsaved && s.saveAll() != nil {
-		return nil, nil
+	if s.failed != nil {
+		abort()
 	}
-	if c.request.Method != http.MethodPost {
-		run, invalid := prepare(c)
-		if invalid != nil {
-			return nil, invalid.response()
-		}
-		return &execution{call: c, run: run, triggered: s.trigger(c, onExecution)}, nil
-	}
-
-	use := keyUse{key: c.key, path: c.request.URL.Path, params: c.form.canonical()}
-	if s.compareBytes {
+	post := c.request.Method == http.MethodPost
+	use := keyUse{key: c.key, path: c.request.URL.Path, params: c.form.values.Encode()}
+	if s.options.CompareBytes {
 		use.params = string(c.record.Body)
 	}
-	saved, refused := s.keys.find(use, s.now())
-	switch {
-	case refused != nil:
-		return nil, refused.response()
-	case saved != nil:
-		c.record.Replayed = true
-		return nil, saved
+	if post {
+		saved, refused := s.findKey(use)
+		switch {
+		case refused != nil:
+			return refused.response()
+		case saved != nil:
+			c.record.Replayed = true
+			return saved
+		}
 	}
 
 	run, invalid := prepare(c)
-	if invalid == nil && (c.intent != nil && c.intent.busy || len(s.trigger(c, onLock)) > 0) {
+	if post && invalid == nil && (c.intent != nil && c.intent.busy || len(s.trigger(c, onLock)) > 0) {
 		invalid = lockTimeout()
 	}
 	if invalid != nil {
 		resp := invalid.response()
-		resp.original = c.record.ID
-		return nil, resp
+		if post {
+			resp.original = c.record.ID
+		}
+		return resp
 	}
+	c.run = run
 	if c.intent != nil {
 		c.intent.busy = true
 	}
-	return &execution{
-		call:      c,
-		run:       run,
-		entry:     s.keys.begin(use, s.now()),
-		triggered: s.trigger(c, onExecution),
-	}, nil
+	if post {
+		c.entry = &savedKey{keyUse: use, firstUsed: s.now()}
+		s.keys[use.key] = c.entry
+	}
+	c.triggered = s.trigger(c, onExecution)
+	return nil
 }
 
-func (s *Server) finish(x *execution) *response {
+func (s *Server) finish(c *call) *response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
-	resp := s.outcome(x)
-	if x.intent != nil {
-		x.intent.busy = false
+	resp := s.outcome(c)
+	if c.intent != nil {
+		c.intent.busy = false
 	}
-	if x.entry != nil {
-		resp.original = x.record.ID
+	if c.entry != nil {
+		resp.original = c.record.ID
 		resp.retry = "false"
-		x.entry.save(resp)
-		if s.save(x.intent, x.entry) != nil {
-			return nil
+		c.entry.response = resp
+		if s.save(c.intent, c.entry) != nil {
+			abort()
 		}
 	}
 	return resp
 }
 
-func (s *Server) outcome(x *execution) *response {
-	failed := slices.IndexFunc(x.triggered, func(i *Injection) bool { return i.rule.Fault.fails() })
+func (s *Server) outcome(c *call) *response {
+	failed := slices.IndexFunc(c.triggered, func(i *Injection) bool { return !i.rule.Fault.waits() })
 	if failed < 0 {
-		return s.execute(x)
+		return s.execute(c)
 	}
-	switch i := x.triggered[failed]; {
+	switch i := c.triggered[failed]; {
 	case i.rule.Fault == AccountNotReady:
 		return accountNotReady().response()
 	case i.rule.Fault == NoSearch:
 		return searchNotOffered().response()
 	case i.rule.Fault == ErrorAfter, i.rule.Fault == ErrorLater && i.ended:
-		s.execute(x)
+		s.execute(c)
 	case i.rule.Fault == ErrorLater:
 		i.later = append(i.later, func() {
-			s.execute(x)
-			_ = s.save(x.intent, nil) // begin tries again
+			s.execute(c)
+			_ = s.save(c.intent, nil) // after an error, begin ends each call
 		})
 	}
 	return serverError().response()
 }
 
-func (s *Server) execute(x *execution) *response {
-	x.record.Executed = true
-	object, refused := x.run()
+func (s *Server) execute(c *call) *response {
+	c.record.Executed = true
+	object, refused := c.run()
 	if refused != nil {
 		return refused.response()
 	}
@@ -199,4 +231,75 @@ func encode(object any) []byte {
 		panic(err) // strings, integers and maps of them always encode
 	}
 	return append(body, '\n')
+}
+
+func (s *Server) deliver(w http.ResponseWriter, c *call, resp *response) {
+	var triggered []*Injection
+	s.mu.Lock()
+	if c.record.Executed || c.record.Replayed {
+		triggered = s.trigger(c, onDelivery)
+	}
+	s.mu.Unlock()
+	var fault Fault
+	for _, i := range triggered {
+		s.wait(c, i)
+		fault = i.rule.Fault
+	}
+	switch fault {
+	case CloseAfter:
+		abort()
+	case ResetAfter:
+		reset(w)
+		return
+	case BadGateway:
+		resp = htmlResponse(http.StatusBadGateway)
+	}
+	s.mu.Lock()
+	c.record.Status = resp.status // before the client gets it
+	s.mu.Unlock()
+	resp.writeHeader(w, c)
+	if fault == CutBody {
+		_, _ = w.Write(resp.body[:len(resp.body)/2])
+		_ = http.NewResponseController(w).Flush()
+		abort()
+	}
+	_, _ = w.Write(resp.body)
+}
+
+func (resp *response) writeHeader(w http.ResponseWriter, c *call) {
+	h := w.Header()
+	set := func(name, value string) {
+		if value != "" {
+			h.Set(name, value)
+		}
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(resp.body)))
+	switch {
+	case resp.html:
+		h.Set("Content-Type", "text/html; charset=utf-8")
+	case resp.status == http.StatusUnauthorized: // without a request id
+		h.Set("WWW-Authenticate", `Bearer realm="Stripe"`)
+	default:
+		h.Set("Request-Id", c.record.ID)
+		h.Set("Stripe-Version", cmp.Or(c.request.Header.Get("Stripe-Version"), apiVersion))
+		set("Idempotency-Key", c.key)
+		set("Original-Request", resp.original)
+		set("Stripe-Should-Retry", resp.retry)
+		if resp.replayed {
+			h.Set("Idempotent-Replayed", "true")
+		}
+	}
+	w.WriteHeader(resp.status)
+}
+
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		abort()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
 }

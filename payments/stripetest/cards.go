@@ -1,53 +1,28 @@
 package stripetest
 
+import "net/http"
+
 // A card is the behaviour of a test payment method.
 type card struct {
-	authenticate authentication
-	decline      *decline // nil: the payment succeeds
-	processing   bool     // until Settle decides
-	refunds      refundBehaviour
+	challenge     bool     // on-session; off-session the payment is declined
+	offSession    bool     // set up for off-session payments
+	decline       *decline // nil: the payment succeeds
+	processing    bool     // until Settle
+	refundPending bool     // until Settle
+	refundFails   bool     // after it succeeded, by Settle
 }
 
-type authentication int
-
-const (
-	never authentication = iota
-	onSession
-	always
-)
-
-type refundBehaviour int
-
-const (
-	refundsAtOnce refundBehaviour = iota
-	refundsPending
-	refundsThenFails
-)
-
-type decline struct {
-	code    string
-	reason  string // decline_code
-	message string
-	param   string
-}
-
-const declinedMessage = "Your card was declined."
-
-func genericDecline() *decline {
-	return &decline{code: "card_declined", reason: "generic_decline", message: declinedMessage}
-}
-
-func insufficientFunds() *decline {
-	return &decline{code: "card_declined", reason: "insufficient_funds", message: "Your card has insufficient funds."}
-}
+type decline struct{ code, reason, message, param string } // reason is Stripe's decline_code
 
 // ProcessingCard does not exist at Stripe. Its payments are processing until Settle.
-const ProcessingCard = "pm_card_standinProcessing"
+const ProcessingCard = "pm_card_fakeProcessing"
 
-// testCards returns Stripe's test payment methods by name. Radar has its default
-// settings. Disputes are not simulated.
+// testCards returns Stripe's test payment methods by name, with Radar's default settings.
 func testCards() map[string]card {
-	cards := make(map[string]card)
+	const declined = "Your card was declined."
+	noFunds := &decline{code: "card_declined", reason: "insufficient_funds", message: "Your card has insufficient funds."}
+	fraudulent := &decline{code: "card_declined", reason: "fraudulent", message: declined}
+	cards := map[string]card{ProcessingCard: {processing: true}}
 	add := func(c card, names ...string) {
 		for _, name := range names {
 			cards["pm_card_"+name] = c
@@ -56,39 +31,55 @@ func testCards() map[string]card {
 	add(card{}, "visa", "visa_debit", "mastercard", "mastercard_debit", "mastercard_prepaid", "amex", "discover",
 		"diners", "jcb", "unionpay", "us", "ca", "de", "fr", "gb", "jp", "riskLevelElevated", "cvcCheckFail",
 		"avsZipFail", "createDispute", "createDisputeProductNotReceived", "createDisputeInquiry")
-
 	for name, d := range map[string]*decline{
-		"chargeDeclined":                  genericDecline(),
-		"chargeDeclinedInsufficientFunds": insufficientFunds(),
-		"chargeDeclinedLostCard":          {code: "card_declined", reason: "lost_card", message: declinedMessage},
-		"chargeDeclinedStolenCard":        {code: "card_declined", reason: "stolen_card", message: declinedMessage},
-		"chargeDeclinedExpiredCard": {
-			code: "expired_card", reason: "expired_card", message: "Your card has expired.", param: "exp_month",
-		},
-		"chargeDeclinedIncorrectCvc": {
-			code: "incorrect_cvc", reason: "incorrect_cvc", message: "Your card's security code is incorrect.", param: "cvc",
-		},
-		"chargeDeclinedProcessingError": {
-			code: "processing_error", reason: "processing_error",
-			message: "An error occurred while processing your card. Try again in a little bit.",
-		},
-		"chargeDeclinedVelocityLimitExceeded": {
-			code: "card_declined", reason: "card_velocity_exceeded",
-			message: "Your card was declined for making repeated attempts too frequently or exceeding its amount limit.",
-		},
+		"":                      genericDecline(),
+		"InsufficientFunds":     noFunds,
+		"LostCard":              {code: "card_declined", reason: "lost_card", message: declined},
+		"StolenCard":            {code: "card_declined", reason: "stolen_card", message: declined},
+		"ExpiredCard":           {"expired_card", "expired_card", "Your card has expired.", "exp_month"},
+		"IncorrectCvc":          {"incorrect_cvc", "incorrect_cvc", "Your card's security code is incorrect.", "cvc"},
+		"ProcessingError":       {"processing_error", "processing_error", "An error occurred while processing your card. Try again in a little bit.", ""},
+		"VelocityLimitExceeded": {"card_declined", "card_velocity_exceeded", "Your card was declined for making repeated attempts too frequently or exceeding its amount limit.", ""},
 	} {
-		add(card{decline: d}, name, "visa_"+name)
+		add(card{decline: d}, "chargeDeclined"+name, "visa_chargeDeclined"+name)
 	}
 	add(card{decline: genericDecline()}, "chargeCustomerFail")
-	add(card{decline: &decline{code: "card_declined", reason: "fraudulent", message: declinedMessage}},
-		"radarBlock", "riskLevelHighest")
-
-	add(card{authenticate: always}, "authenticationRequired", "authenticationRequiredOnSetup", "threeDSecure2Required")
-	add(card{authenticate: onSession}, "authenticationRequiredSetupForOffSession")
-	add(card{authenticate: always, decline: insufficientFunds()}, "authenticationRequiredChargeDeclinedInsufficientFunds")
-
-	add(card{refunds: refundsThenFails}, "refundFail")
-	add(card{refunds: refundsPending}, "pendingRefund")
-	cards[ProcessingCard] = card{processing: true}
+	add(card{decline: fraudulent}, "radarBlock", "riskLevelHighest")
+	add(card{challenge: true}, "authenticationRequired", "authenticationRequiredOnSetup", "threeDSecure2Required")
+	add(card{challenge: true, offSession: true}, "authenticationRequiredSetupForOffSession")
+	add(card{challenge: true, decline: noFunds}, "authenticationRequiredChargeDeclinedInsufficientFunds")
+	add(card{refundFails: true}, "refundFail")
+	add(card{refundPending: true}, "pendingRefund")
 	return cards
+}
+
+func genericDecline() *decline {
+	return &decline{code: "card_declined", reason: "generic_decline", message: "Your card was declined."}
+}
+
+// checkMethod accepts an empty id.
+func (s *Server) checkMethod(id string) *apiError {
+	_, known := s.methods.get(id)
+	_, named := s.cards[id]
+	if id == "" || known || named {
+		return nil
+	}
+	return missing(http.StatusBadRequest, "payment_method", "PaymentMethod", id)
+}
+
+// useMethod returns the payment method for an intent. Each use of a test name such as
+// pm_card_visa creates a new one, which is valid for one intent only.
+func (s *Server) useMethod(pi *intent, id string) (*paymentMethod, *apiError) {
+	pm, ok := s.methods.get(id)
+	if !ok {
+		pm = &paymentMethod{ID: newID("pm_1", 23), CardName: id, card: s.cards[id]}
+		s.methods.put(pm)
+	}
+	if pm.UsedBy != "" && pm.UsedBy != pi.ID {
+		return nil, invalidRequest(http.StatusBadRequest, "", "",
+			"The provided PaymentMethod was previously used with a PaymentIntent without Customer attachment, shared with "+
+				"a connected account without Customer attachment, or was detached from a Customer. It may not be used "+
+				"again. To use a PaymentMethod multiple times, you must attach it to a Customer first.")
+	}
+	return pm, nil
 }

@@ -19,30 +19,20 @@ func outcome(r reply) string {
 
 func TestConfirm_testPaymentMethods(t *testing.T) {
 	t.Parallel()
-	const absent = "authentication_required authentication_required"
 	s := start(t, stripetest.Options{})
-	for _, test := range []struct{ cards, offSession, onSession string }{
-		{
-			"visa visa_debit mastercard mastercard_debit mastercard_prepaid amex discover diners jcb unionpay us gb " +
-				"riskLevelElevated cvcCheckFail avsZipFail createDispute createDisputeProductNotReceived " +
-				"createDisputeInquiry refundFail pendingRefund", "succeeded", "succeeded",
-		},
-		{"standinProcessing", "processing", "processing"},
-		{"visa_chargeDeclined chargeDeclined chargeCustomerFail", "card_declined generic_decline", "card_declined generic_decline"},
-		{
-			"visa_chargeDeclinedInsufficientFunds chargeDeclinedInsufficientFunds",
-			"card_declined insufficient_funds", "card_declined insufficient_funds",
-		},
-		{"radarBlock riskLevelHighest", "card_declined fraudulent", "card_declined fraudulent"},
-		{"chargeDeclinedIncorrectCvc", "incorrect_cvc incorrect_cvc cvc", "incorrect_cvc incorrect_cvc cvc"},
-		{
-			"authenticationRequired authenticationRequiredOnSetup threeDSecure2Required " +
-				"authenticationRequiredChargeDeclinedInsufficientFunds", absent, "requires_action",
-		},
-		{"authenticationRequiredSetupForOffSession", "succeeded", "requires_action"},
+	for cards, want := range map[string]struct{ offSession, onSession string }{
+		"visa us riskLevelElevated createDispute refundFail pendingRefund": {"succeeded", "succeeded"},
+		"fakeProcessing": {"processing", "processing"},
+		"chargeDeclined visa_chargeDeclined chargeCustomerFail":                      {"card_declined generic_decline", "card_declined generic_decline"},
+		"visa_chargeDeclinedInsufficientFunds chargeDeclinedInsufficientFunds":       {"card_declined insufficient_funds", "card_declined insufficient_funds"},
+		"radarBlock riskLevelHighest":                                                {"card_declined fraudulent", "card_declined fraudulent"},
+		"chargeDeclinedIncorrectCvc":                                                 {"incorrect_cvc incorrect_cvc cvc", "incorrect_cvc incorrect_cvc cvc"},
+		"authenticationRequired authenticationRequiredOnSetup threeDSecure2Required": {"authentication_required authentication_required", "requires_action"},
+		"authenticationRequiredChargeDeclinedInsufficientFunds":                      {"authentication_required authentication_required", "requires_action"},
+		"authenticationRequiredSetupForOffSession":                                   {"succeeded", "requires_action"},
 	} {
-		for card := range strings.FieldsSeq(test.cards) {
-			for session, want := range map[string]string{"true": test.offSession, "false": test.onSession} {
+		for card := range strings.FieldsSeq(cards) {
+			for session, want := range map[string]string{"true": want.offSession, "false": want.onSession} {
 				before := len(s.Charges())
 				r := s.post(intentsPath, "", newCard+"pm_card_"+card+"&off_session="+session)
 				require.NoError(t, r.err)

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 )
 
 type confirmation struct {
@@ -15,7 +13,7 @@ type confirmation struct {
 
 func readConfirmation(f *form) confirmation {
 	f.flag("use_stripe_sdk") // the default here, because there is no return_url
-	return confirmation{method: f.ref("payment_method"), offSession: f.flag("off_session")}
+	return confirmation{method: f.text("payment_method"), offSession: f.flag("off_session")}
 }
 
 func (s *Server) confirmIntent(c *call) (effect, *apiError) {
@@ -39,21 +37,11 @@ func (s *Server) confirmIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// confirm charges the card, or waits for the customer to authenticate. Only confirmable
-// statuses are accepted, so an intent has at most one successful charge.
+// confirm charges the card, or waits for the customer. It requires a confirmable status, so
+// an intent has at most one successful charge.
 func (s *Server) confirm(pi *intent, how confirmation) *apiError {
-	switch {
-	case pi.Status == succeeded:
-		return unexpectedState(pi, "You cannot confirm this PaymentIntent because it has already succeeded after "+
-			"being previously confirmed.")
-	case !slices.Contains(confirmable(), pi.Status):
-		return unexpectedState(pi, fmt.Sprintf("You cannot confirm this PaymentIntent because it has a status of %s. "+
-			"Only a PaymentIntent with one of the following statuses may be confirmed: %s.",
-			pi.Status, strings.Join(confirmable(), ", ")))
-	case how.method == "" && pi.PaymentMethod == "":
-		return unexpectedState(pi, "You cannot confirm this PaymentIntent because it's missing a payment method. You "+
-			"can either update the PaymentIntent with a payment method and then confirm it again, or confirm it "+
-			"again directly with a payment method or ConfirmationToken.")
+	if !confirmable(pi) || how.method == "" && pi.PaymentMethod == "" {
+		return unexpectedState(pi, "confirm")
 	}
 	pm, err := s.useMethod(pi, cmp.Or(how.method, string(pi.PaymentMethod)))
 	if err != nil {
@@ -64,14 +52,13 @@ func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	pi.LastPaymentError = nil
 	pi.NextAction = nil
 
-	authenticate := pm.card.authenticate == always || pm.card.authenticate == onSession && !how.offSession
 	switch {
-	case authenticate && how.offSession:
+	case pm.card.challenge && how.offSession && !pm.card.offSession:
 		return s.decline(pi, pm, &decline{
 			code: "authentication_required", reason: "authentication_required",
 			message: "Your card was declined. This transaction requires authentication.",
 		})
-	case authenticate:
+	case pm.card.challenge && !how.offSession:
 		pi.Status = requiresAction
 		pi.NextAction = map[string]any{
 			"type":           "use_stripe_sdk",
@@ -91,7 +78,6 @@ func (s *Server) charge(pi *intent, pm *paymentMethod) *apiError {
 	}
 	ch := s.addCharge(pi, pm)
 	ch.Status = succeeded
-	ch.Paid = true
 	pi.Status = succeeded
 	pi.AmountReceived = pi.Amount
 	pi.NextAction = nil
@@ -102,7 +88,6 @@ func (s *Server) decline(pi *intent, pm *paymentMethod, d *decline) *apiError {
 	ch := s.addCharge(pi, pm)
 	ch.Status = "failed"
 	ch.FailureCode = optional(d.code)
-	ch.FailureMessage = optional(d.message)
 	return fail(pi, &apiError{
 		status:      http.StatusPaymentRequired,
 		Type:        "card_error",
@@ -121,13 +106,12 @@ func (s *Server) addCharge(pi *intent, pm *paymentMethod) *charge {
 		Amount:        pi.Amount,
 		Created:       s.now().Unix(),
 		Currency:      pi.Currency,
-		Description:   pi.Description,
 		Metadata:      pi.Metadata,
 		PaymentIntent: pi.ID,
 		PaymentMethod: pm.ID,
 		card:          pm.card,
 	}
-	s.charges.add(ch)
+	s.charges.put(ch)
 	pi.latest = ch
 	pi.LatestCharge = optional(ch.ID)
 	return ch
@@ -145,8 +129,8 @@ func fail(pi *intent, failure *apiError) *apiError {
 	return &sent
 }
 
-// Settle ends what is pending at the bank: a processing payment, a pending refund, or a
-// succeeded refund that fails later. The id is that of the intent or refund.
+// Settle decides what is pending at the bank: a processing payment, a pending refund, or a
+// succeeded refund that fails later.
 func (s *Server) Settle(id string, success bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,14 +1,12 @@
 package stripetest
 
 import (
-	"crypto/subtle"
 	"fmt"
 	"net/http"
 )
 
-// Authenticate ends the 3-D Secure challenge of an intent, as its customer does. After
-// an approval the card is charged, which it may decline. After an error nothing has
-// changed.
+// Authenticate ends the 3-D Secure challenge of an intent, as its customer does. An approved
+// card may still decline the charge.
 func (s *Server) Authenticate(id string, approve bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,9 +28,8 @@ func (s *Server) Authenticate(id string, approve bool) error {
 	return s.save(pi, nil)
 }
 
-// ConfirmAsCustomer confirms an intent on-session with the client secret, as Stripe.js
-// does, also after a decline. An empty payment method means that of the intent. After
-// an error the card was not charged.
+// ConfirmAsCustomer confirms an intent on-session, as Stripe.js does with the client secret,
+// also after a decline. An empty payment method means that of the intent.
 func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,27 +59,23 @@ func (s *Server) unlocked(id string) (*intent, error) {
 	return pi, nil
 }
 
-// actAsCustomer returns a handler that approves or declines a challenge. Its credential
-// is the client_secret in the body, as for Stripe.js.
+// actAsCustomer returns a handler for Authenticate in other processes. Its credential is
+// the client_secret.
 func (s *Server) actAsCustomer(approve bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "*") // for Stripe.js on any page
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		id := r.PathValue("id")
-		if !s.hasSecret(id, r.PostFormValue("client_secret")) {
+		s.mu.Lock()
+		pi, ok := s.intents.get(r.PathValue("id"))
+		s.mu.Unlock()
+		if !ok || r.PostFormValue("client_secret") != pi.ClientSecret {
 			http.Error(w, "stripetest: no payment intent with this id and client_secret", http.StatusNotFound)
 			return
 		}
-		if err := s.Authenticate(id, approve); err != nil {
+		if err := s.Authenticate(pi.ID, approve); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}
-}
-
-func (s *Server) hasSecret(id, secret string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pi, ok := s.intents.get(id)
-	return ok && subtle.ConstantTimeCompare([]byte(pi.ClientSecret), []byte(secret)) == 1
 }

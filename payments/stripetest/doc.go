@@ -1,25 +1,19 @@
-// Package stripetest is a stand-in (a fake) for the part of Stripe's API that this
-// project uses: an http.Handler with state, Stripe's idempotency rules and scripted
-// faults. It implements API version 2024-06-20, accepts test keys only, and moves no
-// money:
+// Package stripetest is a fake Stripe: an http.Handler with the part of Stripe's API that
+// this project uses, at version 2024-06-20. It accepts test keys only and moves no money.
 //
 //	stripe := stripetest.New(stripetest.Options{})
 //	server := httptest.NewServer(stripe)
 //
-// What a test can use:
+// It implements:
 //
-//   - Requests, Executions: what arrived and what was executed. A transport may send a
-//     request twice, so count executions.
-//   - Charges, Refunds, MoneyMoved: the ledger. OrdersChargedTwice and RefundedTwice must
-//     be empty after every test.
-//   - Inject: a fault before or after the effect. Nothing is random.
-//   - Authenticate, ConfirmAsCustomer: the customer of a 3-D Secure challenge. Other
-//     processes send the client_secret to /customer/{id}/approve or /decline.
-//   - Settle: the bank's decision. Event, SignedEvent: webhook events to deliver.
-//   - Advance: the clock. Persist: a file that keeps the state.
-//   - Options.SearchDelay, NoSearch: the index of the search endpoint lags, and not every
-//     account has the endpoint.
+//   - PaymentIntents (create, confirm, get, cancel, list, search) and refunds (create, get,
+//     list), with test cards, declines, 3-D Secure, and refunds that are pending or fail;
+//   - idempotency keys: replays, also of errors, conflicts, and expiry after 24 hours;
+//   - the ledger (Charges, Refunds), requests, signed events, a clock, and faults, of which
+//     nothing is random;
+//   - a state file (Persist).
 //
-// It rejects parameters that it does not implement, because ignoring one would prove
-// nothing about it. The package conformance compares it with Stripe.
+// It does not implement customers, saved cards, separate capture, disputes, the delivery
+// of events, further pages of a search, or limits of the request rate. It rejects
+// parameters that it does not know. Package livecheck in lab/ compares it with Stripe.
 package stripetest

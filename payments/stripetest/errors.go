@@ -2,7 +2,6 @@ package stripetest
 
 import (
 	"fmt"
-	"html"
 	"net/http"
 )
 
@@ -33,11 +32,11 @@ func invalidRequest(status int, code, param, message string) *apiError {
 
 // missing is the error of an unknown id: 404 for the path, 400 for a parameter.
 func missing(status int, param, object, id string) *apiError {
-	return invalidRequest(status, "resource_missing", param, fmt.Sprintf("No such %s: '%s'", object, abbreviate(id)))
+	return invalidRequest(status, "resource_missing", param, fmt.Sprintf("No such %s: '%s'", object, id))
 }
 
 func unauthorized(message string) *apiError {
-	return &apiError{status: http.StatusUnauthorized, Type: "invalid_request_error", Message: message}
+	return invalidRequest(http.StatusUnauthorized, "", "", message)
 }
 
 func rateLimited() *apiError {
@@ -63,15 +62,10 @@ func serverError() *apiError {
 	return &apiError{
 		status:  http.StatusInternalServerError,
 		Type:    "api_error",
-		Message: "An error occurred on our end. (Injected fault of the stand-in.)",
+		Message: "An error occurred on our end. (Injected fault of the fake.)",
 	}
 }
 
 func htmlResponse(status int) *response {
-	text := html.EscapeString(fmt.Sprintf("%d %s", status, http.StatusText(status)))
-	return &response{
-		status: status,
-		html:   true,
-		body:   []byte("<html><head><title>" + text + "</title></head><body><h1>" + text + "</h1></body></html>\n"),
-	}
+	return &response{status: status, html: true, body: fmt.Appendf(nil, "<html><h1>%d %s</h1></html>\n", status, http.StatusText(status))}
 }

@@ -2,7 +2,6 @@ package stripetest_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/stripe/stripe-go/v79/webhook"
@@ -10,49 +9,30 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-const webhookSecret = "whsec_standin"
-
 func TestEvent_stripeGo(t *testing.T) {
 	t.Parallel()
+	const secret = "whsec_fake"
 	s := start(t, stripetest.Options{})
-	intent := s.challenge(challengeCard)
+	asking := s.challenge(challengeCard)
 	paid := s.post(intentsPath, "", visa)
-	refund := s.post(refundsPath, "", "payment_intent="+paid.field("id")+"&metadata[refund_id]=r1")
-	seen := map[string]bool{}
-	for _, test := range []struct {
-		eventType, id string
-		want          map[string]string
-	}{
-		{"payment_intent.requires_action", intent.field("id"), map[string]string{
-			"id": intent.field("id"), "status": "requires_action", "client_secret": intent.field("client_secret"),
-		}},
-		{"charge.succeeded", paid.field("id"), map[string]string{
-			"id": paid.field("latest_charge"), "payment_intent": paid.field("id"), "status": "succeeded",
-		}},
-		{"charge.refund.updated", refund.field("id"), map[string]string{"id": refund.field("id"), "status": "succeeded"}},
+	refund := s.post(refundsPath, "", "payment_intent="+paid.field("id"))
+	for _, test := range []struct{ eventType, id, object, status string }{
+		{"payment_intent.requires_action", asking.field("id"), asking.field("id"), "requires_action"},
+		{"charge.succeeded", paid.field("id"), paid.field("latest_charge"), "succeeded"},
+		{"charge.refund.updated", refund.field("id"), refund.field("id"), "succeeded"},
 	} {
-		payload, signature, err := s.Event(webhookSecret, test.eventType, test.id)
+		payload, signature, err := s.Event(secret, test.eventType, test.id)
 		require.NoError(t, err)
-		e, err := webhook.ConstructEvent(payload, signature, webhookSecret)
+		e, err := webhook.ConstructEvent(payload, signature, secret)
 		require.NoError(t, err)
 		require.Regexp(t, `^evt_3[A-Z2-7]{23}$`, e.ID)
-		require.False(t, seen[e.ID], "each event has another id")
-		seen[e.ID] = true
 		require.Equal(t, test.eventType, string(e.Type))
-		require.InDelta(t, time.Now().Unix(), e.Created, 60)
-		for name, value := range test.want {
-			require.Equal(t, value, e.GetObjectValue(name), test.eventType)
-		}
+		require.Equal(t, test.object, e.GetObjectValue("id"))
+		require.Equal(t, test.status, e.GetObjectValue("status"))
 	}
-}
 
-func TestEvent_unknownObject(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	_, _, err := s.Event(webhookSecret, "payment_intent.succeeded", "pi_x")
+	_, _, err := s.Event(secret, "payment_intent.succeeded", "pi_x")
 	require.EqualError(t, err, "stripetest: no payment intent or refund pi_x")
-	id := s.create(unconfirmed)
-	_, _, err = s.Event(webhookSecret, "charge.succeeded", id)
-	require.EqualError(t, err, "stripetest: "+id+" has no charge")
-	require.Panics(t, func() { stripetest.SignedEvent(webhookSecret, "x", func() {}, time.Now()) })
+	_, _, err = s.Event(secret, "charge.succeeded", asking.field("id"))
+	require.EqualError(t, err, "stripetest: "+asking.field("id")+" has no charge")
 }

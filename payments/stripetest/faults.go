@@ -1,6 +1,7 @@
 package stripetest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -9,73 +10,52 @@ import (
 // A Fault is a failure of a request.
 type Fault string
 
-// Faults before validation: no effect, nothing stored.
+// Faults before validation: no effect, and nothing is stored.
 const (
-	// CloseBefore closes the connection: EOF.
-	CloseBefore Fault = "close-before"
-	// HoldArrival delays the request until Release, so it arrives after later requests.
-	HoldArrival Fault = "hold-arrival"
-	// RateLimit returns 429 rate_limit.
-	RateLimit Fault = "rate-limit"
-	// Unauthorized returns 401.
-	Unauthorized Fault = "unauthorized"
-	// Unavailable returns 503 with HTML, as a proxy does.
-	Unavailable Fault = "unavailable"
-	// KeyInUse returns 409 idempotency_key_in_use.
-	KeyInUse Fault = "key-in-use"
+	CloseBefore  Fault = "close-before" // EOF
+	HoldArrival  Fault = "hold-arrival" // until Release, so it arrives after later requests
+	RateLimit    Fault = "rate-limit"   // 429
+	Unauthorized Fault = "unauthorized" // 401
+	Unavailable  Fault = "unavailable"  // 503 in HTML, as from a proxy
+	KeyInUse     Fault = "key-in-use"   // 409
 )
 
 // Faults before the effect of a valid request. A replay triggers none.
 const (
-	// LockTimeout returns 429 lock_timeout: no effect, nothing stored.
-	LockTimeout Fault = "lock-timeout"
-	// HoldRunning delays the effect until Release, also if the client disconnects.
-	// Until then the key is in flight and the intent is locked.
-	HoldRunning Fault = "hold-running"
-	// Slow delays the effect by Rule.Delay in the same way.
-	Slow Fault = "slow"
-	// ErrorBefore returns and stores 500 without the effect.
-	ErrorBefore Fault = "error-before"
-	// ErrorAfter returns and stores 500 after the effect.
-	ErrorAfter Fault = "error-after"
-	// AccountNotReady returns 400 without the effect: the account has no payment method
-	// for the currency. The 400 is stored; Stripe does not document whether it is.
+	LockTimeout   Fault = "lock-timeout"    // 429; nothing is stored
+	HoldRunning   Fault = "hold-running"    // until Release; the key is in flight, the intent locked
+	Slow          Fault = "slow"            // the same for Rule.Delay
+	ErrorBefore   Fault = "error-before"    // 500, stored, without the effect
+	ErrorAfter    Fault = "error-after"     // 500, stored, after the effect
+	ErrorLater    Fault = "error-later"     // 500, stored; the effect follows on Release ("rolled forward")
+	NextPageError Fault = "next-page-error" // 500 for each page of a list but the first
+	NoSearch      Fault = "no-search"       // 400: Stripe does not offer the search to every account
+
+	// AccountNotReady is a 400: no payment method is activated for the currency. It is
+	// stored, although Stripe does not document that.
 	AccountNotReady Fault = "account-not-ready"
-	// ErrorLater returns and stores 500. The effect follows on Release; Stripe calls
-	// this rolling forward.
-	ErrorLater Fault = "error-later"
-	// NoSearch returns 400 for a search, because Stripe does not offer it to every account.
-	NoSearch Fault = "no-search"
-	// NextPageError returns 500 for every page of a list except the first.
-	NextPageError Fault = "next-page-error"
 )
 
 // Faults after the effect. The key stores the response, which the client does not get.
 const (
-	// CloseAfter closes the connection: EOF.
-	CloseAfter Fault = "close-after"
-	// ResetAfter resets the connection: ECONNRESET.
-	ResetAfter Fault = "reset-after"
-	// CutBody closes the connection within the body: unexpected EOF.
-	CutBody Fault = "cut-body"
-	// HoldResponse sends nothing until Release, or until the client disconnects.
-	HoldResponse Fault = "hold-response"
-	// BadGateway returns 502 with HTML, as a proxy does.
-	BadGateway Fault = "bad-gateway"
+	CloseAfter   Fault = "close-after"   // EOF
+	ResetAfter   Fault = "reset-after"   // ECONNRESET
+	CutBody      Fault = "cut-body"      // unexpected EOF
+	HoldResponse Fault = "hold-response" // until Release, or until the client disconnects
+	BadGateway   Fault = "bad-gateway"   // 502 in HTML, as from a proxy
 )
 
-// Always as Rule.Times removes the limit.
+// Always is a value of Rule.Times.
 const Always = -1
 
-// A Rule selects the requests that trigger a fault. Empty conditions match every
-// request.
+// A Rule selects the requests that trigger a fault; an empty condition matches all.
 type Rule struct {
 	Fault    Fault
-	Endpoint string        // as in "POST /v1/payment_intents/{id}/confirm"
-	Key      string        // the Idempotency-Key
-	OrderID  string        // metadata[order_id] of the request, or of the intent it names
+	Endpoint string // as in "POST /v1/payment_intents/{id}/confirm"
+	Key      string
+	OrderID  string
 	After    int           // how many matching requests pass first
-	Times    int           // how often the fault is triggered; 0 means 1
+	Times    int           // 0 means 1
 	Delay    time.Duration // of Slow
 }
 
@@ -86,7 +66,6 @@ type Injection struct {
 	reached  chan struct{}
 	released chan struct{}
 
-	passed    int
 	triggered int
 	ended     bool
 	later     []func()
@@ -94,18 +73,11 @@ type Injection struct {
 
 // Inject adds a rule for later requests. It panics if the rule can never match.
 func (s *Server) Inject(rule Rule) *Injection {
-	if rule.Fault.stage() == noStage {
-		panic(fmt.Sprintf("stripetest: unknown fault %q", rule.Fault))
+	_, known := s.endpoints[rule.Endpoint]
+	if rule.Fault.stage() == noStage || rule.Endpoint != "" && !known || (rule.Fault == Slow) != (rule.Delay > 0) {
+		panic(fmt.Sprintf("stripetest: invalid rule %+v", rule))
 	}
-	if _, ok := s.endpoints[rule.Endpoint]; rule.Endpoint != "" && !ok {
-		panic(fmt.Sprintf("stripetest: unknown endpoint %q", rule.Endpoint))
-	}
-	if (rule.Fault == Slow) != (rule.Delay > 0) {
-		panic("stripetest: Slow requires Delay, and no other fault has one")
-	}
-	if rule.Times == 0 {
-		rule.Times = 1
-	}
+	rule.Times = cmp.Or(rule.Times, 1)
 	i := &Injection{server: s, rule: rule, reached: make(chan struct{}), released: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +85,7 @@ func (s *Server) Inject(rule Rule) *Injection {
 	return i
 }
 
-// Reached is closed when the fault is triggered for the first time.
+// Reached is closed when the fault is triggered first.
 func (i *Injection) Reached() <-chan struct{} { return i.reached }
 
 // Triggered returns how often the fault was triggered.
@@ -124,7 +96,7 @@ func (i *Injection) Triggered() int {
 }
 
 // Release ends the rule. Held requests continue, and ErrorLater has its effect before
-// Release returns. A second call does nothing.
+// Release returns.
 func (i *Injection) Release() {
 	i.server.mu.Lock()
 	defer i.server.mu.Unlock()
@@ -136,7 +108,6 @@ func (i *Injection) Release() {
 	for _, run := range i.later {
 		run()
 	}
-	i.later = nil
 	i.server.rules = slices.DeleteFunc(i.server.rules, func(other *Injection) bool { return other == i })
 }
 
@@ -169,10 +140,6 @@ func (f Fault) waits() bool {
 	return f == HoldArrival || f == HoldRunning || f == HoldResponse || f == Slow
 }
 
-func (f Fault) fails() bool {
-	return f.stage() == onExecution && !f.waits()
-}
-
 // trigger returns the matching rules of a stage, at most one of which ends the request.
 func (s *Server) trigger(c *call, at stage) []*Injection {
 	var triggered []*Injection
@@ -180,8 +147,8 @@ func (s *Server) trigger(c *call, at stage) []*Injection {
 		if i.rule.Fault.stage() != at || !i.matches(c) {
 			continue
 		}
-		if i.passed < i.rule.After {
-			i.passed++
+		if i.rule.After > 0 {
+			i.rule.After--
 			continue
 		}
 		i.triggered++
@@ -206,30 +173,26 @@ func (i *Injection) matches(c *call) bool {
 		(i.rule.Fault != NextPageError || c.form.values.Has("starting_after"))
 }
 
-// wait delays a request and reports whether it continues. Only a held response ends
-// when the client disconnects: Stripe completes what it started.
-func (s *Server) wait(c *call, i *Injection) bool {
+// wait delays a request whose fault does so. Only a held response ends when the client
+// disconnects: Stripe completes what it started.
+func (s *Server) wait(c *call, i *Injection) {
+	if !i.rule.Fault.waits() {
+		return
+	}
 	var gone <-chan struct{}
-	var done <-chan time.Time
-	switch i.rule.Fault {
-	case HoldResponse:
+	if i.rule.Fault == HoldResponse {
 		gone = c.request.Context().Done()
-	case Slow:
-		timer := time.NewTimer(i.rule.Delay)
-		defer timer.Stop()
-		done = timer.C
-	case HoldArrival, HoldRunning:
-	default:
-		return true
+	}
+	var elapsed <-chan time.Time
+	if i.rule.Fault == Slow {
+		elapsed = time.After(i.rule.Delay)
 	}
 	select {
-	case <-done:
-		return true
+	case <-elapsed:
 	case <-i.released:
-		return true
 	case <-gone:
-		return false
+		abort()
 	case <-s.closing:
-		return false
+		abort()
 	}
 }

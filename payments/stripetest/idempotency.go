@@ -8,10 +8,7 @@ import (
 
 const (
 	maxKeyLength = 255
-
-	// keyTTL is the minimum that Stripe promises, which is the harder case for a
-	// client.
-	keyTTL = 24 * time.Hour
+	keyTTL       = 24 * time.Hour // the minimum that Stripe promises, which is harder for a client
 )
 
 type keyUse struct {
@@ -20,32 +17,21 @@ type keyUse struct {
 	params string
 }
 
+// A savedKey is a key that was used. As at Stripe, it is independent of endpoint and API
+// key.
 type savedKey struct {
 	keyUse
 	firstUsed time.Time
 	response  *response // nil while the first request is running
 }
 
-func (k *savedKey) save(resp *response) { k.response = resp }
-
-func (k *savedKey) forgotten(now time.Time) bool {
-	return k.response != nil && now.Sub(k.firstUsed) >= keyTTL
-}
-
-// A keyStore stores keys. As at Stripe, a key is independent of endpoint and API key.
-type keyStore struct {
-	byKey map[string]*savedKey
-	byAge []*savedKey // oldest first
-}
-
-// find returns a stored response, an error, or neither for an unused key. Stripe does
+// findKey returns a stored response, an error, or neither for an unused key. Stripe does
 // not document that the comparison precedes the in-flight check.
-func (s *keyStore) find(use keyUse, now time.Time) (*response, *apiError) {
-	first, known := s.byKey[use.key]
-	if !known || first.forgotten(now) {
-		return nil, nil
-	}
+func (s *Server) findKey(use keyUse) (*response, *apiError) {
+	first, known := s.keys[use.key]
 	switch {
+	case !known || first.response != nil && s.now().Sub(first.firstUsed) >= keyTTL:
+		return nil, nil
 	case first.path != use.path:
 		return nil, idempotencyError(fmt.Sprintf("Keys for idempotent requests can only be used for the same endpoint "+
 			"they were first used for ('%s' vs '%s'). Try using a key other than '%s' if you meant to execute a "+
@@ -60,22 +46,6 @@ func (s *keyStore) find(use keyUse, now time.Time) (*response, *apiError) {
 	replay := *first.response
 	replay.replayed = true
 	return &replay, nil
-}
-
-func (s *keyStore) begin(use keyUse, now time.Time) *savedKey {
-	for len(s.byAge) > 0 && s.byAge[0].forgotten(now) {
-		if oldest := s.byAge[0]; s.byKey[oldest.key] == oldest {
-			delete(s.byKey, oldest.key)
-		}
-		s.byAge = s.byAge[1:]
-	}
-	if s.byKey == nil {
-		s.byKey = make(map[string]*savedKey)
-	}
-	entry := &savedKey{keyUse: use, firstUsed: now}
-	s.byKey[use.key] = entry
-	s.byAge = append(s.byAge, entry)
-	return entry
 }
 
 func idempotencyError(message string) *apiError {

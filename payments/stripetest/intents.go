@@ -3,8 +3,6 @@ package stripetest
 import (
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 )
 
 // Statuses of an intent. Capture is automatic, so there is no requires_capture.
@@ -17,8 +15,9 @@ const (
 	canceled              = "canceled"
 )
 
-func confirmable() []string {
-	return []string{requiresPaymentMethod, requiresConfirmation, requiresAction}
+// confirmable reports whether the intent can be confirmed or cancelled.
+func confirmable(pi *intent) bool {
+	return pi.Status == requiresPaymentMethod || pi.Status == requiresConfirmation || pi.Status == requiresAction
 }
 
 func (s *Server) createIntent(c *call) (effect, *apiError) {
@@ -26,10 +25,10 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	f.require("amount")
 	f.require("currency")
 	amount, _ := f.integer("amount")
-	currencyCode := f.ref("currency")
+	currencyCode := f.text("currency")
 	confirm := f.flag("confirm")
 	how := readConfirmation(f)
-	description := f.text("description", 1000)
+	description := f.text("description")
 	metadata := f.metadata()
 	automatic := readAutomaticMethods(f)
 	if !confirm && (how.offSession || f.values.Has("use_stripe_sdk")) {
@@ -69,7 +68,7 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 			pi.PaymentMethod = optional(pm.ID)
 			pi.Status = requiresConfirmation
 		}
-		s.intents.add(pi)
+		s.intents.put(pi)
 		c.intent = pi
 		if confirm {
 			how.method = ""
@@ -81,8 +80,8 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// readAutomaticMethods reads which payment methods an intent accepts. As at Stripe, the
-// default is those of the dashboard, with redirects.
+// readAutomaticMethods reads which payment methods an intent accepts. Stripe's default is
+// those of the dashboard, with redirects.
 func readAutomaticMethods(f *form) *automaticMethods {
 	automatic := &automaticMethods{Enabled: true, AllowRedirects: "always"}
 	if f.values.Has("automatic_payment_methods[enabled]") {
@@ -117,10 +116,8 @@ func (s *Server) cancelIntent(c *call) (effect, *apiError) {
 	}
 	c.intent = pi
 	return func() (any, *apiError) {
-		if !slices.Contains(confirmable(), pi.Status) {
-			return nil, unexpectedState(pi, fmt.Sprintf("You cannot cancel this PaymentIntent because it has a status "+
-				"of %s. Only a PaymentIntent with one of the following statuses may be canceled: %s.",
-				pi.Status, strings.Join(confirmable(), ", ")))
+		if !confirmable(pi) {
+			return nil, unexpectedState(pi, "cancel")
 		}
 		pi.Status = canceled
 		pi.NextAction = nil
@@ -139,8 +136,9 @@ func (s *Server) intentInPath(c *call) (*intent, *apiError) {
 	return pi, nil
 }
 
-func unexpectedState(pi *intent, message string) *apiError {
-	e := invalidRequest(http.StatusBadRequest, "payment_intent_unexpected_state", "", message)
+func unexpectedState(pi *intent, action string) *apiError {
+	e := invalidRequest(http.StatusBadRequest, "payment_intent_unexpected_state", "", fmt.Sprintf(
+		"You cannot %s this PaymentIntent because it has a status of %s.", action, pi.Status))
 	e.PaymentIntent = pi
 	return e
 }
@@ -151,4 +149,41 @@ func returnURLNeeded() *apiError {
 			"payment methods might redirect your customer off of your page, you must provide a `return_url`. If you "+
 			"don't want to accept redirect-based payment methods, set `automatic_payment_methods[enabled]` to `true` "+
 			"and `automatic_payment_methods[allow_redirects]` to `never` when creating Payment Intents.")
+}
+
+const maxAmount = 99_999_999
+
+// minimumAmounts returns Stripe's minimums in the smallest unit, by supported currency.
+func minimumAmounts() map[string]int64 {
+	return map[string]int64{
+		"aud": 50, "cad": 50, "chf": 50, "czk": 15_00, "dkk": 2_50, "eur": 50, "gbp": 30,
+		"jpy": 50, "nok": 3_00, "nzd": 50, "pln": 2_00, "sek": 3_00, "sgd": 50, "usd": 50,
+	}
+}
+
+func (s *Server) checkAmount(amount int64, currency string) *apiError {
+	minimum, known := s.minimumAmounts[currency]
+	switch {
+	case !known:
+		return invalidRequest(http.StatusBadRequest, "", "currency",
+			"Invalid currency: "+currency+". The fake supports common ones, in lower case.")
+	case amount < 1:
+		return invalidRequest(http.StatusBadRequest, "parameter_invalid_integer", "amount",
+			"The amount must be greater than or equal to the minimum charge amount allowed for your account and "+
+				"the currency set.")
+	case amount < minimum:
+		return invalidRequest(http.StatusBadRequest, "amount_too_small", "amount",
+			"Amount must be at least "+formatAmount(minimum, currency))
+	case amount > maxAmount:
+		return invalidRequest(http.StatusBadRequest, "amount_too_large", "amount",
+			"Amount must be no more than "+formatAmount(maxAmount, currency))
+	}
+	return nil
+}
+
+func formatAmount(amount int64, currency string) string {
+	if currency == "jpy" { // the only currency here without a decimal part
+		return fmt.Sprintf("%d %s", amount, currency)
+	}
+	return fmt.Sprintf("%d.%02d %s", amount/100, amount%100, currency)
 }

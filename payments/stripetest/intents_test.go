@@ -49,16 +49,13 @@ func TestIntent_lifecycle(t *testing.T) {
 	}, s.Charges()[0])
 }
 
-func TestCreate_withoutPaymentMethod(t *testing.T) {
+func TestConfirm_withoutPaymentMethod(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	r := s.post(intentsPath, "", "amount=2000&currency=usd&payment_method_types[0]=card")
 	require.Equal(t, "requires_payment_method", r.field("status"))
-
 	path := intentsPath + "/" + r.field("id") + "/confirm"
-	bare := s.post(path, "", "")
-	requireUnexpectedState(t, bare, "requires_payment_method")
-	require.Contains(t, bare.field("error.message"), "it's missing a payment method")
+	requireUnexpectedState(t, s.post(path, "", ""), "requires_payment_method")
 	require.Equal(t, "succeeded", s.post(path, "", "payment_method=pm_card_visa").field("status"))
 }
 
@@ -75,60 +72,41 @@ func TestConfirm_atMostOneCharge(t *testing.T) {
 	path := intentsPath + "/" + s.create(unconfirmed)
 	require.Equal(t, http.StatusOK, s.post(path+"/confirm", "1", "off_session=true").status)
 	s.Advance(1000 * time.Hour)
-
-	r := s.post(path+"/confirm", "2", "off_session=true")
-	requireUnexpectedState(t, r, "succeeded")
-	require.Contains(t, r.field("error.message"), "it has already succeeded")
+	requireUnexpectedState(t, s.post(path+"/confirm", "2", "off_session=true"), "succeeded")
 	requireUnexpectedState(t, s.post(path+"/confirm", "3", "payment_method=pm_card_visa"), "succeeded")
 	requireUnexpectedState(t, s.post(path+"/cancel", "4", ""), "succeeded")
 	require.Len(t, s.Charges(), 1)
 }
 
-func TestConfirm_returnURL(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	form := "amount=2000&currency=usd&payment_method=pm_card_visa"
-	requireError(t, s.post(intentsPath, "", form+"&confirm=true"), http.StatusBadRequest, "", "return_url")
-	path := intentsPath + "/" + s.create(form) + "/confirm"
-	requireError(t, s.post(path, "", ""), http.StatusBadRequest, "", "return_url")
-}
-
 func TestSettle(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
-		success bool
-		status  string
-		code    string
-	}{
-		"a processing payment succeeds": {success: true, status: "succeeded"},
-		"a processing payment fails":    {status: "requires_payment_method", code: "card_declined"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := start(t, stripetest.Options{})
-			id := s.create("amount=2000&currency=usd&payment_method_types[0]=card&payment_method=" + stripetest.ProcessingCard)
-			require.Error(t, s.Settle(id, true), "not confirmed yet")
-			path := intentsPath + "/" + id
-			require.Equal(t, "processing", s.post(path+"/confirm", "", "").field("status"))
-			requireUnexpectedState(t, s.post(path+"/confirm", "", ""), "processing")
-			requireUnexpectedState(t, s.post(path+"/cancel", "", ""), "processing")
-			require.Empty(t, s.Charges())
+	for success, want := range map[bool]struct{ status, code string }{
+		true:  {status: "succeeded"},
+		false: {status: "requires_payment_method", code: "card_declined"},
+	} {
+		s := start(t, stripetest.Options{})
+		id := s.create("amount=2000&currency=usd&payment_method_types[0]=card&payment_method=" + stripetest.ProcessingCard)
+		require.Error(t, s.Settle(id, true), "not confirmed yet")
+		path := intentsPath + "/" + id
+		require.Equal(t, "processing", s.post(path+"/confirm", "", "").field("status"))
+		requireUnexpectedState(t, s.post(path+"/confirm", "", ""), "processing")
+		requireUnexpectedState(t, s.post(path+"/cancel", "", ""), "processing")
+		require.Empty(t, s.Charges())
 
-			require.NoError(t, s.Settle(id, test.success))
-			read := s.get(path)
-			require.Equal(t, test.status, read.field("status"))
-			require.Equal(t, test.code, read.field("last_payment_error.code"))
-			require.Equal(t, test.status == "succeeded", len(s.Charges()) == 1)
-			require.Error(t, s.Settle(id, true), "not pending any more")
-		})
+		require.NoError(t, s.Settle(id, success))
+		read := s.get(path)
+		require.Equal(t, want.status, read.field("status"))
+		require.Equal(t, want.code, read.field("last_payment_error.code"))
+		require.Equal(t, success, len(s.Charges()) == 1)
+		require.Error(t, s.Settle(id, true), "not pending any more")
 	}
 }
 
 func TestIntent_locked(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
-	path := intentsPath + "/" + s.create(unconfirmed)
+	id := s.create(unconfirmed)
+	path := intentsPath + "/" + id
 	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Key: "first"})
 	first := s.background(path+"/confirm", "first", "off_session=true")
 	reached(t, hold)
@@ -140,6 +118,9 @@ func TestIntent_locked(t *testing.T) {
 		require.Equal(t, r.header.Get("Request-Id"), r.header.Get("Original-Request"))
 	}
 	require.Equal(t, "requires_confirmation", s.get(path).field("status"), "reading needs no lock")
+	require.ErrorContains(t, s.ConfirmAsCustomer(id, ""), "is locked by a request")
+	s.Advance(48 * time.Hour)
+	requireError(t, s.post(path+"/confirm", "first", "off_session=true"), http.StatusConflict, "idempotency_key_in_use", "")
 
 	hold.Release()
 	require.Equal(t, "succeeded", (<-first).field("status"))

@@ -1,7 +1,6 @@
 package stripetest
 
 import (
-	"maps"
 	"slices"
 	"time"
 )
@@ -11,8 +10,8 @@ type Charge struct {
 	ID       string
 	IntentID string
 	OrderID  string // metadata[order_id] of the intent
-	Amount   int64  // in the currency's smallest unit
-	Refunded int64  // includes pending refunds, not failed ones
+	Amount   int64
+	Refunded int64 // includes pending refunds, not failed ones
 	Currency string
 	Time     time.Time
 }
@@ -21,7 +20,21 @@ type Charge struct {
 func (s *Server) Charges() []Charge {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.succeeded()
+	var charges []Charge
+	for _, ch := range s.charges.all() {
+		if ch.Status == succeeded {
+			charges = append(charges, Charge{
+				ID:       ch.ID,
+				IntentID: ch.PaymentIntent,
+				OrderID:  ch.Metadata["order_id"],
+				Amount:   ch.Amount,
+				Refunded: ch.AmountRefunded,
+				Currency: ch.Currency,
+				Time:     time.Unix(ch.Created, 0),
+			})
+		}
+	}
+	return charges
 }
 
 // ChargesByOrder returns the successful charges of an order.
@@ -29,7 +42,7 @@ func (s *Server) ChargesByOrder(orderID string) []Charge {
 	return slices.DeleteFunc(s.Charges(), func(c Charge) bool { return c.OrderID != orderID })
 }
 
-// MoneyMoved returns charges minus refunds by currency, in its smallest unit.
+// MoneyMoved returns charges minus refunds by currency.
 func (s *Server) MoneyMoved() map[string]int64 {
 	moved := make(map[string]int64)
 	for _, c := range s.Charges() {
@@ -38,24 +51,17 @@ func (s *Server) MoneyMoved() map[string]int64 {
 	return moved
 }
 
-// OrdersChargedTwice returns the orders with several successful charges, refunded or
-// not.
+// OrdersChargedTwice returns the orders with several charges, refunded or not.
 func (s *Server) OrdersChargedTwice() []string {
-	charges := make(map[string]int)
-	for _, c := range s.Charges() {
-		charges[c.OrderID]++
-	}
-	delete(charges, "") // charges without an order
-	maps.DeleteFunc(charges, func(_ string, n int) bool { return n < 2 })
-	return slices.Sorted(maps.Keys(charges))
+	return repeated(s.Charges(), func(c Charge) string { return c.OrderID })
 }
 
 // A Refund is a refund in any state.
 type Refund struct {
 	ID       string
 	IntentID string
-	Name     string // metadata[refund_id]: the client's id
-	Amount   int64  // in the currency's smallest unit
+	Name     string // metadata[refund_id]
+	Amount   int64
 	Currency string
 	Status   string
 	Time     time.Time
@@ -66,7 +72,7 @@ func (s *Server) Refunds() []Refund {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var refunds []Refund
-	for _, re := range s.refunds.all {
+	for _, re := range s.refunds.all() {
 		refunds = append(refunds, Refund{
 			ID:       re.ID,
 			IntentID: re.PaymentIntent,
@@ -82,30 +88,68 @@ func (s *Server) Refunds() []Refund {
 
 // RefundedTwice returns the names with several refunds in any state.
 func (s *Server) RefundedTwice() []string {
-	made := make(map[string]int)
-	for _, re := range s.Refunds() {
-		made[re.Name]++
-	}
-	delete(made, "") // without a name
-	maps.DeleteFunc(made, func(_ string, n int) bool { return n < 2 })
-	return slices.Sorted(maps.Keys(made))
+	return repeated(s.Refunds(), func(r Refund) string { return r.Name })
 }
 
-func (s *Server) succeeded() []Charge {
-	var charges []Charge
-	for _, ch := range s.charges.all {
-		if ch.Status != succeeded {
-			continue
+func repeated[T any](entries []T, name func(T) string) []string {
+	count := make(map[string]int)
+	var twice []string
+	for _, entry := range entries {
+		count[name(entry)]++
+		if name(entry) != "" && count[name(entry)] == 2 {
+			twice = append(twice, name(entry))
 		}
-		charges = append(charges, Charge{
-			ID:       ch.ID,
-			IntentID: ch.PaymentIntent,
-			OrderID:  ch.Metadata["order_id"],
-			Amount:   ch.Amount,
-			Refunded: ch.AmountRefunded,
-			Currency: ch.Currency,
-			Time:     time.Unix(ch.Created, 0),
-		})
 	}
-	return charges
+	slices.Sort(twice)
+	return twice
+}
+
+// A Request is the record of a request.
+type Request struct {
+	ID       string // the Request-Id
+	Time     time.Time
+	Method   string
+	Path     string
+	Endpoint string // as in Rule; empty for an unrecognized URL
+	Key      string // of a POST
+	OrderID  string // metadata[order_id] of the request, or of the intent it names
+	Body     []byte
+	Status   int  // 0 without a response
+	Executed bool // with an effect or an error of it
+	Replayed bool // the response was a stored one
+	Faults   []Fault
+}
+
+const maxRequests = 10_000
+
+func (s *Server) addRequest(r *Request) {
+	if len(s.requests) == 2*maxRequests {
+		s.requests = slices.Clone(s.requests[maxRequests:])
+	}
+	s.requests = append(s.requests, r)
+}
+
+// Requests returns the latest requests, oldest first, including those in flight.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var requests []Request
+	for _, r := range s.requests {
+		record := *r
+		record.Faults = slices.Clone(r.Faults)
+		requests = append(requests, record)
+	}
+	return requests
+}
+
+// Executions returns how many of the latest requests with a key were executed. It differs
+// from their number, because a transport may send a request twice.
+func (s *Server) Executions(key string) int {
+	n := 0
+	for _, r := range s.Requests() {
+		if r.Key == key && r.Executed {
+			n++
+		}
+	}
+	return n
 }

@@ -12,34 +12,30 @@ type object interface{ id() string }
 // A table stores objects by id and in the order of their creation.
 type table[T object] struct {
 	byID map[string]T
-	all  []T
-}
-
-func (t *table[T]) add(o T) {
-	if t.byID == nil {
-		t.byID = make(map[string]T)
-	}
-	t.byID[o.id()] = o
-	t.all = append(t.all, o)
+	ids  []string
 }
 
 func (t *table[T]) put(o T) {
+	if t.byID == nil {
+		t.byID = make(map[string]T)
+	}
 	if _, known := t.byID[o.id()]; !known {
-		t.add(o)
-		return
+		t.ids = append(t.ids, o.id())
 	}
 	t.byID[o.id()] = o
-	for i, old := range slices.Backward(t.all) {
-		if old.id() == o.id() {
-			t.all[i] = o
-			return
-		}
-	}
 }
 
 func (t *table[T]) get(id string) (T, bool) {
 	o, ok := t.byID[id]
 	return o, ok
+}
+
+func (t *table[T]) all() []T {
+	objects := make([]T, len(t.ids))
+	for i, id := range t.ids {
+		objects[i] = t.byID[id]
+	}
+	return objects
 }
 
 // A list is a page of objects. HasMore is never true for an empty page: stripe-go
@@ -57,7 +53,7 @@ func listPage[T interface {
 }](c *call, t *table[T], match func(T) bool) (effect, *apiError) {
 	f := c.form
 	limit := f.limit()
-	after := f.ref("starting_after")
+	after := f.text("starting_after")
 	from, _ := f.integer("created[gte]")
 	to, bounded := f.integer("created[lte]")
 	if !bounded {
@@ -71,12 +67,13 @@ func listPage[T interface {
 		return nil, missing(http.StatusBadRequest, "starting_after", kind, after)
 	}
 	return func() (any, *apiError) {
-		older := t.all
+		older := t.ids
 		if after != "" {
-			older = t.all[:slices.IndexFunc(t.all, func(o T) bool { return o.id() == after })]
+			older = t.ids[:slices.Index(t.ids, after)]
 		}
 		page := list[T]{Object: "list", URL: c.request.URL.Path, Data: []T{}}
-		for _, o := range slices.Backward(older) {
+		for _, id := range slices.Backward(older) {
+			o := t.byID[id]
 			if o.createdAt() < from || o.createdAt() > to || !match(o) {
 				continue
 			}

@@ -17,8 +17,7 @@ func (o optional) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(o))
 }
 
-// newID returns an id in Stripe's format. It is random, so a restart does not repeat
-// it.
+// newID is random, so a restart does not repeat an id.
 func newID(prefix string, length int) string {
 	return prefix + rand.Text()[:length]
 }
@@ -41,8 +40,9 @@ type intent struct {
 	PaymentMethod           optional          `json:"payment_method"`
 	Status                  string            `json:"status"`
 
-	busy   bool // locked by a request: others get lock_timeout
-	latest *charge
+	busy     bool // locked by a request: others get lock_timeout
+	latest   *charge
+	versions []version // for searches, oldest first
 }
 
 func (pi *intent) id() string       { return pi.ID }
@@ -60,15 +60,10 @@ type charge struct {
 	AmountRefunded int64             `json:"amount_refunded"`
 	Created        int64             `json:"created"`
 	Currency       string            `json:"currency"`
-	Description    optional          `json:"description"`
 	FailureCode    optional          `json:"failure_code"`
-	FailureMessage optional          `json:"failure_message"`
-	Livemode       bool              `json:"livemode"`
 	Metadata       map[string]string `json:"metadata"`
-	Paid           bool              `json:"paid"`
 	PaymentIntent  string            `json:"payment_intent"`
 	PaymentMethod  string            `json:"payment_method"`
-	Refunded       bool              `json:"refunded"`
 	Status         string            `json:"status"`
 
 	card card

@@ -18,18 +18,18 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 
 	s.mu.Lock()
-	fmt.Fprintf(t, "A stand-in for Stripe. No money moves here.\n\n")
-	fmt.Fprintf(t, "%d payment intents\tstatus\tamount\torder\n", len(s.intents.all))
-	for _, pi := range newest(s.intents.all) {
+	fmt.Fprintf(t, "A fake Stripe. No money moves here.\n\n")
+	fmt.Fprintf(t, "%d payment intents\tstatus\tamount\torder\n", len(s.intents.ids))
+	for _, pi := range newest(s.intents.all()) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.60q\n", pi.ID, pi.Status, formatAmount(pi.Amount, pi.Currency), pi.Metadata["order_id"])
 	}
-	fmt.Fprintf(t, "\n%d charges\tstatus\tamount\trefunded\torder\n", len(s.charges.all))
-	for _, ch := range newest(s.charges.all) {
+	fmt.Fprintf(t, "\n%d charges\tstatus\tamount\trefunded\torder\n", len(s.charges.ids))
+	for _, ch := range newest(s.charges.all()) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.60q\n", ch.ID, ch.Status, formatAmount(ch.Amount, ch.Currency),
 			formatAmount(ch.AmountRefunded, ch.Currency), ch.Metadata["order_id"])
 	}
 	fmt.Fprintf(t, "\nlast requests\tstatus\treplayed\tkey\tfaults\n")
-	for _, r := range newest(s.requests.latest()) {
+	for _, r := range newest(s.requests) {
 		fmt.Fprintf(t, "%s %s %.80q\t%d\t%t\t%.60q\t%v\n",
 			r.Time.UTC().Format(time.TimeOnly), r.Method, r.Path, r.Status, r.Replayed, r.Key, r.Faults)
 	}

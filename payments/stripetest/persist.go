@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 )
 
-// A storedState is one line of the state file: the first is complete, each later one
-// has the changes of one intent. The last line about an object applies.
+// A storedState is one line of the state file: the changes of one intent. The last line
+// about an object applies.
 type storedState struct {
 	Intents []*intent
 	Charges []*charge
@@ -31,10 +30,9 @@ type storedKey struct {
 	Original, Retry   string
 }
 
-// Persist loads the objects and keys of a file, if it exists, and stores each change
-// there before a response shows it. If the file cannot be written, connections are
-// closed without a response. Faults, requests, permissions and the clock are not
-// stored. One server at a time may use the file. Call Persist before the first request.
+// Persist loads the objects and keys of a file, if it exists, and appends each change
+// before a response shows it. After a failed write, all connections are closed without a
+// response. Call it before the first request, and for one server at a time.
 func (s *Server) Persist(file string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,26 +40,33 @@ func (s *Server) Persist(file string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("stripetest: %w", err)
 	}
-	if err := s.load(content); err != nil {
+	// A process that was killed while it wrote a line had sent no response.
+	whole := content[:bytes.LastIndexByte(content, '\n')+1]
+	if err := s.load(whole); err != nil {
 		return fmt.Errorf("stripetest: %s: %w", file, err)
 	}
+	if len(whole) < len(content) {
+		if err := os.Truncate(file, int64(len(whole))); err != nil {
+			return fmt.Errorf("stripetest: %w", err)
+		}
+	}
 	s.file = file
-	return s.saveAll()
+	return s.save(nil, nil) // shows whether the file can be written
 }
 
 func (s *Server) load(content []byte) error {
-	var keys []storedKey
 	for line := range bytes.Lines(content) {
-		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // the process was killed while it wrote this line, before a response
-		}
 		var stored storedState
 		if err := json.Unmarshal(line, &stored); err != nil {
 			return err
 		}
 		for _, pi := range stored.Intents {
+			pi.versions = []version{{intent: *pi}} // a search finds it at once
 			s.intents.put(pi)
-			s.index.intents.put(pi)
+		}
+		for _, pm := range stored.Methods {
+			pm.card = s.cards[pm.CardName]
+			s.methods.put(pm)
 		}
 		for _, ch := range stored.Charges {
 			s.charges.put(ch)
@@ -69,13 +74,15 @@ func (s *Server) load(content []byte) error {
 		for _, re := range stored.Refunds {
 			s.refunds.put(re)
 		}
-		for _, pm := range stored.Methods {
-			pm.card = s.cards[pm.CardName]
-			s.methods.put(pm)
+		for _, k := range stored.Keys {
+			s.keys[string(k.Key)] = &savedKey{
+				keyUse:    keyUse{key: string(k.Key), path: string(k.Path), params: string(k.Params)},
+				firstUsed: k.FirstUsed,
+				response:  &response{status: k.Status, body: k.Body, original: k.Original, retry: k.Retry},
+			}
 		}
-		keys = append(keys, stored.Keys...)
 	}
-	for _, ch := range s.charges.all {
+	for _, ch := range s.charges.all() {
 		if pm, ok := s.methods.get(ch.PaymentMethod); ok {
 			ch.card = pm.card
 		}
@@ -83,110 +90,55 @@ func (s *Server) load(content []byte) error {
 			pi.latest, pi.LatestCharge = ch, optional(ch.ID)
 		}
 	}
-	slices.SortStableFunc(keys, func(a, b storedKey) int { return a.FirstUsed.Compare(b.FirstUsed) })
-	for _, k := range keys {
-		use := keyUse{key: string(k.Key), path: string(k.Path), params: string(k.Params)}
-		s.keys.begin(use, k.FirstUsed).save(&response{status: k.Status, body: k.Body, original: k.Original, retry: k.Retry})
-	}
 	return nil
 }
 
-// save stores a changed intent, also for searches, and the response of a key. Both may be
-// nil. After an error, begin calls saveAll first.
+// save stores a changed intent, also for searches, and a key; both may be nil.
 func (s *Server) save(pi *intent, entry *savedKey) error {
 	if pi != nil {
-		s.index.add(pi, s.now())
+		pi.versions = append(pi.versions, version{s.now(), *pi})
 	}
-	if s.file == "" {
-		return nil
+	if s.file == "" || s.failed != nil {
+		return s.failed
 	}
 	var change storedState
 	if pi != nil {
-		change = s.stored(pi.ID)
+		change = s.stored(pi)
 	}
 	if entry != nil {
-		change.Keys = []storedKey{entry.stored()}
+		change.Keys = []storedKey{{
+			Key: []byte(entry.key), Path: []byte(entry.path), Params: []byte(entry.params), FirstUsed: entry.firstUsed,
+			Status: entry.response.status, Body: entry.response.body, Original: entry.response.original, Retry: entry.response.retry,
+		}}
 	}
-	return s.saved(writeLine(s.file, os.O_APPEND, change))
+	if err := appendLine(s.file, change); err != nil {
+		s.failed = fmt.Errorf("stripetest: store the state: %w", err)
+	}
+	return s.failed
 }
 
-func (s *Server) saveAll() error {
-	all := s.stored("")
-	for _, entry := range s.keys.byAge {
-		if entry.response != nil { // a key in flight had no effect yet
-			all.Keys = append(all.Keys, entry.stored())
-		}
-	}
-	fresh := s.file + ".new"
-	err := writeLine(fresh, os.O_CREATE|os.O_TRUNC, all)
-	if err == nil {
-		err = os.Rename(fresh, s.file)
-	}
-	if err == nil {
-		err = syncFolder(filepath.Dir(s.file))
-	}
-	return s.saved(err)
-}
-
-func (s *Server) saved(err error) error {
-	s.unsaved = err != nil
-	if err != nil {
-		return fmt.Errorf("stripetest: store the state: %w", err)
-	}
-	return nil
-}
-
-func (s *Server) stored(id string) storedState {
-	var found storedState
-	for _, pi := range s.intents.all {
-		if id == "" || pi.ID == id {
-			found.Intents = append(found.Intents, pi)
-		}
-	}
-	for _, ch := range s.charges.all {
-		if id == "" || ch.PaymentIntent == id {
-			found.Charges = append(found.Charges, ch)
-		}
-	}
-	for _, re := range s.refunds.all {
-		if id == "" || re.PaymentIntent == id {
-			found.Refunds = append(found.Refunds, re)
-		}
-	}
-	for _, pm := range s.methods.all {
-		if id == "" || pm.UsedBy == id || string(found.Intents[0].PaymentMethod) == pm.ID {
-			found.Methods = append(found.Methods, pm)
-		}
-	}
-	return found
-}
-
-func (k *savedKey) stored() storedKey {
-	return storedKey{
-		Key: []byte(k.key), Path: []byte(k.path), Params: []byte(k.params), FirstUsed: k.firstUsed,
-		Status: k.response.status, Body: k.response.body, Original: k.response.original, Retry: k.response.retry,
+func (s *Server) stored(pi *intent) storedState {
+	return storedState{
+		Intents: []*intent{pi},
+		Charges: slices.DeleteFunc(s.charges.all(), func(ch *charge) bool { return ch.PaymentIntent != pi.ID }),
+		Refunds: slices.DeleteFunc(s.refunds.all(), func(re *refund) bool { return re.PaymentIntent != pi.ID }),
+		Methods: slices.DeleteFunc(s.methods.all(), func(pm *paymentMethod) bool {
+			return pm.UsedBy != pi.ID && pm.ID != string(pi.PaymentMethod)
+		}),
 	}
 }
 
-// writeLine is durable when it returns. The file is private, because it has client
+// appendLine is durable when it returns. The file is private, because it has client
 // secrets.
-func writeLine(path string, how int, line storedState) error {
+func appendLine(path string, line storedState) error {
 	content, err := json.Marshal(line)
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(path, how|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(append(content, '\n'))
 	return errors.Join(err, file.Sync(), file.Close())
-}
-
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // An earlier server with the same file represents a killed process.
-func startPersistent(t *testing.T, file string, opts stripetest.Options) *standIn {
+func startPersistent(t *testing.T, file string, opts stripetest.Options) *fake {
 	t.Helper()
 	s := start(t, opts)
 	require.NoError(t, s.Persist(file))
@@ -25,37 +25,30 @@ func startPersistent(t *testing.T, file string, opts stripetest.Options) *standI
 func TestPersist(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stripe.json")
-	const asking = "amount=2000&currency=usd&payment_method=pm_card_threeDSecure2Required&payment_method_types[0]=card&confirm=true"
-	const later = "amount=3000&currency=usd&payment_method=pm_card_refundFail&payment_method_types[0]=card&confirm=true&metadata[order_id]=order-2"
 	a := startPersistent(t, file, stripetest.Options{})
-	requests := []struct{ path, key, form string }{
-		{intentsPath, "visa", visa},
-		{intentsPath, "decline", decline},
-		{intentsPath, "asking", asking},
-		{intentsPath, "bank", "amount=2000&currency=usd&payment_method=" + stripetest.ProcessingCard + "&payment_method_types[0]=card&confirm=true"},
-		{intentsPath, "later", later},
-		{intentsPath, "unconfirmed", unconfirmed},
-	}
-	ids := map[string]string{}
-	first := map[string]reply{}
+	first, ids, forms := map[string]reply{}, map[string]string{}, map[string]string{}
 	post := func(path, key, form string) {
-		r := a.post(path, key, form)
-		require.NoError(t, r.err)
-		first[key], ids[key] = r, r.field("id")
+		forms[path+" "+key] = form
+		first[key] = a.post(path, key, form)
+		require.NoError(t, first[key].err)
+		ids[key] = first[key].field("id")
 	}
-	for _, r := range requests {
-		post(r.path, r.key, r.form)
-	}
-	requests = append(requests,
-		struct{ path, key, form string }{"/v1/refunds", "refund", "payment_intent=" + ids["visa"] + "&amount=500&metadata[refund_id]=r-1"},
-		struct{ path, key, form string }{"/v1/refunds", "failing", "payment_intent=" + ids["later"]},
-		struct{ path, key, form string }{"/v1/refunds", "refused", "payment_intent=" + ids["visa"] + "&amount=9999"})
-	for _, r := range requests[6:] {
-		post(r.path, r.key, r.form)
-	}
+	post(intentsPath, "visa", visa)
+	post(intentsPath, "decline", decline)
+	post(intentsPath, "asking", newCard+challengeCard)
+	post(intentsPath, "bank", newCard+stripetest.ProcessingCard)
+	post(intentsPath, "later", newCard+"pm_card_refundFail")
+	post(intentsPath, "unconfirmed", unconfirmed)
+	post(refundsPath, "refund", "payment_intent="+ids["visa"]+"&amount=500&metadata[refund_id]=r-1")
+	post(refundsPath, "failing", "payment_intent="+ids["later"])
+	post(refundsPath, "refused", "payment_intent="+ids["visa"]+"&amount=9999")
 	declined := first["decline"].field("error.payment_intent.id")
-	lists := []string{
-		intentsPath + "?limit=100", "/v1/refunds?limit=100", intentsPath + "/" + declined, intentsPath + "/" + ids["visa"],
+	same := func(a, b *fake) {
+		for _, path := range []string{intentsPath + "?limit=100", refundsPath, intentsPath + "/" + declined} {
+			require.Equal(t, a.get(path).body, b.get(path).body, path)
+		}
+		require.Equal(t, a.Charges(), b.Charges())
+		require.Equal(t, a.Refunds(), b.Refunds())
 	}
 
 	info, err := os.Stat(file)
@@ -64,23 +57,19 @@ func TestPersist(t *testing.T) {
 	killed, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	_, err = killed.WriteString(`{"Intents":[{"id":"pi_`) // by a process that was killed during the write
-	require.NoError(t, errors.Join(err, killed.Close(), os.WriteFile(file+".new", []byte("{"), 0o600)))
+	require.NoError(t, errors.Join(err, killed.Close()))
 	b := startPersistent(t, file, stripetest.Options{})
-	for _, r := range requests {
-		again := b.post(r.path, r.key, r.form)
-		require.Equal(t, first[r.key].status, again.status, r.key)
-		require.Equal(t, first[r.key].body, again.body, r.key)
-		require.Equal(t, "true", again.header.Get("Idempotent-Replayed"), r.key)
+	same(a, b)
+	for endpoint, form := range forms {
+		path, key, _ := strings.Cut(endpoint, " ")
+		again := b.post(path, key, form)
+		require.Equal(t, first[key].status, again.status, key)
+		require.Equal(t, first[key].body, again.body, key)
+		require.Equal(t, "true", again.header.Get("Idempotent-Replayed"), key)
 		for _, name := range []string{"Original-Request", "Stripe-Should-Retry"} {
-			require.Equal(t, first[r.key].header.Get(name), again.header.Get(name), r.key)
+			require.Equal(t, first[key].header.Get(name), again.header.Get(name), key)
 		}
 	}
-	require.Equal(t, http.StatusBadRequest, b.post(intentsPath, "visa", decline).status, "another request under the key")
-	for _, path := range lists {
-		require.Equal(t, a.get(path).body, b.get(path).body, path)
-	}
-	require.Equal(t, a.Charges(), b.Charges())
-	require.Equal(t, a.Refunds(), b.Refunds())
 
 	late := b.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Key: "late"})
 	require.Equal(t, http.StatusInternalServerError, b.post(intentsPath, "late", visa).status)
@@ -90,17 +79,14 @@ func TestPersist(t *testing.T) {
 	require.NoError(t, b.Settle(ids["failing"], false))
 	require.Equal(t, http.StatusOK, b.post(intentsPath+"/"+ids["unconfirmed"]+"/confirm", "", "off_session=true").status)
 	require.NoError(t, b.ConfirmAsCustomer(declined, "pm_card_visa"))
-	requireError(t, b.post("/v1/refunds", "", "payment_intent="+ids["visa"]+"&amount=1501"), http.StatusBadRequest, "", "amount")
-	requireError(t, b.post(intentsPath, "", "amount=2000&currency=usd&payment_method="+first["visa"].field("payment_method")+
-		"&payment_method_types[0]=card&confirm=true"), http.StatusBadRequest, "", "")
+	requireError(t, b.post(refundsPath, "", "payment_intent="+ids["visa"]+"&amount=1501"), http.StatusBadRequest, "", "amount")
+	used := b.post(intentsPath, "", newCard+first["visa"].field("payment_method"))
+	requireError(t, used, http.StatusBadRequest, "", "")
 	c := startPersistent(t, file, stripetest.Options{})
 	require.Len(t, c.Charges(), 7)
-	require.Equal(t, b.Charges(), c.Charges())
-	require.Equal(t, b.Refunds(), c.Refunds())
-	require.Equal(t, http.StatusInternalServerError, c.post(intentsPath, "late", visa).status)
-	for _, path := range lists {
-		require.Equal(t, b.get(path).body, c.get(path).body, path)
-	}
+	same(b, c)
+	found, _ := idsOf(t, c.search(ofOrder1))
+	require.Len(t, found, 3, "the file has no delays")
 }
 
 // The file contains a response that the client did not get, but no unfinished request.
@@ -135,27 +121,27 @@ func TestPersist_keyTTL(t *testing.T) {
 	}
 	id := startPersistent(t, file, at(0)).post(intentsPath, "k", visa).field("id")
 	require.Equal(t, id, startPersistent(t, file, at(24*time.Hour-time.Second)).post(intentsPath, "k", visa).field("id"))
-	require.NotEqual(t, id, startPersistent(t, file, at(24*time.Hour)).post(intentsPath, "k", visa).field("id"))
-	startPersistent(t, file, at(24*time.Hour)) // it loads, and stores what is left
-	content, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(string(content), `"FirstUsed"`))
+	second := startPersistent(t, file, at(24*time.Hour)).post(intentsPath, "k", visa).field("id")
+	require.NotEqual(t, id, second)
+	require.Equal(t, second, startPersistent(t, file, at(25*time.Hour)).post(intentsPath, "k", visa).field("id"))
 }
 
+// After a failed write, the fake behaves like a process that was killed.
 func TestPersist_fails(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "state")
-	require.NoError(t, os.Mkdir(folder, 0o700))
 	file := filepath.Join(folder, "stripe.json")
+	require.ErrorContains(t, start(t, stripetest.Options{}).Persist(file), file)
+	require.NoError(t, os.Mkdir(folder, 0o700))
 	a := startPersistent(t, file, stripetest.Options{})
 	id := a.create(unconfirmed)
 	require.NoError(t, os.Rename(folder, folder+".gone"))
 	require.Error(t, a.post(intentsPath+"/"+id+"/confirm", "k", "").err)
-	require.Error(t, a.post(intentsPath+"/"+id+"/confirm", "k", "").err)
-	require.Error(t, a.get(intentsPath+"/"+id).err)
 	require.NoError(t, os.Rename(folder+".gone", folder))
-	require.Equal(t, "true", a.post(intentsPath+"/"+id+"/confirm", "k", "").header.Get("Idempotent-Replayed"))
-	require.Equal(t, a.Charges(), startPersistent(t, file, stripetest.Options{}).Charges())
+	require.Error(t, a.get(intentsPath+"/"+id).err)
+	b := startPersistent(t, file, stripetest.Options{})
+	require.Empty(t, b.Charges())
+	require.Equal(t, "succeeded", b.post(intentsPath+"/"+id+"/confirm", "k", "").field("status"))
 
 	require.NoError(t, os.WriteFile(file, []byte("{\n"), 0o600))
 	require.ErrorContains(t, start(t, stripetest.Options{}).Persist(file), file)

@@ -7,7 +7,7 @@ import (
 
 func (s *Server) createRefund(c *call) (effect, *apiError) {
 	f := c.form
-	intentID := f.ref("payment_intent")
+	intentID := f.text("payment_intent")
 	f.require("payment_intent")
 	amount, partial := f.integer("amount")
 	if partial && amount < 1 {
@@ -55,23 +55,18 @@ func (s *Server) createRefund(c *call) (effect, *apiError) {
 			Reason:        optional(reason),
 			Status:        succeeded,
 		}
-		if ch.card.refunds == refundsPending {
+		if ch.card.refundPending {
 			re.Status = "pending"
 		}
-		s.refunds.add(re)
-		ch.setRefunded(ch.AmountRefunded + amount)
+		s.refunds.put(re)
+		ch.AmountRefunded += amount
 		return re, nil
 	}, nil
 }
 
-func (ch *charge) setRefunded(amount int64) {
-	ch.AmountRefunded = amount
-	ch.Refunded = amount == ch.Amount
-}
-
 func (s *Server) settleRefund(re *refund, success bool) error {
 	ch, _ := s.charges.get(re.Charge)
-	failsLater := ch.card.refunds == refundsThenFails && re.Status == succeeded
+	failsLater := ch.card.refundFails && re.Status == succeeded
 	if re.Status != "pending" && !failsLater {
 		return fmt.Errorf("stripetest: %s is not pending", re.ID)
 	}
@@ -81,7 +76,7 @@ func (s *Server) settleRefund(re *refund, success bool) error {
 	}
 	re.Status = "failed"
 	re.FailureReason = "expired_or_canceled_card"
-	ch.setRefunded(ch.AmountRefunded - re.Amount)
+	ch.AmountRefunded -= re.Amount
 	return nil
 }
 
@@ -97,6 +92,6 @@ func (s *Server) getRefund(c *call) (effect, *apiError) {
 }
 
 func (s *Server) listRefunds(c *call) (effect, *apiError) {
-	intentID := c.form.ref("payment_intent")
+	intentID := c.form.text("payment_intent")
 	return listPage(c, &s.refunds, func(re *refund) bool { return intentID == "" || re.PaymentIntent == intentID })
 }

@@ -39,7 +39,7 @@ func TestRefund_partial(t *testing.T) {
 	require.Equal(t, "Charge "+charge+" has already been refunded.", again.field("error.message"))
 	require.Equal(t, "false", again.header.Get("Stripe-Should-Retry"))
 
-	found, _ := ids(t, s.get(refundsPath+"?payment_intent="+id))
+	found, _ := idsOf(t, s.get(refundsPath+"?payment_intent="+id))
 	require.Equal(t, []string{rest.field("id"), part.field("id")}, found)
 	require.Equal(t, "1400", s.get(refundsPath+"/"+part.field("id")).field("amount"))
 
@@ -49,59 +49,47 @@ func TestRefund_partial(t *testing.T) {
 		ID: part.field("id"), IntentID: id, Name: "r1", Amount: 1400, Currency: "usd", Status: "succeeded", Time: refunds[0].Time,
 	}, refunds[0])
 	require.Empty(t, s.RefundedTwice())
-	paid = s.post(intentsPath, "", visa)
-	for range 2 {
-		s.post(refundsPath, "", "payment_intent="+paid.field("id")+"&amount=1&metadata[refund_id]=r1")
-	}
+	s.post(refundsPath, "", "payment_intent="+s.create(visa)+"&metadata[refund_id]=r1")
 	require.Equal(t, []string{"r1"}, s.RefundedTwice())
 }
 
 func TestRefund_settledLater(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	for _, test := range []struct {
 		card    string
 		status  string
 		success bool
 		settled string
 		moved   int64
 	}{
-		"pending, then done":   {"pm_card_pendingRefund", "pending", true, "succeeded", 0},
-		"pending, then failed": {"pm_card_pendingRefund", "pending", false, "failed", 2000},
-		"done, then failed":    {"pm_card_refundFail", "succeeded", false, "failed", 2000},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := start(t, stripetest.Options{})
-			id := s.create("amount=2000&currency=usd&payment_method_types[0]=card&confirm=true&payment_method=" + test.card)
-			refund := s.post(refundsPath, "", "payment_intent="+id)
-			require.Equal(t, test.status, refund.field("status"))
-			require.Equal(t, map[string]int64{"usd": 0}, s.MoneyMoved())
+		{"pm_card_pendingRefund", "pending", true, "succeeded", 0},
+		{"pm_card_pendingRefund", "pending", false, "failed", 2000},
+		{"pm_card_refundFail", "succeeded", false, "failed", 2000},
+	} {
+		s := start(t, stripetest.Options{})
+		refund := s.post(refundsPath, "", "payment_intent="+s.create(newCard+test.card))
+		require.Equal(t, test.status, refund.field("status"))
+		require.Equal(t, map[string]int64{"usd": 0}, s.MoneyMoved())
 
-			require.NoError(t, s.Settle(refund.field("id"), test.success))
-			require.Equal(t, test.settled, s.get(refundsPath+"/"+refund.field("id")).field("status"))
-			require.Equal(t, map[string]int64{"usd": test.moved}, s.MoneyMoved())
-			require.Error(t, s.Settle(refund.field("id"), false))
-		})
+		require.NoError(t, s.Settle(refund.field("id"), test.success))
+		require.Equal(t, test.settled, s.get(refundsPath+"/"+refund.field("id")).field("status"))
+		require.Equal(t, map[string]int64{"usd": test.moved}, s.MoneyMoved())
+		require.Error(t, s.Settle(refund.field("id"), false))
 	}
 }
 
 func TestRefund_invalid(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
-	open := s.create(unconfirmed)
-	paid := s.post(intentsPath, "", visa)
-	tests := map[string]struct{ form, code, param string }{
-		"no intent":      {"", "parameter_missing", "payment_intent"},
-		"unknown intent": {"payment_intent=pi_x", "resource_missing", "payment_intent"},
-		"amount of zero": {"payment_intent=" + paid.field("id") + "&amount=0", "parameter_invalid_integer", "amount"},
-		"unknown reason": {"payment_intent=" + paid.field("id") + "&reason=mood", "", "reason"},
-		"unpaid intent":  {"payment_intent=" + open, "", ""},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			requireError(t, s.post(refundsPath, "", test.form), http.StatusBadRequest, test.code, test.param)
-		})
+	open, paid := s.create(unconfirmed), s.create(visa)
+	for form, want := range map[string]struct{ code, param string }{
+		"":                                     {"parameter_missing", "payment_intent"},
+		"payment_intent=pi_x":                  {"resource_missing", "payment_intent"},
+		"payment_intent=" + paid + "&amount=0": {"parameter_invalid_integer", "amount"},
+		"payment_intent=" + paid + "&reason=mood": {"", "reason"},
+		"payment_intent=" + open:                  {"", ""},
+	} {
+		requireError(t, s.post(refundsPath, "", form), http.StatusBadRequest, want.code, want.param)
 	}
 	requireError(t, s.get(refundsPath+"/re_x"), http.StatusNotFound, "resource_missing", "id")
 	require.Equal(t, map[string]int64{"usd": 2000}, s.MoneyMoved())

@@ -8,24 +8,23 @@ import (
 	"time"
 )
 
-// Options configures a Server. All fields are optional.
+// Options configures a [Server]. All fields are optional.
 type Options struct {
 	// Clock returns the time; nil means time.Now. Advance adds to it.
 	Clock func() time.Time
 
-	// CompareBytes compares repeated requests byte by byte, to detect an unstable
-	// encoding. Stripe compares parameters.
+	// CompareBytes compares repeated requests byte by byte, not by parameters as Stripe
+	// does, to detect an unstable encoding.
 	CompareBytes bool
 
-	// SearchDelay is how long a search does not find an intent, or a change of it. 0 means a
-	// minute, as at Stripe, where an outage can make it an hour. Less than 0 means none.
+	// SearchDelay is how long a search does not find a change. 0 means a minute, as at
+	// Stripe; less than 0 means none.
 	SearchDelay time.Duration
 }
 
-// Server is the stand-in. It is safe for concurrent use.
+// Server is the fake. It is safe for concurrent use.
 type Server struct {
-	clock          func() time.Time
-	compareBytes   bool
+	options        Options
 	mux            *http.ServeMux
 	endpoints      map[string]endpoint
 	cards          map[string]card
@@ -34,37 +33,35 @@ type Server struct {
 	closing   chan struct{}
 	closeOnce sync.Once
 
-	// mu protects the fields below. It is not held during a wait or a write to the
-	// client.
-	mu       sync.Mutex
-	ahead    time.Duration
-	keys     keyStore
-	intents  table[*intent]
-	charges  table[*charge]
-	refunds  table[*refund]
-	methods  table[*paymentMethod]
-	index    searchIndex
-	rules    []*Injection
-	requests requestLog
-	file     string // of Persist
-	unsaved  bool   // the last write failed
-
+	// mu protects the fields below. It is not held during a wait or a write.
+	mu         sync.Mutex
+	ahead      time.Duration
+	keys       map[string]*savedKey
+	intents    table[*intent]
+	charges    table[*charge]
+	refunds    table[*refund]
+	methods    table[*paymentMethod]
+	rules      []*Injection
+	requests   []*Request
 	restricted map[string][]string // permissions by API key
+	file       string              // of Persist
+	failed     error               // of the last write to file
 }
 
 // New returns a server without objects.
 func New(opts Options) *Server {
+	if opts.Clock == nil {
+		opts.Clock = time.Now
+	}
+	opts.SearchDelay = cmp.Or(opts.SearchDelay, time.Minute)
 	s := &Server{
-		clock:          opts.Clock,
-		compareBytes:   opts.CompareBytes,
+		options:        opts,
 		mux:            http.NewServeMux(),
 		cards:          testCards(),
 		minimumAmounts: minimumAmounts(),
-		index:          searchIndex{delay: cmp.Or(opts.SearchDelay, time.Minute)},
 		closing:        make(chan struct{}),
-	}
-	if s.clock == nil {
-		s.clock = time.Now
+		keys:           make(map[string]*savedKey),
+		restricted:     make(map[string][]string),
 	}
 	s.endpoints = map[string]endpoint{
 		"POST /v1/payment_intents":              s.createIntent,
@@ -80,24 +77,20 @@ func New(opts Options) *Server {
 	for pattern, prepare := range s.endpoints {
 		s.mux.HandleFunc(pattern, s.handle(pattern, prepare))
 	}
-	s.mux.HandleFunc("/", s.handle("", s.unrecognized))
+	s.mux.HandleFunc("/", s.handle("", unrecognized))
 	s.mux.HandleFunc("GET /{$}", s.page)
+	s.mux.HandleFunc("GET /v3/{$}", serveStripeJS)
 	s.mux.HandleFunc("POST /customer/{id}/approve", s.actAsCustomer(true))
 	s.mux.HandleFunc("POST /customer/{id}/decline", s.actAsCustomer(false))
 	return s
 }
 
-// ServeHTTP serves Stripe's API under /v1, an overview page at / and the customer's
-// actions under /customer.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mux.ServeHTTP(w, r)
-}
+// ServeHTTP serves Stripe's API under /v1, an overview page at /, a fake of Stripe.js at /v3/
+// and the customer's actions under /customer.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// Close ends the requests that a fault delays. Call it before the HTTP server is
-// stopped.
-func (s *Server) Close() {
-	s.closeOnce.Do(func() { close(s.closing) })
-}
+// Close ends delayed requests. Call it before the HTTP server is stopped.
+func (s *Server) Close() { s.closeOnce.Do(func() { close(s.closing) }) }
 
 // Now returns the server's time.
 func (s *Server) Now() time.Time {
@@ -113,19 +106,16 @@ func (s *Server) Advance(d time.Duration) {
 	s.ahead += d
 }
 
-func (s *Server) now() time.Time {
-	return s.clock().Add(s.ahead)
-}
+func (s *Server) now() time.Time { return s.options.Clock().Add(s.ahead) }
 
-// An endpoint validates a request and returns its effect, which checks the state again:
-// other requests may be executed in between. As at Stripe, an invalid request does not
-// use its key, but an error of the effect is stored.
+// An endpoint validates a request and returns its effect. As at Stripe, an invalid request
+// does not use its key, but an error of the effect is stored.
 type endpoint func(c *call) (run effect, invalid *apiError)
 
 type effect func() (object any, refused *apiError)
 
-func (s *Server) unrecognized(c *call) (effect, *apiError) {
+func unrecognized(c *call) (effect, *apiError) {
 	return nil, invalidRequest(http.StatusNotFound, "", "", fmt.Sprintf(
-		"Unrecognized request URL (%s: %s). The stand-in serves a part of Stripe's API only.",
+		"Unrecognized request URL (%s: %s). The fake serves a part of Stripe's API only.",
 		c.request.Method, c.request.URL.Path))
 }

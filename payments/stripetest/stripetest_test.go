@@ -20,8 +20,7 @@ const (
 	intentsPath   = "/v1/payment_intents"
 	createPattern = "POST /v1/payment_intents"
 
-	// unconfirmed is a create without confirm, as the orders API sends it. visa and
-	// decline confirm in the same request.
+	// unconfirmed is what the orders API sends. The others confirm in the same request.
 	unconfirmed = "amount=2000&currency=usd&payment_method=pm_card_visa&metadata[order_id]=order-1" +
 		"&automatic_payment_methods[enabled]=true&automatic_payment_methods[allow_redirects]=never"
 	visa    = unconfirmed + "&confirm=true&off_session=true"
@@ -34,22 +33,22 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A standIn is a Server with a client that opens a connection per request, so that
-// net/http never sends a request twice.
-type standIn struct {
+// A fake is a Server with a client that opens a connection per request, so that net/http
+// never sends one twice.
+type fake struct {
 	*stripetest.Server
 	t      *testing.T
 	url    string
 	client *http.Client
 }
 
-func start(t *testing.T, opts stripetest.Options) *standIn {
+func start(t *testing.T, opts stripetest.Options) *fake {
 	t.Helper()
 	s := stripetest.New(opts)
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	t.Cleanup(s.Close)
-	return &standIn{
+	return &fake{
 		Server: s,
 		t:      t,
 		url:    server.URL,
@@ -84,7 +83,7 @@ func (r reply) field(path string) string {
 	}
 }
 
-func (s *standIn) post(path, key, form string) reply {
+func (s *fake) post(path, key, form string) reply {
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
 	if key != "" {
 		header.Set("Idempotency-Key", key)
@@ -92,18 +91,18 @@ func (s *standIn) post(path, key, form string) reply {
 	return s.send(http.MethodPost, path, form, header)
 }
 
-func (s *standIn) get(path string) reply {
+func (s *fake) get(path string) reply {
 	return s.send(http.MethodGet, path, "", http.Header{})
 }
 
-func (s *standIn) send(method, path, body string, header http.Header) reply {
+func (s *fake) send(method, path, body string, header http.Header) reply {
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {
 		return reply{err: err}
 	}
 	r.Header = header
 	if r.Header.Get("Authorization") == "" {
-		r.Header.Set("Authorization", "Bearer sk_test_standin")
+		r.Header.Set("Authorization", "Bearer sk_test_fake")
 	}
 	resp, err := s.client.Do(r)
 	if err != nil {
@@ -114,14 +113,14 @@ func (s *standIn) send(method, path, body string, header http.Header) reply {
 	return reply{status: resp.StatusCode, header: resp.Header, body: string(text), err: err}
 }
 
-func (s *standIn) create(form string) string {
+func (s *fake) create(form string) string {
 	s.t.Helper()
 	r := s.post(intentsPath, "", form)
 	require.Equal(s.t, http.StatusOK, r.status, r.body)
 	return r.field("id")
 }
 
-func (s *standIn) background(path, key, form string) <-chan reply {
+func (s *fake) background(path, key, form string) <-chan reply {
 	replies := make(chan reply, 1)
 	go func() { replies <- s.post(path, key, form) }()
 	return replies

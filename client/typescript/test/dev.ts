@@ -1,4 +1,4 @@
-// "orders dev" as a world. Its address, an API key and its stand-in are in the environment.
+// "orders dev" as a world. Its address, an API key and its fake are in the environment.
 import assert from 'node:assert/strict';
 import type { World } from './purchase.js';
 

@@ -22,8 +22,7 @@ type Console struct {
 	starts chan scenario // from the page to Run, which runs one at a time
 }
 
-// NewConsole returns the console. The worker must send its receipts to [Console.Mailbox],
-// which passes them on to mailer.
+// NewConsole returns the console, whose mailbox passes receipts on to mailer.
 func NewConsole(ctx context.Context, options Options, mailer receipts.Mailer, logger *slog.Logger) (*Console, error) {
 	s, err := newSystem(ctx, options, mailer)
 	if err != nil {
@@ -32,7 +31,7 @@ func NewConsole(ctx context.Context, options Options, mailer receipts.Mailer, lo
 	return &Console{s, logger, make(chan scenario)}, nil
 }
 
-// Mailbox returns the mailer that records the receipts for the page.
+// Mailbox returns the mailer for the worker.
 func (c *Console) Mailbox() *Mailbox { return c.mailbox }
 
 // Run runs the scenarios that the page starts, until ctx ends.
@@ -52,26 +51,24 @@ func (c *Console) Run(ctx context.Context) error {
 //go:embed static
 var static embed.FS
 
-// Path is the path of the console.
-const Path = "/console"
+const pagePath = "/console"
 
-// Mount returns a handler that serves the console, and the API for any other request. It
-// adds the API key to the page of the contract.
+// Mount returns a handler that serves the console, and the API for any other request.
 func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 	page, err := template.ParseFS(static, "static/page.html")
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
 	files := http.NewServeMux()
-	files.HandleFunc("GET "+Path+"/console.css", file("console.css"))
-	files.HandleFunc("GET "+Path+"/console.js", file("console.js"))
-	files.HandleFunc("GET "+Path+"/play", c.show)
-	files.HandleFunc("POST "+Path+"/play", c.start)
-	files.HandleFunc("POST "+Path+"/decision", c.decide)
-	files.HandleFunc("GET "+Path, func(w http.ResponseWriter, _ *http.Request) {
+	files.HandleFunc("GET "+pagePath+"/console.css", file("console.css"))
+	files.HandleFunc("GET "+pagePath+"/console.js", file("console.js"))
+	files.HandleFunc("GET "+pagePath+"/play", c.show)
+	files.HandleFunc("POST "+pagePath+"/play", c.start)
+	files.HandleFunc("POST "+pagePath+"/decision", c.decide)
+	files.HandleFunc("GET "+pagePath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		err := page.Execute(w, map[string]any{
-			"Cards": cards(), "Faults": faults(), "StandIn": c.StandIn != nil, "APIKey": c.APIKey, "BaseURL": c.BaseURL,
+			"Cards": cards(), "Faults": faults(), "Fake": c.Fake != nil, "APIKey": c.APIKey, "BaseURL": c.BaseURL,
 		})
 		if err != nil {
 			c.logger.Warn("console: page not written", "error", err)
@@ -80,11 +77,11 @@ func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 	guarded := c.guard(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path == "/" && r.Method == http.MethodGet: // not a route of the API
-			http.Redirect(w, r, Path, http.StatusFound)
+		case r.URL.Path == "/" && r.Method == http.MethodGet:
+			http.Redirect(w, r, pagePath, http.StatusFound)
 		case r.URL.Path == docsPath && r.Method == http.MethodGet:
 			c.docs(w, r, api)
-		case r.URL.Path == Path, strings.HasPrefix(r.URL.Path, Path+"/"):
+		case r.URL.Path == pagePath, strings.HasPrefix(r.URL.Path, pagePath+"/"):
 			guarded.ServeHTTP(w, r)
 		default:
 			api.ServeHTTP(w, r)
@@ -100,13 +97,12 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request) {
 	content := []byte("null")
 	if p := c.current.Load(); p != nil {
 		p.refresh(r.Context())
-		p.update(func(v *view) { content, _ = json.Marshal(v) }) // strings and numbers: it cannot fail
+		p.update(func(v *view) { content, _ = json.Marshal(v) })
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(content) // fails only if the client is gone
+	_, _ = w.Write(content)
 }
 
-// busyTimeout is longer than Run needs between two plays.
 const busyTimeout = time.Second
 
 func (c *Console) start(w http.ResponseWriter, r *http.Request) {

@@ -49,8 +49,6 @@ func request(t *testing.T, site http.Handler, method, path, body string, change 
 	return w
 }
 
-// A proxy on this machine may set Host to localhost and add no header, so only the
-// token tells its clients from a person at this machine.
 func TestPage_token(t *testing.T) {
 	t.Parallel()
 	c, site := newSite(t)
@@ -202,16 +200,16 @@ func TestStart_invalid(t *testing.T) {
 		status int
 		want   string
 	}{
-		"no Origin":             {good, func(r *http.Request) { r.Header.Del("Origin") }, 403, "its own page"},
-		"another page":          {good, func(r *http.Request) { r.Header.Set("Origin", "https://localhost:8080") }, 403, "its own page"},
-		"no form":               {good, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 422, "no card"},
-		"an unknown card":       {"card=pm_card_x&fault=none", nil, 422, "no card"},
-		"an unknown fault":      {"card=pm_card_visa&fault=x", nil, 422, "no fault"},
-		"no stand-in":           {"card=pm_card_visa&fault=error", nil, 422, "needs the stand-in"},
-		"no stand-in, approval": {"card=pm_card_threeDSecure2Required&fault=none", nil, 422, "needs the stand-in"},
-		"an order in progress":  {good, nil, 409, "another order is in progress"},
+		"no Origin":            {good, func(r *http.Request) { r.Header.Del("Origin") }, 403, "its own page"},
+		"another page":         {good, func(r *http.Request) { r.Header.Set("Origin", "https://localhost:8080") }, 403, "its own page"},
+		"no form":              {good, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 422, "no card"},
+		"an unknown card":      {"card=pm_card_x&fault=none", nil, 422, "no card"},
+		"an unknown fault":     {"card=pm_card_visa&fault=x", nil, 422, "no fault"},
+		"no fake":              {"card=pm_card_visa&fault=error", nil, 422, "needs the fake Stripe"},
+		"no fake, approval":    {"card=pm_card_threeDSecure2Required&fault=none", nil, 422, "needs the fake Stripe"},
+		"an order in progress": {good, nil, 409, "another order is in progress"},
 	} {
-		_, site := newSite(t) // Run does not receive
+		_, site := newSite(t)
 		w := request(t, site, http.MethodPost, "/console/play", test.body, test.change)
 		require.Equal(t, test.status, w.Code, name)
 		require.Contains(t, w.Body.String(), test.want, name)
@@ -257,7 +255,7 @@ func TestShow(t *testing.T) {
 	require.Equal(t, "null", show())
 	p := newPlay(c.system, scenario{card: cards()[0], fault: faults()[0]})
 	c.current.Store(p)
-	p.view.Phase = phaseDone // the database is not read again
+	p.view.Phase = phaseDone
 	p.note(event{Lane: laneRow, Text: "</script>\nnext"})
 	require.Contains(t, show(), `"phase":"done"`)
 	require.Contains(t, show(), `"text":"\u003c/script\u003e\nnext"`)

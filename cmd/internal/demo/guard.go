@@ -22,14 +22,13 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// guard rejects requests from other users and machines, because the page places orders and
-// shows an API key.
+// guard rejects other users and machines, because the page shows an API key.
 func (c *Console) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)
 		privateHeader(w.Header())
 		switch reason := c.rejects(r); {
-		case c.opens(w, r, Path):
+		case c.opens(w, r, pagePath):
 		case reason != "":
 			http.Error(w, reason, http.StatusForbidden)
 		default:
@@ -38,7 +37,6 @@ func (c *Console) guard(next http.Handler) http.Handler {
 	})
 }
 
-// privateHeader keeps a response with the API key from caches and from other origins.
 func privateHeader(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
@@ -47,13 +45,9 @@ func privateHeader(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// rejects returns the reason to reject a request, "" for none.
-//
-//   - The connection must come from a loopback address and not through a proxy.
-//   - The Host header must name this machine, against DNS rebinding.
-//   - The Origin must be this one, against cross-site requests.
-//   - The cookie that [Console.URL] sets excludes other users of this machine, and clients
-//     of a proxy that sets Host to localhost and adds no header.
+// rejects returns the reason to reject a request, "" for none. The check of Host is against
+// DNS rebinding, that of Origin against cross-site requests. The cookie excludes other users
+// of this machine, and a proxy that sets Host to localhost and adds no header.
 func (c *Console) rejects(r *http.Request) string {
 	cookie, err := r.Cookie(cookieName)
 	switch {
@@ -99,10 +93,10 @@ func isSameOrigin(r *http.Request) bool {
 
 const cookieName = "orders_console"
 
-// URL returns the URL of the page, with the token.
-func (c *Console) URL() string { return c.BaseURL + Path + "?token=" + token(c.APIKey) }
+// URL returns the URL of the page.
+func (c *Console) URL() string { return c.BaseURL + pagePath + "?token=" + token(c.APIKey) }
 
-// DocsURL returns the URL of the contract's page with the API key, with the token.
+// DocsURL returns the URL of the contract's page with the API key.
 func (c *Console) DocsURL() string { return c.BaseURL + docsPath + "?token=" + token(c.APIKey) }
 
 // token is derived from the API key, so that an open page works after a restart of dev.
@@ -118,8 +112,7 @@ func (c *Console) isToken(text string) bool {
 
 const docsPath = "/docs"
 
-// docs adds the API key to the contract's page, for its script. Another origin cannot read
-// it, because the response has no CORS header. Without the cookie, the page is unchanged.
+// docs adds the API key to the contract's page, for its script, if the request has the cookie.
 func (c *Console) docs(w http.ResponseWriter, r *http.Request, api http.Handler) {
 	if c.opens(w, r, docsPath) {
 		return
@@ -129,8 +122,8 @@ func (c *Console) docs(w http.ResponseWriter, r *http.Request, api http.Handler)
 		return
 	}
 	plain := r.Clone(r.Context())
-	plain.Header.Del("If-None-Match")   // the tag is that of the page without the key
-	plain.Header.Del("Accept-Encoding") // the key cannot be added to a compressed page
+	plain.Header.Del("If-None-Match")
+	plain.Header.Del("Accept-Encoding")
 	page := &buffer{ResponseWriter: w, status: http.StatusOK}
 	api.ServeHTTP(page, plain)
 	header := w.Header()
@@ -139,7 +132,7 @@ func (c *Console) docs(w http.ResponseWriter, r *http.Request, api http.Handler)
 	privateHeader(header)
 	w.WriteHeader(page.status)
 	_, _ = w.Write(bytes.Replace(page.body.Bytes(), []byte("</head>"),
-		[]byte(`<meta name="api-key" content="`+c.APIKey+`"></head>`), 1)) // fails only if the client is gone
+		[]byte(`<meta name="api-key" content="`+c.APIKey+`"></head>`), 1))
 }
 
 type buffer struct {

@@ -15,13 +15,12 @@ import (
 type Mail struct {
 	To      string `json:"to"`
 	Subject string `json:"subject"`
-	ID      string `json:"id"` // Message-ID without its angle brackets
+	ID      string `json:"id"`
 
 	at      time.Time
 	orderID uuid.UUID
 }
 
-// maxMails is how many mails a mailbox keeps.
 const maxMails = 200
 
 // Mailbox is a mailer that records the accepted receipts.
@@ -29,7 +28,7 @@ type Mailbox struct {
 	next receipts.Mailer // sends the receipts; nil accepts them all
 
 	mu    sync.Mutex
-	mails []Mail // the latest, oldest first
+	mails []Mail
 }
 
 // Send sends the receipt and records each accepted copy.

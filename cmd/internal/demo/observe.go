@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,11 +13,10 @@ import (
 )
 
 func (p *play) noteResponse(attempt client.Attempt) {
-	now := time.Now()
 	p.update(func(v *view) {
 		request := &v.Requests[len(v.Requests)-1]
 		r := responseView{
-			At:         p.since(now),
+			At:         p.since(time.Now()),
 			Status:     attempt.Response.Status,
 			Text:       textOf(attempt.Response),
 			Problem:    problemOf(attempt.Response),
@@ -29,21 +27,17 @@ func (p *play) noteResponse(attempt client.Attempt) {
 		if request.Concurrent {
 			return // one event for all of them
 		}
-		e := event{
-			ID: fmt.Sprintf("response-%d-%d", len(v.Requests), len(request.Responses)), at: now,
-			Lane: laneClient, Text: fmt.Sprintf("gets %d", r.Status), Detail: r.Text, Problem: r.Problem,
-		}
+		e := event{Lane: laneClient, Text: fmt.Sprintf("gets %d", r.Status), Detail: r.Text, Problem: r.Problem}
 		if r.Status == 0 {
 			e.Kind, e.Text, e.Detail = kindFault, "gets no response", "the connection broke"
 		}
 		if r.RetryAfter > 0 {
 			e.Detail += fmt.Sprintf(", retry after %d s", r.RetryAfter)
 		}
-		p.put(v, e)
+		p.add(v, e)
 	})
 }
 
-// clientSecret matches the secret of a required action, which is removed from the view.
 var clientSecret = regexp.MustCompile(`("client_secret":\s*")[^"]*"`)
 
 func textOf(r client.Response) string {
@@ -73,18 +67,15 @@ func problemOf(r client.Response) string {
 }
 
 func (p *play) noteCall(call faultproxy.Call) {
-	e := event{ID: fmt.Sprintf("call-%d", call.Number), at: call.ArrivedAt, Lane: laneProvider}
-	var purpose string
-	e.Text, purpose = meaning(call)
+	text, purpose := meaning(call)
+	e := event{ID: fmt.Sprintf("call-%d", call.Number), at: call.ArrivedAt, Lane: laneProvider, Text: text}
 	switch {
+	case call.Dropped && call.Status == 0: // its retries share one event
+		e.ID, e.Kind, e.Detail = "dropped-"+text, kindFault, "the connection breaks"
 	case call.Duration == 0:
 		e.Detail = purpose + " …"
-	case call.Dropped && call.Status == 0:
-		p.noteDropped(e)
-		return
 	case call.Dropped:
-		e.Kind = kindFault
-		e.Detail = fmt.Sprintf("%s: %d, but the connection breaks and the response is lost", purpose, call.Status)
+		e.Kind, e.Detail = kindFault, fmt.Sprintf("%s: %d, but the connection breaks and the response is lost", purpose, call.Status)
 	default:
 		e.Detail = fmt.Sprintf("%s: %d after %d ms", purpose, call.Status, call.Duration.Milliseconds())
 	}
@@ -95,41 +86,13 @@ func (p *play) noteCall(call faultproxy.Call) {
 		if v.Phase == phaseRunning { // later calls are those of a curl line
 			p.put(v, e)
 		}
-	})
-	if call.Confirms() && call.Status != 0 {
-		p.providerChanged(call.ArrivedAt.Add(call.Duration))
-	} else if call.Duration > 0 {
-		p.requestList()
-	}
-}
-
-// providerChanged records when money may have moved, because the provider's own times are
-// whole seconds.
-func (p *play) providerChanged(at time.Time) {
-	p.mu.Lock()
-	p.providerTime = at
-	p.mu.Unlock()
-	p.requestList()
-}
-
-func (p *play) requestList() {
-	select {
-	case p.listDue <- struct{}{}:
-	default: // a read is already due
-	}
-}
-
-// noteDropped adds a call that the proxy did not forward. Its retries share one event.
-func (p *play) noteDropped(e event) {
-	p.update(func(v *view) {
-		v.Events = slices.DeleteFunc(v.Events, func(old event) bool { return old.ID == e.ID })
-		p.dropped[e.Text]++
-		e.ID, e.Kind, e.Detail = "dropped-"+e.Text, kindFault, "the connection breaks"
-		if n := p.dropped[e.Text]; n > 1 {
-			e.Detail += fmt.Sprintf(", %d times", n)
+		if call.Confirms() && call.Status != 0 {
+			p.providerTime = call.ArrivedAt.Add(call.Duration)
 		}
-		p.put(v, e)
 	})
+	if call.Duration > 0 {
+		p.listDue.Store(true)
+	}
 }
 
 func meaning(call faultproxy.Call) (text, purpose string) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,24 +14,26 @@ import (
 	"example.com/orders-api/client"
 )
 
-// play is one run of a scenario, with its view for the page.
+// play is one run of a scenario, with its view for the page. After an error, its steps do
+// nothing.
 type play struct {
 	*system
 	scenario
+	ctx       context.Context
+	fail      context.CancelCauseFunc
 	request   client.Request
-	listDue   chan struct{} // has an element when the provider's payments may have changed
-	decisions chan string   // of the customer, from the page
-	decision  string        // the customer's; used by run only
-	end       state         // set by verify
+	listDue   atomic.Bool // the provider's payments may have changed
+	decisions chan string
+	decision  string
+	end       state
 
-	killDuringApproval bool // of the API process
+	killDuringApproval bool
 
 	reading sync.Mutex // the view never gets an older state
 
 	mu           sync.Mutex
 	began        time.Time
-	providerTime time.Time      // of the latest event that may have moved money
-	dropped      map[string]int // calls that the proxy did not forward, by purpose
+	providerTime time.Time // of the latest event that may have moved money
 	view         view
 }
 
@@ -45,10 +48,8 @@ func newPlay(s *system, chosen scenario) *play {
 		system:    s,
 		scenario:  chosen,
 		request:   request,
-		listDue:   make(chan struct{}, 1),
 		decisions: make(chan string, 1),
 		began:     now,
-		dropped:   map[string]int{},
 		view: view{
 			ID:    now.UnixMilli(),
 			Key:   string(request.Key),
@@ -58,18 +59,20 @@ func newPlay(s *system, chosen scenario) *play {
 	}
 }
 
-// playTimeout bounds a play, which may wait for the customer and for a lease.
 const playTimeout = 2 * time.Minute
 
-// run runs the scenario and checks its end state. The error is also in the view.
+// run runs the scenario and checks its end state.
 func (p *play) run(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, playTimeout, fmt.Errorf("took longer than %s", playTimeout))
-	defer cancel()
+	ctx, stop := context.WithTimeoutCause(ctx, playTimeout, fmt.Errorf("took longer than %s", playTimeout))
+	defer stop()
+	ctx, p.fail = context.WithCancelCause(ctx)
+	p.ctx = ctx
+	defer p.fail(nil)
 	p.current.Store(p)
-	err := p.execute(ctx)
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
+	p.step(func() error { return p.ready(ctx) })
+	p.update(func(*view) { p.began = time.Now() }) // without the start of the API
+	p.verify(p.fault.run(p))
+	err := context.Cause(ctx)
 	p.update(func(v *view) {
 		v.Phase, v.Asks = phaseDone, false
 		if err != nil {
@@ -79,19 +82,13 @@ func (p *play) run(ctx context.Context) error {
 	return err
 }
 
-func (p *play) execute(ctx context.Context) error {
-	if err := p.ready(ctx); err != nil {
-		return err
+func (p *play) step(work func() error) {
+	if p.ctx.Err() != nil {
+		return
 	}
-	p.mu.Lock()
-	p.began = time.Now() // without the start of the API
-	p.mu.Unlock()
-
-	final, err := p.fault.run(p, ctx)
-	if err != nil {
-		return err
+	if err := work(); err != nil {
+		p.fail(err)
 	}
-	return p.verify(ctx, final)
 }
 
 func (p *play) update(change func(*view)) {
@@ -101,14 +98,17 @@ func (p *play) update(change func(*view)) {
 }
 
 func (p *play) check(text string, ok bool, observed string) {
-	p.update(func(v *view) { v.Checks = append(v.Checks, check{text, ok, observed}) })
+	p.step(func() error {
+		p.update(func(v *view) { v.Checks = append(v.Checks, check{text, ok, observed}) })
+		return nil
+	})
 }
 
 func (p *play) checkProblem(text string, r client.Response, status int, slug string) {
 	p.check(text, r.Status == status && problemOf(r) == slug, describe(r))
 }
 
-func (p *play) failed() error {
+func (p *play) failedChecks() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var err error
@@ -120,7 +120,7 @@ func (p *play) failed() error {
 	return err
 }
 
-func (p *play) pause(ctx context.Context) error { return wait(ctx, p.Latency) }
+func (p *play) pause() { p.step(func() error { return wait(p.ctx, p.Latency) }) }
 
 func wait(ctx context.Context, d time.Duration) error {
 	select {
@@ -131,44 +131,44 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// announce adds a request before it is sent.
-func (p *play) announce(r requestView, text string) {
-	p.update(func(v *view) { v.Requests = append(v.Requests, r) })
-	p.note(event{Lane: laneClient, Text: text})
-}
-
-func (p *play) announceRequest(title string, r client.Request) {
-	p.announce(requestView{Title: title, Curl: curl(p.BaseURL, r)}, "sends: "+strings.ToLower(title[:1])+title[1:])
-}
-
-func (p *play) send(ctx context.Context, title string, r client.Request) (client.Response, error) {
-	p.announceRequest(title, r)
-	return p.client.Send(ctx, r)
-}
-
-// sendUntilFinal sends the order until its response is final, also after the customer's
-// decision.
-func (p *play) sendUntilFinal(ctx context.Context, title string) (client.Response, error) {
-	p.announceRequest(title, p.request)
-	final, err := p.client.Do(ctx, p.request)
-	var action *client.ActionRequiredError
-	var problem *client.Problem
-	switch {
-	case errors.As(err, &action):
-		if err := p.askCustomer(ctx, action.Action); err != nil {
-			return final, err
-		}
-		return p.sendUntilFinal(ctx, afterWindow)
-	case errors.As(err, &problem): // a decline is final, too
-		return final, nil
-	default:
-		return final, err
+func (p *play) announce(r requestView) {
+	if len(p.view.Requests) > 0 {
+		p.pause()
 	}
+	p.update(func(v *view) { v.Requests = append(v.Requests, r) })
+	p.note(event{Lane: laneClient, Text: "sends: " + strings.ToLower(r.Title[:1]) + r.Title[1:]})
 }
 
-// The order of every scenario.
+func (p *play) send(title string, r client.Request) (response client.Response) {
+	p.announce(requestView{Title: title, Curl: curl(p.BaseURL, r)})
+	p.step(func() (err error) {
+		response, err = p.client.Send(p.ctx, r)
+		return err
+	})
+	return response
+}
+
+// sendUntilFinal also waits for the customer's decision.
+func (p *play) sendUntilFinal(title string) (final client.Response) {
+	p.announce(requestView{Title: title, Curl: curl(p.BaseURL, p.request)})
+	var action *client.ActionRequiredError
+	p.step(func() (err error) {
+		final, err = p.client.Do(p.ctx, p.request)
+		var problem *client.Problem
+		if errors.As(err, &action) || errors.As(err, &problem) { // a decline is final, too
+			return nil
+		}
+		return err
+	})
+	if action == nil {
+		return final
+	}
+	p.askCustomer(action.Action)
+	return p.sendUntilFinal(afterWindow)
+}
+
 const (
-	unitAmount = 1250 // of a tea, in cents
+	unitAmount = 1250
 	quantity   = 2
 )
 
@@ -177,7 +177,7 @@ func orderBody(paymentMethod string, quantity int) []byte {
 		`"items":[{"sku":"tea","description":"Green tea","quantity":%d,"unit_amount":%d}]}`, paymentMethod, quantity, unitAmount)
 }
 
-// curl returns the command line that sends a request, with API_KEY of the user's shell.
+// curl returns a command line for a shell that has API_KEY.
 func curl(base string, r client.Request) string {
 	return fmt.Sprintf("curl -i %s \\\n  -H \"Authorization: Bearer $API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n"+
 		"  -H %s \\\n  -d %s", base+r.Path, quoted("Idempotency-Key: "+string(r.Key)), quoted(string(r.Body)))

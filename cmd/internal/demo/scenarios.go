@@ -6,10 +6,10 @@ import (
 )
 
 type card struct {
-	ID    string // at Stripe
+	ID    string
 	Title string
 	Pays  bool
-	Asks  bool // the customer must approve each payment, which needs the stand-in
+	Asks  bool // the customer must approve each payment, which needs the fake
 }
 
 func cards() []card {
@@ -22,11 +22,11 @@ func cards() []card {
 }
 
 type fault struct {
-	ID           string
-	Title        string
-	Story        string
-	NeedsStandIn bool
-	run          sequence
+	ID        string
+	Title     string
+	Story     string
+	NeedsFake bool
+	run       sequence
 }
 
 func faults() []fault {
@@ -44,14 +44,14 @@ func faults() []fault {
 const (
 	approves = "approve"
 	declines = "decline"
-	leaves   = "close" // does not decide
+	leaves   = "close"
 )
 
 type scenario struct {
 	card     card
 	fault    fault
 	customer string // decision; "" waits for one on the page
-	claim    string // of the tour
+	claim    string
 }
 
 func (o Options) choose(cardID, faultID string) (scenario, error) {
@@ -63,18 +63,17 @@ func (o Options) choose(cardID, faultID string) (scenario, error) {
 		return scenario{}, fmt.Errorf("there is no card %q", cardID)
 	case j < 0:
 		return scenario{}, fmt.Errorf("there is no fault %q", faultID)
-	case allCards[i].Asks && o.StandIn == nil:
-		return scenario{}, errNeedsStandIn{"at Stripe, only a browser can approve"}
-	case allFaults[j].NeedsStandIn && o.StandIn == nil:
-		return scenario{}, errNeedsStandIn{"Stripe does not fail on demand"}
+	case allCards[i].Asks && o.Fake == nil:
+		return scenario{}, errNeedsFake{"at Stripe, only a browser can approve"}
+	case allFaults[j].NeedsFake && o.Fake == nil:
+		return scenario{}, errNeedsFake{"Stripe does not fail on demand"}
 	}
 	return scenario{card: allCards[i], fault: allFaults[j]}, nil
 }
 
-// errNeedsStandIn means that a scenario does not work with Stripe.
-type errNeedsStandIn struct{ reason string }
+type errNeedsFake struct{ reason string }
 
-func (e errNeedsStandIn) Error() string { return "needs the stand-in for Stripe: " + e.reason }
+func (e errNeedsFake) Error() string { return "needs the fake Stripe: " + e.reason }
 
 // claim is a line of the tour, and the scenario that proves it.
 type claim struct{ text, card, fault, customer string }

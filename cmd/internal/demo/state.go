@@ -10,6 +10,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 )
@@ -17,27 +18,23 @@ import (
 type keyRow struct {
 	Point     string `json:"point"`
 	Attempt   int    `json:"attempt"`
-	LeaseLeft int    `json:"lease_left"` // whole seconds, rounded up; 0 if no run holds it
+	LeaseLeft int    `json:"lease_left"`
 	LastError string `json:"last_error"`
-	Response  int    `json:"response"` // status of the stored response, 0 without
-	Order     string `json:"order"`    // status and id
+	Response  int    `json:"response"`
+	Order     string `json:"order"`
 
-	createdAt, lastRunAt time.Time // by our clock
-	orders               int       // created with the key
-	jobs                 int       // their receipts that are staged and not sent
+	lastRunAt time.Time
+	orders    int
+	jobs      int // their receipts that are staged and not sent
 }
 
-// readKey reads a key's row. clock converts a time of the database to our clock.
-func (s *system) readKey(ctx context.Context, key string) (row keyRow, clock func(time.Time) time.Time, err error) {
-	var databaseTime time.Time
-	before := time.Now()
+func (s *system) readKey(ctx context.Context, key string) (row keyRow, err error) {
 	err = s.Pool.QueryRow(ctx, `
 SELECT k.recovery_point,
        k.attempt,
        coalesce(ceil(greatest(extract(epoch FROM k.locked_at + $3::interval - now()), 0)), 0)::int,
        coalesce(k.last_error, ''),
        coalesce(k.response_code, 0),
-       k.created_at,
        k.last_run_at,
        (SELECT count(*)
           FROM orders AS o
@@ -49,24 +46,18 @@ SELECT k.recovery_point,
             ON j.account_id = o.account_id
            AND j.args ->> 'order_id' = o.id::text
          WHERE o.account_id = k.account_id
-           AND o.idempotency_key = k.idempotency_key),
-       now()
+           AND o.idempotency_key = k.idempotency_key)
   FROM idempotency_keys AS k
  WHERE k.account_id = $1
    AND k.idempotency_key = $2`, s.account, key, s.lease()).Scan(&row.Point, &row.Attempt, &row.LeaseLeft, &row.LastError, &row.Response,
-		&row.createdAt, &row.lastRunAt, &row.orders, &row.jobs, &databaseTime)
+		&row.lastRunAt, &row.orders, &row.jobs)
 	if err != nil {
-		return row, nil, fmt.Errorf("read the key's row: %w", err)
+		return row, fmt.Errorf("read the key's row: %w", err)
 	}
-	ahead := databaseTime.Sub(before)
-	if ahead >= 0 && ahead <= time.Since(before) {
-		ahead = 0 // the clocks agree, as on one machine
-	}
-	return row, func(at time.Time) time.Time { return at.Add(-ahead) }, nil
+	return row, nil
 }
 
-// makeOlder changes the times of an order that waits for its customer. It is the only
-// statement of this package that writes.
+// makeOlder changes the times of an order that waits for its customer.
 func (s *system) makeOlder(ctx context.Context, key string, by time.Duration) error {
 	tag, err := s.Pool.Exec(ctx, `
 WITH waiting AS (
@@ -91,20 +82,16 @@ UPDATE orders AS o
 	return nil
 }
 
-// refresh updates the view of a play in progress. It ignores errors, because the page
-// reads again soon.
+// refresh updates the view. It ignores errors, because the page soon asks again.
 func (p *play) refresh(ctx context.Context) {
 	if p.phase() == phaseRunning {
 		_, _ = p.readState(ctx)
 	}
-	select {
-	case <-p.listDue:
+	if p.listDue.Swap(false) {
 		_, _ = p.readPayments(ctx)
-	default:
 	}
 }
 
-// state is what the database and the mailbox have about the order.
 type state struct {
 	row   keyRow
 	order orders.Order
@@ -114,7 +101,7 @@ type state struct {
 func (p *play) readState(ctx context.Context) (s state, err error) {
 	p.reading.Lock()
 	defer p.reading.Unlock()
-	row, clock, err := p.readKey(ctx, string(p.request.Key))
+	row, err := p.readKey(ctx, string(p.request.Key))
 	if err != nil {
 		return s, err
 	}
@@ -123,13 +110,13 @@ func (p *play) readState(ctx context.Context) (s state, err error) {
 		return s, err
 	}
 	if history.Order == nil {
-		return s, orders.ErrNotFound
+		return s, operations.ErrNotFound
 	}
 	row.Order = fmt.Sprintf("%s, %s", history.Order.Status, history.Order.ID)
 	s = state{row, *history.Order, p.mailbox.For(history.Order.ID)}
 	p.update(func(v *view) {
 		v.Row, v.Mails = &s.row, s.mails
-		p.showHistory(v, row, history.Records, clock)
+		p.showHistory(v, row, history.Records)
 		for i, mail := range s.mails {
 			p.put(v, event{ID: fmt.Sprintf("mail-%d", i), at: mail.at, Lane: laneMail, Text: "the receipt is accepted", Detail: "to " + mail.To})
 		}
@@ -137,10 +124,9 @@ func (p *play) readState(ctx context.Context) (s state, err error) {
 	return s, nil
 }
 
-func (p *play) showHistory(v *view, row keyRow, records []orders.AuditRecord, clock func(time.Time) time.Time) {
-	v.Points = []pointView{{"started", p.since(clock(row.createdAt))}}
+func (p *play) showHistory(v *view, row keyRow, records []operations.AuditRecord) {
 	for _, record := range records {
-		e := event{ID: record.Action, at: clock(record.CreatedAt), Lane: laneRow, Kind: kindPoint}
+		e := event{ID: record.Action, at: record.CreatedAt, Lane: laneRow, Kind: kindPoint}
 		switch record.Action {
 		case "order.created":
 			e.Text, e.Detail = "order_created", "transaction 1: key claimed, order inserted"
@@ -155,34 +141,14 @@ func (p *play) showHistory(v *view, row keyRow, records []orders.AuditRecord, cl
 		default:
 			continue
 		}
-		if e.Kind == kindPoint {
-			v.Points = append(v.Points, pointView{e.Text, p.since(e.at)})
-		}
 		p.put(v, e)
 	}
 	if row.Attempt > 1 {
 		p.put(v, event{
-			ID: fmt.Sprintf("run-%d", row.Attempt), at: clock(row.lastRunAt), Lane: laneRow,
+			ID: fmt.Sprintf("run-%d", row.Attempt), at: row.lastRunAt, Lane: laneRow,
 			Text: fmt.Sprintf("run %d takes over", row.Attempt), Detail: fmt.Sprintf("with a new lease: run %d can no longer write", row.Attempt-1),
 		})
 	}
-}
-
-func (s *system) listPayments(ctx context.Context, since time.Time, member string) (map[string][]payments.Intent, error) {
-	const maxClockSkew = 10 * time.Minute // how far the provider's clock may be behind ours
-	intents := map[string][]payments.Intent{}
-	for after, more := "", true; more; {
-		page, next, err := s.provider.List(ctx, since.Add(-maxClockSkew), time.Time{}, after)
-		if err != nil {
-			return nil, fmt.Errorf("list the provider's payments: %w", err)
-		}
-		for _, intent := range page {
-			id := intent.Metadata[member]
-			intents[id] = append(intents[id], intent)
-		}
-		after, more = next, next != ""
-	}
-	return intents, nil
 }
 
 func charged(intents []payments.Intent) (n int, amount int64) {
@@ -195,14 +161,23 @@ func charged(intents []payments.Intent) (n int, amount int64) {
 	return n, amount
 }
 
-func (p *play) readPayments(ctx context.Context) ([]payments.Intent, error) {
+func (p *play) readPayments(ctx context.Context) (intents []payments.Intent, err error) {
 	p.reading.Lock()
 	defer p.reading.Unlock()
-	all, err := p.listPayments(ctx, time.UnixMilli(p.view.ID), "idempotency_key_id")
-	if err != nil {
-		return nil, err
+	const maxClockSkew = 10 * time.Minute
+	since := time.UnixMilli(p.view.ID).Add(-maxClockSkew)
+	id := idempotency.KeyID(p.account, idempotency.Key(p.request.Key)).String()
+	for after, more := "", true; more; more = after != "" {
+		var page []payments.Intent
+		if page, after, err = p.provider.List(ctx, since, time.Time{}, after); err != nil {
+			return nil, fmt.Errorf("list the provider's payments: %w", err)
+		}
+		for _, intent := range page {
+			if intent.Metadata["idempotency_key_id"] == id {
+				intents = append(intents, intent)
+			}
+		}
 	}
-	intents := all[idempotency.KeyID(p.account, idempotency.Key(p.request.Key)).String()]
 	p.update(func(v *view) {
 		v.Payments = nil
 		for _, intent := range intents {
@@ -225,7 +200,6 @@ func (p *play) readPayments(ctx context.Context) ([]payments.Intent, error) {
 
 func dollars(cents int64) string { return fmt.Sprintf("$%d.%02d", cents/100, cents%100) }
 
-// charges returns the number of charges that the order must have.
 func (p *play) charges() int {
 	if p.card.Pays || p.decision == approves {
 		return 1
@@ -233,12 +207,8 @@ func (p *play) charges() int {
 	return 0
 }
 
-// verify sends the order once more and checks the end state. The checks do not depend on
-// the fault.
-func (p *play) verify(ctx context.Context, final client.Response) error {
-	if err := p.pause(ctx); err != nil {
-		return err
-	}
+// verify sends the order once more and checks the end state, whatever the fault.
+func (p *play) verify(final client.Response) {
 	status, orderStatus := http.StatusPaymentRequired, orders.StatusPaymentFailed
 	switch {
 	case p.charges() == 1:
@@ -247,14 +217,13 @@ func (p *play) verify(ctx context.Context, final client.Response) error {
 		status = http.StatusUnprocessableEntity
 	}
 	p.check("The final response", final.Status == status, describe(final))
-	if err := p.sendReplay(ctx, final, "The same request once more"); err != nil {
-		return err
-	}
+	p.sendReplay(final, "The same request once more")
 
-	intents, err := p.readPayments(ctx)
-	if err != nil {
+	var intents []payments.Intent
+	p.step(func() (err error) {
+		intents, err = p.readPayments(p.ctx)
 		return err
-	}
+	})
 	n, amount := charged(intents)
 	p.check(count(p.charges(), "charge")+" in the provider’s list", n == p.charges() && amount == int64(n*quantity*unitAmount),
 		fmt.Sprintf("%s, %s", count(n, "charge"), dollars(amount)))
@@ -262,24 +231,26 @@ func (p *play) verify(ctx context.Context, final client.Response) error {
 		p.check("The customer can no longer approve", len(intents) == 1 && intents[0].Status == payments.StatusCanceled, "the intent is canceled")
 	}
 
-	s, err := p.readState(ctx)
-	for end := time.Now().Add(receiptTimeout); err == nil && time.Now().Before(end) && (len(s.mails) < p.charges() || s.row.jobs > 0); {
-		if err = wait(ctx, 50*time.Millisecond); err == nil {
-			s, err = p.readState(ctx)
+	p.step(func() (err error) {
+		for end := time.Now().Add(receiptTimeout); ; {
+			if p.end, err = p.readState(p.ctx); err != nil {
+				return err
+			}
+			if len(p.end.mails) >= p.charges() && p.end.row.jobs == 0 || time.Now().After(end) {
+				return nil
+			}
+			if err := wait(p.ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
 		}
-	}
-	if err != nil {
-		return err
-	}
-	p.end = s
+	})
+	s := p.end
 	p.check("One order in the database", s.row.orders == 1 && s.order.Status == orderStatus,
 		fmt.Sprintf("%s, %s", count(s.row.orders, "order"), s.order.Status))
 	p.check(count(p.charges(), "receipt")+" accepted by the mail server", len(s.mails) == p.charges() && s.row.jobs == 0,
 		fmt.Sprintf("%s, %d staged", count(len(s.mails), "receipt"), s.row.jobs))
-	return nil
 }
 
-// receiptTimeout bounds the wait for a receipt. The worker polls once a second.
 const receiptTimeout = 10 * time.Second
 
 func count(n int, noun string) string {

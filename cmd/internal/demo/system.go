@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/demo/faultproxy"
+	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/subprocess"
 	"example.com/orders-api/payments"
@@ -25,47 +25,38 @@ import (
 
 // Options configure a tour or a [Console]. All are required except the last four.
 type Options struct {
-	Environ     []string // of the API process; has DATABASE_URL
-	LogFile     string   // the API process writes its log here
-	APIKey      string   // of the account that orders
+	Environ     []string
+	LogFile     string
+	APIKey      string
 	Pool        *pgxpool.Pool
 	ProviderKey string
 
 	ProviderURL string             // "" is Stripe's own
-	StandIn     *stripetest.Server // nil if the provider is Stripe itself
+	Fake        *stripetest.Server // nil if the provider is Stripe itself
 
-	// BaseURL is the API in the page's curl lines. It uses the same database as the process
-	// that is killed.
-	BaseURL string
-
-	// Latency is added to each call to the provider, so that a user sees each recovery point.
-	Latency time.Duration
+	BaseURL string        // of another API on the same database, for the page's curl lines
+	Latency time.Duration // added to each call to the provider
 }
 
-// system is an API process with its provider, its client and a mailbox. It runs one play at
-// a time.
+// system is what one play at a time runs on.
 type system struct {
 	Options
 	account   uuid.UUID
 	mailbox   *Mailbox
 	provider  *payments.Client // reaches the provider without the proxy
-	transport *http.Transport  // to the API
+	transport *http.Transport
 	current   atomic.Pointer[play]
 
 	// Set by the first call of ready.
 	proxy     *faultproxy.Proxy
-	base      string // URL of the API process
+	base      string
 	client    *client.Client
 	api       *subprocess.Process
 	completer *subprocess.Process
 }
 
 func newSystem(ctx context.Context, options Options, next receipts.Mailer) (*system, error) {
-	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: options.Pool, Clock: time.Now})
-	if err != nil {
-		return nil, err
-	}
-	account, err := authenticator.Authenticate(ctx, options.APIKey)
+	account, err := accounts.NewAuthenticator(options.Pool, time.Now).Authenticate(ctx, options.APIKey)
 	if err != nil {
 		return nil, fmt.Errorf("demo: find the account of the API key: %w", err)
 	}
@@ -73,7 +64,7 @@ func newSystem(ctx context.Context, options Options, next receipts.Mailer) (*sys
 		SecretKey: options.ProviderKey,
 		BaseURL:   options.ProviderURL,
 		Timeout:   30 * time.Second,
-		Transport: boot.ProviderTransport(),
+		Transport: setup.ProviderTransport(),
 		Logger:    slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -100,11 +91,10 @@ func (s *system) ready(ctx context.Context) error {
 	return s.api.Serve(ctx, s.base+"/readyz")
 }
 
-// timeout is the STRIPE_TIMEOUT of the API process, and lease its LOCK_TIMEOUT. They are
-// short, so that the lease of a killed process expires soon. A confirm at Stripe takes
-// seconds over a slow link.
+// timeout is short, so that the lease of a killed process expires soon. A confirm at Stripe
+// takes seconds over a slow link.
 func (s *system) timeout() time.Duration {
-	if s.StandIn == nil {
+	if s.Fake == nil {
 		return 20*time.Second + 2*s.Latency
 	}
 	return 2*time.Second + 2*s.Latency
@@ -125,10 +115,9 @@ func (s *system) prepare(ctx context.Context) error {
 	}
 	s.base = "http://" + address
 	s.client, err = client.New(client.Config{
-		BaseURL:   s.base,
-		APIKey:    s.APIKey,
-		Transport: s.transport,
-		// The API sends Retry-After, and no other client competes.
+		BaseURL:    s.base,
+		APIKey:     s.APIKey,
+		Transport:  s.transport,
 		Backoff:    time.Millisecond,
 		MaxBackoff: 100 * time.Millisecond,
 		Observe: func(attempt client.Attempt) {
@@ -140,7 +129,7 @@ func (s *system) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(s.LogFile, nil, 0o600); err != nil { // removes the log of the last start
+	if err := os.WriteFile(s.LogFile, nil, 0o600); err != nil {
 		return err
 	}
 	s.proxy, err = faultproxy.New(ctx, faultproxy.Options{

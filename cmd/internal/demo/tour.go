@@ -6,30 +6,81 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync"
+	"os"
+	"path/filepath"
 	"time"
 
+	"example.com/orders-api/cmd/internal/devservices"
+	"example.com/orders-api/cmd/internal/doctor"
+	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/receipts"
 )
 
-type tour struct {
-	*system
-	out     io.Writer
-	started time.Time
-	plays   []*play
+// Env is the environment of a tour.
+type Env struct {
+	setup.Database
+	setup.Stripe
 }
 
-func runTour(ctx context.Context, options Options, out io.Writer) error {
-	s, err := newSystem(ctx, options, nil)
+type tour struct {
+	*system
+	out   io.Writer
+	plays []*play
+}
+
+// Tour creates the schema and an account in the database, runs the scenario of each claim
+// and prints a line for it. It stops at the first claim that does not hold.
+func Tour(ctx context.Context, env Env, services *devservices.Services, out io.Writer) error {
+	if err := setup.Migrate(ctx, env.Database); err != nil {
+		return err
+	}
+	database, provider := "the database of DATABASE_URL", "a fake Stripe"
+	if services.Postgres != nil {
+		database = fmt.Sprintf("a private PostgreSQL, started in %.1f s", services.Took.Seconds())
+	}
+	if services.Stripe == nil {
+		if result := doctor.Stripe(ctx, env.Stripe, 30*time.Second); result.Mark == doctor.Failure && ctx.Err() == nil {
+			return fmt.Errorf("Stripe cannot be used: %s", result.Message) //nolint:staticcheck // a name
+		}
+		provider = "the provider at " + env.ProviderURL()
+	}
+	pool, err := setup.Pool(ctx, env.Database, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	t := &tour{system: s, out: out, started: time.Now()}
+	defer pool.Close()
+	_, key, err := accounts.Create(ctx, pool, "demo")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "On %s, with %s.\n"+
+		"The API is a process of its own. Each line is checked against the provider's list of payments.\n\n", database, provider)
+	folder, err := os.MkdirTemp("", "orders-demo-")
+	if err != nil {
+		return err
+	}
+	log := filepath.Join(folder, "serve.log")
+	s, err := newSystem(ctx, Options{
+		Environ:     append(os.Environ(), "DATABASE_URL="+string(env.URL)),
+		LogFile:     log,
+		APIKey:      key,
+		Pool:        pool,
+		ProviderKey: string(env.SecretKey),
+		ProviderURL: env.APIBase,
+		Fake:        services.Stripe,
+	}, nil)
+	if err != nil {
+		return err
+	}
+	t := &tour{system: s, out: out}
 	err = errors.Join(t.run(ctx), s.close())
 	if ctx.Err() != nil {
-		return fmt.Errorf("demo: %w", ctx.Err())
+		err = fmt.Errorf("demo: %w", ctx.Err())
+	} else if err != nil {
+		return fmt.Errorf("%w\nthe log of the API is %s", err, log)
 	}
-	return err
+	return errors.Join(err, os.RemoveAll(folder))
 }
 
 func (t *tour) run(ctx context.Context) error {
@@ -38,30 +89,25 @@ func (t *tour) run(ctx context.Context) error {
 		return err
 	}
 	working, stop := context.WithCancel(ctx)
-	var group sync.WaitGroup
-	group.Go(func() {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
 		for working.Err() == nil {
-			_, _ = worker.RunOnce(working) // the last run reports an error
-			select {
-			case <-working.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
+			_, _ = worker.RunOnce(working) // a receipt that is not sent fails a claim
+			_ = wait(working, 100*time.Millisecond)
 		}
-	})
-	defer group.Wait()
-	defer stop()
+	}()
+	defer func() {
+		stop()
+		<-stopped
+	}()
 	for _, c := range claims() {
 		if err := t.prove(ctx, c); err != nil {
 			return t.failed(ctx, c.text, err)
 		}
 	}
-	stop()
-	group.Wait()
 	const text = "each receipt arrives once"
-	if _, err := worker.RunOnce(ctx); err != nil { // sends a receipt that is still staged
-		return t.failed(ctx, text, err)
-	}
-	mails, err := t.countReceipts(ctx)
+	mails, err := t.audit(ctx)
 	if err != nil {
 		return t.failed(ctx, text, err)
 	}
@@ -71,16 +117,15 @@ func (t *tour) run(ctx context.Context) error {
 }
 
 func (t *tour) failed(ctx context.Context, text string, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err() // interrupted
+	if ctx.Err() == nil {
+		fmt.Fprintf(t.out, " ✗ %s\n", text)
 	}
-	fmt.Fprintf(t.out, " ✗ %s\n", text)
 	return fmt.Errorf("%s: %w", text, err)
 }
 
 func (t *tour) prove(ctx context.Context, c claim) error {
 	chosen, err := t.choose(c.card, c.fault)
-	var skipped errNeedsStandIn
+	var skipped errNeedsFake
 	if errors.As(err, &skipped) {
 		fmt.Fprintf(t.out, " – %-42s skipped: %s\n", c.text, skipped.reason)
 		return nil
@@ -90,57 +135,45 @@ func (t *tour) prove(ctx context.Context, c claim) error {
 	}
 	chosen.claim, chosen.customer = c.text, c.customer
 	p := newPlay(t.system, chosen)
-	if err := errors.Join(p.run(ctx), p.failed()); err != nil {
+	if err := errors.Join(p.run(ctx), p.failedChecks()); err != nil {
 		return err
 	}
 	t.plays = append(t.plays, p)
-	if err := t.audit(ctx); err != nil {
-		return err
-	}
 	outcome := "not charged"
-	if p.charges() == 1 { // as audit has verified
+	if p.charges() == 1 {
 		outcome = "charged " + dollars(quantity*unitAmount) + " once"
 	}
 	fmt.Fprintf(t.out, " ✓ %-42s %s: %s\n", c.text, p.summary(), outcome)
 	return nil
 }
 
-// audit checks that the API lists each order so far, and that the provider lists exactly
-// the charges that its response reported.
-func (t *tour) audit(ctx context.Context) error {
-	listed, err := t.client.ListOrders(ctx, 100, "") // a tour creates less than a page
+// audit checks at the end that the API lists the orders of all plays and no others, and that
+// each paid order, and no other, has one charge and one receipt.
+func (t *tour) audit(ctx context.Context) (mails int, err error) {
+	listed, err := t.client.ListOrders(ctx, 100, "")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if len(listed.Data) != len(t.plays) {
-		return fmt.Errorf("the API lists %d orders, expected %d", len(listed.Data), len(t.plays))
-	}
-	intents, err := t.listPayments(ctx, t.started, "order_id")
-	if err != nil {
-		return err
+		return 0, fmt.Errorf("the API lists %d orders, expected %d", len(listed.Data), len(t.plays))
 	}
 	for _, p := range t.plays {
-		id := p.end.order.ID.String()
-		if n, _ := charged(intents[id]); n != p.charges() {
-			return fmt.Errorf("order %s: the provider has %d charges, expected %d", id, n, p.charges())
+		intents, err := p.readPayments(ctx)
+		if err != nil {
+			return 0, err
 		}
-	}
-	return nil
-}
-
-// countReceipts checks that each paid order, and no other, has one receipt.
-func (t *tour) countReceipts(ctx context.Context) (total int, err error) {
-	for _, p := range t.plays {
 		if p.end, err = p.readState(ctx); err != nil {
 			return 0, err
 		}
-		n, staged := len(p.end.mails), p.end.row.jobs
-		if n != p.charges() || staged != 0 {
-			return 0, fmt.Errorf("order %s: %d receipts and %d staged, expected %d", p.end.order.ID, n, staged, p.charges())
+		charges, _ := charged(intents)
+		receipts, staged := len(p.end.mails), p.end.row.jobs
+		if charges != p.charges() || receipts != p.charges() || staged != 0 {
+			return 0, fmt.Errorf("order %s: %d charges, %d receipts and %d staged, expected %d charges and receipts",
+				p.end.order.ID, charges, receipts, staged, p.charges())
 		}
-		total += n
+		mails += receipts
 	}
-	return total, nil
+	return mails, nil
 }
 
 func (t *tour) printTable() {

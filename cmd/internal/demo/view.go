@@ -7,18 +7,16 @@ import (
 	"time"
 )
 
-// The page gets the types of this file as JSON. Times are milliseconds since the beginning
-// of the play.
+// The page gets these types as JSON. Times are milliseconds since the beginning.
 
 type view struct {
-	ID       int64         `json:"id"` // of the play
+	ID       int64         `json:"id"`
 	Key      string        `json:"key"`
 	Fault    string        `json:"fault"`
 	Phase    string        `json:"phase"`
 	Error    string        `json:"error"`
-	Asks     bool          `json:"asks"` // the customer's window is open
+	Asks     bool          `json:"asks"`
 	Row      *keyRow       `json:"row"`
-	Points   []pointView   `json:"points"`
 	Events   []event       `json:"events"`
 	Requests []requestView `json:"requests"`
 	Payments []paymentView `json:"payments"`
@@ -28,24 +26,19 @@ type view struct {
 
 const (
 	phaseRunning = "running"
-	phaseDone    = "done"   // the end state was checked, whatever the results
-	phaseFailed  = "failed" // the scenario did not reach its end
+	phaseDone    = "done" // the end state was checked, whatever the results
+	phaseFailed  = "failed"
 )
 
-type pointView struct {
-	Name string  `json:"name"`
-	At   float64 `json:"at"`
-}
-
 type event struct {
-	at      time.Time // at its source; zero means now
-	ID      string    `json:"id"` // the same from view to view
-	At      float64   `json:"at"`
-	Lane    string    `json:"lane"`
-	Kind    string    `json:"kind"`
-	Text    string    `json:"text"`
-	Detail  string    `json:"detail"`
-	Problem string    `json:"problem"` // slug of a problem page
+	at      time.Time
+	ID      string  `json:"id"`
+	At      float64 `json:"at"`
+	Lane    string  `json:"lane"`
+	Kind    string  `json:"kind"`
+	Text    string  `json:"text"`
+	Detail  string  `json:"detail"`
+	Problem string  `json:"problem"`
 }
 
 const (
@@ -57,27 +50,27 @@ const (
 
 // Kinds of events, "" for all others.
 const (
-	kindPoint  = "point"  // the row reached a recovery point
-	kindFault  = "fault"  // the chosen fault
-	kindRepair = "repair" // its end
-	kindMoney  = "money"  // money moved
+	kindPoint  = "point"
+	kindFault  = "fault"
+	kindRepair = "repair"
+	kindMoney  = "money"
 )
 
 type requestView struct {
 	Title      string         `json:"title"`
 	Curl       string         `json:"curl"`
-	Concurrent bool           `json:"concurrent"` // sent several times at once
+	Concurrent bool           `json:"concurrent"`
 	Responses  []responseView `json:"responses"`
-	Body       string         `json:"body"` // of the last response
+	Body       string         `json:"body"`
 }
 
 // responseView is a response; status 0 means none.
 type responseView struct {
 	At         float64 `json:"at"`
 	Status     int     `json:"status"`
-	Text       string  `json:"text"` // without the status
+	Text       string  `json:"text"`
 	Problem    string  `json:"problem"`
-	RetryAfter int     `json:"retry_after"` // seconds, 0 without
+	RetryAfter int     `json:"retry_after"`
 }
 
 type paymentView struct {
@@ -85,7 +78,7 @@ type paymentView struct {
 	Status  string `json:"status"`
 	Amount  string `json:"amount"`
 	Charged bool   `json:"charged"`
-	Reason  string `json:"reason"` // why the card was declined
+	Reason  string `json:"reason"`
 }
 
 type check struct {
@@ -104,15 +97,14 @@ func (p *play) since(at time.Time) float64 {
 	return max(float64(at.Sub(p.began).Microseconds())/1000, 0)
 }
 
-func (p *play) note(e event) {
-	p.update(func(v *view) {
-		e.ID = fmt.Sprintf("%s-%d", e.Lane, len(v.Events))
-		p.put(v, e)
-	})
+func (p *play) note(e event) { p.update(func(v *view) { p.add(v, e) }) }
+
+func (p *play) add(v *view, e event) {
+	e.ID = fmt.Sprintf("%s-%d", e.Lane, len(v.Events))
+	p.put(v, e)
 }
 
-// put adds an event, or replaces the one with the same id and keeps its time. Events are in
-// the order in which they happened.
+// put adds an event, or replaces the one with the same id and keeps its time.
 func (p *play) put(v *view, e event) {
 	if e.at.IsZero() {
 		e.at = time.Now()

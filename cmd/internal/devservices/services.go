@@ -13,48 +13,32 @@ import (
 	"path/filepath"
 	"time"
 
-	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/hostcheck"
+	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/payments/stripetest"
 )
-
-// standInKey is the API key for the stand-in, not a secret.
-const standInKey = "sk_test_stand_in"
 
 // Services are the started services.
 type Services struct {
 	Postgres *embeddedpg.Server // nil if the environment names a database
 	Stripe   *stripetest.Server // nil if the environment has an API key
-	DataDir  string             // of the private PostgreSQL; "" if it keeps no data
+	DataDir  string             // "" if no data is kept
 	Took     time.Duration      // of the start
 
 	stripe        *http.Server
-	acted         chan string // ids of the intents whose customers acted
-	webhookSecret boot.Secret // of the events of the stand-in; "" if it sends none
+	acted         chan string  // ids of the intents whose customers acted
+	webhookSecret setup.Secret // of the fake's events; "" if the user sends them
 }
 
-// Options configure [Start].
-type Options struct {
-	DataDir string            // of the database and the state of the stand-in; "" keeps no data
-	Reset   bool              // deletes both first
-	Logger  *slog.Logger      // required
-	Notice  func(line string) // if set, is called before each slow step
-}
-
-// Start starts the services whose addresses are missing in d and s after [boot.LoadDev],
-// and sets these addresses. If the stand-in sends webhooks, it sets their secret in s.
-func Start(ctx context.Context, d *boot.Database, s *boot.Stripe, options Options) (*Services, error) {
+// Start starts the services whose addresses are missing in d and s after [setup.LoadDev],
+// and sets these addresses. The fake's state is kept with the data of the database.
+func Start(ctx context.Context, d *setup.Database, s *setup.Stripe, options embeddedpg.Options) (*Services, error) {
 	begin := time.Now()
 	services := &Services{acted: make(chan string, 100)}
 	if d.URL == "" {
-		server, err := embeddedpg.Start(ctx, embeddedpg.Options{
-			BinDir:  os.Getenv("PG_BIN"),
-			DataDir: options.DataDir,
-			Reset:   options.Reset,
-			Logger:  options.Logger,
-			Notice:  options.Notice,
-		})
+		options.BinDir = os.Getenv("PG_BIN")
+		server, err := embeddedpg.Start(ctx, options)
 		if errors.Is(err, embeddedpg.ErrInUse) {
 			return nil, fmt.Errorf("another orders dev uses the data in %s: stop it, "+
 				"or set DATABASE_URL to another database\n(%w)", options.DataDir, err)
@@ -63,7 +47,7 @@ func Start(ctx context.Context, d *boot.Database, s *boot.Stripe, options Option
 			return nil, err
 		}
 		services.Postgres, services.DataDir = server, options.DataDir
-		d.URL = boot.Secret(server.URL("postgres"))
+		d.URL = setup.Secret(server.URL("postgres"))
 	}
 	if s.SecretKey == "" {
 		if err := services.startStripe(ctx, s, options); err != nil {
@@ -74,8 +58,7 @@ func Start(ctx context.Context, d *boot.Database, s *boot.Stripe, options Option
 	return services, nil
 }
 
-// startStripe starts the stand-in. Its state has the lifetime of the private database.
-func (d *Services) startStripe(ctx context.Context, s *boot.Stripe, options Options) error {
+func (d *Services) startStripe(ctx context.Context, s *setup.Stripe, options embeddedpg.Options) error {
 	stripe := stripetest.New(stripetest.Options{})
 	if d.DataDir != "" {
 		state := filepath.Join(d.DataDir, "stripe.json")
@@ -85,12 +68,12 @@ func (d *Services) startStripe(ctx context.Context, s *boot.Stripe, options Opti
 			}
 		}
 		if err := stripe.Persist(state); err != nil {
-			return fmt.Errorf("stand-in for Stripe: %w\n(orders dev --reset deletes its state and the database)", err)
+			return fmt.Errorf("fake Stripe: %w\n(orders dev --reset deletes its state and the database)", err)
 		}
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return fmt.Errorf("stand-in for Stripe: %w", err)
+		return fmt.Errorf("fake Stripe: %w", err)
 	}
 	d.Stripe = stripe
 	d.stripe = &http.Server{
@@ -100,12 +83,12 @@ func (d *Services) startStripe(ctx context.Context, s *boot.Stripe, options Opti
 	}
 	go func() {
 		if err := d.stripe.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			options.Logger.Error("the stand-in for Stripe stopped", "error", err)
+			options.Logger.Error("the fake Stripe stopped", "error", err)
 		}
 	}()
-	s.SecretKey, s.APIBase = standInKey, "http://"+listener.Addr().String()
+	s.SecretKey, s.APIBase = "sk_test_fake", "http://"+listener.Addr().String()
 	if s.WebhookSecret == "" { // with a secret of their own, users send the events
-		d.webhookSecret = boot.Secret("whsec_" + rand.Text())
+		d.webhookSecret = setup.Secret("whsec_" + rand.Text())
 		s.WebhookSecret = d.webhookSecret
 	}
 	return nil

@@ -18,17 +18,16 @@ func (d *Services) serveStripe(w http.ResponseWriter, r *http.Request) {
 		id, _, _ := strings.Cut(path, "/")
 		select {
 		case d.acted <- id:
-		default: // an event that is lost is no error: the completer resumes the key
+		default: // the completer resumes the key
 		}
 	}
 }
 
-// settleAfter is how long a refund is pending at the stand-in.
+// settleAfter is how long a refund is pending at the fake.
 const settleAfter = 2 * time.Second
 
-// DeliverEvents sends the stand-in's events to url until ctx ends, as Stripe does, unless
-// the user sends them. It sends only what is decided outside of a request of the API: the
-// result of a customer's action, and of a refund that is pending.
+// DeliverEvents sends the fake's events to url until ctx ends: only those of what is decided
+// outside of a request of the API, which are a customer's action and a pending refund.
 func (d *Services) DeliverEvents(ctx context.Context, url string, logger *slog.Logger) {
 	if d.webhookSecret == "" {
 		return
@@ -81,5 +80,5 @@ func (d *Services) deliver(ctx context.Context, url, eventType, id string, logge
 			return
 		}
 	}
-	logger.WarnContext(ctx, "the stand-in could not deliver a webhook", "event_type", eventType, "status", status)
+	logger.WarnContext(ctx, "the fake Stripe could not deliver a webhook", "event_type", eventType, "status", status)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/setup"
 )
 
 // BaseURL returns the URL of a listener for a client on this machine.
@@ -19,32 +19,27 @@ func BaseURL(address net.Addr) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// Welcome is the text that orders dev prints when it is ready: where everything is, and a
-// first request. All fields are required, except Checked with the stand-in.
+// Welcome is what orders dev prints when it is ready.
 type Welcome struct {
-	Services *Services
-	Stripe   boot.Stripe
-	Checked  string // the result of a call to Stripe with the user's key
-	BaseURL  string // of the API
-	DocsURL  string // of the contract's page
-	APIKey   string
-	// slim:begin
+	Services   *Services
+	Stripe     setup.Stripe
+	Checked    string // the result of a call to Stripe, without the fake
+	BaseURL    string
+	DocsURL    string
+	APIKey     string
 	ConsoleURL string
-	// slim:end
 }
 
-// Print prints the text at once, so that no log line interrupts it.
+// Print writes once, so that no log line interrupts the text.
 func (w Welcome) Print(out io.Writer) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "\nOrders API   %s   contract: %s\n", w.BaseURL, w.DocsURL)
-	// slim:begin
 	fmt.Fprintf(&text, "Console      %s   cause a failure, and see the recovery\n", w.ConsoleURL)
-	// slim:end
 	if w.Services.Postgres != nil {
 		fmt.Fprintf(&text, "PostgreSQL   psql '%s'\n", w.Services.Postgres.URL("postgres"))
 	}
 	if w.Services.Stripe != nil {
-		kind := "a stand-in"
+		kind := "a fake"
 		if w.Services.webhookSecret != "" {
 			kind += " that sends webhooks"
 		}
@@ -64,8 +59,8 @@ func (w Welcome) Print(out io.Writer) {
 	_, _ = io.WriteString(out, text.String())
 }
 
-// curl returns a command line that creates an order. Its idempotency key is new after each
-// start, so that the user sees a first response and a replay.
+// curl has an idempotency key that is new after each start, so that the user sees a first
+// response and a replay.
 func (w Welcome) curl() string {
 	return fmt.Sprintf(`  curl -i %s/v1/orders -H 'Authorization: Bearer %s' \
     -H 'Content-Type: application/json' -H 'Idempotency-Key: my-order-%s' \

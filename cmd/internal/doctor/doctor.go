@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations"
 	"example.com/orders-api/payments"
@@ -29,10 +29,10 @@ const (
 type Result struct {
 	Mark    string
 	Check   string // its name, such as "database"
-	Message string // with the remedy after an arrow
+	Message string
 }
 
-// String returns the result as a line. A driver's error may have several.
+// String returns the result as a line, but a driver's error may have several.
 func (r Result) String() string {
 	return fmt.Sprintf("%s %-13s  %s", r.Mark, r.Check, r.Message)
 }
@@ -41,12 +41,12 @@ func failure(check string, err error, remedy string) Result {
 	return Result{Failure, check, err.Error() + " → " + remedy}
 }
 
-// Run runs every check whose variables are valid. loadErr is the error of boot.Load, which
-// is nil or a [*boot.ConfigError]. Each dependency takes at most the timeout.
-func Run(ctx context.Context, environment *boot.All, loadErr error, timeout time.Duration) []Result {
+// Run runs every check whose variables are valid. loadErr is the error of [setup.Load]. Each
+// dependency takes at most the timeout.
+func Run(ctx context.Context, environment *setup.All, loadErr error, timeout time.Duration) []Result {
 	results := []Result{{OK, "configuration", "valid"}}
 	invalid := map[string]bool{}
-	if failed, ok := errors.AsType[*boot.ConfigError](loadErr); ok {
+	if failed, ok := errors.AsType[*setup.ConfigError](loadErr); ok {
 		results = nil
 		for _, problem := range failed.Problems {
 			invalid[problem.Name] = true
@@ -65,11 +65,10 @@ func Run(ctx context.Context, environment *boot.All, loadErr error, timeout time
 	return results
 }
 
-// checkDatabase runs the checks of every command's start, and compares the clocks.
-func checkDatabase(ctx context.Context, database boot.Database, timeout time.Duration) []Result {
+func checkDatabase(ctx context.Context, database setup.Database, timeout time.Duration) []Result {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	pool, err := boot.Connect(ctx, database, slog.New(slog.DiscardHandler), postgres.Configure)
+	pool, err := setup.Connect(ctx, database, slog.New(slog.DiscardHandler), postgres.Configure)
 	if err != nil {
 		return []Result{failure("database", err, "start the server, grant access to this machine and role, or correct DATABASE_URL")}
 	}
@@ -117,8 +116,8 @@ func checkMigrations(ctx context.Context, pool *pgxpool.Pool) Result {
 	return Result{OK, check, "all applied"}
 }
 
-// checkClock compares the database's clock with this machine's. Leases do not use this
-// machine's clock (R8), but logs, expiry times and webhook signatures do.
+// checkClock compares the database's clock with this machine's, which logs, expiry times and
+// webhook signatures use.
 func checkClock(ctx context.Context, pool *pgxpool.Pool) Result {
 	const check, tolerance = "clock", 2 * time.Second
 	sent := time.Now()
@@ -126,7 +125,7 @@ func checkClock(ctx context.Context, pool *pgxpool.Pool) Result {
 	if err != nil {
 		return failure(check, err, "try again")
 	}
-	ahead := now.Sub(sent) // less the time of the query
+	ahead := now.Sub(sent)
 	if ahead < -tolerance || ahead > tolerance+time.Since(sent) {
 		return Result{Warning, check, fmt.Sprintf("the database's clock differs by %s from this machine's → "+
 			"run a time service on both, as in timedatectl set-ntp true", ahead.Round(time.Second))}
@@ -135,7 +134,7 @@ func checkClock(ctx context.Context, pool *pgxpool.Pool) Result {
 }
 
 // Stripe checks the key and its permissions, and requests a list of payments.
-func Stripe(ctx context.Context, config boot.Stripe, timeout time.Duration) Result {
+func Stripe(ctx context.Context, config setup.Stripe, timeout time.Duration) Result {
 	const check = "stripe"
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -143,7 +142,7 @@ func Stripe(ctx context.Context, config boot.Stripe, timeout time.Duration) Resu
 		SecretKey: string(config.SecretKey),
 		BaseURL:   config.APIBase,
 		Timeout:   timeout,
-		Transport: boot.ProviderTransport(),
+		Transport: setup.ProviderTransport(),
 		Logger:    slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -151,7 +150,7 @@ func Stripe(ctx context.Context, config boot.Stripe, timeout time.Duration) Resu
 	}
 	defer client.Close()
 	var missing []string
-	if strings.HasPrefix(string(config.SecretKey), "rk_") { // a restricted key
+	if strings.HasPrefix(string(config.SecretKey), "rk_") {
 		missing, err = client.MissingPermissions(ctx)
 	}
 	if err == nil {
@@ -175,9 +174,8 @@ func Stripe(ctx context.Context, config boot.Stripe, timeout time.Duration) Resu
 	}
 }
 
-// checkMail logs in at the mail server, or creates the folder for files. Only the worker
-// needs one of them.
-func checkMail(ctx context.Context, config boot.Mail, timeout time.Duration) Result {
+// checkMail logs in at the mail server, or creates the folder for files.
+func checkMail(ctx context.Context, config setup.Mail, timeout time.Duration) Result {
 	const check = "mail"
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -1,6 +1,5 @@
-// Package hostcheck checks the Host header at listeners that require no credentials. A
-// page on the internet can resolve its own name to such a listener (DNS rebinding) and
-// could read its responses. The browser sends the page's name as Host.
+// Package hostcheck checks the Host header at listeners that require no credentials.
+// Otherwise a page on the internet could read their responses by DNS rebinding.
 package hostcheck
 
 import (
@@ -12,9 +11,8 @@ import (
 	"strings"
 )
 
-// Handler rejects requests whose Host could be a name in the public DNS. It accepts IP
-// addresses, no Host, names without a dot or below .localhost, .svc and .cluster.local,
-// the name of this machine, and the host of address, where the listener is.
+// Handler rejects requests whose Host could be a name in the public DNS, unless it is the
+// name of this machine or the host of address, where the listener is.
 func Handler(address string, next http.Handler) http.Handler {
 	machine, _ := os.Hostname() // "" if unknown, which is accepted in any case
 	own := []string{hostname(machine), hostname(address)}
@@ -32,7 +30,6 @@ func IsLoopback(host string) bool {
 	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, hostname(host))
 }
 
-// hostname returns the name or IP address of host or host:port.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

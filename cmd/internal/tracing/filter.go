@@ -8,9 +8,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// allowed are the attributes that may be exported. Libraries record more, and other
-// attributes in each release: URLs with keys of clients, client addresses, error texts.
-// server.address is not allowed: it is the Host header, which the client sets.
+// allowed are the attributes that may be exported. Libraries record more in each release, such
+// as URLs with keys of clients. server.address is the Host header, which the client sets.
 var allowed = []attribute.Key{
 	keyID, operation, fromPoint, toPoint, attempt, requestID,
 	"http.request.method", "http.response.status_code", "http.route",
@@ -19,7 +18,6 @@ var allowed = []attribute.Key{
 	"db.response.status_code", "db.response.returned_rows", "pgx.rows_affected", "pgx.sql_state", "error.type",
 }
 
-// filter exports only allowed attributes, and no events.
 type filter struct{ sdktrace.SpanExporter }
 
 func (f filter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {

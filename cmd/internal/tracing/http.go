@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// noPropagation ignores a client's trace: it could add spans to another client's trace.
-// It also sends the provider no trace context.
+// noPropagation ignores a client's trace, which could be that of another client, and sends
+// the provider none.
 var noPropagation = otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator())
 
 // Requests is for api.Config: a span for each request to /v1.
@@ -26,8 +26,7 @@ func (t *Tracing) Requests() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler { return traced(withRoute(next)) }
 }
 
-// withRoute adds the route, which is known after the request was served, and the
-// request id of the log.
+// withRoute adds the route, which is known after the request was served.
 func withRoute(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -51,5 +50,4 @@ func (t *Tracing) Provider(base http.RoundTripper) http.RoundTripper {
 		}))
 }
 
-// objectID matches an id of the provider in a path.
 var objectID = regexp.MustCompile(`/[a-z]+_[A-Za-z0-9_]*[A-Z0-9][A-Za-z0-9_]*`)

@@ -20,10 +20,8 @@ const (
 	requestID = attribute.Key("orders.request_id")
 )
 
-// OnStep is for idempotency.Config: a span for each step, around next. The request's
-// span and all spans inside the step get the id of the key. A failed step has the error
-// that its key stores as last_error. The error of a claim may quote the client, so it is
-// left out.
+// OnStep is for idempotency.Config: a span for each step, around next. A failed step has the
+// error that its key stores, but the error of a claim may quote the client.
 func (t *Tracing) OnStep(next idempotency.StepHook) idempotency.StepHook {
 	if t == nil {
 		return next
@@ -49,8 +47,7 @@ func (t *Tracing) OnStep(next idempotency.StepHook) idempotency.StepHook {
 
 type keyIDContext struct{}
 
-// keyIDs is a span processor that adds the id of the key, which operators search by, to
-// every span inside a step.
+// keyIDs adds the id of the key, which operators search by, to every span inside a step.
 type keyIDs struct{}
 
 // OnStart is part of sdktrace.SpanProcessor.

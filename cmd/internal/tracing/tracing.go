@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -16,10 +19,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// flushTimeout bounds the delivery of the last spans at the stop.
 const flushTimeout = 3 * time.Second
 
-// scope is the instrumentation scope.
 const scope = "orders-api"
 
 // Tracing creates spans and exports them. A nil Tracing is valid and creates none.
@@ -42,7 +43,7 @@ func Start(ctx context.Context, logger *slog.Logger) (*Tracing, error) {
 	}
 	about, err := resource.New(ctx,
 		resource.WithAttributes(semconv.ServiceName("orders-api")),
-		resource.WithFromEnv(), // last, so that it wins
+		resource.WithFromEnv(),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
@@ -71,3 +72,22 @@ func (t *Tracing) Stop(ctx context.Context) {
 		t.logger.WarnContext(ctx, "the last traces were not delivered", "error", err)
 	}
 }
+
+// ConfigurePool adds a span for each statement or batch inside a trace, without its
+// arguments.
+func (t *Tracing) ConfigurePool(config *pgxpool.Config) {
+	if t == nil {
+		return
+	}
+	tracer := otelpgx.NewTracer(otelpgx.WithTracerProvider(t.provider), otelpgx.WithDisableConnectionDetailsInAttributes())
+	config.ConnConfig.Tracer = statements{tracer, tracer}
+}
+
+// statements traces only round trips: connecting and preparing show as a gap before them.
+type statements struct {
+	pgx.QueryTracer
+	pgx.BatchTracer
+}
+
+// TraceBatchQuery does nothing: a batch is one round trip.
+func (statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}

@@ -33,8 +33,7 @@ func noHook(ctx context.Context, _ idempotency.StepStart) (context.Context, func
 	return ctx, func(idempotency.StepEnd) {}
 }
 
-// inStep calls work inside the span of a step, and returns all spans. The step's is the
-// last.
+// inStep calls work inside the span of a step, which is the last that it returns.
 func inStep(t *testing.T, work func(context.Context, *tracing.Tracing)) tracetest.SpanStubs {
 	t.Helper()
 	exporter := tracetest.NewInMemoryExporter()
@@ -97,8 +96,7 @@ func client(t *testing.T, traces *tracing.Tracing, url string) *payments.Client 
 	return client
 }
 
-// A request that could not be sent was not executed; one that was sent has an unknown
-// outcome.
+// A request that could not be sent was not executed.
 func TestProvider_outcome(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -169,11 +167,14 @@ func TestFilter(t *testing.T) {
 	}))
 	r := request(t, http.MethodGet, "/v1/idempotency-keys/canary?canary=canary")
 	r.Header.Set("User-Agent", "canary")
+	const clientTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	r.Header.Set("Traceparent", "00-"+clientTrace+"-00f067aa0ba902b7-01")
 	handler.ServeHTTP(httptest.NewRecorder(), r)
 	spans := exporter.GetSpans()
 	require.Len(t, spans, 1)
 	require.Contains(t, spans[0].Attributes, attribute.String("http.request.method", "GET"))
 	require.Empty(t, spans[0].Events)
+	require.NotEqual(t, clientTrace, spans[0].SpanContext.TraceID().String(), "the trace of a client is not continued")
 	require.NotContains(t, fmt.Sprintf("%+v", spans), "canary")
 }
 

@@ -16,13 +16,10 @@ import (
 	"example.com/orders-api/cmd/internal/hostcheck"
 )
 
-// stripeURL is the address of Stripe's API.
-const stripeURL = "https://api.stripe.com"
-
-// Options configure a [Proxy]. The zero value forwards to Stripe.
+// Options configure a [Proxy].
 type Options struct {
-	Provider string        // URL of the provider; "" is Stripe's own
-	Latency  time.Duration // added to each call
+	Provider string // URL of the provider; "" is Stripe's own
+	Latency  time.Duration
 
 	// OnCall, if set, is called synchronously when a call arrives and when it ends.
 	OnCall func(Call)
@@ -33,9 +30,9 @@ type Call struct {
 	Number       int // from 1, in the order of arrival
 	Method, Path string
 	ArrivedAt    time.Time
-	Duration     time.Duration // until the provider's response began; 0 while the call is in progress
-	Status       int           // the provider's; 0 while in progress and if the provider was not reached
-	Dropped      bool          // the API got no response
+	Duration     time.Duration // 0 while the call is in progress
+	Status       int           // 0 without a response of the provider
+	Dropped      bool          // the API gets no response
 }
 
 // Confirms reports whether the call charges a payment.
@@ -43,27 +40,27 @@ func (c Call) Confirms() bool {
 	return c.Method == http.MethodPost && strings.HasSuffix(c.Path, "/confirm")
 }
 
-// Proxy forwards calls to the provider.
+// Proxy forwards calls to the provider. It is the transport of a reverse proxy.
 type Proxy struct {
-	options Options
-	url     string
-	server  *http.Server
-	reverse *httputil.ReverseProxy
+	options  Options
+	url      string
+	server   *http.Server
+	provider http.RoundTripper
 
 	mu    sync.Mutex
 	calls int
-	fault *fault // nil: calls are forwarded
+	fault *fault
 }
 
 type fault struct {
-	dropped chan int // gets the status of the dropped response
-	down    bool     // the confirm was seen
+	dropped chan int
+	down    bool // the confirm was seen
 }
 
-// New starts a proxy on a loopback address. It listens when New returns.
+// New starts a proxy on a loopback address.
 func New(ctx context.Context, options Options) (*Proxy, error) {
 	if options.Provider == "" {
-		options.Provider = stripeURL
+		options.Provider = "https://api.stripe.com"
 	}
 	if options.OnCall == nil {
 		options.OnCall = func(Call) {}
@@ -78,18 +75,19 @@ func New(ctx context.Context, options Options) (*Proxy, error) {
 	}
 	discard := log.New(io.Discard, "", 0) // net/http would print between the demo's lines
 	p := &Proxy{
-		options: options,
-		url:     "http://" + listener.Addr().String(),
-		reverse: &httputil.ReverseProxy{
-			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true},
-			ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
-				panic(http.ErrAbortHandler) // a broken connection, not a response
-			},
-			ErrorLog: discard,
-		},
+		options:  options,
+		url:      "http://" + listener.Addr().String(),
+		provider: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true},
 	}
-	p.server = &http.Server{Handler: hostcheck.Handler(listener.Addr().String(), p), ReadHeaderTimeout: 5 * time.Second, ErrorLog: discard}
+	reverse := &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: p,
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
+			panic(http.ErrAbortHandler) // a broken connection, not a response
+		},
+		ErrorLog: discard,
+	}
+	p.server = &http.Server{Handler: hostcheck.Handler(listener.Addr().String(), reverse), ReadHeaderTimeout: 5 * time.Second, ErrorLog: discard}
 	go func() { _ = p.server.Serve(listener) }()
 	return p, nil
 }
@@ -100,9 +98,8 @@ func (p *Proxy) URL() string { return p.url }
 // Close stops the proxy and ends the calls in progress.
 func (p *Proxy) Close() error { return p.server.Close() }
 
-// DropResponseAfterConfirm forwards the next confirm, drops its response, and
-// forwards nothing more until [Proxy.Restore]. The channel gets the status of the
-// dropped response.
+// DropResponseAfterConfirm forwards the next confirm, drops its response, and forwards
+// nothing more until [Proxy.Restore]. The channel gets the status of the response.
 func (p *Proxy) DropResponseAfterConfirm() <-chan int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,71 +114,51 @@ func (p *Proxy) Restore() {
 	p.fault = nil
 }
 
-// ServeHTTP forwards a call, unless a fault drops it.
-func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+var errDropped = errors.New("dropped")
+
+// RoundTrip forwards a call, unless a fault drops it.
+func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.mu.Lock()
 	p.calls++
-	call := Call{Number: p.calls, Method: r.Method, Path: r.URL.Path, ArrivedAt: time.Now(), Dropped: true}
+	call := Call{Number: p.calls, Method: r.Method, Path: r.URL.Path, ArrivedAt: time.Now()}
 	fault := p.fault
-	down := fault != nil && fault.down
-	dropResponse := fault != nil && !down && call.Confirms()
-	if dropResponse {
+	call.Dropped = fault != nil && fault.down
+	dropsResponse := fault != nil && !fault.down && call.Confirms()
+	if dropsResponse {
 		fault.down = true
+		// The provider must get this request even if the API is killed.
+		r = r.WithContext(context.WithoutCancel(r.Context()))
 	}
 	p.mu.Unlock()
 
 	p.options.OnCall(call)
-	recorder := &statusRecorder{ResponseWriter: w}
-	defer func() { // on a panic too, which closes the connection
-		if recorder.status == 0 {
-			recorder.at = time.Now()
-		}
-		call.Duration, call.Status = recorder.at.Sub(call.ArrivedAt), recorder.status
-		p.options.OnCall(call)
-	}()
-	switch {
-	case down:
-		panic(http.ErrAbortHandler) // closes the connection without a response
-	case dropResponse:
-		// The provider must get this request even if the API is killed.
-		r = r.WithContext(context.WithoutCancel(r.Context()))
-		recorder.ResponseWriter = discardWriter{http.Header{}}
-		p.forward(recorder, r)
-		fault.dropped <- recorder.status
-		panic(http.ErrAbortHandler)
-	default:
-		p.forward(recorder, r)
-		call.Dropped = false
+	var response *http.Response
+	err := errDropped
+	if !call.Dropped {
+		response, err = p.forward(r)
+	}
+	if err == nil {
+		call.Status = response.StatusCode
+	}
+	if err == nil && dropsResponse {
+		err = errors.Join(errDropped, response.Body.Close())
+	}
+	call.Duration, call.Dropped = time.Since(call.ArrivedAt), err != nil
+	p.options.OnCall(call)
+	if dropsResponse {
+		fault.dropped <- call.Status
+	}
+	if err != nil {
+		return nil, err
+	}
+	return response, nil
+}
+
+func (p *Proxy) forward(r *http.Request) (*http.Response, error) {
+	select {
+	case <-time.After(p.options.Latency):
+		return p.provider.RoundTrip(r)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
 	}
 }
-
-func (p *Proxy) forward(w http.ResponseWriter, r *http.Request) {
-	if p.options.Latency > 0 {
-		select {
-		case <-time.After(p.options.Latency):
-		case <-r.Context().Done():
-			panic(http.ErrAbortHandler)
-		}
-	}
-	p.reverse.ServeHTTP(w, r)
-}
-
-type statusRecorder struct {
-	http.ResponseWriter
-	status int
-	at     time.Time
-}
-
-// Unwrap lets the reverse proxy flush.
-func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
-
-func (s *statusRecorder) WriteHeader(status int) {
-	s.status, s.at = status, time.Now()
-	s.ResponseWriter.WriteHeader(status)
-}
-
-type discardWriter struct{ header http.Header }
-
-func (d discardWriter) Header() http.Header         { return d.header }
-func (d discardWriter) Write(p []byte) (int, error) { return len(p), nil }
-func (d discardWriter) WriteHeader(int)             {}

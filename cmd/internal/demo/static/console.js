@@ -128,7 +128,8 @@ function makeRequest(request, old) {
 }
 
 function showRow(view) {
-  const reached = new Map((view.points ?? []).map((point) => [point.name, point.at]));
+  const reached = new Map((view.events ?? []).filter((event) => event.kind === 'point').map((event) => [event.text, event.at]));
+  if (reached.has('order_created')) reached.set('started', reached.get('order_created')); // the same transaction
   for (const item of $('points').children) {
     const name = item.dataset.point;
     const current = view.row?.point === name && name !== 'finished';

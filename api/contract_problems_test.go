@@ -1,0 +1,119 @@
+package api_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"example.com/orders-api/client"
+)
+
+// checkProblem validates a problem with the schema of its type and with ProblemDetails.
+func (c contract) checkProblem(got response) (slug string, err error) {
+	if got.status < 400 {
+		return "", nil
+	}
+	if contentType := got.header.Get("Content-Type"); contentType != "application/problem+json" {
+		return "", fmt.Errorf("status %d as %q", got.status, contentType)
+	}
+	if got.head {
+		return "", nil
+	}
+	var p problem
+	if err := json.Unmarshal(got.body, &p); err != nil {
+		return "", err
+	}
+	slug = p.slug()
+	waits := p.Retry == client.RetrySameKey && slug != "internal-error"
+	switch {
+	case p.Status != got.status:
+		err = fmt.Errorf("status %d, and %d in the body", got.status, p.Status)
+	case (got.header.Get("Retry-After") != "") != waits:
+		err = fmt.Errorf("Retry-After %q", got.header.Get("Retry-After"))
+	case got.status == http.StatusMethodNotAllowed && got.header.Get("Allow") == "":
+		err = errors.New("no Allow")
+	case p.RequestID == "":
+	case p.RequestID != got.header.Get("X-Request-Id"):
+		err = fmt.Errorf("request_id %q", p.RequestID)
+	case got.header.Get("Idempotent-Replayed") != "":
+		err = errors.New("a replay of what is not stored")
+	}
+	if err == nil {
+		err = c.checkProblemSchema(slug, got.body)
+	}
+	if err != nil {
+		return slug, fmt.Errorf("problem %q: %w", slug, err)
+	}
+	coverage.record("problem " + slug)
+	return slug, nil
+}
+
+var (
+	requestID     = regexp.MustCompile(`"request_id":"[^"]*"`)
+	validProblems sync.Map // without request_id; compiling the schemas again takes milliseconds
+)
+
+func (c contract) checkProblemSchema(slug string, body []byte) error {
+	own, known := c.problems()[slug]
+	if !known {
+		return errors.New("not in the contract")
+	}
+	text := requestID.ReplaceAllString(string(body), `"request_id":""`)
+	if _, valid := validProblems.Load(text); valid {
+		return nil
+	}
+	var value any
+	if err := json.Unmarshal(body, &value); err != nil {
+		return err
+	}
+	if err := errors.Join(validate(own, value), validate(c.doc.Components.Schemas["ProblemDetails"].Value, value)); err != nil {
+		return err
+	}
+	validProblems.Store(text, true)
+	return nil
+}
+
+func (c contract) problems() map[string]*openapi3.Schema {
+	schemas := map[string]*openapi3.Schema{}
+	for problemType, variant := range c.doc.Components.Schemas["Problem"].Value.Discriminator.Mapping {
+		schemas[strings.TrimPrefix(problemType, "/problems/")] = c.doc.Components.Schemas[path.Base(variant.Ref)].Value
+	}
+	return schemas
+}
+
+type problem struct{ client.Problem }
+
+func (p problem) slug() string { return strings.TrimPrefix(p.Type, "/problems/") }
+
+func (p problem) pointers() []string {
+	var pointers []string
+	for _, e := range p.Errors {
+		pointers = append(pointers, e.Pointer)
+	}
+	return pointers
+}
+
+// checkDocumentedProblem fails unless the response has an example of the problem.
+func checkDocumentedProblem(of string, content openapi3.Content, slug string) error {
+	if slug == "" {
+		return nil
+	}
+	problems := content["application/problem+json"]
+	examples := []any{problems.Example}
+	for _, e := range problems.Examples {
+		examples = append(examples, e.Value.Value)
+	}
+	for _, e := range examples {
+		if example, ok := e.(map[string]any); ok && example["type"] == "/problems/"+slug {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has no example of %s", of, slug)
+}

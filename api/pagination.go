@@ -1,0 +1,106 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/internal/plainjson"
+	"example.com/orders-api/operations"
+)
+
+// A list ends at maxPage objects or at maxPageSize, so it has up to 300 KiB.
+const (
+	defaultPage = 20
+	maxPage     = 100
+	maxPageSize = 256 << 10 // bytes
+)
+
+// encodePage encodes one object at a time until the page is full.
+func encodePage[T any](limit int, objects iter.Seq2[T, error]) ([]byte, error) {
+	page := bytes.NewBufferString(`{"data":[`)
+	n, more := 0, false
+	for object, err := range objects {
+		if more = err == nil && (n == limit || page.Len() >= maxPageSize); more {
+			break
+		}
+		encoded, err := encode(object, err)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			page.WriteByte(',')
+		}
+		page.Write(encoded)
+		n++
+	}
+	fmt.Fprintf(page, `],"has_more":%t}`, more)
+	return page.Bytes(), nil
+}
+
+// encode takes the results of a read.
+func encode[T any](object T, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	return plainjson.Marshal(object)
+}
+
+const queryUnreadable = "the query string cannot be read"
+
+// page is what a list asks for.
+type page struct {
+	limit int
+	after uuid.UUID  // the last object of the page before
+	query url.Values // with the filters
+}
+
+// parsePage accepts only limit, after and the names of filters. what is the kind of object.
+func parsePage(rawQuery, what string, filters ...string) (p page, err error) {
+	var errs []operations.FieldError
+	reject := func(pointer, code, detail string) {
+		errs = append(errs, operations.FieldError{Pointer: pointer, Code: code, Detail: detail})
+	}
+	query, err := url.ParseQuery(rawQuery)
+	p.query = maps.Clone(query)
+	if err != nil {
+		reject("", operations.CodeInvalidFormat, queryUnreadable)
+	}
+	p.limit = defaultPage
+	if query.Has("limit") {
+		detail := fmt.Sprintf("must be an integer from 1 to %d", maxPage)
+		p.limit, err = strconv.Atoi(query.Get("limit"))
+		switch {
+		case strconv.Itoa(p.limit) != query.Get("limit") && !errors.Is(err, strconv.ErrRange):
+			reject("/limit", operations.CodeInvalidFormat, detail)
+		case p.limit < 1 || p.limit > maxPage:
+			reject("/limit", operations.CodeOutOfRange, detail)
+		}
+	}
+	if query.Has("after") {
+		if p.after, err = parseID(query.Get("after")); err != nil {
+			reject("/after", operations.CodeInvalidFormat, "must be the id of "+what)
+		}
+	}
+	known := append([]string{"limit", "after"}, filters...)
+	for _, name := range known {
+		if len(query[name]) > 1 {
+			reject("/"+name, operations.CodeDuplicateParameter, "must be given once")
+		}
+		delete(query, name)
+	}
+	if len(query) > 0 {
+		reject("", operations.CodeUnknownParameter, "the query string has unknown parameters; known are "+strings.Join(known, ", "))
+	}
+	if len(errs) > 0 {
+		return page{}, &operations.ValidationError{Fields: errs}
+	}
+	return p, nil
+}

@@ -1,0 +1,196 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/admission"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations"
+)
+
+// Errors of this package. Each has a row in problemOf.
+var (
+	errNotFound         = errors.New("not found")
+	errNoPage           = errors.New("no such page")
+	errMethodNotAllowed = errors.New("method not allowed")
+	errTooLarge         = errors.New("the body is too large")
+	errUnsupportedMedia = errors.New("unsupported media type")
+	errKeyMissing       = errors.New("no Idempotency-Key")
+	errNotReady         = errors.New("not ready")
+	errBodyCut          = errors.New("the body ended early")
+
+	errInvalidToken      = fmt.Errorf("%w: the token is not valid", accounts.ErrUnauthorized)
+	errUnsupportedCoding = fmt.Errorf("%w: the body has a content encoding", errUnsupportedMedia)
+)
+
+// keyedError is an error of a request that looked up its key.
+type keyedError struct {
+	error
+	created operations.Links // what a reaped key created
+}
+
+func (e *keyedError) Unwrap() error { return e.error }
+
+type problem struct {
+	Type      string                  `json:"type"`
+	Title     string                  `json:"title"`
+	Status    int                     `json:"status"`
+	Detail    string                  `json:"detail"`
+	Retry     string                  `json:"retry"`
+	Outcome   string                  `json:"outcome"`
+	RequestID string                  `json:"request_id"`
+	Errors    []operations.FieldError `json:"errors,omitempty"`
+	OrderID   *uuid.UUID              `json:"order_id,omitempty"`
+	Refund    *operations.Resource    `json:"refund,omitempty"`
+	Resource  *operations.Resource    `json:"resource,omitempty"`
+	Remaining int64                   `json:"remaining,omitempty"`
+
+	slug       string
+	retryAfter time.Duration
+	headers    map[string]string
+}
+
+// Values of Retry-After if the cause of the problem has none.
+const (
+	inProgressRetryAfter  = time.Second
+	unavailableRetryAfter = 2 * time.Second
+)
+
+// overloadRetryAfter is 1 to 3 seconds, because rejections come in bursts.
+func overloadRetryAfter() time.Duration {
+	return time.Duration(1+rand.IntN(3)) * time.Second //nolint:gosec // not a secret
+}
+
+// problemOf maps an error to its problem. The text of an unknown error is only logged.
+func problemOf(err error) problem {
+	var (
+		invalid  *operations.ValidationError
+		expired  *idempotency.KeyExpiredError
+		provider *operations.ProviderError
+	)
+	if p, ok := orderProblem(err); ok {
+		return p
+	}
+	switch {
+	case errors.Is(err, accounts.ErrUnauthorized):
+		p := problemUnauthorized.detail("Send a valid API key as a bearer token, in one Authorization header.")
+		p.headers = map[string]string{"WWW-Authenticate": `Bearer realm="orders"`}
+		if errors.Is(err, errInvalidToken) { // without a token no error (RFC 6750, 3.1)
+			p.headers["WWW-Authenticate"] += `, error="invalid_token"`
+		}
+		return p
+	case errors.Is(err, errNoPage):
+		return problemNotFound.detail("There is no resource at this address.")
+	case errors.Is(err, errNotFound), errors.Is(err, operations.ErrNotFound):
+		return problemNotFound.detail("There is no such resource in this account.")
+	case errors.Is(err, errMethodNotAllowed):
+		return problemMethodNotAllowed.detail("The Allow header lists the methods that this resource supports.")
+	case errors.Is(err, errTooLarge):
+		return problemTooLarge.detail(err.Error())
+	case errors.Is(err, errUnsupportedMedia):
+		p := problemUnsupportedMedia.detail("Send Content-Type: application/json, in UTF-8 and without a content encoding.")
+		p.headers = map[string]string{"Accept": "application/json"}
+		if errors.Is(err, errUnsupportedCoding) {
+			p.headers["Accept-Encoding"] = "identity"
+		}
+		return p
+	case errors.Is(err, errKeyMissing):
+		return problemKeyMissing.detail("Send an Idempotency-Key header of 16 to 255 visible ASCII characters.")
+	case errors.Is(err, idempotency.ErrInvalidKey):
+		return problemKeyInvalid.detail("Send one Idempotency-Key header of 16 to 255 visible ASCII characters, raw or quoted.")
+	case errors.Is(err, idempotency.ErrMalformed):
+		return problemMalformed.detail(err.Error())
+	case errors.Is(err, idempotency.ErrKeyReused):
+		p := problemKeyReused.detail("The body or the address differs from the key's first request.")
+		if errors.Is(err, idempotency.ErrFinishedKeyReused) {
+			p.Outcome = outcomeFinal
+		}
+		return p
+	case errors.Is(err, idempotency.ErrInProgress):
+		return problemKeyInProgress.detail("Send the same request again shortly.").after(inProgressRetryAfter)
+	case errors.As(err, &invalid):
+		p := problemValidation.detail(summary(invalid.Fields))
+		p.Errors = invalid.Fields
+		return p
+	case errors.As(err, &expired):
+		return problemKeyExpired.detail("The key belongs to an earlier request of another operation.").created(err)
+	case errors.As(err, &provider) && errors.Is(provider.Kind, operations.ErrOutcomeUnknown):
+		return problemOutcomeUnknown.detail("Send the same request with the same key to find out.").after(provider.RetryAfter)
+	case errors.As(err, &provider):
+		return problemUnavailable.detail("The payment provider did not accept the request.").after(provider.RetryAfter)
+	case errors.Is(err, errBodyCut):
+		return problemUnavailable.detail("The body ended early. Send the same request again, with the same key.").after(unavailableRetryAfter)
+	case errors.Is(err, admission.ErrRateLimited):
+		return problemRateLimited.detail("Send the same request again a little later, with the same key.").after(overloadRetryAfter())
+	case errors.Is(err, admission.ErrOverloaded):
+		return problemUnavailable.detail("The server is overloaded. Send the same request again a little later, with the same key.").after(overloadRetryAfter())
+	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
+		return problemUnavailable.detail("Send the same request again, with the same key.").after(unavailableRetryAfter)
+	default:
+		return problemInternal.detail("Send the same request again, with the same key.")
+	}
+}
+
+func (p problem) created(err error) problem {
+	keyed, _ := errors.AsType[*keyedError](err)
+	if keyed == nil {
+		return p
+	}
+	if order := keyed.created["order"]; order != nil {
+		p.Detail, p.OrderID = "The key created the order in order_id.", &order.ID
+	}
+	if p.Refund = keyed.created["refund"]; p.Refund != nil {
+		p.Detail = "The key created the refund in refund, of the order in order_id."
+	}
+	if p.Resource = keyed.created[operations.MemberResource]; p.Resource != nil {
+		p.Detail = "The key created the resource in resource."
+	}
+	return p
+}
+
+// summary is for clients that log only the detail.
+func summary(all []operations.FieldError) string {
+	text := strings.TrimSpace(all[0].Pointer + " " + all[0].Detail)
+	if n := len(all) - 1; n > 0 {
+		text += fmt.Sprintf(" (errors lists %d more)", n)
+	}
+	return text
+}
+
+func (t problemType) detail(text string) problem {
+	return problem{Type: "/problems/" + t.Slug, Title: t.Title, Status: t.Status, Detail: text, Retry: t.Retry, Outcome: t.Outcomes[0], slug: t.Slug}
+}
+
+func (p problem) after(wait time.Duration) problem {
+	p.retryAfter = max(wait, time.Second)
+	return p
+}
+
+// forRequest completes the problem of a request. The outcome is none only if the request
+// has no key, or the lookup found its key unclaimed. Otherwise a request with the key may
+// have moved money.
+func (p problem) forRequest(r *http.Request, err error) problem {
+	hasKey := r.Method == http.MethodPost && r.URL.Path != webhookPath && r.Header.Get("Idempotency-Key") != ""
+	if !hasKey {
+		p.Detail = strings.Replace(p.Detail, ", with the same key", "", 1)
+	}
+	_, lookedUp := errors.AsType[*keyedError](err)
+	interrupted := p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
+	if p.Outcome == outcomeNone && (lookedUp && interrupted || !lookedUp && hasKey) {
+		p.Outcome = outcomeUnknown
+	}
+	return p
+}
+
+// retryAfterSeconds is the value of the Retry-After header, rounded up to seconds.
+func (p problem) retryAfterSeconds() int { return int(math.Ceil(p.retryAfter.Seconds())) }

@@ -1,0 +1,53 @@
+package api_test
+
+import (
+	"fmt"
+	"html"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	ordersapi "example.com/orders-api"
+	"example.com/orders-api/api"
+)
+
+// Every problem has a page, and the contract names exactly these problems.
+func TestProblemPages_complete(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	pages := api.ProblemSlugs()
+	types := openContract(t).problems()
+	require.ElementsMatch(t, slices.Collect(maps.Keys(types)), pages)
+
+	for _, match := range regexp.MustCompile(`/problems/([a-z]+(?:-[a-z]+)*)`).FindAllSubmatch(ordersapi.Spec, -1) {
+		require.Contains(t, pages, string(match[1]))
+	}
+	index := f.get(t, "/problems", header("Authorization"))
+	require.Equal(t, http.StatusOK, index.status)
+	for _, slug := range pages {
+		require.Contains(t, string(index.body), `href="/problems/`+slug+`"`)
+		members := types[slug].Properties
+		retry := members["retry"].Value.Const
+		if values := members["retry"].Value.Enum; len(values) > 0 {
+			retry = values[len(values)-1] // the first one is of a cause that passes
+		}
+		got := f.get(t, "/problems/"+slug, header("Authorization"))
+		require.Equal(t, http.StatusOK, got.status, slug)
+		text := html.UnescapeString(string(got.body))
+		require.Contains(t, text, "<code>"+slug+"</code>")
+		for _, value := range append(members["outcome"].Value.Enum, retry) {
+			require.Contains(t, text, fmt.Sprintf("<code>%v</code>: ", value), slug)
+		}
+		require.Contains(t, text, fmt.Sprintf("<code>%v</code>", members["status"].Value.Const))
+		require.Contains(t, text, fmt.Sprintf("<pre>HTTP/1.1 %v ", members["status"].Value.Const))
+		require.NotContains(t, text, "//", "the page calls no other host")
+		for _, other := range pages {
+			require.Equal(t, other != slug, strings.Contains(text, `href="/problems/`+other+`"`), "%s on %s", other, slug)
+		}
+	}
+}

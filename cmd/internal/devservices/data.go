@@ -1,0 +1,87 @@
+package devservices
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/embeddedpg"
+)
+
+// Folder returns the folder for the data of dev. Each clone, each renamed project and each
+// provider has its own, because the others do not know its payments.
+func Folder(stripe setup.Stripe) (string, error) {
+	working, err := os.Getwd()
+	if err == nil {
+		working, err = filepath.EvalSymlinks(working)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the working directory, which names the data of dev: %w", err)
+	}
+	module := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		module = info.Main.Path
+	}
+	provider := "" // the fake
+	if stripe.SecretKey != "" {
+		provider = stripe.ProviderURL()
+	}
+	return embeddedpg.CacheDir("dev", folderName(cmp.Or(module, "orders"), working, provider))
+}
+
+// folderName finds the clone as the nearest parent of the working directory with a go.mod.
+func folderName(module, working, provider string) string {
+	clone := working
+	for dir := working; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			clone = dir
+			break
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{module, clone, provider}, "\n")))
+	return fmt.Sprintf("%s-%x", path.Base(module), sum[:4])
+}
+
+// APIKey returns an API key that is the same after a restart, so that a curl line in a
+// shell's history keeps working. The file has one key for each database.
+func APIKey(ctx context.Context, pool *pgxpool.Pool, path string) (string, error) {
+	stored, err := os.ReadFile(path) //nolint:gosec // in the cache folder
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read API key of dev: %w", err)
+	}
+	authenticator := accounts.NewAuthenticator(pool, time.Now) // before the first request
+	for key := range strings.FieldsSeq(string(stored)) {
+		if _, err := authenticator.Authenticate(ctx, key); !errors.Is(err, accounts.ErrUnauthorized) {
+			return key, err
+		}
+	}
+	_, key, err := accounts.Create(ctx, pool, "dev")
+	if err != nil {
+		return "", err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // the same
+	if err == nil {
+		_, err = fmt.Fprintln(file, key)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		return "", fmt.Errorf("store API key of dev: %w", err)
+	}
+	return key, nil
+}

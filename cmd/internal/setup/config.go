@@ -1,0 +1,274 @@
+package setup
+
+import (
+	"cmp"
+	"log/slog"
+	"net"
+	"net/mail"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/payments"
+	"example.com/orders-api/receipts"
+)
+
+// Database is the connection string of the database.
+type Database struct {
+	URL Secret `envconfig:"DATABASE_URL"`
+}
+
+func (d *Database) validate(p *problems) {
+	if d.URL == "" {
+		p.missing("DATABASE_URL", "expected postgres://user:pass@host:5432/orders. "+
+			"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; "+
+			"orders dev needs none")
+		return
+	}
+	config, err := pgxpool.ParseConfig(string(d.URL))
+	if err != nil { // the driver's error would show the password
+		p.add("DATABASE_URL", "cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders, with special characters percent-encoded")
+		return
+	}
+	switch config.ConnConfig.DefaultQueryExecMode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
+		p.add("DATABASE_URL", "its default_query_exec_mode infers parameter types and cannot encode an order; "+
+			"use cache_describe behind a pooler, and otherwise the default")
+	}
+}
+
+// Listen is the address of the API.
+type Listen struct {
+	Addr Address `envconfig:"LISTEN_ADDR" default:":8080"`
+}
+
+// DevListen is [Listen] for orders dev, which shows an API key.
+type DevListen struct {
+	Addr Address `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080"`
+}
+
+// Admin is the address of the admin listener of orders serve.
+type Admin struct {
+	AdminAddr Address `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off"`
+}
+
+// OptionalAdmin has no default, because the API on the same machine uses that.
+type OptionalAdmin struct {
+	AdminAddr Address `envconfig:"ADMIN_ADDR" empty:"off"`
+}
+
+// Address is host:port, or "" for none.
+type Address string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (a *Address) UnmarshalText(text []byte) error {
+	*a = Address(text)
+	if *a == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(string(*a))
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	return err
+}
+
+// Stripe is the access to the payment provider.
+type Stripe struct {
+	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY"`
+	APIBase       string `envconfig:"STRIPE_API_BASE"`
+	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET"`
+}
+
+func (s *Stripe) validate(p *problems) {
+	const source = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
+	switch {
+	case s.SecretKey == "":
+		p.missing("STRIPE_SECRET_KEY", source)
+		if s.APIBase != "" && p.dev {
+			p.add("STRIPE_API_BASE", "set without STRIPE_SECRET_KEY; set both, or neither for the fake Stripe")
+		}
+	case p.dev && s.Mode() != "test":
+		// A key of an unknown kind may move real money.
+		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and this command accepts no other; "+
+			"expected sk_test_… or rk_test_…")
+	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"),
+		strings.HasPrefix(string(s.SecretKey), "sk_org_"):
+		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown); %s", source)
+	}
+	if s.APIBase != "" {
+		switch u, err := url.Parse(s.APIBase); {
+		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+			p.add("STRIPE_API_BASE", "is not an http or https URL; leave it empty for Stripe itself")
+		case u.Scheme == "http" && s.Mode() == "live":
+			p.add("STRIPE_API_BASE", "is plain http, which would expose a live key; use https")
+		}
+	}
+	if rest, found := strings.CutPrefix(string(s.WebhookSecret), "whsec_"); s.WebhookSecret != "" && (!found || rest == "") {
+		p.add("STRIPE_WEBHOOK_SECRET", "is not a signing secret, which begins with whsec_ (its value is not shown); "+
+			"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off")
+	}
+}
+
+// Mode returns "test" or "live" by the prefix of the API key, else "unknown".
+func (s *Stripe) Mode() string { return payments.KeyMode(string(s.SecretKey)) }
+
+// ProviderURL returns scheme and host of the provider's API, without credentials.
+func (s *Stripe) ProviderURL() string {
+	base, err := url.Parse(cmp.Or(s.APIBase, "https://api.stripe.com"))
+	if err != nil {
+		return ""
+	}
+	return base.Scheme + "://" + base.Host
+}
+
+// Mail is the mail server, or the folder, and the sender of the receipts.
+type Mail struct {
+	SMTPURL Secret `envconfig:"SMTP_URL"`
+	Dir     string `envconfig:"RECEIPTS_DIR"`
+	From    string `envconfig:"RECEIPTS_FROM"`
+}
+
+func (m *Mail) validate(p *problems) {
+	if m.SMTPURL != "" {
+		if _, err := receipts.NewSMTP(string(m.SMTPURL)); err != nil {
+			p.add("SMTP_URL", "%v", err)
+		}
+	}
+	if m.SMTPURL != "" && m.From == "" {
+		p.missing("RECEIPTS_FROM", "expected the sender of the receipts, such as My Shop <orders@example.com>")
+	}
+	if _, err := mail.ParseAddress(m.Sender()); err != nil {
+		p.add("RECEIPTS_FROM", "%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.From)
+	}
+}
+
+// Sender returns the sender of the receipts, with a default for files and for orders dev.
+func (m *Mail) Sender() string { return cmp.Or(m.From, "Orders <receipts@example.com>") }
+
+// WorkerMail is [Mail] for orders worker. It has no default folder, because the files of a
+// pod are lost, and the receipt's job is deleted (R15).
+type WorkerMail Mail
+
+func (m *WorkerMail) validate(p *problems) {
+	if m.SMTPURL == "" && m.Dir == "" {
+		p.missing("SMTP_URL", "expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead")
+	}
+	(*Mail)(m).validate(p)
+}
+
+// Durations must be in this order.
+type Durations struct {
+	StripeTimeout  time.Duration `envconfig:"STRIPE_TIMEOUT" default:"20s"`
+	LockTimeout    time.Duration `envconfig:"LOCK_TIMEOUT" default:"90s"`
+	CompleterGrace time.Duration `envconfig:"COMPLETER_GRACE" default:"5m"`
+	ChargeWindow   time.Duration `envconfig:"CHARGE_WINDOW" default:"24h"`
+	KeyRetention   time.Duration `envconfig:"KEY_RETENTION" default:"72h"`
+}
+
+// validate rejects durations out of order (R9). A provider call must end before its lease,
+// or another run takes over during the call, and a lease before the grace, or the completer
+// resumes keys in progress. The charge window gives the completer time to charge an
+// abandoned order, and the retention keeps the response that ends it (R24).
+func (d *Durations) validate(p *problems) {
+	type duration struct {
+		name  string
+		value time.Duration
+	}
+	var previous duration
+	for _, next := range []duration{
+		{"STRIPE_TIMEOUT", d.StripeTimeout},
+		{"LOCK_TIMEOUT", d.LockTimeout},
+		{"COMPLETER_GRACE", d.CompleterGrace},
+		{"CHARGE_WINDOW", d.ChargeWindow},
+		{"KEY_RETENTION", d.KeyRetention},
+	} {
+		switch {
+		case p.has(next.name):
+			continue
+		case next.value <= 0:
+			p.add(next.name, "%s is not positive", next.value)
+			continue
+		case previous.value >= next.value:
+			p.add("durations out of order", "%s %s must be less than %s %s", previous.name, previous.value, next.name, next.value)
+		}
+		previous = next
+	}
+}
+
+// LongestRun bounds one request: three steps of STRIPE_TIMEOUT, and 15 seconds for the
+// database. Only a search in the provider's list may take longer.
+func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout + 15*time.Second }
+
+// Completer bounds the attempts of the completer.
+type Completer struct {
+	MaxAttempts int `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10"`
+}
+
+func (c *Completer) validate(p *problems) {
+	if c.MaxAttempts <= 0 {
+		p.add("COMPLETER_MAX_ATTEMPTS", "%d is not positive", c.MaxAttempts)
+	}
+}
+
+// Traces is the address of the trace collector. The OpenTelemetry SDK reads it itself.
+type Traces struct {
+	Endpoint Secret `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT"`
+}
+
+func (t *Traces) validate(p *problems) {
+	if t.Endpoint == "" {
+		return
+	}
+	if u, err := url.Parse(string(t.Endpoint)); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		p.add("OTEL_EXPORTER_OTLP_ENDPOINT", "is not an http or https URL such as http://localhost:4318; leave it empty to turn tracing off")
+	}
+}
+
+// Log is the level and the format of the log.
+type Log struct {
+	Level  slog.Level `envconfig:"LOG_LEVEL" default:"info"`
+	Format string     `envconfig:"LOG_FORMAT" default:"text"`
+}
+
+func (l *Log) validate(p *problems) {
+	if l.Format != "text" && l.Format != "json" {
+		p.add("LOG_FORMAT", "%q is neither text nor json", l.Format)
+	}
+}
+
+// All is the environment of all commands together.
+type All struct {
+	Database
+	Listen
+	Admin
+	Stripe
+	Mail
+	Durations
+	Completer
+	Traces
+	Log
+}
+
+// DatabaseOnly is the environment of commands that need only the database.
+type DatabaseOnly struct {
+	Database
+	Log
+}
+
+// Maintenance is the environment of reaper, keys list and keys show.
+type Maintenance struct {
+	DatabaseOnly
+	Durations
+}
+
+// App is the environment of the commands that run operations.
+type App struct {
+	Maintenance
+	Stripe
+	Traces
+}

@@ -1,0 +1,261 @@
+package setup_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/cmd/internal/setup"
+)
+
+var names = []string{
+	"DATABASE_URL", "LISTEN_ADDR", "ADMIN_ADDR", "STRIPE_SECRET_KEY", "STRIPE_API_BASE", "STRIPE_TIMEOUT", "STRIPE_WEBHOOK_SECRET",
+	"SMTP_URL", "RECEIPTS_DIR", "RECEIPTS_FROM",
+	"LOCK_TIMEOUT", "COMPLETER_GRACE", "CHARGE_WINDOW", "KEY_RETENTION", "COMPLETER_MAX_ATTEMPTS", "OTEL_EXPORTER_OTLP_ENDPOINT", "LOG_LEVEL", "LOG_FORMAT",
+}
+
+func setenv(t *testing.T, settings ...string) {
+	t.Helper()
+	for _, name := range names {
+		t.Setenv(name, "") // restores the value after the test
+		require.NoError(t, os.Unsetenv(name))
+	}
+	for _, setting := range settings {
+		name, value, _ := strings.Cut(setting, "=")
+		require.Contains(t, names, name)
+		t.Setenv(name, value)
+	}
+}
+
+const (
+	database = "DATABASE_URL=postgres://u:p@127.0.0.1:5432/orders"
+	testKey  = "STRIPE_SECRET_KEY=sk_test_1"
+)
+
+const (
+	getKey     = "; get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
+	noDatabase = "DATABASE_URL: not set; expected postgres://user:pass@host:5432/orders. " +
+		"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; orders dev needs none"
+	noKey     = "STRIPE_SECRET_KEY: not set" + getKey
+	noTestKey = "STRIPE_SECRET_KEY: is not a test key (its value is not shown), and this command accepts no other; " +
+		"expected sk_test_… or rk_test_…"
+	noWebhookSecret = "STRIPE_WEBHOOK_SECRET: is not a signing secret, which begins with whsec_ (its value is not shown); " +
+		"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off"
+)
+
+func TestLoad(t *testing.T) {
+	for name, test := range map[string]struct {
+		environment []string
+		dev         bool
+		problems    []string // in this order
+	}{
+		"empty variables count as not set": {
+			environment: []string{"DATABASE_URL=", "STRIPE_SECRET_KEY=", "LISTEN_ADDR=", "STRIPE_TIMEOUT=", "LOG_LEVEL=", "SMTP_URL=", "RECEIPTS_FROM="},
+			problems:    []string{noDatabase, noKey},
+		},
+		"every variable is invalid": {
+			environment: []string{
+				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "ADMIN_ADDR=localhost", "STRIPE_SECRET_KEY=whsec_canary",
+				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "RECEIPTS_FROM=nobody",
+				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=ten", "OTEL_EXPORTER_OTLP_ENDPOINT=canary",
+				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
+			},
+			problems: []string{
+				`LISTEN_ADDR: "8080" is not a host:port such as 127.0.0.1:8080`,
+				`ADMIN_ADDR: "localhost" is not a host:port such as 127.0.0.1:8080`,
+				`STRIPE_TIMEOUT: "20" is not a duration such as 90s, 5m or 72h`,
+				`CHARGE_WINDOW: "1d" is not a duration such as 90s, 5m or 72h`,
+				`KEY_RETENTION: "3 days" is not a duration such as 90s, 5m or 72h`,
+				`COMPLETER_MAX_ATTEMPTS: "ten" is not a number`,
+				`LOG_LEVEL: "loud" is not a level: debug, info, warn or error`,
+				"DATABASE_URL: cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders, with special characters percent-encoded",
+				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown)" + getKey,
+				"STRIPE_API_BASE: is not an http or https URL; leave it empty for Stripe itself",
+				noWebhookSecret,
+				"SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with special characters percent-encoded and nothing after the port",
+				`RECEIPTS_FROM: "nobody" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
+				"LOCK_TIMEOUT: -1m30s is not positive",
+				"COMPLETER_GRACE: 0s is not positive",
+				"OTEL_EXPORTER_OTLP_ENDPOINT: is not an http or https URL such as http://localhost:4318; leave it empty to turn tracing off",
+				`LOG_FORMAT: "xml" is neither text nor json`,
+			},
+		},
+		"a live key over plain http": {
+			environment: []string{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=http://stripe-proxy:8080"},
+			problems:    []string{"STRIPE_API_BASE: is plain http, which would expose a live key; use https"},
+		},
+		"a mail server without a sender": {
+			environment: []string{database, testKey, "SMTP_URL=smtp://mail.example.com:587"},
+			problems:    []string{"RECEIPTS_FROM: not set; expected the sender of the receipts, such as My Shop <orders@example.com>"},
+		},
+		"a query mode that infers types": {
+			environment: []string{database + "?default_query_exec_mode=exec", testKey},
+			problems: []string{"DATABASE_URL: its default_query_exec_mode infers parameter types and cannot encode an order; " +
+				"use cache_describe behind a pooler, and otherwise the default"},
+		},
+		"a port above 65535": {
+			environment: []string{database, testKey, "LISTEN_ADDR=:65536"},
+			problems:    []string{`LISTEN_ADDR: ":65536" is not a host:port such as 127.0.0.1:8080`},
+		},
+		"durations in the wrong order": {
+			environment: []string{database, testKey, "STRIPE_TIMEOUT=2m", "LOCK_TIMEOUT=90s", "COMPLETER_GRACE=10m", "CHARGE_WINDOW=10m", "KEY_RETENTION=10m"},
+			problems: []string{
+				"durations out of order: STRIPE_TIMEOUT 2m0s must be less than LOCK_TIMEOUT 1m30s",
+				"durations out of order: COMPLETER_GRACE 10m0s must be less than CHARGE_WINDOW 10m0s",
+				"durations out of order: CHARGE_WINDOW 10m0s must be less than KEY_RETENTION 10m0s",
+			},
+		},
+		"an unreadable duration between two in the wrong order": {
+			environment: []string{database, testKey, "STRIPE_TIMEOUT=95s", "LOCK_TIMEOUT=1 minute", "COMPLETER_GRACE=90s", "COMPLETER_MAX_ATTEMPTS=0"},
+			problems: []string{
+				`LOCK_TIMEOUT: "1 minute" is not a duration such as 90s, 5m or 72h`,
+				"durations out of order: STRIPE_TIMEOUT 1m35s must be less than COMPLETER_GRACE 1m30s",
+				"COMPLETER_MAX_ATTEMPTS: 0 is not positive",
+			},
+		},
+		"a live key, dev": {environment: []string{"STRIPE_SECRET_KEY=sk_live_canary"}, dev: true, problems: []string{noTestKey}},
+		"an organisation's key": {
+			environment: []string{database, "STRIPE_SECRET_KEY=sk_org_live_canary"},
+			problems:    []string{"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown)" + getKey},
+		},
+		"the provider's URL without a key, dev": {
+			environment: []string{"STRIPE_API_BASE=http://127.0.0.1:12111"},
+			dev:         true,
+			problems:    []string{"STRIPE_API_BASE: set without STRIPE_SECRET_KEY; set both, or neither for the fake Stripe"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			setenv(t, test.environment...)
+			load := setup.Load
+			if test.dev {
+				load = setup.LoadDev
+			}
+			var config setup.All
+			err := load(&config)
+			require.EqualError(t, err, "wrong configuration:\n  "+strings.Join(test.problems, "\n  ")+"\norders help env lists every variable")
+			require.NotContains(t, err.Error(), "canary")
+		})
+	}
+}
+
+func TestLoad_accepted(t *testing.T) {
+	for _, environment := range [][]string{
+		{database, testKey},
+		{database, testKey, "STRIPE_WEBHOOK_SECRET=whsec_1"},
+		{database, testKey, "LISTEN_ADDR=127.0.0.1:0"},
+		{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=https://user:canary@stripe-proxy"},
+		{"DATABASE_URL=host=127.0.0.1 user=u password=p dbname=orders", testKey},
+		{database + "?default_query_exec_mode=cache_describe", testKey},
+	} {
+		setenv(t, environment...)
+		var config setup.All
+		require.NoError(t, setup.Load(&config), environment)
+		require.NotContains(t, config.ProviderURL(), "canary")
+	}
+	for _, environment := range [][]string{{}, {"STRIPE_SECRET_KEY=rk_test_1"}, {"SMTP_URL=smtp://127.0.0.1:1025"}} {
+		setenv(t, environment...)
+		require.NoError(t, setup.LoadDev(new(setup.All)), environment)
+	}
+}
+
+func TestLoad_emptyVariables(t *testing.T) {
+	var settings []string
+	for _, name := range names {
+		settings = append(settings, name+"=")
+	}
+	setenv(t, append(settings, database, testKey)...)
+	var config setup.All
+	require.NoError(t, setup.Load(&config))
+	require.Equal(t, setup.Address(":8080"), config.Addr)
+	require.Empty(t, config.AdminAddr, "empty turns it off")
+	require.Equal(t, "20s", config.StripeTimeout.String())
+	require.Equal(t, "1m30s", config.LockTimeout.String())
+	require.Equal(t, "5m0s", config.CompleterGrace.String())
+	require.Equal(t, "24h0m0s", config.ChargeWindow.String())
+	require.Equal(t, "72h0m0s", config.KeyRetention.String())
+	require.Equal(t, 10, config.MaxAttempts)
+	require.Equal(t, "Orders <receipts@example.com>", config.Sender())
+	require.Equal(t, slog.LevelInfo, config.Level)
+	require.Equal(t, "text", config.Format)
+}
+
+func TestLoad_variablesOfTheCommand(t *testing.T) {
+	setenv(t, database, "LISTEN_ADDR=wrong", "STRIPE_TIMEOUT=wrong", "RECEIPTS_FROM=wrong")
+	var databaseOnly setup.DatabaseOnly
+	require.NoError(t, setup.Load(&databaseOnly))
+	var maintenance setup.Maintenance
+	require.ErrorContains(t, setup.Load(&maintenance), "STRIPE_TIMEOUT") // R9
+	require.NotContains(t, setup.Load(&maintenance).Error(), "STRIPE_SECRET_KEY")
+	var app setup.App
+	require.ErrorContains(t, setup.Load(&app), "STRIPE_SECRET_KEY")
+	require.NotContains(t, setup.Load(&app).Error(), "LISTEN_ADDR")
+	require.ErrorContains(t, setup.Load(new(setup.Mail)), "RECEIPTS_FROM")
+	require.EqualError(t, setup.Load(new(struct{ setup.WorkerMail })), "wrong configuration:\n"+
+		"  SMTP_URL: not set; expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead\n"+
+		"  RECEIPTS_FROM: \"wrong\" is not a sender such as receipts@example.com or Orders <receipts@example.com>\n"+
+		"orders help env lists every variable")
+	t.Setenv("RECEIPTS_FROM", "")
+	t.Setenv("RECEIPTS_DIR", "receipts")
+	require.NoError(t, setup.Load(new(struct{ setup.WorkerMail })))
+}
+
+func TestLoad_addresses(t *testing.T) {
+	var dev struct{ setup.DevListen }
+	var serve struct {
+		setup.Listen
+		setup.Admin
+	}
+	var worker struct{ setup.OptionalAdmin }
+	load := func(settings ...string) {
+		setenv(t, append(settings, database, testKey)...)
+		require.NoError(t, setup.LoadDev(&dev))
+		require.NoError(t, setup.Load(&serve))
+		require.NoError(t, setup.Load(&worker))
+	}
+	load()
+	require.Equal(t, []setup.Address{"127.0.0.1:8080", ":8080"}, []setup.Address{dev.Addr, serve.Addr})
+	require.Equal(t, []setup.Address{"127.0.0.1:8081", ""}, []setup.Address{serve.AdminAddr, worker.AdminAddr})
+	load("LISTEN_ADDR=:9000", "ADMIN_ADDR=127.0.0.1:9001")
+	require.Equal(t, []setup.Address{":9000", ":9000"}, []setup.Address{dev.Addr, serve.Addr})
+	require.Equal(t, []setup.Address{"127.0.0.1:9001", "127.0.0.1:9001"}, []setup.Address{serve.AdminAddr, worker.AdminAddr})
+}
+
+func TestPrintEnv(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	setup.PrintEnv(&out, new(setup.All))
+	for _, name := range names {
+		require.Contains(t, out.String(), "  "+name)
+	}
+	require.NotContains(t, setup.MarkdownEnv(), "|  |\n", "each variable has a description")
+	for line := range strings.Lines(out.String()) {
+		require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), 80)
+	}
+
+	out.Reset()
+	setup.PrintEnv(&out, new(setup.DatabaseOnly))
+	require.Contains(t, out.String(), "DATABASE_URL")
+	require.Contains(t, out.String(), "LOG_LEVEL (default info)")
+	require.NotContains(t, out.String(), "STRIPE_SECRET_KEY")
+}
+
+func TestExampleEnv_inAShell(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{
+		"LISTEN_ADDR":  "",
+		"LOCK_TIMEOUT": "90s",
+		"DATABASE_URL": "",
+	} {
+		shell := exec.CommandContext(t.Context(), "sh", "-c", `set -eu; set -a; . /dev/stdin; sh -c "printf %s \"\$`+name+`\""`)
+		shell.Env = []string{"PATH=" + os.Getenv("PATH")}
+		shell.Stdin = strings.NewReader(setup.EnvTemplate())
+		out, err := shell.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Equal(t, value, string(out), name)
+	}
+}

@@ -1,0 +1,40 @@
+package setup
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// MarkdownEnv returns the table of all variables for docs/configuration.md.
+func MarkdownEnv() string {
+	var out strings.Builder
+	out.WriteString("| variable | default | meaning |\n| --- | --- | --- |\n")
+	for _, v := range variables(reflect.TypeFor[All]()) {
+		fallback := ""
+		if v.fallback != "" {
+			fallback = "`" + v.fallback + "`"
+		}
+		fmt.Fprintf(&out, "| `%s` | %s | %s |\n", v.name, fallback, words(v.description))
+	}
+	return out.String()
+}
+
+// EnvTemplate returns the contents of .env.example, which a shell reads.
+func EnvTemplate() string {
+	var out strings.Builder
+	out.WriteString("# Copy to .env, fill in and load with: set -a; . ./.env; set +a\n" +
+		"# Put a value with spaces or signs such as & between single quotes. An empty\n" +
+		"# variable counts as not set, unless its comment says otherwise. orders dev\n" +
+		"# needs none of them.\n")
+	for _, v := range variables(reflect.TypeFor[All]()) {
+		mark := ""
+		if strings.HasSuffix(v.name, "_ADDR") {
+			mark = "#" // the default depends on the command
+		}
+		fmt.Fprintf(&out, "\n# %s\n%s%s=%s\n", words(v.description), mark, v.name, v.fallback)
+	}
+	return out.String()
+}
+
+func words(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -1,0 +1,192 @@
+package setup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/migrations"
+	"example.com/orders-api/payments"
+	"example.com/orders-api/receipts"
+)
+
+// Logger returns a logger with this level and format.
+func (l *Log) Logger(w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: l.Level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// poolSize is the default of pool_max_conns. No provider call holds a connection.
+const poolSize = 10
+
+// connectTimeout bounds a connection attempt. Otherwise an address that does not respond
+// blocks a start, or a slot of the pool, for minutes.
+const connectTimeout = 5 * time.Second
+
+// Pool connects to the database and checks the sessions' timeouts (R21) and the migrations.
+func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	pool, err := Connect(ctx, d, logger, append([]func(*pgxpool.Config){postgres.Configure}, configure...)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(postgres.CheckSession(ctx, pool), CheckSchema(ctx, pool)); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+// authPoolSize is two connections for authentication and one for the readiness check.
+const authPoolSize = 3
+
+// AuthPool returns a small pool for requests whose credentials are not verified yet (R25).
+func AuthPool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
+	config := main.Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns = authPoolSize, 0, 0
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// Connect connects to the database. [postgres.Configure] sets the timeouts of R21.
+func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(string(d.URL))
+	if err != nil {
+		return nil, errors.New("DATABASE_URL cannot be parsed") // the driver's error shows the password
+	}
+	if !strings.Contains(string(d.URL), "pool_max_conns") {
+		config.MaxConns = poolSize
+	}
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	for _, change := range configure {
+		change(config)
+	}
+	logger.InfoContext(ctx, "connecting to the database", "host", config.ConnConfig.Host, "database", config.ConnConfig.Database)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", connectError{err})
+	}
+	return pool, nil
+}
+
+// connectError prints each attempt once: by default, the driver tries each address with and
+// without TLS.
+type connectError struct{ err error }
+
+func (e connectError) Error() string {
+	const separator = "\n\t"
+	var lines []string
+	for line := range strings.SplitSeq(e.err.Error(), separator) {
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 2 {
+		return strings.Join(lines, " ")
+	}
+	return strings.Join(lines, separator)
+}
+
+func (e connectError) Unwrap() error { return e.err }
+
+// CheckSchema returns an error if a migration is not applied.
+func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
+	current, newest, err := migrations.Versions(ctx, pool)
+	if err == nil && current < newest {
+		err = fmt.Errorf("the database schema is out of date: run `orders migrate up` (at %d, need %d)", current, newest)
+	}
+	return err
+}
+
+// Migrator applies the migrations to a database, with a connection pool of its own.
+type Migrator struct {
+	*migrations.Migrator
+	pool *pgxpool.Pool
+}
+
+// OpenMigrator connects for migrations. They have no statement timeout, and wait for a lock
+// only for lock_timeout, because other sessions queue behind them. They need a direct
+// connection, see docs/scaling.md.
+func OpenMigrator(ctx context.Context, d Database, logger *slog.Logger) (*Migrator, error) {
+	pool, err := Connect(ctx, d, logger, func(config *pgxpool.Config) {
+		params := config.ConnConfig.RuntimeParams
+		params["lock_timeout"] = "5000"
+		params["statement_timeout"], params["idle_in_transaction_session_timeout"] = "0", "0"
+	})
+	if err != nil {
+		return nil, err
+	}
+	migrator, err := migrations.New(pool, logger)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return &Migrator{migrator, pool}, nil
+}
+
+// Close releases the Migrator and its pool.
+func (m *Migrator) Close() {
+	_ = m.Migrator.Close()
+	m.pool.Close()
+}
+
+// Database returns the name and the host of the database.
+func (m *Migrator) Database() (name, host string) {
+	config := m.pool.Config().ConnConfig
+	return config.Database, config.Host
+}
+
+// Migrate applies all pending migrations.
+func Migrate(ctx context.Context, d Database) error {
+	migrator, err := OpenMigrator(ctx, d, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer migrator.Close()
+	_, err = migrator.Up(ctx)
+	return err
+}
+
+// ProviderTransport returns the transport for Stripe, with the proxy of HTTPS_PROXY.
+func ProviderTransport() *http.Transport {
+	transport := payments.NewTransport()
+	transport.Proxy = http.ProxyFromEnvironment
+	return transport
+}
+
+// Mailer returns the mailer of the receipts. Without SMTP_URL, they are files in
+// RECEIPTS_DIR, by default in the folder.
+func (m *Mail) Mailer(folder string, logger *slog.Logger) (receipts.Mailer, error) {
+	if m.SMTPURL != "" {
+		mailer, err := receipts.NewSMTP(string(m.SMTPURL))
+		if err != nil {
+			return nil, err
+		}
+		logger.Info("receipts are sent by mail", "server", mailer.String())
+		return mailer, nil
+	}
+	folder = cmp.Or(m.Dir, folder)
+	mailer, err := receipts.NewFiles(folder)
+	if err != nil {
+		return nil, fmt.Errorf("%w (set SMTP_URL to send receipts by mail instead)", err)
+	}
+	logger.Info("receipts are written as .eml files, because SMTP_URL is not set", "folder", folder)
+	return mailer, nil
+}

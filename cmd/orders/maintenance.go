@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/metrics"
+)
+
+const (
+	completerLimit       = 10_000 // keys in one run
+	completerConcurrency = 8      // stays within Stripe's 25 requests per second in test mode
+)
+
+func completer(ctx context.Context, call *invocation) error {
+	var config struct {
+		setup.App
+		setup.OptionalAdmin
+		setup.Completer
+	}
+	every := everyFlag(call)
+	concurrency := call.flags.Int("concurrency", completerConcurrency, "how many keys to resume at the same time")
+	if err := call.load(&config, "concurrency", "every"); err != nil {
+		return err
+	}
+	logger := config.Logger(call.stderr)
+	a, err := openApp(ctx, config.App, logger)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	c, err := newCompleter(a, config.Completer, *concurrency)
+	if err != nil {
+		return err
+	}
+	return runOrRepeat(ctx, call.name, *every, config.AdminAddr, a.metrics, logger, func(ctx context.Context) error {
+		return complete(ctx, c, a.metrics, logger)
+	})
+}
+
+func newCompleter(a *app, config setup.Completer, concurrency int) (*idempotency.Completer, error) {
+	return idempotency.NewCompleter(a.engine, a.operations.Operations(), idempotency.CompleterConfig{
+		Grace:         a.config.CompleterGrace,
+		MaxAttempts:   config.MaxAttempts,
+		ActionTimeout: a.config.ChargeWindow,
+		Limit:         completerLimit,
+		Concurrency:   concurrency,
+	})
+}
+
+func complete(ctx context.Context, c *idempotency.Completer, m *metrics.Metrics, logger *slog.Logger) error {
+	stop := context.AfterFunc(ctx, func() { logger.InfoContext(ctx, "stopping after the keys in progress") })
+	defer stop()
+	start := time.Now()
+	result, err := c.RunOnce(ctx)
+	m.Completed(result, err)
+	logger.InfoContext(ctx, "completer pass",
+		"completed", result.Completed,
+		"skipped", result.Skipped,
+		"waiting", result.Waiting,
+		"failed", result.Failed,
+		"needs_review", result.NeedsReview,
+		"took", time.Since(start))
+	if err == nil && result.Failed+result.NeedsReview > 0 {
+		err = fmt.Errorf("abandoned keys not completed: %d will be tried again, %d need review (orders keys list)",
+			result.Failed, result.NeedsReview)
+	}
+	return err
+}
+
+// reapBatch is how many keys one transaction deletes. Fifty take about six milliseconds, so that
+// orders do not wait long.
+const reapBatch = 50
+
+func reaper(ctx context.Context, call *invocation) error {
+	var config struct {
+		setup.Maintenance
+		setup.OptionalAdmin
+	}
+	every := everyFlag(call)
+	dryRun := call.flags.Bool("dry-run", false, "count the keys and delete nothing")
+	if err := call.load(&config, "every"); err != nil {
+		return err
+	}
+	logger := config.Logger(call.stderr)
+	pool, engine, err := openEngine(ctx, config.Maintenance, logger)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	r, err := newReaper(engine, config.KeyRetention)
+	if err != nil {
+		return err
+	}
+	m := metrics.New(metrics.Config{Pool: pool, Logger: logger, Retention: config.KeyRetention})
+	return runOrRepeat(ctx, call.name, *every, config.AdminAddr, m, logger, func(ctx context.Context) error {
+		if !*dryRun {
+			return reap(ctx, r, m, logger)
+		}
+		n, err := r.Count(ctx)
+		return call.printResult(err, "finished keys older than %s: %d; none was deleted\n", config.KeyRetention, n)
+	})
+}
+
+func newReaper(engine *idempotency.Engine, retention time.Duration) (*idempotency.Reaper, error) {
+	return idempotency.NewReaper(engine, idempotency.ReaperConfig{Retention: retention, Batch: reapBatch})
+}
+
+func reap(ctx context.Context, r *idempotency.Reaper, m *metrics.Metrics, logger *slog.Logger) error {
+	start := time.Now()
+	deleted, err := r.RunOnce(ctx)
+	m.Reaped(deleted, err)
+	logger.InfoContext(ctx, "reaper pass", "deleted", deleted, "took", time.Since(start))
+	return err
+}
+
+func everyFlag(call *invocation) *time.Duration {
+	return call.flags.Duration("every", 0, "repeat the run at this interval until a signal arrives, instead of once")
+}
+
+// runOrRepeat calls work once and returns its error. If the interval is set, it repeats
+// work, with an admin listener. A single run has none, because it would end before a scrape.
+func runOrRepeat(
+	ctx context.Context, command string, every time.Duration, adminAddr setup.Address, m *metrics.Metrics, logger *slog.Logger,
+	work func(context.Context) error,
+) error {
+	if every == 0 {
+		return work(ctx)
+	}
+	stopAdmin, err := startAdmin(ctx, adminAddr, m, nil, logger)
+	if err != nil {
+		return err
+	}
+	defer stopAdmin()
+	repeat(ctx, command, every, logger, work)
+	return nil
+}
+
+// repeat calls work until ctx ends. An error does not end the repetition, because the next
+// run may succeed.
+func repeat(ctx context.Context, command string, every time.Duration, logger *slog.Logger, work func(context.Context) error) {
+	for ctx.Err() == nil {
+		if err := work(ctx); err != nil {
+			logger.ErrorContext(ctx, "run failed", "command", command, "error", err)
+		}
+		// Jitter keeps several processes from running at the same moment.
+		jitter := time.Duration(rand.Int64N(int64(every)/5+1)) - every/10 //nolint:gosec // no secret
+		select {
+		case <-time.After(every + jitter):
+		case <-ctx.Done():
+		}
+	}
+}

@@ -1,0 +1,327 @@
+package admission
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+var (
+	// ErrOverloaded means that too many requests are in progress.
+	ErrOverloaded = errors.New("too many requests are in progress")
+
+	// ErrRateLimited means that the account has its share of the requests in progress.
+	ErrRateLimited = errors.New("the account has too many requests in progress")
+)
+
+const (
+	// shareFactor is α of the dynamic threshold policy (Choudhury and Hahne, 1998): an
+	// account may have at most α times as many requests as the bound leaves free. With 4,
+	// one account gets 4/5 of the bound, and another one is always admitted.
+	shareFactor = 4
+
+	// If more rejections are delayed than requests may wait, most clients ignore
+	// Retry-After. Then the delay is Wait for slowRejections.
+	rejectionDelay = 100 * time.Millisecond
+	slowRejections = 10 * time.Second
+
+	// The interval between permits is averaged over averageOver requests. A longer pause,
+	// such as a restart of the database, counts as maxInterval.
+	averageOver = 64
+	maxInterval = 50 * time.Millisecond
+)
+
+// Config bounds a [Limiter]. All fields are required.
+type Config struct {
+	Work    int // requests that use the processors and the database
+	Backlog int // requests that wait for their first permit
+
+	// Wait bounds the wait for the first permit. A request that would wait longer at the
+	// measured rate is rejected at once, any other after twice Wait.
+	Wait time.Duration
+
+	InFlight int // all requests, those that wait included, because each needs memory
+}
+
+// Limiter admits requests. It is safe for concurrent use.
+type Limiter struct {
+	config Config
+
+	mu       sync.Mutex
+	stats    Stats
+	accounts map[uuid.UUID]*account // with requests in progress
+	turns    list.List              // of *account with new requests that wait, next first
+	resuming list.List              // of waiter, before all new requests
+
+	interval   time.Duration // average time between two permits for requests that waited
+	lastPermit time.Time     // for such a request; zero if none waits now
+
+	rejecting int       // rejections that are delayed
+	slowUntil time.Time // until then, rejections are delayed by Wait
+}
+
+type account struct {
+	id       uuid.UUID
+	inFlight int
+	queue    list.List     // of waiter, oldest first
+	turn     *list.Element // nil if the queue is empty
+}
+
+// waiter is closed when its request has a permit.
+type waiter chan struct{}
+
+// New returns a limiter.
+func New(config Config) (*Limiter, error) {
+	if config.Work < 1 || config.Backlog < 1 || config.Wait <= 0 || config.InFlight < config.Work {
+		return nil, errors.New("admission: Work, Backlog and Wait must be positive, and InFlight at least Work")
+	}
+	return &Limiter{config: config, stats: Stats{Capacity: config.Work}, accounts: map[uuid.UUID]*account{}}, nil
+}
+
+// Do runs work with a permit, which its context carries. It returns the error of work,
+// [ErrOverloaded] or [ErrRateLimited].
+func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context.Context) error) error {
+	p, element, err := l.enter(accountID)
+	if err != nil {
+		l.delayRejection(ctx)
+		return err
+	}
+	if element != nil {
+		if err := wait(ctx, 2*l.config.Wait, element.Value.(waiter)); err != nil && l.leave(p, element) {
+			return err
+		}
+	}
+	defer p.release()
+	return work(context.WithValue(ctx, permitKey{}, p))
+}
+
+// delayRejection blocks for the delay of a rejection. After slowRejections, it judges the
+// number of delayed rejections again only when those have ended.
+func (l *Limiter) delayRejection(ctx context.Context) {
+	l.mu.Lock()
+	l.rejecting++
+	now, delay := time.Now(), rejectionDelay
+	if l.rejecting > l.backlogBound() && now.Sub(l.slowUntil) > l.config.Wait {
+		l.slowUntil = now.Add(slowRejections)
+	}
+	if now.Before(l.slowUntil) {
+		delay = l.config.Wait
+	}
+	l.mu.Unlock()
+	_ = wait(ctx, delay, nil)
+	l.mu.Lock()
+	l.rejecting--
+	l.mu.Unlock()
+}
+
+func wait(ctx context.Context, timeout time.Duration, w waiter) error {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-w:
+		return nil
+	case <-timer.C:
+		return ErrOverloaded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// enter admits a new request. It returns its element in the queue unless it has its
+// permit at once.
+func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.accounts[accountID]
+	if a == nil {
+		a = &account{id: accountID}
+	}
+	err := share(a.inFlight, l.stats.InFlight, l.config.InFlight)
+	busy := l.stats.Running >= l.config.Work
+	if busy && err == nil {
+		bound := l.backlogBound()
+		if a.queue.Len() == 0 {
+			// The bound may have fallen below what other accounts have in the backlog.
+			bound = min(bound+bound/4, l.config.Backlog)
+		}
+		err = share(a.queue.Len(), l.stats.Backlog, bound)
+	}
+	if err != nil {
+		l.stats.Rejected++
+		return nil, nil, err
+	}
+	l.accounts[accountID] = a
+	a.inFlight++
+	l.stats.InFlight++
+	p := &permit{limiter: l, account: a}
+	if !busy { // then none waits
+		l.stats.Running++
+		return p, nil, nil
+	}
+	if a.turn == nil {
+		a.turn = l.turns.PushBack(a)
+	}
+	l.stats.Backlog++
+	return p, a.queue.PushBack(make(waiter)), nil
+}
+
+// backlogBound returns how many requests get their permit in time.
+func (l *Limiter) backlogBound() int {
+	if l.interval == 0 {
+		return l.config.Backlog
+	}
+	return min(l.config.Backlog, max(l.config.Work, int(l.config.Wait/l.interval)))
+}
+
+// share returns an error if an account with n of all requests may have no more.
+func share(n, all, bound int) error {
+	switch {
+	case n < shareFactor*(bound-all):
+		return nil
+	case n < all && all < bound: // there is room for other accounts
+		return ErrRateLimited
+	default:
+		return ErrOverloaded
+	}
+}
+
+// leave removes a request that waits. It reports false if the request has its permit.
+func (l *Limiter) leave(p *permit, element *list.Element) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-element.Value.(waiter):
+		return false
+	default:
+	}
+	l.dequeue(p.account, element)
+	l.exit(p.account)
+	l.stats.Rejected++
+	return true
+}
+
+func (l *Limiter) exit(a *account) {
+	l.stats.InFlight--
+	if a.inFlight--; a.inFlight == 0 {
+		delete(l.accounts, a.id)
+	}
+}
+
+func (l *Limiter) dequeue(a *account, element *list.Element) waiter {
+	l.stats.Backlog--
+	w := a.queue.Remove(element).(waiter)
+	if a.queue.Len() == 0 {
+		l.turns.Remove(a.turn)
+		a.turn = nil
+	}
+	return w
+}
+
+// grant gives free permits to requests that resume, then to the accounts in turn.
+func (l *Limiter) grant() {
+	for l.stats.Running < l.config.Work {
+		var w waiter
+		if first := l.resuming.Front(); first != nil {
+			w = l.resuming.Remove(first).(waiter)
+		} else if turn := l.turns.Front(); turn != nil {
+			a := turn.Value.(*account)
+			l.turns.MoveToBack(turn)
+			w = l.dequeue(a, a.queue.Front())
+			l.measure(time.Now())
+		} else {
+			return
+		}
+		l.stats.Running++
+		close(w)
+	}
+}
+
+func (l *Limiter) measure(now time.Time) {
+	if !l.lastPermit.IsZero() {
+		l.interval += (min(now.Sub(l.lastPermit), maxInterval) - l.interval) / averageOver
+	}
+	l.lastPermit = now
+	if l.stats.Backlog == 0 {
+		l.lastPermit = time.Time{}
+	}
+}
+
+// Stats are the counts of a [Limiter].
+type Stats struct {
+	Capacity int // the most requests that may be at work
+	Running  int // requests at work
+	Backlog  int // new requests that wait for a permit
+	InFlight int // requests in progress
+	Rejected uint64
+}
+
+// Stats returns the counts.
+func (l *Limiter) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stats
+}
+
+// permit is for one goroutine.
+type permit struct {
+	limiter *Limiter
+	account *account
+}
+
+type permitKey struct{}
+
+// release ends the request.
+func (p *permit) release() {
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.exit(p.account)
+	l.stats.Running--
+	l.grant()
+}
+
+// Suspend returns the permit in ctx, if there is one, for as long as its request only waits.
+// resume takes the permit again, before all new requests, and is never rejected.
+func Suspend(ctx context.Context) (resume func()) {
+	p, admitted := ctx.Value(permitKey{}).(*permit)
+	if !admitted {
+		return func() {}
+	}
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats.Running--
+	l.grant()
+	return l.resume
+}
+
+func (l *Limiter) resume() {
+	w := make(waiter)
+	l.mu.Lock()
+	l.resuming.PushBack(w)
+	l.grant()
+	l.mu.Unlock()
+	<-w
+}
+
+// SuspendDuring returns a transport that calls [Suspend] while next sends a request. As the
+// program's only transport, it covers each call to a provider.
+func SuspendDuring(next http.RoundTripper) http.RoundTripper { return transport{next} }
+
+type transport struct{ next http.RoundTripper }
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer Suspend(r.Context())()
+	return t.next.RoundTrip(r)
+}
+
+func (t transport) CloseIdleConnections() {
+	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
+		closer.CloseIdleConnections()
+	}
+}

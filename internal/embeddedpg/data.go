@@ -1,0 +1,131 @@
+package embeddedpg
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+const (
+	dataName  = "data"
+	freshName = "data.new"
+)
+
+func (s *Server) dataDir() string { return filepath.Join(s.Dir(), dataName) }
+
+func (s *Server) openData(ctx context.Context, cache string) error {
+	if s.options.DataDir == "" {
+		parent, err := scratchDir(cache)
+		if err != nil {
+			return err
+		}
+		s.data, err = newFolder(ctx, parent)
+		return err
+	}
+	var err error
+	if s.data, err = openFolder(ctx, s.options.DataDir); err != nil {
+		return err
+	}
+	if !canReach(s.Dir()) {
+		return fmt.Errorf("%s: the server runs as user %d, which cannot enter this folder: choose one below /var/tmp", s.Dir(), nobody)
+	}
+	if s.options.Reset {
+		return s.reset()
+	}
+	return nil
+}
+
+// reset renames the data directory, because an interrupted removal would leave a damaged one.
+func (s *Server) reset() error {
+	fresh := filepath.Join(s.Dir(), freshName)
+	err := os.RemoveAll(fresh)
+	if err == nil {
+		err = os.Rename(s.dataDir(), fresh)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) initialise(ctx context.Context) error {
+	version, err := os.ReadFile(filepath.Join(s.dataDir(), "PG_VERSION"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && s.data.kept:
+		return s.initdb(ctx, s.Dir(), s.data.lock)
+	case errors.Is(err, fs.ErrNotExist):
+		return s.copyInitialised(ctx)
+	case err != nil:
+		return err
+	}
+	if major := strings.TrimSpace(string(version)); major != strconv.Itoa(s.found.major) {
+		return fmt.Errorf("the data in %s is of PostgreSQL %s, the programs in %s are of version %d: set PG_BIN to programs of version %s, or delete that folder",
+			s.Dir(), major, s.found.bin, s.found.major, major)
+	}
+	return nil
+}
+
+// copyInitialised copies the data directory of the first server of an installation, which
+// takes a tenth of the CPU time of initdb.
+func (s *Server) copyInitialised(ctx context.Context) error {
+	info, err := os.Stat(s.found.postgres())
+	if err != nil {
+		return err
+	}
+	programs := sha256.Sum256(fmt.Appendf(nil, "%s %s", s.found.bin, info.ModTime()))
+	source := filepath.Join(filepath.Dir(s.Dir()), fmt.Sprintf("initdb-%x", programs[:8]))
+	if err := ownFolder(source); err != nil {
+		return err
+	}
+	lock, err := waitLock(ctx, filepath.Join(source, "lock"))
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	data := filepath.Join(source, dataName)
+	if !exists(data) {
+		if err := s.initdb(ctx, source, lock); err != nil {
+			return err
+		}
+	}
+	if out, err := exec.CommandContext(ctx, "cp", "-a", data, filepath.Join(source, passfileName), s.Dir()).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy %s: %w: %s", source, err, lastLines(out, 3))
+	}
+	return nil
+}
+
+// initdb creates a data directory in dir. The program holds the lock if this process is killed.
+func (s *Server) initdb(ctx context.Context, dir string, lock *os.File) error {
+	fresh := filepath.Join(dir, freshName)
+	passfile, verifier, err := newPassword()
+	if err != nil {
+		return err
+	}
+	verifierFile := filepath.Join(dir, "verifier") // the server's user must not get the password
+	if err := errors.Join(
+		os.RemoveAll(fresh),
+		os.Mkdir(fresh, 0o700),
+		os.WriteFile(filepath.Join(dir, passfileName), []byte(passfile), 0o600),
+		os.WriteFile(verifierFile, []byte(verifier), 0o600),
+	); err != nil {
+		return err
+	}
+	if asNobody() {
+		if err := errors.Join(os.Chown(fresh, nobody, nobody), os.Chown(verifierFile, nobody, nobody)); err != nil {
+			return err
+		}
+	}
+	cmd := s.command(ctx, s.found.initdb(), "-D", fresh, "-U", superuser, "--pwfile", verifierFile, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C")
+	cmd.ExtraFiles = []*os.File{lock}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w\n%s", errors.Join(err, context.Cause(ctx)), lastLines(out, 10))
+	}
+	return errors.Join(os.Remove(verifierFile), os.Rename(fresh, filepath.Join(dir, dataName)))
+}

@@ -1,2 +1,0 @@
-// Package plainjson encodes JSON without escaping for HTML.
-package plainjson

@@ -1,2 +1,0 @@
-// Package postgres configures database sessions and classifies the driver's errors.
-package postgres

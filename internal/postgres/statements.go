@@ -1,0 +1,43 @@
+// Package postgres configures database sessions and classifies the driver's errors.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Queuer queues statements for one round trip. It is a [pgx.Batch], or the transaction of a
+// step.
+type Queuer interface {
+	Queue(query string, arguments ...any) *pgx.QueuedQuery
+}
+
+// Now returns the database's time, with which times of rows are compared (R8).
+func Now(ctx context.Context, pool *pgxpool.Pool) (time.Time, error) {
+	var now time.Time
+	if err := pool.QueryRow(ctx, "SELECT now()").Scan(&now); err != nil {
+		return time.Time{}, fmt.Errorf("read the database's time: %w", Translate(err))
+	}
+	return now.UTC(), nil
+}
+
+// NowIf returns the argument with which "now() + $n::interval" is now() if set, and
+// NULL otherwise. Citus rejects now() within CASE in an UPDATE.
+func NowIf(set bool) *time.Duration {
+	if set {
+		return new(time.Duration)
+	}
+	return nil
+}
+
+// Text returns at most limit characters of s, with "?" for NUL and invalid UTF-8, which a
+// text column cannot store.
+func Text(s string, limit int) string {
+	characters := []rune(strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "?"), "?"))
+	return string(characters[:min(len(characters), limit)])
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/lab/load"
+)
+
+// window is one measurement, as -record writes it.
+type window struct {
+	Scenario   string
+	Clients    int
+	Round      int
+	Orders     float64       // per second
+	Floor      float64       // per second: the reference of the ratio
+	P50, P99   time.Duration // of an order
+	WAL        float64       // bytes per order
+	FloorWAL   float64
+	API        float64 // CPU seconds per order, as the next four
+	Least      float64 // the baseline program
+	PostgreSQL float64
+	Fake       float64
+	Load       float64 // this process
+	Replays    float64 // per second
+	Memory     uint64  // peak resident bytes
+}
+
+// orders measures orders and replays at each number of clients, in alternation with the
+// floor.
+func (b *bench) orders(ctx context.Context) (err error) {
+	s, err := b.startSystem(ctx, 0, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	f, err := b.openFloor(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	load.Closed(ctx, slices.Max(b.clients), 3*time.Second, s.createOrders(s.clients, "warm"))
+
+	b.printHeader()
+	for _, clients := range b.clients {
+		var rounds []window
+		for round := range b.rounds {
+			w := window{Scenario: "orders", Clients: clients, Round: round + 1}
+			if err := s.measure(ctx, s.clients, &w); err != nil {
+				return err
+			}
+			if w.Floor, w.FloorWAL, err = f.run(ctx, clients, b.window); err != nil {
+				return err
+			}
+			rounds = append(rounds, w)
+		}
+		b.windows = append(b.windows, rounds...)
+		b.printRow(rounds)
+	}
+	roundTrips, commits, err := s.countRoundTrips(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b.out, "each order: %.3f commits, %.3f round trips to the database\n", commits, roundTrips)
+	return s.audit(ctx)
+}
+
+// measure creates orders for a window and replays them for half of one.
+func (s *system) measure(ctx context.Context, clients []*client.Client, w *window) error {
+	name := fmt.Sprintf("%s-%d-%d", w.Scenario, w.Clients, w.Round)
+	walBefore, err := s.bench.wal(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := s.usage()
+	if err != nil {
+		return err
+	}
+	report := load.Closed(ctx, w.Clients, s.bench.window, s.createOrders(clients, name))
+	after, err := s.usage()
+	if err != nil {
+		return err
+	}
+	walAfter, err := s.bench.wal(ctx)
+	if err != nil {
+		return err
+	}
+	if err := allCreated(report); err != nil {
+		return err
+	}
+	n := len(report.Requests)
+	latency := report.Percentiles(0.5, 0.99)
+	cost := after.since(before).per(n)
+	w.Orders, w.P50, w.P99 = report.Rate(), latency[0], latency[1]
+	w.WAL = float64(walAfter-walBefore) / float64(n)
+	w.API, w.PostgreSQL, w.Fake, w.Load = cost.api, cost.postgres, cost.stripe, cost.load
+	if w.Memory, err = s.peakMemory(); err != nil {
+		return err
+	}
+	replays := load.Closed(ctx, w.Clients, s.bench.window/2, s.replay(clients, name, n))
+	if bad := replays.Statuses()[0]; bad > 0 {
+		return fmt.Errorf("%d of %d replays failed", bad, len(replays.Requests))
+	}
+	w.Replays = replays.Rate()
+	return ctx.Err()
+}
+
+func allCreated(report load.Report) error {
+	for _, r := range report.Requests {
+		if r.Err != nil || r.Status != http.StatusCreated {
+			return errors.Join(fmt.Errorf("not every response has status 201: %v", report.Statuses()), r.Err)
+		}
+	}
+	return nil
+}
+
+// countRoundTrips returns the round trips and commits per order of an API process behind
+// a countingProxy.
+func (s *system) countRoundTrips(ctx context.Context) (roundTrips, commits float64, err error) {
+	proxy, database, err := newCountingProxy(ctx, s.database)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, proxy.close()) }()
+	if err := s.startAPI(ctx, database); err != nil {
+		return 0, 0, err
+	}
+	proxied := s.clients[len(s.clients)-1:]
+	load.Closed(ctx, 16, 3*time.Second, s.createOrders(proxied, "count-warm"))
+	proxy.reset()
+	counted := load.Closed(ctx, 16, 3*time.Second, s.createOrders(proxied, "count"))
+	orders := float64(len(counted.WithStatus(http.StatusCreated).Requests))
+	return float64(proxy.roundTrips.Load()) / orders, float64(proxy.commits.Load()) / orders, nil
+}

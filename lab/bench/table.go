@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+func (b *bench) printHeader() {
+	fmt.Fprintf(b.out, "medians of %d rounds of %s; CPU in ms per order\n", b.rounds, b.window)
+	fmt.Fprintf(b.out, "%8s %9s %9s %6s %8s %8s %8s %9s %6s %6s %6s %6s %9s %7s\n",
+		"clients", "orders/s", "floor/s", "ratio", "p50", "p99", "WAL/ord", "WAL/floor", "api", "pg", "stripe", "load", "replays/s", "RSS")
+}
+
+// printRow prints the medians for one number of clients. The ratio is the median of each
+// round's ratio, because the speed of a machine drifts.
+func (b *bench) printRow(rounds []window) {
+	of := func(get func(window) float64) float64 { return median(rounds, get) }
+	fmt.Fprintf(b.out, "%8d %9.0f %9.0f %6.2f %8s %8s %8.0f %9.0f %6.2f %6.2f %6.2f %6.2f %9.0f %4.0fMiB\n",
+		rounds[0].Clients,
+		of(func(w window) float64 { return w.Orders }),
+		of(func(w window) float64 { return w.Floor }),
+		of(func(w window) float64 { return w.Orders / w.Floor }),
+		milliseconds(of(func(w window) float64 { return float64(w.P50) })),
+		milliseconds(of(func(w window) float64 { return float64(w.P99) })),
+		of(func(w window) float64 { return w.WAL }),
+		of(func(w window) float64 { return w.FloorWAL }),
+		of(func(w window) float64 { return w.API * 1000 }),
+		of(func(w window) float64 { return w.PostgreSQL * 1000 }),
+		of(func(w window) float64 { return w.Fake * 1000 }),
+		of(func(w window) float64 { return w.Load * 1000 }),
+		of(func(w window) float64 { return w.Replays }),
+		of(func(w window) float64 { return float64(w.Memory) / (1 << 20) }))
+}
+
+func milliseconds(nanoseconds float64) string {
+	return time.Duration(nanoseconds).Round(100 * time.Microsecond).String()
+}
+
+func median[T any](rounds []T, get func(T) float64) float64 {
+	values := make([]float64, len(rounds))
+	for i, w := range rounds {
+		values[i] = get(w)
+	}
+	slices.Sort(values)
+	return (values[len(values)/2] + values[(len(values)-1)/2]) / 2
+}
+
+func (b *bench) save() error {
+	if b.record == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(b.windows, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(b.record, append(text, '\n'), 0o644) //nolint:gosec // not confidential
+}

@@ -1,0 +1,145 @@
+package contract_test
+
+import (
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/require"
+
+	ordersapi "example.com/orders-api"
+)
+
+func load(t *testing.T) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(ordersapi.Spec)
+	require.NoError(t, err)
+	return doc
+}
+
+// Each parameter, body and header has a valid example. The validation of the contract
+// includes those of bodies.
+func TestExamples_valid(t *testing.T) {
+	t.Parallel()
+	doc := load(t)
+	valid := func(where, name string, p openapi3.Parameter) {
+		values := []any{}
+		if p.Example != nil {
+			values = append(values, p.Example)
+		}
+		for _, example := range p.Examples {
+			values = append(values, example.Value.Value)
+		}
+		require.NotEmpty(t, values, "%s has no example of %s", where, name)
+		for _, value := range values {
+			require.NoError(t, p.Schema.Value.VisitJSON(value, openapi3.EnableJSONSchema2020(), openapi3.EnableFormatValidation()), "%s: %s", where, name)
+		}
+	}
+	for path, item := range doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			where := method + " " + path
+			for _, p := range operation.Parameters {
+				valid(where, p.Value.Name, *p.Value)
+			}
+			content := []openapi3.Content{}
+			if operation.RequestBody != nil {
+				content = append(content, operation.RequestBody.Value.Content)
+			}
+			for _, response := range operation.Responses.Map() {
+				content = append(content, response.Value.Content)
+				for name, h := range response.Value.Headers {
+					valid(where, name, h.Value.Parameter)
+				}
+			}
+			for _, c := range content {
+				for mediaType, body := range c {
+					require.True(t, body.Example != nil || len(body.Examples) > 0, "%s has no example of %s", where, mediaType)
+				}
+			}
+		}
+	}
+}
+
+// Published schemas of responses are open for later versions, those of requests are
+// closed. They do not share objects.
+func TestContract_openResponses(t *testing.T) {
+	t.Parallel()
+	doc := load(t)
+	requests := map[*openapi3.Schema]bool{}
+	for path, item := range doc.Paths.Map() {
+		for _, operation := range item.Operations() {
+			if operation.RequestBody == nil || operation.OperationID == "receiveStripeEvent" {
+				continue // Stripe defines its events
+			}
+			for _, s := range schemasIn(operation.RequestBody.Value.Content.Get("application/json").Schema) {
+				if s.Type.Includes("object") {
+					requests[s] = true
+					require.True(t, s.AdditionalProperties.Schema != nil || s.AdditionalProperties.Has != nil && !*s.AdditionalProperties.Has, "a request of %s is open: %v", path, s.Properties)
+				}
+			}
+		}
+	}
+	require.NotEmpty(t, requests)
+	problem := doc.Components.Schemas["ProblemDetails"].Value
+	problem.If, problem.Then = nil, nil // the members of known types, which generators ignore
+	for _, s := range responseSchemas(doc) {
+		require.Empty(t, append(s.OneOf, s.AnyOf...), "generated clients reject an unknown variant: %s", s.Description)
+		require.False(t, requests[s], "a request has it as well: %s", s.Description)
+		require.True(t, s.AdditionalProperties.Has == nil || *s.AdditionalProperties.Has, "closed: %s", s.Description)
+		for _, value := range s.Enum { // retry alone is a closed enum
+			require.Contains(t, []any{"same-key", "corrected", "new-key", "never"}, value, s.Description)
+		}
+	}
+}
+
+// ProblemDetails is the schema of each problem response, and requires no member that an
+// unknown type may lack.
+func TestContract_problemDetails(t *testing.T) {
+	t.Parallel()
+	doc := load(t)
+	for path, item := range doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			require.NotNil(t, operation.Responses.Default(), "%s %s", method, path)
+			require.Equal(t, "#/components/responses/UnexpectedProblem", operation.Responses.Default().Ref, "%s %s", method, path)
+			for status, response := range operation.Responses.Map() {
+				if content := response.Value.Content.Get("application/problem+json"); content != nil {
+					require.Equal(t, "#/components/schemas/ProblemDetails", content.Schema.Ref, "%s %s %s", method, path, status)
+				}
+			}
+		}
+	}
+	schemas := doc.Components.Schemas
+	details := schemas["ProblemDetails"].Value
+	require.Equal(t, []string{"type", "title", "status", "detail", "retry", "outcome"}, details.Required)
+	for _, variant := range schemas["Problem"].Value.OneOf {
+		for name, member := range variant.Value.Properties {
+			require.Contains(t, details.Properties, name, variant.Ref)
+			require.Equal(t, details.Properties[name].Value.Type, member.Value.Type, "%s of %s", name, variant.Ref)
+		}
+	}
+}
+
+func responseSchemas(doc *openapi3.T) []*openapi3.Schema {
+	var schemas []*openapi3.Schema
+	for _, path := range doc.Paths.Map() {
+		for _, operation := range path.Operations() {
+			for _, response := range operation.Responses.Map() {
+				for _, content := range response.Value.Content {
+					schemas = append(schemas, schemasIn(content.Schema)...)
+				}
+				for _, h := range response.Value.Headers {
+					schemas = append(schemas, schemasIn(h.Value.Schema)...)
+				}
+			}
+		}
+	}
+	return schemas
+}
+
+func schemasIn(ref *openapi3.SchemaRef) []*openapi3.Schema {
+	var schemas []*openapi3.Schema
+	_ = ref.WalkSubtree(func(_ string, schema *openapi3.SchemaRef) error { // its only errors are those of the function
+		schemas = append(schemas, schema.Value)
+		return nil
+	})
+	return schemas
+}

@@ -1,0 +1,68 @@
+package contract_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/require"
+
+	ordersapi "example.com/orders-api"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/orders"
+)
+
+const validOrder = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
+	`"items":[{"sku":"tea","description":"Assam","quantity":2,"unit_amount":1250}],"metadata":{"note":"blue"}}`
+
+// FuzzOrderRequest compares the decoder with the contract's schema. Only the total and
+// the names of metadata have rules that a schema cannot express.
+func FuzzOrderRequest(f *testing.F) {
+	doc, err := openapi3.NewLoader().LoadFromData(ordersapi.Spec)
+	require.NoError(f, err)
+	schema := doc.Components.Schemas["OrderRequest"].Value
+	beyondSchema := regexp.MustCompile(`the total must be|the name must be`)
+	f.Add([]byte(validOrder))
+	for _, address := range []string{
+		"a@b.c", "a@b", "a.b@example.com", "a..b@example.com", ".a@example.com", "a.@example.com", "ada@-example.com", "ada@example-.com",
+		"ada@exa_mple.com", "ada@example..com", "ada@example.com.", "!#$%&'*+/=?^_`{|}~-@example.com", `"a b"@example.com`, "ada@[127.0.0.1]",
+		"ada@xn--exmple-cua.com", "ada@exämple.com", "ada@example.com\n", "ada@1.2", strings.Repeat("a", 64) + "@example.com",
+		strings.Repeat("a", 65) + "@example.com", "a@" + strings.Repeat("d", 63) + ".com", "a@" + strings.Repeat("d", 64) + ".com",
+		"a@" + strings.Repeat("d.", 125) + "dd", "a@" + strings.Repeat("d.", 125) + "ddd",
+	} {
+		email, err := json.Marshal(address)
+		require.NoError(f, err)
+		f.Add([]byte(strings.Replace(validOrder, `"ada@example.com"`, string(email), 1)))
+	}
+	for _, n := range []int{64, 65, 251, 252, 500, 501} { // the longest texts
+		text := strings.Repeat("x", n)
+		f.Add([]byte(strings.Replace(validOrder, "pm_card_visa", "pppppppppp_"+text[11:], 1)))
+		for _, name := range []string{"sku", "description"} {
+			f.Add([]byte(strings.Replace(validOrder, `"`+name+`":"`, `"`+name+`":"`+text, 1)))
+		}
+	}
+	f.Fuzz(func(t *testing.T, request []byte) {
+		params, err := idempotency.Canonicalize(request)
+		if err != nil {
+			return
+		}
+		_, rejection := orders.DecodeOrderRequest(params)
+		var value any
+		require.NoError(t, json.Unmarshal(request, &value)) // as sent
+		forbidden := schema.VisitJSON(value, openapi3.VisitAsRequest())
+		if forbidden != nil {
+			require.Error(t, rejection, "%v", forbidden)
+			return
+		}
+		var invalid *operations.ValidationError
+		if rejection != nil {
+			require.ErrorAs(t, rejection, &invalid)
+			for _, fault := range invalid.Fields {
+				require.Regexp(t, beyondSchema, fault.Detail, fault.Pointer)
+			}
+		}
+	})
+}

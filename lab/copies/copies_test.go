@@ -1,0 +1,96 @@
+//go:build copies
+
+// Package copies_test takes and extends copies of the repository as its users do, and checks
+// that they build and pass tests: make own-check, engine-check and guide-check.
+package copies_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
+)
+
+// everything selects make test instead of the tests that depend on the change.
+var everything = flag.Bool("all", false, "run all tests of the copy")
+
+const (
+	root    = "../.."
+	newPath = "github.com/you/shop"
+)
+
+func oldPath(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	return modfile.ModulePath(text)
+}
+
+// files lists the files of the repository, without those that are not committed.
+func files(t *testing.T) []string {
+	t.Helper()
+	var list []string
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		require.NoError(t, err)
+		switch {
+		case entry.IsDir() && (name == ".git" || name == "bin"), entry.Name() == "node_modules":
+			return filepath.SkipDir
+		case entry.Type().IsRegular() && name != ".env" && name != ".git": // .git is a file in a worktree of git
+			list = append(list, filepath.ToSlash(name))
+		}
+		return nil
+	}))
+	return list
+}
+
+func copyFile(t *testing.T, folder, name string) {
+	t.Helper()
+	copied, original := filepath.Join(folder, filepath.FromSlash(name)), filepath.Join(root, filepath.FromSlash(name))
+	require.NoError(t, os.MkdirAll(filepath.Dir(copied), 0o755))
+	info, err := os.Stat(original)
+	require.NoError(t, err)
+	text, err := os.ReadFile(original)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(copied, text, info.Mode().Perm()))
+}
+
+// run requires success and returns the standard output.
+func run(t *testing.T, folder string, env []string, program string, args ...string) string {
+	t.Helper()
+	out, err := output(t, folder, env, program, args)
+	require.NoError(t, err)
+	return out
+}
+
+// tryRun returns the error of a program, with its output.
+func tryRun(t *testing.T, folder, program string, args ...string) error {
+	t.Helper()
+	_, err := output(t, folder, nil, program, args)
+	return err
+}
+
+func output(t *testing.T, folder string, env []string, program string, args []string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), env...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%s %s in %s: %w\n%s%s", program, strings.Join(args, " "), folder, err, out, &stderr)
+	}
+	return string(out), err
+}

@@ -1,0 +1,127 @@
+//go:build copies
+
+package copies_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A reader follows docs/add-an-operation.md with the code that it shows.
+func TestGuide(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "shop")
+	for _, name := range files(t) {
+		copyFile(t, folder, name)
+	}
+	g := guide{t, folder, read(t, root, "docs/add-an-operation.md")}
+
+	// 1. The table
+	migrations, err := filepath.Glob(filepath.Join(folder, "migrations", "*.sql"))
+	require.NoError(t, err)
+	g.write(fmt.Sprintf("migrations/%05d_credits.sql", len(migrations)+1),
+		"-- +goose Up\n"+read(t, folder, "examples/credits/schema.sql")+"\n-- +goose Down\nDROP TABLE credits;\nDROP DOMAIN credit_status;\n")
+	g.before("migrations/schema_test.go", "\t\t\"currency\": ", g.block(`"credit_status": `))
+	run(t, folder, nil, "go", "test", "./migrations")
+
+	// 2. The operation
+	for _, name := range []string{"credits.go", "credits_test.go", "main_test.go", "wallets.go"} {
+		g.write("credits/"+name, read(t, folder, "examples/credits/"+name))
+	}
+	g.replace("credits/main_test.go", `/examples/credits"`, `/credits"`)
+	g.replace("credits/main_test.go", "Pool: newPool(t)", "")
+	run(t, folder, nil, "go", "test", "./credits")
+
+	// 3. The program
+	const config, app = "cmd/internal/setup/config.go", "cmd/orders/app.go"
+	g.before(config, "}\n\nfunc (s *Stripe) validate", g.block("WalletsURL    string"))
+	g.before("cmd/internal/setup/env.txt", "SMTP_URL\n", g.block("URL of the wallet service."))
+	g.before(app, "\ta := &app{config: config", g.block("a live Stripe key requires WALLETS_URL"))
+	g.replace(app, `"log/slog"`, "\"errors\"\n\t\"log/slog\"")
+	g.replace(app, "func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Registration {\n\treturn nil\n}\n",
+		g.block("credits.Registration(pool,"))
+	g.replace(app, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/credits"`)
+	run(t, folder, nil, "make", "generate")
+	run(t, folder, nil, "go", "build", "./...")
+	run(t, folder, nil, "go", "test", "./cmd/internal/setup")
+	production := []string{"DATABASE_URL=postgres://u:p@127.0.0.1:1/orders", "STRIPE_SECRET_KEY=sk_live_1"}
+	_, err = output(t, folder, production, "go", []string{"run", "./cmd/orders", "completer"})
+	require.ErrorContains(t, err, "WALLETS_URL")
+
+	// 4. The problem of a refusal
+	const problems = "api/problem_types.go"
+	g.before(problems, "\tproblemRefused = problemType{", g.block(`Slug: "credit-refused"`)+"\n")
+	g.replace(problems, " problemRefused,", " problemRefused, problemCreditRefused,")
+	run(t, folder, nil, "make", "generate")
+	run(t, folder, nil, "go", "test", "-run", "Problem", "./api")
+
+	// 5. The contract
+	_, contract, found := strings.Cut(read(t, folder, "examples/credits/openapi.yaml"), "\npaths:\n")
+	require.True(t, found)
+	paths, components, found := strings.Cut(contract, "\n# What the paths refer to")
+	require.True(t, found)
+	_, components, found = strings.Cut(components, "\ncomponents:\n")
+	require.True(t, found)
+	g.after("openapi.yaml", "\npaths:\n", paths+"\n")
+	for _, section := range strings.Split(components, "\n\n") {
+		name, content, _ := strings.Cut(section, "\n")
+		g.after("openapi.yaml", "\n"+name+"\n", content+"\n\n")
+	}
+	g.after("openapi.yaml", "\ntags:\n", g.block("- name: Credits"))
+	g.replace("openapi.yaml", "x-extensible-enum: [create_order, create_refund]", "x-extensible-enum: [create_order, create_refund, grant_credit]")
+	g.replace("openapi.yaml", "refund_created, finished]", "refund_created, credit_inserted, finished]")
+	const fixture = "api/fixture_test.go"
+	g.before(fixture, "\tf.limiter, err = admission.New(", g.block("wallets := httptest.NewServer"))
+	g.replace(fixture, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/credits"`)
+	g.write("api/credits_test.go", g.block("func TestCredits"))
+	run(t, folder, nil, "go", "test", "./api")
+
+	// 6. Everything: here, what depends on the contract
+	run(t, folder, nil, "make", "generate")
+	if *everything {
+		run(t, folder, nil, "make", "test", "check")
+		return
+	}
+	run(t, folder, nil, "make", "generated", "contract")
+}
+
+// guide is the page, and the copy that a reader changes.
+type guide struct {
+	t            *testing.T
+	folder, page string
+}
+
+// block returns the code block of the page that contains the text.
+func (g guide) block(text string) string {
+	g.t.Helper()
+	for i, part := range strings.Split(g.page, "\n```") {
+		if i%2 == 1 && strings.Contains(part, text) {
+			_, code, _ := strings.Cut(part, "\n")
+			return code + "\n"
+		}
+	}
+	require.Fail(g.t, "the page has no such block", text)
+	return ""
+}
+
+func (g guide) write(name, text string) {
+	g.t.Helper()
+	path := filepath.Join(g.folder, filepath.FromSlash(name))
+	require.NoError(g.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(g.t, os.WriteFile(path, []byte(text), 0o644))
+}
+
+// replace replaces the first occurrence of a text.
+func (g guide) replace(name, old, text string) {
+	g.t.Helper()
+	content := read(g.t, g.folder, name)
+	require.Contains(g.t, content, old, name)
+	g.write(name, strings.Replace(content, old, text, 1))
+}
+
+func (g guide) before(name, place, text string) { g.t.Helper(); g.replace(name, place, text+place) }
+func (g guide) after(name, place, text string)  { g.t.Helper(); g.replace(name, place, place+text) }

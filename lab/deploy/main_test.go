@@ -1,0 +1,162 @@
+// Package deploy_test checks the image, the containers, the manifests, the units and the
+// workflows. It parses each file with the library of the program that uses it, and runs
+// each command's help with the orders binary of the Dockerfile. It is in this module
+// because those libraries are large: make contract.
+package deploy_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+// folder contains the built programs. It is a package variable because tests share no
+// other state.
+var folder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "orders-image-"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+// built builds orders and stripetest once.
+var built = sync.OnceValue(build)
+
+func program(t *testing.T, name string) string {
+	t.Helper()
+	require.NoError(t, built())
+	return filepath.Join(folder, "out", name)
+}
+
+func orders(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program(t, "orders"), args...)
+	cmd.Env = []string{}
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err = cmd.Run(); err != nil {
+		t.Logf("orders %q: %s", args, stderr.String())
+	}
+	return out.String(), err
+}
+
+var variable = regexp.MustCompile(`(?m)^  ([A-Z][A-Z0-9_]+)(?: \(default (.*)\))?$`)
+
+// variables returns the variables in a help text of orders, with their defaults.
+func variables(help string) map[string]string {
+	known := map[string]string{}
+	for _, match := range variable.FindAllStringSubmatch(help, -1) {
+		known[match[1]] = match[2]
+	}
+	return known
+}
+
+// variablesOf returns the variables that a command reads, with their defaults.
+func variablesOf(t *testing.T, args []string) map[string]string {
+	t.Helper()
+	help, err := orders(t, append(args[:len(args):len(args)], "-h")...) // it parses the arguments before -h
+	require.NoError(t, err, "orders %q", args)
+	return variables(help)
+}
+
+// requireCommand checks that orders accepts the arguments, that required variables are
+// set, and that orders knows each variable.
+func requireCommand(t *testing.T, args []string, environment map[string]string) {
+	t.Helper()
+	read := variablesOf(t, args)
+	for _, name := range []string{"DATABASE_URL", "STRIPE_SECRET_KEY", "SMTP_URL", "RECEIPTS_FROM"} {
+		if _, needed := read[name]; needed {
+			require.Contains(t, environment, name, "orders %q", args)
+		}
+	}
+	if args[0] == "reconcile" {
+		require.Contains(t, args, "--fix", "without --fix, an orphaned intent fails every run until it is older than --since")
+	}
+	known := knownVariables(t)
+	for name := range environment {
+		require.Contains(t, known, name, "orders %q", args)
+	}
+}
+
+// knownVariables returns all variables that orders reads, with their defaults.
+func knownVariables(t *testing.T) map[string]string {
+	t.Helper()
+	all, err := orders(t, "help", "env")
+	require.NoError(t, err)
+	return variables(all)
+}
+
+// flagOf returns the value of a flag in args, or its default.
+func flagOf(t *testing.T, args []string, name string) time.Duration {
+	t.Helper()
+	text := ""
+	for i, arg := range args {
+		if value, found := strings.CutPrefix(arg, "--"+name+"="); found {
+			text = value
+		} else if arg == "--"+name {
+			text = args[i+1]
+		}
+	}
+	if text == "" {
+		help, err := orders(t, args[0], "-h")
+		require.NoError(t, err)
+		match := regexp.MustCompile(`(?s)-` + name + ` .*?\(default ([^)]+)\)`).FindStringSubmatch(help)
+		require.NotNil(t, match, help)
+		text = match[1]
+	}
+	value, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	return value
+}
+
+// longestStop returns how long a command may take to stop.
+func longestStop(t *testing.T, args []string, environment map[string]string) time.Duration {
+	t.Helper()
+	text := environment["STRIPE_TIMEOUT"]
+	if text == "" {
+		text = knownVariables(t)["STRIPE_TIMEOUT"]
+	}
+	stripe, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	run := 3*stripe + 15*time.Second // setup.Durations.LongestRun
+	switch args[0] {
+	case "serve":
+		return flagOf(t, args, "shutdown-delay") + run
+	case "completer", "reconcile":
+		return run
+	case "worker":
+		return 50 * time.Second
+	default:
+		return 0
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// goVersion returns the version in go.mod.
+func goVersion(t *testing.T) string {
+	t.Helper()
+	match := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))
+	require.NotNil(t, match)
+	return match[1]
+}

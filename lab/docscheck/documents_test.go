@@ -1,0 +1,260 @@
+package docscheck_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/lab/docscheck"
+	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/payments/stripetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(programtest.Main{M: m}.Run()) }
+
+// Each command of this program and each curl line must succeed and print the shown
+// output. The table runners lists the other programs.
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	for _, page := range allPages(t) {
+		commands := slices.DeleteFunc(commandsOf(t, page), func(c docscheck.Command) bool { return !isOurs(c) })
+		if len(commands) == 0 {
+			continue
+		}
+		t.Run(page.Path, func(t *testing.T) {
+			t.Parallel()
+			newReader(t).follow(commands)
+		})
+	}
+}
+
+func isOurs(command docscheck.Command) bool {
+	return !slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool {
+		return !slices.Contains([]string{"", "export", "orders", "bin/orders", "curl", "grep"}, part.Program()) && !isStatement(part)
+	})
+}
+
+func isStatement(part docscheck.Simple) bool {
+	return len(part.Words) == 4 && part.Words[0] == "psql" && part.Words[1] == "$DATABASE_URL" && part.Words[2] == "-c"
+}
+
+func calls(command docscheck.Command, program string) bool {
+	return slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool { return filepath.Base(part.Program()) == program })
+}
+
+type reader struct {
+	*programtest.Fixture
+
+	folder string
+	api    *programtest.API // started for the first curl line
+}
+
+// newReader returns a reader with the program on its PATH.
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	r := &reader{Fixture: programtest.NewFixture(t), folder: t.TempDir()}
+	bin := filepath.Join(r.folder, "bin")
+	require.NoError(t, os.Mkdir(bin, 0o755))
+	require.NoError(t, os.Symlink(programtest.Program(), filepath.Join(bin, "orders")))
+	r.Environ = r.With("PATH="+bin+":"+os.Getenv("PATH"), "API_KEY="+r.APIKey, "ADMIN_ADDR=127.0.0.1:0")
+	return r
+}
+
+func (r *reader) follow(commands []docscheck.Command) {
+	for _, command := range commands {
+		parts := command.Parts
+		switch {
+		case len(parts) == 1 && (parts[0].Program() == "" || parts[0].Program() == "export"):
+			r.set(command)
+		case len(parts) == 1 && isLongRunning(parts[0].Words):
+			r.startAndStop(parts[0])
+		case len(parts) == 1 && isStatement(parts[0]):
+			r.Exec(strings.ReplaceAll(parts[0].Words[3], "…", uuid.NewString()))
+		default:
+			r.runInShell(command)
+		}
+	}
+}
+
+// set sets the variables of a page. A value with "…" is a placeholder for one that the
+// reader already has.
+func (r *reader) set(command docscheck.Command) {
+	r.T.Helper()
+	for _, part := range command.Parts {
+		for _, setting := range append(part.Assignments, part.Words[min(1, len(part.Words)):]...) {
+			name, text, _ := strings.Cut(setting, "=")
+			if !strings.Contains(text, "…") {
+				r.Environ = r.With(setting)
+				continue
+			}
+			require.NotEmpty(r.T, programtest.Value(r.Environ, name), "%s: no value for %s", command.At, setting)
+		}
+	}
+}
+
+func isLongRunning(words []string) bool {
+	return len(words) > 1 && filepath.Base(words[0]) == "orders" && (slices.Contains([]string{"serve", "dev"}, words[1]) ||
+		words[1] == "worker" && !slices.Contains(words, "--once") || slices.Contains(words, "--every"))
+}
+
+func (r *reader) startAndStop(part docscheck.Simple) {
+	r.T.Helper()
+	arguments := part.Words[1:]
+	p := programtest.Start(r.T, r.With(part.Assignments...), arguments...)
+	sign, known := map[string]string{"serve": "listening", "dev": "listening", "worker": "receipts"}[arguments[0]]
+	if !known {
+		sign = `msg="` + arguments[0]
+	}
+	p.WaitFor(&p.Stderr, sign)
+	p.Stop()
+}
+
+var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
+
+// runInShell replaces the addresses of the pages by those of the reader's API, and KEY by
+// an abandoned key.
+func (r *reader) runInShell(command docscheck.Command) {
+	r.T.Helper()
+	for _, part := range command.Parts {
+		require.False(r.T, isLongRunning(part.Words), "%s: put a long-running command on a separate line", command.At)
+	}
+	text := openVariable.ReplaceAllString(command.Text, "")
+	if calls(command, "curl") {
+		if r.api == nil {
+			r.api = programtest.StartDev(r.T, r.Environ)
+		}
+		text = strings.ReplaceAll(text, "http://localhost:8080", r.api.Base)
+		if own := "http://127.0.0.1:8081"; strings.Contains(text, own) {
+			admin := r.api.WaitFor(&r.api.Stderr, `serving metrics.*\baddress"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+			text = strings.ReplaceAll(text, own, "http://"+admin)
+		}
+	}
+	if key := regexp.MustCompile(`\bKEY\b`); key.MatchString(text) {
+		stuck := "stuck-" + strings.ReplaceAll(command.At, ":", "-") + "-0001"
+		r.abandon(filepath.Base(stuck))
+		text = key.ReplaceAllString(text, filepath.Base(stuck))
+	}
+	ctx, cancel := context.WithTimeout(r.T.Context(), programtest.Timeout)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "sh", "-c", text)
+	shell.Dir, shell.Env, shell.WaitDelay = r.folder, r.Environ, time.Second
+	var stderr programtest.Output
+	shell.Stderr = &stderr
+	printed, err := shell.Output()
+	require.NoError(r.T, err, "%s: %s\n%s%s", command.At, text, printed, &stderr)
+	if len(command.Shown) > 0 {
+		require.NoError(r.T, docscheck.Compare(command.Shown, string(printed)), command.At)
+	}
+}
+
+// abandon creates an order whose confirm the provider rejected, ten minutes ago.
+func (r *reader) abandon(idempotencyKey string) {
+	r.T.Helper()
+	a := r.Serve(r.Environ, "--shutdown-delay", "0")
+	rejecting := r.Stripe.Inject(stripetest.Rule{
+		Fault: stripetest.Unauthorized, Endpoint: "POST /v1/payment_intents/{id}/confirm", Times: stripetest.Always,
+	})
+	response, err := a.Order(r.T.Context(), idempotencyKey)
+	require.NoError(r.T, err)
+	require.Equal(r.T, http.StatusServiceUnavailable, response.Status)
+	rejecting.Release()
+	a.Stop()
+	r.Exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
+}
+
+func TestDocuments_mentions(t *testing.T) {
+	t.Parallel()
+	crontab := regexp.MustCompile(`/orders ([^;\n]+)$`)
+	manifest := regexp.MustCompile(`^\s*args: \[([\w, ".-]+)\]`)
+	for _, page := range allPages(t) {
+		for _, name := range page.Spans() {
+			parts, err := docscheck.Split(name)
+			if err != nil {
+				continue // no command
+			}
+			for _, part := range parts {
+				if filepath.Base(part.Program()) == "orders" && len(part.Words) > 1 && !strings.Contains(name, "/orders/") {
+					requireCommand(t, page.Path, part.Words[1:])
+				}
+			}
+		}
+		for _, block := range page.Blocks {
+			for _, line := range block.Lines {
+				if match := crontab.FindStringSubmatch(line); match != nil && block.Language == "crontab" {
+					requireCommand(t, block.At(), strings.Fields(match[1]))
+				}
+				if match := manifest.FindStringSubmatch(line); match != nil && block.Language == "yaml" {
+					requireCommand(t, block.At(), strings.Split(strings.ReplaceAll(match[1], `"`, ""), ", "))
+				}
+			}
+		}
+	}
+}
+
+// requireCommand checks a command with its help. The first -h may be the value of a flag,
+// so there are two.
+func requireCommand(t *testing.T, at string, words []string) {
+	t.Helper()
+	p := programtest.Start(t, nil, append(slices.Clone(words), "-h", "-h")...)
+	if p.Wait() != 0 && !strings.Contains(p.Stderr.String(), `invalid value "-h" for flag`) {
+		t.Errorf("%s: orders %s: %s", at, strings.Join(words, " "), &p.Stderr)
+	}
+}
+
+func TestDocuments_run(t *testing.T) {
+	t.Parallel()
+	a := programtest.StartDev(t, programtest.Environ(t))
+	a.Stop()
+	require.NoError(t, docscheck.Compare(shownBelow(t, "docs/first-order.md", "make run"), a.Stdout.String()))
+}
+
+// The figures of make demo differ between runs.
+func TestDocuments_demo(t *testing.T) {
+	t.Parallel()
+	result := regexp.MustCompile(`(?m)^ [✓✗–] .+?(?:  | \d{3} )`)
+	printed := programtest.Run(t, programtest.Environ(t), "demo")
+	shown := result.FindAllString(strings.Join(shownBelow(t, "README.md", "make demo"), "\n"), -1)
+	require.NotEmpty(t, shown)
+	require.Equal(t, result.FindAllString(printed, -1), shown)
+}
+
+func shownBelow(t *testing.T, path, command string) []string {
+	t.Helper()
+	for _, page := range allPages(t) {
+		for _, c := range commandsOf(t, page) {
+			if page.Path == path && c.Text == command {
+				return c.Shown
+			}
+		}
+	}
+	require.Fail(t, "the page does not show the output", "%s: %s", path, command)
+	return nil
+}
+
+func TestDocuments_addresses(t *testing.T) {
+	t.Parallel()
+	f := programtest.NewFixture(t)
+	a := programtest.StartDev(t, f.Environ)
+	for _, page := range allPages(t) {
+		for _, link := range page.Links() {
+			path, ours := strings.CutPrefix(link, "http://localhost:8080")
+			if !ours {
+				continue
+			}
+			got, err := a.Do(t.Context(), http.MethodGet, path, "", nil)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, got.Status, "%s: %s", page.Path, link)
+		}
+	}
+	a.Stop()
+}

@@ -1,0 +1,141 @@
+package engine_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/lab/engine/proxytest"
+)
+
+func newProxiedFixture(t *testing.T, configure ...func(*pgxpool.Config)) (*fixture, *proxytest.Proxy) {
+	t.Helper()
+	proxy := proxytest.New(t)
+	return newFixture(t, append(configure, proxy.Configure)...), proxy
+}
+
+// Whatever the session's end looks like, the row shows whether a lost COMMIT was executed
+// (R22). The run repeats no call and records each effect once.
+func TestCommit_lost(t *testing.T) {
+	t.Parallel()
+	calls, reading := &threeSteps{}, &threeSteps{before: read}
+	f, proxy := newProxiedFixture(t)
+	for name, fault := range map[string]proxytest.Fault{
+		"cut before":   proxytest.CutBefore,
+		"cut after":    proxytest.CutAfter,
+		"fatal before": proxytest.FatalBefore,
+		"fatal after":  proxytest.FatalAfter,
+		"error after":  proxytest.ErrorAfter,
+	} {
+		for _, test := range []struct {
+			op      idempotency.Operation
+			effects map[string]int
+		}{{calls, onceEach}, {reading, onceEach}, {looping{}, afterLooping}} {
+			for commit := 1; commit <= 3; commit++ {
+				t.Run(fmt.Sprintf("%s COMMIT %d of %T", name, commit, test.op), func(t *testing.T) {
+					req := f.request()
+					proxy.Strike(commit, fault)
+					first := f.mustDo(req, test.op)
+					require.True(t, proxy.Struck())
+					require.Equal(t, test.effects, f.effects(req))
+					again := f.mustDo(req, test.op)
+					require.True(t, again.Replayed)
+					require.Equal(t, first.Response, again.Response)
+				})
+			}
+		}
+	}
+	require.EqualValues(t, 2*5*3, calls.calls.Load())
+	require.EqualValues(t, 2*5*3, reading.calls.Load())
+	require.Zero(t, proxy.Cancels())
+}
+
+// The fence rejects a transaction that reaches the server after its repetition.
+func TestCommit_arrivesAfterRepetition(t *testing.T) {
+	t.Parallel()
+	for commit := 2; commit <= 4; commit++ {
+		t.Run(fmt.Sprintf("COMMIT %d", commit), func(t *testing.T) {
+			t.Parallel()
+			f, proxy := newProxiedFixture(t, connections(2))
+			req := f.request()
+			proxy.Strike(commit, proxytest.HoldBatch)
+			f.mustDo(req, looping{})
+			before := f.row(req)
+			proxy.Release()
+			require.Eventually(t, func() bool { return proxy.Held() == 0 }, waitFor, tick)
+			require.Equal(t, before, f.row(req))
+			require.Equal(t, afterLooping, f.effects(req))
+		})
+	}
+}
+
+// The outcome of a delayed COMMIT is unknown. It may be executed at any time, once.
+func TestCommit_delayed(t *testing.T) {
+	t.Parallel()
+	for commit, at := range []string{"", string(reserved), string(paid)} {
+		t.Run(fmt.Sprintf("COMMIT %d", commit+1), func(t *testing.T) {
+			t.Parallel()
+			f, proxy := newProxiedFixture(t, connections(2), sessionSetting("lock_timeout", "100"))
+			req, op := f.request(), &threeSteps{}
+			proxy.Strike(commit+1, proxytest.HoldCommit)
+			result, err := f.do(req, op)
+			require.Error(t, err)
+			require.Zero(t, result.Response)
+			if commit == 0 {
+				require.ErrorIs(t, err, idempotency.ErrInProgress) // the repeated claim waits for the first one
+				require.Empty(t, f.row(req))
+			} else {
+				require.ErrorIs(t, err, postgres.ErrUnavailable)
+				require.NotErrorIs(t, err, idempotency.ErrInProgress)
+				require.Equal(t, keyState{Point: at, Leased: true, Attempt: 1}, f.state(req))
+			}
+			_, err = f.do(req, op)
+			require.ErrorIs(t, err, idempotency.ErrInProgress)
+
+			before := f.row(req)
+			proxy.Release()
+			require.Eventually(t, func() bool { return proxy.Held() == 0 }, waitFor, tick) // it has released its locks
+			require.NotEqual(t, before, f.row(req))
+			if commit < 2 {
+				f.expireLease(req)
+			}
+			result = f.mustDo(req, op)
+			require.Equal(t, 201, result.Response.Status)
+			require.EqualValues(t, 2, op.calls.Load())
+			require.Equal(t, onceEach, f.effects(req))
+			require.Zero(t, proxy.Cancels())
+		})
+	}
+}
+
+// A run that waits for its own delayed COMMIT continues after it.
+func TestCommit_delayedAndReleased(t *testing.T) {
+	t.Parallel()
+	for commit := 1; commit <= 3; commit++ {
+		t.Run(fmt.Sprintf("COMMIT %d", commit), func(t *testing.T) {
+			t.Parallel()
+			f, proxy := newProxiedFixture(t, connections(3), sessionSetting("lock_timeout", "30000"))
+			req, op := f.request(), &threeSteps{}
+			proxy.Strike(commit, proxytest.HoldCommit)
+			done := make(chan error)
+			go func() {
+				_, err := f.do(req, op)
+				done <- err
+			}()
+			require.Eventually(t, func() bool {
+				var waiting bool
+				err := f.pool.QueryRow(t.Context(),
+					"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waiting)
+				return err == nil && waiting
+			}, waitFor, tick)
+			proxy.Release()
+			require.NoError(t, <-done)
+			require.EqualValues(t, 2, op.calls.Load())
+			require.Equal(t, onceEach, f.effects(req))
+		})
+	}
+}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Makes a clone a shop's own: renames the module, and removes lab/, spec/ and the lines that
+# lead to them, each of which stands alone. The branch "template" keeps the result, so that
+# `make upgrade` can merge a newer version into the shop's changes.
+set -euo pipefail
+
+own() {
+	local old new=$1 line='(^|[^A-Za-z0-9_.-])(lab|spec)/|-C (lab|spec)|lab/own'
+	old=$(sed -n 's/^module //p' go.mod)
+	git rm -rqf --ignore-unmatch lab spec .github/workflows/lab.yml
+	rm -rf lab spec
+	git grep -lIE "$line" -- ':!*.go' ':!*.sql' | while read -r file; do
+		sed -E -i.bak "\#$line#d" "$file" && rm "$file.bak"
+	done
+	git grep -lIF "$old" | while read -r file; do
+		sed -i.bak "s|$old|$new|g" "$file" && rm "$file.bak"
+	done
+	git add --all
+}
+
+commit() {
+	local who=(-c user.name=own -c user.email=own@localhost)
+	git config user.email >/dev/null && who=()
+	git ${who[@]+"${who[@]}"} commit -qm "$1"
+}
+
+main() {
+	[[ ${1-} =~ ^[a-z0-9.-]+\.[a-z]+(/[A-Za-z0-9._~-]+)*$ ]] || { echo "usage: make own MODULE=github.com/you/shop" >&2; exit 2; }
+	[ -z "$(git status --porcelain)" ] || { echo "own: commit or discard your changes first, so that git can undo this" >&2; exit 1; }
+	echo "Renaming the module to $1, and removing lab/ and spec/ …"
+	own "$1"
+	commit "Own the template"
+	git branch -f template
+	echo "Building and testing (some minutes with empty caches) …"
+	go vet ./... && make test
+	echo "The repository is yours. docs/own.md names what keeps its old name, and how to upgrade."
+}
+
+# The script deletes itself, so bash must have read all of it before.
+[ "${BASH_SOURCE[0]}" != "$0" ] || { cd "$(dirname "$0")/.." && main "$@"; exit; }

@@ -1,0 +1,165 @@
+package programtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// Tea is the body of an order of 25.00.
+const Tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
+	`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
+
+// Fixture is a database with one account, a fake Stripe, and the environment for
+// both.
+type Fixture struct {
+	T       *testing.T
+	Pool    *pgxpool.Pool
+	Stripe  *stripetest.Server
+	Environ []string
+	APIKey  string
+}
+
+// NewFixture returns a fixture with a database of its own.
+func NewFixture(t *testing.T) *Fixture {
+	t.Helper()
+	pool := dbtest.New(t)
+	f := NewFixtureOn(t, pool, dbtest.URL(pool))
+	f.CreateAccount()
+	return f
+}
+
+// NewFixtureOn returns a fixture without an account on this database.
+func NewFixtureOn(t *testing.T, pool *pgxpool.Pool, url string, settings ...string) *Fixture {
+	t.Helper()
+	stripe := stripetest.New(stripetest.Options{})
+	server := httptest.NewServer(stripe)
+	t.Cleanup(server.Close)
+	t.Cleanup(stripe.Close) // before server.Close, which waits for held requests
+	environ := Environ(t, append([]string{"DATABASE_URL=" + url, "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE=" + server.URL}, settings...)...)
+	return &Fixture{T: t, Pool: pool, Stripe: stripe, Environ: environ}
+}
+
+// CreateAccount creates the account and its API key.
+func (f *Fixture) CreateAccount() {
+	f.T.Helper()
+	words := strings.Fields(Run(f.T, f.Environ, "accounts", "create", "--name", "Fixture"))
+	f.APIKey = words[len(words)-1]
+}
+
+// With returns the environment with additional settings.
+func (f *Fixture) With(settings ...string) []string {
+	return append(f.Environ[:len(f.Environ):len(f.Environ)], settings...)
+}
+
+// Serve starts the API and waits until it listens.
+func (f *Fixture) Serve(environ []string, args ...string) *API {
+	f.T.Helper()
+	p := Start(f.T, environ, append([]string{"serve"}, args...)...)
+	address := p.WaitFor(&p.Stderr, `listening.*address"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+	return &API{Process: p, Base: "http://" + address, Key: f.APIKey}
+}
+
+// Exec executes a statement.
+func (f *Fixture) Exec(statement string, arguments ...any) {
+	f.T.Helper()
+	_, err := f.Pool.Exec(f.T.Context(), statement, arguments...)
+	require.NoError(f.T, err)
+}
+
+// Count returns the number that a query selects.
+func (f *Fixture) Count(query string, arguments ...any) int {
+	f.T.Helper()
+	var n int
+	require.NoError(f.T, f.Pool.QueryRow(f.T.Context(), query, arguments...).Scan(&n))
+	return n
+}
+
+// StartDev starts orders dev and waits until it is ready.
+func StartDev(t *testing.T, environ []string) *API {
+	t.Helper()
+	p := Start(t, environ, "dev")
+	p.WaitFor(&p.Stdout, "Send the same line again")
+	p.WaitFor(&p.Stderr, "listening")
+	return &API{
+		Process: p,
+		Base:    p.WaitFor(&p.Stdout, `Orders API +(http://\S+)`)[1],
+		Key:     p.WaitFor(&p.Stdout, `API key +(ok_\S+)`)[1],
+	}
+}
+
+// API is a running API and an API key for it.
+type API struct {
+	*Process
+
+	Base, Key string
+}
+
+// Response is a response of the API.
+type Response struct {
+	Status int
+	Header http.Header
+	Body   string
+}
+
+// Do sends one request on a new connection.
+func (a *API) Do(ctx context.Context, method, path, body string, header http.Header) (Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, a.Base+path, strings.NewReader(body))
+	if err != nil {
+		return Response{}, err
+	}
+	request.Header = http.Header{"Authorization": {"Bearer " + a.Key}, "Content-Type": {"application/json"}}
+	for name, values := range header {
+		request.Header[name] = values
+	}
+	client := http.Client{Timeout: Timeout, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return Response{}, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return Response{response.StatusCode, response.Header, string(content)}, err
+}
+
+// Order sends an order of [Tea].
+func (a *API) Order(ctx context.Context, idempotencyKey string) (Response, error) {
+	return a.Do(ctx, http.MethodPost, "/v1/orders", Tea, http.Header{"Idempotency-Key": {idempotencyKey}})
+}
+
+// UntilPaid retries until the response is final, which must be 201. It returns an error, so
+// that any goroutine may call it.
+func (a *API) UntilPaid(ctx context.Context, idempotencyKey string) (Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		got, err := a.Order(ctx, idempotencyKey)
+		switch {
+		case err != nil:
+			return Response{}, err
+		case got.Status == http.StatusCreated && strings.Contains(got.Body, `"amount":2500`):
+			return got, nil
+		case got.Status != http.StatusConflict && got.Status != http.StatusServiceUnavailable,
+			got.Header.Get("Retry-After") == "":
+			return Response{}, fmt.Errorf("%s: %d %s", idempotencyKey, got.Status, got.Body)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return Response{}, fmt.Errorf("%s: still %d %s", idempotencyKey, got.Status, got.Body)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+// Package orders_test has the Go benchmarks of package orders, and what an order costs the
+// database: make -C lab bench-completer,
+// bench-reaper, bench-store and bench-waiters.
+package orders_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/orders/orderstest"
+	"example.com/orders-api/payments/stripetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(dbtest.Main{M: m}.Run()) }
+
+const (
+	createEndpoint  = "POST /v1/payment_intents"
+	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
+
+	lockTimeout = time.Minute
+	grace       = 5 * time.Minute
+	retention   = 72 * time.Hour
+)
+
+// fixture is a service on an instrumented pool.
+type fixture struct {
+	*orderstest.Shop
+
+	tb   testing.TB
+	wire *idempotencytest.Wire
+}
+
+func newFixture(tb testing.TB, conns int32) *fixture {
+	tb.Helper()
+	wire := &idempotencytest.Wire{}
+	return newFixtureOn(tb, wire, idempotencytest.NewPool(tb, wire.Configure, func(c *pgxpool.Config) { c.MaxConns = conns }))
+}
+
+func newFixtureOn(tb testing.TB, wire *idempotencytest.Wire, pool *pgxpool.Pool) *fixture {
+	tb.Helper()
+	shop := orderstest.New(tb, orderstest.Options{
+		Pool:        pool,
+		StepTimeout: 50 * time.Second, // less than a lease, and more than a step of BenchmarkWaiters
+		Engine:      idempotency.Config{LockTimeout: lockTimeout, Waiters: waiters},
+	})
+	return &fixture{shop, tb, wire}
+}
+
+const itemsJSON = `[
+	{"sku":"TEA-ASSAM-250","description":"Assam tea, 250 g","quantity":2,"unit_amount":1250},
+	{"sku":"MUG-BLUE","quantity":1,"unit_amount":1800}
+]`
+
+func (f *fixture) request(key string) operations.Request {
+	f.tb.Helper()
+	params, err := idempotency.Canonicalize(fmt.Appendf(nil,
+		`{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa","items":%s,"metadata":{"basket":"b-77"}}`, itemsJSON))
+	require.NoError(f.tb, err)
+	return operations.Request{
+		Request: idempotency.Request{
+			AccountID: f.Account, Key: idempotency.Key(key), Method: http.MethodPost, Path: "/v1/orders", Params: params,
+		},
+		ClientIP: netip.MustParseAddr("203.0.113.7"),
+	}
+}
+
+func (f *fixture) create(key string) (idempotency.Result, error) {
+	return f.Orders.Create(f.tb.Context(), f.request(key))
+}
+
+// abandon leaves n orders unfinished, because the provider rejects requests to endpoint.
+func (f *fixture) abandon(n int, endpoint, name string) {
+	f.tb.Helper()
+	rejected := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: endpoint, Times: stripetest.Always})
+	defer rejected.Release()
+	var clients errgroup.Group
+	clients.SetLimit(8)
+	for i := range n {
+		clients.Go(func() error {
+			if result, err := f.create(fmt.Sprintf("%s-%d", name, i)); err == nil {
+				return fmt.Errorf("unexpected response with status %d", result.Response.Status)
+			}
+			return nil
+		})
+	}
+	require.NoError(f.tb, clients.Wait())
+	_, err := f.Pool.Exec(f.tb.Context(), "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval WHERE finished_at IS NULL AND needs_review_at IS NULL", 2*grace)
+	require.NoError(f.tb, err)
+}

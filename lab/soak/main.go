@@ -1,0 +1,250 @@
+//go:build unix
+
+// Command soak runs all faults at once and checks that no order is charged twice, lost,
+// or gets two different final responses: `make -C lab soak`.
+//
+// It starts a private PostgreSQL, a fake Stripe and a mail server, two processes of the
+// API, two completers, a worker and a reaper. Clients create orders and refunds,
+// sometimes several with one key, and retry as the contract requires. A fifth of the
+// customers must approve their payments; they do so soon, after the charge window or never.
+// Processes are killed and paused, the database crashes, the provider fails, and events
+// arrive late, twice and out of order. The database also fails over to a standby that lacks
+// the rows of the last second, and an operator follows the runbook (lostrows.go).
+//
+// After all faults, each key is sent once more. check.go compares the responses with the
+// provider's ledger, the receipts, the database and what the runbook's commands named.
+//
+// The seed determines the orders and the faults, but not their timing.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+type options struct {
+	seed      uint64
+	orders    int
+	kills     int
+	crashes   int
+	failovers int
+	duration  time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
+	flags.Uint64Var(&o.seed, "seed", rand.Uint64N(1_000_000_000), "seed of the orders and faults") //nolint:gosec // no secret
+	flags.IntVar(&o.orders, "orders", 20_000, "number of orders")
+	flags.IntVar(&o.kills, "kills", 300, "number of kills; a third as many processes are paused")
+	flags.IntVar(&o.crashes, "crashes", 10, "number of crashes of the database")
+	flags.IntVar(&o.failovers, "failovers", 2, "number of failovers of the database that lose the rows of a second")
+	flags.DurationVar(&o.duration, "duration", 0, "duration of the orders and faults; 0: 36 ms for each order")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if o.duration == 0 {
+		o.duration = time.Duration(o.orders) * 36 * time.Millisecond
+	}
+	if flags.NArg() > 0 || o.orders < 1 || o.kills < 0 || o.crashes < 0 || o.failovers < 0 || o.duration < time.Second {
+		flags.Usage()
+		return o, errors.New("invalid arguments")
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "seed %d: %d orders in %s, %d kills, %d database crashes, %d failovers\n",
+		o.seed, o.orders, o.duration, o.kills, o.crashes, o.failovers)
+	s, err := startSystem(ctx, o, out)
+	if err != nil {
+		return err
+	}
+	violations, err := soak(ctx, s, o, out)
+	err = errors.Join(err, s.close())
+	for _, v := range violations {
+		fmt.Fprintf(out, "VIOLATION seed %d, %s\n", o.seed, v)
+	}
+	if len(violations) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d violations", len(violations)))
+	}
+	if err != nil {
+		return errors.Join(err, fmt.Errorf("seed %d; the logs are in %s", o.seed, s.folder))
+	}
+	return os.RemoveAll(s.folder)
+}
+
+// patience bounds each step after the faults. A row that is unfinished then is a
+// violation.
+const patience = 3 * time.Minute
+
+func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation, error) {
+	start := time.Now()
+	purchases := make([]*purchase, o.orders)
+	for i := range purchases {
+		var err error
+		if purchases[i], err = newPurchase(o.seed, i, accounts); err != nil {
+			return nil, err
+		}
+	}
+	c, err := newCustomers(s, o.seed)
+	if err != nil {
+		return nil, err
+	}
+	f, err := buyAll(ctx, s, c, purchases, o)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(out, "%s: the faults are over\n", time.Since(start).Round(time.Second))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "seed\t%d\n", o.seed)
+	fmt.Fprintf(w, "orders\t%d\t%s\n", o.orders, finals(purchases))
+	c.report(w) // excludes the replays
+
+	expireAll(ctx, s, c, purchases)
+	observed, err := s.waitIdle(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.replayAll(ctx, purchases)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	observed.purchases, observed.losses = purchases, f.losses
+	observed.charges, observed.refunds = s.provider.stripe.Charges(), s.provider.stripe.Refunds()
+	observed.receipts = s.mail.accepted()
+	violations := check(observed)
+
+	reaped := 0
+	for _, p := range purchases {
+		if p.expires {
+			reaped++
+		}
+	}
+	fmt.Fprintf(w, "reaped keys\t%d\n", reaped)
+	fmt.Fprintf(w, "charges\t%d\n", len(observed.charges))
+	fmt.Fprintf(w, "refunds\t%d\n", len(observed.refunds))
+	copies := 0
+	for _, n := range observed.receipts {
+		copies += n - 1
+	}
+	fmt.Fprintf(w, "receipts\t%d\tand %d copies\n", len(observed.receipts), copies)
+	f.report(w)
+	fmt.Fprintf(w, "duration\t%s\n", time.Since(start).Round(time.Second))
+	fmt.Fprintf(w, "violations\t%d\n", len(violations))
+	return violations, w.Flush()
+}
+
+// buyAll creates the orders at a constant rate and causes all faults.
+func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase, o options) (*faults, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.duration+patience)
+	defer cancel()
+	f := &faults{system: s, customers: c, cancel: cancel, kills: map[string]int{}}
+	var all sync.WaitGroup
+	all.Go(func() { f.run(ctx, o) })
+	start := time.Now()
+	for i, p := range purchases {
+		due := time.Duration(i) * o.duration / time.Duration(o.orders)
+		if !pause(ctx, due-time.Since(start)) {
+			break
+		}
+		all.Go(func() {
+			c.buy(ctx, p)
+			if p.expires {
+				s.age(ctx, p.email)
+			}
+		})
+	}
+	all.Wait()
+	c.transport.calm.Store(true)
+	s.provider.recovered()
+	return f, f.err
+}
+
+// expireAll retries the keys that should have been reaped, and expires those that a
+// failover has restored.
+func expireAll(ctx context.Context, s *system, c *customers, purchases []*purchase) {
+	for _, p := range purchases {
+		if p.expires {
+			c.conclude(ctx, &p.exchanges, "/v1/orders", p.body)
+			s.age(ctx, p.email)
+		}
+	}
+}
+
+// waitIdle waits until no row is unfinished and none is too recent for reconcile. It then
+// runs orders reconcile, first with --fix.
+func (s *system) waitIdle(ctx context.Context) (observation, error) {
+	var o observation
+	for start := time.Now(); ; {
+		var err error
+		if o.unfinished, err = s.database.rows(ctx, unfinishedQuery); err != nil {
+			o.unfinished = []string{err.Error()} // stale connections after a crash
+		}
+		waited := time.Since(start)
+		if len(o.unfinished) == 0 && waited > completerGrace || waited > patience {
+			break
+		}
+		if !pause(ctx, 200*time.Millisecond) {
+			return o, ctx.Err()
+		}
+	}
+	if _, err := s.reconcile(ctx, "--fix", "--since", reconcileSince); err != nil {
+		o.failed = append(o.failed, err.Error())
+	}
+	refunds, err := s.database.rows(ctx, refundsQuery)
+	if err != nil {
+		return o, err
+	}
+	o.unfinished = append(o.unfinished, refunds...)
+	report, err := s.reconcile(ctx, "--since", reconcileSince)
+	if err != nil {
+		o.failed = append(o.failed, err.Error())
+	}
+	o.discrepancies = report.Discrepancies
+	return o, nil
+}
+
+func finals(purchases []*purchase) string {
+	counts := map[int]int{}
+	for _, p := range purchases {
+		if len(p.stored) > 0 {
+			counts[p.stored[0].Status]++
+		}
+	}
+	return byStatus(counts)
+}
+
+func byStatus(counts map[int]int) string {
+	var text []string
+	for _, status := range slices.Sorted(maps.Keys(counts)) {
+		text = append(text, fmt.Sprintf("%d: %d", status, counts[status]))
+	}
+	return strings.Join(text, ", ")
+}

@@ -1,0 +1,62 @@
+package operations
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
+)
+
+const insertAuditRecord = `
+INSERT INTO audit_records (
+    id,
+    account_id,
+    action,
+    resource_type,
+    resource_id,
+    data,
+    request_ip
+) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+
+// AuditTx writes an audit record. The resource type is the first part of the action, as in
+// order.paid. The ids are UUIDv7, whose ascending values keep the index small.
+func AuditTx(tx postgres.Queuer, accountID, resourceID uuid.UUID, action string, data map[string]any, clientIP netip.Addr) {
+	resource, _, _ := strings.Cut(action, ".")
+	tx.Queue(insertAuditRecord, uuid.Must(uuid.NewV7()), accountID, action, resource, resourceID.String(), data, clientIP)
+}
+
+// AuditRecord is an entry of the audit log.
+type AuditRecord struct {
+	Action    string
+	Resource  string
+	Data      json.RawMessage // a JSON object
+	ClientIP  string          // "" without a client
+	CreatedAt time.Time
+}
+
+// AuditRecords returns the records of a key and its resource, oldest first.
+func AuditRecords(ctx context.Context, pool *pgxpool.Pool, accountID, keyID, resourceID uuid.UUID) ([]AuditRecord, error) {
+	rows, _ := pool.Query(ctx, `
+SELECT action,
+       resource_type,
+       data,
+       coalesce(host(request_ip), ''),
+       created_at
+  FROM audit_records
+ WHERE account_id = $1
+   AND resource_id IN ($2, $3)
+ ORDER BY created_at, id`, accountID, keyID.String(), resourceID.String()) // CollectRows returns its error
+	records, err := pgx.CollectRows(rows, pgx.RowToStructByPos[AuditRecord])
+	if err != nil {
+		return nil, fmt.Errorf("read audit records: %w", postgres.Translate(err))
+	}
+	return records, nil
+}

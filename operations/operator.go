@@ -1,0 +1,81 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
+)
+
+// OperatorAction describes an operator's action for the audit record, which is written first.
+type OperatorAction struct {
+	Actor  string
+	Reason string
+}
+
+// Retry resumes an unfinished key. The completer attempts it again, too.
+func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
+	rejected := idempotency.Result{KeyID: keyID}
+	key, _, err := s.unfinished(ctx, accountID, keyID)
+	if err != nil {
+		return rejected, err
+	}
+	if err := s.auditAction(ctx, key, "key.retry", action); err != nil {
+		return rejected, err
+	}
+	if err := s.engine.Requeue(ctx, accountID, keyID, s.Operations()); err != nil {
+		return rejected, err
+	}
+	return s.Resume(ctx, accountID, keyID)
+}
+
+// Resolve ends an unfinished key with a stored response, which the operator does not choose:
+// [Registration.Resolve] fails only what can no longer succeed (R23).
+func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
+	rejected := idempotency.Result{KeyID: keyID}
+	key, registered, err := s.unfinished(ctx, accountID, keyID)
+	if err != nil {
+		return rejected, err
+	}
+	if registered.Resolve == nil {
+		return rejected, ErrNotResolvable
+	}
+	if err := s.auditAction(ctx, key, "key.resolve", action); err != nil {
+		return rejected, err
+	}
+	return s.engine.Resume(ctx, accountID, keyID, []idempotency.Operation{registered.Resolve(key)})
+}
+
+// unfinished returns a key that an operator can change now, with its operation.
+func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Status, Registration, error) {
+	key, err := s.engine.Status(ctx, accountID, keyID)
+	switch {
+	case errors.Is(err, idempotency.ErrNotFound), err == nil && key.FinishedAt != nil:
+		return key, Registration{}, ErrNoUnfinishedKey
+	case err != nil:
+		return key, Registration{}, err
+	case key.Leased:
+		return key, Registration{}, idempotency.ErrInProgress
+	}
+	registered, known := s.find(key)
+	if known {
+		_, known = registered.Operation.Steps(&idempotency.Run{}).At[key.Point]
+	}
+	if !known {
+		err = fmt.Errorf("%w: operation %q, recovery point %q", idempotency.ErrNewerVersion, key.Operation, key.Point) // R18
+	}
+	return key, registered, err
+}
+
+func (s *Service) auditAction(ctx context.Context, key idempotency.Status, name string, action OperatorAction) error {
+	_, err := s.pool.Exec(ctx, insertAuditRecord, uuid.Must(uuid.NewV7()), key.AccountID, name, "idempotency_key", key.ID.String(),
+		map[string]string{"by": action.Actor, "reason": action.Reason}, nil)
+	if err != nil {
+		return fmt.Errorf("audit record: %w", postgres.Translate(err))
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package operations
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/plainjson"
+)
+
+const problemMediaType = "application/problem+json"
+
+// Problem is a problem document (RFC 9457) that is stored as the final response of a key. It
+// has no request_id, because the same bytes are replayed. Embed it to add members.
+type Problem struct {
+	Type    string `json:"type"` // such as /problems/payment-declined, see package api
+	Title   string `json:"title"`
+	Status  int    `json:"status"`
+	Detail  string `json:"detail"`
+	Retry   string `json:"retry"`
+	Outcome string `json:"outcome"`
+}
+
+// NewProblem returns a Problem after which only a new key can make another attempt.
+func NewProblem(slug string, status int, title, detail string) Problem {
+	return Problem{Type: "/problems/" + slug, Title: title, Status: status, Detail: detail, Retry: "new-key", Outcome: "final"}
+}
+
+// FinishCreated stores the response 201 with a new resource.
+func FinishCreated(location string, resource any) (idempotency.Transition, error) {
+	return finish(201, map[string]string{"Content-Type": "application/json", "Location": location}, resource)
+}
+
+func (p Problem) status() int { return p.Status }
+
+// FinishProblem stores a [Problem], or a problem that embeds one.
+func FinishProblem(problem interface{ status() int }) (idempotency.Transition, error) {
+	return finish(problem.status(), map[string]string{"Content-Type": problemMediaType}, problem)
+}
+
+func finish(status int, headers map[string]string, body any) (idempotency.Transition, error) {
+	encoded, err := plainjson.Marshal(body)
+	if err != nil {
+		return idempotency.Transition{}, fmt.Errorf("encode response: %w", err)
+	}
+	return idempotency.Finish(idempotency.Response{Status: status, Headers: headers, Body: encoded}), nil
+}
+
+// Timestamp is a time as the API shows it: in UTC with six digits, as PostgreSQL keeps it, so
+// that timestamps sort as text.
+type Timestamp struct{ time.Time }
+
+// ScanTimestamptz implements [pgtype.TimestamptzScanner].
+func (t *Timestamp) ScanTimestamptz(v pgtype.Timestamptz) error {
+	t.Time = v.Time.UTC()
+	return nil
+}
+
+// MarshalJSON writes the timestamp.
+func (t Timestamp) MarshalJSON() ([]byte, error) {
+	return []byte(t.UTC().Format(`"2006-01-02T15:04:05.000000Z"`)), nil
+}

@@ -1,0 +1,179 @@
+package orders
+
+import (
+	"context"
+	"time"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/payments"
+	"example.com/orders-api/receipts"
+)
+
+const processingRetryAfter = 30 * time.Second // while a payment is in process
+
+// confirmIntent charges the card, which Stripe does at most once per intent. An unknown
+// outcome is resolved by reading the intent and following its status.
+func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, error) {
+	ctx, cancel := r.stepContext(ctx)
+	defer cancel()
+	if err := r.load(ctx); err != nil {
+		return nil, err
+	}
+	why, closing := r.mustClose()
+	if r.action != nil && !closing { // recorded by recordAction
+		return nil, r.actionRequired()
+	}
+	if r.unconfirmed && !closing {
+		r.unconfirmed = false
+		return r.confirm(ctx, true)
+	}
+	// An earlier run may have confirmed the intent: read it before acting (R12).
+	intent, failed := r.readIntent(ctx, r.order)
+	switch {
+	case closing:
+		return r.closeOrder(ctx, intent, failed, why)
+	case failed != nil:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
+	case intent.Status == payments.StatusRequiresConfirmation:
+		return r.confirm(ctx, false)
+	default:
+		return r.resolveByStatus(ctx, intent)
+	}
+}
+
+// confirm sends the confirm and resolves its outcome. first means that none was sent before.
+func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordFunc, error) {
+	intent, failed := r.sendConfirm(ctx)
+	switch {
+	case failed == nil:
+		return r.resolveByStatus(ctx, intent)
+	case failed.Outcome == payments.Declined && failed.Intent != nil && failed.Intent.Status == payments.StatusRequiresPaymentMethod:
+		// The intent has no card any more (R23).
+		return r.recordFailure(declinedBy(failed)), nil
+	case failed.Outcome == payments.NotExecuted && first:
+		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+	}
+
+	// The outcome is unknown, or must be verified: read the intent (R12).
+	intent, unread := r.readIntent(ctx, r.order)
+	switch {
+	case unread != nil:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, unread)
+	case intent.Status != payments.StatusRequiresConfirmation:
+		return r.resolveByStatus(ctx, intent)
+	case failed.ReplayedError, failed.UnexpectedState:
+		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+	case failed.Outcome == payments.Declined:
+		return r.cancel(ctx, declinedBy(failed))
+	case failed.Outcome == payments.Refused:
+		return r.cancel(ctx, refusedBy(failed))
+	default:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the confirm may still arrive
+	}
+}
+
+// resolveByStatus does what the intent's status requires (R12, R23).
+func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
+	switch intent.Status {
+	case payments.StatusSucceeded:
+		return r.recordPayment, nil
+	case payments.StatusProcessing:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: string(intent.Status), RetryAfter: processingRetryAfter})
+	case payments.StatusRequiresAction:
+		return r.awaitAction(ctx, intent)
+	case payments.StatusRequiresPaymentMethod, payments.StatusCanceled:
+		switch {
+		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.offSession:
+			// The customer may have the client secret, and pay with another card (R23).
+			return r.cancel(ctx, declined(*intent.LastError))
+		case intent.LastError != nil:
+			return r.recordFailure(declined(*intent.LastError)), nil
+		case intent.Status == payments.StatusCanceled:
+			return r.recordFailure(refused("payment_intent_canceled", "The payment was cancelled before the card was charged.")), nil
+		default:
+			return r.cancel(ctx, refused("payment_method_missing", "The payment provider dropped the payment method."))
+		}
+	default:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
+	}
+}
+
+// recordPayment is transaction 3: paid, receipt staged (R15), response stored.
+func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+	paidAt := r.Now()
+	paid := r.order.Order
+	paid.Status, paid.PaidAt = StatusPaid, &operations.Timestamp{Time: paidAt}
+	updateOrderTx(tx, r.AccountID, paid.ID, "status = 'paid', paid_at = $3", paidAt)
+	receipts.StageTx(tx, r.AccountID, paid.ID)
+	r.auditTx(tx, "order.paid", map[string]any{
+		"payment_intent_id": *paid.PaymentIntentID, "amount": paid.Amount, "currency": paid.Currency,
+	})
+	return operations.FinishCreated(orderPath(paid.ID), paid)
+}
+
+// recordFailure is the transaction 3 of an order that can no longer be charged (R23).
+func (r *orderRun) recordFailure(why storedProblem) idempotency.RecordFunc {
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+		updateOrderTx(tx, r.AccountID, r.order.ID,
+			"status = 'payment_failed', failure_code = $3, decline_code = $4", why.Code, optional(why.DeclineCode))
+		r.auditTx(tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
+		return why.finish(r.order.ID)
+	}
+}
+
+// mustClose reports whether the order must close without another confirm, and why.
+func (r *orderRun) mustClose() (why storedProblem, closing bool) {
+	switch {
+	case r.close:
+		return refused("closed_by_operator", "The order was closed by its seller before the card was charged."), true
+	case r.windowOver(r.order, r.LeaseEnd()):
+		return refused("charge_window_over", "The order was not charged in time, and it will not be charged any more."), true
+	default:
+		return storedProblem{}, false
+	}
+}
+
+// windowOver reports whether the order's charge window ends before a lease does, during which
+// a run may send its confirm (R24). The database's clock has set both times (R8).
+func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
+	return leaseEnd.After(order.CreatedAt.Add(s.chargeWindow))
+}
+
+// closeOrder ends the order. A charge, a payment in process or a decline counts; otherwise
+// the intent is cancelled, and only then does the order fail (R23).
+func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, failed *payments.Error, why storedProblem) (idempotency.RecordFunc, error) {
+	notDeclined := intent.LastError == nil
+	switch {
+	case failed != nil && failed.IntentMissing: // deleted test data
+		return r.recordFailure(why), nil
+	case failed != nil:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
+	case intent.Status == payments.StatusRequiresConfirmation,
+		intent.Status == payments.StatusRequiresAction,
+		intent.Status == payments.StatusRequiresPaymentMethod && notDeclined:
+		return r.cancel(ctx, why)
+	case intent.Status == payments.StatusCanceled && notDeclined:
+		return r.recordFailure(why), nil
+	default:
+		return r.resolveByStatus(ctx, intent)
+	}
+}
+
+// cancel cancels the intent, and only then fails the order (R23).
+func (r *orderRun) cancel(ctx context.Context, why storedProblem) (idempotency.RecordFunc, error) {
+	key := providerKey(r.KeyID, "-cancel", r.order.confirmAttempt)
+	intent, err := r.payments.Cancel(ctx, key, *r.order.PaymentIntentID)
+	failed := asPaymentError(err)
+	switch {
+	case failed == nil && intent.Status == payments.StatusCanceled:
+		return r.recordFailure(why), nil
+	case failed == nil:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
+	case failed.ReplayedError, failed.UnexpectedState:
+		// The intent may be charged or cancelled: the repeated step reads it.
+		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+	default:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
+	}
+}

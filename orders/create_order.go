@@ -1,0 +1,181 @@
+package orders
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/payments"
+)
+
+const (
+	pointOrderCreated  idempotency.RecoveryPoint = "order_created"
+	pointChargeCreated idempotency.RecoveryPoint = "charge_created"
+)
+
+// providerKeyTTL is how long a provider key certainly works: 24 hours, less clock skew (R12).
+const providerKeyTTL = 23 * time.Hour
+
+// Create creates and charges an order, or returns the stored response of its key. Errors are
+// those of package operations and of the engine.
+func (s *Service) Create(ctx context.Context, req operations.Request) (idempotency.Result, error) {
+	return s.engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
+}
+
+type createOrder struct {
+	*Service
+	clientIP netip.Addr
+	close    bool // an operator closes the order, see mustClose
+}
+
+func (createOrder) Name() string { return "create_order" }
+
+func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
+	r := &orderRun{createOrder: op, Run: run}
+	return idempotency.Steps{
+		Start:    r.insertOrder,
+		Violated: r.referenceTaken,
+		At: map[idempotency.RecoveryPoint]idempotency.StepFunc{
+			pointOrderCreated:  r.createIntent,
+			pointChargeCreated: r.confirmIntent,
+		},
+	}
+}
+
+type orderRun struct {
+	createOrder
+	*idempotency.Run
+
+	order orderRow // see load
+
+	// unconfirmed means that the key's first run has just created the intent. It may be stale
+	// after a failover, which is harmless: it only decides whether to skip a GET, and which 503
+	// to return.
+	unconfirmed    bool
+	rotated        bool             // see rotateKey
+	createRejected bool             // the provider accepts no create, see createIntent
+	action         *payments.Action // recorded by this run, see awaitAction
+	search         intentSearch     // see findIntent
+}
+
+// insertOrder is transaction 1, which also claims the key. The order is a function of the
+// key and its parameters (R5).
+func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+	request, err := DecodeOrderRequest(r.Params)
+	if err != nil {
+		return idempotency.Transition{}, err
+	}
+	r.order = newOrder(orderID(r.AccountID, r.Key), request)
+	insertOrderTx(tx, r.Run, r.order)
+	r.auditTx(tx, "order.created", map[string]any{"amount": r.order.Amount, "currency": r.order.Currency})
+	return idempotency.Advance(pointOrderCreated), nil
+}
+
+// referenceTaken returns the order that has the reference, if its index is violated (R26).
+func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error {
+	if !strings.HasPrefix(constraint, "orders_reference_unique") {
+		return nil
+	}
+	other, err := findByReference(ctx, r.pool, r.AccountID, *r.order.Reference)
+	if errors.Is(err, operations.ErrNotFound) {
+		return fmt.Errorf("%w: the other order with this reference has just failed", postgres.ErrUnavailable)
+	}
+	if err != nil {
+		return err
+	}
+	return &OrderExistsError{other.ID}
+}
+
+// createIntent creates the PaymentIntent, unconfirmed, so no money moves.
+func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, error) {
+	ctx, cancel := r.stepContext(ctx)
+	defer cancel()
+	if err := r.load(ctx); err != nil {
+		return nil, err
+	}
+	why, closing := r.mustClose()
+	keyWorks := !r.createRejected && r.Now().Sub(r.order.CreatedAt.Time) <= providerKeyTTL
+	if r.Resumed || !keyWorks {
+		// An earlier run may have created the intent, and its provider key may have expired (R12).
+		if record, err := r.findIntent(ctx, keyWorks); record != nil || err != nil {
+			return record, err
+		}
+	}
+	if closing && !keyWorks {
+		// A create in flight may still arrive, but no run confirms its intent (R23), and
+		// reconcile cancels it.
+		return r.recordFailure(why), nil
+	}
+	// Also if the order closes: the create returns an earlier intent that a search may not find
+	// yet, and the next step cancels it.
+	intent, failed := r.sendCreate(ctx)
+	switch {
+	case failed == nil:
+		r.unconfirmed = !r.Resumed
+		return r.recordIntent(intent.ID), nil
+	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged (R23)
+		return r.recordFailure(declinedBy(failed)), nil
+	case failed.Outcome == payments.Refused:
+		return r.recordFailure(refusedBy(failed)), nil
+	case closing && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
+		r.createRejected = true // the order closes nevertheless
+		return repeatCreate, nil
+	case failed.ReplayedError:
+		return r.rotateKey(&r.order.createAttempt, pointOrderCreated, operations.ErrProviderUnavailable, failed)
+	default: // an unconfirmed intent moves no money, so the outcome does not matter
+		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+	}
+}
+
+// load reads the order, unless this run has inserted it.
+func (r *orderRun) load(ctx context.Context) (err error) {
+	switch {
+	case r.order.ID == uuid.Nil:
+		r.order, err = findOrder(ctx, r.pool, r.AccountID, orderID(r.AccountID, r.Key))
+	case r.order.CreatedAt.IsZero(): // inserted with its key, at the same time
+		r.order.CreatedAt = operations.Timestamp{Time: r.CreatedAt}
+	}
+	return mustExist(err, "the order of key", r.KeyID)
+}
+
+// repeatCreate only renews the lease (R8), and repeats the step.
+func repeatCreate(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
+	return idempotency.Advance(pointOrderCreated), nil
+}
+
+func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
+	intent, err := r.payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
+		Amount:        r.order.Amount,
+		Currency:      r.order.Currency,
+		PaymentMethod: r.order.paymentMethod,
+		Description:   "Order " + r.order.ID.String(),
+		Metadata: map[string]string{ // see VerifyEvent
+			"account_id":         r.AccountID.String(),
+			"order_id":           r.order.ID.String(),
+			"idempotency_key_id": r.KeyID.String(),
+		},
+	})
+	return intent, asPaymentError(err)
+}
+
+// recordIntent is transaction 2.
+func (r *orderRun) recordIntent(id string) idempotency.RecordFunc {
+	r.order.PaymentIntentID = &id
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+		updateOrderTx(tx, r.AccountID, r.order.ID, "payment_intent_id = $3", id)
+		r.auditTx(tx, "order.charge_created", map[string]any{"payment_intent_id": id})
+		return idempotency.Advance(pointChargeCreated), nil
+	}
+}
+
+func (r *orderRun) auditTx(tx *idempotency.Tx, action string, data map[string]any) {
+	operations.AuditTx(tx, r.AccountID, r.order.ID, action, data, r.clientIP)
+}

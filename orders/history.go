@@ -1,0 +1,48 @@
+package orders
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
+)
+
+// ExpireKey rejects retries of a charged order whose rows are lost (R17). Otherwise a retry
+// would charge again once the provider's keys have expired.
+func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time) error {
+	return s.engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
+}
+
+// KeyHistory has the resources of a key and their audit records.
+type KeyHistory struct {
+	Order   *Order                   // nil if there is none
+	Refund  *Refund                  // of that order, if the key created a refund
+	Records []operations.AuditRecord // of the resource and the key, oldest first
+}
+
+// History returns the history of a key, which may be reaped.
+func History(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, key idempotency.Key) (KeyHistory, error) {
+	var history KeyHistory
+	created := orderID(accountID, key)
+	order := created
+	switch r, err := findRefund(ctx, pool, accountID, refundID(accountID, key)); {
+	case err == nil:
+		history.Refund, created, order = &r.Refund, r.ID, r.OrderID
+	case !errors.Is(err, operations.ErrNotFound):
+		return KeyHistory{}, err
+	}
+	switch o, err := findOrder(ctx, pool, accountID, order); {
+	case err == nil:
+		history.Order = &o.Order
+	case !errors.Is(err, operations.ErrNotFound):
+		return KeyHistory{}, err
+	}
+	var err error
+	history.Records, err = operations.AuditRecords(ctx, pool, accountID, idempotency.KeyID(accountID, key), created)
+	return history, err
+}

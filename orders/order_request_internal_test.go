@@ -1,0 +1,41 @@
+package orders
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each text of an order counts towards maxText, except those that are short.
+func TestTextSize(t *testing.T) {
+	t.Parallel()
+	short := []string{"Email", "Currency", "PaymentMethod", "Reference"}
+	var params OrderRequest
+	texts := fill(reflect.ValueOf(&params).Elem(), short)
+	require.NotZero(t, texts)
+	require.Equal(t, texts, params.textSize(), "add the text to textSize")
+}
+
+// fill sets each text to one byte, and returns the number of texts.
+func fill(value reflect.Value, except []string) (texts int) {
+	switch value.Kind() {
+	case reflect.String:
+		value.SetString("x")
+		return 1
+	case reflect.Slice:
+		value.Set(reflect.MakeSlice(value.Type(), 1, 1))
+		return fill(value.Index(0), except)
+	case reflect.Map:
+		value.Set(reflect.ValueOf(map[string]string{"x": "x"}))
+		return 2
+	case reflect.Struct:
+		for i := range value.NumField() {
+			if !slices.Contains(except, value.Type().Field(i).Name) {
+				texts += fill(value.Field(i), except)
+			}
+		}
+	}
+	return texts
+}

@@ -1,0 +1,233 @@
+package orders_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/orders"
+)
+
+func members() map[string]string {
+	return map[string]string{
+		"email":          `"ada@example.com"`,
+		"currency":       `"usd"`,
+		"payment_method": `"pm_card_visa"`,
+		"items":          `[{"sku":"A","quantity":1,"unit_amount":100}]`,
+	}
+}
+
+func body(members map[string]string) []byte {
+	var parts []string
+	for name, value := range members {
+		if value != "" {
+			parts = append(parts, fmt.Sprintf("%q:%s", name, value))
+		}
+	}
+	return []byte("{" + strings.Join(parts, ",") + "}")
+}
+
+func decode(t *testing.T, request []byte) (orders.OrderRequest, []string) {
+	t.Helper()
+	canonical, err := idempotency.Canonicalize(request)
+	require.NoError(t, err)
+	params, err := orders.DecodeOrderRequest(canonical)
+	if err == nil {
+		return params, nil
+	}
+	var invalid *operations.ValidationError
+	require.ErrorAs(t, err, &invalid)
+	for _, f := range invalid.Fields {
+		require.Contains(t, err.Error(), f.Detail)
+	}
+	return params, errorsOf(invalid)
+}
+
+func errorsOf(invalid *operations.ValidationError) (errs []string) {
+	for _, f := range invalid.Fields {
+		errs = append(errs, f.Pointer+" "+f.Code+": "+f.Detail)
+	}
+	return errs
+}
+
+func quoted(s string, n int) string { return `"` + strings.Repeat(s, n) + `"` }
+
+func item(sku, description, quantity, unitAmount string) string {
+	parts := []string{`"sku":` + sku, `"quantity":` + quantity, `"unit_amount":` + unitAmount}
+	if description != "" {
+		parts = append(parts, `"description":`+description)
+	}
+	return "{" + strings.Join(parts, ",") + "}"
+}
+
+func items(list ...string) string { return "[" + strings.Join(list, ",") + "]" }
+
+func TestDecodeOrderRequest(t *testing.T) {
+	t.Parallel()
+	params, errs := decode(t, []byte(`{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa","items":`+itemsJSON+`,"metadata":{"basket":"b-77"}}`))
+	require.Empty(t, errs)
+	require.Equal(t, orders.OrderRequest{
+		PaymentMethod: "pm_card_visa",
+		Email:         "ada@example.com",
+		Currency:      "usd",
+		Items: []orders.Item{
+			{SKU: "TEA-ASSAM-250", Description: "Assam tea, 250 g", Quantity: 2, UnitAmount: 1250},
+			{SKU: "MUG-BLUE", Quantity: 1, UnitAmount: 1800},
+		},
+		Metadata: map[string]string{"basket": "b-77"},
+		Amount:   orderAmount,
+	}, params)
+
+	params, errs = decode(t, body(members()))
+	require.Empty(t, errs)
+	require.Equal(t, map[string]string{}, params.Metadata, "not null in the response")
+}
+
+// Both sides of each limit of openapi.yaml.
+func TestDecodeOrderRequest_limits(t *testing.T) {
+	t.Parallel()
+	const (
+		required      = operations.CodeRequired + ": is required"
+		unknown       = operations.CodeUnknownMember + ": is not a known member"
+		aString       = operations.CodeInvalidType + ": must be a string"
+		anInteger     = operations.CodeInvalidType + ": must be an integer"
+		anObject      = operations.CodeInvalidType + ": must be an object"
+		anArray       = operations.CodeInvalidType + ": must be an array"
+		noControls    = operations.CodeInvalidFormat + ": must not contain control characters"
+		anEmail       = operations.CodeInvalidFormat + ": must be an email address such as ada@example.com"
+		aCurrency     = operations.CodeInvalidFormat + ": must be a three-letter currency code in lower case, such as usd"
+		aMethod       = operations.CodeInvalidFormat + ": must be the id of a payment method, such as pm_card_visa"
+		quantity      = operations.CodeOutOfRange + ": must be from 1 to 10000"
+		amount        = operations.CodeOutOfRange + ": must be from 1 to 99999999"
+		total         = operations.CodeOutOfRange + ": the total must be at most 99999999"
+		tooShort      = operations.CodeTooShort + ": must be "
+		tooLong       = operations.CodeTooLong + ": must be "
+		emailLength   = "3 to 254 characters long"
+		threeLong     = "3 characters long"
+		methodLength  = "4 to 251 characters long"
+		textLength    = "1 to 500 characters long"
+		skuLength     = "1 to 64 characters long"
+		someItems     = ": must have 1 to 100 items"
+		nameLength    = ": the name must be 1 to 40 characters long"
+		manyEntries   = operations.CodeTooLong + ": must have at most 20 members"
+		texts         = operations.CodeTooLong + ": the texts of items and metadata must have at most 16384 bytes in UTF-8 together"
+		longestMethod = 240
+	)
+	good := item(`"A"`, "", "1", "100")
+	largest := item(quoted("é", 6), quoted("é", 250), "1", "1")
+	longer := item(quoted("é", 6), `"`+strings.Repeat("é", 249)+`€"`, "1", "1")
+	for name, test := range map[string]struct {
+		member string
+		value  string
+		errs   []string
+	}{
+		"no email":                {"email", "", []string{"/email " + required}},
+		"email too short":         {"email", `"a@"`, []string{"/email " + tooShort + emailLength}},
+		"email maximum length":    {"email", `"ad@` + strings.Repeat("d.", 124) + `com"`, nil},
+		"email too long":          {"email", `"ada@` + strings.Repeat("d.", 124) + `com"`, []string{"/email " + tooLong + emailLength}},
+		"email without a domain":  {"email", `"ada"`, []string{"/email " + anEmail}},
+		"email with a line break": {"email", `"ada@example.com\r\nBcc: eve@example.com"`, []string{"/email " + noControls}},
+
+		"currency too short":     {"currency", `"us"`, []string{"/currency " + tooShort + threeLong}},
+		"currency in upper case": {"currency", `"USD"`, []string{"/currency " + aCurrency}},
+
+		"payment method maximum length": {"payment_method", `"aaaaaaaaaa_` + strings.Repeat("9", longestMethod) + `"`, nil},
+		"payment method too long":       {"payment_method", `"aaaaaaaaaa_` + strings.Repeat("9", longestMethod+1) + `"`, []string{"/payment_method " + tooLong + methodLength}},
+		"payment method, a card number": {"payment_method", `"4242424242424242"`, []string{"/payment_method " + aMethod}},
+
+		"no items":     {"items", "", []string{"/items " + required}},
+		"items null":   {"items", "null", []string{"/items " + anArray}},
+		"items empty":  {"items", "[]", []string{"/items " + operations.CodeTooShort + someItems}},
+		"101 items":    {"items", items(strings.Split(strings.Repeat(good+";", 100)+good, ";")...), []string{"/items " + operations.CodeTooLong + someItems}},
+		"item is null": {"items", items(good, "null"), []string{"/items/1 " + anObject}},
+		"empty item":   {"items", items("{}"), []string{"/items/0/sku " + required, "/items/0/quantity " + required, "/items/0/unit_amount " + required}},
+		"item with unknown members": {"items", items(`{"sku":"A","quantity":1,"unit_amount":1,"Sku":"B","amount":1}`), []string{
+			"/items/0/Sku " + unknown, "/items/0/amount " + unknown,
+		}},
+
+		"sku maximum length":         {"items", items(item(quoted("é", 64), "", "1", "1")), nil},
+		"sku too long":               {"items", items(item(quoted("é", 65), "", "1", "1")), []string{"/items/0/sku " + tooLong + skuLength}},
+		"description maximum length": {"items", items(item(`"A"`, quoted("𝄞", 500), "1", "1")), nil},
+		"description too long":       {"items", items(item(`"A"`, quoted("𝄞", 501), "1", "1")), []string{"/items/0/description " + tooLong + textLength}},
+
+		"quantity 0":           {"items", items(item(`"A"`, "", "0", "1")), []string{"/items/0/quantity " + quantity}},
+		"quantity 10001":       {"items", items(item(`"A"`, "", "10001", "1")), []string{"/items/0/quantity " + quantity}},
+		"quantity 2e0":         {"items", items(item(`"A"`, "", "2e0", "1")), nil},
+		"quantity 1.5":         {"items", items(item(`"A"`, "", "1.5", "1")), []string{"/items/0/quantity " + anInteger}},
+		"unit amount too high": {"items", items(item(`"A"`, "", "1", "100000000")), []string{"/items/0/unit_amount " + amount}},
+
+		"total maximum":       {"items", items(item(`"A"`, "", "9999", "10000"), item(`"B"`, "", "9999", "1")), nil},
+		"total above maximum": {"items", items(item(`"A"`, "", "9999", "10000"), item(`"B"`, "", "10000", "1")), []string{"/items " + total}},
+		"total beyond 64 bit": {"items", items(strings.Split(strings.Repeat(item(`"A"`, "", "10000", "99999999")+";", 99)+good, ";")...), []string{"/items " + total}},
+
+		"text maximum":  {"items", items(slices.Repeat([]string{largest}, 32)...), nil},
+		"text too long": {"items", items(append(slices.Repeat([]string{largest}, 31), longer)...), []string{" " + texts}},
+
+		"metadata null":              {"metadata", "null", []string{"/metadata " + anObject}},
+		"21 entries":                 {"metadata", metadataJSON(21), []string{"/metadata " + manyEntries}},
+		"entry without a name":       {"metadata", `{"":"x"}`, []string{"/metadata/ " + operations.CodeTooShort + nameLength}},
+		"longest name":               {"metadata", `{` + quoted("é", 40) + `:"x"}`, nil},
+		"name too long":              {"metadata", `{` + quoted("é", 41) + `:"x"}`, []string{"/metadata/" + strings.Repeat("é", 40) + "… " + operations.CodeTooLong + nameLength}},
+		"longest value":              {"metadata", `{"a":` + quoted("é", 500) + `}`, nil},
+		"value too long":             {"metadata", `{"a":` + quoted("é", 501) + `}`, []string{"/metadata/a " + tooLong + "0 to 500 characters long"}},
+		"value is a number":          {"metadata", `{"a":1}`, []string{"/metadata/a " + aString}},
+		"names that need escaping":   {"metadata", `{"a/b~c":1,"~1":2}`, []string{"/metadata/a~1b~0c " + aString, "/metadata/~01 " + aString}},
+		"any characters":             {"metadata", `{"\u0000/~":"\u0000\n"}`, nil},
+		"member in another case":     {"Email", `"eve@example.com"`, []string{"/Email " + unknown}},
+		"member that needs escaping": {"~/", "null", []string{"/~0~1 " + unknown}},
+		"member with a long name":    {strings.Repeat("n", 41), "1", []string{"/" + strings.Repeat("n", 40) + "… " + unknown}},
+		"Kelvin sign is not a k": {"items", items(`{"s\u212au":"A","quantity":1,"unit_amount":1}`), []string{
+			"/items/0/sku " + required, "/items/0/s\u212au " + unknown,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			request := members()
+			request[test.member] = test.value
+			_, errs := decode(t, body(request))
+			require.Equal(t, test.errs, errs)
+		})
+	}
+}
+
+func metadataJSON(n int) string {
+	parts := make([]string, n)
+	for i := range parts {
+		parts[i] = fmt.Sprintf(`"name-%d":"x"`, i)
+	}
+	return "{" + strings.Join(parts, ",") + "}"
+}
+
+func TestDecodeOrderRequest_allErrors(t *testing.T) {
+	t.Parallel()
+	_, errs := decode(t, []byte(`{"EMAIL":"a@b","currency":"USD","items":[{"sku":1,"quantity":0.5}],"metadata":{"a":1},"status":"paid"}`))
+	require.Equal(t, []string{
+		"/email required: is required",
+		"/payment_method required: is required",
+		"/items/0/sku invalid_type: must be a string",
+		"/items/0/quantity invalid_type: must be an integer",
+		"/items/0/unit_amount required: is required",
+		"/metadata/a invalid_type: must be a string",
+		"/currency invalid_format: must be a three-letter currency code in lower case, such as usd",
+		"/EMAIL unknown_member: is not a known member",
+		"/status unknown_member: is not a known member",
+	}, errs)
+
+	_, errs = decode(t, []byte(`{}`))
+	require.Equal(t, []string{"/email required: is required", "/currency required: is required", "/payment_method required: is required", "/items required: is required"}, errs)
+}
+
+func TestDecodeOrderRequest_notAnObject(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "[]", "1", `"x"`, "{", "nul"} {
+		_, err := orders.DecodeOrderRequest([]byte(text))
+		var invalid *operations.ValidationError
+		require.Error(t, err)
+		require.NotErrorAs(t, err, &invalid, "a mistake of the caller: the body is canonical")
+	}
+}

@@ -1,0 +1,129 @@
+// Package orderstest wires a service for tests: a database of its own, the engine, the fake
+// Stripe, package orders and the API.
+package orderstest
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/api"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/admission"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// WebhookSecret signs events.
+const WebhookSecret = "whsec_of_these_tests"
+
+// Options change a [Shop]. Fields that are zero have the defaults of New.
+type Options struct {
+	Pool         *pgxpool.Pool      // a new database
+	Account      uuid.UUID          // a new account
+	Logger       *slog.Logger       // discards the log
+	StepTimeout  time.Duration      // 20 seconds
+	ChargeWindow time.Duration      // 24 hours
+	NoWebhook    bool               // otherwise WebhookSecret signs events
+	Stripe       stripetest.Options // of the fake
+	Payments     payments.Config    // of its client
+	Engine       idempotency.Config // with leases of a minute
+}
+
+// Shop is a service with an account.
+type Shop struct {
+	Pool       *pgxpool.Pool
+	Account    uuid.UUID
+	Logger     *slog.Logger
+	Stripe     *stripetest.Server // the fake, which ends with the test
+	Payments   *payments.Client
+	Engine     *idempotency.Engine
+	Operations *operations.Service
+	Orders     *orders.Service
+}
+
+// New returns a Shop.
+func New(tb testing.TB, o Options) *Shop {
+	tb.Helper()
+	s := &Shop{Pool: o.Pool, Account: o.Account, Logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), Stripe: stripetest.New(o.Stripe)}
+	if s.Pool == nil {
+		s.Pool = idempotencytest.NewPool(tb)
+	}
+	if s.Account == uuid.Nil {
+		s.Account = idempotencytest.Account(tb, s.Pool)
+	}
+	server := httptest.NewServer(s.Stripe)
+	tb.Cleanup(server.Close)
+	tb.Cleanup(s.Stripe.Close)
+
+	stepTimeout := cmp.Or(o.StepTimeout, 20*time.Second)
+	o.Payments.BaseURL = server.URL
+	o.Payments.SecretKey = cmp.Or(o.Payments.SecretKey, "sk_test_orders")
+	if !o.NoWebhook {
+		o.Payments.WebhookSecret = WebhookSecret
+	}
+	o.Payments.Timeout = stepTimeout
+	o.Payments.Backoff = cmp.Or(o.Payments.Backoff, time.Millisecond)
+	o.Payments.Logger = cmp.Or(o.Payments.Logger, s.Logger)
+	var err error
+	s.Payments, err = payments.New(o.Payments)
+	require.NoError(tb, err)
+	tb.Cleanup(s.Payments.Close)
+
+	o.Engine.LockTimeout = cmp.Or(o.Engine.LockTimeout, time.Minute)
+	o.Engine.Clock = time.Now
+	o.Engine.Logger = s.Logger
+	s.Engine, err = idempotency.New(s.Pool, o.Engine)
+	require.NoError(tb, err)
+	s.Operations = operations.New(s.Engine, s.Pool)
+	s.Orders, err = orders.New(orders.Config{
+		Engine:       s.Engine,
+		Operations:   s.Operations,
+		Pool:         s.Pool,
+		Payments:     s.Payments,
+		StepTimeout:  stepTimeout,
+		ChargeWindow: cmp.Or(o.ChargeWindow, 24*time.Hour),
+		Logger:       s.Logger,
+	})
+	require.NoError(tb, err)
+	return s
+}
+
+// API returns the API of the shop and a key of its account. Fields of config that are nil have
+// generous defaults.
+func (s *Shop) API(tb testing.TB, config api.Config) (router chi.Router, apiKey string) {
+	tb.Helper()
+	_, apiKey, err := accounts.CreateKey(tb.Context(), s.Pool, s.Account)
+	require.NoError(tb, err)
+	config.Engine, config.Operations, config.Orders = s.Engine, s.Operations, s.Orders
+	config.Logger = s.Logger
+	config.Retention = 72 * time.Hour
+	if config.Authenticator == nil {
+		config.Authenticator = accounts.NewAuthenticator(s.Pool, time.Now)
+	}
+	if config.Limiter == nil {
+		config.Limiter, err = admission.New(admission.Config{Work: 1000, Backlog: 1000, Wait: time.Minute, InFlight: 10_000})
+		require.NoError(tb, err)
+	}
+	if config.Background == nil {
+		config.Background = api.NewBackground(100, s.Logger)
+	}
+	if config.Ready == nil {
+		config.Ready = api.NewReadiness(s.Pool.Ping)
+	}
+	if config.Spec == nil {
+		config.Spec = []byte("openapi: 3.1.0") // each router encodes it
+	}
+	return api.NewRouter(config), apiKey
+}

@@ -1,0 +1,119 @@
+package orders_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/orders"
+)
+
+// purchase creates an order with a reference under the key.
+func (f *fixture) purchase(key idempotency.Key, paymentMethod, reference string) (idempotency.Result, error) {
+	f.t.Helper()
+	return f.Orders.Create(f.t.Context(), request(f.t, f.Account, key, paymentMethod, fmt.Sprintf(`,"reference":%q`, reference)))
+}
+
+func requireOrderExists(t *testing.T, err error, id uuid.UUID) {
+	t.Helper()
+	exists, ok := errors.AsType[*orders.OrderExistsError](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, id, exists.OrderID)
+}
+
+// One purchase is one order, whatever the key (R26).
+func TestReference(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{unchecked: true})
+	const first, second, third = "the-first-key-of-a", "the-second-key-of-a", "the-third-key-of-a"
+
+	declined, err := f.purchase(first, declinedCard, "basket 17")
+	require.NoError(t, err)
+	require.Equal(t, 402, declined.Response.Status)
+
+	// A failure frees the reference for the next attempt, which has a new key.
+	paid, err := f.purchase(second, visa, "basket 17")
+	require.NoError(t, err)
+	require.Equal(t, 201, paid.Response.Status)
+
+	_, err = f.purchase(third, visa, "basket 17")
+	requireOrderExists(t, err, orderID(f.Account, second))
+	_, err = f.purchase(third, visa, "basket 18") // the key is not used
+	require.NoError(t, err)
+
+	// Known keys get their stored responses.
+	replayed, err := f.purchase(first, declinedCard, "basket 17")
+	require.NoError(t, err)
+	require.True(t, replayed.Replayed)
+	require.Equal(t, declined.Response, replayed.Response)
+
+	all, err := collect(f.Orders.List(t.Context(), f.Account, 10, uuid.Nil, "basket 17"))
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, orderID(f.Account, second), all[0].ID)
+	require.Equal(t, "basket 17", *all[1].Reference)
+	require.Len(t, f.Stripe.Charges(), 2)
+}
+
+// The order outlives its key, so a reaped key does not free the reference, and an expired key
+// is rejected as expired (R2).
+func TestReference_reapedKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{unchecked: true})
+	_, err := f.purchase("the-first-key-of-b", visa, "basket 17")
+	require.NoError(t, err)
+	require.Equal(t, 1, idempotencytest.Reap(t, f.Pool))
+	_, err = f.purchase("the-second-key-of-b", visa, "basket 17")
+	requireOrderExists(t, err, orderID(f.Account, "the-first-key-of-b"))
+	_, err = f.purchase("the-first-key-of-b", visa, "basket 17")
+	require.Equal(t, "422 key expired", outcomeOf(idempotency.Result{}, err))
+	require.Len(t, f.Stripe.Charges(), 1)
+}
+
+// Accounts do not see each other's references.
+func TestReference_otherAccount(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{unchecked: true})
+	_, err := f.purchase("the-first-key-of-c", visa, "basket 17")
+	require.NoError(t, err)
+	other := uuid.New()
+	_, err = f.Pool.Exec(t.Context(), "INSERT INTO accounts (id, name) VALUES ($1, 'other')", other)
+	require.NoError(t, err)
+	_, err = f.Orders.Create(t.Context(), request(t, other, "the-first-key-of-d", visa, `,"reference":"basket 17"`))
+	require.NoError(t, err)
+}
+
+// Of many keys with one reference at once, one creates the order and the card is charged once.
+func TestReference_race(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{connections: 4, concurrent: true, unchecked: true})
+	var created, rejected int
+	var counting sync.Mutex
+	var all sync.WaitGroup
+	for n := range 12 {
+		all.Go(func() {
+			_, err := f.purchase(idempotency.Key(fmt.Sprintf("a-key-of-the-race-%d", n)), visa, "basket 17")
+			_, exists := errors.AsType[*orders.OrderExistsError](err)
+			counting.Lock()
+			defer counting.Unlock()
+			switch {
+			case err == nil:
+				created++
+			case exists:
+				rejected++
+			default:
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 1, created)
+	require.Equal(t, 11, rejected)
+	require.Len(t, f.Stripe.Charges(), 1)
+}

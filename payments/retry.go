@@ -1,0 +1,135 @@
+package payments
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stripe/stripe-go/v79"
+)
+
+// maxAttempts bounds the attempts of one call. The next run of the key tries again.
+const maxAttempts = 3
+
+type call struct {
+	name     string
+	key      string // "" for reads
+	intentID string // "" if there is none yet
+	invalid  error  // of an argument
+	optional bool   // see NotOffered
+}
+
+// do makes a call that returns one object, which must match.
+func do[S, T any](
+	ctx context.Context, c *Client, call call,
+	convert func(S) (T, error), matches func(T) bool, send func(stripe.Params) (S, error),
+) (T, error) {
+	var object, none T
+	err := c.run(ctx, call, func(ctx context.Context) error {
+		response, err := send(stripe.Params{Context: ctx, IdempotencyKey: optional(call.key)})
+		if err != nil {
+			return err
+		}
+		object, err = convert(response)
+		if err == nil && !matches(object) {
+			return ErrMismatch
+		}
+		return err
+	})
+	if err != nil {
+		return none, err
+	}
+	return object, nil
+}
+
+// run repeats an attempt with the same key until the outcome is final or the budget is
+// spent. A NotExecuted after an Unknown proves nothing about the first attempt, so the
+// call's outcome stays Unknown.
+func (c *Client) run(ctx context.Context, call call, send func(context.Context) error) error {
+	if call.invalid != nil {
+		return call.invalid
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	budget := time.Until(deadline) // the caller's deadline may be earlier
+	mayHaveExecuted := false
+	for n := 1; ; n++ {
+		failed := c.attempt(ctx, call, n, budget/2, send)
+		if failed == nil {
+			return nil
+		}
+		if mayHaveExecuted && failed.Outcome == NotExecuted {
+			failed.Outcome = Unknown
+		}
+		mayHaveExecuted = failed.Outcome == Unknown
+		if n == maxAttempts || !failed.retryable() || !c.waitForRetry(ctx, n, failed.minBackoff, budget/10) {
+			return failed
+		}
+	}
+}
+
+// Attempt is one HTTP attempt of a call.
+type Attempt struct {
+	Call string // create, confirm, get, cancel, refund, get refund, search, list, list refunds or list all refunds
+	Took time.Duration
+	Err  *Error // nil if it succeeded
+}
+
+// attempt sends the request once, and returns nil for success. limit leaves time for a
+// retry, because a firewall may have dropped the idle connection.
+func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Duration, send func(context.Context) error) *Error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ctx, trace := traceSend(ctx)
+	start := time.Now()
+	failed := classify(send(ctx), trace, call, KeyMode(c.config.SecretKey) == "test")
+	took := time.Since(start)
+	c.logAttempt(ctx, call, n, took, trace, failed)
+	if c.config.Observe != nil {
+		c.config.Observe(Attempt{Call: call.name, Took: took, Err: failed})
+	}
+	return failed
+}
+
+func (c *Client) logAttempt(ctx context.Context, call call, n int, took time.Duration, trace *sendTrace, failed *Error) {
+	level, outcome := slog.LevelInfo, "answered"
+	attrs := []slog.Attr{
+		slog.String("call", call.name),
+		slog.String("idempotency_key", call.key),
+		slog.String("payment_intent", call.intentID),
+		slog.Int("attempt", n),
+		slog.Duration("duration", took),
+		slog.Int("status", trace.status),
+		slog.String("request_id", printable(trace.header.Get("Request-Id"))),
+	}
+	if failed != nil {
+		outcome = failed.Outcome.String()
+		attrs = append(attrs, slog.String("error", failed.Error()))
+		switch {
+		case failed.NeedsOperator:
+			level = slog.LevelError
+		case failed.Outcome == Unknown || failed.Outcome == NotExecuted:
+			level = slog.LevelWarn
+		}
+	}
+	c.config.Logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", outcome))...)
+}
+
+// waitForRetry waits for the backoff after attempt n, at least minBackoff. It returns
+// false if less than needed would be left, because an attempt without time for its
+// response turns NotExecuted into Unknown.
+func (c *Client) waitForRetry(ctx context.Context, n int, minBackoff, needed time.Duration) bool {
+	limit := c.config.Backoff << (n - 1)
+	wait := max(limit-rand.N(limit/2+1), minBackoff) //nolint:gosec // jitter needs no secrecy
+	if deadline, _ := ctx.Deadline(); time.Until(deadline)-wait < needed {
+		return false
+	}
+	select {
+	case <-time.After(wait):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

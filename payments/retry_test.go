@@ -1,0 +1,153 @@
+package payments_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments"
+)
+
+func TestRun_retries(t *testing.T) {
+	t.Parallel()
+	var (
+		paid          = response{status: 200, body: intent("succeeded")}
+		badKey        = response{status: 401, body: stripeError(invalid, "", "")}
+		locked        = response{status: 429, body: stripeError(invalid, "lock_timeout", "")}
+		inUse         = response{status: 409, body: stripeError(invalid, "idempotency_key_in_use", "")}
+		gateway       = response{status: 502, body: "<html>"}
+		replayedError = response{status: 500, body: stripeError("api_error", "", "")}
+		noCard        = response{status: 402, body: stripeError("card_error", "card_declined", "")}
+		unknownPM     = response{status: 400, body: stripeError(invalid, "resource_missing", param("payment_method"))}
+		misused       = response{status: 400, body: stripeError("idempotency_error", "", "")}
+	)
+	const ok = payments.Outcome(-1)
+	for name, test := range map[string]struct {
+		responses []response
+		outcome   payments.Outcome
+		attempts  int
+	}{
+		"lock, then paid":                           {[]response{locked, paid}, ok, 2},
+		"key in use, then its response":             {[]response{inUse, inUse, paid}, ok, 3},
+		"gateway, then paid":                        {[]response{gateway, paid}, ok, 2},
+		"unknown, then declined":                    {[]response{gateway, noCard}, payments.Declined, 2},
+		"unknown, then refused":                     {[]response{gateway, unknownPM}, payments.Refused, 2},
+		"unknown, then locks":                       {[]response{gateway, locked}, payments.Unknown, 3},
+		"lock, unknown, lock":                       {[]response{locked, gateway, locked}, payments.Unknown, 3},
+		"unknown, then a bad API key":               {[]response{gateway, badKey}, payments.Unknown, 2},
+		"lock, then a bad API key":                  {[]response{locked, badKey}, payments.NotExecuted, 2},
+		"stored 500":                                {[]response{replayedError, paid}, payments.Unknown, 1},
+		"unknown, then a key with other parameters": {[]response{gateway, misused, paid}, payments.Unknown, 2},
+		"three attempts at most":                    {[]response{gateway, gateway, gateway, paid}, payments.Unknown, 3},
+		"declined":                                  {[]response{noCard, paid}, payments.Declined, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			provider := respond(test.responses...)
+			_, err := confirm(t, newClient(t, provider))
+			if test.outcome == ok {
+				require.NoError(t, err)
+			} else {
+				require.Equal(t, test.outcome, failure(t, err).Outcome)
+			}
+			require.Len(t, provider.seen(), test.attempts)
+			for _, r := range provider.seen() {
+				require.Equal(t, []string{confirmKey}, r.header["Idempotency-Key"])
+				require.Equal(t, provider.seen()[0].form, r.form)
+			}
+		})
+	}
+}
+
+func TestRun_backoff(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		retryAfter        string
+		shortest, longest time.Duration // of two delays
+		outcome           payments.Outcome
+		attempts          int
+	}{
+		"default":              {"", 750 * time.Millisecond, 1500 * time.Millisecond, payments.Unknown, 3},
+		"Retry-After":          {"3", 6 * time.Second, 6 * time.Second, payments.Unknown, 3},
+		"beyond the deadline":  {"19", 0, 0, payments.NotExecuted, 1}, // of 20 seconds
+		"cancelled in between": {"5", time.Second, time.Second, payments.Unknown, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				status, body := 503, ""
+				if test.outcome == payments.NotExecuted {
+					status, body = 429, stripeError(invalid, "lock_timeout", "")
+				}
+				provider := respond(response{status: status, body: body, header: http.Header{"Retry-After": {test.retryAfter}}})
+				client := newClient(t, provider, func(c *payments.Config) { c.Backoff = 0 })
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if name == "cancelled in between" {
+					time.AfterFunc(time.Second, cancel)
+				}
+				start := time.Now()
+				_, err := client.Confirm(ctx, confirmKey, "pi_1", true)
+				require.Equal(t, test.outcome, failure(t, err).Outcome)
+				require.Len(t, provider.seen(), test.attempts)
+				require.GreaterOrEqual(t, time.Since(start), test.shortest)
+				require.LessOrEqual(t, time.Since(start), test.longest)
+			})
+		})
+	}
+}
+
+func TestAttempt_logAndObserve(t *testing.T) {
+	t.Parallel()
+	provider := respond(
+		response{status: 502},
+		response{status: 401, body: stripeError(invalid, "", "")},
+		response{status: 200, body: intent("succeeded")})
+	var log bytes.Buffer
+	var observed []payments.Attempt
+	client := newClient(t, provider, func(c *payments.Config) {
+		c.Logger = slog.New(slog.NewJSONHandler(&log, nil))
+		c.Observe = func(e payments.Attempt) { observed = append(observed, e) }
+	})
+	e := confirmFailure(t, client)
+	_, err := client.Get(t.Context(), "pi_1")
+	require.NoError(t, err)
+
+	var got []map[string]any
+	for decoder := json.NewDecoder(&log); decoder.More(); {
+		var fields map[string]any
+		require.NoError(t, decoder.Decode(&fields))
+		require.NotZero(t, fields["duration"])
+		delete(fields, "duration")
+		delete(fields, "time")
+		got = append(got, fields)
+	}
+	require.Equal(t, []map[string]any{
+		{
+			"level": "WARN", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
+			"payment_intent": "pi_1", "attempt": 1.0, "status": 502.0, "request_id": "req_1", "outcome": "unknown",
+			"error": "payments: unknown, status 502, request req_1: unreadable response",
+		},
+		{
+			"level": "ERROR", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
+			"payment_intent": "pi_1", "attempt": 2.0, "status": 401.0, "request_id": "req_1", "outcome": "not executed",
+			"error": "payments: not executed, status 401, type invalid_request_error, request req_1: Text for the customer.",
+		},
+		{
+			"level": "INFO", "msg": "payment provider call", "call": "get", "idempotency_key": "",
+			"payment_intent": "pi_1", "attempt": 1.0, "status": 200.0, "request_id": "req_1", "outcome": "answered",
+		},
+	}, got)
+	require.Len(t, observed, 3)
+	require.Positive(t, observed[0].Took)
+	require.Equal(t, "confirm", observed[1].Call)
+	require.Same(t, e, observed[1].Err)
+	require.Nil(t, observed[2].Err)
+}

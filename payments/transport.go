@@ -1,0 +1,96 @@
+package payments
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+)
+
+// NewTransport returns the default transport of a [Client], which uses no proxy.
+func NewTransport() *http.Transport {
+	return &http.Transport{
+		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
+			if response.StatusCode != http.StatusOK {
+				return forwardProxyError(response.StatusCode)
+			}
+			return nil
+		},
+		// A longer dial timeout would leave no time for a retry.
+		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
+		MaxIdleConnsPerHost:    1000, // all requests go to one host, hundreds at once if it is slow
+		IdleConnTimeout:        60 * time.Second,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+}
+
+type forwardProxyError int
+
+func (e forwardProxyError) Error() string {
+	return fmt.Sprintf("the forward proxy refused the connection with status %d", int(e))
+}
+
+// maxResponse bounds a decompressed response. A page of 100 intents has about 200 KiB.
+const maxResponse = 1 << 20
+
+// sendTrace records the network activity of one attempt, which stripe-go hides.
+type sendTrace struct {
+	requested, obtained atomic.Int32 // connections
+	reachedTransport    bool
+	status              int
+	header              http.Header
+}
+
+type sendTraceKey struct{}
+
+func traceSend(ctx context.Context) (context.Context, *sendTrace) {
+	t := &sendTrace{}
+	ctx = context.WithValue(ctx, sendTraceKey{}, t)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { t.requested.Add(1) },
+		GotConn: func(httptrace.GotConnInfo) { t.obtained.Add(1) },
+	}), t
+}
+
+// notSent reports whether the request certainly never left: the transport did not get
+// it, or obtained none of the connections it requested.
+func (t *sendTrace) notSent() bool {
+	return !t.reachedTransport || t.requested.Load() > 0 && t.obtained.Load() == 0
+}
+
+type transport struct{ base http.RoundTripper }
+
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	err := ctx.Err()
+	// Timers and the monotonic clock stop while a machine is suspended, so the wall clock
+	// is compared, too.
+	if deadline, ok := ctx.Deadline(); ok && err == nil && time.Now().Round(0).After(deadline.Round(0)) {
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
+		_ = req.Body.Close()
+		return nil, err
+	}
+	trace := ctx.Value(sendTraceKey{}).(*sendTrace)
+	trace.reachedTransport = true
+	once := *req // a RoundTripper must not change the request
+	// Otherwise net/http would send the request again when a reused connection breaks,
+	// uncounted and after the check above. Without GetBody it cannot rewind the body, which
+	// stripe-go sets in every request (R13).
+	once.GetBody = nil
+	resp, err := t.base.RoundTrip(&once)
+	if err != nil {
+		return nil, err
+	}
+	trace.status, trace.header = resp.StatusCode, resp.Header
+	resp.Body = http.MaxBytesReader(nil, resp.Body, maxResponse)
+	return resp, nil
+}
