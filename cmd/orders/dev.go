@@ -122,6 +122,7 @@ func (d devRun) run(ctx context.Context) error {
 	}
 	d.welcome(ctx, console, base, key) // before the first request, whose log line would interrupt it
 	group, ctx := errgroup.WithContext(ctx)
+	s.http.Handler = d.withShop(ctx, group, s, base, key)
 	if err := d.startJobs(ctx, group, a, console.Mailbox()); err != nil {
 		return err
 	}

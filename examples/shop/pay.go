@@ -1,0 +1,128 @@
+package shop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/client"
+)
+
+// attempt sends the stored bytes with the stored key (rule 1), and records a final response
+// (rule 2). After any other response, the client repeats the request for s.Patience (rules 3
+// and 4). The client secret is set if the customer must approve the payment.
+func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecret string, err error) {
+	if err = s.begin(ctx, &p); errors.Is(err, pgx.ErrNoRows) {
+		return p, "", nil // another attempt has just ended it: the page asks again
+	} else if err != nil {
+		return p, "", err
+	}
+	limited, cancel := context.WithTimeout(ctx, s.Patience)
+	defer cancel()
+	response, err := s.Orders.Do(limited, client.Request{Key: p.Key, Path: "/v1/orders", Body: p.Request})
+	ctx = context.WithoutCancel(ctx) // a result is recorded even while the shop shuts down
+	action, mustAct := errors.AsType[*client.ActionRequiredError](err)
+	problem, rejected := errors.AsType[*client.Problem](err)
+	switch {
+	case err == nil:
+		var order client.Order
+		if err = json.Unmarshal(response.Body, &order); err == nil {
+			p, err = s.finish(ctx, p, order.ID)
+		}
+	case mustAct: // afterwards, the page sends the same request again
+		clientSecret, err = action.Action.ClientSecret, nil
+	case rejected && problem.Retry == client.RetryNewKey:
+		// The old key never charges. Another attempt is another payment: the customer decides.
+		p, err = s.reopen(ctx, p, client.NewKey(), problem.Detail+" Nothing was charged.")
+	case rejected && problem.Retry == client.RetryCorrected && p.Attempts == 1:
+		p, err = s.reopen(ctx, p, p.Key, correction(problem)) // the key is not used
+	case rejected && problem.Retry == client.RetryNever:
+		p, err = s.stopOrFinish(ctx, p, problem)
+	default:
+		// The outcome is unknown (rule 5), also if only a later attempt was rejected. Key and
+		// request stay, and the page or Run sends them again.
+		s.Logger.WarnContext(ctx, "shop: outcome unknown", "purchase", p.ID, "attempts", p.Attempts, "error", err)
+		err = nil
+	}
+	return p, clientSecret, err
+}
+
+// neverArrived reports whether the API has not received a request that is so old that its
+// customer, who has left, no longer expects the charge.
+func (s *Shop) neverArrived(ctx context.Context, p purchase) bool {
+	if time.Since(p.RequestedAt) < time.Hour {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Patience)
+	defer cancel()
+	_, err := s.Orders.GetKey(ctx, p.Key)
+	problem, rejected := errors.AsType[*client.Problem](err)
+	return rejected && problem.Status == http.StatusNotFound
+}
+
+// correction tells the customer what to correct. Anything but an invalid member, such as a
+// wrong API key, is the shop's own mistake.
+func correction(problem *client.Problem) string {
+	if len(problem.Errors) == 0 {
+		return "Nothing was charged. The shop cannot take payments at the moment."
+	}
+	return "Nothing was charged. Please correct " + strings.TrimPrefix(problem.Errors[0].Pointer, "/") + ": " + problem.Errors[0].Detail + "."
+}
+
+// stopOrFinish handles a request that cannot succeed. If the problem names a paid order, it
+// is that of this purchase, whose key or row was lost.
+func (s *Shop) stopOrFinish(ctx context.Context, p purchase, problem *client.Problem) (_ purchase, err error) {
+	s.Logger.ErrorContext(ctx, "shop: order rejected", "purchase", p.ID, "order", problem.OrderID, "error", problem)
+	var order client.Order
+	if problem.OrderID != "" {
+		limited, cancel := context.WithTimeout(ctx, s.Patience)
+		defer cancel()
+		order, err = s.Orders.GetOrder(limited, problem.OrderID)
+	}
+	switch {
+	case err != nil:
+		return p, err
+	case order.Status == "paid":
+		return s.finish(ctx, p, order.ID)
+	default: // for the shop's staff
+		return s.change(ctx, p, "UPDATE shop.purchases SET state = 'stopped' WHERE id = $1 AND idempotency_key = $2 AND state = 'paying'")
+	}
+}
+
+// Run finishes the purchases whose customers have left, until ctx ends.
+func (s *Shop) Run(ctx context.Context) {
+	for tick := time.Tick(s.Idle / 3); ; {
+		if err := s.RunOnce(ctx); err != nil && ctx.Err() == nil {
+			s.Logger.ErrorContext(ctx, "shop: purchases not finished", "error", err)
+		}
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// RunOnce makes one attempt for each purchase that nobody has continued for a while. The
+// pause becomes longer with each attempt, because many customers who must approve a payment
+// never do.
+func (s *Shop) RunOnce(ctx context.Context) error {
+	rows, _ := s.Pool.Query(ctx, "SELECT"+columns+`FROM shop.purchases
+ WHERE state = 'paying' AND attempted_at < now() - $1::interval * least(attempts + 1, 60) ORDER BY attempted_at LIMIT 100`, s.Idle)
+	abandoned, err := pgx.CollectRows(rows, pgx.RowToStructByName[purchase])
+	for _, p := range abandoned {
+		var failed error
+		if s.neverArrived(ctx, p) {
+			_, failed = s.reopen(ctx, p, client.NewKey(), "We could not reach the payment service. Nothing was charged, so please try again.")
+		} else {
+			_, _, failed = s.attempt(ctx, p)
+		}
+		err = errors.Join(err, failed)
+	}
+	return err
+}

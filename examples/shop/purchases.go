@@ -1,0 +1,156 @@
+package shop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+
+	"example.com/orders-api/client"
+)
+
+// products returns what the shop sells. A real shop has a table.
+func products() []client.Item {
+	return []client.Item{
+		{SKU: "tea", Description: "Green tea", UnitAmount: 1250},
+		{SKU: "mug", Description: "Mug", UnitAmount: 900},
+		{SKU: "kettle", Description: "Kettle", UnitAmount: 4300},
+	}
+}
+
+func money(amount int64) string { return fmt.Sprintf("$%d.%02d", amount/100, amount%100) }
+
+type state string
+
+const (
+	inBasket state = "basket"  // the customer can change it
+	paying   state = "paying"  // the request is stored, and its outcome is unknown
+	paid     state = "paid"    // the API has responded 201
+	stopped  state = "stopped" // only the shop's staff can continue
+)
+
+// purchase is a row of shop.purchases, which explains its columns.
+type purchase struct {
+	ID          uuid.UUID
+	State       state
+	Quantities  map[string]int64
+	Key         client.Key
+	Request     []byte
+	Attempts    int
+	RequestedAt time.Time
+	OrderID     string
+	Message     string
+}
+
+// Path returns the path of the purchase's page.
+func (p purchase) Path() string { return Path + "/purchases/" + p.ID.String() }
+
+// Order returns the stored request. Before that, it is what the basket costs now.
+func (p purchase) Order() (order client.OrderParams) {
+	if json.Unmarshal(p.Request, &order) == nil {
+		return order
+	}
+	// Even a shop that has lost this table cannot charge a purchase with its reference twice.
+	order.Currency, order.Reference = "usd", p.ID.String()
+	for _, item := range products() {
+		if item.Quantity = p.Quantities[item.SKU]; item.Quantity > 0 {
+			order.Items = append(order.Items, item)
+		}
+	}
+	return order
+}
+
+// Amount returns the total.
+func (p purchase) Amount() (amount int64) {
+	for _, item := range p.Order().Items {
+		amount += item.Quantity * item.UnitAmount
+	}
+	return amount
+}
+
+// Migrate creates the shop's schema and tables.
+func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	if _, err := pool.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS shop"); err != nil { // goose creates its own table first
+		return err
+	}
+	migrations, _ := fs.Sub(files, "migrations") // the name is valid
+	provider, err := goose.NewProvider(goose.DialectPostgres, stdlib.OpenDBFromPool(pool), migrations,
+		goose.WithTableName("shop.goose_db_version"), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	_, err = provider.Up(ctx)
+	return errors.Join(err, provider.Close())
+}
+
+const columns = ` id, state, quantities, coalesce(idempotency_key, '') AS key, request, attempts, requested_at,
+	coalesce(order_id, '') AS order_id, message `
+
+// one returns the purchase that the statement returns, or pgx.ErrNoRows.
+func (s *Shop) one(ctx context.Context, sql string, arguments ...any) (purchase, error) {
+	rows, _ := s.Pool.Query(ctx, sql, arguments...) // CollectExactlyOneRow returns the error
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[purchase])
+}
+
+func (s *Shop) find(ctx context.Context, customer, id string) (purchase, error) {
+	return s.one(ctx, "SELECT"+columns+"FROM shop.purchases WHERE customer = $1 AND id::text = $2", customer, id)
+}
+
+// saveBasket stores the customer's basket, and creates its key with it ("One purchase, one
+// key" in package client). While a basket is being paid, it does not change.
+func (s *Shop) saveBasket(ctx context.Context, customer string, quantities map[string]int64) (purchase, error) {
+	return s.one(ctx, `
+INSERT INTO shop.purchases AS p (customer, idempotency_key, quantities)
+VALUES ($1, $2, $3)
+    ON CONFLICT (customer) WHERE state IN ('basket', 'paying')
+    DO UPDATE SET quantities = CASE p.state WHEN 'basket' THEN excluded.quantities ELSE p.quantities END
+RETURNING`+columns, customer, client.NewKey(), quantities)
+}
+
+// change executes an UPDATE of this purchase while it has this key ($1 and $2), and returns
+// the purchase as it is now: another attempt may have changed it before.
+func (s *Shop) change(ctx context.Context, p purchase, update string, arguments ...any) (purchase, error) {
+	if _, err := s.Pool.Exec(ctx, update, append([]any{p.ID, p.Key}, arguments...)...); err != nil {
+		return p, err
+	}
+	return s.one(ctx, "SELECT"+columns+"FROM shop.purchases WHERE id = $1", p.ID)
+}
+
+// submit stores the exact request next to its key, before the first attempt. If another tab
+// was faster, its request stays.
+func (s *Shop) submit(ctx context.Context, p purchase, email, paymentMethod string) (purchase, error) {
+	order := p.Order()
+	order.Email, order.PaymentMethod = email, paymentMethod
+	request, _ := json.Marshal(order) // strings and numbers: it cannot fail
+	return s.change(ctx, p, `UPDATE shop.purchases
+   SET state = 'paying', request = $3, attempts = 0, requested_at = now(), attempted_at = now(), message = ''
+ WHERE id = $1 AND idempotency_key = $2 AND state = 'basket'`, request)
+}
+
+// begin counts an attempt before it is sent. It returns pgx.ErrNoRows if another attempt has
+// ended the purchase.
+func (s *Shop) begin(ctx context.Context, p *purchase) error {
+	return s.Pool.QueryRow(ctx, `UPDATE shop.purchases SET attempts = attempts + 1, attempted_at = now()
+ WHERE id = $1 AND idempotency_key = $2 AND state = 'paying' RETURNING attempts`, p.ID, p.Key).Scan(&p.Attempts)
+}
+
+// finish records the 201 and drops the key: the next purchase has another one.
+func (s *Shop) finish(ctx context.Context, p purchase, orderID string) (purchase, error) {
+	return s.change(ctx, p, `UPDATE shop.purchases SET state = 'paid', order_id = $3, idempotency_key = NULL
+ WHERE id = $1 AND idempotency_key = $2 AND state = 'paying'`, orderID)
+}
+
+// reopen lets the customer pay again, with another key or with the same one. It does nothing
+// if another attempt has begun, which needs the stored request.
+func (s *Shop) reopen(ctx context.Context, p purchase, key client.Key, message string) (purchase, error) {
+	return s.change(ctx, p, `UPDATE shop.purchases SET state = 'basket', request = NULL, idempotency_key = $3, message = $4
+ WHERE id = $1 AND idempotency_key = $2 AND state = 'paying' AND attempts = $5`, key, message, p.Attempts)
+}

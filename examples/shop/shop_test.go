@@ -1,0 +1,279 @@
+package shop_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/orders-api/client"
+)
+
+const (
+	visa      = "pm_card_visa"
+	declined  = "pm_card_visa_chargeDeclinedInsufficientFunds"
+	challenge = "pm_card_threeDSecure2Required"
+)
+
+// The key is created with the basket, stored with the request before the first attempt, and
+// dropped after the 201.
+func TestPay_keyLife(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	created := f.row(path)
+	require.NotEmpty(t, *created.IdempotencyKey)
+	require.Nil(t, created.Request)
+	require.Equal(t, path, b.fill(), "another tab has the same basket")
+	b.get(path)
+	require.Equal(t, created, f.row(path), "a page view changes nothing")
+
+	f.network.mode.Store(cut)
+	f.shop.Patience = 10 * time.Millisecond
+	require.Equal(t, "paying", b.pay(path, visa).State)
+	stored := f.row(path)
+	require.Equal(t, created.IdempotencyKey, stored.IdempotencyKey)
+	require.Contains(t, string(stored.Request), visa)
+	require.Equal(t, 1, stored.Attempts)
+
+	f.network.mode.Store("")
+	f.shop.Patience = time.Minute
+	require.Equal(t, "paid", b.pay(path, declined).State, "another card does not replace the stored one")
+	paid := f.row(path)
+	require.Nil(t, paid.IdempotencyKey)
+	require.Equal(t, stored.Request, paid.Request)
+	require.Len(t, f.Stripe.ChargesByOrder(*paid.OrderID), 1)
+
+	next := b.fill()
+	require.NotEqual(t, path, next)
+	require.NotEqual(t, created.IdempotencyKey, f.row(next).IdempotencyKey)
+	require.Equal(t, "paid", b.pay(next, visa).State)
+	require.Equal(t, "paid", b.pay(path, visa).State, "the page of the first purchase")
+	require.Len(t, f.Stripe.Charges(), 2)
+}
+
+// A lost response is no reason for a new key.
+func TestPay_responseLost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	f.network.mode.Store(lost)
+	f.shop.Patience = 500 * time.Millisecond
+	require.Equal(t, "paying", b.pay(path, visa).State)
+	before := f.row(path)
+	require.Contains(t, b.get("/shop").text, "is in progress")
+	require.Equal(t, path, b.fill(), "no second basket")
+
+	f.network.mode.Store("")
+	f.shop.Patience = time.Minute
+	f.runOnce()
+	require.Equal(t, "paid", f.row(path).State)
+	require.Equal(t, before.Request, f.row(path).Request)
+	require.Len(t, f.Stripe.Charges(), 1)
+	require.Contains(t, b.get(path).text, "succeeded")
+	require.Contains(t, b.get(path).text, *f.row(path).OrderID)
+}
+
+func TestPay_declined(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	first := f.row(path).IdempotencyKey
+	got := b.pay(path, declined)
+	require.Equal(t, status{State: "basket", Message: "Your card has insufficient funds. Nothing was charged."}, got)
+	require.Nil(t, f.row(path).Request)
+	require.NotEqual(t, first, f.row(path).IdempotencyKey, "retry is new-key")
+	require.Contains(t, b.get(path).text, got.Message)
+	require.Equal(t, got, b.resume(path), "a page that was loaded before")
+	require.Equal(t, "paid", b.pay(path, visa).State)
+	require.Len(t, f.Stripe.Charges(), 1)
+}
+
+func TestPay_approval(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		approve bool
+		state   string
+		charges int
+	}{
+		"approved": {true, "paid", 1},
+		"declined": {false, "basket", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			b := f.browser()
+			path := b.fill()
+			asked := b.pay(path, challenge)
+			require.Equal(t, "paying", asked.State)
+			intent, _, found := strings.Cut(asked.ClientSecret, "_secret_")
+			require.True(t, found)
+			require.Equal(t, asked, b.resume(path), "after a reload")
+			f.runOnce()
+			require.Equal(t, "paying", f.row(path).State, "the customer has not decided")
+
+			require.NoError(t, f.Stripe.Authenticate(intent, test.approve))
+			f.runOnce()
+			require.Equal(t, test.state, f.row(path).State)
+			require.Equal(t, test.state, b.resume(path).State)
+			require.Len(t, f.Stripe.Charges(), test.charges)
+		})
+	}
+}
+
+// Two tabs with two cards make one request, and the card of the first one is charged.
+func TestPay_twoTabs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	var tabs errgroup.Group
+	for _, card := range []string{visa, "pm_card_mastercard", visa, "pm_card_amex"} {
+		tabs.Go(func() error {
+			_, err := b.try(path+"/pay", form(card), "")
+			return err
+		})
+	}
+	require.NoError(t, tabs.Wait())
+	require.Equal(t, "paid", b.resume(path).State)
+	require.Len(t, f.Stripe.Charges(), 1)
+	var keys int
+	require.NoError(t, f.Pool.QueryRow(t.Context(), "SELECT count(*) FROM idempotency_keys").Scan(&keys))
+	require.Equal(t, 1, keys)
+}
+
+// The customer is never charged another amount than the page showed.
+func TestPay_basketChanged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	b.send("/shop/basket", url.Values{"tea": {"1"}, "kettle": {"1"}}, "")
+	got := b.pay(path, visa)
+	require.Equal(t, "basket", got.State)
+	require.Contains(t, got.Message, "has changed")
+	require.Empty(t, f.Stripe.Requests())
+}
+
+// A correction keeps the key, but only if no earlier attempt can have used it.
+func TestPay_corrected(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	key := f.row(path).IdempotencyKey
+	invalid := form(visa)
+	invalid.Set("email", "x")
+	got := b.post(path, invalid)
+	require.Equal(t, "basket", got.State)
+	require.Contains(t, got.Message, "Nothing was charged. Please correct email: ")
+	require.Equal(t, key, f.row(path).IdempotencyKey)
+
+	f.network.mode.Store(wrongKey)
+	got = b.pay(path, visa)
+	require.Equal(t, "basket", got.State)
+	require.Contains(t, got.Message, "cannot take payments")
+
+	f.network.mode.Store(lost)
+	f.shop.Patience = 500 * time.Millisecond
+	require.Equal(t, "paying", b.pay(path, visa).State)
+	f.network.mode.Store(wrongKey)
+	f.shop.Patience = time.Minute
+	require.Equal(t, "paying", b.resume(path).State, "the first attempt may have charged the card")
+	f.network.mode.Store("")
+	require.Equal(t, "paid", b.resume(path).State)
+	require.Len(t, f.Stripe.Charges(), 1)
+}
+
+// A request that cannot succeed is left to the shop's staff.
+func TestPay_never(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	first := b.fill()
+	key := f.row(first).IdempotencyKey
+	require.Equal(t, "paid", b.pay(first, visa).State)
+	path := b.fill()
+	_, err := f.Pool.Exec(t.Context(), "UPDATE shop.purchases SET idempotency_key = $1 WHERE state = 'basket'", key)
+	require.NoError(t, err)
+	require.Equal(t, "stopped", b.pay(path, visa).State)
+	require.Contains(t, b.get(path).text, "do not pay again")
+	require.NotEqual(t, path, b.fill())
+	require.Len(t, f.Stripe.Charges(), 1)
+}
+
+// A shop that has lost its keys, such as after the restore of a backup, does not charge the
+// purchase again: the reference names the first order.
+func TestPay_keyLost(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ card, first, second string }{
+		"paid":              {visa, "paid", "paid"},
+		"not yet approved":  {challenge, "paying", "stopped"},
+		"the card declined": {declined, "basket", "paid"}, // the reference is free again
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			b := f.browser()
+			path := b.fill()
+			require.Equal(t, test.first, b.pay(path, test.card).State)
+			order := f.row(path).OrderID
+			_, err := f.Pool.Exec(t.Context(), "UPDATE shop.purchases SET state = 'basket', request = NULL, order_id = NULL, idempotency_key = $1", client.NewKey())
+			require.NoError(t, err)
+			require.Equal(t, test.second, b.pay(path, visa).State)
+			if test.first == "paid" {
+				require.Equal(t, order, f.row(path).OrderID)
+			}
+			require.Len(t, f.Stripe.Charges(), map[string]int{"paid": 1, "stopped": 0}[test.second])
+		})
+	}
+}
+
+// A request that never arrived does not charge a customer who has long given up.
+func TestRunOnce_late(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	key := f.row(path).IdempotencyKey
+	f.network.mode.Store(cut)
+	f.shop.Patience = 10 * time.Millisecond
+	require.Equal(t, "paying", b.pay(path, visa).State)
+	f.network.mode.Store("")
+	f.shop.Patience = time.Minute
+	f.age(time.Hour)
+	f.runOnce()
+	require.Equal(t, "basket", f.row(path).State)
+	require.NotEqual(t, key, f.row(path).IdempotencyKey)
+	require.Empty(t, f.Stripe.Requests())
+	require.Contains(t, b.get(path).text, "Nothing was charged")
+}
+
+func TestShop_pages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	page := b.get(path)
+	require.Contains(t, page.text, "$25.00")
+	require.Contains(t, page.text, "pk_test_shop")
+	require.NotContains(t, page.text, string(*f.row(path).IdempotencyKey))
+	require.NotContains(t, page.text, "ok_", "the API key")
+	require.Contains(t, page.header.Get("Content-Security-Policy"), "script-src 'self' https://js.stripe.com https://*.js.stripe.com ")
+	require.Equal(t, "no-store", page.header.Get("Cache-Control"))
+
+	for _, unknown := range []string{path, "/shop/purchases/x", "/shop/purchases/" + string(client.NewKey())} {
+		require.Equal(t, http.StatusNotFound, f.browser().get(unknown).status) // of another customer
+	}
+	forged := b.send("/shop/basket", url.Values{"tea": {"1"}}, "https://evil.example")
+	require.Equal(t, http.StatusForbidden, forged.status)
+	empty := b.send("/shop/basket", url.Values{"tea": {"-1"}, "mug": {"many"}}, "")
+	require.Equal(t, "/shop", empty.path)
+}
