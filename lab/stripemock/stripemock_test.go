@@ -11,7 +11,12 @@ import (
 	"go.uber.org/goleak"
 )
 
+// Before the tests, the tool is built once. Two builds at the same moment write one file,
+// and a program cannot be started while its file is open for writing.
 func TestMain(m *testing.M) {
+	if _, err := build(); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m)
 }
 
