@@ -94,7 +94,7 @@ func (a accountAPI) run(ctx context.Context, req idempotentRequest) (run runResu
 	}
 }
 
-// execute has a permit, so the body of a shed request is not parsed (R25).
+// execute has a permit, so the body of a shed request is not parsed.
 func (a accountAPI) execute(ctx context.Context, req idempotentRequest) (result idempotency.Result, err error) {
 	if req.Params, err = idempotency.Canonicalize(req.body); err != nil {
 		return result, err

@@ -70,7 +70,7 @@ func TestOverload_oneAccount(t *testing.T) {
 	require.Empty(t, other)
 }
 
-// A rejection takes no connection and is not logged as an error (R25).
+// A rejection takes no connection and is not logged as an error.
 func TestOverload_rejectionIsCheap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1), limiterBounds(1, 1))
