@@ -189,7 +189,7 @@ func TestLoad_variablesOfTheCommand(t *testing.T) {
 	var databaseOnly setup.DatabaseOnly
 	require.NoError(t, setup.Load(&databaseOnly))
 	var maintenance setup.Maintenance
-	require.ErrorContains(t, setup.Load(&maintenance), "STRIPE_TIMEOUT") // R9
+	require.ErrorContains(t, setup.Load(&maintenance), "STRIPE_TIMEOUT", "all durations are compared")
 	require.NotContains(t, setup.Load(&maintenance).Error(), "STRIPE_SECRET_KEY")
 	var app setup.App
 	require.ErrorContains(t, setup.Load(&app), "STRIPE_SECRET_KEY")

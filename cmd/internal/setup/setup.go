@@ -59,7 +59,7 @@ func AuthPool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// Connect connects to the database. [postgres.Configure] sets the timeouts of R21.
+// Connect connects to the database. [postgres.Configure] sets the timeouts of sessions.
 func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(string(d.URL))
 	if err != nil {
