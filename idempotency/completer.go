@@ -30,7 +30,7 @@ type Completer struct {
 // CompleterConfig configures a [Completer]. All fields are required.
 type CompleterConfig struct {
 	// Grace is how long after its last run an unfinished key is abandoned: longer
-	// than a lease (R9). It doubles with each failed attempt, up to six hours.
+	// than a lease. It doubles with each failed attempt, up to six hours.
 	Grace time.Duration
 
 	// MaxAttempts is after how many attempts a key needs review by an operator (R16).
@@ -45,14 +45,14 @@ type CompleterConfig struct {
 }
 
 // NewCompleter returns a completer that resumes the keys of operations, and leaves other
-// keys to a newer version (R18).
+// keys to a newer version (R18). Shorter durations would resume keys in progress (R9).
 func NewCompleter(engine *Engine, operations []Operation, config CompleterConfig) (*Completer, error) {
 	lease := engine.config.LockTimeout
 	switch {
 	case config.Grace <= lease:
-		return nil, fmt.Errorf("idempotency: the grace of %s must be more than the lease of %s (R9)", config.Grace, lease)
+		return nil, fmt.Errorf("idempotency: the grace of %s must be more than the lease of %s", config.Grace, lease)
 	case config.ActionTimeout <= lease:
-		return nil, fmt.Errorf("idempotency: the action timeout of %s must be more than the lease of %s (R9)", config.ActionTimeout, lease)
+		return nil, fmt.Errorf("idempotency: the action timeout of %s must be more than the lease of %s", config.ActionTimeout, lease)
 	case config.MaxAttempts < 1 || config.Limit < 1 || config.Concurrency < 1:
 		return nil, errors.New("idempotency: MaxAttempts, Limit and Concurrency must be positive")
 	}

@@ -102,7 +102,7 @@ func TestCompleter_accountsInTurn(t *testing.T) {
 	require.Equal(t, oldest.Key, first, "the longest idle")
 }
 
-// A failing key does not delay the others (R16).
+// A failing key does not delay the others.
 func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 	t.Parallel()
 	for lastError, pay := range map[string]func(context.Context, *idempotency.Run) error{

@@ -91,7 +91,8 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operati
 	return e.decide(ctx, stored, stored.Fingerprint, operations[i], nil)
 }
 
-// decide applies R2 to a known key.
+// decide rejects a request with a known key, replays its response or takes it over, in this
+// order (R2).
 func (e *Engine) decide(ctx context.Context, stored *storedKey, hash []byte, op Operation, onClaim func()) (Result, error) {
 	result := stored.result()
 	switch {
@@ -112,7 +113,7 @@ func (e *Engine) decide(ctx context.Context, stored *storedKey, hash []byte, op 
 	run := Run{AccountID: stored.AccountID, Key: stored.Key, KeyID: stored.ID, Params: stored.Params, Resumed: true}
 	r := e.newExecution(run, op, stored.Point, onClaim)
 	if _, known := r.steps.At[stored.Point]; !known {
-		return result, fmt.Errorf("%w: recovery point %q", ErrNewerVersion, stored.Point) // R18
+		return result, fmt.Errorf("%w: recovery point %q", ErrNewerVersion, stored.Point) // only that version knows what has been done (R18)
 	}
 	switch err := r.takeOver(ctx); {
 	case errors.Is(err, ErrInProgress):

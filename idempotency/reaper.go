@@ -15,15 +15,15 @@ type Reaper struct {
 
 // ReaperConfig configures a [Reaper]. All fields are required.
 type ReaperConfig struct {
-	Retention time.Duration // longer than any client retries (R9)
+	Retention time.Duration // longer than any client retries
 	Batch     int           // keys that one transaction deletes
 }
 
-// NewReaper returns a reaper.
+// NewReaper returns a reaper, whose retention must be longer than a lease (R9).
 func NewReaper(engine *Engine, config ReaperConfig) (*Reaper, error) {
 	switch lease := engine.config.LockTimeout; {
 	case config.Retention <= lease:
-		return nil, fmt.Errorf("idempotency: the retention of %s must be more than the lease of %s (R9)", config.Retention, lease)
+		return nil, fmt.Errorf("idempotency: the retention of %s must be more than the lease of %s", config.Retention, lease)
 	case config.Batch < 1:
 		return nil, errors.New("idempotency: Batch must be positive")
 	}

@@ -187,7 +187,7 @@ func queueAsserted(batch *pgx.Batch, query string, leaseStart *time.Time, argume
 	batch.Queue(query, arguments...).QueryRow(func(row pgx.Row) error { return row.Scan(nil, leaseStart) })
 }
 
-// takeOver leases the key, or returns ErrInProgress if the row has changed (R7). A lease
+// takeOver leases the key, or returns ErrInProgress if the row has changed (R1). A lease
 // that starts later than LockTimeout from now is of a clock that ran ahead, and none (R8).
 func (r *execution) takeOver(ctx context.Context) error {
 	var start time.Time

@@ -141,7 +141,7 @@ func (s *store) abandoned(ctx context.Context, config CompleterConfig, steps []s
 }
 
 // claimAbandonedSQL counts an attempt of the completer and starts its backoff, unless the
-// key has changed since it was listed. It takes no lease.
+// key has changed since it was listed (R16). It takes no lease.
 const claimAbandonedSQL = `
 UPDATE idempotency_keys
    SET completer_attempt = completer_attempt + (action_required_at IS NULL)::integer,
@@ -189,8 +189,8 @@ SELECT account_id, id, finished_at, 0
  ORDER BY finished_at
  LIMIT $2`
 
-// deleteSQL deletes keys of one account and keeps what R17 needs. Only a finished key has a
-// finished_at (R16).
+// deleteSQL deletes keys of one account, and keeps what rejects their reuse (R17). An
+// unfinished key stays, because it has no finished_at (R16).
 const deleteSQL = `
 WITH deleted AS (
     DELETE FROM idempotency_keys

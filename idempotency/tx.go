@@ -66,8 +66,8 @@ func (r *execution) transact(ctx context.Context, record RecordFunc) error {
 	return tx.commit(ctx, next)
 }
 
-// invalidate makes an unknown COMMIT fail if it has not arrived yet, by moving the start
-// of the lease, which its fence names.
+// invalidate makes an unknown COMMIT fail if it has not arrived yet (R22), by moving the
+// start of the lease, which its fence names.
 func (r *execution) invalidate(ctx context.Context, doubt error) error {
 	var start time.Time
 	sent := r.clock()
