@@ -23,7 +23,7 @@ var sessionParameters = map[string]string{
 	"application_name":                    "orders-api",
 }
 
-// Configure gives a pool's sessions the timeouts of R21 and a name, unless the connection
+// Configure gives a pool's sessions timeouts (R21) and a name, unless the connection
 // string sets them. The sessions record a COMMIT that was not replicated, and never cause
 // one (R22). It replaces other hooks of the configuration.
 func Configure(config *pgxpool.Config) {
@@ -75,7 +75,7 @@ func disableCancel(config *pgxpool.Config) {
 	}
 }
 
-// CheckSession returns an error that names each timeout of R21 that the pool's sessions lack,
+// CheckSession returns an error that names each timeout that the pool's sessions lack (R21),
 // because a pooler may drop it.
 func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {
 	rows, _ := pool.Query(ctx, `
