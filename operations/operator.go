@@ -65,8 +65,8 @@ func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (i
 	if known {
 		_, known = registered.Operation.Steps(&idempotency.Run{}).At[key.Point]
 	}
-	if !known {
-		err = fmt.Errorf("%w: operation %q, recovery point %q", idempotency.ErrNewerVersion, key.Operation, key.Point) // R18
+	if !known { // only the newer version can end it (R18)
+		err = fmt.Errorf("%w: operation %q, recovery point %q", idempotency.ErrNewerVersion, key.Operation, key.Point)
 	}
 	return key, registered, err
 }
