@@ -95,7 +95,7 @@ func (f *fixture) checkResponse() {
 		require.Empty(f.t, charges)
 		require.Equal(f.t, map[string]string{"Content-Type": "application/problem+json"}, result.Response.Headers)
 		if f.count("SELECT count(*) FROM audit_records WHERE resource_id = $1 AND action = 'order.requires_action'", orderID(f.Account, f.key).String()) > 0 {
-			customerCannotPay(f) // R23
+			customerCannotPay(f) // with another card (R23)
 		}
 	}
 }

@@ -29,7 +29,7 @@ type Config struct {
 	Logger   *slog.Logger
 
 	Since time.Duration // how far back to compare; more than Grace
-	Grace time.Duration // later activity is ignored, because it may be in progress (R9)
+	Grace time.Duration // later activity is ignored, because it may be in progress
 
 	// LostRows, for a database that lost rows, also reports recent activity and the intents of
 	// unknown accounts. No other process may run.
