@@ -92,7 +92,7 @@ func New(cfg Config) (*Client, error) {
 	backend := &stripe.BackendConfig{
 		URL:               optional(cfg.BaseURL),
 		HTTPClient:        httpClient,
-		MaxNetworkRetries: stripe.Int64(0),                                // R13
+		MaxNetworkRetries: stripe.Int64(0),                                // only do repeats a request (R13)
 		EnableTelemetry:   stripe.Bool(false),                             // nil would read a global
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log whole responses
 	}
