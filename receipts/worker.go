@@ -20,7 +20,7 @@ const (
 	maxAttempts = 300 // about three days with [Backoff], so a weekend's outage loses nothing
 	maxBackoff  = 15 * time.Minute
 
-	queryTimeout = 10 * time.Second // of one statement, with the wait for a connection (R21)
+	queryTimeout = 10 * time.Second // of one statement, with the wait for a connection
 )
 
 // Backoff returns 1s after the first attempt, then 2s, 4s, … up to 15 minutes, ±20%.
