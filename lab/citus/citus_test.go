@@ -211,7 +211,7 @@ func TestCommands(t *testing.T) {
 	c := startCluster(t)
 	f := c.fixture("shop")
 	require.Contains(t, programtest.Run(t, f.Environ, "migrate", "citus"), "distributed: 0 ")
-	require.Equal(t, 2, f.Count(`SELECT count(*) FROM run_command_on_workers('SHOW lock_timeout') WHERE result = '2s'`), "R21")
+	require.Equal(t, 2, f.Count(`SELECT count(*) FROM run_command_on_workers('SHOW lock_timeout') WHERE result = '2s'`), "sessions on workers")
 
 	api := f.Serve(f.Environ, "--shutdown-delay", "0")
 	rejecting := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: "POST /v1/payment_intents/{id}/confirm", Times: stripetest.Always})

@@ -157,7 +157,7 @@ func (n *node) kill() {
 	<-n.exited
 }
 
-// url connects as the service does. Its role has the timeouts of R21, also in the
+// url connects as the service does. Its role has the session timeouts (R21), also in the
 // sessions that the coordinator opens on a worker.
 func (n *node) url(database string) string {
 	return fmt.Sprintf("postgres://orders@127.0.0.1:%d/%s?sslmode=disable", n.port, database)

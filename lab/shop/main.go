@@ -90,7 +90,7 @@ func serveAll(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	// The shortest durations in the order of R9, so that a lease ends soon after a kill.
+	// The shortest durations in their order (R9), so that a lease ends soon after a kill.
 	environ := []string{
 		"DATABASE_URL=" + database.URL("postgres"), "STRIPE_SECRET_KEY=sk_test_fake", "STRIPE_API_BASE=" + fake, "LISTEN_ADDR=" + addresses[0],
 		"ADMIN_ADDR=", "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "COMPLETER_GRACE=4s",

@@ -19,7 +19,7 @@ import (
 	"example.com/orders-api/internal/subprocess"
 )
 
-// These are the shortest durations in the order of R9 that the provider's delays allow.
+// These are the shortest durations in their order (R9) that the provider's delays allow.
 // Leases expire during the run, and so does the time in which a customer can approve a
 // payment.
 const (
