@@ -18,5 +18,6 @@
 //   - Only [Finish] stores a response; an unknown outcome keeps the recovery point (R11).
 //   - A COMMIT with an unknown outcome is resolved by reading the row (R22).
 //
-// A replay costs one round trip, a new key one more per step.
+// A replay costs one round trip, a new key one more per step. Numbers such as R7 name rules
+// of docs/rules.md.
 package idempotency
