@@ -81,7 +81,7 @@ func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempoten
 
 // referenceTaken returns the order that has the reference, if its index is violated (R26).
 func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error {
-	if !strings.HasPrefix(constraint, "orders_reference_unique") {
+	if !strings.Contains(constraint, "orders_reference_unique") {
 		return nil
 	}
 	other, err := findByReference(ctx, r.pool, r.AccountID, *r.order.Reference)

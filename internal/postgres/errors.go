@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,11 +39,11 @@ func SQLState(err error) string {
 	return ""
 }
 
-// Constraint returns the name of the constraint that err violated, or "". On a distributed
-// PostgreSQL, the number of the shard follows the name.
+// Constraint returns the name of the constraint that err violated, or "". A distributed
+// PostgreSQL has it only in its message, which is returned instead.
 func Constraint(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pg.ConstraintName
+		return cmp.Or(pg.ConstraintName, pg.Message)
 	}
 	return ""
 }
