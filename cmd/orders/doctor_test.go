@@ -51,7 +51,7 @@ func TestDoctor(t *testing.T) {
 		return code, normalize(report), stderr
 	}
 
-	allPass, err := os.ReadFile("testdata/doctor.txt") // docs/doctor.md shows it
+	allPass, err := os.ReadFile("testdata/doctor.txt")
 	require.NoError(t, err)
 	code, report, stderr := doctor()
 	require.Equal(t, string(allPass), report)

@@ -113,9 +113,6 @@ func excerpt(t *testing.T, file string, names []string) string {
 	if len(names) == 0 {
 		return string(source)
 	}
-	if filepath.Ext(file) == ".js" {
-		return functions(t, file, string(source), names)
-	}
 	files := token.NewFileSet()
 	parsed, err := parser.ParseFile(files, file, source, parser.ParseComments)
 	require.NoError(t, err)
@@ -132,18 +129,6 @@ func excerpt(t *testing.T, file string, names []string) string {
 	for _, name := range names {
 		require.Contains(t, declared, name, file)
 		code = append(code, declared[name])
-	}
-	return strings.Join(code, "\n")
-}
-
-// functions returns the functions of a script, with their comments.
-func functions(t *testing.T, file, source string, names []string) string {
-	t.Helper()
-	var code []string
-	for _, name := range names {
-		found := regexp.MustCompile(`(?sm)^(?://[^\n]*\n)*(?:async )?function ` + name + `\(.*?^}\n`).FindString(source)
-		require.NotEmpty(t, found, "%s: %s", file, name)
-		code = append(code, found)
 	}
 	return strings.Join(code, "\n")
 }

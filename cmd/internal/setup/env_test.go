@@ -232,7 +232,7 @@ func TestPrintEnv(t *testing.T) {
 	for _, name := range names {
 		require.Contains(t, out.String(), "  "+name)
 	}
-	require.NotContains(t, setup.MarkdownEnv(), "|  |\n", "each variable has a description")
+	require.NotContains(t, setup.EnvTemplate(), "\n# \n", "each variable has a description")
 	for line := range strings.Lines(out.String()) {
 		require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), 80)
 	}

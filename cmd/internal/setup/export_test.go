@@ -6,20 +6,6 @@ import (
 	"strings"
 )
 
-// MarkdownEnv returns the table of all variables for docs/configuration.md.
-func MarkdownEnv() string {
-	var out strings.Builder
-	out.WriteString("| variable | default | meaning |\n| --- | --- | --- |\n")
-	for _, v := range variables(reflect.TypeFor[All]()) {
-		fallback := ""
-		if v.fallback != "" {
-			fallback = "`" + v.fallback + "`"
-		}
-		fmt.Fprintf(&out, "| `%s` | %s | %s |\n", v.name, fallback, words(v.description))
-	}
-	return out.String()
-}
-
 // EnvTemplate returns the contents of .env.example, which a shell reads.
 func EnvTemplate() string {
 	var out strings.Builder
