@@ -45,7 +45,8 @@ type Steps struct {
 	Start RecordFunc
 
 	// Violated, if set, returns the error of a violated unique constraint that does not
-	// derive from the key, and otherwise nil.
+	// derive from the key, and otherwise nil. On Citus, constraint is a text that contains
+	// the name.
 	Violated func(ctx context.Context, constraint string) error
 
 	At map[RecoveryPoint]StepFunc // by where they begin
