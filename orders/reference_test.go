@@ -115,5 +115,32 @@ func TestReference_race(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 1, created)
 	require.Equal(t, 11, rejected)
+	orders, err := collect(f.Orders.List(t.Context(), f.Account, 10, uuid.Nil, ""))
+	require.NoError(t, err)
+	require.Len(t, orders, 1)
 	require.Len(t, f.Stripe.Charges(), 1)
+}
+
+// Lost rows free the reference. A retry of the lost key finds its charge and takes the reference
+// again. If another key took it first, the retry creates nothing, and reconcile reports the
+// lost charge.
+func TestReference_lostRows(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{unchecked: true})
+	const second = "the-second-key-of-e"
+	for range 2 {
+		paid, err := f.purchase(f.key, visa, "basket 17")
+		require.NoError(t, err)
+		require.Equal(t, 201, paid.Response.Status)
+		require.False(t, paid.Replayed)
+		require.Len(t, f.Stripe.Charges(), 1)
+		_, err = f.purchase(second, visa, "basket 17")
+		requireOrderExists(t, err, orderID(f.Account, f.key))
+		loseRows(f)
+	}
+	_, err := f.purchase(second, visa, "basket 17")
+	require.NoError(t, err)
+	_, err = f.purchase(f.key, visa, "basket 17")
+	requireOrderExists(t, err, orderID(f.Account, second))
+	require.Len(t, f.Stripe.Charges(), 2)
 }
