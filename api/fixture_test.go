@@ -83,7 +83,6 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 		Pool:        idempotencytest.NewPool(t, s.pool...),
 		Logger:      logger,
 		StepTimeout: stepTimeout,
-		Stripe:      stripetest.Options{CompareBytes: true},
 		NoWebhook:   s.noWebhook,
 		Payments: payments.Config{
 			SecretKey: stripeKey,

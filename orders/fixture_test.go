@@ -86,7 +86,7 @@ func newFixture(t *testing.T, o options, steps ...step) *fixture {
 		Logger:       slog.New(slog.NewTextHandler(f.log, nil)),
 		StepTimeout:  o.stepTimeout,
 		ChargeWindow: o.chargeWindow,
-		Stripe:       stripetest.Options{CompareBytes: true, Clock: o.clock, SearchDelay: o.searchDelay},
+		Stripe:       stripetest.Options{Clock: o.clock, SearchDelay: o.searchDelay},
 		Payments:     payments.Config{Transport: f.transport, Logger: slog.New(slog.DiscardHandler)},
 		Engine:       idempotency.Config{OnStep: o.onStep, LockTimeout: lockTimeout},
 	})

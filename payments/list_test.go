@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/payments"
-	"example.com/orders-api/payments/stripetest"
 )
 
 // listOf is a page of objects that differ in their ids only.
@@ -94,20 +93,6 @@ func TestSearch(t *testing.T) {
 	sent := provider.seen()[0]
 	require.Equal(t, "GET /v1/payment_intents/search", sent.call)
 	require.Equal(t, url.Values{"query": {"metadata['order_id']:'7b0f'"}, "limit": {"100"}}, sent.form)
-
-	stripe, client := startStripe(t)
-	created := create(t, client)
-	found, err = client.Search(t.Context(), "7b0f")
-	require.NoError(t, err)
-	require.Empty(t, found, "the index lags")
-	stripe.Advance(time.Minute)
-	found, err = client.Search(t.Context(), "7b0f")
-	require.NoError(t, err)
-	require.Equal(t, []string{created.ID}, found)
-
-	stripe.Inject(stripetest.Rule{Fault: stripetest.NoSearch})
-	_, err = client.Search(t.Context(), "7b0f")
-	require.True(t, failure(t, err).NotOffered)
 }
 
 func TestSearch_fails(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/payments"
-	"example.com/orders-api/payments/stripetest"
 )
 
 const refundKey = "orders-api-7b0f-refund"
@@ -67,29 +66,4 @@ func TestRefund_mismatch(t *testing.T) {
 		_, err := newClient(t, provider).Refund(t.Context(), refundKey, refundParams)
 		require.Equal(t, payments.Unknown, failure(t, err).Outcome, name) // it may have been made
 	}
-}
-
-// A refund with a lost response is found by its key, in the list and by its id.
-func TestRefund_responseLost(t *testing.T) {
-	t.Parallel()
-	stripe, client := startStripe(t)
-	intent := create(t, client)
-	_, err := client.Confirm(t.Context(), confirmKey, intent.ID, true)
-	require.NoError(t, err)
-	params := refundParams
-	params.IntentID = intent.ID
-
-	stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: "POST /v1/refunds"})
-	refund, err := client.Refund(t.Context(), refundKey, params)
-	require.NoError(t, err)
-	require.Equal(t, payments.RefundSucceeded, refund.Status)
-	require.True(t, refund.Matches(intent.ID, 700, "eur", "r1"))
-	require.Equal(t, map[string]int64{"eur": 1800}, stripe.MoneyMoved())
-
-	read, err := client.GetRefund(t.Context(), refund.ID)
-	require.NoError(t, err)
-	require.Equal(t, refund, read)
-	listed, err := client.ListRefunds(t.Context(), intent.ID)
-	require.NoError(t, err)
-	require.Equal(t, []payments.Refund{refund}, listed)
 }

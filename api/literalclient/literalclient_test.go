@@ -62,7 +62,6 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{transport: &http.Transport{}}
 	f.Shop = orderstest.New(t, orderstest.Options{
 		StepTimeout: stepTimeout,
-		Stripe:      stripetest.Options{CompareBytes: true},
 		Payments:    payments.Config{Transport: admission.SuspendDuring(payments.NewTransport())},
 		Engine:      idempotency.Config{Waiters: 1000},
 	})

@@ -44,7 +44,7 @@ func newHarness(t testing.TB, program string, age time.Duration) *harness {
 	t.Helper()
 	h := &harness{t: t, program: program, pool: dbtest.New(t)}
 	clock := func() time.Time { return time.Now().Add(-age) }
-	h.stripe = stripetest.New(stripetest.Options{CompareBytes: true, Clock: clock})
+	h.stripe = stripetest.New(stripetest.Options{Clock: clock})
 	h.account, h.otherAccount = h.createAccount("ann@example.test"), h.createAccount("bob@example.test")
 	_, err := h.pool.Exec(t.Context(), observedSchema)
 	require.NoError(t, err)

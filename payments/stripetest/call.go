@@ -13,7 +13,7 @@ import (
 
 const maxBody = 1 << 20
 
-// A call is a request. The second group of fields is set for an effect.
+// A call is a request. The fields of the second group belong to its effect.
 type call struct {
 	request *http.Request
 	pattern string
@@ -63,10 +63,6 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, pattern string)
 	if r.Method == http.MethodPost {
 		c.record.Key = r.Header.Get("Idempotency-Key")
 		c.key = cmp.Or(c.record.Key, rand.Text())
-		_, sent := r.Header["Idempotency-Key"]
-		if sent && (c.record.Key == "" || len(c.record.Key) > maxKeyLength) {
-			malformed = badKey()
-		}
 	}
 
 	s.mu.Lock()
@@ -106,7 +102,6 @@ func (s *Server) respond(c *call, malformed *apiError, prepare endpoint) *respon
 	return s.finish(c)
 }
 
-// arrive returns the response of a fault before the validation.
 func (s *Server) arrive(c *call) *response {
 	s.mu.Lock()
 	triggered := s.trigger(c, onArrival)
@@ -139,10 +134,7 @@ func (s *Server) begin(c *call, prepare endpoint) *response {
 		abort()
 	}
 	post := c.request.Method == http.MethodPost
-	use := keyUse{key: c.key, path: c.request.URL.Path, params: c.form.values.Encode()}
-	if s.options.CompareBytes {
-		use.params = string(c.record.Body)
-	}
+	use := keyUse{key: c.key, path: c.request.URL.Path, params: string(c.record.Body)}
 	if post {
 		saved, refused := s.findKey(use)
 		switch {

@@ -4,7 +4,7 @@ import "net/http"
 
 // A card is the behaviour of a test payment method.
 type card struct {
-	challenge     bool     // on-session; off-session the payment is declined
+	challenge     bool     // on-session; otherwise declined
 	offSession    bool     // set up for off-session payments
 	decline       *decline // nil: the payment succeeds
 	processing    bool     // until Settle
@@ -17,20 +17,17 @@ type decline struct{ code, reason, message, param string } // reason is Stripe's
 // ProcessingCard does not exist at Stripe. Its payments are processing until Settle.
 const ProcessingCard = "pm_card_fakeProcessing"
 
-// testCards returns Stripe's test payment methods by name, with Radar's default settings.
+// testCards returns Stripe's test payment methods by name.
 func testCards() map[string]card {
 	const declined = "Your card was declined."
 	noFunds := &decline{code: "card_declined", reason: "insufficient_funds", message: "Your card has insufficient funds."}
-	fraudulent := &decline{code: "card_declined", reason: "fraudulent", message: declined}
 	cards := map[string]card{ProcessingCard: {processing: true}}
 	add := func(c card, names ...string) {
 		for _, name := range names {
 			cards["pm_card_"+name] = c
 		}
 	}
-	add(card{}, "visa", "visa_debit", "mastercard", "mastercard_debit", "mastercard_prepaid", "amex", "discover",
-		"diners", "jcb", "unionpay", "us", "ca", "de", "fr", "gb", "jp", "riskLevelElevated", "cvcCheckFail",
-		"avsZipFail", "createDispute", "createDisputeProductNotReceived", "createDisputeInquiry")
+	add(card{}, "visa", "visa_debit", "mastercard", "mastercard_debit", "amex", "discover", "us", "de", "fr", "gb", "jp")
 	for name, d := range map[string]*decline{
 		"":                      genericDecline(),
 		"InsufficientFunds":     noFunds,
@@ -43,8 +40,7 @@ func testCards() map[string]card {
 	} {
 		add(card{decline: d}, "chargeDeclined"+name, "visa_chargeDeclined"+name)
 	}
-	add(card{decline: genericDecline()}, "chargeCustomerFail")
-	add(card{decline: fraudulent}, "radarBlock", "riskLevelHighest")
+	add(card{decline: &decline{code: "card_declined", reason: "fraudulent", message: declined}}, "radarBlock")
 	add(card{challenge: true}, "authenticationRequired", "authenticationRequiredOnSetup", "threeDSecure2Required")
 	add(card{challenge: true, offSession: true}, "authenticationRequiredSetupForOffSession")
 	add(card{challenge: true, decline: noFunds}, "authenticationRequiredChargeDeclinedInsufficientFunds")
@@ -67,8 +63,8 @@ func (s *Server) checkMethod(id string) *apiError {
 	return missing(http.StatusBadRequest, "payment_method", "PaymentMethod", id)
 }
 
-// useMethod returns the payment method for an intent. Each use of a test name such as
-// pm_card_visa creates a new one, which is valid for one intent only.
+// useMethod returns a payment method, which is valid for one intent only. Each use of a test
+// name such as pm_card_visa creates another.
 func (s *Server) useMethod(pi *intent, id string) (*paymentMethod, *apiError) {
 	pm, ok := s.methods.get(id)
 	if !ok {

@@ -21,12 +21,12 @@ func TestConfirm_testPaymentMethods(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	for cards, want := range map[string]struct{ offSession, onSession string }{
-		"visa us riskLevelElevated createDispute refundFail pendingRefund": {"succeeded", "succeeded"},
-		"fakeProcessing": {"processing", "processing"},
-		"chargeDeclined visa_chargeDeclined chargeCustomerFail":                      {"card_declined generic_decline", "card_declined generic_decline"},
-		"visa_chargeDeclinedInsufficientFunds chargeDeclinedInsufficientFunds":       {"card_declined insufficient_funds", "card_declined insufficient_funds"},
-		"radarBlock riskLevelHighest":                                                {"card_declined fraudulent", "card_declined fraudulent"},
-		"chargeDeclinedIncorrectCvc":                                                 {"incorrect_cvc incorrect_cvc cvc", "incorrect_cvc incorrect_cvc cvc"},
+		"visa us refundFail pendingRefund":   {"succeeded", "succeeded"},
+		"fakeProcessing":                     {"processing", "processing"},
+		"chargeDeclined visa_chargeDeclined": {"card_declined generic_decline", "card_declined generic_decline"},
+		"visa_chargeDeclinedInsufficientFunds chargeDeclinedInsufficientFunds": {"card_declined insufficient_funds", "card_declined insufficient_funds"},
+		"radarBlock":                 {"card_declined fraudulent", "card_declined fraudulent"},
+		"chargeDeclinedIncorrectCvc": {"incorrect_cvc incorrect_cvc cvc", "incorrect_cvc incorrect_cvc cvc"},
 		"authenticationRequired authenticationRequiredOnSetup threeDSecure2Required": {"authentication_required authentication_required", "requires_action"},
 		"authenticationRequiredChargeDeclinedInsufficientFunds":                      {"authentication_required authentication_required", "requires_action"},
 		"authenticationRequiredSetupForOffSession":                                   {"succeeded", "requires_action"},

@@ -37,8 +37,7 @@ func (s *Server) confirmIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// confirm charges the card, or waits for the customer. It requires a confirmable status, so
-// an intent has at most one successful charge.
+// confirm requires a confirmable status, so an intent has at most one successful charge.
 func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	if !confirmable(pi) || how.method == "" && pi.PaymentMethod == "" {
 		return unexpectedState(pi, "confirm")

@@ -24,10 +24,7 @@ func authorize(r *http.Request) *apiError {
 }
 
 func apiKey(r *http.Request) string {
-	key, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !bearer {
-		return ""
-	}
+	_, key, _ := strings.Cut(r.Header.Get("Authorization"), "Bearer ")
 	return key
 }
 

@@ -35,7 +35,7 @@ func TestAuthorize(t *testing.T) {
 		require.Equal(t, `Bearer realm="Stripe"`, r.header.Get("WWW-Authenticate"))
 		require.NotContains(t, r.header, "Request-Id")
 		require.NotContains(t, r.header, "Idempotency-Key")
-		require.Zero(t, s.Executions(authorization))
+		require.Zero(t, s.executions(authorization))
 	}
 	require.Len(t, s.Charges(), 2)
 }

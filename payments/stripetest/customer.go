@@ -5,8 +5,7 @@ import (
 	"net/http"
 )
 
-// Authenticate ends the 3-D Secure challenge of an intent, as its customer does. An approved
-// card may still decline the charge.
+// Authenticate ends the 3-D Secure challenge of an intent. An approved card may be declined.
 func (s *Server) Authenticate(id string, approve bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,8 +27,8 @@ func (s *Server) Authenticate(id string, approve bool) error {
 	return s.save(pi, nil)
 }
 
-// ConfirmAsCustomer confirms an intent on-session, as Stripe.js does with the client secret,
-// also after a decline. An empty payment method means that of the intent.
+// ConfirmAsCustomer confirms an intent as Stripe.js does with the client secret, also after a
+// decline. An empty payment method means that of the intent.
 func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +58,7 @@ func (s *Server) unlocked(id string) (*intent, error) {
 	return pi, nil
 }
 
-// actAsCustomer returns a handler for Authenticate in other processes. Its credential is
-// the client_secret.
+// actAsCustomer returns a handler for Authenticate, whose credential is the client_secret.
 func (s *Server) actAsCustomer(approve bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*") // for Stripe.js on any page

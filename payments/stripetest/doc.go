@@ -9,11 +9,10 @@
 //   - PaymentIntents (create, confirm, get, cancel, list, search) and refunds (create, get,
 //     list), with test cards, declines, 3-D Secure, and refunds that are pending or fail;
 //   - idempotency keys: replays, also of errors, conflicts, and expiry after 24 hours;
-//   - the ledger (Charges, Refunds), requests, signed events, a clock, and faults, of which
-//     nothing is random;
+//   - the ledger (Charges, Refunds), requests, signed events, a clock, and faults;
 //   - a state file (Persist).
 //
-// It does not implement customers, saved cards, separate capture, disputes, the delivery
-// of events, further pages of a search, or limits of the request rate. It rejects
-// parameters that it does not know. Package livecheck in lab/ compares it with Stripe.
+// It rejects parameters that it does not know, and has no customers, saved cards, separate
+// capture, disputes, delivery of events, or further pages of a search. Package livecheck in
+// lab/ compares it with Stripe.
 package stripetest

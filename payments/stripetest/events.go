@@ -11,9 +11,8 @@ import (
 
 const apiVersion = "2024-06-20"
 
-// Event returns the body and the Stripe-Signature header of a webhook event about an
-// intent, its latest charge (if the type begins with "charge.") or a refund. The object's
-// state need not match the type.
+// Event returns the body and the Stripe-Signature header of an event about an intent, its
+// latest charge (if the type begins with "charge.") or a refund, in any state.
 func (s *Server) Event(secret, eventType, id string) (payload []byte, signature string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,13 +39,11 @@ func Example() {
 		response.Body.Close()
 		fmt.Printf("%d, replayed: %q\n", response.StatusCode, response.Header.Get("Idempotent-Replayed"))
 	}
-	fmt.Println("executions:", stripe.Executions("order-1-charge"))
 	fmt.Println("money moved:", stripe.MoneyMoved())
 	fmt.Println("charged twice:", stripe.OrdersChargedTwice())
 	// Output:
 	// 502, replayed: ""
 	// 200, replayed: "true"
-	// executions: 1
 	// money moved: map[usd:2000]
 	// charged twice: []
 }

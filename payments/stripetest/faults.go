@@ -31,12 +31,12 @@ const (
 	NextPageError Fault = "next-page-error" // 500 for each page of a list but the first
 	NoSearch      Fault = "no-search"       // 400: Stripe does not offer the search to every account
 
-	// AccountNotReady is a 400: no payment method is activated for the currency. It is
-	// stored, although Stripe does not document that.
+	// AccountNotReady is a 400: no payment method is activated for the currency. That Stripe
+	// stores it is not documented.
 	AccountNotReady Fault = "account-not-ready"
 )
 
-// Faults after the effect. The key stores the response, which the client does not get.
+// Faults after the effect. The response is stored, but does not reach the client.
 const (
 	CloseAfter   Fault = "close-after"   // EOF
 	ResetAfter   Fault = "reset-after"   // ECONNRESET
@@ -95,8 +95,7 @@ func (i *Injection) Triggered() int {
 	return i.triggered
 }
 
-// Release ends the rule. Held requests continue, and ErrorLater has its effect before
-// Release returns.
+// Release ends the rule: held requests continue, and ErrorLater has its effect.
 func (i *Injection) Release() {
 	i.server.mu.Lock()
 	defer i.server.mu.Unlock()
@@ -111,7 +110,7 @@ func (i *Injection) Release() {
 	i.server.rules = slices.DeleteFunc(i.server.rules, func(other *Injection) bool { return other == i })
 }
 
-// A stage is the point in a request's processing at which a fault is triggered.
+// A stage of a request triggers certain faults.
 type stage int
 
 const (
@@ -174,7 +173,7 @@ func (i *Injection) matches(c *call) bool {
 }
 
 // wait delays a request whose fault does so. Only a held response ends when the client
-// disconnects: Stripe completes what it started.
+// disconnects, because Stripe completes what it started.
 func (s *Server) wait(c *call, i *Injection) {
 	if !i.rule.Fault.waits() {
 		return

@@ -148,13 +148,13 @@ func TestErrorLater(t *testing.T) {
 	later := s.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Times: 2})
 	require.Equal(t, http.StatusInternalServerError, s.post(intentsPath, "k", visa).status)
 	require.Equal(t, http.StatusInternalServerError, s.post(path+"/confirm", "confirm", "").status)
-	require.Zero(t, s.Executions("k"))
+	require.Zero(t, s.executions("k"))
 	require.Equal(t, http.StatusOK, s.post(path+"/cancel", "cancel", "").status)
 
 	later.Release()
 	later.Release()
 	require.Len(t, s.ChargesByOrder("order-1"), 1)
-	require.Equal(t, 1, s.Executions("k"))
+	require.Equal(t, 1, s.executions("k"))
 	require.Equal(t, http.StatusInternalServerError, s.post(intentsPath, "k", visa).status, "the stored response does not change")
 	require.Equal(t, "canceled", s.get(path).field("status"), "too late")
 }

@@ -50,5 +50,5 @@ func TestForm_invalid(t *testing.T) {
 		require.Equal(t, "invalid_request_error", r.field("error.type"))
 		require.Empty(t, r.header.Get("Stripe-Should-Retry"))
 	}
-	require.Zero(t, s.Executions("k"))
+	require.Zero(t, s.executions("k"))
 }

@@ -6,19 +6,14 @@ import (
 	"time"
 )
 
-const (
-	maxKeyLength = 255
-	keyTTL       = 24 * time.Hour // the minimum that Stripe promises, which is harder for a client
-)
+const keyTTL = 24 * time.Hour // the minimum that Stripe promises
 
 type keyUse struct {
 	key    string
 	path   string
-	params string
+	params string // compared byte by byte, which detects an unstable encoding; Stripe decodes them
 }
 
-// A savedKey is a key that was used. As at Stripe, it is independent of endpoint and API
-// key.
 type savedKey struct {
 	keyUse
 	firstUsed time.Time
@@ -56,9 +51,4 @@ func keyInUse(key string) *apiError {
 	return invalidRequest(http.StatusConflict, "idempotency_key_in_use", "", fmt.Sprintf(
 		"There is currently another in-progress request using this Idempotent Key (that probably means you "+
 			"submitted twice, and the other request is still going through): %s. Please try again later.", key))
-}
-
-func badKey() *apiError {
-	return invalidRequest(http.StatusBadRequest, "", "", fmt.Sprintf(
-		"An Idempotency-Key must have 1 to %d characters.", maxKeyLength))
 }

@@ -1,6 +1,7 @@
 package stripetest
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 )
@@ -80,21 +81,17 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// readAutomaticMethods reads which payment methods an intent accepts. Stripe's default is
-// those of the dashboard, with redirects.
+// readAutomaticMethods has Stripe's default: the methods of the dashboard, with redirects.
 func readAutomaticMethods(f *form) *automaticMethods {
-	automatic := &automaticMethods{Enabled: true, AllowRedirects: "always"}
-	if f.values.Has("automatic_payment_methods[enabled]") {
-		automatic.Enabled = f.flag("automatic_payment_methods[enabled]")
-	}
-	if redirects := f.choice("automatic_payment_methods[allow_redirects]", "always", "never"); redirects != "" {
-		automatic.AllowRedirects = redirects
+	f.choice("automatic_payment_methods[enabled]", "true")
+	redirects := f.choice("automatic_payment_methods[allow_redirects]", "always", "never")
+	if redirects != "" {
 		f.require("automatic_payment_methods[enabled]")
 	}
-	if f.choice("payment_method_types[0]", "card") != "" || !automatic.Enabled {
+	if f.choice("payment_method_types[0]", "card") != "" {
 		return nil
 	}
-	return automatic
+	return &automaticMethods{Enabled: true, AllowRedirects: cmp.Or(redirects, "always")}
 }
 
 func (a *automaticMethods) redirects() bool {

@@ -37,7 +37,7 @@ func (s *Server) Charges() []Charge {
 	return charges
 }
 
-// ChargesByOrder returns the successful charges of an order.
+// ChargesByOrder returns the charges of an order.
 func (s *Server) ChargesByOrder(orderID string) []Charge {
 	return slices.DeleteFunc(s.Charges(), func(c Charge) bool { return c.OrderID != orderID })
 }
@@ -140,16 +140,4 @@ func (s *Server) Requests() []Request {
 		requests = append(requests, record)
 	}
 	return requests
-}
-
-// Executions returns how many of the latest requests with a key were executed. It differs
-// from their number, because a transport may send a request twice.
-func (s *Server) Executions(key string) int {
-	n := 0
-	for _, r := range s.Requests() {
-		if r.Key == key && r.Executed {
-			n++
-		}
-	}
-	return n
 }

@@ -50,7 +50,7 @@ func TestRequests_sentTwiceByTransport(t *testing.T) {
 	r := s.post(path, "k", "off_session=true")
 	require.NoError(t, r.err)
 	require.Equal(t, "true", r.header.Get("Idempotent-Replayed"))
-	require.Equal(t, 1, s.Executions("k"))
+	require.Equal(t, 1, s.executions("k"))
 	all := s.Requests()
 	require.Len(t, all, 3)
 	require.True(t, all[1].Executed)

@@ -11,8 +11,7 @@ import (
 
 const pageRows = 20
 
-// page shows the latest objects and requests. It requires no credentials, so it shows
-// no secrets.
+// page shows the latest objects and requests to anybody, so it has no secrets.
 func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	var text bytes.Buffer
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// A storedState is one line of the state file: the changes of one intent. The last line
-// about an object applies.
+// A storedState is a line of the state file. The last one about an object applies.
 type storedState struct {
 	Intents []*intent
 	Charges []*charge
@@ -30,9 +29,9 @@ type storedKey struct {
 	Original, Retry   string
 }
 
-// Persist loads the objects and keys of a file, if it exists, and appends each change
-// before a response shows it. After a failed write, all connections are closed without a
-// response. Call it before the first request, and for one server at a time.
+// Persist loads a file, if it exists, and appends each change before a response shows it.
+// After a failed write, all connections are closed without a response. Call it before the
+// first request, and for one server at a time.
 func (s *Server) Persist(file string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +127,7 @@ func (s *Server) stored(pi *intent) storedState {
 	}
 }
 
-// appendLine is durable when it returns. The file is private, because it has client
-// secrets.
+// appendLine is durable when it returns. The file has client secrets, so it is private.
 func appendLine(path string, line storedState) error {
 	content, err := json.Marshal(line)
 	if err != nil {

@@ -4,13 +4,12 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 )
 
 const searchIntents = "GET /v1/payment_intents/search"
 
-// A version is the state of an intent as a search finds it after the delay.
+// A version is a state of an intent, which a search finds after the delay.
 type version struct {
 	at     time.Time
 	intent intent
@@ -29,20 +28,21 @@ func (pi *intent) indexed(until time.Time) *intent {
 func (s *Server) searchIntents(c *call) (effect, *apiError) {
 	f := c.form
 	f.require("query")
-	wanted, parsed := parseQuery(f.text("query"))
-	if !parsed {
+	query := metadataQuery.FindStringSubmatch(f.text("query"))
+	if query == nil {
 		f.fail("", "", "We were unable to parse your search query. Try using the format `metadata[\"key\"]:\"value\"` to "+
-			"query for metadata. (The fake knows no other fields.)")
+			"query for metadata. (The fake knows no other queries.)")
 	}
 	limit := f.limit()
 	if err := f.done(); err != nil {
 		return nil, err
 	}
+	name, value := query[1]+query[2], query[3]+query[4]
 	return func() (any, *apiError) {
 		found := []*intent{} // newest first
 		for _, pi := range slices.Backward(s.intents.all()) {
 			v := pi.indexed(s.now().Add(-s.options.SearchDelay))
-			if v != nil && !slices.ContainsFunc(wanted, func(m [2]string) bool { return v.Metadata[m[0]] != m[1] }) {
+			if v != nil && v.Metadata[name] == value {
 				found = append(found, v)
 			}
 		}
@@ -52,24 +52,7 @@ func (s *Server) searchIntents(c *call) (effect, *apiError) {
 	}, nil
 }
 
-var searchClause = regexp.MustCompile(`^metadata\[(?:"([^"]+)"|'([^']+)')\]:(?:"([^"]*)"|'([^']*)')`)
-
-// parseQuery returns the names and values of metadata clauses that are joined by AND.
-func parseQuery(query string) (wanted [][2]string, ok bool) {
-	for {
-		clause := searchClause.FindStringSubmatch(query)
-		if clause == nil {
-			return nil, false
-		}
-		wanted = append(wanted, [2]string{clause[1] + clause[2], clause[3] + clause[4]})
-		if query = query[len(clause[0]):]; query == "" {
-			return wanted, true
-		}
-		if query, ok = strings.CutPrefix(query, " AND "); !ok {
-			return nil, false
-		}
-	}
-}
+var metadataQuery = regexp.MustCompile(`^metadata\[(?:"([^"]+)"|'([^']+)')\]:(?:"([^"]*)"|'([^']*)')$`)
 
 func searchNotOffered() *apiError {
 	return invalidRequest(http.StatusBadRequest, "", "", "The search feature is temporarily unavailable in your region.")

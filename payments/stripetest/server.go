@@ -13,12 +13,8 @@ type Options struct {
 	// Clock returns the time; nil means time.Now. Advance adds to it.
 	Clock func() time.Time
 
-	// CompareBytes compares repeated requests byte by byte, not by parameters as Stripe
-	// does, to detect an unstable encoding.
-	CompareBytes bool
-
-	// SearchDelay is how long a search does not find a change. 0 means a minute, as at
-	// Stripe; less than 0 means none.
+	// SearchDelay is how long a search does not find a change. 0 means Stripe's minute, and
+	// less than 0 means none.
 	SearchDelay time.Duration
 }
 
@@ -85,19 +81,12 @@ func New(opts Options) *Server {
 	return s
 }
 
-// ServeHTTP serves Stripe's API under /v1, an overview page at /, a fake of Stripe.js at /v3/
-// and the customer's actions under /customer.
+// ServeHTTP serves Stripe's API under /v1, an overview at /, a fake of Stripe.js at /v3/ and
+// the customer's actions under /customer.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
 // Close ends delayed requests. Call it before the HTTP server is stopped.
 func (s *Server) Close() { s.closeOnce.Do(func() { close(s.closing) }) }
-
-// Now returns the server's time.
-func (s *Server) Now() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.now()
-}
 
 // Advance moves the server's clock forward.
 func (s *Server) Advance(d time.Duration) {

@@ -113,6 +113,17 @@ func (s *fake) send(method, path, body string, header http.Header) reply {
 	return reply{status: resp.StatusCode, header: resp.Header, body: string(text), err: err}
 }
 
+// executions counts the executed requests with a key, because net/http may send one twice.
+func (s *fake) executions(key string) int {
+	n := 0
+	for _, r := range s.Requests() {
+		if r.Key == key && r.Executed {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *fake) create(form string) string {
 	s.t.Helper()
 	r := s.post(intentsPath, "", form)
