@@ -12,8 +12,8 @@ import (
 
 const processingRetryAfter = 30 * time.Second // while a payment is in process
 
-// confirmIntent charges the card, which Stripe does at most once per intent. An unknown
-// outcome is resolved by reading the intent and following its status.
+// confirmIntent charges the card, which Stripe does at most once per intent. If the outcome is
+// unknown, it follows the intent's status.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
@@ -134,14 +134,14 @@ func (r *orderRun) mustClose() (why storedProblem, closing bool) {
 	}
 }
 
-// windowOver reports whether the order's charge window ends before a lease does, during which
-// a run may send its confirm (R24). The database's clock has set both times (R8).
+// windowOver reports whether the order's charge window ends before a lease does (R24). The
+// database's clock has set both times (R8).
 func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
 	return leaseEnd.After(order.CreatedAt.Add(s.chargeWindow))
 }
 
-// closeOrder ends the order. A charge, a payment in process or a decline counts; otherwise
-// the intent is cancelled, and only then does the order fail (R23).
+// closeOrder ends the order. A charge, a payment in process or a decline counts; otherwise it
+// cancels the intent.
 func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, failed *payments.Error, why storedProblem) (idempotency.RecordFunc, error) {
 	notDeclined := intent.LastError == nil
 	switch {

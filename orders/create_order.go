@@ -24,8 +24,7 @@ const (
 // providerKeyTTL is how long a provider key certainly works: 24 hours, less clock skew (R12).
 const providerKeyTTL = 23 * time.Hour
 
-// Create creates and charges an order, or returns the stored response of its key. Errors are
-// those of package operations and of the engine.
+// Create creates and charges an order, or returns the stored response of its key.
 func (s *Service) Create(ctx context.Context, req operations.Request) (idempotency.Result, error) {
 	return s.engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
 }
@@ -57,8 +56,7 @@ type orderRun struct {
 	order orderRow // see load
 
 	// unconfirmed means that the key's first run has just created the intent. It may be stale
-	// after a failover, which is harmless: it only decides whether to skip a GET, and which 503
-	// to return.
+	// after a failover, but only decides whether to skip a GET, and which 503 to return.
 	unconfirmed    bool
 	rotated        bool             // see rotateKey
 	createRejected bool             // the provider accepts no create, see createIntent
@@ -66,8 +64,7 @@ type orderRun struct {
 	search         intentSearch     // see findIntent
 }
 
-// insertOrder is transaction 1, which also claims the key. The order is a function of the
-// key and its parameters (R5).
+// insertOrder is transaction 1, which also claims the key. It derives the order (R5).
 func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	request, err := DecodeOrderRequest(r.Params)
 	if err != nil {
@@ -110,12 +107,11 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		}
 	}
 	if closing && !keyWorks {
-		// A create in flight may still arrive, but no run confirms its intent (R23), and
-		// reconcile cancels it.
+		// A create in flight may arrive, but no run confirms its intent (R23).
 		return r.recordFailure(why), nil
 	}
-	// Also if the order closes: the create returns an earlier intent that a search may not find
-	// yet, and the next step cancels it.
+	// Also if the order closes: the create returns an intent that a search may not find yet,
+	// and the next step cancels it.
 	intent, failed := r.sendCreate(ctx)
 	switch {
 	case failed == nil:

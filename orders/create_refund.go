@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Refund refunds an order or a part of it, or returns the stored response of its key. Errors
-// are also [*NotRefundableError] and [*ExceedsRemainingError].
+// Refund refunds an order or a part of it, or returns the stored response of its key.
 func (s *Service) Refund(ctx context.Context, order uuid.UUID, req operations.Request) (idempotency.Result, error) {
 	return s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
 }
@@ -46,7 +45,7 @@ type refundRun struct {
 }
 
 // insertRefund is transaction 1. It locks the order before it reads the remaining amount, so
-// concurrent refunds never reserve more than was charged.
+// concurrent refunds never exceed the charge.
 func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	request, err := DecodeRefundRequest(r.Params)
 	if err != nil {
@@ -75,9 +74,9 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	return idempotency.Advance(pointRefundCreated), nil
 }
 
-// sendRefund refunds the money. A refund under another provider key would be a second one, so
-// the key is never rotated. The provider forgets it after a day (R12), so the step always
-// lists the intent's refunds first.
+// sendRefund refunds the money. Under another provider key this would be a second refund, so
+// the key is never rotated. Because the provider forgets it after a day (R12), the step lists
+// the intent's refunds first.
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
@@ -127,8 +126,8 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 	}, nil
 }
 
-// adoptRest reduces a refund of the order's rest to what the provider has refunded: after
-// lost rows, another refund may not be recorded again yet.
+// adoptRest reduces a refund of the order's rest to what the provider has refunded, because
+// after lost rows another refund may not be recorded yet.
 func (r *refundRun) adoptRest(made payments.Refund) {
 	request, err := DecodeRefundRequest(r.Params)
 	if err == nil && request.Amount == 0 && made.Amount < r.refund.Amount {

@@ -40,8 +40,8 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 	return r.recordAction, nil
 }
 
-// recordAction records the order's status before the client receives the client secret,
-// because a decline alone does not end the payment from then on (R23). The step then repeats.
+// recordAction records the status before the client receives the client secret, because a
+// decline does not end the payment from then on (R23). The step then repeats.
 func (r *orderRun) recordAction(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	updateOrderTx(tx, r.AccountID, r.order.ID, "status = 'requires_action'")
 	r.auditTx(tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
@@ -52,9 +52,8 @@ func (r *orderRun) actionRequired() error {
 	return &operations.ActionRequiredError{Action: Approval{*r.action, *r.order.PaymentIntentID}}
 }
 
-// requiredAction reads the action from the provider, because the client secret is never
-// stored. If the customer has acted, or the charge window is over (R24), it resumes the key
-// and returns nil.
+// requiredAction reads the action from the provider, because the client secret is never stored.
+// If there is none, or the charge window is over (R24), it resumes the key.
 func (s *Service) requiredAction(ctx context.Context, key idempotency.Status) (*operations.ActionRequiredError, error) {
 	order, err := findOrder(ctx, s.pool, key.AccountID, orderID(key.AccountID, key.Key))
 	if err != nil {

@@ -7,9 +7,9 @@
 //	                receipt, store the response
 //	finished
 //
-// Money moves only on a PaymentIntent whose id is committed, so reading that intent
-// resolves an unknown outcome at any age. While the customer must approve the payment, the
-// key stays at charge_created.
+// Money moves only on a PaymentIntent whose id is committed, so reading it resolves an unknown
+// outcome at any age. While the customer must approve the payment, the key stays at
+// charge_created.
 //
 // A refund is the second operation on the same engine:
 //

@@ -27,8 +27,7 @@ func (e *ExceedsRemainingError) Error() string {
 	return fmt.Sprintf("at most %d of the order can be refunded", e.Remaining)
 }
 
-// OrderExistsError means that another order of the account, which has not failed, has the
-// reference (R26).
+// OrderExistsError means that an order which has not failed has the reference (R26).
 type OrderExistsError struct{ OrderID uuid.UUID }
 
 func (e *OrderExistsError) Error() string {

@@ -32,7 +32,7 @@ type intentSearch struct {
 }
 
 // findIntent returns the record of the order's intent, or nil if the provider has none. With
-// onlyOld, it may omit an intent that the create returns, because the provider has its key.
+// onlyOld, it may omit an intent that the create returns.
 //
 // It searches by metadata and lists what that may not find, until the end of the charge
 // window, because a failover may have lost later runs. After half of the step's time, it
@@ -69,8 +69,8 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 	return r.recordIntent(found.ID), nil
 }
 
-// searchByMetadata reads the intents that the search finds, and sets the range of the list.
-// The search does not find the latest intents, and not every account has it.
+// searchByMetadata sets the range of the list: the search does not find the latest intents,
+// and not every account has it.
 func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	created, now := r.order.CreatedAt.Time, r.Now()
 	since, until := now.Add(-searchDelay), now
@@ -108,8 +108,8 @@ func (s *intentSearch) add(order orderRow, intent payments.Intent) {
 	}
 }
 
-// precedence ranks the intents that an order may have after a restore: succeeded, in
-// progress, failed (a client may have received that response), unconfirmed.
+// precedence ranks the intents of an order: succeeded, in progress, failed (which the client
+// may know), unconfirmed.
 func precedence(status payments.Status) int {
 	switch status {
 	case payments.StatusSucceeded:

@@ -12,8 +12,8 @@ import (
 	"example.com/orders-api/operations"
 )
 
-// ExpireKey rejects retries of a charged order whose rows are lost (R17). Otherwise a retry
-// would charge again once the provider's keys have expired.
+// ExpireKey rejects retries of a charged order whose rows are lost (R17), which would charge
+// again once the provider's keys have expired.
 func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time) error {
 	return s.engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
 }

@@ -23,7 +23,7 @@ const (
 	StatusRefunded          Status = "refunded"
 )
 
-// Paid reports whether the order was charged. It stays true after refunds.
+// Paid reports whether the order was charged, also after refunds.
 func (s Status) Paid() bool {
 	return s == StatusPaid || s == StatusPartiallyRefunded || s == StatusRefunded
 }

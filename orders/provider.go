@@ -20,8 +20,8 @@ const (
 	misuseRetryAfter = time.Minute // an operator must act first
 )
 
-// stepContext bounds a step's provider calls. Its deadline has no monotonic time, because
-// that stops while a machine is suspended, and another run may take over meanwhile.
+// stepContext bounds a step's provider calls. Its deadline has no monotonic time, which stops
+// while a machine is suspended and another run may take over.
 func (s *Service) stepContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, time.Now().Add(s.stepTimeout).Round(0))
 }

@@ -84,9 +84,8 @@ RETURNING id`, []any{accountID, id, why}, new(uuid.UUID))
 	return err
 }
 
-// applyRefundStatusTx records the provider's status of a refund and updates the order.
-// Statuses may arrive out of order: a succeeded refund never becomes pending again, and a
-// failed one stays failed.
+// applyRefundStatusTx records the provider's status of a refund and updates the order. Statuses
+// may arrive out of order, so a succeeded refund never becomes pending, nor a failed one other.
 func applyRefundStatusTx(tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
 	tx.Queue(lockOrderSQL, accountID, r.OrderID)
 	tx.Queue(`
@@ -171,8 +170,7 @@ func findRefund(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID
    AND r.id = $2`, accountID, id)
 }
 
-// ListRefunds is like [Service.List] for the refunds of an order. An unknown refund is an
-// [*operations.ValidationError].
+// ListRefunds is like [Service.List] for the refunds of an order.
 func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Refund, error] {
 	if _, err := s.Get(ctx, accountID, order); err != nil {
 		return failedList[Refund](err)

@@ -14,8 +14,7 @@ import (
 )
 
 // SyncRefund reads a refund from the provider and applies its status, which may change for
-// days. The stored response does not change. A refund that contradicts our record is logged
-// for an operator.
+// days. The stored response does not change.
 func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, providerID string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stepTimeout)
 	defer cancel()

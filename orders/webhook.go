@@ -13,17 +13,10 @@ import (
 
 // Errors of [Service.VerifyEvent], for callers that do not import payments.
 var (
-	// ErrWebhooksOff means that no webhook secret is configured.
-	ErrWebhooksOff = payments.ErrWebhooksOff
-
-	// ErrEventRefused means that a delivery has no recent signature of the provider.
+	ErrWebhooksOff  = payments.ErrWebhooksOff
 	ErrEventRefused = payments.ErrSignature
-
-	// ErrInvalidEvent means that a signed delivery is not an event.
 	ErrInvalidEvent = payments.ErrInvalidEvent
-
-	// ErrThinEvent means that an event does not contain its object.
-	ErrThinEvent = payments.ErrThinEvent
+	ErrThinEvent    = payments.ErrThinEvent
 )
 
 // Event is an event with a valid signature.
@@ -65,8 +58,8 @@ func (s *Service) VerifyEvent(payload []byte, signature string) (Event, error) {
 
 // HandleEvent uses an event only as a hint: it resumes the key of its metadata, and the run
 // reads the outcome from the provider. So an old, repeated or wrong event changes nothing.
-// If the key is finished, an event about its refund applies the refund's status. After an
-// error, the provider should deliver the event again.
+// If the key is finished, it applies the status of the event's refund. After an error, the
+// provider should deliver the event again.
 func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventResult, err error) {
 	if event.AccountID == uuid.Nil {
 		return result, nil

@@ -21,15 +21,11 @@ import (
 
 // Retry delays by kind of failure.
 const (
-	// No response arrived, or another request holds the intent's lock.
-	shortRetryAfter = 1 * time.Second
-	// The key's first request is running, a gateway restarts, or a rate limit is exceeded.
-	busyRetryAfter = 2 * time.Second
-	// Stripe resolves its own 500s later and then sends a webhook event.
-	replayedErrorRetryAfter = 30 * time.Second
-	// Only an operator can fix it.
-	operatorRetryAfter = 60 * time.Second
-	maxRetryAfter      = 3600 // of a Retry-After header, in seconds
+	shortRetryAfter         = 1 * time.Second  // no response, or the intent is locked
+	busyRetryAfter          = 2 * time.Second  // such as a rate limit
+	replayedErrorRetryAfter = 30 * time.Second // Stripe resolves its 500s later, and sends an event
+	operatorRetryAfter      = 60 * time.Second
+	maxRetryAfter           = 3600 // of a Retry-After header, in seconds
 )
 
 // classify returns the outcome of an attempt, nil for success. It uses status and code,
@@ -105,15 +101,14 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 		e.Outcome, e.RetryAfter = Refused, 0
 		e.Message = printable(response.Msg)
 	case status == http.StatusBadRequest && invalid:
-		// An account that is not set up, or a bug. Operators can fix it, so it is not final.
+		// An account that is not set up, or a bug: an operator can fix it, so it is not final.
 		e.needOperator(nil)
 		e.ReplayedError = replayed
 		if !mayHaveCharged {
 			e.Outcome = NotExecuted
 		}
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusNotFound:
-		// Stripe checks these before it executes a request, which succeeds once the API
-		// key or the URL is fixed.
+		// Stripe checks these before it executes a request.
 		e.Outcome = NotExecuted
 		e.needOperator(nil)
 	case status == http.StatusTooManyRequests:
@@ -144,10 +139,9 @@ func intentMissing(response *stripe.Error, call call) bool {
 }
 
 // causedByClientData reports whether a 400 is about a value chosen by our client. If in
-// doubt it is false: the order stays unfinished and operators are alerted.
+// doubt it is false, so the order stays unfinished and an operator is alerted.
 func causedByClientData(response *stripe.Error) bool {
-	// A used payment method has neither code nor param. A payment method of a customer
-	// has the code of a missing parameter.
+	// A used payment method has no code, and that of a customer the code of a missing parameter.
 	if strings.HasPrefix(response.Msg, "The provided PaymentMethod ") ||
 		strings.HasPrefix(response.Msg, "The `payment_method` parameter supplied ") {
 		return true
@@ -192,8 +186,7 @@ func (e *Error) classifyOther(err error, trace *sendTrace) {
 	}
 }
 
-// printableCause returns an error of err's chain that is safe to print, or nil. Errors of
-// stripe-go and net/http may quote the response.
+// printableCause returns an error of err's chain, or nil. Others may quote the response.
 func printableCause(err error) error {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
 		if errors.Is(err, known) {
@@ -210,8 +203,7 @@ func find[E error](err error) error {
 	return nil
 }
 
-// printable removes invisible characters, because jsonb rejects NUL. It returns "" if s may
-// contain a secret.
+// printable removes invisible characters (jsonb rejects NUL), and a text with a secret.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsGraphic(r) {

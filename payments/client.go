@@ -26,12 +26,12 @@ type Config struct {
 
 	WebhookSecret string // whsec_…; "" disables webhooks
 
-	// Transport sends the requests; nil means [NewTransport]. A wrapper must pass on the
-	// context, because the client traces connections through it.
+	// Transport is by default [NewTransport]. A wrapper must pass on the context, through
+	// which the client traces connections.
 	Transport http.RoundTripper
 
-	// Backoff is the maximum delay before the second attempt; it doubles for the third.
-	// 0 means 500 ms, because Stripe holds most locks for less.
+	// Backoff is the maximum delay before the second attempt, and doubles for the third. 0
+	// means 500 ms, because Stripe holds most locks for less.
 	Backoff time.Duration
 }
 

@@ -29,11 +29,11 @@ const (
 	// Unknown means that the call may have had its effect. It is the zero value, so an
 	// unclassified error proves nothing.
 	Unknown Outcome = iota
-	// NotExecuted means that no attempt of this call had an effect; an earlier call with
-	// the key may have had one. The key can be sent again, except after ReplayedError.
+	// NotExecuted means that no attempt of this call had an effect. An earlier call with the
+	// key may have had one.
 	NotExecuted
-	// Refused is final: a value of our client is invalid, such as an unknown payment
-	// method. After a Confirm, cancel the intent before the refusal is stored (R23).
+	// Refused is final: a value of our client is invalid. After a Confirm, the intent must be
+	// cancelled before the refusal is stored (R23).
 	Refused
 	// Declined is final: the card was declined, and the intent lost its payment method.
 	Declined
@@ -43,8 +43,7 @@ func (o Outcome) String() string {
 	return [...]string{Unknown: "unknown", NotExecuted: "not executed", Refused: "refused", Declined: "declined"}[o]
 }
 
-// Error is the error of every call to Stripe. It contains no secret and is safe to log
-// with any verb.
+// Error is the error of every call to Stripe. It contains no secret.
 type Error struct {
 	Outcome    Outcome
 	HTTPStatus int // 0: no response
@@ -60,11 +59,10 @@ type Error struct {
 	// ReplayedError: Stripe stored this error under the key and replays it (R12). A 500
 	// may have had its effect nevertheless.
 	ReplayedError bool
-	// UnexpectedState: the intent's state does not allow this call, possibly because an
-	// earlier call had its effect.
+	// UnexpectedState: the intent does not allow this call, possibly after an earlier one.
 	UnexpectedState bool
-	// IntentMissing: the intent does not exist. It is set in test mode only, where data
-	// can be deleted; a live intent may belong to another account.
+	// IntentMissing is set in test mode only, where data can be deleted. A live intent may
+	// belong to another account.
 	IntentMissing bool
 	NotOffered    bool // by the account or the server, see [Client.Search]
 	// NeedsOperator: a bug, a wrong configuration or an incomplete account; never final.

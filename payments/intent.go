@@ -40,8 +40,8 @@ type Intent struct {
 	Action         *Action   // of StatusRequiresAction
 }
 
-// Action is what the customer must do before the payment can succeed. Until the intent is
-// cancelled, the holder of the client secret can also pay with another card.
+// Action is what the customer must do. Until the intent is cancelled, the holder of the client
+// secret can also pay with another card.
 type Action struct {
 	Type         string // of Stripe's next_action, such as use_stripe_sdk
 	clientSecret string
@@ -65,8 +65,7 @@ func (i Intent) mayHaveCharged() bool {
 	return i.Status == StatusSucceeded || i.Status == StatusProcessing || i.Status == StatusRequiresCapture
 }
 
-// CreateParams are the parameters of a PaymentIntent. Stripe rejects other parameters
-// with the same key (R4, R5).
+// CreateParams are the parameters of a PaymentIntent, always the same for a key (R4, R5).
 type CreateParams struct {
 	Amount        int64
 	Currency      string
@@ -90,8 +89,7 @@ func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent
 			PaymentMethod: stripe.String(p.PaymentMethod),
 			Description:   optional(p.Description),
 			Metadata:      p.Metadata,
-			// Otherwise the dashboard's payment methods apply, and a confirm requires a
-			// return_url.
+			// Otherwise a confirm requires a return_url.
 			AutomaticPaymentMethods: &stripe.PaymentIntentAutomaticPaymentMethodsParams{
 				Enabled:        stripe.Bool(true),
 				AllowRedirects: stripe.String("never"),
@@ -132,8 +130,7 @@ func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, erro
 	})
 }
 
-// newIntent fails if a required member is missing, because stripe-go accepts an empty
-// object or a bare id.
+// newIntent fails if a member is missing, because stripe-go accepts an empty object.
 func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
 	if pi == nil || pi.Object != "payment_intent" || pi.ID == "" || pi.Status == "" || pi.Amount <= 0 || pi.Currency == "" {
 		return Intent{}, fmt.Errorf("%w: not a complete PaymentIntent", ErrUnreadable)
@@ -160,8 +157,7 @@ func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
 	return intent, nil
 }
 
-// checkKey rejects keys that stripe-go would replace, trim or omit, or that exceed
-// Stripe's limit of 255 bytes.
+// checkKey rejects keys that stripe-go would change, or that exceed Stripe's limit.
 func checkKey(key string) error {
 	invisible := func(r rune) bool { return r <= ' ' || r > '~' }
 	if key == "" || len(key) > 255 || strings.ContainsFunc(key, invisible) {

@@ -11,9 +11,9 @@ import (
 
 const pageSize = 100
 
-// List returns a page of the PaymentIntents created between since and until, newest
-// first. after is the next of the page before, "" for the first page; next is "" after the
-// last. The bounds are inclusive whole seconds; a zero until means unbounded.
+// List returns a page of the PaymentIntents created between since and until, in inclusive
+// whole seconds, newest first. A zero until means unbounded. after is the next of the page
+// before, "" for the first page, and next is "" after the last.
 func (c *Client) List(ctx context.Context, since, until time.Time, after string) (intents []Intent, next string, err error) {
 	return page(ctx, c, call{name: "list"}, after, newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 		it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
@@ -21,9 +21,9 @@ func (c *Client) List(ctx context.Context, since, until time.Time, after string)
 	})
 }
 
-// Search returns the ids of the intents that have the order's id in their metadata. Its
-// index lags by a minute, or by an hour during an outage, so states may be stale and a new
-// intent may be absent. If the error is NotOffered, use [Client.List].
+// Search returns the ids of the intents with the order's id in their metadata. A new intent
+// may be absent, because the index lags by a minute, or by an hour during an outage. If the
+// error is NotOffered, use [Client.List].
 func (c *Client) Search(ctx context.Context, orderID string) (ids []string, err error) {
 	search := call{name: "search", optional: true}
 	if strings.ContainsAny(orderID, `'\`) {
@@ -95,8 +95,8 @@ func hasID[T object](id string) func(T) bool {
 	return func(o T) bool { return o.id() == id }
 }
 
-// page fetches one page, because stripe-go's iterator has one context for all pages, and
-// panics on an empty page with has_more.
+// page fetches one page. stripe-go's iterator has one context for all pages, and panics on an
+// empty page with has_more.
 func page[S any, T object](
 	ctx context.Context, c *Client, call call, after string,
 	convert func(S) (T, error), send func(stripe.ListParams) (data []S, hasMore bool, err error),

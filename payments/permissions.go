@@ -8,9 +8,8 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// MissingPermissions returns the required permissions that a restricted API key does
-// not have. It calls Stripe about a payment that does not exist, so it has no effect:
-// the response is 403 if the permission is missing.
+// MissingPermissions returns the required permissions that the API key does not have. Its
+// calls have no effect, because their payment does not exist.
 func (c *Client) MissingPermissions(ctx context.Context) (missing []string, err error) {
 	const intentID, key = "pi_permission_check", "orders-api-permission-check"
 	_, getErr := c.Get(ctx, intentID)

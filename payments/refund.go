@@ -55,9 +55,9 @@ func (p RefundParams) match(r Refund) bool {
 	return r.IntentID == p.IntentID && r.Amount == p.Amount && r.Currency == p.Currency && maps.Equal(r.Metadata, p.Metadata)
 }
 
-// Refund refunds a charge, in full or in part. An intent can have many refunds, so a
-// repetition is safe only with the same key, while Stripe knows the key (R12). An earlier
-// refund of ours may be the reason for Refused. In both cases call ListRefunds first.
+// Refund refunds a charge, in full or in part. A repetition is safe only with the same key,
+// while Stripe knows it (R12), and an earlier refund of ours may be the reason for Refused.
+// In both cases call ListRefunds first.
 func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund, error) {
 	refund := call{name: "refund", key: key, intentID: p.IntentID, invalid: cmp.Or(checkKey(key), checkID(p.IntentID, "pi_"))}
 	return do(ctx, c, refund, newRefund, p.match, func(params stripe.Params) (*stripe.Refund, error) {

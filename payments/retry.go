@@ -43,9 +43,8 @@ func do[S, T any](
 	return object, nil
 }
 
-// run repeats an attempt with the same key until the outcome is final or the budget is
-// spent. A NotExecuted after an Unknown proves nothing about the first attempt, so the
-// call's outcome stays Unknown.
+// run repeats an attempt with the same key until the outcome is final or the budget is spent.
+// A NotExecuted proves nothing about an earlier attempt, whose outcome stays Unknown.
 func (c *Client) run(ctx context.Context, call call, send func(context.Context) error) error {
 	if call.invalid != nil {
 		return call.invalid
@@ -77,8 +76,8 @@ type Attempt struct {
 	Err  *Error // nil if it succeeded
 }
 
-// attempt sends the request once, and returns nil for success. limit leaves time for a
-// retry, because a firewall may have dropped the idle connection.
+// attempt sends the request once. limit leaves time for a retry, because a firewall may have
+// dropped the idle connection.
 func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Duration, send func(context.Context) error) *Error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -117,9 +116,9 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, took time.Dur
 	c.config.Logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// waitForRetry waits for the backoff after attempt n, at least minBackoff. It returns
-// false if less than needed would be left, because an attempt without time for its
-// response turns NotExecuted into Unknown.
+// waitForRetry waits for the backoff after attempt n. It returns false if less than needed
+// would be left, because an attempt without time for its response turns NotExecuted into
+// Unknown.
 func (c *Client) waitForRetry(ctx context.Context, n int, minBackoff, needed time.Duration) bool {
 	limit := c.config.Backoff << (n - 1)
 	wait := max(limit-rand.N(limit/2+1), minBackoff) //nolint:gosec // jitter needs no secrecy

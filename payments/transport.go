@@ -59,8 +59,7 @@ func traceSend(ctx context.Context) (context.Context, *sendTrace) {
 	}), t
 }
 
-// notSent reports whether the request certainly never left: the transport did not get
-// it, or obtained none of the connections it requested.
+// notSent reports whether the request certainly never left.
 func (t *sendTrace) notSent() bool {
 	return !t.reachedTransport || t.requested.Load() > 0 && t.obtained.Load() == 0
 }
@@ -70,8 +69,7 @@ type transport struct{ base http.RoundTripper }
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	err := ctx.Err()
-	// Timers and the monotonic clock stop while a machine is suspended, so the wall clock
-	// is compared, too.
+	// Timers and the monotonic clock stop while a machine is suspended.
 	if deadline, ok := ctx.Deadline(); ok && err == nil && time.Now().Round(0).After(deadline.Round(0)) {
 		err = context.DeadlineExceeded
 	}
@@ -82,9 +80,8 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	trace := ctx.Value(sendTraceKey{}).(*sendTrace)
 	trace.reachedTransport = true
 	once := *req // a RoundTripper must not change the request
-	// Otherwise net/http would send the request again when a reused connection breaks,
-	// uncounted and after the check above. Without GetBody it cannot rewind the body, which
-	// stripe-go sets in every request (R13).
+	// Without GetBody, net/http cannot send the request again when a reused connection
+	// breaks, uncounted and after the check above (R13).
 	once.GetBody = nil
 	resp, err := t.base.RoundTrip(&once)
 	if err != nil {

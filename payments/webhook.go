@@ -20,15 +20,15 @@ type Event struct {
 	Metadata map[string]string
 }
 
-// Event verifies and decodes a webhook event from its unchanged body and
-// Stripe-Signature header. Its errors have no causes, because these can quote the payload.
+// Event verifies and decodes an event from its unchanged body and Stripe-Signature header.
+// Its errors have no causes, which can quote the payload.
 func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	secret := c.config.WebhookSecret
 	if secret == "" {
 		return Event{}, ErrWebhooksOff
 	}
-	// The library accepts a signature from the future. With a negative tolerance, only
-	// such a signature is valid.
+	// The library accepts a signature from the future. With a negative tolerance, it accepts
+	// only such a signature.
 	if webhook.ValidatePayloadWithTolerance(payload, signature, secret, signatureTolerance) != nil ||
 		webhook.ValidatePayloadWithTolerance(payload, signature, secret, -signatureTolerance) == nil {
 		return Event{}, ErrSignature

@@ -1,9 +1,8 @@
 // Package receipts sends one e-mail for each paid order.
 //
-// [StageTx] inserts a job in the transaction that stores the 201, so every paid order has
-// exactly one job (R15). A [Worker] leases each due job (R16) and deletes it after the mail
-// server accepted the mail. After a crash in between, a second copy is sent, with the same
-// Message-ID.
+// [StageTx] inserts a job in the transaction that stores the 201 (R15). A [Worker] leases each
+// due job (R16) and deletes it after the mail server accepted the mail. After a crash in
+// between, it sends a second copy with the same Message-ID.
 //
 // A permanent rejection or too many attempts set failed_at. To send the receipt after the
 // cause is fixed:

@@ -62,14 +62,14 @@ func parseSender(text string) (netmail.Address, error) {
 
 const maxAddress = 254 // bytes (RFC 5321, 4.5.3.1.3)
 
-// addressPattern is a dot-atom of at most 64 characters at a host name with a dot, as in
-// openapi.yaml. RE2 has no lookahead, so it accepts two dots in a row.
+// addressPattern is that of openapi.yaml, but accepts two dots in a row, because RE2 has no
+// lookahead.
 var addressPattern = regexp.MustCompile(
 	"^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]([A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{0,62}[A-Za-z0-9!#$%&'*+/=?^_`{|}~-])?" +
 		`@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 
 // ValidAddress reports whether an order may have this address. A mail server may reject
-// others, which would be noticed only after the charge.
+// others, but only after the charge.
 func ValidAddress(text string) bool {
 	return len(text) <= maxAddress && addressPattern.MatchString(text) && !strings.Contains(text, "..")
 }

@@ -28,8 +28,7 @@ type attempt struct {
 	cause   error
 }
 
-// sendDue sends the receipts that are due, in batches, until no job of a batch could be
-// claimed.
+// sendDue sends the receipts that are due, until no job of a batch could be claimed.
 func (w *Worker) sendDue(ctx context.Context, until time.Time, result Result) (lastError, err error) {
 	for ctx.Err() == nil {
 		batch, err := w.store.due(ctx, until)
@@ -136,8 +135,8 @@ func (w *Worker) record(ctx context.Context, j job, cause error) (outcome string
 	return outcome
 }
 
-// detached returns a context for a step that a stop must not interrupt, because the job
-// of an accepted mail must still be deleted.
+// detached returns a context that a stop does not cancel, because the job of an accepted mail
+// must still be deleted.
 func detached(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }

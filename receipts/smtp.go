@@ -109,7 +109,7 @@ func (s *SMTP) withSession(ctx context.Context, do func(*mail.Client, *smtp.Clie
 	dial := func(dialCtx context.Context, network, address string) (net.Conn, error) {
 		conn, err := s.dial(dialCtx, network, address)
 		if err == nil {
-			// The connected client ignores the context, and leaks the connection if the login fails.
+			// The client ignores the context, and leaks the connection if the login fails.
 			context.AfterFunc(ctx, func() { _ = conn.Close() })
 		}
 		return conn, err
@@ -129,7 +129,7 @@ func (s *SMTP) withSession(ctx context.Context, do func(*mail.Client, *smtp.Clie
 	return nil
 }
 
-// sendError omits the server's text, which may quote the recipient: errors are logged.
+// sendError omits the server's text, which may quote the recipient.
 type sendError struct{ cause *mail.SendError }
 
 func (e *sendError) Error() string {

@@ -94,8 +94,7 @@ func (s store) order(ctx context.Context, accountID, id uuid.UUID) (order, error
 	return o, nil
 }
 
-// Two statements end an attempt, and name it, so a worker with an expired lease changes
-// nothing.
+// The statements that end an attempt name it, so a worker with an expired lease changes nothing.
 
 const deleteSQL = `
 DELETE FROM staged_jobs

@@ -75,7 +75,6 @@ type localState struct {
 
 func (l localState) unfinished() bool { return l.key.ID != uuid.Nil && l.key.FinishedAt == nil }
 
-// compareListed compares the provider's list with our records.
 func (c *comparison[P]) compareListed(ctx context.Context) error {
 	c.listed = map[uuid.UUID]struct{}{}
 	for after, more := "", true; more; {
@@ -200,8 +199,8 @@ func (c *comparison[P]) check(l localState, p providerState) Kind {
 	return c.classify(l, p)
 }
 
-// isRecent reports whether a run may have been active since Until. A time in the future was
-// stored by a clock that ran ahead.
+// isRecent reports whether a run may have been active since Until. A clock that ran ahead
+// stored a time in the future.
 func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	if c.LostRows {
 		return false // no run is active
@@ -214,7 +213,6 @@ func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	return l.key.Leased || slices.ContainsFunc(times, func(at time.Time) bool { return at.After(c.report.Until) && at.Before(future) })
 }
 
-// recheck reads both sides again.
 func (c *comparison[P]) recheck(ctx context.Context, providerID string) (Kind, error) {
 	p, err := c.read(ctx, providerID)
 	if err != nil {

@@ -78,8 +78,7 @@ func classifyPayment(l localState, p providerState) Kind {
 	return OpenIntent
 }
 
-// compareRefunds needs the payments, because a refund that was made at the provider's
-// dashboard does not name the order.
+// compareRefunds needs the payments, because a refund of the dashboard does not name the order.
 func compareRefunds(r *run, payment *comparison[payments.Intent]) *comparison[payments.Refund] {
 	return &comparison[payments.Refund]{
 		run:           r,

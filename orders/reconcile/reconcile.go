@@ -31,18 +31,18 @@ type Config struct {
 	Since time.Duration // how far back to compare; more than Grace
 	Grace time.Duration // later activity is ignored, because it may be in progress
 
-	// LostRows, for a database that lost rows, also reports recent activity and the intents of
-	// unknown accounts. No other process may run.
+	// LostRows also reports recent activity and intents of unknown accounts. No other process
+	// may run.
 	LostRows bool
 
-	// Fix cancels orphaned intents and applies the provider's refund status. With LostRows, it
-	// also expires the keys of lost charges.
+	// Fix cancels orphaned intents, applies refund statuses, and with LostRows expires the keys
+	// of lost charges.
 	Fix bool
 }
 
 // Run compares payments and refunds, and lists the unfinished keys that no run holds. Orders
 // in progress cause no false alarm: each intent is read before its order, each key between
-// two reads of its order, and activity within Grace is ignored.
+// two reads of its order, and later activity is ignored.
 func Run(ctx context.Context, config Config) (Report, error) {
 	if config.Grace <= 0 || config.Since <= config.Grace {
 		return Report{}, errors.New("reconcile: Grace must be positive, and less than Since")

@@ -71,9 +71,8 @@ func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]local
 	return states, nil
 }
 
-// query reads records, then their keys, and then the records again, because a transaction
-// may commit in between. A record that is newer than its key is no false alarm, because the
-// key is unfinished. An older one would be.
+// query reads records, their keys, and the records again, because a transaction may commit in
+// between. Only a record that is older than its key would be a false alarm.
 func (c *comparison[P]) query(ctx context.Context, query string, arguments ...any) ([]localState, error) {
 	records, err := c.queryRecords(ctx, query, arguments...)
 	if err != nil || len(records) == 0 {
