@@ -10,7 +10,7 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-const processingRetryAfter = 30 * time.Second // while a payment is in process
+const processingRetryAfter = 30 * time.Second
 
 // confirmIntent charges the card, which Stripe does at most once per intent. If the outcome is
 // unknown, it follows the intent's status.
@@ -42,7 +42,7 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, e
 	}
 }
 
-// confirm sends the confirm and resolves its outcome. first means that none was sent before.
+// confirm sends a confirm, the first one or a later one, and resolves its outcome.
 func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordFunc, error) {
 	intent, failed := r.sendConfirm(ctx)
 	switch {
@@ -55,7 +55,7 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
 
-	// The outcome is unknown, or must be verified: read the intent (R12).
+	// The outcome is unknown or must be verified (R12).
 	intent, unread := r.readIntent(ctx, r.order)
 	switch {
 	case unread != nil:
@@ -73,7 +73,6 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 	}
 }
 
-// resolveByStatus does what the intent's status requires (R12, R23).
 func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
 	switch intent.Status {
 	case payments.StatusSucceeded:
@@ -122,7 +121,7 @@ func (r *orderRun) recordFailure(why storedProblem) idempotency.RecordFunc {
 	}
 }
 
-// mustClose reports whether the order must close without another confirm, and why.
+// mustClose reports whether and why the order must close without another confirm.
 func (r *orderRun) mustClose() (why storedProblem, closing bool) {
 	switch {
 	case r.close:
@@ -171,7 +170,7 @@ func (r *orderRun) cancel(ctx context.Context, why storedProblem) (idempotency.R
 	case failed == nil:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	case failed.ReplayedError, failed.UnexpectedState:
-		// The intent may be charged or cancelled: the repeated step reads it.
+		// The repeated step reads whether the intent was charged or cancelled.
 		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)

@@ -76,7 +76,7 @@ func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempoten
 	return idempotency.Advance(pointOrderCreated), nil
 }
 
-// referenceTaken returns the order that has the reference, if its index is violated (R26).
+// referenceTaken returns the error of a violated index of references (R26).
 func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error {
 	if !strings.Contains(constraint, "orders_reference_unique") {
 		return nil
@@ -136,13 +136,13 @@ func (r *orderRun) load(ctx context.Context) (err error) {
 	switch {
 	case r.order.ID == uuid.Nil:
 		r.order, err = findOrder(ctx, r.pool, r.AccountID, orderID(r.AccountID, r.Key))
-	case r.order.CreatedAt.IsZero(): // inserted with its key, at the same time
+	case r.order.CreatedAt.IsZero(): // inserted at the same time as its key
 		r.order.CreatedAt = operations.Timestamp{Time: r.CreatedAt}
 	}
 	return mustExist(err, "the order of key", r.KeyID)
 }
 
-// repeatCreate only renews the lease (R8), and repeats the step.
+// repeatCreate renews the lease (R8) and repeats the step.
 func repeatCreate(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
 	return idempotency.Advance(pointOrderCreated), nil
 }

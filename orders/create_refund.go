@@ -21,7 +21,7 @@ const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 
 type createRefund struct {
 	*Service
-	orderID    uuid.UUID // of the request; only the first step reads it
+	orderID    uuid.UUID // only for the first step
 	clientIP   netip.Addr
 	resolution *resolution // set if an operator ends the refund
 }
@@ -108,7 +108,7 @@ func (r *refundRun) load(ctx context.Context) (err error) {
 	return mustExist(err, "the refund of key", r.KeyID)
 }
 
-// recordRefund verifies the refund that the provider has, and records it in transaction 2.
+// recordRefund is transaction 2.
 func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, error) {
 	r.adoptRest(made)
 	if !r.refund.matches(made) {

@@ -25,7 +25,6 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 	}{a.Type, a.ClientSecret(), a.PaymentIntentID})
 }
 
-// awaitAction ends the run until the customer has acted.
 func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
 	if r.order.offSession || intent.Action == nil {
 		const code = "authentication_required" // Stripe's own decline of an off-session payment

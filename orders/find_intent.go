@@ -13,15 +13,15 @@ const (
 	// clockSkew is how far the provider's clock may be from the database's.
 	clockSkew = 5 * time.Minute
 
-	// lostRowsReach is how long before its order an intent may have been created: after lost
-	// rows, a retry inserts the order again, and the provider keeps the key for a day.
+	// lostRowsReach is how long before its order an intent may have been created, because a
+	// retry after lost rows inserts the order again, and the provider keeps the key for a day.
 	lostRowsReach = 24 * time.Hour
 
 	// searchDelay is the age from which the provider's search finds an intent.
 	searchDelay = time.Hour
 )
 
-// intentSearch is the state of a search, which may take several steps of a run.
+// intentSearch is a search, which may take several steps of a run.
 type intentSearch struct {
 	onlyOld bool            // see findIntent
 	found   payments.Intent // the one with the highest precedence so far
@@ -61,7 +61,7 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 	}
 	found := r.search.found
 	r.search = intentSearch{} // a repeated step searches again
-	// A charged intent may not be found yet. The create returns it while the provider has its key.
+	// The create may return a charged intent that is not found yet.
 	unsure := onlyOld && found.Status == payments.StatusRequiresConfirmation && r.Now().Sub(found.Created) <= providerKeyTTL
 	if found.ID == "" || unsure {
 		return nil, nil
@@ -100,7 +100,7 @@ func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	return nil
 }
 
-// add keeps the order's intent with the highest precedence. confirmIntent verifies its amount.
+// add does not compare the amount, which confirmIntent verifies.
 func (s *intentSearch) add(order orderRow, intent payments.Intent) {
 	ours := intent.Metadata["order_id"] == order.ID.String()
 	if ours && (s.found.ID == "" || precedence(intent.Status) > precedence(s.found.Status)) {

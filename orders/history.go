@@ -18,14 +18,14 @@ func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, cre
 	return s.engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
 }
 
-// KeyHistory has the resources of a key and their audit records.
+// KeyHistory is what a key has created.
 type KeyHistory struct {
 	Order   *Order                   // nil if there is none
 	Refund  *Refund                  // of that order, if the key created a refund
-	Records []operations.AuditRecord // of the resource and the key, oldest first
+	Records []operations.AuditRecord // oldest first
 }
 
-// History returns the history of a key, which may be reaped.
+// History also works for a reaped key.
 func History(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, key idempotency.Key) (KeyHistory, error) {
 	var history KeyHistory
 	created := orderID(accountID, key)

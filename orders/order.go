@@ -48,7 +48,7 @@ type Order struct {
 	Reference       *string               `json:"reference"`
 }
 
-// Failure is the reason why an order was not charged, as in the stored response.
+// Failure is the reason why an order was not charged.
 type Failure struct {
 	Code        string  `json:"code"`
 	DeclineCode *string `json:"decline_code"`
@@ -66,7 +66,7 @@ const (
 	SlugPaymentRefused  = "payment-refused"
 )
 
-// storedProblem is the response of an order that was not charged, or a refund not made (R23).
+// storedProblem is the response of a failed order or refund (R23).
 type storedProblem struct {
 	operations.Problem
 	Code        string    `json:"code,omitempty"`

@@ -9,12 +9,12 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// OrderRequest has the members of POST /v1/orders and the total of its items.
+// OrderRequest has the members of POST /v1/orders.
 type OrderRequest struct {
 	Email         string
 	Currency      string
 	Items         []Item
-	Amount        int64 // the total, in the currency's smallest unit
+	Amount        int64 // the total of the items
 	Metadata      map[string]string
 	PaymentMethod string
 	OffSession    bool   // the customer is not present
@@ -51,8 +51,7 @@ var (
 	paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$`) // never a card number
 )
 
-// DecodeOrderRequest decodes canonical JSON. An invalid request is an
-// [*operations.ValidationError].
+// DecodeOrderRequest decodes canonical JSON, or returns an [*operations.ValidationError].
 func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 	in := operations.NewDecoder(canonical)
 	var request OrderRequest
@@ -93,7 +92,7 @@ func ValidReference(s string) bool {
 	return len(s) >= 1 && len(s) <= maxReference && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-// total returns the sum of valid items, and reports whether it is at most maxAmount.
+// total reports whether the sum of valid items is at most maxAmount.
 func total(items []Item) (sum int64, ok bool) {
 	for _, item := range items {
 		if item.Quantity > (maxAmount-sum)/item.UnitAmount {

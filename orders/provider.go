@@ -54,7 +54,7 @@ func verify(order orderRow, intent payments.Intent, err error) (payments.Intent,
 	return intent, failed
 }
 
-// providerKey is the provider's idempotency key for one attempt of a call (R5).
+// providerKey is frozen (R5).
 func providerKey(keyID uuid.UUID, step string, attempt int) string {
 	key := "orders-api-" + keyID.String() + step
 	if attempt > 1 {
@@ -63,8 +63,8 @@ func providerKey(keyID uuid.UUID, step string, attempt int) string {
 	return key
 }
 
-// rotateKey repeats the step under the next provider key, once per run, because the provider
-// replays an error under the current one (R12).
+// rotateKey repeats the step under the next provider key, because the provider replays an error
+// under the current one (R12), once per run.
 func (r *orderRun) rotateKey(attempt *int, at idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.RecordFunc, error) {
 	if r.rotated {
 		return nil, r.retryLater(kind, failed)
@@ -81,8 +81,7 @@ func (r *orderRun) retryLater(kind error, failed *payments.Error) error {
 	return r.createOrder.retryLater(kind, failed, "order_id", r.order.ID, "key_id", r.KeyID)
 }
 
-// retryLater returns the error of a step without a final outcome (R11), and logs one that
-// needs an operator.
+// retryLater returns the error of a step without a final outcome (R11).
 func (s *Service) retryLater(kind error, failed *payments.Error, attrs ...any) error {
 	wait := retryAfter
 	if failed.NeedsOperator {

@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Refund is a refund as the API shows it. Amount is in the currency's smallest unit.
+// Refund is a refund as the API shows it.
 type Refund struct {
 	ID               uuid.UUID             `json:"id"`
 	OrderID          uuid.UUID             `json:"order_id"`
@@ -56,7 +56,7 @@ type refundRow struct {
 	providerFailedAt *time.Time // when the provider stored a 500 under our key (R12)
 }
 
-// refundable returns the amount of a refund. reserved is the sum of the other refunds.
+// refundable returns the amount of a refund beside those that have reserved theirs.
 func (o Order) refundable(requested, reserved int64) (int64, error) {
 	remaining := o.Amount - reserved
 	switch {
@@ -71,7 +71,7 @@ func (o Order) refundable(requested, reserved int64) (int64, error) {
 	}
 }
 
-// matches reports whether the provider's refund is this one, with a known status.
+// matches reports whether the provider's refund is ours, with a known status.
 func (r refundRow) matches(at payments.Refund) bool {
 	known := []payments.RefundStatus{
 		payments.RefundPending, payments.RefundRequiresAction, payments.RefundSucceeded, payments.RefundFailed, payments.RefundCanceled,

@@ -68,7 +68,7 @@ func setProviderFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Ti
 	tx.Queue("UPDATE refunds SET provider_failed_at = $3 WHERE account_id = $1 AND id = $2", accountID, id, at)
 }
 
-// failRefundTx fails a refund, unless an event has just recorded it.
+// failRefundTx fails if an event has just recorded the refund.
 func failRefundTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID, why string) error {
 	err := tx.QueryRow(ctx, `
 UPDATE refunds

@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	// storedErrorTTL is how long the provider replays a 500 under our key, and may still make
-	// the refund.
+	// storedErrorTTL is how long the provider replays a 500, and may still make the refund.
 	storedErrorTTL = 24 * time.Hour
 
 	// storedErrorRetryAfter is shorter, because an event may resolve the refund.
@@ -55,8 +54,8 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
 
-	// The list shows whether the refund was made, also after a refusal: our own refund may be
-	// its reason (R12, R23).
+	// The list shows whether the refund was made, which may also be the reason of a refusal
+	// (R12, R23).
 	found, unread := r.findRefund(ctx)
 	switch {
 	case unread != nil:
@@ -77,7 +76,6 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	}
 }
 
-// findRefund returns the refund that the provider has, or an empty one.
 func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.Error) {
 	var found payments.Refund
 	refunds, err := r.payments.ListRefunds(ctx, r.refund.intentID)

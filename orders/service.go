@@ -33,11 +33,8 @@ type Config struct {
 	Pool       *pgxpool.Pool
 	Payments   *payments.Client
 
-	// StepTimeout bounds the provider calls of one step, retries included (R9).
-	StepTimeout time.Duration
-
-	// ChargeWindow is the age from which an order is not charged any more (R9, R24).
-	ChargeWindow time.Duration
+	StepTimeout  time.Duration // of the provider calls of one step, retries included (R9)
+	ChargeWindow time.Duration // the age from which an order is not charged any more (R24)
 
 	Logger *slog.Logger
 }

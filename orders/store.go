@@ -94,7 +94,6 @@ func endOfTime() operations.Timestamp {
 	return operations.Timestamp{Time: time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)}
 }
 
-// findByReference returns the order with the reference that has not failed.
 func findByReference(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, reference string) (orderRow, error) {
 	return findRow(ctx, pool, scanOrder, selectOrder+`
  WHERE account_id = $1
@@ -102,8 +101,8 @@ func findByReference(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUI
    AND failure_code IS NULL`, accountID, reference)
 }
 
-// List returns the account's orders that follow the order after, or the newest if it is
-// uuid.Nil: all of them, or those with the reference.
+// List returns the account's orders, or those with the reference, newest first. after is the
+// last one of the page before, or uuid.Nil.
 func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID, reference string) iter.Seq2[Order, error] {
 	last := Order{ID: uuid.Max, CreatedAt: endOfTime()}
 	if after != uuid.Nil {

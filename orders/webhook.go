@@ -33,11 +33,11 @@ type Event struct {
 // EventResult is what an event has caused.
 type EventResult struct {
 	KeyID    uuid.UUID          // uuid.Nil if the key is unknown
-	RefundID uuid.UUID          // the refund whose status was applied, or uuid.Nil
+	RefundID uuid.UUID          // whose status was applied, or uuid.Nil
 	Run      idempotency.Result // empty if another run holds the key
 }
 
-// VerifyEvent verifies the signature of a delivery, whose body must be unchanged.
+// VerifyEvent verifies the signature of an unchanged body.
 func (s *Service) VerifyEvent(payload []byte, signature string) (Event, error) {
 	delivered, err := s.payments.Event(payload, signature)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventRes
 	}
 	busy := errors.Is(err, idempotency.ErrInProgress)
 	if event.providerRefundID != "" && (!known || busy || run.Replayed) {
-		// A run in progress may have read the refund before this change.
+		// A run in progress may have read the refund before.
 		result.RefundID, err = s.syncRefundOf(ctx, event)
 		return result, err
 	}

@@ -28,8 +28,8 @@ const (
 	maxRetryAfter           = 3600 // of a Retry-After header, in seconds
 )
 
-// classify returns the outcome of an attempt, nil for success. It uses status and code,
-// because Stripe's error types are too coarse.
+// classify returns nil for success. It uses status and code, because Stripe's error types are
+// too coarse.
 func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 	if err == nil && trace.status == http.StatusOK {
 		return nil
@@ -60,7 +60,7 @@ func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 	return e
 }
 
-// asStripeError returns an error in Stripe's format; others are a proxy's.
+// Errors that are not in Stripe's format are a proxy's.
 func asStripeError(err error) (*stripe.Error, bool) {
 	response, ok := errors.AsType[*stripe.Error](err)
 	types := []stripe.ErrorType{stripe.ErrorTypeAPI, stripe.ErrorTypeCard, stripe.ErrorTypeIdempotency, stripe.ErrorTypeInvalidRequest}
@@ -77,7 +77,7 @@ func (e *Error) copyDetails(response *stripe.Error) {
 	}
 }
 
-// classifyStripeError leaves unlisted errors Unknown.
+// Unlisted errors stay Unknown.
 func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed bool) {
 	var (
 		status         = e.HTTPStatus
@@ -131,7 +131,6 @@ func (e *Error) needOperator(cause error) {
 	e.cause = cause
 }
 
-// intentMissing reports whether the intent exists in no mode of the account.
 func intentMissing(response *stripe.Error, call call) bool {
 	const otherMode = "live mode" // Stripe names the mode that has such an object
 	return call.intentID != "" && response.Code == stripe.ErrorCodeResourceMissing &&
@@ -225,7 +224,6 @@ var (
 // maxOperatorMessage leaves room for the identifiers in idempotency_keys.last_error.
 const maxOperatorMessage = 300
 
-// withoutSecrets replaces each word of a text that may be secret or personal.
 func withoutSecrets(text string) string {
 	words := strings.Fields(text)
 	for i, word := range words {

@@ -22,7 +22,7 @@ type Config struct {
 	Timeout   time.Duration // bounds one call, or one page of List, retries included
 	Logger    *slog.Logger
 
-	Observe func(Attempt) // called after each attempt; may be nil
+	Observe func(Attempt) // after each attempt; may be nil
 
 	WebhookSecret string // whsec_…; "" disables webhooks
 

@@ -7,8 +7,7 @@
 //   - [Unknown]: the call may have had its effect. After a confirm, call Get; after a
 //     create, repeat it with the same key; after a refund, call ListRefunds (R12).
 //
-// retry.go retries with the same key, and classify.go derives the outcome. stripe-go's
-// retries are disabled, because they hide an earlier unknown outcome (R13).
+// stripe-go's retries are disabled, because they hide an earlier unknown outcome (R13).
 //
 // No error and no log contains the API key, a client secret or the webhook secret.
 package payments

@@ -56,8 +56,7 @@ type Error struct {
 	OperatorMessage string  // for the operator; with NeedsOperator
 	Intent          *Intent // in Stripe's error, or nil
 
-	// ReplayedError: Stripe stored this error under the key and replays it (R12). A 500
-	// may have had its effect nevertheless.
+	// ReplayedError: Stripe replays this error (R12). A 500 may have had its effect.
 	ReplayedError bool
 	// UnexpectedState: the intent does not allow this call, possibly after an earlier one.
 	UnexpectedState bool

@@ -121,8 +121,8 @@ func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
 	})
 }
 
-// Cancel ensures that the intent can never be charged (R23). If it was charged or
-// cancelled, the error has UnexpectedState.
+// Cancel ensures that the intent can never be charged (R23). If it was charged or cancelled,
+// the error has UnexpectedState.
 func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, error) {
 	cancel := call{name: "cancel", key: key, intentID: intentID, invalid: cmp.Or(checkKey(key), checkID(intentID, "pi_"))}
 	return do(ctx, c, cancel, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
@@ -166,7 +166,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// checkID keeps other ids and the empty id, which selects the list, out of the path.
+// checkID rejects other ids, and the empty one, whose path is that of the list.
 func checkID(id string, prefixes ...string) error {
 	if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(id, prefix) }) {
 		return nil

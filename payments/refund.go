@@ -25,7 +25,7 @@ const (
 // Void reports whether the refund will never return money.
 func (s RefundStatus) Void() bool { return s == RefundFailed || s == RefundCanceled }
 
-// Refund is a refund of a charge, in full or in part.
+// Refund is a refund of a charge.
 type Refund struct {
 	ID            string
 	Status        RefundStatus

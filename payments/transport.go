@@ -37,7 +37,7 @@ func (e forwardProxyError) Error() string {
 	return fmt.Sprintf("the forward proxy refused the connection with status %d", int(e))
 }
 
-// maxResponse bounds a decompressed response. A page of 100 intents has about 200 KiB.
+// maxResponse bounds a response. A page of 100 intents has about 200 KiB.
 const maxResponse = 1 << 20
 
 // sendTrace records the network activity of one attempt, which stripe-go hides.

@@ -82,7 +82,7 @@ func (w *Worker) sendOne(ctx context.Context, j job) (attempt, error) {
 	return attempt{outcome, cause}, nil
 }
 
-// send renders and sends a receipt, without a database connection (R6).
+// send holds no database connection (R6).
 func (w *Worker) send(ctx context.Context, j job) error {
 	if j.Attempt > w.maxAttempts {
 		return errors.New("receipts: no attempt ended")

@@ -28,9 +28,9 @@ type SMTP struct {
 	options []mail.Option
 }
 
-// NewSMTP returns an SMTP for a URL such as smtp://user:password@host:587. No error contains
-// the password. smtps:// is implicit TLS; smtp:// uses STARTTLS if the server offers it.
-// Credentials require encryption with a valid certificate, except on loopback.
+// NewSMTP accepts a URL such as smtp://user:password@host:587. No error contains the password.
+// smtps:// is implicit TLS, and smtp:// uses STARTTLS if the server offers it. Credentials
+// require encryption with a valid certificate, except on loopback.
 func NewSMTP(rawURL string) (*SMTP, error) {
 	errForm := errors.New("receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, " +
 		"with special characters percent-encoded and nothing after the port")
@@ -84,7 +84,7 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 // String returns the URL without credentials.
 func (s *SMTP) String() string { return s.url }
 
-// Send sends one receipt. After rejected credentials or a rejected sender, it is retried.
+// Send treats rejected credentials and a rejected sender as temporary.
 func (s *SMTP) Send(ctx context.Context, message Message) error {
 	return s.withSession(ctx, func(client *mail.Client, session *smtp.Client) error {
 		err := client.SendWithSMTPClient(session, message.mime())

@@ -13,8 +13,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// store has the statements of the worker. Times are the database's. A change names account
-// and id (R16, R20).
+// store has the statements of the worker. A change names account and id (R16, R20).
 type store struct {
 	pool *pgxpool.Pool
 }
@@ -59,7 +58,7 @@ UPDATE staged_jobs
 RETURNING attempt,
           coalesce(args->>'order_id', '')`
 
-// claim leases a job. claimed is false if the job has changed or its row is locked (R16).
+// claim does not wait for a locked row (R16).
 func (s store) claim(ctx context.Context, j *job, lease time.Duration) (claimed bool, err error) {
 	err = postgres.Translate(s.pool.QueryRow(ctx, claimSQL, j.AccountID, j.ID, j.Attempt, lease).Scan(&j.Attempt, &j.orderID))
 	switch {

@@ -20,11 +20,11 @@ const (
 	missing = "missing" // status of a record or object that does not exist
 )
 
-// comparison compares provider objects of type P with our records, in both directions.
+// comparison compares the provider's objects with our records, in both directions.
 type comparison[P any] struct {
 	*run
 	object, record string // what P and our record are called
-	selectRecords  string // SQL, see store.go
+	selectRecords  string
 
 	list  func(ctx context.Context, since, until time.Time, after string) (page []P, next string, err error)
 	get   func(ctx context.Context, id string) (P, error)
@@ -40,7 +40,7 @@ type comparison[P any] struct {
 	ours, foreign, unknown, records int
 }
 
-// reference is the metadata of a provider object, or empty if this API has not created it.
+// reference is empty for an object that this API has not created.
 type reference struct{ accountID, recordID, orderID, keyID uuid.UUID }
 
 func referenceOf(metadata map[string]string, recordID string) reference {

@@ -32,8 +32,7 @@ func (k Kind) severity() int {
 	}, k)
 }
 
-// Discrepancy is a difference between our records and the provider's. It contains no data
-// of a client.
+// Discrepancy is a difference from the provider. It contains no data of a client.
 type Discrepancy struct {
 	Kind             Kind      `json:"kind"`
 	AccountID        uuid.UUID `json:"account_id"`

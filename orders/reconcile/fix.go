@@ -65,7 +65,7 @@ func (c *comparison[P]) verify(ctx context.Context, d Discrepancy, providerID st
 	}
 }
 
-// repair verifies the discrepancy, acts, and checks again: the act may have lost its response.
+// repair acts, and then checks again, because the act may have lost its response.
 func (c *comparison[P]) repair(ctx context.Context, d Discrepancy, providerID string, act func() error) error {
 	if err := c.verify(ctx, d, providerID); err != nil {
 		return err

@@ -20,8 +20,7 @@ func comparePayments(r *run) *comparison[payments.Intent] {
 	}
 }
 
-// declined is the status of an intent that only the holder of its client secret can still
-// charge, with another card (R23).
+// declined is an intent that the holder of its client secret can still pay (R23).
 const declined = "declined"
 
 func intentState(i payments.Intent) providerState {

@@ -37,7 +37,6 @@ type response struct {
 	replayed bool
 }
 
-// abort closes the connection without a response.
 func abort() { panic(http.ErrAbortHandler) }
 
 func (s *Server) handle(pattern string, prepare endpoint) http.HandlerFunc {
@@ -77,7 +76,7 @@ func (s *Server) orderOf(c *call) string {
 	if order := c.form.values.Get("metadata[order_id]"); order != "" {
 		return order
 	}
-	if pi, ok := s.intents.get(cmp.Or(c.form.values.Get("payment_intent"), c.id)); ok {
+	if pi, ok := s.intents.byID[cmp.Or(c.form.values.Get("payment_intent"), c.id)]; ok {
 		return pi.Metadata["order_id"]
 	}
 	return ""
@@ -125,8 +124,7 @@ func (s *Server) arrive(c *call) *response {
 	return nil
 }
 
-// begin validates the call, and locks key and intent until finish. It returns a response if
-// there is nothing to execute.
+// begin validates the call and locks key and intent until finish, or returns a response.
 func (s *Server) begin(c *call, prepare endpoint) *response {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,7 +2,6 @@ package stripetest
 
 import "net/http"
 
-// A card is the behaviour of a test payment method.
 type card struct {
 	challenge     bool     // on-session; otherwise declined
 	offSession    bool     // set up for off-session payments
@@ -53,9 +52,8 @@ func genericDecline() *decline {
 	return &decline{code: "card_declined", reason: "generic_decline", message: "Your card was declined."}
 }
 
-// checkMethod accepts an empty id.
 func (s *Server) checkMethod(id string) *apiError {
-	_, known := s.methods.get(id)
+	_, known := s.methods.byID[id]
 	_, named := s.cards[id]
 	if id == "" || known || named {
 		return nil
@@ -66,7 +64,7 @@ func (s *Server) checkMethod(id string) *apiError {
 // useMethod returns a payment method, which is valid for one intent only. Each use of a test
 // name such as pm_card_visa creates another.
 func (s *Server) useMethod(pi *intent, id string) (*paymentMethod, *apiError) {
-	pm, ok := s.methods.get(id)
+	pm, ok := s.methods.byID[id]
 	if !ok {
 		pm = &paymentMethod{ID: newID("pm_1", 23), CardName: id, card: s.cards[id]}
 		s.methods.put(pm)

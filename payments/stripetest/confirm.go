@@ -133,15 +133,15 @@ func fail(pi *intent, failure *apiError) *apiError {
 func (s *Server) Settle(id string, success bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if re, ok := s.refunds.get(id); ok {
-		pi, _ := s.intents.get(re.PaymentIntent)
+	if re, ok := s.refunds.byID[id]; ok {
+		pi := s.intents.byID[re.PaymentIntent]
 		return cmp.Or(s.settleRefund(re, success), s.save(pi, nil))
 	}
-	pi, ok := s.intents.get(id)
+	pi, ok := s.intents.byID[id]
 	if !ok || pi.Status != processing {
 		return fmt.Errorf("stripetest: %s is not pending", id)
 	}
-	pm, _ := s.methods.get(string(pi.PaymentMethod))
+	pm := s.methods.byID[string(pi.PaymentMethod)]
 	if success {
 		_ = s.charge(pi, pm) // a decline is in the intent
 	} else {

@@ -28,15 +28,14 @@ func apiKey(r *http.Request) string {
 	return key
 }
 
-// Restrict limits an API key to permissions such as "payment_intents:read". Write
-// includes read. Other test keys have all permissions.
+// Restrict limits an API key to permissions such as "payment_intents:read".
 func (s *Server) Restrict(key string, permissions ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.restricted[key] = permissions
 }
 
-// permit checks a restricted key. Stripe does so before it looks for the object.
+// permit checks a restricted key, as Stripe does before it looks for the object.
 func (s *Server) permit(c *call) *apiError {
 	s.mu.Lock()
 	permissions, restricted := s.restricted[apiKey(c.request)]

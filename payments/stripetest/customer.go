@@ -16,7 +16,7 @@ func (s *Server) Authenticate(id string, approve bool) error {
 	case pi.Status != requiresAction:
 		return fmt.Errorf("stripetest: %s has no challenge: its status is %s", id, pi.Status)
 	}
-	pm, _ := s.methods.get(string(pi.PaymentMethod))
+	pm := s.methods.byID[string(pi.PaymentMethod)]
 	if approve {
 		_ = s.charge(pi, pm) // a decline is in the intent
 		return s.save(pi, nil)
@@ -48,7 +48,7 @@ func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 }
 
 func (s *Server) unlocked(id string) (*intent, error) {
-	pi, ok := s.intents.get(id)
+	pi, ok := s.intents.byID[id]
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("stripetest: no payment intent %s", id)
@@ -64,7 +64,7 @@ func (s *Server) actAsCustomer(approve bool) http.HandlerFunc {
 		w.Header().Set("Access-Control-Allow-Origin", "*") // for Stripe.js on any page
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		s.mu.Lock()
-		pi, ok := s.intents.get(r.PathValue("id"))
+		pi, ok := s.intents.byID[r.PathValue("id")]
 		s.mu.Unlock()
 		if !ok || r.PostFormValue("client_secret") != pi.ClientSecret {
 			http.Error(w, "stripetest: no payment intent with this id and client_secret", http.StatusNotFound)

@@ -16,8 +16,8 @@ const apiVersion = "2024-06-20"
 func (s *Server) Event(secret, eventType, id string) (payload []byte, signature string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pi, isIntent := s.intents.get(id)
-	re, isRefund := s.refunds.get(id)
+	pi, isIntent := s.intents.byID[id]
+	re, isRefund := s.refunds.byID[id]
 	var object any = pi
 	switch ofCharge := strings.HasPrefix(eventType, "charge."); {
 	case isRefund:

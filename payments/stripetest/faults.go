@@ -139,7 +139,7 @@ func (f Fault) waits() bool {
 	return f == HoldArrival || f == HoldRunning || f == HoldResponse || f == Slow
 }
 
-// trigger returns the matching rules of a stage, at most one of which ends the request.
+// trigger returns the matching rules of a stage. At most one of them ends the request.
 func (s *Server) trigger(c *call, at stage) []*Injection {
 	var triggered []*Injection
 	for _, i := range s.rules {

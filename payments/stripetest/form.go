@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 )
 
-// A form has the parameters of a request. done rejects those that were not read.
 type form struct {
 	values  url.Values
 	read    map[string]bool
@@ -32,6 +31,7 @@ func parseForm(body, query string) (*form, *apiError) {
 	return f, nil
 }
 
+// done rejects parameters that were not read.
 func (f *form) done() *apiError {
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
 		if !f.read[name] {

@@ -16,7 +16,6 @@ const (
 	canceled              = "canceled"
 )
 
-// confirmable reports whether the intent can be confirmed or cancelled.
 func confirmable(pi *intent) bool {
 	return pi.Status == requiresPaymentMethod || pi.Status == requiresConfirmation || pi.Status == requiresAction
 }
@@ -126,7 +125,7 @@ func (s *Server) intentInPath(c *call) (*intent, *apiError) {
 	if err := c.form.done(); err != nil {
 		return nil, err
 	}
-	pi, ok := s.intents.get(c.id)
+	pi, ok := s.intents.byID[c.id]
 	if !ok {
 		return nil, missing(http.StatusNotFound, "intent", "payment_intent", c.id)
 	}

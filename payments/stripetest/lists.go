@@ -9,7 +9,6 @@ import (
 
 type object interface{ id() string }
 
-// A table stores objects by id and in the order of their creation.
 type table[T object] struct {
 	byID map[string]T
 	ids  []string
@@ -23,11 +22,6 @@ func (t *table[T]) put(o T) {
 		t.ids = append(t.ids, o.id())
 	}
 	t.byID[o.id()] = o
-}
-
-func (t *table[T]) get(id string) (T, bool) {
-	o, ok := t.byID[id]
-	return o, ok
 }
 
 func (t *table[T]) all() []T {
@@ -62,7 +56,7 @@ func listPage[T interface {
 	if err := f.done(); err != nil {
 		return nil, err
 	}
-	if _, ok := t.get(after); after != "" && !ok {
+	if _, ok := t.byID[after]; after != "" && !ok {
 		kind := strings.TrimSuffix(c.request.URL.Path[len("/v1/"):], "s")
 		return nil, missing(http.StatusBadRequest, "starting_after", kind, after)
 	}

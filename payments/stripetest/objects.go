@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 )
 
-// Objects have the shape of Stripe's JSON. Unexported fields are internal state.
-
 // An optional string is null in JSON if it is empty.
 type optional string
 

@@ -82,10 +82,10 @@ func (s *Server) load(content []byte) error {
 		}
 	}
 	for _, ch := range s.charges.all() {
-		if pm, ok := s.methods.get(ch.PaymentMethod); ok {
+		if pm, ok := s.methods.byID[ch.PaymentMethod]; ok {
 			ch.card = pm.card
 		}
-		if pi, ok := s.intents.get(ch.PaymentIntent); ok {
+		if pi, ok := s.intents.byID[ch.PaymentIntent]; ok {
 			pi.latest, pi.LatestCharge = ch, optional(ch.ID)
 		}
 	}

@@ -18,7 +18,7 @@ func (s *Server) createRefund(c *call) (effect, *apiError) {
 	if err := f.done(); err != nil {
 		return nil, err
 	}
-	pi, ok := s.intents.get(intentID)
+	pi, ok := s.intents.byID[intentID]
 	if !ok {
 		return nil, missing(http.StatusBadRequest, "payment_intent", "payment_intent", intentID)
 	}
@@ -65,7 +65,7 @@ func (s *Server) createRefund(c *call) (effect, *apiError) {
 }
 
 func (s *Server) settleRefund(re *refund, success bool) error {
-	ch, _ := s.charges.get(re.Charge)
+	ch := s.charges.byID[re.Charge]
 	failsLater := ch.card.refundFails && re.Status == succeeded
 	if re.Status != "pending" && !failsLater {
 		return fmt.Errorf("stripetest: %s is not pending", re.ID)
@@ -84,7 +84,7 @@ func (s *Server) getRefund(c *call) (effect, *apiError) {
 	if err := c.form.done(); err != nil {
 		return nil, err
 	}
-	re, ok := s.refunds.get(c.id)
+	re, ok := s.refunds.byID[c.id]
 	if !ok {
 		return nil, missing(http.StatusNotFound, "id", "refund", c.id)
 	}
