@@ -73,6 +73,7 @@ func TestFaults(t *testing.T) {
 			second := s.post(path, "k", "off_session=true")
 			require.NoError(t, second.err)
 			require.Equal(t, test.again == executed, second.header.Get("Idempotent-Replayed") == "")
+			require.Equal(t, test.again != executed, s.Requests()[2].Replayed)
 			require.Equal(t, test.again == stored500, second.status == http.StatusInternalServerError)
 			require.Empty(t, s.OrdersChargedTwice())
 			require.Equal(t, test.charged || test.again == executed, len(s.Charges()) == 1)
@@ -102,30 +103,6 @@ func TestHoldResponse(t *testing.T) {
 
 	hold.Release()
 	require.Equal(t, http.StatusOK, (<-late).status)
-}
-
-func TestHoldArrival(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		meanwhile time.Duration
-		twice     []string
-	}{
-		"a straggler":            {0, nil},
-		"after the key's expiry": {25 * time.Hour, []string{"order-1"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := start(t, stripetest.Options{})
-			hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Key: "k"})
-			straggler := s.background(intentsPath, "k", visa)
-			reached(t, hold)
-			require.Equal(t, http.StatusOK, s.post(intentsPath, "k", visa).status, "the first one has not arrived yet")
-			s.Advance(test.meanwhile)
-			hold.Release()
-			require.Equal(t, http.StatusOK, (<-straggler).status)
-			require.Equal(t, test.twice, s.OrdersChargedTwice())
-		})
-	}
 }
 
 func TestHoldRunning_clientDisconnects(t *testing.T) {

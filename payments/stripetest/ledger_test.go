@@ -37,30 +37,6 @@ func TestLedger(t *testing.T) {
 	require.Equal(t, map[string]int64{"usd": 2500, "jpy": 500}, s.MoneyMoved())
 }
 
-// net/http sends a request again if its reused connection breaks.
-func TestRequests_sentTwiceByTransport(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	transport := &http.Transport{MaxConnsPerHost: 1}
-	t.Cleanup(transport.CloseIdleConnections)
-	s.client.Transport = transport
-	path := intentsPath + "/" + s.create(unconfirmed) + "/confirm"
-	s.Inject(stripetest.Rule{Fault: stripetest.CloseAfter})
-
-	r := s.post(path, "k", "off_session=true")
-	require.NoError(t, r.err)
-	require.Equal(t, "true", r.header.Get("Idempotent-Replayed"))
-	require.Equal(t, 1, s.executions("k"))
-	all := s.Requests()
-	require.Len(t, all, 3)
-	require.True(t, all[1].Executed)
-	require.Equal(t, "POST /v1/payment_intents/{id}/confirm", all[2].Endpoint)
-	require.Equal(t, "k order-1 off_session=true", all[2].Key+" "+all[2].OrderID+" "+string(all[2].Body))
-	require.True(t, all[2].Replayed)
-	require.False(t, all[2].Executed)
-	require.Equal(t, http.StatusOK, all[2].Status)
-}
-
 func TestPage_noSecrets(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
