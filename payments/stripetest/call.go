@@ -28,12 +28,13 @@ type call struct {
 	triggered []*Injection
 }
 
+// A response has exported fields for the state file.
 type response struct {
-	status   int
-	body     []byte
-	html     bool // from a proxy, without Stripe's headers
-	original string
-	retry    string // Stripe-Should-Retry
+	Status   int
+	Body     []byte
+	Original string // Original-Request
+	Retry    string // Stripe-Should-Retry
+	html     bool   // from a proxy, without Stripe's headers
 	replayed bool
 }
 
@@ -132,7 +133,7 @@ func (s *Server) begin(c *call, prepare endpoint) *response {
 		abort()
 	}
 	post := c.request.Method == http.MethodPost
-	use := keyUse{key: c.key, path: c.request.URL.Path, params: string(c.record.Body)}
+	use := keyUse{Key: []byte(c.key), Path: []byte(c.request.URL.Path), Params: c.record.Body}
 	if post {
 		saved, refused := s.findKey(use)
 		switch {
@@ -151,7 +152,7 @@ func (s *Server) begin(c *call, prepare endpoint) *response {
 	if invalid != nil {
 		resp := invalid.response()
 		if post {
-			resp.original = c.record.ID
+			resp.Original = c.record.ID
 		}
 		return resp
 	}
@@ -160,8 +161,8 @@ func (s *Server) begin(c *call, prepare endpoint) *response {
 		c.intent.busy = true
 	}
 	if post {
-		c.entry = &savedKey{keyUse: use, firstUsed: s.now()}
-		s.keys[use.key] = c.entry
+		c.entry = &savedKey{keyUse: use, FirstUsed: s.now()}
+		s.keys[c.key] = c.entry
 	}
 	c.triggered = s.trigger(c, onExecution)
 	return nil
@@ -175,9 +176,9 @@ func (s *Server) finish(c *call) *response {
 		c.intent.busy = false
 	}
 	if c.entry != nil {
-		resp.original = c.record.ID
-		resp.retry = "false"
-		c.entry.response = resp
+		resp.Original = c.record.ID
+		resp.Retry = "false"
+		c.entry.response = *resp
 		if s.save(c.intent, c.entry) != nil {
 			abort()
 		}
@@ -212,7 +213,7 @@ func (s *Server) execute(c *call) *response {
 	if refused != nil {
 		return refused.response()
 	}
-	return &response{status: http.StatusOK, body: encode(object)}
+	return &response{Status: http.StatusOK, Body: encode(object)}
 }
 
 func encode(object any) []byte {
@@ -245,15 +246,15 @@ func (s *Server) deliver(w http.ResponseWriter, c *call, resp *response) {
 		resp = htmlResponse(http.StatusBadGateway)
 	}
 	s.mu.Lock()
-	c.record.Status = resp.status // before the client gets it
+	c.record.Status = resp.Status // before the client gets it
 	s.mu.Unlock()
 	resp.writeHeader(w, c)
 	if fault == CutBody {
-		_, _ = w.Write(resp.body[:len(resp.body)/2])
+		_, _ = w.Write(resp.Body[:len(resp.Body)/2])
 		_ = http.NewResponseController(w).Flush()
 		abort()
 	}
-	_, _ = w.Write(resp.body)
+	_, _ = w.Write(resp.Body)
 }
 
 func (resp *response) writeHeader(w http.ResponseWriter, c *call) {
@@ -264,23 +265,23 @@ func (resp *response) writeHeader(w http.ResponseWriter, c *call) {
 		}
 	}
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(resp.body)))
+	h.Set("Content-Length", strconv.Itoa(len(resp.Body)))
 	switch {
 	case resp.html:
 		h.Set("Content-Type", "text/html; charset=utf-8")
-	case resp.status == http.StatusUnauthorized: // without a request id
+	case resp.Status == http.StatusUnauthorized: // without a request id
 		h.Set("WWW-Authenticate", `Bearer realm="Stripe"`)
 	default:
 		h.Set("Request-Id", c.record.ID)
 		h.Set("Stripe-Version", cmp.Or(c.request.Header.Get("Stripe-Version"), apiVersion))
 		set("Idempotency-Key", c.key)
-		set("Original-Request", resp.original)
-		set("Stripe-Should-Retry", resp.retry)
+		set("Original-Request", resp.Original)
+		set("Stripe-Should-Retry", resp.Retry)
 		if resp.replayed {
 			h.Set("Idempotent-Replayed", "true")
 		}
 	}
-	w.WriteHeader(resp.status)
+	w.WriteHeader(resp.Status)
 }
 
 func reset(w http.ResponseWriter) {

@@ -7,7 +7,6 @@ import (
 
 type apiError struct {
 	status int
-	retry  bool
 
 	Charge        string  `json:"charge,omitempty"`
 	Code          string  `json:"code,omitempty"`
@@ -19,9 +18,9 @@ type apiError struct {
 }
 
 func (e *apiError) response() *response {
-	resp := &response{status: e.status, body: encode(map[string]*apiError{"error": e})}
-	if e.retry {
-		resp.retry = "true"
+	resp := &response{Status: e.status, Body: encode(map[string]*apiError{"error": e})}
+	if e.Code == "lock_timeout" {
+		resp.Retry = "true"
 	}
 	return resp
 }
@@ -45,11 +44,9 @@ func rateLimited() *apiError {
 }
 
 func lockTimeout() *apiError {
-	e := invalidRequest(http.StatusTooManyRequests, "lock_timeout", "",
+	return invalidRequest(http.StatusTooManyRequests, "lock_timeout", "",
 		"This object cannot be accessed right now because another API request or Stripe process is currently "+
 			"accessing it. If you see this error intermittently, retry the request.")
-	e.retry = true
-	return e
 }
 
 func accountNotReady() *apiError {
@@ -67,5 +64,5 @@ func serverError() *apiError {
 }
 
 func htmlResponse(status int) *response {
-	return &response{status: status, html: true, body: fmt.Appendf(nil, "<html><h1>%d %s</h1></html>\n", status, http.StatusText(status))}
+	return &response{Status: status, html: true, Body: fmt.Appendf(nil, "<html><h1>%d %s</h1></html>\n", status, http.StatusText(status))}
 }

@@ -1,6 +1,7 @@
 package stripetest
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"time"
@@ -8,37 +9,35 @@ import (
 
 const keyTTL = 24 * time.Hour // the minimum that Stripe promises
 
-type keyUse struct {
-	key    string
-	path   string
-	params string // compared byte by byte, which detects an unstable encoding; Stripe decodes them
-}
+// A keyUse is compared byte by byte, which detects an unstable encoding; Stripe decodes the
+// parameters. It has bytes, because a JSON string cannot hold invalid UTF-8.
+type keyUse struct{ Key, Path, Params []byte }
 
 type savedKey struct {
 	keyUse
-	firstUsed time.Time
-	response  *response // nil while the first request is running
+	FirstUsed time.Time
+	response  // its Status is 0 while the first request is running
 }
 
 // findKey returns a stored response, an error, or neither for an unused key. Stripe does
 // not document that the comparison precedes the in-flight check.
 func (s *Server) findKey(use keyUse) (*response, *apiError) {
-	first, known := s.keys[use.key]
+	first, known := s.keys[string(use.Key)]
 	switch {
-	case !known || first.response != nil && s.now().Sub(first.firstUsed) >= keyTTL:
+	case !known || first.Status != 0 && s.now().Sub(first.FirstUsed) >= keyTTL:
 		return nil, nil
-	case first.path != use.path:
+	case !bytes.Equal(first.Path, use.Path):
 		return nil, idempotencyError(fmt.Sprintf("Keys for idempotent requests can only be used for the same endpoint "+
 			"they were first used for ('%s' vs '%s'). Try using a key other than '%s' if you meant to execute a "+
-			"different request.", use.path, first.path, use.key))
-	case first.params != use.params:
+			"different request.", use.Path, first.Path, use.Key))
+	case !bytes.Equal(first.Params, use.Params):
 		return nil, idempotencyError(fmt.Sprintf("Keys for idempotent requests can only be used with the same "+
 			"parameters they were first used with. Try using a key other than '%s' if you meant to execute a "+
-			"different request.", use.key))
-	case first.response == nil:
-		return nil, keyInUse(use.key)
+			"different request.", use.Key))
+	case first.Status == 0:
+		return nil, keyInUse(string(use.Key))
 	}
-	replay := *first.response
+	replay := first.response
 	replay.replayed = true
 	return &replay, nil
 }

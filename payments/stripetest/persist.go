@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"time"
 )
 
 // A storedState is a line of the state file. The last one about an object applies.
@@ -17,16 +16,7 @@ type storedState struct {
 	Charges []*charge
 	Refunds []*refund
 	Methods []*paymentMethod
-	Keys    []storedKey
-}
-
-// A storedKey has bytes, because a JSON string cannot hold invalid UTF-8.
-type storedKey struct {
-	Key, Path, Params []byte
-	FirstUsed         time.Time
-	Status            int
-	Body              []byte
-	Original, Retry   string
+	Keys    []*savedKey
 }
 
 // Persist loads a file, if it exists, and appends each change before a response shows it.
@@ -74,11 +64,7 @@ func (s *Server) load(content []byte) error {
 			s.refunds.put(re)
 		}
 		for _, k := range stored.Keys {
-			s.keys[string(k.Key)] = &savedKey{
-				keyUse:    keyUse{key: string(k.Key), path: string(k.Path), params: string(k.Params)},
-				firstUsed: k.FirstUsed,
-				response:  &response{status: k.Status, body: k.Body, original: k.Original, retry: k.Retry},
-			}
+			s.keys[string(k.Key)] = k
 		}
 	}
 	for _, ch := range s.charges.all() {
@@ -105,10 +91,7 @@ func (s *Server) save(pi *intent, entry *savedKey) error {
 		change = s.stored(pi)
 	}
 	if entry != nil {
-		change.Keys = []storedKey{{
-			Key: []byte(entry.key), Path: []byte(entry.path), Params: []byte(entry.params), FirstUsed: entry.firstUsed,
-			Status: entry.response.status, Body: entry.response.body, Original: entry.response.original, Retry: entry.response.retry,
-		}}
+		change.Keys = []*savedKey{entry}
 	}
 	if err := appendLine(s.file, change); err != nil {
 		s.failed = fmt.Errorf("stripetest: store the state: %w", err)
