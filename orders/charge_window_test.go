@@ -115,7 +115,6 @@ func TestChargeWindow_limit(t *testing.T) {
 	f.do(retry("201"))
 }
 
-// readStatus reads the status of the key. The error is the required action, or else the state.
 func (f *fixture) readStatus(ctx context.Context) (result idempotency.Result, err error) {
 	status, err := f.Operations.KeyStatus(ctx, f.Account, f.key)
 	if err == nil && status.State() == idempotency.StateActionRequired {

@@ -42,7 +42,6 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, e
 	}
 }
 
-// confirm sends a confirm, the first one or a later one, and resolves its outcome.
 func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordFunc, error) {
 	intent, failed := r.sendConfirm(ctx)
 	switch {

@@ -66,7 +66,6 @@ func confirmOutcomes() scenarios {
 			expectCalls("create 200, confirm 0 ×3, get 200 ×2, confirm 429 ×3, get 200 ×2, confirm 200"),
 		},
 	}
-	// The card is charged and the response lost: the intent shows it.
 	for kind, calls := range map[stripetest.Fault]string{
 		stripetest.CloseAfter: "confirm 0 ×3",
 		stripetest.CutBody:    "confirm 200 ×3",
@@ -74,7 +73,6 @@ func confirmOutcomes() scenarios {
 	} {
 		table[string(kind)] = []step{fault(kind, confirm), create("201"), expectCalls("create 200, " + calls + ", get 200")}
 	}
-	// The intent cannot be read either, so the retry resolves the outcome.
 	for kind, calls := range map[stripetest.Fault]string{
 		stripetest.CutBody:     "confirm 200 ×3, get 503 ×3, get 200",
 		stripetest.ErrorBefore: "confirm 500, get 503 ×3, get 200, confirm 500, get 200 ×2, confirm-2 200",

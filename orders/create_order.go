@@ -21,8 +21,7 @@ const (
 	pointChargeCreated idempotency.RecoveryPoint = "charge_created"
 )
 
-// providerKeyTTL is how long a provider key certainly works: 24 hours, less clock skew (R12).
-const providerKeyTTL = 23 * time.Hour
+const providerKeyTTL = 23 * time.Hour // a provider key works for 24 hours, less clock skew (R12)
 
 // Create creates and charges an order, or returns the stored response of its key.
 func (s *Service) Create(ctx context.Context, req operations.Request) (idempotency.Result, error) {
@@ -131,7 +130,6 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	}
 }
 
-// load reads the order, unless this run has inserted it.
 func (r *orderRun) load(ctx context.Context) (err error) {
 	switch {
 	case r.order.ID == uuid.Nil:
@@ -142,7 +140,6 @@ func (r *orderRun) load(ctx context.Context) (err error) {
 	return mustExist(err, "the order of key", r.KeyID)
 }
 
-// repeatCreate renews the lease (R8) and repeats the step.
 func repeatCreate(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
 	return idempotency.Advance(pointOrderCreated), nil
 }

@@ -9,7 +9,6 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// The provider's test data was deleted.
 func deleteIntent(f *fixture) {
 	f.exec("UPDATE orders SET payment_intent_id = 'pi_deleted' WHERE id = $1", orderID(f.Account, f.key))
 }

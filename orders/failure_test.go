@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The stored problem of an order that is not charged.
 func TestFailure_response(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})

@@ -91,7 +91,6 @@ func after(call string, act step) step {
 	})
 }
 
-// respond responds to the first such call in place of the provider.
 func respond(call string, status int, members string) step {
 	return interceptFirst(call, func(_ *fixture, req *http.Request, _ http.RoundTripper) (*http.Response, error) {
 		return &http.Response{
@@ -120,7 +119,6 @@ func replaceInResponses(call, from, to string) step {
 	return replaceInMatching(from, to, func(got string) bool { return got == call })
 }
 
-// replaceSince changes all responses since the first such call.
 func replaceSince(call, from, to string) step {
 	return func(f *fixture) {
 		started := false

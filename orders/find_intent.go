@@ -21,7 +21,6 @@ const (
 	searchDelay = time.Hour
 )
 
-// intentSearch is a search, which may take several steps of a run.
 type intentSearch struct {
 	onlyOld bool            // see findIntent
 	found   payments.Intent // the one with the highest precedence so far

@@ -125,7 +125,6 @@ func TestFindIntent_range(t *testing.T) {
 	}
 }
 
-// A search returns old states.
 func TestFindIntent_staleSearch(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t, loseRequest(createIntent), create("503 unavailable, 1s"))

@@ -92,7 +92,6 @@ func ValidReference(s string) bool {
 	return len(s) >= 1 && len(s) <= maxReference && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-// total reports whether the sum of valid items is at most maxAmount.
 func total(items []Item) (sum int64, ok bool) {
 	for _, item := range items {
 		if item.Quantity > (maxAmount-sum)/item.UnitAmount {

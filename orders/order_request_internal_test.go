@@ -18,7 +18,6 @@ func TestTextSize(t *testing.T) {
 	require.Equal(t, texts, params.textSize(), "add the text to textSize")
 }
 
-// fill sets each text to one byte, and returns the number of texts.
 func fill(value reflect.Value, except []string) (texts int) {
 	switch value.Kind() {
 	case reflect.String:

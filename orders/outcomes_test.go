@@ -49,7 +49,6 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// The provider does not respond in time. The held call continues when the retry starts.
 func TestOutcomes_timeout(t *testing.T) {
 	t.Parallel()
 	for name, steps := range map[string][]step{
@@ -137,7 +136,6 @@ func cardOutcomes() scenarios {
 	return table
 }
 
-// Another program changes the intent.
 func outOfBandOutcomes() scenarios {
 	return scenarios{
 		"cancelled before the retry": {

@@ -14,7 +14,6 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Retry-After, unless the provider's response has one.
 const (
 	retryAfter       = 2 * time.Second
 	misuseRetryAfter = time.Minute // an operator must act first

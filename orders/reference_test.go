@@ -14,7 +14,6 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// purchase creates an order with a reference under the key.
 func (f *fixture) purchase(key idempotency.Key, paymentMethod, reference string) (idempotency.Result, error) {
 	f.t.Helper()
 	return f.Orders.Create(f.t.Context(), request(f.t, f.Account, key, paymentMethod, fmt.Sprintf(`,"reference":%q`, reference)))
@@ -76,7 +75,6 @@ func TestReference_reapedKey(t *testing.T) {
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 
-// Accounts do not see each other's references.
 func TestReference_otherAccount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{unchecked: true})

@@ -41,7 +41,6 @@ func TestResume_killed(t *testing.T) {
 	}
 }
 
-// This is an internal error, not a 404.
 func TestResume_orderMissing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, stopBefore(createIntent))

@@ -106,7 +106,6 @@ func expectCharges(n int) step {
 	}
 }
 
-// expectAlert makes run expect an error in the log.
 func expectAlert(f *fixture) { f.alerted = true }
 
 func payWith(card string) step { return func(f *fixture) { f.card = card } }
@@ -125,14 +124,12 @@ func payWithOtherCard(f *fixture) {
 	require.NoError(f.t, f.Stripe.ConfirmAsCustomer(*f.getOrder().PaymentIntentID, visa))
 }
 
-// customerCannotPay checks that the client secret is useless.
 func customerCannotPay(f *fixture) {
 	id := *f.getOrder().PaymentIntentID
 	require.Error(f.t, f.Stripe.Authenticate(id, true))
 	require.Error(f.t, f.Stripe.ConfirmAsCustomer(id, visa))
 }
 
-// stopBefore leaves the key unfinished before a call.
 func stopBefore(call string) step {
 	return func(f *fixture) {
 		f.t.Helper()
@@ -141,8 +138,6 @@ func stopBefore(call string) step {
 	}
 }
 
-// killDuring leaves the state of a process that was killed after the provider had executed a
-// call.
 func killDuring(call string) step {
 	return func(f *fixture) {
 		f.t.Helper()
@@ -164,8 +159,6 @@ func paymentSucceeds(f *fixture) {
 func paymentFails(f *fixture) {
 	require.NoError(f.t, f.Stripe.Settle(*f.getOrder().PaymentIntentID, false))
 }
-
-// Another program with the same provider account.
 
 func cancelAtProvider(f *fixture) { f.outOfBand(f.intentPath()+"/cancel", nil) }
 

@@ -88,7 +88,6 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	return found, asPaymentError(err)
 }
 
-// resolution describes the key's last run before an operator's resolve.
 type resolution struct {
 	attempt int  // detects a run that starts before the operator's
 	idle    bool // nothing that the run sent is in flight any more

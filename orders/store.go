@@ -89,7 +89,6 @@ func mustExist(err error, what string, id uuid.UUID) error {
 	return err
 }
 
-// The first page of a list begins at the endOfTime.
 func endOfTime() operations.Timestamp {
 	return operations.Timestamp{Time: time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)}
 }
@@ -172,7 +171,6 @@ func updateOrderTx(tx *idempotency.Tx, accountID, id uuid.UUID, set string, valu
 	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2", append([]any{accountID, id}, values...)...)
 }
 
-// optional returns nil, which is stored as NULL, for "".
 func optional(s string) *string {
 	if s == "" {
 		return nil

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// recordingTransport records the calls to the provider, and checks what must hold meanwhile.
 type recordingTransport struct {
 	base      http.RoundTripper
 	pool      *pgxpool.Pool

@@ -19,7 +19,6 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// Retry delays by kind of failure.
 const (
 	shortRetryAfter         = 1 * time.Second  // no response, or the intent is locked
 	busyRetryAfter          = 2 * time.Second  // such as a rate limit

@@ -19,21 +19,18 @@ func stripeError(kind, code, more string) string {
 	return fmt.Sprintf(`{"error":{"type":%q,"code":%q,"message":"Text for the customer."%s}}`, kind, code, more)
 }
 
-// param is a member of a [stripeError].
 func param(name string) string { return fmt.Sprintf(`,"param":%q`, name) }
 
 func withMessage(code, param, message string) string {
 	return fmt.Sprintf(`{"error":{"type":%q,"code":%q,"param":%q,"message":%q}}`, invalid, code, param, message)
 }
 
-// noMethodForCurrency is Stripe's text for an account that is not set up.
 const noMethodForCurrency = "No valid payment method types for this Payment Intent. Please ensure that you have activated payment methods " +
 	"compatible with your chosen currency in your dashboard (https://dashboard.stripe.com/settings/payments)."
 
 const methodOfCustomer = "The `payment_method` parameter supplied pm_1 belongs to the Customer cus_1. " +
 	"Please include the Customer in the `customer` parameter on the PaymentIntent."
 
-// classified holds the fields of an error that orders uses.
 type classified struct {
 	outcome         payments.Outcome
 	replayedError   bool

@@ -12,7 +12,6 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// listOf is a page of objects that differ in their ids only.
 func listOf(object string, hasMore bool, ids ...string) response {
 	items := make([]string, len(ids))
 	for i, id := range ids {

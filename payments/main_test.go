@@ -57,8 +57,6 @@ type request struct {
 	form   url.Values // of the body, or the query of a GET
 }
 
-// provider is a transport that returns the given responses in order, and then the last
-// one again.
 type provider struct {
 	responses []response
 	mu        sync.Mutex
@@ -112,7 +110,6 @@ func newClient(t *testing.T, transport http.RoundTripper, change ...func(*paymen
 	return client
 }
 
-// at replaces the client's provider by a server.
 func at(url string) func(*payments.Config) {
 	return func(c *payments.Config) { c.BaseURL = url }
 }

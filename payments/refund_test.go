@@ -22,7 +22,6 @@ var refundParams = payments.RefundParams{
 	Metadata: map[string]string{"refund_id": "r1"},
 }
 
-// refund is Stripe's JSON of the refund of refundParams.
 func refund(status string) string {
 	return fmt.Sprintf(`{"id":"re_1","object":"refund","amount":700,"charge":"ch_1","created":1760000000,"currency":"eur",`+
 		`"metadata":{"refund_id":"r1"},"payment_intent":"pi_1","reason":"duplicate","status":%q}`, status)

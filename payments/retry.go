@@ -20,7 +20,6 @@ type call struct {
 	optional bool   // see NotOffered
 }
 
-// do makes a call that returns one object, which must match.
 func do[S, T any](
 	ctx context.Context, c *Client, call call,
 	convert func(S) (T, error), matches func(T) bool, send func(stripe.Params) (S, error),

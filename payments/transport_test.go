@@ -22,7 +22,6 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// listen handles each connection with handle, and counts them.
 func listen(t *testing.T, handle func(*net.TCPConn)) (url string, connections *atomic.Int32) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -42,7 +42,6 @@ func TestEvent_subject(t *testing.T) {
 	}
 }
 
-// signed returns the Stripe-Signature header of a payload.
 func signed(payload []byte, at time.Time) string {
 	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), stripetest.Sign(webhookSecret, payload, at))
 }

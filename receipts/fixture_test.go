@@ -80,7 +80,6 @@ SELECT attempt, run_at - now(), coalesce(last_error, ''), failed_at IS NOT NULL
 	return jobs
 }
 
-// makeDue ends all leases and delays.
 const makeDue = `UPDATE staged_jobs SET run_at = now()`
 
 func (f fixture) worker(t *testing.T, mailer receipts.Mailer, change ...func(*receipts.Worker)) *receipts.Worker {

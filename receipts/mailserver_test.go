@@ -24,7 +24,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// script configures a mail server, which accepts every mail by default.
 type script struct {
 	onMail   func() error                         // reply to MAIL FROM
 	onRcpt   func(conn net.Conn, to string) error // reply to RCPT TO

@@ -28,7 +28,6 @@ type attempt struct {
 	cause   error
 }
 
-// sendDue sends the receipts that are due, until no job of a batch could be claimed.
 func (w *Worker) sendDue(ctx context.Context, until time.Time, result Result) (lastError, err error) {
 	for ctx.Err() == nil {
 		batch, err := w.store.due(ctx, until)

@@ -45,7 +45,6 @@ func (s store) due(ctx context.Context, until time.Time) ([]job, error) {
 	return list, nil
 }
 
-// claimSQL counts an attempt and leases the job by moving run_at ahead.
 const claimSQL = `
 UPDATE staged_jobs
    SET attempt = attempt + 1,

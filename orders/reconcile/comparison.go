@@ -20,7 +20,6 @@ const (
 	missing = "missing" // status of a record or object that does not exist
 )
 
-// comparison compares the provider's objects with our records, in both directions.
 type comparison[P any] struct {
 	*run
 	object, record string // what P and our record are called
@@ -33,7 +32,6 @@ type comparison[P any] struct {
 	// payment reads the payment of a refund, and is nil for payments.
 	payment func(ctx context.Context, intentID string) (providerState, error)
 
-	// classify returns "" without a discrepancy.
 	classify func(localState, providerState) Kind
 
 	listed                          map[uuid.UUID]struct{} // records whose object was listed, 16 bytes each
@@ -131,7 +129,6 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 	return nil
 }
 
-// compareRecords compares our records with the objects that were not listed.
 func (c *comparison[P]) compareRecords(ctx context.Context) error {
 	newest := c.report.Until
 	if c.LostRows {

@@ -80,7 +80,6 @@ func newOldFixture(t *testing.T, steps ...step) *fixture {
 	return f
 }
 
-// age makes all rows an hour older, and advances the provider's clock to the present.
 func (f *fixture) age() {
 	f.t.Helper()
 	f.Stripe.Advance(time.Hour)
@@ -186,7 +185,6 @@ func (f *fixture) createLost(key idempotency.Key, card string) uuid.UUID {
 	return orderID(f.Account, key)
 }
 
-// post sends a request of another program.
 func (f *fixture) post(path string, form url.Values) (id string) {
 	f.t.Helper()
 	req := httptest.NewRequestWithContext(f.t.Context(), http.MethodPost, path, strings.NewReader(form.Encode()))

@@ -45,7 +45,6 @@ const beforeRecord = `
  ORDER BY record.created_at DESC, record.id DESC
  LIMIT $5`
 
-// recordsBefore returns a page of records, newest first, back to Since.
 func (c *comparison[P]) recordsBefore(ctx context.Context, l localState) ([]localState, error) {
 	return c.query(ctx, c.selectRecords+beforeRecord, l.accountID, c.report.Since, l.createdAt, l.recordID, recordPage)
 }

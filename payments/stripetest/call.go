@@ -13,7 +13,6 @@ import (
 
 const maxBody = 1 << 20
 
-// A call is a request. The fields of the second group belong to its effect.
 type call struct {
 	request *http.Request
 	pattern string

@@ -16,7 +16,6 @@ type decline struct{ code, reason, message, param string } // reason is Stripe's
 // ProcessingCard does not exist at Stripe. Its payments are processing until Settle.
 const ProcessingCard = "pm_card_fakeProcessing"
 
-// testCards returns Stripe's test payment methods by name.
 func testCards() map[string]card {
 	const declined = "Your card was declined."
 	noFunds := &decline{code: "card_declined", reason: "insufficient_funds", message: "Your card has insufficient funds."}

@@ -110,7 +110,6 @@ func (i *Injection) Release() {
 	i.server.rules = slices.DeleteFunc(i.server.rules, func(other *Injection) bool { return other == i })
 }
 
-// A stage of a request triggers certain faults.
 type stage int
 
 const (

@@ -80,7 +80,6 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// readAutomaticMethods has Stripe's default: the methods of the dashboard, with redirects.
 func readAutomaticMethods(f *form) *automaticMethods {
 	f.choice("automatic_payment_methods[enabled]", "true")
 	redirects := f.choice("automatic_payment_methods[allow_redirects]", "always", "never")
@@ -149,7 +148,6 @@ func returnURLNeeded() *apiError {
 
 const maxAmount = 99_999_999
 
-// minimumAmounts returns Stripe's minimums in the smallest unit, by supported currency.
 func minimumAmounts() map[string]int64 {
 	return map[string]int64{
 		"aud": 50, "cad": 50, "chf": 50, "czk": 15_00, "dkk": 2_50, "eur": 50, "gbp": 30,

@@ -10,7 +10,6 @@ import (
 	"slices"
 )
 
-// A storedState is a line of the state file. The last one about an object applies.
 type storedState struct {
 	Intents []*intent
 	Charges []*charge
@@ -78,7 +77,6 @@ func (s *Server) load(content []byte) error {
 	return nil
 }
 
-// save stores a changed intent, also for searches, and a key; both may be nil.
 func (s *Server) save(pi *intent, entry *savedKey) error {
 	if pi != nil {
 		pi.versions = append(pi.versions, version{s.now(), *pi})

@@ -9,7 +9,6 @@ import (
 
 const searchIntents = "GET /v1/payment_intents/search"
 
-// A version is a state of an intent, which a search finds after the delay.
 type version struct {
 	at     time.Time
 	intent intent
