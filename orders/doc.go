@@ -8,8 +8,7 @@
 //	finished
 //
 // Money moves only on a PaymentIntent whose id is committed, so reading it resolves an unknown
-// outcome at any age. While the customer must approve the payment, the key stays at
-// charge_created.
+// outcome at any age.
 //
 // A refund is the second operation on the same engine:
 //

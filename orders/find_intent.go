@@ -13,8 +13,8 @@ const (
 	// clockSkew is how far the provider's clock may be from the database's.
 	clockSkew = 5 * time.Minute
 
-	// lostRowsReach is how long before its order an intent may have been created, because a
-	// retry after lost rows inserts the order again, and the provider keeps the key for a day.
+	// lostRowsReach is how much older than its order an intent may be, because a retry after lost
+	// rows inserts the order again.
 	lostRowsReach = 24 * time.Hour
 
 	// searchDelay is the age from which the provider's search finds an intent.
@@ -31,11 +31,9 @@ type intentSearch struct {
 }
 
 // findIntent returns the record of the order's intent, or nil if the provider has none. With
-// onlyOld, it may omit an intent that the create returns.
-//
-// It searches by metadata and lists what that may not find, until the end of the charge
-// window, because a failover may have lost later runs. After half of the step's time, it
-// returns repeatCreate, and the next step continues.
+// onlyOld, it may omit an intent that the create returns. It searches by metadata and lists
+// what that may not find, until the end of the charge window, because a failover may have lost
+// later runs. After half of the step's time, the next step continues.
 func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.RecordFunc, error) {
 	if r.search.since.IsZero() || r.search.onlyOld != onlyOld { // the provider key may expire during a search
 		r.search = intentSearch{onlyOld: onlyOld}

@@ -56,10 +56,9 @@ func (s *Service) VerifyEvent(payload []byte, signature string) (Event, error) {
 	return event, nil
 }
 
-// HandleEvent uses an event only as a hint: it resumes the key of its metadata, and the run
-// reads the outcome from the provider. So an old, repeated or wrong event changes nothing.
-// If the key is finished, it applies the status of the event's refund. After an error, the
-// provider should deliver the event again.
+// HandleEvent resumes the key of an event's metadata, and the run reads the outcome from the
+// provider. So an old, repeated or wrong event changes nothing. If the key is finished, it
+// applies the status of the event's refund. After an error, the provider should repeat it.
 func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventResult, err error) {
 	if event.AccountID == uuid.Nil {
 		return result, nil

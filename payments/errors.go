@@ -26,11 +26,9 @@ var (
 type Outcome int
 
 const (
-	// Unknown means that the call may have had its effect. It is the zero value, so an
-	// unclassified error proves nothing.
+	// Unknown means that the call may have had its effect. It is the zero value on purpose.
 	Unknown Outcome = iota
-	// NotExecuted means that no attempt of this call had an effect. An earlier call with the
-	// key may have had one.
+	// NotExecuted means that this call had no effect, but an earlier one may have.
 	NotExecuted
 	// Refused is final: a value of our client is invalid. After a Confirm, the intent must be
 	// cancelled before the refusal is stored (R23).

@@ -98,8 +98,8 @@ func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent
 	})
 }
 
-// Confirm charges the intent, at most once in its life. If the card requires approval,
-// an off-session payment is Declined; otherwise the status is StatusRequiresAction.
+// Confirm charges the intent, at most once in its life. A card that requires approval is
+// Declined off-session.
 func (c *Client) Confirm(ctx context.Context, key, intentID string, offSession bool) (Intent, error) {
 	confirm := call{name: "confirm", key: key, intentID: intentID, invalid: cmp.Or(checkKey(key), checkID(intentID, "pi_"))}
 	return do(ctx, c, confirm, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {

@@ -11,9 +11,8 @@ import (
 
 const pageSize = 100
 
-// List returns a page of the PaymentIntents created between since and until, in inclusive
-// whole seconds, newest first. A zero until means unbounded. after is the next of the page
-// before, "" for the first page, and next is "" after the last.
+// List returns a page of the PaymentIntents created from since to until, newest first. A zero
+// until means unbounded. after is the next of the page before, which is "" after the last.
 func (c *Client) List(ctx context.Context, since, until time.Time, after string) (intents []Intent, next string, err error) {
 	return page(ctx, c, call{name: "list"}, after, newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 		it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})

@@ -115,9 +115,8 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, took time.Dur
 	c.config.Logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// waitForRetry waits for the backoff after attempt n. It returns false if less than needed
-// would be left, because an attempt without time for its response turns NotExecuted into
-// Unknown.
+// waitForRetry returns false if less than needed would be left, because an attempt without time
+// for its response turns NotExecuted into Unknown.
 func (c *Client) waitForRetry(ctx context.Context, n int, minBackoff, needed time.Duration) bool {
 	limit := c.config.Backoff << (n - 1)
 	wait := max(limit-rand.N(limit/2+1), minBackoff) //nolint:gosec // jitter needs no secrecy

@@ -10,8 +10,7 @@ import (
 
 const kind = "receipt"
 
-// StageTx queues the INSERT of an order's receipt job in the caller's transaction (R15).
-// The job's id derives from the order's id, so an order has at most one job.
+// StageTx queues the INSERT of an order's only receipt job in the caller's transaction (R15).
 func StageTx(tx postgres.Queuer, accountID, orderID uuid.UUID) {
 	tx.Queue(`
 		INSERT INTO staged_jobs (

@@ -67,8 +67,7 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Lo
 	}, nil
 }
 
-// RunOnce tries every due job once. When ctx is cancelled, it finishes the jobs in progress. An
-// error means that the database failed.
+// RunOnce tries every due job once. If ctx is cancelled, it finishes those in progress.
 func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	start := time.Now()
 	result, log := Result{}, w.logger

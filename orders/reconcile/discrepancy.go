@@ -10,19 +10,19 @@ import (
 // Kind classifies a discrepancy by its remedy. Its values are stable.
 type Kind string
 
-// The kinds and their remedies, the most severe first. docs/runbook.md has the details.
+// The kinds, the most severe first. docs/runbook.md has the remedies.
 const (
-	DuplicateCharge     Kind = "duplicate_charge"      // of an order that records another charge: refund this one at the provider
-	UnrecordedCharge    Kind = "unrecorded_charge"     // of an order that is lost or not paid: let the client retry, or refund the charge
-	MissingAtProvider   Kind = "missing_at_provider"   // a recorded charge or refund: check that the Stripe key is of its account
-	AmountMismatch      Kind = "amount_mismatch"       // or the currency: revert the manual change
-	UnrecordedRefund    Kind = "unrecorded_refund"     // lost, or made at the dashboard: let the client retry, and do not refund again
-	OpenIntent          Kind = "open_intent"           // can succeed although its order is finished or lost: cancel it at the provider
-	OrphanedRecord      Kind = "orphaned_record"       // a pending order or refund without an unfinished key: a bug, close it by hand
-	KeyNeedsReview      Kind = "key_needs_review"      // the completer's attempts are used up: orders keys retry or resolve
-	KeyStuck            Kind = "key_stuck"             // unfinished, and no run holds it: check that the completer runs
-	RefundStatusChanged Kind = "refund_status_changed" // at the provider, without an event: --fix applies the status
-	OrphanedIntent      Kind = "orphaned_intent"       // was not charged, and no run will use it: --fix cancels it
+	DuplicateCharge     Kind = "duplicate_charge"      // of an order that records another charge
+	UnrecordedCharge    Kind = "unrecorded_charge"     // of an order that is lost or not paid
+	MissingAtProvider   Kind = "missing_at_provider"   // a recorded charge or refund
+	AmountMismatch      Kind = "amount_mismatch"       // or the currency
+	UnrecordedRefund    Kind = "unrecorded_refund"     // lost, or made at the dashboard
+	OpenIntent          Kind = "open_intent"           // can succeed although its order is finished or lost
+	OrphanedRecord      Kind = "orphaned_record"       // a pending order or refund without an unfinished key
+	KeyNeedsReview      Kind = "key_needs_review"      // the completer's attempts are used up
+	KeyStuck            Kind = "key_stuck"             // unfinished, and no run holds it
+	RefundStatusChanged Kind = "refund_status_changed" // at the provider, without an event
+	OrphanedIntent      Kind = "orphaned_intent"       // was not charged, and no run will use it
 )
 
 func (k Kind) severity() int {

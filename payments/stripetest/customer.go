@@ -27,8 +27,7 @@ func (s *Server) Authenticate(id string, approve bool) error {
 	return s.save(pi, nil)
 }
 
-// ConfirmAsCustomer confirms an intent as Stripe.js does with the client secret, also after a
-// decline. An empty payment method means that of the intent.
+// ConfirmAsCustomer confirms an intent as Stripe.js does with the client secret.
 func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,13 +4,8 @@
 //	stripe := stripetest.New(stripetest.Options{})
 //	server := httptest.NewServer(stripe)
 //
-// It implements:
-//
-//   - PaymentIntents (create, confirm, get, cancel, list, search) and refunds (create, get,
-//     list), with test cards, declines, 3-D Secure, and refunds that are pending or fail;
-//   - idempotency keys: replays, also of errors, conflicts, and expiry after 24 hours;
-//   - the ledger (Charges, Refunds), requests, signed events, a clock, and faults;
-//   - a state file (Persist).
+// It implements PaymentIntents, refunds, test cards, 3-D Secure and idempotency keys, has faults
+// and a state file, and signs events.
 //
 // It rejects parameters that it does not know, and has no customers, saved cards, separate
 // capture, disputes, delivery of events, or further pages of a search. Package livecheck in

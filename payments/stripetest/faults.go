@@ -31,8 +31,7 @@ const (
 	NextPageError Fault = "next-page-error" // 500 for each page of a list but the first
 	NoSearch      Fault = "no-search"       // 400: Stripe does not offer the search to every account
 
-	// AccountNotReady is a 400: no payment method is activated for the currency. That Stripe
-	// stores it is not documented.
+	// AccountNotReady is a 400, stored: no payment method is activated for the currency.
 	AccountNotReady Fault = "account-not-ready"
 )
 

@@ -28,7 +28,7 @@ func (s *Server) Persist(file string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("stripetest: %w", err)
 	}
-	// A process that was killed while it wrote a line had sent no response.
+	// A process that was killed during a line had sent no response.
 	whole := content[:bytes.LastIndexByte(content, '\n')+1]
 	if err := s.load(whole); err != nil {
 		return fmt.Errorf("stripetest: %s: %w", file, err)
