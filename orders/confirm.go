@@ -28,7 +28,7 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, e
 		r.unconfirmed = false
 		return r.confirm(ctx, true)
 	}
-	// An earlier run may have confirmed the intent: read it before acting (R12).
+	// An earlier run may have confirmed the intent, so read it before acting (R12).
 	intent, failed := r.readIntent(ctx, r.order)
 	switch {
 	case closing:

@@ -85,7 +85,8 @@ RETURNING id`, []any{accountID, id, why}, new(uuid.UUID))
 }
 
 // applyRefundStatusTx records the provider's status of a refund and updates the order. Statuses
-// may arrive out of order, so a succeeded refund never becomes pending, nor a failed one other.
+// may arrive out of order, so a succeeded refund never becomes pending, and a failed one stays
+// failed.
 func applyRefundStatusTx(tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
 	tx.Queue(lockOrderSQL, accountID, r.OrderID)
 	tx.Queue(`

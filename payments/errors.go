@@ -26,7 +26,8 @@ var (
 type Outcome int
 
 const (
-	// Unknown means that the call may have had its effect. It is the zero value on purpose.
+	// Unknown means that the call may have had its effect. It is the zero value, so an
+	// unclassified error proves nothing.
 	Unknown Outcome = iota
 	// NotExecuted means that this call had no effect, but an earlier one may have.
 	NotExecuted
