@@ -50,7 +50,6 @@ func TestListOrders_pages(t *testing.T) {
 	require.Empty(t, ids, "of another account")
 }
 
-// An object of another account gets the same response as one that does not exist.
 func TestReads_otherAccount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
-	"github.com/google/uuid"
 
 	"example.com/orders-api/api/docs"
 	"example.com/orders-api/idempotency"
@@ -39,6 +38,13 @@ type Config struct {
 	OnRequest func(RequestEvent)              // called synchronously after each request
 }
 
+// handlers serve the routes below /v1.
+type handlers struct {
+	Config
+	actions actions
+	events  transfers
+}
+
 // NewRouter returns the API.
 func NewRouter(config Config) chi.Router {
 	r := chi.NewRouter()
@@ -65,37 +71,32 @@ func NewRouter(config Config) chi.Router {
 		notAllowed(w, r)
 	})
 
+	h := &handlers{Config: config, events: transfers{limit: maxEvents, setDeadline: (*http.ResponseController).SetReadDeadline}}
 	plain := r.With(withoutQuery)
 	plain.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
-	plain.Method(http.MethodGet, "/readyz", readyz(config.Ready))
+	plain.Method(http.MethodGet, "/readyz", handlerFunc(h.readyz))
 	plain.Method(http.MethodGet, "/problems", handlerFunc(getProblemPage))
 	plain.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
 	docs.Routes(plain, config.Spec, config.Workflows)
 
 	r.Route("/v1", func(r chi.Router) {
-		webhooks := webhooksAPI{config.Orders, config.Limiter, &transfers{limit: maxWebhookBodies, setDeadline: (*http.ResponseController).SetReadDeadline}}
-		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooks.stripe))
-
-		a := accountAPI{
-			engine: config.Engine, operations: config.Operations, background: config.Background, limiter: config.Limiter,
-			actions: &actions{reads: map[uuid.UUID]*actionRead{}}, retention: config.Retention,
-		}
+		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(h.receiveEvent))
 		r.Group(func(r chi.Router) {
 			r.Use(requireAPIKey(config.Authenticator))
 			r.NotFound(notFound) // set again, so that 401 comes before 404 and 405
 			r.MethodNotAllowed(notAllowed)
 			plain := r.With(withoutQuery) // the others check it themselves
-			plain.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(a.getKey))
-			ordersAPI{a, config.Orders}.routes(r, plain)
-			for _, added := range a.operations.Registrations() {
+			plain.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(h.getKey))
+			h.orderRoutes(r, plain)
+			for _, added := range config.Operations.Registrations() {
 				if added.Path == "" {
-					continue // of ordersAPI
+					continue // of orders
 				}
 				path := strings.TrimPrefix(added.Path, "/v1")
-				r.Method(http.MethodPost, path, a.create(func(ctx context.Context, req operations.Request) (idempotency.Result, error) {
-					return a.engine.Do(ctx, req.Request, added.Operation)
+				r.Method(http.MethodPost, path, h.create(func(ctx context.Context, req operations.Request) (idempotency.Result, error) {
+					return config.Engine.Do(ctx, req.Request, added.Operation)
 				}))
-				plain.Method(http.MethodGet, path+"/{id}", a.read(get(added.Get)))
+				plain.Method(http.MethodGet, path+"/{id}", h.read(get(added.Get)))
 			}
 		})
 	})
@@ -162,11 +163,9 @@ func healthz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-func readyz(ready *Readiness) handlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := ready.Check(r.Context()); err != nil {
-			return fmt.Errorf("%w: %w", errNotReady, err)
-		}
-		return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+func (h *handlers) readyz(w http.ResponseWriter, r *http.Request) error {
+	if err := h.Ready.Check(r.Context()); err != nil {
+		return fmt.Errorf("%w: %w", errNotReady, err)
 	}
+	return healthz(w, r)
 }
