@@ -14,12 +14,12 @@ import (
 
 // orderRoutes adds the routes of orders. Those of plain have no query.
 func (h *handlers) orderRoutes(r, plain chi.Router) {
-	r.Method(http.MethodPost, "/orders", h.create(h.Orders.Create))
-	r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(h.createRefund))
-	r.Method(http.MethodGet, "/orders", h.read(h.listOrders))
-	plain.Method(http.MethodGet, "/orders/{id}", h.read(get(h.Orders.Get)))
-	r.Method(http.MethodGet, "/orders/{id}/refunds", h.read(h.listRefunds))
-	plain.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", h.read(h.getRefund))
+	r.Method(http.MethodPost, "/v1/orders", h.create(h.Orders.Create))
+	r.Method(http.MethodPost, "/v1/orders/{id}/refunds", handlerFunc(h.createRefund))
+	r.Method(http.MethodGet, "/v1/orders", h.read(h.listOrders))
+	plain.Method(http.MethodGet, "/v1/orders/{id}", h.read(get(h.Orders.Get)))
+	r.Method(http.MethodGet, "/v1/orders/{id}/refunds", h.read(h.listRefunds))
+	plain.Method(http.MethodGet, "/v1/orders/{id}/refunds/{refund_id}", h.read(h.getRefund))
 }
 
 func (h *handlers) createRefund(w http.ResponseWriter, r *http.Request) error {
