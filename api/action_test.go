@@ -24,7 +24,6 @@ func actionOf(t *testing.T, got response) client.Action {
 	return *status.Action
 }
 
-// The same request, or the status of its key, finishes the order after the customer's action.
 func TestAction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -153,12 +152,4 @@ func TestAction_chargeWindow(t *testing.T) {
 	require.Contains(t, string(got.body), `"code":"charge_window_over"`)
 	require.Error(t, f.Stripe.Authenticate(intent, true))
 	require.Empty(t, f.Stripe.Charges())
-}
-
-func TestAction_offSession(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	got := f.create(t, newKey(), orderBody(withMember("payment_method", authenticatedCard), withMember("off_session", true)))
-	require.Equal(t, http.StatusPaymentRequired, got.status)
-	require.Contains(t, string(got.body), `"code":"authentication_required"`)
 }

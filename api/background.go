@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"example.com/orders-api/idempotency"
@@ -24,8 +22,7 @@ func NewBackground(limit int, logger *slog.Logger) *Background {
 	return &Background{slots: make(chan struct{}, limit), logger: logger}
 }
 
-// Wait blocks until all runs have ended, or ctx ends, and lets no run begin. A retry or the
-// completer takes over a run that has not ended.
+// Wait blocks until all runs have ended, or ctx ends, and lets no run begin.
 func (b *Background) Wait(ctx context.Context) error {
 	for range cap(b.slots) {
 		select {
@@ -38,7 +35,7 @@ func (b *Background) Wait(ctx context.Context) error {
 	return nil
 }
 
-// start begins a run, or returns nil if there are too many. The channel need not be read.
+// start begins a run, or returns nil if there are too many.
 func (b *Background) start(ctx context.Context, run func(context.Context) runResult) <-chan runResult {
 	select {
 	case b.slots <- struct{}{}:
@@ -75,50 +72,4 @@ func recovered(ctx context.Context, run func(context.Context) runResult, entry *
 		}
 	}()
 	return run(ctx)
-}
-
-// serveAsync executes the request in the background. It responds with the result if the
-// client's wait suffices, otherwise with 202 once the claim is durable.
-func (a accountAPI) serveAsync(w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
-	claimed := make(chan struct{})
-	claiming := req
-	claiming.OnClaim = sync.OnceFunc(func() { close(claimed) })
-	done := a.background.start(r.Context(), func(ctx context.Context) runResult {
-		return a.run(ctx, claiming)
-	})
-	if done == nil {
-		return a.writeRunResult(w, r, req.Key, a.run(r.Context(), req))
-	}
-	run, ended := awaitRun(claimed, done, req.prefer.wait)
-	switch {
-	case !ended:
-		return a.writeAccepted(w, r, req.Key, req.prefer, nil)
-	case errors.Is(run.err, idempotency.ErrInProgress) && run.Attempt > 0: // claimed by another run
-		return a.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.waited}, nil)
-	default:
-		return a.writeRunResult(w, r, req.Key, run)
-	}
-}
-
-// awaitRun waits for the end of a run, but only for up to wait after the claim.
-func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration) (run runResult, ended bool) {
-	select {
-	case <-claimed:
-	case run = <-done:
-		ended = true
-	}
-	select {
-	case <-claimed: // takes precedence over a run that has ended since
-	default:
-		return run, true // the run claimed nothing
-	}
-	if !ended && wait > 0 {
-		select {
-		case run = <-done:
-			ended = true
-		case <-time.After(wait):
-		}
-	}
-	run.waited = wait
-	return run, ended && wait > 0
 }

@@ -25,7 +25,7 @@ func (s *promiseCoverage) record(promise string) {
 	s.seen[promise] = true
 }
 
-// promise names a part of the contract. One response covers a component for all operations.
+// promise names a part of the contract, a component for all its operations.
 func promise(ref string, own ...string) string {
 	if ref != "" {
 		return ref

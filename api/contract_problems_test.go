@@ -15,7 +15,6 @@ import (
 	"example.com/orders-api/client"
 )
 
-// checkProblem validates a problem with the schema of its type and with ProblemDetails.
 func (c contract) checkProblem(got response) (slug string, err error) {
 	if got.status < 400 {
 		return "", nil

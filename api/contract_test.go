@@ -95,7 +95,6 @@ func validate(schema *openapi3.Schema, value any) error {
 	return withoutSchema(schema.VisitJSON(value, openapi3.EnableJSONSchema2020(), openapi3.EnableFormatValidation()))
 }
 
-// withoutSchema removes the schema, which has hundreds of lines, from the text of an error.
 func withoutSchema(err error) error {
 	if err == nil {
 		return nil

@@ -9,8 +9,6 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// An order has one round trip for the lookup of its key, one for each of three transactions,
-// and one for an uncached API key.
 func TestCost_request(t *testing.T) {
 	t.Parallel()
 	wire := &idempotencytest.Wire{}

@@ -1,5 +1,4 @@
-// Package api is the HTTP API: it authenticates and admits requests, passes them to
-// package orders and writes the responses. Its contract is openapi.yaml. Each POST under
-// an idempotency key runs through idempotent.go, and problem.go maps errors to problem
+// Package api is the HTTP API of the contract openapi.yaml. router.go lists the routes,
+// idempotent.go connects a POST with the engine, and problem.go maps errors to problem
 // documents (RFC 9457).
 package api

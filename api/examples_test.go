@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"example.com/orders-api/payments/stripetest"
 )
 
 func TestExamples_requests(t *testing.T) {
@@ -35,22 +33,4 @@ func TestExamples_requests(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestExamples_otherResponses(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	invalid := f.create(t, newKey(), orderBody(withMember("email", "ada"), withMember("items", []any{
-		map[string]any{"sku": "TEA-CANARY", "quantity": 0, "unit_amount": 1250},
-	})))
-	require.Len(t, invalid.problem(t).Errors, 2)
-
-	f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: createEndpoint, Times: stripetest.Always})
-	key := newKey()
-	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, orderBody()).status)
-	var id string
-	require.NoError(t, f.Pool.QueryRow(t.Context(), "SELECT id FROM orders").Scan(&id))
-	pending := f.get(t, "/v1/orders/"+id).order(t)
-	require.Equal(t, "pending", string(pending.Status))
-	require.Nil(t, pending.PaymentIntentID)
 }

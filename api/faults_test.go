@@ -20,7 +20,6 @@ const (
 	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
 )
 
-// Package orders tests all faults of the provider.
 func TestCreateOrder_providerFails(t *testing.T) {
 	t.Parallel()
 	for endpoint, slug := range map[string]string{createEndpoint: "temporarily-unavailable", confirmEndpoint: "payment-outcome-unknown"} {
@@ -90,7 +89,7 @@ func TestPanic_duringResponse(t *testing.T) {
 		panic("in the middle")
 	})
 	req := f.request(t, http.MethodGet, "/half", "", header("X-Request-Id", "partial-response"))
-	resp, err := f.client.Transport.(*contractTransport).base.RoundTrip(req) // the contract does not know the address
+	resp, err := f.client.Transport.(*contractTransport).base.RoundTrip(req)
 	require.NoError(t, err)
 	got, err := readResponse(resp)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)

@@ -58,7 +58,6 @@ type options struct {
 	ready     func(context.Context) error // nil: ping the database
 	spec      []byte
 	noWebhook bool
-	discard   bool
 
 	waiters    int
 	background int
@@ -74,9 +73,6 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	}
 	f := &fixture{log: newLogCapture(), secrets: &secrets{}}
 	logger := slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if s.discard {
-		logger = slog.New(slog.NewJSONHandler(io.Discard, nil))
-	}
 	stripeKey := "sk_test_canary" + rand.Text()
 	f.secrets.add(stripeKey, email, "CANARY", "_secret_", orderstest.WebhookSecret)
 	f.Shop = orderstest.New(t, orderstest.Options{

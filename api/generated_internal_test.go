@@ -16,8 +16,6 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of openapi.yaml")
 
-// The parts of openapi.yaml about problems are generated from
-// problem_types.go.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	const file = "../openapi.yaml"
@@ -73,11 +71,6 @@ func camel(words []string) string {
 	return name.String()
 }
 
-func firstSentence(text string) string {
-	first, _, _ := strings.Cut(text, ". ")
-	return strings.TrimSuffix(first, ".") + "."
-}
-
 func problemSchemas() string {
 	var schemas strings.Builder
 	schemas.WriteString("    KnownProblemType:\n      description: The problem types of this version.\n      type: string\n      enum:\n")
@@ -86,7 +79,7 @@ func problemSchemas() string {
 	}
 	schemas.WriteString(`
     Problem:
-      description: A problem of this version, with the members of its type.
+      description: A problem of this version, with the members of its type. The page of the type has its effect and remedy.
       oneOf:
 `)
 	for _, p := range problemTypes() {
@@ -99,9 +92,9 @@ func problemSchemas() string {
 	schemas.WriteString("\n")
 	for _, p := range problemTypes() {
 		members := p.members
-		description := []string{p.Help, p.Effect, p.Next}
+		description := p.Help
 		if p.Stored != "" {
-			description = append(description, "Stored under the key and replayed, hence without a `request_id`.")
+			description += " It is stored and replayed, hence without a `request_id`."
 		} else {
 			members = append([]string{"request_id"}, members...)
 		}
@@ -137,27 +130,22 @@ func problemSchemas() string {
 	return schemas.String()
 }
 
-func folded(paragraphs []string, indent string) string {
-	var text strings.Builder
-	for i, paragraph := range paragraphs {
-		if i > 0 {
-			text.WriteString("\n\n" + indent)
+func folded(text, indent string) string {
+	var lines strings.Builder
+	width := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case width+len(word) > 78-len(indent):
+			lines.WriteString("\n" + indent)
+			width = 0
+		default:
+			lines.WriteString(" ")
 		}
-		width := 0
-		for j, word := range strings.Fields(paragraph) {
-			switch {
-			case j == 0:
-			case width+len(word) > 78-len(indent):
-				text.WriteString("\n" + indent)
-				width = 0
-			default:
-				text.WriteString(" ")
-			}
-			text.WriteString(word)
-			width += len(word) + 1
-		}
+		lines.WriteString(word)
+		width += len(word) + 1
 	}
-	return text.String()
+	return lines.String()
 }
 
 func problemExamples(t *testing.T) string {
@@ -165,7 +153,7 @@ func problemExamples(t *testing.T) string {
 	var examples strings.Builder
 	for _, p := range problemTypes() {
 		document, _ := p.example()
-		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %q\n      description: %q\n      value:\n", schemaName(p.Slug), p.Title, firstSentence(p.Help))
+		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %q\n      value:\n", schemaName(p.Slug), p.Title)
 		var value yaml.Node // keeps the order of members
 		require.NoError(t, yaml.Unmarshal(document, &value))
 		inBlocks(&value)

@@ -17,7 +17,7 @@ import (
 	"example.com/orders-api/operations"
 )
 
-// retryAfter is the wait before the next request about an unfinished key, by its state.
+// retryAfter is for an unfinished key, by its state.
 var retryAfter = map[string]time.Duration{
 	idempotency.StateInProgress:     time.Second,
 	idempotency.StateWaiting:        unavailableRetryAfter,
@@ -25,39 +25,21 @@ var retryAfter = map[string]time.Duration{
 	idempotency.StateNeedsReview:    time.Minute,
 }
 
-// writeAccepted responds with 202 to a request that will be finished. required is nil if
-// no action is known.
-func (a accountAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *operations.ActionRequiredError) error {
-	status, err := a.operations.KeyStatus(r.Context(), accountID(r.Context()), key)
-	if err != nil {
-		return err // the same request again finds the key
-	}
-	state := idempotency.StateActionRequired
-	if required == nil {
-		state = idempotency.StateInProgress
-		entryOf(r.Context()).setOutcome("accepted")
-	}
-	applied.write(w.Header())
-	w.Header().Set("Location", "/v1/idempotency-keys/"+url.PathEscape(string(key)))
-	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter[state].Seconds())))
-	return writeJSON(w, http.StatusAccepted, a.view(status, required))
-}
-
-func (a accountAPI) getKey(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
 	key, err := pathKey(r)
 	if err != nil {
 		return errNotFound
 	}
 	account := accountID(r.Context())
 	entryOf(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
-	status, required, err := a.keyStatus(r.Context(), account, key)
+	status, required, err := h.keyStatus(r.Context(), account, key)
 	if prefer := readPreferences(r.Header); err == nil && prefer.wait > 0 && !status.Settled() {
 		waiting, cancel := context.WithTimeout(r.Context(), prefer.wait)
 		defer cancel()
-		if a.engine.AwaitStatus(waiting, status.Status) {
+		if h.Engine.AwaitStatus(waiting, status.Status) {
 			preferences{wait: prefer.wait}.write(w.Header())
 		}
-		status, required, err = a.keyStatus(r.Context(), account, key)
+		status, required, err = h.keyStatus(r.Context(), account, key)
 	}
 	if err != nil {
 		return err
@@ -65,19 +47,19 @@ func (a accountAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	if wait, unfinished := retryAfter[status.State()]; unfinished {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
 	}
-	return writeJSON(w, http.StatusOK, a.view(status, required))
+	return writeJSON(w, http.StatusOK, h.view(status, required))
 }
 
-func (a accountAPI) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status operations.KeyStatus, required *operations.ActionRequiredError, err error) {
-	err = a.limiter.Do(ctx, account, func(ctx context.Context) (err error) {
-		if status, err = a.operations.KeyStatus(ctx, account, key); err != nil || status.State() != idempotency.StateActionRequired {
+func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status operations.KeyStatus, required *operations.ActionRequiredError, err error) {
+	err = h.Limiter.Do(ctx, account, func(ctx context.Context) (err error) {
+		if status, err = h.Operations.KeyStatus(ctx, account, key); err != nil || status.State() != idempotency.StateActionRequired {
 			return err
 		}
-		required, err = a.actions.get(ctx, status.ID, func(ctx context.Context) (*operations.ActionRequiredError, error) {
-			return a.operations.RequiredAction(ctx, status.Status)
+		required, err = h.actions.get(ctx, status.ID, func(ctx context.Context) (*operations.ActionRequiredError, error) {
+			return h.Operations.RequiredAction(ctx, status.Status)
 		})
 		if err == nil && required == nil {
-			status, err = a.operations.KeyStatus(ctx, account, key)
+			status, err = h.Operations.KeyStatus(ctx, account, key)
 		}
 		return err
 	})
@@ -119,8 +101,7 @@ type keyView struct {
 	Action        json.Marshaler             `json:"action,omitempty"`
 }
 
-// view returns the view of a key, which requires an action unless required is nil.
-func (a accountAPI) view(key operations.KeyStatus, required *operations.ActionRequiredError) keyView {
+func (h *handlers) view(key operations.KeyStatus, required *operations.ActionRequiredError) keyView {
 	view := keyView{
 		Key:       key.Key,
 		State:     key.State(),
@@ -135,7 +116,7 @@ func (a accountAPI) view(key operations.KeyStatus, required *operations.ActionRe
 		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Attempt, &operations.Timestamp{Time: key.LastRunAt}
 	}
 	if key.Response != nil {
-		view.ExpiresAt = &operations.Timestamp{Time: key.FinishedAt.Add(a.retention)}
+		view.ExpiresAt = &operations.Timestamp{Time: key.FinishedAt.Add(h.Retention)}
 	}
 	if required != nil && !key.Settled() { // also if another run holds the key now
 		view.State = idempotency.StateActionRequired

@@ -83,7 +83,6 @@ func TestGetKey_states(t *testing.T) {
 	f.requireStatus(t, interrupted, finished(2, http.StatusCreated, "", resumed.header.Get("Location")))
 }
 
-// A reaped key is expired, and 404 means that a key was never used.
 func TestGetKey_expired(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

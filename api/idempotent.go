@@ -5,24 +5,19 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5/middleware"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/operations"
 )
 
-// accountAPI serves the routes that need an API key. Every POST needs an Idempotency-Key.
-type accountAPI struct {
-	engine     *idempotency.Engine
-	operations *operations.Service
-	background *Background
-	limiter    *admission.Limiter
-	actions    *actions
-	retention  time.Duration
-}
+// executeFunc runs an operation in the engine, such as [orders.Service.Create].
+type executeFunc func(context.Context, operations.Request) (idempotency.Result, error)
 
 type idempotentRequest struct {
 	operations.Request
@@ -31,20 +26,18 @@ type idempotentRequest struct {
 	execute executeFunc
 }
 
-type executeFunc func(context.Context, operations.Request) (idempotency.Result, error)
-
 type runResult struct {
 	idempotency.Result
 	err    error
 	waited time.Duration // the client's wait if it was honoured
 }
 
-func (a accountAPI) create(execute executeFunc) handlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) error { return a.serve(w, r, execute) }
+func (h *handlers) create(execute executeFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error { return h.serve(w, r, execute) }
 }
 
 // serve executes a POST under a key and writes its response.
-func (a accountAPI) serve(w http.ResponseWriter, r *http.Request, execute executeFunc) error {
+func (h *handlers) serve(w http.ResponseWriter, r *http.Request, execute executeFunc) error {
 	key, err := readKey(r.Header)
 	if err != nil {
 		return err
@@ -65,26 +58,26 @@ func (a accountAPI) serve(w http.ResponseWriter, r *http.Request, execute execut
 		ClientIP: middleware.GetClientIPAddr(r.Context()),
 	}}
 	if req.prefer.respondAsync {
-		return a.serveAsync(w, r, req)
+		return h.serveAsync(w, r, req)
 	}
-	return a.writeRunResult(w, r, key, a.run(r.Context(), req))
+	return h.writeRunResult(w, r, key, h.run(r.Context(), req))
 }
 
-// run executes the request. For up to the client's wait, without a permit, it waits for
-// another run of the key.
-func (a accountAPI) run(ctx context.Context, req idempotentRequest) (run runResult) {
+// run executes the request with a permit. For up to the client's wait, without a permit, it
+// waits for another run of the key and tries again.
+func (h *handlers) run(ctx context.Context, req idempotentRequest) (run runResult) {
 	waiting, cancel := context.WithTimeout(ctx, req.prefer.wait)
 	defer cancel()
 	for {
-		run.err = a.limiter.Do(ctx, req.AccountID, func(ctx context.Context) (err error) {
-			run.Result, err = a.execute(ctx, req)
+		run.err = h.Limiter.Do(ctx, req.AccountID, func(ctx context.Context) (err error) {
+			run.Result, err = h.execute(ctx, req)
 			return err
 		})
 		if req.prefer.wait == 0 || !errors.Is(run.err, idempotency.ErrInProgress) {
 			return run
 		}
 		run.waited = 0
-		if !a.engine.AwaitTurn(waiting, req.AccountID, run.KeyID) {
+		if !h.Engine.AwaitTurn(waiting, req.AccountID, run.KeyID) {
 			return run
 		}
 		run.waited = req.prefer.wait
@@ -95,25 +88,25 @@ func (a accountAPI) run(ctx context.Context, req idempotentRequest) (run runResu
 }
 
 // execute has a permit, so the body of a shed request is not parsed.
-func (a accountAPI) execute(ctx context.Context, req idempotentRequest) (result idempotency.Result, err error) {
+func (h *handlers) execute(ctx context.Context, req idempotentRequest) (result idempotency.Result, err error) {
 	if req.Params, err = idempotency.Canonicalize(req.body); err != nil {
 		return result, err
 	}
 	if result, err = req.execute(ctx, req.Request); err != nil {
 		keyed := &keyedError{error: err}
 		if expired, reaped := errors.AsType[*idempotency.KeyExpiredError](err); reaped {
-			keyed.created = a.operations.Links(expired.Key)
+			keyed.created = h.Operations.Links(expired.Key)
 		}
 		err = keyed
 	}
 	return result, err
 }
 
-func (a accountAPI) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult) error {
+func (h *handlers) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult) error {
 	entryOf(r.Context()).result(run.Result, run.err)
 	applied := preferences{wait: run.waited}
 	if required, waits := errors.AsType[*operations.ActionRequiredError](run.err); waits {
-		return a.writeAccepted(w, r, key, applied, required)
+		return h.writeAccepted(w, r, key, applied, required)
 	}
 	applied.write(w.Header())
 	if run.err != nil {
@@ -121,4 +114,65 @@ func (a accountAPI) writeRunResult(w http.ResponseWriter, r *http.Request, key i
 	}
 	writeResult(w, run.Result)
 	return nil
+}
+
+// writeAccepted responds with 202 to a request that will be finished. required is nil if
+// no action is known.
+func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *operations.ActionRequiredError) error {
+	status, err := h.Operations.KeyStatus(r.Context(), accountID(r.Context()), key)
+	if err != nil {
+		return err // the same request again finds the key
+	}
+	state := idempotency.StateActionRequired
+	if required == nil {
+		state = idempotency.StateInProgress
+		entryOf(r.Context()).setOutcome("accepted")
+	}
+	applied.write(w.Header())
+	w.Header().Set("Location", "/v1/idempotency-keys/"+url.PathEscape(string(key)))
+	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter[state].Seconds())))
+	return writeJSON(w, http.StatusAccepted, h.view(status, required))
+}
+
+// serveAsync executes the request in the background. It responds with the result if the
+// client's wait suffices, otherwise with 202 once the claim is durable.
+func (h *handlers) serveAsync(w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
+	claimed := make(chan struct{})
+	req.OnClaim = sync.OnceFunc(func() { close(claimed) })
+	done := h.Background.start(r.Context(), func(ctx context.Context) runResult { return h.run(ctx, req) })
+	if done == nil { // too many runs, so the preference is ignored
+		return h.writeRunResult(w, r, req.Key, h.run(r.Context(), req))
+	}
+	run, ended := awaitRun(claimed, done, req.prefer.wait)
+	switch {
+	case !ended:
+		return h.writeAccepted(w, r, req.Key, req.prefer, nil)
+	case errors.Is(run.err, idempotency.ErrInProgress) && run.Attempt > 0: // claimed by another run
+		return h.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.waited}, nil)
+	default:
+		return h.writeRunResult(w, r, req.Key, run)
+	}
+}
+
+// awaitRun waits for the end of a run, but only for up to wait after the claim.
+func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration) (run runResult, ended bool) {
+	select {
+	case <-claimed:
+	case run = <-done:
+		ended = true
+	}
+	select {
+	case <-claimed: // takes precedence over a run that has ended since
+	default:
+		return run, true // the run claimed nothing
+	}
+	if !ended && wait > 0 {
+		select {
+		case run = <-done:
+			ended = true
+		case <-time.After(wait):
+		}
+	}
+	run.waited = wait
+	return run, ended && wait > 0
 }

@@ -14,7 +14,6 @@ import (
 	"example.com/orders-api/internal/admission"
 )
 
-// logEntry is what the log line of a request contains.
 type logEntry struct {
 	requestID string
 	level     slog.Level
@@ -46,7 +45,6 @@ func (l *logEntry) problem(ctx context.Context, p problem, cause error) {
 	}
 }
 
-// result adds the result of a run. The key itself is never logged, only its id.
 func (l *logEntry) result(result idempotency.Result, err error) {
 	l.setOutcome(outcome(result, err))
 	if result.Attempt > 0 { // the key exists
@@ -63,7 +61,6 @@ func (l *logEntry) setOutcome(outcome string) {
 	l.add(slog.String("outcome", outcome))
 }
 
-// outcome classifies a result as one of [Outcomes].
 func outcome(result idempotency.Result, err error) string {
 	switch {
 	case errors.Is(err, idempotency.ErrKeyReused):
@@ -118,7 +115,7 @@ func Outcomes() []string {
 		"replayed",
 		"recovered",
 		"accepted",
-		"action_required", // 202, the customer must approve the payment
+		"action_required",
 		"in_progress",
 		"reused",
 		"lease_lost",

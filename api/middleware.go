@@ -35,7 +35,6 @@ func withoutQuery(next http.Handler) http.Handler {
 	})
 }
 
-// withHeaders sets the headers of every response.
 func withHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -52,8 +51,8 @@ func withHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// withLog writes a log line, calls onRequest unless it is nil, and handles panics. The line
-// has no path, which may contain a secret.
+// withLog writes a log line, which has no path because that may contain a secret, calls
+// onRequest unless it is nil, and handles panics.
 func withLog(logger *slog.Logger, onRequest func(RequestEvent)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +91,7 @@ func withLog(logger *slog.Logger, onRequest func(RequestEvent)) func(http.Handle
 	}
 }
 
-// knownMethod bounds the values of a metric's label.
+// knownMethod bounds the number of a metric's labels.
 func knownMethod(method string) string {
 	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost}, method) {
 		return method
@@ -128,7 +127,7 @@ type accountKey struct{}
 // accountID returns the account of a request that passed [requireAPIKey].
 func accountID(ctx context.Context) uuid.UUID { return ctx.Value(accountKey{}).(uuid.UUID) }
 
-// bearerToken returns the token of the Authorization header (RFC 6750).
+// bearerToken follows RFC 6750.
 func bearerToken(header http.Header) (string, error) {
 	values := header.Values("Authorization")
 	if len(values) != 1 {

@@ -12,37 +12,31 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// ordersAPI serves orders and refunds.
-type ordersAPI struct {
-	accountAPI
-	orders *orders.Service
+// orderRoutes adds the routes of orders. Those of plain have no query.
+func (h *handlers) orderRoutes(r, plain chi.Router) {
+	r.Method(http.MethodPost, "/v1/orders", h.create(h.Orders.Create))
+	r.Method(http.MethodPost, "/v1/orders/{id}/refunds", handlerFunc(h.createRefund))
+	r.Method(http.MethodGet, "/v1/orders", h.read(h.listOrders))
+	plain.Method(http.MethodGet, "/v1/orders/{id}", h.read(get(h.Orders.Get)))
+	r.Method(http.MethodGet, "/v1/orders/{id}/refunds", h.read(h.listRefunds))
+	plain.Method(http.MethodGet, "/v1/orders/{id}/refunds/{refund_id}", h.read(h.getRefund))
 }
 
-// routes adds the routes of orders to those below /v1. Those of plain have no query.
-func (a ordersAPI) routes(r, plain chi.Router) {
-	r.Method(http.MethodPost, "/orders", a.create(a.orders.Create))
-	r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(a.createRefund))
-	r.Method(http.MethodGet, "/orders", a.read(a.listOrders))
-	plain.Method(http.MethodGet, "/orders/{id}", a.read(get(a.orders.Get)))
-	r.Method(http.MethodGet, "/orders/{id}/refunds", a.read(a.listRefunds))
-	plain.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", a.read(a.getRefund))
-}
-
-func (a ordersAPI) createRefund(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) createRefund(w http.ResponseWriter, r *http.Request) error {
 	order, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
-	return a.serve(w, r, func(ctx context.Context, req operations.Request) (idempotency.Result, error) {
-		return a.orders.Refund(ctx, order, req)
+	return h.serve(w, r, func(ctx context.Context, req operations.Request) (idempotency.Result, error) {
+		return h.Orders.Refund(ctx, order, req)
 	})
 }
 
-func (a ordersAPI) getRefund(r *http.Request) ([]byte, error) {
-	return encode(a.orders.GetRefund(r.Context(), accountID(r.Context()), pathID(r, "id"), pathID(r, "refund_id")))
+func (h *handlers) getRefund(r *http.Request) ([]byte, error) {
+	return encode(h.Orders.GetRefund(r.Context(), accountID(r.Context()), pathID(r, "id"), pathID(r, "refund_id")))
 }
 
-func (a ordersAPI) listOrders(r *http.Request) ([]byte, error) {
+func (h *handlers) listOrders(r *http.Request) ([]byte, error) {
 	page, err := parsePage(r.URL.RawQuery, "an order", "reference")
 	if err != nil {
 		return nil, err
@@ -50,14 +44,14 @@ func (a ordersAPI) listOrders(r *http.Request) ([]byte, error) {
 	if page.query.Has("reference") && !orders.ValidReference(page.query.Get("reference")) {
 		return nil, invalidQuery("/reference", operations.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters")
 	}
-	body, err := encodePage(page.limit, a.orders.List(r.Context(), accountID(r.Context()), page.limit+1, page.after, page.query.Get("reference")))
+	body, err := encodePage(page.limit, h.Orders.List(r.Context(), accountID(r.Context()), page.limit+1, page.after, page.query.Get("reference")))
 	if errors.Is(err, operations.ErrNotFound) {
 		err = invalidQuery("/after", operations.CodeNotFound, "must be the id of an order of this account")
 	}
 	return body, err
 }
 
-func (a ordersAPI) listRefunds(r *http.Request) ([]byte, error) {
+func (h *handlers) listRefunds(r *http.Request) ([]byte, error) {
 	order, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
 		return nil, err
@@ -66,10 +60,9 @@ func (a ordersAPI) listRefunds(r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return encodePage(page.limit, a.orders.ListRefunds(r.Context(), accountID(r.Context()), order, page.limit+1, page.after))
+	return encodePage(page.limit, h.Orders.ListRefunds(r.Context(), accountID(r.Context()), order, page.limit+1, page.after))
 }
 
-// orderProblem maps the errors of package orders.
 func orderProblem(err error) (p problem, ok bool) {
 	var (
 		notRefundable *orders.NotRefundableError

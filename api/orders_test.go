@@ -37,7 +37,6 @@ func TestCreateOrder_paid(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// A final failure is stored. The order states its reason.
 func TestCreateOrder_failed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

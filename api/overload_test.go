@@ -47,7 +47,6 @@ func requireRejected(t *testing.T, slug string, got response) {
 	require.LessOrEqual(t, wait, 3)
 }
 
-// An account that has its share gets 429, while other accounts are served.
 func TestOverload_oneAccount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, limiterBounds(1, 10))

@@ -23,7 +23,6 @@ const (
 	maxPageSize = 256 << 10 // bytes
 )
 
-// encodePage encodes one object at a time until the page is full.
 func encodePage[T any](limit int, objects iter.Seq2[T, error]) ([]byte, error) {
 	page := bytes.NewBufferString(`{"data":[`)
 	n, more := 0, false
@@ -45,7 +44,6 @@ func encodePage[T any](limit int, objects iter.Seq2[T, error]) ([]byte, error) {
 	return page.Bytes(), nil
 }
 
-// encode takes the results of a read.
 func encode[T any](object T, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -55,7 +53,6 @@ func encode[T any](object T, err error) ([]byte, error) {
 
 const queryUnreadable = "the query string cannot be read"
 
-// page is what a list asks for.
 type page struct {
 	limit int
 	after uuid.UUID  // the last object of the page before

@@ -56,7 +56,7 @@ type problem struct {
 	Remaining int64                   `json:"remaining,omitempty"`
 
 	slug       string
-	retryAfter time.Duration
+	retryAfter int // seconds, 0 if there is none
 	headers    map[string]string
 }
 
@@ -158,7 +158,6 @@ func (p problem) created(err error) problem {
 	return p
 }
 
-// summary is for clients that log only the detail.
 func summary(all []operations.FieldError) string {
 	text := strings.TrimSpace(all[0].Pointer + " " + all[0].Detail)
 	if n := len(all) - 1; n > 0 {
@@ -172,13 +171,12 @@ func (t problemType) detail(text string) problem {
 }
 
 func (p problem) after(wait time.Duration) problem {
-	p.retryAfter = max(wait, time.Second)
+	p.retryAfter = max(int(math.Ceil(wait.Seconds())), 1)
 	return p
 }
 
-// forRequest completes the problem of a request. The outcome is none only if the request
-// has no key, or the lookup found its key unclaimed. Otherwise a request with the key may
-// have moved money.
+// forRequest sets the outcome, which is none only if the request has no key, or the lookup
+// found its key unclaimed. Otherwise a request with the key may have moved money.
 func (p problem) forRequest(r *http.Request, err error) problem {
 	hasKey := r.Method == http.MethodPost && r.URL.Path != webhookPath && r.Header.Get("Idempotency-Key") != ""
 	if !hasKey {
@@ -191,6 +189,3 @@ func (p problem) forRequest(r *http.Request, err error) problem {
 	}
 	return p
 }
-
-// retryAfterSeconds is the value of the Retry-After header, rounded up to seconds.
-func (p problem) retryAfterSeconds() int { return int(math.Ceil(p.retryAfter.Seconds())) }

@@ -19,11 +19,10 @@ import (
 func TestRetryAfterSeconds_roundsUp(t *testing.T) {
 	t.Parallel()
 	for wait, seconds := range map[time.Duration]int{0: 1, time.Second: 1, time.Second + time.Nanosecond: 2, time.Hour: 3600} {
-		require.Equal(t, seconds, problemUnavailable.detail("").after(wait).retryAfterSeconds(), wait)
+		require.Equal(t, seconds, problemUnavailable.detail("").after(wait).retryAfter, wait)
 	}
 }
 
-// The outcome is none only after the lookup of the key.
 func TestProblemOf_outcome(t *testing.T) {
 	t.Parallel()
 	post := httptest.NewRequest(http.MethodPost, "/v1/orders", nil)

@@ -16,12 +16,10 @@ import (
 //go:embed problem.html
 var problemHTML string
 
-// problemTemplate is the page to which a problem's type refers.
 var problemTemplate = template.Must(template.New("problem").Funcs(template.FuncMap{
 	"statusText": http.StatusText, "text": pageText, "value": func(value string) template.HTML { return pageText("`" + value + "`: " + valueTexts[value]) },
 }).Parse(problemHTML))
 
-// valueTexts explain the values of retry and outcome.
 var valueTexts = map[string]string{
 	retrySameKey:   "send the same request with the same key.",
 	retryCorrected: "fix the reported error and send the request with the same key.",
@@ -39,7 +37,7 @@ func pageText(text string) template.HTML {
 	return template.HTML(backquoted.ReplaceAllString(template.HTMLEscapeString(text), "<code>$1</code>")) //nolint:gosec // escaped
 }
 
-// Example returns the example as an HTTP response with an indented body.
+// Example is for the template.
 func (t problemType) Example() (string, error) {
 	var text bytes.Buffer
 	document, retryAfter := t.example()
@@ -55,7 +53,6 @@ func (t problemType) Example() (string, error) {
 	return text.String(), err
 }
 
-// getProblemPage responds with the page of a problem, or with that of all problems.
 func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 	slug, types := chi.URLParam(r, "slug"), problemTypes()
 	problems := slices.DeleteFunc(slices.Clone(types), func(t problemType) bool { return t.Slug != slug })

@@ -16,7 +16,6 @@ import (
 	"example.com/orders-api/api"
 )
 
-// Every problem has a page, and the contract names exactly these problems.
 func TestProblemPages_complete(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -18,29 +18,26 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// problemType is a kind of problem. Its page, schema and examples are generated from it. The
-// template of the page reads the exported fields.
+// problemType is what the page, the schema and the examples of a problem are made from.
 type problemType struct {
-	Slug     string // identifies the type
+	Slug     string
 	Status   int
 	Retry    string
 	Outcomes []string // possible values of outcome; the first one is the default
 	Title    string
 	Help     string   // what happened
-	Effect   string   // what the request did, and whether money moved
+	Effect   string   // what the request did, and whether money moved; empty if it did not use its key
 	Next     string   // what to do now, and with which key
 	See      []string // slugs of similar problems
-	Pending  string   // the value of retry while the cause passes by itself
+	Pending  string   // retry while the cause passes by itself
 	members  []string // extension members: "name", "name?" if optional, "name:Schema" if its schema has another name
 	header   string   // a header line of the response worth showing
 
-	// The example is the response to err, or the stored document.
 	err    error
 	noKey  bool // the request of the example has no Idempotency-Key
 	Stored string
 }
 
-// The values of the member retry.
 const (
 	retrySameKey   = "same-key"
 	retryCorrected = "corrected"
@@ -48,14 +45,12 @@ const (
 	retryNever     = "never"
 )
 
-// The values of the member outcome.
 const (
-	outcomeNone    = "none"    // no request has claimed the key, or there is no key
-	outcomeUnknown = "unknown" // a request has claimed the key, or may have
-	outcomeFinal   = "final"   // the key has its final response
+	outcomeNone    = "none"
+	outcomeUnknown = "unknown"
+	outcomeFinal   = "final"
 )
 
-// The outcomes of problem types.
 var (
 	onlyNone       = []string{outcomeNone}
 	onlyUnknown    = []string{outcomeUnknown}
@@ -64,62 +59,50 @@ var (
 	unknownOrFinal = []string{outcomeUnknown, outcomeFinal} // final if the first request is finished
 )
 
-// Texts that several problems share.
-const (
-	effectNone  = "This request changed nothing and did not use its key. An earlier request with the same key is not affected."
-	effectRead  = "This request changed nothing."
-	nextCorrect = "Correct the request and send it again. If it has an `Idempotency-Key`, keep the key: an earlier request with it may have moved money, and a new key would be another payment."
-)
+const nextCorrect = "Correct the request and send it again, with the same key if it has one: a new key would be another payment, and an earlier request with this one may have moved money."
 
-// Ids in the examples.
 const (
 	exampleOrder       = "3eeb7e96-e59c-840f-9cb1-a089daba079f"
 	exampleFailedOrder = "9b2d3f6e-5d0c-8a41-b1f7-0c6e2a9d8e15"
 	exampleRefund      = "244f7315-c43c-889d-b7ef-a5cc5dc7aeec"
-	exampleKey         = "8f14e45f-ceea-467f-a9d4-1f6b7c3e2d10"
-	exampleRequestID   = "3JQ6ZB7XKPLRWA4DM2VHSTN5EY"
 )
 
 // Package orders writes the two problems that are stored.
 var (
 	problemKeyMissing = problemType{
 		Slug: "idempotency-key-missing", Status: http.StatusBadRequest, Retry: retryCorrected, Outcomes: onlyNone,
-		Title:  "The Idempotency-Key header is missing",
-		Help:   "Every POST requires an `Idempotency-Key` header: 16 to 255 visible ASCII characters, such as a UUID. This request has none.",
-		Effect: effectNone,
-		Next:   "Send the request with the key that you stored for it. If there is none yet, generate a key, such as a UUID, and store it before you send the request. Every retry uses the same key.",
-		See:    []string{"idempotency-key-invalid"}, noKey: true, err: errKeyMissing,
+		Title: "The Idempotency-Key header is missing",
+		Help:  "Every POST requires an `Idempotency-Key` header: 16 to 255 visible ASCII characters, such as a UUID.",
+		Next:  "Send the request with the key that you stored for it. If there is none yet, generate one, and store it before you send the request.",
+		See:   []string{"idempotency-key-invalid"}, noKey: true, err: errKeyMissing,
 	}
 	problemKeyInvalid = problemType{
 		Slug: "idempotency-key-invalid", Status: http.StatusBadRequest, Retry: retryCorrected, Outcomes: onlyUnknown,
-		Title:  "The Idempotency-Key header is not valid",
-		Help:   "An `Idempotency-Key` is one header line of 16 to 255 visible ASCII characters, raw or as a quoted String of RFC 9651. This request has another form of it.",
-		Effect: effectNone,
-		Next:   "Send one header line with the key that you stored for this request. If the stored key itself does not have this form, it was never used: replace it by a new one, such as a UUID, and store that first.",
-		See:    []string{"idempotency-key-missing"}, err: idempotency.ErrInvalidKey,
+		Title: "The Idempotency-Key header is not valid",
+		Help:  "An `Idempotency-Key` is one header line of 16 to 255 visible ASCII characters, raw or as a quoted String of RFC 9651.",
+		Next:  "Send one header line with the key that you stored for this request. If the stored key itself has another form, it was never used, so replace it by a new one, and store that first.",
+		See:   []string{"idempotency-key-missing"}, err: idempotency.ErrInvalidKey,
 	}
 	problemMalformed = problemType{
 		Slug: "malformed-request", Status: http.StatusBadRequest, Retry: retryCorrected, Outcomes: noneOrUnknown,
-		Title:  "The request is malformed",
-		Help:   "The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. A number has at most 100 characters. Its absolute value is 0 or from 1e-30 to 2^53 − 1, and an IEEE 754 double must keep all of its digits. The webhook accepts only snapshot events that the payment provider has signed.",
-		Effect: effectNone,
-		Next:   nextCorrect,
-		See:    []string{"validation-failed", "unsupported-media-type"}, err: fmt.Errorf("%w: the body must be a JSON object", idempotency.ErrMalformed),
+		Title: "The request is malformed",
+		Help:  "The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. A number has at most 100 characters, an absolute value that is 0 or from 1e-30 to 2^53 − 1, and digits that an IEEE 754 double keeps. The webhook accepts only snapshot events that the payment provider has signed.",
+		Next:  nextCorrect,
+		See:   []string{"validation-failed", "unsupported-media-type"}, err: fmt.Errorf("%w: the body must be a JSON object", idempotency.ErrMalformed),
 	}
 	problemUnauthorized = problemType{
 		Slug: "unauthorized", Status: http.StatusUnauthorized, Retry: retryCorrected, Outcomes: noneOrUnknown,
-		Title:  "The API key is missing or not valid",
-		Help:   "A request below `/v1` requires an API key: one header line `Authorization: Bearer <key>`. This request has none, or one that is not valid.",
-		Effect: effectNone,
-		Next:   "Check whether the API key was revoked, or belongs to another server. Send the same request with a valid API key of the same account, and keep the `Idempotency-Key`. Idempotency keys are scoped to the account: in another account, the same key would be another payment.",
-		See:    []string{"not-found"}, header: `WWW-Authenticate: Bearer realm="orders"`, noKey: true, err: accounts.ErrUnauthorized,
+		Title: "The API key is missing or not valid",
+		Help:  "A request below `/v1` requires an API key: one header line `Authorization: Bearer <key>`.",
+		Next:  "Check whether the API key was revoked, or belongs to another server. Send the same request with a valid API key of the same account, and keep the `Idempotency-Key`, which in another account would be another payment.",
+		See:   []string{"not-found"}, header: `WWW-Authenticate: Bearer realm="orders"`, noKey: true, err: accounts.ErrUnauthorized,
 	}
 	problemDeclined = problemType{
 		Slug: orders.SlugPaymentDeclined, Status: http.StatusPaymentRequired, Retry: retryNewKey, Outcomes: onlyFinal,
 		Title:  "The payment was declined",
 		Help:   "The bank or the provider declined the payment; `code` and `decline_code` state the reason. This is the final response of the key.",
 		Effect: "The card was not charged and never will be under this key. The order exists with the status `payment_failed`.",
-		Next:   "Show `detail` to the customer. Another attempt, with another card or later with the same one, is a new request and needs a new key. The code `payment_intent_authentication_failure` means that the customer did not approve the payment. The code `authentication_required` means that an `off_session` payment needs that approval: send the new request without `off_session`, while the customer is present.",
+		Next:   "Show `detail` to the customer. Another attempt, with another card or later with the same one, needs a new key. The code `payment_intent_authentication_failure` means that the customer did not approve the payment, and `authentication_required` that an `off_session` payment needs this approval: send the new request without `off_session`, while the customer is present.",
 		See:    []string{orders.SlugPaymentRefused, "payment-outcome-unknown"}, members: []string{"code?", "decline_code?", "order_id"},
 		Stored: `{"type":"/problems/payment-declined","title":"The payment was declined","status":402,"detail":"Your card has insufficient funds.","retry":"new-key","outcome":"final","code":"card_declined","decline_code":"insufficient_funds","order_id":"` + exampleFailedOrder + `"}`,
 	}
@@ -127,15 +110,15 @@ var (
 		Slug: "not-found", Status: http.StatusNotFound, Retry: retryNever, Outcomes: noneOrUnknown,
 		Title:  "The resource does not exist",
 		Help:   "The address is wrong, or the resource belongs to another account. The response is the same for both.",
-		Effect: effectRead,
-		Next:   "Check the address, and check which account the API key belongs to. An account can access only its own resources.",
+		Effect: "This request changed nothing.",
+		Next:   "Check the address, and the account of the API key, because an account can access only its own resources.",
 		See:    []string{"unauthorized", "method-not-allowed"}, noKey: true, err: errNotFound,
 	}
 	problemMethodNotAllowed = problemType{
 		Slug: "method-not-allowed", Status: http.StatusMethodNotAllowed, Retry: retryNever, Outcomes: noneOrUnknown,
 		Title:  "The method is not allowed",
-		Help:   "The resource does not support this method. The `Allow` header lists the methods that it supports.",
-		Effect: effectRead,
+		Help:   "The resource does not support this method, only those in the `Allow` header.",
+		Effect: "This request changed nothing.",
 		Next:   "Use one of the methods in the `Allow` header.",
 		See:    []string{"not-found"}, header: "Allow: GET, HEAD, POST, OPTIONS", noKey: true, err: errMethodNotAllowed,
 	}
@@ -149,19 +132,17 @@ var (
 	}
 	problemTooLarge = problemType{
 		Slug: "too-large", Status: http.StatusRequestEntityTooLarge, Retry: retryCorrected, Outcomes: noneOrUnknown,
-		Title:  "The request body is too large",
-		Help:   "A request body has at most 64 KiB, an event of the payment provider at most 256 KiB. The server did not read the rest of this body and closed the connection.",
-		Effect: effectNone,
-		Next:   "Send a smaller body, with the same key. An order has at most 100 items and 20 `metadata` entries.",
-		See:    []string{"validation-failed"}, err: fmt.Errorf("%w: at most 64 KiB are allowed here", errTooLarge),
+		Title: "The request body is too large",
+		Help:  "A request body has at most 64 KiB, an event of the payment provider at most 256 KiB. The server did not read the rest of this body and closed the connection.",
+		Next:  "Send a smaller body, with the same key. An order has at most 100 items and 20 `metadata` entries.",
+		See:   []string{"validation-failed"}, err: fmt.Errorf("%w: at most 64 KiB are allowed here", errTooLarge),
 	}
 	problemUnsupportedMedia = problemType{
 		Slug: "unsupported-media-type", Status: http.StatusUnsupportedMediaType, Retry: retryCorrected, Outcomes: noneOrUnknown,
-		Title:  "The media type is not supported",
-		Help:   "A request body is JSON in UTF-8 with `Content-Type: application/json` and without a content encoding. This request declares something else.",
-		Effect: effectNone,
-		Next:   "Send the same body with `Content-Type: application/json`, with the same key.",
-		See:    []string{"malformed-request"}, err: errUnsupportedMedia,
+		Title: "The media type is not supported",
+		Help:  "A request body is JSON in UTF-8 with `Content-Type: application/json` and without a content encoding.",
+		Next:  "Send the same body with `Content-Type: application/json`, with the same key.",
+		See:   []string{"malformed-request"}, err: errUnsupportedMedia,
 	}
 	problemKeyReused = problemType{
 		Slug: "idempotency-key-reused", Status: http.StatusUnprocessableEntity, Retry: retryNever, Outcomes: unknownOrFinal,
@@ -175,7 +156,7 @@ var (
 		Slug: "idempotency-key-expired", Status: http.StatusUnprocessableEntity, Retry: retryNever, Outcomes: onlyFinal,
 		Title:  "The Idempotency-Key has expired",
 		Help:   "An earlier request with this key is finished, and its response is no longer stored. It created the order in `order_id`, the refund in `refund`, or the resource in `resource`. A key never executes twice.",
-		Effect: "This request changed nothing. The first request with this key is finished, and what it created still exists.",
+		Effect: "This request changed nothing, and what the first one created still exists.",
 		Next:   "Read the order, the refund or the resource: its `status` states whether money moved. Use a new key only for another payment.",
 		See:    []string{"idempotency-key-reused"}, members: []string{"order_id?", "refund?:ResourceLink", "resource?:ResourceLink"},
 		err: &keyedError{error: &idempotency.KeyExpiredError{}, created: operations.Links{
@@ -185,11 +166,10 @@ var (
 	}
 	problemValidation = problemType{
 		Slug: "validation-failed", Status: http.StatusUnprocessableEntity, Retry: retryCorrected, Outcomes: noneOrUnknown,
-		Title:  "The request is not valid",
-		Help:   "The request is well-formed, but some of its values are not valid. `errors` lists them, each with a JSON pointer, a code and a text.",
-		Effect: effectNone,
-		Next:   nextCorrect,
-		See:    []string{"malformed-request", orders.SlugPaymentRefused}, members: []string{"errors"},
+		Title: "The request is not valid",
+		Help:  "The request is well-formed, but some of its values are not valid. `errors` lists them, each with a JSON pointer, a code and a text.",
+		Next:  nextCorrect,
+		See:   []string{"malformed-request", orders.SlugPaymentRefused}, members: []string{"errors"},
 		err: &keyedError{error: &operations.ValidationError{Fields: []operations.FieldError{
 			{Pointer: "/items/0/quantity", Code: operations.CodeOutOfRange, Detail: "must be from 1 to 10000"},
 			{Pointer: "/email", Code: operations.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
@@ -197,35 +177,32 @@ var (
 	}
 	problemOrderExists = problemType{
 		Slug: "order-exists", Status: http.StatusUnprocessableEntity, Retry: retryNever, Outcomes: onlyNone,
-		Title:  "An order with this reference exists",
-		Help:   "Another order of the account has the same `reference`, and its payment is in progress or succeeded. It is the order in `order_id`. A purchase is charged once, whatever the key.",
-		Effect: effectNone,
-		Next:   "Read the order in `order_id`: its `status` states whether the purchase is paid. If its payment fails, send this request again. Only another purchase may have another reference.",
-		See:    []string{"idempotency-key-expired", orders.SlugPaymentDeclined}, members: []string{"order_id"},
+		Title: "An order with this reference exists",
+		Help:  "The order in `order_id` has the same `reference`, and its payment is in progress or succeeded. A purchase is charged once, whatever the key.",
+		Next:  "Read the order in `order_id`: its `status` states whether the purchase is paid. If its payment fails, send this request again. Only another purchase may have another reference.",
+		See:   []string{"idempotency-key-expired", orders.SlugPaymentDeclined}, members: []string{"order_id"},
 		err: &keyedError{error: &orders.OrderExistsError{OrderID: uuid.MustParse(exampleOrder)}},
 	}
 	problemNotRefundable = problemType{
 		Slug: "order-not-refundable", Status: http.StatusUnprocessableEntity, Retry: retryNever, Outcomes: onlyNone,
-		Title:  "The order cannot be refunded",
-		Help:   "Nothing can be refunded: the payment of the order is in progress, has failed, or was refunded in full. Refunds in progress count as refunded.",
-		Effect: effectNone,
-		Next:   "If `retry` is `same-key`, the payment of the order is in progress: send the same request after `Retry-After` seconds. Otherwise read the order: its `status` and `amount_refunded` state the reason.",
-		See:    []string{"refund-exceeds-remaining", orders.SlugPaymentRefused}, Pending: retrySameKey, err: &keyedError{error: &orders.NotRefundableError{Status: orders.StatusRefunded}},
+		Title: "The order cannot be refunded",
+		Help:  "Nothing can be refunded: the payment of the order is in progress, has failed, or was refunded in full. Refunds in progress count as refunded.",
+		Next:  "If `retry` is `same-key`, the payment of the order is in progress: send the same request after `Retry-After` seconds. Otherwise read the order: its `status` and `amount_refunded` state the reason.",
+		See:   []string{"refund-exceeds-remaining", orders.SlugPaymentRefused}, Pending: retrySameKey, err: &keyedError{error: &orders.NotRefundableError{Status: orders.StatusRefunded}},
 	}
 	problemExceedsRemaining = problemType{
 		Slug: "refund-exceeds-remaining", Status: http.StatusUnprocessableEntity, Retry: retryCorrected, Outcomes: onlyNone,
-		Title:  "The refund exceeds what remains of the order",
-		Help:   "The amount exceeds what remains of the order, which is `remaining`. Refunds in progress count as refunded.",
-		Effect: effectNone,
-		Next:   nextCorrect,
-		See:    []string{"order-not-refundable", "validation-failed"}, members: []string{"remaining"}, err: &keyedError{error: &orders.ExceedsRemainingError{Remaining: 2500}},
+		Title: "The refund exceeds what remains of the order",
+		Help:  "The amount exceeds what remains of the order, which is `remaining`. Refunds in progress count as refunded.",
+		Next:  nextCorrect,
+		See:   []string{"order-not-refundable", "validation-failed"}, members: []string{"remaining"}, err: &keyedError{error: &orders.ExceedsRemainingError{Remaining: 2500}},
 	}
 	problemRefused = problemType{
 		Slug: orders.SlugPaymentRefused, Status: http.StatusUnprocessableEntity, Retry: retryNewKey, Outcomes: onlyFinal,
 		Title:  "The payment provider refused the request",
 		Help:   "The provider rejected the request, for example because the payment method does not exist, or because the charge is already refunded there. This is the final response of the key.",
 		Effect: "The payment or the refund was not made and never will be under this key. The order or the refund exists with a failed status.",
-		Next:   "Read `code` and `detail`, correct the request and send it with a new key. If `code` is `charge_window_over`, the order was too old to be charged, or its customer did not approve the payment in time: ask the customer first. The same request with the same key gets this response again.",
+		Next:   "Read `code` and `detail`, correct the request and send it with a new key. If `code` is `charge_window_over`, the order was too old to be charged, or its customer did not approve the payment in time: ask the customer first.",
 		See:    []string{orders.SlugPaymentDeclined, "validation-failed"}, members: []string{"code", "order_id"},
 		Stored: `{"type":"/problems/payment-refused","title":"The payment provider refused the request","status":422,"detail":"No such PaymentMethod: 'pm_card_nobody'","retry":"new-key","outcome":"final","code":"resource_missing","order_id":"` + exampleFailedOrder + `"}`,
 	}
@@ -240,7 +217,7 @@ var (
 	problemInternal = problemType{
 		Slug: "internal-error", Status: http.StatusInternalServerError, Retry: retrySameKey, Outcomes: onlyUnknown,
 		Title:  "Internal error",
-		Help:   "An error of the server. Its cause is in the server's log, under `request_id`. The same request with the same key resumes where this one stopped, and never charges twice.",
+		Help:   "An error of the server. Its cause is in the server's log, under `request_id`.",
 		Effect: "The request may have claimed its key and moved money. Its progress is stored, and no step is executed twice.",
 		Next:   "Send the same request, with the same key, with exponential backoff. If this persists, contact support and quote `request_id`. Do not use another key: that would be another payment.",
 		See:    []string{"temporarily-unavailable", "payment-outcome-unknown"}, err: errors.New("an unexpected error"),
@@ -248,9 +225,9 @@ var (
 	problemOutcomeUnknown = problemType{
 		Slug: "payment-outcome-unknown", Status: http.StatusServiceUnavailable, Retry: retrySameKey, Outcomes: onlyUnknown,
 		Title:  "The outcome is not known yet",
-		Help:   "The provider has not confirmed the outcome, so the request may have taken effect. If it is for an order, the card may have been charged; if it is for a refund, the refund may have been made.",
-		Effect: "The request took effect at most once. An order or a refund may have moved money.",
-		Next:   "Do not tell the customer that the request succeeded or failed. Send the same request with the same key after `Retry-After` seconds: the server then queries the provider for its outcome. If you stop, the server finishes the request later. Do not use another key: that would be another request, for example another payment.",
+		Help:   "The provider has not confirmed the outcome, so the request may have taken effect: an order may be charged, or a refund made.",
+		Effect: "The request took effect at most once, and may have moved money.",
+		Next:   "Do not tell the customer that the request succeeded or failed. Send the same request with the same key after `Retry-After` seconds, because the server then queries the provider. If you stop, the server finishes the request later. Do not use another key: that would be another request, for example another payment.",
 		See:    []string{"temporarily-unavailable", "idempotency-key-in-progress"}, err: &operations.ProviderError{Kind: operations.ErrOutcomeUnknown, RetryAfter: 2 * time.Second},
 	}
 	problemUnavailable = problemType{
@@ -263,7 +240,6 @@ var (
 	}
 )
 
-// problemTypes are all types by status.
 func problemTypes() []problemType {
 	return []problemType{
 		problemKeyMissing, problemKeyInvalid, problemMalformed, problemUnauthorized,
@@ -274,17 +250,17 @@ func problemTypes() []problemType {
 	}
 }
 
-// example returns the document of the example and its Retry-After, 0 if there is none.
+// example is the stored document, or the response to err.
 func (t problemType) example() (document []byte, retryAfter int) {
 	if t.Stored != "" {
 		return []byte(t.Stored), 0
 	}
 	request := &http.Request{Method: http.MethodPost, URL: &url.URL{}, Header: http.Header{}}
 	if !t.noKey {
-		request.Header.Set("Idempotency-Key", exampleKey)
+		request.Header.Set("Idempotency-Key", "8f14e45f-ceea-467f-a9d4-1f6b7c3e2d10")
 	}
 	p := problemOf(t.err).forRequest(request, t.err)
-	p.RequestID = exampleRequestID
+	p.RequestID = "3JQ6ZB7XKPLRWA4DM2VHSTN5EY"
 	document, _ = json.Marshal(p) // see writeProblem
-	return document, p.retryAfterSeconds()
+	return document, p.retryAfter
 }

@@ -18,8 +18,6 @@ import (
 	"example.com/orders-api/api"
 )
 
-// These tests write bytes to the socket that no HTTP client would send.
-
 type rawConn struct {
 	net.Conn
 	t      *testing.T

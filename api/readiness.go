@@ -15,7 +15,7 @@ const (
 var errDraining = errors.New("shutting down")
 
 // Readiness reports whether this process should get traffic. Probes share one check per
-// second (R25). It is safe for concurrent use.
+// second (R25).
 type Readiness struct {
 	check    func(context.Context) error
 	draining atomic.Bool

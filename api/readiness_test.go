@@ -12,7 +12,6 @@ import (
 	"example.com/orders-api/api"
 )
 
-// Probes share a check, and its result for a second.
 func TestReadiness_oneCheckForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -39,7 +38,6 @@ func TestReadiness_oneCheckForAll(t *testing.T) {
 	})
 }
 
-// The check outlives the probe that started it, but not its own deadline.
 func TestReadiness_checkHasItsOwnDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,7 +55,6 @@ func TestReadiness_checkHasItsOwnDeadline(t *testing.T) {
 	})
 }
 
-// A check that ends later does not make a draining process ready.
 func TestReadiness_drain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

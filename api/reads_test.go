@@ -27,30 +27,6 @@ func (got response) page(t *testing.T) (ids []string, more bool) {
 	return ids, page.HasMore
 }
 
-func TestListOrders_pages(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	require.JSONEq(t, `{"data":[],"has_more":false}`, string(f.get(t, "/v1/orders").body))
-	var newestFirst []string
-	for range 2 {
-		newestFirst = append([]string{f.create(t, newKey(), orderBody()).order(t).ID.String()}, newestFirst...)
-	}
-	declined := f.create(t, newKey(), orderBody(withMember("payment_method", "pm_card_visa_chargeDeclinedInsufficientFunds"))).problem(t)
-	newestFirst = append([]string{declined.OrderID}, newestFirst...)
-	ids, more := f.get(t, "/v1/orders").page(t)
-	require.Equal(t, newestFirst, ids)
-	require.False(t, more)
-	ids, more = f.get(t, "/v1/orders?limit=2").page(t)
-	require.Equal(t, newestFirst[:2], ids)
-	require.True(t, more)
-	ids, more = f.get(t, "/v1/orders?limit=2&after="+ids[1]).page(t)
-	require.Equal(t, newestFirst[2:], ids)
-	require.False(t, more)
-	ids, _ = f.get(t, "/v1/orders", header("Authorization", "Bearer "+f.otherAccount(t))).page(t)
-	require.Empty(t, ids, "of another account")
-}
-
-// An object of another account gets the same response as one that does not exist.
 func TestReads_otherAccount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

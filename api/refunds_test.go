@@ -100,7 +100,6 @@ func TestCreateRefund_rejected(t *testing.T) {
 	require.Equal(t, map[string]int64{"usd": 4300}, f.Stripe.MoneyMoved())
 }
 
-// A refund uses its key only when it is made.
 func TestCreateRefund_orderPending(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -63,7 +63,7 @@ func checkMediaType(header http.Header) error {
 	return nil
 }
 
-// readKey parses the header, which is the raw key or a String of RFC 9651.
+// readKey accepts the raw key, or a String of RFC 9651.
 func readKey(header http.Header) (idempotency.Key, error) {
 	if len(header.Values("Idempotency-Key")) > 1 {
 		return "", idempotency.ErrInvalidKey
@@ -89,8 +89,7 @@ var unescape = strings.NewReplacer(`\\`, `\`, `\`, "")
 // Proxies close a silent connection after a minute, and a run may follow a wait.
 const maxWait = 30 * time.Second
 
-// preferences are those of RFC 7240 that are supported. No response is cached, so there is
-// no Vary.
+// preferences has no Vary, because no response is cached.
 type preferences struct {
 	respondAsync bool
 	wait         time.Duration // 0 if there is none; at most maxWait
@@ -99,8 +98,6 @@ type preferences struct {
 // A line is a list of preferences (RFC 7240):
 //
 //	preference = token [ BWS "=" BWS word ] *( OWS ";" [ OWS parameter ] )
-//
-// The groups of preferencePattern are the name, and a value that is a token or in quotes.
 var (
 	listElement       = regexp.MustCompile(`(?:[^",]|"(?:[^"\\]|\\.?)*(?:"|$))+`)
 	preferencePattern = regexp.MustCompile("^[ \t]*(" + token + ")[ \t]*(?:=[ \t]*(?:(" + token + `)|"((?:[^"\\]|\\.)*)")?[ \t]*)?(?:;|$)`)
@@ -144,7 +141,6 @@ func (p preferences) write(header http.Header) {
 	}
 }
 
-// parseWait reads seconds. A malformed value is 0.
 func parseWait(value string) time.Duration {
 	seconds, err := strconv.ParseUint(value, 10, 64)
 	if errors.Is(err, strconv.ErrSyntax) {
@@ -153,7 +149,6 @@ func parseWait(value string) time.Duration {
 	return time.Duration(min(seconds, uint64(maxWait/time.Second))) * time.Second // out of range, seconds is the maximum
 }
 
-// checkQuery rejects a query string with parameters, for an operation that has none.
 func checkQuery(rawQuery string) error {
 	query, err := url.ParseQuery(rawQuery)
 	switch {

@@ -43,7 +43,7 @@ func TestBearerToken_headers(t *testing.T) {
 		lines []string
 	}{
 		{"ok_1", []string{"bearer ok_1"}},
-		{"ok_1", []string{"Bearer   ok_1"}}, // 1*SP (RFC 9110, 11.4)
+		{"ok_1", []string{"Bearer   ok_1"}},
 		{"", nil},
 		{"", []string{"Bearer  "}},
 		{"", []string{"Basic ok_1"}},

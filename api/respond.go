@@ -9,7 +9,7 @@ import (
 	"example.com/orders-api/internal/plainjson"
 )
 
-// handlerFunc is a handler whose error becomes a problem response.
+// handlerFunc returns an error that becomes a problem response.
 type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // ServeHTTP adapts h to net/http.
@@ -43,7 +43,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Connection", "close")
 	}
 	if p.retryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfterSeconds()))
+		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	body, _ := plainjson.Marshal(p) // strings, numbers and UUIDs cannot fail
 	write(w, p.Status, "application/problem+json", body)

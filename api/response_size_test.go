@@ -72,7 +72,6 @@ func (c *slowClient) SetWriteDeadline(deadline time.Time) error {
 	return nil
 }
 
-// A slow client holds no permit and no connection.
 func TestReads_slowClients(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1), limiterBounds(1, 1))

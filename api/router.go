@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
-	"github.com/google/uuid"
 
 	"example.com/orders-api/api/docs"
 	"example.com/orders-api/idempotency"
@@ -39,6 +39,13 @@ type Config struct {
 	OnRequest func(RequestEvent)              // called synchronously after each request
 }
 
+// handlers serve the routes below /v1.
+type handlers struct {
+	Config
+	actions actions
+	events  transfers
+}
+
 // NewRouter returns the API.
 func NewRouter(config Config) chi.Router {
 	r := chi.NewRouter()
@@ -53,57 +60,46 @@ func NewRouter(config Config) chi.Router {
 		withOptions(r),
 		middleware.GetHead,
 	)
-	notFound := handlerFunc(func(http.ResponseWriter, *http.Request) error { return errNoPage }).ServeHTTP
-	notAllowed := methodNotAllowed(r)
-	notAllowedBelowV1 := requireAPIKey(config.Authenticator)(notAllowed)
-	r.NotFound(notFound)
-	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/v1/") {
-			notAllowedBelowV1.ServeHTTP(w, r) // chi does not enter the subrouter, and 401 comes first
+	authenticated := requireAPIKey(config.Authenticator)
+	noRoute := noRoute(r)
+	noAccountRoute := authenticated(noRoute)
+	fallback := func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(routePath(r)+"/", "/v1/") {
+			noAccountRoute.ServeHTTP(w, r) // 401 comes before 404 and 405
 			return
 		}
-		notAllowed(w, r)
-	})
+		noRoute(w, r)
+	}
+	r.NotFound(fallback)
+	r.MethodNotAllowed(fallback)
 
+	h := &handlers{Config: config, events: transfers{limit: maxEvents, setDeadline: (*http.ResponseController).SetReadDeadline}}
 	plain := r.With(withoutQuery)
 	plain.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
-	plain.Method(http.MethodGet, "/readyz", readyz(config.Ready))
+	plain.Method(http.MethodGet, "/readyz", handlerFunc(h.readyz))
 	plain.Method(http.MethodGet, "/problems", handlerFunc(getProblemPage))
 	plain.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
+	plain.Method(http.MethodPost, webhookPath, handlerFunc(h.receiveEvent))
 	docs.Routes(plain, config.Spec, config.Workflows)
 
-	r.Route("/v1", func(r chi.Router) {
-		webhooks := webhooksAPI{config.Orders, config.Limiter, &transfers{limit: maxWebhookBodies, setDeadline: (*http.ResponseController).SetReadDeadline}}
-		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooks.stripe))
-
-		a := accountAPI{
-			engine: config.Engine, operations: config.Operations, background: config.Background, limiter: config.Limiter,
-			actions: &actions{reads: map[uuid.UUID]*actionRead{}}, retention: config.Retention,
+	account := r.With(authenticated)
+	plain = account.With(withoutQuery) // the others check their query
+	plain.Method(http.MethodGet, "/v1/idempotency-keys/{key}", handlerFunc(h.getKey))
+	h.orderRoutes(account, plain)
+	for _, added := range config.Operations.Registrations() {
+		if added.Path == "" {
+			continue // of orders
 		}
-		r.Group(func(r chi.Router) {
-			r.Use(requireAPIKey(config.Authenticator))
-			r.NotFound(notFound) // set again, so that 401 comes before 404 and 405
-			r.MethodNotAllowed(notAllowed)
-			plain := r.With(withoutQuery) // the others check it themselves
-			plain.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(a.getKey))
-			ordersAPI{a, config.Orders}.routes(r, plain)
-			for _, added := range a.operations.Registrations() {
-				if added.Path == "" {
-					continue // of ordersAPI
-				}
-				path := strings.TrimPrefix(added.Path, "/v1")
-				r.Method(http.MethodPost, path, a.create(func(ctx context.Context, req operations.Request) (idempotency.Result, error) {
-					return a.engine.Do(ctx, req.Request, added.Operation)
-				}))
-				plain.Method(http.MethodGet, path+"/{id}", a.read(get(added.Get)))
-			}
-		})
-	})
+		account.Method(http.MethodPost, added.Path, h.create(func(ctx context.Context, req operations.Request) (idempotency.Result, error) {
+			return config.Engine.Do(ctx, req.Request, added.Operation)
+		}))
+		plain.Method(http.MethodGet, added.Path+"/{id}", h.read(get(added.Get)))
+	}
 	return r
 }
 
-// methodNotAllowed sets the Allow header. chi calls it for an unknown method on any path.
-func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
+// noRoute responds to an unknown path, or to an unknown method of a path.
+func noRoute(routes chi.Routes) http.HandlerFunc {
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		allowed := allowedMethods(routes, r)
 		if allowed == "" {
@@ -114,18 +110,14 @@ func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 	}).ServeHTTP
 }
 
+// routePath is the path that chi matches.
+func routePath(r *http.Request) string { return cmp.Or(r.URL.RawPath, r.URL.Path) }
+
 // allowedMethods returns the value of Allow, or "" if there is no such path.
 func allowedMethods(routes chi.Routes, r *http.Request) string {
-	path := r.URL.RawPath // which chi prefers
-	if path == "" {
-		path = r.URL.Path
-	}
-	if strings.TrimSuffix(path, "/") == "/v1" {
-		return "" // chi's mount matches every method
-	}
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		if routes.Match(chi.NewRouteContext(), method, path) {
+		if routes.Match(chi.NewRouteContext(), method, routePath(r)) {
 			allowed = append(allowed, method)
 			if method == http.MethodGet {
 				allowed = append(allowed, http.MethodHead)
@@ -162,11 +154,9 @@ func healthz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-func readyz(ready *Readiness) handlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := ready.Check(r.Context()); err != nil {
-			return fmt.Errorf("%w: %w", errNotReady, err)
-		}
-		return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+func (h *handlers) readyz(w http.ResponseWriter, r *http.Request) error {
+	if err := h.Ready.Check(r.Context()); err != nil {
+		return fmt.Errorf("%w: %w", errNotReady, err)
 	}
+	return healthz(w, r)
 }

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -196,15 +195,8 @@ func TestRouter_spec(t *testing.T) {
 
 	encoded := f.get(t, "/openapi.json", header("Authorization"))
 	require.Equal(t, "application/json", encoded.header.Get("Content-Type"))
-	fromYAML, err := openapi3.NewLoader().LoadFromData(ordersapi.Spec)
-	require.NoError(t, err)
-	fromJSON, err := openapi3.NewLoader().LoadFromData(encoded.body)
-	require.NoError(t, err)
-	want, err := json.Marshal(fromYAML)
-	require.NoError(t, err)
-	equal, err := json.Marshal(fromJSON)
-	require.NoError(t, err)
-	require.JSONEq(t, string(want), string(equal))
+	require.True(t, json.Valid(encoded.body))
+	require.YAMLEq(t, string(ordersapi.Spec), string(encoded.body))
 	require.Equal(t, http.StatusNotModified, f.get(t, "/openapi.json", header("If-None-Match", encoded.header.Get("ETag"))).status)
 }
 

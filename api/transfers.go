@@ -24,7 +24,6 @@ type transfer struct {
 	interrupted bool
 }
 
-// do transfers a body, and reports whether it was interrupted.
 func (t *transfers) do(w http.ResponseWriter, size int, work func()) (interrupted bool) {
 	element := t.begin(&transfer{connection: http.NewResponseController(w), size: size})
 	defer func() { interrupted = t.end(element) }()
@@ -72,7 +71,6 @@ const (
 	smallResponse = 4 << 10  // bytes; net/http's buffer for a connection
 )
 
-// limitedWriter counts a body while it is written.
 type limitedWriter struct {
 	http.ResponseWriter
 	sent *transfers

@@ -14,11 +14,11 @@ func (f *fixture) awaitWaiters(t *testing.T, n int) {
 	require.Eventually(t, func() bool { return f.Engine.Waiters() == n }, 25*time.Second, time.Millisecond)
 }
 
-func (f *fixture) startWaiters(t *testing.T, n int, key, body string, edits ...requestEdit) []<-chan asyncResponse {
+func (f *fixture) startWaiters(t *testing.T, n int, key, body string) []<-chan asyncResponse {
 	t.Helper()
 	waiting := make([]<-chan asyncResponse, n)
 	for i := range waiting {
-		waiting[i] = f.createAsync(t, key, body, append([]requestEdit{prefer("wait=30")}, edits...)...)
+		waiting[i] = f.createAsync(t, key, body, prefer("wait=30"))
 	}
 	f.awaitWaiters(t, n)
 	return waiting

@@ -14,38 +14,31 @@ import (
 )
 
 const (
-	maxEventBody     = 256 << 10 // bytes; a payment's event has about three KiB
-	maxWebhookBodies = 100       // that are read at once, before their signature is verified
+	maxEventBody = 256 << 10 // bytes; a payment's event has about three KiB
+	maxEvents    = 100       // that are read at once, before their signature is verified
 )
 
-// webhookPath is the path of the provider's events, which have no Idempotency-Key.
 const webhookPath = "/v1/webhooks/stripe"
 
-type webhooksAPI struct {
-	service *orders.Service
-	limiter *admission.Limiter
-	bodies  *transfers
-}
-
-// stripe is POST /v1/webhooks/stripe. Stripe repeats an event until the response is a
+// receiveEvent is POST /v1/webhooks/stripe, which Stripe repeats until the response is a
 // success. A request takes a permit only after its signature is verified (R25).
-func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	var payload []byte
 	var err error
-	if a.bodies.do(w, 1, func() { payload, err = readBody(w, r, maxEventBody) }) {
+	if h.events.do(w, 1, func() { payload, err = readBody(w, r, maxEventBody) }) {
 		return errBodyCut // also a body that just arrived: the connection is unusable
 	}
 	if err != nil {
 		return err
 	}
-	event, err := a.service.VerifyEvent(payload, r.Header.Get("Stripe-Signature"))
+	event, err := h.Orders.VerifyEvent(payload, r.Header.Get("Stripe-Signature"))
 	if err != nil {
 		return err
 	}
 	connlimit.Verified(r.Context())
 	var result orders.EventResult
-	err = a.limiter.Do(r.Context(), event.AccountID, func(ctx context.Context) (err error) {
-		if result, err = a.service.HandleEvent(ctx, event); err != nil {
+	err = h.Limiter.Do(r.Context(), event.AccountID, func(ctx context.Context) (err error) {
+		if result, err = h.Orders.HandleEvent(ctx, event); err != nil {
 			err = &keyedError{error: err}
 		}
 		return err

@@ -54,7 +54,6 @@ func (f *fixture) keyRows(t *testing.T) []string {
 	return keys
 }
 
-// createUnknownPaid creates an order whose payment succeeds after the response.
 func (f *fixture) createUnknownPaid(t *testing.T) {
 	t.Helper()
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
@@ -176,7 +175,6 @@ func TestWebhook_noSecret(t *testing.T) {
 	require.Equal(t, before, f.keyRows(t))
 }
 
-// An event that fails is repeated by the provider, and then finishes the order.
 func TestWebhook_fails(t *testing.T) {
 	t.Parallel()
 	provider := &panickingTransport{}

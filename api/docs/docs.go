@@ -47,9 +47,8 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// Routes registers the contract openapi.yaml, the same as JSON, its workflows
-// orders.arazzo.yaml, and /docs with its scripts and diagrams. They are prepared at the first
-// request, because parsing and compressing the contract would slow down the start.
+// Routes registers the contract, its workflows, and /docs with its scripts and diagrams. They
+// are prepared at the first request, because this would slow down the start.
 func Routes(r chi.Router, contract, workflows []byte) {
 	r.Get("/openapi.yaml", serve("application/yaml", plain(contract)))
 	r.Get("/openapi.json", serve("application/json", func() []byte { return asJSON(contract) }))
@@ -86,7 +85,7 @@ func decompressScalar() []byte {
 	return content
 }
 
-// form is a form of a file, plain or gzipped.
+// form is a plain or a gzipped file.
 type form struct {
 	content []byte
 	tag     string
@@ -97,20 +96,19 @@ func newForm(content []byte) form {
 	return form{content, `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
 }
 
-func newForms(content []byte) (unchanged, gzipped form) {
-	var compressed bytes.Buffer
-	writer := gzip.NewWriter(&compressed)
-	_, _ = writer.Write(content)
-	_ = writer.Close()
-	return newForm(content), newForm(compressed.Bytes())
-}
-
 // acceptsGzip matches an Accept-Encoding with gzip and a weight above 0 (RFC 9110, 12.5.3).
 var acceptsGzip = regexp.MustCompile(`(?i)(^|,)\s*gzip\s*($|,|;\s*q=(1|0\.\d*[1-9]))`)
 
 // serve responds with the form that the client accepts, or with 304 if it is cached.
 func serve(contentType string, content func() []byte) http.HandlerFunc {
-	forms := sync.OnceValues(func() (unchanged, gzipped form) { return newForms(content()) })
+	forms := sync.OnceValues(func() (unchanged, gzipped form) {
+		whole := content()
+		var compressed bytes.Buffer
+		writer := gzip.NewWriter(&compressed)
+		_, _ = writer.Write(whole)
+		_ = writer.Close()
+		return newForm(whole), newForm(compressed.Bytes())
+	})
 	return func(w http.ResponseWriter, r *http.Request) {
 		accepted, gzipped := forms()
 		header := w.Header()
@@ -125,10 +123,10 @@ func serve(contentType string, content func() []byte) http.HandlerFunc {
 		header.Set("Cache-Control", "no-cache")
 		header.Set("ETag", accepted.tag)
 		// The contract has neither ranges (206, 416) nor 412.
-		whole := r.Clone(r.Context())
-		whole.Header.Del("Range")
-		whole.Header.Del("If-Match")
-		http.ServeContent(noRanges{w}, whole, "", time.Time{}, bytes.NewReader(accepted.content))
+		get := r.Clone(r.Context())
+		get.Header.Del("Range")
+		get.Header.Del("If-Match")
+		http.ServeContent(noRanges{w}, get, "", time.Time{}, bytes.NewReader(accepted.content))
 	}
 }
 

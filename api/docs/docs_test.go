@@ -27,20 +27,17 @@ func TestRoutes_headers(t *testing.T) {
 		"/docs/client.svg":    "image/svg+xml",
 		"/orders.arazzo.yaml": "application/yaml",
 	} {
-		t.Run(path, func(t *testing.T) {
-			t.Parallel()
-			response := site.get(t, path, nil)
-			require.Equal(t, http.StatusOK, response.Code)
-			require.Equal(t, contentType, response.Header().Get("Content-Type"))
-			require.Equal(t, "none", response.Header().Get("Accept-Ranges"))
-			require.Equal(t, "no-cache", response.Header().Get("Cache-Control"))
-			policy := response.Header().Get("Content-Security-Policy")
-			require.Contains(t, policy, "default-src 'none'; script-src 'self'; ")
-			require.Contains(t, policy, "connect-src 'self'; ")
-			require.NotContains(t, policy, "unsafe-eval")
-			require.NotContains(t, policy, "*")
-			require.NotContains(t, policy, "http", "the policy names no other host")
-		})
+		response := site.get(t, path, nil)
+		require.Equal(t, http.StatusOK, response.Code, path)
+		require.Equal(t, contentType, response.Header().Get("Content-Type"))
+		require.Equal(t, "none", response.Header().Get("Accept-Ranges"))
+		require.Equal(t, "no-cache", response.Header().Get("Cache-Control"))
+		policy := response.Header().Get("Content-Security-Policy")
+		require.Contains(t, policy, "default-src 'none'; script-src 'self'; ")
+		require.Contains(t, policy, "connect-src 'self'; ")
+		require.NotContains(t, policy, "unsafe-eval")
+		require.NotContains(t, policy, "*")
+		require.NotContains(t, policy, "http", "the policy names no other host")
 	}
 }
 
