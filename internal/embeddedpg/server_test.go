@@ -1,5 +1,3 @@
-//go:build linux || darwin
-
 package embeddedpg_test
 
 import (
@@ -141,7 +139,7 @@ func TestStart_concurrent(t *testing.T) {
 		requirePassword(t, server)
 		_, err := connect(t, server.URL("postgres")).Exec(t.Context(), "CREATE TABLE of_this_server ()")
 		require.NoError(t, err, "the servers share no data")
-		left, err := filepath.Glob(filepath.Join(filepath.Dir(server.Dir()), "initdb-*", "verifier"))
+		left, err := filepath.Glob(filepath.Join(filepath.Dir(server.Dir()), "initdb-*", "password"))
 		require.NoError(t, err)
 		require.Empty(t, left)
 	}
@@ -291,9 +289,9 @@ func TestServer_parentKilled(t *testing.T) {
 	require.Eventually(t, func() bool {
 		left, _ := os.ReadDir(filepath.Join(c.dir, "data"))
 		return len(left) == 0
-	}, waitTimeout, 10*time.Millisecond, "the data takes memory until the next sweep")
+	}, waitTimeout, 10*time.Millisecond, "the data takes memory until the next start")
 	require.Eventually(t, func() bool { // the server holds the folder's lock until its end
-		require.NoError(t, embeddedpg.Sweep(t.Context(), filepath.Dir(c.dir)))
+		require.NoError(t, start(t, options()).Stop())
 		_, err := os.Stat(c.dir)
 		return os.IsNotExist(err)
 	}, waitTimeout, 10*time.Millisecond)

@@ -1,7 +1,8 @@
-//go:build !unix
+//go:build !linux
 
 package subprocess
 
 import "syscall"
 
-func attributes() *syscall.SysProcAttr { return nil }
+// Only Linux can end a child with a parent that is killed.
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

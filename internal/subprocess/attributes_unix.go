@@ -1,8 +1,0 @@
-//go:build unix && !linux
-
-package subprocess
-
-import "syscall"
-
-// Only Linux can end a child with a parent that is killed.
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
