@@ -1,13 +1,13 @@
 // Package dbtest gives each test its own PostgreSQL database with the schema of this
 // module: pool := dbtest.New(t).
 //
-// The first call in a test binary starts a private server and creates a template, of which
-// each test gets a copy in about ten milliseconds. PG_BIN is the folder of the server's
-// programs. DATABASE_URL names another server, whose role may create databases, and
-// DBTEST_POOLER_URL a pooler before it.
+// The first call in a test binary starts a private server, with the programs in PG_BIN, and
+// creates a template, of which each test gets a copy in about ten milliseconds.
+// DATABASE_URL names another server, and DBTEST_POOLER_URL a pooler before it.
 package dbtest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -58,18 +58,7 @@ func (s *server) newDatabase(t testing.TB, template string, configure []func(*pg
 	}
 	t.Cleanup(func() { s.dropOrKeep(t, name) })
 
-	url := s.url
-	if s.pooled != "" {
-		url = s.pooled
-	}
-	config, err := poolConfig(url, name)
-	if err != nil {
-		t.Fatalf("dbtest: %v", err)
-	}
-	for _, change := range configure {
-		change(config)
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := connect(ctx, cmp.Or(s.pooled, s.url), name, configure...)
 	if err != nil {
 		t.Fatalf("dbtest: open pool: %v", err)
 	}

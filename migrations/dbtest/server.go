@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -70,8 +69,7 @@ func startServer(ctx context.Context) (s *server, err error) {
 	return s, nil
 }
 
-// connectAdmin connects without a role's timeouts, because a copy of a database waits for
-// other copies.
+// connectAdmin connects without timeouts, because copies of a database wait for each other.
 func connectAdmin(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -83,7 +81,7 @@ func connectAdmin(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-func poolConfig(server, database string) (*pgxpool.Config, error) {
+func connect(ctx context.Context, server, database string, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	dsn, err := withDatabase(server, database)
 	if err != nil {
 		return nil, err
@@ -93,14 +91,14 @@ func poolConfig(server, database string) (*pgxpool.Config, error) {
 		return nil, err
 	}
 	config.MaxConns = poolSize
-	return config, nil
+	for _, change := range configure {
+		change(config)
+	}
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
-func withDatabase(dsn, database string) (string, error) {
-	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
-		return dsn + " dbname=" + database, nil // of two the last one counts
-	}
-	u, err := url.Parse(dsn)
+func withDatabase(server, database string) (string, error) {
+	u, err := url.Parse(server)
 	if err != nil {
 		return "", errors.New("DATABASE_URL is not a valid URL") // the cause would quote the password
 	}

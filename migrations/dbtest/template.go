@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"example.com/orders-api/migrations"
 )
 
@@ -44,35 +42,30 @@ func (s *server) makeTemplate() (string, error) {
 // build creates a database that is renamed when it is complete.
 func (s *server) build(ctx context.Context, name string) error {
 	building := name + "_build"
-	for _, step := range []func() error{
-		func() error {
-			return s.exec(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", quote(building)))
-		},
-		func() error { return s.create(ctx, building, "template0") },
-		func() error { return s.joinNodes(ctx, building) },
-		func() error { return s.migrate(ctx, building) },
-		// A connection to a template would prevent copies.
-		func() error {
-			return s.exec(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS false", quote(building)))
-		},
-		func() error { return s.disconnect(ctx, building) },
-		func() error {
-			return s.exec(ctx, fmt.Sprintf("ALTER DATABASE %s RENAME TO %s", quote(building), quote(name)))
-		},
-	} {
-		if err := step(); err != nil {
-			return err
-		}
+	if err := s.exec(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", quote(building))); err != nil {
+		return err
 	}
-	return nil
+	if err := s.create(ctx, building, "template0"); err != nil {
+		return err
+	}
+	if err := s.joinNodes(ctx, building); err != nil {
+		return err
+	}
+	if err := s.migrate(ctx, building); err != nil {
+		return err
+	}
+	// A connection to a template would prevent copies.
+	if err := s.exec(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS false", quote(building))); err != nil {
+		return err
+	}
+	if err := s.disconnect(ctx, building); err != nil {
+		return err
+	}
+	return s.exec(ctx, fmt.Sprintf("ALTER DATABASE %s RENAME TO %s", quote(building), quote(name)))
 }
 
 func (s *server) migrate(ctx context.Context, database string) error {
-	config, err := poolConfig(s.url, database)
-	if err != nil {
-		return err
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := connect(ctx, s.url, database)
 	if err != nil {
 		return err
 	}
