@@ -151,14 +151,6 @@ func (e *Engine) newExecution(r Run, op Operation, from RecoveryPoint, onClaim f
 	return run
 }
 
-// setLease renews the lease. sent is before start, so it ends here before it ends in the
-// database (R8).
-func (r *execution) setLease(start, sent time.Time) {
-	r.claimed, r.mayHold = true, true
-	r.leaseStart, r.leaseSent = start, sent
-	r.CreatedAt = r.CreatedAt.UTC()
-}
-
 // execute runs steps until the request is finished or a step fails, which releases the
 // lease. existing is the row of a key that another request has claimed.
 func (r *execution) execute(ctx context.Context) (result Result, existing *storedKey, err error) {

@@ -32,16 +32,6 @@ func (r *execution) commit(ctx context.Context, record RecordFunc) (existing *st
 	return existing, err
 }
 
-func (r *execution) violated(ctx context.Context, constraint string) error {
-	if r.steps.Violated != nil {
-		if err := r.steps.Violated(ctx, constraint); err != nil {
-			return err
-		}
-	}
-	// The key's row is gone, but a derived id exists.
-	return &KeyExpiredError{Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.request.Path}}
-}
-
 func (r *execution) transact(ctx context.Context, record RecordFunc) error {
 	if record == nil {
 		return fmt.Errorf("idempotency: the step from %q has no record", r.point)
@@ -66,61 +56,6 @@ func (r *execution) transact(ctx context.Context, record RecordFunc) error {
 	return tx.commit(ctx, next)
 }
 
-// invalidate makes an unknown COMMIT fail if it has not arrived yet (R22), by moving the
-// start of the lease, which its fence names.
-func (r *execution) invalidate(ctx context.Context, doubt error) error {
-	var start time.Time
-	sent := r.clock()
-	err := r.engine.store.queryRow(ctx, advanceSQL, r.fence(string(r.point)), nil, &start)
-	switch {
-	case err == nil:
-		r.setLease(start, sent)
-		return fmt.Errorf("%w: %w", errNotCommitted, doubt)
-	case errors.Is(err, ErrLeaseLost):
-		return err
-	default:
-		return commitUnknown(err)
-	}
-}
-
-// resolve reads the row after the claim met one or the fence did not hold (R22). There is
-// no error if this run did commit.
-func (r *execution) resolve(ctx context.Context, failure error) (existing *storedKey, err error) {
-	sent := r.clock()
-	stored, err := r.engine.store.find(ctx, r.AccountID, r.KeyID)
-	switch {
-	case errors.Is(err, ErrNotFound) && r.claimed:
-		return nil, failure // a failover lost the row; the next request claims the key again (R5)
-	case errors.Is(err, ErrNotFound):
-		err = r.engine.store.keyExpired(ctx, r.AccountID, r.KeyID, r.Key)
-		if errors.Is(err, ErrNotFound) {
-			err = errNotCommitted // the conflicting row is gone again
-		}
-		return nil, err
-	case err != nil && r.mayHold:
-		return nil, commitUnknown(err)
-	case err != nil:
-		return nil, err
-	case stored.Token != r.token && !r.claimed:
-		return stored, failure
-	case stored.Token != r.token, stored.Point != Finished && stored.LockedAt == nil:
-		return nil, ErrLeaseLost // taken over, or released by an operator
-	}
-	r.Attempt, r.CreatedAt = stored.Attempt, stored.CreatedAt
-	r.point, r.response = stored.Point, stored.response()
-	start := stored.ReadAt
-	if stored.LockedAt != nil {
-		start = *stored.LockedAt
-	}
-	r.setLease(start, sent.Add(start.Sub(stored.ReadAt)))
-	return nil, nil
-}
-
-// commitUnknown does not wrap its cause, which says nothing about the COMMIT.
-func commitUnknown(cause error) error {
-	return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", postgres.ErrUnavailable, cause.Error())
-}
-
 // Tx is the transaction in which a step records its result.
 type Tx struct {
 	run    *execution
@@ -135,52 +70,6 @@ type Tx struct {
 // to read a result before COMMIT, use QueryRow.
 func (tx *Tx) Queue(query string, arguments ...any) *pgx.QueuedQuery {
 	return tx.queued.Queue(query, arguments...)
-}
-
-// QueryRow executes a query now, before all queued statements.
-func (tx *Tx) QueryRow(ctx context.Context, query string, arguments []any, dest ...any) error {
-	if err := tx.begin(ctx); err != nil {
-		return err
-	}
-	err := tx.conn.QueryRow(ctx, query, arguments...).Scan(dest...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return err // a result, not a failure
-	}
-	return tx.check(err)
-}
-
-func (tx *Tx) check(err error) error {
-	err = translateOn(tx.conn.Conn(), err)
-	if tx.failed == nil {
-		tx.failed = err
-	}
-	return err
-}
-
-// begin opens the transaction. The claim or the fence locks the row.
-func (tx *Tx) begin(ctx context.Context) error {
-	if tx.open || tx.failed != nil {
-		return tx.failed
-	}
-	batch, err := tx.batch(ctx)
-	if err != nil {
-		tx.failed = err
-		return err
-	}
-	r := tx.run
-	if r.claimed {
-		queueAsserted(batch, fenceSQL, new(time.Time), r.fence()...)
-	} else {
-		queueClaim(batch, r, Started)
-	}
-	if err := tx.send(ctx, batch); err != nil {
-		return err
-	}
-	tx.open = true
-	if !r.claimed {
-		r.leaseStart = r.CreatedAt // for the fence of commit
-	}
-	return nil
 }
 
 // commit sends the claim or the fenced UPDATE, the queued statements and COMMIT in one
@@ -239,6 +128,14 @@ func (tx *Tx) commit(ctx context.Context, next Transition) error {
 	}
 }
 
+// setLease renews the lease. sent is before start, so it ends here before it ends in the
+// database (R8).
+func (r *execution) setLease(start, sent time.Time) {
+	r.claimed, r.mayHold = true, true
+	r.leaseStart, r.leaseSent = start, sent
+	r.CreatedAt = r.CreatedAt.UTC()
+}
+
 func (tx *Tx) batch(ctx context.Context) (*pgx.Batch, error) {
 	batch := &pgx.Batch{}
 	if tx.open {
@@ -259,6 +156,52 @@ func (tx *Tx) send(ctx context.Context, batch *pgx.Batch) error {
 	return tx.check(tx.conn.SendBatch(ctx, batch).Close())
 }
 
+func (tx *Tx) check(err error) error {
+	err = translateOn(tx.conn.Conn(), err)
+	if tx.failed == nil {
+		tx.failed = err
+	}
+	return err
+}
+
+// QueryRow executes a query now, before all queued statements.
+func (tx *Tx) QueryRow(ctx context.Context, query string, arguments []any, dest ...any) error {
+	if err := tx.begin(ctx); err != nil {
+		return err
+	}
+	err := tx.conn.QueryRow(ctx, query, arguments...).Scan(dest...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return err // a result, not a failure
+	}
+	return tx.check(err)
+}
+
+// begin opens the transaction. The claim or the fence locks the row.
+func (tx *Tx) begin(ctx context.Context) error {
+	if tx.open || tx.failed != nil {
+		return tx.failed
+	}
+	batch, err := tx.batch(ctx)
+	if err != nil {
+		tx.failed = err
+		return err
+	}
+	r := tx.run
+	if r.claimed {
+		queueAsserted(batch, fenceSQL, new(time.Time), r.fence()...)
+	} else {
+		queueClaim(batch, r, Started)
+	}
+	if err := tx.send(ctx, batch); err != nil {
+		return err
+	}
+	tx.open = true
+	if !r.claimed {
+		r.leaseStart = r.CreatedAt // for the fence of commit
+	}
+	return nil
+}
+
 func (tx *Tx) close(ctx context.Context) {
 	if tx.conn == nil {
 		return
@@ -272,4 +215,69 @@ func (tx *Tx) close(ctx context.Context) {
 	}
 	tx.conn.Release()
 	tx.conn = nil
+}
+
+// invalidate makes an unknown COMMIT fail if it has not arrived yet (R22), by moving the
+// start of the lease, which its fence names.
+func (r *execution) invalidate(ctx context.Context, doubt error) error {
+	var start time.Time
+	sent := r.clock()
+	err := r.engine.store.queryRow(ctx, advanceSQL, r.fence(string(r.point)), nil, &start)
+	switch {
+	case err == nil:
+		r.setLease(start, sent)
+		return fmt.Errorf("%w: %w", errNotCommitted, doubt)
+	case errors.Is(err, ErrLeaseLost):
+		return err
+	default:
+		return commitUnknown(err)
+	}
+}
+
+// resolve reads the row after the claim met one or the fence did not hold (R22). There is
+// no error if this run did commit.
+func (r *execution) resolve(ctx context.Context, failure error) (existing *storedKey, err error) {
+	sent := r.clock()
+	stored, err := r.engine.store.find(ctx, r.AccountID, r.KeyID)
+	switch {
+	case errors.Is(err, ErrNotFound) && r.claimed:
+		return nil, failure // a failover lost the row; the next request claims the key again (R5)
+	case errors.Is(err, ErrNotFound):
+		err = r.engine.store.keyExpired(ctx, r.AccountID, r.KeyID, r.Key)
+		if errors.Is(err, ErrNotFound) {
+			err = errNotCommitted // the conflicting row is gone again
+		}
+		return nil, err
+	case err != nil && r.mayHold:
+		return nil, commitUnknown(err)
+	case err != nil:
+		return nil, err
+	case stored.Token != r.token && !r.claimed:
+		return stored, failure
+	case stored.Token != r.token, stored.Point != Finished && stored.LockedAt == nil:
+		return nil, ErrLeaseLost // taken over, or released by an operator
+	}
+	r.Attempt, r.CreatedAt = stored.Attempt, stored.CreatedAt
+	r.point, r.response = stored.Point, stored.response()
+	start := stored.ReadAt
+	if stored.LockedAt != nil {
+		start = *stored.LockedAt
+	}
+	r.setLease(start, sent.Add(start.Sub(stored.ReadAt)))
+	return nil, nil
+}
+
+// commitUnknown does not wrap its cause, which says nothing about the COMMIT.
+func commitUnknown(cause error) error {
+	return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", postgres.ErrUnavailable, cause.Error())
+}
+
+func (r *execution) violated(ctx context.Context, constraint string) error {
+	if r.steps.Violated != nil {
+		if err := r.steps.Violated(ctx, constraint); err != nil {
+			return err
+		}
+	}
+	// The key's row is gone, but a derived id exists.
+	return &KeyExpiredError{Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.request.Path}}
 }
