@@ -12,8 +12,7 @@ import (
 const (
 	maxBackoff = 6 * time.Hour
 
-	// pollingLimit is the age at which a key that clients keep running needs review, about
-	// as old as an idle key that the completer gives up.
+	// pollingLimit is the age at which a key that clients keep running needs review.
 	pollingLimit = 30 * time.Hour
 
 	actionPollGraces = 3 // for a key that requires an action, which a webhook usually runs earlier
@@ -68,8 +67,8 @@ type CompleterResult struct {
 	NeedsReview int
 }
 
-// RunOnce makes one pass over the keys that are due. When ctx ends, it finishes the keys
-// in progress. The counts are right beside an error, too.
+// RunOnce makes one pass over the keys that are due. When ctx ends, it finishes the keys in
+// progress.
 func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err error) {
 	keys, err := c.engine.store.abandoned(ctx, c.config, c.steps)
 	switch {

@@ -51,8 +51,7 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 
 // Do executes a request under its key (R2): it runs the operation for a new key, replays
 // the response of a finished key, and takes over an unfinished key that no run holds.
-// Besides the errors of steps it returns those of this package and
-// [postgres.ErrUnavailable]. The end of ctx does not stop it (R10).
+// The end of ctx does not stop it (R10).
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	id := KeyID(req.AccountID, req.Key)
@@ -151,8 +150,8 @@ func (e *Engine) newExecution(r Run, op Operation, from RecoveryPoint, onClaim f
 	return run
 }
 
-// execute runs steps until the request is finished or a step fails, which releases the
-// lease. existing is the row of a key that another request has claimed.
+// execute runs steps until the request is finished or one fails, which releases the lease.
+// existing is the row of a key that another request has claimed.
 func (r *execution) execute(ctx context.Context) (result Result, existing *storedKey, err error) {
 	err = errPanicked
 	defer func() {

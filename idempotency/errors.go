@@ -27,9 +27,8 @@ var (
 	// ErrLeaseLost is the ErrInProgress of a run that lost its lease (R7).
 	ErrLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
 
-	// ErrActionRequired is wrapped by the error of a step that waits for an action outside
-	// of the service, such as a customer's approval. The step must end the wait after the
-	// ActionTimeout, because the completer does not.
+	// ErrActionRequired is wrapped by the error of a step that waits for an action, such as a
+	// customer's approval. The step must end the wait after the ActionTimeout.
 	ErrActionRequired = errors.New("an action outside of the service is required")
 
 	// ErrNewerVersion is of a key that a newer version of the program wrote (R18).

@@ -22,8 +22,8 @@ const (
 type Operation interface {
 	Name() string // stored with the key
 
-	// Steps returns the steps of one run, which may share variables. The engine also calls
-	// it with an empty run, for the recovery points, which are the same in all runs.
+	// Steps returns the steps of one run, which may share variables. The engine calls it with
+	// an empty run, too, for the recovery points.
 	Steps(run *Run) Steps
 }
 
@@ -39,9 +39,9 @@ func knownSteps(operations []Operation) (names []string) {
 
 // Steps are the steps of a run.
 type Steps struct {
-	// Start commits with the claim of the key (R1), so it makes no external call. Its error
-	// leaves the key unused, so it is the place to validate (R19). Inserted ids derive from
-	// the key, so a unique violation is a [*KeyExpiredError] unless Violated returns an error.
+	// Start commits with the claim (R1), so it makes no external call. Its error leaves the
+	// key unused, so it validates (R19). Inserted ids derive from the key, so a unique
+	// violation is a [*KeyExpiredError] unless Violated returns an error.
 	Start RecordFunc
 
 	// Violated, if set, returns the error of a violated unique constraint that does not
@@ -52,14 +52,12 @@ type Steps struct {
 	At map[RecoveryPoint]StepFunc // by where they begin
 }
 
-// StepFunc makes an external call, if it has one, and returns the record of its result.
-// No connection is held (R6). ctx ends with the lease (R8), not with the client's
-// connection (R10). An error means that the outcome is unknown: a later run repeats the
-// call (R11).
+// StepFunc makes an external call, if it has one, without a connection (R6), and returns the
+// record of its result. ctx ends with the lease (R8), not with the client's connection (R10).
+// After an error, a later run repeats the call (R11).
 type StepFunc func(ctx context.Context) (RecordFunc, error)
 
-// RecordFunc writes the result of a step in the engine's transaction, which may be
-// repeated.
+// RecordFunc writes the result of a step in a transaction, which may be repeated.
 type RecordFunc func(ctx context.Context, tx *Tx) (Transition, error)
 
 // Transition is the result of a [RecordFunc]: [Advance] or [Finish].
@@ -68,8 +66,7 @@ type Transition struct {
 	response Response
 }
 
-// Advance moves the request to a recovery point, which may be its own: the step runs
-// again.
+// Advance moves the request to a recovery point. At its own, the step runs again.
 func Advance(point RecoveryPoint) Transition { return Transition{point: point} }
 
 // Finish stores the response that every retry gets (R14). It must be final (R11, R23).
@@ -114,8 +111,7 @@ type Request struct {
 	Path      string
 	Params    []byte // canonical, from Canonicalize
 
-	// OnClaim, if set, is called when the request is sure to be finished, even if this
-	// process dies.
+	// OnClaim, if set, is called when the claim is committed, so the request will be finished.
 	OnClaim func()
 }
 
@@ -139,8 +135,8 @@ type Run struct {
 	clock       func() time.Time
 }
 
-// Now returns the time by the database's clock, at most a round trip too late. Start does
-// not know it: use now() in SQL.
+// Now returns the time by the database's clock, at most a round trip too late. Start uses
+// now() in SQL instead.
 func (r *Run) Now() time.Time {
 	return r.leaseStart.Add(r.clock().Sub(r.leaseSent)).UTC().Truncate(time.Microsecond)
 }

@@ -106,14 +106,13 @@ func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map
 	return byID, err
 }
 
-// Stuck lists keys of all accounts, the longest idle first: those that need review, and
-// unfinished ones without a run for longer than grace that require no action.
+// Stuck lists the abandoned keys and those that need review, the longest idle first.
 func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]Status, error) {
 	return e.list(ctx, stuckSQL, grace, limit)
 }
 
-// Find returns the key with an id or, if there is none, those with a client's key, of one
-// account or, for uuid.Nil, of all. So no client can hide a key behind its id.
+// Find returns the key with an id or else, so that no client hides it, those with a client's
+// key, of one account or, for uuid.Nil, of all.
 func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) ([]Status, error) {
 	id, _ := uuid.Parse(idOrKey) // otherwise uuid.Nil, which no key has
 	keys, err := e.list(ctx, byKeySQL, id, idOrKey, accountID)
@@ -144,7 +143,6 @@ type Stats struct {
 
 	NeedsReview int
 
-	// A running reaper keeps it below the retention.
 	OldestFinished time.Duration
 }
 
@@ -156,9 +154,7 @@ type Unfinished struct {
 	Keys      int
 	Oldest    time.Duration // since it was claimed
 
-	// OldestUnattempted is the time since the last run of a key that the completer has not
-	// attempted. A running completer keeps it near its grace.
-	OldestUnattempted time.Duration
+	OldestUnattempted time.Duration // since the last run of a key without the completer's attempt
 }
 
 // ReadStats counts the keys in one round trip.

@@ -115,8 +115,8 @@ WITH claimed AS (
 )
 SELECT idempotency_assert(count(*) = 1, 'claim_conflict'), max(locked_at) FROM claimed`
 
-// notExpiredSQL raises claim_conflict if the key was reaped (R17). It is apart from the
-// claim, because a distributed PostgreSQL accepts no subquery in an INSERT.
+// notExpiredSQL raises claim_conflict if the key was reaped (R17). Citus accepts no subquery
+// in the INSERT of the claim.
 const notExpiredSQL = `
 SELECT idempotency_assert(count(*) = 0, 'claim_conflict')
   FROM expired_keys
@@ -152,8 +152,7 @@ WITH held AS (
        FOR NO KEY UPDATE
 )` + assertHeld
 
-// advanceSQL renews the lease from when the server receives the statement, also in a
-// batch. now() would be the beginning of the transaction.
+// advanceSQL renews the lease from its own time; now() is the beginning of the transaction.
 const advanceSQL = `
 WITH held AS (
     UPDATE idempotency_keys

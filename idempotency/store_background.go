@@ -82,9 +82,8 @@ type candidate struct {
 	Attempts      int       // of the completer, including this one
 }
 
-// dueSQL lists the keys that are due: of each account in turn the longest idle first, so
-// that one account does not delay another one. The inner LIMIT bounds the sort after a long
-// outage.
+// dueSQL lists the keys that are due, of each account in turn, so that one account does not
+// delay another one. The inner LIMIT bounds the sort after a long outage.
 func dueSQL(condition string) string {
 	return `
 WITH due AS (

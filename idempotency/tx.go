@@ -65,9 +65,8 @@ type Tx struct {
 	queued pgx.Batch
 }
 
-// Queue adds a statement that is sent with COMMIT, so a step that only writes costs one
-// round trip. A failed statement fails the transaction, but not an error of its callback:
-// to read a result before COMMIT, use QueryRow.
+// Queue adds a statement that is sent with COMMIT, in one round trip. An error of its
+// callback does not fail the transaction: to read a result before COMMIT, use QueryRow.
 func (tx *Tx) Queue(query string, arguments ...any) *pgx.QueuedQuery {
 	return tx.queued.Queue(query, arguments...)
 }

@@ -15,8 +15,8 @@ const (
 	// pollInterval bounds how late a waiter notices a change by another process.
 	pollInterval = 200 * time.Millisecond
 
-	// takeoverPause is the minimum age of the last run before a waiter takes a released key
-	// over. Otherwise waiters would call a failing provider without a pause.
+	// takeoverPause is how long after the last run a waiter takes a released key over, because
+	// waiters would otherwise call a failing provider without a pause.
 	takeoverPause = time.Second
 )
 

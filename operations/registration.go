@@ -37,8 +37,7 @@ type Registration struct {
 	RequiredAction func(ctx context.Context, key idempotency.Status) (*ActionRequiredError, error)
 
 	// Resolve, if set, returns the operation with which an operator ends an unfinished key. It
-	// continues from the recovery points of Operation, and must not store a failure while the
-	// request can still succeed (R23).
+	// must not store a failure while the request can still succeed (R23).
 	Resolve func(key idempotency.Status) idempotency.Operation
 }
 

@@ -53,8 +53,7 @@ func (s *Service) Links(key idempotency.Status) Links {
 	return registered.links(key)
 }
 
-// RequiredAction reads the action of a key. It returns nil if the key does not wait any more,
-// or if its operation is unknown.
+// RequiredAction is [Registration.RequiredAction], and nil for an unknown operation.
 func (s *Service) RequiredAction(ctx context.Context, key idempotency.Status) (*ActionRequiredError, error) {
 	registered, _ := s.find(key)
 	if registered.RequiredAction == nil {

@@ -25,8 +25,7 @@ const (
 	NotReplicated
 )
 
-// Wire is between a pool and the server. It counts what is sent and breaks a chosen COMMIT.
-// The zero value is ready for use.
+// Wire counts what a pool sends and breaks a chosen COMMIT. The zero value is ready for use.
 type Wire struct {
 	roundTrips atomic.Int64
 	strikeIn   atomic.Int64 // COMMITs until the fault, if positive
@@ -36,8 +35,7 @@ type Wire struct {
 	statements map[string]int
 }
 
-// Configure puts the wire between a pool and its server. It turns off the pings of idle
-// connections, which would be counted.
+// Configure puts the wire before a pool, without pings, which would be counted.
 func (w *Wire) Configure(config *pgxpool.Config) {
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	config.ConnConfig.Tracer = (*tracer)(w)

@@ -58,7 +58,7 @@ func NewAuthenticator(pool *pgxpool.Pool, clock func() time.Time) *Authenticator
 }
 
 // Authenticate returns the account of apiKey, or [ErrUnauthorized]. A revoked key works for
-// up to five more seconds. The end of ctx does not end a lookup, which other requests share.
+// up to five more seconds.
 func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.UUID, error) {
 	if !isWellFormed(apiKey) {
 		return uuid.Nil, ErrUnauthorized

@@ -15,8 +15,8 @@ import (
 // maxBatch bounds the API keys of a lookup.
 const maxBatch = 1000
 
-// batches looks up API keys in batches, one at a time. Keys that arrive during a lookup share
-// the next one, so a key waits for about two lookups, however many arrive.
+// batches looks up API keys, one batch at a time. Keys that arrive during a lookup share the
+// next one, so a key waits for about two lookups.
 type batches struct {
 	lookUp func([]keyHash) (map[keyHash]uuid.UUID, error)
 

@@ -21,8 +21,8 @@ var (
 
 const (
 	// shareFactor is α of the dynamic threshold policy (Choudhury and Hahne, 1998): an
-	// account may have at most α times as many requests as the bound leaves free. With 4,
-	// one account gets 4/5 of the bound, and another one is always admitted.
+	// account may have α times as many requests as the bound leaves free. With 4, one account
+	// gets 4/5 of the bound, and another one is always admitted.
 	shareFactor = 4
 
 	// When delayed rejections outnumber the backlog's limit, we assume that most clients
@@ -41,8 +41,7 @@ type Config struct {
 	Work    int // requests that use the processors and the database
 	Backlog int // requests that wait for their first permit
 
-	// Wait bounds the wait for the first permit. A request that would wait longer at the
-	// measured rate is rejected at once, any other after twice Wait.
+	// Wait bounds the wait at the measured rate; without a permit, it ends after twice Wait.
 	Wait time.Duration
 
 	InFlight int // all requests, those that wait included, because each needs memory
@@ -100,8 +99,8 @@ func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context
 	return work(context.WithValue(ctx, permitKey{}, p))
 }
 
-// delayRejection blocks for the delay of a rejection. After slowRejections, it judges the
-// number of delayed rejections again only when those have ended.
+// delayRejection blocks for the delay of a rejection. After slowRejections, it counts delayed
+// rejections again only when the slow ones have ended.
 func (l *Limiter) delayRejection(ctx context.Context) {
 	l.mu.Lock()
 	l.rejecting++
@@ -285,8 +284,8 @@ func (p *permit) release() {
 	l.grant()
 }
 
-// Suspend returns the permit in ctx, if there is one, for as long as its request only waits.
-// resume takes the permit again, before all new requests, and is never rejected.
+// Suspend returns the permit in ctx, if there is one, while its request only waits. resume
+// takes it again, before all new requests.
 func Suspend(ctx context.Context) (resume func()) {
 	p, admitted := ctx.Value(permitKey{}).(*permit)
 	if !admitted {

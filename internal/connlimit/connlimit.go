@@ -1,15 +1,14 @@
 // Package connlimit bounds the connections of an HTTP server so that slow, idle or unknown
 // clients do not lock the others out (R25).
 //
-// A handler calls [Verified] once it has verified the credentials of a request. From then
-// on, and from the last byte of the request, its connection is busy until the end of the
-// response. At the limit, a new connection closes another one: first a busy one whose
-// client does not read the response, then the oldest one that never had verified
-// credentials, and then the verified one that has waited longest for its client. If none
-// can be closed, new connections wait in the kernel's backlog.
+// A connection is busy once its request is complete and its handler has called [Verified].
+// At the limit, a new connection closes another one: first a busy one whose client does not
+// read the response, then the oldest one that never had verified credentials, and then the
+// verified one that has waited longest for its client. If none can be closed, new
+// connections wait in the kernel's backlog.
 //
-// Handlers must read the request's body before they start to work. The server speaks
-// HTTP/1.1 without TLS.
+// Handlers must read the request's body before they work. The server speaks HTTP/1.1
+// without TLS.
 package connlimit
 
 import (
@@ -264,8 +263,8 @@ func (l *listener) wait(c *conn) {
 	}
 }
 
-// SetReadDeadline pauses an unverified connection between two requests, when net/http calls
-// it and has released the memory of the first one.
+// SetReadDeadline pauses an unverified connection: net/http calls it between two requests,
+// when it has released the memory of the first one.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.listener.mu.Lock()
 	pause := c.pause

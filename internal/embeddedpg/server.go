@@ -47,9 +47,8 @@ type Server struct {
 	stop     func() error
 }
 
-// Start starts a server and returns when it accepts connections, after about half a
-// second. The context bounds only the start. The error is [ErrInUse], or has the end of the
-// server's log.
+// Start starts a server and returns when it accepts connections, after about half a second.
+// The error is [ErrInUse], or has the end of the server's log.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	if options.Notice == nil {
 		options.Notice = func(line string) { options.Logger.InfoContext(ctx, line) }

@@ -83,8 +83,8 @@ func changedResultType(err error) bool {
 	return ok && pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery"
 }
 
-// unreplicated is the connection's custom data for a COMMIT that the synchronous
-// standby did not confirm: it is visible, but the next failover may lose it.
+// unreplicated is a connection's custom data after a COMMIT that the synchronous standby did
+// not confirm: it is visible, but the next failover may lose it.
 const unreplicated = "postgres.unreplicated"
 
 // recordUnreplicated handles PostgreSQL's warning before its response to such a COMMIT.

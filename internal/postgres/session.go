@@ -53,10 +53,9 @@ func IsConfigured(config *pgxpool.Config) bool {
 	return config.ConnConfig.OnNotice != nil && config.BeforeConnect != nil
 }
 
-// disableCancel prevents pgx from sending a cancel request for an abandoned statement. The
-// request would end a COMMIT's wait for its synchronous standby, so that the next failover
-// may lose what was visible and replayed (R22). pgx sends it through DialFunc, which
-// therefore fails once the connection is established.
+// disableCancel prevents pgx from sending a cancel request for an abandoned statement, which
+// would end a COMMIT's wait for its synchronous standby (R22). pgx sends it through DialFunc,
+// which therefore fails once the connection is established.
 func disableCancel(config *pgxpool.Config) {
 	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
 		var connected atomic.Bool
