@@ -37,9 +37,6 @@ func (s *Server) openData(ctx context.Context, cache string) error {
 	if s.data, err = openFolder(ctx, s.options.DataDir); err != nil {
 		return err
 	}
-	if !canReach(s.Dir()) {
-		return fmt.Errorf("%s: the server runs as user %d, which cannot enter this folder: choose one below /var/tmp", s.Dir(), nobody)
-	}
 	if s.options.Reset {
 		return s.reset()
 	}
@@ -123,10 +120,12 @@ func (s *Server) initdb(ctx context.Context, dir string, lock *os.File) error {
 			return err
 		}
 	}
-	args := []string{"-D", fresh, "-U", superuser, "--pwfile", passwordFile, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C"}
-	if s.found.major >= 16 { // which knows it: a random password needs no iterations, which cost each connection CPU time
-		args = append(args, "-c", "scram_iterations=1")
+	// A random password needs no iterations, which cost each connection CPU time.
+	method := []string{"-A", "scram-sha-256", "-c", "scram_iterations=1"}
+	if s.found.major < 16 { // which has no such setting
+		method = []string{"-A", "md5"}
 	}
+	args := append(method, "-D", fresh, "-U", superuser, "--pwfile", passwordFile, "-E", "UTF8", "--locale=C")
 	cmd := s.command(ctx, s.found.initdb(), args...)
 	cmd.ExtraFiles = []*os.File{lock}
 	if out, err := cmd.CombinedOutput(); err != nil {

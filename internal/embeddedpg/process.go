@@ -28,7 +28,7 @@ func attributes() *syscall.SysProcAttr {
 
 func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }
 
-// canReach reports whether the server's user can enter a folder, or execute a program.
+// canReach reports whether the server's user can enter a folder.
 func canReach(path string) bool {
 	if !asNobody() {
 		return true
