@@ -7,12 +7,10 @@
 //
 // # One purchase, one key
 //
-// A key identifies one purchase or one refund. Create it once, and store it with the
-// request before the first send. After a crash, send the stored request with the stored
-// key: the API returns the response that was missed. If the key was only in memory, a
-// request with a new key charges the customer a second time.
-//
-// Retries happen inside the call, so never call [NewKey] in a retry loop.
+// A key identifies one purchase or one refund. Create it once, never in a retry loop, and
+// store it with the request before the first send. After a crash, send the stored request
+// with the stored key: the API returns the response that was missed. With a new key, it
+// would charge the customer a second time.
 //
 // # The rules
 //

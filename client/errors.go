@@ -25,8 +25,8 @@ const (
 	RetryNever     Retry = "never"     // another attempt cannot help
 )
 
-// Outcome is a problem's outcome member: the key's effect so far. Treat other values than
-// these as OutcomeUnknown.
+// Outcome is a problem's outcome member: the key's effect so far. Treat unknown values as
+// OutcomeUnknown.
 type Outcome string
 
 // The values of [Outcome].

@@ -17,9 +17,8 @@ type OrderParams struct {
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	OffSession    bool              `json:"off_session,omitempty"` // the customer is not present
 
-	// Reference is your own name of the purchase, such as the id of a basket. It protects
-	// the customer from a second order of the same purchase under another key: that is a
-	// [*Problem] with the slug order-exists and the OrderID of the first.
+	// Reference is your own name of the purchase, such as the id of a basket. A second order
+	// of it, with another key, is a [*Problem] of type order-exists with the first OrderID.
 	Reference string `json:"reference,omitempty"`
 }
 
@@ -69,12 +68,6 @@ func (c *Client) GetOrder(ctx context.Context, id string) (Order, error) {
 type OrderPage struct {
 	Data    []Order `json:"data"`
 	HasMore bool    `json:"has_more"`
-}
-
-// OrdersByReference returns the orders of a purchase, newest first, at most 100. At most
-// one of them has not failed.
-func (c *Client) OrdersByReference(ctx context.Context, reference string) (OrderPage, error) {
-	return read[OrderPage](ctx, c, "/v1/orders?"+url.Values{"limit": {"100"}, "reference": {reference}}.Encode())
 }
 
 // ListOrders returns up to limit orders, at most 100, that are older than the order with

@@ -119,6 +119,9 @@ func (s *SMTP) withSession(ctx context.Context, do func(*mail.Client, *smtp.Clie
 		return fmt.Errorf("receipts: mail client: %w", err)
 	}
 	session, err := client.DialToSMTPClientWithContext(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
 	if err != nil {
 		return fmt.Errorf("receipts: connect to %s: %w", s, err)
 	}

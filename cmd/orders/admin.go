@@ -19,9 +19,9 @@ const maxAdminConnections = 16
 
 type readyCheck func(context.Context) error
 
-// startAdmin serves metrics, profiles and probes, unless address is empty. They have a
-// port of their own because they require no credentials. Without ready there is no
-// /readyz. It serves until stop is called, also while the process drains.
+// startAdmin serves metrics, profiles and probes until stop is called, unless address is
+// empty. They have a port of their own because they require no credentials. Without ready
+// there is no /readyz.
 func startAdmin(ctx context.Context, address setup.Address, m *metrics.Metrics, ready readyCheck, logger *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -31,7 +31,7 @@ func startAdmin(ctx context.Context, address setup.Address, m *metrics.Metrics, 
 		return nil, err
 	}
 	server := &http.Server{
-		Handler:           hostcheck.Handler(string(address), verified(adminRoutes(m, ready, logger))),
+		Handler:           hostcheck.Handler(string(address), adminRoutes(m, ready, logger)),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
 		MaxHeaderBytes:    16 << 10,
@@ -45,15 +45,6 @@ func startAdmin(ctx context.Context, address setup.Address, m *metrics.Metrics, 
 	}()
 	logger.InfoContext(ctx, "serving metrics and profiles", "address", listener.Addr().String())
 	return func() { _ = server.Close() }, nil
-}
-
-// verified prevents that a new connection closes one with a request in progress, such as a
-// profile.
-func verified(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		connlimit.Verified(r.Context())
-		next.ServeHTTP(w, r)
-	})
 }
 
 func adminRoutes(m *metrics.Metrics, ready readyCheck, logger *slog.Logger) http.Handler {
@@ -75,5 +66,8 @@ func adminRoutes(m *metrics.Metrics, ready readyCheck, logger *slog.Logger) http
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connlimit.Verified(r.Context()) // so that no new connection ends a profile
+		mux.ServeHTTP(w, r)
+	})
 }

@@ -105,10 +105,9 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 	return a, nil
 }
 
-// onClose adds a function that close calls.
 func (a *app) onClose(closing func()) { a.closing = append(a.closing, closing) }
 
-// close releases everything that belongs to the app, the newest first.
+// close calls the functions of onClose, the newest first.
 func (a *app) close() {
 	for _, closing := range slices.Backward(a.closing) {
 		closing()
@@ -122,12 +121,10 @@ func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Reg
 }
 
 const (
-	// maxWaiters bounds the requests that wait for a key in progress. Each uses a client
-	// connection and about 30 KiB of memory.
+	// maxWaiters bounds the requests that wait for a key in progress. Each uses 30 KiB.
 	maxWaiters = 1000
 
-	// maxInFlight bounds the requests in flight, including those that wait for the
-	// provider. Each uses as much memory as a waiter.
+	// maxInFlight bounds the requests in flight, including those that wait for the provider.
 	maxInFlight = 1500
 
 	// maxBacklogWait is how long a new request may wait for a permit, and maxBacklog how
@@ -135,8 +132,8 @@ const (
 	maxBacklogWait = 650 * time.Millisecond
 	maxBacklog     = 1000
 
-	// workPerConnection is the number of permits for each connection of the pool. Two keep
-	// the processors and the connections busy.
+	// workPerConnection is the number of permits for each connection. Two keep the
+	// connections busy.
 	workPerConnection = 2
 )
 

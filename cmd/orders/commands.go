@@ -54,7 +54,7 @@ func commands() []command {
 
 var errUsage = errors.New("wrong usage")
 
-// wrongUsage refers to the help of a command, or to the overview if about is empty.
+// wrongUsage refers to the help of a command or, with "", to the overview.
 func wrongUsage(about, format string, arguments ...any) error {
 	return fmt.Errorf("%w: %s\n%s", errUsage, fmt.Sprintf(format, arguments...), strings.TrimSpace("See orders help "+about))
 }
@@ -120,8 +120,8 @@ func (i *invocation) load(config any, required ...string) error {
 	return setup.Load(config)
 }
 
-// parse parses the flags and the argument. The required flags must have a text or a
-// positive value. For -h it prints the help and returns flag.ErrHelp.
+// parse parses the flags and the argument. Required flags must have a text or a positive
+// value. -h prints the help and returns flag.ErrHelp.
 func (i *invocation) parse(config any, required ...string) error {
 	for rest := i.args; ; rest = i.flags.Args()[1:] {
 		err := i.flags.Parse(rest)

@@ -150,7 +150,7 @@ func (d devRun) welcome(ctx context.Context, console *demo.Console, base, key st
 }
 
 func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, mailer receipts.Mailer) error {
-	worker, err := newWorker(mailer, d.config.Sender(), a.pool, a.metrics, d.logger)
+	worker, err := receipts.NewWorker(a.pool, mailer, receipts.Config{From: d.config.Sender(), Observe: a.metrics.Receipt}, d.logger)
 	if err != nil {
 		return err
 	}

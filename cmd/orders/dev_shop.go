@@ -14,8 +14,8 @@ import (
 	"example.com/orders-api/examples/shop"
 )
 
-// withShop returns the handler of the server with the example shop below /shop. To delete
-// the example, delete its folder, this file and the call.
+// withShop returns the server's handler, with the example shop below /shop. To delete the
+// example, delete its folder, this file, its test and the call.
 func (d devRun) withShop(ctx context.Context, group *errgroup.Group, s *server, base, apiKey string) http.Handler {
 	storefront, err := d.newShop(ctx, s, base, apiKey)
 	if err != nil {

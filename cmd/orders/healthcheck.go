@@ -23,7 +23,7 @@ func healthcheck(ctx context.Context, call *invocation) error {
 	target := readyURL(config.Addr)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return fmt.Errorf("not healthy: %w", err)
+		return err
 	}
 	response, err := new(http.Transport).RoundTrip(request)
 	if err != nil {

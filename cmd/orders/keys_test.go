@@ -102,7 +102,7 @@ func TestKeysShow(t *testing.T) {
 	require.Regexp(t, `(?m)^20.{17} +finished, response 201 stored$`, history)
 }
 
-func TestKeys_ambiguous(t *testing.T) {
+func TestKeysResolve_ambiguous(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	mine := f.account()
@@ -116,7 +116,9 @@ func TestKeys_ambiguous(t *testing.T) {
 	stderr := fail(t, f.with("LOG_LEVEL=error"), "keys", "resolve", shared, "--reason", "a test")
 	require.Equal(t, "orders: several accounts use this key: select one with --account, or give the id of the key\n", stderr)
 	require.Contains(t, f.keys("show", shared, "--account", mine.String()), idempotency.KeyID(mine, shared).String())
-	succeed(t, f.environ, "keys", "resolve", idempotency.KeyID(mine, shared).String(), "--reason", "a test")
+	id := idempotency.KeyID(mine, shared).String()
+	stdout, _ := succeed(t, f.environ, "keys", "resolve", id, "--reason", "the customer does not want it any more")
+	require.Regexp(t, `^Key `+id+` is finished\. Its response, to every retry:\n422 \{"type":"/problems/payment-refused".*"code":"closed_by_operator".*\}\n$`, stdout)
 	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished'"))
 	require.Empty(t, f.stripe.Charges())
 }
@@ -148,18 +150,4 @@ func TestKeysRetry(t *testing.T) {
 	stderr = fail(t, f.environ, "keys", "retry", key, "--reason", "once more")
 	require.Contains(t, stderr, "orders: key "+id.String()+" is finished, and its response 201 does not change\n")
 	require.Len(t, f.stripe.Charges(), 1)
-}
-
-func TestKeysResolve(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const key = "an-order-to-resolve"
-	f.abandon(key)
-	id := idempotency.KeyID(f.account(), key)
-	stdout, _ := succeed(t, f.environ, "keys", "resolve", id.String(), "--reason", "the customer does not want it any more")
-	require.Regexp(t, `^Key `+id.String()+` is finished\. Its response, to every retry:\n422 \{"type":"/problems/payment-refused".*"code":"closed_by_operator".*\}\n$`, stdout)
-	require.Empty(t, f.stripe.Charges())
-
-	stderr := fail(t, f.environ, "keys", "resolve", key, "--reason", "once more")
-	require.Contains(t, stderr, "is finished, and its response 422 does not change\n")
 }

@@ -21,9 +21,8 @@ import (
 // maxBackground bounds the runs whose clients got a 202.
 const maxBackground = 200
 
-// maxConnections bounds the client connections: those of maxInFlight and maxWaiters, and
-// the rest for short requests and idle connections. At the limit, a new connection closes
-// another one, see [connlimit]. An idle connection uses 20 KiB.
+// maxConnections is more than maxInFlight and maxWaiters, because idle connections count
+// too, with 20 KiB each. At the limit, a new connection closes another one, see [connlimit].
 const maxConnections = 4000
 
 func serve(ctx context.Context, call *invocation) error {
@@ -51,9 +50,8 @@ func serve(ctx context.Context, call *invocation) error {
 	return s.run(ctx, *delay)
 }
 
-// tuneGC saves 5 % of the CPU time per order in our benchmark. The heap grows to three times
-// what is in use, up to 100 MiB, so that the process stays below 128 MiB with maxConnections.
-// GOGC and GOMEMLIMIT override this.
+// tuneGC saves 5 % of the CPU time per order in our benchmark, and keeps the process below
+// 128 MiB with maxConnections. GOGC and GOMEMLIMIT override this.
 func tuneGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
@@ -83,8 +81,7 @@ type server struct {
 	runs     *api.Background
 }
 
-// openServer opens the addresses of the API and of the admin listener. They are closed with
-// the app.
+// openServer opens the addresses of the API and of the admin listener until the app closes.
 func openServer(ctx context.Context, a *app, address, adminAddress setup.Address) (*server, error) {
 	authPool, err := setup.AuthPool(ctx, a.pool)
 	if err != nil {
@@ -102,12 +99,11 @@ func openServer(ctx context.Context, a *app, address, adminAddress setup.Address
 		Spec:          ordersapi.Spec,
 		Workflows:     ordersapi.Workflows,
 		Logger:        a.logger,
-
-		OnRequest:  a.metrics.OnRequest,
-		Background: runs,
-		Retention:  a.config.KeyRetention,
-		Trace:      a.traces.Requests(),
-		Ready:      ready,
+		OnRequest:     a.metrics.OnRequest,
+		Background:    runs,
+		Retention:     a.config.KeyRetention,
+		Trace:         a.traces.Requests(),
+		Ready:         ready,
 	})
 	stopAdmin, err := startAdmin(ctx, adminAddress, a.metrics, ready.Check, a.logger)
 	if err != nil {
@@ -122,9 +118,9 @@ func openServer(ctx context.Context, a *app, address, adminAddress setup.Address
 	return &server{a, api.NewServer(router, a.config.LongestRun(), a.logger), listener, ready, runs}, nil
 }
 
-// run serves until ctx ends. Then /readyz returns 503 for delay, while requests are still
-// accepted. After that it closes the listener, releases the waiters and lets runs in
-// progress finish, so that no other process has to take over their keys.
+// run serves until ctx ends. Then /readyz returns 503, while requests are still accepted for
+// delay. After that, the waiters are released, and runs in progress finish, so that no other
+// process has to take over their keys.
 func (s *server) run(ctx context.Context, delay time.Duration) error {
 	served := make(chan error, 1)
 	go func() { served <- connlimit.Serve(s.http, s.listener, maxConnections) }()

@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/metrics"
@@ -36,7 +33,7 @@ func worker(ctx context.Context, call *invocation) error {
 	if err != nil {
 		return err
 	}
-	w, err := newWorker(mailer, mail.Sender(), pool, m, logger)
+	w, err := receipts.NewWorker(pool, mailer, receipts.Config{From: mail.Sender(), Observe: m.Receipt}, logger)
 	if err != nil {
 		return err
 	}
@@ -56,8 +53,4 @@ func worker(ctx context.Context, call *invocation) error {
 		logger.Info("stopped")
 	}
 	return err
-}
-
-func newWorker(mailer receipts.Mailer, from string, pool *pgxpool.Pool, m *metrics.Metrics, logger *slog.Logger) (*receipts.Worker, error) {
-	return receipts.NewWorker(pool, mailer, receipts.Config{From: from, Observe: m.Receipt}, logger)
 }

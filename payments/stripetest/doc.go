@@ -8,6 +8,5 @@
 // and a state file, and signs events.
 //
 // It rejects parameters that it does not know, and has no customers, saved cards, separate
-// capture, disputes, delivery of events, or further pages of a search. Package livecheck in
-// lab/ compares it with Stripe.
+// capture, disputes, delivery of events, or further pages of a search.
 package stripetest

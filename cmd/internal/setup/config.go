@@ -150,8 +150,8 @@ func (m *Mail) validate(p *problems) {
 // Sender returns the sender of the receipts, with a default for files and for orders dev.
 func (m *Mail) Sender() string { return cmp.Or(m.From, "Orders <receipts@example.com>") }
 
-// WorkerMail is [Mail] for orders worker. It has no default folder, because the files of a
-// pod are lost, and the receipt's job is deleted (R15).
+// WorkerMail is [Mail] for orders worker. It has no default folder, because a pod loses its
+// files (R15).
 type WorkerMail Mail
 
 func (m *WorkerMail) validate(p *problems) {
@@ -172,8 +172,7 @@ type Durations struct {
 
 // validate rejects durations out of order (R9). A provider call must end before its lease,
 // or another run takes over during the call, and a lease before the grace, or the completer
-// resumes keys in progress. The charge window gives the completer time to charge an
-// abandoned order, and the retention keeps the response that ends it (R24).
+// resumes keys in progress. The retention keeps the response that ends the window (R24).
 func (d *Durations) validate(p *problems) {
 	type duration struct {
 		name  string
@@ -200,8 +199,8 @@ func (d *Durations) validate(p *problems) {
 	}
 }
 
-// LongestRun bounds one request: three steps of STRIPE_TIMEOUT, and 15 seconds for the
-// database. Only a search in the provider's list may take longer.
+// LongestRun bounds a request without a search in the provider's list: three steps of
+// STRIPE_TIMEOUT, and 15 seconds for the database.
 func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout + 15*time.Second }
 
 // Completer bounds the attempts of the completer.

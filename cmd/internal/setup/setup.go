@@ -32,8 +32,7 @@ func (l *Log) Logger(w io.Writer) *slog.Logger {
 // poolSize is the default of pool_max_conns. No provider call holds a connection.
 const poolSize = 10
 
-// connectTimeout bounds a connection attempt. Otherwise an address that does not respond
-// blocks a start, or a slot of the pool, for minutes.
+// connectTimeout bounds a connection attempt, which otherwise can take minutes.
 const connectTimeout = 5 * time.Second
 
 // Pool connects to the database and checks the sessions' timeouts (R21) and the migrations.
@@ -121,9 +120,8 @@ type Migrator struct {
 	pool *pgxpool.Pool
 }
 
-// OpenMigrator connects for migrations. They have no statement timeout, and wait for a lock
-// only for lock_timeout, because other sessions queue behind them. They need a direct
-// connection, see docs/scaling.md.
+// OpenMigrator connects for migrations, without a pooler. They have no statement timeout, and
+// a short lock_timeout, because other sessions queue behind them.
 func OpenMigrator(ctx context.Context, d Database, logger *slog.Logger) (*Migrator, error) {
 	pool, err := Connect(ctx, d, logger, func(config *pgxpool.Config) {
 		params := config.ConnConfig.RuntimeParams

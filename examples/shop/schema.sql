@@ -1,8 +1,7 @@
--- +goose Up
--- The table of the example shop. goose's own table is in the same schema, so that the
--- versions of the shop and of the API are independent.
+-- The shop's table, in a schema of its own, beside the tables of the API.
+CREATE SCHEMA IF NOT EXISTS shop;
 
-CREATE TABLE shop.purchases (
+CREATE TABLE IF NOT EXISTS shop.purchases (
     id              uuid        PRIMARY KEY DEFAULT gen_random_uuid(), -- the basket's, and the order's reference
     customer        text        NOT NULL CHECK (char_length(customer) <= 64), -- from the cookie
     state           text        NOT NULL DEFAULT 'basket' CHECK (state IN ('basket', 'paying', 'paid', 'stopped')),
@@ -24,10 +23,7 @@ CREATE TABLE shop.purchases (
 
 -- A customer with two tabs has one basket, and does not get a second one while the first
 -- is being paid.
-CREATE UNIQUE INDEX purchases_open ON shop.purchases (customer) WHERE state IN ('basket', 'paying');
+CREATE UNIQUE INDEX IF NOT EXISTS purchases_open ON shop.purchases (customer) WHERE state IN ('basket', 'paying');
 
-CREATE INDEX purchases_of_customer ON shop.purchases (customer, created_at);
-CREATE INDEX purchases_abandoned ON shop.purchases (attempted_at) WHERE state = 'paying';
-
--- +goose Down
-DROP TABLE shop.purchases;
+CREATE INDEX IF NOT EXISTS purchases_of_customer ON shop.purchases (customer, created_at);
+CREATE INDEX IF NOT EXISTS purchases_abandoned ON shop.purchases (attempted_at) WHERE state = 'paying';
