@@ -13,9 +13,9 @@ import (
 	"example.com/orders-api/client"
 )
 
-// attempt sends the stored bytes with the stored key (rule 1 of package client), and records
-// a final response (rule 2). After any other, the client repeats the request for s.Patience
-// (rules 3 and 4). It returns a client secret if the customer must approve the payment.
+// attempt sends the stored bytes with the stored key (rule 1), and records a final response
+// (rule 2). After any other response, the client repeats the request for s.Patience (rules 3
+// and 4). The client secret is set if the customer must approve the payment.
 func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecret string, err error) {
 	if err = s.begin(ctx, &p); errors.Is(err, pgx.ErrNoRows) {
 		return p, "", nil // another attempt has just ended it: the page asks again
@@ -37,15 +37,15 @@ func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecre
 	case mustAct: // afterwards, the page sends the same request again
 		clientSecret, err = action.Action.ClientSecret, nil
 	case rejected && problem.Retry == client.RetryNewKey:
-		// Another attempt is another payment, so the customer decides.
+		// The old key never charges. Another attempt is another payment: the customer decides.
 		p, err = s.reopen(ctx, p, client.NewKey(), problem.Detail+" Nothing was charged.")
 	case rejected && problem.Retry == client.RetryCorrected && p.Attempts == 1:
 		p, err = s.reopen(ctx, p, p.Key, correction(problem)) // the key is not used
 	case rejected && problem.Retry == client.RetryNever:
 		p, err = s.stopOrFinish(ctx, p, problem)
 	default:
-		// The outcome is unknown (rule 5), also if only a later attempt was rejected. The page
-		// or Run sends the same request again.
+		// The outcome is unknown (rule 5), also if only a later attempt was rejected. Key and
+		// request stay, and the page or Run sends them again.
 		s.Logger.WarnContext(ctx, "shop: outcome unknown", "purchase", p.ID, "attempts", p.Attempts, "error", err)
 		err = nil
 	}
@@ -94,12 +94,9 @@ func (s *Shop) stopOrFinish(ctx context.Context, p purchase, problem *client.Pro
 	}
 }
 
-// idle is after how long Run continues a purchase. It is longer than Patience.
-const idle = 30 * time.Second
-
 // Run finishes the purchases whose customers have left, until ctx ends.
 func (s *Shop) Run(ctx context.Context) {
-	for tick := time.Tick(idle / 3); ; {
+	for tick := time.Tick(s.Idle / 3); ; {
 		if err := s.RunOnce(ctx); err != nil && ctx.Err() == nil {
 			s.Logger.ErrorContext(ctx, "shop: purchases not finished", "error", err)
 		}
@@ -116,7 +113,7 @@ func (s *Shop) Run(ctx context.Context) {
 // never do.
 func (s *Shop) RunOnce(ctx context.Context) error {
 	rows, _ := s.Pool.Query(ctx, "SELECT"+columns+`FROM shop.purchases
- WHERE state = 'paying' AND attempted_at < now() - $1::interval * least(attempts + 1, 60) ORDER BY attempted_at LIMIT 100`, idle)
+ WHERE state = 'paying' AND attempted_at < now() - $1::interval * least(attempts + 1, 60) ORDER BY attempted_at LIMIT 100`, s.Idle)
 	abandoned, err := pgx.CollectRows(rows, pgx.RowToStructByName[purchase])
 	for _, p := range abandoned {
 		var failed error

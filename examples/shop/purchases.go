@@ -2,14 +2,17 @@ package shop
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
 
 	"example.com/orders-api/client"
 )
@@ -73,13 +76,19 @@ func (p purchase) Amount() (amount int64) {
 	return amount
 }
 
-//go:embed schema.sql
-var schema string
-
-// Migrate creates the shop's table, unless it exists. A real shop has migrations.
+// Migrate creates the shop's schema and tables.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, schema)
-	return err
+	if _, err := pool.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS shop"); err != nil { // goose creates its own table first
+		return err
+	}
+	migrations, _ := fs.Sub(files, "migrations") // the name is valid
+	provider, err := goose.NewProvider(goose.DialectPostgres, stdlib.OpenDBFromPool(pool), migrations,
+		goose.WithTableName("shop.goose_db_version"), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	_, err = provider.Up(ctx)
+	return errors.Join(err, provider.Close())
 }
 
 const columns = ` id, state, quantities, coalesce(idempotency_key, '') AS key, request, attempts, requested_at,
@@ -95,8 +104,8 @@ func (s *Shop) find(ctx context.Context, customer, id string) (purchase, error) 
 	return s.one(ctx, "SELECT"+columns+"FROM shop.purchases WHERE customer = $1 AND id::text = $2", customer, id)
 }
 
-// saveBasket stores the customer's basket and its key. While it is being paid, it does not
-// change.
+// saveBasket stores the customer's basket, and creates its key with it ("One purchase, one
+// key" in package client). While a basket is being paid, it does not change.
 func (s *Shop) saveBasket(ctx context.Context, customer string, quantities map[string]int64) (purchase, error) {
 	return s.one(ctx, `
 INSERT INTO shop.purchases AS p (customer, idempotency_key, quantities)
@@ -106,8 +115,8 @@ VALUES ($1, $2, $3)
 RETURNING`+columns, customer, client.NewKey(), quantities)
 }
 
-// change executes an UPDATE of this purchase and key ($1 and $2), and returns the purchase as
-// it is now, because another attempt may have changed it before.
+// change executes an UPDATE of this purchase while it has this key ($1 and $2), and returns
+// the purchase as it is now: another attempt may have changed it before.
 func (s *Shop) change(ctx context.Context, p purchase, update string, arguments ...any) (purchase, error) {
 	if _, err := s.Pool.Exec(ctx, update, append([]any{p.ID, p.Key}, arguments...)...); err != nil {
 		return p, err

@@ -32,6 +32,7 @@ type Config struct {
 	FakeStripe     string // origin of a fake; "" means Stripe itself
 
 	Patience time.Duration // of one attempt, while the customer waits; 0 means 20 seconds
+	Idle     time.Duration // after which Run continues a purchase, longer than Patience; 0 means 30 seconds
 }
 
 // Shop is the storefront.
@@ -42,7 +43,7 @@ type Shop struct {
 	pages   *template.Template
 }
 
-//go:embed static templates
+//go:embed migrations static templates
 var files embed.FS
 
 // policy is the Content-Security-Policy that Stripe documents for Stripe.js
@@ -56,6 +57,7 @@ const policy = "default-src 'none'; base-uri 'none'; form-action 'self'; frame-a
 // New returns a Shop. [Migrate] creates its tables.
 func New(config Config) *Shop {
 	config.Patience = cmp.Or(config.Patience, 20*time.Second)
+	config.Idle = cmp.Or(config.Idle, 30*time.Second)
 	pages := template.New("").Funcs(template.FuncMap{"money": money})
 	s := &Shop{Config: config, pages: template.Must(pages.ParseFS(files, "templates/*"))}
 	routes := http.NewServeMux()

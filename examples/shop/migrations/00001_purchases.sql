@@ -1,7 +1,8 @@
--- The shop's table, in a schema of its own, beside the tables of the API.
-CREATE SCHEMA IF NOT EXISTS shop;
+-- +goose Up
+-- The table of the example shop. goose's own table is in the same schema, so that the
+-- versions of the shop and of the API are independent.
 
-CREATE TABLE IF NOT EXISTS shop.purchases (
+CREATE TABLE shop.purchases (
     id              uuid        PRIMARY KEY DEFAULT gen_random_uuid(), -- the basket's, and the order's reference
     customer        text        NOT NULL CHECK (char_length(customer) <= 64), -- from the cookie
     state           text        NOT NULL DEFAULT 'basket' CHECK (state IN ('basket', 'paying', 'paid', 'stopped')),
@@ -23,7 +24,10 @@ CREATE TABLE IF NOT EXISTS shop.purchases (
 
 -- A customer with two tabs has one basket, and does not get a second one while the first
 -- is being paid.
-CREATE UNIQUE INDEX IF NOT EXISTS purchases_open ON shop.purchases (customer) WHERE state IN ('basket', 'paying');
+CREATE UNIQUE INDEX purchases_open ON shop.purchases (customer) WHERE state IN ('basket', 'paying');
 
-CREATE INDEX IF NOT EXISTS purchases_of_customer ON shop.purchases (customer, created_at);
-CREATE INDEX IF NOT EXISTS purchases_abandoned ON shop.purchases (attempted_at) WHERE state = 'paying';
+CREATE INDEX purchases_of_customer ON shop.purchases (customer, created_at);
+CREATE INDEX purchases_abandoned ON shop.purchases (attempted_at) WHERE state = 'paying';
+
+-- +goose Down
+DROP TABLE shop.purchases;
