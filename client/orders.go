@@ -70,6 +70,12 @@ type OrderPage struct {
 	HasMore bool    `json:"has_more"`
 }
 
+// OrdersByReference returns the orders of a purchase, newest first, at most 100. At most
+// one of them has not failed.
+func (c *Client) OrdersByReference(ctx context.Context, reference string) (OrderPage, error) {
+	return read[OrderPage](ctx, c, "/v1/orders?"+url.Values{"limit": {"100"}, "reference": {reference}}.Encode())
+}
+
 // ListOrders returns up to limit orders, at most 100, that are older than the order with
 // the id after. "" starts with the newest.
 func (c *Client) ListOrders(ctx context.Context, limit int, after string) (OrderPage, error) {

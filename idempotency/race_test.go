@@ -187,11 +187,11 @@ func TestDo_leaseLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			req, call := f.request(), newBlockedCall()
-			zombie := beforeRecord(&threeSteps{reserve: call.call}, reserved, func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) error {
-				effect(tx, run, "written by the zombie")
+			paused := beforeRecord(&threeSteps{reserve: call.call}, reserved, func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) error {
+				effect(tx, run, "written by the paused run")
 				return test.before(ctx, tx, run)
 			})
-			lost := f.doAsync(req, zombie)
+			lost := f.doAsync(req, paused)
 			<-call.reached
 			f.ageLease(req, 2*lockTimeout)
 			wake := func() {

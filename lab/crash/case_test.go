@@ -182,7 +182,7 @@ func (h *harness) runBy(by actor, url string) (wrong []string) {
 	return wrong
 }
 
-// resume ends the victim's pause. If its key is finished, the victim is a zombie: its
+// resume ends the victim's pause. If its key is finished, the victim has lost it: its
 // earlier requests arrive late, and may change no row.
 func (h *harness) resume(paused *armedFault, v *victim) (wrong []string) {
 	h.t.Helper()
@@ -190,10 +190,10 @@ func (h *harness) resume(paused *armedFault, v *victim) (wrong []string) {
 	rowsBefore := h.allRows()
 	paused.resume()
 	if got := h.await(v); !v.allowed(got) {
-		wrong = append(wrong, fmt.Sprintf("the zombie's response: %v", got))
+		wrong = append(wrong, fmt.Sprintf("the paused victim's response: %v", got))
 	}
 	if rows := h.allRows(); finished && !slices.Equal(rowsBefore, rows) {
-		wrong = append(wrong, fmt.Sprintf("the zombie changed rows:\n%s\nbecame\n%s", strings.Join(rowsBefore, "\n"), strings.Join(rows, "\n")))
+		wrong = append(wrong, fmt.Sprintf("the paused victim changed rows:\n%s\nbecame\n%s", strings.Join(rowsBefore, "\n"), strings.Join(rows, "\n")))
 	}
 	return wrong
 }

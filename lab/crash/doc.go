@@ -75,7 +75,7 @@
 //  3. The harness moves locked_at and last_run_at into the past, which expires the
 //     leases without a wait (R8). A case with changed rows changes them here.
 //  4. The recovery finishes the key.
-//  5. A paused victim resumes as a zombie: the request at its boundary arrives late.
+//  5. A paused victim resumes: the request at its boundary arrives late.
 //     It may change no row.
 //  6. The client retries until a final response, repeats the request, and sends
 //     another body under the key. Another account uses the same key.

@@ -39,7 +39,7 @@ type model struct {
 	attempt int
 	holder  *modelRun   // the run that holds the key, or nil
 	expired bool        // its lease has expired
-	calling []*modelRun // runs in a call, zombies included
+	calling []*modelRun // runs in a call, paused ones included
 	body    string      // of the stored response
 	effects map[string]int
 }
