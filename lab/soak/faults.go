@@ -92,7 +92,7 @@ func (f *faults) run(ctx context.Context, o options) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		r := random(o.seed, killStream)
-		spread(ctx, r, o.kills, o.duration, func() { f.kill(r) })
+		spread(ctx, r, o.kills, o.duration, func() { f.kill(ctx, r) })
 	})
 	all.Go(func() {
 		r := random(o.seed, pauseStream)
@@ -115,10 +115,10 @@ func (f *faults) run(ctx context.Context, o options) {
 	f.background.Wait()
 }
 
-func (f *faults) kill(r *rand.Rand) {
+func (f *faults) kill(ctx context.Context, r *rand.Rand) {
 	f.operating.RLock()
 	defer f.operating.RUnlock()
-	for {
+	for ctx.Err() == nil { // otherwise all have ended
 		s := f.system.services[r.IntN(len(f.system.services))]
 		if s.kind == "reaper" && r.IntN(3) > 0 {
 			continue // rarely, because the others move money
