@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -105,8 +106,11 @@ func number(t testing.TB, digits string) int {
 func simulated(t testing.TB, seed int) string {
 	t.Helper()
 	faults := seed % 5
-	output, err := exec.CommandContext(t.Context(), "spin", "-T", fmt.Sprintf("-n%d", seed),
-		"-DTRACES", fmt.Sprintf("-DFAULTS=%d", faults), modelFile).CombinedOutput()
+	model, err := filepath.Abs(modelFile)
+	require.NoError(t, err)
+	spin := exec.CommandContext(t.Context(), "spin", "-T", fmt.Sprintf("-n%d", seed), "-DTRACES", fmt.Sprintf("-DFAULTS=%d", faults), model)
+	spin.Dir = t.TempDir() // for its files
+	output, err := spin.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	require.NotContains(t, string(output), "assertion violated")
 	lines := fmt.Sprintf("trace seed-%d-faults-%d\n", seed, faults)

@@ -12,7 +12,7 @@
 #define FAULTS 3  /* in one history, see fault() */
 #endif
 #define RUNS    2 /* that are alive at once: the holder of the lease, and a late one */
-#define DAYS    4 /* the end of time; a provider key works for one day, the charge window is two */
+#define DAYS    5 /* the end of time; a provider key works for one day, the charge window is two */
 #define INTENTS 3 /* that the provider can have */
 
 mtype:point  = { unused, order_created, charge_created, finished };
@@ -180,7 +180,7 @@ inline executeCancel(n) {
 inline stop() {
 	alive--;
 	sends[me] = 0;
-	next = idle; unknown = false; reads = false; at = unused; token = 0; lease = 0; created = 0; intent = 0
+	next = idle; unknown = false; reads = false; acted = false; at = unused; token = 0; lease = 0; created = 0; intent = 0
 }
 
 /* release ends a run with 503 or 202. The recovery point stays (R11). */
@@ -220,13 +220,16 @@ inline committed() {
 		:: fault() -> faults++ /* the response is lost */
 		fi;
 		stop()
-	:: row.at != finished && next == commit_action && !windowOver(created) ->
+	:: row.at == charge_created && acted && !windowOver(created) ->
 		secret[intent] = true; /* 202 */
 		release()
-	:: row.at != finished && (next != commit_action || windowOver(created)) ->
+	:: row.at != finished && (over || !row.locked) && !(row.at == charge_created && acted && !windowOver(created)) ->
+		release() /* a call ends with its lease */
+	:: else ->
 		if
-		:: !row.locked -> release() /* a call ends with its lease */
-		:: row.locked && (reads || windowOver(created) || next != commit_intent) -> next = wait_read
+		:: row.at == order_created && reads  -> next = wait_search /* a failover has moved the row back */
+		:: row.at == order_created && !reads -> next = wait_create
+		:: row.at == charge_created && (reads || windowOver(created) || next != commit_intent) -> next = wait_read
 		:: else -> next = wait_confirm
 		fi
 	fi
@@ -266,7 +269,7 @@ inline findIntent() {
 inline awaitAction() {
 	if
 	:: row.waiting -> secret[intent] = true; release()
-	:: else -> next = commit_action
+	:: else -> acted = true; next = commit_action
 	fi
 }
 
@@ -292,6 +295,8 @@ active [RUNS] proctype execution() {
 	mtype:point at = unused; /* what it knows of the row */
 	byte token, lease, created, intent;
 	bool reads;              /* an earlier run may have made calls: read before acting */
+	bool acted;              /* it has an action for the customer, which it may record */
+	bool over;               /* its lease is over by its own clock, which it read before the COMMIT */
 	bool unknown;            /* a COMMIT was sent, and its acknowledgement is missing */
 end:
 	do
@@ -358,11 +363,19 @@ end:
 	:: atomic { committing && !unknown ->
 		if
 		:: fence(at, token, lease) ->
+			over = !row.locked;
+#ifndef TRACES
+			if
+			:: over = false /* it read its clock after the pause */
+			:: true
+			fi;
+#endif
 			write(next, intent);
 			if
 			:: committed(); did("commit")
 			:: fault() -> faults++; unknown = true; did("commit-unacknowledged")
-			fi
+			fi;
+			over = false
 		:: else -> stop(); did("lease-lost")
 		fi }
 	:: atomic { committing && !unknown && fault() && late.next == idle ->
