@@ -3,6 +3,7 @@ package model_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -232,16 +233,9 @@ func wrongEnd(run *run, a action) string {
 		right = errors.As(run.err, &provider)
 	}
 	if !right {
-		return "the run ended: status " + http.StatusText(run.result.Response.Status) + ", error " + errorText(run.err)
+		return fmt.Sprintf("the run ended with status %d and error %v", run.result.Response.Status, run.err)
 	}
 	return ""
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return "none"
-	}
-	return err.Error()
 }
 
 func (r *replayer) environment(before state, a action) {
@@ -296,9 +290,8 @@ func (r *replayer) rows() (rows [][]string) {
 
 func (r *replayer) restore(rows [][]string) {
 	r.t.Helper()
-	for i, table := range slices.Backward(tables) {
-		r.exec("DELETE FROM " + tables[i])
-		_ = table
+	for _, table := range slices.Backward(tables) {
+		r.exec("DELETE FROM " + table)
 	}
 	for i, table := range tables {
 		for _, row := range rows[i] {
