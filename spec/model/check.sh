@@ -9,13 +9,13 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cp payment.pml "$folder" && cd "$folder"
 
-# verify FAULTS [VARIANT] sets states, seconds, and the comment of the first assertion that failed.
+# verify FAULTS [VARIANT [SIZE OF THE HASH TABLE]] sets states, seconds, and the comment of the first assertion that failed.
 verify() {
 	rm -f payment.pml.trail
 	spin -a "-DFAULTS=$1" ${2:+"-D$2"} payment.pml >/dev/null
 	gcc -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -DMEMLIM=10000 -o pan pan.c
 	started=$SECONDS
-	./pan -m1000000 -w27 >result
+	./pan -m1000000 "-w${3:-24}" >result
 	seconds=$((SECONDS - started))
 	if grep -q 'max search depth too small\|memory limit' result; then cat result >&2; exit 1; fi
 	states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' result)
@@ -28,9 +28,9 @@ verify() {
 }
 
 # history prints the actions that led to the violation.
-history() { sed -nE 's/^([a-z-]+( [01])?) \|.*/\1/p' history | paste -sd, | sed 's/,/, /g' | fold -sw 90 | sed 's/^/    /'; }
+history() { sed -nE 's/^([a-z-]+)( ([01]))? \|.*/\1\3/p' history | paste -sd' ' | fold -sw 90 | sed 's/^/    /'; }
 
-verify "${FAULTS:-3}"
+verify "${FAULTS:-3}" "" 27
 if [ -n "$violation" ]; then
 	echo "payment.pml violates: $violation" && history
 	exit 1
