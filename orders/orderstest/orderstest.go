@@ -82,7 +82,9 @@ func New(tb testing.TB, o Options) *Shop {
 	tb.Cleanup(s.Payments.Close)
 
 	o.Engine.LockTimeout = cmp.Or(o.Engine.LockTimeout, time.Minute)
-	o.Engine.Clock = time.Now
+	if o.Engine.Clock == nil {
+		o.Engine.Clock = time.Now
+	}
 	o.Engine.Logger = s.Logger
 	s.Engine, err = idempotency.New(s.Pool, o.Engine)
 	require.NoError(tb, err)

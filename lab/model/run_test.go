@@ -1,0 +1,145 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/orders"
+)
+
+// The gates of a run, at which the model's next action finds it.
+const (
+	atCommit     = "COMMIT"
+	atInvalidate = "the statement after a lost COMMIT"
+	atSearch     = "search"
+	atCreate     = "create"
+	atRead       = "read"
+	atConfirm    = "confirm"
+	atCancel     = "cancel"
+	ended        = "end"
+)
+
+const timeout = 30 * time.Second
+
+type runKey struct{}
+
+// A run is a call of [orders.Service.Create].
+type run struct {
+	at      string // the gate, or ended
+	reached chan string
+	opened  chan struct{}
+	done    chan struct{}
+	result  idempotency.Result
+	err     error
+
+	dead    atomic.Bool // crashed: it has no effect any more
+	offline atomic.Bool // its provider calls fail
+	reading atomic.Bool // reads belong to the present action
+	verdict verdict     // on the provider call at the gate
+	hidden  []string    // from its searches
+}
+
+// A verdict is what happens to a provider call.
+type verdict int
+
+const (
+	answered verdict = iota
+	lost             // executed, but the response is lost
+	delayed          // not executed yet, and the run gets no response
+)
+
+func runOf(ctx context.Context) *run {
+	r, _ := ctx.Value(runKey{}).(*run)
+	return r
+}
+
+func startRun(ctx context.Context, service *orders.Service, request operations.Request) *run {
+	r := &run{reached: make(chan string), opened: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		r.result, r.err = service.Create(context.WithValue(ctx, runKey{}, r), request)
+	}()
+	return r
+}
+
+// await returns when the run is at its next gate, or has ended.
+func (r *run) await(t testing.TB) {
+	t.Helper()
+	select {
+	case r.at = <-r.reached:
+	case <-r.done:
+		r.at = ended
+	case <-time.After(timeout):
+		require.Fail(t, "the run does not continue", "after %s", r.at)
+	}
+}
+
+// open lets the run continue to its next gate.
+func (r *run) open(t testing.TB) {
+	t.Helper()
+	r.opened <- struct{}{}
+	r.await(t)
+}
+
+// crash ends the run without an effect.
+func (r *run) crash(t testing.TB) {
+	t.Helper()
+	r.dead.Store(true)
+	for r.at != ended {
+		r.open(t)
+	}
+}
+
+// stop is called by the run at a gate.
+func (r *run) stop(at string) {
+	if !r.dead.Load() {
+		r.reading.Store(false)
+		r.reached <- at
+		<-r.opened
+	}
+}
+
+var errCrashed = errors.New("the process has crashed")
+
+// gates is a pgx tracer, in which runs stop before a COMMIT.
+type gates struct{}
+
+func (gates) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	queries := data.Batch.QueuedQueries
+	return stopAt(ctx, atCommit, queries[len(queries)-1].SQL == "COMMIT")
+}
+
+func (gates) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (gates) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func (gates) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return stopAt(ctx, atInvalidate, strings.Contains(data.SQL, "SET recovery_point = $6"))
+}
+
+func (gates) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// stopAt returns the statement's context, which is at its end if the run is dead.
+func stopAt(ctx context.Context, gate string, stops bool) context.Context {
+	r := runOf(ctx)
+	if r == nil {
+		return ctx
+	}
+	if stops {
+		r.stop(gate)
+	}
+	if r.dead.Load() {
+		crashed, cancel := context.WithCancelCause(ctx)
+		cancel(errCrashed)
+		return crashed
+	}
+	return ctx
+}
