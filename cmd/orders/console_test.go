@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/cookiejar"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,8 @@ type consoleView struct {
 	Phase    string
 	Error    string
 	Asks     bool
-	Row      *struct{ Point string }
+	Steps    []struct{ Columns []struct{ Name, Value string } }
+	Designs  []consoleDesign
 	Events   []consoleEvent
 	Requests []struct {
 		Title, Curl string
@@ -37,6 +39,24 @@ type consoleView struct {
 }
 
 type consoleEvent struct{ Lane, Text, Detail string }
+
+type consoleDesign struct {
+	Title           string
+	Charges, Orders int
+	Lines           []string
+}
+
+// columns returns one column of the row at each step.
+func (v consoleView) column(name string) (values []string) {
+	for _, step := range v.Steps {
+		for _, column := range step.Columns {
+			if column.Name == name {
+				values = append(values, column.Value)
+			}
+		}
+	}
+	return values
+}
 
 func (v consoleView) timeline() string {
 	var b strings.Builder
@@ -161,7 +181,8 @@ func TestConsole(t *testing.T) {
 		for _, part := range test.events {
 			require.Contains(t, view.timeline(), part, where)
 		}
-		require.Equal(t, "finished", view.Row.Point, where)
+		points := slices.Compact(view.column("recovery_point"))
+		require.Equal(t, []string{"order_created", "charge_created", "finished"}, points, where)
 		require.Len(t, view.Payments, 1, where)
 		pays := test.card == visa || test.customer == "approve"
 		require.Equal(t, pays, view.Payments[0].Charged, where)

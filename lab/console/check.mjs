@@ -34,11 +34,14 @@ const expect = (good, what) => { if (!good) problems.push(what); };
 const text = (selector) => page.locator(selector).innerText();
 const picture = async (name) => { if (pictures) await page.screenshot({ path: `${pictures}/${name}.png`, fullPage: true }); };
 
-// documentationPicture writes docs/console.png: the page without commands, in 64 colours.
+// documentationPicture writes docs/console.png: designs, row and timeline, in 64 colours.
 async function documentationPicture() {
   if (!pictures) return;
-  const height = await page.locator('.story').evaluate((story) => story.getBoundingClientRect().bottom + scrollY);
-  const picture = await page.screenshot({ fullPage: true, clip: { x: 0, y: 0, width: 1400, height: height + 10 } });
+  await page.evaluate(() => scrollTo(0, 0));
+  const { x, y, width } = await page.locator('.stage').boundingBox();
+  const bottom = await page.locator('.story').evaluate((story) => story.getBoundingClientRect().bottom);
+  const clip = { x: x - 10, y: y - 10, width: width + 20, height: bottom - y + 20 };
+  const picture = await page.screenshot({ fullPage: true, clip });
   const pixels = png.decode(picture);
   writeFileSync(`${pictures}/console.png`, Buffer.from(png.encode(png.toRGBA8(pixels), pixels.width, pixels.height, 64)));
 }
@@ -80,15 +83,17 @@ async function ended(press) {
   return { phase: await page.evaluate(() => document.body.dataset.phase), lines, timeline: await text('#timeline'), requests: await text('#requests') };
 }
 
-// The results that each fault adds to the five common checks.
+// The results that each fault adds to the five common checks, and the charges of the three
+// designs with a card that pays.
 const faults = {
-  none: { checks: 5 },
-  repeat: { checks: 6, timeline: [', replayed'] },
+  none: { checks: 5, charges: [1, 1, 1] },
+  repeat: { checks: 6, timeline: [', replayed'], charges: [1, 1, 1] },
   concurrent: { checks: 6, timeline: ['20 concurrent requests'], requests: ['× 409 idempotency-key-in-progress', 'for i in $(seq 20)'] },
   other: { checks: 6, requests: ['422 idempotency-key-reused'] },
-  lost: { checks: 7, timeline: ['the response is lost', 'the connection is restored'], requests: ['503 payment-outcome-unknown'] },
-  killed: { checks: 6, timeline: ['SIGKILL', 'started again', 'run 2 takes over'], requests: ['no response', '409 idempotency-key-in-progress'] },
-  error: { checks: 6, timeline: [': 500 after', 'read the intent'] },
+  lost: { checks: 7, timeline: ['the response is lost', 'the connection is restored'], requests: ['503 payment-outcome-unknown'], charges: [2, 1, 1] },
+  killed: { checks: 6, timeline: ['SIGKILL', 'started again', 'run 2 takes over'], requests: ['no response', '409 idempotency-key-in-progress'], charges: [2, 1, 1] },
+  error: { checks: 6, timeline: [': 500 after', 'read the intent'], charges: [2, 1, 1] },
+  late: { checks: 7, timeline: ['25 hours pass'], charges: [2, 2, 1] },
 };
 const declined = ['0 charges, $0.00', '1 order, payment_failed', '0 receipts, 0 staged'];
 const cards = {
@@ -114,7 +119,13 @@ async function play(card, fault, press, ending = { seen: cards[card], checks: 0 
   for (const part of wanted.requests ?? []) expect(requests.includes(part), `${where}: the requests do not contain ${part}`);
   expect(await page.locator('#payments li').count() === 1, `${where}: there is not exactly one payment`);
   expect(await page.locator('#mails li').count() === (ending.seen === cards.pm_card_visa ? 1 : 0), `${where}: wrong number of receipts`);
-  expect(await page.locator('#points .reached').count() === 4, `${where}: the row is not finished`);
+  const row = await page.locator('#row tr').evaluateAll((rows) => rows.map((row) => [...row.children].map((cell) => cell.innerText)));
+  expect(row.length === 7 && row[0][2].startsWith('finished'), `${where}: the row is not finished: ${row}`);
+  expect(await page.locator('#row mark').count() > 0, `${where}: no column is marked`);
+  const charges = card === 'pm_card_visa' ? wanted.charges ?? [] : [];
+  const counted = (await page.locator('.counter b').allInnerTexts()).map(Number);
+  expect(String(counted) === String(charges), `${where}: charges ${counted}, expected ${charges}`);
+  expect((await page.locator('#summary').textContent()).split('.').length === charges.length + 1, `${where}: the charges are not announced`);
 }
 
 const button = page.getByRole('button', { name: 'Order two teas' });
@@ -138,7 +149,7 @@ for (const card of Object.keys(cards)) {
     await page.locator(`input[value=${fault}]`).check();
     await play(card, fault, () => button.click());
     await picture(`${fault}-${cards[card][0].slice(0, 3)}`);
-    if (card === 'pm_card_visa' && fault === 'lost') await documentationPicture();
+    if (card === 'pm_card_visa' && fault === 'late') await documentationPicture();
   }
 }
 
@@ -191,6 +202,23 @@ await play('pm_card_visa', 'killed', () => page.keyboard.press('Enter'));
 await page.keyboard.press('Tab');
 expect(await page.evaluate(() => document.activeElement.type) === 'submit', 'Tab does not move the focus to the button');
 
+// From the last step of the row back to the first, with the buttons.
+await page.keyboard.press('Tab');
+expect(await page.evaluate(() => document.activeElement.id) === 'previous', 'Tab does not move the focus to the steps');
+const [, total] = (await text('#step')).match(/of (\d+)/);
+for (let step = Number(total); step > 0; step--) {
+  const shown = await text('#step');
+  expect(shown.startsWith(`Step ${step} of ${total}: `) && shown.includes('. Changed: '), `the step is not named: ${shown}`);
+  expect(await page.locator('#timeline [aria-current=step]').count() === 1, `${shown}: not marked in the timeline`);
+  const changed = await page.locator('#row tr:has(mark)').evaluateAll((rows) => rows.map((row) => row.innerText));
+  expect(changed.length > 0 && changed.every((line) => line.includes('changed')), `${shown}: the marks are not named`);
+  await page.keyboard.press('Enter');
+}
+expect((await text('#row tr:first-child')).includes('no row'), 'the first step has a row before');
+await page.keyboard.press('Tab');
+await page.keyboard.press('Enter');
+expect((await text('#step')).startsWith('Step 2 of '), 'the button does not go to the next step');
+
 for (const colorScheme of ['light', 'dark']) {
   await page.emulateMedia({ colorScheme });
   for (const width of [360, 768, 1400]) {
@@ -202,4 +230,4 @@ for (const colorScheme of ['light', 'dark']) {
 await context.close();
 for (const problem of problems) console.error(problem);
 if (problems.length > 0) process.exit(1);
-console.log('/console: all checks pass for 7 faults with an accepted and a declined card, 3 customer decisions, and the keyboard; axe-core finds no violation, light and dark, at 360, 768 and 1400 pixels');
+console.log('/console: all checks pass for 8 faults with an accepted and a declined card, 3 customer decisions, and the keyboard; axe-core finds no violation, light and dark, at 360, 768 and 1400 pixels');

@@ -1,4 +1,4 @@
-// Package earlierdesigns_test runs designs that charge a customer twice, and this
+// Package earlierdesigns_test runs the designs of internal/earlierdesigns, and this
 // project's service with the same faults. spec/earlier-designs.md explains them.
 package earlierdesigns_test
 
@@ -13,9 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	"github.com/stripe/stripe-go/v79"
-	"github.com/stripe/stripe-go/v79/paymentintent"
 
+	"example.com/orders-api/internal/earlierdesigns"
 	"example.com/orders-api/lab/programtest"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
@@ -40,16 +39,16 @@ func TestKilledAfterCharge(t *testing.T) {
 		held := provider.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: create})
 		ctx, kill := context.WithCancel(t.Context())
 		first := make(chan error, 1)
-		go func() { first <- shop.order(ctx, key) }()
+		go func() { first <- shop.Order(ctx, key) }()
 		<-held.Reached()
 		kill()
 		require.Error(t, <-first)
 
-		require.ErrorIs(t, shop.order(t.Context(), key), errInProgress)
-		shop.redis.advance(lockTTL)
-		require.NoError(t, shop.order(t.Context(), key))
+		require.ErrorIs(t, shop.Order(t.Context(), key), earlierdesigns.ErrInProgress)
+		shop.Redis.Advance(earlierdesigns.LockTTL)
+		require.NoError(t, shop.Order(t.Context(), key))
 		requireCharges(t, provider, 2)
-		require.Equal(t, 1, orders(t, shop.orders), "the first charge has no order")
+		requireOrders(t, 1, shop, "the first charge has no order")
 	})
 	t.Run("this project", func(t *testing.T) {
 		t.Parallel()
@@ -76,10 +75,10 @@ func TestProviderSlowerThanLock(t *testing.T) {
 		shop, provider := newLockedShop(t)
 		held := provider.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: create})
 		first := make(chan error, 1)
-		go func() { first <- shop.order(t.Context(), key) }()
+		go func() { first <- shop.Order(t.Context(), key) }()
 		<-held.Reached()
-		shop.redis.advance(lockTTL)
-		require.NoError(t, shop.order(t.Context(), key))
+		shop.Redis.Advance(earlierdesigns.LockTTL)
+		require.NoError(t, shop.Order(t.Context(), key))
 		held.Release()
 		require.NoError(t, <-first)
 		requireCharges(t, provider, 2)
@@ -109,11 +108,11 @@ func TestKeysLostInFailover(t *testing.T) {
 	t.Run("lock", func(t *testing.T) {
 		t.Parallel()
 		shop, provider := newLockedShop(t)
-		require.NoError(t, shop.order(t.Context(), key))
-		require.NoError(t, shop.order(t.Context(), key))
+		require.NoError(t, shop.Order(t.Context(), key))
+		require.NoError(t, shop.Order(t.Context(), key))
 		requireCharges(t, provider, 1)
-		shop.redis.failOver()
-		require.NoError(t, shop.order(t.Context(), key))
+		shop.Redis.FailOver()
+		require.NoError(t, shop.Order(t.Context(), key))
 		requireCharges(t, provider, 2)
 	})
 	t.Run("this project", func(t *testing.T) {
@@ -137,20 +136,20 @@ func TestStored500AfterCharge(t *testing.T) {
 		shop, provider := newOneCallShop(t)
 		provider.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter, Endpoint: create})
 		for range 5 {
-			require.Error(t, shop.order(t.Context(), key))
+			require.Error(t, shop.Order(t.Context(), key))
 		}
 		requireCharges(t, provider, 1)
-		require.Equal(t, 0, paidOrders(t, shop.orders), "the customer paid, and no retry finds out")
+		requireOrders(t, 0, shop, "the customer paid, and no retry finds out")
 	})
 	t.Run("one call, another provider key", func(t *testing.T) {
 		t.Parallel()
 		shop, provider := newOneCallShop(t)
-		shop.newKeyAfter500 = true
+		shop.NewKeyAfter500 = true
 		provider.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter, Endpoint: create})
-		require.Error(t, shop.order(t.Context(), key))
-		require.NoError(t, shop.order(t.Context(), key))
+		require.Error(t, shop.Order(t.Context(), key))
+		require.NoError(t, shop.Order(t.Context(), key))
 		requireCharges(t, provider, 2)
-		require.Equal(t, 1, paidOrders(t, shop.orders))
+		requireOrders(t, 1, shop, "the first charge has no order")
 	})
 	t.Run("this project", func(t *testing.T) {
 		t.Parallel()
@@ -171,11 +170,11 @@ func TestRetryAfterProviderKeyExpired(t *testing.T) {
 		t.Parallel()
 		shop, provider := newOneCallShop(t)
 		provider.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: create})
-		require.Error(t, shop.order(t.Context(), key))
+		require.Error(t, shop.Order(t.Context(), key))
 		provider.Advance(later)
-		require.NoError(t, shop.order(t.Context(), key))
+		require.NoError(t, shop.Order(t.Context(), key))
 		requireCharges(t, provider, 2)
-		require.Equal(t, 1, paidOrders(t, shop.orders))
+		requireOrders(t, 1, shop, "the first charge has no order")
 	})
 	t.Run("this project", func(t *testing.T) {
 		t.Parallel()
@@ -195,39 +194,27 @@ func TestRetryAfterProviderKeyExpired(t *testing.T) {
 	})
 }
 
-func newLockedShop(t *testing.T) (lockedShop, *stripetest.Server) {
+func newLockedShop(t *testing.T) (earlierdesigns.LockedShop, *stripetest.Server) {
 	t.Helper()
-	db := dbtest.Empty(t)
-	_, err := db.Exec(t.Context(), "CREATE TABLE orders (id int GENERATED ALWAYS AS IDENTITY)")
-	require.NoError(t, err)
-	provider, intents := newProvider(t)
-	return lockedShop{redis: &redis{entries: map[string]entry{}}, orders: db, stripe: intents}, provider
+	db, provider, url := newServices(t)
+	return earlierdesigns.LockedShop{Redis: &earlierdesigns.Redis{}, DB: db, Stripe: earlierdesigns.Stripe(url)}, provider
 }
 
-func newOneCallShop(t *testing.T) (oneCallShop, *stripetest.Server) {
+func newOneCallShop(t *testing.T) (earlierdesigns.OneCallShop, *stripetest.Server) {
 	t.Helper()
-	db := dbtest.Empty(t)
-	_, err := db.Exec(t.Context(), "CREATE TABLE orders (key text PRIMARY KEY, attempt int NOT NULL DEFAULT 1, paid bool NOT NULL DEFAULT false)")
-	require.NoError(t, err)
-	provider, intents := newProvider(t)
-	return oneCallShop{orders: db, stripe: intents}, provider
+	db, provider, url := newServices(t)
+	return earlierdesigns.OneCallShop{DB: db, Stripe: earlierdesigns.Stripe(url)}, provider
 }
 
-// newProvider returns the fake and a client of it. net/http repeats a request on a
-// connection that it has used before, so each request has its own.
-func newProvider(t *testing.T) (*stripetest.Server, paymentintent.Client) {
+func newServices(t *testing.T) (db *pgxpool.Pool, provider *stripetest.Server, url string) {
 	t.Helper()
-	provider := stripetest.New(stripetest.Options{})
+	db = dbtest.Empty(t)
+	require.NoError(t, earlierdesigns.CreateTables(t.Context(), db))
+	provider = stripetest.New(stripetest.Options{})
 	server := httptest.NewServer(provider)
 	t.Cleanup(server.Close)
 	t.Cleanup(provider.Close) // before server.Close, which waits for held requests
-	return provider, paymentintent.Client{Key: "sk_test_earlier", B: stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
-		URL:               stripe.String(server.URL),
-		HTTPClient:        &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
-		MaxNetworkRetries: stripe.Int64(0),
-		EnableTelemetry:   stripe.Bool(false),
-		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
-	})}
+	return db, provider, server.URL
 }
 
 func orderAsync(t *testing.T, api *programtest.API) <-chan programtest.Response {
@@ -261,19 +248,12 @@ func requireCharges(t *testing.T, provider *stripetest.Server, n int) {
 	require.Len(t, charges, n)
 }
 
-func orders(t *testing.T, db *pgxpool.Pool) int {
+func requireOrders(t *testing.T, n int, shop interface {
+	PaidOrders(ctx context.Context) (int, error)
+}, why string,
+) {
 	t.Helper()
-	return count(t, db, "SELECT count(*) FROM orders")
-}
-
-func paidOrders(t *testing.T, db *pgxpool.Pool) int {
-	t.Helper()
-	return count(t, db, "SELECT count(*) FROM orders WHERE paid")
-}
-
-func count(t *testing.T, db *pgxpool.Pool, query string) int {
-	t.Helper()
-	var n int
-	require.NoError(t, db.QueryRow(t.Context(), query).Scan(&n))
-	return n
+	paid, err := shop.PaidOrders(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, n, paid, why)
 }

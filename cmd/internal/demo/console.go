@@ -93,10 +93,9 @@ func file(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, static, "static/"+name) }
 }
 
-func (c *Console) show(w http.ResponseWriter, r *http.Request) {
+func (c *Console) show(w http.ResponseWriter, _ *http.Request) {
 	content := []byte("null")
 	if p := c.current.Load(); p != nil {
-		p.refresh(r.Context())
 		p.update(func(v *view) { content, _ = json.Marshal(v) })
 	}
 	w.Header().Set("Content-Type", "application/json")

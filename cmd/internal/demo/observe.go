@@ -12,7 +12,8 @@ import (
 	"example.com/orders-api/cmd/internal/demo/faultproxy"
 )
 
-func (p *play) noteResponse(attempt client.Attempt) {
+// noteResponse returns the id of its event.
+func (p *play) noteResponse(attempt client.Attempt) (id string) {
 	p.update(func(v *view) {
 		request := &v.Requests[len(v.Requests)-1]
 		r := responseView{
@@ -34,8 +35,9 @@ func (p *play) noteResponse(attempt client.Attempt) {
 		if r.RetryAfter > 0 {
 			e.Detail += fmt.Sprintf(", retry after %d s", r.RetryAfter)
 		}
-		p.add(v, e)
+		id = p.put(v, e)
 	})
+	return id
 }
 
 var clientSecret = regexp.MustCompile(`("client_secret":\s*")[^"]*"`)
@@ -66,7 +68,8 @@ func problemOf(r client.Response) string {
 	return strings.TrimPrefix(problem.Type, "/problems/")
 }
 
-func (p *play) noteCall(call faultproxy.Call) {
+// noteCall returns the id of its event.
+func (p *play) noteCall(call faultproxy.Call) (id string) {
 	text, purpose := meaning(call)
 	e := event{ID: fmt.Sprintf("call-%d", call.Number), at: call.ArrivedAt, Lane: laneProvider, Text: text}
 	switch {
@@ -83,16 +86,12 @@ func (p *play) noteCall(call faultproxy.Call) {
 		e.Kind = kindFault
 	}
 	p.update(func(v *view) {
-		if v.Phase == phaseRunning { // later calls are those of a curl line
-			p.put(v, e)
-		}
+		p.put(v, e)
 		if call.Confirms() && call.Status != 0 {
 			p.providerTime = call.ArrivedAt.Add(call.Duration)
 		}
 	})
-	if call.Duration > 0 {
-		p.listDue.Store(true)
-	}
+	return e.ID
 }
 
 func meaning(call faultproxy.Call) (text, purpose string) {

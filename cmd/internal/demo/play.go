@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,7 +21,6 @@ type play struct {
 	ctx       context.Context
 	fail      context.CancelCauseFunc
 	request   client.Request
-	listDue   atomic.Bool // the provider's payments may have changed
 	decisions chan string
 	decision  string
 	end       state
@@ -71,8 +69,15 @@ func (p *play) run(ctx context.Context) error {
 	p.current.Store(p)
 	p.step(func() error { return p.ready(ctx) })
 	p.update(func(*view) { p.began = time.Now() }) // without the start of the API
+	compared := make(chan error, 1)
+	if p.compares() {
+		p.update(func(v *view) { v.Designs = designViews() })
+		go func() { compared <- p.compare(ctx) }()
+	} else {
+		compared <- nil
+	}
 	p.verify(p.fault.run(p))
-	err := context.Cause(ctx)
+	err := errors.Join(context.Cause(ctx), <-compared)
 	p.update(func(v *view) {
 		v.Phase, v.Asks = phaseDone, false
 		if err != nil {

@@ -93,6 +93,11 @@ func (p *play) otherBody() client.Response {
 var errNoConfirm = errors.New("the API did not confirm the payment")
 
 func (p *play) lostResponse() client.Response {
+	p.loseResponse()
+	return p.sendUntilFinal(again)
+}
+
+func (p *play) loseResponse() {
 	dropped := p.proxy.DropResponseAfterConfirm()
 	defer p.proxy.Restore()
 	response := p.send(firstTime, p.request)
@@ -105,6 +110,22 @@ func (p *play) lostResponse() client.Response {
 	}
 	p.proxy.Restore()
 	p.note(event{Lane: laneProvider, Kind: kindRepair, Text: "the connection is restored"})
+}
+
+const later = 25 * time.Hour
+
+// lateRetry retries when the provider has deleted its keys. The fake's clock is moved only
+// during the retry, because other clients use the fake too.
+func (p *play) lateRetry() client.Response {
+	p.loseResponse()
+	p.pause()
+	p.step(func() error { return p.makeOlder(p.ctx, string(p.request.Key), later) })
+	p.Fake.Advance(later)
+	defer p.Fake.Advance(-later)
+	p.note(event{Lane: laneClient, Text: "25 hours pass", Detail: "the demo made the order older, and moved the provider’s clock"})
+	if p.card.Asks { // nobody is asked to approve an order of yesterday
+		p.decision = leaves
+	}
 	return p.sendUntilFinal(again)
 }
 
@@ -191,7 +212,7 @@ func (p *play) applyDecision(intentID string) {
 		p.note(event{Lane: laneClient, Text: "the customer " + p.decision + "s", Detail: "the bank notifies the provider, not the API"})
 		p.step(func() error { return p.Fake.Authenticate(intentID, p.decision == approves) })
 		p.update(func(*view) { p.providerTime = time.Now() })
-		p.listDue.Store(true)
+		p.observe("")
 		return
 	}
 	p.note(event{Lane: laneClient, Kind: kindFault, Text: "the customer closes the window", Detail: "the client sends nothing"})

@@ -1,10 +1,12 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,14 +17,11 @@ import (
 	"example.com/orders-api/payments"
 )
 
+// keyRow is the row of the key, with what the tables of docs/how-it-works.md show.
 type keyRow struct {
-	Point     string `json:"point"`
-	Attempt   int    `json:"attempt"`
-	LeaseLeft int    `json:"lease_left"`
-	LastError string `json:"last_error"`
-	Response  int    `json:"response"`
-	Order     string `json:"order"`
+	point, leaseToken, lockedAt, responseCode string
 
+	attempt   int
 	lastRunAt time.Time
 	orders    int
 	jobs      int // their receipts that are staged and not sent
@@ -31,10 +30,10 @@ type keyRow struct {
 func (s *system) readKey(ctx context.Context, key string) (row keyRow, err error) {
 	err = s.Pool.QueryRow(ctx, `
 SELECT k.recovery_point,
+       coalesce(left(k.lease_token::text, 4) || '…', 'NULL'),
+       coalesce(to_char(k.locked_at, 'HH24:MI:SS'), 'NULL'),
+       coalesce(k.response_code::text, 'NULL'),
        k.attempt,
-       coalesce(ceil(greatest(extract(epoch FROM k.locked_at + $3::interval - now()), 0)), 0)::int,
-       coalesce(k.last_error, ''),
-       coalesce(k.response_code, 0),
        k.last_run_at,
        (SELECT count(*)
           FROM orders AS o
@@ -49,32 +48,32 @@ SELECT k.recovery_point,
            AND o.idempotency_key = k.idempotency_key)
   FROM idempotency_keys AS k
  WHERE k.account_id = $1
-   AND k.idempotency_key = $2`, s.account, key, s.lease()).Scan(&row.Point, &row.Attempt, &row.LeaseLeft, &row.LastError, &row.Response,
-		&row.lastRunAt, &row.orders, &row.jobs)
+   AND k.idempotency_key = $2`, s.account, key).
+		Scan(&row.point, &row.leaseToken, &row.lockedAt, &row.responseCode, &row.attempt, &row.lastRunAt, &row.orders, &row.jobs)
 	if err != nil {
 		return row, fmt.Errorf("read the key's row: %w", err)
 	}
 	return row, nil
 }
 
-// makeOlder changes the times of an order that waits for its customer.
+// makeOlder changes the times of an order without a run.
 func (s *system) makeOlder(ctx context.Context, key string, by time.Duration) error {
 	tag, err := s.Pool.Exec(ctx, `
-WITH waiting AS (
+WITH idle AS (
     UPDATE idempotency_keys
        SET last_run_at = last_run_at - $3::interval
      WHERE account_id = $1
        AND idempotency_key = $2
-       AND action_required_at IS NOT NULL
+       AND locked_at IS NULL
     RETURNING account_id, idempotency_key
 )
 UPDATE orders AS o
    SET created_at = o.created_at - $3::interval
-  FROM waiting AS w
- WHERE o.account_id = w.account_id
-   AND o.idempotency_key = w.idempotency_key`, s.account, key, by)
+  FROM idle AS k
+ WHERE o.account_id = k.account_id
+   AND o.idempotency_key = k.idempotency_key`, s.account, key, by)
 	if err == nil && tag.RowsAffected() != 1 {
-		err = errors.New("it does not wait for its customer")
+		err = errors.New("a run is at work")
 	}
 	if err != nil {
 		return fmt.Errorf("make the order older: %w", err)
@@ -82,27 +81,22 @@ UPDATE orders AS o
 	return nil
 }
 
-// refresh updates the view. It ignores errors, because the page soon asks again.
-func (p *play) refresh(ctx context.Context) {
-	if p.phase() == phaseRunning {
-		_, _ = p.readState(ctx)
-	}
-	if p.listDue.Swap(false) {
-		_, _ = p.readPayments(ctx)
-	}
-}
+// observe adds the state to the view. It ignores errors: there is no row before the claim,
+// and the end state is read again.
+func (p *play) observe(cause string) { _, _ = p.readState(p.ctx, cause) }
 
 type state struct {
-	row   keyRow
-	order orders.Order
-	mails []Mail
+	row     keyRow
+	order   orders.Order
+	intents []payments.Intent
+	mails   []Mail
 }
 
-func (p *play) readState(ctx context.Context) (s state, err error) {
+// readState reads the end of an event, whose id is cause.
+func (p *play) readState(ctx context.Context, cause string) (s state, err error) {
 	p.reading.Lock()
 	defer p.reading.Unlock()
-	row, err := p.readKey(ctx, string(p.request.Key))
-	if err != nil {
+	if s.row, err = p.readKey(ctx, string(p.request.Key)); err != nil {
 		return s, err
 	}
 	history, err := orders.History(ctx, p.Pool, p.account, idempotency.Key(p.request.Key))
@@ -112,19 +106,47 @@ func (p *play) readState(ctx context.Context) (s state, err error) {
 	if history.Order == nil {
 		return s, operations.ErrNotFound
 	}
-	row.Order = fmt.Sprintf("%s, %s", history.Order.Status, history.Order.ID)
-	s = state{row, *history.Order, p.mailbox.For(history.Order.ID)}
+	s.order, s.mails = *history.Order, p.mailbox.For(history.Order.ID)
+	if s.intents, err = p.readPayments(ctx); err != nil {
+		return s, err
+	}
 	p.update(func(v *view) {
-		v.Row, v.Mails = &s.row, s.mails
-		p.showHistory(v, row, history.Records)
 		for i, mail := range s.mails {
 			p.put(v, event{ID: fmt.Sprintf("mail-%d", i), at: mail.at, Lane: laneMail, Text: "the receipt is accepted", Detail: "to " + mail.To})
 		}
+		v.Mails = s.mails
+		cause = cmp.Or(p.showPayments(v, s.intents), cause)
+		cause = cmp.Or(p.showHistory(v, s.row, history.Records), cause, v.Events[len(v.Events)-1].ID)
+		columns := s.columns(v.Payments)
+		if n := len(v.Steps); n == 0 || !slices.Equal(v.Steps[n-1].Columns, columns) {
+			v.Steps = append(v.Steps, rowStep{cause, columns})
+		}
+		p.showDesign(v, s.order)
 	})
 	return s, nil
 }
 
-func (p *play) showHistory(v *view, row keyRow, records []operations.AuditRecord) {
+func (s state) columns(shown []paymentView) []column {
+	intent, atStripe := "NULL", []string{}
+	if id := s.order.PaymentIntentID; id != nil {
+		intent = (*id)[:min(len(*id), 8)] + "…"
+	}
+	for _, payment := range shown {
+		atStripe = append(atStripe, payment.Result)
+	}
+	return []column{
+		{"recovery_point", s.row.point},
+		{"lease_token", s.row.leaseToken},
+		{"locked_at", s.row.lockedAt},
+		{"response_code", s.row.responseCode},
+		{"order status", string(s.order.Status)},
+		{"payment_intent_id", intent},
+		{"at Stripe", cmp.Or(strings.Join(atStripe, ", "), "nothing")},
+	}
+}
+
+// showHistory returns the id of the latest event if it is new, otherwise "".
+func (p *play) showHistory(v *view, row keyRow, records []operations.AuditRecord) (latest string) {
 	for _, record := range records {
 		e := event{ID: record.Action, at: record.CreatedAt, Lane: laneRow, Kind: kindPoint}
 		switch record.Action {
@@ -141,14 +163,16 @@ func (p *play) showHistory(v *view, row keyRow, records []operations.AuditRecord
 		default:
 			continue
 		}
-		p.put(v, e)
+		latest = cmp.Or(p.put(v, e), latest)
 	}
-	if row.Attempt > 1 {
-		p.put(v, event{
-			ID: fmt.Sprintf("run-%d", row.Attempt), at: row.lastRunAt, Lane: laneRow,
-			Text: fmt.Sprintf("run %d takes over", row.Attempt), Detail: fmt.Sprintf("with a new lease: run %d can no longer write", row.Attempt-1),
+	if row.attempt > 1 {
+		run := p.put(v, event{
+			ID: fmt.Sprintf("run-%d", row.attempt), at: row.lastRunAt, Lane: laneRow,
+			Text: fmt.Sprintf("run %d takes over", row.attempt), Detail: fmt.Sprintf("with a new lease: run %d can no longer write", row.attempt-1),
 		})
+		latest = cmp.Or(latest, run)
 	}
+	return latest
 }
 
 func charged(intents []payments.Intent) (n int, amount int64) {
@@ -162,8 +186,6 @@ func charged(intents []payments.Intent) (n int, amount int64) {
 }
 
 func (p *play) readPayments(ctx context.Context) (intents []payments.Intent, err error) {
-	p.reading.Lock()
-	defer p.reading.Unlock()
 	const maxClockSkew = 10 * time.Minute
 	since := time.UnixMilli(p.view.ID).Add(-maxClockSkew)
 	id := idempotency.KeyID(p.account, idempotency.Key(p.request.Key)).String()
@@ -178,24 +200,29 @@ func (p *play) readPayments(ctx context.Context) (intents []payments.Intent, err
 			}
 		}
 	}
-	p.update(func(v *view) {
-		v.Payments = nil
-		for _, intent := range intents {
-			shown := paymentView{ID: intent.ID, Status: string(intent.Status), Amount: dollars(intent.Amount)}
-			if intent.Status == payments.StatusSucceeded {
-				shown.Charged = true
-				p.put(v, event{
-					ID: "charged-" + intent.ID, at: p.providerTime, Lane: laneProvider, Kind: kindMoney,
-					Text: "the card is charged", Detail: shown.Amount + ", in the provider’s list",
-				})
-			}
-			if intent.LastError != nil {
-				shown.Reason = intent.LastError.DeclineCode
-			}
-			v.Payments = append(v.Payments, shown)
-		}
-	})
 	return intents, nil
+}
+
+// showPayments returns the id of the event of a charge that is new, otherwise "".
+func (p *play) showPayments(v *view, intents []payments.Intent) (charge string) {
+	v.Payments = nil
+	for _, intent := range intents {
+		shown := paymentView{ID: intent.ID, Status: string(intent.Status), Amount: dollars(intent.Amount), Result: "an intent, nothing charged"}
+		switch {
+		case intent.Status == payments.StatusSucceeded:
+			shown.Charged, shown.Result = true, "charged "+shown.Amount
+			charge = p.put(v, event{
+				ID: "charged-" + intent.ID, at: p.providerTime, Lane: laneProvider, Kind: kindMoney,
+				Text: "the card is charged", Detail: shown.Amount + ", in the provider’s list",
+			})
+		case intent.LastError != nil && intent.LastError.DeclineCode != "":
+			shown.Result = "declined: " + intent.LastError.DeclineCode
+		case intent.Status == payments.StatusCanceled:
+			shown.Result = "an intent, canceled"
+		}
+		v.Payments = append(v.Payments, shown)
+	}
+	return charge
 }
 
 func dollars(cents int64) string { return fmt.Sprintf("$%d.%02d", cents/100, cents%100) }
@@ -219,21 +246,9 @@ func (p *play) verify(final client.Response) {
 	p.check("The final response", final.Status == status, describe(final))
 	p.sendReplay(final, "The same request once more")
 
-	var intents []payments.Intent
-	p.step(func() (err error) {
-		intents, err = p.readPayments(p.ctx)
-		return err
-	})
-	n, amount := charged(intents)
-	p.check(count(p.charges(), "charge")+" in the provider’s list", n == p.charges() && amount == int64(n*quantity*unitAmount),
-		fmt.Sprintf("%s, %s", count(n, "charge"), dollars(amount)))
-	if p.decision == declines || p.decision == leaves {
-		p.check("The customer can no longer approve", len(intents) == 1 && intents[0].Status == payments.StatusCanceled, "the intent is canceled")
-	}
-
 	p.step(func() (err error) {
 		for end := time.Now().Add(receiptTimeout); ; {
-			if p.end, err = p.readState(p.ctx); err != nil {
+			if p.end, err = p.readState(p.ctx, ""); err != nil {
 				return err
 			}
 			if len(p.end.mails) >= p.charges() && p.end.row.jobs == 0 || time.Now().After(end) {
@@ -245,6 +260,12 @@ func (p *play) verify(final client.Response) {
 		}
 	})
 	s := p.end
+	n, amount := charged(s.intents)
+	p.check(count(p.charges(), "charge")+" in the provider’s list", n == p.charges() && amount == int64(n*quantity*unitAmount),
+		fmt.Sprintf("%s, %s", count(n, "charge"), dollars(amount)))
+	if p.decision == declines || p.decision == leaves {
+		p.check("The customer can no longer approve", len(s.intents) == 1 && s.intents[0].Status == payments.StatusCanceled, "the intent is canceled")
+	}
 	p.check("One order in the database", s.row.orders == 1 && s.order.Status == orderStatus,
 		fmt.Sprintf("%s, %s", count(s.row.orders, "order"), s.order.Status))
 	p.check(count(p.charges(), "receipt")+" accepted by the mail server", len(s.mails) == p.charges() && s.row.jobs == 0,

@@ -122,7 +122,7 @@ func (s *system) prepare(ctx context.Context) error {
 		MaxBackoff: 100 * time.Millisecond,
 		Observe: func(attempt client.Attempt) {
 			if p := s.current.Load(); p != nil && attempt.Method == http.MethodPost {
-				p.noteResponse(attempt)
+				p.observe(p.noteResponse(attempt))
 			}
 		},
 	})
@@ -136,8 +136,9 @@ func (s *system) prepare(ctx context.Context) error {
 		Provider: s.ProviderURL,
 		Latency:  s.Latency,
 		OnCall: func(call faultproxy.Call) {
-			if p := s.current.Load(); p != nil {
-				p.noteCall(call)
+			// The API waits for this, so each step is observed. Later calls are not the play's.
+			if p := s.current.Load(); p != nil && p.ctx.Err() == nil {
+				p.observe(p.noteCall(call))
 			}
 		},
 	})

@@ -158,14 +158,10 @@ func (t *tour) audit(ctx context.Context) (mails int, err error) {
 		return 0, fmt.Errorf("the API lists %d orders, expected %d", len(listed.Data), len(t.plays))
 	}
 	for _, p := range t.plays {
-		intents, err := p.readPayments(ctx)
-		if err != nil {
+		if p.end, err = p.readState(ctx, ""); err != nil {
 			return 0, err
 		}
-		if p.end, err = p.readState(ctx); err != nil {
-			return 0, err
-		}
-		charges, _ := charged(intents)
+		charges, _ := charged(p.end.intents)
 		receipts, staged := len(p.end.mails), p.end.row.jobs
 		if charges != p.charges() || receipts != p.charges() || staged != 0 {
 			return 0, fmt.Errorf("order %s: %d charges, %d receipts and %d staged, expected %d charges and receipts",

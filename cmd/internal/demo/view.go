@@ -16,12 +16,25 @@ type view struct {
 	Phase    string        `json:"phase"`
 	Error    string        `json:"error"`
 	Asks     bool          `json:"asks"`
-	Row      *keyRow       `json:"row"`
+	Steps    []rowStep     `json:"steps"`
+	Designs  []designView  `json:"designs"`
 	Events   []event       `json:"events"`
 	Requests []requestView `json:"requests"`
 	Payments []paymentView `json:"payments"`
 	Mails    []Mail        `json:"mails"`
 	Checks   []check       `json:"checks"`
+}
+
+// rowStep is the key's row from an event of the timeline on, in the columns of
+// docs/how-it-works.md.
+type rowStep struct {
+	Event   string   `json:"event"`
+	Columns []column `json:"columns"`
+}
+
+type column struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 const (
@@ -78,7 +91,7 @@ type paymentView struct {
 	Status  string `json:"status"`
 	Amount  string `json:"amount"`
 	Charged bool   `json:"charged"`
-	Reason  string `json:"reason"`
+	Result  string `json:"result"`
 }
 
 type check struct {
@@ -97,15 +110,14 @@ func (p *play) since(at time.Time) float64 {
 	return max(float64(at.Sub(p.began).Microseconds())/1000, 0)
 }
 
-func (p *play) note(e event) { p.update(func(v *view) { p.add(v, e) }) }
+func (p *play) note(e event) { p.update(func(v *view) { p.put(v, e) }) }
 
-func (p *play) add(v *view, e event) {
-	e.ID = fmt.Sprintf("%s-%d", e.Lane, len(v.Events))
-	p.put(v, e)
-}
-
-// put adds an event, or replaces the one with the same id and keeps its time.
-func (p *play) put(v *view, e event) {
+// put adds an event, or replaces the one with the same id and keeps its time. It
+// returns the id of a new one, otherwise "".
+func (p *play) put(v *view, e event) (added string) {
+	if e.ID == "" {
+		e.ID = fmt.Sprintf("%s-%d", e.Lane, len(v.Events))
+	}
 	if e.at.IsZero() {
 		e.at = time.Now()
 	}
@@ -115,6 +127,8 @@ func (p *play) put(v *view, e event) {
 		v.Events[i] = e
 	} else {
 		v.Events = append(v.Events, e)
+		added = e.ID
 	}
 	slices.SortStableFunc(v.Events, func(a, b event) int { return cmp.Compare(a.At, b.At) })
+	return added
 }

@@ -65,6 +65,8 @@ function makeEvent(event) {
   }
   what.append(event.text, element('small', '', ...linked(event.detail, event.problem)));
   const item = element('li', '', clock(event.at), what);
+  item.dataset.event = event.id;
+  item.dataset.text = event.text;
   return item;
 }
 
@@ -75,10 +77,8 @@ function makeCheck(check) {
   return element('li', check.ok ? '' : 'bad', mark, element('span', '', check.text), element('small', '', check.observed));
 }
 
-function makePayment(payment) {
-  const result = payment.charged ? '✓ charged' : payment.reason ? `declined: ${payment.reason}` : 'not charged';
-  return element('li', '', element('span', '', `${payment.amount}, ${result}`), element('small', '', payment.status), element('code', '', payment.id));
-}
+const makePayment = (payment) =>
+  element('li', '', element('span', '', `${payment.amount}, ${payment.charged ? '✓ ' : ''}${payment.result}`), element('small', '', payment.status), element('code', '', payment.id));
 
 const makeMail = (mail) =>
   element('li', '', element('span', '', mail.subject), element('small', '', `to ${mail.to}`), element('code', '', mail.id));
@@ -127,30 +127,67 @@ function makeRequest(request, old) {
   return item;
 }
 
-function showRow(view) {
-  const reached = new Map((view.events ?? []).filter((event) => event.kind === 'point').map((event) => [event.text, event.at]));
-  if (reached.has('order_created')) reached.set('started', reached.get('order_created')); // the same transaction
-  for (const item of $('points').children) {
-    const name = item.dataset.point;
-    const current = view.row?.point === name && name !== 'finished';
-    item.className = reached.has(name) ? 'reached' : '';
-    if (current) item.setAttribute('aria-current', 'step');
-    else item.removeAttribute('aria-current');
-    const text = reached.has(name) ? `${current ? 'since' : 'reached at'} ${seconds(reached.get(name))}` : '';
-    const note = item.querySelector('small');
-    if (note.textContent !== text) note.textContent = text;
-  }
-  const row = view.row;
-  const lines = !row ? [] : [
-    ['Idempotency-Key', view.key],
-    ['attempt', String(row.attempt)],
-    ['lease', row.lease_left ? `held by run ${row.attempt}, ${row.lease_left} s left` : 'free'],
-    ['last error', row.last_error],
-    ['response', row.response ? `${row.response}, stored` : 'none stored yet'],
-    ['order', row.order],
-  ].filter(([, value]) => value);
-  $('row').replaceChildren(...lines.flatMap(([name, value]) => [element('dt', '', name), element('dd', '', value)]));
+const plural = (n, noun) => `${n} ${noun}${n === 1 ? '' : 's'}`;
+
+// verdict returns a class, and the text below the counter.
+function verdict({ charges, orders, running }) {
+  if (charges > 1) return ['bad', '✗ charged twice'];
+  if (charges === 1 && orders === 1) return ['good', '✓ charged once'];
+  return running ? ['', 'in progress …'] : ['bad', charges ? '✗ charged, but the order is not paid' : '✗ not charged'];
 }
+
+function makeDesign(design) {
+  const [name, text] = verdict(design);
+  const counter = element('p', 'counter', element('b', '', String(design.charges)), ` ${plural(design.charges, 'charge').slice(2)}`);
+  const lines = (design.lines ?? []).map((line) => element('li', '', line));
+  return element('li', name, element('h3', '', design.title), counter,
+    element('p', 'verdict', `${text}, ${plural(design.orders, 'paid order')}`), element('ol', '', ...lines));
+}
+
+function showDesigns(view) {
+  const running = view.phase === 'running';
+  const designs = (view.designs ?? []).map((design) => ({ ...design, running }));
+  fill($('designs'), designs, (design) => design.title, makeDesign);
+  const summary = running ? '' : designs.map((design) => `${design.title}: ${plural(design.charges, 'charge')}.`).join(' ');
+  if ($('summary').textContent !== summary) $('summary').textContent = summary;
+}
+
+let steps = [];
+let chosen = -1; // the index of the step that is shown; -1 for the latest
+
+// showStep shows the row before and after a step, and marks its event in the timeline.
+function showStep() {
+  const i = chosen < 0 ? steps.length - 1 : chosen;
+  const step = steps[i];
+  const cells = (step?.columns ?? []).map(({ name, value }, column) => {
+    const before = steps[i - 1]?.columns[column].value ?? 'no row';
+    const after = element('td', '');
+    if (value === before) after.append(value);
+    else after.append(element('mark', '', value), element('span', 'unseen', ', changed'));
+    const head = element('th', '', name);
+    head.scope = 'row';
+    return { name, changed: value !== before, row: element('tr', '', head, element('td', '', before), after) };
+  });
+  const changed = cells.filter((cell) => cell.changed).map((cell) => cell.name);
+  const event = [...$('timeline').children].find((item) => item.dataset.event === step?.event);
+  const text = step ? `Step ${i + 1} of ${steps.length}: ${event?.dataset.text}. Changed: ${changed.join(', ')}` : 'No step yet.';
+  if ($('step').textContent === text) return;
+  $('step').textContent = text;
+  $('row').replaceChildren(...cells.map((cell) => cell.row));
+  for (const item of $('timeline').children) item.removeAttribute('aria-current');
+  event?.setAttribute('aria-current', 'step');
+  $('previous').setAttribute('aria-disabled', String(i <= 0));
+  $('next').setAttribute('aria-disabled', String(i >= steps.length - 1));
+}
+
+function walk(by) {
+  const last = steps.length - 1;
+  chosen = Math.min(Math.max((chosen < 0 ? last : chosen) + by, 0), Math.max(last, 0));
+  showStep();
+}
+
+$('previous').addEventListener('click', () => walk(-1));
+$('next').addEventListener('click', () => walk(1));
 
 const phases = {
   running: (view) => (view.asks ? 'The bank asks the customer …' : 'In progress …'),
@@ -167,11 +204,15 @@ function show(view) {
   const status = `${view.fault}: ${phases[view.phase](view)}`;
   if ($('status').textContent !== status) $('status').textContent = status;
   document.body.dataset.phase = view.phase;
+  if (document.body.dataset.play !== String(view.id)) chosen = -1;
   document.body.dataset.play = view.id;
   working(view.phase === 'running');
   ask(view.asks);
-  showRow(view);
+  showDesigns(view);
   fill($('timeline'), view.events, (event) => `${view.id} ${event.id}`, makeEvent);
+  steps = view.steps ?? [];
+  showStep();
+  $('key').textContent = `Idempotency-Key: ${view.key}`;
   fill($('checks'), view.checks, (check) => `${view.id} ${check.text}`, makeCheck);
   fill($('payments'), view.payments, (payment) => payment.id, makePayment);
   fill($('mails'), view.mails, (mail) => mail.id, makeMail);

@@ -1,0 +1,159 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"example.com/orders-api/cmd/internal/hostcheck"
+	"example.com/orders-api/internal/earlierdesigns"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// designView is what a failure leads to in one design.
+type designView struct {
+	Title   string   `json:"title"`
+	Charges int      `json:"charges"` // in the ledger of its fake
+	Orders  int      `json:"orders"`  // paid ones
+	Lines   []string `json:"lines"`   // each request and its response
+}
+
+func designViews() []designView {
+	return []designView{
+		{Title: "A lock, and the response in a cache"},
+		{Title: "One call, with the provider’s key"},
+		{Title: "This service"},
+	}
+}
+
+// The indexes of designViews.
+const (
+	lockedShop = iota
+	oneCallShop
+	thisService
+)
+
+// compares reports whether the earlier designs have the failure, which is so for a play of the
+// console. They take one card, which pays.
+func (p *play) compares() bool {
+	return p.claim == "" && p.Fake != nil && p.card.Pays && p.fault.Compared
+}
+
+// compare runs the failure on the earlier designs, with two more fakes.
+func (p *play) compare(ctx context.Context) error {
+	if err := earlierdesigns.CreateTables(ctx, p.Pool); err != nil {
+		return fmt.Errorf("create the tables of the earlier designs: %w", err)
+	}
+	var group errgroup.Group
+	group.Go(func() error { return p.runDesign(ctx, lockedShop) })
+	group.Go(func() error { return p.runDesign(ctx, oneCallShop) })
+	err := group.Wait()
+	_, dropped := p.Pool.Exec(context.WithoutCancel(ctx), earlierdesigns.DropTables)
+	return errors.Join(err, dropped)
+}
+
+type shop interface {
+	Order(ctx context.Context, key string) error
+	PaidOrders(ctx context.Context) (int, error)
+}
+
+const maxRetries = 3
+
+// runDesign sends the order, which has the failure, and then retries it.
+func (p *play) runDesign(ctx context.Context, index int) error {
+	fake := stripetest.New(stripetest.Options{})
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	address := listener.Addr().String()
+	server := &http.Server{Handler: hostcheck.Handler(address, fake), ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	defer fake.Close() // before server.Close, so that no request is held
+
+	redis, stripe := &earlierdesigns.Redis{}, earlierdesigns.Stripe("http://"+address)
+	var design shop = earlierdesigns.LockedShop{Redis: redis, DB: p.Pool, Stripe: stripe}
+	if index == oneCallShop {
+		design = earlierdesigns.OneCallShop{DB: p.Pool, Stripe: stripe}
+	}
+	pass := func(d time.Duration) {
+		fake.Advance(d)
+		redis.Advance(d)
+	}
+	process, kill := context.WithCancel(ctx)
+	defer kill()
+	if p.fault.AtProvider != "" {
+		injected := fake.Inject(stripetest.Rule{Fault: p.fault.AtProvider, Endpoint: "POST /v1/payment_intents"})
+		if p.fault.AtProvider == stripetest.HoldResponse {
+			go func() {
+				select {
+				case <-injected.Reached():
+					kill()
+				case <-process.Done():
+				}
+			}()
+		}
+	}
+	failed := design.Order(process, string(p.request.Key))
+	if err := p.showOrder(ctx, index, design, fake, firstTime, failed); err != nil {
+		return err
+	}
+	pass(p.fault.Later)
+	for range maxRetries {
+		if err := wait(ctx, p.Latency); err != nil {
+			return err
+		}
+		if errors.Is(failed, earlierdesigns.ErrInProgress) {
+			pass(earlierdesigns.LockTTL)
+		}
+		failed = design.Order(ctx, string(p.request.Key))
+		if err := p.showOrder(ctx, index, design, fake, again, failed); err != nil || failed == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *play) showOrder(ctx context.Context, index int, design shop, fake *stripetest.Server, title string, failed error) error {
+	response := "500"
+	switch {
+	case failed == nil:
+		response = "201"
+	case errors.Is(failed, context.Canceled):
+		response = "no response, the process is killed"
+	case errors.Is(failed, earlierdesigns.ErrInProgress):
+		response = failed.Error()
+	}
+	paid, err := design.PaidOrders(ctx)
+	p.update(func(v *view) {
+		d := &v.Designs[index]
+		d.Charges, d.Orders, d.Lines = len(fake.Charges()), paid, append(d.Lines, title+": "+response)
+	})
+	return err
+}
+
+// showDesign shows this service among the designs.
+func (p *play) showDesign(v *view, order orders.Order) {
+	if len(v.Designs) == 0 {
+		return
+	}
+	d := &v.Designs[thisService]
+	d.Charges, d.Orders, d.Lines = len(p.Fake.ChargesByOrder(order.ID.String())), 0, nil
+	if order.Status == orders.StatusPaid {
+		d.Orders = 1
+	}
+	for _, request := range v.Requests {
+		for _, r := range request.Responses[max(0, len(request.Responses)-1):] { // the last one
+			d.Lines = append(d.Lines, fmt.Sprintf("%s: %d %s", request.Title, r.Status, r.Text))
+		}
+	}
+}
