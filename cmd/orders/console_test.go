@@ -17,11 +17,13 @@ import (
 )
 
 type consoleView struct {
-	Key      string
-	Phase    string
-	Error    string
-	Asks     bool
-	Steps    []struct{ Columns []struct{ Name, Value string } }
+	Key   string
+	Phase string
+	Error string
+	Asks  bool
+	Steps []struct {
+		Columns []struct{ Name, Value string }
+	}
 	Designs  []consoleDesign
 	Events   []consoleEvent
 	Requests []struct {
@@ -183,6 +185,9 @@ func TestConsole(t *testing.T) {
 		}
 		points := slices.Compact(view.column("recovery_point"))
 		require.Equal(t, []string{"order_created", "charge_created", "finished"}, points, where)
+		if test.fault == "killed" && test.card == visa {
+			requireCrashedRow(t, view)
+		}
 		require.Len(t, view.Payments, 1, where)
 		pays := test.card == visa || test.customer == "approve"
 		require.Equal(t, pays, view.Payments[0].Charged, where)
@@ -194,6 +199,67 @@ func TestConsole(t *testing.T) {
 	// The console's API process does not block a stop.
 	a.stop()
 	a.requireNoProcessLeft()
+}
+
+// requireCrashedRow requires the rows of docs/how-it-works.md after a crash.
+func requireCrashedRow(t *testing.T, view consoleView) {
+	t.Helper()
+	require.Equal(t, []string{"order_created", "order_created", "charge_created", "charge_created", "charge_created", "finished"}, view.column("recovery_point"))
+	require.Equal(t, []string{"nothing", "an intent, nothing charged", "charged $25.00"}, slices.Compact(view.column("at Stripe")))
+	require.Equal(t, []string{"NULL", "201"}, slices.Compact(view.column("response_code")))
+	require.Equal(t, []string{"pending", "paid"}, slices.Compact(view.column("order status")))
+	tokens := slices.Compact(view.column("lease_token"))
+	require.Len(t, tokens, 2, "the retry has a token of its own")
+	for _, token := range tokens {
+		require.Regexp(t, `^[0-9a-f]{4}…$`, token, "no whole token is shown")
+	}
+}
+
+// The charges and the paid orders of a lock with a cached response, of one call with the
+// provider's key, and of this service.
+func TestConsole_designs(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	p := start(t, environ(t, "DATABASE_URL="+dbtest.URL(pool), "LISTEN_ADDR=127.0.0.1:0"), "dev", "--provider-latency", "0s")
+	a := p.openConsole()
+	p.waitFor(&p.stderr, "listening")
+	next := a.watchConsole()
+	for fault, want := range map[string]struct {
+		charges, orders [3]int
+		retry           string // of the lock
+	}{
+		"none":   {[3]int{1, 1, 1}, [3]int{1, 1, 1}, "201"},
+		"repeat": {[3]int{1, 1, 1}, [3]int{1, 1, 1}, "201"},
+		"lost":   {[3]int{2, 1, 1}, [3]int{1, 1, 1}, "201"},
+		"killed": {[3]int{2, 1, 1}, [3]int{1, 1, 1}, "409: in progress"},
+		"error":  {[3]int{2, 1, 1}, [3]int{1, 0, 1}, "201"},
+		"late":   {[3]int{2, 2, 1}, [3]int{1, 1, 1}, "201"},
+	} {
+		require.Equal(t, http.StatusAccepted, a.startPlay("pm_card_visa", fault))
+		view := next()
+		require.Equal(t, "done", view.Phase, "%s: %s", fault, view.Error)
+		for _, check := range view.Checks {
+			require.True(t, check.OK, "%s: %s: %s", fault, check.Text, check.Observed)
+		}
+		require.Len(t, view.Designs, 3, fault)
+		for i, design := range view.Designs {
+			require.Equal(t, want.charges[i], design.Charges, "%s: %s", fault, design.Title)
+			require.Equal(t, want.orders[i], design.Orders, "%s: %s", fault, design.Title)
+		}
+		require.Equal(t, "The same request again: "+want.retry, view.Designs[0].Lines[1], fault)
+	}
+	for card, fault := range map[string]string{"pm_card_visa_chargeDeclinedInsufficientFunds": "late", "pm_card_threeDSecure2Required": "late", "pm_card_mastercard": "other"} {
+		require.Equal(t, http.StatusAccepted, a.startPlay(card, fault))
+		view := next()
+		require.Equal(t, "done", view.Phase, "%s: %s", card, view.Error)
+		for _, check := range view.Checks {
+			require.True(t, check.OK, "%s: %s: %s", card, check.Text, check.Observed)
+		}
+		require.Empty(t, view.Designs, "%s, %s: the earlier designs do not have this failure", card, fault)
+	}
+	var left int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_namespace WHERE nspname IN ('lock_design', 'one_call_design')").Scan(&left))
+	require.Zero(t, left, "their tables are dropped")
 }
 
 func requireCurlReplays(t *testing.T, a *consoleAPI, view consoleView) {

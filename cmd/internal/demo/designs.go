@@ -28,8 +28,8 @@ type designView struct {
 
 func designViews() []designView {
 	return []designView{
-		{Title: "A lock, and the response in a cache"},
-		{Title: "One call, with the provider’s key"},
+		{Title: "A lock and a cached response"},
+		{Title: "One call with the provider’s key"},
 		{Title: "This service"},
 	}
 }
@@ -129,7 +129,7 @@ func (p *play) showOrder(ctx context.Context, index int, design shop, fake *stri
 	case failed == nil:
 		response = "201"
 	case errors.Is(failed, context.Canceled):
-		response = "no response, the process is killed"
+		response = "no response"
 	case errors.Is(failed, earlierdesigns.ErrInProgress):
 		response = failed.Error()
 	}
@@ -152,8 +152,8 @@ func (p *play) showDesign(v *view, order orders.Order) {
 		d.Orders = 1
 	}
 	for _, request := range v.Requests {
-		for _, r := range request.Responses[max(0, len(request.Responses)-1):] { // the last one
-			d.Lines = append(d.Lines, fmt.Sprintf("%s: %d %s", request.Title, r.Status, r.Text))
+		if n := len(request.Responses); n > 0 {
+			d.Lines = append(d.Lines, request.Title+": "+request.Responses[n-1].String())
 		}
 	}
 }

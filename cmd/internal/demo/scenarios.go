@@ -68,7 +68,7 @@ func faults() []fault {
 			NeedsFake: true, run: (*play).storedError, Compared: true, AtProvider: stripetest.ErrorAfter,
 		},
 		{
-			ID: "late", Title: "The client retries after 25 hours", Story: "The response is lost, and Stripe has deleted its key by then.",
+			ID: "late", Title: "A retry after 25 hours", Story: "The response is lost, and Stripe has deleted its key by then.",
 			NeedsFake: true, run: (*play).lateRetry, Compared: true, AtProvider: stripetest.CloseAfter, Later: later,
 		},
 	}

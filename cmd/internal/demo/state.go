@@ -285,12 +285,12 @@ func count(n int, noun string) string {
 func (p *play) summary() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	short := strings.NewReplacer(" created", "", ", replayed", " replayed", "idempotency-key-in-progress", "(in progress)", "0 no", "no")
+	short := strings.NewReplacer(" created", "", ", replayed", " replayed", "idempotency-key-in-progress", "(in progress)")
 	counts := map[string]int{}
 	var texts []string
 	for _, request := range p.view.Requests[:len(p.view.Requests)-1] {
 		for _, r := range request.Responses {
-			text := short.Replace(fmt.Sprintf("%d %s", r.Status, r.Text))
+			text := short.Replace(r.String())
 			if counts[text]++; counts[text] == 1 {
 				texts = append(texts, text)
 			}

@@ -86,6 +86,13 @@ type responseView struct {
 	RetryAfter int     `json:"retry_after"`
 }
 
+func (r responseView) String() string {
+	if r.Status == 0 {
+		return r.Text
+	}
+	return fmt.Sprintf("%d %s", r.Status, r.Text)
+}
+
 type paymentView struct {
 	ID      string `json:"id"`
 	Status  string `json:"status"`
