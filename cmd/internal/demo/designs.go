@@ -44,7 +44,7 @@ const (
 // compares reports whether the earlier designs have the failure, which is so for a play of the
 // console. They take one card, which pays.
 func (p *play) compares() bool {
-	return p.claim == "" && p.Fake != nil && p.card.Pays && p.fault.Compared
+	return p.claim == "" && p.Fake != nil && p.card.Pays && p.fault.earlier != nil
 }
 
 // compare runs the failure on the earlier designs, with two more fakes.
@@ -64,8 +64,6 @@ type shop interface {
 	Order(ctx context.Context, key string) error
 	PaidOrders(ctx context.Context) (int, error)
 }
-
-const maxRetries = 3
 
 // runDesign sends the order, which has the failure, and then retries it.
 func (p *play) runDesign(ctx context.Context, index int) error {
@@ -91,9 +89,9 @@ func (p *play) runDesign(ctx context.Context, index int) error {
 	}
 	process, kill := context.WithCancel(ctx)
 	defer kill()
-	if p.fault.AtProvider != "" {
-		injected := fake.Inject(stripetest.Rule{Fault: p.fault.AtProvider, Endpoint: "POST /v1/payment_intents"})
-		if p.fault.AtProvider == stripetest.HoldResponse {
+	if p.fault.earlier.atProvider != "" {
+		injected := fake.Inject(stripetest.Rule{Fault: p.fault.earlier.atProvider, Endpoint: "POST /v1/payment_intents"})
+		if p.fault.earlier.atProvider == stripetest.HoldResponse {
 			go func() {
 				select {
 				case <-injected.Reached():
@@ -103,42 +101,41 @@ func (p *play) runDesign(ctx context.Context, index int) error {
 			}()
 		}
 	}
-	failed := design.Order(process, string(p.request.Key))
-	if err := p.showOrder(ctx, index, design, fake, firstTime, failed); err != nil {
-		return err
-	}
-	pass(p.fault.Later)
-	for range maxRetries {
-		if err := wait(ctx, p.Latency); err != nil {
+	for attempt, title := range []string{firstTime, again, again, again} {
+		failed := design.Order(process, string(p.request.Key))
+		paid, err := design.PaidOrders(ctx)
+		p.update(func(v *view) {
+			d := &v.Designs[index]
+			d.Charges, d.Orders, d.Lines = len(fake.Charges()), paid, append(d.Lines, title+": "+responseTo(failed))
+		})
+		if err != nil || failed == nil && title == again {
 			return err
 		}
 		if errors.Is(failed, earlierdesigns.ErrInProgress) {
 			pass(earlierdesigns.LockTTL)
 		}
-		failed = design.Order(ctx, string(p.request.Key))
-		if err := p.showOrder(ctx, index, design, fake, again, failed); err != nil || failed == nil {
+		if attempt == 0 {
+			pass(p.fault.earlier.later)
+		}
+		process = ctx // started again
+		if err := wait(ctx, p.Latency); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *play) showOrder(ctx context.Context, index int, design shop, fake *stripetest.Server, title string, failed error) error {
-	response := "500"
+func responseTo(failed error) string {
 	switch {
 	case failed == nil:
-		response = "201"
+		return "201"
 	case errors.Is(failed, context.Canceled):
-		response = "no response"
+		return "no response"
 	case errors.Is(failed, earlierdesigns.ErrInProgress):
-		response = failed.Error()
+		return failed.Error()
+	default:
+		return "500"
 	}
-	paid, err := design.PaidOrders(ctx)
-	p.update(func(v *view) {
-		d := &v.Designs[index]
-		d.Charges, d.Orders, d.Lines = len(fake.Charges()), paid, append(d.Lines, title+": "+response)
-	})
-	return err
 }
 
 // showDesign shows this service among the designs.

@@ -30,46 +30,36 @@ type fault struct {
 	Story     string
 	NeedsFake bool
 	run       sequence
+	earlier   *failure // nil if the earlier designs are not compared
+}
 
-	// Compared faults happen to the earlier designs too.
-	Compared   bool
-	AtProvider stripetest.Fault // of their first call, "" for none
-	Later      time.Duration    // the age of the order at the first retry
+// failure is what happens to an earlier design.
+type failure struct {
+	atProvider stripetest.Fault // of its first call, "" for none
+	later      time.Duration    // how long after that the client retries
 }
 
 func faults() []fault {
 	return []fault{
+		{"none", "No failure", "The card pays, or it is declined. Both results are final.", false, (*play).order, &failure{}},
+		{"repeat", "The same request again", "The client sends the order twice, as after a timeout.", false, (*play).repeat, &failure{}},
+		{"concurrent", "20 concurrent requests", "The same request with one key, 20 times at once.", false, (*play).concurrent, nil},
+		{"other", "Another body", "After the order, the client sends another one with its key.", false, (*play).otherBody, nil},
 		{
-			ID: "none", Title: "No failure", Story: "The card pays, or it is declined. Both results are final.",
-			run: (*play).order, Compared: true,
+			"lost", "The response is lost", "The connection breaks right after the charge. The API returns 503.", false,
+			(*play).lostResponse, &failure{stripetest.CloseAfter, 0},
 		},
 		{
-			ID: "repeat", Title: "The same request again", Story: "The client sends the order twice, as after a timeout.",
-			run: (*play).repeat, Compared: true,
+			"killed", "The process is killed", "SIGKILL right after the charge, or while the customer approves.", false,
+			(*play).killed, &failure{stripetest.HoldResponse, 0},
 		},
 		{
-			ID: "concurrent", Title: "20 concurrent requests", Story: "The same request with one key, 20 times at once.",
-			run: (*play).concurrent,
+			"error", "The provider returns 500", "After the charge, and it stores the 500 under its key, as Stripe does.", true,
+			(*play).storedError, &failure{stripetest.ErrorAfter, 0},
 		},
 		{
-			ID: "other", Title: "Another body", Story: "After the order, the client sends another one with its key.",
-			run: (*play).otherBody,
-		},
-		{
-			ID: "lost", Title: "The response is lost", Story: "The connection breaks right after the charge. The API returns 503.",
-			run: (*play).lostResponse, Compared: true, AtProvider: stripetest.CloseAfter,
-		},
-		{
-			ID: "killed", Title: "The process is killed", Story: "SIGKILL right after the charge, or while the customer approves.",
-			run: (*play).killed, Compared: true, AtProvider: stripetest.HoldResponse,
-		},
-		{
-			ID: "error", Title: "The provider returns 500", Story: "After the charge, and it stores the 500 under its key, as Stripe does.",
-			NeedsFake: true, run: (*play).storedError, Compared: true, AtProvider: stripetest.ErrorAfter,
-		},
-		{
-			ID: "late", Title: "A retry after 25 hours", Story: "The response is lost, and Stripe has deleted its key by then.",
-			NeedsFake: true, run: (*play).lateRetry, Compared: true, AtProvider: stripetest.CloseAfter, Later: later,
+			"late", "A retry after 25 hours", "The response is lost, and Stripe has deleted its key by then.", true,
+			(*play).lateRetry, &failure{stripetest.CloseAfter, later},
 		},
 	}
 }
