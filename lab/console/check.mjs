@@ -42,7 +42,7 @@ async function documentationPicture() {
   while (!(await text('#step')).includes('the card is charged')) await button.click();
   await page.evaluate(() => scrollTo(0, 0));
   const { x, y, width } = await page.locator('.stage').boundingBox();
-  const bottom = await page.locator('#timeline [aria-current]').evaluate((step) => step.getBoundingClientRect().bottom);
+  const bottom = Math.max(...await page.locator('#rows, #timeline [aria-current]').evaluateAll((parts) => parts.map((part) => part.getBoundingClientRect().bottom)));
   const clip = { x: x - 10, y: y - 10, width: width + 20, height: bottom - y + 20 };
   const picture = await page.screenshot({ fullPage: true, clip });
   const pixels = png.decode(picture);
