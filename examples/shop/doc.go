@@ -8,8 +8,8 @@
 //     basket have the same one.
 //  2. When the customer pays, the whole request is stored with it, including the card
 //     (submit). This is committed before the first attempt. From now on, each attempt
-//     sends these bytes with this key, whoever makes it: the customer's page after a
-//     reload, a second tab, or the loop in Run after the customer has left.
+//     sends these bytes with this key: that of the customer's page after a
+//     reload, of a second tab, or of the loop in Run after the customer has left.
 //  3. A new key replaces it only if the API says so: retry is new-key after a decline
 //     (reopen). The lost response of a request is never a reason.
 //  4. It is dropped when the order is paid (finish).

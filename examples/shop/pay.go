@@ -108,7 +108,7 @@ func (s *Shop) Run(ctx context.Context) {
 	}
 }
 
-// RunOnce makes one attempt for each purchase that nobody has continued for a while. The
+// RunOnce makes one attempt for each purchase that was not continued for a while. The
 // pause becomes longer with each attempt, because many customers who must approve a payment
 // never do.
 func (s *Shop) RunOnce(ctx context.Context) error {

@@ -11,7 +11,7 @@ import (
 
 const pageRows = 20
 
-// page shows the latest objects and requests to anybody, so it has no secrets.
+// page shows the latest objects and requests without credentials, so it has no secrets.
 func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	var text bytes.Buffer
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

@@ -123,7 +123,7 @@ func (p *play) lateRetry() client.Response {
 	p.Fake.Advance(later)
 	defer p.Fake.Advance(-later)
 	p.note(event{Lane: laneClient, Text: "25 hours pass", Detail: "the demo made the order older, and moved the provider’s clock"})
-	if p.card.Asks { // nobody is asked to approve an order of yesterday
+	if p.card.Asks { // no customer is asked to approve an order of yesterday
 		p.decision = leaves
 	}
 	return p.sendUntilFinal(again)
