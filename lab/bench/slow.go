@@ -40,11 +40,11 @@ func (b *bench) slowProviderCase(ctx context.Context, inFlight int, delay time.D
 	ideal := float64(inFlight) / (2 * delay).Seconds()
 	var rounds []window
 	for round := range b.rounds {
-		cores, err := fast.inFlight(ctx, inFlight, round, b.window)
+		cores, err := fast.inFlight(ctx, inFlight, 2*delay, round, b.window)
 		if err != nil {
 			return err
 		}
-		rate, err := slow.inFlight(ctx, inFlight, round, max(b.window, 5*delay))
+		rate, err := slow.inFlight(ctx, inFlight, 2*delay, round, max(b.window, 5*delay))
 		if err != nil {
 			return err
 		}
@@ -61,9 +61,17 @@ func (b *bench) slowProviderCase(ctx context.Context, inFlight int, delay time.D
 	return errors.Join(fast.audit(ctx), slow.audit(ctx))
 }
 
-// inFlight returns the orders per second after the ramp-up.
-func (s *system) inFlight(ctx context.Context, clients, round int, duration time.Duration) (rate float64, err error) {
-	report := load.Closed(ctx, clients, rampUp+duration, s.createWithRetries(s.clients, fmt.Sprintf("flight-%d", round)))
+// inFlight returns the orders per second after the ramp-up. The clients begin one after the
+// other during spread, because clients in step complete in waves, and a window counts two or
+// three of them.
+func (s *system) inFlight(ctx context.Context, clients int, spread time.Duration, round int, duration time.Duration) (rate float64, err error) {
+	create := s.createWithRetries(s.clients, fmt.Sprintf("flight-%d", round))
+	report := load.Closed(ctx, clients, rampUp+duration, func(ctx context.Context, i int) (int, error) {
+		if i < clients {
+			time.Sleep(spread * time.Duration(i) / time.Duration(clients))
+		}
+		return create(ctx, i)
+	})
 	if err := allCreated(report); err != nil {
 		return 0, err
 	}
