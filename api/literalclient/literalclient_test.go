@@ -365,7 +365,6 @@ func (c *literalClient) exec(statement string, arguments ...any) {
 	require.NoError(c.t, err)
 }
 
-// requireNoKey verifies outcome: the key does not exist in such a state.
 func (c *literalClient) requireNoKey(condition string) {
 	var n int
 	const ofKey = "SELECT count(*) FROM idempotency_keys WHERE account_id = $1 AND idempotency_key = $2 AND "
