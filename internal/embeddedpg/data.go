@@ -22,30 +22,26 @@ const (
 	passfileName = "pgpass"
 )
 
-func (s *Server) dataDir() string { return filepath.Join(s.Dir(), dataName) }
+func (s *Server) dataDir() string { return filepath.Join(s.dir, dataName) }
 
 func (s *Server) openData(ctx context.Context, cache string) error {
-	if s.options.DataDir == "" {
-		parent, err := scratchDir(cache)
-		if err != nil {
-			return err
+	if s.kept() {
+		err := s.openKept(ctx)
+		if err == nil && s.options.Reset {
+			err = s.reset()
 		}
-		s.data, err = newFolder(ctx, parent)
 		return err
 	}
-	var err error
-	if s.data, err = openFolder(ctx, s.options.DataDir); err != nil {
+	parent, err := scratchDir(cache)
+	if err != nil {
 		return err
 	}
-	if s.options.Reset {
-		return s.reset()
-	}
-	return nil
+	return s.openScratch(ctx, parent)
 }
 
 // reset renames the data directory, because an interrupted removal would leave a damaged one.
 func (s *Server) reset() error {
-	fresh := filepath.Join(s.Dir(), freshName)
+	fresh := filepath.Join(s.dir, freshName)
 	err := os.RemoveAll(fresh)
 	if err == nil {
 		err = os.Rename(s.dataDir(), fresh)
@@ -59,8 +55,8 @@ func (s *Server) reset() error {
 func (s *Server) initialise(ctx context.Context) error {
 	version, err := os.ReadFile(filepath.Join(s.dataDir(), "PG_VERSION"))
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && s.data.kept:
-		return s.initdb(ctx, s.Dir(), s.data.lock)
+	case errors.Is(err, fs.ErrNotExist) && s.kept():
+		return s.initdb(ctx, s.dir, s.lock)
 	case errors.Is(err, fs.ErrNotExist):
 		return s.copyInitialised(ctx)
 	case err != nil:
@@ -68,20 +64,20 @@ func (s *Server) initialise(ctx context.Context) error {
 	}
 	if major := strings.TrimSpace(string(version)); major != strconv.Itoa(s.found.major) {
 		return fmt.Errorf("the data in %s is of PostgreSQL %s, the programs in %s are of version %d: set PG_BIN to programs of version %s, or delete that folder",
-			s.Dir(), major, s.found.bin, s.found.major, major)
+			s.dir, major, s.found.bin, s.found.major, major)
 	}
 	return nil
 }
 
-// copyInitialised copies the data directory of the first server of an installation, which
-// takes a tenth of the CPU time of initdb.
+// copyInitialised copies the data directory of an installation's first server, which takes a
+// tenth of the CPU time of initdb.
 func (s *Server) copyInitialised(ctx context.Context) error {
 	info, err := os.Stat(s.found.postgres())
 	if err != nil {
 		return err
 	}
 	programs := sha256.Sum256(fmt.Appendf(nil, "%s %s", s.found.bin, info.ModTime()))
-	source := filepath.Join(filepath.Dir(s.Dir()), fmt.Sprintf("initdb-%x", programs[:8]))
+	source := filepath.Join(filepath.Dir(s.dir), fmt.Sprintf("initdb-%x", programs[:8]))
 	if err := ownFolder(source); err != nil {
 		return err
 	}
@@ -96,7 +92,7 @@ func (s *Server) copyInitialised(ctx context.Context) error {
 			return err
 		}
 	}
-	if out, err := exec.CommandContext(ctx, "cp", "-a", data, filepath.Join(source, passfileName), s.Dir()).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "cp", "-a", data, filepath.Join(source, passfileName), s.dir).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy %s: %w: %s", source, err, lastLines(out, 3))
 	}
 	return nil

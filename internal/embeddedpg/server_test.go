@@ -236,7 +236,6 @@ func TestCacheDir(t *testing.T) {
 	require.DirExists(t, below)
 }
 
-// With childRole, the test binary starts a server, and the test kills it.
 const (
 	childRole    = "EMBEDDEDPG_TEST_CHILD"
 	childDataDir = "EMBEDDEDPG_TEST_DATA_DIR"
