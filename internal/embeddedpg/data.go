@@ -3,12 +3,10 @@ package embeddedpg
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -55,10 +53,8 @@ func (s *Server) reset() error {
 func (s *Server) initialise(ctx context.Context) error {
 	version, err := os.ReadFile(filepath.Join(s.dataDir(), "PG_VERSION"))
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && s.kept():
-		return s.initdb(ctx, s.dir, s.lock)
 	case errors.Is(err, fs.ErrNotExist):
-		return s.copyInitialised(ctx)
+		return s.initdb(ctx)
 	case err != nil:
 		return err
 	}
@@ -69,44 +65,15 @@ func (s *Server) initialise(ctx context.Context) error {
 	return nil
 }
 
-// copyInitialised copies the data directory of an installation's first server, which takes a
-// tenth of the CPU time of initdb.
-func (s *Server) copyInitialised(ctx context.Context) error {
-	info, err := os.Stat(s.found.postgres())
-	if err != nil {
-		return err
-	}
-	programs := sha256.Sum256(fmt.Appendf(nil, "%s %s", s.found.bin, info.ModTime()))
-	source := filepath.Join(filepath.Dir(s.dir), fmt.Sprintf("initdb-%x", programs[:8]))
-	if err := ownFolder(source); err != nil {
-		return err
-	}
-	lock, err := waitLock(ctx, filepath.Join(source, "lock"))
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	data := filepath.Join(source, dataName)
-	if !exists(data) {
-		if err := s.initdb(ctx, source, lock); err != nil {
-			return err
-		}
-	}
-	if out, err := exec.CommandContext(ctx, "cp", "-a", data, filepath.Join(source, passfileName), s.dir).CombinedOutput(); err != nil {
-		return fmt.Errorf("copy %s: %w: %s", source, err, lastLines(out, 3))
-	}
-	return nil
-}
-
-// initdb creates a data directory in dir, and holds the lock if this process is killed.
-func (s *Server) initdb(ctx context.Context, dir string, lock *os.File) error {
-	fresh := filepath.Join(dir, freshName)
+// initdb creates the data directory, and holds the lock if this process is killed.
+func (s *Server) initdb(ctx context.Context) error {
+	fresh := filepath.Join(s.dir, freshName)
 	password := rand.Text()
-	passwordFile := filepath.Join(dir, "password")
+	passwordFile := filepath.Join(s.dir, "password")
 	if err := errors.Join(
 		os.RemoveAll(fresh),
 		os.Mkdir(fresh, 0o700),
-		os.WriteFile(filepath.Join(dir, passfileName), []byte("*:*:*:"+superuser+":"+password+"\n"), 0o600),
+		os.WriteFile(filepath.Join(s.dir, passfileName), []byte("*:*:*:"+superuser+":"+password+"\n"), 0o600),
 		os.WriteFile(passwordFile, []byte(password), 0o600),
 	); err != nil {
 		return err
@@ -121,11 +88,14 @@ func (s *Server) initdb(ctx context.Context, dir string, lock *os.File) error {
 	if s.found.major < 16 { // which has no such setting
 		method = []string{"-A", "md5"}
 	}
+	if !s.kept() {
+		method = append(method, "--no-sync")
+	}
 	args := append(method, "-D", fresh, "-U", superuser, "--pwfile", passwordFile, "-E", "UTF8", "--locale=C")
 	cmd := s.command(ctx, s.found.initdb(), args...)
-	cmd.ExtraFiles = []*os.File{lock}
+	cmd.ExtraFiles = []*os.File{s.lock}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", errors.Join(err, context.Cause(ctx)), lastLines(out, 10))
 	}
-	return errors.Join(os.Remove(passwordFile), os.Rename(fresh, filepath.Join(dir, dataName)))
+	return errors.Join(os.Remove(passwordFile), os.Rename(fresh, s.dataDir()))
 }
