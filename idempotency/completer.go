@@ -28,8 +28,8 @@ type Completer struct {
 
 // CompleterConfig configures a [Completer]. All fields are required.
 type CompleterConfig struct {
-	// Grace is how long after its last run an unfinished key is abandoned. It doubles with
-	// each failed attempt, up to six hours.
+	// Grace is how long after its last run an unfinished key is abandoned. It doubles with each
+	// failed attempt, up to six hours.
 	Grace time.Duration
 
 	MaxAttempts int // before a key needs review (R16)

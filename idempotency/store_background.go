@@ -101,9 +101,9 @@ SELECT account_id, id, last_run_at, attempts
  LIMIT $2`
 }
 
-// abandonedSQL lists the keys whose grace is over. The first condition on last_run_at is
-// for the index, the second is the backoff: it doubles with each attempt, up to $5, and 20
-// doublings fit an interval.
+// abandonedSQL lists the keys whose grace is over. The first condition on last_run_at is for the
+// index, the second is the backoff: it doubles with each attempt, up to $5. 20 doublings fit
+// an interval.
 var abandonedSQL = dueSQL(`action_required_at IS NULL
        AND last_run_at NOT BETWEEN now() - $4::interval AND now() + $3::interval
        AND last_run_at NOT BETWEEN

@@ -65,8 +65,8 @@ type Tx struct {
 	queued pgx.Batch
 }
 
-// Queue adds a statement that is sent with COMMIT, in one round trip. An error of its
-// callback does not fail the transaction.
+// Queue adds a statement that is sent with COMMIT. An error of its callback does not fail the
+// transaction.
 func (tx *Tx) Queue(query string, arguments ...any) *pgx.QueuedQuery {
 	return tx.queued.Queue(query, arguments...)
 }

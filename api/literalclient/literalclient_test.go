@@ -1,8 +1,7 @@
 // Package literalclient_test runs a client that implements only the member retry and
-// Retry-After: it repeats, corrects, uses a new key, or stops. Its customer approves or
-// declines an action, pays with another card, or leaves. Between them, requests and
-// responses get lost, the provider fails, leases end, keys are reaped, and webhooks
-// arrive, in an order that rapid draws. The customer never pays twice.
+// Retry-After. Its customer approves or declines an action, pays with another card, or
+// leaves. Requests and responses get lost, the provider fails, leases end, keys are reaped,
+// and webhooks arrive, in an order that rapid draws. The customer never pays twice.
 //
 // A failure prints the seed for -rapid.seed, and rapid shrinks the sequence.
 package literalclient_test

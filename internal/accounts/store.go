@@ -32,7 +32,7 @@ type Key struct {
 	RevokedAt *time.Time // nil if the key is not revoked
 }
 
-// Create creates an account with one API key, and returns both or [ErrInvalidName].
+// Create creates an account with one API key.
 func Create(ctx context.Context, pool *pgxpool.Pool, name string) (accountID uuid.UUID, apiKey string, err error) {
 	name = strings.TrimSpace(name)
 	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {

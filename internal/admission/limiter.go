@@ -25,8 +25,8 @@ const (
 	// gets 4/5 of the bound, and another one is always admitted.
 	shareFactor = 4
 
-	// When delayed rejections outnumber the backlog's limit, we assume that most clients
-	// ignore Retry-After. Then the delay is Wait for slowRejections.
+	// When delayed rejections outnumber the backlog's limit, most clients seem to ignore
+	// Retry-After. Then the delay is Wait for slowRejections.
 	rejectionDelay = 100 * time.Millisecond
 	slowRejections = 10 * time.Second
 

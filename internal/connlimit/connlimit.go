@@ -206,8 +206,8 @@ func unlist(from *list.List, element **list.Element) {
 	}
 }
 
-// begin begins a request. remove cancels it, because net/http does not notice a closed
-// connection if it has already read a part of the next request.
+// begin begins a request, which remove cancels, because net/http does not notice a closed
+// connection if it has read a part of the next request.
 func (l *listener) begin(c *conn, cancel context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,8 +257,8 @@ func (l *listener) wait(c *conn) {
 	}
 }
 
-// SetReadDeadline pauses an unverified connection: net/http calls it between two requests,
-// when it has released the memory of the first one.
+// SetReadDeadline pauses an unverified connection, between two requests, when net/http has
+// released the memory of the first one.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.listener.mu.Lock()
 	pause := c.pause

@@ -47,11 +47,10 @@ func (s *Server) command(ctx context.Context, name string, args ...string) *exec
 	return cmd
 }
 
-// supervisor is the shell program that runs the server. Its arguments are the signal that
-// stops the server, a folder to remove then or "", and the server's command line. Only this
-// process holds the other end of its standard input: when that is closed, by stop or by the
-// end of this process, the server is stopped. As nobody, rm removes the data and leaves the
-// folder for the next sweep.
+// supervisor runs the server. Its arguments are the signal that stops it, a folder to remove
+// then or "", and its command line. Only this process holds the other end of standard input:
+// when that is closed, by stop or by the end of this process, the server is stopped. As
+// nobody, rm removes the data and leaves the folder for the next sweep.
 const supervisor = `
 signal=$1 folder=$2; shift 2
 exec 9<&0

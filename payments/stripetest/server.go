@@ -90,8 +90,8 @@ func (s *Server) Advance(d time.Duration) {
 
 func (s *Server) now() time.Time { return s.options.Clock().Add(s.ahead) }
 
-// An endpoint validates a request and returns its effect. As at Stripe, an invalid request
-// does not use its key, but an error of the effect is stored.
+// An endpoint validates a request and returns its effect. An invalid request does not use its
+// key, but an error of the effect is stored, as at Stripe.
 type endpoint func(c *call) (run effect, invalid *apiError)
 
 type effect func() (object any, refused *apiError)
