@@ -129,7 +129,6 @@ func TestAction_sharedRead(t *testing.T) {
 	require.Len(t, f.Stripe.Requests(), 5, "one more read, and that of the run")
 }
 
-// awaitFinished polls the status of a key, because a read is used for a second.
 func (f *fixture) awaitFinished(t *testing.T, key string) (status client.KeyStatus) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -11,13 +11,13 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// Background holds the runs of respond-async (RFC 7240), whose number no connection bounds.
+// Background holds the runs of respond-async, whose number no connection bounds.
 type Background struct {
 	slots  chan struct{}
 	logger *slog.Logger
 }
 
-// NewBackground returns a Background for up to limit runs at once.
+// NewBackground returns a Background for up to limit runs.
 func NewBackground(limit int, logger *slog.Logger) *Background {
 	return &Background{slots: make(chan struct{}, limit), logger: logger}
 }

@@ -33,7 +33,6 @@ func promise(ref string, own ...string) string {
 	return strings.Join(own, " ")
 }
 
-// missing returns the statuses, headers and problems that no response has covered.
 func (s *promiseCoverage) missing() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +62,6 @@ func (s *promiseCoverage) missing() []string {
 	return slices.Sorted(maps.Keys(promised))
 }
 
-// expectResponses sends each body to a path under a new key, and requires the status. An added
-// path needs this call.
 func (f *fixture) expectResponses(t *testing.T, path string, want map[string]int) {
 	t.Helper()
 	for body, status := range want {

@@ -99,7 +99,6 @@ func (p problem) pointers() []string {
 	return pointers
 }
 
-// checkDocumentedProblem fails unless the response has an example of the problem.
 func checkDocumentedProblem(of string, content openapi3.Content, slug string) error {
 	if slug == "" {
 		return nil

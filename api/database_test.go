@@ -33,7 +33,6 @@ func poolSize(size int32) func(*options) {
 	}
 }
 
-// Without a free connection the response is 503, before any provider timeout.
 func TestDatabase_noFreeConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1))

@@ -121,7 +121,6 @@ func TestCreateOrder_clientDisconnects(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// A disconnect cancels a read and is no error in the log.
 func TestGetOrder_clientDisconnects(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1))

@@ -12,8 +12,6 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// FuzzIdempotencyKeyHeader compares the parser with the contract's pattern, and both
-// forms of a key.
 func FuzzIdempotencyKeyHeader(f *testing.F) {
 	contract := openContract(f)
 	grammar := regexp.MustCompile(contract.doc.Components.Schemas["IdempotencyKey"].Value.Pattern)

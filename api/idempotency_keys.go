@@ -72,8 +72,8 @@ func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempot
 	return status, required, err
 }
 
-// pathKey reads the raw key in the path. chi matches the escaped path only if it is not
-// Go's own encoding, so a % may be part of the key.
+// pathKey reads the raw key in the path. chi matches the escaped path only if it is not Go's
+// own encoding, so a % may be part of the key.
 func pathKey(r *http.Request) (idempotency.Key, error) {
 	key := chi.URLParam(r, "key")
 	if r.URL.RawPath != "" {

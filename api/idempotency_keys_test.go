@@ -31,7 +31,6 @@ func keyPath(key string) string { return "/v1/idempotency-keys/" + url.PathEscap
 
 func prefer(preferences ...string) requestEdit { return header("Prefer", preferences...) }
 
-// requireStatus ignores the times, see [TestGetKey_body].
 func (f *fixture) requireStatus(t *testing.T, key string, want client.KeyStatus) {
 	t.Helper()
 	got := f.getKey(t, key).keyStatus(t)

@@ -16,7 +16,6 @@ import (
 	"example.com/orders-api/operations"
 )
 
-// executeFunc runs an operation in the engine, such as [orders.Service.Create].
 type executeFunc func(context.Context, operations.Request) (idempotency.Result, error)
 
 type idempotentRequest struct {
@@ -63,8 +62,8 @@ func (h *handlers) serve(w http.ResponseWriter, r *http.Request, execute execute
 	return h.writeRunResult(w, r, key, h.run(r.Context(), req))
 }
 
-// run executes the request with a permit. For up to the client's wait, without a permit, it
-// waits for another run of the key and tries again.
+// run executes the request with a permit. For up to the client's wait, it waits without a
+// permit for another run of the key, and tries again.
 func (h *handlers) run(ctx context.Context, req idempotentRequest) (run runResult) {
 	waiting, cancel := context.WithTimeout(ctx, req.prefer.wait)
 	defer cancel()
@@ -116,8 +115,7 @@ func (h *handlers) writeRunResult(w http.ResponseWriter, r *http.Request, key id
 	return nil
 }
 
-// writeAccepted responds with 202 to a request that will be finished. required is nil if
-// no action is known.
+// writeAccepted responds with 202 to a request that will be finished.
 func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *operations.ActionRequiredError) error {
 	status, err := h.Operations.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {
@@ -134,8 +132,8 @@ func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key ide
 	return writeJSON(w, http.StatusAccepted, h.view(status, required))
 }
 
-// serveAsync executes the request in the background. It responds with the result if the
-// client's wait suffices, otherwise with 202 once the claim is durable.
+// serveAsync executes the request in the background. It responds with 202 once the claim is
+// durable, unless the client's wait suffices for the result.
 func (h *handlers) serveAsync(w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
 	claimed := make(chan struct{})
 	req.OnClaim = sync.OnceFunc(func() { close(claimed) })
@@ -154,7 +152,7 @@ func (h *handlers) serveAsync(w http.ResponseWriter, r *http.Request, req idempo
 	}
 }
 
-// awaitRun waits for the end of a run, but only for up to wait after the claim.
+// awaitRun waits for the end of a run, for up to wait after the claim.
 func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration) (run runResult, ended bool) {
 	select {
 	case <-claimed:

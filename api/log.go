@@ -99,16 +99,16 @@ func (l *logEntry) write(logger *slog.Logger, r *http.Request, w middleware.Wrap
 	return route
 }
 
-// RequestEvent describes a request and its response.
+// RequestEvent describes a request.
 type RequestEvent struct {
 	Method   string // GET, HEAD, POST or "other"
 	Route    string // the pattern, "" if no route matched
 	Status   int
 	Duration time.Duration
-	Outcome  string // one of [Outcomes], or "" without an idempotency key or event
+	Outcome  string // "" without an idempotency key or event
 }
 
-// Outcomes are the outcomes of a request with an idempotency key, or of an event.
+// Outcomes are the values of RequestEvent.Outcome.
 func Outcomes() []string {
 	return []string{
 		"created",

@@ -51,8 +51,7 @@ func withHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// withLog writes a log line, which has no path because that may contain a secret, calls
-// onRequest unless it is nil, and handles panics.
+// withLog handles panics, and writes a log line, without the path, which may contain a secret.
 func withLog(logger *slog.Logger, onRequest func(RequestEvent)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -99,7 +98,6 @@ func knownMethod(method string) string {
 	return "other"
 }
 
-// requireAPIKey passes the account of the API key in the context, see [accountID].
 func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
@@ -124,7 +122,7 @@ func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) htt
 
 type accountKey struct{}
 
-// accountID returns the account of a request that passed [requireAPIKey].
+// accountID is for requests that passed [requireAPIKey].
 func accountID(ctx context.Context) uuid.UUID { return ctx.Value(accountKey{}).(uuid.UUID) }
 
 // bearerToken follows RFC 6750.

@@ -69,7 +69,6 @@ func TestOverload_oneAccount(t *testing.T) {
 	require.Empty(t, other)
 }
 
-// A rejection takes no connection and is not logged as an error.
 func TestOverload_rejectionIsCheap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1), limiterBounds(1, 1))
@@ -84,7 +83,6 @@ func TestOverload_rejectionIsCheap(t *testing.T) {
 	require.Equal(t, "WARN", f.log.await(t, map[string]any{"request_id": "rejected"})["level"])
 }
 
-// A rejected webhook gets 503, so that the provider repeats it.
 func TestOverload_webhook(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, limiterBounds(1, 10))

@@ -59,7 +59,7 @@ type page struct {
 	query url.Values // with the filters
 }
 
-// parsePage accepts only limit, after and the names of filters. what is the kind of object.
+// parsePage accepts only limit, after and filters. what is the kind of object.
 func parsePage(rawQuery, what string, filters ...string) (p page, err error) {
 	var errs []operations.FieldError
 	reject := func(pointer, code, detail string) {

@@ -33,7 +33,7 @@ var (
 	errUnsupportedCoding = fmt.Errorf("%w: the body has a content encoding", errUnsupportedMedia)
 )
 
-// keyedError is an error of a request that looked up its key.
+// keyedError is of a request that looked up its key.
 type keyedError struct {
 	error
 	created operations.Links // what a reaped key created
@@ -66,7 +66,7 @@ const (
 	unavailableRetryAfter = 2 * time.Second
 )
 
-// overloadRetryAfter is 1 to 3 seconds, because rejections come in bursts.
+// overloadRetryAfter has jitter, because rejections come in bursts.
 func overloadRetryAfter() time.Duration {
 	return time.Duration(1+rand.IntN(3)) * time.Second //nolint:gosec // not a secret
 }
@@ -175,8 +175,8 @@ func (p problem) after(wait time.Duration) problem {
 	return p
 }
 
-// forRequest sets the outcome, which is none only if the request has no key, or the lookup
-// found its key unclaimed. Otherwise a request with the key may have moved money.
+// forRequest sets the outcome, which is none only if the request has no key, or if its lookup
+// found the key unclaimed. Otherwise the key may have moved money.
 func (p problem) forRequest(r *http.Request, err error) problem {
 	hasKey := r.Method == http.MethodPost && r.URL.Path != webhookPath && r.Header.Get("Idempotency-Key") != ""
 	if !hasKey {

@@ -18,7 +18,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// problemType is what the page, the schema and the examples of a problem are made from.
+// problemType is for the page, the schema and the examples of a problem.
 type problemType struct {
 	Slug     string
 	Status   int
@@ -26,12 +26,12 @@ type problemType struct {
 	Outcomes []string // possible values of outcome; the first one is the default
 	Title    string
 	Help     string   // what happened
-	Effect   string   // what the request did, and whether money moved; empty if it did not use its key
+	Effect   string   // of the request; empty if it did not use its key
 	Next     string   // what to do now, and with which key
-	See      []string // slugs of similar problems
+	See      []string // slugs
 	Pending  string   // retry while the cause passes by itself
 	members  []string // extension members: "name", "name?" if optional, "name:Schema" if its schema has another name
-	header   string   // a header line of the response worth showing
+	header   string   // a header line of the example
 
 	err    error
 	noKey  bool // the request of the example has no Idempotency-Key
@@ -250,7 +250,6 @@ func problemTypes() []problemType {
 	}
 }
 
-// example is the stored document, or the response to err.
 func (t problemType) example() (document []byte, retryAfter int) {
 	if t.Stored != "" {
 		return []byte(t.Stored), 0

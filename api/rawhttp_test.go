@@ -24,8 +24,6 @@ type rawConn struct {
 	reader *bufio.Reader
 }
 
-// responseTimeout is less than the server's timeouts, so a test that waits for those
-// fails.
 const responseTimeout = 10 * time.Second
 
 func (f *fixture) dial(t *testing.T) *rawConn {
@@ -66,8 +64,6 @@ func (conn *rawConn) readResponse() response {
 	return got
 }
 
-// slug returns the slug of the problem, or "net/http" if the response is not one of the
-// API.
 func (got response) slug() string {
 	var p problem
 	switch {

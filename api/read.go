@@ -7,8 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// readFunc returns JSON.
-type readFunc func(r *http.Request) ([]byte, error)
+type readFunc func(r *http.Request) (json []byte, err error)
 
 // read sends the response without a permit, because a client may be slow.
 func (h *handlers) read(next readFunc) handlerFunc {

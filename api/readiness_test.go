@@ -34,6 +34,7 @@ func TestReadiness_oneCheckForAll(t *testing.T) {
 		require.Error(t, r.Check(t.Context()))
 		require.Equal(t, 1, checks)
 		<-time.After(time.Millisecond)
+		synctest.Wait()
 		require.NoError(t, r.Check(t.Context()))
 	})
 }

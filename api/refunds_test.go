@@ -70,7 +70,6 @@ func TestCreateRefund_severalParts(t *testing.T) {
 	require.JSONEq(t, `{"data":[],"has_more":false}`, string(f.get(t, order+"/refunds?after="+refund.ID.String()).body))
 }
 
-// Package orders tests the rules of the body.
 func TestCreateRefund_rejected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

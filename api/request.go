@@ -20,11 +20,10 @@ import (
 	"example.com/orders-api/operations"
 )
 
-// maxBody is the largest body in bytes: a hundred items with full descriptions.
-const maxBody = 64 << 10
+const maxBody = 64 << 10 // bytes: a hundred items with full descriptions
 
-// readBody reads a body of at most limit bytes. A body that ends early is not malformed,
-// because a client that corrects it might use a new key and pay twice.
+// readBody does not call a body malformed that ends early, because a client that corrects it
+// might use a new key and pay twice.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if err := checkMediaType(r.Header); err != nil {
 		return nil, err
@@ -89,7 +88,6 @@ var unescape = strings.NewReplacer(`\\`, `\`, `\`, "")
 // Proxies close a silent connection after a minute, and a run may follow a wait.
 const maxWait = 30 * time.Second
 
-// preferences has no Vary, because no response is cached.
 type preferences struct {
 	respondAsync bool
 	wait         time.Duration // 0 if there is none; at most maxWait
@@ -105,7 +103,7 @@ var (
 
 const token = "[-!#$%&'*+.^_`|~0-9A-Za-z]+" // of RFC 9110
 
-// readPreferences reads all lines. The first preference of a name counts.
+// readPreferences uses the first preference of a name.
 func readPreferences(header http.Header) preferences {
 	var p preferences
 	seen := map[string]bool{}

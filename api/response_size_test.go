@@ -87,7 +87,6 @@ func TestReads_slowClients(t *testing.T) {
 	<-ended
 }
 
-// The server interrupts the oldest responses if their total size exceeds a limit.
 func TestLimitResponses_slowClients(t *testing.T) {
 	t.Parallel()
 	const limit, response = 32 << 20, 256 << 10

@@ -20,7 +20,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// Config configures the API. Only Trace and OnRequest are optional.
+// Config configures the API.
 type Config struct {
 	Engine        *idempotency.Engine
 	Operations    *operations.Service
@@ -35,14 +35,13 @@ type Config struct {
 	Ready      *Readiness
 	Retention  time.Duration // of a finished key
 
-	Trace     func(http.Handler) http.Handler // the outermost middleware
-	OnRequest func(RequestEvent)              // called synchronously after each request
+	Trace     func(http.Handler) http.Handler // the outermost middleware; may be nil
+	OnRequest func(RequestEvent)              // after each request; may be nil
 }
 
-// handlers serve the routes below /v1.
 type handlers struct {
 	Config
-	actions actions
+	actions shared[*operations.ActionRequiredError]
 	events  transfers
 }
 
@@ -57,21 +56,12 @@ func NewRouter(config Config) chi.Router {
 		withLog(config.Logger, config.OnRequest),
 		limitResponses,
 		withHeaders,
-		withOptions(r),
 		middleware.GetHead,
 	)
 	authenticated := requireAPIKey(config.Authenticator)
-	noRoute := noRoute(r)
-	noAccountRoute := authenticated(noRoute)
-	fallback := func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(routePath(r)+"/", "/v1/") {
-			noAccountRoute.ServeHTTP(w, r) // 401 comes before 404 and 405
-			return
-		}
-		noRoute(w, r)
-	}
-	r.NotFound(fallback)
-	r.MethodNotAllowed(fallback)
+	noRoute := noRoute(r, authenticated)
+	r.NotFound(noRoute)
+	r.MethodNotAllowed(noRoute)
 
 	h := &handlers{Config: config, events: transfers{limit: maxEvents, setDeadline: (*http.ResponseController).SetReadDeadline}}
 	plain := r.With(withoutQuery)
@@ -98,19 +88,34 @@ func NewRouter(config Config) chi.Router {
 	return r
 }
 
-// noRoute responds to an unknown path, or to an unknown method of a path.
-func noRoute(routes chi.Routes) http.HandlerFunc {
-	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+// noRoute responds to an unknown path, to an unknown method of a path, and to OPTIONS, which
+// has no CORS, because an API key must not be in a browser.
+func noRoute(routes chi.Routes, authenticated func(http.Handler) http.Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		allowed := allowedMethods(routes, r)
-		if allowed == "" {
-			return errNoPage
+		var respond http.Handler = handlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+			if allowed == "" {
+				return errNoPage
+			}
+			w.Header().Set("Allow", allowed)
+			return errMethodNotAllowed
+		})
+		switch {
+		case r.Method == http.MethodOptions && (allowed != "" || r.RequestURI == "*"):
+			respond = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if allowed != "" {
+					w.Header().Set("Allow", allowed)
+				}
+				w.WriteHeader(http.StatusNoContent)
+			})
+		case strings.HasPrefix(routePath(r)+"/", "/v1/"):
+			respond = authenticated(respond) // 401 comes before 404 and 405
 		}
-		w.Header().Set("Allow", allowed)
-		return errMethodNotAllowed
-	}).ServeHTTP
+		respond.ServeHTTP(w, r)
+	}
 }
 
-// routePath is the path that chi matches.
+// routePath is what chi matches.
 func routePath(r *http.Request) string { return cmp.Or(r.URL.RawPath, r.URL.Path) }
 
 // allowedMethods returns the value of Allow, or "" if there is no such path.
@@ -128,26 +133,6 @@ func allowedMethods(routes chi.Routes, r *http.Request) string {
 		return ""
 	}
 	return strings.Join(append(allowed, http.MethodOptions), ", ")
-}
-
-// withOptions needs no credentials, because the contract is public. There is no CORS, because
-// an API key must not be in a browser.
-func withOptions(routes chi.Routes) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodOptions {
-				allowed := allowedMethods(routes, r)
-				if allowed != "" {
-					w.Header().Set("Allow", allowed)
-				}
-				if allowed != "" || r.RequestURI == "*" {
-					w.WriteHeader(http.StatusNoContent)
-					return
-				}
-			}
-			next.ServeHTTP(w, r)
-		})
-	}
 }
 
 func healthz(w http.ResponseWriter, _ *http.Request) error {

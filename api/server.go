@@ -13,7 +13,7 @@ const (
 	responseTimeout = 10 * time.Second // to send the response
 )
 
-// NewServer returns a server with all timeouts. longestRun is that of an order.
+// NewServer returns a server. longestRun is that of an order.
 func NewServer(handler http.Handler, longestRun time.Duration, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// transfers bounds the memory of the bodies in transit. Beyond the limit, a new transfer
-// interrupts the oldest one, so slow clients delay only each other (R25).
+// transfers bounds the bodies in transit. Beyond the limit, a new transfer interrupts the oldest
+// one, so slow clients delay only each other (R25).
 type transfers struct {
 	limit       int // sum of the sizes
 	setDeadline func(*http.ResponseController, time.Time) error

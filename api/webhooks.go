@@ -20,8 +20,8 @@ const (
 
 const webhookPath = "/v1/webhooks/stripe"
 
-// receiveEvent is POST /v1/webhooks/stripe, which Stripe repeats until the response is a
-// success. A request takes a permit only after its signature is verified (R25).
+// receiveEvent takes a permit only after the signature is verified (R25). Stripe repeats the
+// request until it succeeds.
 func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	var payload []byte
 	var err error

@@ -24,7 +24,6 @@ func untilPaid(isPaid *bool, failure *error) *threeSteps {
 	}}
 }
 
-// A wait ends soon after its timeout, however short ago the key ran last.
 func TestCompleter_actionTimeout(t *testing.T) {
 	t.Parallel()
 	const limit = actionTimeout - lockTimeout
@@ -56,7 +55,6 @@ func TestCompleter_actionTimeout(t *testing.T) {
 	}
 }
 
-// The completer runs a key that requires an action rarely and without limit.
 func TestCompleter_actionRequired(t *testing.T) {
 	t.Parallel()
 	var isPaid bool

@@ -84,7 +84,6 @@ func TestCommit_lost(t *testing.T) {
 	f.requireIdle()
 }
 
-// The lease is released if a failure follows a lost COMMIT.
 func TestCommit_lostBeforeFailure(t *testing.T) {
 	t.Parallel()
 	f, wire := newWiredFixture(t)

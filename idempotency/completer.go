@@ -28,23 +28,22 @@ type Completer struct {
 
 // CompleterConfig configures a [Completer]. All fields are required.
 type CompleterConfig struct {
-	// Grace is how long after its last run an unfinished key is abandoned: longer
-	// than a lease. It doubles with each failed attempt, up to six hours.
+	// Grace is how long after its last run an unfinished key is abandoned. It doubles with each
+	// failed attempt, up to six hours.
 	Grace time.Duration
 
-	// MaxAttempts is after how many attempts a key needs review by an operator (R16).
-	MaxAttempts int
+	MaxAttempts int // before a key needs review (R16)
 
 	// ActionTimeout is the age at which an operation ends its wait for an action. A key runs
 	// as soon as its lease would end after that age, and then once in each grace.
 	ActionTimeout time.Duration
 
 	Limit       int // of each kind of keys in one pass
-	Concurrency int // keys in progress at once
+	Concurrency int
 }
 
-// NewCompleter returns a completer that resumes the keys of operations, and leaves other
-// keys to a newer version (R18). Shorter durations would resume keys in progress (R9).
+// NewCompleter returns a completer that leaves the keys of other operations to a newer
+// version (R18). Shorter durations would resume keys in progress (R9).
 func NewCompleter(engine *Engine, operations []Operation, config CompleterConfig) (*Completer, error) {
 	lease := engine.config.LockTimeout
 	switch {
@@ -67,7 +66,7 @@ type CompleterResult struct {
 	NeedsReview int
 }
 
-// RunOnce makes one pass over the keys that are due. When ctx ends, it finishes the keys in
+// RunOnce makes one pass over the keys that are due. When ctx ends, it finishes those in
 // progress.
 func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err error) {
 	keys, err := c.engine.store.abandoned(ctx, c.config, c.steps)

@@ -11,7 +11,6 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// Completers and clients run the same keys at once: each step is executed once.
 func TestCompleter_concurrent(t *testing.T) {
 	t.Parallel()
 	const keys, completers = 40, 5

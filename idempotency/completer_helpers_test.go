@@ -61,7 +61,6 @@ func (f *fixture) putAbandoned(op idempotency.Operation, state given, ago time.D
 	return f.putChanged(op, state, ago, "")
 }
 
-// putChanged inserts a new key, ages its last run and changes columns, if any.
 func (f *fixture) putChanged(op idempotency.Operation, state given, ago time.Duration, columns string) idempotency.Request {
 	f.t.Helper()
 	req := f.request()

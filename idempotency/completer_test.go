@@ -72,7 +72,6 @@ func TestCompleter_selection(t *testing.T) {
 	shared.requireIdle()
 }
 
-// The many keys of one account do not delay those of another one.
 func TestCompleter_accountsInTurn(t *testing.T) {
 	t.Parallel()
 	const waiting = "action_required_at = now()"
@@ -102,7 +101,6 @@ func TestCompleter_accountsInTurn(t *testing.T) {
 	require.Equal(t, oldest.Key, first, "the longest idle")
 }
 
-// A failing key does not delay the others.
 func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 	t.Parallel()
 	for lastError, pay := range map[string]func(context.Context, *idempotency.Run) error{
@@ -186,7 +184,6 @@ func TestCompleter_newerVersion(t *testing.T) {
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass())
 }
 
-// The pass claims no more keys.
 func TestCompleter_databaseFails(t *testing.T) {
 	t.Parallel()
 	good := operation{name: "good", steps: (&threeSteps{}).Steps}

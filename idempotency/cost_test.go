@@ -10,7 +10,6 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// The package's doc states these costs.
 func TestCost_perRequest(t *testing.T) {
 	t.Parallel()
 	wire := &idempotencytest.Wire{}

@@ -67,7 +67,6 @@ func TestDatabase_rowLocked(t *testing.T) {
 	f.requireIdle()
 }
 
-// A timeout at another statement does not mean that another run holds the key.
 func TestDatabase_timeouts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, sessionSetting("lock_timeout", "50"), sessionSetting("statement_timeout", "200"))
@@ -95,7 +94,6 @@ func TestDatabase_timeouts(t *testing.T) {
 	f.requireIdle()
 }
 
-// A transaction that conflicted with another one is repeated at most twice.
 func TestDatabase_conflicts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -140,8 +138,8 @@ func TestDatabase_poolClosed(t *testing.T) {
 		"Requeue":           func() error { return f.engine.Requeue(ctx, req.AccountID, keyID(req), nil) },
 		"ReadStats":         func() error { _, err := idempotency.ReadStats(ctx, f.pool); return err },
 		"Completer.RunOnce": func() error { _, err := f.completer().RunOnce(ctx); return err },
-		"Reaper.RunOnce":    func() error { _, err := f.reaper().RunOnce(ctx); return err },
-		"Reaper.Count":      func() error { _, err := f.reaper().Count(ctx); return err },
+		"Reap":              func() error { _, err := f.engine.Reap(ctx, retention, batch); return err },
+		"CountExpired":      func() error { _, err := f.engine.CountExpired(ctx, retention); return err },
 	} {
 		require.ErrorIs(t, call(), postgres.ErrUnavailable, name)
 	}

@@ -1,15 +1,14 @@
 // Package idempotency executes a request at most once per idempotency key and replays the
 // stored response to every retry. It needs only PostgreSQL.
 //
-// A key's row is a state machine. Its states are recovery points: [Started], [Finished]
-// and those of an [Operation] in between. A step makes at most one external call, and one
-// transaction records its result:
+// A key's row is a state machine, whose states are recovery points. A step makes at most one
+// external call, and one transaction records its result:
 //
 //	started ──tx──▶ … ──call, tx──▶ … ──call, tx──▶ finished (response stored)
 //
-// After a crash, a retry of the client or the [Completer] continues from the last
-// recovery point. It may repeat the external call, which must be safe to repeat:
-// [DeriveID] returns ids that all runs of a key share (R5).
+// After a crash, a retry or the [Completer] continues from the last recovery point. It may
+// repeat the external call, which must be safe to repeat: [DeriveID] returns ids that all
+// runs of a key share (R5).
 //
 //   - One INSERT … ON CONFLICT DO NOTHING claims a key, and commits with the first step (R1).
 //   - The same key with another request is rejected in every state (R2, R3).
@@ -18,6 +17,5 @@
 //   - Only [Finish] stores a response; an unknown outcome keeps the recovery point (R11).
 //   - A COMMIT with an unknown outcome is resolved by reading the row (R22).
 //
-// A replay costs one round trip, a new key one more per step. Numbers such as R7 name rules
-// of docs/rules.md.
+// Numbers such as R7 name rules of docs/rules.md.
 package idempotency

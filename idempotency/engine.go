@@ -26,9 +26,9 @@ type Engine struct {
 // Config configures an [Engine].
 type Config struct {
 	LockTimeout time.Duration    // of a lease (R8, R9)
-	Clock       func() time.Time // time.Now; the database decides whether a lease has expired
+	Clock       func() time.Time // time.Now
 	Waiters     int              // requests that wait at once
-	OnStep      StepHook         // for metrics and traces; may be nil
+	OnStep      StepHook         // may be nil
 	Logger      *slog.Logger
 }
 
@@ -49,9 +49,8 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	return &Engine{config, store, newWaiters(config.Waiters, store.poll, config.Logger)}, nil
 }
 
-// Do executes a request under its key (R2): it runs the operation for a new key, replays
-// the response of a finished key, and takes over an unfinished key that no run holds.
-// The end of ctx does not stop it (R10).
+// Do runs the operation for a new key, replays the response of a finished one, and takes over
+// an unfinished one that no run holds (R2). The end of ctx does not stop it (R10).
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	id := KeyID(req.AccountID, req.Key)
@@ -75,8 +74,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	return result, err
 }
 
-// Resume continues an unfinished request from its stored parameters (R4), with the
-// operation that its key names.
+// Resume continues an unfinished request from its stored parameters (R4).
 func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operations []Operation) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	stored, err := e.store.find(ctx, accountID, keyID)
@@ -90,8 +88,7 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operati
 	return e.decide(ctx, stored, stored.Fingerprint, operations[i], nil)
 }
 
-// decide rejects a request with a known key, replays its response or takes it over, in this
-// order (R2).
+// decide rejects a request with a known key, replays its response or takes it over (R2).
 func (e *Engine) decide(ctx context.Context, stored *storedKey, hash []byte, op Operation, onClaim func()) (Result, error) {
 	result := stored.result()
 	switch {

@@ -17,7 +17,7 @@ func TestNew_invalidConfig(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	newEngine := func(c idempotency.Config) error { _, err := idempotency.New(f.pool, c); return err }
-	newReaper := func(c idempotency.ReaperConfig) error { _, err := idempotency.NewReaper(f.engine, c); return err }
+	reap := func(retention time.Duration) error { _, err := f.engine.Reap(t.Context(), retention, 1); return err }
 	newCompleter := func(grace, timeout time.Duration, count int) error {
 		_, err := idempotency.NewCompleter(f.engine, nil, idempotency.CompleterConfig{
 			Grace: grace, MaxAttempts: 1, ActionTimeout: timeout, Limit: count, Concurrency: 1,
@@ -29,8 +29,7 @@ func TestNew_invalidConfig(t *testing.T) {
 	for want, err := range map[string]error{
 		"LockTimeout must be positive":                           newEngine(idempotency.Config{Clock: time.Now, Logger: slog.Default()}),
 		"Clock and Logger are required":                          newEngine(idempotency.Config{LockTimeout: time.Minute}),
-		"the retention of 1m0s must be more than the lease":      newReaper(idempotency.ReaperConfig{Retention: lockTimeout, Batch: 1}),
-		"Batch must be positive":                                 newReaper(idempotency.ReaperConfig{Retention: time.Hour}),
+		"the retention of 1m0s must be more than the lease":      reap(lockTimeout),
 		"the grace of 1m0s must be more than the lease":          newCompleter(lockTimeout, time.Hour, 1),
 		"the action timeout of 1m0s must be more than the lease": newCompleter(time.Hour, lockTimeout, 1),
 		"MaxAttempts, Limit and Concurrency must be positive":    newCompleter(time.Hour, time.Hour, 0),

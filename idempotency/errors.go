@@ -27,11 +27,11 @@ var (
 	// ErrLeaseLost is the ErrInProgress of a run that lost its lease (R7).
 	ErrLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
 
-	// ErrActionRequired is wrapped by the error of a step that waits for an action, such as a
-	// customer's approval. The step must end the wait after the ActionTimeout.
+	// ErrActionRequired is wrapped by a step that waits for an action, such as a customer's
+	// approval, until the ActionTimeout.
 	ErrActionRequired = errors.New("an action outside of the service is required")
 
-	// ErrNewerVersion is of a key that a newer version of the program wrote (R18).
+	// ErrNewerVersion: see R18.
 	ErrNewerVersion = errors.New("the idempotency key was written by a newer version of the program, and only that version can continue it")
 
 	// ErrNotFound is of a key that was never used, or reaped.
@@ -81,8 +81,8 @@ func translateOn(conn *pgx.Conn, err error) error {
 	}
 }
 
-// keyRowLocked reports whether a wait for a key's row met lock_timeout (R21). Only then
-// does PostgreSQL name the table in the error's context.
+// keyRowLocked reports whether a wait for a key's row met lock_timeout (R21): only then does
+// PostgreSQL name the table in the error's context.
 func keyRowLocked(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == postgres.LockNotAvailable && strings.Contains(pg.Where, `"idempotency_keys`)
@@ -95,8 +95,8 @@ func notSent(err error) bool {
 	return before && !network && postgres.SQLState(err) == "" && !errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// commitMayHaveApplied reports whether a batch may have been committed despite err: the
-// connection broke, a callback failed, or a coordinator of Citus lost a worker (XX000).
+// commitMayHaveApplied reports whether a batch may be committed despite err: the connection
+// broke, a callback failed, or a coordinator of Citus lost a worker (XX000).
 func commitMayHaveApplied(conn *pgx.Conn, err error) bool {
 	switch state := postgres.SQLState(err); {
 	case notSent(err):

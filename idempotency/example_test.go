@@ -66,8 +66,6 @@ func (b *bank) transfer(_ context.Context, id uuid.UUID) (receipt string, err er
 	return b.transfers[id], nil
 }
 
-// A client repeats its request until it has a response, and once more. Then it uses
-// the key for another request.
 func Example() {
 	ctx := context.Background()
 	pool, account, drop := exampleDatabase(ctx)

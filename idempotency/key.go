@@ -16,7 +16,7 @@ import (
 // Key is an idempotency key, see [ParseKey].
 type Key string
 
-// ParseKey returns s as a Key: 16 to 255 visible ASCII characters. Stripe's limit is 255.
+// ParseKey accepts 16 to 255 visible ASCII characters. Stripe's limit is 255.
 func ParseKey(s string) (Key, error) {
 	invisible := func(c rune) bool { return c < '!' || c > '~' }
 	if len(s) < 16 || len(s) > 255 || strings.ContainsFunc(s, invisible) {
@@ -30,8 +30,8 @@ func KeyID(accountID uuid.UUID, key Key) uuid.UUID {
 	return DeriveID("idempotency_key", accountID, key)
 }
 
-// DeriveID is the id of what the key's request creates (R5): a UUIDv8 from SHA-256 over a
-// word such as "order", the account and the key.
+// DeriveID is the id of what the key's request creates: a UUIDv8 from a word such as "order",
+// the account and the key (R5).
 func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 	// The zero byte and the fixed length of the account separate the parts.
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s%s", word, accountID[:], key))
@@ -53,9 +53,9 @@ const (
 	maxDigits       = 17        // significant digits that identify any double
 )
 
-// Canonicalize returns a JSON object in the canonical form of RFC 8785 (R3). It returns
-// [ErrMalformed] also for duplicate members, lone surrogates, what costs more than its
-// size (R25), and digits that a double drops.
+// Canonicalize returns a JSON object in the canonical form of RFC 8785 (R3). [ErrMalformed] is
+// also of duplicate members, lone surrogates, what costs more than its size (R25), and digits
+// that a double drops.
 func Canonicalize(body []byte) ([]byte, error) {
 	if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
 		return nil, fmt.Errorf("%w: the body must be a JSON object", ErrMalformed)

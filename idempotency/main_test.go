@@ -249,7 +249,6 @@ func beforeRecord(op idempotency.Operation, point idempotency.RecoveryPoint, f f
 	}}
 }
 
-// query opens the transaction before COMMIT is sent.
 func query(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
 	return tx.QueryRow(ctx, "SELECT 1", nil, new(int))
 }

@@ -12,7 +12,7 @@ import (
 // RecoveryPoint names how far a request has come.
 type RecoveryPoint string
 
-// The recovery points of the engine.
+// The points of the engine.
 const (
 	Started  RecoveryPoint = "started" // no stored key is at it (R1)
 	Finished RecoveryPoint = "finished"
@@ -22,8 +22,8 @@ const (
 type Operation interface {
 	Name() string // stored with the key
 
-	// Steps returns the steps of one run, which may share variables. The engine calls it with
-	// an empty run, too, for the recovery points.
+	// Steps returns the steps of one run, which may share variables, or of an empty run, for
+	// the recovery points.
 	Steps(run *Run) Steps
 }
 
@@ -37,24 +37,23 @@ func knownSteps(operations []Operation) (names []string) {
 	return names
 }
 
-// Steps are the steps of a run.
+// Steps are those of a run.
 type Steps struct {
-	// Start commits with the claim (R1), so it makes no external call. Its error leaves the
-	// key unused, so it validates (R19). Inserted ids derive from the key, so a unique
-	// violation is a [*KeyExpiredError] unless Violated returns an error.
+	// Start commits with the claim (R1), so it makes no external call. It validates, because
+	// its error leaves the key unused (R19). A unique violation is a [*KeyExpiredError], as
+	// of an id that derives from the key, unless Violated returns an error.
 	Start RecordFunc
 
-	// Violated, if set, returns the error of a violated unique constraint that does not
-	// derive from the key, and otherwise nil. On Citus, constraint is a text that contains
-	// the name.
+	// Violated, if set, returns the error of a unique constraint that does not derive from
+	// the key, otherwise nil. On Citus, constraint is a text that contains the name.
 	Violated func(ctx context.Context, constraint string) error
 
 	At map[RecoveryPoint]StepFunc // by where they begin
 }
 
-// StepFunc makes an external call, if it has one, without a connection (R6), and returns the
-// record of its result. ctx ends with the lease (R8), not with the client's connection (R10).
-// After an error, a later run repeats the call (R11).
+// StepFunc makes an external call, if it has one, without a connection (R6). ctx ends with the
+// lease (R8), not with the client's connection (R10). After an error, a later run repeats the
+// call (R11).
 type StepFunc func(ctx context.Context) (RecordFunc, error)
 
 // RecordFunc writes the result of a step in a transaction, which may be repeated.
@@ -69,7 +68,7 @@ type Transition struct {
 // Advance moves the request to a recovery point. At its own, the step runs again.
 func Advance(point RecoveryPoint) Transition { return Transition{point: point} }
 
-// Finish stores the response that every retry gets (R14). It must be final (R11, R23).
+// Finish stores the response of every retry. It must be final (R11, R23).
 func Finish(response Response) Transition {
 	if response.Headers == nil {
 		response.Headers = map[string]string{}
@@ -96,7 +95,7 @@ func (t Transition) check(steps Steps) error {
 	return nil
 }
 
-// Response is replayed byte for byte.
+// Response is replayed byte for byte (R14).
 type Response struct {
 	Status  int               // 200 to 499
 	Headers map[string]string // printable ASCII
@@ -111,7 +110,7 @@ type Request struct {
 	Path      string
 	Params    []byte // canonical, from Canonicalize
 
-	// OnClaim, if set, is called when the claim is committed, so the request will be finished.
+	// OnClaim, if set, is called when the claim or takeover is committed.
 	OnClaim func()
 }
 
@@ -124,19 +123,18 @@ type Run struct {
 
 	Resumed bool // an earlier run may have made this run's external calls
 
-	Attempt   int // 1 on the first run; not known yet in Start, as CreatedAt
+	Attempt   int // from 1; not known yet in Start, as CreatedAt
 	CreatedAt time.Time
 
-	// The start of the lease (R8), which each commit moves: by the database's clock, and
-	// an earlier time of this process.
+	// The start of the lease, which each commit moves: by the database's clock, and an
+	// earlier time of this process (R8).
 	leaseStart, leaseSent time.Time
 
 	lockTimeout time.Duration
 	clock       func() time.Time
 }
 
-// Now returns the time by the database's clock, at most a round trip too late. Start uses
-// now() in SQL instead.
+// Now returns the database's time, at most a round trip too late. Start uses now() in SQL.
 func (r *Run) Now() time.Time {
 	return r.leaseStart.Add(r.clock().Sub(r.leaseSent)).UTC().Truncate(time.Microsecond)
 }
@@ -146,15 +144,15 @@ func (r *Run) LeaseEnd() time.Time { return r.leaseStart.Add(r.lockTimeout) }
 
 // Result is the result of a request.
 type Result struct {
-	Response Response // the zero value beside an error
-	Replayed bool     // stored by an earlier request
+	Response Response
+	Replayed bool // the response was stored by an earlier request
 	KeyID    uuid.UUID
 	Attempt  int           // runs so far, 0 without a key
 	From, To RecoveryPoint // where this run began and ended
 }
 
-// StepHook is called before each step, which runs on the returned context. The returned
-// function is called after the step.
+// StepHook is called before each step, which runs on the returned context, and its function
+// after the step.
 type StepHook func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
 
 // StepStart identifies a step.
@@ -165,7 +163,7 @@ type StepStart struct {
 	From      RecoveryPoint
 }
 
-// StepEnd is the result of a step. Parts that did not run have the duration 0.
+// StepEnd is the result of a step. What did not run has the duration 0.
 type StepEnd struct {
 	To           RecoveryPoint
 	Call, Commit time.Duration

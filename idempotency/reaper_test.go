@@ -18,23 +18,16 @@ const (
 	batch     = 100
 )
 
-func (f *fixture) reaper() *idempotency.Reaper {
-	f.t.Helper()
-	r, err := idempotency.NewReaper(f.engine, idempotency.ReaperConfig{Retention: retention, Batch: batch})
-	require.NoError(f.t, err)
-	return r
-}
-
 func (f *fixture) reap() int {
 	f.t.Helper()
-	n, err := f.reaper().RunOnce(f.t.Context())
+	n, err := f.engine.Reap(f.t.Context(), retention, batch)
 	require.NoError(f.t, err)
 	return n
 }
 
 func (f *fixture) countExpired() int {
 	f.t.Helper()
-	n, err := f.reaper().Count(f.t.Context())
+	n, err := f.engine.CountExpired(f.t.Context(), retention)
 	require.NoError(f.t, err)
 	return n
 }
@@ -98,7 +91,6 @@ func TestReaper_batches(t *testing.T) {
 	require.Equal(t, 1, f.countKeys("true"))
 }
 
-// Locked rows are skipped, even if they fill a batch.
 func TestReaper_rowsLocked(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -123,7 +115,7 @@ func TestReaper_concurrent(t *testing.T) {
 	var reapers sync.WaitGroup
 	for range 4 {
 		reapers.Go(func() {
-			n, err := f.reaper().RunOnce(t.Context())
+			n, err := f.engine.Reap(t.Context(), retention, batch)
 			if err != nil {
 				t.Error(err)
 			}
@@ -150,12 +142,12 @@ func TestReaper_cancelled(t *testing.T) {
 			return time.Now()
 		}
 	})
-	deleted, err := f.reaper().RunOnce(ctx)
+	deleted, err := f.engine.Reap(ctx, retention, batch)
 	require.NoError(t, err)
 	require.Equal(t, 2*batch, deleted)
 	require.Equal(t, 3*batch, f.countKeys("true"))
 
-	deleted, err = f.reaper().RunOnce(ctx)
+	deleted, err = f.engine.Reap(ctx, retention, batch)
 	require.NoError(t, err)
 	require.Zero(t, deleted)
 }

@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Status is the public part of a key's row. Times are by the database's clock.
+// Status is the public part of a key's row, by the database's clock.
 type Status struct {
 	AccountID, ID  uuid.UUID
 	Key            Key
@@ -58,8 +58,7 @@ func (s Status) State() string {
 	}
 }
 
-// NextLeaseEnd returns when the lease of a run would end that takes the key now, by the
-// database's clock (R8).
+// NextLeaseEnd returns when the lease of a run that takes the key now would end (R8).
 func (e *Engine) NextLeaseEnd(key Status) time.Time {
 	return key.LastRunAt.Add(key.Idle + e.store.lockTimeout)
 }
@@ -96,7 +95,7 @@ func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (Stat
 	return stored.Status, stored.response(), err
 }
 
-// Statuses returns existing keys by id, for pairs of account and id.
+// Statuses returns those keys that exist, by id.
 func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]Status, error) {
 	list, err := e.list(ctx, statusesSQL, accountIDs, ids)
 	byID := make(map[uuid.UUID]Status, len(list))
@@ -111,8 +110,8 @@ func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]S
 	return e.list(ctx, stuckSQL, grace, limit)
 }
 
-// Find returns the key with an id or else, so that no client hides it, those with a client's
-// key, of one account or, for uuid.Nil, of all.
+// Find returns the key with an id or, if there is none, those with a client's key, so that no
+// client hides a key. accountID uuid.Nil means all accounts.
 func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) ([]Status, error) {
 	id, _ := uuid.Parse(idOrKey) // otherwise uuid.Nil, which no key has
 	keys, err := e.list(ctx, byKeySQL, id, idOrKey, accountID)
@@ -122,8 +121,8 @@ func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) 
 	return keys, err
 }
 
-// Requeue returns a key that needs review to the completer, with all attempts, if one of
-// the operations can continue it (R18).
+// Requeue returns a key that needs review to the completer, with all attempts, if one of the
+// operations can continue it (R18).
 func (e *Engine) Requeue(ctx context.Context, accountID, id uuid.UUID, operations []Operation) error {
 	_, err := e.store.exec(ctx, requeueSQL, accountID, id, knownSteps(operations))
 	return err

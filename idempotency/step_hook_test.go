@@ -32,7 +32,6 @@ func (f *fixture) hook() *[]*hookedStep {
 	return &steps
 }
 
-// Failed steps call the hook, replays do not.
 func TestOnStep_everyStep(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

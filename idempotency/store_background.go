@@ -13,9 +13,9 @@ import (
 // The statements of waiters, operators and background commands, which list keys of all
 // accounts and change each by account and id (R16, R20).
 
-// stepSQL names the step that continues a key (R18), by immutable functions, for Citus.
-// array_position, unlike = ANY, makes the planner expect that most keys match, so it reads
-// an index in order up to the LIMIT.
+// stepSQL names the step that continues a key (R18), by immutable functions, for Citus. With
+// array_position, unlike = ANY, the planner expects that most keys match, so it reads an
+// index in order up to the LIMIT.
 const stepSQL = `get_byte(params_hash, 0)::text || '/' || operation || '/' || recovery_point`
 
 const pollSQL = `
@@ -82,8 +82,8 @@ type candidate struct {
 	Attempts      int       // of the completer, including this one
 }
 
-// dueSQL lists the keys that are due, of each account in turn, so that one account does not
-// delay another one. The inner LIMIT bounds the sort after a long outage.
+// dueSQL lists the keys that are due, of each account in turn, so that none delays another.
+// The inner LIMIT bounds the sort after a long outage.
 func dueSQL(condition string) string {
 	return `
 WITH due AS (
@@ -101,9 +101,9 @@ SELECT account_id, id, last_run_at, attempts
  LIMIT $2`
 }
 
-// abandonedSQL lists the keys whose grace is over. The first condition on last_run_at is
-// for the index, the second is the backoff: it doubles with each attempt, up to $5, and 20
-// doublings fit an interval.
+// abandonedSQL lists the keys whose grace is over. The first condition on last_run_at is for the
+// index, the second is the backoff: it doubles with each attempt, up to $5. 20 doublings fit
+// an interval.
 var abandonedSQL = dueSQL(`action_required_at IS NULL
        AND last_run_at NOT BETWEEN now() - $4::interval AND now() + $3::interval
        AND last_run_at NOT BETWEEN
@@ -152,7 +152,7 @@ UPDATE idempotency_keys
    AND array_position($5::text[], ` + stepSQL + `) IS NOT NULL`
 
 // polledSQL lists the old keys that ran within the grace and far more often than the
-// completer runs a key.
+// completer would run them.
 const polledSQL = `
 SELECT account_id, id, last_run_at, 0
   FROM idempotency_keys

@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// commit commits a record with the next recovery point, and with the claim in the first
-// step (R1). If the claim met the row of another request, it returns that row.
+// commit commits a record with the next recovery point, and in the first step with the claim
+// (R1). It returns the row of another request that the claim met.
 func (r *execution) commit(ctx context.Context, record RecordFunc) (existing *storedKey, err error) {
 	err = retry(func() error {
 		err := r.transact(ctx, record)
@@ -65,8 +65,8 @@ type Tx struct {
 	queued pgx.Batch
 }
 
-// Queue adds a statement that is sent with COMMIT, in one round trip. An error of its
-// callback does not fail the transaction: to read a result before COMMIT, use QueryRow.
+// Queue adds a statement that is sent with COMMIT. An error of its callback does not fail the
+// transaction.
 func (tx *Tx) Queue(query string, arguments ...any) *pgx.QueuedQuery {
 	return tx.queued.Queue(query, arguments...)
 }
@@ -127,8 +127,8 @@ func (tx *Tx) commit(ctx context.Context, next Transition) error {
 	}
 }
 
-// setLease renews the lease. sent is before start, so it ends here before it ends in the
-// database (R8).
+// setLease renews the lease, which ends here before it ends in the database, because sent is
+// before start (R8).
 func (r *execution) setLease(start, sent time.Time) {
 	r.claimed, r.mayHold = true, true
 	r.leaseStart, r.leaseSent = start, sent
@@ -163,7 +163,7 @@ func (tx *Tx) check(err error) error {
 	return err
 }
 
-// QueryRow executes a query now, before all queued statements.
+// QueryRow executes a query now, before the queued statements.
 func (tx *Tx) QueryRow(ctx context.Context, query string, arguments []any, dest ...any) error {
 	if err := tx.begin(ctx); err != nil {
 		return err
@@ -233,8 +233,8 @@ func (r *execution) invalidate(ctx context.Context, doubt error) error {
 	}
 }
 
-// resolve reads the row after the claim met one or the fence did not hold (R22). There is
-// no error if this run did commit.
+// resolve reads the row after the claim met one or the fence did not hold (R22). Without an
+// error, this run did commit.
 func (r *execution) resolve(ctx context.Context, failure error) (existing *storedKey, err error) {
 	sent := r.clock()
 	stored, err := r.engine.store.find(ctx, r.AccountID, r.KeyID)

@@ -36,7 +36,6 @@ func TestTx_readsAndWrites(t *testing.T) {
 	f.requireIdle()
 }
 
-// An error of a callback cannot stop the COMMIT.
 func TestTx_callbacks(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -56,7 +55,6 @@ func TestTx_callbacks(t *testing.T) {
 	f.requireIdle()
 }
 
-// The error of a statement is returned unchanged, and the transaction is rolled back.
 func TestTx_statementFails(t *testing.T) {
 	t.Parallel()
 	const violation = "INSERT INTO accounts (id, name) VALUES (gen_random_uuid(), '')"

@@ -50,7 +50,6 @@ func (f *fixture) doWaiting(ctx context.Context, req idempotency.Request, op ide
 	}
 }
 
-// doWaitingAsync returns when all requests wait.
 func (f *fixture) doWaitingAsync(n int, req idempotency.Request, op idempotency.Operation) []<-chan outcome {
 	f.t.Helper()
 	waiting := make([]<-chan outcome, n)
@@ -68,7 +67,6 @@ func (f *fixture) requireWaiting(n int) {
 	require.Eventually(f.t, func() bool { return f.engine.Waiters() == n }, waitFor, tick)
 }
 
-// blockedCall is an external call that blocks the first time.
 type blockedCall struct {
 	reached, released chan struct{}
 	err               error
@@ -127,7 +125,6 @@ func TestAwaitTurn_runFinishes(t *testing.T) {
 	require.Zero(t, f.engine.Waiters())
 }
 
-// One waiter takes the key over, and the others get its response.
 func TestAwaitTurn_runFails(t *testing.T) {
 	t.Parallel()
 	const waiters = 50

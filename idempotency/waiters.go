@@ -12,17 +12,16 @@ import (
 )
 
 const (
-	// pollInterval bounds how late a waiter notices a change by another process.
 	pollInterval = 200 * time.Millisecond
 
-	// takeoverPause is how long after the last run a waiter takes a released key over, because
-	// waiters would otherwise call a failing provider without a pause.
+	// takeoverPause is from the last run to a waiter's takeover, because waiters would
+	// otherwise call a failing provider without a pause.
 	takeoverPause = time.Second
 )
 
-// waiters wakes the requests of this process that wait for a key held by another run,
-// without a connection (R6): one goroutine polls all awaited keys. No wake-up is lost,
-// because every poll reports a finished key, and a released one until it is taken over.
+// waiters wakes the requests of this process that wait for a key, without a connection (R6):
+// one goroutine polls all awaited keys. No wake-up is lost, because every poll reports a
+// finished key, and a released one until it is taken over.
 type waiters struct {
 	capacity int
 	poll     func(ctx context.Context, keys []awaitedKey) (changed []awaitedKey, err error)

@@ -57,7 +57,6 @@ type waitResult struct {
 	took   time.Duration
 }
 
-// waitAsync waits in the background. It returns when the waiter is registered.
 func (w *waiters) waitAsync(ctx context.Context, key awaitedKey, timeout time.Duration) <-chan waitResult {
 	done := make(chan waitResult, 1)
 	go func() {

@@ -12,18 +12,23 @@ import (
 
 func TestMissingPermissions(t *testing.T) {
 	t.Parallel()
-	const key = "rk_test_" + canary
+	const (
+		readIntent, cancelIntent = "GET /v1/payment_intents/{id}", "POST /v1/payment_intents/{id}/cancel"
+		listRefunds, refund      = "GET /v1/refunds", "POST /v1/refunds"
+	)
 	stripe := stripetest.New(stripetest.Options{})
 	server := httptest.NewServer(stripe)
 	t.Cleanup(server.Close)
-	client := newClient(t, nil, at(server.URL), func(c *payments.Config) { c.SecretKey = key })
-	for name, test := range map[string]struct{ permissions, missing []string }{
-		"all":       {[]string{"payment_intents:write", "refunds:write"}, nil},
-		"read only": {[]string{"payment_intents:read", "refunds:read"}, []string{"PaymentIntents: Write", "Refunds: Write"}},
-		"no refund": {[]string{"payment_intents:write"}, []string{"Refunds: Read", "Refunds: Write"}},
-		"no intent": {[]string{"refunds:write"}, []string{"PaymentIntents: Read", "PaymentIntents: Write"}},
+	client := newClient(t, nil, at(server.URL), func(c *payments.Config) { c.SecretKey = "rk_test_" + canary })
+	for name, test := range map[string]struct{ forbidden, missing []string }{
+		"all":       {nil, nil},
+		"read only": {[]string{cancelIntent, refund}, []string{"PaymentIntents: Write", "Refunds: Write"}},
+		"no refund": {[]string{listRefunds, refund}, []string{"Refunds: Read", "Refunds: Write"}},
+		"no intent": {[]string{readIntent, cancelIntent}, []string{"PaymentIntents: Read", "PaymentIntents: Write"}},
 	} {
-		stripe.Restrict(key, test.permissions...)
+		for _, endpoint := range test.forbidden {
+			stripe.Inject(stripetest.Rule{Fault: stripetest.Forbidden, Endpoint: endpoint})
+		}
 		missing, err := client.MissingPermissions(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, test.missing, missing, name)

@@ -37,7 +37,6 @@ var diagrams embed.FS
 const javaScript = "text/javascript; charset=utf-8"
 
 // policy lets the page use its own server only. Scalar inserts its style sheet inline.
-// Scripts have no such exception, hence init.js.
 const policy = "default-src 'none'; " +
 	"script-src 'self'; " +
 	"style-src 'unsafe-inline'; " +
@@ -47,8 +46,8 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// Routes registers the contract, its workflows, and /docs with its scripts and diagrams. They
-// are prepared at the first request, because this would slow down the start.
+// Routes registers the contract, its workflows, and /docs with its scripts and diagrams, which
+// the first request prepares, because this would slow down the start.
 func Routes(r chi.Router, contract, workflows []byte) {
 	r.Get("/openapi.yaml", serve("application/yaml", plain(contract)))
 	r.Get("/openapi.json", serve("application/json", func() []byte { return asJSON(contract) }))
@@ -85,7 +84,6 @@ func decompressScalar() []byte {
 	return content
 }
 
-// form is a plain or a gzipped file.
 type form struct {
 	content []byte
 	tag     string

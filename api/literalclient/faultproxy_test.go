@@ -52,7 +52,6 @@ func newFaultProxy(t *testing.T, f *fixture) *faultProxy {
 	return p
 }
 
-// plan sets the faults of the next requests. The client disconnects from a held one.
 func (p *faultProxy) plan(script []networkFault, hold *stripetest.Injection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +147,6 @@ func (p *faultProxy) forward(r *http.Request, body []byte) <-chan response {
 	return arrived
 }
 
-// forwardHalf sends half of a body. The server then closes the connection.
 func (p *faultProxy) forwardHalf(r *http.Request, body []byte) {
 	half := io.MultiReader(bytes.NewReader(body[:len(body)/2]), iotest.ErrReader(io.ErrUnexpectedEOF))
 	out, err := http.NewRequestWithContext(r.Context(), r.Method, p.fixture.url+r.URL.Path, half)
@@ -162,7 +160,6 @@ func (p *faultProxy) forwardHalf(r *http.Request, body []byte) {
 	}
 }
 
-// deliver writes a response with so many bytes of its body.
 func deliver(w http.ResponseWriter, got response, bytes int) {
 	for name, values := range got.header {
 		w.Header()[name] = values

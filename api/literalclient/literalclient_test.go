@@ -1,8 +1,7 @@
 // Package literalclient_test runs a client that implements only the member retry and
-// Retry-After: it repeats, corrects, uses a new key, or stops. Its customer approves or
-// declines an action, pays with another card, or leaves. Between them, requests and
-// responses get lost, the provider fails, leases end, keys are reaped, and webhooks
-// arrive, in an order that rapid draws. The customer never pays twice.
+// Retry-After. Its customer approves or declines an action, pays with another card, or
+// leaves. Requests and responses get lost, the provider fails, leases end, keys are reaped,
+// and webhooks arrive, in an order that rapid draws. The customer never pays twice.
 //
 // A failure prints the seed for -rapid.seed, and rapid shrinks the sequence.
 package literalclient_test
@@ -365,7 +364,6 @@ func (c *literalClient) exec(statement string, arguments ...any) {
 	require.NoError(c.t, err)
 }
 
-// requireNoKey verifies outcome: the key does not exist in such a state.
 func (c *literalClient) requireNoKey(condition string) {
 	var n int
 	const ofKey = "SELECT count(*) FROM idempotency_keys WHERE account_id = $1 AND idempotency_key = $2 AND "

@@ -158,10 +158,6 @@ func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, ma
 	if err != nil {
 		return err
 	}
-	reaper, err := newReaper(a.engine, d.config.KeyRetention)
-	if err != nil {
-		return err
-	}
 	start := func(name string, every time.Duration, work func(context.Context) error) {
 		group.Go(func() error {
 			repeat(ctx, name, every, d.logger, work)
@@ -173,6 +169,8 @@ func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, ma
 		return err
 	})
 	start("completer", time.Minute, func(ctx context.Context) error { return complete(ctx, completer, a.metrics, d.logger) })
-	start("reaper", 10*time.Minute, func(ctx context.Context) error { return reap(ctx, reaper, a.metrics, d.logger) })
+	start("reaper", 10*time.Minute, func(ctx context.Context) error {
+		return reap(ctx, a.engine, d.config.KeyRetention, a.metrics, d.logger)
+	})
 	return nil
 }

@@ -93,27 +93,19 @@ func reaper(ctx context.Context, call *invocation) error {
 		return err
 	}
 	defer pool.Close()
-	r, err := newReaper(engine, config.KeyRetention)
-	if err != nil {
-		return err
-	}
 	m := metrics.New(metrics.Config{Pool: pool, Logger: logger, Retention: config.KeyRetention})
 	return runOrRepeat(ctx, call.name, *every, config.AdminAddr, m, logger, func(ctx context.Context) error {
 		if !*dryRun {
-			return reap(ctx, r, m, logger)
+			return reap(ctx, engine, config.KeyRetention, m, logger)
 		}
-		n, err := r.Count(ctx)
+		n, err := engine.CountExpired(ctx, config.KeyRetention)
 		return call.printResult(err, "finished keys older than %s: %d; none was deleted\n", config.KeyRetention, n)
 	})
 }
 
-func newReaper(engine *idempotency.Engine, retention time.Duration) (*idempotency.Reaper, error) {
-	return idempotency.NewReaper(engine, idempotency.ReaperConfig{Retention: retention, Batch: reapBatch})
-}
-
-func reap(ctx context.Context, r *idempotency.Reaper, m *metrics.Metrics, logger *slog.Logger) error {
+func reap(ctx context.Context, engine *idempotency.Engine, retention time.Duration, m *metrics.Metrics, logger *slog.Logger) error {
 	start := time.Now()
-	deleted, err := r.RunOnce(ctx)
+	deleted, err := engine.Reap(ctx, retention, reapBatch)
 	m.Reaped(deleted, err)
 	logger.InfoContext(ctx, "reaper pass", "deleted", deleted, "took", time.Since(start))
 	return err

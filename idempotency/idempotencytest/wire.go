@@ -25,7 +25,7 @@ const (
 	NotReplicated
 )
 
-// Wire counts what a pool sends and breaks a chosen COMMIT. The zero value is ready for use.
+// Wire counts what a pool sends and breaks a chosen COMMIT.
 type Wire struct {
 	roundTrips atomic.Int64
 	strikeIn   atomic.Int64 // COMMITs until the fault, if positive
@@ -35,7 +35,7 @@ type Wire struct {
 	statements map[string]int
 }
 
-// Configure puts the wire before a pool, without pings, which would be counted.
+// Configure puts the wire before a pool, which sends no pings.
 func (w *Wire) Configure(config *pgxpool.Config) {
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	config.ConnConfig.Tracer = (*tracer)(w)
@@ -47,8 +47,7 @@ func (w *Wire) Configure(config *pgxpool.Config) {
 	}
 }
 
-// RoundTrips counts the statements and batches, without the round trip that prepares a
-// statement when a connection first executes it.
+// RoundTrips counts the statements and batches, without the preparation of a statement.
 func (w *Wire) RoundTrips() int { return int(w.roundTrips.Load()) }
 
 // Commits counts the COMMITs that succeeded.

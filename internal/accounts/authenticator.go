@@ -35,22 +35,21 @@ type Authenticator struct {
 
 	lookupTimeout time.Duration // tests shorten it
 
-	// Unknown keys cost their sender nothing, so they do not delay the lookups of cached
-	// ones.
+	// Unknown keys cost their sender nothing, so they do not delay those of cached ones.
 	unknownKeys, cachedKeys batches
 
 	mu    sync.Mutex
 	cache map[keyHash]verifiedKey
 }
 
-// verifiedKey is a cache entry. After maxAge it only gives the key's lookup priority.
+// verifiedKey only gives the key's lookup priority after maxAge.
 type verifiedKey struct {
 	accountID  uuid.UUID
 	verifiedAt time.Time // before the lookup was sent
 }
 
-// NewAuthenticator returns an Authenticator with an empty cache. It uses two connections of
-// the pool, which is not the pool of the orders (R25). The clock is [time.Now].
+// NewAuthenticator returns an Authenticator, which uses two connections of the pool. This is
+// not the pool of the orders (R25).
 func NewAuthenticator(pool *pgxpool.Pool, clock func() time.Time) *Authenticator {
 	a := &Authenticator{pool: pool, clock: clock, lookupTimeout: lookupTimeout, cache: map[keyHash]verifiedKey{}}
 	a.unknownKeys.lookUp, a.cachedKeys.lookUp = a.lookUp, a.lookUp
@@ -76,8 +75,8 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 	return a.unknownKeys.find(ctx, hash)
 }
 
-// lookUp returns the accounts of those keys that exist and are not revoked. The database
-// compares hashes, so the duration reveals nothing about valid keys.
+// lookUp returns the accounts of valid keys. The database compares hashes, so the duration
+// reveals nothing about them.
 func (a *Authenticator) lookUp(hashes []keyHash) (map[keyHash]uuid.UUID, error) {
 	found := map[keyHash]uuid.UUID{}
 	unknown := make([][]byte, 0, len(hashes))
@@ -128,7 +127,7 @@ func (a *Authenticator) cached(hash keyHash) (accountID uuid.UUID, cached, fresh
 	return key.accountID, cached, cached && a.clock().Sub(key.verifiedAt) < maxAge
 }
 
-// addLocked stores an entry. If the cache is full, it evicts an arbitrary one.
+// addLocked evicts an arbitrary entry if the cache is full.
 func (a *Authenticator) addLocked(hash keyHash, key verifiedKey) {
 	if _, cached := a.cache[hash]; !cached && len(a.cache) >= maxCached {
 		for evicted := range a.cache {

@@ -82,7 +82,6 @@ func TestAuthenticate_sharedLookup(t *testing.T) {
 	require.EqualValues(t, f.pool.Stat().TotalConns(), f.pool.Stat().NewConnsCount(), "no connection was closed")
 }
 
-// A cached key works for five seconds without the database.
 func TestAuthenticate_databaseOutage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -101,7 +100,6 @@ func TestAuthenticate_databaseOutage(t *testing.T) {
 	f.requireRejected(unknownKey(), 1)
 }
 
-// A lookup that hangs blocks only the requests that wait for it.
 func TestAuthenticate_lookupTimeout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

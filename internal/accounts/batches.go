@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// maxBatch bounds the API keys of a lookup.
-const maxBatch = 1000
+const maxBatch = 1000 // API keys of a lookup
 
 // batches looks up API keys, one batch at a time. Keys that arrive during a lookup share the
 // next one, so a key waits for about two lookups.

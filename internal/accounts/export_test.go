@@ -4,7 +4,6 @@ import "time"
 
 func (a *Authenticator) SetLookupTimeout(timeout time.Duration) { a.lookupTimeout = timeout }
 
-// Waiting returns the number of unknown keys that wait for a lookup.
 func (a *Authenticator) Waiting() (keys int) {
 	a.unknownKeys.mu.Lock()
 	defer a.unknownKeys.mu.Unlock()

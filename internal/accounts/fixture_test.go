@@ -21,7 +21,6 @@ import (
 	"example.com/orders-api/internal/accounts"
 )
 
-// fixture is an Authenticator with a manual clock and one account.
 type fixture struct {
 	t             *testing.T
 	authenticator *accounts.Authenticator
@@ -41,7 +40,6 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// authenticate returns a channel that receives the error.
 func (f *fixture) authenticate(ctx context.Context, apiKey string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -86,7 +84,6 @@ func (f *fixture) requireWaiting(n int) {
 
 func unknownKey() string { return "ok_" + rand.Text() }
 
-// lookups counts the lookups of API keys, blocks them, and simulates an outage.
 type lookups struct {
 	count atomic.Int64
 

@@ -16,7 +16,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Errors of the functions that store accounts and keys.
+// Errors of accounts and their keys.
 var (
 	ErrInvalidName     = errors.New("an account's name has 1 to 200 characters")
 	ErrAccountNotFound = errors.New("there is no such account")
@@ -32,20 +32,20 @@ type Key struct {
 	RevokedAt *time.Time // nil if the key is not revoked
 }
 
-// Create creates an account with one API key, and returns both or [ErrInvalidName].
+// Create creates an account with one API key.
 func Create(ctx context.Context, pool *pgxpool.Pool, name string) (accountID uuid.UUID, apiKey string, err error) {
 	name = strings.TrimSpace(name)
 	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
 		return uuid.Nil, "", ErrInvalidName
 	}
-	accountID, apiKey = uuid.New(), newKey() // a random id: derived ids hash it (R5)
+	accountID = uuid.New() // a random id: derived ids hash it (R5)
 	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `
 INSERT INTO accounts (id, name)
 VALUES ($1, $2)`, accountID, name); err != nil {
 			return err
 		}
-		_, err := insertKey(ctx, tx, accountID, apiKey)
+		_, apiKey, err = CreateKey(ctx, tx, accountID)
 		return err
 	})
 	if err != nil {
@@ -54,36 +54,31 @@ VALUES ($1, $2)`, accountID, name); err != nil {
 	return accountID, apiKey, nil
 }
 
-// CreateKey creates another API key of an account. It returns the stored key and the
-// API key, or [ErrAccountNotFound].
-func CreateKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (Key, string, error) {
-	apiKey := newKey()
-	key, err := insertKey(ctx, pool, accountID, apiKey)
-	return key, apiKey, err
+// Querier is a pool or a transaction.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row
 }
 
-// insertKey stores an API key. db is a pool or a transaction.
-func insertKey(ctx context.Context, db interface {
-	QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row
-}, accountID uuid.UUID, apiKey string,
-) (Key, error) {
-	key := Key{ID: uuid.New(), Prefix: apiKey[:storedPrefixLength]}
+// CreateKey creates an API key of an account, or returns [ErrAccountNotFound].
+func CreateKey(ctx context.Context, db Querier, accountID uuid.UUID) (key Key, apiKey string, err error) {
+	apiKey = newKey()
+	key = Key{ID: uuid.New(), Prefix: apiKey[:storedPrefixLength]}
 	hash := hashKey(apiKey)
-	err := db.QueryRow(ctx, `
+	err = db.QueryRow(ctx, `
 INSERT INTO api_keys (id, account_id, key_hash, prefix)
 VALUES ($1, $2, $3, $4)
 RETURNING created_at`, key.ID, accountID, hash[:], key.Prefix).Scan(&key.CreatedAt)
 	switch {
 	case postgres.SQLState(err) == postgres.ForeignKeyViolation:
-		return Key{}, ErrAccountNotFound
+		return Key{}, "", ErrAccountNotFound
 	case err != nil:
-		return Key{}, fmt.Errorf("create API key: %w", postgres.Translate(err))
+		return Key{}, "", fmt.Errorf("create API key: %w", postgres.Translate(err))
 	}
-	return key, nil
+	return key, apiKey, nil
 }
 
-// ListKeys returns the API keys of an account, revoked ones included, oldest first. Each
-// account has one, so [ErrAccountNotFound] means that there are none.
+// ListKeys returns the API keys of an account, oldest first. Each account has one, so
+// [ErrAccountNotFound] means that there are none.
 func ListKeys(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) ([]Key, error) {
 	rows, _ := pool.Query(ctx, `
 SELECT id,
@@ -103,9 +98,7 @@ SELECT id,
 	return keys, nil
 }
 
-// RevokeKey revokes the API key with this id or prefix and returns it. A revoked key
-// keeps its RevokedAt. It returns [ErrAccountNotFound], [ErrKeyNotFound] or
-// [ErrAmbiguousPrefix].
+// RevokeKey revokes the API key with this id or prefix. A revoked key keeps its RevokedAt.
 func RevokeKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, idOrPrefix string) (Key, error) {
 	keys, err := ListKeys(ctx, pool, accountID)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Unknown keys are not cached, so a key works as soon as it exists.
 func TestAuthenticate_unknownKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -32,7 +31,6 @@ VALUES ($1, $2, $3, $4)`, uuid.New(), f.account, []byte(hash), apiKey[:8])
 	require.Equal(t, f.account, account)
 }
 
-// While lookups of unknown keys are blocked, cached keys are accepted and revalidated.
 func TestAuthenticate_unknownKeysDoNotDelayRevalidation(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -89,7 +87,6 @@ func TestAuthenticate_batch(t *testing.T) {
 	require.EqualValues(t, 1+3, f.lookups.count.Load(), "at most 1,000 keys each")
 }
 
-// A failed lookup rejects no key.
 func TestAuthenticate_failedBatch(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -109,7 +106,6 @@ func TestAuthenticate_failedBatch(t *testing.T) {
 	f.requireAccepted(1)
 }
 
-// A key leaves the queue when its request ends.
 func TestAuthenticate_queue(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -21,12 +21,12 @@ var (
 
 const (
 	// shareFactor is α of the dynamic threshold policy (Choudhury and Hahne, 1998): an
-	// account may have α times as many requests as the bound leaves free. With 4, one account
+	// account may have α times as many requests as the bound leaves free, so one account
 	// gets 4/5 of the bound, and another one is always admitted.
 	shareFactor = 4
 
-	// When delayed rejections outnumber the backlog's limit, we assume that most clients
-	// ignore Retry-After. Then the delay is Wait for slowRejections.
+	// When delayed rejections outnumber the backlog's limit, most clients seem to ignore
+	// Retry-After. Then the delay is Wait for slowRejections.
 	rejectionDelay = 100 * time.Millisecond
 	slowRejections = 10 * time.Second
 
@@ -82,8 +82,8 @@ func New(config Config) (*Limiter, error) {
 	return &Limiter{config: config, stats: Stats{Capacity: config.Work}, accounts: map[uuid.UUID]*account{}}, nil
 }
 
-// Do runs work with a permit, which its context carries. It returns the error of work,
-// [ErrOverloaded] or [ErrRateLimited].
+// Do runs work with a permit, which its context carries, or returns [ErrOverloaded] or
+// [ErrRateLimited].
 func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context.Context) error) error {
 	p, element, err := l.enter(accountID)
 	if err != nil {
@@ -99,8 +99,7 @@ func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context
 	return work(context.WithValue(ctx, permitKey{}, p))
 }
 
-// delayRejection blocks for the delay of a rejection. After slowRejections, it counts delayed
-// rejections again only when the slow ones have ended.
+// delayRejection counts delayed rejections again only when the slow ones have ended.
 func (l *Limiter) delayRejection(ctx context.Context) {
 	l.mu.Lock()
 	l.rejecting++
@@ -131,8 +130,7 @@ func wait(ctx context.Context, timeout time.Duration, w waiter) error {
 	}
 }
 
-// enter admits a new request. It returns its element in the queue unless it has its
-// permit at once.
+// enter returns the request's element in the queue unless it has its permit at once.
 func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +167,7 @@ func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 	return p, a.queue.PushBack(make(waiter)), nil
 }
 
-// backlogBound returns how many requests get their permit in time.
+// backlogBound is how many requests get their permit in time.
 func (l *Limiter) backlogBound() int {
 	if l.interval == 0 {
 		return l.config.Backlog
@@ -189,7 +187,7 @@ func share(n, all, bound int) error {
 	}
 }
 
-// leave removes a request that waits. It reports false if the request has its permit.
+// leave removes a request that waits, or reports false if it has its permit.
 func (l *Limiter) leave(p *permit, element *list.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -284,8 +282,8 @@ func (p *permit) release() {
 	l.grant()
 }
 
-// Suspend returns the permit in ctx, if there is one, while its request only waits. resume
-// takes it again, before all new requests.
+// Suspend returns the permit in ctx, if there is one, while its request only waits, for example
+// for the payment provider. resume takes it again, before all new requests.
 func Suspend(ctx context.Context) (resume func()) {
 	p, admitted := ctx.Value(permitKey{}).(*permit)
 	if !admitted {
@@ -308,8 +306,8 @@ func (l *Limiter) resume() {
 	<-w
 }
 
-// SuspendDuring returns a transport that calls [Suspend] while next sends a request. As the
-// program's only transport, it covers each call to a provider.
+// SuspendDuring calls [Suspend] while next sends a request. As the program's only transport,
+// it covers each call to a provider.
 func SuspendDuring(next http.RoundTripper) http.RoundTripper { return transport{next} }
 
 type transport struct{ next http.RoundTripper }

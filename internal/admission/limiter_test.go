@@ -48,7 +48,6 @@ type request struct {
 	waited  time.Duration
 }
 
-// begin starts a request, which works until finish is called.
 func (f *fixture) begin(ctx context.Context, account uuid.UUID) *request {
 	working, finish := context.WithCancel(context.Background())
 	r := &request{started: make(chan struct{}), finish: finish, done: make(chan error, 1)}
@@ -127,7 +126,6 @@ func TestDo_clientGone(t *testing.T) {
 	})
 }
 
-// One account gets four fifths of the backlog. Rejections are delayed.
 func TestDo_backlogIsFull(t *testing.T) {
 	bubble(t, small(), func(t *testing.T, f *fixture) {
 		all := []*request{f.begin(t.Context(), alice)}
@@ -150,8 +148,6 @@ func work(duration time.Duration) func(context.Context) error {
 	return func(context.Context) error { <-time.After(duration); return nil }
 }
 
-// insist runs clients that send the next request after each response. rejected receives the
-// delay of each rejection.
 func (f *fixture) insist(clients int, duration time.Duration, rejected func(time.Duration)) (stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	var running sync.WaitGroup
@@ -178,7 +174,6 @@ func fast() admission.Config {
 	return admission.Config{Work: 1, Wait: time.Second, Backlog: 1000, InFlight: 10_000}
 }
 
-// The backlog is the work of one Wait at the measured rate.
 func TestDo_speed(t *testing.T) {
 	for name, test := range map[string]struct {
 		work    time.Duration

@@ -1,14 +1,13 @@
-// Package connlimit bounds the connections of an HTTP server so that slow, idle or unknown
+// Package connlimit bounds the connections of an HTTP/1.1 server so that slow, idle or unknown
 // clients do not lock the others out (R25).
 //
 // A connection is busy once its request is complete and its handler has called [Verified].
-// At the limit, a new connection closes another one: first a busy one whose client does not
-// read the response, then the oldest one that never had verified credentials, and then the
+// At the limit, a new connection closes another one: first one whose client does not read
+// the response, then the oldest one that never had verified credentials, and then the
 // verified one that has waited longest for its client. If none can be closed, new
 // connections wait in the kernel's backlog.
 //
-// Handlers must read the request's body before they work. The server speaks HTTP/1.1
-// without TLS.
+// Handlers must read the request's body before they work.
 package connlimit
 
 import (
@@ -31,9 +30,7 @@ const (
 	// them together repeat a thousand requests a second.
 	pausePerConnection = time.Millisecond
 
-	// readBuffer is the size of a connection's buffer in the kernel, in bytes. By default
-	// it grows to megabytes.
-	readBuffer = 64 << 10
+	readBuffer = 64 << 10 // bytes in the kernel, which by default grow to megabytes
 )
 
 // Serve calls server.Serve with at most limit connections. It sets the server's Handler,
@@ -70,8 +67,7 @@ func Serve(server *http.Server, l net.Listener, limit int) error {
 	})
 }
 
-// Verified marks the credentials of the request with this context as verified. Without
-// [Serve], it does nothing.
+// Verified marks the credentials of a request as verified. Without [Serve], it does nothing.
 func Verified(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
 		c.listener.verified(c)
@@ -80,7 +76,7 @@ func Verified(ctx context.Context) {
 
 type connKey struct{}
 
-// body marks the request of its connection as received at its end.
+// body marks the request as received at its end.
 type body struct {
 	io.ReadCloser
 	conn *conn
@@ -152,8 +148,7 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// add counts c. At the limit it closes another connection, or reports false if none can be
-// closed.
+// add closes another connection at the limit, or reports false if none can be closed.
 func (l *listener) add(c *conn) bool {
 	l.mu.Lock()
 	var longest *conn
@@ -173,7 +168,6 @@ func (l *listener) add(c *conn) bool {
 	return true
 }
 
-// longest returns the connection to close, or nil if there is none.
 func (l *listener) longest() *conn {
 	if first := l.writing.Front(); first != nil {
 		if c := first.Value.(*conn); time.Since(c.writingSince) >= stallTimeout {
@@ -212,8 +206,8 @@ func unlist(from *list.List, element **list.Element) {
 	}
 }
 
-// begin begins a request. remove cancels it, because net/http does not notice a closed
-// connection if it has already read a part of the next request.
+// begin begins a request, which remove cancels, because net/http does not notice a closed
+// connection if it has read a part of the next request.
 func (l *listener) begin(c *conn, cancel context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +228,7 @@ func (l *listener) verified(c *conn) {
 	l.updateBusy(c)
 }
 
-// received reports false if c is closed already.
+// received reports false if c is closed.
 func (l *listener) received(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -263,8 +257,8 @@ func (l *listener) wait(c *conn) {
 	}
 }
 
-// SetReadDeadline pauses an unverified connection: net/http calls it between two requests,
-// when it has released the memory of the first one.
+// SetReadDeadline pauses an unverified connection, between two requests, when net/http has
+// released the memory of the first one.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.listener.mu.Lock()
 	pause := c.pause

@@ -100,7 +100,6 @@ func holding(hold chan struct{}) http.HandlerFunc {
 	}
 }
 
-// Idle connections affect neither a new connection nor a busy one.
 func TestServe_idleConnections(t *testing.T) {
 	t.Parallel()
 	const limit = 50
@@ -167,7 +166,6 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// A request restarts the wait of its connection.
 func TestServe_longestFirst(t *testing.T) {
 	t.Parallel()
 	bubble(t, 3, func(t *testing.T, f fixture) {
@@ -189,7 +187,6 @@ func TestServe_longestFirst(t *testing.T) {
 	})
 }
 
-// A new connection has 50 ms to send its request.
 func TestServe_burst(t *testing.T) {
 	t.Parallel()
 	bubble(t, 2, func(t *testing.T, f fixture) {
@@ -227,7 +224,6 @@ func TestServe_allBusy(t *testing.T) {
 	})
 }
 
-// The connection of a request that arrives slowly is busy from the last byte on.
 func TestServe_slowBody(t *testing.T) {
 	t.Parallel()
 	bubble(t, 1, func(t *testing.T, f fixture) {
@@ -320,7 +316,6 @@ func TestServe_unverified(t *testing.T) {
 	}
 }
 
-// A connection that was verified once outlives those that never were.
 func TestServe_verifiedLast(t *testing.T) {
 	t.Parallel()
 	bubble(t, 3, func(t *testing.T, f fixture) {

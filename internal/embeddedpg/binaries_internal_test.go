@@ -98,7 +98,6 @@ func TestFinder_order(t *testing.T) {
 	require.Equal(t, installation{bin: installed, major: 15}, found, "the PATH comes first")
 }
 
-// A fake npm installs the package as npm does, and a fake node creates its links.
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -31,9 +31,9 @@ const manifest, lockFile = `{"dependencies": {%q: %q}}`, `{"lockfileVersion": 3,
 	"node_modules/%[1]s": {"version": %[2]q, "integrity": %[3]q}
 }}`
 
-// install fetches the package, which npm compares with the checksum in the lock file. Then a
-// script of the package creates links, which npm's archives cannot contain. The umask lets
-// the server's user read the files.
+// install fetches the package, which npm compares with the checksum in the lock file. A script
+// of the package creates links, which npm's archives cannot contain. The umask lets the
+// server's user read the files.
 const install = `umask 022
 PATH=${2%/*}:$PATH
 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-retries=1 --cache cache &&

@@ -3,12 +3,10 @@ package embeddedpg
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,30 +20,26 @@ const (
 	passfileName = "pgpass"
 )
 
-func (s *Server) dataDir() string { return filepath.Join(s.Dir(), dataName) }
+func (s *Server) dataDir() string { return filepath.Join(s.dir, dataName) }
 
 func (s *Server) openData(ctx context.Context, cache string) error {
-	if s.options.DataDir == "" {
-		parent, err := scratchDir(cache)
-		if err != nil {
-			return err
+	if s.kept() {
+		err := s.openKept(ctx)
+		if err == nil && s.options.Reset {
+			err = s.reset()
 		}
-		s.data, err = newFolder(ctx, parent)
 		return err
 	}
-	var err error
-	if s.data, err = openFolder(ctx, s.options.DataDir); err != nil {
+	parent, err := scratchDir(cache)
+	if err != nil {
 		return err
 	}
-	if s.options.Reset {
-		return s.reset()
-	}
-	return nil
+	return s.openScratch(ctx, parent)
 }
 
 // reset renames the data directory, because an interrupted removal would leave a damaged one.
 func (s *Server) reset() error {
-	fresh := filepath.Join(s.Dir(), freshName)
+	fresh := filepath.Join(s.dir, freshName)
 	err := os.RemoveAll(fresh)
 	if err == nil {
 		err = os.Rename(s.dataDir(), fresh)
@@ -59,58 +53,27 @@ func (s *Server) reset() error {
 func (s *Server) initialise(ctx context.Context) error {
 	version, err := os.ReadFile(filepath.Join(s.dataDir(), "PG_VERSION"))
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && s.data.kept:
-		return s.initdb(ctx, s.Dir(), s.data.lock)
 	case errors.Is(err, fs.ErrNotExist):
-		return s.copyInitialised(ctx)
+		return s.initdb(ctx)
 	case err != nil:
 		return err
 	}
 	if major := strings.TrimSpace(string(version)); major != strconv.Itoa(s.found.major) {
 		return fmt.Errorf("the data in %s is of PostgreSQL %s, the programs in %s are of version %d: set PG_BIN to programs of version %s, or delete that folder",
-			s.Dir(), major, s.found.bin, s.found.major, major)
+			s.dir, major, s.found.bin, s.found.major, major)
 	}
 	return nil
 }
 
-// copyInitialised copies the data directory of the first server of an installation, which
-// takes a tenth of the CPU time of initdb.
-func (s *Server) copyInitialised(ctx context.Context) error {
-	info, err := os.Stat(s.found.postgres())
-	if err != nil {
-		return err
-	}
-	programs := sha256.Sum256(fmt.Appendf(nil, "%s %s", s.found.bin, info.ModTime()))
-	source := filepath.Join(filepath.Dir(s.Dir()), fmt.Sprintf("initdb-%x", programs[:8]))
-	if err := ownFolder(source); err != nil {
-		return err
-	}
-	lock, err := waitLock(ctx, filepath.Join(source, "lock"))
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	data := filepath.Join(source, dataName)
-	if !exists(data) {
-		if err := s.initdb(ctx, source, lock); err != nil {
-			return err
-		}
-	}
-	if out, err := exec.CommandContext(ctx, "cp", "-a", data, filepath.Join(source, passfileName), s.Dir()).CombinedOutput(); err != nil {
-		return fmt.Errorf("copy %s: %w: %s", source, err, lastLines(out, 3))
-	}
-	return nil
-}
-
-// initdb creates a data directory in dir, and holds the lock if this process is killed.
-func (s *Server) initdb(ctx context.Context, dir string, lock *os.File) error {
-	fresh := filepath.Join(dir, freshName)
+// initdb creates the data directory, and holds the lock if this process is killed.
+func (s *Server) initdb(ctx context.Context) error {
+	fresh := filepath.Join(s.dir, freshName)
 	password := rand.Text()
-	passwordFile := filepath.Join(dir, "password")
+	passwordFile := filepath.Join(s.dir, "password")
 	if err := errors.Join(
 		os.RemoveAll(fresh),
 		os.Mkdir(fresh, 0o700),
-		os.WriteFile(filepath.Join(dir, passfileName), []byte("*:*:*:"+superuser+":"+password+"\n"), 0o600),
+		os.WriteFile(filepath.Join(s.dir, passfileName), []byte("*:*:*:"+superuser+":"+password+"\n"), 0o600),
 		os.WriteFile(passwordFile, []byte(password), 0o600),
 	); err != nil {
 		return err
@@ -125,11 +88,14 @@ func (s *Server) initdb(ctx context.Context, dir string, lock *os.File) error {
 	if s.found.major < 16 { // which has no such setting
 		method = []string{"-A", "md5"}
 	}
+	if !s.kept() {
+		method = append(method, "--no-sync")
+	}
 	args := append(method, "-D", fresh, "-U", superuser, "--pwfile", passwordFile, "-E", "UTF8", "--locale=C")
 	cmd := s.command(ctx, s.found.initdb(), args...)
-	cmd.ExtraFiles = []*os.File{lock}
+	cmd.ExtraFiles = []*os.File{s.lock}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", errors.Join(err, context.Cause(ctx)), lastLines(out, 10))
 	}
-	return errors.Join(os.Remove(passwordFile), os.Rename(fresh, filepath.Join(dir, dataName)))
+	return errors.Join(os.Remove(passwordFile), os.Rename(fresh, s.dataDir()))
 }

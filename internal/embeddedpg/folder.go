@@ -17,7 +17,6 @@ const (
 	scratchPrefix = "postgres-" // of temporary folders
 
 	// shm is in memory, where test databases are copied up to 20 times faster than on disk.
-	// A few dozen of them need several hundred megabytes.
 	shm     = "/dev/shm"
 	shmNeed = 1 << 30
 
@@ -27,8 +26,8 @@ const (
 // ErrInUse means that another process uses the data folder.
 var ErrInUse = errors.New("the data folder is in use by another process")
 
-// CacheDir returns a folder below the user's cache directory, and creates it. If the
-// server cannot enter that, as after a start by root, the folder is below /var/tmp.
+// CacheDir creates a folder below the user's cache directory or, if the server cannot enter
+// that, as after a start by root, below /var/tmp.
 func CacheDir(names ...string) (string, error) {
 	base, err := os.UserCacheDir() // fails without HOME
 	if err == nil {
@@ -48,7 +47,7 @@ func CacheDir(names ...string) (string, error) {
 	return dir, err
 }
 
-// scratchDir returns the parent of temporary folders, in memory if there is enough space.
+// scratchDir is in memory if there is enough space.
 func scratchDir(cache string) (string, error) {
 	dir := fmt.Sprintf("%s/%s-%d", shm, appName, os.Geteuid())
 	var stat syscall.Statfs_t
@@ -59,8 +58,8 @@ func scratchDir(cache string) (string, error) {
 	return dir, ownFolder(dir)
 }
 
-// ownFolder creates a folder, or checks that it belongs to this user, because other users
-// may write to its parent.
+// ownFolder creates a folder, or checks that it is this user's, because others may write to
+// its parent.
 func ownFolder(path string) error {
 	if err := os.Mkdir(path, folderMode()); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -83,33 +82,22 @@ func folderMode() fs.FileMode {
 	return 0o700
 }
 
-type folder struct {
-	path string
-	kept bool
-	lock *os.File
-}
-
-func newFolder(ctx context.Context, parent string) (*folder, error) {
+func (s *Server) openScratch(ctx context.Context, parent string) error {
 	// Until it is locked, a new folder looks abandoned.
 	turn, err := waitLock(ctx, filepath.Join(parent, "lock"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer turn.Close()
 
 	sweep(parent)
-	path, err := os.MkdirTemp(parent, scratchPrefix)
-	if err != nil {
-		return nil, err
+	if s.dir, err = os.MkdirTemp(parent, scratchPrefix); err != nil {
+		return err
 	}
-	f := &folder{path: path}
-	if f.lock, err = tryLock(filepath.Join(path, "lock")); err == nil {
-		err = os.Chmod(path, folderMode())
+	if s.lock, err = tryLock(filepath.Join(s.dir, "lock")); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, errors.Join(err, f.release())
-	}
-	return f, nil
+	return os.Chmod(s.dir, folderMode())
 }
 
 // sweep removes the temporary folders below parent that no server uses.
@@ -127,34 +115,36 @@ func sweep(parent string) {
 	}
 }
 
-// openFolder creates or opens the folder of kept data, or returns ErrInUse.
-func openFolder(ctx context.Context, path string) (*folder, error) {
-	path, err := filepath.Abs(path)
+// openKept creates or opens the folder of kept data, or returns ErrInUse.
+func (s *Server) openKept(ctx context.Context) error {
+	path, err := filepath.Abs(s.options.DataDir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), folderMode()); err != nil {
-		return nil, err
+		return err
 	}
 	if err := ownFolder(path); err != nil {
-		return nil, err
+		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, keptTimeout, ErrInUse)
 	defer cancel()
-	lock, err := waitLock(ctx, filepath.Join(path, "lock"))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if s.lock, err = waitLock(ctx, filepath.Join(path, "lock")); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	return &folder{path: path, kept: true, lock: lock}, nil
+	s.dir = path
+	return nil
 }
 
-func (f *folder) release() error {
+func (s *Server) kept() bool { return s.options.DataDir != "" }
+
+func (s *Server) release() error {
 	var err error
-	if !f.kept {
-		err = os.RemoveAll(f.path)
+	if !s.kept() && s.dir != "" {
+		err = os.RemoveAll(s.dir)
 	}
-	if f.lock != nil {
-		err = errors.Join(err, f.lock.Close())
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func TestServer_portTaken(t *testing.T) {
 	require.NoError(t, conn.Close(t.Context()))
 }
 
-func TestNewFolder_removesAbandoned(t *testing.T) {
+func TestOpenScratch_removesAbandoned(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
 	abandoned := filepath.Join(parent, scratchPrefix+"abandoned")
@@ -47,17 +47,16 @@ func TestNewFolder_removesAbandoned(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "data"), 0o700))
 	}
 
-	first, err := newFolder(t.Context(), parent)
-	require.NoError(t, err)
+	first, second := newServer(Options{}), newServer(Options{})
+	require.NoError(t, first.openScratch(t.Context(), parent))
 	require.NoDirExists(t, abandoned)
 	require.DirExists(t, foreign)
 
-	second, err := newFolder(t.Context(), parent)
-	require.NoError(t, err)
-	require.DirExists(t, first.path, "a folder in use stays")
+	require.NoError(t, second.openScratch(t.Context(), parent))
+	require.DirExists(t, first.dir, "a folder in use stays")
 
 	require.NoError(t, first.release())
-	require.NoDirExists(t, first.path)
+	require.NoDirExists(t, first.dir)
 	require.NoError(t, second.release())
 }
 

@@ -16,8 +16,7 @@ const nobody = 65534
 // asNobody reports whether the server runs as nobody, because PostgreSQL rejects root.
 func asNobody() bool { return os.Geteuid() == 0 }
 
-// attributes sets the user of a child process, and its group, because Ctrl-C in a terminal
-// is only for this program.
+// attributes sets the user of a child process, and its group, which Ctrl-C does not reach.
 func attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if asNobody() {
@@ -39,21 +38,19 @@ func canReach(path string) bool {
 	return cmd.Run() == nil
 }
 
-// command returns a command that runs as the server's user, with messages in English.
 func (s *Server) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = s.Dir()
-	cmd.Env = []string{"HOME=" + s.Dir(), "LC_ALL=C", "PATH=/usr/bin:/bin", "TZ=UTC"}
+	cmd.Dir = s.dir
+	cmd.Env = []string{"HOME=" + s.dir, "LC_ALL=C", "PATH=/usr/bin:/bin", "TZ=UTC"}
 	cmd.SysProcAttr = attributes()
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	return cmd
 }
 
-// supervisor is the shell program that runs the server. Its arguments are the signal that
-// stops the server, a folder to remove then or "", and the server's command line. Only this
-// process holds the other end of its standard input. When that is closed, by stop or
-// because this process ended, the read fails and the server is stopped. As nobody, rm
-// removes the data and leaves the folder for the next sweep.
+// supervisor runs the server. Its arguments are the signal that stops it, a folder to remove
+// then or "", and its command line. Only this process holds the other end of standard input:
+// when that is closed, by stop or by the end of this process, the server is stopped. As
+// nobody, rm removes the data and leaves the folder for the next sweep.
 const supervisor = `
 signal=$1 folder=$2; shift 2
 exec 9<&0
@@ -82,13 +79,13 @@ func (s *Server) startProcess(ctx context.Context, args []string) (*process, err
 		return nil, err
 	}
 	defer read.Close()
-	signal, remove := "QUIT", s.Dir() // QUIT stops at once, INT after all data is on disk
-	if s.data.kept {
+	signal, remove := "QUIT", s.dir // QUIT stops at once, INT after all data is on disk
+	if s.kept() {
 		signal, remove = "INT", ""
 	}
 	cmd := s.command(context.WithoutCancel(ctx), "/bin/sh", append([]string{"-c", supervisor, "sh", signal, remove}, args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = read, log, log
-	cmd.ExtraFiles = []*os.File{s.data.lock}
+	cmd.ExtraFiles = []*os.File{s.lock}
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the server: %w", err), input.Close())
 	}
@@ -102,7 +99,6 @@ func (s *Server) startProcess(ctx context.Context, args []string) (*process, err
 	return started, nil
 }
 
-// stop stops the server, and kills it after the timeout.
 func (p *process) stop(timeout time.Duration) error {
 	_ = p.input.Close()
 	select {

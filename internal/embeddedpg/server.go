@@ -39,7 +39,8 @@ type Options struct {
 type Server struct {
 	options  Options
 	found    installation
-	data     *folder
+	dir      string
+	lock     *os.File // of the folder
 	process  *process
 	freePort func() (int, error)
 	port     int
@@ -47,8 +48,8 @@ type Server struct {
 	stop     func() error
 }
 
-// Start starts a server and returns when it accepts connections, after about half a second.
-// The error is [ErrInUse], or has the end of the server's log.
+// Start starts a server and returns when it accepts connections. The error is [ErrInUse], or
+// has the end of the server's log.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	if options.Notice == nil {
 		options.Notice = func(line string) { options.Logger.InfoContext(ctx, line) }
@@ -76,7 +77,7 @@ func (s *Server) URL(database string) string {
 		User:     url.User(superuser),
 		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
 		Path:     "/" + database,
-		RawQuery: "passfile=" + escapePath(filepath.Join(s.Dir(), passfileName)) + "&sslmode=disable",
+		RawQuery: "passfile=" + escapePath(filepath.Join(s.dir, passfileName)) + "&sslmode=disable",
 	}
 	return u.String()
 }
@@ -87,7 +88,7 @@ func escapePath(path string) string {
 }
 
 // Dir returns the folder of the server's data and log.
-func (s *Server) Dir() string { return s.data.path }
+func (s *Server) Dir() string { return s.dir }
 
 // BinDir returns the folder of the server's programs.
 func (s *Server) BinDir() string { return s.found.bin }
@@ -95,7 +96,7 @@ func (s *Server) BinDir() string { return s.found.bin }
 // PID returns the id of the server's main process.
 func (s *Server) PID() int { return s.pid }
 
-// Exited returns a channel that is closed when the server has ended.
+// Exited is closed when the server has ended.
 func (s *Server) Exited() <-chan struct{} { return s.process.exited }
 
 // Stop stops the server and removes temporary data. The error reports an earlier end.
@@ -111,13 +112,6 @@ func (s *Server) shutdown() error {
 		return fmt.Errorf("embeddedpg: stop: %w", err)
 	}
 	return nil
-}
-
-func (s *Server) release() error {
-	if s.data == nil {
-		return nil
-	}
-	return s.data.release()
 }
 
 func (s *Server) start(ctx context.Context) error {
@@ -146,7 +140,7 @@ func (s *Server) start(ctx context.Context) error {
 	s.options.Logger.InfoContext(ctx, "private PostgreSQL is ready",
 		"version", s.found.major,
 		"url", s.URL("postgres"),
-		"dir", s.Dir(),
+		"dir", s.dir,
 		"took", time.Since(begin).Round(time.Millisecond),
 	)
 	return nil
@@ -187,7 +181,7 @@ func (s *Server) commandLine() []string {
 		"max_connections":         "300",
 		"unix_socket_directories": "", // the path of a socket may be too long
 	}
-	if !s.data.kept {
+	if !s.kept() {
 		maps.Copy(settings, map[string]string{
 			"fsync":              "off",
 			"synchronous_commit": "off",
@@ -207,10 +201,10 @@ func (s *Server) commandLine() []string {
 }
 
 func (s *Server) statusFile() string { return filepath.Join(s.dataDir(), "postmaster.pid") }
-func (s *Server) logFile() string    { return filepath.Join(s.Dir(), "server.log") }
+func (s *Server) logFile() string    { return filepath.Join(s.dir, "server.log") }
 
 // waitReady reads the server's status file: the first line is the process id, the eighth the
-// state, in which a standby remains.
+// state.
 func (s *Server) waitReady(ctx context.Context, stale []byte) error {
 	for {
 		status, _ := os.ReadFile(s.statusFile())

@@ -87,8 +87,6 @@ func TestNew_withoutOptions(t *testing.T) {
 	}
 }
 
-// A scrape of a database that does not respond takes some seconds, and lacks only its
-// metrics.
 func TestBacklog_databaseFails(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(*testing.T, *fixture){

@@ -101,7 +101,6 @@ func (f *fixture) exec(query string, arguments ...any) {
 	require.NoError(f.t, err)
 }
 
-// samples are values by series, such as name{label="x"}.
 type samples map[string]float64
 
 func scrape(t *testing.T, m *metrics.Metrics) samples {
@@ -123,7 +122,6 @@ func scrape(t *testing.T, m *metrics.Metrics) samples {
 	return found
 }
 
-// of returns the nonzero samples of a metric by the value of its only label.
 func (s samples) of(metric string) map[string]int {
 	found := map[string]int{}
 	for name, value := range s {

@@ -26,7 +26,7 @@ type Config struct {
 	Retention, Grace time.Duration // for alerts, which compare ages with them; 0 if unknown
 }
 
-// Metrics holds all metrics of a process. It is safe for concurrent use.
+// Metrics holds the metrics of a process.
 type Metrics struct {
 	registry *prometheus.Registry
 

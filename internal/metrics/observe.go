@@ -22,7 +22,7 @@ func (m *Metrics) OnRequest(e api.RequestEvent) {
 	}
 }
 
-// OnStep is an [idempotency.StepHook]. A part of a step that did not run has no duration.
+// OnStep is an [idempotency.StepHook].
 func (m *Metrics) OnStep(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
 	return ctx, func(end idempotency.StepEnd) {
 		if end.Call > 0 {
@@ -34,7 +34,7 @@ func (m *Metrics) OnStep(ctx context.Context, step idempotency.StepStart) (conte
 	}
 }
 
-// commitResult separates failures of the database from other reasons, such as a lost lease.
+// commitResult separates failures of the database from others, such as a lost lease.
 func commitResult(err error) string {
 	if err != nil && !errors.Is(err, postgres.ErrUnavailable) {
 		return "rejected"

@@ -88,7 +88,6 @@ func TestStep_ofAnOrder(t *testing.T) {
 	require.Contains(t, found, `orders_pool_connections{state="in_use"}`)
 }
 
-// Only a failure of the database is a failed commit.
 func TestStep_commitResult(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -126,7 +125,6 @@ func TestLimiter(t *testing.T) {
 	require.NoError(t, <-waiting)
 }
 
-// No label contains what a client sent.
 func TestAPI_labelsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

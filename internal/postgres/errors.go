@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// ErrUnavailable means that the database could not execute a statement because of
-	// its state, such as a shutdown, a full disk or a timeout.
+	// ErrUnavailable means that the state of the database prevented a statement, such as a
+	// shutdown, a full disk or a timeout.
 	ErrUnavailable = errors.New("the database is unavailable")
 
 	// ErrLockTimeout is the ErrUnavailable of a statement that exceeded lock_timeout.
@@ -39,8 +39,8 @@ func SQLState(err error) string {
 	return ""
 }
 
-// Constraint returns the name of the constraint that err violated, or "". A distributed
-// PostgreSQL has it only in its message, which is returned instead.
+// Constraint returns the name of the constraint that err violated, or "". On Citus it is the
+// message, which contains the name.
 func Constraint(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return cmp.Or(pg.ConstraintName, pg.Message)
@@ -83,11 +83,11 @@ func changedResultType(err error) bool {
 	return ok && pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery"
 }
 
-// unreplicated is a connection's custom data after a COMMIT that the synchronous standby did
-// not confirm: it is visible, but the next failover may lose it.
+// unreplicated marks a connection after a COMMIT that the synchronous standby did not confirm:
+// it is visible, but the next failover may lose it.
 const unreplicated = "postgres.unreplicated"
 
-// recordUnreplicated handles PostgreSQL's warning before its response to such a COMMIT.
+// recordUnreplicated handles PostgreSQL's warning about such a COMMIT.
 func recordUnreplicated(config *pgxpool.Config) {
 	config.ConnConfig.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
 		if notice.Routine == "SyncRepWaitForLSN" || strings.Contains(notice.Message, "synchronous replication") {
@@ -99,6 +99,5 @@ func recordUnreplicated(config *pgxpool.Config) {
 // ClearUnreplicated removes the mark of an earlier COMMIT.
 func ClearUnreplicated(conn *pgx.Conn) { delete(conn.PgConn().CustomData(), unreplicated) }
 
-// Unreplicated reports whether the synchronous standby did not confirm a COMMIT since
-// [ClearUnreplicated] (R22).
+// Unreplicated reports a COMMIT since [ClearUnreplicated] that no standby confirmed (R22).
 func Unreplicated(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[unreplicated] != nil }

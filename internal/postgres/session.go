@@ -14,8 +14,7 @@ import (
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
-// sessionParameters are the defaults of a session's parameters. The timeouts bound in
-// milliseconds how long a stalled session can block others (R21).
+// sessionParameters bound in milliseconds how long a stalled session can block others (R21).
 var sessionParameters = map[string]string{
 	"lock_timeout":                        "2000",
 	"statement_timeout":                   "10000",
@@ -23,9 +22,8 @@ var sessionParameters = map[string]string{
 	"application_name":                    "orders-api",
 }
 
-// Configure gives a pool's sessions timeouts (R21) and a name, unless the connection
-// string sets them. The sessions record a COMMIT that was not replicated, and never cause
-// one (R22). It replaces other hooks of the configuration.
+// Configure gives a pool's sessions timeouts and a name, unless the connection string sets
+// them (R21). They record a COMMIT that was not replicated, and never cause one (R22).
 func Configure(config *pgxpool.Config) {
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range sessionParameters {
@@ -40,8 +38,7 @@ func Configure(config *pgxpool.Config) {
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != ReadOnlyTransaction && keep(conn, err)
 	}
-	// Sends uuid.UUID as sixteen bytes. The text form, pgx's default, causes a sixth of a
-	// request's allocations.
+	// pgx's default for a uuid.UUID, its text, causes a sixth of a request's allocations.
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		pgxuuid.Register(conn.TypeMap())
 		return nil
@@ -53,9 +50,9 @@ func IsConfigured(config *pgxpool.Config) bool {
 	return config.ConnConfig.OnNotice != nil && config.BeforeConnect != nil
 }
 
-// disableCancel prevents pgx from sending a cancel request for an abandoned statement, which
-// would end a COMMIT's wait for its synchronous standby (R22). pgx sends it through DialFunc,
-// which therefore fails once the connection is established.
+// disableCancel keeps pgx from cancelling an abandoned statement, which would end a COMMIT's wait
+// for its synchronous standby (R22). pgx sends the request through DialFunc, which therefore
+// fails once the connection is established.
 func disableCancel(config *pgxpool.Config) {
 	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
 		var connected atomic.Bool
@@ -74,8 +71,8 @@ func disableCancel(config *pgxpool.Config) {
 	}
 }
 
-// CheckSession returns an error that names each timeout that the pool's sessions lack (R21),
-// because a pooler may drop it.
+// CheckSession returns an error that names the timeouts that sessions lack (R21), because a
+// pooler may drop them.
 func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {
 	rows, _ := pool.Query(ctx, `
 SELECT name

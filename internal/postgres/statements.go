@@ -26,8 +26,8 @@ func Now(ctx context.Context, pool *pgxpool.Pool) (time.Time, error) {
 	return now.UTC(), nil
 }
 
-// NowIf returns the argument with which "now() + $n::interval" is now() if set, and
-// NULL otherwise. Citus rejects now() within CASE in an UPDATE.
+// NowIf returns the argument with which "now() + $n::interval" is now() if set, else NULL. Citus
+// rejects now() within CASE in an UPDATE.
 func NowIf(set bool) *time.Duration {
 	if set {
 		return new(time.Duration)
@@ -35,8 +35,7 @@ func NowIf(set bool) *time.Duration {
 	return nil
 }
 
-// Text returns at most limit characters of s, with "?" for NUL and invalid UTF-8, which a
-// text column cannot store.
+// Text returns at most limit characters of s, with "?" for what a text column cannot store.
 func Text(s string, limit int) string {
 	characters := []rune(strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "?"), "?"))
 	return string(characters[:min(len(characters), limit)])

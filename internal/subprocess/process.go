@@ -1,5 +1,5 @@
-// Package subprocess starts programs that end with the process that started them,
-// kills them and starts them again. The demo, the console and the benchmark use it.
+// Package subprocess starts programs that end with the process that started them, kills them
+// and starts them again.
 package subprocess
 
 import (
@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// Process is a program that can be started, killed and started again. Its methods must be
-// called from one goroutine.
+// Process is a program. Its methods must be called from one goroutine.
 type Process struct {
 	Name       string // in errors
 	Executable string
@@ -35,7 +34,7 @@ func (p *Process) Start() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.Name, err)
 	}
-	defer func() { _ = log.Close() }()            // the child has a descriptor of its own
+	defer func() { _ = log.Close() }()
 	p.cmd = exec.Command(p.Executable, p.Args...) //nolint:gosec,noctx // our own program, which Stop and Kill end
 	p.cmd.Env = p.Environ
 	p.cmd.Stdout, p.cmd.Stderr = log, log
@@ -43,8 +42,7 @@ func (p *Process) Start() error {
 	started := make(chan error)
 	exited := make(chan struct{})
 	go func() {
-		// On Linux the child ends with the thread that started it (see attributes), so
-		// this goroutine keeps the thread for as long as the child lives.
+		// On Linux the child ends with the thread that started it (see attributes).
 		runtime.LockOSThread()
 		err := p.cmd.Start()
 		started <- err
@@ -153,8 +151,7 @@ func (p *Process) signal(signal syscall.Signal) error {
 	return nil
 }
 
-// FreeAddress returns a free loopback address, at which a child can listen again after a
-// restart.
+// FreeAddress returns a free loopback address.
 func FreeAddress(ctx context.Context) (string, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/lab/queryplans"
 )
 
 // insertKeys inserts keys that ran last an hour ago.
@@ -66,15 +67,13 @@ func TestPlans_useIndexes(t *testing.T) {
 	require.NoError(t, err)
 	_, err = idempotency.ReadStats(ctx, f.pool)
 	require.NoError(t, err)
-	reaper, err := idempotency.NewReaper(f.engine, idempotency.ReaperConfig{Retention: time.Hour, Batch: 100})
+	_, err = f.engine.CountExpired(ctx, time.Hour)
 	require.NoError(t, err)
-	_, err = reaper.Count(ctx)
-	require.NoError(t, err)
-	deleted, err := reaper.RunOnce(ctx) // list, delete
+	deleted, err := f.engine.Reap(ctx, time.Hour, 100) // list, delete
 	require.NoError(t, err)
 	require.Positive(t, deleted)
 
-	plans := idempotencytest.Plans(t, f.pool)
+	plans := queryplans.Of(t, f.pool)
 	var all string
 	for _, plan := range plans {
 		all += plan.Text

@@ -7,11 +7,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/lab/queryplans"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
@@ -67,7 +71,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	})
 	require.NoError(t, err)
 
-	for _, plan := range idempotencytest.Plans(t, f.Pool) {
+	for _, plan := range queryplans.Of(t, f.Pool) {
 		require.NotRegexp(t, sequentialScan, plan.Text, plan.Statement)
 		if plan.Custom+plan.Generic >= often && !strings.Contains(plan.Statement, "LIMIT $") {
 			require.NotZero(t, plan.Generic, plan.Statement)
@@ -117,4 +121,32 @@ SELECT gen_random_uuid(), account_id, id, 'refund-' || idempotency_key, 100, 'us
 	}
 	_, err := f.Pool.Exec(f.tb.Context(), "ANALYZE")
 	require.NoError(f.tb, err)
+}
+
+func TestLookup_plan(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	_, apiKey, err := accounts.Create(t.Context(), pool, "test")
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), `
+INSERT INTO api_keys (id, account_id, key_hash, prefix)
+SELECT gen_random_uuid(), id, sha256(uuid_send(gen_random_uuid())), 'ok_many'
+  FROM accounts,
+       generate_series(1, 10000)`)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "ANALYZE api_keys")
+	require.NoError(t, err)
+	pool.Reset() // the plans are those of the statements that follow
+	for range 10 {
+		_, err := accounts.NewAuthenticator(pool, time.Now).Authenticate(t.Context(), apiKey)
+		require.NoError(t, err)
+	}
+	var found int
+	for _, plan := range queryplans.Of(t, pool) {
+		if strings.Contains(plan.Statement, "key_hash") {
+			require.Contains(t, plan.Text, "api_keys_key_hash_unique")
+			found++
+		}
+	}
+	require.Equal(t, 1, found)
 }

@@ -30,13 +30,12 @@ func BenchmarkReap(b *testing.B) {
 		f.createSteadily(within(b, 5*time.Second), every) // prepares the statements
 		without := f.createSteadily(within(b, time.Minute), every)
 
-		reaper, err := idempotency.NewReaper(f.newEngine(), idempotency.ReaperConfig{Retention: retention, Batch: batch})
-		require.NoError(b, err)
+		engine := f.newEngine()
 		ctx, done := context.WithCancel(b.Context())
 		start := time.Now()
 		go func() {
 			defer done()
-			deleted, err := reaper.RunOnce(b.Context())
+			deleted, err := engine.Reap(b.Context(), retention, batch)
 			if err != nil || deleted != keys {
 				b.Errorf("%d keys deleted, error: %v", deleted, err)
 			}

@@ -116,7 +116,7 @@ async function scenario(name, work) {
   }
   await context.close();
   const made = (await charges()).slice(before.length);
-  const ledger = made.map((charge) => `${charge.OrderID} ${charge.Amount}`).sort().join();
+  const ledger = made.map((charge) => `${charge.metadata.order_id} ${charge.amount}`).sort().join();
   const seen = [...customer.orders].map(([order, amount]) => `${order} ${amount}`).sort().join();
   customer.expect(ledger === seen, `the customer saw [${seen}], the ledger has [${ledger}]`);
   scenarios += 1;

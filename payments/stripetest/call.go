@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 const maxBody = 1 << 20
@@ -34,7 +35,7 @@ type response struct {
 	Original string // Original-Request
 	Retry    string // Stripe-Should-Retry
 	html     bool   // from a proxy, without Stripe's headers
-	replayed bool
+	replayed string // Idempotent-Replayed
 }
 
 func abort() { panic(http.ErrAbortHandler) }
@@ -83,7 +84,7 @@ func (s *Server) orderOf(c *call) string {
 }
 
 func (s *Server) respond(c *call, malformed *apiError, prepare endpoint) *response {
-	if refused := cmp.Or(authorize(c.request), s.permit(c)); refused != nil {
+	if refused := authorize(c.request); refused != nil {
 		return refused.response()
 	}
 	if resp := s.arrive(c); resp != nil {
@@ -101,24 +102,36 @@ func (s *Server) respond(c *call, malformed *apiError, prepare endpoint) *respon
 	return s.finish(c)
 }
 
+// authorize accepts test keys. Its errors contain no credential.
+func authorize(r *http.Request) *apiError {
+	_, key, _ := strings.Cut(r.Header.Get("Authorization"), "Bearer ")
+	switch {
+	case key == "":
+		return unauthorized("You did not provide an API key. You need to provide your API key in the " +
+			"Authorization header, using Bearer auth (e.g. 'Authorization: Bearer YOUR_SECRET_KEY').")
+	case strings.HasPrefix(key, "sk_live_"), strings.HasPrefix(key, "rk_live_"):
+		return unauthorized("This is a fake Stripe that moves no money. It refuses live API keys: " +
+			"use a test key, which starts with sk_test_, and consider replacing the key you just sent.")
+	case !strings.HasPrefix(key, "sk_test_") && !strings.HasPrefix(key, "rk_test_"):
+		return unauthorized("Invalid API Key provided: ***")
+	}
+	return nil
+}
+
 func (s *Server) arrive(c *call) *response {
 	s.mu.Lock()
 	triggered := s.trigger(c, onArrival)
 	s.mu.Unlock()
 	for _, i := range triggered {
-		switch i.rule.Fault {
-		case HoldArrival:
+		switch {
+		case i.waits:
 			s.wait(c, i)
-		case CloseBefore:
-			abort()
-		case RateLimit:
-			return rateLimited().response()
-		case Unauthorized:
-			return unauthorized("Invalid API Key provided: sk_test_***").response()
-		case Unavailable:
+		case i.refusal != nil:
+			return i.refusal(c).response()
+		case i.rule.Fault == Unavailable:
 			return htmlResponse(http.StatusServiceUnavailable)
-		case KeyInUse:
-			return keyInUse(c.key).response()
+		default:
+			abort()
 		}
 	}
 	return nil
@@ -132,21 +145,15 @@ func (s *Server) begin(c *call, prepare endpoint) *response {
 		abort()
 	}
 	post := c.request.Method == http.MethodPost
-	use := keyUse{Key: []byte(c.key), Path: []byte(c.request.URL.Path), Params: c.record.Body}
 	if post {
-		saved, refused := s.findKey(use)
-		switch {
-		case refused != nil:
-			return refused.response()
-		case saved != nil:
-			c.record.Replayed = true
-			return saved
+		if resp := s.findKey(c); resp != nil {
+			return resp
 		}
 	}
 
 	run, invalid := prepare(c)
 	if post && invalid == nil && (c.intent != nil && c.intent.busy || len(s.trigger(c, onLock)) > 0) {
-		invalid = lockTimeout()
+		invalid = lockTimeout(c)
 	}
 	if invalid != nil {
 		resp := invalid.response()
@@ -160,7 +167,7 @@ func (s *Server) begin(c *call, prepare endpoint) *response {
 		c.intent.busy = true
 	}
 	if post {
-		c.entry = &savedKey{keyUse: use, FirstUsed: s.now()}
+		c.entry = &savedKey{Key: []byte(c.key), Path: []byte(c.request.URL.Path), Params: c.record.Body, FirstUsed: s.now()}
 		s.keys[c.key] = c.entry
 	}
 	c.triggered = s.trigger(c, onExecution)
@@ -186,15 +193,12 @@ func (s *Server) finish(c *call) *response {
 }
 
 func (s *Server) outcome(c *call) *response {
-	failed := slices.IndexFunc(c.triggered, func(i *Injection) bool { return !i.rule.Fault.waits() })
+	failed := slices.IndexFunc(c.triggered, func(i *Injection) bool { return i.refusal != nil })
 	if failed < 0 {
 		return s.execute(c)
 	}
-	switch i := c.triggered[failed]; {
-	case i.rule.Fault == AccountNotReady:
-		return accountNotReady().response()
-	case i.rule.Fault == NoSearch:
-		return searchNotOffered().response()
+	i := c.triggered[failed]
+	switch {
 	case i.rule.Fault == ErrorAfter, i.rule.Fault == ErrorLater && i.ended:
 		s.execute(c)
 	case i.rule.Fault == ErrorLater:
@@ -203,7 +207,7 @@ func (s *Server) outcome(c *call) *response {
 			_ = s.save(c.intent, nil) // after an error, begin ends each call
 		})
 	}
-	return serverError().response()
+	return i.refusal(c).response()
 }
 
 func (s *Server) execute(c *call) *response {
@@ -257,27 +261,23 @@ func (s *Server) deliver(w http.ResponseWriter, c *call, resp *response) {
 }
 
 func (resp *response) writeHeader(w http.ResponseWriter, c *call) {
-	h := w.Header()
-	set := func(name, value string) {
-		if value != "" {
-			h.Set(name, value)
-		}
-	}
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(resp.Body)))
+	values := map[string]string{"Content-Type": "application/json", "Content-Length": strconv.Itoa(len(resp.Body))}
 	switch {
 	case resp.html:
-		h.Set("Content-Type", "text/html; charset=utf-8")
+		values["Content-Type"] = "text/html; charset=utf-8"
 	case resp.Status == http.StatusUnauthorized: // without a request id
-		h.Set("WWW-Authenticate", `Bearer realm="Stripe"`)
+		values["WWW-Authenticate"] = `Bearer realm="Stripe"`
 	default:
-		h.Set("Request-Id", c.record.ID)
-		h.Set("Stripe-Version", cmp.Or(c.request.Header.Get("Stripe-Version"), apiVersion))
-		set("Idempotency-Key", c.key)
-		set("Original-Request", resp.Original)
-		set("Stripe-Should-Retry", resp.Retry)
-		if resp.replayed {
-			h.Set("Idempotent-Replayed", "true")
+		values["Request-Id"] = c.record.ID
+		values["Stripe-Version"] = cmp.Or(c.request.Header.Get("Stripe-Version"), apiVersion)
+		values["Idempotency-Key"] = c.key
+		values["Original-Request"] = resp.Original
+		values["Stripe-Should-Retry"] = resp.Retry
+		values["Idempotent-Replayed"] = resp.replayed
+	}
+	for name, value := range values {
+		if value != "" {
+			w.Header().Set(name, value)
 		}
 	}
 	w.WriteHeader(resp.Status)

@@ -16,7 +16,9 @@ type decline struct{ code, reason, message, param string } // reason is Stripe's
 // ProcessingCard does not exist at Stripe. Its payments are processing until Settle.
 const ProcessingCard = "pm_card_fakeProcessing"
 
-func testCards() map[string]card {
+var testCards = makeTestCards()
+
+func makeTestCards() map[string]card {
 	const declined = "Your card was declined."
 	noFunds := &decline{code: "card_declined", reason: "insufficient_funds", message: "Your card has insufficient funds."}
 	cards := map[string]card{ProcessingCard: {processing: true}}
@@ -53,19 +55,21 @@ func genericDecline() *decline {
 
 func (s *Server) checkMethod(id string) *apiError {
 	_, known := s.methods.byID[id]
-	_, named := s.cards[id]
+	_, named := testCards[id]
 	if id == "" || known || named {
 		return nil
 	}
 	return missing(http.StatusBadRequest, "payment_method", "PaymentMethod", id)
 }
 
-// useMethod returns a payment method, which is valid for one intent only. Each use of a test
-// name such as pm_card_visa creates another.
+func (s *Server) cardOf(ch *Charge) card { return testCards[s.methods.byID[ch.PaymentMethod].CardName] }
+
+// useMethod returns a payment method, which is valid for one intent. Each use of a test name
+// such as pm_card_visa creates another.
 func (s *Server) useMethod(pi *intent, id string) (*paymentMethod, *apiError) {
 	pm, ok := s.methods.byID[id]
 	if !ok {
-		pm = &paymentMethod{ID: newID("pm_1", 23), CardName: id, card: s.cards[id]}
+		pm = &paymentMethod{ID: newID("pm_1", 23), CardName: id}
 		s.methods.put(pm)
 	}
 	if pm.UsedBy != "" && pm.UsedBy != pi.ID {

@@ -37,7 +37,7 @@ func (s *Server) confirmIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// confirm requires a confirmable status, so an intent has at most one successful charge.
+// confirm requires a status in which the intent has no successful charge.
 func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	if !confirmable(pi) || how.method == "" && pi.PaymentMethod == "" {
 		return unexpectedState(pi, "confirm")
@@ -51,20 +51,20 @@ func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	pi.LastPaymentError = nil
 	pi.NextAction = nil
 
-	switch {
-	case pm.card.challenge && how.offSession && !pm.card.offSession:
+	switch card := testCards[pm.CardName]; {
+	case card.challenge && how.offSession && !card.offSession:
 		return s.decline(pi, pm, &decline{
 			code: "authentication_required", reason: "authentication_required",
 			message: "Your card was declined. This transaction requires authentication.",
 		})
-	case pm.card.challenge && !how.offSession:
+	case card.challenge && !how.offSession:
 		pi.Status = requiresAction
 		pi.NextAction = map[string]any{
 			"type":           "use_stripe_sdk",
 			"use_stripe_sdk": map[string]any{"type": "three_d_secure_redirect"}, // undocumented, for Stripe.js only
 		}
 		return nil
-	case pm.card.processing:
+	case card.processing:
 		pi.Status = processing
 		return nil
 	}
@@ -72,8 +72,8 @@ func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 }
 
 func (s *Server) charge(pi *intent, pm *paymentMethod) *apiError {
-	if pm.card.decline != nil {
-		return s.decline(pi, pm, pm.card.decline)
+	if declined := testCards[pm.CardName].decline; declined != nil {
+		return s.decline(pi, pm, declined)
 	}
 	ch := s.addCharge(pi, pm)
 	ch.Status = succeeded
@@ -98,20 +98,19 @@ func (s *Server) decline(pi *intent, pm *paymentMethod, d *decline) *apiError {
 	})
 }
 
-func (s *Server) addCharge(pi *intent, pm *paymentMethod) *charge {
-	ch := &charge{
+func (s *Server) addCharge(pi *intent, pm *paymentMethod) *Charge {
+	ch := &Charge{
 		ID:            newID("ch_3", 23),
 		Object:        "charge",
 		Amount:        pi.Amount,
 		Created:       s.now().Unix(),
 		Currency:      pi.Currency,
 		Metadata:      pi.Metadata,
-		PaymentIntent: pi.ID,
+		IntentID:      pi.ID,
 		PaymentMethod: pm.ID,
-		card:          pm.card,
+		OrderID:       pi.Metadata["order_id"],
 	}
 	s.charges.put(ch)
-	pi.latest = ch
 	pi.LatestCharge = optional(ch.ID)
 	return ch
 }
@@ -128,24 +127,24 @@ func fail(pi *intent, failure *apiError) *apiError {
 	return &sent
 }
 
-// Settle decides what is pending at the bank: a processing payment, a pending refund, or a
-// succeeded refund that fails later.
+// Settle decides a processing payment, a pending refund, or a succeeded one that fails later.
 func (s *Server) Settle(id string, success bool) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if re, ok := s.refunds.byID[id]; ok {
-		pi := s.intents.byID[re.PaymentIntent]
-		return cmp.Or(s.settleRefund(re, success), s.save(pi, nil))
+	re, isRefund := s.refunds.byID[id]
+	s.mu.Unlock()
+	if isRefund {
+		return s.change(re.IntentID, func(*intent) error { return s.settleRefund(re, success) })
 	}
-	pi, ok := s.intents.byID[id]
-	if !ok || pi.Status != processing {
-		return fmt.Errorf("stripetest: %s is not pending", id)
-	}
-	pm := s.methods.byID[string(pi.PaymentMethod)]
-	if success {
-		_ = s.charge(pi, pm) // a decline is in the intent
-	} else {
-		_ = s.decline(pi, pm, genericDecline())
-	}
-	return s.save(pi, nil)
+	return s.change(id, func(pi *intent) error {
+		pm := s.methods.byID[string(pi.PaymentMethod)]
+		switch {
+		case pi.Status != processing:
+			return fmt.Errorf("stripetest: %s is not pending", id)
+		case success:
+			_ = s.charge(pi, pm) // a decline is in the intent
+		default:
+			_ = s.decline(pi, pm, genericDecline())
+		}
+		return nil
+	})
 }

@@ -1,63 +1,58 @@
 package stripetest
 
 import (
+	"cmp"
+	_ "embed"
 	"fmt"
 	"net/http"
 )
 
 // Authenticate ends the 3-D Secure challenge of an intent. An approved card may be declined.
 func (s *Server) Authenticate(id string, approve bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pi, err := s.unlocked(id)
-	switch {
-	case err != nil:
-		return err
-	case pi.Status != requiresAction:
-		return fmt.Errorf("stripetest: %s has no challenge: its status is %s", id, pi.Status)
-	}
-	pm := s.methods.byID[string(pi.PaymentMethod)]
-	if approve {
-		_ = s.charge(pi, pm) // a decline is in the intent
-		return s.save(pi, nil)
-	}
-	_ = fail(pi, invalidRequest(http.StatusBadRequest, "payment_intent_authentication_failure", "",
-		"The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new "+
-			"PaymentMethod to attempt to fulfill this PaymentIntent again."))
-	return s.save(pi, nil)
+	return s.change(id, func(pi *intent) error {
+		if pi.Status != requiresAction {
+			return fmt.Errorf("stripetest: %s has no challenge: its status is %s", id, pi.Status)
+		}
+		if approve {
+			_ = s.charge(pi, s.methods.byID[string(pi.PaymentMethod)]) // a decline is in the intent
+			return nil
+		}
+		_ = fail(pi, invalidRequest(http.StatusBadRequest, "payment_intent_authentication_failure", "",
+			"The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new "+
+				"PaymentMethod to attempt to fulfill this PaymentIntent again."))
+		return nil
+	})
 }
 
 // ConfirmAsCustomer confirms an intent as Stripe.js does with the client secret.
 func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pi, err := s.unlocked(id)
-	if err != nil {
-		return err
-	}
-	refused := s.checkMethod(paymentMethod)
-	if refused == nil {
-		refused = s.confirm(pi, confirmation{method: paymentMethod})
-	}
-	unsaved := s.save(pi, nil) // a decline is a change, too
-	if refused != nil {
-		return fmt.Errorf("stripetest: %s cannot be confirmed: %s", id, refused.Message)
-	}
-	return unsaved
+	return s.change(id, func(pi *intent) error {
+		refused := s.checkMethod(paymentMethod)
+		if refused == nil {
+			refused = s.confirm(pi, confirmation{method: paymentMethod})
+		}
+		if refused != nil {
+			return fmt.Errorf("stripetest: %s cannot be confirmed: %s", id, refused.Message)
+		}
+		return nil
+	})
 }
 
-func (s *Server) unlocked(id string) (*intent, error) {
+// change changes an intent outside of a request. A decline is a change, too.
+func (s *Server) change(id string, act func(*intent) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	pi, ok := s.intents.byID[id]
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("stripetest: no payment intent %s", id)
+		return fmt.Errorf("stripetest: no payment intent %s", id)
 	case pi.busy:
-		return nil, fmt.Errorf("stripetest: %s is locked by a request", id)
+		return fmt.Errorf("stripetest: %s is locked by a request", id)
 	}
-	return pi, nil
+	return cmp.Or(act(pi), s.save(pi, nil))
 }
 
-// actAsCustomer returns a handler for Authenticate, whose credential is the client_secret.
+// actAsCustomer requires the client_secret.
 func (s *Server) actAsCustomer(approve bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*") // for Stripe.js on any page
@@ -75,4 +70,13 @@ func (s *Server) actAsCustomer(approve bool) http.HandlerFunc {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}
+}
+
+//go:embed stripe.js
+var stripeJS []byte
+
+func serveStripeJS(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(stripeJS) // fails only if the browser is gone
 }

@@ -62,8 +62,6 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
-// After a failed challenge, the client secret allows a payment until the intent is
-// cancelled.
 func TestConfirmAsCustomer_afterFailedChallenge(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
@@ -89,7 +87,6 @@ func TestConfirmAsCustomer_afterFailedChallenge(t *testing.T) {
 	require.Len(t, s.Charges(), 1)
 }
 
-// If the customer approves during a cancel, exactly one has an effect.
 func TestAuthenticate_concurrentCancel(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})

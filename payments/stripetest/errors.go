@@ -38,24 +38,33 @@ func unauthorized(message string) *apiError {
 	return invalidRequest(http.StatusUnauthorized, "", "", message)
 }
 
-func rateLimited() *apiError {
+func invalidKey(*call) *apiError {
+	return unauthorized("Invalid API Key provided: sk_test_***")
+}
+
+func forbidden(c *call) *apiError {
+	return invalidRequest(http.StatusForbidden, "", "", fmt.Sprintf("The provided key 'rk_test_***' does not have the "+
+		"required permissions for this endpoint (%s).", c.pattern))
+}
+
+func rateLimited(*call) *apiError {
 	return invalidRequest(http.StatusTooManyRequests, "rate_limit", "",
 		"Request rate limit exceeded. Please retry with exponential backoff.")
 }
 
-func lockTimeout() *apiError {
+func lockTimeout(*call) *apiError {
 	return invalidRequest(http.StatusTooManyRequests, "lock_timeout", "",
 		"This object cannot be accessed right now because another API request or Stripe process is currently "+
 			"accessing it. If you see this error intermittently, retry the request.")
 }
 
-func accountNotReady() *apiError {
+func accountNotReady(*call) *apiError {
 	return invalidRequest(http.StatusBadRequest, "", "",
 		"No valid payment method types for this Payment Intent. Please ensure that you have activated payment "+
 			"methods compatible with your chosen currency in your dashboard (https://dashboard.stripe.com/settings/payments).")
 }
 
-func serverError() *apiError {
+func serverError(*call) *apiError {
 	return &apiError{
 		status:  http.StatusInternalServerError,
 		Type:    "api_error",

@@ -11,23 +11,25 @@ import (
 
 const apiVersion = "2024-06-20"
 
-// Event returns the body and the Stripe-Signature header of an event about an intent, its
-// latest charge (if the type begins with "charge.") or a refund, in any state.
+// Event returns the body and the Stripe-Signature header of an event about a refund, an intent
+// or, if the type begins with "charge.", its latest charge.
 func (s *Server) Event(secret, eventType, id string) (payload []byte, signature string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pi, isIntent := s.intents.byID[id]
 	re, isRefund := s.refunds.byID[id]
 	var object any = pi
-	switch ofCharge := strings.HasPrefix(eventType, "charge."); {
+	switch {
 	case isRefund:
 		object = re
 	case !isIntent:
 		return nil, "", fmt.Errorf("stripetest: no payment intent or refund %s", id)
-	case ofCharge && pi.latest == nil:
-		return nil, "", fmt.Errorf("stripetest: %s has no charge", id)
-	case ofCharge:
-		object = pi.latest
+	case strings.HasPrefix(eventType, "charge."):
+		ch, charged := s.charges.byID[string(pi.LatestCharge)]
+		if !charged {
+			return nil, "", fmt.Errorf("stripetest: %s has no charge", id)
+		}
+		object = ch
 	}
 	payload, signature = SignedEvent(secret, eventType, object, time.Now())
 	return payload, signature, nil

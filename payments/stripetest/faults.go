@@ -16,6 +16,7 @@ const (
 	HoldArrival  Fault = "hold-arrival" // until Release, so it arrives after later requests
 	RateLimit    Fault = "rate-limit"   // 429
 	Unauthorized Fault = "unauthorized" // 401
+	Forbidden    Fault = "forbidden"    // 403, as for a restricted key
 	Unavailable  Fault = "unavailable"  // 503 in HTML, as from a proxy
 	KeyInUse     Fault = "key-in-use"   // 409
 )
@@ -60,6 +61,7 @@ type Rule struct {
 
 // An Injection is an active Rule.
 type Injection struct {
+	behaviour
 	server   *Server
 	rule     Rule
 	reached  chan struct{}
@@ -73,11 +75,12 @@ type Injection struct {
 // Inject adds a rule for later requests. It panics if the rule can never match.
 func (s *Server) Inject(rule Rule) *Injection {
 	_, known := s.endpoints[rule.Endpoint]
-	if rule.Fault.stage() == noStage || rule.Endpoint != "" && !known || (rule.Fault == Slow) != (rule.Delay > 0) {
+	behaviour, valid := behaviours[rule.Fault]
+	if !valid || rule.Endpoint != "" && !known || (rule.Fault == Slow) != (rule.Delay > 0) {
 		panic(fmt.Sprintf("stripetest: invalid rule %+v", rule))
 	}
 	rule.Times = cmp.Or(rule.Times, 1)
-	i := &Injection{server: s, rule: rule, reached: make(chan struct{}), released: make(chan struct{})}
+	i := &Injection{behaviour: behaviour, server: s, rule: rule, reached: make(chan struct{}), released: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rules = append(s.rules, i)
@@ -112,36 +115,47 @@ func (i *Injection) Release() {
 type stage int
 
 const (
-	noStage stage = iota
-	onArrival
+	onArrival stage = iota + 1
 	onLock
 	onExecution
 	onDelivery
 )
 
-func (f Fault) stage() stage {
-	switch f {
-	case CloseBefore, HoldArrival, RateLimit, Unauthorized, Unavailable, KeyInUse:
-		return onArrival
-	case LockTimeout:
-		return onLock
-	case HoldRunning, Slow, ErrorBefore, AccountNotReady, ErrorAfter, ErrorLater, NoSearch, NextPageError:
-		return onExecution
-	case CloseAfter, ResetAfter, CutBody, HoldResponse, BadGateway:
-		return onDelivery
-	}
-	return noStage
+type behaviour struct {
+	stage   stage
+	waits   bool
+	refusal func(*call) *apiError
 }
 
-func (f Fault) waits() bool {
-	return f == HoldArrival || f == HoldRunning || f == HoldResponse || f == Slow
+var behaviours = map[Fault]behaviour{
+	CloseBefore:     {stage: onArrival},
+	HoldArrival:     {stage: onArrival, waits: true},
+	RateLimit:       {stage: onArrival, refusal: rateLimited},
+	Unauthorized:    {stage: onArrival, refusal: invalidKey},
+	Forbidden:       {stage: onArrival, refusal: forbidden},
+	Unavailable:     {stage: onArrival},
+	KeyInUse:        {stage: onArrival, refusal: keyInUse},
+	LockTimeout:     {stage: onLock, refusal: lockTimeout},
+	HoldRunning:     {stage: onExecution, waits: true},
+	Slow:            {stage: onExecution, waits: true},
+	ErrorBefore:     {stage: onExecution, refusal: serverError},
+	ErrorAfter:      {stage: onExecution, refusal: serverError},
+	ErrorLater:      {stage: onExecution, refusal: serverError},
+	NextPageError:   {stage: onExecution, refusal: serverError},
+	NoSearch:        {stage: onExecution, refusal: searchNotOffered},
+	AccountNotReady: {stage: onExecution, refusal: accountNotReady},
+	CloseAfter:      {stage: onDelivery},
+	ResetAfter:      {stage: onDelivery},
+	CutBody:         {stage: onDelivery},
+	HoldResponse:    {stage: onDelivery, waits: true},
+	BadGateway:      {stage: onDelivery},
 }
 
 // trigger returns the matching rules of a stage. At most one of them ends the request.
 func (s *Server) trigger(c *call, at stage) []*Injection {
 	var triggered []*Injection
 	for _, i := range s.rules {
-		if i.rule.Fault.stage() != at || !i.matches(c) {
+		if i.stage != at || !i.matches(c) {
 			continue
 		}
 		if i.rule.After > 0 {
@@ -154,7 +168,7 @@ func (s *Server) trigger(c *call, at stage) []*Injection {
 		}
 		c.record.Faults = append(c.record.Faults, i.rule.Fault)
 		triggered = append(triggered, i)
-		if !i.rule.Fault.waits() {
+		if !i.waits {
 			break
 		}
 	}
@@ -170,10 +184,10 @@ func (i *Injection) matches(c *call) bool {
 		(i.rule.Fault != NextPageError || c.form.values.Has("starting_after"))
 }
 
-// wait delays a request whose fault does so. Only a held response ends when the client
-// disconnects, because Stripe completes what it started.
+// wait ends when the client disconnects only for a held response, because Stripe completes
+// what it started.
 func (s *Server) wait(c *call, i *Injection) {
-	if !i.rule.Fault.waits() {
+	if !i.waits {
 		return
 	}
 	var gone <-chan struct{}

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Each fault is triggered by a confirm, which is then repeated with the same key.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	const (
@@ -81,7 +80,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// impatient sends a request whose client disconnects during a fault.
 func (s *fake) impatient(key string) error {
 	s.client.Timeout = 50 * time.Millisecond
 	defer func() { s.client.Timeout = time.Minute }()

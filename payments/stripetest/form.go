@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 type form struct {
@@ -95,7 +94,7 @@ func (f *form) choice(name string, allowed ...string) string {
 	return value
 }
 
-// metadata reads metadata[…] with Stripe's limits. Empty values are dropped.
+// metadata reads metadata[…]. Empty values are dropped.
 func (f *form) metadata() map[string]string {
 	metadata := make(map[string]string)
 	for name, given := range f.values {
@@ -105,15 +104,9 @@ func (f *form) metadata() map[string]string {
 			continue
 		}
 		f.read[name] = true
-		if utf8.RuneCountInString(key) > 40 || utf8.RuneCountInString(given[0]) > 500 {
-			f.fail("", "metadata", "Metadata keys have at most 40 characters, and values at most 500.")
-		}
 		if given[0] != "" {
 			metadata[key] = given[0]
 		}
-	}
-	if len(metadata) > 50 {
-		f.fail("", "metadata", "Metadata can have at most 50 keys.")
 	}
 	return metadata
 }

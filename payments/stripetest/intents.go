@@ -37,7 +37,7 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	if err := f.done(); err != nil {
 		return nil, err
 	}
-	if err := s.checkAmount(amount, currencyCode); err != nil {
+	if err := checkAmount(amount, currencyCode); err != nil {
 		return nil, err
 	}
 	if err := s.checkMethod(how.method); err != nil {
@@ -148,15 +148,13 @@ func returnURLNeeded() *apiError {
 
 const maxAmount = 99_999_999
 
-func minimumAmounts() map[string]int64 {
-	return map[string]int64{
-		"aud": 50, "cad": 50, "chf": 50, "czk": 15_00, "dkk": 2_50, "eur": 50, "gbp": 30,
-		"jpy": 50, "nok": 3_00, "nzd": 50, "pln": 2_00, "sek": 3_00, "sgd": 50, "usd": 50,
-	}
+var minimumAmounts = map[string]int64{
+	"aud": 50, "cad": 50, "chf": 50, "czk": 15_00, "dkk": 2_50, "eur": 50, "gbp": 30,
+	"jpy": 50, "nok": 3_00, "nzd": 50, "pln": 2_00, "sek": 3_00, "sgd": 50, "usd": 50,
 }
 
-func (s *Server) checkAmount(amount int64, currency string) *apiError {
-	minimum, known := s.minimumAmounts[currency]
+func checkAmount(amount int64, currency string) *apiError {
+	minimum, known := minimumAmounts[currency]
 	switch {
 	case !known:
 		return invalidRequest(http.StatusBadRequest, "", "currency",

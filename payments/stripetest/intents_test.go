@@ -38,14 +38,13 @@ func TestIntent_lifecycle(t *testing.T) {
 
 	require.Equal(t, confirmed.body, s.get(path).body)
 	require.Len(t, s.ChargesByOrder("order-1"), 1)
-	require.Equal(t, stripetest.Charge{
-		ID:       confirmed.field("latest_charge"),
-		IntentID: created.field("id"),
-		OrderID:  "order-1",
-		Amount:   2000,
-		Currency: "usd",
-		Time:     time.Unix(1763722800, 0),
-	}, s.Charges()[0])
+	charge := s.Charges()[0]
+	require.Equal(t, confirmed.field("latest_charge"), charge.ID)
+	require.Equal(t, created.field("id"), charge.IntentID)
+	require.Equal(t, "order-1", charge.OrderID)
+	require.EqualValues(t, 2000, charge.Amount)
+	require.Equal(t, "usd", charge.Currency)
+	require.EqualValues(t, 1763722800, charge.Created)
 }
 
 func TestConfirm_withoutPaymentMethod(t *testing.T) {

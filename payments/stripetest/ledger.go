@@ -5,36 +5,11 @@ import (
 	"time"
 )
 
-// A Charge is a successful charge.
-type Charge struct {
-	ID       string
-	IntentID string
-	OrderID  string // metadata[order_id] of the intent
-	Amount   int64
-	Refunded int64 // includes pending refunds, not failed ones
-	Currency string
-	Time     time.Time
-}
-
 // Charges returns the successful charges, oldest first.
 func (s *Server) Charges() []Charge {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var charges []Charge
-	for _, ch := range s.charges.all() {
-		if ch.Status == succeeded {
-			charges = append(charges, Charge{
-				ID:       ch.ID,
-				IntentID: ch.PaymentIntent,
-				OrderID:  ch.Metadata["order_id"],
-				Amount:   ch.Amount,
-				Refunded: ch.AmountRefunded,
-				Currency: ch.Currency,
-				Time:     time.Unix(ch.Created, 0),
-			})
-		}
-	}
-	return charges
+	return slices.DeleteFunc(copies(s.charges.all()), func(ch Charge) bool { return ch.Status != succeeded })
 }
 
 // ChargesByOrder returns the charges of an order.
@@ -52,56 +27,29 @@ func (s *Server) MoneyMoved() map[string]int64 {
 }
 
 // OrdersChargedTwice returns the orders with several charges, refunded or not.
-func (s *Server) OrdersChargedTwice() []string {
-	return repeated(s.Charges(), func(c Charge) string { return c.OrderID })
-}
-
-// A Refund is a refund in any state.
-type Refund struct {
-	ID       string
-	IntentID string
-	Name     string // metadata[refund_id]
-	Amount   int64
-	Currency string
-	Status   string
-	Time     time.Time
+func (s *Server) OrdersChargedTwice() (orders []string) {
+	charges := make(map[string]int)
+	for _, ch := range s.Charges() {
+		charges[ch.OrderID]++
+		if ch.OrderID != "" && charges[ch.OrderID] == 2 {
+			orders = append(orders, ch.OrderID)
+		}
+	}
+	return orders
 }
 
 // Refunds returns all refunds, oldest first.
 func (s *Server) Refunds() []Refund {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var refunds []Refund
-	for _, re := range s.refunds.all() {
-		refunds = append(refunds, Refund{
-			ID:       re.ID,
-			IntentID: re.PaymentIntent,
-			Name:     re.Metadata["refund_id"],
-			Amount:   re.Amount,
-			Currency: re.Currency,
-			Status:   re.Status,
-			Time:     time.Unix(re.Created, 0),
-		})
-	}
-	return refunds
+	return copies(s.refunds.all())
 }
 
-// RefundedTwice returns the names with several refunds in any state.
-func (s *Server) RefundedTwice() []string {
-	return repeated(s.Refunds(), func(r Refund) string { return r.Name })
-}
-
-func repeated[T any](entries []T, name func(T) string) []string {
-	count := make(map[string]int)
-	var twice []string
-	for _, entry := range entries {
-		count[name(entry)]++
-		if name(entry) != "" && count[name(entry)] == 2 {
-			twice = append(twice, name(entry))
-		}
+func copies[T any](pointers []*T) (values []T) {
+	for _, p := range pointers {
+		values = append(values, *p)
 	}
-	slices.Sort(twice)
-	return twice
+	return values
 }
 
 // A Request is the record of a request.
@@ -133,11 +81,9 @@ func (s *Server) addRequest(r *Request) {
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var requests []Request
-	for _, r := range s.requests {
-		record := *r
-		record.Faults = slices.Clone(r.Faults)
-		requests = append(requests, record)
+	requests := copies(s.requests)
+	for i := range requests {
+		requests[i].Faults = slices.Clone(requests[i].Faults)
 	}
 	return requests
 }

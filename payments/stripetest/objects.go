@@ -38,8 +38,7 @@ type intent struct {
 	PaymentMethod           optional          `json:"payment_method"`
 	Status                  string            `json:"status"`
 
-	busy     bool // locked by a request: others get lock_timeout
-	latest   *charge
+	busy     bool      // locked by a request: others get lock_timeout
 	versions []version // for searches, oldest first
 }
 
@@ -51,25 +50,27 @@ type automaticMethods struct {
 	Enabled        bool   `json:"enabled"`
 }
 
-type charge struct {
-	ID             string            `json:"id"`
-	Object         string            `json:"object"`
-	Amount         int64             `json:"amount"`
-	AmountRefunded int64             `json:"amount_refunded"`
-	Created        int64             `json:"created"`
-	Currency       string            `json:"currency"`
-	FailureCode    optional          `json:"failure_code"`
-	Metadata       map[string]string `json:"metadata"`
-	PaymentIntent  string            `json:"payment_intent"`
-	PaymentMethod  string            `json:"payment_method"`
-	Status         string            `json:"status"`
+// A Charge is a successful or a failed charge.
+type Charge struct {
+	ID            string            `json:"id"`
+	Object        string            `json:"object"`
+	Amount        int64             `json:"amount"`
+	Refunded      int64             `json:"amount_refunded"` // includes pending refunds, not failed ones
+	Created       int64             `json:"created"`
+	Currency      string            `json:"currency"`
+	FailureCode   optional          `json:"failure_code"`
+	Metadata      map[string]string `json:"metadata"`
+	IntentID      string            `json:"payment_intent"`
+	PaymentMethod string            `json:"payment_method"`
+	Status        string            `json:"status"`
 
-	card card
+	OrderID string `json:"-"` // metadata[order_id]
 }
 
-func (ch *charge) id() string { return ch.ID }
+func (ch *Charge) id() string { return ch.ID }
 
-type refund struct {
+// A Refund is a refund in any state.
+type Refund struct {
 	ID            string            `json:"id"`
 	Object        string            `json:"object"`
 	Amount        int64             `json:"amount"`
@@ -78,21 +79,21 @@ type refund struct {
 	Currency      string            `json:"currency"`
 	FailureReason string            `json:"failure_reason,omitempty"`
 	Metadata      map[string]string `json:"metadata"`
-	PaymentIntent string            `json:"payment_intent"`
+	IntentID      string            `json:"payment_intent"`
 	Reason        optional          `json:"reason"`
 	Status        string            `json:"status"`
+
+	Name string `json:"-"` // metadata[refund_id]
 }
 
-func (re *refund) id() string       { return re.ID }
-func (re *refund) createdAt() int64 { return re.Created }
+func (re *Refund) id() string       { return re.ID }
+func (re *Refund) createdAt() int64 { return re.Created }
 
 // A paymentMethod is only in the state file.
 type paymentMethod struct {
 	ID       string `json:"id"`
 	CardName string `json:"card_name"`
 	UsedBy   string `json:"used_by"` // the intent that was confirmed with it
-
-	card card
 }
 
 func (pm *paymentMethod) id() string { return pm.ID }

@@ -25,7 +25,7 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(t, "\n%d charges\tstatus\tamount\trefunded\torder\n", len(s.charges.ids))
 	for _, ch := range newest(s.charges.all()) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.60q\n", ch.ID, ch.Status, formatAmount(ch.Amount, ch.Currency),
-			formatAmount(ch.AmountRefunded, ch.Currency), ch.Metadata["order_id"])
+			formatAmount(ch.Refunded, ch.Currency), ch.Metadata["order_id"])
 	}
 	fmt.Fprintf(t, "\nlast requests\tstatus\treplayed\tkey\tfaults\n")
 	for _, r := range newest(s.requests) {

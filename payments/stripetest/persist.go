@@ -10,17 +10,17 @@ import (
 	"slices"
 )
 
-type storedState struct {
-	Intents []*intent
-	Charges []*charge
-	Refunds []*refund
+// A storedChange is a line of the file: an intent with what belongs to it, or a key.
+type storedChange struct {
+	Intent  *intent
+	Charges []*Charge
+	Refunds []*Refund
 	Methods []*paymentMethod
-	Keys    []*savedKey
+	Key     *savedKey
 }
 
 // Persist loads a file, if it exists, and appends each change before a response shows it.
-// After a failed write, all connections are closed without a response. Call it before the
-// first request, and for one server at a time.
+// After a failed write, no request gets a response. Call it before the first request.
 func (s *Server) Persist(file string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,34 +44,27 @@ func (s *Server) Persist(file string) error {
 
 func (s *Server) load(content []byte) error {
 	for line := range bytes.Lines(content) {
-		var stored storedState
+		var stored storedChange
 		if err := json.Unmarshal(line, &stored); err != nil {
 			return err
 		}
-		for _, pi := range stored.Intents {
+		if pi := stored.Intent; pi != nil {
 			pi.versions = []version{{intent: *pi}} // a search finds it at once
 			s.intents.put(pi)
 		}
 		for _, pm := range stored.Methods {
-			pm.card = s.cards[pm.CardName]
 			s.methods.put(pm)
 		}
 		for _, ch := range stored.Charges {
+			ch.OrderID = ch.Metadata["order_id"]
 			s.charges.put(ch)
 		}
 		for _, re := range stored.Refunds {
+			re.Name = re.Metadata["refund_id"]
 			s.refunds.put(re)
 		}
-		for _, k := range stored.Keys {
-			s.keys[string(k.Key)] = k
-		}
-	}
-	for _, ch := range s.charges.all() {
-		if pm, ok := s.methods.byID[ch.PaymentMethod]; ok {
-			ch.card = pm.card
-		}
-		if pi, ok := s.intents.byID[ch.PaymentIntent]; ok {
-			pi.latest, pi.LatestCharge = ch, optional(ch.ID)
+		if stored.Key != nil {
+			s.keys[string(stored.Key.Key)] = stored.Key
 		}
 	}
 	return nil
@@ -84,12 +77,13 @@ func (s *Server) save(pi *intent, entry *savedKey) error {
 	if s.file == "" || s.failed != nil {
 		return s.failed
 	}
-	var change storedState
+	change := storedChange{Intent: pi, Key: entry}
 	if pi != nil {
-		change = s.stored(pi)
-	}
-	if entry != nil {
-		change.Keys = []*savedKey{entry}
+		change.Charges = slices.DeleteFunc(s.charges.all(), func(ch *Charge) bool { return ch.IntentID != pi.ID })
+		change.Refunds = slices.DeleteFunc(s.refunds.all(), func(re *Refund) bool { return re.IntentID != pi.ID })
+		change.Methods = slices.DeleteFunc(s.methods.all(), func(pm *paymentMethod) bool {
+			return pm.UsedBy != pi.ID && pm.ID != string(pi.PaymentMethod)
+		})
 	}
 	if err := appendLine(s.file, change); err != nil {
 		s.failed = fmt.Errorf("stripetest: store the state: %w", err)
@@ -97,19 +91,8 @@ func (s *Server) save(pi *intent, entry *savedKey) error {
 	return s.failed
 }
 
-func (s *Server) stored(pi *intent) storedState {
-	return storedState{
-		Intents: []*intent{pi},
-		Charges: slices.DeleteFunc(s.charges.all(), func(ch *charge) bool { return ch.PaymentIntent != pi.ID }),
-		Refunds: slices.DeleteFunc(s.refunds.all(), func(re *refund) bool { return re.PaymentIntent != pi.ID }),
-		Methods: slices.DeleteFunc(s.methods.all(), func(pm *paymentMethod) bool {
-			return pm.UsedBy != pi.ID && pm.ID != string(pi.PaymentMethod)
-		}),
-	}
-}
-
 // appendLine is durable when it returns. The file has client secrets, so it is private.
-func appendLine(path string, line storedState) error {
+func appendLine(path string, line storedChange) error {
 	content, err := json.Marshal(line)
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func TestPersist(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode(), "it has client secrets")
 	killed, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
-	_, err = killed.WriteString(`{"Intents":[{"id":"pi_`) // by a process that was killed during the write
+	_, err = killed.WriteString(`{"Intent":{"id":"pi_`) // by a process that was killed during the write
 	require.NoError(t, errors.Join(err, killed.Close()))
 	b := startPersistent(t, file, stripetest.Options{})
 	same(a, b)
@@ -89,7 +89,6 @@ func TestPersist(t *testing.T) {
 	require.Len(t, found, 3, "the file has no delays")
 }
 
-// The file contains a response that the client did not get, but no unfinished request.
 func TestPersist_kill(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stripe.json")
@@ -126,7 +125,6 @@ func TestPersist_keyTTL(t *testing.T) {
 	require.Equal(t, second, startPersistent(t, file, at(25*time.Hour)).post(intentsPath, "k", visa).field("id"))
 }
 
-// After a failed write, the fake behaves like a process that was killed.
 func TestPersist_fails(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "state")

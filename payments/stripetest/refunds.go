@@ -25,12 +25,12 @@ func (s *Server) createRefund(c *call) (effect, *apiError) {
 
 	c.intent = pi
 	return func() (any, *apiError) {
-		ch := pi.latest
 		if pi.Status != succeeded {
 			return nil, invalidRequest(http.StatusBadRequest, "", "",
 				fmt.Sprintf("This PaymentIntent (%s) does not have a successful charge to refund.", pi.ID))
 		}
-		left := ch.Amount - ch.AmountRefunded
+		ch := s.charges.byID[string(pi.LatestCharge)]
+		left := ch.Amount - ch.Refunded
 		if left == 0 {
 			return nil, invalidRequest(http.StatusBadRequest, "charge_already_refunded", "",
 				fmt.Sprintf("Charge %s has already been refunded.", ch.ID))
@@ -43,30 +43,31 @@ func (s *Server) createRefund(c *call) (effect, *apiError) {
 				fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
 					formatAmount(amount, ch.Currency), formatAmount(left, ch.Currency)))
 		}
-		re := &refund{
-			ID:            newID("re_3", 23),
-			Object:        "refund",
-			Amount:        amount,
-			Charge:        ch.ID,
-			Created:       s.now().Unix(),
-			Currency:      ch.Currency,
-			Metadata:      metadata,
-			PaymentIntent: pi.ID,
-			Reason:        optional(reason),
-			Status:        succeeded,
+		re := &Refund{
+			ID:       newID("re_3", 23),
+			Object:   "refund",
+			Amount:   amount,
+			Charge:   ch.ID,
+			Created:  s.now().Unix(),
+			Currency: ch.Currency,
+			Metadata: metadata,
+			IntentID: pi.ID,
+			Reason:   optional(reason),
+			Status:   succeeded,
+			Name:     metadata["refund_id"],
 		}
-		if ch.card.refundPending {
+		if s.cardOf(ch).refundPending {
 			re.Status = "pending"
 		}
 		s.refunds.put(re)
-		ch.AmountRefunded += amount
+		ch.Refunded += amount
 		return re, nil
 	}, nil
 }
 
-func (s *Server) settleRefund(re *refund, success bool) error {
+func (s *Server) settleRefund(re *Refund, success bool) error {
 	ch := s.charges.byID[re.Charge]
-	failsLater := ch.card.refundFails && re.Status == succeeded
+	failsLater := s.cardOf(ch).refundFails && re.Status == succeeded
 	if re.Status != "pending" && !failsLater {
 		return fmt.Errorf("stripetest: %s is not pending", re.ID)
 	}
@@ -76,7 +77,7 @@ func (s *Server) settleRefund(re *refund, success bool) error {
 	}
 	re.Status = "failed"
 	re.FailureReason = "expired_or_canceled_card"
-	ch.AmountRefunded -= re.Amount
+	ch.Refunded -= re.Amount
 	return nil
 }
 
@@ -93,5 +94,5 @@ func (s *Server) getRefund(c *call) (effect, *apiError) {
 
 func (s *Server) listRefunds(c *call) (effect, *apiError) {
 	intentID := c.form.text("payment_intent")
-	return listPage(c, &s.refunds, func(re *refund) bool { return intentID == "" || re.PaymentIntent == intentID })
+	return listPage(c, &s.refunds, func(re *Refund) bool { return intentID == "" || re.IntentID == intentID })
 }

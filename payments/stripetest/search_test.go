@@ -17,7 +17,6 @@ const (
 	ofOrder1   = `metadata['order_id']:'order-1'`
 )
 
-// search sends a query, or a query and further parameters.
 func (s *fake) search(query string) reply {
 	query, more, _ := strings.Cut(query, "&")
 	return s.get(searchPath + "?query=" + url.QueryEscape(query) + "&" + more)

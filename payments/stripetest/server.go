@@ -13,35 +13,32 @@ type Options struct {
 	// Clock returns the time; nil means time.Now. Advance adds to it.
 	Clock func() time.Time
 
-	// SearchDelay is how long a search does not find a change. 0 means Stripe's minute, and
-	// less than 0 means none.
+	// SearchDelay is how long a search does not find a change. 0 means Stripe's minute, less
+	// than 0 none.
 	SearchDelay time.Duration
 }
 
 // Server is the fake. It is safe for concurrent use.
 type Server struct {
-	options        Options
-	mux            *http.ServeMux
-	endpoints      map[string]endpoint
-	cards          map[string]card
-	minimumAmounts map[string]int64
+	options   Options
+	mux       *http.ServeMux
+	endpoints map[string]endpoint
 
 	closing   chan struct{}
 	closeOnce sync.Once
 
 	// mu protects the fields below. It is not held during a wait or a write.
-	mu         sync.Mutex
-	ahead      time.Duration
-	keys       map[string]*savedKey
-	intents    table[*intent]
-	charges    table[*charge]
-	refunds    table[*refund]
-	methods    table[*paymentMethod]
-	rules      []*Injection
-	requests   []*Request
-	restricted map[string][]string // permissions by API key
-	file       string              // of Persist
-	failed     error               // of the last write to file
+	mu       sync.Mutex
+	ahead    time.Duration
+	keys     map[string]*savedKey
+	intents  table[*intent]
+	charges  table[*Charge]
+	refunds  table[*Refund]
+	methods  table[*paymentMethod]
+	rules    []*Injection
+	requests []*Request
+	file     string // of Persist
+	failed   error  // of the last write to file
 }
 
 // New returns a server without objects.
@@ -51,13 +48,10 @@ func New(opts Options) *Server {
 	}
 	opts.SearchDelay = cmp.Or(opts.SearchDelay, time.Minute)
 	s := &Server{
-		options:        opts,
-		mux:            http.NewServeMux(),
-		cards:          testCards(),
-		minimumAmounts: minimumAmounts(),
-		closing:        make(chan struct{}),
-		keys:           make(map[string]*savedKey),
-		restricted:     make(map[string][]string),
+		options: opts,
+		mux:     http.NewServeMux(),
+		closing: make(chan struct{}),
+		keys:    make(map[string]*savedKey),
 	}
 	s.endpoints = map[string]endpoint{
 		"POST /v1/payment_intents":              s.createIntent,
@@ -81,8 +75,7 @@ func New(opts Options) *Server {
 	return s
 }
 
-// ServeHTTP serves Stripe's API under /v1, an overview at /, a fake of Stripe.js at /v3/ and
-// the customer's actions under /customer.
+// ServeHTTP serves Stripe's API, an overview at /, a fake of Stripe.js at /v3/, and /customer.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
 // Close ends delayed requests. Call it before the HTTP server is stopped.
@@ -97,8 +90,8 @@ func (s *Server) Advance(d time.Duration) {
 
 func (s *Server) now() time.Time { return s.options.Clock().Add(s.ahead) }
 
-// An endpoint validates a request and returns its effect. As at Stripe, an invalid request
-// does not use its key, but an error of the effect is stored.
+// An endpoint validates a request and returns its effect. An invalid request does not use its
+// key, but an error of the effect is stored, as at Stripe.
 type endpoint func(c *call) (run effect, invalid *apiError)
 
 type effect func() (object any, refused *apiError)

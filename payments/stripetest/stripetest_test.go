@@ -63,7 +63,6 @@ type reply struct {
 	err    error
 }
 
-// field returns a value of the JSON body by its path, "" if it is absent or null.
 func (r reply) field(path string) string {
 	var value any
 	if json.Unmarshal([]byte(r.body), &value) != nil {

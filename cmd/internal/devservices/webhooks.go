@@ -44,7 +44,7 @@ func (d *Services) DeliverEvents(ctx context.Context, url string, logger *slog.L
 			d.deliver(ctx, url, event, id, logger)
 		case <-tick.C:
 			for _, refund := range d.Stripe.Refunds() {
-				if refund.Status == "pending" && time.Since(refund.Time) > settleAfter && d.Stripe.Settle(refund.ID, true) == nil {
+				if refund.Status == "pending" && time.Since(time.Unix(refund.Created, 0)) > settleAfter && d.Stripe.Settle(refund.ID, true) == nil {
 					d.deliver(ctx, url, "refund.updated", refund.ID, logger)
 				}
 			}

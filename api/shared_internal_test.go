@@ -15,13 +15,13 @@ import (
 
 // reader counts reads, each of which takes 300 ms. The first returns an action.
 type reader struct {
-	actions
+	shared[*operations.ActionRequiredError]
 	count int
 	err   error // of later reads
 }
 
-func (r *reader) get(ctx context.Context) (*operations.ActionRequiredError, error) {
-	return r.actions.get(ctx, uuid.Nil, func(ctx context.Context) (*operations.ActionRequiredError, error) {
+func (r *reader) action(ctx context.Context) (*operations.ActionRequiredError, error) {
+	return r.get(ctx, uuid.Nil, func(ctx context.Context) (*operations.ActionRequiredError, error) {
 		r.count++
 		first := r.count == 1
 		<-time.After(300 * time.Millisecond)
@@ -37,13 +37,13 @@ func (r *reader) kept() bool {
 	return kept
 }
 
-func TestActions_usedForASecond(t *testing.T) {
+func TestShared_usedForASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &reader{}
 		for _, wait := range []time.Duration{0, 999 * time.Millisecond} {
 			<-time.After(wait)
-			required, err := r.get(t.Context())
+			required, err := r.action(t.Context())
 			require.NoError(t, err)
 			require.NotNil(t, required)
 		}
@@ -52,7 +52,7 @@ func TestActions_usedForASecond(t *testing.T) {
 		synctest.Wait()
 		require.False(t, r.kept(), "no client secret is kept, even if there is no other request")
 
-		required, err := r.get(t.Context())
+		required, err := r.action(t.Context())
 		require.NoError(t, err)
 		require.Nil(t, required)
 		require.Equal(t, 2, r.count)
@@ -61,22 +61,22 @@ func TestActions_usedForASecond(t *testing.T) {
 }
 
 // A read outlives the request that started it, but a request does not outlive its client.
-func TestActions_clientGone(t *testing.T) {
+func TestShared_clientGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &reader{}
 		gone, cancel := context.WithCancel(t.Context())
-		go func() { _, _ = r.get(gone) }()
+		go func() { _, _ = r.action(gone) }()
 		synctest.Wait()
 		waiting := make(chan error)
 		go func() {
-			_, err := r.get(gone)
+			_, err := r.action(gone)
 			waiting <- err
 		}()
 		synctest.Wait()
 		cancel()
 		require.ErrorIs(t, <-waiting, context.Canceled)
-		required, err := r.get(t.Context())
+		required, err := r.action(t.Context())
 		require.NoError(t, err)
 		require.NotNil(t, required)
 		require.Equal(t, 1, r.count)
@@ -84,10 +84,10 @@ func TestActions_clientGone(t *testing.T) {
 	})
 }
 
-func TestActions_panic(t *testing.T) {
+func TestShared_panic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := &actions{}
+		a := &shared[*operations.ActionRequiredError]{}
 		read := func(context.Context) (*operations.ActionRequiredError, error) {
 			<-time.After(time.Second)
 			panic("a mistake")
