@@ -19,14 +19,10 @@ type Config struct {
 	BaseURL string // such as https://orders.example.com
 	APIKey  string
 
-	Timeout time.Duration // of one attempt; 0 means a minute
-
-	// Backoff is the maximum jitter before the second attempt. It doubles up to MaxBackoff.
-	// 0 means 500 ms and 30 s.
-	Backoff, MaxBackoff time.Duration
-
-	Observe   func(Attempt)     // called synchronously after each attempt, unless it is nil
-	Transport http.RoundTripper // nil means a default
+	Timeout             time.Duration     // of one attempt; 0 means a minute
+	Backoff, MaxBackoff time.Duration     // limits of the jitter, which doubles; 0 means 500 ms and 30 s
+	Observe             func(Attempt)     // called after each attempt, unless it is nil
+	Transport           http.RoundTripper // nil means a default
 }
 
 // Format hides the API key from all verbs.
@@ -49,7 +45,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Client sends requests to the API. It is safe for concurrent use.
+// Client sends requests to the API, also concurrently.
 type Client struct {
 	config Config
 	http   *http.Client
@@ -94,7 +90,7 @@ func New(config Config) (*Client, error) {
 	}, nil
 }
 
-// Close closes idle connections. The Client remains usable.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -3,6 +3,7 @@ package client_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"testing"
 	"time"
 
@@ -56,11 +57,11 @@ func TestGetOrder(t *testing.T) {
 func TestListOrders(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, respond(200, jsonType, `{"data":[{"id":"o2"},{"id":"o1"}],"has_more":true}`))
-	page, err := f.ListOrders(t.Context(), 2, "")
+	page, err := f.ListOrders(t.Context(), url.Values{"limit": {"2"}})
 	require.NoError(t, err)
 	require.True(t, page.HasMore)
 	require.Equal(t, "o1", page.Data[1].ID)
-	_, err = f.ListOrders(t.Context(), 2, "o1")
+	_, err = f.ListOrders(t.Context(), url.Values{"limit": {"2"}, "after": {"o1"}})
 	require.NoError(t, err)
 	require.Equal(t, "/v1/orders?limit=2", f.received()[0].uri)
 	require.Equal(t, "/v1/orders?after=o1&limit=2", f.received()[1].uri)

@@ -12,14 +12,9 @@ import (
 	"time"
 )
 
-// Do repeats the request, with the same bytes and key, until a final response. It
-// returns
-//
-//   - the response, a 201;
-//   - a [*Problem] whose Retry is not RetrySameKey;
-//   - an [*ActionRequiredError];
-//   - an [*OutcomeUnknownError], if the context ended earlier, or a problem does not
-//     resolve earlier attempts.
+// Do repeats the request until a final response: a 201, a [*Problem] whose Retry is not
+// RetrySameKey, or an [*ActionRequiredError]. If the context ends earlier, or a problem does
+// not resolve earlier attempts, it returns an [*OutcomeUnknownError].
 func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
 		return Response{}, err
@@ -63,7 +58,6 @@ func asks(err error) bool {
 	return asks
 }
 
-// repeat sends a request until its response is final or the context ends.
 func (c *Client) repeat(ctx context.Context, r Request) (response Response, attempts int, err error) {
 	for attempts = 1; ; attempts++ {
 		response, err = c.exchange(ctx, r)
@@ -80,7 +74,7 @@ func (c *Client) repeat(ctx context.Context, r Request) (response Response, atte
 	}
 }
 
-// pause waits before the next attempt, or fails if the deadline is before its end.
+// pause fails at once if the deadline is before its end.
 func (c *Client) pause(ctx context.Context, attempts int, retryAfter time.Duration) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -7,41 +7,35 @@
 //
 // # One purchase, one key
 //
-// A key identifies one purchase or one refund. Create it once, never in a retry loop, and
-// store it with the request before the first send. After a crash, send the stored request
-// with the stored key: the API returns the response that was missed. With a new key, it
-// would charge the customer a second time.
+// Create a key once for each purchase or refund, never in a retry loop, and store it with
+// the request before the first send. After a crash, send the stored request with the stored
+// key: the API returns the response that was missed. With a new key, it would charge again.
 //
 // # The rules
 //
 // [Client.Do] implements the five rules that each client needs.
 //
-//  1. Every POST has an Idempotency-Key. All attempts have the same key and the same
-//     bytes. Redirects are not followed, because another server may not know the key.
-//  2. A complete response is final in three cases. Status 201 with a JSON object is
-//     success. Status 202 with an action object means that the customer must approve
-//     the payment; afterwards, send the same request again. A problem document
-//     (application/problem+json) is final if its retry member is corrected, new-key or
-//     never. With corrected, this attempt did not use the key: fix the request and send
-//     it with the same key. With new-key, another attempt is another payment, which only
-//     the caller can decide.
-//  3. After anything else, send the same request again: after the retry member same-key,
-//     a missing or incomplete response, a proxy's error page, and a response without a
-//     known retry member. The status alone decides nothing, because a 503 may come from
-//     a proxy that never forwarded the request.
+//  1. All attempts of a POST have the same Idempotency-Key and the same bytes. Redirects
+//     are not followed, because another server may not know the key.
+//  2. A complete response is final in three cases: 201 with a JSON object; 202 with an
+//     action object, which means that the customer must approve the payment before the
+//     same request is sent again; and a problem document (application/problem+json) whose
+//     retry member is corrected, new-key or never. With corrected, this attempt did not
+//     use the key: fix the request and keep the key. With new-key, another attempt is
+//     another payment, which only the caller can decide.
+//  3. After anything else, send the same request again: after the retry member same-key, a
+//     missing or incomplete response, and a response without a known retry member. The
+//     status alone decides nothing, because a 503 may come from a proxy.
 //  4. Before each retry, wait for Retry-After (seconds or a date), if present, plus a
 //     random jitter, because clients that failed together otherwise retry together. The
 //     jitter's limit doubles with each attempt up to a maximum.
-//  5. If the client stops before a final response, the outcome is unknown. Report this
-//     as an error of its own ([OutcomeUnknownError]), not as a failed payment, and send
-//     the request again later. The outcome is also unknown if an earlier attempt had no
-//     final response and a later one is rejected with corrected or never, for example
-//     with a 401, because the rejection is about the later attempt only. Only a 201, the
-//     retry member new-key, or the outcome member final resolves earlier attempts,
-//     including those before a crash.
-//
-// # Limits
+//  5. If the client stops before a final response, the outcome is unknown. Report this as
+//     an error of its own ([OutcomeUnknownError]), not as a failed payment, and send the
+//     request again later. The same holds if an earlier attempt had no final response and
+//     a later one is rejected with corrected or never, for example with a 401, because the
+//     rejection is about the later attempt only. Only a 201, the retry member new-key, or
+//     the outcome member final resolves earlier attempts, including those before a crash.
 //
 // The package stores and logs nothing. Without a deadline in the context, retries do not
-// end. Unknown members of a response are ignored.
+// end.
 package client

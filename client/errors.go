@@ -14,7 +14,7 @@ var (
 	ErrUnreadable = errors.New("client: unreadable response")
 )
 
-// Retry is a problem's retry member: what a client may do next.
+// Retry is what a client may do after a problem.
 type Retry string
 
 // The values of [Retry].
@@ -25,8 +25,7 @@ const (
 	RetryNever     Retry = "never"     // another attempt cannot help
 )
 
-// Outcome is a problem's outcome member: the key's effect so far. Treat unknown values as
-// OutcomeUnknown.
+// Outcome is the key's effect so far. Treat unknown values as OutcomeUnknown.
 type Outcome string
 
 // The values of [Outcome].
@@ -69,8 +68,8 @@ func (p *Problem) Error() string {
 	return b.String()
 }
 
-// ActionRequiredError means that the customer must approve the payment. Send the same
-// request again afterwards.
+// ActionRequiredError means that the customer must approve the payment. Afterwards, send the
+// same request again.
 type ActionRequiredError struct {
 	Key    Key
 	Action Action
@@ -91,12 +90,12 @@ type Action struct {
 // Format hides the client secret from all verbs.
 func (a Action) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.Type+" "+a.PaymentIntentID) }
 
-// OutcomeUnknownError means that the request may have had its effect, or may have it
-// later. Keep the key and send the same request again.
+// OutcomeUnknownError means that the request may have its effect, even later. Keep the key
+// and send the same request again.
 type OutcomeUnknownError struct {
 	Key      Key
-	Attempts int      // of this call
-	Problem  *Problem // the rejection of the last attempt; nil if the context ended the call
+	Attempts int
+	Problem  *Problem // the rejection of the last attempt; nil if the context ended
 
 	cause error
 }

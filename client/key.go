@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Key identifies one purchase or refund. It has 16 to 255 visible ASCII characters. A quote at
-// the beginning is not allowed, because the header would be a String of RFC 9651.
+// Key identifies one purchase or refund. It has 16 to 255 visible ASCII characters, and does
+// not begin with a quote, because the header would be a String of RFC 9651.
 type Key string
 
 // NewKey returns a random key. Store it before the first send.
@@ -55,8 +55,8 @@ type Resource struct {
 	Href string `json:"href"` // a path
 }
 
-// GetKey reads the state of a key. An unknown key is a [*Problem], but a request in flight
-// may use it later.
+// GetKey reads the state of a key. An unknown key is a [*Problem], but a request in flight may
+// still use it.
 func (c *Client) GetKey(ctx context.Context, key Key) (KeyStatus, error) {
 	if err := key.validate(); err != nil {
 		return KeyStatus{}, err

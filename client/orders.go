@@ -3,12 +3,10 @@ package client
 import (
 	"context"
 	"net/url"
-	"strconv"
 	"time"
 )
 
-// OrderParams are the parameters of an order. Amounts are in the currency's smallest
-// unit.
+// OrderParams are the parameters of an order. Amounts are in the currency's smallest unit.
 type OrderParams struct {
 	Email         string            `json:"email"`
 	Currency      string            `json:"currency"`
@@ -53,8 +51,7 @@ type Failure struct {
 	DeclineCode string `json:"decline_code"`
 }
 
-// CreateOrder creates and charges an order exactly once per key. [Client.Do] lists its
-// errors.
+// CreateOrder creates and charges an order once per key, see [Client.Do].
 func (c *Client) CreateOrder(ctx context.Context, key Key, params OrderParams) (Order, error) {
 	return create[Order](ctx, c, key, "/v1/orders", params)
 }
@@ -70,18 +67,8 @@ type OrderPage struct {
 	HasMore bool    `json:"has_more"`
 }
 
-// OrdersByReference returns the orders of a purchase, newest first, at most 100. At most
-// one of them has not failed.
-func (c *Client) OrdersByReference(ctx context.Context, reference string) (OrderPage, error) {
-	return read[OrderPage](ctx, c, "/v1/orders?"+url.Values{"limit": {"100"}, "reference": {reference}}.Encode())
-}
-
-// ListOrders returns up to limit orders, at most 100, that are older than the order with
-// the id after. "" starts with the newest.
-func (c *Client) ListOrders(ctx context.Context, limit int, after string) (OrderPage, error) {
-	query := url.Values{"limit": {strconv.Itoa(limit)}}
-	if after != "" {
-		query.Set("after", after)
-	}
+// ListOrders returns a page of the orders that the query parameters limit, after and reference
+// select.
+func (c *Client) ListOrders(ctx context.Context, query url.Values) (OrderPage, error) {
 	return read[OrderPage](ctx, c, "/v1/orders?"+query.Encode())
 }

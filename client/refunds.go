@@ -24,8 +24,7 @@ type Refund struct {
 	CreatedAt        time.Time `json:"created_at"`
 }
 
-// CreateRefund refunds an order exactly once per key. Each refund of an order has a key of
-// its own. [Client.Do] lists its errors.
+// CreateRefund refunds an order once per key, see [Client.Do]. Each refund has its own key.
 func (c *Client) CreateRefund(ctx context.Context, key Key, orderID string, params RefundParams) (Refund, error) {
 	return create[Refund](ctx, c, key, "/v1/orders/"+url.PathEscape(orderID)+"/refunds", params)
 }

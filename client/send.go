@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Request is what every attempt of a purchase or refund sends.
+// Request is what every attempt sends.
 type Request struct {
 	Key  Key
 	Path string // such as /v1/orders
@@ -41,8 +41,7 @@ func (r Response) Replayed() bool { return r.Header.Get("Idempotent-Replayed") =
 
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// RetryAfter returns the requested delay or 0. A date counts from the Date header (RFC 9110,
-// 10.2.3).
+// RetryAfter returns the requested delay or 0. A date counts from the Date header.
 func (r Response) RetryAfter() time.Duration {
 	value := r.Header.Get("Retry-After")
 	if date, err := http.ParseTime(value); err == nil {
@@ -61,7 +60,7 @@ func (r Response) RetryAfter() time.Duration {
 
 const maxResponse = 64 << 20 // bytes, more than the longest list
 
-// Send makes one attempt. After an error, the request may still have its effect.
+// Send makes one attempt, which may have its effect even after an error.
 func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
 		return Response{}, err

@@ -24,14 +24,24 @@ func accountsCreate(ctx context.Context, call *invocation) error {
 	return call.printResult(err, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, *name, key)
 }
 
-func accountsKeysList(ctx context.Context, call *invocation) error {
-	account := accountFlag(call, requiredAccount)
-	pool, err := openPool(ctx, call, "account")
-	if err != nil {
-		return err
+// ofAccount returns a command with the flag --account, and with an argument unless it is "".
+func ofAccount(
+	argument string, run func(context.Context, *invocation, *pgxpool.Pool, uuid.UUID) error,
+) func(context.Context, *invocation) error {
+	return func(ctx context.Context, call *invocation) error {
+		call.argument = argument
+		account := accountFlag(call, "the account's `id` (required)")
+		pool, err := openPool(ctx, call, "account")
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		return run(ctx, call, pool, account.UUID)
 	}
-	defer pool.Close()
-	keys, err := accounts.ListKeys(ctx, pool, account.UUID)
+}
+
+func accountsKeysList(ctx context.Context, call *invocation, pool *pgxpool.Pool, account uuid.UUID) error {
+	keys, err := accounts.ListKeys(ctx, pool, account)
 	if err != nil {
 		return err
 	}
@@ -48,34 +58,19 @@ func accountsKeysList(ctx context.Context, call *invocation) error {
 }
 
 // accountsKeysCreate prints the new API key as its last line.
-func accountsKeysCreate(ctx context.Context, call *invocation) error {
-	account := accountFlag(call, requiredAccount)
-	pool, err := openPool(ctx, call, "account")
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	key, apiKey, err := accounts.CreateKey(ctx, pool, account.UUID)
-	return call.printResult(err, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, account.UUID, apiKey)
+func accountsKeysCreate(ctx context.Context, call *invocation, pool *pgxpool.Pool, account uuid.UUID) error {
+	key, apiKey, err := accounts.CreateKey(ctx, pool, account)
+	return call.printResult(err, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, account, apiKey)
 }
 
-func accountsKeysRevoke(ctx context.Context, call *invocation) error {
-	name := call.take("PREFIX_OR_ID")
-	account := accountFlag(call, requiredAccount)
-	pool, err := openPool(ctx, call, "account")
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	key, err := accounts.RevokeKey(ctx, pool, account.UUID, *name)
+func accountsKeysRevoke(ctx context.Context, call *invocation, pool *pgxpool.Pool, account uuid.UUID) error {
+	key, err := accounts.RevokeKey(ctx, pool, account, call.value)
 	if err != nil {
 		return err
 	}
 	return call.printResult(nil, "API key %s (%s…) was revoked at %s, UTC. It stops working within 5 seconds.\n",
 		key.ID, key.Prefix, formatTime(*key.RevokedAt))
 }
-
-const requiredAccount = "the account's `id` (required)"
 
 type accountID struct{ uuid.UUID }
 

@@ -19,9 +19,8 @@ const maxAdminConnections = 16
 
 type readyCheck func(context.Context) error
 
-// startAdmin serves metrics, profiles and probes until stop is called, unless address is
-// empty. They have a port of their own because they require no credentials. Without ready
-// there is no /readyz.
+// startAdmin serves metrics, profiles and, with ready, /readyz, unless address is empty. They
+// have a port of their own because they require no credentials.
 func startAdmin(ctx context.Context, address setup.Address, m *metrics.Metrics, ready readyCheck, logger *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil

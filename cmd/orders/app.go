@@ -114,26 +114,24 @@ func (a *app) close() {
 	}
 }
 
-// registrations returns the operations of other packages. Commands without access to a
-// provider only describe the keys of these operations: their transport is nil.
+// registrations returns the operations of other packages. The transport is nil for commands
+// that only describe keys.
 func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Registration {
 	return nil
 }
 
 const (
-	// maxWaiters bounds the requests that wait for a key in progress. Each uses 30 KiB.
+	// maxWaiters bounds the requests that wait for a key. Each uses 30 KiB.
 	maxWaiters = 1000
 
 	// maxInFlight bounds the requests in flight, including those that wait for the provider.
 	maxInFlight = 1500
 
-	// maxBacklogWait is how long a new request may wait for a permit, and maxBacklog how
-	// many may wait.
+	// maxBacklogWait is how long maxBacklog requests may wait for a permit.
 	maxBacklogWait = 650 * time.Millisecond
 	maxBacklog     = 1000
 
-	// workPerConnection is the number of permits for each connection. Two keep the
-	// connections busy.
+	// workPerConnection is the number of permits for each connection: two keep it busy.
 	workPerConnection = 2
 )
 
@@ -147,7 +145,7 @@ func newEngine(config setup.Maintenance, pool *pgxpool.Pool, onStep idempotency.
 	})
 }
 
-// openEngine is for commands that do not need the provider. The caller must close the pool.
+// openEngine is for commands without the provider. The caller closes the pool.
 func openEngine(ctx context.Context, config setup.Maintenance, logger *slog.Logger) (*pgxpool.Pool, *idempotency.Engine, error) {
 	pool, err := setup.Pool(ctx, config.Database, logger)
 	if err != nil {

@@ -37,15 +37,15 @@ func commands() []command {
 		{"keys show", "Show a key and its history", keysShow},
 		{"keys retry", "Run an unfinished key again", operatorCommand((*operations.Service).Retry)},
 		{"keys resolve", "Finish an unfinished key without charging, unless it was charged already", operatorCommand((*operations.Service).Resolve)},
-		{"migrate up", "Apply all pending migrations", migrateUp},
+		{"migrate up", "Apply all pending migrations", migrate(migrateUp)},
 		{"migrate down", "Roll back the newest migration and delete its data", migrateDown},
-		{"migrate citus", "Distribute the tables over the workers of a Citus cluster", migrateCitus},
-		{"migrate status", "List the migrations and whether they are applied", migrateStatus},
+		{"migrate citus", "Distribute the tables over the workers of a Citus cluster", migrate(migrateCitus)},
+		{"migrate status", "List the migrations and whether they are applied", migrate(migrateStatus)},
 		{"doctor", "Check configuration, database, Stripe and mail server, and print remedies", doctor},
 		{"accounts create", "Create an account and print its API key", accountsCreate},
-		{"accounts keys list", "List the API keys of an account, without their secrets", accountsKeysList},
-		{"accounts keys create", "Create another API key of an account and print it", accountsKeysCreate},
-		{"accounts keys revoke", "Revoke an API key of an account", accountsKeysRevoke},
+		{"accounts keys list", "List the API keys of an account, without their secrets", ofAccount("", accountsKeysList)},
+		{"accounts keys create", "Create another API key of an account and print it", ofAccount("", accountsKeysCreate)},
+		{"accounts keys revoke", "Revoke an API key of an account", ofAccount("PREFIX_OR_ID", accountsKeysRevoke)},
 		{"healthcheck", "Check that a running API is ready (for containers)", healthcheck},
 		{"help", "Print the help of a command, or with env all environment variables", help},
 		{"version", "Print the version", version},
@@ -61,7 +61,7 @@ func wrongUsage(about, format string, arguments ...any) error {
 
 const maxWords = 3 // of a command's name
 
-// run runs the command that the arguments begin with, or prints the help of a group.
+// run runs a command, or prints the help of a group.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	all := commands()
 	if len(args) > 0 && (args[0] == "--version" || args[0] == "-version") {
@@ -106,13 +106,13 @@ type invocation struct {
 	stdout, stderr io.Writer
 }
 
-// take defines a required argument that is no flag. It may be before or after the flags.
+// take defines a required argument that is no flag, before or after the flags.
 func (i *invocation) take(name string) *string {
 	i.argument = name
 	return &i.value
 }
 
-// load parses the arguments as parse does, and reads config from the environment.
+// load parses the arguments and reads config from the environment.
 func (i *invocation) load(config any, required ...string) error {
 	if err := i.parse(config, required...); err != nil {
 		return err
@@ -120,8 +120,8 @@ func (i *invocation) load(config any, required ...string) error {
 	return setup.Load(config)
 }
 
-// parse parses the flags and the argument. Required flags must have a text or a positive
-// value. -h prints the help and returns flag.ErrHelp.
+// parse requires a text or a positive value of required flags. -h prints the help and returns
+// flag.ErrHelp.
 func (i *invocation) parse(config any, required ...string) error {
 	for rest := i.args; ; rest = i.flags.Args()[1:] {
 		err := i.flags.Parse(rest)
@@ -159,7 +159,7 @@ func (i *invocation) explain(err error) string {
 	}
 }
 
-// check checks flags that are required. Zero is valid if it is the default.
+// check allows zero if it is the default.
 func (i *invocation) check(required []string) error {
 	for _, name := range required {
 		f := i.flags.Lookup(name)
@@ -208,8 +208,7 @@ func help(ctx context.Context, call *invocation) error {
 	return run(ctx, append(slices.Clone(call.args), "-h"), call.stdout, call.stderr)
 }
 
-// buildVersion is set by the linker where the build has no Git repository:
-// -ldflags "-X main.buildVersion=1.2.3".
+// buildVersion is for builds without Git: -ldflags "-X main.buildVersion=1.2.3".
 var buildVersion string
 
 func version(_ context.Context, call *invocation) error {

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,19 +30,6 @@ var claims = []string{
 	"SIGKILL while the customer approves, retry",
 	"the provider stores a 500 after the charge",
 	"each receipt arrives once",
-}
-
-func totals(t *testing.T, stdout string) (requests, orders, charges, receipts int) {
-	t.Helper()
-	match := regexp.MustCompile(`\n   total +(\d+) +(\d+) +(\d+) +(\d+)\n\n(?:Orders API .*\n)?.*[Cc]onsole`).FindStringSubmatch(stdout)
-	require.NotNil(t, match, stdout)
-	var numbers [4]int
-	for i := range numbers {
-		var err error
-		numbers[i], err = strconv.Atoi(match[i+1])
-		require.NoError(t, err)
-	}
-	return numbers[0], numbers[1], numbers[2], numbers[3]
 }
 
 func requireClaims(t *testing.T, stdout string, marks ...string) {
@@ -89,9 +75,7 @@ func TestDemo(t *testing.T) {
 	requireClaims(t, stdout, "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓")
 	tour, _, _ := strings.Cut(stdout, "\nOrders API ")
 	requireOnePage(t, tour)
-	requests, orders, charges, receipts := totals(t, stdout)
-	require.Greater(t, requests, 20)
-	require.Equal(t, []int{9, 8, 8}, []int{orders, charges, receipts})
+	require.Contains(t, stdout, "8 mails for 8 paid orders\n")
 
 	a := p.openConsole()
 	next := a.watchConsole()
@@ -130,14 +114,13 @@ func TestDemo_onStripe(t *testing.T) {
 	require.Contains(t, stdout, "skipped: ")
 	requireOnePage(t, stdout)
 
-	_, orders, charges, receipts := totals(t, stdout)
-	require.Len(t, stripe.Charges(), charges)
+	require.Contains(t, stdout, "6 mails for 6 paid orders\n")
+	require.Len(t, stripe.Charges(), 6)
 	require.Empty(t, stripe.OrdersChargedTwice())
-	require.Equal(t, map[string]int64{"usd": int64(charges) * 2500}, stripe.MoneyMoved())
+	require.Equal(t, map[string]int64{"usd": 6 * 2500}, stripe.MoneyMoved())
 	var made, paid int
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*), count(paid_at) FROM orders").Scan(&made, &paid))
-	require.Equal(t, []int{made, paid, paid}, []int{orders, charges, receipts})
-	require.Equal(t, 7, orders)
+	require.Equal(t, []int{7, 6}, []int{made, paid})
 	requireNoTempFiles(t, env)
 	p.requireNoProcessLeft()
 }
@@ -149,7 +132,7 @@ func TestDemo_doubleCharge(t *testing.T) {
 	p := start(t, env, "demo")
 	require.Equal(t, 1, p.wait())
 	requireClaims(t, p.stdout.String(), "✗")
-	require.NotContains(t, p.stdout.String(), "total")
+	require.NotContains(t, p.stdout.String(), "mails")
 	require.NotEmpty(t, stripe.OrdersChargedTwice())
 
 	match := regexp.MustCompile(`^orders: an order is charged: 1 charge in the provider’s list: observed 2 charges, \$50\.00\nthe log of the API is (\S+)\n$`).

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -94,7 +94,7 @@ func (d devRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	key, err := devservices.APIKey(ctx, a.pool, filepath.Join(d.folder, "api-keys"))
+	account, key, err := devservices.APIKey(ctx, a.pool, filepath.Join(d.folder, "api-keys"))
 	if err != nil {
 		return err
 	}
@@ -102,28 +102,26 @@ func (d devRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	base := devservices.BaseURL(s.listener.Addr())
+	base := baseURL(s.listener.Addr().String(), "localhost")
 	console, err := demo.NewConsole(ctx, demo.Options{
-		Environ:     append(os.Environ(), "DATABASE_URL="+string(d.config.URL)),
-		LogFile:     filepath.Join(d.folder, "console.log"),
-		APIKey:      key,
-		Pool:        a.pool,
-		ProviderKey: string(d.config.SecretKey),
-		ProviderURL: d.config.APIBase,
-		Fake:        d.services.Stripe,
-		BaseURL:     base,
-		Latency:     max(d.latency, 0),
-	}, mailer, d.logger)
+		Env:     demo.Env{Database: d.config.Database, Stripe: d.config.Stripe},
+		Fake:    d.services.Stripe,
+		Pool:    a.pool,
+		Account: account,
+		APIKey:  key,
+		LogFile: filepath.Join(d.folder, "console.log"),
+		Mailer:  mailer,
+		BaseURL: base,
+		Latency: max(d.latency, 0),
+	}, d.logger)
 	if err != nil {
 		return err
 	}
-	if s.http.Handler, err = console.Mount(s.http.Handler); err != nil {
-		return err
-	}
+	s.http.Handler = console.Mount(s.http.Handler)
 	d.welcome(ctx, console, base, key) // before the first request, whose log line would interrupt it
 	group, ctx := errgroup.WithContext(ctx)
 	s.http.Handler = d.withShop(ctx, group, s, base, key)
-	if err := d.startJobs(ctx, group, a, console.Mailbox()); err != nil {
+	if err := d.startJobs(ctx, group, a, console); err != nil {
 		return err
 	}
 	group.Go(func() error { return console.Run(ctx) })
@@ -136,17 +134,47 @@ func (d devRun) run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// welcome prints at once, so that no log line interrupts the text. The curl line has an
+// idempotency key that is new after each start, so that the user sees a first response and a
+// replay.
 func (d devRun) welcome(ctx context.Context, console *demo.Console, base, key string) {
-	welcome := devservices.Welcome{
-		Services: d.services, Stripe: d.config.Stripe, BaseURL: base, APIKey: key,
-		DocsURL: console.DocsURL(), ConsoleURL: console.URL(),
+	var text strings.Builder
+	line := func(name, value string) { fmt.Fprintf(&text, "%-12s %s\n", name, value) }
+	text.WriteString("\n")
+	line("Orders API", base+"   contract: "+console.DocsURL())
+	line("Console", console.URL()+"   cause a failure, and see the recovery")
+	if d.services.Postgres != nil {
+		line("PostgreSQL", "psql '"+d.services.Postgres.URL("postgres")+"'")
 	}
-	if d.services.Stripe == nil {
-		// A wrong key does not prevent the start, and neither does a missing network.
+	switch {
+	case d.services.SendsEvents():
+		line("Stripe", "a fake that sends webhooks; its charges: "+d.config.APIBase)
+	case d.services.Stripe != nil:
+		line("Stripe", "a fake; its charges: "+d.config.APIBase)
+	default: // a wrong key does not prevent the start, and neither does a missing network
 		result := checks.Stripe(ctx, d.config.Stripe, stripeCheckTimeout)
-		welcome.Checked = printable(result.Mark + " " + result.Message)
+		line("Stripe", printable(result.Mark+" "+result.Message))
+		if d.config.WebhookSecret == "" {
+			line("Webhooks", "off; set STRIPE_WEBHOOK_SECRET to the secret that this command prints:")
+			line("", "stripe listen --forward-to "+base+"/v1/webhooks/stripe")
+		}
 	}
-	welcome.Print(d.stdout)
+	if d.services.DataDir != "" {
+		line("Data", d.services.DataDir+"   orders dev --reset deletes it")
+	}
+	line("API key", key)
+	fmt.Fprintf(&text, `
+Create an order:
+
+  curl -i %s/v1/orders -H 'Authorization: Bearer %s' \
+    -H 'Content-Type: application/json' -H 'Idempotency-Key: my-order-%s' \
+    -d '{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",
+         "items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}'
+
+Send the same line again: the same bytes come back, and nothing is charged twice.
+
+`, base, key, time.Now().Format("20060102-150405"))
+	fmt.Fprint(d.stdout, text.String())
 }
 
 func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, mailer receipts.Mailer) error {

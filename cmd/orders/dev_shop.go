@@ -14,8 +14,8 @@ import (
 	"example.com/orders-api/examples/shop"
 )
 
-// withShop returns the server's handler, with the example shop below /shop. To delete the
-// example, delete its folder, this file, its test and the call.
+// withShop adds the example shop to the server's handler. To delete the example, delete its
+// folder, this file, its test and the call.
 func (d devRun) withShop(ctx context.Context, group *errgroup.Group, s *server, base, apiKey string) http.Handler {
 	storefront, err := d.newShop(ctx, s, base, apiKey)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"example.com/orders-api/cmd/internal/setup"
 )
 
-// healthcheck is for containers, because the image has neither a shell nor curl. It uses
-// no proxy and follows no redirects, so that no other server responds.
+// healthcheck is for containers, because the image has no shell. It uses no proxy and follows
+// no redirects, so that no other server responds.
 func healthcheck(ctx context.Context, call *invocation) error {
 	var config setup.Listen
 	timeout := call.flags.Duration("timeout", 3*time.Second, "how long to wait for the response")
@@ -20,7 +20,7 @@ func healthcheck(ctx context.Context, call *invocation) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	target := readyURL(config.Addr)
+	target := baseURL(string(config.Addr), "127.0.0.1") + "/readyz" // an empty image does not resolve localhost
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err
@@ -36,10 +36,11 @@ func healthcheck(ctx context.Context, call *invocation) error {
 	return nil
 }
 
-func readyURL(address setup.Address) string {
-	host, port, _ := net.SplitHostPort(string(address)) // checked by load
+// baseURL returns the URL of a listener for a client on this machine, which loopback names.
+func baseURL(address, loopback string) string {
+	host, port, _ := net.SplitHostPort(address) // valid
 	if host == "" || net.ParseIP(host).IsUnspecified() {
-		host = "127.0.0.1" // not localhost: an empty image resolves no names
+		host = loopback
 	}
-	return "http://" + net.JoinHostPort(host, port) + "/readyz"
+	return "http://" + net.JoinHostPort(host, port)
 }

@@ -110,7 +110,6 @@ func operatorCommand(
 	}
 }
 
-// userName returns the name of the current user, "" if unknown.
 func userName() string {
 	current, err := user.Current()
 	if err != nil {
@@ -135,7 +134,6 @@ func printKeys(w io.Writer, keys []idempotency.Status) error {
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
 
-// printHistory prints a key with its order, refund or other resource, and its events.
 func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory, resource *operations.Resource) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, arguments ...any) {

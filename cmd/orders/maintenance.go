@@ -73,8 +73,7 @@ func complete(ctx context.Context, c *idempotency.Completer, m *metrics.Metrics,
 	return err
 }
 
-// reapBatch is how many keys one transaction deletes. Fifty take six milliseconds,
-// so orders do not wait long.
+// reapBatch keys are deleted in a transaction, in six milliseconds, so orders wait little.
 const reapBatch = 50
 
 func reaper(ctx context.Context, call *invocation) error {
@@ -115,8 +114,8 @@ func everyFlag(call *invocation) *time.Duration {
 	return call.flags.Duration("every", 0, "repeat the run at this interval until a signal arrives, instead of once")
 }
 
-// runOrRepeat calls work once or, if the interval is set, repeatedly with an admin listener.
-// A single run has none, because it would end before a scrape.
+// runOrRepeat calls work once or, with an interval, repeatedly. A single run has no admin
+// listener, because it would end before a scrape.
 func runOrRepeat(
 	ctx context.Context, command string, every time.Duration, adminAddr setup.Address, m *metrics.Metrics, logger *slog.Logger,
 	work func(context.Context) error,
@@ -133,7 +132,6 @@ func runOrRepeat(
 	return nil
 }
 
-// repeat calls work until ctx ends, also after an error.
 func repeat(ctx context.Context, command string, every time.Duration, logger *slog.Logger, work func(context.Context) error) {
 	for ctx.Err() == nil {
 		if err := work(ctx); err != nil {

@@ -14,30 +14,38 @@ import (
 	"example.com/orders-api/cmd/internal/setup"
 )
 
-func migrateUp(ctx context.Context, call *invocation) error {
-	migrator, err := openMigrator(ctx, call)
-	if err != nil {
-		return err
+// migrate returns a command that needs a migrator.
+func migrate(run func(context.Context, *invocation, *setup.Migrator) error) func(context.Context, *invocation) error {
+	return func(ctx context.Context, call *invocation) error {
+		var config setup.DatabaseOnly
+		if err := call.load(&config); err != nil {
+			return err
+		}
+		migrator, err := setup.OpenMigrator(ctx, config.Database, config.Logger(call.stderr))
+		if err != nil {
+			return err
+		}
+		defer migrator.Close()
+		return run(ctx, call, migrator)
 	}
-	defer migrator.Close()
+}
+
+func migrateUp(ctx context.Context, call *invocation, migrator *setup.Migrator) error {
 	applied, err := migrator.Up(ctx)
 	return call.printResult(err, "applied: %d\n", applied)
 }
 
 func migrateDown(ctx context.Context, call *invocation) error {
 	yes := call.flags.Bool("yes", false, "do not ask for confirmation; required without a terminal")
-	migrator, err := openMigrator(ctx, call)
-	if err != nil {
-		return err
-	}
-	defer migrator.Close()
-	if !*yes {
-		if err := confirmDown(ctx, call, migrator); err != nil {
-			return err
+	return migrate(func(ctx context.Context, call *invocation, migrator *setup.Migrator) error {
+		if !*yes {
+			if err := confirmDown(ctx, call, migrator); err != nil {
+				return err
+			}
 		}
-	}
-	name, err := migrator.Down(ctx)
-	return call.printResult(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
+		name, err := migrator.Down(ctx)
+		return call.printResult(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
+	})(ctx, call)
 }
 
 // confirmDown returns an error unless the user types the name of the database.
@@ -64,12 +72,7 @@ func confirmDown(ctx context.Context, call *invocation, migrator *setup.Migrator
 	}
 }
 
-func migrateStatus(ctx context.Context, call *invocation) error {
-	migrator, err := openMigrator(ctx, call)
-	if err != nil {
-		return err
-	}
-	defer migrator.Close()
+func migrateStatus(ctx context.Context, call *invocation, migrator *setup.Migrator) error {
 	list, err := migrator.Status(ctx)
 	if err != nil {
 		return err
@@ -84,20 +87,7 @@ func migrateStatus(ctx context.Context, call *invocation) error {
 	return nil
 }
 
-func migrateCitus(ctx context.Context, call *invocation) error {
-	migrator, err := openMigrator(ctx, call)
-	if err != nil {
-		return err
-	}
-	defer migrator.Close()
+func migrateCitus(ctx context.Context, call *invocation, migrator *setup.Migrator) error {
 	tables, err := migrator.Distribute(ctx)
 	return call.printResult(err, "distributed: %d %s\n", len(tables), strings.Join(tables, " "))
-}
-
-func openMigrator(ctx context.Context, call *invocation) (*setup.Migrator, error) {
-	var config setup.DatabaseOnly
-	if err := call.load(&config); err != nil {
-		return nil, err
-	}
-	return setup.OpenMigrator(ctx, config.Database, config.Logger(call.stderr))
 }

@@ -81,26 +81,19 @@ func printDiscrepancies(table io.Writer, discrepancies []reconcile.Discrepancy) 
 	}
 	fmt.Fprintln(table, "KIND\tACCOUNT\tORDER\tKEY\tINTENT\tREFUND\tCREATED\tLOCAL\tPROVIDER\tDETAIL")
 	for _, d := range discrepancies {
-		var row []string
-		for _, value := range []any{
-			d.Kind, d.AccountID, d.OrderID, d.KeyID, d.IntentID, d.ProviderRefundID, d.Created, d.Local, d.Provider, detail(d),
-		} {
-			row = append(row, cell(value))
+		switch {
+		case d.Fixed:
+			d.Detail += "; FIXED"
+		case d.FixError != "":
+			d.Detail += "; NOT FIXED, " + d.FixError
 		}
-		fmt.Fprintln(table, strings.Join(row, "\t"))
+		row := []any{d.Kind, d.AccountID, d.OrderID, d.KeyID, d.IntentID, d.ProviderRefundID, d.Created, d.Local, d.Provider, d.Detail}
+		for i, value := range row {
+			row[i] = cell(value)
+		}
+		fmt.Fprintf(table, strings.Repeat("%s\t", len(row)-1)+"%s\n", row...)
 	}
 	fmt.Fprintln(table)
-}
-
-func detail(d reconcile.Discrepancy) string {
-	switch {
-	case d.Fixed:
-		return d.Detail + "; FIXED"
-	case d.FixError != "":
-		return d.Detail + "; NOT FIXED, " + d.FixError
-	default:
-		return d.Detail
-	}
 }
 
 func cell(value any) string {
@@ -110,7 +103,7 @@ func cell(value any) string {
 	}
 	switch v := value.(type) {
 	case time.Time:
-		return v.Format(time.RFC3339)
+		value = v.Format(time.RFC3339)
 	case reconcile.Money:
 		value = fmt.Sprintf("%d %s", v.Amount, v.Currency)
 	}

@@ -21,8 +21,8 @@ import (
 // maxBackground bounds the runs whose clients got a 202.
 const maxBackground = 200
 
-// maxConnections is more than maxInFlight and maxWaiters, because idle connections count
-// too, with 20 KiB each. At the limit, a new connection closes another one, see [connlimit].
+// maxConnections includes idle connections, with 20 KiB each. At the limit, a new one closes
+// another, see [connlimit].
 const maxConnections = 4000
 
 func serve(ctx context.Context, call *invocation) error {
@@ -50,8 +50,8 @@ func serve(ctx context.Context, call *invocation) error {
 	return s.run(ctx, *delay)
 }
 
-// tuneGC saves 5 % of the CPU time per order in our benchmark, and keeps the process below
-// 128 MiB with maxConnections. GOGC and GOMEMLIMIT override this.
+// tuneGC saves 5 % of the CPU time per order, and keeps the process below 128 MiB with
+// maxConnections. GOGC and GOMEMLIMIT override this.
 func tuneGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
@@ -81,7 +81,7 @@ type server struct {
 	runs     *api.Background
 }
 
-// openServer opens the addresses of the API and of the admin listener until the app closes.
+// openServer opens the addresses until the app closes.
 func openServer(ctx context.Context, a *app, address, adminAddress setup.Address) (*server, error) {
 	authPool, err := setup.AuthPool(ctx, a.pool)
 	if err != nil {
@@ -118,9 +118,8 @@ func openServer(ctx context.Context, a *app, address, adminAddress setup.Address
 	return &server{a, api.NewServer(router, a.config.LongestRun(), a.logger), listener, ready, runs}, nil
 }
 
-// run serves until ctx ends. Then /readyz returns 503, while requests are still accepted for
-// delay. After that, the waiters are released, and runs in progress finish, so that no other
-// process has to take over their keys.
+// run serves until ctx ends. Then /readyz returns 503, and requests are accepted for delay.
+// After that, waiters are released and runs finish, so that no other process takes over.
 func (s *server) run(ctx context.Context, delay time.Duration) error {
 	served := make(chan error, 1)
 	go func() { served <- connlimit.Serve(s.http, s.listener, maxConnections) }()

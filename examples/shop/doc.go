@@ -4,14 +4,12 @@
 //
 // # The life of a key
 //
-//  1. The key is created with the basket (saveBasket), so all tabs and page views of a
-//     basket have the same one.
+//  1. The key is created with the basket (saveBasket), so all tabs of a basket have it.
 //  2. When the customer pays, the whole request is stored with it, including the card
-//     (submit). This is committed before the first attempt. From now on, each attempt
-//     sends these bytes with this key: that of the customer's page after a
-//     reload, of a second tab, or of the loop in Run after the customer has left.
-//  3. A new key replaces it only if the API says so: retry is new-key after a decline
-//     (reopen). The lost response of a request is never a reason.
+//     (submit), and committed before the first attempt. Each attempt sends these bytes with
+//     this key: that of a reload, of a second tab, or of Run after the customer has left.
+//  3. A new key replaces it only if the API says so (reopen), after a decline. The lost
+//     response of a request is never a reason.
 //  4. It is dropped when the order is paid (finish).
 //
 // The states of a purchase:

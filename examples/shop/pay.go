@@ -13,9 +13,9 @@ import (
 	"example.com/orders-api/client"
 )
 
-// attempt sends the stored bytes with the stored key (rule 1), and records a final response
-// (rule 2). After any other response, the client repeats the request for s.Patience (rules 3
-// and 4). The client secret is set if the customer must approve the payment.
+// attempt sends the stored bytes with the stored key (rule 1 of package client), and records a
+// final response (rule 2). After any other response, the client repeats the request for
+// s.Patience (rules 3 and 4).
 func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecret string, err error) {
 	if err = s.begin(ctx, &p); errors.Is(err, pgx.ErrNoRows) {
 		return p, "", nil // another attempt has just ended it: the page asks again
@@ -37,15 +37,15 @@ func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecre
 	case mustAct: // afterwards, the page sends the same request again
 		clientSecret, err = action.Action.ClientSecret, nil
 	case rejected && problem.Retry == client.RetryNewKey:
-		// The old key never charges. Another attempt is another payment: the customer decides.
+		// The old key never charges, and the customer decides on another payment.
 		p, err = s.reopen(ctx, p, client.NewKey(), problem.Detail+" Nothing was charged.")
 	case rejected && problem.Retry == client.RetryCorrected && p.Attempts == 1:
 		p, err = s.reopen(ctx, p, p.Key, correction(problem)) // the key is not used
 	case rejected && problem.Retry == client.RetryNever:
 		p, err = s.stopOrFinish(ctx, p, problem)
 	default:
-		// The outcome is unknown (rule 5), also if only a later attempt was rejected. Key and
-		// request stay, and the page or Run sends them again.
+		// The outcome is unknown (rule 5), also if only a later attempt was rejected: the page
+		// or Run sends the request again.
 		s.Logger.WarnContext(ctx, "shop: outcome unknown", "purchase", p.ID, "attempts", p.Attempts, "error", err)
 		err = nil
 	}
@@ -53,7 +53,7 @@ func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecre
 }
 
 // neverArrived reports whether the API has not received a request that is so old that its
-// customer, who has left, no longer expects the charge.
+// customer no longer expects the charge.
 func (s *Shop) neverArrived(ctx context.Context, p purchase) bool {
 	if time.Since(p.RequestedAt) < time.Hour {
 		return false
@@ -65,8 +65,7 @@ func (s *Shop) neverArrived(ctx context.Context, p purchase) bool {
 	return rejected && problem.Status == http.StatusNotFound
 }
 
-// correction tells the customer what to correct. Anything but an invalid member, such as a
-// wrong API key, is the shop's own mistake.
+// correction is for the customer. Anything but an invalid member is the shop's own mistake.
 func correction(problem *client.Problem) string {
 	if len(problem.Errors) == 0 {
 		return "Nothing was charged. The shop cannot take payments at the moment."
@@ -74,8 +73,8 @@ func correction(problem *client.Problem) string {
 	return "Nothing was charged. Please correct " + strings.TrimPrefix(problem.Errors[0].Pointer, "/") + ": " + problem.Errors[0].Detail + "."
 }
 
-// stopOrFinish handles a request that cannot succeed. If the problem names a paid order, it
-// is that of this purchase, whose key or row was lost.
+// stopOrFinish handles a request that cannot succeed. A paid order that the problem names is
+// that of this purchase, whose key or row was lost.
 func (s *Shop) stopOrFinish(ctx context.Context, p purchase, problem *client.Problem) (_ purchase, err error) {
 	s.Logger.ErrorContext(ctx, "shop: order rejected", "purchase", p.ID, "order", problem.OrderID, "error", problem)
 	var order client.Order
@@ -108,9 +107,8 @@ func (s *Shop) Run(ctx context.Context) {
 	}
 }
 
-// RunOnce makes one attempt for each purchase that was not continued for a while. The
-// pause becomes longer with each attempt, because many customers who must approve a payment
-// never do.
+// RunOnce makes one attempt for each purchase that was not continued for a while, which becomes
+// longer with each attempt, because many customers never approve.
 func (s *Shop) RunOnce(ctx context.Context) error {
 	rows, _ := s.Pool.Query(ctx, "SELECT"+columns+`FROM shop.purchases
  WHERE state = 'paying' AND attempted_at < now() - $1::interval * least(attempts + 1, 60) ORDER BY attempted_at LIMIT 100`, s.Idle)

@@ -50,10 +50,10 @@ type purchase struct {
 	Message     string
 }
 
-// Path returns the path of the purchase's page.
+// Path returns the path of its page.
 func (p purchase) Path() string { return Path + "/purchases/" + p.ID.String() }
 
-// Order returns the stored request. Before that, it is what the basket costs now.
+// Order returns the stored request, or what the basket costs now.
 func (p purchase) Order() (order client.OrderParams) {
 	if json.Unmarshal(p.Request, &order) == nil {
 		return order
@@ -94,7 +94,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 const columns = ` id, state, quantities, coalesce(idempotency_key, '') AS key, request, attempts, requested_at,
 	coalesce(order_id, '') AS order_id, message `
 
-// one returns the purchase that the statement returns, or pgx.ErrNoRows.
+// one returns a purchase or pgx.ErrNoRows.
 func (s *Shop) one(ctx context.Context, sql string, arguments ...any) (purchase, error) {
 	rows, _ := s.Pool.Query(ctx, sql, arguments...) // CollectExactlyOneRow returns the error
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[purchase])
@@ -104,8 +104,8 @@ func (s *Shop) find(ctx context.Context, customer, id string) (purchase, error) 
 	return s.one(ctx, "SELECT"+columns+"FROM shop.purchases WHERE customer = $1 AND id::text = $2", customer, id)
 }
 
-// saveBasket stores the customer's basket, and creates its key with it ("One purchase, one
-// key" in package client). While a basket is being paid, it does not change.
+// saveBasket stores the customer's basket, with a new key for a new one. A basket that is being
+// paid does not change.
 func (s *Shop) saveBasket(ctx context.Context, customer string, quantities map[string]int64) (purchase, error) {
 	return s.one(ctx, `
 INSERT INTO shop.purchases AS p (customer, idempotency_key, quantities)
@@ -116,7 +116,7 @@ RETURNING`+columns, customer, client.NewKey(), quantities)
 }
 
 // change executes an UPDATE of this purchase while it has this key ($1 and $2), and returns
-// the purchase as it is now: another attempt may have changed it before.
+// the purchase, which another attempt may have changed before.
 func (s *Shop) change(ctx context.Context, p purchase, update string, arguments ...any) (purchase, error) {
 	if _, err := s.Pool.Exec(ctx, update, append([]any{p.ID, p.Key}, arguments...)...); err != nil {
 		return p, err
@@ -135,8 +135,8 @@ func (s *Shop) submit(ctx context.Context, p purchase, email, paymentMethod stri
  WHERE id = $1 AND idempotency_key = $2 AND state = 'basket'`, request)
 }
 
-// begin counts an attempt before it is sent. It returns pgx.ErrNoRows if another attempt has
-// ended the purchase.
+// begin counts an attempt before it is sent, or returns pgx.ErrNoRows if another has ended the
+// purchase.
 func (s *Shop) begin(ctx context.Context, p *purchase) error {
 	return s.Pool.QueryRow(ctx, `UPDATE shop.purchases SET attempts = attempts + 1, attempted_at = now()
  WHERE id = $1 AND idempotency_key = $2 AND state = 'paying' RETURNING attempts`, p.ID, p.Key).Scan(&p.Attempts)
@@ -148,8 +148,8 @@ func (s *Shop) finish(ctx context.Context, p purchase, orderID string) (purchase
  WHERE id = $1 AND idempotency_key = $2 AND state = 'paying'`, orderID)
 }
 
-// reopen lets the customer pay again, with another key or with the same one. It does nothing
-// if another attempt has begun, which needs the stored request.
+// reopen lets the customer pay again. It does nothing if another attempt has begun, which needs
+// the stored request.
 func (s *Shop) reopen(ctx context.Context, p purchase, key client.Key, message string) (purchase, error) {
 	return s.change(ctx, p, `UPDATE shop.purchases SET state = 'basket', request = NULL, idempotency_key = $3, message = $4
  WHERE id = $1 AND idempotency_key = $2 AND state = 'paying' AND attempts = $5`, key, message, p.Attempts)

@@ -46,8 +46,8 @@ type Shop struct {
 //go:embed migrations static templates
 var files embed.FS
 
-// policy is the Content-Security-Policy that Stripe documents for Stripe.js
-// (https://docs.stripe.com/security/guide). Stripe.js also styles the elements that it adds.
+// policy is what Stripe documents for Stripe.js (https://docs.stripe.com/security/guide), which
+// also styles the elements that it adds.
 const policy = "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; img-src 'self' data:; " +
 	"script-src 'self' https://js.stripe.com https://*.js.stripe.com %[1]s; " +
 	"frame-src https://js.stripe.com https://*.js.stripe.com https://hooks.stripe.com; " +
@@ -115,8 +115,8 @@ func (s *Shop) postBasket(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// showPurchase shows the payment page or the result. Both have one URL, so that a reload,
-// the back button and a second tab show the current state.
+// showPurchase shows the payment page or the result, at one URL, so that a reload, the back
+// button and a second tab show the current state.
 func (s *Shop) showPurchase(w http.ResponseWriter, r *http.Request) error {
 	p, err := s.find(r.Context(), customer(w, r), r.PathValue("id"))
 	if err != nil {
@@ -128,8 +128,7 @@ func (s *Shop) showPurchase(w http.ResponseWriter, r *http.Request) error {
 
 // pay stores a payment, or continues the stored one, and responds with its state.
 func (s *Shop) pay(w http.ResponseWriter, r *http.Request) error {
-	// The result is recorded even if the customer leaves, so the attempt does not end with
-	// the request's context.
+	// The result is recorded even if the customer leaves.
 	ctx := context.WithoutCancel(r.Context())
 	p, err := s.find(ctx, customer(w, r), r.PathValue("id"))
 	if card := r.PostFormValue("payment_method"); err == nil && p.State == inBasket && card != "" {
@@ -149,8 +148,7 @@ func (s *Shop) pay(w http.ResponseWriter, r *http.Request) error {
 	return json.NewEncoder(w).Encode(map[string]any{"state": p.State, "message": p.Message, "client_secret": clientSecret})
 }
 
-// customer returns the value of the customer's cookie, which it sets if it is missing. A
-// real shop has accounts.
+// customer returns the customer's cookie, or sets one. A real shop has accounts.
 func customer(w http.ResponseWriter, r *http.Request) string {
 	if cookie, err := r.Cookie("shop_customer"); err == nil {
 		return cookie.Value

@@ -22,8 +22,8 @@ const (
 // ErrInProgress means that another request holds the lock.
 var ErrInProgress = errors.New("409: in progress")
 
-// LockedShop holds a lock with a TTL during a request. It stores the response in Redis,
-// outside of the order's transaction.
+// LockedShop holds a lock with a TTL, and stores the response in Redis, outside of the order's
+// transaction.
 type LockedShop struct {
 	Redis  *Redis
 	DB     *pgxpool.Pool
@@ -61,8 +61,7 @@ func (s LockedShop) PaidOrders(ctx context.Context) (n int, err error) {
 	return n, s.DB.QueryRow(ctx, "SELECT count(*) FROM lock_design.orders").Scan(&n)
 }
 
-// Redis is an in-process store with the semantics of four commands of Redis. Its clock
-// moves by Advance only. The zero value is empty.
+// Redis is an in-process store with four commands of Redis, whose clock moves by Advance only.
 type Redis struct {
 	mu      sync.Mutex
 	now     time.Duration
@@ -74,14 +73,14 @@ type entry struct {
 	ends  time.Duration
 }
 
-// get is GET: an expired value is absent.
+// get is GET.
 func (r *Redis) get(key string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.live(key)
 }
 
-// setNX is SET key value NX PX ttl: it reports whether the key was absent.
+// setNX is SET key value NX PX ttl.
 func (r *Redis) setNX(key, value string, ttl time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +101,7 @@ func (r *Redis) set(key, value string, ttl time.Duration) {
 	r.entries[key] = entry{value, r.now + ttl}
 }
 
-// delete is the script that Redis recommends for locks: DEL if the value is the caller's.
+// delete is the script that Redis recommends for unlocking.
 func (r *Redis) delete(key, value string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +124,7 @@ func (r *Redis) Advance(d time.Duration) {
 	r.now += d
 }
 
-// FailOver promotes a replica that has received nothing yet. Replication is asynchronous.
+// FailOver promotes a replica that has received nothing, because replication is asynchronous.
 func (r *Redis) FailOver() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

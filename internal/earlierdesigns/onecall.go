@@ -10,9 +10,8 @@ import (
 	"github.com/stripe/stripe-go/v79/paymentintent"
 )
 
-// OneCallShop commits the key and the order before the provider call, and derives the
-// provider's key from the key. It creates and confirms the payment in one call, so it
-// does not know the payment's id if the response is lost.
+// OneCallShop commits key and order before the provider call, and derives the provider's key.
+// It creates and confirms the payment in one call, so it has no id if the response is lost.
 type OneCallShop struct {
 	DB     *pgxpool.Pool
 	Stripe paymentintent.Client

@@ -33,8 +33,8 @@ CREATE TABLE one_call_design.orders (
 	return err
 }
 
-// Stripe returns a client of the fake at a URL. net/http repeats a request on a connection
-// that it has used before, so each request has its own.
+// Stripe returns a client of a fake. net/http repeats requests on a used connection, so each
+// has its own.
 func Stripe(url string) paymentintent.Client {
 	return paymentintent.Client{Key: "sk_test_earlier", B: stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
 		URL:               stripe.String(url),

@@ -4,35 +4,29 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
-	"fmt"
 	"html/template"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
-
-	"example.com/orders-api/receipts"
 )
 
-// Console is the page and its API process.
+// Console is the page and its API process. It is the mailer of the worker, so that it sees
+// the receipts.
 type Console struct {
 	*system
 	logger *slog.Logger
 	starts chan scenario // from the page to Run, which runs one at a time
 }
 
-// NewConsole returns the console, whose mailbox passes receipts on to mailer.
-func NewConsole(ctx context.Context, options Options, mailer receipts.Mailer, logger *slog.Logger) (*Console, error) {
-	s, err := newSystem(ctx, options, mailer)
+// NewConsole returns the console. The caller must call Run, which closes it.
+func NewConsole(ctx context.Context, options Options, logger *slog.Logger) (*Console, error) {
+	s, err := newSystem(ctx, options)
 	if err != nil {
 		return nil, err
 	}
 	return &Console{s, logger, make(chan scenario)}, nil
 }
-
-// Mailbox returns the mailer for the worker.
-func (c *Console) Mailbox() *Mailbox { return c.mailbox }
 
 // Run runs the scenarios that the page starts, until ctx ends.
 func (c *Console) Run(ctx context.Context) error {
@@ -54,11 +48,8 @@ var static embed.FS
 const pagePath = "/console"
 
 // Mount returns a handler that serves the console, and the API for any other request.
-func (c *Console) Mount(api http.Handler) (http.Handler, error) {
-	page, err := template.ParseFS(static, "static/page.html")
-	if err != nil {
-		return nil, fmt.Errorf("demo: %w", err)
-	}
+func (c *Console) Mount(api http.Handler) http.Handler {
+	page := template.Must(template.ParseFS(static, "static/page.html"))
 	files := http.NewServeMux()
 	files.HandleFunc("GET "+pagePath+"/console.css", file("console.css"))
 	files.HandleFunc("GET "+pagePath+"/console.js", file("console.js"))
@@ -67,12 +58,7 @@ func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 	files.HandleFunc("POST "+pagePath+"/decision", c.decide)
 	files.HandleFunc("GET "+pagePath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		err := page.Execute(w, map[string]any{
-			"Cards": cards(), "Faults": faults(), "Fake": c.Fake != nil, "APIKey": c.APIKey, "BaseURL": c.BaseURL,
-		})
-		if err != nil {
-			c.logger.Warn("console: page not written", "error", err)
-		}
+		_ = page.Execute(w, map[string]any{"Cards": cards(), "Faults": faults(), "Fake": c.Fake != nil})
 	})
 	guarded := c.guard(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +72,7 @@ func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 		default:
 			api.ServeHTTP(w, r)
 		}
-	}), nil
+	})
 }
 
 func file(name string) http.HandlerFunc {
@@ -121,9 +107,9 @@ func (c *Console) start(w http.ResponseWriter, r *http.Request) {
 func (c *Console) decide(w http.ResponseWriter, r *http.Request) {
 	decision := r.PostFormValue("decision")
 	switch p := c.current.Load(); {
-	case !slices.Contains([]string{approves, declines, leaves}, decision):
+	case decision != approves && decision != declines:
 		http.Error(w, "there is no such decision", http.StatusUnprocessableEntity)
-	case p == nil || !p.closeWindow(decision):
+	case p == nil || !p.decide(decision):
 		http.Error(w, "the customer is not asked", http.StatusConflict)
 	default:
 		w.WriteHeader(http.StatusAccepted)

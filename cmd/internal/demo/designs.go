@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
-	"net"
-	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -41,8 +37,7 @@ const (
 	thisService
 )
 
-// compares reports whether the earlier designs have the failure, which is so for a play of the
-// console. They take one card, which pays.
+// compares reports whether the earlier designs have the failure. They take one card, which pays.
 func (p *play) compares() bool {
 	return p.claim == "" && p.Fake != nil && p.card.Pays && p.fault.earlier != nil
 }
@@ -60,28 +55,24 @@ func (p *play) compare(ctx context.Context) error {
 	return errors.Join(err, dropped)
 }
 
-type shop interface {
-	Order(ctx context.Context, key string) error
-	PaidOrders(ctx context.Context) (int, error)
-}
-
 // runDesign sends the order, which has the failure, and then retries it.
 func (p *play) runDesign(ctx context.Context, index int) error {
 	fake := stripetest.New(stripetest.Options{})
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	url, stop, err := hostcheck.Serve(ctx, fake)
 	if err != nil {
 		return err
 	}
-	address := listener.Addr().String()
-	server := &http.Server{Handler: hostcheck.Handler(address, fake), ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
-	go func() { _ = server.Serve(listener) }()
-	defer server.Close()
-	defer fake.Close() // before server.Close, so that no request is held
+	defer func() {
+		fake.Close() // first, so that no request is held
+		_ = stop()
+	}()
 
-	redis, stripe := &earlierdesigns.Redis{}, earlierdesigns.Stripe("http://"+address)
-	var design shop = earlierdesigns.LockedShop{Redis: redis, DB: p.Pool, Stripe: stripe}
+	redis, stripe := &earlierdesigns.Redis{}, earlierdesigns.Stripe(url)
+	locked := earlierdesigns.LockedShop{Redis: redis, DB: p.Pool, Stripe: stripe}
+	order, paidOrders := locked.Order, locked.PaidOrders
 	if index == oneCallShop {
-		design = earlierdesigns.OneCallShop{DB: p.Pool, Stripe: stripe}
+		oneCall := earlierdesigns.OneCallShop{DB: p.Pool, Stripe: stripe}
+		order, paidOrders = oneCall.Order, oneCall.PaidOrders
 	}
 	pass := func(d time.Duration) {
 		fake.Advance(d)
@@ -89,21 +80,18 @@ func (p *play) runDesign(ctx context.Context, index int) error {
 	}
 	process, kill := context.WithCancel(ctx)
 	defer kill()
-	if p.fault.earlier.atProvider != "" {
-		injected := fake.Inject(stripetest.Rule{Fault: p.fault.earlier.atProvider, Endpoint: "POST /v1/payment_intents"})
-		if p.fault.earlier.atProvider == stripetest.HoldResponse {
+	if failure := p.fault.earlier.atProvider; failure != "" {
+		injected := fake.Inject(stripetest.Rule{Fault: failure, Endpoint: "POST /v1/payment_intents"})
+		if failure == stripetest.HoldResponse {
 			go func() {
-				select {
-				case <-injected.Reached():
-					kill()
-				case <-process.Done():
-				}
+				<-injected.Reached()
+				kill()
 			}()
 		}
 	}
 	for attempt, title := range []string{firstTime, again, again, again} {
-		failed := design.Order(process, string(p.request.Key))
-		paid, err := design.PaidOrders(ctx)
+		failed := order(process, string(p.request.Key))
+		paid, err := paidOrders(ctx)
 		p.update(func(v *view) {
 			d := &v.Designs[index]
 			d.Charges, d.Orders, d.Lines = len(fake.Charges()), paid, append(d.Lines, title+": "+responseTo(failed))
@@ -139,18 +127,19 @@ func responseTo(failed error) string {
 }
 
 // showDesign shows this service among the designs.
-func (p *play) showDesign(v *view, order orders.Order) {
-	if len(v.Designs) == 0 {
+func (p *play) showDesign() {
+	if len(p.view.Designs) == 0 {
 		return
 	}
-	d := &v.Designs[thisService]
-	d.Charges, d.Orders, d.Lines = len(p.Fake.ChargesByOrder(order.ID.String())), 0, nil
-	if order.Status == orders.StatusPaid {
+	d := &p.view.Designs[thisService]
+	d.Charges, _ = p.state.charges()
+	if p.state.Status == orders.StatusPaid {
 		d.Orders = 1
 	}
-	for _, request := range v.Requests {
-		if n := len(request.Responses); n > 0 {
-			d.Lines = append(d.Lines, request.Title+": "+request.Responses[n-1].String())
+	d.Lines = nil
+	for _, request := range p.sent {
+		if n := len(request.responses); n > 0 {
+			d.Lines = append(d.Lines, request.title+": "+request.responses[n-1])
 		}
 	}
 }

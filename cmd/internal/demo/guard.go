@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/cmd/internal/hostcheck"
 )
 
-// policy restricts the page to its own server, without inline scripts and styles.
+// policy allows no other server, and neither inline scripts nor inline styles.
 const policy = "default-src 'none'; " +
 	"script-src 'self'; " +
 	"style-src 'self'; " +
@@ -22,7 +22,7 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// guard rejects other users and machines, because the page shows an API key.
+// guard rejects other users and machines, because the page charges orders.
 func (c *Console) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)
@@ -45,9 +45,9 @@ func privateHeader(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// rejects returns the reason to reject a request, "" for none. The check of Host is against
-// DNS rebinding, that of Origin against cross-site requests. The cookie excludes other users
-// of this machine, and a proxy that sets Host to localhost and adds no header.
+// rejects returns the reason to reject a request, "" for none. Host is checked against DNS
+// rebinding, Origin against cross-site requests. The cookie excludes other users of this
+// machine, and a proxy that sets Host to localhost and adds no header.
 func (c *Console) rejects(r *http.Request) string {
 	cookie, err := r.Cookie(cookieName)
 	switch {
@@ -56,7 +56,7 @@ func (c *Console) rejects(r *http.Request) string {
 	case !isSameOrigin(r):
 		return "The console takes orders from its own page only."
 	case err != nil || !c.isToken(cookie.Value):
-		return "The console shows an API key, so it needs a token. Open the URL that orders dev prints after \"Console\"."
+		return "The console needs a token. Open the URL that orders dev prints after \"Console\"."
 	default:
 		return ""
 	}
@@ -112,7 +112,7 @@ func (c *Console) isToken(text string) bool {
 
 const docsPath = "/docs"
 
-// docs adds the API key to the contract's page, for its script, if the request has the cookie.
+// docs adds the API key to the contract's page if the request has the cookie.
 func (c *Console) docs(w http.ResponseWriter, r *http.Request, api http.Handler) {
 	if c.opens(w, r, docsPath) {
 		return

@@ -1,9 +1,14 @@
 package demo
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,51 +25,116 @@ type play struct {
 	scenario
 	ctx       context.Context
 	fail      context.CancelCauseFunc
+	began     time.Time
 	request   client.Request
 	decisions chan string
 	decision  string
-	end       state
 
 	killDuringApproval bool
 
-	reading sync.Mutex // the view never gets an older state
+	observing sync.Mutex // an older state never follows a newer one
 
-	mu           sync.Mutex
-	began        time.Time
-	providerTime time.Time // of the latest event that may have moved money
-	view         view
+	mu    sync.Mutex
+	state state // the latest
+	sent  []sentRequest
+	view  view
+}
+
+// view is what the page gets as JSON.
+type view struct {
+	ID      int64        `json:"id"`
+	Key     string       `json:"key"`
+	Fault   string       `json:"fault"`
+	Phase   string       `json:"phase"`
+	Error   string       `json:"error"`
+	Asks    bool         `json:"asks"`
+	Steps   []rowStep    `json:"steps"`
+	Designs []designView `json:"designs"`
+	Events  []event      `json:"events"`
+	Checks  []check      `json:"checks"`
+}
+
+// rowStep is the key's row from an event on, in the columns of docs/how-it-works.md.
+type rowStep struct {
+	Event   string   `json:"event"`
+	Columns []column `json:"columns"`
+}
+
+type column struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+const (
+	phaseRunning = "running"
+	phaseDone    = "done" // the end state was checked, whatever the results
+	phaseFailed  = "failed"
+)
+
+type event struct {
+	ID     string  `json:"id"`
+	At     float64 `json:"at"` // milliseconds since the beginning
+	Lane   string  `json:"lane"`
+	Kind   string  `json:"kind"`
+	Text   string  `json:"text"`
+	Detail string  `json:"detail"`
+}
+
+const (
+	laneClient   = "client"
+	laneRow      = "row"
+	laneProvider = "provider"
+	laneMail     = "mail"
+
+	// Kinds of events, "" for all others.
+	kindPoint  = "point"
+	kindFault  = "fault"
+	kindRepair = "repair"
+	kindMoney  = "money"
+)
+
+type check struct {
+	Text     string `json:"text"`
+	OK       bool   `json:"ok"`
+	Observed string `json:"observed"`
+}
+
+type sentRequest struct {
+	title      string
+	concurrent bool
+	responses  []string
 }
 
 func newPlay(s *system, chosen scenario) *play {
 	now := time.Now()
-	request := client.Request{
-		Key:  client.Key("demo-" + uuid.NewString()),
-		Path: "/v1/orders",
-		Body: orderBody(chosen.card.ID, quantity),
-	}
+	key := client.Key("demo-" + uuid.NewString())
 	return &play{
 		system:    s,
 		scenario:  chosen,
-		request:   request,
-		decisions: make(chan string, 1),
 		began:     now,
-		view: view{
-			ID:    now.UnixMilli(),
-			Key:   string(request.Key),
-			Fault: chosen.fault.Title,
-			Phase: phaseRunning,
-		},
+		request:   client.Request{Key: key, Path: "/v1/orders", Body: orderBody(chosen.card.ID, quantity)},
+		decisions: make(chan string, 1),
+		view:      view{ID: now.UnixMilli(), Key: string(key), Fault: chosen.fault.Title, Phase: phaseRunning},
 	}
+}
+
+const (
+	unitAmount = 1250
+	quantity   = 2
+)
+
+func orderBody(paymentMethod string, quantity int) []byte {
+	return fmt.Appendf(nil, `{"email":"ada@example.com","currency":"usd","payment_method":%q,`+
+		`"items":[{"sku":"tea","description":"Green tea","quantity":%d,"unit_amount":%d}]}`, paymentMethod, quantity, unitAmount)
 }
 
 const playTimeout = 2 * time.Minute
 
-// run runs the scenario and checks its end state.
+// run runs the scenario and checks its end state. The error has the failed checks.
 func (p *play) run(ctx context.Context) error {
 	ctx, stop := context.WithTimeoutCause(ctx, playTimeout, fmt.Errorf("took longer than %s", playTimeout))
 	defer stop()
-	ctx, p.fail = context.WithCancelCause(ctx)
-	p.ctx = ctx
+	p.ctx, p.fail = context.WithCancelCause(ctx)
 	defer p.fail(nil)
 	p.current.Store(p)
 	p.step(func() error { return p.ready(ctx) })
@@ -72,18 +142,23 @@ func (p *play) run(ctx context.Context) error {
 	compared := make(chan error, 1)
 	if p.compares() {
 		p.update(func(v *view) { v.Designs = designViews() })
-		go func() { compared <- p.compare(ctx) }()
+		go func() { compared <- p.compare(p.ctx) }()
 	} else {
 		compared <- nil
 	}
 	p.verify(p.fault.run(p))
-	err := errors.Join(context.Cause(ctx), <-compared)
-	p.update(func(v *view) {
-		v.Phase, v.Asks = phaseDone, false
-		if err != nil {
-			v.Phase, v.Error = phaseFailed, err.Error()
+	err := errors.Join(context.Cause(p.ctx), <-compared)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.view.Phase, p.view.Asks = phaseDone, false
+	if err != nil {
+		p.view.Phase, p.view.Error = phaseFailed, err.Error()
+	}
+	for _, c := range p.view.Checks {
+		if !c.OK {
+			err = errors.Join(err, fmt.Errorf("%s: observed %s", c.Text, c.Observed))
 		}
-	})
+	}
 	return err
 }
 
@@ -102,27 +177,64 @@ func (p *play) update(change func(*view)) {
 	change(&p.view)
 }
 
+func (p *play) note(e event) { p.update(func(*view) { p.add(e) }) }
+
+// record adds an event, after those of the state that has changed since the last one.
+func (p *play) record(e event) (id string) {
+	_, _ = p.observe(func() { id = p.add(e) }) // there is no state before the claim
+	return id
+}
+
+// amend replaces an event that has ended, and adds those of the state that it has changed.
+func (p *play) amend(id string, e event) {
+	_, _ = p.observe(func() {
+		if i := slices.IndexFunc(p.view.Events, func(old event) bool { return old.ID == id }); i >= 0 {
+			e.ID, e.At = id, p.view.Events[i].At
+			p.view.Events[i] = e
+		}
+	})
+}
+
+// observe reads the state, adds the events of what has changed, and calls add. It does nothing
+// if the play has ended.
+func (p *play) observe(add func()) (s state, err error) {
+	if p == nil || p.ctx.Err() != nil {
+		return s, nil
+	}
+	p.observing.Lock()
+	defer p.observing.Unlock()
+	s, err = p.readState(p.ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cause := ""
+	if err == nil {
+		cause = p.addChanges(s)
+		p.showDesign()
+	}
+	add()
+	steps := p.view.Steps
+	if columns := s.columns(); err == nil && (len(steps) == 0 || !slices.Equal(steps[len(steps)-1].Columns, columns)) {
+		p.view.Steps = append(steps, rowStep{cmp.Or(cause, p.view.Events[len(p.view.Events)-1].ID), columns})
+	}
+	return s, err
+}
+
+// add returns the id of the event. A repeated fault has one event.
+func (p *play) add(e event) (id string) {
+	events := p.view.Events
+	if n := len(events); n > 0 && e.Kind == kindFault && events[n-1].Text == e.Text {
+		return events[n-1].ID
+	}
+	e.ID, e.At = strconv.Itoa(len(events)), float64(time.Since(p.began).Microseconds())/1000
+	p.view.Events = append(events, e)
+	return e.ID
+}
+
 func (p *play) check(text string, ok bool, observed string) {
 	p.step(func() error {
 		p.update(func(v *view) { v.Checks = append(v.Checks, check{text, ok, observed}) })
 		return nil
 	})
-}
-
-func (p *play) checkProblem(text string, r client.Response, status int, slug string) {
-	p.check(text, r.Status == status && problemOf(r) == slug, describe(r))
-}
-
-func (p *play) failedChecks() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var err error
-	for _, c := range p.view.Checks {
-		if !c.OK {
-			err = errors.Join(err, fmt.Errorf("%s: observed %s", c.Text, c.Observed))
-		}
-	}
-	return err
 }
 
 func (p *play) pause() { p.step(func() error { return wait(p.ctx, p.Latency) }) }
@@ -136,16 +248,16 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (p *play) announce(r requestView) {
-	if len(p.view.Requests) > 0 {
+func (p *play) announce(r sentRequest) {
+	if len(p.sent) > 0 {
 		p.pause()
 	}
-	p.update(func(v *view) { v.Requests = append(v.Requests, r) })
-	p.note(event{Lane: laneClient, Text: "sends: " + strings.ToLower(r.Title[:1]) + r.Title[1:]})
+	p.update(func(*view) { p.sent = append(p.sent, r) })
+	p.note(event{Lane: laneClient, Text: "sends: " + strings.ToLower(r.title[:1]) + r.title[1:]})
 }
 
 func (p *play) send(title string, r client.Request) (response client.Response) {
-	p.announce(requestView{Title: title, Curl: curl(p.BaseURL, r)})
+	p.announce(sentRequest{title: title})
 	p.step(func() (err error) {
 		response, err = p.client.Send(p.ctx, r)
 		return err
@@ -155,7 +267,7 @@ func (p *play) send(title string, r client.Request) (response client.Response) {
 
 // sendUntilFinal also waits for the customer's decision.
 func (p *play) sendUntilFinal(title string) (final client.Response) {
-	p.announce(requestView{Title: title, Curl: curl(p.BaseURL, p.request)})
+	p.announce(sentRequest{title: title})
 	var action *client.ActionRequiredError
 	p.step(func() (err error) {
 		final, err = p.client.Do(p.ctx, p.request)
@@ -172,20 +284,74 @@ func (p *play) sendUntilFinal(title string) (final client.Response) {
 	return p.sendUntilFinal(afterWindow)
 }
 
-const (
-	unitAmount = 1250
-	quantity   = 2
-)
-
-func orderBody(paymentMethod string, quantity int) []byte {
-	return fmt.Appendf(nil, `{"email":"ada@example.com","currency":"usd","payment_method":%q,`+
-		`"items":[{"sku":"tea","description":"Green tea","quantity":%d,"unit_amount":%d}]}`, paymentMethod, quantity, unitAmount)
+// responded records a response of the API.
+func (p *play) responded(r client.Response) {
+	var concurrent bool
+	p.update(func(*view) {
+		last := &p.sent[len(p.sent)-1]
+		last.responses = append(last.responses, describe(r))
+		concurrent = last.concurrent // they share one event
+	})
+	if concurrent {
+		return
+	}
+	e := event{Lane: laneClient, Text: fmt.Sprintf("gets %d", r.Status), Detail: textOf(r)}
+	if r.Status == 0 {
+		e.Kind, e.Text, e.Detail = kindFault, "gets no response", "the connection broke"
+	}
+	if after := r.RetryAfter(); after > 0 {
+		e.Detail += fmt.Sprintf(", retry after %d s", int(after.Seconds()))
+	}
+	p.record(e)
 }
 
-// curl returns a command line for a shell that has API_KEY.
-func curl(base string, r client.Request) string {
-	return fmt.Sprintf("curl -i %s \\\n  -H \"Authorization: Bearer $API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n"+
-		"  -H %s \\\n  -d %s", base+r.Path, quoted("Idempotency-Key: "+string(r.Key)), quoted(string(r.Body)))
+func describe(r client.Response) string {
+	if r.Status == 0 {
+		return "no response"
+	}
+	return fmt.Sprintf("%d %s", r.Status, textOf(r))
 }
 
-func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+func textOf(r client.Response) string {
+	text := problemOf(r)
+	switch {
+	case r.Status == http.StatusAccepted:
+		text = "requires_action"
+	case text == "":
+		text = strings.ToLower(http.StatusText(r.Status))
+	}
+	if r.Replayed() {
+		text += ", replayed"
+	}
+	return text
+}
+
+func problemOf(r client.Response) string {
+	var problem client.Problem
+	if json.Unmarshal(r.Body, &problem) != nil {
+		return ""
+	}
+	return strings.TrimPrefix(problem.Type, "/problems/")
+}
+
+// summary returns the responses, such as "no response, 4 × 409 (in progress), 201", without
+// that of the replay at the end.
+func (p *play) summary() string {
+	short := strings.NewReplacer(" created", "", ", replayed", " replayed", "idempotency-key-in-progress", "(in progress)")
+	counts := map[string]int{}
+	var texts []string
+	for _, request := range p.sent[:len(p.sent)-1] {
+		for _, response := range request.responses {
+			text := short.Replace(response)
+			if counts[text]++; counts[text] == 1 {
+				texts = append(texts, text)
+			}
+		}
+	}
+	for i, text := range texts {
+		if n := counts[text]; n > 1 {
+			texts[i] = fmt.Sprintf("%d × %s", n, text)
+		}
+	}
+	return strings.Join(texts, ", ")
+}

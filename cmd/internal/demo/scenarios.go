@@ -1,10 +1,15 @@
 package demo
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"sync"
 	"time"
 
+	"example.com/orders-api/client"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -29,7 +34,7 @@ type fault struct {
 	Title     string
 	Story     string
 	NeedsFake bool
-	run       sequence
+	run       func(*play) client.Response
 	earlier   *failure // nil if the earlier designs are not compared
 }
 
@@ -67,14 +72,13 @@ func faults() []fault {
 const (
 	approves = "approve"
 	declines = "decline"
-	leaves   = "close"
 )
 
 type scenario struct {
 	card     card
 	fault    fault
 	customer string // decision; "" waits for one on the page
-	claim    string
+	claim    string // of the tour
 }
 
 func (o Options) choose(cardID, faultID string) (scenario, error) {
@@ -98,20 +102,191 @@ type errNeedsFake struct{ reason string }
 
 func (e errNeedsFake) Error() string { return "needs the fake Stripe: " + e.reason }
 
-// claim is a line of the tour, and the scenario that proves it.
-type claim struct{ text, card, fault, customer string }
+const concurrency = 20
 
-func claims() []claim {
-	const visa, declined, asks = "pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_threeDSecure2Required"
-	return []claim{
-		{"an order is charged", visa, "none", ""},
-		{"the same request again: the same bytes", visa, "repeat", ""},
-		{"20 concurrent requests with one key", visa, "concurrent", ""},
-		{"another body with a used key", visa, "other", ""},
-		{"a declined card, and its replay", declined, "repeat", ""},
-		{"the response is lost after the charge", visa, "lost", ""},
-		{"SIGKILL after the charge, restart, retry", visa, "killed", ""},
-		{"SIGKILL while the customer approves, retry", asks, "killed", approves},
-		{"the provider stores a 500 after the charge", visa, "error", ""},
+const (
+	firstTime   = "The order"
+	again       = "The same request again"
+	afterWindow = "The same request after the customer’s decision"
+)
+
+func (p *play) order() client.Response { return p.sendUntilFinal(firstTime) }
+
+func (p *play) repeat() client.Response {
+	first := p.order()
+	p.sendReplay(first, again)
+	return first
+}
+
+func (p *play) sendReplay(first client.Response, title string) {
+	second := p.send(title, p.request)
+	p.check(title+": the same bytes", second.Replayed() && second.Status == first.Status && bytes.Equal(second.Body, first.Body),
+		fmt.Sprintf("%s, %d bytes", describe(second), len(second.Body)))
+}
+
+func (p *play) concurrent() (final client.Response) {
+	p.announce(sentRequest{title: "20 concurrent requests", concurrent: true})
+	responses := make([]client.Response, concurrency)
+	p.step(func() error {
+		errs := make([]error, concurrency)
+		var group sync.WaitGroup
+		for i := range concurrency {
+			group.Go(func() { responses[i], errs[i] = p.client.Send(p.ctx, p.request) })
+		}
+		group.Wait()
+		return errors.Join(errs...)
+	})
+	p.note(event{Lane: laneClient, Text: fmt.Sprintf("has all %d responses", concurrency)})
+
+	var executed, replayed, retryLater int
+	for _, r := range responses {
+		switch {
+		case r.RetryAfter() > 0: // 409, or the 503 or 202 of the run that claimed the key
+			retryLater++
+		case r.Replayed():
+			replayed++
+		default:
+			executed++
+			final = r
+		}
 	}
+	if executed == 0 { // the run that claimed the key is not finished
+		final = p.sendUntilFinal(again)
+		executed, retryLater = 1, retryLater-1
+	}
+	equal := true
+	for _, r := range responses {
+		equal = equal && (!r.Replayed() || bytes.Equal(r.Body, final.Body))
+	}
+	p.check("One of the 20 requests was executed", executed == 1 && equal,
+		fmt.Sprintf("%d executed, %d replayed, %d with Retry-After", executed, replayed, retryLater))
+	return final
+}
+
+func (p *play) otherBody() client.Response {
+	final := p.order()
+	other := p.request
+	other.Body = orderBody(p.card.ID, 100*quantity)
+	rejected := p.send("Another order with the same key", other)
+	p.check("The other body was rejected",
+		rejected.Status == http.StatusUnprocessableEntity && problemOf(rejected) == "idempotency-key-reused", describe(rejected))
+	return final
+}
+
+var errNoConfirm = errors.New("the API did not confirm the payment")
+
+func (p *play) lostResponse() client.Response {
+	p.loseResponse()
+	return p.sendUntilFinal(again)
+}
+
+func (p *play) loseResponse() {
+	lost := p.proxy.loseResponse()
+	defer p.proxy.restore()
+	response := p.send(firstTime, p.request)
+	p.check("The API reported an unknown outcome",
+		response.Status == http.StatusServiceUnavailable && problemOf(response) == "payment-outcome-unknown", describe(response))
+	select {
+	case status := <-lost:
+		p.check("The provider’s response was lost", status != 0, fmt.Sprintf("its %d was dropped", status))
+	default:
+		p.fail(errNoConfirm)
+	}
+	p.note(event{Lane: laneProvider, Kind: kindRepair, Text: "the connection is restored"})
+}
+
+const later = 25 * time.Hour
+
+// lateRetry retries when the provider has deleted its keys. The fake's clock is moved only
+// during the retry, because other clients use the fake too.
+func (p *play) lateRetry() client.Response {
+	p.loseResponse()
+	p.pause()
+	p.step(func() error { return p.makeOlder(later) })
+	p.Fake.Advance(later)
+	defer p.Fake.Advance(-later)
+	p.note(event{Lane: laneClient, Text: "25 hours pass", Detail: "the demo made the order older, and moved the provider’s clock"})
+	return p.sendUntilFinal(again)
+}
+
+// killed restarts the API process after the charge, or while the customer must approve.
+func (p *play) killed() client.Response {
+	if p.card.Asks {
+		p.killDuringApproval = true
+		return p.order()
+	}
+	lost := p.proxy.loseResponse()
+	defer p.proxy.restore()
+	p.announce(sentRequest{title: firstTime})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.client.Send(p.ctx, p.request)
+		ended <- err
+	}()
+	select {
+	case <-lost:
+	case err := <-ended:
+		p.fail(errors.Join(errNoConfirm, err))
+		return client.Response{}
+	}
+	p.kill("the lease stays until it expires")
+	p.check("The killed process did not respond", <-ended != nil, "the connection broke")
+	p.proxy.restore()
+	p.restart()
+	return p.sendUntilFinal(again)
+}
+
+func (p *play) kill(detail string) {
+	p.note(event{Lane: laneRow, Kind: kindFault, Text: fmt.Sprintf("SIGKILL, process %d", p.api.PID()), Detail: detail})
+	p.step(p.api.Kill)
+}
+
+func (p *play) restart() {
+	p.transport.CloseIdleConnections()
+	p.pause()
+	p.step(func() error { return p.ready(p.ctx) })
+	p.note(event{Lane: laneRow, Kind: kindRepair, Text: fmt.Sprintf("started again, process %d", p.api.PID())})
+}
+
+func (p *play) storedError() client.Response {
+	injected := p.Fake.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
+	defer injected.Release()
+	final := p.order()
+	p.check("The provider returned 500 after its effect", injected.Triggered() == 1, fmt.Sprintf("%d time", injected.Triggered()))
+	return final
+}
+
+// askCustomer waits for a decision, and sends it to the bank.
+func (p *play) askCustomer(action client.Action) {
+	if p.decision != "" {
+		p.fail(errors.New("the bank asked a second time"))
+		return
+	}
+	p.check("The API asked for the customer’s approval", true, "202 requires_action")
+	if p.killDuringApproval {
+		p.kill("no lease is held: the order waits for the customer")
+	}
+	if p.decision = p.customer; p.decision == "" {
+		p.update(func(v *view) { v.Asks = true })
+		select {
+		case p.decision = <-p.decisions:
+		case <-p.ctx.Done():
+			return
+		}
+	}
+	p.note(event{Lane: laneClient, Text: "the customer " + p.decision + "s", Detail: "the bank notifies the provider, not the API"})
+	p.step(func() error { return p.Fake.Authenticate(action.PaymentIntentID, p.decision == approves) })
+	_, _ = p.observe(func() {})
+	if p.killDuringApproval {
+		p.check("No API process ran during the approval", p.api.Exited(), "it was killed before")
+		p.restart()
+	}
+}
+
+func (p *play) decide(decision string) (asked bool) {
+	p.update(func(v *view) { asked, v.Asks = v.Asks, false })
+	if asked {
+		p.decisions <- decision
+	}
+	return asked
 }

@@ -3,10 +3,10 @@ package demo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,55 +14,65 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/demo/faultproxy"
 	"example.com/orders-api/cmd/internal/setup"
-	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/subprocess"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 	"example.com/orders-api/receipts"
 )
 
-// Options configure a tour or a [Console]. All are required except the last four.
+// Env is the environment of a tour.
+type Env struct {
+	setup.Database
+	setup.Stripe
+}
+
+// Options configure a tour or a [Console].
 type Options struct {
-	Environ     []string
-	LogFile     string
-	APIKey      string
-	Pool        *pgxpool.Pool
-	ProviderKey string
-
-	ProviderURL string             // "" is Stripe's own
-	Fake        *stripetest.Server // nil if the provider is Stripe itself
-
-	BaseURL string        // of another API on the same database, for the page's curl lines
-	Latency time.Duration // added to each call to the provider
+	Env
+	Fake    *stripetest.Server // nil if the provider is Stripe itself
+	Pool    *pgxpool.Pool
+	Account uuid.UUID
+	APIKey  string
+	LogFile string
+	Mailer  receipts.Mailer // nil accepts all receipts
+	BaseURL string          // of the server that has the console
+	Latency time.Duration   // added to each call to the provider
 }
 
 // system is what one play at a time runs on.
 type system struct {
 	Options
-	account   uuid.UUID
-	mailbox   *Mailbox
 	provider  *payments.Client // reaches the provider without the proxy
+	proxy     *proxy
+	base      string // URL of the API process
+	api       *subprocess.Process
+	client    *client.Client
 	transport *http.Transport
 	current   atomic.Pointer[play]
 
-	// Set by the first call of ready.
-	proxy     *faultproxy.Proxy
-	base      string
-	client    *client.Client
-	api       *subprocess.Process
-	completer *subprocess.Process
+	mu    sync.Mutex
+	mails map[uuid.UUID]int // accepted receipts by order
 }
 
-func newSystem(ctx context.Context, options Options, next receipts.Mailer) (*system, error) {
-	account, err := accounts.NewAuthenticator(options.Pool, time.Now).Authenticate(ctx, options.APIKey)
-	if err != nil {
-		return nil, fmt.Errorf("demo: find the account of the API key: %w", err)
+func newSystem(ctx context.Context, options Options) (*system, error) {
+	s := &system{
+		Options:   options,
+		transport: &http.Transport{MaxIdleConnsPerHost: concurrency},
+		mails:     map[uuid.UUID]int{},
 	}
-	provider, err := payments.New(payments.Config{
-		SecretKey: options.ProviderKey,
-		BaseURL:   options.ProviderURL,
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	address, err := subprocess.FreeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.base = "http://" + address
+	s.provider, err = payments.New(payments.Config{
+		SecretKey: string(options.SecretKey),
+		BaseURL:   options.APIBase,
 		Timeout:   30 * time.Second,
 		Transport: setup.ProviderTransport(),
 		Logger:    slog.New(slog.DiscardHandler),
@@ -70,112 +80,74 @@ func newSystem(ctx context.Context, options Options, next receipts.Mailer) (*sys
 	if err != nil {
 		return nil, err
 	}
-	return &system{
-		Options:   options,
-		account:   account,
-		mailbox:   &Mailbox{next: next},
-		provider:  provider,
-		transport: &http.Transport{MaxIdleConnsPerHost: concurrency},
-	}, nil
+	s.client, err = client.New(client.Config{
+		BaseURL:    s.base,
+		APIKey:     options.APIKey,
+		Transport:  s.transport,
+		Backoff:    time.Millisecond,
+		MaxBackoff: 100 * time.Millisecond,
+		Observe:    func(attempt client.Attempt) { s.current.Load().responded(attempt.Response) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.proxy, err = newProxy(ctx, s); err != nil {
+		return nil, err
+	}
+	// The timeout is short, so that the lease of a killed process expires soon. A confirm at
+	// Stripe takes seconds over a slow link.
+	timeout := 2*time.Second + 2*s.Latency
+	if s.Fake == nil {
+		timeout += 18 * time.Second
+	}
+	s.api = &subprocess.Process{
+		Name:       "orders serve",
+		Executable: executable,
+		Args:       []string{"serve", "--shutdown-delay", "0"},
+		Log:        s.LogFile,
+		Environ: append(os.Environ(),
+			"DATABASE_URL="+string(s.URL),
+			"LISTEN_ADDR="+address,
+			"ADMIN_ADDR=", // another process may use the default
+			"STRIPE_SECRET_KEY="+string(s.SecretKey),
+			"STRIPE_API_BASE="+s.proxy.url,
+			"STRIPE_WEBHOOK_SECRET=",
+			"STRIPE_TIMEOUT="+timeout.String(),
+			"LOCK_TIMEOUT="+(timeout+2*time.Second).String(),
+			"COMPLETER_GRACE=5m",
+			"CHARGE_WINDOW=24h",
+			"KEY_RETENTION=72h",
+			"LOG_LEVEL=info",
+			"LOG_FORMAT=text",
+		),
+	}
+	return s, os.WriteFile(s.LogFile, nil, 0o600)
 }
 
+// ready starts the API process, unless it runs.
 func (s *system) ready(ctx context.Context) error {
-	if s.proxy == nil {
-		if err := s.prepare(ctx); err != nil {
-			return err
-		}
-	}
 	if !s.api.Exited() {
 		return nil
 	}
 	return s.api.Serve(ctx, s.base+"/readyz")
 }
 
-// timeout is short, so that the lease of a killed process expires soon. A confirm at Stripe
-// takes seconds over a slow link.
-func (s *system) timeout() time.Duration {
-	if s.Fake == nil {
-		return 20*time.Second + 2*s.Latency
+// Send implements [receipts.Mailer] and counts the accepted receipts.
+func (s *system) Send(ctx context.Context, message receipts.Message) error {
+	if s.Mailer != nil {
+		if err := s.Mailer.Send(ctx, message); err != nil {
+			return err
+		}
 	}
-	return 2*time.Second + 2*s.Latency
-}
-
-func (s *system) lease() time.Duration { return s.timeout() + 2*time.Second }
-
-const chargeWindow = 24 * time.Hour
-
-func (s *system) prepare(ctx context.Context) error {
-	executable, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	address, err := subprocess.FreeAddress(ctx)
-	if err != nil {
-		return err
-	}
-	s.base = "http://" + address
-	s.client, err = client.New(client.Config{
-		BaseURL:    s.base,
-		APIKey:     s.APIKey,
-		Transport:  s.transport,
-		Backoff:    time.Millisecond,
-		MaxBackoff: 100 * time.Millisecond,
-		Observe: func(attempt client.Attempt) {
-			if p := s.current.Load(); p != nil && attempt.Method == http.MethodPost {
-				p.observe(p.noteResponse(attempt))
-			}
-		},
-	})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(s.LogFile, nil, 0o600); err != nil {
-		return err
-	}
-	s.proxy, err = faultproxy.New(ctx, faultproxy.Options{
-		Provider: s.ProviderURL,
-		Latency:  s.Latency,
-		OnCall: func(call faultproxy.Call) {
-			// The API waits for this, so each step is observed. Later calls are not the play's.
-			if p := s.current.Load(); p != nil && p.ctx.Err() == nil {
-				p.observe(p.noteCall(call))
-			}
-		},
-	})
-	if err != nil {
-		return err
-	}
-	environ := append(s.Environ[:len(s.Environ):len(s.Environ)],
-		"LISTEN_ADDR="+address,
-		"ADMIN_ADDR=", // another process may use the default
-		"STRIPE_SECRET_KEY="+s.ProviderKey,
-		"STRIPE_API_BASE="+s.proxy.URL(),
-		"STRIPE_WEBHOOK_SECRET=",
-		"STRIPE_TIMEOUT="+s.timeout().String(),
-		"LOCK_TIMEOUT="+s.lease().String(),
-		"COMPLETER_GRACE=5m",
-		"CHARGE_WINDOW="+chargeWindow.String(),
-		"KEY_RETENTION=72h",
-		"LOG_LEVEL=info",
-		"LOG_FORMAT=text",
-	)
-	command := func(args ...string) *subprocess.Process {
-		return &subprocess.Process{Name: "orders " + args[0], Executable: executable, Args: args, Environ: environ, Log: s.LogFile}
-	}
-	s.api = command("serve", "--shutdown-delay", "0")
-	s.completer = command("completer")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mails[message.OrderID]++
 	return nil
 }
 
 func (s *system) close() error {
-	var err error
-	if s.api != nil {
-		err = s.api.Stop()
-	}
+	err := s.api.Stop()
 	s.transport.CloseIdleConnections()
-	if s.proxy != nil {
-		err = errors.Join(err, s.proxy.Close())
-	}
 	s.provider.Close()
-	return err
+	return errors.Join(err, s.proxy.stop())
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/setup"
@@ -21,8 +22,8 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// Folder returns the folder for the data of dev. Each clone, each renamed project and each
-// provider has its own, because the others do not know its payments.
+// Folder returns the data folder of dev. Each clone, renamed project and provider has its own,
+// because the others do not know its payments.
 func Folder(stripe setup.Stripe) (string, error) {
 	working, err := os.Getwd()
 	if err == nil {
@@ -45,12 +46,9 @@ func Folder(stripe setup.Stripe) (string, error) {
 // folderName finds the clone as the nearest parent of the working directory with a go.mod.
 func folderName(module, working, provider string) string {
 	clone := working
-	for dir := working; ; dir = filepath.Dir(dir) {
+	for dir := working; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			clone = dir
-			break
-		}
-		if dir == filepath.Dir(dir) {
 			break
 		}
 	}
@@ -58,30 +56,24 @@ func folderName(module, working, provider string) string {
 	return fmt.Sprintf("%s-%x", path.Base(module), sum[:4])
 }
 
-// APIKey returns an API key that is the same after a restart, so that a curl line in a
-// shell's history keeps working. The file has one key for each database.
-func APIKey(ctx context.Context, pool *pgxpool.Pool, path string) (string, error) {
+// APIKey returns an account and its API key, which are the same after a restart, so that curl
+// lines keep working. The file has one key for each database.
+func APIKey(ctx context.Context, pool *pgxpool.Pool, path string) (account uuid.UUID, key string, err error) {
 	stored, err := os.ReadFile(path) //nolint:gosec // in the cache folder
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("read API key of dev: %w", err)
+		return account, "", fmt.Errorf("read API key of dev: %w", err)
 	}
 	authenticator := accounts.NewAuthenticator(pool, time.Now) // before the first request
 	for key := range strings.FieldsSeq(string(stored)) {
-		if _, err := authenticator.Authenticate(ctx, key); !errors.Is(err, accounts.ErrUnauthorized) {
-			return key, err
+		if account, err = authenticator.Authenticate(ctx, key); !errors.Is(err, accounts.ErrUnauthorized) {
+			return account, key, err
 		}
 	}
-	_, key, err := accounts.Create(ctx, pool, "dev")
-	if err != nil {
-		return "", err
+	if account, key, err = accounts.Create(ctx, pool, "dev"); err != nil {
+		return account, "", err
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // the same
-	if err == nil {
-		_, err = fmt.Fprintln(file, key)
-		err = errors.Join(err, file.Close())
+	if err := os.WriteFile(path, fmt.Appendln(stored, key), 0o600); err != nil {
+		return account, "", fmt.Errorf("store API key of dev: %w", err)
 	}
-	if err != nil {
-		return "", fmt.Errorf("store API key of dev: %w", err)
-	}
-	return key, nil
+	return account, key, nil
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -26,13 +24,13 @@ type Services struct {
 	DataDir  string             // "" if no data is kept
 	Took     time.Duration      // of the start
 
-	stripe        *http.Server
+	stopStripe    func() error
 	acted         chan string  // ids of the intents whose customers acted
 	webhookSecret setup.Secret // of the fake's events; "" if the user sends them
 }
 
-// Start starts the services whose addresses are missing in d and s after [setup.LoadDev],
-// and sets these addresses. The fake's state is kept with the data of the database.
+// Start starts the services whose addresses d and s lack, and sets these. The fake's state is
+// kept with the data of the database.
 func Start(ctx context.Context, d *setup.Database, s *setup.Stripe, options embeddedpg.Options) (*Services, error) {
 	begin := time.Now()
 	services := &Services{acted: make(chan string, 100)}
@@ -71,22 +69,12 @@ func (d *Services) startStripe(ctx context.Context, s *setup.Stripe, options emb
 			return fmt.Errorf("fake Stripe: %w\n(orders dev --reset deletes its state and the database)", err)
 		}
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	url, stop, err := hostcheck.Serve(ctx, http.HandlerFunc(d.serveStripe))
 	if err != nil {
 		return fmt.Errorf("fake Stripe: %w", err)
 	}
-	d.Stripe = stripe
-	d.stripe = &http.Server{
-		Handler:           hostcheck.Handler(listener.Addr().String(), http.HandlerFunc(d.serveStripe)),
-		ReadHeaderTimeout: 5 * time.Second,
-		ErrorLog:          slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
-	}
-	go func() {
-		if err := d.stripe.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			options.Logger.Error("the fake Stripe stopped", "error", err)
-		}
-	}()
-	s.SecretKey, s.APIBase = "sk_test_fake", "http://"+listener.Addr().String()
+	d.Stripe, d.stopStripe = stripe, stop
+	s.SecretKey, s.APIBase = "sk_test_fake", url
 	if s.WebhookSecret == "" { // with a secret of their own, users send the events
 		d.webhookSecret = setup.Secret("whsec_" + rand.Text())
 		s.WebhookSecret = d.webhookSecret
@@ -110,9 +98,9 @@ func (d *Services) Watch(ctx context.Context) error {
 // Stop stops the services, the database last.
 func (d *Services) Stop() error {
 	var err error
-	if d.stripe != nil {
+	if d.Stripe != nil {
 		d.Stripe.Close()
-		err = d.stripe.Close()
+		err = d.stopStripe()
 	}
 	if d.Postgres != nil {
 		err = errors.Join(err, d.Postgres.Stop())

@@ -23,13 +23,16 @@ func (d *Services) serveStripe(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// SendsEvents reports whether [Services.DeliverEvents] sends events.
+func (d *Services) SendsEvents() bool { return d.webhookSecret != "" }
+
 // settleAfter is how long a refund is pending at the fake.
 const settleAfter = 2 * time.Second
 
-// DeliverEvents sends the fake's events to url until ctx ends: only those of what is decided
-// outside of a request of the API, which are a customer's action and a pending refund.
+// DeliverEvents sends to url, until ctx ends, the events of what is decided outside of a
+// request of the API: a customer's action and a pending refund.
 func (d *Services) DeliverEvents(ctx context.Context, url string, logger *slog.Logger) {
-	if d.webhookSecret == "" {
+	if !d.SendsEvents() {
 		return
 	}
 	tick := time.NewTicker(settleAfter / 4)
@@ -54,31 +57,24 @@ func (d *Services) DeliverEvents(ctx context.Context, url string, logger *slog.L
 	}
 }
 
+// deliver sends an event once: the completer resumes the key of a payment without it.
 func (d *Services) deliver(ctx context.Context, url, eventType, id string, logger *slog.Logger) {
-	client := http.Client{Timeout: 30 * time.Second}
-	status := 0
-	for range 5 {
-		payload, signature, err := d.Stripe.Event(string(d.webhookSecret), eventType, id)
-		if err != nil {
-			return // a customer of an intent that does not exist
-		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(payload))
-		if err != nil {
-			return
-		}
-		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Stripe-Signature", signature)
-		if response, err := client.Do(request); err == nil {
-			_ = response.Body.Close()
-			if status = response.StatusCode; status == http.StatusOK {
-				return
-			}
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return
-		}
+	payload, signature, err := d.Stripe.Event(string(d.webhookSecret), eventType, id)
+	if err != nil {
+		return // a customer of an intent that does not exist
 	}
-	logger.WarnContext(ctx, "the fake Stripe could not deliver a webhook", "event_type", eventType, "status", status)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(payload))
+	if err != nil {
+		return
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Stripe-Signature", signature)
+	client := http.Client{Timeout: 30 * time.Second}
+	response, err := client.Do(request)
+	if err == nil {
+		err = response.Body.Close()
+	}
+	if err != nil || response.StatusCode != http.StatusOK {
+		logger.WarnContext(ctx, "the fake Stripe could not deliver a webhook", "event_type", eventType, "error", err)
+	}
 }

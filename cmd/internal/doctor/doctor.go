@@ -32,7 +32,7 @@ type Result struct {
 	Message string
 }
 
-// String returns the result as a line, but a driver's error may have several.
+// String may have several lines, because a driver's error has.
 func (r Result) String() string {
 	return fmt.Sprintf("%s %-13s  %s", r.Mark, r.Check, r.Message)
 }
@@ -41,7 +41,7 @@ func failure(check string, err error, remedy string) Result {
 	return Result{Failure, check, err.Error() + " → " + remedy}
 }
 
-// Run runs every check whose variables are valid. loadErr is the error of [setup.Load]. Each
+// Run runs every check whose variables are valid by loadErr, the error of [setup.Load]. Each
 // dependency takes at most the timeout.
 func Run(ctx context.Context, environment *setup.All, loadErr error, timeout time.Duration) []Result {
 	results := []Result{{OK, "configuration", "valid"}}
@@ -81,8 +81,7 @@ func checkDatabase(ctx context.Context, database setup.Database, timeout time.Du
 	return []Result{{OK, "database", config.Database + " at " + config.Host}, checkDurability(ctx, pool), sessions, checkMigrations(ctx, pool), checkClock(ctx, pool)}
 }
 
-// checkDurability checks the settings without which a crash of the server can lose an
-// order whose card was charged.
+// checkDurability checks the settings without which a crash can lose a charged order.
 func checkDurability(ctx context.Context, pool *pgxpool.Pool) Result {
 	const check = "durability"
 	var off string
@@ -116,8 +115,7 @@ func checkMigrations(ctx context.Context, pool *pgxpool.Pool) Result {
 	return Result{OK, check, "all applied"}
 }
 
-// checkClock compares the database's clock with this machine's, which logs, expiry times and
-// webhook signatures use.
+// checkClock compares the database's clock with that of logs and webhook signatures.
 func checkClock(ctx context.Context, pool *pgxpool.Pool) Result {
 	const check, tolerance = "clock", 2 * time.Second
 	sent := time.Now()
@@ -133,7 +131,7 @@ func checkClock(ctx context.Context, pool *pgxpool.Pool) Result {
 	return Result{OK, check, "the database's clock is within two seconds of this machine's"}
 }
 
-// Stripe checks the key and its permissions, and requests a list of payments.
+// Stripe checks the key, its permissions and a request.
 func Stripe(ctx context.Context, config setup.Stripe, timeout time.Duration) Result {
 	const check = "stripe"
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -17,7 +17,7 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Database is the connection string of the database.
+// Database has the connection string.
 type Database struct {
 	URL Secret `envconfig:"DATABASE_URL"`
 }
@@ -61,7 +61,7 @@ type OptionalAdmin struct {
 	AdminAddr Address `envconfig:"ADMIN_ADDR" empty:"off"`
 }
 
-// Address is host:port, or "" for none.
+// Address is host:port, or "".
 type Address string
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -114,10 +114,10 @@ func (s *Stripe) validate(p *problems) {
 	}
 }
 
-// Mode returns "test" or "live" by the prefix of the API key, else "unknown".
+// Mode returns test, live or unknown, by the prefix of the key.
 func (s *Stripe) Mode() string { return payments.KeyMode(string(s.SecretKey)) }
 
-// ProviderURL returns scheme and host of the provider's API, without credentials.
+// ProviderURL omits credentials and the path.
 func (s *Stripe) ProviderURL() string {
 	base, err := url.Parse(cmp.Or(s.APIBase, "https://api.stripe.com"))
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Stripe) ProviderURL() string {
 	return base.Scheme + "://" + base.Host
 }
 
-// Mail is the mail server, or the folder, and the sender of the receipts.
+// Mail is where receipts are sent, and by whom.
 type Mail struct {
 	SMTPURL Secret `envconfig:"SMTP_URL"`
 	Dir     string `envconfig:"RECEIPTS_DIR"`
@@ -147,7 +147,7 @@ func (m *Mail) validate(p *problems) {
 	}
 }
 
-// Sender returns the sender of the receipts, with a default for files and for orders dev.
+// Sender has a default for files and for orders dev.
 func (m *Mail) Sender() string { return cmp.Or(m.From, "Orders <receipts@example.com>") }
 
 // WorkerMail is [Mail] for orders worker. It has no default folder, because a pod loses its
@@ -170,9 +170,9 @@ type Durations struct {
 	KeyRetention   time.Duration `envconfig:"KEY_RETENTION" default:"72h"`
 }
 
-// validate rejects durations out of order (R9). A provider call must end before its lease,
-// or another run takes over during the call, and a lease before the grace, or the completer
-// resumes keys in progress. The retention keeps the response that ends the window (R24).
+// validate rejects durations out of order (R9): another run would take over during a call, or
+// the completer would resume keys in progress. The retention keeps the response that ends the
+// window (R24).
 func (d *Durations) validate(p *problems) {
 	type duration struct {
 		name  string
@@ -199,8 +199,8 @@ func (d *Durations) validate(p *problems) {
 	}
 }
 
-// LongestRun bounds a request without a search in the provider's list: three steps of
-// STRIPE_TIMEOUT, and 15 seconds for the database.
+// LongestRun bounds a request without a search in the provider's list: three steps, and 15
+// seconds for the database.
 func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout + 15*time.Second }
 
 // Completer bounds the attempts of the completer.
@@ -214,7 +214,7 @@ func (c *Completer) validate(p *problems) {
 	}
 }
 
-// Traces is the address of the trace collector. The OpenTelemetry SDK reads it itself.
+// Traces is the trace collector. The OpenTelemetry SDK reads the variable itself.
 type Traces struct {
 	Endpoint Secret `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT"`
 }
@@ -228,7 +228,7 @@ func (t *Traces) validate(p *problems) {
 	}
 }
 
-// Log is the level and the format of the log.
+// Log configures the log.
 type Log struct {
 	Level  slog.Level `envconfig:"LOG_LEVEL" default:"info"`
 	Format string     `envconfig:"LOG_FORMAT" default:"text"`

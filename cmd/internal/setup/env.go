@@ -17,8 +17,8 @@ import (
 type validator interface{ validate(*problems) }
 
 // Load fills config, a pointer to a struct of groups of variables. The error is a
-// [*ConfigError] with every invalid variable; the valid ones are set. An empty variable
-// counts as not set, unless it has the tag "empty".
+// [*ConfigError] with every invalid variable. An empty variable counts as not set, unless it
+// has the tag "empty".
 func Load(config any) error { return load(config, &problems{}) }
 
 // LoadDev is [Load] for commands that start missing services and accept only test keys.
@@ -131,7 +131,7 @@ func variables(t reflect.Type) []variable {
 	return list
 }
 
-// PrintEnv prints the variables of config, a pointer to a struct of groups.
+// PrintEnv prints the variables of config.
 func PrintEnv(w io.Writer, config any) {
 	for _, v := range variables(reflect.TypeOf(config).Elem()) {
 		fmt.Fprint(w, "  ", v.name)

@@ -10,7 +10,7 @@ type Secret string
 
 const redacted = "[redacted]"
 
-// Format hides the value from every verb. With String alone, %d would show it.
+// Format hides the value also from verbs that do not use String.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
 // String hides the value from callers that do not use fmt.

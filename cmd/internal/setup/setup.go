@@ -20,7 +20,7 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Logger returns a logger with this level and format.
+// Logger returns a logger that writes to w.
 func (l *Log) Logger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: l.Level}
 	if l.Format == "json" {
@@ -32,7 +32,7 @@ func (l *Log) Logger(w io.Writer) *slog.Logger {
 // poolSize is the default of pool_max_conns. No provider call holds a connection.
 const poolSize = 10
 
-// connectTimeout bounds a connection attempt, which otherwise can take minutes.
+// connectTimeout bounds an attempt that can take minutes.
 const connectTimeout = 5 * time.Second
 
 // Pool connects to the database and checks the sessions' timeouts (R21) and the migrations.
@@ -114,14 +114,14 @@ func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// Migrator applies the migrations to a database, with a connection pool of its own.
+// Migrator has a connection pool of its own.
 type Migrator struct {
 	*migrations.Migrator
 	pool *pgxpool.Pool
 }
 
-// OpenMigrator connects for migrations, without a pooler. They have no statement timeout, and
-// a short lock_timeout, because other sessions queue behind them.
+// OpenMigrator connects without a pooler. Migrations have no statement timeout, and a short
+// lock_timeout, because other sessions queue behind them.
 func OpenMigrator(ctx context.Context, d Database, logger *slog.Logger) (*Migrator, error) {
 	pool, err := Connect(ctx, d, logger, func(config *pgxpool.Config) {
 		params := config.ConnConfig.RuntimeParams
@@ -162,15 +162,15 @@ func Migrate(ctx context.Context, d Database) error {
 	return err
 }
 
-// ProviderTransport returns the transport for Stripe, with the proxy of HTTPS_PROXY.
+// ProviderTransport uses the proxy of HTTPS_PROXY.
 func ProviderTransport() *http.Transport {
 	transport := payments.NewTransport()
 	transport.Proxy = http.ProxyFromEnvironment
 	return transport
 }
 
-// Mailer returns the mailer of the receipts. Without SMTP_URL, they are files in
-// RECEIPTS_DIR, by default in the folder.
+// Mailer returns the mailer of the receipts. Without SMTP_URL, they are files in RECEIPTS_DIR
+// or else in the folder.
 func (m *Mail) Mailer(folder string, logger *slog.Logger) (receipts.Mailer, error) {
 	if m.SMTPURL != "" {
 		mailer, err := receipts.NewSMTP(string(m.SMTPURL))

@@ -8,8 +8,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// allowed are the attributes that may be exported. Libraries record more in each release, such
-// as URLs with keys of clients. server.address is the Host header, which the client sets.
+// allowed are the attributes that are exported. Libraries record more in each release, such as
+// URLs with keys of clients.
 var allowed = []attribute.Key{
 	keyID, operation, fromPoint, toPoint, attempt, requestID,
 	"http.request.method", "http.response.status_code", "http.route",
@@ -36,7 +36,7 @@ func (f filtered) Attributes() []attribute.KeyValue {
 	})
 }
 
-// Events returns nothing: the events of libraries contain error texts.
+// Events returns none, because those of libraries contain error texts.
 func (filtered) Events() []sdktrace.Event { return nil }
 
 // Status removes texts of libraries, which quote errors.

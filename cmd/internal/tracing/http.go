@@ -16,7 +16,7 @@ import (
 // the provider none.
 var noPropagation = otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator())
 
-// Requests is for api.Config: a span for each request to /v1.
+// Requests adds a span for each request to /v1.
 func (t *Tracing) Requests() func(http.Handler) http.Handler {
 	if t == nil {
 		return nil
@@ -39,7 +39,7 @@ func withRoute(next http.Handler) http.Handler {
 	})
 }
 
-// Provider is for payments.Config: a span for each request.
+// Provider adds a span for each request to the provider.
 func (t *Tracing) Provider(base http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return base

@@ -20,8 +20,8 @@ const (
 	requestID = attribute.Key("orders.request_id")
 )
 
-// OnStep is for idempotency.Config: a span for each step, around next. A failed step has the
-// error that its key stores, but the error of a claim may quote the client.
+// OnStep adds a span for each step, around next. A failed step has the error that its key
+// stores, but that of a claim may quote the client.
 func (t *Tracing) OnStep(next idempotency.StepHook) idempotency.StepHook {
 	if t == nil {
 		return next
@@ -47,7 +47,7 @@ func (t *Tracing) OnStep(next idempotency.StepHook) idempotency.StepHook {
 
 type keyIDContext struct{}
 
-// keyIDs adds the id of the key, which operators search by, to every span inside a step.
+// keyIDs adds the key's id, by which operators search, to every span of a step.
 type keyIDs struct{}
 
 // OnStart is part of sdktrace.SpanProcessor.

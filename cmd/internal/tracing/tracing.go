@@ -23,15 +23,14 @@ const flushTimeout = 3 * time.Second
 
 const scope = "orders-api"
 
-// Tracing creates spans and exports them. A nil Tracing is valid and creates none.
+// Tracing creates and exports spans. A nil Tracing is valid and creates none.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	logger   *slog.Logger
 }
 
-// Start returns a Tracing configured by OpenTelemetry's standard variables, or nil if
-// none names a collector.
+// Start returns nil unless one of OpenTelemetry's variables names a collector.
 func Start(ctx context.Context, logger *slog.Logger) (*Tracing, error) {
 	endpoint := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
@@ -73,8 +72,7 @@ func (t *Tracing) Stop(ctx context.Context) {
 	}
 }
 
-// ConfigurePool adds a span for each statement or batch inside a trace, without its
-// arguments.
+// ConfigurePool adds a span for each statement or batch in a trace, without its arguments.
 func (t *Tracing) ConfigurePool(config *pgxpool.Config) {
 	if t == nil {
 		return

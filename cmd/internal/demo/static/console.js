@@ -1,4 +1,4 @@
-// Shows the play that the server reports (view.go), and starts plays.
+// Shows the play that the server reports (play.go), and starts plays.
 
 const $ = (id) => document.getElementById(id);
 
@@ -47,15 +47,6 @@ function fill(list, items, id, make) {
 const actors = { client: 'Client', row: 'API and row', provider: 'Provider', mail: 'Mail server' };
 const marks = { point: '●', fault: '✗', repair: '✓', money: '✓' };
 
-// linked returns text with the name of a problem as a link to its page.
-function linked(text, problem) {
-  if (!problem) return [text];
-  const link = element('a', '', problem);
-  link.href = `/problems/${problem}`;
-  const [before, after] = text.split(problem);
-  return [before, link, after];
-}
-
 function makeEvent(event) {
   const what = element('div', `what ${event.lane} ${event.kind}`, element('span', 'actor', `${actors[event.lane]}: `));
   if (marks[event.kind]) {
@@ -63,7 +54,7 @@ function makeEvent(event) {
     mark.setAttribute('aria-hidden', 'true');
     what.append(mark);
   }
-  what.append(event.text, element('small', '', ...linked(event.detail, event.problem)));
+  what.append(event.text, element('small', '', event.detail));
   const item = element('li', '', clock(event.at), what);
   item.dataset.event = event.id;
   item.dataset.text = event.text;
@@ -75,56 +66,6 @@ function makeCheck(check) {
   mark.setAttribute('role', 'img');
   mark.setAttribute('aria-label', check.ok ? 'holds' : 'does not hold');
   return element('li', check.ok ? '' : 'bad', mark, element('span', '', check.text), element('small', '', check.observed));
-}
-
-const makePayment = (payment) =>
-  element('li', '', element('span', '', `${payment.amount}, ${payment.charged ? '✓ ' : ''}${payment.result}`), element('small', '', payment.status), element('code', '', payment.id));
-
-const makeMail = (mail) =>
-  element('li', '', element('span', '', mail.subject), element('small', '', `to ${mail.to}`), element('code', '', mail.id));
-
-// copyable is a block of code with a button.
-function copyable(text, what) {
-  const button = element('button', 'copy', 'Copy');
-  button.type = 'button';
-  button.setAttribute('aria-label', `Copy ${what}`);
-  return element('div', 'code', element('pre', '', element('code', '', text)), button);
-}
-
-const textOf = (response) => (response.status ? `${response.status} ${response.text}` : response.text);
-
-// tally returns one line for equal responses to concurrent requests.
-function tally(responses) {
-  const counts = new Map();
-  for (const response of responses) {
-    const { n } = counts.get(textOf(response)) ?? { n: 0 };
-    counts.set(textOf(response), { n: n + 1, problem: response.problem });
-  }
-  return [...counts].map(([text, { n, problem }]) => element('li', '', element('span', '', ...linked(`${n} × ${text}`, problem))));
-}
-
-function makeResponse(response) {
-  const wait = response.retry_after ? `, retry after ${response.retry_after} s` : '';
-  return element('li', '', clock(response.at), element('span', '', ...linked(textOf(response) + wait, response.problem)));
-}
-
-function pretty(body) {
-  try {
-    return JSON.stringify(JSON.parse(body), null, 2);
-  } catch {
-    return body;
-  }
-}
-
-function makeRequest(request, old) {
-  const responses = request.responses ?? [];
-  const item = old ?? element('li', '', element('h3', '', request.title), copyable(request.curl, `the command line of: ${request.title}`), element('ul', 'responses'));
-  item.querySelector('.responses').replaceChildren(...(request.concurrent ? tally(responses) : responses.map(makeResponse)));
-  if (request.body) {
-    if (!item.querySelector('details')) item.append(element('details', '', element('summary', '', 'The body of the last response'), element('pre', '')));
-    item.querySelector('details pre').textContent = pretty(request.body);
-  }
-  return item;
 }
 
 const plural = (n, noun) => `${n} ${noun}${n === 1 ? '' : 's'}`;
@@ -214,10 +155,6 @@ function show(view) {
   showStep();
   $('key').textContent = `Idempotency-Key: ${view.key}`;
   fill($('checks'), view.checks, (check) => `${view.id} ${check.text}`, makeCheck);
-  fill($('payments'), view.payments, (payment) => payment.id, makePayment);
-  fill($('mails'), view.mails, (mail) => mail.id, makeMail);
-  const requests = (view.requests ?? []).map((request, i) => ({ ...request, number: i }));
-  fill($('requests'), requests, (request) => `${view.id} ${request.number}`, makeRequest);
 }
 
 // working shows whether an order is in progress. The button keeps its focus.
@@ -259,14 +196,7 @@ function decide(decision) {
 }
 
 $('customer').addEventListener('click', ({ target }) => { if (target.value) decide(target.value); });
-$('customer').addEventListener('close', () => decide('close')); // with Escape
-
-document.addEventListener('click', async ({ target }) => {
-  if (!target.matches('.copy')) return;
-  await navigator.clipboard.writeText(target.parentElement.querySelector('code').textContent);
-  target.textContent = 'Copied';
-  setTimeout(() => { target.textContent = 'Copy'; }, 1500);
-});
+$('customer').addEventListener('close', () => decide('decline')); // with Escape
 
 const unreachable = 'orders dev does not respond. This page continues when it does.';
 
