@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// OperatorAction describes an operator's action for the audit record, which is written first.
+// OperatorAction is for the audit record, which is written before the action.
 type OperatorAction struct {
 	Actor  string
 	Reason string
@@ -33,7 +33,7 @@ func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action 
 	return s.Resume(ctx, accountID, keyID)
 }
 
-// Resolve ends an unfinished key with a stored response, which the operator does not choose:
+// Resolve ends an unfinished key. The operator does not choose the response, because
 // [Registration.Resolve] fails only what can no longer succeed (R23).
 func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
 	rejected := idempotency.Result{KeyID: keyID}

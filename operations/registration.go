@@ -13,7 +13,7 @@ import (
 type Request struct {
 	idempotency.Request
 
-	ClientIP netip.Addr // for the audit record; the zero value if unknown
+	ClientIP netip.Addr // for the audit record
 }
 
 // Registration describes an operation. With a Path, package api serves POST Path and GET
@@ -21,23 +21,22 @@ type Request struct {
 type Registration struct {
 	Operation idempotency.Operation
 
-	Path string // such as /v1/credits; "" if package api has routes of its own for it
+	Path string // such as /v1/credits; "" if package api has other routes for it
 
 	// ID returns the id of the resource that a key creates at the Path (R5).
 	ID func(accountID uuid.UUID, key idempotency.Key) uuid.UUID
 
-	// Get returns a resource of the account at the Path, or [ErrNotFound].
+	// Get returns a resource at the Path, or [ErrNotFound].
 	Get func(ctx context.Context, accountID, id uuid.UUID) (any, error)
 
 	// Links, required without a Path, returns what a key's request creates or names.
 	Links func(key idempotency.Status) Links
 
-	// RequiredAction, if set, reads the action of a key whose last run returned an
-	// [ActionRequiredError]. It returns nil if the key does not wait any more.
+	// RequiredAction, if set, reads the action that a key waits for, or nil.
 	RequiredAction func(ctx context.Context, key idempotency.Status) (*ActionRequiredError, error)
 
-	// Resolve, if set, returns the operation with which an operator ends an unfinished key. It
-	// must not store a failure while the request can still succeed (R23).
+	// Resolve, if set, returns the operation that ends an unfinished key for an operator. It must
+	// not store a failure while the request can still succeed (R23).
 	Resolve func(key idempotency.Status) idempotency.Operation
 }
 

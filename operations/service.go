@@ -10,8 +10,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// Service continues, describes and resolves the keys of all registered operations. It is safe
-// for concurrent use after the last Register.
+// Service continues, describes and resolves the keys of all registered operations.
 type Service struct {
 	engine        *idempotency.Engine
 	pool          *pgxpool.Pool
@@ -23,7 +22,7 @@ func New(engine *idempotency.Engine, pool *pgxpool.Pool) *Service {
 	return &Service{engine: engine, pool: pool}
 }
 
-// Register adds operations, each with another name.
+// Register adds operations, before the Service is used.
 func (s *Service) Register(added ...Registration) {
 	s.registrations = append(s.registrations, added...)
 }
@@ -31,7 +30,7 @@ func (s *Service) Register(added ...Registration) {
 // Registrations returns all operations.
 func (s *Service) Registrations() []Registration { return slices.Clone(s.registrations) }
 
-// Operations returns what [idempotency.NewCompleter] needs of all operations.
+// Operations returns all operations for the engine.
 func (s *Service) Operations() (list []idempotency.Operation) {
 	for _, registered := range s.registrations {
 		list = append(list, registered.Operation)
@@ -44,7 +43,7 @@ func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idemp
 	return s.engine.Resume(ctx, accountID, keyID, s.Operations())
 }
 
-// Links returns what the request of a key creates or names, nil for an unknown operation (R18).
+// Links returns what a key's request creates or names, nil for an unknown operation (R18).
 func (s *Service) Links(key idempotency.Status) Links {
 	registered, known := s.find(key)
 	if !known {
