@@ -13,7 +13,7 @@ type Files struct {
 	folder string
 }
 
-// NewFiles creates a missing folder for its owner only, because receipts contain addresses.
+// NewFiles creates a missing folder, private because receipts contain addresses.
 func NewFiles(folder string) (*Files, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("receipts: %w", err)

@@ -22,7 +22,6 @@ type Message struct {
 	To      netmail.Address
 	Subject string
 	Text    string
-	HTML    string
 }
 
 // ErrPermanent means that a retry cannot succeed.
@@ -30,12 +29,12 @@ var ErrPermanent = errors.New("receipts: permanent failure")
 
 // Mailer delivers receipts, also concurrently.
 type Mailer interface {
-	// Send sends a receipt. After an error that does not wrap [ErrPermanent], it is sent again.
-	// Errors are logged, so they must not quote the recipient.
+	// Send is repeated after an error that is not [ErrPermanent]. Errors are logged, so they must
+	// not quote the recipient.
 	Send(ctx context.Context, message Message) error
 }
 
-// mime encodes bodies and headers, so no content can end a line.
+// mime encodes body and headers, so no content can end a line.
 func (m Message) mime() *mail.Msg {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
 	msg.FromMailAddress(&m.From)
@@ -45,7 +44,6 @@ func (m Message) mime() *mail.Msg {
 	msg.SetMessageIDWithValue(m.ID)
 	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834
 	msg.SetBodyString(mail.TypeTextPlain, m.Text)
-	msg.AddAlternativeString(mail.TypeTextHTML, m.HTML)
 	return msg
 }
 
@@ -62,14 +60,13 @@ func parseSender(text string) (netmail.Address, error) {
 
 const maxAddress = 254 // bytes (RFC 5321, 4.5.3.1.3)
 
-// addressPattern is that of openapi.yaml, but accepts two dots in a row, because RE2 has no
-// lookahead.
+// addressPattern is that of openapi.yaml without its lookahead for two dots in a row.
 var addressPattern = regexp.MustCompile(
 	"^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]([A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{0,62}[A-Za-z0-9!#$%&'*+/=?^_`{|}~-])?" +
 		`@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 
-// ValidAddress reports whether an order may have this address. A mail server may reject
-// others, but only after the charge.
+// ValidAddress reports whether an order may have this address. A mail server would reject others
+// after the charge.
 func ValidAddress(text string) bool {
 	return len(text) <= maxAddress && addressPattern.MatchString(text) && !strings.Contains(text, "..")
 }

@@ -17,68 +17,60 @@ const (
 	Sent    = "sent"
 	Retried = "retried"
 	Failed  = "failed" // an operator has to act
-	Lost    = "lost"   // not recorded, so the job is tried again and an accepted mail sent twice
+	Lost    = "lost"   // not recorded, so an accepted mail is sent again
 )
 
 // Result counts the attempts of one pass by outcome.
 type Result map[string]int
 
-type attempt struct {
-	outcome string // "" if another worker has the job
-	cause   error
-}
-
-func (w *Worker) sendDue(ctx context.Context, until time.Time, result Result) (lastError, err error) {
+func (w *Worker) sendDue(ctx context.Context, until time.Time, result Result) error {
 	for ctx.Err() == nil {
 		batch, err := w.store.due(ctx, until)
 		if err != nil {
-			return lastError, err
+			return err
 		}
-		attempts := make([]attempt, len(batch))
+		outcomes := make([]string, len(batch))
 		sending, ctx := errgroup.WithContext(ctx)
 		sending.SetLimit(w.concurrency)
 		for i, j := range batch {
 			sending.Go(func() (err error) {
-				attempts[i], err = w.sendOne(ctx, j)
+				outcomes[i], err = w.sendOne(ctx, j)
 				return err
 			})
 		}
 		err = sending.Wait()
 		claimed := false
-		for _, a := range attempts {
-			if a.outcome != "" {
+		for _, outcome := range outcomes {
+			if outcome != "" {
 				claimed = true
-				result[a.outcome]++
-				if a.cause != nil {
-					lastError = a.cause
-				}
+				result[outcome]++
 			}
 		}
 		if err != nil || !claimed || len(batch) < batchSize {
-			return lastError, err
+			return err
 		}
 	}
-	return lastError, nil
+	return nil
 }
 
-// sendOne claims a job and makes one attempt. The lease covers the send and three statements.
-func (w *Worker) sendOne(ctx context.Context, j job) (attempt, error) {
+// sendOne claims a job and makes one attempt; the outcome is empty if another worker has the job.
+// The lease covers the send and three statements.
+func (w *Worker) sendOne(ctx context.Context, j job) (outcome string, err error) {
 	if ctx.Err() != nil {
-		return attempt{}, nil
+		return "", nil
 	}
 	claiming, cancel := detached(ctx, queryTimeout)
 	defer cancel()
 	claimed, err := w.store.claim(claiming, &j, w.sendTimeout+3*queryTimeout)
 	if err != nil || !claimed {
-		return attempt{}, err
+		return "", err
 	}
 	start := time.Now()
-	cause := w.send(ctx, j)
-	outcome := w.record(ctx, j, cause)
+	outcome = w.record(ctx, j, w.send(ctx, j))
 	if w.observe != nil {
 		w.observe(outcome, time.Since(start))
 	}
-	return attempt{outcome, cause}, nil
+	return outcome, nil
 }
 
 // send holds no database connection (R6).
@@ -134,8 +126,7 @@ func (w *Worker) record(ctx context.Context, j job, cause error) (outcome string
 	return outcome
 }
 
-// detached returns a context that a stop does not cancel, because the job of an accepted mail
-// must still be deleted.
+// detached ignores a stop, because the job of an accepted mail must still be deleted.
 func detached(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }

@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// store has the statements of the worker. A change names account and id (R16, R20).
+// store has the worker's statements. A change names account and id (R16, R20).
 type store struct {
 	pool *pgxpool.Pool
 }
@@ -22,7 +22,7 @@ type job struct {
 	AccountID uuid.UUID
 	ID        uuid.UUID
 	Attempt   int
-	orderID   string // not validated; known once the job is claimed
+	orderID   string // known once the job is claimed
 }
 
 const dueSQL = `
@@ -92,7 +92,7 @@ func (s store) order(ctx context.Context, accountID, id uuid.UUID) (order, error
 	return o, nil
 }
 
-// The statements that end an attempt name it, so a worker with an expired lease changes nothing.
+// A statement that ends an attempt names it, so a worker with an expired lease changes nothing.
 
 const deleteSQL = `
 DELETE FROM staged_jobs
@@ -152,11 +152,11 @@ SELECT pending.jobs,
 // Stats counts the jobs of all accounts.
 type Stats struct {
 	Pending int
-	Oldest  time.Duration // age of the oldest pending job; 0 if there is none
+	Oldest  time.Duration // age of the oldest pending job, or 0
 	Failed  int
 }
 
-// ReadStats counts the jobs, for metrics.
+// ReadStats is for metrics.
 func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) {
 	var stats Stats
 	if err := pool.QueryRow(ctx, statsSQL, kind).Scan(&stats.Pending, &stats.Oldest, &stats.Failed); err != nil {

@@ -13,13 +13,10 @@ import (
 )
 
 const (
-	concurrency = 4 // so that a slow mail does not delay the others
-
-	sendTimeout = 30 * time.Second // of one SMTP session, and thereby of a shutdown
-
-	maxAttempts = 300 // about three days with [Backoff], so a weekend's outage loses nothing
-	maxBackoff  = 15 * time.Minute
-
+	concurrency  = 4                // so that a slow mail does not delay the others
+	sendTimeout  = 30 * time.Second // of one mail, and thereby of a shutdown
+	maxAttempts  = 300              // about three days, so a weekend's outage loses nothing
+	maxBackoff   = 15 * time.Minute
 	queryTimeout = 10 * time.Second // of one statement, with the wait for a connection
 )
 
@@ -34,13 +31,11 @@ func Backoff(attempt int) time.Duration {
 
 // Config configures a [Worker].
 type Config struct {
-	From string // the sender, such as Shop <shop@example.com>
-
-	// Observe, if set, is called after each attempt, also concurrently, with its outcome.
-	Observe func(outcome string, took time.Duration)
+	From    string                                   // such as Shop <shop@example.com>
+	Observe func(outcome string, took time.Duration) // of each attempt, also concurrently; may be nil
 }
 
-// Worker sends the receipts of due jobs. Any number may run concurrently.
+// Worker sends due receipts. Any number may run concurrently.
 type Worker struct {
 	store   store
 	mailer  Mailer
@@ -70,16 +65,13 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Lo
 // RunOnce tries every due job once. If ctx is cancelled, it finishes those in progress.
 func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	start := time.Now()
-	result, log := Result{}, w.logger
+	result := Result{}
 	now, err := postgres.Now(ctx, w.store.pool)
 	if err == nil {
-		var lastError error
-		if lastError, err = w.sendDue(ctx, now, result); lastError != nil {
-			log = log.With("last_error", lastError)
-		}
+		err = w.sendDue(ctx, now, result)
 	}
 	if len(result) > 0 {
-		log.InfoContext(ctx, "receipts pass", Sent, result[Sent], Retried, result[Retried],
+		w.logger.InfoContext(ctx, "receipts pass", Sent, result[Sent], Retried, result[Retried],
 			Failed, result[Failed], Lost, result[Lost], "took", time.Since(start))
 	}
 	if ctx.Err() != nil {
