@@ -7,10 +7,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// Kind classifies a discrepancy by its remedy. Its values are stable.
+// Kind classifies a discrepancy by its remedy. The values are stable.
 type Kind string
 
-// The kinds, the most severe first. docs/runbook.md has the remedies.
+// The kinds, the most severe first.
 const (
 	DuplicateCharge     Kind = "duplicate_charge"      // of an order that records another charge
 	UnrecordedCharge    Kind = "unrecorded_charge"     // of an order that is lost or not paid
@@ -19,20 +19,18 @@ const (
 	UnrecordedRefund    Kind = "unrecorded_refund"     // lost, or made at the dashboard
 	OpenIntent          Kind = "open_intent"           // can succeed although its order is finished or lost
 	OrphanedRecord      Kind = "orphaned_record"       // a pending order or refund without an unfinished key
-	KeyNeedsReview      Kind = "key_needs_review"      // the completer's attempts are used up
-	KeyStuck            Kind = "key_stuck"             // unfinished, and no run holds it
-	RefundStatusChanged Kind = "refund_status_changed" // at the provider, without an event
-	OrphanedIntent      Kind = "orphaned_intent"       // was not charged, and no run will use it
+	RefundStatusChanged Kind = "refund_status_changed" // without an event
+	OrphanedIntent      Kind = "orphaned_intent"       // not charged, and no run will use it
 )
 
 func (k Kind) severity() int {
 	return slices.Index([]Kind{
-		DuplicateCharge, UnrecordedCharge, MissingAtProvider, AmountMismatch, UnrecordedRefund, OpenIntent, OrphanedRecord,
-		KeyNeedsReview, KeyStuck, RefundStatusChanged, OrphanedIntent,
+		DuplicateCharge, UnrecordedCharge, MissingAtProvider, AmountMismatch, UnrecordedRefund, OpenIntent,
+		OrphanedRecord, RefundStatusChanged, OrphanedIntent,
 	}, k)
 }
 
-// Discrepancy is a difference from the provider. It contains no data of a client.
+// Discrepancy is a difference from the provider, without a client's data.
 type Discrepancy struct {
 	Kind             Kind      `json:"kind"`
 	AccountID        uuid.UUID `json:"account_id"`
@@ -42,17 +40,16 @@ type Discrepancy struct {
 	IntentID         string    `json:"intent_id,omitempty"`
 	ProviderRefundID string    `json:"provider_refund_id,omitempty"`
 
-	Local    Money `json:"local,omitzero"`    // of our order or refund
-	Provider Money `json:"provider,omitzero"` // of the intent or refund at the provider
-
-	Created time.Time `json:"created,omitzero"` // at the provider, by its clock
+	Local    Money     `json:"local,omitzero"`
+	Provider Money     `json:"provider,omitzero"`
+	Created  time.Time `json:"created,omitzero"` // at the provider
 
 	Detail   string `json:"detail"` // for people
 	Fixed    bool   `json:"fixed"`
 	FixError string `json:"fix_error,omitempty"`
 }
 
-// Money is an amount in the currency's smallest unit.
+// Money is an amount in the smallest unit.
 type Money struct {
 	Amount   int64  `json:"amount"`
 	Currency string `json:"currency"`
@@ -63,8 +60,8 @@ type Report struct {
 	Since          time.Time     `json:"since"` // by the database's clock
 	Until          time.Time     `json:"until"` // later activity is ignored
 	Intents        int           `json:"intents"`
-	ForeignIntents int           `json:"foreign_intents"` // not created by this API, and ignored
-	UnknownIntents int           `json:"unknown_intents"` // of accounts that this database does not have, and ignored
+	ForeignIntents int           `json:"foreign_intents"` // of other programs, ignored
+	UnknownIntents int           `json:"unknown_intents"` // of unknown accounts, ignored
 	Orders         int           `json:"orders"`
 	Refunds        int           `json:"refunds"`       // the provider's, of our payments
 	Discrepancies  []Discrepancy `json:"discrepancies"` // the most severe first, never nil

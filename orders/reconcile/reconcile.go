@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -18,9 +17,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-const maxStuckKeys = 10_000 // in a report
-
-// Config configures [Run]. Only LostRows and Fix are optional.
+// Config configures [Run].
 type Config struct {
 	Orders   *orders.Service
 	Engine   *idempotency.Engine
@@ -29,10 +26,9 @@ type Config struct {
 	Logger   *slog.Logger
 
 	Since time.Duration // how far back to compare; more than Grace
-	Grace time.Duration // later activity is ignored, because it may be in progress
+	Grace time.Duration // later activity may be in progress, so it is ignored
 
-	// LostRows also reports recent activity and intents of unknown accounts. No other process
-	// may run.
+	// LostRows includes recent activity and unknown accounts. No other process may run.
 	LostRows bool
 
 	// Fix cancels orphaned intents, applies refund statuses, and with LostRows expires the keys
@@ -40,9 +36,8 @@ type Config struct {
 	Fix bool
 }
 
-// Run compares payments and refunds, and lists the unfinished keys that no run holds. Orders
-// in progress cause no false alarm: each intent is read before its order, each key between
-// two reads of its order, and later activity is ignored.
+// Run compares payments and refunds. Orders in progress cause no false alarm: each intent is
+// read before its order, each key between two reads of its order, and later activity is ignored.
 func Run(ctx context.Context, config Config) (Report, error) {
 	if config.Grace <= 0 || config.Since <= config.Grace {
 		return Report{}, errors.New("reconcile: Grace must be positive, and less than Since")
@@ -65,7 +60,7 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	intents := comparePayments(r)
 	refunds := compareRefunds(r, intents)
 	for _, compare := range []func(context.Context) error{
-		intents.compareListed, intents.compareRecords, refunds.compareListed, refunds.compareRecords, r.compareKeys,
+		intents.compareListed, intents.compareRecords, refunds.compareListed, refunds.compareRecords,
 	} {
 		if err := compare(ctx); err != nil {
 			return Report{}, err
@@ -85,26 +80,4 @@ type run struct {
 	accounts []uuid.UUID // all
 	report   Report
 	began    time.Time // by this process's clock
-}
-
-func (r *run) compareKeys(ctx context.Context) error {
-	keys, err := r.Engine.Stuck(ctx, r.Grace, maxStuckKeys)
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		kind := KeyStuck
-		if key.NeedsReviewAt != nil {
-			kind = KeyNeedsReview
-		}
-		detail := fmt.Sprintf("%s at %s after %d runs, the last at %s",
-			key.Operation, key.Point, key.Attempt, key.LastRunAt.UTC().Format(time.RFC3339))
-		if key.LastError != "" {
-			detail += ": " + key.LastError
-		}
-		order, refund := orders.ResourcesOf(key)
-		r.report.Discrepancies = append(r.report.Discrepancies,
-			Discrepancy{Kind: kind, AccountID: key.AccountID, OrderID: order, RefundID: refund, KeyID: key.ID, Detail: detail})
-	}
-	return nil
 }
