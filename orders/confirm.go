@@ -12,8 +12,8 @@ import (
 
 const processingRetryAfter = 30 * time.Second
 
-// confirmIntent charges the card, which Stripe does at most once per intent. If the outcome is
-// unknown, it follows the intent's status.
+// confirmIntent charges the card, which Stripe does at most once per intent. An unknown outcome
+// follows from the intent's status.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
@@ -62,7 +62,7 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 	case intent.Status != payments.StatusRequiresConfirmation:
 		return r.resolveByStatus(ctx, intent)
 	case failed.ReplayedError, failed.UnexpectedState:
-		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+		return r.rotateKey(&r.order.ConfirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	case failed.Outcome == payments.Declined:
 		return r.cancel(ctx, declinedBy(failed))
 	case failed.Outcome == payments.Refused:
@@ -82,7 +82,7 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 		return r.awaitAction(ctx, intent)
 	case payments.StatusRequiresPaymentMethod, payments.StatusCanceled:
 		switch {
-		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.offSession:
+		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.OffSession:
 			// The customer may have the client secret, and pay with another card (R23).
 			return r.cancel(ctx, declined(*intent.LastError))
 		case intent.LastError != nil:
@@ -132,19 +132,16 @@ func (r *orderRun) mustClose() (why storedProblem, closing bool) {
 	}
 }
 
-// windowOver reports whether the order's charge window ends before a lease does (R24). The
-// database's clock has set both times (R8).
+// windowOver reports whether the order's charge window ends before a lease does (R24), by the
+// database's clock (R8).
 func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
-	return leaseEnd.After(order.CreatedAt.Add(s.chargeWindow))
+	return leaseEnd.After(order.CreatedAt.Add(s.config.ChargeWindow))
 }
 
-// closeOrder ends the order. A charge, a payment in process or a decline counts; otherwise it
-// cancels the intent.
+// closeOrder keeps a charge, a payment in process or a decline, and otherwise cancels the intent.
 func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, failed *payments.Error, why storedProblem) (idempotency.RecordFunc, error) {
 	notDeclined := intent.LastError == nil
 	switch {
-	case failed != nil && failed.IntentMissing: // deleted test data
-		return r.recordFailure(why), nil
 	case failed != nil:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
 	case intent.Status == payments.StatusRequiresConfirmation,
@@ -160,8 +157,8 @@ func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, faile
 
 // cancel cancels the intent, and only then fails the order (R23).
 func (r *orderRun) cancel(ctx context.Context, why storedProblem) (idempotency.RecordFunc, error) {
-	key := providerKey(r.KeyID, "-cancel", r.order.confirmAttempt)
-	intent, err := r.payments.Cancel(ctx, key, *r.order.PaymentIntentID)
+	key := providerKey(r.KeyID, "-cancel", r.order.ConfirmAttempt)
+	intent, err := r.config.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
 	failed := asPaymentError(err)
 	switch {
 	case failed == nil && intent.Status == payments.StatusCanceled:
@@ -170,7 +167,7 @@ func (r *orderRun) cancel(ctx context.Context, why storedProblem) (idempotency.R
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	case failed.ReplayedError, failed.UnexpectedState:
 		// The repeated step reads whether the intent was charged or cancelled.
-		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+		return r.rotateKey(&r.order.ConfirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
 	}

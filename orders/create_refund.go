@@ -12,9 +12,9 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Refund refunds an order or a part of it, or returns the stored response of its key.
+// Refund refunds an order or a part of it, or returns its key's stored response.
 func (s *Service) Refund(ctx context.Context, order uuid.UUID, req operations.Request) (idempotency.Result, error) {
-	return s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
+	return s.config.Engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
 }
 
 const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
@@ -74,9 +74,8 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	return idempotency.Advance(pointRefundCreated), nil
 }
 
-// sendRefund refunds the money. Under another provider key this would be a second refund, so
-// the key is never rotated. Because the provider forgets it after a day (R12), the step lists
-// the intent's refunds first.
+// sendRefund refunds the money. Another provider key would be a second refund, so it is never
+// rotated. The provider forgets it after a day, so the step lists the intent's refunds first (R12).
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
@@ -84,8 +83,6 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 		return nil, err
 	}
 	switch found, failed := r.findRefund(ctx); {
-	case failed != nil && failed.IntentMissing && r.resolution != nil:
-		return r.resolve()
 	case failed != nil && r.first():
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	case failed != nil:
@@ -103,7 +100,7 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 
 func (r *refundRun) load(ctx context.Context) (err error) {
 	if r.refund.ID == uuid.Nil {
-		r.refund, err = findRefund(ctx, r.pool, r.AccountID, refundID(r.AccountID, r.Key))
+		r.refund, err = findRefund(ctx, r.config.Pool, r.AccountID, refundID(r.AccountID, r.Key))
 	}
 	return mustExist(err, "the refund of key", r.KeyID)
 }
@@ -126,8 +123,8 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 	}, nil
 }
 
-// adoptRest reduces a refund of the order's rest to what the provider has refunded, because
-// after lost rows another refund may not be recorded yet.
+// adoptRest reduces a refund of the order's rest to what was refunded: after lost rows, another
+// refund may not be recorded yet.
 func (r *refundRun) adoptRest(made payments.Refund) {
 	request, err := DecodeRefundRequest(r.Params)
 	if err == nil && request.Amount == 0 && made.Amount < r.refund.Amount {

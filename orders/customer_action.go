@@ -26,7 +26,7 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 }
 
 func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
-	if r.order.offSession || intent.Action == nil {
+	if r.order.OffSession || intent.Action == nil {
 		const code = "authentication_required" // Stripe's own decline of an off-session payment
 		const text = "Your card was declined. This transaction requires authentication."
 		return r.cancel(ctx, declined(payments.Decline{Code: code, DeclineCode: code, Message: text}))
@@ -39,8 +39,8 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 	return r.recordAction, nil
 }
 
-// recordAction records the status before the client receives the client secret, because a
-// decline does not end the payment from then on (R23). The step then repeats.
+// recordAction records the status before the client receives the client secret: from then on, a
+// decline does not end the payment (R23). The step then repeats.
 func (r *orderRun) recordAction(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	updateOrderTx(tx, r.AccountID, r.order.ID, "status = 'requires_action'")
 	r.auditTx(tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
@@ -52,13 +52,13 @@ func (r *orderRun) actionRequired() error {
 }
 
 // requiredAction reads the action from the provider, because the client secret is never stored.
-// If there is none, or the charge window is over (R24), it resumes the key.
+// Without one, or after the charge window (R24), it resumes the key.
 func (s *Service) requiredAction(ctx context.Context, key idempotency.Status) (*operations.ActionRequiredError, error) {
-	order, err := findOrder(ctx, s.pool, key.AccountID, orderID(key.AccountID, key.Key))
+	order, err := findOrder(ctx, s.config.Pool, key.AccountID, orderID(key.AccountID, key.Key))
 	if err != nil {
 		return nil, mustExist(err, "the order of key", key.ID)
 	}
-	if !s.windowOver(order, s.engine.NextLeaseEnd(key)) {
+	if !s.windowOver(order, s.config.Engine.NextLeaseEnd(key)) {
 		reading, cancel := s.stepContext(ctx)
 		defer cancel()
 		intent, failed := s.readIntent(reading, order)
@@ -69,7 +69,7 @@ func (s *Service) requiredAction(ctx context.Context, key idempotency.Status) (*
 			return &operations.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}, nil
 		}
 	}
-	_, err = s.operations.Resume(ctx, key.AccountID, key.ID)
+	_, err = s.config.Operations.Resume(ctx, key.AccountID, key.ID)
 	again, required := errors.AsType[*operations.ActionRequiredError](err)
 	_, unfinished := errors.AsType[*operations.ProviderError](err)
 	if required || unfinished || errors.Is(err, idempotency.ErrInProgress) {

@@ -20,14 +20,14 @@ func (e *NotRefundableError) Error() string {
 
 // ExceedsRemainingError means that a refund exceeds the remaining amount of its order.
 type ExceedsRemainingError struct {
-	Remaining int64 // in the currency's smallest unit, at least 1
+	Remaining int64 // at least 1
 }
 
 func (e *ExceedsRemainingError) Error() string {
 	return fmt.Sprintf("at most %d of the order can be refunded", e.Remaining)
 }
 
-// OrderExistsError means that an order which has not failed has the reference (R26).
+// OrderExistsError means that another order has the reference (R26).
 type OrderExistsError struct{ OrderID uuid.UUID }
 
 func (e *OrderExistsError) Error() string {

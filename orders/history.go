@@ -12,16 +12,16 @@ import (
 	"example.com/orders-api/operations"
 )
 
-// ExpireKey rejects retries of a charged order whose rows are lost (R17), which would charge
-// again once the provider's keys have expired.
+// ExpireKey rejects retries of a charged order whose rows are lost (R17): once the provider's
+// keys have expired, they would charge again.
 func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time) error {
-	return s.engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
+	return s.config.Engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
 }
 
 // KeyHistory is what a key has created.
 type KeyHistory struct {
-	Order   *Order                   // nil if there is none
-	Refund  *Refund                  // of that order, if the key created a refund
+	Order   *Order                   // or nil
+	Refund  *Refund                  // of that order, or nil
 	Records []operations.AuditRecord // oldest first
 }
 

@@ -15,10 +15,10 @@ type Status string
 
 // The states of an order.
 const (
-	StatusPending           Status = "pending"         // no charge is recorded
+	StatusPending           Status = "pending"
 	StatusRequiresAction    Status = "requires_action" // the customer must approve the payment
 	StatusPaid              Status = "paid"
-	StatusPaymentFailed     Status = "payment_failed" // declined or refused; never charged
+	StatusPaymentFailed     Status = "payment_failed" // never charged
 	StatusPartiallyRefunded Status = "partially_refunded"
 	StatusRefunded          Status = "refunded"
 )
@@ -44,11 +44,11 @@ type Order struct {
 	Metadata        map[string]string     `json:"metadata"`
 	CreatedAt       operations.Timestamp  `json:"created_at"`
 	PaidAt          *operations.Timestamp `json:"paid_at"`
-	Failure         *Failure              `json:"failure"` // nil unless the status is payment_failed
+	Failure         *Failure              `json:"failure" db:"-"` // nil unless the status is payment_failed
 	Reference       *string               `json:"reference"`
 }
 
-// Failure is the reason why an order was not charged.
+// Failure is why an order was not charged.
 type Failure struct {
 	Code        string  `json:"code"`
 	DeclineCode *string `json:"decline_code"`

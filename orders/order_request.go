@@ -9,19 +9,14 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// OrderRequest has the members of POST /v1/orders.
+// OrderRequest is an order as POST /v1/orders requests it.
 type OrderRequest struct {
-	Email         string
-	Currency      string
-	Items         []Item
-	Amount        int64 // the total of the items
-	Metadata      map[string]string
+	Order
 	PaymentMethod string
-	OffSession    bool   // the customer is not present
-	Reference     string // the client's own name of the purchase (R26); "" if it has none
+	OffSession    bool // the customer is not present
 }
 
-// Item is one line of an order. UnitAmount is in the currency's smallest unit.
+// Item is one line of an order.
 type Item struct {
 	SKU         string `json:"sku"`
 	Description string `json:"description,omitempty"`
@@ -29,7 +24,7 @@ type Item struct {
 	UnitAmount  int64  `json:"unit_amount"`
 }
 
-// Limits of a request. openapi.yaml states the same numbers.
+// Limits of a request, as in openapi.yaml.
 const (
 	maxEmail         = 254 // RFC 5321, 4.5.3.1.3
 	maxPaymentMethod = 251
@@ -68,9 +63,9 @@ func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 	})
 	request.Metadata = in.Texts("metadata", maxMetadata, maxMetadataName, maxMetadataValue)
 	request.OffSession = in.Flag("off_session")
-	request.Reference = in.Text("reference", operations.Optional, 1, maxReference)
-	in.Check("reference", ValidReference(request.Reference) || request.Reference == "", operations.CodeInvalidFormat,
-		"must be printable ASCII characters")
+	reference := in.Text("reference", operations.Optional, 1, maxReference)
+	request.Reference = optional(reference)
+	in.Check("reference", ValidReference(reference) || reference == "", operations.CodeInvalidFormat, "must be printable ASCII characters")
 	in.Check("email", receipts.ValidAddress(request.Email), operations.CodeInvalidFormat, "must be an email address such as ada@example.com")
 	in.Check("currency", currencyPattern.MatchString(request.Currency), operations.CodeInvalidFormat,
 		"must be a three-letter currency code in lower case, such as usd")

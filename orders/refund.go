@@ -52,8 +52,8 @@ func DecodeRefundRequest(canonical []byte) (RefundRequest, error) {
 
 type refundRow struct {
 	Refund
-	intentID         string     // of the order
-	providerFailedAt *time.Time // when the provider stored a 500 under our key (R12)
+	IntentID         string     `db:"payment_intent_id"`
+	ProviderFailedAt *time.Time // when the provider stored a 500 under our key (R12)
 }
 
 // refundable returns the amount of a refund beside those that have reserved theirs.
@@ -76,6 +76,6 @@ func (r refundRow) matches(at payments.Refund) bool {
 	known := []payments.RefundStatus{
 		payments.RefundPending, payments.RefundRequiresAction, payments.RefundSucceeded, payments.RefundFailed, payments.RefundCanceled,
 	}
-	return slices.Contains(known, at.Status) && at.Matches(r.intentID, r.Amount, r.Currency, r.ID.String()) &&
+	return slices.Contains(known, at.Status) && at.Matches(r.IntentID, r.Amount, r.Currency, r.ID.String()) &&
 		(r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
 }

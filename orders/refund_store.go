@@ -29,8 +29,8 @@ SELECT status,
    AND id = $2
    FOR NO KEY UPDATE`
 
-// lockOrderTx returns an order with the sum of its refunds. Under READ COMMITTED, only a
-// separate statement sees what the previous holder of the lock has committed.
+// lockOrderTx returns an order with the sum of its refunds. Under READ COMMITTED, only a separate
+// statement sees what the lock's previous holder has committed.
 func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (o Order, reserved int64, err error) {
 	err = tx.QueryRow(ctx, lockOrderSQL, []any{accountID, id}, &o.Status, &o.Amount, &o.Currency)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -85,8 +85,7 @@ RETURNING id`, []any{accountID, id, why}, new(uuid.UUID))
 }
 
 // applyRefundStatusTx records the provider's status of a refund and updates the order. Statuses
-// may arrive out of order, so a succeeded refund never becomes pending, and a failed one stays
-// failed.
+// may arrive out of order, so a succeeded refund never becomes pending, and a failed one stays so.
 func applyRefundStatusTx(tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
 	tx.Queue(lockOrderSQL, accountID, r.OrderID)
 	tx.Queue(`
@@ -159,14 +158,8 @@ SELECT r.id,
     ON o.account_id = r.account_id
    AND o.id = r.order_id`
 
-func scanRefund(row pgx.CollectableRow) (r refundRow, err error) {
-	err = row.Scan(&r.ID, &r.OrderID, &r.Amount, &r.Currency, &r.Reason, &r.Status, &r.ProviderRefundID,
-		&r.CreatedAt, &r.intentID, &r.providerFailedAt)
-	return r, err
-}
-
 func findRefund(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (refundRow, error) {
-	return findRow(ctx, pool, scanRefund, selectRefund+`
+	return findRow(ctx, pool, pgx.RowToStructByName[refundRow], selectRefund+`
  WHERE r.account_id = $1
    AND r.id = $2`, accountID, id)
 }
@@ -189,7 +182,7 @@ func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, l
 			return failedList[Refund](err)
 		}
 	}
-	return list(ctx, s.pool, scanRefund, func(r refundRow) Refund { return r.Refund }, selectRefund+`
+	return list(ctx, s.config.Pool, pgx.RowToStructByName[refundRow], func(r refundRow) Refund { return r.Refund }, selectRefund+`
  WHERE r.account_id = $1
    AND r.order_id = $2
    AND (r.created_at, r.id) < ($3, $4)

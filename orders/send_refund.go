@@ -10,20 +10,15 @@ import (
 )
 
 const (
-	// storedErrorTTL is how long the provider replays a 500, and may still make the refund.
-	storedErrorTTL = 24 * time.Hour
-
-	// storedErrorRetryAfter is shorter, because an event may resolve the refund.
-	storedErrorRetryAfter = time.Hour
-
-	// inFlightGrace is how long a sent refund may take to arrive at the provider.
-	inFlightGrace = 10 * time.Minute
+	storedErrorTTL        = 24 * time.Hour   // how long the provider replays a 500, and may still make the refund
+	storedErrorRetryAfter = time.Hour        // shorter, because an event may resolve the refund
+	inFlightGrace         = 10 * time.Minute // how long a sent refund may take to arrive
 )
 
 func (r *refundRun) first() bool { return !r.Resumed && !r.sent }
 
 func (r *refundRun) providerReplaysError() bool {
-	return r.refund.providerFailedAt != nil && r.Now().Sub(*r.refund.providerFailedAt) < storedErrorTTL
+	return r.refund.ProviderFailedAt != nil && r.Now().Sub(*r.refund.ProviderFailedAt) < storedErrorTTL
 }
 
 func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
@@ -32,7 +27,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	sending, cancel := sendContext(ctx)
 	defer cancel()
 	params := payments.RefundParams{
-		IntentID: r.refund.intentID,
+		IntentID: r.refund.IntentID,
 		Amount:   r.refund.Amount,
 		Currency: r.refund.Currency,
 		Metadata: map[string]string{ // see VerifyEvent
@@ -45,7 +40,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	if r.refund.Reason != nil {
 		params.Reason = *r.refund.Reason
 	}
-	made, err := r.payments.Refund(sending, providerKey(r.KeyID, "-refund", 1), params)
+	made, err := r.config.Payments.Refund(sending, providerKey(r.KeyID, "-refund", 1), params)
 	failed := asPaymentError(err)
 	switch {
 	case failed == nil:
@@ -54,8 +49,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
 
-	// The list shows whether the refund was made, which may also be the reason of a refusal
-	// (R12, R23).
+	// The list shows whether the refund was made, also by what caused a refusal (R12, R23).
 	found, unread := r.findRefund(ctx)
 	switch {
 	case unread != nil:
@@ -64,7 +58,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		return r.recordRefund(found)
 	case failed.ReplayedError && failed.Outcome != payments.NotExecuted: // the refund may still be made
 		now := r.Now()
-		r.refund.providerFailedAt = &now
+		r.refund.ProviderFailedAt = &now
 		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 			setProviderFailedTx(tx, r.AccountID, r.refund.ID, now)
 			return idempotency.Advance(pointRefundCreated), nil
@@ -78,7 +72,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 
 func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.Error) {
 	var found payments.Refund
-	refunds, err := r.payments.ListRefunds(ctx, r.refund.intentID)
+	refunds, err := r.config.Payments.ListRefunds(ctx, r.refund.IntentID)
 	for _, at := range refunds {
 		// Of two refunds, one that is not void counts.
 		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || found.Status.Void()) {

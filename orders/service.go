@@ -2,7 +2,6 @@ package orders
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -15,46 +14,26 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Service creates and reads orders and refunds. It is safe for concurrent use.
-type Service struct {
-	engine       *idempotency.Engine
-	operations   *operations.Service
-	pool         *pgxpool.Pool
-	payments     *payments.Client
-	stepTimeout  time.Duration
-	chargeWindow time.Duration
-	logger       *slog.Logger
-}
+// Service creates and reads orders and refunds, also concurrently.
+type Service struct{ config Config }
 
 // Config configures a [Service]. All fields are required.
 type Config struct {
 	Engine     *idempotency.Engine
-	Operations *operations.Service // to which New adds the operations of this package
+	Operations *operations.Service // New adds to it
 	Pool       *pgxpool.Pool
 	Payments   *payments.Client
 
-	StepTimeout  time.Duration // of the provider calls of one step, retries included (R9)
-	ChargeWindow time.Duration // the age from which an order is not charged any more (R24)
+	StepTimeout  time.Duration // of a step's provider calls, retries included (R9)
+	ChargeWindow time.Duration // the age from which an order is not charged (R24)
 
 	Logger *slog.Logger
 }
 
-// New returns a Service and registers its operations.
-func New(config Config) (*Service, error) {
-	if config.Engine == nil || config.Operations == nil || config.Pool == nil || config.Payments == nil || config.Logger == nil ||
-		config.StepTimeout <= 0 || config.ChargeWindow <= 0 {
-		return nil, errors.New("orders: a required field of Config is missing")
-	}
-	s := &Service{
-		engine:       config.Engine,
-		operations:   config.Operations,
-		pool:         config.Pool,
-		payments:     config.Payments,
-		stepTimeout:  config.StepTimeout,
-		chargeWindow: config.ChargeWindow,
-		logger:       config.Logger,
-	}
-	s.operations.Register(
+// New registers the operations.
+func New(config Config) *Service {
+	s := &Service{config: config}
+	config.Operations.Register(
 		operations.Registration{
 			Operation:      createOrder{Service: s},
 			Links:          linksOf,
@@ -71,7 +50,7 @@ func New(config Config) (*Service, error) {
 			},
 		},
 	)
-	return s, nil
+	return s
 }
 
 // ResourcesOf returns the ids of the order and refund of a key's request, or uuid.Nil.
@@ -98,13 +77,13 @@ func linksOf(key idempotency.Status) operations.Links {
 
 // Get returns the account's order, or [operations.ErrNotFound].
 func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, error) {
-	o, err := findOrder(ctx, s.pool, accountID, id)
+	o, err := findOrder(ctx, s.config.Pool, accountID, id)
 	return o.Order, err
 }
 
 // GetRefund returns the refund of the account's order, or [operations.ErrNotFound].
 func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID) (Refund, error) {
-	r, err := findRefund(ctx, s.pool, accountID, id)
+	r, err := findRefund(ctx, s.config.Pool, accountID, id)
 	if err == nil && r.OrderID != order {
 		err = operations.ErrNotFound
 	}

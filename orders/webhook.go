@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Errors of [Service.VerifyEvent], for callers that do not import payments.
+// Errors of [Service.VerifyEvent].
 var (
 	ErrWebhooksOff  = payments.ErrWebhooksOff
 	ErrEventRefused = payments.ErrSignature
@@ -22,11 +22,11 @@ var (
 // Event is an event with a valid signature.
 type Event struct {
 	ID        string
-	Type      string    // such as payment_intent.succeeded
+	Type      string
 	AccountID uuid.UUID // uuid.Nil if the event is not ours
 
 	keyID            uuid.UUID
-	refundID         uuid.UUID // uuid.Nil if the event is not about a refund of ours
+	refundID         uuid.UUID // uuid.Nil without a refund of ours
 	providerRefundID string
 }
 
@@ -39,7 +39,7 @@ type EventResult struct {
 
 // VerifyEvent verifies the signature of an unchanged body.
 func (s *Service) VerifyEvent(payload []byte, signature string) (Event, error) {
-	delivered, err := s.payments.Event(payload, signature)
+	delivered, err := s.config.Payments.Event(payload, signature)
 	if err != nil {
 		return Event{}, err
 	}
@@ -56,14 +56,14 @@ func (s *Service) VerifyEvent(payload []byte, signature string) (Event, error) {
 	return event, nil
 }
 
-// HandleEvent resumes the key of an event's metadata, and the run reads the outcome from the
-// provider. So an old, repeated or wrong event changes nothing. If the key is finished, it
-// applies the status of the event's refund. After an error, the provider should repeat it.
+// HandleEvent resumes the key of an event. The run reads the outcome from the provider, so an
+// old, repeated or wrong event changes nothing. If the key is finished, HandleEvent applies the
+// refund's status. After an error, the provider should repeat the event.
 func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventResult, err error) {
 	if event.AccountID == uuid.Nil {
 		return result, nil
 	}
-	run, err := s.operations.Resume(ctx, event.AccountID, event.keyID)
+	run, err := s.config.Operations.Resume(ctx, event.AccountID, event.keyID)
 	known := !errors.Is(err, idempotency.ErrNotFound) // of another database, or reaped
 	if known {
 		result.KeyID = event.keyID

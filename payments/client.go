@@ -19,19 +19,18 @@ import (
 type Config struct {
 	SecretKey string        // sk_… or rk_…
 	BaseURL   string        // "" means Stripe's own
-	Timeout   time.Duration // bounds one call, or one page of List, retries included
+	Timeout   time.Duration // of a call or a page, retries included
 	Logger    *slog.Logger
 
-	Observe func(Attempt) // after each attempt; may be nil
+	Observe func(Attempt) // may be nil
 
 	WebhookSecret string // whsec_…; "" disables webhooks
 
-	// Transport is by default [NewTransport]. A wrapper must pass on the context, through
-	// which the client traces connections.
+	// Transport is by default [NewTransport]. A wrapper must pass on the context.
 	Transport http.RoundTripper
 
-	// Backoff is the maximum delay before the second attempt, and doubles for the third. 0
-	// means 500 ms, because Stripe holds most locks for less.
+	// Backoff is the maximum delay before the second attempt, by default 500 ms, because Stripe
+	// holds most locks for less.
 	Backoff time.Duration
 }
 
@@ -45,10 +44,6 @@ func (c Config) validate() error {
 		return errors.New("payments: SecretKey must begin with sk_ or rk_")
 	case c.WebhookSecret != "" && (!found || webhookSecret == ""):
 		return errors.New("payments: WebhookSecret must begin with whsec_")
-	case c.Timeout <= 0:
-		return errors.New("payments: Timeout must be positive")
-	case c.Logger == nil:
-		return errors.New("payments: Logger is missing")
 	default:
 		return nil
 	}
@@ -74,7 +69,7 @@ type Client struct {
 // Format hides the secrets.
 func (*Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "payments.Client") }
 
-// New returns a client.
+// New returns a Client.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -87,13 +82,12 @@ func New(cfg Config) (*Client, error) {
 		Transport: transport{cfg.Transport},
 		// A redirect target must not receive the API key.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		// No Timeout: each attempt's context has a deadline.
 	}
 	backend := &stripe.BackendConfig{
 		URL:               optional(cfg.BaseURL),
 		HTTPClient:        httpClient,
-		MaxNetworkRetries: stripe.Int64(0),                                // only do repeats a request (R13)
-		EnableTelemetry:   stripe.Bool(false),                             // nil would read a global
+		MaxNetworkRetries: stripe.Int64(0), // only do repeats a request (R13)
+		EnableTelemetry:   stripe.Bool(false),
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log whole responses
 	}
 	api := stripe.GetBackendWithConfig(stripe.APIBackend, backend)

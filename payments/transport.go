@@ -2,11 +2,9 @@ package payments
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
 	"sync/atomic"
 	"time"
 )
@@ -14,31 +12,18 @@ import (
 // NewTransport returns the default transport of a [Client], which uses no proxy.
 func NewTransport() *http.Transport {
 	return &http.Transport{
-		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
-			if response.StatusCode != http.StatusOK {
-				return forwardProxyError(response.StatusCode)
-			}
-			return nil
-		},
-		// A longer dial timeout would leave no time for a retry.
+		// Longer timeouts would leave no time for a retry.
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSHandshakeTimeout:    5 * time.Second,
 		ForceAttemptHTTP2:      true,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
-		MaxIdleConnsPerHost:    1000, // all requests go to one host, hundreds at once if it is slow
+		MaxIdleConnsPerHost:    1000, // all requests go to one host
 		IdleConnTimeout:        60 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 }
 
-type forwardProxyError int
-
-func (e forwardProxyError) Error() string {
-	return fmt.Sprintf("the forward proxy refused the connection with status %d", int(e))
-}
-
-// maxResponse bounds a response. A page of 100 intents has about 200 KiB.
-const maxResponse = 1 << 20
+const maxResponse = 1 << 20 // bytes; a page of 100 intents has about 200 KiB
 
 // sendTrace records the network activity of one attempt, which stripe-go hides.
 type sendTrace struct {
@@ -80,8 +65,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	trace := ctx.Value(sendTraceKey{}).(*sendTrace)
 	trace.reachedTransport = true
 	once := *req // a RoundTripper must not change the request
-	// Without GetBody, net/http cannot send the request again when a reused connection
-	// breaks, uncounted and after the check above (R13).
+	// Without GetBody, net/http cannot resend the request when a reused connection breaks (R13).
 	once.GetBody = nil
 	resp, err := t.base.RoundTrip(&once)
 	if err != nil {

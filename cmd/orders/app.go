@@ -89,7 +89,7 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 	a.onClose(a.payments.Close)
 	a.operations = operations.New(a.engine, a.pool)
 	a.operations.Register(registrations(config, a.pool, transport)...)
-	a.orders, err = orders.New(orders.Config{
+	a.orders = orders.New(orders.Config{
 		Engine:       a.engine,
 		Operations:   a.operations,
 		Pool:         a.pool,
@@ -98,9 +98,6 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 		ChargeWindow: config.ChargeWindow,
 		Logger:       logger,
 	})
-	if err != nil {
-		return nil, err
-	}
 	logger.Info("payment provider", "provider", config.ProviderURL(), "mode", config.Mode())
 	return a, nil
 }

@@ -80,32 +80,6 @@ func TestRun_provider(t *testing.T) {
 	}
 }
 
-func TestRun_restrictedKey(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		permissions []string
-		want        string
-	}{
-		"all permissions": {[]string{"payment_intents:write", "refunds:write"}, "accepts the key (mode: test)"},
-		"read only": {
-			[]string{"payment_intents:read", "refunds:read"},
-			"the restricted key lacks permissions: PaymentIntents: Write, Refunds: Write → grant them at https://dashboard.stripe.com/apikeys",
-		},
-		"no permission": {nil, "lacks permissions: PaymentIntents: Read, PaymentIntents: Write, Refunds: Read, Refunds: Write"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			stripe := stripetest.New(stripetest.Options{})
-			t.Cleanup(stripe.Close)
-			e := providerEnvironment(t, stripe)
-			e.Stripe.SecretKey = "rk_test_canary"
-			stripe.Restrict(string(e.Stripe.SecretKey), test.permissions...)
-			lines := check(t, e, longTimeout)
-			require.Contains(t, lines["stripe"], test.want)
-		})
-	}
-}
-
 func TestRun_unresponsiveDependencies(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
