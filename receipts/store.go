@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -163,4 +164,18 @@ func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) {
 		return Stats{}, fmt.Errorf("receipts: count jobs: %w", err)
 	}
 	return stats, nil
+}
+
+const kind = "receipt"
+
+// StageTx queues the INSERT of an order's only receipt job in the caller's transaction (R15).
+func StageTx(tx postgres.Queuer, accountID, orderID uuid.UUID) {
+	tx.Queue(`
+		INSERT INTO staged_jobs (
+			account_id,
+			id,
+			kind,
+			args
+		) VALUES ($1, $2, $3, jsonb_build_object('order_id', $4::uuid))`,
+		accountID, uuid.NewHash(sha256.New(), orderID, []byte("orders-api receipt job"), 8), kind, orderID)
 }
