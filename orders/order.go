@@ -118,21 +118,12 @@ type Item struct {
 	UnitAmount  int64  `json:"unit_amount"`
 }
 
-// Limits of a request, as in openapi.yaml.
+// Limits that are used more than once. openapi.yaml states the same numbers.
 const (
-	maxEmail         = 254 // RFC 5321, 4.5.3.1.3
-	maxPaymentMethod = 251
-	maxReference     = 64
-	maxItems         = 100
-	maxSKU           = 64
-	maxDescription   = 500
-	maxQuantity      = 10_000
-	maxMetadata      = 20
-	maxMetadataName  = 40
-	maxMetadataValue = 500
-	maxText          = 16 << 10 // bytes in UTF-8, of items and metadata together
-
-	maxAmount = 99_999_999 // the largest charge that the provider accepts
+	maxReference   = 64
+	maxDescription = 500
+	maxText        = 16 << 10   // bytes in UTF-8, of items and metadata together
+	maxAmount      = 99_999_999 // the largest charge that the provider accepts
 )
 
 var (
@@ -144,18 +135,18 @@ var (
 func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 	in := operations.NewDecoder(canonical)
 	var request OrderRequest
-	request.Email = in.Text("email", operations.Required, 3, maxEmail)
+	request.Email = in.Text("email", operations.Required, 3, 254)
 	request.Currency = in.Text("currency", operations.Required, 3, 3)
-	request.PaymentMethod = in.Text("payment_method", operations.Required, 4, maxPaymentMethod)
-	in.Objects("items", maxItems, func(item *operations.Decoder) {
+	request.PaymentMethod = in.Text("payment_method", operations.Required, 4, 251)
+	in.Objects("items", 100, func(item *operations.Decoder) {
 		request.Items = append(request.Items, Item{
-			SKU:         item.Text("sku", operations.Required, 1, maxSKU),
+			SKU:         item.Text("sku", operations.Required, 1, 64),
 			Description: item.Text("description", operations.Optional, 1, maxDescription),
-			Quantity:    item.Integer("quantity", operations.Required, maxQuantity),
+			Quantity:    item.Integer("quantity", operations.Required, 10_000),
 			UnitAmount:  item.Integer("unit_amount", operations.Required, maxAmount),
 		})
 	})
-	request.Metadata = in.Texts("metadata", maxMetadata, maxMetadataName, maxMetadataValue)
+	request.Metadata = in.Texts("metadata", 20, 40, 500)
 	request.OffSession = in.Flag("off_session")
 	reference := in.Text("reference", operations.Optional, 1, maxReference)
 	request.Reference = optional(reference)

@@ -87,7 +87,6 @@ func TestDecodeOrderRequest(t *testing.T) {
 	require.Equal(t, map[string]string{}, params.Metadata, "not null in the response")
 }
 
-// Both sides of each limit of openapi.yaml.
 func TestDecodeOrderRequest_limits(t *testing.T) {
 	t.Parallel()
 	const (

@@ -44,7 +44,6 @@ func TestPrecedence_unknownStatus(t *testing.T) {
 	require.Less(t, precedence("resting"), precedence(payments.StatusSucceeded))
 }
 
-// Without a monotonic reading, the deadlines also pass while a machine is suspended.
 func TestStepContext_wallTime(t *testing.T) {
 	t.Parallel()
 	step, cancel := (&Service{Config{StepTimeout: time.Hour}}).stepContext(t.Context())

@@ -51,11 +51,8 @@ func (m Message) mime() *mail.Msg {
 
 func parseSender(text string) (netmail.Address, error) {
 	sender, err := netmail.ParseAddress(text)
-	if err != nil {
-		return netmail.Address{}, fmt.Errorf("receipts: sender: %w", err)
-	}
-	if !ValidAddress(sender.Address) {
-		return netmail.Address{}, fmt.Errorf("receipts: sender %q: want an address such as shop@example.com", sender.Address)
+	if err != nil || !ValidAddress(sender.Address) {
+		return netmail.Address{}, fmt.Errorf("receipts: sender %q: want an address such as Shop <shop@example.com>", text)
 	}
 	return *sender, nil
 }

@@ -2,8 +2,7 @@
 // module: pool := dbtest.New(t).
 //
 // The first call in a test binary starts a private server, with the programs in PG_BIN, and
-// creates a template, of which each test gets a copy in about ten milliseconds.
-// DATABASE_URL names another server, and DBTEST_POOLER_URL a pooler before it.
+// creates a template to copy. DATABASE_URL names another server, and DBTEST_POOLER_URL its pooler.
 package dbtest
 
 import (
@@ -26,9 +25,8 @@ const (
 	closeTimeout     = 10 * time.Second
 )
 
-// New returns a pool of 4 connections on a new database with the schema. The functions may
-// change the pool's configuration. After the test, the database is dropped; if the test
-// failed and the server is not private, it is kept and logged.
+// New returns a pool on a new database with the schema. The functions may change the pool's
+// configuration. After the test, the database is dropped, unless the test failed.
 func New(t testing.TB, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	s := sharedServer(t)

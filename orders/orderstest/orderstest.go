@@ -28,7 +28,7 @@ import (
 // WebhookSecret signs events.
 const WebhookSecret = "whsec_of_these_tests"
 
-// Options change a [Shop]. Fields that are zero have the defaults of New.
+// Options change a [Shop].
 type Options struct {
 	Pool         *pgxpool.Pool      // a new database
 	Account      uuid.UUID          // a new account
@@ -101,8 +101,7 @@ func New(tb testing.TB, o Options) *Shop {
 	return s
 }
 
-// API returns the API of the shop and a key of its account. Fields of config that are nil have
-// generous defaults.
+// API returns the API and a key of the account, by default with generous limits.
 func (s *Shop) API(tb testing.TB, config api.Config) (router chi.Router, apiKey string) {
 	tb.Helper()
 	_, apiKey, err := accounts.CreateKey(tb.Context(), s.Pool, s.Account)

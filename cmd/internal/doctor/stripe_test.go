@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/cmd/internal/setup"
-	"example.com/orders-api/payments/stripetest"
 )
 
 func unusedAddress(t *testing.T) string {
