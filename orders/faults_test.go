@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-
 func fault(kind stripetest.Fault, calls ...string) step {
 	return func(f *fixture) {
 		for _, call := range calls {

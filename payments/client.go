@@ -3,7 +3,6 @@ package payments
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -41,18 +40,6 @@ type Config struct {
 // Format hides the secrets.
 func (Config) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "payments.Config") }
 
-func (c Config) validate() error {
-	webhookSecret, found := strings.CutPrefix(c.WebhookSecret, "whsec_")
-	switch {
-	case !strings.HasPrefix(c.SecretKey, "sk_") && !strings.HasPrefix(c.SecretKey, "rk_"):
-		return errors.New("payments: SecretKey must begin with sk_ or rk_")
-	case c.WebhookSecret != "" && (!found || webhookSecret == ""):
-		return errors.New("payments: WebhookSecret must begin with whsec_")
-	default:
-		return nil
-	}
-}
-
 // KeyMode returns "test", "live" or "unknown", by the prefix of an API key.
 func KeyMode(key string) string {
 	for _, mode := range []string{"test", "live"} {
@@ -74,10 +61,7 @@ type Client struct {
 func (*Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "payments.Client") }
 
 // New returns a Client.
-func New(cfg Config) (*Client, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
+func New(cfg Config) *Client {
 	if cfg.Transport == nil {
 		cfg.Transport = NewTransport()
 	}
@@ -99,7 +83,7 @@ func New(cfg Config) (*Client, error) {
 		config:  cfg,
 		intents: paymentintent.Client{B: api, Key: cfg.SecretKey},
 		refunds: refund.Client{B: api, Key: cfg.SecretKey},
-	}, nil
+	}
 }
 
 // Close closes idle connections. The client remains usable.

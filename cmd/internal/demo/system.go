@@ -60,16 +60,13 @@ func newSystem(ctx context.Context, options Options, next receipts.Mailer) (*sys
 	if err != nil {
 		return nil, fmt.Errorf("demo: find the account of the API key: %w", err)
 	}
-	provider, err := payments.New(payments.Config{
+	provider := payments.New(payments.Config{
 		SecretKey: options.ProviderKey,
 		BaseURL:   options.ProviderURL,
 		Timeout:   30 * time.Second,
 		Transport: setup.ProviderTransport(),
 		Logger:    slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		return nil, err
-	}
 	return &system{
 		Options:   options,
 		account:   account,

@@ -137,18 +137,15 @@ func Stripe(ctx context.Context, config setup.Stripe, timeout time.Duration) Res
 	const check = "stripe"
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	client, err := payments.New(payments.Config{
+	client := payments.New(payments.Config{
 		SecretKey: string(config.SecretKey),
 		BaseURL:   config.APIBase,
 		Timeout:   timeout,
 		Transport: setup.ProviderTransport(),
 		Logger:    slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		return failure(check, err, "correct STRIPE_SECRET_KEY or STRIPE_API_BASE")
-	}
 	defer client.Close()
-	_, _, err = client.List(ctx, time.Now(), time.Time{}, "")
+	_, _, err := client.List(ctx, time.Now(), time.Time{}, "")
 	provider := config.ProviderURL()
 	failed, _ := errors.AsType[*payments.Error](err)
 	switch {
