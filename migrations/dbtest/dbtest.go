@@ -26,7 +26,7 @@ const (
 )
 
 // New returns a pool on a new database with the schema. The functions may change the pool's
-// configuration. After the test, the database is dropped, unless the test failed.
+// configuration. The database is dropped after the test.
 func New(t testing.TB, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	s := sharedServer(t)
@@ -54,7 +54,7 @@ func (s *server) newDatabase(t testing.TB, template string, configure []func(*pg
 	if err := s.create(ctx, name, template); err != nil {
 		t.Fatalf("dbtest: create database: %v", err)
 	}
-	t.Cleanup(func() { s.dropOrKeep(t, name) })
+	t.Cleanup(func() { s.drop(t, name) })
 
 	pool, err := connect(ctx, cmp.Or(s.pooled, s.url), name, configure...)
 	if err != nil {
@@ -86,12 +86,8 @@ func (s *server) create(ctx context.Context, name, template string) error {
 	return s.exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", quote(name), quote(template)))
 }
 
-func (s *server) dropOrKeep(t testing.TB, name string) {
+func (s *server) drop(t testing.TB, name string) {
 	t.Helper()
-	if t.Failed() {
-		t.Log(s.keep(name))
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
 	defer cancel()
 	err := s.disconnect(ctx, name)

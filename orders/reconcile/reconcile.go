@@ -1,9 +1,7 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -39,9 +37,6 @@ type Config struct {
 // Run compares payments and refunds. Orders in progress cause no false alarm: each intent is
 // read before its order, each key between two reads of its order, and later activity is ignored.
 func Run(ctx context.Context, config Config) (Report, error) {
-	if config.Grace <= 0 || config.Since <= config.Grace {
-		return Report{}, errors.New("reconcile: Grace must be positive, and less than Since")
-	}
 	now, err := postgres.Now(ctx, config.Pool)
 	if err != nil {
 		return Report{}, err
@@ -68,7 +63,9 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	}
 	r.report.Intents, r.report.ForeignIntents, r.report.UnknownIntents = intents.ours, intents.foreign, intents.unknown
 	r.report.Orders, r.report.Refunds = intents.records, refunds.ours
-	slices.SortStableFunc(r.report.Discrepancies, func(a, b Discrepancy) int { return cmp.Compare(a.Kind.severity(), b.Kind.severity()) })
+	slices.SortStableFunc(r.report.Discrepancies, func(a, b Discrepancy) int {
+		return slices.Index(bySeverity, a.Kind) - slices.Index(bySeverity, b.Kind)
+	})
 	if r.Fix {
 		r.fix(ctx, intents, refunds)
 	}
@@ -98,11 +95,9 @@ const (
 	OrphanedIntent      Kind = "orphaned_intent"       // not charged, and no run will use it
 )
 
-func (k Kind) severity() int {
-	return slices.Index([]Kind{
-		DuplicateCharge, UnrecordedCharge, MissingAtProvider, AmountMismatch, UnrecordedRefund, OpenIntent,
-		OrphanedRecord, RefundStatusChanged, OrphanedIntent,
-	}, k)
+var bySeverity = []Kind{
+	DuplicateCharge, UnrecordedCharge, MissingAtProvider, AmountMismatch, UnrecordedRefund, OpenIntent,
+	OrphanedRecord, RefundStatusChanged, OrphanedIntent,
 }
 
 // Discrepancy is a difference from the provider, without a client's data.
@@ -143,8 +138,7 @@ type Report struct {
 }
 
 // Open counts the discrepancies that are not fixed.
-func (r Report) Open() int {
-	n := 0
+func (r Report) Open() (n int) {
 	for _, d := range r.Discrepancies {
 		if !d.Fixed {
 			n++
