@@ -22,9 +22,9 @@ const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 
 type createRefund struct {
 	*Service
-	orderID    uuid.UUID // only for the first step
-	clientIP   netip.Addr
-	resolution *resolution // set if an operator ends the refund
+	orderID   uuid.UUID // only for the first step
+	clientIP  netip.Addr
+	resolving *idempotency.Status // the key whose refund an operator ends, or nil
 }
 
 func (createRefund) Name() string { return "create_refund" }
@@ -92,7 +92,7 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 		return r.recordRefund(found)
 	case r.providerReplaysError():
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
-	case r.resolution != nil:
+	case r.resolving != nil:
 		return r.resolve()
 	default:
 		return r.send(ctx)
@@ -217,14 +217,10 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	return found, asPaymentError(err)
 }
 
-type resolution struct {
-	attempt int  // detects a run that starts before the operator's
-	idle    bool // nothing that the run sent is in flight any more
-}
-
-// resolve fails a refund that the provider does not have, unless it may be in flight (R23).
+// resolve fails a refund that the provider does not have, unless it may be in flight (R23), also
+// from a run that began before the operator's.
 func (r *refundRun) resolve() (idempotency.RecordFunc, error) {
-	if !r.resolution.idle || r.Attempt != r.resolution.attempt+1 {
+	if r.resolving.Idle <= inFlightGrace || r.Attempt != r.resolving.Attempt+1 {
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
 	}
 	return r.recordFailure(refused("closed_by_operator", "The refund was closed by the seller before it was made.")), nil

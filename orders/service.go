@@ -47,7 +47,7 @@ func New(config Config) *Service {
 			Operation: createRefund{Service: s},
 			Links:     linksOf,
 			Resolve: func(key idempotency.Status) idempotency.Operation {
-				return createRefund{Service: s, resolution: &resolution{attempt: key.Attempt, idle: key.Idle > inFlightGrace}}
+				return createRefund{Service: s, resolving: &key}
 			},
 		},
 	)

@@ -53,9 +53,9 @@ func (s *Service) VerifyEvent(payload []byte, signature string) (Event, error) {
 	if noAccount != nil || noKey != nil || delivered.IntentID == "" {
 		return event, nil // of another program
 	}
-	event.AccountID, event.keyID, event.providerRefundID = accountID, keyID, delivered.RefundID
+	event.AccountID, event.keyID = accountID, keyID
 	if refundID, err := uuid.Parse(delivered.Metadata["refund_id"]); err == nil {
-		event.refundID = refundID
+		event.refundID, event.providerRefundID = refundID, delivered.RefundID
 	}
 	return event, nil
 }
@@ -75,7 +75,11 @@ func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventRes
 	busy := errors.Is(err, idempotency.ErrInProgress)
 	if event.providerRefundID != "" && (!known || busy || run.Replayed) {
 		// A run in progress may have read the refund before.
-		result.RefundID, err = s.syncRefundOf(ctx, event)
+		err := s.SyncRefund(ctx, event.AccountID, event.refundID, event.providerRefundID)
+		if errors.Is(err, operations.ErrNotFound) {
+			return result, nil
+		}
+		result.RefundID = event.refundID
 		return result, err
 	}
 	if !known {
@@ -86,17 +90,6 @@ func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventRes
 		return result, nil // another event follows when the payment is decided
 	}
 	return result, err
-}
-
-func (s *Service) syncRefundOf(ctx context.Context, event Event) (uuid.UUID, error) {
-	if event.refundID == uuid.Nil {
-		return uuid.Nil, nil
-	}
-	err := s.SyncRefund(ctx, event.AccountID, event.refundID, event.providerRefundID)
-	if errors.Is(err, operations.ErrNotFound) {
-		return uuid.Nil, nil
-	}
-	return event.refundID, err
 }
 
 func stillProcessing(err error) bool {
