@@ -75,7 +75,7 @@ func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventRes
 	busy := errors.Is(err, idempotency.ErrInProgress)
 	if event.providerRefundID != "" && (!known || busy || run.Replayed) {
 		// A run in progress may have read the refund before.
-		err := s.SyncRefund(ctx, event.AccountID, event.refundID, event.providerRefundID)
+		err = s.SyncRefund(ctx, event.AccountID, event.refundID, event.providerRefundID)
 		if errors.Is(err, operations.ErrNotFound) {
 			return result, nil
 		}
