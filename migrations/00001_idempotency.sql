@@ -59,7 +59,6 @@ CREATE TABLE idempotency_keys (
     -- Of concurrent claims, one succeeds (R1).
     CONSTRAINT idempotency_keys_idempotency_key_unique UNIQUE (account_id, idempotency_key),
 
-    -- A finished key has a response and no lease. A run that holds a key requires no action.
     CONSTRAINT finished_has_response CHECK (
         (recovery_point = 'finished') = (finished_at IS NOT NULL)
         AND num_nonnulls(finished_at, response_code, response_headers, response_body) IN (0, 4)
@@ -86,7 +85,7 @@ CREATE INDEX idempotency_keys_finished_idx ON idempotency_keys (finished_at) -- 
 -- Created last: without statistics, of equal indexes the planner takes the newest.
 ALTER TABLE idempotency_keys ADD PRIMARY KEY (account_id, id);
 
--- What remains of a reaped key, because a key never executes twice (R17).
+-- What remains of a reaped key (R17).
 CREATE TABLE expired_keys (
     account_id   uuid        NOT NULL,
     id           uuid        NOT NULL,

@@ -36,13 +36,11 @@ CREATE TABLE orders (
 
     CONSTRAINT refunded_at_most_amount CHECK (amount_refunded BETWEEN 0 AND amount),
 
-    -- A paid order has the id of the intent that was charged.
     CONSTRAINT paid_has_intent CHECK (
         (status IN ('paid', 'partially_refunded', 'refunded')) = (paid_at IS NOT NULL)
         AND (paid_at IS NULL OR payment_intent_id IS NOT NULL)
     ),
 
-    -- A failed order has a reason, and no other order has one.
     CONSTRAINT failed_has_reason CHECK (
         (status = 'payment_failed') = (failure_code IS NOT NULL)
         AND (decline_code IS NULL OR failure_code IS NOT NULL)
@@ -83,7 +81,6 @@ CREATE TABLE refunds (
     -- Also after the key was reaped (R17).
     CONSTRAINT refunds_idempotency_key_unique UNIQUE (account_id, idempotency_key),
 
-    -- Other states are the provider's, and require its id.
     CONSTRAINT status_requires_provider_refund_id CHECK (provider_refund_id IS NOT NULL OR status IN ('pending', 'failed')),
 
     CONSTRAINT failure_reason_requires_failure CHECK (failure_reason IS NULL OR status IN ('failed', 'canceled'))
@@ -93,14 +90,12 @@ CREATE INDEX refunds_account_id_order_id_created_at_idx ON refunds (account_id, 
 
 CREATE INDEX refunds_account_id_created_at_idx ON refunds (account_id, created_at, id);
 
--- A refund at the provider is one refund here.
 CREATE UNIQUE INDEX refunds_provider_refund_id_unique ON refunds (account_id, provider_refund_id)
     WHERE provider_refund_id IS NOT NULL;
 
 ALTER TABLE refunds ADD PRIMARY KEY (account_id, id);
 
--- Written in the transaction that caused them. No foreign key to accounts, which would lock
--- the account's row again.
+-- No foreign key to accounts, which would lock the account's row again.
 CREATE TABLE audit_records (
     account_id    uuid        NOT NULL,
     id            uuid        NOT NULL,

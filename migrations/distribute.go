@@ -13,9 +13,9 @@ import (
 var ErrNoCitus = errors.New("the database has no extension citus: create it on the coordinator and on each worker, " +
 	"and add the workers with citus_add_node")
 
-// distributeSQL lists the statements that distribute the tables. Those in $1, which a request
-// reads before its account is known, are copied to every node. Foreign keys are dropped and
-// created again, because Citus accepts none between a distributed table and another one.
+// distributeSQL lists the statements that distribute the tables. Those in $1, which are read
+// before the account is known, are copied to every node. Foreign keys are created again, because
+// Citus accepts none between a distributed table and another one.
 const distributeSQL = `
 WITH tables AS (
     SELECT c.oid,

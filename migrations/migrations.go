@@ -29,8 +29,8 @@ type Migrator struct {
 	provider *goose.Provider
 }
 
-// New returns a Migrator on pool, which stays open. Migrations hold a session-level
-// advisory lock, so there must be no pooler in transaction mode.
+// New returns a Migrator. Its advisory lock is of the session, so there must be no pooler in
+// transaction mode.
 func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120)) // two minutes
 	if err != nil {
@@ -75,7 +75,7 @@ type Status struct {
 	Applied bool
 }
 
-// Status lists the migrations, oldest first, and the version of a newer program.
+// Status lists the migrations, and the version of a newer program.
 func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
 	current, newest, err := Versions(ctx, m.pool)
 	if err != nil {
@@ -91,8 +91,8 @@ func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
 	return status, nil
 }
 
-// Versions returns the versions of the database and of this program. Unlike goose, it does
-// not create goose's table, because the role of the program must not create tables.
+// Versions returns the versions of the database and of this program. Unlike goose, it creates no
+// table, which the program's role must not do.
 func Versions(ctx context.Context, pool *pgxpool.Pool) (current, newest int64, err error) {
 	names, err := fs.Glob(files, "*.sql") // sorted
 	if err == nil {

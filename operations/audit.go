@@ -26,8 +26,8 @@ INSERT INTO audit_records (
     request_ip
 ) VALUES ($1, $2, $3, $4, $5, $6, $7)`
 
-// AuditTx writes an audit record. The resource type is the first part of the action, as in
-// order.paid. The ids are UUIDv7, whose ascending values keep the index small.
+// AuditTx queues an audit record. The action begins with the resource's type, as in order.paid.
+// Ascending ids (UUIDv7) keep the index small.
 func AuditTx(tx postgres.Queuer, accountID, resourceID uuid.UUID, action string, data map[string]any, clientIP netip.Addr) {
 	resource, _, _ := strings.Cut(action, ".")
 	tx.Queue(insertAuditRecord, uuid.Must(uuid.NewV7()), accountID, action, resource, resourceID.String(), data, clientIP)
@@ -37,8 +37,8 @@ func AuditTx(tx postgres.Queuer, accountID, resourceID uuid.UUID, action string,
 type AuditRecord struct {
 	Action    string
 	Resource  string
-	Data      json.RawMessage // a JSON object
-	ClientIP  string          // "" without a client
+	Data      json.RawMessage
+	ClientIP  string // "" without a client
 	CreatedAt time.Time
 }
 

@@ -13,11 +13,11 @@ import (
 )
 
 // Decoder reads the members of a request and collects the first hundred errors. encoding/json
-// alone would ignore the case of names and stop at the first error.
+// would ignore the case of names and stop at the first error.
 type Decoder struct {
 	members map[string]json.RawMessage
 	known   []string      // names that were read
-	pointer string        // JSON pointer of the object
+	pointer string        // of the object
 	errs    *[]FieldError // of the request
 	err     error         // it is not a JSON object
 }
@@ -55,14 +55,14 @@ func (d *Decoder) addError(name, code, detail string) {
 	d.Reject(d.pointer+"/"+escapePointer(name), code, detail)
 }
 
-// Reject adds an error at a JSON pointer; "" is the whole request.
+// Reject adds an error at a JSON pointer, "" for the whole request.
 func (d *Decoder) Reject(pointer, code, detail string) {
 	if len(*d.errs) < maxErrors {
 		*d.errs = append(*d.errs, FieldError{Pointer: pointer, Code: code, Detail: detail})
 	}
 }
 
-// Check adds an error unless the member is valid or already has one.
+// Check adds an error if the member is invalid and has none.
 func (d *Decoder) Check(name string, valid bool, code, detail string) {
 	hasError := slices.ContainsFunc(*d.errs, func(f FieldError) bool { return f.Pointer == "/"+name })
 	if !valid && !hasError {
@@ -70,13 +70,19 @@ func (d *Decoder) Check(name string, valid bool, code, detail string) {
 	}
 }
 
-func (d *Decoder) member(name string, must bool) json.RawMessage {
+// member decodes a member, and reports false if it is absent or invalid.
+func member[T any](d *Decoder, name string, must bool, kind string) (value T, ok bool) {
 	d.known = append(d.known, name)
-	value, ok := d.members[name]
-	if !ok && must {
+	encoded, present := d.members[name]
+	switch {
+	case present:
+		if value, ok = decode[T](encoded); !ok {
+			d.addError(name, CodeInvalidType, "must be "+kind)
+		}
+	case must:
 		d.addError(name, CodeRequired, "is required")
 	}
-	return value
+	return value, ok
 }
 
 func (d *Decoder) rejectUnknown() {
@@ -93,21 +99,17 @@ func decode[T any](value json.RawMessage) (decoded T, ok bool) {
 	return decoded, err == nil && string(value) != "null"
 }
 
-// Text reads a string without control characters. The limits are in characters.
+// Text reads a string without control characters.
 func (d *Decoder) Text(name string, must bool, minimum, maximum int) string {
-	value := d.member(name, must)
-	if value == nil {
-		return ""
-	}
-	text, ok := decode[string](value)
+	text, ok := member[string](d, name, must, "a string")
+	length := utf8.RuneCountInString(text)
 	switch {
 	case !ok:
-		d.addError(name, CodeInvalidType, "must be a string")
 	case strings.ContainsFunc(text, unicode.IsControl):
 		d.addError(name, CodeInvalidFormat, "must not contain control characters")
-	case utf8.RuneCountInString(text) < minimum:
+	case length < minimum:
 		d.addError(name, CodeTooShort, lengthDetail(minimum, maximum))
-	case utf8.RuneCountInString(text) > maximum:
+	case length > maximum:
 		d.addError(name, CodeTooLong, lengthDetail(minimum, maximum))
 	}
 	return text
@@ -122,23 +124,16 @@ func lengthDetail(minimum, maximum int) string {
 
 // Flag reads an optional boolean.
 func (d *Decoder) Flag(name string) bool {
-	value := d.member(name, Optional)
-	set, ok := decode[bool](value)
-	if value != nil && !ok {
-		d.addError(name, CodeInvalidType, "must be true or false")
-	}
+	set, _ := member[bool](d, name, Optional, "true or false")
 	return set
 }
 
 // Integer reads an integer from 1 to maximum. 2.0 and 2e0 are 2, as in RFC 8785.
 func (d *Decoder) Integer(name string, must bool, maximum int64) int64 {
-	value := d.member(name, must)
-	if value == nil {
-		return 0
-	}
-	number, ok := decode[float64](value)
+	number, ok := member[float64](d, name, must, "an integer")
 	switch {
-	case !ok || number != math.Trunc(number):
+	case !ok:
+	case number != math.Trunc(number):
 		d.addError(name, CodeInvalidType, "must be an integer")
 	case number < 1 || number > float64(maximum):
 		d.addError(name, CodeOutOfRange, fmt.Sprintf("must be from 1 to %d", maximum))
@@ -148,46 +143,40 @@ func (d *Decoder) Integer(name string, must bool, maximum int64) int64 {
 
 // Objects reads an array of 1 to maximum objects, each with read.
 func (d *Decoder) Objects(name string, maximum int, read func(*Decoder)) {
-	value := d.member(name, Required)
-	if value == nil {
-		return
-	}
-	list, ok := decode[[]json.RawMessage](value)
+	list, ok := member[[]json.RawMessage](d, name, Required, "an array")
 	size := fmt.Sprintf("must have 1 to %d items", maximum)
 	switch {
 	case !ok:
-		d.addError(name, CodeInvalidType, "must be an array")
+		return
 	case len(list) < 1:
 		d.addError(name, CodeTooShort, size)
+		return
 	case len(list) > maximum:
 		d.addError(name, CodeTooLong, size)
-	default:
-		for i, value := range list {
-			if item := d.object(name+"/"+strconv.Itoa(i), value); item != nil {
-				read(item)
-				item.rejectUnknown()
-			}
+		return
+	}
+	for i, value := range list {
+		item := d.nested(name + "/" + strconv.Itoa(i))
+		if item.members, ok = decode[map[string]json.RawMessage](value); !ok {
+			d.Reject(item.pointer, CodeInvalidType, "must be an object")
+			continue
 		}
+		read(item)
+		item.rejectUnknown()
 	}
 }
 
-// Texts reads an optional object of up to maximum texts, with limits in characters.
+// Texts reads an optional object of up to maximum texts.
 func (d *Decoder) Texts(name string, maximum, maxName, maxText int) map[string]string {
 	texts := map[string]string{}
-	value := d.member(name, Optional)
-	if value == nil {
-		return texts
-	}
-	entries := d.object(name, value)
-	switch {
-	case entries == nil:
-		return texts
-	case len(entries.members) > maximum:
+	members, _ := member[map[string]json.RawMessage](d, name, Optional, "an object")
+	if len(members) > maximum {
 		d.addError(name, CodeTooLong, fmt.Sprintf("must have at most %d members", maximum))
 		return texts
 	}
-	for _, key := range slices.Sorted(maps.Keys(entries.members)) {
-		text, ok := decode[string](entries.members[key])
+	entries := d.nested(name)
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		text, ok := decode[string](members[key])
 		switch {
 		case key == "":
 			entries.addError(key, CodeTooShort, "the name "+lengthDetail(1, maxName))
@@ -204,20 +193,14 @@ func (d *Decoder) Texts(name string, maximum, maxName, maxText int) map[string]s
 	return texts
 }
 
-// object returns a Decoder of a nested object, or nil after an error.
-func (d *Decoder) object(path string, value json.RawMessage) *Decoder {
-	members, ok := decode[map[string]json.RawMessage](value)
-	pointer := d.pointer + "/" + path
-	if !ok {
-		d.Reject(pointer, CodeInvalidType, "must be an object")
-		return nil
-	}
-	return &Decoder{members: members, pointer: pointer, errs: d.errs}
+// nested returns a Decoder of a nested object.
+func (d *Decoder) nested(path string) *Decoder {
+	return &Decoder{pointer: d.pointer + "/" + path, errs: d.errs}
 }
 
 const maxPointerName = 40 // characters
 
-// escapePointer escapes a name for a JSON pointer (RFC 6901) and truncates a long one.
+// escapePointer escapes a name (RFC 6901) and truncates a long one.
 func escapePointer(name string) string {
 	if runes := []rune(name); len(runes) > maxPointerName {
 		name = string(runes[:maxPointerName]) + "…"

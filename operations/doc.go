@@ -1,5 +1,3 @@
-// Package operations has what operations of any domain share: their registration, the
-// decoding of requests, errors and stored responses, the status of a key, and what an
-// operator does with it. Package orders registers two operations; examples/credits is one of
-// another domain.
+// Package operations has what operations of any domain share: registration, decoding, errors,
+// stored responses, and the status of a key. examples/credits is one of another domain.
 package operations

@@ -16,33 +16,30 @@ var (
 	// ErrNoUnfinishedKey means that the account has no such unfinished key.
 	ErrNoUnfinishedKey = errors.New("no such unfinished key")
 
-	// ErrNotResolvable means that the key's operation has no [Registration.Resolve].
+	// ErrNotResolvable means that there is no [Registration.Resolve].
 	ErrNotResolvable = errors.New("its operation has no way to be resolved (Registration.Resolve), only retried")
 
-	// ErrOutcomeUnknown means that the request may have taken effect. A retry resolves it (R11).
+	// ErrOutcomeUnknown means that the request may have had its effect (R11).
 	ErrOutcomeUnknown = errors.New("the outcome is not known yet")
 
-	// ErrProviderUnavailable means that the failed call has had no effect (R11).
+	// ErrProviderUnavailable means that the failed call had no effect (R11).
 	ErrProviderUnavailable = errors.New("the payment provider is unavailable")
 )
 
-// ProviderError is the error of a step without a final outcome. It wraps
-// [ErrOutcomeUnknown] or [ErrProviderUnavailable].
+// ProviderError is the error of a step without a final outcome.
 type ProviderError struct {
-	Kind       error
+	Kind       error // ErrOutcomeUnknown or ErrProviderUnavailable
 	RetryAfter time.Duration
-	Cause      error // for the log; holds no secret (R13)
+	Cause      error // for the log, so without secrets (R13)
 }
 
 func (e *ProviderError) Error() string { return fmt.Sprintf("%v: %v", e.Kind, e.Cause) }
 
-// Unwrap returns the kind and the cause.
 func (e *ProviderError) Unwrap() []error { return []error{e.Kind, e.Cause} }
 
-// ActionRequiredError means that the request waits for an action, such as a customer's
-// approval. It wraps [idempotency.ErrActionRequired].
+// ActionRequiredError means that the request waits for an action, such as an approval.
 type ActionRequiredError struct {
-	Action json.Marshaler // never store or log it: it may hold a secret
+	Action json.Marshaler // may hold a secret: never store or log it
 }
 
 func (e *ActionRequiredError) Error() string { return idempotency.ErrActionRequired.Error() }
@@ -51,9 +48,9 @@ func (e *ActionRequiredError) Unwrap() error { return idempotency.ErrActionRequi
 
 // FieldError is an invalid member of a request.
 type FieldError struct {
-	Pointer string `json:"pointer"` // JSON pointer (RFC 6901) into the request
-	Code    string `json:"code"`    // the violated rule, for programs
-	Detail  string `json:"detail"`  // for people
+	Pointer string `json:"pointer"` // RFC 6901
+	Code    string `json:"code"`
+	Detail  string `json:"detail"` // for people
 }
 
 // Codes of a [FieldError]. openapi.yaml documents them.
@@ -63,9 +60,9 @@ const (
 	CodeInvalidType        = "invalid_type"
 	CodeInvalidFormat      = "invalid_format"
 	CodeInvalidValue       = "invalid_value" // not one of a list
-	CodeTooShort           = "too_short"     // characters or items
-	CodeTooLong            = "too_long"      // characters, items or members
-	CodeOutOfRange         = "out_of_range"  // of a number
+	CodeTooShort           = "too_short"
+	CodeTooLong            = "too_long"
+	CodeOutOfRange         = "out_of_range"
 	CodeUnknownParameter   = "unknown_parameter"
 	CodeDuplicateParameter = "duplicate_parameter"
 	CodeNotFound           = "not_found" // a cursor

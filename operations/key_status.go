@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// KeyStatus is the status of a key, which may be reaped.
+// KeyStatus is the status of a key.
 type KeyStatus struct {
 	idempotency.Status
 	Expired  bool            // reaped: only operation, path and times are known
@@ -19,11 +19,11 @@ type KeyStatus struct {
 	Links    Links
 }
 
-// StoredResponse describes the stored response of a key.
+// StoredResponse describes a stored response.
 type StoredResponse struct {
 	Status   int     `json:"status"`
-	Type     *string `json:"type"`     // of a problem, such as /problems/payment-declined
-	Location *string `json:"location"` // nil if the response has none
+	Type     *string `json:"type"` // of a problem
+	Location *string `json:"location"`
 }
 
 // StateExpired is the state of a key that was reaped.

@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// OperatorAction describes an operator's action for the audit record, which is written first.
+// OperatorAction is for the audit record, which is written before the action.
 type OperatorAction struct {
 	Actor  string
 	Reason string
@@ -19,33 +19,31 @@ type OperatorAction struct {
 
 // Retry resumes an unfinished key. The completer attempts it again, too.
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
-	rejected := idempotency.Result{KeyID: keyID}
 	key, _, err := s.unfinished(ctx, accountID, keyID)
+	if err == nil {
+		err = s.auditAction(ctx, key, "key.retry", action)
+	}
+	if err == nil {
+		err = s.engine.Requeue(ctx, accountID, keyID, s.Operations())
+	}
 	if err != nil {
-		return rejected, err
-	}
-	if err := s.auditAction(ctx, key, "key.retry", action); err != nil {
-		return rejected, err
-	}
-	if err := s.engine.Requeue(ctx, accountID, keyID, s.Operations()); err != nil {
-		return rejected, err
+		return idempotency.Result{KeyID: keyID}, err
 	}
 	return s.Resume(ctx, accountID, keyID)
 }
 
-// Resolve ends an unfinished key with a stored response, which the operator does not choose:
+// Resolve ends an unfinished key. The operator does not choose the response, because
 // [Registration.Resolve] fails only what can no longer succeed (R23).
 func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
-	rejected := idempotency.Result{KeyID: keyID}
 	key, registered, err := s.unfinished(ctx, accountID, keyID)
+	if err == nil && registered.Resolve == nil {
+		err = ErrNotResolvable
+	}
+	if err == nil {
+		err = s.auditAction(ctx, key, "key.resolve", action)
+	}
 	if err != nil {
-		return rejected, err
-	}
-	if registered.Resolve == nil {
-		return rejected, ErrNotResolvable
-	}
-	if err := s.auditAction(ctx, key, "key.resolve", action); err != nil {
-		return rejected, err
+		return idempotency.Result{KeyID: keyID}, err
 	}
 	return s.engine.Resume(ctx, accountID, keyID, []idempotency.Operation{registered.Resolve(key)})
 }

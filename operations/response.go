@@ -12,10 +12,10 @@ import (
 
 const problemMediaType = "application/problem+json"
 
-// Problem is a problem document (RFC 9457) that is stored as the final response of a key. It
-// has no request_id, because the same bytes are replayed. Embed it to add members.
+// Problem is a stored problem document (RFC 9457), without request_id, because it is replayed.
+// Embed it to add members.
 type Problem struct {
-	Type    string `json:"type"` // such as /problems/payment-declined, see package api
+	Type    string `json:"type"`
 	Title   string `json:"title"`
 	Status  int    `json:"status"`
 	Detail  string `json:"detail"`
@@ -48,8 +48,8 @@ func finish(status int, headers map[string]string, body any) (idempotency.Transi
 	return idempotency.Finish(idempotency.Response{Status: status, Headers: headers, Body: encoded}), nil
 }
 
-// Timestamp is a time as the API shows it: in UTC with six digits, as PostgreSQL keeps it, so
-// that timestamps sort as text.
+// Timestamp is a time as the API shows it: in UTC with PostgreSQL's six digits, so it sorts as
+// text.
 type Timestamp struct{ time.Time }
 
 // ScanTimestamptz implements [pgtype.TimestamptzScanner].

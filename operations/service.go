@@ -2,6 +2,7 @@ package operations
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 
 	"github.com/google/uuid"
@@ -10,8 +11,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// Service continues, describes and resolves the keys of all registered operations. It is safe
-// for concurrent use after the last Register.
+// Service continues, describes and resolves the keys of all registered operations.
 type Service struct {
 	engine        *idempotency.Engine
 	pool          *pgxpool.Pool
@@ -23,7 +23,7 @@ func New(engine *idempotency.Engine, pool *pgxpool.Pool) *Service {
 	return &Service{engine: engine, pool: pool}
 }
 
-// Register adds operations, each with another name.
+// Register adds operations, before the Service is used.
 func (s *Service) Register(added ...Registration) {
 	s.registrations = append(s.registrations, added...)
 }
@@ -31,7 +31,7 @@ func (s *Service) Register(added ...Registration) {
 // Registrations returns all operations.
 func (s *Service) Registrations() []Registration { return slices.Clone(s.registrations) }
 
-// Operations returns what [idempotency.NewCompleter] needs of all operations.
+// Operations returns all operations for the engine.
 func (s *Service) Operations() (list []idempotency.Operation) {
 	for _, registered := range s.registrations {
 		list = append(list, registered.Operation)
@@ -44,7 +44,7 @@ func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idemp
 	return s.engine.Resume(ctx, accountID, keyID, s.Operations())
 }
 
-// Links returns what the request of a key creates or names, nil for an unknown operation (R18).
+// Links returns what a key's request creates or names, nil for an unknown operation (R18).
 func (s *Service) Links(key idempotency.Status) Links {
 	registered, known := s.find(key)
 	if !known {
@@ -68,4 +68,55 @@ func (s *Service) find(key idempotency.Status) (Registration, bool) {
 		return Registration{}, false
 	}
 	return s.registrations[i], true
+}
+
+// Request is a request of a client.
+type Request struct {
+	idempotency.Request
+
+	ClientIP netip.Addr // for the audit record
+}
+
+// Registration describes an operation. With a Path, package api serves POST Path and GET
+// Path/{id}.
+type Registration struct {
+	Operation idempotency.Operation
+
+	Path string // such as /v1/credits; "" if package api has other routes for it
+
+	// ID returns the id of the resource that a key creates at the Path (R5).
+	ID func(accountID uuid.UUID, key idempotency.Key) uuid.UUID
+
+	// Get returns a resource at the Path, or [ErrNotFound].
+	Get func(ctx context.Context, accountID, id uuid.UUID) (any, error)
+
+	// Links, required without a Path, returns what a key's request creates or names.
+	Links func(key idempotency.Status) Links
+
+	// RequiredAction, if set, reads the action that a key waits for, or nil.
+	RequiredAction func(ctx context.Context, key idempotency.Status) (*ActionRequiredError, error)
+
+	// Resolve, if set, returns the operation that ends an unfinished key for an operator. It must
+	// not store a failure while the request can still succeed (R23).
+	Resolve func(key idempotency.Status) idempotency.Operation
+}
+
+// Resource links to what the request of a key creates or names.
+type Resource struct {
+	ID   uuid.UUID `json:"id"`
+	Href string    `json:"href"`
+}
+
+// Links are resources by the member that shows them: order, refund, or [MemberResource].
+type Links map[string]*Resource
+
+// MemberResource shows the resource of an operation with a [Registration.Path].
+const MemberResource = "resource"
+
+func (r Registration) links(key idempotency.Status) Links {
+	if r.Path == "" {
+		return r.Links(key)
+	}
+	id := r.ID(key.AccountID, key.Key)
+	return Links{MemberResource: {ID: id, Href: r.Path + "/" + id.String()}}
 }

@@ -20,15 +20,10 @@ import (
 
 // Run this test after every change of a step: go test ./orders -run TestAction_randomMoments.
 //
-// Each case is one order. rapid draws its card and a sequence of concurrent actions of the
-// client, the completer, webhooks, the customer and the provider. Then every fault ends, and
-// the key runs until it has a response.
-//
-// The order must be charged exactly once if that response is 201, and otherwise never, even if
-// the customer tries again. checkInvariants compares the records of all cases.
-//
-// A failure prints the shrunk sequence and its seed: repeat it with -rapid.seed=N, and run
-// more cases with -rapid.checks=1000.
+// Each case is one order, with drawn, concurrent actions of the client, the completer, webhooks,
+// the customer and the provider. Then every fault ends, and the key runs until it has a response.
+// The order must be charged once if that is 201, and otherwise never. A failure prints its seed
+// (-rapid.seed=N); -rapid.checks=1000 runs more cases.
 func TestAction_randomMoments(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{connections: 4, concurrent: true})
@@ -109,7 +104,7 @@ func (c *randomCase) resume() (idempotency.Result, error) {
 	return c.fixture.Operations.Resume(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key))
 }
 
-// event delivers an event, which may be late or wrong. After Skip, rapid draws another action.
+// event delivers an event, which may be late or wrong.
 func (c *randomCase) event(rt *rapid.T) {
 	eventType := rapid.SampledFrom([]string{
 		"payment_intent.created", "payment_intent.requires_action", "payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled",

@@ -94,7 +94,6 @@ func inProcess(f *fixture) {
 	f.do(payWith(stripetest.ProcessingCard), create("503 outcome unknown, 30s"))
 }
 
-// A lease must end within the window.
 func TestChargeWindow_limit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})

@@ -2,9 +2,11 @@ package orders
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/plainjson"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
@@ -12,8 +14,8 @@ import (
 
 const processingRetryAfter = 30 * time.Second
 
-// confirmIntent charges the card, which Stripe does at most once per intent. If the outcome is
-// unknown, it follows the intent's status.
+// confirmIntent charges the card, which Stripe does at most once per intent. An unknown outcome
+// follows from the intent's status.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
@@ -62,7 +64,7 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 	case intent.Status != payments.StatusRequiresConfirmation:
 		return r.resolveByStatus(ctx, intent)
 	case failed.ReplayedError, failed.UnexpectedState:
-		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+		return r.rotateKey(&r.order.ConfirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	case failed.Outcome == payments.Declined:
 		return r.cancel(ctx, declinedBy(failed))
 	case failed.Outcome == payments.Refused:
@@ -82,7 +84,7 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 		return r.awaitAction(ctx, intent)
 	case payments.StatusRequiresPaymentMethod, payments.StatusCanceled:
 		switch {
-		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.offSession:
+		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.OffSession:
 			// The customer may have the client secret, and pay with another card (R23).
 			return r.cancel(ctx, declined(*intent.LastError))
 		case intent.LastError != nil:
@@ -132,19 +134,16 @@ func (r *orderRun) mustClose() (why storedProblem, closing bool) {
 	}
 }
 
-// windowOver reports whether the order's charge window ends before a lease does (R24). The
-// database's clock has set both times (R8).
+// windowOver reports whether the order's charge window ends before a lease does (R24), by the
+// database's clock (R8).
 func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
-	return leaseEnd.After(order.CreatedAt.Add(s.chargeWindow))
+	return leaseEnd.After(order.CreatedAt.Add(s.config.ChargeWindow))
 }
 
-// closeOrder ends the order. A charge, a payment in process or a decline counts; otherwise it
-// cancels the intent.
+// closeOrder keeps a charge, a payment in process or a decline, and otherwise cancels the intent.
 func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, failed *payments.Error, why storedProblem) (idempotency.RecordFunc, error) {
 	notDeclined := intent.LastError == nil
 	switch {
-	case failed != nil && failed.IntentMissing: // deleted test data
-		return r.recordFailure(why), nil
 	case failed != nil:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
 	case intent.Status == payments.StatusRequiresConfirmation,
@@ -160,8 +159,8 @@ func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, faile
 
 // cancel cancels the intent, and only then fails the order (R23).
 func (r *orderRun) cancel(ctx context.Context, why storedProblem) (idempotency.RecordFunc, error) {
-	key := providerKey(r.KeyID, "-cancel", r.order.confirmAttempt)
-	intent, err := r.payments.Cancel(ctx, key, *r.order.PaymentIntentID)
+	key := providerKey(r.KeyID, "-cancel", r.order.ConfirmAttempt)
+	intent, err := r.config.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
 	failed := asPaymentError(err)
 	switch {
 	case failed == nil && intent.Status == payments.StatusCanceled:
@@ -170,8 +169,76 @@ func (r *orderRun) cancel(ctx context.Context, why storedProblem) (idempotency.R
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	case failed.ReplayedError, failed.UnexpectedState:
 		// The repeated step reads whether the intent was charged or cancelled.
-		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+		return r.rotateKey(&r.order.ConfirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
 	}
+}
+
+// Approval is the action of a payment that the customer must approve (3-D Secure).
+type Approval struct {
+	payments.Action
+	PaymentIntentID string
+}
+
+// MarshalJSON includes the client secret.
+func (a Approval) MarshalJSON() ([]byte, error) {
+	return plainjson.Marshal(struct {
+		Type            string `json:"type"`
+		ClientSecret    string `json:"client_secret"`
+		PaymentIntentID string `json:"payment_intent_id"`
+	}{a.Type, a.ClientSecret(), a.PaymentIntentID})
+}
+
+func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
+	if r.order.OffSession || intent.Action == nil {
+		const code = "authentication_required" // Stripe's own decline of an off-session payment
+		const text = "Your card was declined. This transaction requires authentication."
+		return r.cancel(ctx, declined(payments.Decline{Code: code, DeclineCode: code, Message: text}))
+	}
+	r.action = intent.Action
+	if r.order.Status == StatusRequiresAction {
+		return nil, r.actionRequired()
+	}
+	r.order.Status = StatusRequiresAction
+	return r.recordAction, nil
+}
+
+// recordAction records the status before the client receives the client secret: from then on, a
+// decline does not end the payment (R23). The step then repeats.
+func (r *orderRun) recordAction(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+	updateOrderTx(tx, r.AccountID, r.order.ID, "status = 'requires_action'")
+	r.auditTx(tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
+	return idempotency.Advance(pointChargeCreated), nil
+}
+
+func (r *orderRun) actionRequired() error {
+	return &operations.ActionRequiredError{Action: Approval{*r.action, *r.order.PaymentIntentID}}
+}
+
+// requiredAction reads the action from the provider, because the client secret is never stored.
+// Without one, or after the charge window (R24), it resumes the key.
+func (s *Service) requiredAction(ctx context.Context, key idempotency.Status) (*operations.ActionRequiredError, error) {
+	order, err := findOrder(ctx, s.config.Pool, key.AccountID, orderID(key.AccountID, key.Key))
+	if err != nil {
+		return nil, mustExist(err, "the order of key", key.ID)
+	}
+	if !s.windowOver(order, s.config.Engine.NextLeaseEnd(key)) {
+		reading, cancel := s.stepContext(ctx)
+		defer cancel()
+		intent, failed := s.readIntent(reading, order)
+		switch {
+		case failed != nil:
+			return nil, s.retryLater(operations.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
+		case intent.Action != nil:
+			return &operations.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}, nil
+		}
+	}
+	_, err = s.config.Operations.Resume(ctx, key.AccountID, key.ID)
+	again, required := errors.AsType[*operations.ActionRequiredError](err)
+	_, unfinished := errors.AsType[*operations.ProviderError](err)
+	if required || unfinished || errors.Is(err, idempotency.ErrInProgress) {
+		return again, nil
+	}
+	return nil, err
 }

@@ -23,9 +23,9 @@ const (
 
 const providerKeyTTL = 23 * time.Hour // a provider key works for 24 hours, less clock skew (R12)
 
-// Create creates and charges an order, or returns the stored response of its key.
+// Create creates and charges an order, or returns its key's stored response.
 func (s *Service) Create(ctx context.Context, req operations.Request) (idempotency.Result, error) {
-	return s.engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
+	return s.config.Engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
 }
 
 type createOrder struct {
@@ -54,8 +54,8 @@ type orderRun struct {
 
 	order orderRow // see load
 
-	// unconfirmed means that the key's first run has just created the intent. It may be stale
-	// after a failover, but only decides whether to skip a GET, and which 503 to return.
+	// unconfirmed: the key's first run has just created the intent. After a failover it may be
+	// stale, but it only decides whether to skip a GET, and which 503 to return.
 	unconfirmed    bool
 	rotated        bool             // see rotateKey
 	createRejected bool             // the provider accepts no create, see createIntent
@@ -63,13 +63,14 @@ type orderRun struct {
 	search         intentSearch     // see findIntent
 }
 
-// insertOrder is transaction 1, which also claims the key. It derives the order (R5).
+// insertOrder is transaction 1, which also claims the key. The id is derived (R5).
 func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	request, err := DecodeOrderRequest(r.Params)
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
-	r.order = newOrder(orderID(r.AccountID, r.Key), request)
+	request.ID, request.Status = orderID(r.AccountID, r.Key), StatusPending
+	r.order = orderRow{OrderRequest: request, CreateAttempt: 1, ConfirmAttempt: 1}
 	insertOrderTx(tx, r.Run, r.order)
 	r.auditTx(tx, "order.created", map[string]any{"amount": r.order.Amount, "currency": r.order.Currency})
 	return idempotency.Advance(pointOrderCreated), nil
@@ -80,7 +81,7 @@ func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error 
 	if !strings.Contains(constraint, "orders_reference_unique") {
 		return nil
 	}
-	other, err := findByReference(ctx, r.pool, r.AccountID, *r.order.Reference)
+	other, err := findByReference(ctx, r.config.Pool, r.AccountID, *r.order.Reference)
 	if errors.Is(err, operations.ErrNotFound) {
 		return fmt.Errorf("%w: the other order with this reference has just failed", postgres.ErrUnavailable)
 	}
@@ -109,8 +110,8 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		// A create in flight may arrive, but no run confirms its intent (R23).
 		return r.recordFailure(why), nil
 	}
-	// Also if the order closes: the create returns an intent that a search may not find yet,
-	// and the next step cancels it.
+	// Also if the order closes, because the search may not find an intent yet. The next step
+	// cancels it.
 	intent, failed := r.sendCreate(ctx)
 	switch {
 	case failed == nil:
@@ -121,10 +122,10 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	case failed.Outcome == payments.Refused:
 		return r.recordFailure(refusedBy(failed)), nil
 	case closing && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
-		r.createRejected = true // the order closes nevertheless
+		r.createRejected = true
 		return repeatCreate, nil
 	case failed.ReplayedError:
-		return r.rotateKey(&r.order.createAttempt, pointOrderCreated, operations.ErrProviderUnavailable, failed)
+		return r.rotateKey(&r.order.CreateAttempt, pointOrderCreated, operations.ErrProviderUnavailable, failed)
 	default: // an unconfirmed intent moves no money, so the outcome does not matter
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
@@ -133,8 +134,8 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 func (r *orderRun) load(ctx context.Context) (err error) {
 	switch {
 	case r.order.ID == uuid.Nil:
-		r.order, err = findOrder(ctx, r.pool, r.AccountID, orderID(r.AccountID, r.Key))
-	case r.order.CreatedAt.IsZero(): // inserted at the same time as its key
+		r.order, err = findOrder(ctx, r.config.Pool, r.AccountID, orderID(r.AccountID, r.Key))
+	case r.order.CreatedAt.IsZero(): // inserted with its key
 		r.order.CreatedAt = operations.Timestamp{Time: r.CreatedAt}
 	}
 	return mustExist(err, "the order of key", r.KeyID)
@@ -145,10 +146,10 @@ func repeatCreate(context.Context, *idempotency.Tx) (idempotency.Transition, err
 }
 
 func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
-	intent, err := r.payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
+	intent, err := r.config.Payments.Create(ctx, providerKey(r.KeyID, "", r.order.CreateAttempt), payments.CreateParams{
 		Amount:        r.order.Amount,
 		Currency:      r.order.Currency,
-		PaymentMethod: r.order.paymentMethod,
+		PaymentMethod: r.order.PaymentMethod,
 		Description:   "Order " + r.order.ID.String(),
 		Metadata: map[string]string{ // see VerifyEvent
 			"account_id":         r.AccountID.String(),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -12,18 +13,18 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Refund refunds an order or a part of it, or returns the stored response of its key.
+// Refund refunds an order or a part of it, or returns its key's stored response.
 func (s *Service) Refund(ctx context.Context, order uuid.UUID, req operations.Request) (idempotency.Result, error) {
-	return s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
+	return s.config.Engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
 }
 
 const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 
 type createRefund struct {
 	*Service
-	orderID    uuid.UUID // only for the first step
-	clientIP   netip.Addr
-	resolution *resolution // set if an operator ends the refund
+	orderID   uuid.UUID // only for the first step
+	clientIP  netip.Addr
+	resolving *idempotency.Status // the key whose refund an operator ends, or nil
 }
 
 func (createRefund) Name() string { return "create_refund" }
@@ -74,9 +75,8 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	return idempotency.Advance(pointRefundCreated), nil
 }
 
-// sendRefund refunds the money. Under another provider key this would be a second refund, so
-// the key is never rotated. Because the provider forgets it after a day (R12), the step lists
-// the intent's refunds first.
+// sendRefund refunds the money. Another provider key would be a second refund, so it is never
+// rotated. The provider forgets it after a day, so the step lists the intent's refunds first (R12).
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
@@ -84,8 +84,6 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 		return nil, err
 	}
 	switch found, failed := r.findRefund(ctx); {
-	case failed != nil && failed.IntentMissing && r.resolution != nil:
-		return r.resolve()
 	case failed != nil && r.first():
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	case failed != nil:
@@ -94,7 +92,7 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 		return r.recordRefund(found)
 	case r.providerReplaysError():
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
-	case r.resolution != nil:
+	case r.resolving != nil:
 		return r.resolve()
 	default:
 		return r.send(ctx)
@@ -103,7 +101,7 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 
 func (r *refundRun) load(ctx context.Context) (err error) {
 	if r.refund.ID == uuid.Nil {
-		r.refund, err = findRefund(ctx, r.pool, r.AccountID, refundID(r.AccountID, r.Key))
+		r.refund, err = findRefund(ctx, r.config.Pool, r.AccountID, refundID(r.AccountID, r.Key))
 	}
 	return mustExist(err, "the refund of key", r.KeyID)
 }
@@ -126,8 +124,8 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 	}, nil
 }
 
-// adoptRest reduces a refund of the order's rest to what the provider has refunded, because
-// after lost rows another refund may not be recorded yet.
+// adoptRest reduces a refund of the order's rest to what was refunded: after lost rows, another
+// refund may not be recorded yet.
 func (r *refundRun) adoptRest(made payments.Refund) {
 	request, err := DecodeRefundRequest(r.Params)
 	if err == nil && request.Amount == 0 && made.Amount < r.refund.Amount {
@@ -144,4 +142,90 @@ func (r *refundRun) recordFailure(why storedProblem) idempotency.RecordFunc {
 		operations.AuditTx(tx, r.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.Code}, r.clientIP)
 		return why.finish(r.refund.OrderID)
 	}
+}
+
+const (
+	storedErrorTTL        = 24 * time.Hour   // how long the provider replays a 500, and may still make the refund
+	storedErrorRetryAfter = time.Hour        // shorter, because an event may resolve the refund
+	inFlightGrace         = 10 * time.Minute // how long a sent refund may take to arrive
+)
+
+func (r *refundRun) first() bool { return !r.Resumed && !r.sent }
+
+func (r *refundRun) providerReplaysError() bool {
+	return r.refund.ProviderFailedAt != nil && r.Now().Sub(*r.refund.ProviderFailedAt) < storedErrorTTL
+}
+
+func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
+	first := r.first()
+	r.sent = true
+	sending, cancel := sendContext(ctx)
+	defer cancel()
+	params := payments.RefundParams{
+		IntentID: r.refund.IntentID,
+		Amount:   r.refund.Amount,
+		Currency: r.refund.Currency,
+		Metadata: map[string]string{ // see VerifyEvent
+			"account_id":         r.AccountID.String(),
+			"order_id":           r.refund.OrderID.String(),
+			"refund_id":          r.refund.ID.String(),
+			"idempotency_key_id": r.KeyID.String(),
+		},
+	}
+	if r.refund.Reason != nil {
+		params.Reason = *r.refund.Reason
+	}
+	made, err := r.config.Payments.Refund(sending, providerKey(r.KeyID, "-refund", 1), params)
+	failed := asPaymentError(err)
+	switch {
+	case failed == nil:
+		return r.recordRefund(made)
+	case failed.Outcome == payments.NotExecuted && first:
+		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+	}
+
+	// The list shows whether the refund was made, also by what caused a refusal (R12, R23).
+	found, unread := r.findRefund(ctx)
+	switch {
+	case unread != nil:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, unread)
+	case found.ID != "":
+		return r.recordRefund(found)
+	case failed.ReplayedError && failed.Outcome != payments.NotExecuted: // the refund may still be made
+		now := r.Now()
+		r.refund.ProviderFailedAt = &now
+		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+			setProviderFailedTx(tx, r.AccountID, r.refund.ID, now)
+			return idempotency.Advance(pointRefundCreated), nil
+		}, nil
+	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
+		return r.recordFailure(refusedBy(failed)), nil
+	default:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the refund may still arrive
+	}
+}
+
+func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.Error) {
+	var found payments.Refund
+	refunds, err := r.config.Payments.ListRefunds(ctx, r.refund.IntentID)
+	for _, at := range refunds {
+		// Of two refunds, one that is not void counts.
+		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || found.Status.Void()) {
+			found = at
+		}
+	}
+	return found, asPaymentError(err)
+}
+
+// resolve fails a refund that the provider does not have, unless it may be in flight (R23), also
+// from a run that began before the operator's.
+func (r *refundRun) resolve() (idempotency.RecordFunc, error) {
+	if r.resolving.Idle <= inFlightGrace || r.Attempt != r.resolving.Attempt+1 {
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
+	}
+	return r.recordFailure(refused("closed_by_operator", "The refund was closed by the seller before it was made.")), nil
+}
+
+func (r *refundRun) retryLater(kind error, failed *payments.Error) error {
+	return r.createRefund.retryLater(kind, failed, "order_id", r.refund.OrderID, "refund_id", r.refund.ID, "key_id", r.KeyID)
 }

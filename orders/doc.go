@@ -8,14 +8,10 @@
 //	finished
 //
 // Money moves only on a PaymentIntent whose id is committed, so reading it resolves an unknown
-// outcome at any age.
-//
-// A refund is the second operation on the same engine:
+// outcome at any age. A refund is the second operation:
 //
 //	started         tx 1: claim the key, reserve the amount, insert the refund
 //	refund_created  call: list the intent's refunds, then refund (money moves here);
 //	                tx 2: record the refund, store the response
 //	finished
-//
-// The package defines the stored responses, and has no net/http.
 package orders

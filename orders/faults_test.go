@@ -13,8 +13,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Faults of the provider, until the next request of the scenario has its outcome.
-
 func fault(kind stripetest.Fault, calls ...string) step {
 	return func(f *fixture) {
 		for _, call := range calls {
@@ -33,7 +31,6 @@ func faultOnce(kind stripetest.Fault, calls ...string) step {
 
 func (f *fixture) inject(rule stripetest.Rule) { f.faults = append(f.faults, f.Stripe.Inject(rule)) }
 
-// timeOut makes a call time out at each attempt, as soon as the provider holds it.
 func timeOut(kind stripetest.Fault, call string) step {
 	return func(f *fixture) {
 		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {

@@ -13,8 +13,8 @@ const (
 	// clockSkew is how far the provider's clock may be from the database's.
 	clockSkew = 5 * time.Minute
 
-	// lostRowsReach is how much older than its order an intent may be, because a retry after lost
-	// rows inserts the order again.
+	// lostRowsReach is how much older than its order an intent may be, which a retry after lost
+	// rows has inserted again.
 	lostRowsReach = 24 * time.Hour
 
 	// searchDelay is the age from which the provider's search finds an intent.
@@ -30,10 +30,10 @@ type intentSearch struct {
 	after        string
 }
 
-// findIntent returns the record of the order's intent, or nil if the provider has none. With
-// onlyOld, it may omit an intent that the create returns. It searches by metadata and lists
-// what that may not find, until the end of the charge window, because a failover may have lost
-// later runs. After half of the step's time, the next step continues.
+// findIntent returns the record of the order's intent, or nil if the provider has none. It
+// searches by metadata and lists what that may not find, until the end of the charge window,
+// because a failover may have lost later runs. With onlyOld, it may omit an intent that the
+// create returns. After half of the step's time, the next step continues.
 func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.RecordFunc, error) {
 	if r.search.since.IsZero() || r.search.onlyOld != onlyOld { // the provider key may expire during a search
 		r.search = intentSearch{onlyOld: onlyOld}
@@ -44,7 +44,7 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 	deadline, _ := ctx.Deadline()
 	more := r.search.since.Before(r.search.until)
 	for more && r.search.found.Status != payments.StatusSucceeded {
-		page, next, err := r.payments.List(ctx, r.search.since, r.search.until, r.search.after)
+		page, next, err := r.config.Payments.List(ctx, r.search.since, r.search.until, r.search.after)
 		if err != nil {
 			return nil, r.retryLater(operations.ErrProviderUnavailable, asPaymentError(err))
 		}
@@ -52,7 +52,7 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 			r.search.add(r.order, intent)
 		}
 		r.search.after, more = next, next != ""
-		if more && time.Until(deadline) < r.stepTimeout/2 {
+		if more && time.Until(deadline) < r.config.StepTimeout/2 {
 			return repeatCreate, nil
 		}
 	}
@@ -66,18 +66,18 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 	return r.recordIntent(found.ID), nil
 }
 
-// searchByMetadata sets the range of the list: the search does not find the latest intents,
-// and not every account has it.
+// searchByMetadata also sets the range of the list, because the search does not find the latest
+// intents, and not every account has it.
 func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	created, now := r.order.CreatedAt.Time, r.Now()
 	since, until := now.Add(-searchDelay), now
-	if end := created.Add(r.chargeWindow); until.After(end) {
+	if end := created.Add(r.config.ChargeWindow); until.After(end) {
 		until = end
 	}
 	if r.search.onlyOld {
 		until = now.Add(-providerKeyTTL)
 	}
-	ids, err := r.payments.Search(ctx, r.order.ID.String())
+	ids, err := r.config.Payments.Search(ctx, r.order.ID)
 	switch failed := asPaymentError(err); {
 	case failed != nil && failed.NotOffered:
 		since = created.Add(-lostRowsReach)
@@ -85,19 +85,17 @@ func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 		return failed
 	}
 	for _, id := range ids {
-		intent, err := r.payments.Get(ctx, id) // the search may return an old status
-		switch failed := asPaymentError(err); {
-		case failed == nil:
-			r.search.add(r.order, intent)
-		case !failed.IntentMissing: // deleted test data
-			return failed
+		intent, err := r.config.Payments.Get(ctx, id) // the search may return an old status
+		if err != nil {
+			return asPaymentError(err)
 		}
+		r.search.add(r.order, intent)
 	}
 	r.search.since, r.search.until = since.Add(-clockSkew), until.Add(clockSkew)
 	return nil
 }
 
-// add does not compare the amount, which confirmIntent verifies.
+// add leaves the amount to confirmIntent.
 func (s *intentSearch) add(order orderRow, intent payments.Intent) {
 	ours := intent.Metadata["order_id"] == order.ID.String()
 	if ours && (s.found.ID == "" || precedence(intent.Status) > precedence(s.found.Status)) {
@@ -105,8 +103,8 @@ func (s *intentSearch) add(order orderRow, intent payments.Intent) {
 	}
 }
 
-// precedence ranks the intents of an order: succeeded, in progress, failed (which the client
-// may know), unconfirmed.
+// precedence ranks the intents of an order: succeeded, in progress, failed (the client may know
+// that), unconfirmed.
 func precedence(status payments.Status) int {
 	switch status {
 	case payments.StatusSucceeded:

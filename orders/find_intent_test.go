@@ -21,7 +21,6 @@ func (f *fixture) createForeignIntents(n int) {
 	}
 }
 
-// A list that is longer than one step can read continues in the next step.
 func TestFindIntent_longList(t *testing.T) {
 	t.Parallel()
 	const pages = 5
@@ -79,8 +78,6 @@ func TestFindIntent_windowEnds(t *testing.T) {
 	f.checkFinal()
 }
 
-// The list begins where a search may not find an intent. Without a search, it begins a day
-// before the order, which may have been lost and inserted again.
 func TestFindIntent_range(t *testing.T) {
 	t.Parallel()
 	const skew = 5 * time.Minute
@@ -136,7 +133,6 @@ func TestFindIntent_staleSearch(t *testing.T) {
 	f.checkFinal()
 }
 
-// The search lags by up to an hour, so the last hour is listed.
 func TestFindIntent_searchLags(t *testing.T) {
 	t.Parallel()
 	const old, recent = 23*time.Hour + 10*time.Minute, 10 * time.Minute

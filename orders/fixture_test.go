@@ -210,7 +210,6 @@ func outcomeOf(result idempotency.Result, err error) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s %s", result.Response.Status, problem.Code, problem.DeclineCode))
 }
 
-// setLease makes the key held by a run that took it that long ago.
 func (f *fixture) setLease(age time.Duration) {
 	f.t.Helper()
 	f.exec("UPDATE idempotency_keys SET locked_at = now() - $2::interval WHERE id = $1", idempotency.KeyID(f.Account, f.key), age)

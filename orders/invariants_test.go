@@ -88,7 +88,6 @@ SELECT o.id,
 	return found
 }
 
-// checkInvariants compares our records, the provider's and the responses that clients received.
 func checkInvariants(t *testing.T, f *fixture) {
 	t.Helper()
 	require.Empty(t, f.transport.violations(), "while a call to the provider was sent")
@@ -193,7 +192,6 @@ func checkResponses(t *testing.T, rows []orderState, received []clientResponse) 
 	}
 }
 
-// All requests under one provider key are the same (R5).
 func checkProviderKeys(t *testing.T, requests []stripetest.Request) {
 	t.Helper()
 	type use struct{ orderID, path, body string }

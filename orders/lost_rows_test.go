@@ -35,8 +35,7 @@ func pass(d time.Duration) step {
 	}
 }
 
-// newLostOrder returns a fixture whose order was charged and lost. A first retry has inserted
-// its rows again, and time has passed since.
+// newLostOrder returns a fixture whose order was charged, lost, and inserted again by a retry.
 func newLostOrder(t *testing.T, o options, retried, resumed time.Duration) *fixture {
 	t.Helper()
 	o.clock = func() time.Time { return time.Now().Add(-retried - resumed) }
@@ -74,7 +73,6 @@ func TestLostRows(t *testing.T) {
 	}
 }
 
-// The create of a young order returns an intent that the search does not find yet.
 func TestLostRows_searchLags(t *testing.T) {
 	t.Parallel()
 	f := newLostOrder(t, options{searchDelay: time.Hour}, 50*time.Minute, 5*time.Minute)
@@ -92,7 +90,6 @@ func TestLostRows_unconfirmedIntent(t *testing.T) {
 	f.checkFinal()
 }
 
-// The provider key has expired, so a create would make a second intent.
 func TestLostRows_oldUnconfirmedIntent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{clock: aDayAgo}, stopBefore(confirm), loseRows, pass(23*time.Hour+58*time.Minute))

@@ -9,7 +9,6 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// TestMain sets the number of cases of a property test, unless a flag sets it.
 func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "40"); err != nil {
 		panic(err)

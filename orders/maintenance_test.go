@@ -52,7 +52,6 @@ VALUES (gen_random_uuid(), $1, decode(repeat('00', 32), 'hex'), 'ok_revoked', no
 	}
 }
 
-// The reaper deletes only the key, and never an unfinished one (R16).
 func TestReaper_keepsTheOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, create("201"))

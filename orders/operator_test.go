@@ -84,7 +84,6 @@ func TestRetry(t *testing.T) {
 	f.checkFinal()
 }
 
-// The provider's records decide the response.
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	shared := newFixture(t, options{})
@@ -146,7 +145,6 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// A rejected action changes nothing, and leaves no audit record.
 func TestOperator_rejectedAction(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(*fixture) operateFunc{

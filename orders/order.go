@@ -2,12 +2,16 @@ package orders
 
 import (
 	"cmp"
+	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
+	"example.com/orders-api/receipts"
 )
 
 // Status of an order.
@@ -15,10 +19,10 @@ type Status string
 
 // The states of an order.
 const (
-	StatusPending           Status = "pending"         // no charge is recorded
+	StatusPending           Status = "pending"
 	StatusRequiresAction    Status = "requires_action" // the customer must approve the payment
 	StatusPaid              Status = "paid"
-	StatusPaymentFailed     Status = "payment_failed" // declined or refused; never charged
+	StatusPaymentFailed     Status = "payment_failed" // never charged
 	StatusPartiallyRefunded Status = "partially_refunded"
 	StatusRefunded          Status = "refunded"
 )
@@ -44,11 +48,11 @@ type Order struct {
 	Metadata        map[string]string     `json:"metadata"`
 	CreatedAt       operations.Timestamp  `json:"created_at"`
 	PaidAt          *operations.Timestamp `json:"paid_at"`
-	Failure         *Failure              `json:"failure"` // nil unless the status is payment_failed
+	Failure         *Failure              `json:"failure" db:"-"` // nil unless the status is payment_failed
 	Reference       *string               `json:"reference"`
 }
 
-// Failure is the reason why an order was not charged.
+// Failure is why an order was not charged.
 type Failure struct {
 	Code        string  `json:"code"`
 	DeclineCode *string `json:"decline_code"`
@@ -97,4 +101,121 @@ func refused(code, detail string) storedProblem {
 
 func refusedBy(failed *payments.Error) storedProblem {
 	return refused(cmp.Or(failed.Code, "payment_refused"), cmp.Or(failed.Message, "The payment provider did not accept the request."))
+}
+
+// OrderRequest is an order as POST /v1/orders requests it.
+type OrderRequest struct {
+	Order
+	PaymentMethod string
+	OffSession    bool // the customer is not present
+}
+
+// Item is one line of an order.
+type Item struct {
+	SKU         string `json:"sku"`
+	Description string `json:"description,omitempty"`
+	Quantity    int64  `json:"quantity"`
+	UnitAmount  int64  `json:"unit_amount"`
+}
+
+// Limits that are used more than once. openapi.yaml states the same numbers.
+const (
+	maxReference   = 64
+	maxDescription = 500
+	maxText        = 16 << 10   // bytes in UTF-8, of items and metadata together
+	maxAmount      = 99_999_999 // the largest charge that the provider accepts
+)
+
+var (
+	currencyPattern      = regexp.MustCompile(`^[a-z]{3}$`)
+	paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$`) // never a card number
+)
+
+// DecodeOrderRequest decodes canonical JSON, or returns an [*operations.ValidationError].
+func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
+	in := operations.NewDecoder(canonical)
+	var request OrderRequest
+	request.Email = in.Text("email", operations.Required, 3, 254)
+	request.Currency = in.Text("currency", operations.Required, 3, 3)
+	request.PaymentMethod = in.Text("payment_method", operations.Required, 4, 251)
+	in.Objects("items", 100, func(item *operations.Decoder) {
+		request.Items = append(request.Items, Item{
+			SKU:         item.Text("sku", operations.Required, 1, 64),
+			Description: item.Text("description", operations.Optional, 1, maxDescription),
+			Quantity:    item.Integer("quantity", operations.Required, 10_000),
+			UnitAmount:  item.Integer("unit_amount", operations.Required, maxAmount),
+		})
+	})
+	request.Metadata = in.Texts("metadata", 20, 40, 500)
+	request.OffSession = in.Flag("off_session")
+	reference := in.Text("reference", operations.Optional, 1, maxReference)
+	request.Reference = optional(reference)
+	in.Check("reference", ValidReference(reference) || reference == "", operations.CodeInvalidFormat, "must be printable ASCII characters")
+	in.Check("email", receipts.ValidAddress(request.Email), operations.CodeInvalidFormat, "must be an email address such as ada@example.com")
+	in.Check("currency", currencyPattern.MatchString(request.Currency), operations.CodeInvalidFormat,
+		"must be a three-letter currency code in lower case, such as usd")
+	in.Check("payment_method", paymentMethodPattern.MatchString(request.PaymentMethod), operations.CodeInvalidFormat,
+		"must be the id of a payment method, such as pm_card_visa")
+	if in.Valid() {
+		var ok bool
+		request.Amount, ok = total(request.Items)
+		in.Check("items", ok, operations.CodeOutOfRange, fmt.Sprintf("the total must be at most %d", maxAmount))
+	}
+	if request.textSize() > maxText {
+		in.Reject("", operations.CodeTooLong, fmt.Sprintf("the texts of items and metadata must have at most %d bytes in UTF-8 together", maxText))
+	}
+	return request, in.Err()
+}
+
+// ValidReference reports whether s can be the reference of an order.
+func ValidReference(s string) bool {
+	return len(s) >= 1 && len(s) <= maxReference && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
+}
+
+func total(items []Item) (sum int64, ok bool) {
+	for _, item := range items {
+		if item.Quantity > (maxAmount-sum)/item.UnitAmount {
+			return 0, false
+		}
+		sum += item.Quantity * item.UnitAmount
+	}
+	return sum, true
+}
+
+func (r OrderRequest) textSize() (size int) {
+	for _, item := range r.Items {
+		size += len(item.SKU) + len(item.Description)
+	}
+	for name, value := range r.Metadata {
+		size += len(name) + len(value)
+	}
+	return size
+}
+
+// NotRefundableError means that an order is not paid, or completely refunded.
+type NotRefundableError struct {
+	Status Status // of the order
+}
+
+// Pending reports whether the same request may succeed later.
+func (e *NotRefundableError) Pending() bool { return e.Status.Open() }
+
+func (e *NotRefundableError) Error() string {
+	return "nothing can be refunded of an order that is " + string(e.Status)
+}
+
+// ExceedsRemainingError means that a refund exceeds the remaining amount of its order.
+type ExceedsRemainingError struct {
+	Remaining int64 // at least 1
+}
+
+func (e *ExceedsRemainingError) Error() string {
+	return fmt.Sprintf("at most %d of the order can be refunded", e.Remaining)
+}
+
+// OrderExistsError means that another order has the reference (R26).
+type OrderExistsError struct{ OrderID uuid.UUID }
+
+func (e *OrderExistsError) Error() string {
+	return "order " + e.OrderID.String() + " has this reference"
 }

@@ -11,7 +11,7 @@ import (
 // Each text of an order counts towards maxText, except those that are short.
 func TestTextSize(t *testing.T) {
 	t.Parallel()
-	short := []string{"Email", "Currency", "PaymentMethod", "Reference"}
+	short := []string{"Email", "Currency", "PaymentMethod", "Status"}
 	var params OrderRequest
 	texts := fill(reflect.ValueOf(&params).Elem(), short)
 	require.NotZero(t, texts)

@@ -71,24 +71,22 @@ func TestDecodeOrderRequest(t *testing.T) {
 	t.Parallel()
 	params, errs := decode(t, []byte(`{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa","items":`+itemsJSON+`,"metadata":{"basket":"b-77"}}`))
 	require.Empty(t, errs)
-	require.Equal(t, orders.OrderRequest{
-		PaymentMethod: "pm_card_visa",
-		Email:         "ada@example.com",
-		Currency:      "usd",
+	require.Equal(t, orders.OrderRequest{PaymentMethod: "pm_card_visa", Order: orders.Order{
+		Email:    "ada@example.com",
+		Currency: "usd",
 		Items: []orders.Item{
 			{SKU: "TEA-ASSAM-250", Description: "Assam tea, 250 g", Quantity: 2, UnitAmount: 1250},
 			{SKU: "MUG-BLUE", Quantity: 1, UnitAmount: 1800},
 		},
 		Metadata: map[string]string{"basket": "b-77"},
 		Amount:   orderAmount,
-	}, params)
+	}}, params)
 
 	params, errs = decode(t, body(members()))
 	require.Empty(t, errs)
 	require.Equal(t, map[string]string{}, params.Metadata, "not null in the response")
 }
 
-// Both sides of each limit of openapi.yaml.
 func TestDecodeOrderRequest_limits(t *testing.T) {
 	t.Parallel()
 	const (

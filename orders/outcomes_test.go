@@ -190,7 +190,6 @@ func outOfBandOutcomes() scenarios {
 	}
 }
 
-// Responses that the fake does not send by itself.
 func unexpectedOutcomes() scenarios {
 	const unconfirmed = `"status": "requires_confirmation"`
 	return scenarios{

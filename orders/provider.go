@@ -19,10 +19,10 @@ const (
 	misuseRetryAfter = time.Minute // an operator must act first
 )
 
-// stepContext bounds a step's provider calls. Its deadline has no monotonic time, which stops
-// while a machine is suspended and another run may take over.
+// stepContext bounds a step's provider calls, without monotonic time, which stops while a
+// machine is suspended.
 func (s *Service) stepContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadline(ctx, time.Now().Add(s.stepTimeout).Round(0))
+	return context.WithDeadline(ctx, time.Now().Add(s.config.StepTimeout).Round(0))
 }
 
 // sendContext leaves two fifths of the step's remaining time for reading the result.
@@ -34,13 +34,13 @@ func sendContext(ctx context.Context) (context.Context, context.CancelFunc) {
 func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.Error) {
 	ctx, cancel := sendContext(ctx)
 	defer cancel()
-	key := providerKey(r.KeyID, "-confirm", r.order.confirmAttempt)
-	intent, err := r.payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.offSession)
+	key := providerKey(r.KeyID, "-confirm", r.order.ConfirmAttempt)
+	intent, err := r.config.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.OffSession)
 	return verify(r.order, intent, err)
 }
 
 func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Intent, *payments.Error) {
-	intent, err := s.payments.Get(ctx, *order.PaymentIntentID)
+	intent, err := s.config.Payments.Get(ctx, *order.PaymentIntentID)
 	return verify(order, intent, err)
 }
 
@@ -62,8 +62,8 @@ func providerKey(keyID uuid.UUID, step string, attempt int) string {
 	return key
 }
 
-// rotateKey repeats the step under the next provider key, because the provider replays an error
-// under the current one (R12), once per run.
+// rotateKey repeats the step under the next provider key, because the current one replays an
+// error (R12), once per run.
 func (r *orderRun) rotateKey(attempt *int, at idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.RecordFunc, error) {
 	if r.rotated {
 		return nil, r.retryLater(kind, failed)
@@ -71,7 +71,7 @@ func (r *orderRun) rotateKey(attempt *int, at idempotency.RecoveryPoint, kind er
 	r.rotated = true
 	*attempt++
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		updateOrderTx(tx, r.AccountID, r.order.ID, "create_attempt = $3, confirm_attempt = $4", r.order.createAttempt, r.order.confirmAttempt)
+		updateOrderTx(tx, r.AccountID, r.order.ID, "create_attempt = $3, confirm_attempt = $4", r.order.CreateAttempt, r.order.ConfirmAttempt)
 		return idempotency.Advance(at), nil
 	}, nil
 }
@@ -84,7 +84,7 @@ func (r *orderRun) retryLater(kind error, failed *payments.Error) error {
 func (s *Service) retryLater(kind error, failed *payments.Error, attrs ...any) error {
 	wait := retryAfter
 	if failed.NeedsOperator {
-		s.logger.Error("the payment provider's response needs an operator", append(attrs, "error", failed)...)
+		s.config.Logger.Error("the payment provider's response needs an operator", append(attrs, "error", failed)...)
 		wait = misuseRetryAfter
 	}
 	return &operations.ProviderError{Kind: kind, RetryAfter: cmp.Or(failed.RetryAfter, wait), Cause: failed}

@@ -44,10 +44,9 @@ func TestPrecedence_unknownStatus(t *testing.T) {
 	require.Less(t, precedence("resting"), precedence(payments.StatusSucceeded))
 }
 
-// Without a monotonic reading, the deadlines also pass while a machine is suspended.
 func TestStepContext_wallTime(t *testing.T) {
 	t.Parallel()
-	step, cancel := (&Service{stepTimeout: time.Hour}).stepContext(t.Context())
+	step, cancel := (&Service{Config{StepTimeout: time.Hour}}).stepContext(t.Context())
 	defer cancel()
 	send, cancel := sendContext(step)
 	defer cancel()

@@ -14,7 +14,6 @@ import (
 // After this age, the provider has forgotten an idempotency key.
 const age = 25 * time.Hour
 
-// newOldFixture returns a fixture whose provider's clock is a day late.
 func newOldFixture(t *testing.T, steps ...step) *fixture {
 	t.Helper()
 	return newFixture(t, options{clock: aDayAgo, chargeWindow: 3 * age}, steps...)
@@ -99,7 +98,6 @@ func TestProviderKeyExpired(t *testing.T) {
 	checkInvariants(t, shared)
 }
 
-// An incomplete list does not prove that there is no intent.
 func TestProviderKeyExpired_incompleteList(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t, loseResponse(createIntent), create("503 unavailable, 1s"))
@@ -114,7 +112,6 @@ func TestProviderKeyExpired_incompleteList(t *testing.T) {
 	f.checkFinal()
 }
 
-// After a restore of the database, an order may have several intents.
 func TestProviderKeyExpired_severalIntents(t *testing.T) {
 	t.Parallel()
 	shared := newOldFixture(t)
@@ -167,7 +164,6 @@ func (f *fixture) insertIntent(card string, amount int) string {
 	}).ID
 }
 
-// An intent with our order's id and another amount is neither charged nor ignored.
 func TestProviderKeyExpired_otherAmount(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t, loseRequest(createIntent), create("503 unavailable, 1s"))

@@ -26,7 +26,6 @@ func requireOrderExists(t *testing.T, err error, id uuid.UUID) {
 	require.Equal(t, id, exists.OrderID)
 }
 
-// One purchase is one order, whatever the key (R26).
 func TestReference(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{unchecked: true})
@@ -46,7 +45,6 @@ func TestReference(t *testing.T) {
 	_, err = f.purchase(third, visa, "basket 18") // the key is not used
 	require.NoError(t, err)
 
-	// Known keys get their stored responses.
 	replayed, err := f.purchase(first, declinedCard, "basket 17")
 	require.NoError(t, err)
 	require.True(t, replayed.Replayed)
@@ -87,7 +85,6 @@ func TestReference_otherAccount(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Of many keys with one reference at once, one creates the order and the card is charged once.
 func TestReference_race(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{connections: 4, concurrent: true, unchecked: true})
@@ -119,9 +116,8 @@ func TestReference_race(t *testing.T) {
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 
-// Lost rows free the reference. A retry of the lost key finds its charge and takes the reference
-// again. If another key took it first, the retry creates nothing, and reconcile reports the
-// lost charge.
+// A retry of a lost key takes its reference again. If another key has it, the retry creates
+// nothing, and reconcile reports the lost charge.
 func TestReference_lostRows(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{unchecked: true})

@@ -68,7 +68,6 @@ func refundID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("refund", account, key)
 }
 
-// summary describes the order, its refunds, and the amount that the provider has refunded.
 func (f *fixture) summary() string {
 	f.t.Helper()
 	o := f.getOrder()

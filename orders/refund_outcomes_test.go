@@ -52,7 +52,6 @@ func TestRefundOutcomes(t *testing.T) {
 	}
 }
 
-// A request or its response is lost.
 func refundCallOutcomes() scenarios {
 	table := scenarios{
 		"succeeded": {refund("201"), expectCalls("list 200, refund 200"), expectSummary(refunded)},
@@ -96,12 +95,10 @@ func refundCallOutcomes() scenarios {
 	return table
 }
 
-// The second list resolves the outcome of a refund.
 func secondListUnavailable(f *fixture) {
 	f.inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: listRefunds, Times: stripetest.Always, After: 1})
 }
 
-// A stored 500, an expired key, or a refusal caused by our own refund.
 func refundDoubtOutcomes() scenarios {
 	return scenarios{
 		"stored 500 after the effect": {
@@ -164,7 +161,6 @@ func sendDuplicate(f *fixture) {
 	})
 }
 
-// Another program refunds the same charge, or uses our provider key.
 func otherRefundOutcomes() scenarios {
 	return scenarios{
 		"refused, because another program refunded the charge": {

@@ -114,7 +114,6 @@ func TestRefund_concurrent(t *testing.T) {
 	}
 }
 
-// The amount is the one that the first run stored.
 func TestRefund_resumedByCompleter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, createPaid(visa))
@@ -186,7 +185,6 @@ func TestListRefunds_pages(t *testing.T) {
 	}
 }
 
-// An operator ends a refund, but not with a failure while it may still be made.
 func TestResolve_refund(t *testing.T) {
 	t.Parallel()
 	idle := func(f *fixture) { f.ageLastRun(11 * time.Minute) }

@@ -22,7 +22,6 @@ func (f *fixture) deliverRefundEvent(eventType string) (delivered, error) {
 	return handleEvent(f.t.Context(), f.Orders, payload, signature)
 }
 
-// After any event, our record has the provider's status.
 func TestHandleEvent_refundDecidedLater(t *testing.T) {
 	t.Parallel()
 	const pending, succeeded, failed = "refunded 4300, pending 4300; 4300", "refunded 4300, succeeded 4300; 4300", "paid 0, failed 4300; 0"
@@ -135,7 +134,6 @@ func TestHandleEvent_refundNotOurs(t *testing.T) {
 	require.Equal(t, summary, f.summary())
 	require.Equal(t, before, f.snapshot())
 
-	// Another refund of the same intent, with our metadata.
 	f.do(refundAtProvider("amount", "1800", "metadata[refund_id]", refundID(f.Account, oneRefund).String()))
 	_, err := f.deliverEventAbout("refund.updated", map[string]any{
 		"object": "refund", "id": f.Stripe.Refunds()[1].ID, "payment_intent": f.intentID(), "metadata": metadata(func(map[string]string) {}),
@@ -146,7 +144,6 @@ func TestHandleEvent_refundNotOurs(t *testing.T) {
 	require.Equal(t, before, f.snapshot())
 }
 
-// The provider made a refund that an operator had ended.
 func TestHandleEvent_resolvedRefund(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, createPaid(visa))

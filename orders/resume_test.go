@@ -12,7 +12,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Another run takes over after the lease of a killed process.
 func TestResume_killed(t *testing.T) {
 	t.Parallel()
 	shared := newFixture(t, options{})

@@ -56,7 +56,6 @@ func refund(want string) step {
 	}
 }
 
-// retry sends the last request again, or resumes its key.
 func retry(want string) step {
 	return func(f *fixture) {
 		f.t.Helper()
@@ -178,7 +177,6 @@ func refundAtProvider(parameters ...string) step {
 	}
 }
 
-// run runs a scenario and checks that its response is stored, unless it has no outcome.
 func (f *fixture) run(steps []step) {
 	f.t.Helper()
 	errorLines := f.log.errorLines()

@@ -15,46 +15,26 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Service creates and reads orders and refunds. It is safe for concurrent use.
-type Service struct {
-	engine       *idempotency.Engine
-	operations   *operations.Service
-	pool         *pgxpool.Pool
-	payments     *payments.Client
-	stepTimeout  time.Duration
-	chargeWindow time.Duration
-	logger       *slog.Logger
-}
+// Service creates and reads orders and refunds, also concurrently.
+type Service struct{ config Config }
 
 // Config configures a [Service]. All fields are required.
 type Config struct {
 	Engine     *idempotency.Engine
-	Operations *operations.Service // to which New adds the operations of this package
+	Operations *operations.Service // New adds to it
 	Pool       *pgxpool.Pool
 	Payments   *payments.Client
 
-	StepTimeout  time.Duration // of the provider calls of one step, retries included (R9)
-	ChargeWindow time.Duration // the age from which an order is not charged any more (R24)
+	StepTimeout  time.Duration // of a step's provider calls, retries included (R9)
+	ChargeWindow time.Duration // the age from which an order is not charged (R24)
 
 	Logger *slog.Logger
 }
 
-// New returns a Service and registers its operations.
-func New(config Config) (*Service, error) {
-	if config.Engine == nil || config.Operations == nil || config.Pool == nil || config.Payments == nil || config.Logger == nil ||
-		config.StepTimeout <= 0 || config.ChargeWindow <= 0 {
-		return nil, errors.New("orders: a required field of Config is missing")
-	}
-	s := &Service{
-		engine:       config.Engine,
-		operations:   config.Operations,
-		pool:         config.Pool,
-		payments:     config.Payments,
-		stepTimeout:  config.StepTimeout,
-		chargeWindow: config.ChargeWindow,
-		logger:       config.Logger,
-	}
-	s.operations.Register(
+// New registers the operations.
+func New(config Config) *Service {
+	s := &Service{config: config}
+	config.Operations.Register(
 		operations.Registration{
 			Operation:      createOrder{Service: s},
 			Links:          linksOf,
@@ -67,11 +47,11 @@ func New(config Config) (*Service, error) {
 			Operation: createRefund{Service: s},
 			Links:     linksOf,
 			Resolve: func(key idempotency.Status) idempotency.Operation {
-				return createRefund{Service: s, resolution: &resolution{attempt: key.Attempt, idle: key.Idle > inFlightGrace}}
+				return createRefund{Service: s, resolving: &key}
 			},
 		},
 	)
-	return s, nil
+	return s
 }
 
 // ResourcesOf returns the ids of the order and refund of a key's request, or uuid.Nil.
@@ -98,15 +78,50 @@ func linksOf(key idempotency.Status) operations.Links {
 
 // Get returns the account's order, or [operations.ErrNotFound].
 func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, error) {
-	o, err := findOrder(ctx, s.pool, accountID, id)
+	o, err := findOrder(ctx, s.config.Pool, accountID, id)
 	return o.Order, err
 }
 
 // GetRefund returns the refund of the account's order, or [operations.ErrNotFound].
 func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID) (Refund, error) {
-	r, err := findRefund(ctx, s.pool, accountID, id)
+	r, err := findRefund(ctx, s.config.Pool, accountID, id)
 	if err == nil && r.OrderID != order {
 		err = operations.ErrNotFound
 	}
 	return r.Refund, err
+}
+
+// ExpireKey rejects retries of a charged order whose rows are lost (R17): once the provider's
+// keys have expired, they would charge again.
+func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time) error {
+	return s.config.Engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
+}
+
+// KeyHistory is what a key has created.
+type KeyHistory struct {
+	Order   *Order                   // or nil
+	Refund  *Refund                  // of that order, or nil
+	Records []operations.AuditRecord // oldest first
+}
+
+// History also works for a reaped key.
+func History(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, key idempotency.Key) (KeyHistory, error) {
+	var history KeyHistory
+	created := orderID(accountID, key)
+	order := created
+	switch r, err := findRefund(ctx, pool, accountID, refundID(accountID, key)); {
+	case err == nil:
+		history.Refund, created, order = &r.Refund, r.ID, r.OrderID
+	case !errors.Is(err, operations.ErrNotFound):
+		return KeyHistory{}, err
+	}
+	switch o, err := findOrder(ctx, pool, accountID, order); {
+	case err == nil:
+		history.Order = &o.Order
+	case !errors.Is(err, operations.ErrNotFound):
+		return KeyHistory{}, err
+	}
+	var err error
+	history.Records, err = operations.AuditRecords(ctx, pool, accountID, idempotency.KeyID(accountID, key), created)
+	return history, err
 }

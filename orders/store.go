@@ -17,19 +17,9 @@ import (
 )
 
 type orderRow struct {
-	Order
-	paymentMethod  string
-	offSession     bool
-	createAttempt  int // number of the provider key (R12)
-	confirmAttempt int
-}
-
-func newOrder(id uuid.UUID, r OrderRequest) orderRow {
-	order := Order{
-		ID: id, Status: StatusPending, Amount: r.Amount, Currency: r.Currency, Email: r.Email, Items: r.Items, Metadata: r.Metadata,
-		Reference: optional(r.Reference),
-	}
-	return orderRow{Order: order, paymentMethod: r.PaymentMethod, offSession: r.OffSession, createAttempt: 1, confirmAttempt: 1}
+	OrderRequest
+	CreateAttempt, ConfirmAttempt int // numbers of the provider keys (R12)
+	FailureCode, DeclineCode      *string
 }
 
 const selectOrder = `
@@ -53,13 +43,10 @@ SELECT id,
        reference
   FROM orders`
 
-func scanOrder(r pgx.CollectableRow) (orderRow, error) {
-	var o orderRow
-	var failureCode, declineCode *string
-	err := r.Scan(&o.ID, &o.Status, &o.Amount, &o.AmountRefunded, &o.Currency, &o.Email, &o.Items, &o.PaymentIntentID,
-		&o.Metadata, &o.CreatedAt, &o.PaidAt, &failureCode, &declineCode, &o.paymentMethod, &o.offSession, &o.createAttempt, &o.confirmAttempt, &o.Reference)
-	if failureCode != nil {
-		o.Failure = &Failure{Code: *failureCode, DeclineCode: declineCode}
+func scanOrder(row pgx.CollectableRow) (orderRow, error) {
+	o, err := pgx.RowToStructByName[orderRow](row)
+	if o.FailureCode != nil {
+		o.Failure = &Failure{Code: *o.FailureCode, DeclineCode: o.DeclineCode}
 	}
 	return o, err
 }
@@ -100,8 +87,8 @@ func findByReference(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUI
    AND failure_code IS NULL`, accountID, reference)
 }
 
-// List returns the account's orders, or those with the reference, newest first. after is the
-// last one of the page before, or uuid.Nil.
+// List returns the account's orders, or those with the reference, newest first. after is the last
+// of the page before, or uuid.Nil.
 func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID, reference string) iter.Seq2[Order, error] {
 	last := Order{ID: uuid.Max, CreatedAt: endOfTime()}
 	if after != uuid.Nil {
@@ -114,7 +101,7 @@ func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, afte
 	if reference != "" {
 		where, arguments = " AND reference = $5", append(arguments, reference)
 	}
-	return list(ctx, s.pool, scanOrder, func(o orderRow) Order { return o.Order }, selectOrder+`
+	return list(ctx, s.config.Pool, scanOrder, func(o orderRow) Order { return o.Order }, selectOrder+`
  WHERE account_id = $1
    AND (created_at, id) < ($2, $3)`+where+`
  ORDER BY created_at DESC, id DESC
@@ -163,10 +150,10 @@ INSERT INTO orders (
     created_at
 ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, now())`,
 		o.ID, run.AccountID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
-		o.paymentMethod, o.offSession, o.Status, o.Reference)
+		o.PaymentMethod, o.OffSession, o.Status, o.Reference)
 }
 
-// updateOrderTx changes an order. set is constant SQL, whose values start at $3.
+// updateOrderTx changes an order with constant SQL, whose values start at $3.
 func updateOrderTx(tx *idempotency.Tx, accountID, id uuid.UUID, set string, values ...any) {
 	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2", append([]any{accountID, id}, values...)...)
 }

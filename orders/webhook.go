@@ -3,15 +3,19 @@ package orders
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
-// Errors of [Service.VerifyEvent], for callers that do not import payments.
+// Errors of [Service.VerifyEvent].
 var (
 	ErrWebhooksOff  = payments.ErrWebhooksOff
 	ErrEventRefused = payments.ErrSignature
@@ -22,11 +26,11 @@ var (
 // Event is an event with a valid signature.
 type Event struct {
 	ID        string
-	Type      string    // such as payment_intent.succeeded
+	Type      string
 	AccountID uuid.UUID // uuid.Nil if the event is not ours
 
 	keyID            uuid.UUID
-	refundID         uuid.UUID // uuid.Nil if the event is not about a refund of ours
+	refundID         uuid.UUID // uuid.Nil without a refund of ours
 	providerRefundID string
 }
 
@@ -39,7 +43,7 @@ type EventResult struct {
 
 // VerifyEvent verifies the signature of an unchanged body.
 func (s *Service) VerifyEvent(payload []byte, signature string) (Event, error) {
-	delivered, err := s.payments.Event(payload, signature)
+	delivered, err := s.config.Payments.Event(payload, signature)
 	if err != nil {
 		return Event{}, err
 	}
@@ -49,21 +53,21 @@ func (s *Service) VerifyEvent(payload []byte, signature string) (Event, error) {
 	if noAccount != nil || noKey != nil || delivered.IntentID == "" {
 		return event, nil // of another program
 	}
-	event.AccountID, event.keyID, event.providerRefundID = accountID, keyID, delivered.RefundID
+	event.AccountID, event.keyID = accountID, keyID
 	if refundID, err := uuid.Parse(delivered.Metadata["refund_id"]); err == nil {
-		event.refundID = refundID
+		event.refundID, event.providerRefundID = refundID, delivered.RefundID
 	}
 	return event, nil
 }
 
-// HandleEvent resumes the key of an event's metadata, and the run reads the outcome from the
-// provider. So an old, repeated or wrong event changes nothing. If the key is finished, it
-// applies the status of the event's refund. After an error, the provider should repeat it.
+// HandleEvent resumes the key of an event. The run reads the outcome from the provider, so an
+// old, repeated or wrong event changes nothing. If the key is finished, HandleEvent applies the
+// refund's status. After an error, the provider should repeat the event.
 func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventResult, err error) {
 	if event.AccountID == uuid.Nil {
 		return result, nil
 	}
-	run, err := s.operations.Resume(ctx, event.AccountID, event.keyID)
+	run, err := s.config.Operations.Resume(ctx, event.AccountID, event.keyID)
 	known := !errors.Is(err, idempotency.ErrNotFound) // of another database, or reaped
 	if known {
 		result.KeyID = event.keyID
@@ -71,7 +75,11 @@ func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventRes
 	busy := errors.Is(err, idempotency.ErrInProgress)
 	if event.providerRefundID != "" && (!known || busy || run.Replayed) {
 		// A run in progress may have read the refund before.
-		result.RefundID, err = s.syncRefundOf(ctx, event)
+		err = s.SyncRefund(ctx, event.AccountID, event.refundID, event.providerRefundID)
+		if errors.Is(err, operations.ErrNotFound) {
+			return result, nil
+		}
+		result.RefundID = event.refundID
 		return result, err
 	}
 	if !known {
@@ -84,18 +92,39 @@ func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventRes
 	return result, err
 }
 
-func (s *Service) syncRefundOf(ctx context.Context, event Event) (uuid.UUID, error) {
-	if event.refundID == uuid.Nil {
-		return uuid.Nil, nil
-	}
-	err := s.SyncRefund(ctx, event.AccountID, event.refundID, event.providerRefundID)
-	if errors.Is(err, operations.ErrNotFound) {
-		return uuid.Nil, nil
-	}
-	return event.refundID, err
-}
-
 func stillProcessing(err error) bool {
 	failed, ok := errors.AsType[*payments.Error](err)
 	return ok && failed.Code == string(payments.StatusProcessing)
+}
+
+// SyncRefund reads a refund from the provider and applies its status, which may change for
+// days. The stored response does not change.
+func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, providerID string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.config.StepTimeout)
+	defer cancel()
+	r, err := findRefund(ctx, s.config.Pool, accountID, id)
+	if err != nil {
+		return err
+	}
+	made, err := s.config.Payments.GetRefund(ctx, providerID)
+	about := []any{"order_id", r.OrderID, "refund_id", r.ID}
+	if failed := asPaymentError(err); failed != nil {
+		return s.retryLater(operations.ErrProviderUnavailable, failed, about...)
+	}
+	if !r.matches(made) {
+		return s.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"}, about...)
+	}
+	if r.ProviderRefundID == nil && r.Status == payments.RefundFailed && !made.Status.Void() {
+		s.config.Logger.ErrorContext(ctx, "the provider made a refund whose stored response is a failure", about...)
+	}
+	batch := &pgx.Batch{}
+	applyRefundStatusTx(batch, accountID, r, made, netip.Addr{})
+	// READ COMMITTED: each statement must see what the lock's previous holder committed.
+	err = pgx.BeginTxFunc(ctx, s.config.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return fmt.Errorf("apply refund status: %w", postgres.Translate(err))
+	}
+	return nil
 }

@@ -146,7 +146,6 @@ func TestHandleEvent_decidedLater(t *testing.T) {
 	}
 }
 
-// The content of an event is not trusted.
 func TestHandleEvent_untrue(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -181,7 +180,6 @@ func TestHandleEvent_untrue(t *testing.T) {
 	f.checkFinal()
 }
 
-// Late or repeated events change nothing, and cause no call.
 func TestHandleEvent_finishedOrder(t *testing.T) {
 	t.Parallel()
 	for card, want := range map[string]string{

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -20,16 +19,14 @@ import (
 )
 
 const (
-	shortRetryAfter         = 1 * time.Second  // no response, or the intent is locked
-	busyRetryAfter          = 2 * time.Second  // such as a rate limit
-	replayedErrorRetryAfter = 30 * time.Second // Stripe resolves its 500s later, and sends an event
+	shortRetryAfter         = 1 * time.Second // no response, or the intent is locked
+	busyRetryAfter          = 2 * time.Second
+	replayedErrorRetryAfter = 30 * time.Second // Stripe resolves its 500s later
 	operatorRetryAfter      = 60 * time.Second
-	maxRetryAfter           = 3600 // of a Retry-After header, in seconds
 )
 
-// classify returns nil for success. It uses status and code, because Stripe's error types are
-// too coarse.
-func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
+// classify returns nil for success. Stripe's error types alone are too coarse.
+func classify(err error, trace *sendTrace, call call) *Error {
 	if err == nil && trace.status == http.StatusOK {
 		return nil
 	}
@@ -47,19 +44,13 @@ func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 	if response, ok := asStripeError(err); ok {
 		e.copyDetails(response)
 		e.classifyStripeError(response, call, trace.header.Get("Idempotent-Replayed") == "true")
-		e.IntentMissing = testMode && intentMissing(response, call)
 	} else {
 		e.classifyOther(err, trace)
-	}
-	// Stripe does not document this header, but a gateway in front of it may send it.
-	if seconds, err := strconv.Atoi(trace.header.Get("Retry-After")); err == nil && seconds > 0 && e.retryable() {
-		e.minBackoff = time.Duration(min(seconds, maxRetryAfter)) * time.Second
-		e.RetryAfter = max(e.RetryAfter, e.minBackoff)
 	}
 	return e
 }
 
-// Errors that are not in Stripe's format are a proxy's.
+// asStripeError reports false for the error of a proxy.
 func asStripeError(err error) (*stripe.Error, bool) {
 	response, ok := errors.AsType[*stripe.Error](err)
 	types := []stripe.ErrorType{stripe.ErrorTypeAPI, stripe.ErrorTypeCard, stripe.ErrorTypeIdempotency, stripe.ErrorTypeInvalidRequest}
@@ -92,7 +83,7 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 		e.Outcome, e.RetryAfter = Declined, 0
 		e.Message = printable(response.Msg)
 	case status == http.StatusBadRequest && response.Type == stripe.ErrorTypeIdempotency:
-		// The key was used with other parameters. That request may have had an effect.
+		// The key's first request, with other parameters, may have had an effect.
 		e.needOperator(nil)
 	case status == http.StatusBadRequest && response.Code == stripe.ErrorCodePaymentIntentUnexpectedState:
 		e.UnexpectedState = true
@@ -100,7 +91,7 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 		e.Outcome, e.RetryAfter = Refused, 0
 		e.Message = printable(response.Msg)
 	case status == http.StatusBadRequest && invalid:
-		// An account that is not set up, or a bug: an operator can fix it, so it is not final.
+		// An operator can set up the account or fix the bug, so it is not final.
 		e.needOperator(nil)
 		e.ReplayedError = replayed
 		if !mayHaveCharged {
@@ -130,16 +121,10 @@ func (e *Error) needOperator(cause error) {
 	e.cause = cause
 }
 
-func intentMissing(response *stripe.Error, call call) bool {
-	const otherMode = "live mode" // Stripe names the mode that has such an object
-	return call.intentID != "" && response.Code == stripe.ErrorCodeResourceMissing &&
-		(response.Param == "intent" || response.Param == "payment_intent") && !strings.Contains(response.Msg, otherMode)
-}
-
-// causedByClientData reports whether a 400 is about a value chosen by our client. If in
-// doubt it is false, so the order stays unfinished and an operator is alerted.
+// causedByClientData reports whether a 400 is about a value of our client. In doubt, it is
+// false: the order stays unfinished, and an operator is alerted.
 func causedByClientData(response *stripe.Error) bool {
-	// A used payment method has no code, and that of a customer the code of a missing parameter.
+	// Some errors of a payment method have no code, or that of a missing parameter.
 	if strings.HasPrefix(response.Msg, "The provided PaymentMethod ") ||
 		strings.HasPrefix(response.Msg, "The `payment_method` parameter supplied ") {
 		return true
@@ -155,7 +140,7 @@ func causedByClientData(response *stripe.Error) bool {
 	case "", stripe.ErrorCodeResourceMissing, stripe.ErrorCodeParameterInvalidEmpty, stripe.ErrorCodeParameterInvalidInteger,
 		stripe.ErrorCodePaymentIntentInvalidParameter, stripe.ErrorCodePaymentMethodInvalidParameter,
 		stripe.ErrorCodePaymentMethodUnexpectedState:
-		// A text that links to the dashboard is addressed to the account's owner.
+		// A link to the dashboard addresses the account's owner.
 		chosen := response.Param == "amount" || response.Param == "currency" || response.Param == "payment_method"
 		return chosen && !strings.Contains(response.Msg, "dashboard.stripe.com")
 	default:
@@ -184,14 +169,14 @@ func (e *Error) classifyOther(err error, trace *sendTrace) {
 	}
 }
 
-// printableCause returns an error of err's chain, or nil. Others may quote the response.
+// printableCause returns a cause that does not quote the response, or nil.
 func printableCause(err error) error {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
 		if errors.Is(err, known) {
 			return known
 		}
 	}
-	return cmp.Or(find[*net.OpError](err), find[*tls.CertificateVerificationError](err), find[forwardProxyError](err))
+	return cmp.Or(find[*net.OpError](err), find[*tls.CertificateVerificationError](err))
 }
 
 func find[E error](err error) error {
@@ -201,7 +186,7 @@ func find[E error](err error) error {
 	return nil
 }
 
-// printable removes invisible characters (jsonb rejects NUL), and a text with a secret.
+// printable removes invisible characters (jsonb rejects NUL), and texts with a secret.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsGraphic(r) {

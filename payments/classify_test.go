@@ -107,8 +107,6 @@ func TestClassify(t *testing.T) {
 		"key in use":                     {response{status: 409, body: stripeError(invalid, "idempotency_key_in_use", "")}, retried},
 		"intent locked":                  {response{status: 429, body: stripeError(invalid, "lock_timeout", "")}, limited(time.Second, 3)},
 		"rate limit":                     {response{status: 429, body: stripeError(invalid, "rate_limit", "")}, limited(2*time.Second, 3)},
-		"rate limit with Retry-After":    {response{status: 429, body: stripeError(invalid, "rate_limit", ""), header: http.Header{"Retry-After": {"7"}}}, limited(7*time.Second, 3)},
-		"Retry-After over an hour":       {response{status: 429, body: stripeError(invalid, "rate_limit", ""), header: http.Header{"Retry-After": {"9000000000000"}}}, limited(time.Hour, 1)},
 		"429 from a proxy":               {response{status: 429, body: "<html>slow down"}, retried},
 
 		"500 that Stripe stores":            {response{status: 500, body: stripeError("api_error", "", "")}, classified{replayedError: true, retryAfter: 30 * time.Second, attempts: 1}},
@@ -143,7 +141,7 @@ func TestClassify(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { // Retry-After takes no time
+			synctest.Test(t, func(t *testing.T) { // backoff takes no time
 				provider := respond(test.response)
 				got, err := confirm(t, newClient(t, provider))
 				e := failure(t, err)
@@ -209,39 +207,6 @@ func TestClassify_operatorMessage(t *testing.T) {
 			t.Parallel()
 			require.EqualError(t, confirmFailure(t, newClient(t, respond(test.response))),
 				"payments: not executed, status 400, type invalid_request_error, request req_1"+test.want)
-		})
-	}
-}
-
-func TestClassify_missingIntent(t *testing.T) {
-	t.Parallel()
-	get := func(c *payments.Client) error { _, err := c.Get(t.Context(), "pi_1"); return err }
-	list := func(c *payments.Client) error { _, err := c.ListRefunds(t.Context(), "pi_1"); return err }
-	create := func(c *payments.Client) error { _, err := c.Create(t.Context(), createKey, createParams); return err }
-	missing := func(status int, name string) response {
-		return response{status: status, body: stripeError(invalid, "resource_missing", param(name))}
-	}
-	live := response{status: 404, body: withMessage("resource_missing", "intent",
-		"No such payment_intent: 'pi_1'; a similar object exists in live mode, but a test mode key was used to make this request.")}
-	for name, test := range map[string]struct {
-		key      string
-		call     func(*payments.Client) error
-		response response
-		want     bool
-	}{
-		"get":                    {secretKey, get, missing(404, "intent"), true},
-		"get, restricted key":    {"rk_test_" + canary, get, missing(404, "intent"), true},
-		"list of refunds":        {secretKey, list, missing(400, "payment_intent"), true},
-		"get, live key":          {"sk_live_" + canary, get, missing(404, "intent"), false},
-		"get, intent of live":    {secretKey, get, live, false},
-		"get, URL unknown":       {secretKey, get, response{status: 404, body: stripeError(invalid, "", "")}, false},
-		"get, no such card":      {secretKey, get, missing(400, "payment_method"), false},
-		"create, no such intent": {secretKey, create, missing(404, "intent"), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			client := newClient(t, respond(test.response), func(c *payments.Config) { c.SecretKey = test.key })
-			require.Equal(t, test.want, failure(t, test.call(client)).IntentMissing)
 		})
 	}
 }

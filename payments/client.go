@@ -2,12 +2,15 @@ package payments
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
@@ -19,40 +22,23 @@ import (
 type Config struct {
 	SecretKey string        // sk_… or rk_…
 	BaseURL   string        // "" means Stripe's own
-	Timeout   time.Duration // bounds one call, or one page of List, retries included
+	Timeout   time.Duration // of a call or a page, retries included
 	Logger    *slog.Logger
 
-	Observe func(Attempt) // after each attempt; may be nil
+	Observe func(Attempt) // may be nil
 
 	WebhookSecret string // whsec_…; "" disables webhooks
 
-	// Transport is by default [NewTransport]. A wrapper must pass on the context, through
-	// which the client traces connections.
+	// Transport is by default [NewTransport]. A wrapper must pass on the context.
 	Transport http.RoundTripper
 
-	// Backoff is the maximum delay before the second attempt, and doubles for the third. 0
-	// means 500 ms, because Stripe holds most locks for less.
+	// Backoff is the maximum delay before the second attempt, by default 500 ms, because Stripe
+	// holds most locks for less.
 	Backoff time.Duration
 }
 
 // Format hides the secrets.
 func (Config) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "payments.Config") }
-
-func (c Config) validate() error {
-	webhookSecret, found := strings.CutPrefix(c.WebhookSecret, "whsec_")
-	switch {
-	case !strings.HasPrefix(c.SecretKey, "sk_") && !strings.HasPrefix(c.SecretKey, "rk_"):
-		return errors.New("payments: SecretKey must begin with sk_ or rk_")
-	case c.WebhookSecret != "" && (!found || webhookSecret == ""):
-		return errors.New("payments: WebhookSecret must begin with whsec_")
-	case c.Timeout <= 0:
-		return errors.New("payments: Timeout must be positive")
-	case c.Logger == nil:
-		return errors.New("payments: Logger is missing")
-	default:
-		return nil
-	}
-}
 
 // KeyMode returns "test", "live" or "unknown", by the prefix of an API key.
 func KeyMode(key string) string {
@@ -74,11 +60,8 @@ type Client struct {
 // Format hides the secrets.
 func (*Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "payments.Client") }
 
-// New returns a client.
-func New(cfg Config) (*Client, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
+// New returns a Client.
+func New(cfg Config) *Client {
 	if cfg.Transport == nil {
 		cfg.Transport = NewTransport()
 	}
@@ -87,13 +70,12 @@ func New(cfg Config) (*Client, error) {
 		Transport: transport{cfg.Transport},
 		// A redirect target must not receive the API key.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		// No Timeout: each attempt's context has a deadline.
 	}
 	backend := &stripe.BackendConfig{
 		URL:               optional(cfg.BaseURL),
 		HTTPClient:        httpClient,
-		MaxNetworkRetries: stripe.Int64(0),                                // only do repeats a request (R13)
-		EnableTelemetry:   stripe.Bool(false),                             // nil would read a global
+		MaxNetworkRetries: stripe.Int64(0), // only do repeats a request (R13)
+		EnableTelemetry:   stripe.Bool(false),
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log whole responses
 	}
 	api := stripe.GetBackendWithConfig(stripe.APIBackend, backend)
@@ -101,8 +83,75 @@ func New(cfg Config) (*Client, error) {
 		config:  cfg,
 		intents: paymentintent.Client{B: api, Key: cfg.SecretKey},
 		refunds: refund.Client{B: api, Key: cfg.SecretKey},
-	}, nil
+	}
 }
 
 // Close closes idle connections. The client remains usable.
 func (c *Client) Close() { (&http.Client{Transport: c.config.Transport}).CloseIdleConnections() }
+
+// NewTransport returns the default transport of a [Client], which uses no proxy.
+func NewTransport() *http.Transport {
+	return &http.Transport{
+		// Longer timeouts would leave no time for a retry.
+		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
+		MaxIdleConnsPerHost:    1000, // all requests go to one host
+		IdleConnTimeout:        60 * time.Second,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+}
+
+const maxResponse = 1 << 20 // bytes; a page of 100 intents has about 200 KiB
+
+// sendTrace records the network activity of one attempt, which stripe-go hides.
+type sendTrace struct {
+	requested, obtained atomic.Int32 // connections
+	reachedTransport    bool
+	status              int
+	header              http.Header
+}
+
+type sendTraceKey struct{}
+
+func traceSend(ctx context.Context) (context.Context, *sendTrace) {
+	t := &sendTrace{}
+	ctx = context.WithValue(ctx, sendTraceKey{}, t)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { t.requested.Add(1) },
+		GotConn: func(httptrace.GotConnInfo) { t.obtained.Add(1) },
+	}), t
+}
+
+// notSent reports whether the request certainly never left.
+func (t *sendTrace) notSent() bool {
+	return !t.reachedTransport || t.requested.Load() > 0 && t.obtained.Load() == 0
+}
+
+type transport struct{ base http.RoundTripper }
+
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	err := ctx.Err()
+	// Timers and the monotonic clock stop while a machine is suspended.
+	if deadline, ok := ctx.Deadline(); ok && err == nil && time.Now().Round(0).After(deadline.Round(0)) {
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
+		_ = req.Body.Close()
+		return nil, err
+	}
+	trace := ctx.Value(sendTraceKey{}).(*sendTrace)
+	trace.reachedTransport = true
+	once := *req // a RoundTripper must not change the request
+	// Without GetBody, net/http cannot resend the request when a reused connection breaks (R13).
+	once.GetBody = nil
+	resp, err := t.base.RoundTrip(&once)
+	if err != nil {
+		return nil, err
+	}
+	trace.status, trace.header = resp.StatusCode, resp.Header
+	resp.Body = http.MaxBytesReader(nil, resp.Body, maxResponse)
+	return resp, nil
+}

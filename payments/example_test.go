@@ -16,16 +16,12 @@ import (
 func Example() {
 	server := httptest.NewServer(stripetest.New(stripetest.Options{}))
 	defer server.Close()
-	client, err := payments.New(payments.Config{
+	client := payments.New(payments.Config{
 		SecretKey: "sk_test_example",
 		BaseURL:   server.URL,
 		Timeout:   20 * time.Second,
 		Logger:    slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	defer client.Close()
 
 	ctx := context.Background()

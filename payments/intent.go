@@ -1,13 +1,10 @@
 package payments
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
@@ -16,15 +13,15 @@ import (
 // Status is the state of a PaymentIntent. Treat unknown values as not final.
 type Status string
 
-// States of a PaymentIntent.
+// States of a PaymentIntent. Succeeded and canceled are final.
 const (
-	StatusSucceeded             Status = "succeeded"       // final
+	StatusSucceeded             Status = "succeeded"
 	StatusProcessing            Status = "processing"      // possibly for days
 	StatusRequiresAction        Status = "requires_action" // the customer must approve the payment
 	StatusRequiresConfirmation  Status = "requires_confirmation"
-	StatusRequiresPaymentMethod Status = "requires_payment_method" // of a declined card, if LastError is set
-	StatusCanceled              Status = "canceled"                // final
-	StatusRequiresCapture       Status = "requires_capture"        // never requested here
+	StatusRequiresPaymentMethod Status = "requires_payment_method" // the card was declined, if LastError is set
+	StatusCanceled              Status = "canceled"
+	StatusRequiresCapture       Status = "requires_capture" // never requested here
 )
 
 // Intent is a PaymentIntent.
@@ -33,30 +30,30 @@ type Intent struct {
 	Status         Status
 	Amount         int64 // in the currency's smallest unit
 	AmountReceived int64
-	Currency       string // lower case
+	Currency       string
 	Metadata       map[string]string
-	Created        time.Time // in whole seconds
-	LastError      *Decline  // of the latest attempt, or nil
-	Action         *Action   // of StatusRequiresAction
+	Created        time.Time
+	LastError      *Decline // of the latest attempt, or nil
+	Action         *Action  // of StatusRequiresAction
 }
 
-// Action is what the customer must do. Until the intent is cancelled, the holder of the client
-// secret can also pay with another card.
+// Action is what the customer must do. Until the intent is cancelled, the client secret also
+// allows to pay with another card.
 type Action struct {
-	Type         string // of Stripe's next_action, such as use_stripe_sdk
+	Type         string // such as use_stripe_sdk
 	clientSecret string
 }
 
-// ClientSecret is for Stripe.js. Never store or log it.
+// ClientSecret must never be stored or logged.
 func (a Action) ClientSecret() string { return a.clientSecret }
 
 // Format hides the client secret.
 func (a Action) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.Type) }
 
-// Decline is the reason why a card was not charged, with Stripe's text for the customer.
+// Decline is why a card was not charged, with Stripe's text for the customer.
 type Decline struct{ Code, DeclineCode, Message string }
 
-// Matches reports whether the intent is that of the order.
+// Matches reports whether this is the intent of the order.
 func (i Intent) Matches(amount int64, currency, orderID string) bool {
 	return i.Amount == amount && i.Currency == currency && i.Metadata["order_id"] == orderID
 }
@@ -65,23 +62,22 @@ func (i Intent) mayHaveCharged() bool {
 	return i.Status == StatusSucceeded || i.Status == StatusProcessing || i.Status == StatusRequiresCapture
 }
 
-// CreateParams are the parameters of a PaymentIntent, always the same for a key (R4, R5).
+// CreateParams are always the same for a key (R4, R5).
 type CreateParams struct {
 	Amount        int64
 	Currency      string
 	PaymentMethod string
-	Description   string            // seen by the customer
-	Metadata      map[string]string // without empty values, which Stripe drops
+	Description   string
+	Metadata      map[string]string
 }
 
 func (p CreateParams) match(i Intent) bool {
 	return i.Amount == p.Amount && i.Currency == p.Currency && maps.Equal(i.Metadata, p.Metadata)
 }
 
-// Create creates a PaymentIntent without confirming it: no money moves.
+// Create creates an unconfirmed PaymentIntent: no money moves.
 func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent, error) {
-	create := call{name: "create", key: key, invalid: checkKey(key)}
-	return do(ctx, c, create, newIntent, p.match, func(params stripe.Params) (*stripe.PaymentIntent, error) {
+	return do(ctx, c, call{name: "create", key: key}, newIntent, p.match, func(params stripe.Params) (*stripe.PaymentIntent, error) {
 		return c.intents.New(&stripe.PaymentIntentParams{
 			Params:        params,
 			Amount:        stripe.Int64(p.Amount),
@@ -98,39 +94,38 @@ func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent
 	})
 }
 
-// Confirm charges the intent, at most once in its life. A card that requires approval is
-// Declined off-session.
+// Confirm charges the intent, at most once in its life.
 func (c *Client) Confirm(ctx context.Context, key, intentID string, offSession bool) (Intent, error) {
-	confirm := call{name: "confirm", key: key, intentID: intentID, invalid: cmp.Or(checkKey(key), checkID(intentID, "pi_"))}
-	return do(ctx, c, confirm, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
+	call := call{name: "confirm", key: key, intentID: intentID}
+	return do(ctx, c, call, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
 		confirm := &stripe.PaymentIntentConfirmParams{Params: params}
 		if offSession {
 			confirm.OffSession = stripe.Bool(true)
 		} else {
-			confirm.UseStripeSDK = stripe.Bool(true) // Stripe.js handles the action, without a return_url
+			confirm.UseStripeSDK = stripe.Bool(true) // without a return_url
 		}
 		return c.intents.Confirm(intentID, confirm)
 	})
 }
 
-// Get reads the intent's state.
+// Get reads the intent.
 func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
-	get := call{name: "get", intentID: intentID, invalid: checkID(intentID, "pi_")}
-	return do(ctx, c, get, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
+	call := call{name: "get", intentID: intentID}
+	return do(ctx, c, call, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
 		return c.intents.Get(intentID, &stripe.PaymentIntentParams{Params: params})
 	})
 }
 
-// Cancel ensures that the intent can never be charged (R23). If it was charged or cancelled,
-// the error has UnexpectedState.
+// Cancel ensures that the intent can never be charged (R23). After a charge or a cancel, the
+// error has UnexpectedState.
 func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, error) {
-	cancel := call{name: "cancel", key: key, intentID: intentID, invalid: cmp.Or(checkKey(key), checkID(intentID, "pi_"))}
-	return do(ctx, c, cancel, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
+	call := call{name: "cancel", key: key, intentID: intentID}
+	return do(ctx, c, call, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
 		return c.intents.Cancel(intentID, &stripe.PaymentIntentCancelParams{Params: params})
 	})
 }
 
-// newIntent fails if a member is missing, because stripe-go accepts an empty object.
+// newIntent rejects an incomplete object, which stripe-go accepts.
 func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
 	if pi == nil || pi.Object != "payment_intent" || pi.ID == "" || pi.Status == "" || pi.Amount <= 0 || pi.Currency == "" {
 		return Intent{}, fmt.Errorf("%w: not a complete PaymentIntent", ErrUnreadable)
@@ -155,23 +150,6 @@ func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
 		}
 	}
 	return intent, nil
-}
-
-// checkKey rejects keys that stripe-go would change, or that exceed Stripe's limit.
-func checkKey(key string) error {
-	invisible := func(r rune) bool { return r <= ' ' || r > '~' }
-	if key == "" || len(key) > 255 || strings.ContainsFunc(key, invisible) {
-		return invalidCall("an idempotency key must have 1 to 255 visible ASCII characters")
-	}
-	return nil
-}
-
-// checkID rejects other ids, and the empty one, whose path is that of the list.
-func checkID(id string, prefixes ...string) error {
-	if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(id, prefix) }) {
-		return nil
-	}
-	return invalidCall("not an id with the prefix %s", strings.Join(prefixes, " or "))
 }
 
 func optional(s string) *string {

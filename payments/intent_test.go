@@ -115,37 +115,3 @@ func TestCreate_mismatch(t *testing.T) {
 		require.Len(t, provider.seen(), 1)
 	}
 }
-
-func TestClient_invalidArgument(t *testing.T) {
-	t.Parallel()
-	provider := respond(response{status: 200, body: intent("succeeded")})
-	client := newClient(t, provider)
-	ctx := t.Context()
-	fail := func(_ any, err error) error { return err }
-	for name, err := range map[string]error{
-		"create without a key":       fail(client.Create(ctx, "", createParams)),
-		"create, key of 256 bytes":   fail(client.Create(ctx, strings.Repeat("k", 256), createParams)),
-		"create, key with a space":   fail(client.Create(ctx, "key ", createParams)),
-		"create, key beyond ASCII":   fail(client.Create(ctx, "schlüssel", createParams)),
-		"confirm without a key":      fail(client.Confirm(ctx, "", "pi_1", true)),
-		"confirm without an intent":  fail(client.Confirm(ctx, confirmKey, "", true)),
-		"confirm of a charge":        fail(client.Confirm(ctx, confirmKey, "ch_1", true)),
-		"cancel without a key":       fail(client.Cancel(ctx, "", "pi_1")),
-		"cancel without an intent":   fail(client.Cancel(ctx, confirmKey, "")),
-		"get with a path":            fail(client.Get(ctx, "../charges")),
-		"refund without a key":       fail(client.Refund(ctx, "", refundParams)),
-		"refund without an intent":   fail(client.Refund(ctx, refundKey, payments.RefundParams{Amount: 1})),
-		"get refund of an intent":    fail(client.GetRefund(ctx, "pi_1")),
-		"refunds without an intent":  fail(client.ListRefunds(ctx, "")),
-		"search that is not only id": fail(client.Search(ctx, "7b0f' OR status:'succeeded")),
-	} {
-		e := failure(t, err)
-		require.Equal(t, payments.NotExecuted, e.Outcome, name)
-		require.True(t, e.NeedsOperator, name)
-		require.ErrorIs(t, e, payments.ErrInvalidCall, name)
-	}
-	require.Empty(t, provider.seen())
-
-	_, err := client.Create(ctx, strings.Repeat("k", 255), createParams)
-	require.NoError(t, err, "the longest key")
-}

@@ -3,16 +3,16 @@ package payments
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stripe/stripe-go/v79"
 )
 
 const pageSize = 100
 
-// List returns a page of the PaymentIntents created from since to until, newest first. A zero
-// until means unbounded. after is the next of the page before, which is "" after the last.
+// List returns a page of the PaymentIntents created from since to until (unbounded if zero),
+// newest first. after is the next of the page before, which is "" after the last.
 func (c *Client) List(ctx context.Context, since, until time.Time, after string) (intents []Intent, next string, err error) {
 	return page(ctx, c, call{name: "list"}, after, newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 		it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
@@ -20,20 +20,16 @@ func (c *Client) List(ctx context.Context, since, until time.Time, after string)
 	})
 }
 
-// Search returns the ids of the intents with the order's id in their metadata. A new intent
-// may be absent, because the index lags by a minute, or by an hour during an outage. If the
-// error is NotOffered, use [Client.List].
-func (c *Client) Search(ctx context.Context, orderID string) (ids []string, err error) {
-	search := call{name: "search", optional: true}
-	if strings.ContainsAny(orderID, `'\`) {
-		search.invalid = invalidCall("an order id with a quotation mark or a backslash")
-	}
-	found, _, err := page(ctx, c, search, "", newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
+// Search returns the ids of the intents with the order's id in their metadata. The index lags
+// by a minute, or an hour during an outage. If the account has no search, the error is
+// NotOffered.
+func (c *Client) Search(ctx context.Context, orderID uuid.UUID) (ids []string, err error) {
+	found, _, err := page(ctx, c, call{name: "search", optional: true}, "", newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 		it := c.intents.Search(&stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{
 			Context: params.Context,
 			Single:  true,
 			Limit:   params.Limit,
-			Query:   "metadata['order_id']:'" + orderID + "'",
+			Query:   "metadata['order_id']:'" + orderID.String() + "'",
 		}})
 		results := it.PaymentIntentSearchResult()
 		if results.HasMore { // no order has a hundred intents
@@ -49,11 +45,11 @@ func (c *Client) Search(ctx context.Context, orderID string) (ids []string, err 
 
 // ListRefunds returns all refunds of an intent.
 func (c *Client) ListRefunds(ctx context.Context, intentID string) (refunds []Refund, err error) {
-	list := call{name: "list refunds", intentID: intentID, invalid: checkID(intentID, "pi_")}
+	list := call{name: "list refunds", intentID: intentID}
 	ofIntent := func(re *stripe.Refund) (Refund, error) {
 		r, err := newRefund(re)
 		if err == nil && r.IntentID != intentID {
-			return Refund{}, ErrMismatch // a list of other refunds proves nothing about this intent's
+			return Refund{}, ErrMismatch // it proves nothing about this intent's refunds
 		}
 		return r, err
 	}
@@ -70,8 +66,7 @@ func (c *Client) ListRefunds(ctx context.Context, intentID string) (refunds []Re
 	}
 }
 
-// ListAllRefunds returns a page of the refunds created between since and until, like
-// [Client.List].
+// ListAllRefunds is [Client.List] for refunds.
 func (c *Client) ListAllRefunds(ctx context.Context, since, until time.Time, after string) (refunds []Refund, next string, err error) {
 	filter := stripe.RefundListParams{CreatedRange: createdRange(since, until)}
 	return page(ctx, c, call{name: "list all refunds"}, after, newRefund, c.sendRefundList(filter))
@@ -95,7 +90,7 @@ func hasID[T object](id string) func(T) bool {
 }
 
 // page fetches one page. stripe-go's iterator has one context for all pages, and panics on an
-// empty page with has_more.
+// empty one.
 func page[S any, T object](
 	ctx context.Context, c *Client, call call, after string,
 	convert func(S) (T, error), send func(stripe.ListParams) (data []S, hasMore bool, err error),

@@ -101,8 +101,7 @@ func newClient(t *testing.T, transport http.RoundTripper, change ...func(*paymen
 	for _, f := range change {
 		f(&cfg)
 	}
-	client, err := payments.New(cfg)
-	require.NoError(t, err)
+	client := payments.New(cfg)
 	t.Cleanup(func() {
 		client.Close()
 		require.NotContains(t, log.String(), canary)

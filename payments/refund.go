@@ -1,7 +1,6 @@
 package payments
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -15,11 +14,11 @@ type RefundStatus string
 
 // States of a refund.
 const (
-	RefundPending        RefundStatus = "pending"         // possibly for days
+	RefundPending        RefundStatus = "pending"
 	RefundRequiresAction RefundStatus = "requires_action" // not for cards
 	RefundSucceeded      RefundStatus = "succeeded"       // the bank may still return it: RefundFailed
-	RefundFailed         RefundStatus = "failed"          // the merchant has the money again; final
-	RefundCanceled       RefundStatus = "canceled"        // final
+	RefundFailed         RefundStatus = "failed"          // final, like canceled
+	RefundCanceled       RefundStatus = "canceled"
 )
 
 // Void reports whether the refund will never return money.
@@ -46,8 +45,8 @@ func (r Refund) Matches(intentID string, amount int64, currency, refundID string
 type RefundParams struct {
 	IntentID string
 	Amount   int64
-	Currency string // not sent, but the response must have it
-	Reason   string // duplicate, fraudulent, requested_by_customer or empty
+	Currency string // only compared with the response
+	Reason   string // or empty
 	Metadata map[string]string
 }
 
@@ -55,12 +54,11 @@ func (p RefundParams) match(r Refund) bool {
 	return r.IntentID == p.IntentID && r.Amount == p.Amount && r.Currency == p.Currency && maps.Equal(r.Metadata, p.Metadata)
 }
 
-// Refund refunds a charge, in full or in part. A repetition is safe only with the same key,
-// while Stripe knows it (R12), and an earlier refund of ours may be the reason for Refused.
-// In both cases call ListRefunds first.
+// Refund refunds a charge or a part of it. A repetition is safe only while Stripe knows the key
+// (R12), and a refusal may be the effect of an earlier refund, so call ListRefunds first.
 func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund, error) {
-	refund := call{name: "refund", key: key, intentID: p.IntentID, invalid: cmp.Or(checkKey(key), checkID(p.IntentID, "pi_"))}
-	return do(ctx, c, refund, newRefund, p.match, func(params stripe.Params) (*stripe.Refund, error) {
+	call := call{name: "refund", key: key, intentID: p.IntentID}
+	return do(ctx, c, call, newRefund, p.match, func(params stripe.Params) (*stripe.Refund, error) {
 		return c.refunds.New(&stripe.RefundParams{
 			Params:        params,
 			PaymentIntent: stripe.String(p.IntentID),
@@ -71,10 +69,9 @@ func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund
 	})
 }
 
-// GetRefund reads the refund's state.
+// GetRefund reads the refund.
 func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error) {
-	get := call{name: "get refund", invalid: checkID(refundID, "re_", "pyr_")} // of cards, and of other methods
-	return do(ctx, c, get, newRefund, hasID[Refund](refundID), func(params stripe.Params) (*stripe.Refund, error) {
+	return do(ctx, c, call{name: "get refund"}, newRefund, hasID[Refund](refundID), func(params stripe.Params) (*stripe.Refund, error) {
 		return c.refunds.Get(refundID, &stripe.RefundParams{Params: params})
 	})
 }

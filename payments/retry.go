@@ -9,15 +9,13 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// maxAttempts bounds the attempts of one call. The next run of the key tries again.
-const maxAttempts = 3
+const maxAttempts = 3 // of one call
 
 type call struct {
 	name     string
 	key      string // "" for reads
-	intentID string // "" if there is none yet
-	invalid  error  // of an argument
-	optional bool   // see NotOffered
+	intentID string
+	optional bool // see NotOffered
 }
 
 func do[S, T any](
@@ -42,16 +40,13 @@ func do[S, T any](
 	return object, nil
 }
 
-// run repeats an attempt with the same key until the outcome is final or the budget is spent.
-// A NotExecuted proves nothing about an earlier attempt, whose outcome stays Unknown.
+// run repeats an attempt with the same key. A NotExecuted proves nothing about an earlier
+// attempt, so its outcome stays Unknown.
 func (c *Client) run(ctx context.Context, call call, send func(context.Context) error) error {
-	if call.invalid != nil {
-		return call.invalid
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	budget := time.Until(deadline) // the caller's deadline may be earlier
+	budget := time.Until(deadline)
 	mayHaveExecuted := false
 	for n := 1; ; n++ {
 		failed := c.attempt(ctx, call, n, budget/2, send)
@@ -62,7 +57,7 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 			failed.Outcome = Unknown
 		}
 		mayHaveExecuted = failed.Outcome == Unknown
-		if n == maxAttempts || !failed.retryable() || !c.waitForRetry(ctx, n, failed.minBackoff, budget/10) {
+		if n == maxAttempts || !failed.retryable() || !c.waitForRetry(ctx, n, budget/10) {
 			return failed
 		}
 	}
@@ -70,19 +65,19 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 
 // Attempt is one HTTP attempt of a call.
 type Attempt struct {
-	Call string // create, confirm, get, cancel, refund, get refund, search, list, list refunds or list all refunds
+	Call string // such as confirm
 	Took time.Duration
 	Err  *Error // nil if it succeeded
 }
 
-// attempt sends the request once. limit leaves time for a retry, because a firewall may have
-// dropped the idle connection.
+// attempt sends the request once. limit leaves time for a retry, because an idle connection
+// may be dead.
 func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Duration, send func(context.Context) error) *Error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ctx, trace := traceSend(ctx)
 	start := time.Now()
-	failed := classify(send(ctx), trace, call, KeyMode(c.config.SecretKey) == "test")
+	failed := classify(send(ctx), trace, call)
 	took := time.Since(start)
 	c.logAttempt(ctx, call, n, took, trace, failed)
 	if c.config.Observe != nil {
@@ -115,11 +110,11 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, took time.Dur
 	c.config.Logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// waitForRetry returns false if less than needed would be left, because an attempt without time
-// for its response turns NotExecuted into Unknown.
-func (c *Client) waitForRetry(ctx context.Context, n int, minBackoff, needed time.Duration) bool {
+// waitForRetry reports false if too little time would be left: without time for its response, an
+// attempt turns NotExecuted into Unknown.
+func (c *Client) waitForRetry(ctx context.Context, n int, needed time.Duration) bool {
 	limit := c.config.Backoff << (n - 1)
-	wait := max(limit-rand.N(limit/2+1), minBackoff) //nolint:gosec // jitter needs no secrecy
+	wait := limit - rand.N(limit/2+1) //nolint:gosec // jitter needs no secrecy
 	if deadline, _ := ctx.Deadline(); time.Until(deadline)-wait < needed {
 		return false
 	}

@@ -11,11 +11,11 @@ import (
 // signatureTolerance bounds the replay of an intercepted event, as Stripe recommends.
 const signatureTolerance = 5 * time.Minute
 
-// Event is a webhook event. It omits the object's state, which may be stale.
+// Event is a webhook event, without the object's state, which may be stale.
 type Event struct {
 	ID       string
 	Type     string // such as payment_intent.succeeded
-	IntentID string // also that of a charge or a refund
+	IntentID string
 	RefundID string
 	Metadata map[string]string
 }
@@ -27,8 +27,7 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	if secret == "" {
 		return Event{}, ErrWebhooksOff
 	}
-	// The library accepts a signature from the future. With a negative tolerance, it accepts
-	// only such a signature.
+	// With a negative tolerance, the library accepts only a signature from the future.
 	if webhook.ValidatePayloadWithTolerance(payload, signature, secret, signatureTolerance) != nil ||
 		webhook.ValidatePayloadWithTolerance(payload, signature, secret, -signatureTolerance) == nil {
 		return Event{}, ErrSignature

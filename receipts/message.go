@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	netmail "net/mail"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -22,7 +24,6 @@ type Message struct {
 	To      netmail.Address
 	Subject string
 	Text    string
-	HTML    string
 }
 
 // ErrPermanent means that a retry cannot succeed.
@@ -30,12 +31,12 @@ var ErrPermanent = errors.New("receipts: permanent failure")
 
 // Mailer delivers receipts, also concurrently.
 type Mailer interface {
-	// Send sends a receipt. After an error that does not wrap [ErrPermanent], it is sent again.
-	// Errors are logged, so they must not quote the recipient.
+	// Send is repeated after an error that is not [ErrPermanent]. Errors are logged, so they must
+	// not quote the recipient.
 	Send(ctx context.Context, message Message) error
 }
 
-// mime encodes bodies and headers, so no content can end a line.
+// mime encodes body and headers, so no content can end a line.
 func (m Message) mime() *mail.Msg {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
 	msg.FromMailAddress(&m.From)
@@ -45,31 +46,56 @@ func (m Message) mime() *mail.Msg {
 	msg.SetMessageIDWithValue(m.ID)
 	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834
 	msg.SetBodyString(mail.TypeTextPlain, m.Text)
-	msg.AddAlternativeString(mail.TypeTextHTML, m.HTML)
 	return msg
 }
 
 func parseSender(text string) (netmail.Address, error) {
 	sender, err := netmail.ParseAddress(text)
-	if err != nil {
-		return netmail.Address{}, fmt.Errorf("receipts: sender: %w", err)
-	}
-	if !ValidAddress(sender.Address) {
-		return netmail.Address{}, fmt.Errorf("receipts: sender %q: want an address such as shop@example.com", sender.Address)
+	if err != nil || !ValidAddress(sender.Address) {
+		return netmail.Address{}, fmt.Errorf("receipts: sender %q: want an address such as Shop <shop@example.com>", text)
 	}
 	return *sender, nil
 }
 
 const maxAddress = 254 // bytes (RFC 5321, 4.5.3.1.3)
 
-// addressPattern is that of openapi.yaml, but accepts two dots in a row, because RE2 has no
-// lookahead.
+// addressPattern is that of openapi.yaml without its lookahead for two dots in a row.
 var addressPattern = regexp.MustCompile(
 	"^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]([A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{0,62}[A-Za-z0-9!#$%&'*+/=?^_`{|}~-])?" +
 		`@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 
-// ValidAddress reports whether an order may have this address. A mail server may reject
-// others, but only after the charge.
+// ValidAddress reports whether an order may have this address. A mail server would reject others
+// after the charge.
 func ValidAddress(text string) bool {
 	return len(text) <= maxAddress && addressPattern.MatchString(text) && !strings.Contains(text, "..")
+}
+
+// Files is a [Mailer] that writes each receipt to an .eml file.
+type Files struct {
+	folder string
+}
+
+// NewFiles creates a missing folder, private because receipts contain addresses.
+func NewFiles(folder string) (*Files, error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, fmt.Errorf("receipts: %w", err)
+	}
+	return &Files{folder: folder}, nil
+}
+
+// Send writes receipt-<order id>.eml atomically.
+func (f *Files) Send(_ context.Context, message Message) error {
+	temporary, err := os.CreateTemp(f.folder, ".receipt-*.tmp")
+	if err != nil {
+		return fmt.Errorf("receipts: %w", err)
+	}
+	_, err = message.mime().WriteTo(temporary)
+	err = errors.Join(err, temporary.Close())
+	if err == nil {
+		err = os.Rename(temporary.Name(), filepath.Join(f.folder, "receipt-"+message.OrderID.String()+".eml"))
+	}
+	if err != nil {
+		return fmt.Errorf("receipts: write file: %w", errors.Join(err, os.Remove(temporary.Name())))
+	}
+	return nil
 }

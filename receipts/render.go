@@ -1,26 +1,21 @@
 package receipts
 
 import (
-	"embed"
+	_ "embed"
 	"fmt"
-	htmltemplate "html/template"
 	netmail "net/mail"
 	"strings"
-	texttemplate "text/template"
+	"text/template"
 	"time"
 	"unicode"
 
 	"github.com/google/uuid"
 )
 
-//go:embed templates
-var templates embed.FS
+//go:embed receipt.txt.tmpl
+var text string
 
-var (
-	functions    = map[string]any{"amount": formatAmount}
-	textTemplate = texttemplate.Must(texttemplate.New("receipt.txt.tmpl").Funcs(functions).ParseFS(templates, "templates/receipt.txt.tmpl"))
-	htmlTemplate = htmltemplate.Must(htmltemplate.New("receipt.html.tmpl").Funcs(functions).ParseFS(templates, "templates/receipt.html.tmpl"))
-)
+var textTemplate = template.Must(template.New("receipt").Funcs(template.FuncMap{"amount": formatAmount}).Parse(text))
 
 type order struct {
 	Shop     string // the sender's name
@@ -72,12 +67,9 @@ func newMessage(from netmail.Address, o order) (Message, error) {
 	if o.Shop != "" {
 		subject = o.Shop + ": receipt for order " + o.ID.String()
 	}
-	var text, html strings.Builder
+	var text strings.Builder
 	if err := textTemplate.Execute(&text, o); err != nil {
-		return Message{}, fmt.Errorf("receipts: render text: %w", err)
-	}
-	if err := htmlTemplate.Execute(&html, o); err != nil {
-		return Message{}, fmt.Errorf("receipts: render html: %w", err)
+		return Message{}, fmt.Errorf("receipts: render: %w", err)
 	}
 	_, domain, _ := strings.Cut(from.Address, "@")
 	return Message{
@@ -88,7 +80,6 @@ func newMessage(from netmail.Address, o order) (Message, error) {
 		To:      netmail.Address{Address: o.Email},
 		Subject: subject,
 		Text:    text.String(),
-		HTML:    html.String(),
 	}, nil
 }
 
@@ -103,8 +94,8 @@ func formatAmount(currency string, amount int64) string {
 	return digits + " " + strings.ToUpper(currency)
 }
 
-// decimals returns Stripe's number of decimal places, which differs from ISO 4217 for ISK
-// and UGX (https://docs.stripe.com/currencies#special-cases).
+// decimals is Stripe's number of decimal places, not that of ISO 4217 for ISK and UGX
+// (https://docs.stripe.com/currencies#special-cases).
 func decimals(currency string) int {
 	switch currency {
 	case "bif", "clp", "djf", "gnf", "jpy", "kmf", "krw", "mga", "pyg", "rwf", "vnd", "vuv", "xaf", "xof", "xpf":

@@ -28,9 +28,8 @@ type SMTP struct {
 	options []mail.Option
 }
 
-// NewSMTP accepts a URL such as smtp://user:password@host:587. No error contains the password.
-// smtps:// is implicit TLS, and smtp:// uses STARTTLS if the server offers it. Credentials
-// require encryption with a valid certificate, except on loopback.
+// NewSMTP accepts smtp://user:password@host:587, or smtps:// for implicit TLS. No error contains
+// the password. Credentials require encryption with a valid certificate, except on loopback.
 func NewSMTP(rawURL string) (*SMTP, error) {
 	errForm := errors.New("receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, " +
 		"with special characters percent-encoded and nothing after the port")
@@ -61,7 +60,7 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 		mail.WithTimeout(stepTimeout),
 		mail.WithoutNoop(),
 		mail.WithoutRset(),
-		mail.WithoutSMTPUTF8(), // which older servers reject; all addresses are ASCII
+		mail.WithoutSMTPUTF8(), // which older servers reject
 	}
 	switch {
 	case server.Scheme == "smtps":
@@ -81,7 +80,6 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 	return s, nil
 }
 
-// String returns the URL without credentials.
 func (s *SMTP) String() string { return s.url }
 
 // Send treats rejected credentials and a rejected sender as temporary.
@@ -109,7 +107,7 @@ func (s *SMTP) withSession(ctx context.Context, do func(*mail.Client, *smtp.Clie
 	dial := func(dialCtx context.Context, network, address string) (net.Conn, error) {
 		conn, err := s.dial(dialCtx, network, address)
 		if err == nil {
-			// The client ignores the context, and leaks the connection if the login fails.
+			// The library ignores the context, and leaks the connection if the login fails.
 			context.AfterFunc(ctx, func() { _ = conn.Close() })
 		}
 		return conn, err

@@ -27,7 +27,6 @@ func testMessage() receipts.Message {
 		To:      mail.Address{Address: "jane@example.com"},
 		Subject: "Receipt for order 0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11",
 		Text:    "Thank you\n",
-		HTML:    "<p>Thank you</p>\n",
 	}
 }
 
@@ -53,7 +52,6 @@ func TestSMTP_delivers(t *testing.T) {
 	require.Equal(t, []string{"jane@example.com"}, got.to)
 	mail := receipts.ParseMail(t, got.raw)
 	require.Equal(t, "before\n.\nQUIT\n..\n.\nMAIL FROM:<eve@example.com>\nafter\n", mail.Text)
-	require.Equal(t, "<p>Thank you</p>\n", mail.HTML)
 }
 
 func TestSMTP_rejections(t *testing.T) {

@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// store has the statements of the worker. A change names account and id (R16, R20).
+// store has the worker's statements. A change names account and id (R16, R20).
 type store struct {
 	pool *pgxpool.Pool
 }
@@ -22,7 +23,7 @@ type job struct {
 	AccountID uuid.UUID
 	ID        uuid.UUID
 	Attempt   int
-	orderID   string // not validated; known once the job is claimed
+	orderID   string // known once the job is claimed
 }
 
 const dueSQL = `
@@ -92,7 +93,7 @@ func (s store) order(ctx context.Context, accountID, id uuid.UUID) (order, error
 	return o, nil
 }
 
-// The statements that end an attempt name it, so a worker with an expired lease changes nothing.
+// A statement that ends an attempt names it, so a worker with an expired lease changes nothing.
 
 const deleteSQL = `
 DELETE FROM staged_jobs
@@ -152,15 +153,29 @@ SELECT pending.jobs,
 // Stats counts the jobs of all accounts.
 type Stats struct {
 	Pending int
-	Oldest  time.Duration // age of the oldest pending job; 0 if there is none
+	Oldest  time.Duration // age of the oldest pending job, or 0
 	Failed  int
 }
 
-// ReadStats counts the jobs, for metrics.
+// ReadStats is for metrics.
 func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) {
 	var stats Stats
 	if err := pool.QueryRow(ctx, statsSQL, kind).Scan(&stats.Pending, &stats.Oldest, &stats.Failed); err != nil {
 		return Stats{}, fmt.Errorf("receipts: count jobs: %w", err)
 	}
 	return stats, nil
+}
+
+const kind = "receipt"
+
+// StageTx queues the INSERT of an order's only receipt job in the caller's transaction (R15).
+func StageTx(tx postgres.Queuer, accountID, orderID uuid.UUID) {
+	tx.Queue(`
+		INSERT INTO staged_jobs (
+			account_id,
+			id,
+			kind,
+			args
+		) VALUES ($1, $2, $3, jsonb_build_object('order_id', $4::uuid))`,
+		accountID, uuid.NewHash(sha256.New(), orderID, []byte("orders-api receipt job"), 8), kind, orderID)
 }

@@ -2,24 +2,25 @@ package receipts
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	netmail "net/mail"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/internal/postgres"
 )
 
 const (
-	concurrency = 4 // so that a slow mail does not delay the others
-
-	sendTimeout = 30 * time.Second // of one SMTP session, and thereby of a shutdown
-
-	maxAttempts = 300 // about three days with [Backoff], so a weekend's outage loses nothing
-	maxBackoff  = 15 * time.Minute
-
+	concurrency  = 4                // so that a slow mail does not delay the others
+	sendTimeout  = 30 * time.Second // of one mail, and thereby of a shutdown
+	maxAttempts  = 300              // about three days, so a weekend's outage loses nothing
+	maxBackoff   = 15 * time.Minute
 	queryTimeout = 10 * time.Second // of one statement, with the wait for a connection
 )
 
@@ -34,13 +35,11 @@ func Backoff(attempt int) time.Duration {
 
 // Config configures a [Worker].
 type Config struct {
-	From string // the sender, such as Shop <shop@example.com>
-
-	// Observe, if set, is called after each attempt, also concurrently, with its outcome.
-	Observe func(outcome string, took time.Duration)
+	From    string                                   // such as Shop <shop@example.com>
+	Observe func(outcome string, took time.Duration) // of each attempt, also concurrently; may be nil
 }
 
-// Worker sends the receipts of due jobs. Any number may run concurrently.
+// Worker sends due receipts. Any number may run concurrently.
 type Worker struct {
 	store   store
 	mailer  Mailer
@@ -70,20 +69,138 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Lo
 // RunOnce tries every due job once. If ctx is cancelled, it finishes those in progress.
 func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	start := time.Now()
-	result, log := Result{}, w.logger
+	result := Result{}
 	now, err := postgres.Now(ctx, w.store.pool)
 	if err == nil {
-		var lastError error
-		if lastError, err = w.sendDue(ctx, now, result); lastError != nil {
-			log = log.With("last_error", lastError)
-		}
+		err = w.sendDue(ctx, now, result)
 	}
 	if len(result) > 0 {
-		log.InfoContext(ctx, "receipts pass", Sent, result[Sent], Retried, result[Retried],
+		w.logger.InfoContext(ctx, "receipts pass", Sent, result[Sent], Retried, result[Retried],
 			Failed, result[Failed], Lost, result[Lost], "took", time.Since(start))
 	}
 	if ctx.Err() != nil {
 		err = nil
 	}
 	return result, err
+}
+
+const batchSize = 100
+
+// Outcomes of an attempt.
+const (
+	Sent    = "sent"
+	Retried = "retried"
+	Failed  = "failed" // an operator has to act
+	Lost    = "lost"   // not recorded, so an accepted mail is sent again
+)
+
+// Result counts the attempts of one pass by outcome.
+type Result map[string]int
+
+func (w *Worker) sendDue(ctx context.Context, until time.Time, result Result) error {
+	for ctx.Err() == nil {
+		batch, err := w.store.due(ctx, until)
+		if err != nil {
+			return err
+		}
+		outcomes := make([]string, len(batch))
+		sending, ctx := errgroup.WithContext(ctx)
+		sending.SetLimit(w.concurrency)
+		for i, j := range batch {
+			sending.Go(func() (err error) {
+				outcomes[i], err = w.sendOne(ctx, j)
+				return err
+			})
+		}
+		err = sending.Wait()
+		claimed := false
+		for _, outcome := range outcomes {
+			if outcome != "" {
+				claimed = true
+				result[outcome]++
+			}
+		}
+		if err != nil || !claimed || len(batch) < batchSize {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendOne claims a job and makes one attempt; the outcome is empty if another worker has the job.
+// The lease covers the send and three statements.
+func (w *Worker) sendOne(ctx context.Context, j job) (outcome string, err error) {
+	if ctx.Err() != nil {
+		return "", nil
+	}
+	claiming, cancel := detached(ctx, queryTimeout)
+	defer cancel()
+	claimed, err := w.store.claim(claiming, &j, w.sendTimeout+3*queryTimeout)
+	if err != nil || !claimed {
+		return "", err
+	}
+	start := time.Now()
+	outcome = w.record(ctx, j, w.send(ctx, j))
+	if w.observe != nil {
+		w.observe(outcome, time.Since(start))
+	}
+	return outcome, nil
+}
+
+// send holds no database connection (R6).
+func (w *Worker) send(ctx context.Context, j job) error {
+	if j.Attempt > w.maxAttempts {
+		return errors.New("receipts: no attempt ended")
+	}
+	orderID, err := uuid.Parse(j.orderID)
+	if err != nil {
+		return fmt.Errorf("%w: the job has no order id", ErrPermanent)
+	}
+	reading, cancel := detached(ctx, queryTimeout)
+	defer cancel()
+	o, err := w.store.order(reading, j.AccountID, orderID)
+	if err != nil {
+		return err
+	}
+	message, err := newMessage(w.from, o)
+	if err != nil {
+		return err
+	}
+	sending, cancel := detached(ctx, w.sendTimeout)
+	defer cancel()
+	return w.mailer.Send(sending, message)
+}
+
+func (w *Worker) record(ctx context.Context, j job, cause error) (outcome string) {
+	recording, cancel := detached(ctx, queryTimeout)
+	defer cancel()
+	log := w.logger.With("account_id", j.AccountID, "job_id", j.ID, "order_id", j.orderID, "attempt", j.Attempt)
+	var held bool
+	var err error
+	switch {
+	case cause == nil:
+		outcome = Sent
+		held, err = w.store.delete(recording, j)
+	case errors.Is(cause, ErrPermanent) || j.Attempt >= w.maxAttempts:
+		outcome = Failed
+		held, err = w.store.recordFailure(recording, j, 0, cause, true)
+	default:
+		outcome = Retried
+		held, err = w.store.recordFailure(recording, j, w.backoff(j.Attempt), cause, false)
+	}
+	switch {
+	case err != nil || !held:
+		log.WarnContext(ctx, "outcome of a receipt not recorded", "outcome", outcome, "error", err)
+		return Lost
+	case outcome == Failed:
+		log.ErrorContext(ctx, "receipt marked as failed", "error", cause)
+	case outcome == Retried:
+		log.DebugContext(ctx, "receipt failed", "error", cause)
+	}
+	return outcome
+}
+
+// detached ignores a stop, because the job of an accepted mail must still be deleted.
+func detached(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }

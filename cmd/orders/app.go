@@ -74,7 +74,7 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 	}
 	// A request has no permit while it waits for a provider.
 	transport := admission.SuspendDuring(a.traces.Provider(setup.ProviderTransport()))
-	a.payments, err = payments.New(payments.Config{
+	a.payments = payments.New(payments.Config{
 		SecretKey:     string(config.SecretKey),
 		WebhookSecret: string(config.WebhookSecret),
 		BaseURL:       config.APIBase,
@@ -83,13 +83,10 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 		Observe:       a.metrics.ProviderAttempt,
 		Logger:        logger,
 	})
-	if err != nil {
-		return nil, err
-	}
 	a.onClose(a.payments.Close)
 	a.operations = operations.New(a.engine, a.pool)
 	a.operations.Register(registrations(config, a.pool, transport)...)
-	a.orders, err = orders.New(orders.Config{
+	a.orders = orders.New(orders.Config{
 		Engine:       a.engine,
 		Operations:   a.operations,
 		Pool:         a.pool,
@@ -98,9 +95,6 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 		ChargeWindow: config.ChargeWindow,
 		Logger:       logger,
 	})
-	if err != nil {
-		return nil, err
-	}
 	logger.Info("payment provider", "provider", config.ProviderURL(), "mode", config.Mode())
 	return a, nil
 }

@@ -22,7 +22,7 @@ var errNotCompared = errors.New("records were not compared")
 
 func runReconcile(ctx context.Context, call *invocation) error {
 	var config setup.App
-	since := call.flags.Duration("since", 48*time.Hour, "how far back to compare; stuck keys are reported at any age")
+	since := call.flags.Duration("since", 48*time.Hour, "how far back to compare")
 	fix := call.flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost")
 	lostRows := call.flags.Bool("lost-rows", false, "after a failover or a restore, while no other process runs: include recent activity and unknown accounts")
 	asJSON := call.flags.Bool("json", false, "print a JSON object")

@@ -102,8 +102,7 @@ func (r *grantRun) insertCredit(_ context.Context, tx *idempotency.Tx) (idempote
 	return idempotency.Advance(pointInserted), nil
 }
 
-// callWallets makes the external call, with no transaction open (R6). It may run again after
-// a crash, with the same id.
+// callWallets makes the external call, with no transaction open (R6), and may run again.
 func (r *grantRun) callWallets(ctx context.Context) (idempotency.RecordFunc, error) {
 	credit, err := r.credit()
 	if err != nil {

@@ -51,7 +51,7 @@ func TestOwn(t *testing.T) {
 	run(t, ".", []string{"DOCSCHECK_ROOT=" + shop}, "go", "test", "-vet=off", "-count=1", "-run", "^TestLinks$", "../docscheck")
 
 	// The shop changes a receipt, the template another line of it and a package.
-	const receipt = "receipts/templates/receipt.txt.tmpl"
+	const receipt = "receipts/receipt.txt.tmpl"
 	write(shop, receipt, read(t, shop, receipt)+"\nCome again.\n")
 	git(shop, "commit", "--quiet", "--all", "--message", "Our receipt")
 	write(template, receipt, "Dear customer,\n\n"+read(t, template, receipt))

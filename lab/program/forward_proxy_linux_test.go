@@ -74,7 +74,7 @@ func TestForwardProxy(t *testing.T) {
 		want                string
 	}{
 		"used":           {"user:canary@", host, "", []string{"CONNECT example.com:443"}, "✓ stripe "},
-		"refuses":        {"", host, "", []string{"CONNECT example.com:443"}, "the forward proxy refused the connection with status 407"},
+		"refuses":        {"", host, "", []string{"CONNECT example.com:443"}, "payments: not executed: no response"},
 		"not for a host": {"user:canary@", "https://stripe.invalid", "stripe.invalid", nil, "✗ stripe "},
 		"not loopback":   {"user:canary@", plain.URL, "", nil, "✓ stripe "},
 	} {

@@ -125,7 +125,7 @@ func TestCheck(t *testing.T) {
 		},
 		"an unfinished key": {func(o *observation) { o.unfinished = []string{"unfinished key 1"} }, "unfinished row: unfinished key 1"},
 		"a remaining discrepancy": {
-			func(o *observation) { o.discrepancies = []reconcile.Discrepancy{{Kind: reconcile.KeyStuck}} }, "orders reconcile: key_stuck",
+			func(o *observation) { o.discrepancies = []reconcile.Discrepancy{{Kind: reconcile.OpenIntent}} }, "orders reconcile: open_intent",
 		},
 	}
 	for name, test := range tests {

@@ -2,8 +2,7 @@
 // module: pool := dbtest.New(t).
 //
 // The first call in a test binary starts a private server, with the programs in PG_BIN, and
-// creates a template, of which each test gets a copy in about ten milliseconds.
-// DATABASE_URL names another server, and DBTEST_POOLER_URL a pooler before it.
+// creates a template to copy. DATABASE_URL names another server, and DBTEST_POOLER_URL its pooler.
 package dbtest
 
 import (
@@ -26,9 +25,8 @@ const (
 	closeTimeout     = 10 * time.Second
 )
 
-// New returns a pool of 4 connections on a new database with the schema. The functions may
-// change the pool's configuration. After the test, the database is dropped; if the test
-// failed and the server is not private, it is kept and logged.
+// New returns a pool on a new database with the schema. The functions may change the pool's
+// configuration. The database is dropped after the test.
 func New(t testing.TB, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	s := sharedServer(t)
@@ -56,7 +54,7 @@ func (s *server) newDatabase(t testing.TB, template string, configure []func(*pg
 	if err := s.create(ctx, name, template); err != nil {
 		t.Fatalf("dbtest: create database: %v", err)
 	}
-	t.Cleanup(func() { s.dropOrKeep(t, name) })
+	t.Cleanup(func() { s.drop(t, name) })
 
 	pool, err := connect(ctx, cmp.Or(s.pooled, s.url), name, configure...)
 	if err != nil {
@@ -88,12 +86,8 @@ func (s *server) create(ctx context.Context, name, template string) error {
 	return s.exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", quote(name), quote(template)))
 }
 
-func (s *server) dropOrKeep(t testing.TB, name string) {
+func (s *server) drop(t testing.TB, name string) {
 	t.Helper()
-	if t.Failed() {
-		t.Log(s.keep(name))
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
 	defer cancel()
 	err := s.disconnect(ctx, name)

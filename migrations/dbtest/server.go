@@ -106,14 +106,6 @@ func withDatabase(server, database string) (string, error) {
 	return u.String(), nil
 }
 
-func (s *server) keep(database string) string {
-	if s.private != nil {
-		return "dbtest: to keep the database of a failed test, set DATABASE_URL to another server"
-	}
-	c := s.admin.Config().ConnConfig
-	return fmt.Sprintf("dbtest: the database is kept:\npsql -h %s -p %d -U %s %s", c.Host, c.Port, c.User, database)
-}
-
 func (s *server) stop() error {
 	for _, worker := range s.workers {
 		worker.Close()

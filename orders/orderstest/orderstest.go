@@ -28,7 +28,7 @@ import (
 // WebhookSecret signs events.
 const WebhookSecret = "whsec_of_these_tests"
 
-// Options change a [Shop]. Fields that are zero have the defaults of New.
+// Options change a [Shop].
 type Options struct {
 	Pool         *pgxpool.Pool      // a new database
 	Account      uuid.UUID          // a new account
@@ -76,9 +76,7 @@ func New(tb testing.TB, o Options) *Shop {
 	o.Payments.Timeout = stepTimeout
 	o.Payments.Backoff = cmp.Or(o.Payments.Backoff, time.Millisecond)
 	o.Payments.Logger = cmp.Or(o.Payments.Logger, s.Logger)
-	var err error
-	s.Payments, err = payments.New(o.Payments)
-	require.NoError(tb, err)
+	s.Payments = payments.New(o.Payments)
 	tb.Cleanup(s.Payments.Close)
 
 	o.Engine.LockTimeout = cmp.Or(o.Engine.LockTimeout, time.Minute)
@@ -86,10 +84,11 @@ func New(tb testing.TB, o Options) *Shop {
 		o.Engine.Clock = time.Now
 	}
 	o.Engine.Logger = s.Logger
+	var err error
 	s.Engine, err = idempotency.New(s.Pool, o.Engine)
 	require.NoError(tb, err)
 	s.Operations = operations.New(s.Engine, s.Pool)
-	s.Orders, err = orders.New(orders.Config{
+	s.Orders = orders.New(orders.Config{
 		Engine:       s.Engine,
 		Operations:   s.Operations,
 		Pool:         s.Pool,
@@ -98,12 +97,10 @@ func New(tb testing.TB, o Options) *Shop {
 		ChargeWindow: cmp.Or(o.ChargeWindow, 24*time.Hour),
 		Logger:       s.Logger,
 	})
-	require.NoError(tb, err)
 	return s
 }
 
-// API returns the API of the shop and a key of its account. Fields of config that are nil have
-// generous defaults.
+// API returns the API and a key of the account, by default with generous limits.
 func (s *Shop) API(tb testing.TB, config api.Config) (router chi.Router, apiKey string) {
 	tb.Helper()
 	_, apiKey, err := accounts.CreateKey(tb.Context(), s.Pool, s.Account)

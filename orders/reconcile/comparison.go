@@ -34,11 +34,11 @@ type comparison[P any] struct {
 
 	classify func(localState, providerState) Kind
 
-	listed                          map[uuid.UUID]struct{} // records whose object was listed, 16 bytes each
+	listed                          map[uuid.UUID]struct{} // records whose object was listed
 	ours, foreign, unknown, records int
 }
 
-// reference is empty for an object that this API has not created.
+// reference is empty for an object of another program.
 type reference struct{ accountID, recordID, orderID, keyID uuid.UUID }
 
 func referenceOf(metadata map[string]string, recordID string) reference {
@@ -61,7 +61,7 @@ type providerState struct {
 	created  time.Time
 }
 
-// localState is an order or a refund. Its key is empty if it was reaped.
+// localState is an order or a refund. A reaped key is empty.
 type localState struct {
 	reference
 	status     string
@@ -196,8 +196,8 @@ func (c *comparison[P]) check(l localState, p providerState) Kind {
 	return c.classify(l, p)
 }
 
-// isRecent reports whether a run may have been active since Until. A clock that ran ahead
-// stored a time in the future.
+// isRecent reports whether a run may have been active since Until. A time in the future is of a
+// clock that ran ahead.
 func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	if c.LostRows {
 		return false // no run is active
@@ -240,12 +240,6 @@ func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
 	}
 	if !c.hasAccount(l.accountID) {
 		facts = append(facts, "unknown account")
-	}
-	if l.providerID != "" && l.providerID != p.id {
-		facts = append(facts, "recorded "+c.object+" "+l.providerID)
-	}
-	if l.unfinished() {
-		facts = append(facts, "key unfinished")
 	}
 	if l.key.ResponseStatus != 0 {
 		facts = append(facts, fmt.Sprintf("response %d", l.key.ResponseStatus))

@@ -1,4 +1,3 @@
-// Package reconcile compares our orders and refunds with the payment intents and refunds at
-// the provider, and reports each discrepancy. It never charges, refunds or resumes a key.
-// docs/runbook.md has the remedy for each [Kind].
+// Package reconcile compares our orders and refunds with the provider's intents and refunds. It
+// never charges, refunds or resumes a key. docs/runbook.md has the remedy for each [Kind].
 package reconcile

@@ -1,10 +1,7 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -18,9 +15,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-const maxStuckKeys = 10_000 // in a report
-
-// Config configures [Run]. Only LostRows and Fix are optional.
+// Config configures [Run].
 type Config struct {
 	Orders   *orders.Service
 	Engine   *idempotency.Engine
@@ -29,10 +24,9 @@ type Config struct {
 	Logger   *slog.Logger
 
 	Since time.Duration // how far back to compare; more than Grace
-	Grace time.Duration // later activity is ignored, because it may be in progress
+	Grace time.Duration // later activity may be in progress, so it is ignored
 
-	// LostRows also reports recent activity and intents of unknown accounts. No other process
-	// may run.
+	// LostRows includes recent activity and unknown accounts. No other process may run.
 	LostRows bool
 
 	// Fix cancels orphaned intents, applies refund statuses, and with LostRows expires the keys
@@ -40,13 +34,9 @@ type Config struct {
 	Fix bool
 }
 
-// Run compares payments and refunds, and lists the unfinished keys that no run holds. Orders
-// in progress cause no false alarm: each intent is read before its order, each key between
-// two reads of its order, and later activity is ignored.
+// Run compares payments and refunds. Orders in progress cause no false alarm: each intent is
+// read before its order, each key between two reads of its order, and later activity is ignored.
 func Run(ctx context.Context, config Config) (Report, error) {
-	if config.Grace <= 0 || config.Since <= config.Grace {
-		return Report{}, errors.New("reconcile: Grace must be positive, and less than Since")
-	}
 	now, err := postgres.Now(ctx, config.Pool)
 	if err != nil {
 		return Report{}, err
@@ -65,7 +55,7 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	intents := comparePayments(r)
 	refunds := compareRefunds(r, intents)
 	for _, compare := range []func(context.Context) error{
-		intents.compareListed, intents.compareRecords, refunds.compareListed, refunds.compareRecords, r.compareKeys,
+		intents.compareListed, intents.compareRecords, refunds.compareListed, refunds.compareRecords,
 	} {
 		if err := compare(ctx); err != nil {
 			return Report{}, err
@@ -73,7 +63,9 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	}
 	r.report.Intents, r.report.ForeignIntents, r.report.UnknownIntents = intents.ours, intents.foreign, intents.unknown
 	r.report.Orders, r.report.Refunds = intents.records, refunds.ours
-	slices.SortStableFunc(r.report.Discrepancies, func(a, b Discrepancy) int { return cmp.Compare(a.Kind.severity(), b.Kind.severity()) })
+	slices.SortStableFunc(r.report.Discrepancies, func(a, b Discrepancy) int {
+		return slices.Index(bySeverity, a.Kind) - slices.Index(bySeverity, b.Kind)
+	})
 	if r.Fix {
 		r.fix(ctx, intents, refunds)
 	}
@@ -87,24 +79,70 @@ type run struct {
 	began    time.Time // by this process's clock
 }
 
-func (r *run) compareKeys(ctx context.Context) error {
-	keys, err := r.Engine.Stuck(ctx, r.Grace, maxStuckKeys)
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		kind := KeyStuck
-		if key.NeedsReviewAt != nil {
-			kind = KeyNeedsReview
+// Kind classifies a discrepancy by its remedy. The values are stable.
+type Kind string
+
+// The kinds, the most severe first.
+const (
+	DuplicateCharge     Kind = "duplicate_charge"      // of an order that records another charge
+	UnrecordedCharge    Kind = "unrecorded_charge"     // of an order that is lost or not paid
+	MissingAtProvider   Kind = "missing_at_provider"   // a recorded charge or refund
+	AmountMismatch      Kind = "amount_mismatch"       // or the currency
+	UnrecordedRefund    Kind = "unrecorded_refund"     // lost, or made at the dashboard
+	OpenIntent          Kind = "open_intent"           // can succeed although its order is finished or lost
+	OrphanedRecord      Kind = "orphaned_record"       // a pending order or refund without an unfinished key
+	RefundStatusChanged Kind = "refund_status_changed" // without an event
+	OrphanedIntent      Kind = "orphaned_intent"       // not charged, and no run will use it
+)
+
+var bySeverity = []Kind{
+	DuplicateCharge, UnrecordedCharge, MissingAtProvider, AmountMismatch, UnrecordedRefund, OpenIntent,
+	OrphanedRecord, RefundStatusChanged, OrphanedIntent,
+}
+
+// Discrepancy is a difference from the provider, without a client's data.
+type Discrepancy struct {
+	Kind             Kind      `json:"kind"`
+	AccountID        uuid.UUID `json:"account_id"`
+	OrderID          uuid.UUID `json:"order_id,omitzero"` // also of a lost order
+	RefundID         uuid.UUID `json:"refund_id,omitzero"`
+	KeyID            uuid.UUID `json:"key_id,omitzero"`
+	IntentID         string    `json:"intent_id,omitempty"`
+	ProviderRefundID string    `json:"provider_refund_id,omitempty"`
+
+	Local    Money     `json:"local,omitzero"`
+	Provider Money     `json:"provider,omitzero"`
+	Created  time.Time `json:"created,omitzero"` // at the provider
+
+	Detail   string `json:"detail"` // for people
+	Fixed    bool   `json:"fixed"`
+	FixError string `json:"fix_error,omitempty"`
+}
+
+// Money is an amount in the smallest unit.
+type Money struct {
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// Report is the result of a comparison.
+type Report struct {
+	Since          time.Time     `json:"since"` // by the database's clock
+	Until          time.Time     `json:"until"` // later activity is ignored
+	Intents        int           `json:"intents"`
+	ForeignIntents int           `json:"foreign_intents"` // of other programs, ignored
+	UnknownIntents int           `json:"unknown_intents"` // of unknown accounts, ignored
+	Orders         int           `json:"orders"`
+	Refunds        int           `json:"refunds"`       // the provider's, of our payments
+	Discrepancies  []Discrepancy `json:"discrepancies"` // the most severe first, never nil
+}
+
+// Open counts the discrepancies that are not fixed.
+func (r Report) Open() (n int) {
+	for _, d := range r.Discrepancies {
+		if !d.Fixed {
+			n++
 		}
-		detail := fmt.Sprintf("%s at %s after %d runs, the last at %s",
-			key.Operation, key.Point, key.Attempt, key.LastRunAt.UTC().Format(time.RFC3339))
-		if key.LastError != "" {
-			detail += ": " + key.LastError
-		}
-		order, refund := orders.ResourcesOf(key)
-		r.report.Discrepancies = append(r.report.Discrepancies,
-			Discrepancy{Kind: kind, AccountID: key.AccountID, OrderID: order, RefundID: refund, KeyID: key.ID, Detail: detail})
 	}
-	return nil
+	return n
 }

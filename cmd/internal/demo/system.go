@@ -70,16 +70,13 @@ func newSystem(ctx context.Context, options Options) (*system, error) {
 		return nil, err
 	}
 	s.base = "http://" + address
-	s.provider, err = payments.New(payments.Config{
+	s.provider = payments.New(payments.Config{
 		SecretKey: string(options.SecretKey),
 		BaseURL:   options.APIBase,
 		Timeout:   30 * time.Second,
 		Transport: setup.ProviderTransport(),
 		Logger:    slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		return nil, err
-	}
 	s.client, err = client.New(client.Config{
 		BaseURL:    s.base,
 		APIKey:     options.APIKey,
