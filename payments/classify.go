@@ -171,7 +171,7 @@ func (e *Error) classifyOther(err error, trace *sendTrace) {
 
 // printableCause returns a cause that does not quote the response, or nil.
 func printableCause(err error) error {
-	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
+	for _, known := range []error{errProviderKey, context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
 		if errors.Is(err, known) {
 			return known
 		}

@@ -107,6 +107,7 @@ const maxResponse = 1 << 20 // bytes; a page of 100 intents has about 200 KiB
 
 // sendTrace records the network activity of one attempt, which stripe-go hides.
 type sendTrace struct {
+	key                 string       // of the call
 	requested, obtained atomic.Int32 // connections
 	reachedTransport    bool
 	status              int
@@ -115,8 +116,8 @@ type sendTrace struct {
 
 type sendTraceKey struct{}
 
-func traceSend(ctx context.Context) (context.Context, *sendTrace) {
-	t := &sendTrace{}
+func traceSend(ctx context.Context, key string) (context.Context, *sendTrace) {
+	t := &sendTrace{key: key}
 	ctx = context.WithValue(ctx, sendTraceKey{}, t)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { t.requested.Add(1) },
@@ -134,6 +135,11 @@ type transport struct{ base http.RoundTripper }
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	err := ctx.Err()
+	trace := ctx.Value(sendTraceKey{}).(*sendTrace)
+	// stripe-go invents a key if there is none, and trims one with spaces.
+	if req.Method == http.MethodPost && (trace.key == "" || trace.key != req.Header.Get("Idempotency-Key")) {
+		err = errProviderKey
+	}
 	// Timers and the monotonic clock stop while a machine is suspended.
 	if deadline, ok := ctx.Deadline(); ok && err == nil && time.Now().Round(0).After(deadline.Round(0)) {
 		err = context.DeadlineExceeded
@@ -142,7 +148,6 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = req.Body.Close()
 		return nil, err
 	}
-	trace := ctx.Value(sendTraceKey{}).(*sendTrace)
 	trace.reachedTransport = true
 	once := *req // a RoundTripper must not change the request
 	// Without GetBody, net/http cannot resend the request when a reused connection breaks (R13).

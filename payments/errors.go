@@ -11,6 +11,8 @@ var (
 	ErrNoResponse = errors.New("no response")
 	ErrUnreadable = errors.New("unreadable response") // not in Stripe's format
 	ErrMismatch   = errors.New("response about another payment")
+
+	errProviderKey = errors.New("not sent, because the key in the request is not that of the call")
 )
 
 // Errors of [Client.Event].
@@ -28,7 +30,7 @@ const (
 	Unknown     Outcome = iota // it may have had its effect; the zero value, because an unclassified error proves nothing
 	NotExecuted                // this call had no effect, but an earlier one may have
 	Refused                    // final: a value of our client is invalid, but cancel a confirmed intent first (R23)
-	Declined                   // final: the card was declined, and the intent lost it
+	Declined                   // final: the card was declined, and the intent has no payment method any more
 )
 
 func (o Outcome) String() string {

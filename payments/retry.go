@@ -75,7 +75,7 @@ type Attempt struct {
 func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Duration, send func(context.Context) error) *Error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	ctx, trace := traceSend(ctx)
+	ctx, trace := traceSend(ctx, call.key)
 	start := time.Now()
 	failed := classify(send(ctx), trace, call)
 	took := time.Since(start)

@@ -237,3 +237,16 @@ func TestTransport_machineSuspended(t *testing.T) {
 	require.ErrorIs(t, e, context.DeadlineExceeded)
 	require.Empty(t, provider.seen())
 }
+
+func TestTransport_providerKey(t *testing.T) {
+	t.Parallel()
+	provider := respond(response{status: 200, body: intent("succeeded")})
+	client := newClient(t, provider)
+	for _, key := range []string{"", " spaces "} {
+		_, err := client.Confirm(t.Context(), key, "pi_1", true)
+		e := failure(t, err)
+		require.Equal(t, payments.NotExecuted, e.Outcome)
+		require.ErrorContains(t, e, "not that of the call")
+	}
+	require.Empty(t, provider.seen())
+}
