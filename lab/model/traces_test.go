@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -40,7 +41,7 @@ func TestTraces(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d traces, %d actions", *simulate, actions.Load())
+	fmt.Printf("%d traces, %d actions\n", *simulate, actions.Load())
 }
 
 // sample simulates traces until every action is in one of them. The last ones have

@@ -218,6 +218,7 @@ func TestReplication_synchronous(t *testing.T) {
 		require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
 	}
 	require.Len(t, p.Stripe.Charges(), len(responses))
+	t.Logf("%d acknowledged orders, none lost", len(responses))
 	a.Stop()
 }
 
@@ -256,6 +257,7 @@ func TestReplication_asynchronous(t *testing.T) {
 	}
 	require.Equal(t, 4, p.rows("SELECT count(*) FROM orders WHERE status = 'paid'"))
 	p.requireConsistent(responses)
+	t.Logf("%d of %d acknowledged orders were lost; %d charges after their retries", len(lost), len(responses), len(p.Stripe.Charges()))
 	a.Stop()
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,13 +23,18 @@ func TestBroken(t *testing.T) {
 	patches, err := filepath.Glob("testdata/broken/*.patch")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(patches), 12)
+	detected := 0
 	for _, patch := range patches {
 		t.Run(strings.TrimSuffix(filepath.Base(patch), ".patch"), func(t *testing.T) { //nolint:paralleltest // the checks measure times
 			server := newBrokenServer(t, patch)
 			if *runBroken {
 				require.Equal(t, server.fails, server.check(t))
+				detected++
 			}
 		})
+	}
+	if *runBroken {
+		fmt.Printf("broken servers: %d of %d detected\n", detected, len(patches))
 	}
 }
 

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const page = "../../docs/proof.md"
+
+var update = flag.Bool("update", false, "write the tables of docs/proof.md")
+
+// TestGenerated compares the tables of the page with the records, or writes them.
+func TestGenerated(t *testing.T) {
+	t.Parallel()
+	old, err := os.ReadFile(page)
+	require.NoError(t, err)
+	text := string(old)
+	for _, r := range runs() {
+		marked := regexp.MustCompile(`(?s)(<!-- record:begin ` + r.name + ` -->\n).*?(<!-- record:end -->\n)`)
+		require.Len(t, marked.FindAllString(text, -1), 1, "the page has no table of the run %s", r.name)
+		var last record
+		written, err := os.ReadFile(r.name + ".json")
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(written, &last))
+		table := marked.FindStringSubmatch(text)
+		text = strings.Replace(text, table[0], table[1]+last.table()+table[2], 1)
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
+		return
+	}
+	require.Equal(t, text, string(old), "make -C lab generate writes the tables")
+}
+
+func (r record) table() string {
+	rows := fmt.Sprintf("`%s`, on %s: %s on %d cores\n\n| measured | |\n| --- | --- |\n", r.Command, r.Date, r.Took, r.Cores)
+	for _, f := range r.Figures {
+		name, value := f[0], f[1]
+		if regexp.MustCompile(`^[A-Z]\w+$`).MatchString(name) {
+			name = "`" + name + "`" // of a variant or a test
+		}
+		if name != "seed" {
+			value = readable(value)
+		}
+		rows += fmt.Sprintf("| %s | %s |\n", name, value)
+	}
+	return rows
+}
+
+// readable separates the thousands of long numbers, and writes out the exponents of Spin.
+func readable(text string) string {
+	return regexp.MustCompile(`\d+(\.\d+)?(e\+\d+)?`).ReplaceAllStringFunc(text, func(number string) string {
+		var whole float64
+		if _, err := fmt.Sscanf(number, "%g", &whole); err != nil || strings.Contains(number, ".") && !strings.Contains(number, "e") {
+			return number
+		}
+		digits := fmt.Sprintf("%.0f", whole)
+		for i := len(digits) - 3; i > 0; i -= 3 {
+			digits = digits[:i] + "," + digits[i:]
+		}
+		return digits
+	})
+}
+
+func TestReadable(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"3713": "3,713", "1518178": "1,518,178", "1.4839e+08": "148,390,000", "median 28.4 s": "median 28.4 s",
+		"20000; 201: 15448, 402: 2600": "20,000; 201: 15,448, 402: 2,600",
+	} {
+		require.Equal(t, want, readable(text))
+	}
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	r := run{command: "make -C lab example", figures: []figure{
+		{"cases", `^matrix: (\d+) cases`}, {"tests that passed", `^--- PASS: `}, {"", `^(\w+) {2,}(.*)$`},
+	}}
+	figures, err := r.read("matrix: 3 cases\n--- PASS: A\n--- PASS: B\norders  20  201: 15\n")
+	require.NoError(t, err)
+	require.Equal(t, [][2]string{{"cases", "3"}, {"tests that passed", "2"}, {"orders", "20; 201: 15"}}, figures)
+
+	_, err = r.read("matrix: 3 cases\n")
+	require.ErrorContains(t, err, "printed nothing like ^--- PASS: ")
+}
