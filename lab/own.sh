@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes a clone a shop's own: renames the module, and removes lab/, spec/ and the lines that
-# lead to them, each of which stands alone. The branch "template" keeps the result, so that
+# Makes a clone a shop's own: renames the module, and removes lab/, spec/, docs/proof.md and the
+# lines that lead to them, each of which stands alone. The branch "template" keeps the result, so that
 # `make upgrade` can merge a newer version into the shop's changes.
 set -euo pipefail
 
 own() {
-	local old new=$1 line='(^|[^A-Za-z0-9_.-])(lab|spec)/|-C (lab|spec)|lab/own'
+	local old new=$1 line='(^|[^A-Za-z0-9_.-])(lab|spec)/|-C (lab|spec)|lab/own|proof\.md'
 	old=$(sed -n 's/^module //p' go.mod)
-	git rm -rqf --ignore-unmatch lab spec .github/workflows/lab.yml
+	git rm -rqf --ignore-unmatch lab spec docs/proof.md .github/workflows/lab.yml
 	rm -rf lab spec
 	git grep -lIE "$line" -- ':!*.go' ':!*.sql' | while read -r file; do
 		sed -E -i.bak "\#$line#d" "$file" && rm "$file.bak"

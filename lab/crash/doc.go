@@ -84,9 +84,9 @@
 //
 // # Use
 //
-// A plain go test runs a sample of the matrix. make -C lab crash runs all of it: 3,713 cases
-// and all mutants in eleven and a half minutes, on two cores that also did other work. A
-// failure prints how to run its case again:
+// A plain go test runs a sample of the matrix. make -C lab crash runs all cases and mutants
+// (docs/proof.md has their number and the duration). A failure prints how to run its case
+// again:
 //
 //	go -C lab/crash test -run '^TestMatrix$/paid/06-after/kill/retry' -args -matrix=all
 //

@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,12 +28,8 @@ func TestGenerated(t *testing.T) {
 	for _, r := range runs() {
 		marked := regexp.MustCompile(`(?s)(<!-- record:begin ` + r.name + ` -->\n).*?(<!-- record:end -->\n)`)
 		require.Len(t, marked.FindAllString(text, -1), 1, "the page has no table of the run %s", r.name)
-		var last record
-		written, err := os.ReadFile(r.name + ".json")
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(written, &last))
 		table := marked.FindStringSubmatch(text)
-		text = strings.Replace(text, table[0], table[1]+last.table()+table[2], 1)
+		text = strings.Replace(text, table[0], table[1]+r.table(t)+table[2], 1)
 	}
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
@@ -39,10 +38,22 @@ func TestGenerated(t *testing.T) {
 	require.Equal(t, text, string(old), "make -C lab generate writes the tables")
 }
 
-func (r record) table() string {
-	rows := fmt.Sprintf("`%s`, on %s: %s on %d cores\n\n| measured | |\n| --- | --- |\n", r.Command, r.Date, r.Took, r.Cores)
-	for _, f := range r.Figures {
-		name, value := f[0], f[1]
+// maps removes how Go prints a map.
+var maps = strings.NewReplacer("map[", "", "]", "")
+
+func (r run) table(t *testing.T) string {
+	t.Helper()
+	written, err := os.ReadFile(r.name + ".json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Sprintf("No run of `%s` is recorded.\n", r.command)
+	}
+	require.NoError(t, err)
+	var last record
+	require.NoError(t, json.Unmarshal(written, &last))
+	rows := fmt.Sprintf("`%s` on %s: %s on %d cores\n\n| measured | |\n| --- | --- |\n",
+		last.Command, last.Date, last.Took, last.Cores)
+	for _, f := range last.Figures {
+		name, value := f[0], maps.Replace(f[1])
 		if regexp.MustCompile(`^[A-Z]\w+$`).MatchString(name) {
 			name = "`" + name + "`" // of a variant or a test
 		}
@@ -57,11 +68,14 @@ func (r record) table() string {
 // readable separates the thousands of long numbers, and writes out the exponents of Spin.
 func readable(text string) string {
 	return regexp.MustCompile(`\d+(\.\d+)?(e\+\d+)?`).ReplaceAllStringFunc(text, func(number string) string {
-		var whole float64
-		if _, err := fmt.Sscanf(number, "%g", &whole); err != nil || strings.Contains(number, ".") && !strings.Contains(number, "e") {
-			return number
+		digits := number
+		if strings.Contains(number, "e") {
+			whole, _ := strconv.ParseFloat(number, 64) // the pattern matches only valid numbers
+			digits = strconv.FormatFloat(whole, 'f', 0, 64)
 		}
-		digits := fmt.Sprintf("%.0f", whole)
+		if strings.Contains(digits, ".") {
+			return digits
+		}
 		for i := len(digits) - 3; i > 0; i -= 3 {
 			digits = digits[:i] + "," + digits[i:]
 		}
