@@ -52,7 +52,7 @@ func measure(args []string) error {
 	}
 	fmt.Println(r.Command)
 	var printed bytes.Buffer
-	shell := exec.Command("sh", "-c", r.Command)
+	shell := exec.Command("sh", "-c", r.Command) //nolint:gosec,noctx // a command of runs.go, which an interrupt reaches, too
 	shell.Dir, shell.Stdout, shell.Stderr = "..", io.MultiWriter(os.Stdout, &printed), os.Stderr
 	if err := shell.Run(); err != nil {
 		return fmt.Errorf("%s: %w", r.Command, err)
@@ -66,7 +66,7 @@ func measure(args []string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile("results/"+known[i].name+".json", append(text, '\n'), 0o644)
+	return os.WriteFile("results/"+known[i].name+".json", append(text, '\n'), 0o644) //nolint:gosec // not confidential
 }
 
 // read returns the figures in what a run printed: those of a pattern without a group are the
