@@ -35,7 +35,7 @@ func runs() []run {
 			{"kinds of violations", ` (\d+) kinds of violations$`},
 		}},
 		{"fuzz", "make fuzz", []figure{
-			{"", `^(Fuzz\w+), for .*\n(?:fuzz: .*\n)*fuzz: elapsed: .*, execs: (\d+)`},
+			{"", `^(Fuzz\w+), for .*\n(?:fuzz: .*\n)*fuzz: elapsed: \S+ (?:execs: )?(\d+|gathering.*)`},
 		}},
 		{"conformance", "make -C spec conformance-check", []figure{
 			{"level at which the API conforms", `conforms at level (\d)`},
