@@ -118,7 +118,7 @@ type Item struct {
 	UnitAmount  int64  `json:"unit_amount"`
 }
 
-// Limits that are used more than once. openapi.yaml states the same numbers.
+// openapi.yaml states the same limits.
 const (
 	maxReference   = 64
 	maxDescription = 500

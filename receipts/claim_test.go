@@ -80,7 +80,6 @@ func TestRunOnce_changedCandidate(t *testing.T) {
 	}
 }
 
-// A row that another transaction holds delays no other job.
 func TestRunOnce_lockedCandidate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["lock_timeout"] = "50ms" })

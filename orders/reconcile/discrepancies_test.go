@@ -266,7 +266,6 @@ func TestRun_discrepancies(t *testing.T) {
 	}
 }
 
-// Recent activity may be in progress, in our records or at the provider.
 func TestRun_recent(t *testing.T) {
 	t.Parallel()
 	cases := discrepancyCases()

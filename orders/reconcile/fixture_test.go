@@ -50,7 +50,6 @@ const (
 	grace = 5 * time.Minute
 )
 
-// fixture is a shop whose order has orderKey, and whose refund has refundKey.
 type fixture struct {
 	*orderstest.Shop
 

@@ -15,7 +15,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// A failover loses the newest rows. With LostRows they are reported at once.
 func TestRun_lostRowsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, -time.Minute, 1) // the provider's clock is ahead
