@@ -122,6 +122,8 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 // violation.
 const patience = 3 * time.Minute
 
+const notLinearizable = "its history is not linearizable"
+
 func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation, error) {
 	start := time.Now()
 	purchases := make([]*purchase, o.orders)
@@ -164,7 +166,7 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 		return nil, err
 	}
 	for _, key := range verdict.Rejected {
-		violations = append(violations, violation{key.Account, client.Key(key.Name), "", "not linearizable" + key.Operations()})
+		violations = append(violations, violation{key.Account, client.Key(key.Name), "", notLinearizable + key.Operations()})
 	}
 
 	reaped := 0
