@@ -34,7 +34,7 @@ func Overlay(t testing.TB, patch string) string {
 		require.NoError(t, os.WriteFile(changed, content, 0o644))
 		replace[original] = changed
 	}
-	apply := exec.Command("git", "apply", patch) //nolint:noctx // go test bounds it
+	apply := exec.CommandContext(t.Context(), "git", "apply", patch)
 	apply.Dir = folder
 	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(folder)) // outside any repository
 	output, err := apply.CombinedOutput()

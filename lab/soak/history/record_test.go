@@ -48,10 +48,10 @@ func TestRecorder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "history.jsonl")
 	recorder, err := history.Create(file)
 	require.NoError(t, err)
-	address := server(t).URL
-	client := http.Client{Transport: recorder.Transport(7, http.DefaultTransport)}
+	api := server(t)
+	client := http.Client{Transport: recorder.Transport(7, api.Client().Transport)}
 	send := func(method, path, body string) (string, error) {
-		request, err := http.NewRequestWithContext(t.Context(), method, address+path, strings.NewReader(body))
+		request, err := http.NewRequestWithContext(t.Context(), method, api.URL+path, strings.NewReader(body))
 		require.NoError(t, err)
 		if method == http.MethodPost {
 			request.Header.Set("Idempotency-Key", key)
