@@ -33,6 +33,7 @@ type Operation struct {
 // Kind is what an [Operation] does.
 type Kind string
 
+// The kinds of lines.
 const (
 	Post     Kind = "post"
 	Read     Kind = "read"     // of the key's status
