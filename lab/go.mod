@@ -11,6 +11,7 @@ tool (
 
 require (
 	example.com/orders-api v0.0.0
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/compose-spec/compose-go/v2 v2.16.2
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/daveshanley/vacuum v0.30.3

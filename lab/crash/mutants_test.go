@@ -1,10 +1,7 @@
 package crash_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/lab/programtest"
 )
 
 // Without -matrix=all, TestMutants only checks that the patches apply.
@@ -61,44 +60,17 @@ func (m mutant) isCaught(t *testing.T) bool {
 	return false
 }
 
-var (
-	patchedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
-	patchHeader = regexp.MustCompile(`(?m)^cases: (\S+)\nverdict: (.+)$`)
-)
+var patchHeader = regexp.MustCompile(`(?m)^cases: (\S+)\nverdict: (.+)$`)
 
-// newMutant applies a patch to copies of its files. The patch begins with the rule that
-// it removes, the cases that may catch it, and the verdict.
+// newMutant applies a patch, which begins with the rule that it removes, the cases that may
+// catch it, and the verdict.
 func newMutant(t *testing.T, patch string) mutant {
 	t.Helper()
-	text := read(t, patch)
-	header := patchHeader.FindStringSubmatch(text)
+	header := patchHeader.FindStringSubmatch(read(t, patch))
 	require.NotNil(t, header, "the patch has no lines cases: and verdict:")
-	root, err := filepath.Abs("../..")
-	require.NoError(t, err)
-	patch, err = filepath.Abs(patch)
-	require.NoError(t, err)
-
-	folder := t.TempDir()
-	replace := map[string]string{}
-	for _, match := range patchedFile.FindAllStringSubmatch(text, -1) {
-		original, changed := filepath.Join(root, match[1]), filepath.Join(folder, match[1])
-		require.NoError(t, os.MkdirAll(filepath.Dir(changed), 0o755))
-		require.NoError(t, os.WriteFile(changed, []byte(read(t, original)), 0o644))
-		replace[original] = changed
-	}
-	apply := exec.Command("git", "apply", patch)
-	apply.Dir = folder
-	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(folder)) // outside any repository
-	output, err := apply.CombinedOutput()
-	require.NoError(t, err, "the patch no longer applies: %s", output)
-
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	require.NoError(t, err)
-	m := mutant{
-		overlay: filepath.Join(folder, "overlay.json"),
+	return mutant{
+		overlay: programtest.Overlay(t, patch),
 		cases:   regexp.MustCompile(header[1]),
 		verdict: header[2],
 	}
-	require.NoError(t, os.WriteFile(m.overlay, overlay, 0o644))
-	return m
 }

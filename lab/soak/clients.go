@@ -29,6 +29,7 @@ type customers struct {
 	orders     map[string]*purchase  // by the order's id, as far as clients know it
 	statuses   map[int]int           // 0: no response
 	replays    int
+	reads      int // of keys
 	sends      int
 	random     *rand.Rand
 	concurrent int // extra clients that sent the same request at the same time
@@ -52,7 +53,7 @@ func newCustomers(s *system, seed uint64) (*customers, error) {
 			Backoff:    200 * time.Millisecond,
 			MaxBackoff: 2 * time.Second,
 			Observe:    func(a client.Attempt) { c.observe(account, a) },
-			Transport:  c.transport,
+			Transport:  s.history.Transport(account, c.transport),
 		})
 		if err != nil {
 			return nil, err
@@ -132,6 +133,9 @@ func (c *customers) observe(account int, a client.Attempt) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sends++
+	if a.Method == http.MethodGet {
+		c.reads++
+	}
 	if a.Err != nil {
 		c.statuses[0]++
 		return
@@ -220,7 +224,11 @@ func (c *customers) refund(ctx context.Context, p *purchase, order string) {
 // client's response.
 func (c *customers) finish(ctx context.Context, e *exchanges, path string, body []byte) client.Response {
 	request := client.Request{Key: e.key, Path: path, Body: body}
-	var all sync.WaitGroup
+	answered := make(chan struct{})
+	var polls, all sync.WaitGroup
+	if c.oneIn(4) {
+		polls.Go(func() { c.poll(ctx, e, path, answered) })
+	}
 	for range c.duplicates() {
 		all.Go(func() { c.insist(ctx, e.account, request) })
 	}
@@ -231,7 +239,37 @@ func (c *customers) finish(ctx context.Context, e *exchanges, path string, body 
 	}
 	response := c.insist(ctx, e.account, request)
 	all.Wait()
+	close(answered)
+	polls.Wait()
 	return response
+}
+
+// poll reads the key until its request is answered, and once more. Some reads are followed by
+// another request with the same key. It must be rejected, and it is invalid, so it cannot use
+// a key whose row a failover has lost.
+func (c *customers) poll(ctx context.Context, e *exchanges, path string, answered <-chan struct{}) {
+	wait := 20 * time.Millisecond
+	for again := true; again && ctx.Err() == nil; wait = min(2*wait, time.Second) {
+		select {
+		case <-answered:
+			again = false
+		case <-time.After(c.moment(wait)):
+		}
+		_, _ = c.clients[e.account].GetKey(ctx, e.key) // the history has the status
+		if c.oneIn(5) {
+			c.count(mistake)
+			_, _ = c.clients[e.account].Send(ctx, client.Request{Key: e.key, Path: path, Body: []byte(`{"amount":-1}`)})
+		}
+	}
+}
+
+// mistake is what is counted of requests with the key of another one.
+const mistake = "another request with the same key"
+
+func (c *customers) oneIn(n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.random.IntN(n) == 0
 }
 
 // insist retries as the reference client does, until the outcome is known.
@@ -273,6 +311,7 @@ func (c *customers) replay(ctx context.Context, p *purchase) {
 		e.stored = before // the check compares them with the replay, which observe has added
 		if response.Status != 0 {
 			e.replay = &response
+			_, _ = c.clients[e.account].GetKey(ctx, e.key)
 		}
 		return response
 	}
@@ -330,7 +369,8 @@ func (c *customers) report(w io.Writer) {
 	defer c.mu.Unlock()
 	fmt.Fprintf(w, "requests\t%d\t%s (0: no response)\n", c.sends, byStatus(c.statuses))
 	fmt.Fprintf(w, "keys\t%d\n", len(c.keys))
-	fmt.Fprintf(w, "retries\t%d\t%d replayed\n", c.sends-len(c.keys)-c.concurrent, c.replays)
+	fmt.Fprintf(w, "retries\t%d\t%d replayed\n", c.sends-c.reads-len(c.keys)-c.concurrent-c.counts[mistake], c.replays)
+	fmt.Fprintf(w, "reads of keys\t%d\n", c.reads)
 	fmt.Fprintf(w, "duplicates\t%d\n", c.concurrent)
 	for _, what := range slices.Sorted(maps.Keys(c.counts)) {
 		fmt.Fprintf(w, "%s\t%d\n", what, c.counts[what])

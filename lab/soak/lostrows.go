@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/client"
+	"example.com/orders-api/lab/soak/history"
 	"example.com/orders-api/orders/reconcile"
 )
 
@@ -31,6 +32,8 @@ type loss struct {
 	expired      map[string]bool // orders whose key --fix expired; their charges are then refunded
 	cancelled    map[string]bool // orders whose intent --fix cancelled
 	retried      int             // orders that customers were asked to retry
+	fixing       time.Time       // when --fix began to expire keys
+	fixed        time.Time
 }
 
 // failOver loses the rows of a second, and then follows docs/runbook.md#lost-rows. After the
@@ -50,6 +53,7 @@ func (f *faults) failOver(ctx context.Context, another bool) error {
 	pause(ctx, 2*time.Second) // the services use the new primary until an operator acts
 	f.stop(ctx)
 	l.until = time.Now()
+	s.history.Add(history.Operation{Kind: history.Failover, Call: s.history.At(l.from), Return: s.history.At(l.until)})
 	if l.acknowledged, err = f.lost(ctx); err != nil {
 		return err
 	}
@@ -64,9 +68,11 @@ func (f *faults) failOver(ctx context.Context, another bool) error {
 		f.retryHalf(ctx, l, report)
 		f.stop(ctx)
 	}
+	l.fixing = time.Now()
 	if report, err = f.lostRows(ctx, l, "--fix"); err != nil {
 		return err
 	}
+	l.fixed = time.Now()
 	if err := f.refundCharges(ctx, l, report); err != nil {
 		return err
 	}
@@ -208,6 +214,22 @@ func (f *faults) inform(ctx context.Context, l *loss, report reconcile.Report) {
 		}
 	}
 	all.Wait()
+}
+
+// recordExpiries adds the keys that an operator has expired, whose orders the last responses
+// name.
+func recordExpiries(h *history.Recorder, losses []*loss, purchases []*purchase) {
+	for _, p := range purchases {
+		for ; p != nil; p = p.again {
+			for _, l := range losses {
+				if p.replay != nil && l.expired[orderOf(*p.replay)] {
+					h.Add(history.Operation{
+						Kind: history.Expire, Account: p.account, Key: string(p.key), Call: h.At(l.fixing), Return: h.At(l.fixed),
+					})
+				}
+			}
+		}
+	}
 }
 
 func (f *faults) reportLosses(w io.Writer) {

@@ -12,7 +12,8 @@
 // the rows of the last second, and an operator follows the runbook (lostrows.go).
 //
 // After all faults, each key is sent once more. check.go compares the responses with the
-// provider's ledger, the receipts, the database and what the runbook's commands named.
+// provider's ledger, the receipts, the database and what the runbook's commands named. Package
+// history checks that the key of each request is linearizable; -judge repeats this check.
 //
 // The seed determines the orders and the faults, but not their timing.
 package main
@@ -27,12 +28,16 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/lab/soak/history"
 )
 
 type options struct {
@@ -42,6 +47,9 @@ type options struct {
 	crashes   int
 	failovers int
 	duration  time.Duration
+	program   string
+	history   string
+	judge     string
 }
 
 func main() {
@@ -55,6 +63,10 @@ func main() {
 
 func parse(args []string) (options, error) {
 	var o options
+	executable, err := os.Executable()
+	if err != nil {
+		return o, err
+	}
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
 	flags.Uint64Var(&o.seed, "seed", rand.Uint64N(1_000_000_000), "seed of the orders and faults") //nolint:gosec // no secret
 	flags.IntVar(&o.orders, "orders", 20_000, "number of orders")
@@ -62,6 +74,9 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.crashes, "crashes", 10, "number of crashes of the database")
 	flags.IntVar(&o.failovers, "failovers", 2, "number of failovers of the database that lose the rows of a second")
 	flags.DurationVar(&o.duration, "duration", 0, "duration of the orders and faults; 0: 36 ms for each order")
+	flags.StringVar(&o.program, "program", filepath.Join(filepath.Dir(executable), "orders"), "path of the program")
+	flags.StringVar(&o.history, "history", "", "file for the history of requests; otherwise it is among the logs, which remain if there are violations")
+	flags.StringVar(&o.judge, "judge", "", "only judge this history")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -79,6 +94,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	o, err := parse(args)
 	if err != nil {
 		return err
+	}
+	if o.judge != "" {
+		return judge(o.judge, out)
 	}
 	fmt.Fprintf(out, "seed %d: %d orders in %s, %d kills, %d database crashes, %d failovers\n",
 		o.seed, o.orders, o.duration, o.kills, o.crashes, o.failovers)
@@ -103,6 +121,8 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 // patience bounds each step after the faults. A row that is unfinished then is a
 // violation.
 const patience = 3 * time.Minute
+
+const notLinearizable = "its history is not linearizable"
 
 func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation, error) {
 	start := time.Now()
@@ -140,6 +160,14 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	observed.charges, observed.refunds = s.provider.stripe.Charges(), s.provider.stripe.Refunds()
 	observed.receipts = s.mail.accepted()
 	violations := check(observed)
+	recordExpiries(s.history, f.losses, purchases)
+	verdict, err := s.history.Judge()
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range verdict.Rejected {
+		violations = append(violations, violation{key.Account, client.Key(key.Name), "", notLinearizable + key.Operations()})
+	}
 
 	reaped := 0
 	for _, p := range purchases {
@@ -156,9 +184,30 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	}
 	fmt.Fprintf(w, "receipts\t%d\tand %d copies\n", len(observed.receipts), copies)
 	f.report(w)
+	fmt.Fprintf(w, "history\t%s\n", verdict)
 	fmt.Fprintf(w, "duration\t%s\n", time.Since(start).Round(time.Second))
 	fmt.Fprintf(w, "violations\t%d\n", len(violations))
 	return violations, w.Flush()
+}
+
+// judge reports the keys of a stored history that are not linearizable, and those that are so
+// only because of a failover.
+func judge(path string, out io.Writer) error {
+	verdict, err := history.Judge(path)
+	if err != nil {
+		return err
+	}
+	for _, key := range verdict.Lost {
+		fmt.Fprintf(out, "lost by a failover: %s%s\n", key, key.Operations())
+	}
+	for _, key := range verdict.Rejected {
+		fmt.Fprintf(out, "VIOLATION: %s%s\n", key, key.Operations())
+	}
+	fmt.Fprintln(out, verdict)
+	if n := len(verdict.Rejected); n > 0 {
+		return fmt.Errorf("%d violations", n)
+	}
+	return nil
 }
 
 // buyAll creates the orders at a constant rate and causes all faults.
@@ -177,7 +226,7 @@ func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase,
 		all.Go(func() {
 			c.buy(ctx, p)
 			if p.expires {
-				s.age(ctx, p.email)
+				s.age(ctx, p)
 			}
 		})
 	}
@@ -193,7 +242,7 @@ func expireAll(ctx context.Context, s *system, c *customers, purchases []*purcha
 	for _, p := range purchases {
 		if p.expires {
 			c.conclude(ctx, &p.exchanges, "/v1/orders", p.body)
-			s.age(ctx, p.email)
+			s.age(ctx, p)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/internal/subprocess"
+	"example.com/orders-api/lab/soak/history"
 )
 
 // These are the shortest durations in their order (R9) that the provider's delays allow.
@@ -41,6 +43,7 @@ const accounts = 3
 type system struct {
 	folder    string // logs and PostgreSQL's data
 	program   string
+	history   *history.Recorder
 	database  *database
 	provider  *provider
 	mail      *mailServer
@@ -56,11 +59,7 @@ type system struct {
 }
 
 func startSystem(ctx context.Context, o options, out io.Writer) (*system, error) {
-	executable, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	s := &system{program: filepath.Join(filepath.Dir(executable), "orders")}
+	s := &system{program: o.program}
 	if err := s.start(ctx, o, out); err != nil {
 		return nil, errors.Join(err, s.close(), os.RemoveAll(s.folder))
 	}
@@ -76,6 +75,9 @@ func (s *system) start(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	if err := os.Chmod(s.folder, 0o755); err != nil { //nolint:gosec // the server's OS user needs access
+		return err
+	}
+	if s.history, err = history.Create(cmp.Or(o.history, filepath.Join(s.folder, "history.jsonl"))); err != nil {
 		return err
 	}
 	if s.database, err = startDatabase(ctx, s.folder, out); err != nil {
@@ -209,14 +211,19 @@ const refundsQuery = `SELECT concat_ws(' ', 'refund', id, status) FROM refunds W
 
 // age moves the finished key of an order past its retention, so that the reaper deletes
 // it.
-func (s *system) age(ctx context.Context, email string) {
+func (s *system) age(ctx context.Context, p *purchase) {
+	aged := history.Operation{Kind: history.Age, Account: p.account, Key: string(p.key), Call: s.history.At(time.Now())}
+	defer func() {
+		aged.Return = s.history.At(time.Now())
+		s.history.Add(aged)
+	}()
 	for ctx.Err() == nil {
 		_, err := s.database.pool.Load().Exec(ctx, `
 UPDATE idempotency_keys k
    SET finished_at = k.finished_at - interval '`+keyRetention+`', created_at = k.created_at - interval '`+keyRetention+`'
   FROM orders o
  WHERE o.email = $1 AND k.account_id = o.account_id AND k.idempotency_key = o.idempotency_key
-   AND k.finished_at > now() - interval '`+keyRetention+`'`, email)
+   AND k.finished_at > now() - interval '`+keyRetention+`'`, p.email)
 		if err == nil {
 			return
 		}
@@ -229,6 +236,9 @@ func (s *system) close() error {
 		s.stopServices()
 	}
 	err := s.stopErrors
+	if s.history != nil {
+		err = errors.Join(err, s.history.Close())
+	}
 	if s.provider != nil {
 		err = errors.Join(err, s.provider.close())
 	}
