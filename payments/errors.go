@@ -26,6 +26,7 @@ var (
 // Outcome is what is known about the effect of a failed call.
 type Outcome int
 
+// The outcomes.
 const (
 	Unknown     Outcome = iota // it may have had its effect; the zero value, because an unclassified error proves nothing
 	NotExecuted                // this call had no effect, but an earlier one may have
