@@ -68,7 +68,7 @@ type Transition struct {
 // Advance moves the request to a recovery point. At its own, the step runs again.
 func Advance(point RecoveryPoint) Transition { return Transition{point: point} }
 
-// Finish stores the response of every retry (R14). It must be final (R11, R23).
+// Finish stores the response of every retry. It must be final (R11, R23).
 func Finish(response Response) Transition {
 	if response.Headers == nil {
 		response.Headers = map[string]string{}
@@ -95,7 +95,7 @@ func (t Transition) check(steps Steps) error {
 	return nil
 }
 
-// Response is replayed byte for byte.
+// Response is replayed byte for byte (R14).
 type Response struct {
 	Status  int               // 200 to 499
 	Headers map[string]string // printable ASCII
