@@ -134,7 +134,8 @@ const playTimeout = 2 * time.Minute
 func (p *play) run(ctx context.Context) error {
 	ctx, stop := context.WithTimeoutCause(ctx, playTimeout, fmt.Errorf("took longer than %s", playTimeout))
 	defer stop()
-	p.ctx, p.fail = context.WithCancelCause(ctx)
+	ctx, p.fail = context.WithCancelCause(ctx)
+	p.ctx = ctx
 	defer p.fail(nil)
 	p.current.Store(p)
 	p.step(func() error { return p.ready(ctx) })
@@ -142,12 +143,12 @@ func (p *play) run(ctx context.Context) error {
 	compared := make(chan error, 1)
 	if p.compares() {
 		p.update(func(v *view) { v.Designs = designViews() })
-		go func() { compared <- p.compare(p.ctx) }()
+		go func() { compared <- p.compare(ctx) }()
 	} else {
 		compared <- nil
 	}
 	p.verify(p.fault.run(p))
-	err := errors.Join(context.Cause(p.ctx), <-compared)
+	err := errors.Join(context.Cause(ctx), <-compared)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.view.Phase, p.view.Asks = phaseDone, false
