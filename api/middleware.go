@@ -122,7 +122,7 @@ func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) htt
 
 type accountKey struct{}
 
-// accountID is for requests that passed [requireAPIKey].
+// accountID returns the account of a request that passed [requireAPIKey].
 func accountID(ctx context.Context) uuid.UUID { return ctx.Value(accountKey{}).(uuid.UUID) }
 
 // bearerToken follows RFC 6750.

@@ -32,14 +32,14 @@ type CompleterConfig struct {
 	// failed attempt, up to six hours.
 	Grace time.Duration
 
-	MaxAttempts int // before a key needs review (R16)
+	MaxAttempts int // after which a key needs review by an operator (R16)
 
 	// ActionTimeout is the age at which an operation ends its wait for an action. A key runs
 	// as soon as its lease would end after that age, and then once in each grace.
 	ActionTimeout time.Duration
 
 	Limit       int // of each kind of keys in one pass
-	Concurrency int
+	Concurrency int // keys in progress at once
 }
 
 // NewCompleter returns a completer that leaves the keys of other operations to a newer

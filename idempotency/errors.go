@@ -27,11 +27,11 @@ var (
 	// ErrLeaseLost is the ErrInProgress of a run that lost its lease (R7).
 	ErrLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
 
-	// ErrActionRequired is wrapped by a step that waits for an action, such as a customer's
+	// ErrActionRequired is wrapped by the error of a step that waits for an action, such as a customer's
 	// approval, until the ActionTimeout.
 	ErrActionRequired = errors.New("an action outside of the service is required")
 
-	// ErrNewerVersion: see R18.
+	// ErrNewerVersion is of a key that a newer version of the program wrote (R18).
 	ErrNewerVersion = errors.New("the idempotency key was written by a newer version of the program, and only that version can continue it")
 
 	// ErrNotFound is of a key that was never used, or reaped.

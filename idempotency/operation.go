@@ -12,7 +12,7 @@ import (
 // RecoveryPoint names how far a request has come.
 type RecoveryPoint string
 
-// The points of the engine.
+// The recovery points of the engine.
 const (
 	Started  RecoveryPoint = "started" // no stored key is at it (R1)
 	Finished RecoveryPoint = "finished"
@@ -37,7 +37,7 @@ func knownSteps(operations []Operation) (names []string) {
 	return names
 }
 
-// Steps are those of a run.
+// Steps are the steps of a run.
 type Steps struct {
 	// Start commits with the claim (R1), so it makes no external call. It validates, because
 	// its error leaves the key unused (R19). A unique violation is a [*KeyExpiredError], as
