@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // compare measures this build and that of -against in alternation, on one PostgreSQL.
@@ -53,14 +54,14 @@ func (b *bench) compare(ctx context.Context) (err error) {
 			for i := range a {
 				ratios[i].Orders = get(a[i]) / get(z[i])
 			}
-			return median(ratios, func(w window) float64 { return w.Orders })
+			return measure.Median(ratios, func(w window) float64 { return w.Orders })
 		}
 		rate := func(w window) float64 { return w.Orders }
 		cpu := func(w window) float64 { return w.API * 1000 }
 		replays := func(w window) float64 { return w.Replays }
 		fmt.Fprintf(b.out, "%8d %10.0f %10.0f %7.2f %9.2f %9.2f %7.2f %9.0f %9.0f %7.2f\n", clients,
-			median(a, rate), median(z, rate), ratio(rate), median(a, cpu), median(z, cpu), ratio(cpu),
-			median(a, replays), median(z, replays), ratio(replays))
+			measure.Median(a, rate), measure.Median(z, rate), ratio(rate), measure.Median(a, cpu), measure.Median(z, cpu), ratio(cpu),
+			measure.Median(a, replays), measure.Median(z, replays), ratio(replays))
 	}
 	return errors.Join(current.audit(ctx), other.audit(ctx))
 }

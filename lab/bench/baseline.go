@@ -20,6 +20,7 @@ import (
 	"example.com/orders-api/client"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // baseline is a minimal program with the round trips and provider calls of an order. It
@@ -168,6 +169,6 @@ func (b *bench) least(ctx context.Context) (err error) {
 	b.windows = append(b.windows, rounds...)
 	const ms = 1000
 	fmt.Fprintf(b.out, "\nCPU of an order, %d clients: %.2f ms in the API; %.2f ms in the baseline program with the same round trips and calls\n",
-		clients, ms*median(rounds, func(w window) float64 { return w.API }), ms*median(rounds, func(w window) float64 { return w.Least }))
+		clients, ms*measure.Median(rounds, func(w window) float64 { return w.API }), ms*measure.Median(rounds, func(w window) float64 { return w.Least }))
 	return nil
 }

@@ -37,11 +37,11 @@ func (b *bench) openFloor(ctx context.Context) (*floor, error) {
 	if f.pgbench, err = b.findPgbench(); err != nil {
 		return nil, err
 	}
-	f.script = filepath.Join(b.folder, "floor.sql")
+	f.script = filepath.Join(b.Folder, "floor.sql")
 	if err := os.WriteFile(f.script, floorSQL, 0o600); err != nil {
 		return nil, err
 	}
-	if f.database, err = b.createDatabase(ctx, "floor"); err != nil {
+	if f.database, err = b.Create(ctx, "floor"); err != nil {
 		return nil, err
 	}
 	if f.pool, err = pgxpool.New(ctx, f.database); err != nil {
@@ -74,7 +74,7 @@ func (f *floor) close() { f.pool.Close() }
 // findPgbench prefers the folder of the server's programs, where pgbench has the server's
 // version.
 func (b *bench) findPgbench() (string, error) {
-	for _, folder := range []string{os.Getenv("PG_BIN"), b.postgres.BinDir()} {
+	for _, folder := range []string{os.Getenv("PG_BIN"), b.BinDir()} {
 		program := filepath.Join(folder, "pgbench")
 		if _, err := os.Stat(program); folder != "" && err == nil {
 			return program, nil
@@ -122,6 +122,6 @@ func (f *floor) written(ctx context.Context) (written, error) {
 	if err != nil {
 		return w, err
 	}
-	w.wal, err = f.bench.wal(ctx)
+	w.wal, err = f.bench.WAL(ctx)
 	return w, err
 }

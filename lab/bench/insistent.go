@@ -9,6 +9,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // firstOrders is the warm-up time. It is longer than an order takes with the slow
@@ -76,14 +77,14 @@ func (b *bench) insistent(ctx context.Context) (err error) {
 		}
 		b.windows = append(b.windows, rounds...)
 		latency := func(list []window) string {
-			return milliseconds(median(list, func(w window) float64 { return float64(w.P99) }))
+			return milliseconds(measure.Median(list, func(w window) float64 { return float64(w.P99) }))
 		}
 		fmt.Fprintf(b.out, "%-28s %9.0f %9.0f %7.2f %9.0f %9s %9s %4.0fMiB\n", name,
-			median(rounds, func(w window) float64 { return w.Orders }),
-			median(rounds, func(w window) float64 { return w.Floor }),
-			median(rounds, func(w window) float64 { return w.Orders / w.Floor }),
-			median(shed, func(w window) float64 { return w.Orders }), latency(p99), latency(shedP99),
-			median(rounds, func(w window) float64 { return float64(w.Memory) / (1 << 20) }))
+			measure.Median(rounds, func(w window) float64 { return w.Orders }),
+			measure.Median(rounds, func(w window) float64 { return w.Floor }),
+			measure.Median(rounds, func(w window) float64 { return w.Orders / w.Floor }),
+			measure.Median(shed, func(w window) float64 { return w.Orders }), latency(p99), latency(shedP99),
+			measure.Median(rounds, func(w window) float64 { return float64(w.Memory) / (1 << 20) }))
 	}
 	if err := fast.noisyNeighbour(ctx); err != nil {
 		return err

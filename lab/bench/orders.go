@@ -10,6 +10,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // window is one measurement, as -record writes it.
@@ -73,7 +74,7 @@ func (b *bench) orders(ctx context.Context) (err error) {
 // measure creates orders for a window and replays them for half of one.
 func (s *system) measure(ctx context.Context, clients []*client.Client, w *window) error {
 	name := fmt.Sprintf("%s-%d-%d", w.Scenario, w.Clients, w.Round)
-	walBefore, err := s.bench.wal(ctx)
+	walBefore, err := s.bench.WAL(ctx)
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (s *system) measure(ctx context.Context, clients []*client.Client, w *windo
 	if err != nil {
 		return err
 	}
-	walAfter, err := s.bench.wal(ctx)
+	walAfter, err := s.bench.WAL(ctx)
 	if err != nil {
 		return err
 	}
@@ -120,20 +121,20 @@ func allCreated(report load.Report) error {
 }
 
 // countRoundTrips returns the round trips and commits per order of an API process behind
-// a countingProxy.
+// a [measure.CountingProxy].
 func (s *system) countRoundTrips(ctx context.Context) (roundTrips, commits float64, err error) {
-	proxy, database, err := newCountingProxy(ctx, s.database)
+	proxy, err := measure.NewCountingProxy(ctx, s.database)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, proxy.close()) }()
-	if err := s.startAPI(ctx, database); err != nil {
+	defer func() { err = errors.Join(err, proxy.Close()) }()
+	if err := s.startAPI(ctx, proxy.URL); err != nil {
 		return 0, 0, err
 	}
 	proxied := s.clients[len(s.clients)-1:]
 	load.Closed(ctx, 16, 3*time.Second, s.createOrders(proxied, "count-warm"))
-	proxy.reset()
+	proxy.Reset()
 	counted := load.Closed(ctx, 16, 3*time.Second, s.createOrders(proxied, "count"))
 	orders := float64(len(counted.WithStatus(http.StatusCreated).Requests))
-	return float64(proxy.roundTrips.Load()) / orders, float64(proxy.commits.Load()) / orders, nil
+	return float64(proxy.RoundTrips.Load()) / orders, float64(proxy.Commits.Load()) / orders, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // overload offers orders at a constant rate, independent of the responses. The rates are
@@ -74,9 +75,9 @@ func (s *system) overloadRound(capacity, times float64, report load.Report) (ove
 }
 
 func (b *bench) printOverload(rounds []overloadRound) {
-	rate := func(get func(overloadRound) float64) float64 { return median(rounds, get) }
+	rate := func(get func(overloadRound) float64) float64 { return measure.Median(rounds, get) }
 	latency := func(get func(overloadRound) time.Duration) string {
-		return milliseconds(median(rounds, func(o overloadRound) float64 { return float64(get(o)) }))
+		return milliseconds(measure.Median(rounds, func(o overloadRound) float64 { return float64(get(o)) }))
 	}
 	fmt.Fprintf(b.out, "%10.0f %10.0f %9.0f %7.2f %8s %8s %9.0f %9s %9s %4.0fMiB\n",
 		rate(func(o overloadRound) float64 { return o.capacity }),

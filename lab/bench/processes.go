@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // processes compares two API processes with one, on the same cores and database. Both
@@ -32,8 +33,8 @@ func (b *bench) processes(ctx context.Context) (err error) {
 		ratios = append(ratios, two)
 	}
 	fmt.Fprintf(b.out, "\ntwo processes on one database, %d clients: %.0f orders/s; one: %.0f; ratio %.2f; no errors\n", clients,
-		median(ratios, func(w window) float64 { return w.Orders }),
-		median(ratios, func(w window) float64 { return w.Floor }),
-		median(ratios, func(w window) float64 { return w.Orders / w.Floor }))
+		measure.Median(ratios, func(w window) float64 { return w.Orders }),
+		measure.Median(ratios, func(w window) float64 { return w.Floor }),
+		measure.Median(ratios, func(w window) float64 { return w.Orders / w.Floor }))
 	return s.audit(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // rampUp is the time until all clients have an order in flight. Most of their first
@@ -55,9 +56,9 @@ func (b *bench) slowProviderCase(ctx context.Context, inFlight int, delay time.D
 	}
 	b.windows = append(b.windows, rounds...)
 	fmt.Fprintf(b.out, "%3d in flight, %5s per call: %4.0f orders/s; ideal %4.0f, lower of ideal and cores %4.0f; ratio %.2f\n", inFlight, delay,
-		median(rounds, func(w window) float64 { return w.Orders }), ideal,
-		median(rounds, func(w window) float64 { return w.Floor }),
-		median(rounds, func(w window) float64 { return w.Orders / w.Floor }))
+		measure.Median(rounds, func(w window) float64 { return w.Orders }), ideal,
+		measure.Median(rounds, func(w window) float64 { return w.Floor }),
+		measure.Median(rounds, func(w window) float64 { return w.Orders / w.Floor }))
 	return errors.Join(fast.audit(ctx), slow.audit(ctx))
 }
 

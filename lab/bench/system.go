@@ -51,7 +51,7 @@ func (b *bench) startSystemFrom(ctx context.Context, programs string, delay time
 
 func (s *system) start(ctx context.Context, name string, delay time.Duration, apis int) error {
 	var err error
-	if s.database, err = s.bench.createDatabase(ctx, name); err != nil {
+	if s.database, err = s.bench.Create(ctx, name); err != nil {
 		return err
 	}
 	if _, err := s.command(ctx, "migrate", "up"); err != nil {
@@ -127,7 +127,7 @@ func (s *system) program(name string, args ...string) *subprocess.Process {
 		Executable: filepath.Join(s.programs, name),
 		Args:       args,
 		Environ:    s.environ,
-		Log:        filepath.Join(s.bench.folder, name+".log"),
+		Log:        filepath.Join(s.bench.Folder, name+".log"),
 	}
 }
 

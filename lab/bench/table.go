@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
 	"time"
+
+	"example.com/orders-api/lab/measure"
 )
 
 func (b *bench) printHeader() {
@@ -17,7 +18,7 @@ func (b *bench) printHeader() {
 // printRow prints the medians for one number of clients. The ratio is the median of each
 // round's ratio, because the speed of a machine drifts.
 func (b *bench) printRow(rounds []window) {
-	of := func(get func(window) float64) float64 { return median(rounds, get) }
+	of := func(get func(window) float64) float64 { return measure.Median(rounds, get) }
 	fmt.Fprintf(b.out, "%8d %9.0f %9.0f %6.2f %8s %8s %8.0f %9.0f %6.2f %6.2f %6.2f %6.2f %9.0f %4.0fMiB\n",
 		rounds[0].Clients,
 		of(func(w window) float64 { return w.Orders }),
@@ -37,15 +38,6 @@ func (b *bench) printRow(rounds []window) {
 
 func milliseconds(nanoseconds float64) string {
 	return time.Duration(nanoseconds).Round(100 * time.Microsecond).String()
-}
-
-func median[T any](rounds []T, get func(T) float64) float64 {
-	values := make([]float64, len(rounds))
-	for i, w := range rounds {
-		values[i] = get(w)
-	}
-	slices.Sort(values)
-	return (values[len(values)/2] + values[(len(values)-1)/2]) / 2
 }
 
 func (b *bench) save() error {

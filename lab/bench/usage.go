@@ -22,38 +22,12 @@ func (u usage) per(n int) usage {
 
 // usage returns zero on a system without /proc.
 func (s *system) usage() (usage, error) {
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return usage{}, nil //nolint:nilerr // not Linux
-	}
-	all, err := fs.AllProcs()
-	if err != nil {
-		return usage{}, err
-	}
-	apis := map[int]bool{}
+	seconds, err := s.bench.CPU()
+	u := usage{postgres: seconds[s.bench.PID()], stripe: seconds[s.stripe.PID()], load: seconds[os.Getpid()]}
 	for _, p := range s.apis {
-		apis[p.PID()] = true
+		u.api += seconds[p.PID()]
 	}
-	var u usage
-	for _, p := range all {
-		stat, err := p.Stat()
-		if err != nil {
-			continue // has exited
-		}
-		switch {
-		case apis[p.PID]:
-			u.api += stat.CPUTime()
-		case p.PID == s.stripe.PID():
-			u.stripe += stat.CPUTime()
-		case p.PID == os.Getpid():
-			u.load += stat.CPUTime()
-		case p.PID == s.bench.postgres.PID():
-			u.postgres += stat.CPUTime() + float64(stat.CUTime+stat.CSTime)/userHZ // exited backends
-		case stat.PPID == s.bench.postgres.PID():
-			u.postgres += stat.CPUTime()
-		}
-	}
-	return u, nil
+	return u, err
 }
 
 // cpu returns the CPU seconds of process i of apis, or zero without /proc.
@@ -68,9 +42,6 @@ func (s *system) cpu(i int) float64 {
 	}
 	return stat.CPUTime()
 }
-
-// userHZ is the number of clock ticks per second in /proc/PID/stat on Linux.
-const userHZ = 100
 
 // peakMemory returns the peak resident bytes of the first API process, or zero without
 // /proc.

@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"context"
@@ -12,38 +12,42 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// countingProxy is a TCP proxy for PostgreSQL that counts round trips and commits.
-type countingProxy struct {
+// CountingProxy is a TCP proxy for PostgreSQL that counts round trips and commits.
+type CountingProxy struct {
+	URL        string       // of the database through this proxy
+	RoundTrips atomic.Int64 // each ends with ReadyForQuery
+	Commits    atomic.Int64
+
 	listener net.Listener
 	target   string
-
-	roundTrips atomic.Int64 // each ends with ReadyForQuery
-	commits    atomic.Int64
 }
 
-// newCountingProxy returns the proxy and the database URL through it.
-func newCountingProxy(ctx context.Context, database string) (*countingProxy, string, error) {
+// NewCountingProxy returns a proxy for the database.
+func NewCountingProxy(ctx context.Context, database string) (*CountingProxy, error) {
 	u, err := url.Parse(database)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	p := &countingProxy{target: u.Host}
+	p := &CountingProxy{target: u.Host}
 	if p.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	go p.serve(ctx)
 	u.Host = p.listener.Addr().String()
-	return p, u.String(), nil
+	p.URL = u.String()
+	return p, nil
 }
 
-func (p *countingProxy) close() error { return p.listener.Close() }
+// Close ends the proxy. Open connections stay.
+func (p *CountingProxy) Close() error { return p.listener.Close() }
 
-func (p *countingProxy) reset() {
-	p.roundTrips.Store(0)
-	p.commits.Store(0)
+// Reset sets both counts to zero.
+func (p *CountingProxy) Reset() {
+	p.RoundTrips.Store(0)
+	p.Commits.Store(0)
 }
 
-func (p *countingProxy) serve(ctx context.Context) {
+func (p *CountingProxy) serve(ctx context.Context) {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
@@ -58,7 +62,7 @@ func (p *countingProxy) serve(ctx context.Context) {
 	}
 }
 
-func (p *countingProxy) forward(client, server net.Conn) {
+func (p *CountingProxy) forward(client, server net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		_, _ = io.Copy(server, client)
@@ -71,7 +75,7 @@ func (p *countingProxy) forward(client, server net.Conn) {
 	both.Wait()
 }
 
-func (p *countingProxy) countMessages(stream io.Reader) {
+func (p *CountingProxy) countMessages(stream io.Reader) {
 	messages := pgproto3.NewFrontend(stream, nil)
 	for {
 		message, err := messages.Receive()
@@ -84,10 +88,10 @@ func (p *countingProxy) countMessages(stream io.Reader) {
 		}
 		switch m := message.(type) {
 		case *pgproto3.ReadyForQuery:
-			p.roundTrips.Add(1)
+			p.RoundTrips.Add(1)
 		case *pgproto3.CommandComplete:
 			if string(m.CommandTag) == "COMMIT" {
-				p.commits.Add(1)
+				p.Commits.Add(1)
 			}
 		}
 	}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// outcome is what a peer did with a number of kills or of lost responses.
+type outcome struct {
+	Peer         string
+	Kills        int
+	Responses    int // lost
+	Purchases    int
+	Interrupted  int     // purchases whose first request got no response
+	Doubled      int     // keys charged more than once
+	Lost         int     // keys with 201, but without a charge or without a paid order
+	Stuck        int     // keys without a final answer after patience
+	Wrong        int     // answers that contradict the ledger, the card or an earlier answer
+	Charged      int     // of Stuck or Wrong: the card was charged
+	Pending      int     // orders that stay pending
+	P50, Slowest float64 // seconds until the final answer of an interrupted purchase
+}
+
+// patience is the time that a key gets for its final answer.
+const patience = 2 * time.Minute
+
+const (
+	killClients = 16
+	thinkTime   = 30 * time.Millisecond // of a client between two purchases
+	retryPause  = 200 * time.Millisecond
+)
+
+// Short leases let abandoned keys continue within seconds, as in lab/soak. Without them a
+// retry waits for up to 90 seconds.
+func shortLeases() []string {
+	return []string{"STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=4s", "COMPLETER_GRACE=6s"}
+}
+
+// purchase is one key. Its amount is unique, so it identifies the charges.
+type purchase struct {
+	key      client.Key
+	amount   int64
+	declined bool // the card
+	body     []byte
+	lose     time.Duration // the client closes its first connection so long after sending
+
+	interrupted bool
+	took        time.Duration // until the final answer
+	final       *client.Response
+	again       *client.Response // the answer to the same request after all faults
+}
+
+// disturb kills each peer, and loses responses.
+func (l *lab) disturb(ctx context.Context, peers []peer) error {
+	for _, p := range peers {
+		if err := l.disturbOne(ctx, p); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+func (l *lab) disturbOne(ctx context.Context, p peer) (err error) {
+	i, err := l.open(ctx, p, "faults_"+p.name)
+	if err != nil {
+		return err
+	}
+	defer i.close()
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	stripe := stripetest.New(stripetest.Options{})
+	defer stripe.Close()
+	server := &http.Server{Handler: stripe, ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = server.Serve(listener) }()
+	defer func() { err = errors.Join(err, server.Close()) }()
+
+	if err := i.start(ctx, i.database, "http://"+listener.Addr().String(), shortLeases()...); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, i.stop()) }()
+	c := &customers{instance: i}
+	if l.kills > 0 {
+		if err := c.report(ctx, stripe, outcome{Peer: i.name, Kills: l.kills}, func() error { return c.kill(ctx, l.kills) }); err != nil {
+			return err
+		}
+	}
+	if l.lost > 0 {
+		return c.report(ctx, stripe, outcome{Peer: i.name, Responses: l.lost}, func() error { return c.loseResponses(ctx, l.lost) })
+	}
+	return nil
+}
+
+// customers create orders, and retry each until its final answer.
+type customers struct {
+	*instance
+	next    atomic.Int64
+	retries sync.WaitGroup
+
+	mu        sync.Mutex
+	purchases []*purchase
+}
+
+func (c *customers) report(ctx context.Context, stripe *stripetest.Server, f outcome, cause func() error) error {
+	if err := cause(); err != nil {
+		return err
+	}
+	c.retries.Wait()
+	c.replayAll(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := c.check(ctx, stripe, &f); err != nil {
+		return err
+	}
+	c.purchases = nil
+	c.lab.results.addFaults(f)
+	text, err := json.Marshal(f)
+	fmt.Fprintf(c.lab.out, "%s\n", text)
+	return err
+}
+
+func (c *customers) newPurchase() (*purchase, error) {
+	n := c.next.Add(1)
+	p := &purchase{key: client.Key(fmt.Sprintf("peers-purchase-%010d", n)), amount: 1000 + n, declined: n%10 == 0}
+	method := "pm_card_visa"
+	if p.declined {
+		method = "pm_card_chargeDeclined"
+	}
+	var err error
+	p.body, err = orderBody(p.amount, method)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.purchases = append(c.purchases, p)
+	return p, err
+}
+
+// kill kills the API at random moments, while clients buy.
+func (c *customers) kill(ctx context.Context, kills int) error {
+	buying, stop := context.WithCancel(ctx)
+	defer stop()
+	var clients sync.WaitGroup
+	for range killClients {
+		clients.Go(func() {
+			for buying.Err() == nil {
+				if err := c.buy(ctx, 0); err != nil {
+					return
+				}
+				pause(buying, thinkTime)
+			}
+		})
+	}
+	for range kills {
+		pause(ctx, 50*time.Millisecond+rand.N(400*time.Millisecond)) //nolint:gosec // not a secret
+		if err := errors.Join(c.api.Kill(), c.serve(ctx)); err != nil {
+			return err
+		}
+	}
+	stop()
+	clients.Wait()
+	return nil
+}
+
+// loseResponses closes the connection of a first request at a random moment after it was sent.
+func (c *customers) loseResponses(ctx context.Context, n int) error {
+	for lost := 0; lost < n && ctx.Err() == nil; {
+		if err := c.buy(ctx, rand.N(10*time.Millisecond)+1); err != nil { //nolint:gosec // not a secret
+			return err
+		}
+		if c.purchases[len(c.purchases)-1].interrupted {
+			lost++
+		}
+	}
+	return ctx.Err()
+}
+
+// buy sends a purchase once. If there is no final answer, retries continue on their own.
+func (c *customers) buy(ctx context.Context, lose time.Duration) error {
+	p, err := c.newPurchase()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	first, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if lose > 0 {
+		first = httptrace.WithClientTrace(first, &httptrace.ClientTrace{
+			WroteRequest: func(httptrace.WroteRequestInfo) { time.AfterFunc(lose, cancel) },
+		})
+	}
+	response, err := c.send(first, p)
+	if err == nil && isFinal(response) {
+		p.final = &response
+		return nil
+	}
+	p.interrupted = true
+	c.retries.Go(func() {
+		for ctx.Err() == nil && p.final == nil && time.Since(start) < patience {
+			response, err := c.send(ctx, p)
+			if err == nil && isFinal(response) {
+				p.final, p.took = &response, time.Since(start)
+				return
+			}
+			pause(ctx, retryPause)
+		}
+	})
+	return nil
+}
+
+func (c *customers) send(ctx context.Context, p *purchase) (client.Response, error) {
+	return c.client.Send(ctx, client.Request{Key: p.key, Path: "/v1/orders", Body: p.body})
+}
+
+func isFinal(r client.Response) bool {
+	return r.Status < 500 && r.Status != http.StatusConflict && r.Status != http.StatusTooManyRequests
+}
+
+// replayAll sends each key with a final answer once more.
+func (c *customers) replayAll(ctx context.Context) {
+	var clients sync.WaitGroup
+	purchases := make(chan *purchase)
+	for range killClients {
+		clients.Go(func() {
+			for p := range purchases {
+				if response, err := c.send(ctx, p); err == nil {
+					p.again = &response
+				}
+			}
+		})
+	}
+	for _, p := range c.purchases {
+		if p.final != nil {
+			purchases <- p
+		}
+	}
+	close(purchases)
+	clients.Wait()
+}
