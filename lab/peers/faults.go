@@ -35,11 +35,11 @@ type outcome struct {
 	P50, Slowest float64 // seconds until the final answer of an interrupted purchase
 }
 
-// patience is the time that a key gets for its final answer.
+// patience is the time that a key gets for its final answer after the last fault.
 const patience = 2 * time.Minute
 
 const (
-	killClients = 16
+	killClients = 32
 	thinkTime   = 30 * time.Millisecond // of a client between two purchases
 	retryPause  = 200 * time.Millisecond
 )
@@ -56,7 +56,6 @@ type purchase struct {
 	amount   int64
 	declined bool // the card
 	body     []byte
-	lose     time.Duration // the client closes its first connection so long after sending
 
 	interrupted bool
 	took        time.Duration // until the final answer
@@ -64,17 +63,11 @@ type purchase struct {
 	again       *client.Response // the answer to the same request after all faults
 }
 
-// disturb kills each peer, and loses responses.
-func (l *lab) disturb(ctx context.Context, peers []peer) error {
-	for _, p := range peers {
-		if err := l.disturbOne(ctx, p); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
+// disturb kills the peer, and loses responses.
+func (l *lab) disturb(ctx context.Context, p peer) (err error) {
+	if l.kills+l.lost == 0 {
+		return nil
 	}
-	return nil
-}
-
-func (l *lab) disturbOne(ctx context.Context, p peer) (err error) {
 	i, err := l.open(ctx, p, "faults_"+p.name)
 	if err != nil {
 		return err
@@ -106,11 +99,10 @@ func (l *lab) disturbOne(ctx context.Context, p peer) (err error) {
 	return nil
 }
 
-// customers create orders, and retry each until its final answer.
+// customers create orders. Each repeats a purchase until its final answer, before the next one.
 type customers struct {
 	*instance
-	next    atomic.Int64
-	retries sync.WaitGroup
+	next atomic.Int64
 
 	mu        sync.Mutex
 	purchases []*purchase
@@ -120,7 +112,6 @@ func (c *customers) report(ctx context.Context, stripe *stripetest.Server, f out
 	if err := cause(); err != nil {
 		return err
 	}
-	c.retries.Wait()
 	c.replayAll(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -132,35 +123,34 @@ func (c *customers) report(ctx context.Context, stripe *stripetest.Server, f out
 	c.lab.results.addFaults(f)
 	text, err := json.Marshal(f)
 	fmt.Fprintf(c.lab.out, "%s\n", text)
-	return err
+	return errors.Join(err, c.lab.results.write(c.lab.record))
 }
 
-func (c *customers) newPurchase() (*purchase, error) {
+func (c *customers) newPurchase() *purchase {
 	n := c.next.Add(1)
 	p := &purchase{key: client.Key(fmt.Sprintf("peers-purchase-%010d", n)), amount: 1000 + n, declined: n%10 == 0}
 	method := "pm_card_visa"
 	if p.declined {
 		method = "pm_card_chargeDeclined"
 	}
-	var err error
-	p.body, err = orderBody(p.amount, method)
+	p.body = orderBody(p.amount, method)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.purchases = append(c.purchases, p)
-	return p, err
+	return p
 }
 
 // kill kills the API at random moments, while clients buy.
 func (c *customers) kill(ctx context.Context, kills int) error {
 	buying, stop := context.WithCancel(ctx)
 	defer stop()
+	waiting, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	var clients sync.WaitGroup
 	for range killClients {
 		clients.Go(func() {
 			for buying.Err() == nil {
-				if err := c.buy(ctx, 0); err != nil {
-					return
-				}
+				c.buy(waiting, 0)
 				pause(buying, thinkTime)
 			}
 		})
@@ -172,6 +162,7 @@ func (c *customers) kill(ctx context.Context, kills int) error {
 		}
 	}
 	stop()
+	time.AfterFunc(patience, giveUp)
 	clients.Wait()
 	return nil
 }
@@ -179,22 +170,19 @@ func (c *customers) kill(ctx context.Context, kills int) error {
 // loseResponses closes the connection of a first request at a random moment after it was sent.
 func (c *customers) loseResponses(ctx context.Context, n int) error {
 	for lost := 0; lost < n && ctx.Err() == nil; {
-		if err := c.buy(ctx, rand.N(10*time.Millisecond)+1); err != nil { //nolint:gosec // not a secret
-			return err
-		}
-		if c.purchases[len(c.purchases)-1].interrupted {
+		waiting, giveUp := context.WithTimeout(ctx, patience)
+		if p := c.buy(waiting, rand.N(10*time.Millisecond)+1); p.interrupted { //nolint:gosec // not a secret
 			lost++
 		}
+		giveUp()
 	}
 	return ctx.Err()
 }
 
-// buy sends a purchase once. If there is no final answer, retries continue on their own.
-func (c *customers) buy(ctx context.Context, lose time.Duration) error {
-	p, err := c.newPurchase()
-	if err != nil {
-		return err
-	}
+// buy sends a purchase until its final answer, or until ctx ends. Unless lose is 0, the client
+// closes its first connection so long after it has sent the request.
+func (c *customers) buy(ctx context.Context, lose time.Duration) *purchase {
+	p := c.newPurchase()
 	start := time.Now()
 	first, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -204,22 +192,15 @@ func (c *customers) buy(ctx context.Context, lose time.Duration) error {
 		})
 	}
 	response, err := c.send(first, p)
-	if err == nil && isFinal(response) {
-		p.final = &response
-		return nil
+	for ctx.Err() == nil && (err != nil || !isFinal(response)) {
+		p.interrupted = true
+		pause(ctx, max(retryPause, response.RetryAfter()))
+		response, err = c.send(ctx, p)
 	}
-	p.interrupted = true
-	c.retries.Go(func() {
-		for ctx.Err() == nil && p.final == nil && time.Since(start) < patience {
-			response, err := c.send(ctx, p)
-			if err == nil && isFinal(response) {
-				p.final, p.took = &response, time.Since(start)
-				return
-			}
-			pause(ctx, retryPause)
-		}
-	})
-	return nil
+	if err == nil && isFinal(response) {
+		p.final, p.took = &response, time.Since(start)
+	}
+	return p
 }
 
 func (c *customers) send(ctx context.Context, p *purchase) (client.Response, error) {

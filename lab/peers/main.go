@@ -96,10 +96,10 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return err
 		}
 	}
-	if o.kills > 0 || o.lost > 0 {
-		if err := l.disturb(ctx, peers); err != nil {
-			return err
+	for _, p := range peers {
+		if err := l.disturb(ctx, p); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
-	return l.results.write(o.record)
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -140,7 +141,8 @@ func (i *instance) command(ctx context.Context, args ...string) (string, error) 
 func (i *instance) start(ctx context.Context, database, stripe string, environ ...string) error {
 	environ = append(environ, i.environ...)
 	environ = append(environ, "DATABASE_URL="+database, "STRIPE_API_BASE="+stripe, "STRIPE_SECRET_KEY=sk_test_fake",
-		"GOGC=200") // as orders serve sets it
+		"GOGC=200",                                           // as orders serve sets it
+		"HOME="+os.Getenv("HOME"), "PATH="+os.Getenv("PATH")) // a server may come from a package
 	if i.peer.server != "" {
 		address, err := subprocess.FreeAddress(ctx)
 		if err != nil {
@@ -225,7 +227,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// stop stops the API, and kills its server, whose state is in PostgreSQL.
+// stop stops the API, and kills its server, because nothing is unfinished.
 func (i *instance) stop() error {
 	i.client.Close()
 	err := i.api.Stop()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -26,7 +27,7 @@ func TestGenerated(t *testing.T) {
 	require.NoError(t, err)
 	text := string(page)
 	for name, table := range map[string]string{
-		"16": r.rates(16), "64": r.rates(64), "costs": r.costs(), "kills": r.faults(true), "responses": r.faults(false),
+		"16": r.rates(16), "64": r.rates(64), "targets": r.targets(), "costs": r.costs(), "kills": r.faults(true), "responses": r.faults(false),
 	} {
 		marked := regexp.MustCompile(`(?s)(<!-- peers:begin ` + name + ` -->\n).*?(<!-- peers:end -->\n)`)
 		require.Regexp(t, marked, text)
@@ -39,28 +40,22 @@ func TestGenerated(t *testing.T) {
 	require.Equal(t, text, string(page), "make -C lab generate writes the tables")
 }
 
-// rates has the medians of all rounds. The ratio is the median of each round's ratio, because
-// the speed of a machine drifts.
+// rates has the medians of all rounds.
 func (r results) rates(clients int) string {
 	rows := header("peer", "orders/s", "this program makes", "p50", "p99", "CPU of the API", "of its server", "of PostgreSQL", "WAL")
-	own := r.windows(ours, clients)
 	for _, p := range all() {
 		windows := r.windows(p.name, clients)
 		if len(windows) == 0 {
 			continue
 		}
 		of := func(get func(window) float64) float64 { return measure.Median(windows, get) }
-		ratios := make([]window, min(len(windows), len(own)))
-		for i := range ratios {
-			ratios[i].Orders = own[i].Orders / windows[i].Orders
-		}
 		server := "none"
 		if p.server != "" {
 			server = fmt.Sprintf("%.2f ms", of(func(w window) float64 { return w.Server }))
 		}
 		rows += row(p.title,
 			fmt.Sprintf("%.0f", of(func(w window) float64 { return w.Orders })),
-			fmt.Sprintf("%.2f times as many", measure.Median(ratios, func(w window) float64 { return w.Orders })),
+			fmt.Sprintf("%.2f times as many", r.ratio(p.name, clients)),
 			fmt.Sprintf("%.1f ms", of(func(w window) float64 { return w.P50 })),
 			fmt.Sprintf("%.1f ms", of(func(w window) float64 { return w.P99 })),
 			fmt.Sprintf("%.2f ms", of(func(w window) float64 { return w.API })),
@@ -75,6 +70,46 @@ func (r results) windows(peer string, clients int) []window {
 	windows := slices.DeleteFunc(slices.Clone(r.Windows), func(w window) bool { return w.Peer != peer || w.Clients != clients })
 	slices.SortFunc(windows, func(a, b window) int { return cmp.Compare(a.Round, b.Round) })
 	return windows
+}
+
+// targets compares with the faster form of each version of DBOS.
+func (r results) targets() string {
+	rows := header("orders of this program, relative to those of", "clients", "target", "measured")
+	for _, t := range []struct {
+		title   string
+		peers   []string
+		clients int
+		ratio   float64
+	}{
+		{"DBOS 1.8.0", []string{"dbos18tx", "dbos18steps"}, 16, 2.2},
+		{"DBOS 0.10.0", []string{"dbos010"}, 16, 1.8},
+		{"DBOS 1.8.0", []string{"dbos18tx", "dbos18steps"}, 64, 2.0},
+		{"DBOS 0.10.0", []string{"dbos010"}, 64, 1.7},
+	} {
+		measured := math.Inf(1)
+		for _, p := range t.peers {
+			measured = min(measured, r.ratio(p, t.clients))
+		}
+		text := fmt.Sprintf("%.2f times", measured)
+		if measured < t.ratio {
+			text += ": **missed**"
+		}
+		rows += row(t.title, fmt.Sprint(t.clients), fmt.Sprintf("%.1f times", t.ratio), text)
+	}
+	return rows
+}
+
+// ratio is the median of each round's ratio, because the speed of a machine drifts.
+func (r results) ratio(peer string, clients int) float64 {
+	own, other := r.windows(ours, clients), r.windows(peer, clients)
+	var ratios []float64
+	for i := range min(len(own), len(other)) {
+		ratios = append(ratios, own[i].Orders/other[i].Orders)
+	}
+	if len(ratios) == 0 {
+		return math.NaN()
+	}
+	return measure.Median(ratios, func(ratio float64) float64 { return ratio })
 }
 
 func (r results) costs() string {
