@@ -80,7 +80,7 @@ func (p peer) lines(ctx context.Context) (int, error) {
 	if p.folder != "" {
 		folder = "peers/" + p.folder
 	}
-	out, err := exec.CommandContext(ctx, "go", "-C", "lab", "run", "./count", folder).Output() //nolint:gosec // our own folders
+	out, err := exec.CommandContext(ctx, "go", "-C", "lab", "run", "./count", folder).Output()
 	match := productLine.FindSubmatch(out)
 	if err != nil || match == nil {
 		return 0, errors.Join(fmt.Errorf("count the lines of %s: %s", folder, out), err)
@@ -193,18 +193,22 @@ func (i *instance) serve(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for ctx.Err() == nil {
-		if i.api.Exited() {
-			return errors.Join(fmt.Errorf("see %s", i.api.Log), i.api.Wait())
+		if i.api.Exited() { // its port may be that of an outgoing connection for a moment
+			pause(ctx, 100*time.Millisecond)
+			if err := i.api.Start(); err != nil {
+				return err
+			}
 		}
 		if isReady(ctx, i.ready) {
 			return nil
 		}
 		pause(ctx, 10*time.Millisecond)
 	}
-	return fmt.Errorf("%s is not ready, see %s", i.name, i.api.Log)
+	text, err := os.ReadFile(i.api.Log)
+	return errors.Join(fmt.Errorf("%s is not ready: %s", i.name, text[max(0, len(text)-2000):]), err)
 }
 
-const readyTimeout = 2 * time.Minute // a peer's server may create its tables first
+const readyTimeout = time.Minute // a peer's server may create its tables first
 
 func isReady(ctx context.Context, url string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
