@@ -37,6 +37,9 @@ func all() []peer {
 		{name: "dbos18tx", title: "DBOS 1.8.0, transactions", folder: "dbos18"},
 		{name: "dbos18steps", title: "DBOS 1.8.0, steps", folder: "dbos18", environ: []string{"PEER_STEPS=1"}},
 		{name: "dbos010", title: "DBOS 0.10.0", folder: "dbos010"},
+		{name: "river", title: "River", folder: "river"},
+		{name: "temporal", title: "Temporal", folder: "temporal", server: "temporal/server"},
+		{name: "restate", title: "Restate", folder: "restate", server: "restate/server"},
 		{name: "cache", title: "response cache", folder: "cache"},
 	}
 }
