@@ -42,7 +42,7 @@ func parse(args []string) (options, error) {
 	clients := flags.String("clients", "16,64", "numbers of clients, measured one after the other; empty: none")
 	only := flags.String("only", "", "names of the peers that run; empty: all")
 	flags.IntVar(&o.rounds, "rounds", 5, "number of rounds; in each, every peer has a turn")
-	flags.DurationVar(&o.window, "window", 5*time.Second, "duration of one measurement")
+	flags.DurationVar(&o.window, "window", 2*time.Second, "duration of one measurement")
 	flags.IntVar(&o.kills, "kills", 200, "number of kills of each peer")
 	flags.IntVar(&o.lost, "lost", 50, "number of lost responses of each peer")
 	flags.StringVar(&o.record, "record", "", "file whose results are replaced by those of this run")
