@@ -48,15 +48,15 @@ const (
 // Proxy forwards a pool's connections to the server and breaks chosen COMMITs.
 type Proxy struct {
 	listener net.Listener
-	released chan struct{} // closed by Release
 	stopped  chan struct{} // closed after the test
 	sessions sync.WaitGroup
 	cancels  atomic.Int64
 	held     atomic.Int64
 
-	mu    sync.Mutex
-	count int // COMMITs until the next fault; 0 if none is armed
-	fault Fault
+	mu       sync.Mutex
+	count    int // COMMITs until the next fault; 0 if none is armed
+	fault    Fault
+	released chan struct{} // closed by the next Release
 }
 
 // New starts a proxy, which ends with the test. Create it before its pool.
@@ -98,7 +98,12 @@ func (p *Proxy) Struck() bool {
 }
 
 // Release sends what the Hold faults have delayed to the server.
-func (p *Proxy) Release() { close(p.released) }
+func (p *Proxy) Release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.released)
+	p.released = make(chan struct{})
+}
 
 // Held counts the delayed connections, until the server has executed what was
 // released.
@@ -107,17 +112,18 @@ func (p *Proxy) Held() int { return int(p.held.Load()) }
 // Cancels counts the requests to cancel a statement.
 func (p *Proxy) Cancels() int { return int(p.cancels.Load()) }
 
-func (p *Proxy) next() Fault {
+// next returns the fault of the next COMMIT, and what releases it.
+func (p *Proxy) next() (Fault, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.count == 0 {
-		return 0
+		return 0, nil
 	}
 	p.count--
 	if p.count > 0 {
-		return 0
+		return 0, nil
 	}
-	return p.fault
+	return p.fault, p.released
 }
 
 func (p *Proxy) accept(network, address string) {

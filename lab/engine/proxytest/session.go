@@ -31,6 +31,7 @@ type session struct {
 	commits   map[string]bool // prepared statements that are a COMMIT
 	portals   map[string]bool // portals bound to one of them
 	fault     atomic.Int32    // for the COMMIT that was sent last
+	released  <-chan struct{} // sends a delayed COMMIT; set before fault
 	completed chan struct{}   // receives once per statement before a delayed COMMIT
 
 	mu       sync.Mutex // both directions may write to the client
@@ -99,8 +100,9 @@ func (s *session) forwardRequests() {
 			return
 		}
 		if batch.commit >= 0 {
-			fault := s.proxy.next()
-			s.fault.Store(int32(fault))
+			var fault Fault
+			fault, s.released = s.proxy.next()
+			s.fault.Store(int32(fault)) // forwardResponses reads released only after it
 			switch fault {
 			case CutBefore, FatalBefore, HoldCommit, HoldBatch:
 				s.holdBack(fault, batch)
@@ -182,7 +184,7 @@ func (s *session) holdBack(fault Fault, b batch) {
 	s.proxy.held.Add(1)
 	defer s.proxy.held.Add(-1)
 	_ = s.client.Close()
-	if isFirst(s.proxy.released, s.closed) {
+	if isFirst(s.released, s.closed) {
 		s.sendToServer(rest, &pgproto3.Terminate{})
 		<-s.closed // by the server
 	}
@@ -233,7 +235,7 @@ func (s *session) forwardResponses() {
 			if kind == 'C' {
 				select {
 				case s.completed <- struct{}{}:
-				case <-s.proxy.released:
+				case <-s.released:
 				case <-s.closed:
 				}
 			}
