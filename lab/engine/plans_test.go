@@ -11,7 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/lab/queryplans"
+	"example.com/orders-api/lab/plantest"
 )
 
 // insertKeys inserts keys that ran last an hour ago.
@@ -73,7 +73,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, deleted)
 
-	plans := queryplans.Of(t, f.pool)
+	plans := plantest.Of(t, f.pool)
 	var all string
 	for _, plan := range plans {
 		all += plan.Text

@@ -15,7 +15,7 @@ import (
 
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/lab/queryplans"
+	"example.com/orders-api/lab/plantest"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
@@ -71,7 +71,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	})
 	require.NoError(t, err)
 
-	for _, plan := range queryplans.Of(t, f.Pool) {
+	for _, plan := range plantest.Of(t, f.Pool) {
 		require.NotRegexp(t, sequentialScan, plan.Text, plan.Statement)
 		if plan.Custom+plan.Generic >= often && !strings.Contains(plan.Statement, "LIMIT $") {
 			require.NotZero(t, plan.Generic, plan.Statement)
@@ -142,7 +142,7 @@ SELECT gen_random_uuid(), id, sha256(uuid_send(gen_random_uuid())), 'ok_many'
 		require.NoError(t, err)
 	}
 	var found int
-	for _, plan := range queryplans.Of(t, pool) {
+	for _, plan := range plantest.Of(t, pool) {
 		if strings.Contains(plan.Statement, "key_hash") {
 			require.Contains(t, plan.Text, "api_keys_key_hash_unique")
 			found++

@@ -1,5 +1,5 @@
-// Package queryplans reads the plans of the statements that a connection has prepared.
-package queryplans
+// Package plantest reads the plans of the statements that a connection has prepared.
+package plantest
 
 import (
 	"strings"
