@@ -150,6 +150,9 @@ func chownAs(model, folder string) error {
 // second and at least a few orders, kills the primary and promotes the standby. It returns a
 // time from which rows may be lost: the standby has all that were committed before.
 func (d *database) failOver(ctx context.Context) (from time.Time, err error) {
+	if err := d.until(ctx, time.Minute, "SELECT ''"); err != nil { // the database may still recover
+		return from, err
+	}
 	from = time.Now()
 	var written string
 	if err := d.pool.Load().QueryRow(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&written); err != nil {
