@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -151,9 +152,17 @@ func (p *Process) signal(signal syscall.Signal) error {
 	return nil
 }
 
-// FreeAddress returns a free loopback address.
+// FreeAddress returns a free loopback address. Its port is below those that the kernel gives to
+// listeners without one, so none of them takes it before the caller's process does.
 func FreeAddress(ctx context.Context) (string, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	var listener net.Listener
+	var err error
+	for range 20 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.N(12_000)) //nolint:gosec // no secret
+		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", address); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		return "", err
 	}
