@@ -114,7 +114,7 @@ func TestJudge_rejected(t *testing.T) {
 		"no key after 202":                                   {post(0, 1, 202, ""), read(2, 3, "")},
 		"a read of another response":                         {first, otherLocation},
 		"a read of another response before the final one":    {unanswered(0), at(1, 2, otherLocation), created(3, 4, "a")},
-		"a finished read of a key that was never sent":      {read(0, 1, "finished"), created(2, 3, "a")},
+		"a finished read of a key that was never sent":       {read(0, 1, "finished"), created(2, 3, "a")},
 		"a replay to another body":                           {first, otherBody(created(2, 3, "a"))},
 		"another body is invalid instead of a known key's":   {first, otherBody(post(2, 3, 422, "validation-failed"))},
 		"the same body is another one":                       {first, post(2, 3, 422, "idempotency-key-reused")},
