@@ -35,8 +35,7 @@ type Config struct {
 	Ready      *Readiness
 	Retention  time.Duration // of a finished key
 
-	Trace     func(http.Handler) http.Handler // the outermost middleware; may be nil
-	OnRequest func(RequestEvent)              // after each request; may be nil
+	OnRequest func(RequestEvent) // after each request; may be nil
 }
 
 type handlers struct {
@@ -48,9 +47,6 @@ type handlers struct {
 // NewRouter returns the API.
 func NewRouter(config Config) chi.Router {
 	r := chi.NewRouter()
-	if config.Trace != nil {
-		r.Use(config.Trace)
-	}
 	r.Use(
 		middleware.ClientIPFromRemoteAddr,
 		withLog(config.Logger, config.OnRequest),

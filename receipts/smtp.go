@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/wneessen/go-mail"
-	"github.com/wneessen/go-mail/smtp"
 )
 
 const stepTimeout = 30 * time.Second // of connecting with login, and then of sending
@@ -84,24 +83,6 @@ func (s *SMTP) String() string { return s.url }
 
 // Send treats rejected credentials and a rejected sender as temporary.
 func (s *SMTP) Send(ctx context.Context, message Message) error {
-	return s.withSession(ctx, func(client *mail.Client, session *smtp.Client) error {
-		err := client.SendWithSMTPClient(session, message.mime())
-		if failed, ok := errors.AsType[*mail.SendError](err); ok {
-			err = &sendError{failed}
-		}
-		if err != nil && ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", ctx.Err(), err)
-		}
-		return err
-	})
-}
-
-// Check connects and logs in.
-func (s *SMTP) Check(ctx context.Context) error {
-	return s.withSession(ctx, func(*mail.Client, *smtp.Client) error { return nil })
-}
-
-func (s *SMTP) withSession(ctx context.Context, do func(*mail.Client, *smtp.Client) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dial := func(dialCtx context.Context, network, address string) (net.Conn, error) {
@@ -117,17 +98,26 @@ func (s *SMTP) withSession(ctx context.Context, do func(*mail.Client, *smtp.Clie
 		return fmt.Errorf("receipts: mail client: %w", err)
 	}
 	session, err := client.DialToSMTPClientWithContext(ctx)
-	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	if err != nil {
+		return fmt.Errorf("receipts: connect to %s: %w", s, withContext(ctx, err))
+	}
+	err = client.SendWithSMTPClient(session, message.mime())
+	if failed, ok := errors.AsType[*mail.SendError](err); ok {
+		err = &sendError{failed}
 	}
 	if err != nil {
-		return fmt.Errorf("receipts: connect to %s: %w", s, err)
-	}
-	if err := do(client, session); err != nil {
-		return err
+		return withContext(ctx, err)
 	}
 	_ = client.CloseWithSMTPClient(session) // the mail is accepted even if QUIT fails
 	return nil
+}
+
+// withContext adds the reason why ctx has ended, if it has.
+func withContext(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return err
 }
 
 // sendError omits the server's text, which may quote the recipient.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/mail"
-	"strings"
 	"testing"
 	"time"
 
@@ -191,16 +190,12 @@ func TestNewSMTP_url(t *testing.T) {
 	}
 }
 
-func TestSMTP_check(t *testing.T) {
+func TestSMTP_wrongPassword(t *testing.T) {
 	t.Parallel()
 	certificate, _ := newCertificate(t)
 	server := newMailServer(t, script{password: "canary", certs: []tls.Certificate{certificate}})
-	url := "smtp://shop:canary@127.0.0.1:" + server.port
-	require.NoError(t, newSMTP(t, url).Check(t.Context()))
-	require.Empty(t, server.mails())
-	require.Equal(t, 1, server.logins)
-
-	err := newSMTP(t, strings.Replace(url, "canary", "canary-wrong", 1)).Check(t.Context())
+	err := newSMTP(t, "smtp://shop:canary-wrong@127.0.0.1:"+server.port).Send(t.Context(), testMessage())
 	require.ErrorContains(t, err, "receipts: connect to smtp://127.0.0.1:"+server.port)
 	require.NotContains(t, err.Error(), "canary")
+	require.Empty(t, server.mails())
 }

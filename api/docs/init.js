@@ -1,6 +1,6 @@
 // Renders the contract. The options keep Scalar from calling other servers: no fonts, no
 // telemetry, no assistant, no hosted client, no request proxy. The token is not kept in
-// the browser's storage (persistAuth). orders dev adds the API key to the page.
+// the browser's storage (persistAuth). An API key in the page's head is filled in.
 const token = document.querySelector('meta[name="api-key"]')?.content;
 Scalar.createApiReference('#docs', {
   url: '/openapi.yaml',

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/setup"
-	"example.com/orders-api/cmd/internal/tracing"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/metrics"
@@ -24,7 +23,6 @@ type app struct {
 	config  setup.App
 	logger  *slog.Logger
 	pool    *pgxpool.Pool
-	traces  *tracing.Tracing
 	limiter *admission.Limiter
 	metrics *metrics.Metrics
 	engine  *idempotency.Engine
@@ -43,11 +41,7 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 			a.close()
 		}
 	}()
-	if a.traces, err = tracing.Start(ctx, logger); err != nil {
-		return nil, err
-	}
-	a.onClose(func() { a.traces.Stop(ctx) }) // after everything that creates spans
-	if a.pool, err = setup.Pool(ctx, config.Database, logger, a.traces.ConfigurePool); err != nil {
+	if a.pool, err = setup.Pool(ctx, config.Database, logger); err != nil {
 		return nil, err
 	}
 	a.onClose(a.pool.Close)
@@ -68,12 +62,12 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 		Retention: config.KeyRetention,
 		Grace:     config.CompleterGrace,
 	})
-	a.engine, err = newEngine(config.Maintenance, a.pool, a.traces.OnStep(a.metrics.OnStep), logger)
+	a.engine, err = newEngine(config.Maintenance, a.pool, a.metrics.OnStep, logger)
 	if err != nil {
 		return nil, err
 	}
 	// A request has no permit while it waits for a provider.
-	transport := admission.SuspendDuring(a.traces.Provider(setup.ProviderTransport()))
+	transport := admission.SuspendDuring(setup.ProviderTransport())
 	a.payments = payments.New(payments.Config{
 		SecretKey:     string(config.SecretKey),
 		WebhookSecret: string(config.WebhookSecret),

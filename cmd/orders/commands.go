@@ -41,7 +41,6 @@ func commands() []command {
 		{"migrate down", "Roll back the newest migration and delete its data", migrateDown},
 		{"migrate citus", "Distribute the tables over the workers of a Citus cluster", migrate(migrateCitus)},
 		{"migrate status", "List the migrations and whether they are applied", migrate(migrateStatus)},
-		{"doctor", "Check configuration, database, Stripe and mail server, and print remedies", doctor},
 		{"accounts create", "Create an account and print its API key", accountsCreate},
 		{"accounts keys list", "List the API keys of an account, without their secrets", ofAccount("", accountsKeysList)},
 		{"accounts keys create", "Create another API key of an account and print it", ofAccount("", accountsKeysCreate)},

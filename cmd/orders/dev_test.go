@@ -191,7 +191,7 @@ func TestDev_ownServices(t *testing.T) {
 	a, curl := startDev(t, env)
 	require.NotContains(t, a.stdout.String(), "PostgreSQL  ")
 	require.NotContains(t, a.stdout.String(), "a fake")
-	require.Contains(t, a.stdout.String(), "\nStripe       ✓ "+provider+" accepts the key (mode: test)\n")
+	require.Contains(t, a.stdout.String(), "\nStripe       "+provider+" (mode: test)\n")
 	require.Contains(t, a.stdout.String(), "stripe listen --forward-to "+a.base+"/v1/webhooks/stripe\n")
 	requirePaid(t, sendCurl(t, curl))
 	require.Len(t, stripe.Charges(), 1)
@@ -210,7 +210,7 @@ func TestDev_ownServices(t *testing.T) {
 func TestDev_unreachableStripe(t *testing.T) {
 	t.Parallel()
 	a, _ := startDev(t, environ(t, "DATABASE_URL="+dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_dev", "STRIPE_API_BASE=http://127.0.0.1:1", "LISTEN_ADDR=127.0.0.1:0"))
-	require.Regexp(t, "\nStripe       ✗ .*http://127.0.0.1:1: .*connection refused → allow HTTPS", a.stdout.String())
+	require.Contains(t, a.stdout.String(), "\nStripe       http://127.0.0.1:1 (mode: test)\n")
 	require.Equal(t, http.StatusOK, a.ready())
 	a.stop()
 }

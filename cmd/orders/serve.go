@@ -43,6 +43,9 @@ func serve(ctx context.Context, call *invocation) error {
 		return err
 	}
 	defer a.close()
+	if err := setup.WarnOfLoss(ctx, a.pool, logger); err != nil {
+		return err
+	}
 	s, err := openServer(ctx, a, config.Addr, config.AdminAddr)
 	if err != nil {
 		return err
@@ -102,7 +105,6 @@ func openServer(ctx context.Context, a *app, address, adminAddress setup.Address
 		OnRequest:     a.metrics.OnRequest,
 		Background:    runs,
 		Retention:     a.config.KeyRetention,
-		Trace:         a.traces.Requests(),
 		Ready:         ready,
 	})
 	stopAdmin, err := startAdmin(ctx, adminAddress, a.metrics, ready.Check, a.logger)

@@ -245,9 +245,6 @@ func TestCommands(t *testing.T) {
 	require.Contains(t, programtest.Run(t, f.Environ, "accounts", "keys", "revoke", "--account", account, id), "was revoked")
 	require.Contains(t, programtest.Run(t, f.Environ, "accounts", "keys", "list", "--account", account), id)
 
-	doctor := programtest.Start(t, f.Environ, "doctor")
-	doctor.Wait()
-	require.NotContains(t, doctor.Stdout.String(), "SQLSTATE")
 	api.Stop()
 }
 

@@ -214,20 +214,6 @@ func (c *Completer) validate(p *problems) {
 	}
 }
 
-// Traces is the trace collector. The OpenTelemetry SDK reads the variable itself.
-type Traces struct {
-	Endpoint Secret `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT"`
-}
-
-func (t *Traces) validate(p *problems) {
-	if t.Endpoint == "" {
-		return
-	}
-	if u, err := url.Parse(string(t.Endpoint)); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		p.add("OTEL_EXPORTER_OTLP_ENDPOINT", "is not an http or https URL such as http://localhost:4318; leave it empty to turn tracing off")
-	}
-}
-
 // Log configures the log.
 type Log struct {
 	Level  slog.Level `envconfig:"LOG_LEVEL" default:"info"`
@@ -249,7 +235,6 @@ type All struct {
 	Mail
 	Durations
 	Completer
-	Traces
 	Log
 }
 
@@ -269,5 +254,4 @@ type Maintenance struct {
 type App struct {
 	Maintenance
 	Stripe
-	Traces
 }

@@ -16,9 +16,9 @@ import (
 
 type validator interface{ validate(*problems) }
 
-// Load fills config, a pointer to a struct of groups of variables. The error is a
-// [*ConfigError] with every invalid variable. An empty variable counts as not set, unless it
-// has the tag "empty".
+// Load fills config, a pointer to a struct of groups of variables. The error names every
+// invalid variable, and contains no secret. An empty variable counts as not set, unless it has
+// the tag "empty".
 func Load(config any) error { return load(config, &problems{}) }
 
 // LoadDev is [Load] for commands that start missing services and accept only test keys.
@@ -42,8 +42,8 @@ func load(config any, found *problems) error {
 		err = envconfig.Process("", config)
 	}
 	validateAll(reflect.ValueOf(config), found)
-	if len(found.list) > 0 {
-		return &ConfigError{found.list}
+	if len(found.lines) > 0 {
+		return errors.New("wrong configuration:\n  " + strings.Join(found.lines, "\n  ") + "\norders help env lists every variable")
 	}
 	return nil
 }
@@ -69,36 +69,19 @@ func validateAll(config reflect.Value, found *problems) {
 	}
 }
 
-// Problem is an error in the environment.
-type Problem struct {
-	Name string
-	Text string // what is wrong and what is expected; contains no secret
-}
-
-// ConfigError lists every error in the environment.
-type ConfigError struct{ Problems []Problem }
-
-func (e *ConfigError) Error() string {
-	var text strings.Builder
-	text.WriteString("wrong configuration:")
-	for _, problem := range e.Problems {
-		text.WriteString("\n  " + problem.Name + ": " + problem.Text)
-	}
-	text.WriteString("\norders help env lists every variable")
-	return text.String()
-}
-
+// problems are the errors in the environment. A line has the name of the variable, what is
+// wrong and what is expected.
 type problems struct {
-	dev  bool
-	list []Problem
+	dev   bool
+	lines []string
 }
 
 func (p *problems) add(name, format string, arguments ...any) {
-	p.list = append(p.list, Problem{name, fmt.Sprintf(format, arguments...)})
+	p.lines = append(p.lines, name+": "+fmt.Sprintf(format, arguments...))
 }
 
 func (p *problems) has(name string) bool {
-	return slices.ContainsFunc(p.list, func(problem Problem) bool { return problem.Name == name })
+	return slices.ContainsFunc(p.lines, func(line string) bool { return strings.HasPrefix(line, name+":") })
 }
 
 // missing adds a problem for a variable that is not set, except with [LoadDev].

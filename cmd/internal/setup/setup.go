@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/internal/postgres"
@@ -36,8 +37,8 @@ const poolSize = 10
 const connectTimeout = 5 * time.Second
 
 // Pool connects to the database and checks the sessions' timeouts (R21) and the migrations.
-func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
-	pool, err := Connect(ctx, d, logger, append([]func(*pgxpool.Config){postgres.Configure}, configure...)...)
+func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, error) {
+	pool, err := Connect(ctx, d, logger, postgres.Configure)
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +59,8 @@ func AuthPool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// Connect connects to the database. [postgres.Configure] sets the timeouts of sessions.
-func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+// Connect connects to the database, with what configure sets.
+func Connect(ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(string(d.URL))
 	if err != nil {
 		return nil, errors.New("DATABASE_URL cannot be parsed") // the driver's error shows the password
@@ -70,9 +71,7 @@ func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	for _, change := range configure {
-		change(config)
-	}
+	configure(config)
 	logger.InfoContext(ctx, "connecting to the database", "host", config.ConnConfig.Host, "database", config.ConnConfig.Database)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -112,6 +111,25 @@ func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 		err = fmt.Errorf("the database schema is out of date: run `orders migrate up` (at %d, need %d)", current, newest)
 	}
 	return err
+}
+
+// WarnOfLoss logs the settings with which a crash of the database server can lose orders whose
+// cards were charged.
+func WarnOfLoss(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) error {
+	rows, _ := pool.Query(ctx, `
+SELECT name
+  FROM pg_settings
+ WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
+   AND setting = 'off'
+ ORDER BY name`)
+	off, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("check the durability of the database: %w", err)
+	}
+	if len(off) > 0 {
+		logger.WarnContext(ctx, "a crash of the database server can lose orders whose cards were charged: turn these settings on", "off", off)
+	}
+	return nil
 }
 
 // Migrator has a connection pool of its own.
