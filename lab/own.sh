@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes a clone a shop's own: renames the module, and removes lab/, spec/, docs/proof.md and the
-# lines that lead to them, each of which stands alone. The branch "template" keeps the result, so that
-# `make upgrade` can merge a newer version into the shop's changes.
+# Makes a clone a shop's own: renames the module, and removes lab/, spec/, docs/proof.md and, unless
+# KEEP=demo, the demo and its console, with the lines that lead to them, each of which stands alone.
+# The branch "template" keeps the result, so that `make upgrade` can merge a newer version into the
+# shop's changes.
 set -euo pipefail
 
 own() {
@@ -9,6 +10,15 @@ own() {
 	old=$(sed -n 's/^module //p' go.mod)
 	git rm -rqf --ignore-unmatch lab spec docs/proof.md .github/workflows/lab.yml
 	rm -rf lab spec
+	# An upgrade keeps the demo if the shop has it.
+	if [ "${KEEP-}" != demo ] && ! git cat-file -e template:cmd/internal/demo 2>/dev/null; then
+		line+='|docs/console\.|\(console\.md'
+		git rm -rqf cmd/internal/demo internal/earlierdesigns cmd/orders/{demo,console}{,_test}.go docs/console.{md,png}
+		sed -i.bak -E '/consoleExtension,|runDemo\}/d' cmd/orders/{dev,commands}.go
+		sed -i.bak '/^\.PHONY: demo/,/^$/d' Makefile
+		sed -i.bak -e '/^## The demo/,/^## /{/^## Run/!d' -e '}' README.md
+		rm cmd/orders/{dev,commands}.go.bak {Makefile,README.md}.bak
+	fi
 	git grep -lIE "$line" -- ':!*.go' ':!*.sql' | while read -r file; do
 		sed -E -i.bak "\#$line#d" "$file" && rm "$file.bak"
 	done
@@ -27,7 +37,7 @@ commit() {
 main() {
 	[[ ${1-} =~ ^[a-z0-9.-]+\.[a-z]+(/[A-Za-z0-9._~-]+)*$ ]] || { echo "usage: make own MODULE=github.com/you/shop" >&2; exit 2; }
 	[ -z "$(git status --porcelain)" ] || { echo "own: commit or discard your changes first, so that git can undo this" >&2; exit 1; }
-	echo "Renaming the module to $1, and removing lab/ and spec/ …"
+	echo "Renaming the module to $1, and removing what a shop does not need …"
 	own "$1"
 	commit "Own the template"
 	git branch -f template

@@ -204,6 +204,13 @@ func requireCrashedRow(t *testing.T, view consoleView) {
 	}
 }
 
+func TestConsole_onlyDev(t *testing.T) {
+	t.Parallel()
+	a := newFixture(t).shared()
+	require.Equal(t, http.StatusNotFound, a.mustDo(http.MethodGet, "/console", "", nil).status)
+	a.stop()
+}
+
 // The charges and the paid orders of a lock with a cached response, of one call with the
 // provider's key, and of this service.
 func TestConsole_designs(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 func runDemo(ctx context.Context, call *invocation) (err error) {
 	var config demo.Env
 	var devConfig devEnv
+	add := extend(call.flags) // for --console
 	stay := call.flags.Bool("console", false, "after the tour, run orders dev with the console on the tour's database,\n"+
 		"with the environment of orders dev; Ctrl-C ends it")
 	if err := call.parse(&config); err != nil {
@@ -51,5 +52,5 @@ func runDemo(ctx context.Context, call *invocation) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	devConfig.Database, devConfig.Stripe = config.Database, config.Stripe
-	return devRun{devConfig, services, folder, devConfig.Logger(call.stderr), call.stdout, defaultLatency}.run(ctx)
+	return devRun{devConfig, services, folder, devConfig.Logger(call.stderr), call.stdout, add}.run(ctx)
 }

@@ -142,11 +142,11 @@ func TestDemo_doubleCharge(t *testing.T) {
 	p.requireNoProcessLeft()
 }
 
-// The tests of package doctor verify the other causes.
-func TestDemo_unreachableStripe(t *testing.T) {
+func TestDemo_startupError(t *testing.T) {
 	t.Parallel()
 	requireStartupError(t, stripeMode(t, dbtest.URL(dbtest.New(t)), "http://127.0.0.1:1"), "demo",
-		"orders: Stripe cannot be used: http://127.0.0.1:1: ", "connection refused → allow HTTPS from this machine")
+		"orders: http://127.0.0.1:1 cannot be used: ", "connection refused")
+	requireStartupError(t, environ(t, "STRIPE_SECRET_KEY=sk_live_canary"), "demo", "STRIPE_SECRET_KEY: is not a test key")
 }
 
 // doubleCharger is a provider that executes each POST for a second intent too.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,22 +11,32 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/cmd/internal/demo"
 	"example.com/orders-api/cmd/internal/devservices"
-	checks "example.com/orders-api/cmd/internal/doctor"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/receipts"
 )
 
-const (
-	// stripeCheckTimeout bounds the check of the user's key, which delays the start.
-	stripeCheckTimeout = 5 * time.Second
+// extensions add to dev what is not the API. To delete one, delete its line and its files.
+func extensions() []extension {
+	return []extension{
+		consoleExtension,
+		shopExtension,
+	}
+}
 
-	defaultLatency = 700 * time.Millisecond
-)
+// An extension defines its flags, and returns a function that adds it to the server.
+type extension func(*flag.FlagSet) func(context.Context, *devServer) error
+
+func extend(flags *flag.FlagSet) (add []func(context.Context, *devServer) error) {
+	for _, e := range extensions() {
+		add = append(add, e(flags))
+	}
+	return add
+}
 
 type devEnv struct {
 	setup.App
@@ -37,8 +48,7 @@ type devEnv struct {
 
 func dev(ctx context.Context, call *invocation) (err error) {
 	var config devEnv
-	latency := call.flags.Duration("provider-latency", defaultLatency,
-		"how much latency the console adds to each call to the provider,\nso that you see a row at each recovery point")
+	add := extend(call.flags)
 	reset := call.flags.Bool("reset", false, "delete the private database and the state of the fake Stripe first")
 	if err := call.parse(&config); err != nil {
 		return err
@@ -68,7 +78,7 @@ func dev(ctx context.Context, call *invocation) (err error) {
 	if *reset {
 		fmt.Fprintf(call.stdout, "Deleted the database and the state of the fake Stripe in %s\n", folder)
 	}
-	return devRun{config, services, folder, logger, call.stdout, *latency}.run(ctx)
+	return devRun{config, services, folder, logger, call.stdout, add}.run(ctx)
 }
 
 // devRun is a run of dev after its services have started.
@@ -78,8 +88,25 @@ type devRun struct {
 	folder   string
 	logger   *slog.Logger
 	stdout   io.Writer
-	latency  time.Duration
+	add      []func(context.Context, *devServer) error
 }
+
+// devServer is the server of dev, which the extensions change before it starts.
+type devServer struct {
+	*server
+
+	devRun
+	base    string // URL of the API
+	docs    string // URL of the contract's page
+	account uuid.UUID
+	apiKey  string
+	mailer  receipts.Mailer
+	welcome strings.Builder
+	jobs    []func(context.Context) error // end with ctx
+}
+
+// line adds a line to the welcome.
+func (s *devServer) line(name, value string) { fmt.Fprintf(&s.welcome, "%-12s %s\n", name, value) }
 
 func (d devRun) run(ctx context.Context) error {
 	if err := setup.Migrate(ctx, d.config.Database); err != nil {
@@ -103,28 +130,20 @@ func (d devRun) run(ctx context.Context) error {
 		return err
 	}
 	base := baseURL(s.listener.Addr().String(), "localhost")
-	console, err := demo.NewConsole(ctx, demo.Options{
-		Env:     demo.Env{Database: d.config.Database, Stripe: d.config.Stripe},
-		Fake:    d.services.Stripe,
-		Pool:    a.pool,
-		Account: account,
-		APIKey:  key,
-		LogFile: filepath.Join(d.folder, "console.log"),
-		Mailer:  mailer,
-		BaseURL: base,
-		Latency: max(d.latency, 0),
-	}, d.logger)
-	if err != nil {
-		return err
+	dev := &devServer{server: s, devRun: d, base: base, docs: base + "/docs", account: account, apiKey: key, mailer: mailer}
+	for _, add := range d.add {
+		if err := add(ctx, dev); err != nil {
+			return err
+		}
 	}
-	s.http.Handler = console.Mount(s.http.Handler)
-	d.welcome(ctx, console, base, key) // before the first request, whose log line would interrupt it
+	dev.print() // before the first request, whose log line would interrupt it
 	group, ctx := errgroup.WithContext(ctx)
-	s.http.Handler = d.withShop(ctx, group, s, base, key)
-	if err := d.startJobs(ctx, group, a, console); err != nil {
+	if err := dev.startJobs(ctx, group); err != nil {
 		return err
 	}
-	group.Go(func() error { return console.Run(ctx) })
+	for _, job := range dev.jobs {
+		group.Go(func() error { return job(ctx) })
+	}
 	group.Go(func() error { return s.run(ctx, 0) })
 	group.Go(func() error { return d.services.Watch(ctx) })
 	group.Go(func() error {
@@ -134,36 +153,36 @@ func (d devRun) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// welcome prints at once, so that no log line interrupts the text. The curl line has an
+// print prints at once, so that no log line interrupts the text. The curl line has an
 // idempotency key that is new after each start, so that the user sees a first response and a
 // replay.
-func (d devRun) welcome(ctx context.Context, console *demo.Console, base, key string) {
-	var text strings.Builder
-	line := func(name, value string) { fmt.Fprintf(&text, "%-12s %s\n", name, value) }
-	text.WriteString("\n")
-	line("Orders API", base+"   contract: "+console.DocsURL())
-	line("Console", console.URL()+"   cause a failure, and see the recovery")
-	if d.services.Postgres != nil {
-		line("PostgreSQL", "psql '"+d.services.Postgres.URL("postgres")+"'")
+func (s *devServer) print() {
+	extended := s.welcome.String()
+	s.welcome.Reset()
+	s.welcome.WriteString("\n")
+	s.line("Orders API", s.base+"   contract: "+s.docs)
+	s.welcome.WriteString(extended)
+	if s.services.Postgres != nil {
+		s.line("PostgreSQL", "psql '"+s.services.Postgres.URL("postgres")+"'")
 	}
+	stripe := s.config.Stripe
 	switch {
-	case d.services.SendsEvents():
-		line("Stripe", "a fake that sends webhooks; its charges: "+d.config.APIBase)
-	case d.services.Stripe != nil:
-		line("Stripe", "a fake; its charges: "+d.config.APIBase)
-	default: // a wrong key does not prevent the start, and neither does a missing network
-		result := checks.Stripe(ctx, d.config.Stripe, stripeCheckTimeout)
-		line("Stripe", printable(result.Mark+" "+result.Message))
-		if d.config.WebhookSecret == "" {
-			line("Webhooks", "off; set STRIPE_WEBHOOK_SECRET to the secret that this command prints:")
-			line("", "stripe listen --forward-to "+base+"/v1/webhooks/stripe")
+	case s.services.SendsEvents():
+		s.line("Stripe", "a fake that sends webhooks; its charges: "+stripe.APIBase)
+	case s.services.Stripe != nil:
+		s.line("Stripe", "a fake; its charges: "+stripe.APIBase)
+	default:
+		s.line("Stripe", stripe.ProviderURL()+" (mode: "+stripe.Mode()+")")
+		if stripe.WebhookSecret == "" {
+			s.line("Webhooks", "off; set STRIPE_WEBHOOK_SECRET to the secret that this command prints:")
+			s.line("", "stripe listen --forward-to "+s.base+"/v1/webhooks/stripe")
 		}
 	}
-	if d.services.DataDir != "" {
-		line("Data", d.services.DataDir+"   orders dev --reset deletes it")
+	if s.services.DataDir != "" {
+		s.line("Data", s.services.DataDir+"   orders dev --reset deletes it")
 	}
-	line("API key", key)
-	fmt.Fprintf(&text, `
+	s.line("API key", s.apiKey)
+	fmt.Fprintf(s.stdout, `%s
 Create an order:
 
   curl -i %s/v1/orders -H 'Authorization: Bearer %s' \
@@ -173,22 +192,22 @@ Create an order:
 
 Send the same line again: the same bytes come back, and nothing is charged twice.
 
-`, base, key, time.Now().Format("20060102-150405"))
-	fmt.Fprint(d.stdout, text.String())
+`, &s.welcome, s.base, s.apiKey, time.Now().Format("20060102-150405"))
 }
 
-func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, mailer receipts.Mailer) error {
-	worker, err := receipts.NewWorker(a.pool, mailer, receipts.Config{From: d.config.Sender(), Observe: a.metrics.Receipt}, d.logger)
+func (s *devServer) startJobs(ctx context.Context, group *errgroup.Group) error {
+	config, logger := s.config, s.logger
+	worker, err := receipts.NewWorker(s.pool, s.mailer, receipts.Config{From: config.Sender(), Observe: s.metrics.Receipt}, logger)
 	if err != nil {
 		return err
 	}
-	completer, err := newCompleter(a, d.config.Completer, completerConcurrency)
+	completer, err := newCompleter(s.app, config.Completer, completerConcurrency)
 	if err != nil {
 		return err
 	}
 	start := func(name string, every time.Duration, work func(context.Context) error) {
 		group.Go(func() error {
-			repeat(ctx, name, every, d.logger, work)
+			repeat(ctx, name, every, logger, work)
 			return nil
 		})
 	}
@@ -196,9 +215,9 @@ func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, ma
 		_, err := worker.RunOnce(ctx)
 		return err
 	})
-	start("completer", time.Minute, func(ctx context.Context) error { return complete(ctx, completer, a.metrics, d.logger) })
+	start("completer", time.Minute, func(ctx context.Context) error { return complete(ctx, completer, s.metrics, logger) })
 	start("reaper", 10*time.Minute, func(ctx context.Context) error {
-		return reap(ctx, a.engine, d.config.KeyRetention, a.metrics, d.logger)
+		return reap(ctx, s.engine, config.KeyRetention, s.metrics, logger)
 	})
 	return nil
 }

@@ -51,7 +51,7 @@ func TestStartupError(t *testing.T) {
 				"\n  durations out of order: CHARGE_WINDOW 24h0m0s must be less than KEY_RETENTION 1m12s\n"},
 		},
 		"no provider": {[]string{unreachable}, "keys retry K --reason x, keys resolve K --reason x", []string{"\n  STRIPE_SECRET_KEY: not set; "}},
-		"live key":    {[]string{"STRIPE_SECRET_KEY=sk_live_canary"}, "dev, demo", []string{"STRIPE_SECRET_KEY: is not a test key"}},
+		"live key":    {[]string{"STRIPE_SECRET_KEY=sk_live_canary"}, "dev", []string{"STRIPE_SECRET_KEY: is not a test key"}},
 		"outdated schema": { // the role cannot create tables
 			[]string{"DATABASE_URL=" + empty.String(), "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts", "LISTEN_ADDR=127.0.0.1:0"},
 			"serve, worker, completer, reaper, keys list, accounts create --name x",
@@ -70,6 +70,15 @@ func TestStartupError(t *testing.T) {
 			})
 		}
 	}
+}
+
+// With these settings, a crash of the database server can lose a charged order.
+func TestServe_settingsThatLose(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a := f.serve(f.with("DATABASE_URL=" + dbtest.URL(f.pool) + "&synchronous_commit=off"))
+	a.waitFor(&a.stderr, `level=WARN msg="a crash of the database server can lose orders.* off=.*synchronous_commit`)
+	a.stop()
 }
 
 // With sslmode=prefer, the default, the driver tries an address twice.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/cmd/internal/hostcheck"
+	"example.com/orders-api/cmd/internal/devservices"
 	"example.com/orders-api/internal/earlierdesigns"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
@@ -58,7 +58,7 @@ func (p *play) compare(ctx context.Context) error {
 // runDesign sends the order, which has the failure, and then retries it.
 func (p *play) runDesign(ctx context.Context, index int) error {
 	fake := stripetest.New(stripetest.Options{})
-	url, stop, err := hostcheck.Serve(ctx, fake)
+	url, stop, err := devservices.Serve(ctx, fake)
 	if err != nil {
 		return err
 	}

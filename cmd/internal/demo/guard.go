@@ -6,10 +6,11 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"net"
 	"net/http"
 	"net/netip"
-
-	"example.com/orders-api/cmd/internal/hostcheck"
+	"slices"
+	"strings"
 )
 
 // policy allows no other server, and neither inline scripts nor inline styles.
@@ -82,7 +83,15 @@ func isLocal(r *http.Request) bool {
 		}
 	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && peer.Addr().Unmap().IsLoopback() && hostcheck.IsLoopback(r.Host)
+	return err == nil && peer.Addr().Unmap().IsLoopback() && isLoopback(r.Host)
+}
+
+// isLoopback reports whether a Host header is localhost or a usual loopback address.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, strings.Trim(host, "[]"))
 }
 
 func isSameOrigin(r *http.Request) bool {

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/orders-api/cmd/internal/hostcheck"
+	"example.com/orders-api/cmd/internal/devservices"
 )
 
 // proxy forwards the calls of the API process to the provider, and records them in the
@@ -39,7 +39,7 @@ func newProxy(ctx context.Context, s *system) (*proxy, error) {
 		system:   s,
 		provider: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true},
 	}
-	p.url, p.stop, err = hostcheck.Serve(ctx, &httputil.ReverseProxy{
+	p.url, p.stop, err = devservices.Serve(ctx, &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport: p,
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -119,6 +120,15 @@ func newSystem(ctx context.Context, options Options) (*system, error) {
 		),
 	}
 	return s, os.WriteFile(s.LogFile, nil, 0o600)
+}
+
+// checkProvider requests a list of payments, so that a wrong key or a missing network is
+// reported before the first order.
+func (s *system) checkProvider(ctx context.Context) error {
+	if _, _, err := s.provider.List(ctx, time.Now(), time.Time{}, ""); err != nil {
+		return fmt.Errorf("%s cannot be used: %w", s.ProviderURL(), err)
+	}
+	return nil
 }
 
 // ready starts the API process, unless it runs.

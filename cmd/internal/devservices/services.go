@@ -5,7 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -69,7 +72,7 @@ func (d *Services) startStripe(ctx context.Context, s *setup.Stripe, options emb
 			return fmt.Errorf("fake Stripe: %w\n(orders dev --reset deletes its state and the database)", err)
 		}
 	}
-	url, stop, err := hostcheck.Serve(ctx, http.HandlerFunc(d.serveStripe))
+	url, stop, err := Serve(ctx, http.HandlerFunc(d.serveStripe))
 	if err != nil {
 		return fmt.Errorf("fake Stripe: %w", err)
 	}
@@ -80,6 +83,22 @@ func (d *Services) startStripe(ctx context.Context, s *setup.Stripe, options emb
 		s.WebhookSecret = d.webhookSecret
 	}
 	return nil
+}
+
+// Serve serves handler at a loopback address until stop is called, and logs nothing.
+func Serve(ctx context.Context, handler http.Handler) (url string, stop func() error, err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	address := listener.Addr().String()
+	server := &http.Server{
+		Handler:           hostcheck.Handler(address, handler),
+		ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog:          log.New(io.Discard, "", 0),
+	}
+	go func() { _ = server.Serve(listener) }()
+	return "http://" + address, server.Close, nil
 }
 
 // Watch returns an error if the private PostgreSQL stops before ctx ends.

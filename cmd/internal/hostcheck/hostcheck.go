@@ -3,29 +3,13 @@
 package hostcheck
 
 import (
-	"context"
-	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
-	"time"
 )
-
-// Serve serves handler at a loopback address until stop is called, and logs nothing.
-func Serve(ctx context.Context, handler http.Handler) (url string, stop func() error, err error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, err
-	}
-	address := listener.Addr().String()
-	server := &http.Server{Handler: Handler(address, handler), ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
-	go func() { _ = server.Serve(listener) }()
-	return "http://" + address, server.Close, nil
-}
 
 // Handler rejects a Host that could be in the public DNS, unless it is the name of this machine
 // or the host of address, where the listener is.
@@ -39,11 +23,6 @@ func Handler(address string, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// IsLoopback reports whether a Host header is localhost or a usual loopback address.
-func IsLoopback(host string) bool {
-	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, hostname(host))
 }
 
 func hostname(host string) string {
