@@ -25,8 +25,9 @@ const (
 	// gets 4/5 of the bound, and another one is always admitted.
 	shareFactor = 4
 
-	// When delayed rejections outnumber the backlog's limit, most clients seem to ignore
-	// Retry-After. Then the delay is Wait for slowRejections.
+	// When delayed rejections outnumber the backlog's limit for as long as Wait, most clients
+	// seem to ignore Retry-After. Then the delay is Wait for slowRejections. A burst, or a
+	// pause of the database, ends earlier.
 	rejectionDelay = 100 * time.Millisecond
 	slowRejections = 10 * time.Second
 
@@ -61,6 +62,7 @@ type Limiter struct {
 	lastPermit time.Time     // for such a request; zero if none waits now
 
 	rejecting int       // rejections that are delayed
+	notManyAt time.Time // of the latest rejection that found no more of them than the limit
 	slowUntil time.Time // until then, rejections are delayed by Wait
 }
 
@@ -104,7 +106,10 @@ func (l *Limiter) delayRejection(ctx context.Context) {
 	l.mu.Lock()
 	l.rejecting++
 	now, delay := time.Now(), rejectionDelay
-	if l.rejecting > l.backlogBound() && now.Sub(l.slowUntil) > l.config.Wait {
+	if l.rejecting <= l.backlogBound() || now.Sub(l.slowUntil) <= l.config.Wait {
+		l.notManyAt = now
+	}
+	if now.Sub(l.notManyAt) > l.config.Wait {
 		l.slowUntil = now.Add(slowRejections)
 	}
 	if now.Before(l.slowUntil) {

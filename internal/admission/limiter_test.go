@@ -217,6 +217,23 @@ func TestDo_slowRejections(t *testing.T) {
 	})
 }
 
+func TestDo_burst(t *testing.T) {
+	bubble(t, fast(), func(t *testing.T, f *fixture) {
+		for range 3 {
+			var clients sync.WaitGroup
+			for range 2500 {
+				clients.Go(func() {
+					if begun := time.Now(); f.Do(t.Context(), alice, work(time.Millisecond)) != nil {
+						require.Equal(t, 100*time.Millisecond, time.Since(begun))
+					}
+				})
+			}
+			clients.Wait()
+		}
+		require.Greater(t, f.Stats().Rejected, uint64(3*1500))
+	})
+}
+
 func TestDo_independentClients(t *testing.T) {
 	bubble(t, fast(), func(t *testing.T, f *fixture) {
 		var rejected atomic.Int64

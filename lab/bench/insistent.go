@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"example.com/orders-api/client"
 	"example.com/orders-api/lab/load"
 	"example.com/orders-api/lab/measure"
 )
@@ -99,14 +98,11 @@ func (s *system) noisyNeighbour(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	single, err := client.New(client.Config{BaseURL: "http://" + s.addresses[0], APIKey: apiKey})
-	if err != nil {
-		return err
-	}
+	single := load.NewClient(s.addresses[0], apiKey)
 	defer single.Close()
 	done := make(chan load.Report, 1)
 	go func() { done <- load.Closed(ctx, 200, s.bench.window, s.createOrders(s.clients, "noisy")) }()
-	report := load.Closed(ctx, 1, s.bench.window-time.Second, s.createOrders([]*client.Client{single}, "single"))
+	report := load.Closed(ctx, 1, s.bench.window-time.Second, s.createOrders([]*load.Client{single}, "single"))
 	noisy := <-done
 	created := report.WithStatus(http.StatusCreated)
 	latency := created.Percentiles(0.5, 0.99)

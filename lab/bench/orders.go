@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"example.com/orders-api/client"
 	"example.com/orders-api/lab/load"
 	"example.com/orders-api/lab/measure"
 )
@@ -72,7 +71,7 @@ func (b *bench) orders(ctx context.Context) (err error) {
 }
 
 // measure creates orders for a window and replays them for half of one.
-func (s *system) measure(ctx context.Context, clients []*client.Client, w *window) error {
+func (s *system) measure(ctx context.Context, clients []*load.Client, w *window) error {
 	name := fmt.Sprintf("%s-%d-%d", w.Scenario, w.Clients, w.Round)
 	walBefore, err := s.bench.WAL(ctx)
 	if err != nil {

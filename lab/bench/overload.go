@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/orders-api/client"
 	"example.com/orders-api/lab/load"
 	"example.com/orders-api/lab/measure"
 )
@@ -125,7 +124,7 @@ func (s *system) retryUnfinished(ctx context.Context) error {
 		return err
 	}
 	for _, key := range keys {
-		response, err := s.clients[0].Do(ctx, s.order(client.Key(key)))
+		response, err := s.retrying.Do(ctx, s.order(key))
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,8 @@ type system struct {
 	stripe    *subprocess.Process
 	environ   []string
 	apis      []*subprocess.Process
-	clients   []*client.Client // by process in apis
+	clients   []*load.Client // by process in apis
+	retrying  *client.Client // of the first process
 	addresses []string
 	body      []byte
 	created   atomic.Int64 // 201 responses that are not replays
@@ -146,25 +147,24 @@ func (s *system) startServer(ctx context.Context, process *subprocess.Process, d
 		return err
 	}
 	s.apis = append(s.apis, process)
-	c, err := client.New(client.Config{
-		BaseURL:   "http://" + address,
-		APIKey:    s.apiKey,
-		Transport: &http.Transport{MaxIdleConnsPerHost: 2000},
-	})
-	if err != nil {
-		return err
-	}
-	s.clients = append(s.clients, c)
+	s.clients = append(s.clients, load.NewClient(address, s.apiKey))
 	s.addresses = append(s.addresses, address)
-	return nil
+	if s.retrying == nil {
+		s.retrying, err = client.New(client.Config{
+			BaseURL:   "http://" + address,
+			APIKey:    s.apiKey,
+			Transport: &http.Transport{MaxIdleConnsPerHost: 2000},
+		})
+	}
+	return err
 }
 
 // createOrders creates one order per request, each with a new key. The clients take
 // turns. name must be unique.
-func (s *system) createOrders(clients []*client.Client, name string) load.Send {
-	return func(ctx context.Context, i int) (int, error) {
-		response, err := s.send(ctx, clients, i, key(name, i))
-		if err == nil && response.Status == http.StatusCreated && !response.Replayed() {
+func (s *system) createOrders(clients []*load.Client, name string) load.Send {
+	return func(_ context.Context, i int) (int, error) {
+		response, err := clients[i%len(clients)].CreateOrder(key(name, i), s.body)
+		if response.Status == http.StatusCreated && !response.Replayed {
 			s.created.Add(1)
 		}
 		return response.Status, err
@@ -172,9 +172,9 @@ func (s *system) createOrders(clients []*client.Client, name string) load.Send {
 }
 
 // createWithRetries is createOrders with the retries of client.Do.
-func (s *system) createWithRetries(clients []*client.Client, name string) load.Send {
+func (s *system) createWithRetries(name string) load.Send {
 	return func(ctx context.Context, i int) (int, error) {
-		response, err := clients[i%len(clients)].Do(ctx, s.order(key(name, i)))
+		response, err := s.retrying.Do(ctx, s.order(key(name, i)))
 		if err == nil && !response.Replayed() {
 			s.created.Add(1)
 		}
@@ -183,24 +183,20 @@ func (s *system) createWithRetries(clients []*client.Client, name string) load.S
 }
 
 // replay repeats the first n requests of createOrders. Each response must be a replay.
-func (s *system) replay(clients []*client.Client, name string, n int) load.Send {
-	return func(ctx context.Context, i int) (int, error) {
-		response, err := s.send(ctx, clients, i, key(name, i%n))
-		if err == nil && !response.Replayed() {
+func (s *system) replay(clients []*load.Client, name string, n int) load.Send {
+	return func(_ context.Context, i int) (int, error) {
+		response, err := clients[i%len(clients)].CreateOrder(key(name, i%n), s.body)
+		if err == nil && !response.Replayed {
 			err = fmt.Errorf("request %d was not replayed: %d", i, response.Status)
 		}
 		return response.Status, err
 	}
 }
 
-func key(name string, i int) client.Key { return client.Key(fmt.Sprintf("bench-%s-%010d", name, i)) }
+func key(name string, i int) string { return fmt.Sprintf("bench-%s-%010d", name, i) }
 
-func (s *system) send(ctx context.Context, clients []*client.Client, i int, key client.Key) (client.Response, error) {
-	return clients[i%len(clients)].Send(ctx, s.order(key))
-}
-
-func (s *system) order(key client.Key) client.Request {
-	return client.Request{Key: key, Path: "/v1/orders", Body: s.body}
+func (s *system) order(key string) client.Request {
+	return client.Request{Key: client.Key(key), Path: "/v1/orders", Body: s.body}
 }
 
 // audit compares the responses with the database, and the database with the provider.
@@ -225,6 +221,9 @@ func (s *system) stop() error {
 	var err error
 	for _, c := range s.clients {
 		c.Close()
+	}
+	if s.retrying != nil {
+		s.retrying.Close()
 	}
 	for _, p := range append(s.apis, s.stripe) {
 		err = errors.Join(err, p.Stop())

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"example.com/orders-api/client"
 	"example.com/orders-api/internal/subprocess"
 	"example.com/orders-api/lab/load"
 	"example.com/orders-api/lab/measure"
@@ -126,9 +125,8 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // createOrders requires that each request creates an order.
 func (i *instance) createOrders(ctx context.Context, clients int, duration time.Duration, name string) (load.Report, error) {
 	body := orderBody(3400, "pm_card_visa")
-	report := load.Closed(ctx, clients, duration, func(ctx context.Context, n int) (int, error) {
-		key := client.Key(fmt.Sprintf("peers-%s-%010d", name, n))
-		response, err := i.client.Send(ctx, client.Request{Key: key, Path: "/v1/orders", Body: body})
+	report := load.Closed(ctx, clients, duration, func(_ context.Context, n int) (int, error) {
+		response, err := i.load.CreateOrder(fmt.Sprintf("peers-%s-%010d", name, n), body)
 		return response.Status, err
 	})
 	for _, r := range report.Requests {

@@ -17,6 +17,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/internal/subprocess"
+	"example.com/orders-api/lab/load"
 )
 
 // peer is a program that serves POST /v1/orders. It gets LISTEN, DATABASE_URL,
@@ -102,7 +103,8 @@ type instance struct {
 	server   *subprocess.Process // nil if the peer needs none
 	ready    string              // URL
 	client   *client.Client
-	created  int // 201 responses
+	load     *load.Client // of the same server
+	created  int          // 201 responses
 }
 
 func (l *lab) open(ctx context.Context, p peer, database string) (*instance, error) {
@@ -169,6 +171,7 @@ func (i *instance) start(ctx context.Context, database, stripe string, environ .
 	if err != nil {
 		return err
 	}
+	i.load = load.NewClient(address, i.apiKey)
 	i.ready = "http://" + address + "/healthz"
 	i.api = i.process(i.folder, append(environ, "LISTEN="+address))
 	if i.name == ours {
@@ -237,6 +240,7 @@ func pause(ctx context.Context, d time.Duration) {
 // stop stops the API, and kills its server, because nothing is unfinished.
 func (i *instance) stop() error {
 	i.client.Close()
+	i.load.Close()
 	err := i.api.Stop()
 	if i.server != nil {
 		err = errors.Join(err, i.server.Kill())
