@@ -117,6 +117,19 @@ func TestCreateOrder_quotedKey(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
+// Keys are compared octet by octet: a key in another case is another key.
+func TestCreateOrder_keyCase(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := newKey()
+	first := f.create(t, key, orderBody())
+	other := f.create(t, strings.ToLower(key), orderBody())
+	require.Equal(t, []int{http.StatusCreated, http.StatusCreated}, []int{first.status, other.status})
+	require.Empty(t, other.header.Get("Idempotent-Replayed"))
+	require.NotEqual(t, first.order(t).ID, other.order(t).ID)
+	require.Equal(t, first.order(t).ID.String(), f.getKey(t, key).keyStatus(t).Order.ID)
+}
+
 func (f *fixture) otherAccount(t *testing.T) string {
 	t.Helper()
 	_, key, err := accounts.Create(t.Context(), f.Pool, "other")

@@ -27,6 +27,23 @@ func (got response) page(t *testing.T) (ids []string, more bool) {
 	return ids, page.HasMore
 }
 
+// A read ignores the key, whatever its form: it stores nothing and is never a replay.
+func TestReads_keyIgnored(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	used := newKey()
+	path := "/v1/orders/" + f.create(t, used, orderBody()).order(t).ID.String()
+	for _, key := range []string{used, newKey(), "short"} {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			got := f.send(t, method, path, "", header("Idempotency-Key", key))
+			require.Equal(t, http.StatusOK, got.status, "%s %s", method, key)
+			require.Empty(t, got.header.Get("Idempotent-Replayed"))
+		}
+		require.Equal(t, http.StatusNoContent, f.send(t, http.MethodOptions, path, "", header("Idempotency-Key", key)).status)
+	}
+	f.requireOnePaidOrder(t)
+}
+
 func TestReads_otherAccount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -17,7 +17,8 @@ var root = os.DirFS("../..")
 
 type clause struct {
 	ID      string
-	Level   int // 0: not observable
+	Level   int    // 0: not observable
+	Class   string // safety, liveness or form
 	Keyword string
 	Title   string
 	Check   []check
@@ -28,7 +29,7 @@ type check struct{ File, Test string }
 var (
 	section = regexp.MustCompile(`(?m)^## .*`)
 	start   = regexp.MustCompile(`(?m)^<a id="(ir-\d+)"></a>$`)
-	form    = regexp.MustCompile(`(?s)^<a id="ir-(\d+)"></a>\n\n### IR-(\d+): ([^\n]+)\n\n(Level \d|Not observable)\. ([^\n]+)\n\n\*Reason:\* [^\n]+\n\n\*Check:\* ([^\n]+)\.$`)
+	form    = regexp.MustCompile(`(?s)^<a id="ir-(\d+)"></a>\n\n### IR-(\d+): ([^\n]+)\n\n(Level \d|Not observable), (safety|liveness|form)\. ([^\n]+)\n\n\*Reason:\* [^\n]+\n\n\*Check:\* ([^\n]+)\.$`)
 	keyword = regexp.MustCompile(`\b(?:MUST|SHOULD|MAY)\b`)
 	link    = regexp.MustCompile("\\[`(\\w+)`\\]\\(\\.\\./([\\w./-]+)\\)")
 )
@@ -48,11 +49,11 @@ func clauses(page string) ([]clause, error) {
 			if match == nil || match[1] != match[2] {
 				return nil, fmt.Errorf("a clause has another form: %s", text)
 			}
-			c := clause{ID: "IR-" + match[1], Title: match[3], Keyword: keyword.FindString(match[5])}
+			c := clause{ID: "IR-" + match[1], Title: match[3], Class: match[5], Keyword: keyword.FindString(match[6])}
 			if number, observable := strings.CutPrefix(match[4], "Level "); observable {
 				c.Level = int(number[0] - '0')
 			}
-			for _, named := range link.FindAllStringSubmatch(match[6], -1) {
+			for _, named := range link.FindAllStringSubmatch(match[7], -1) {
 				c.Check = append(c.Check, check{File: named[2], Test: named[1]})
 			}
 			all = append(all, c)
@@ -91,13 +92,15 @@ func TestClauses(t *testing.T) {
 
 func TestClauses_invalid(t *testing.T) {
 	t.Parallel()
-	const good = "## Key\n\n<a id=\"ir-1\"></a>\n\n### IR-1: A title\n\nLevel 2. A server MUST NOT do it.\n\n*Reason:* it fails.\n\n*Check:* [`TestX`](../api/x_test.go).\n\n## Next\n"
+	const good = "## Key\n\n<a id=\"ir-1\"></a>\n\n### IR-1: A title\n\nLevel 2, form. A server MUST NOT do it.\n\n*Reason:* it fails.\n\n*Check:* [`TestX`](../api/x_test.go).\n\n## Next\n"
 	parsed, err := clauses(good)
 	require.NoError(t, err)
-	require.Equal(t, []clause{{ID: "IR-1", Level: 2, Keyword: "MUST", Title: "A title", Check: []check{{File: "api/x_test.go", Test: "TestX"}}}}, parsed)
+	require.Equal(t, []clause{{ID: "IR-1", Level: 2, Class: "form", Keyword: "MUST", Title: "A title", Check: []check{{File: "api/x_test.go", Test: "TestX"}}}}, parsed)
 	for name, edit := range map[string][2]string{
 		"another number":    {"### IR-1", "### IR-2"},
-		"no level":          {"Level 2. ", ""},
+		"no level":          {"Level 2, ", ""},
+		"no class":          {"Level 2, form", "Level 2"},
+		"another class":     {"form", "money"},
 		"no reason":         {"*Reason:* it fails.\n\n", ""},
 		"no check":          {"*Check:*", ""},
 		"another paragraph": {"*Reason:*", "More.\n\n*Reason:*"},
