@@ -24,7 +24,7 @@ type implementation struct {
 	Stores   []store   `yaml:"stores"`
 	Install  []string  `yaml:"install"`
 	Start    string    `yaml:"start"`
-	Expires  string    `yaml:"expires"`
+	Expires  bool      `yaml:"expires"`
 	Notes    []note    `yaml:"notes"`
 
 	folder string
