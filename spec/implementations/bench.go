@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// workshop is a copy of this folder in which the selected implementations are installed.
+type workshop struct {
+	folder      string
+	conformance string
+}
+
+// prepare copies and installs. Nothing is installed into the repository's own folder.
+func prepare(ctx context.Context, root string, selected []subject) (_ *workshop, err error) {
+	folder, err := os.MkdirTemp("", "implementations-")
+	if err != nil {
+		return nil, err
+	}
+	w := &workshop{folder: folder, conformance: filepath.Join(folder, "conformance")}
+	defer func() {
+		if err != nil {
+			w.remove()
+		}
+	}()
+	if err := os.Chmod(folder, 0o755); err != nil { //nolint:gosec // PostgreSQL runs as another user
+		return nil, err
+	}
+	if err := os.CopyFS(filepath.Join(folder, "implementations"), os.DirFS(root)); err != nil {
+		return nil, err
+	}
+	build := exec.CommandContext(ctx, "go", "-C", filepath.Dir(root), "build", "-o", w.conformance, "./conformance") //nolint:gosec // its own folder
+	if output, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", build, err, output)
+	}
+	installed := map[string]bool{}
+	for _, s := range selected {
+		if installed[s.folder] {
+			continue
+		}
+		installed[s.folder] = true
+		for _, command := range s.Install {
+			fmt.Fprintf(os.Stderr, "%s: %s\n", s.folder, command)
+			cmd := exec.CommandContext(ctx, "sh", "-c", command) //nolint:gosec // implementation.yaml's commands are run on purpose
+			cmd.Dir = w.of(s)
+			cmd.Env = append(os.Environ(), "GOWORK=off", "ROOT="+filepath.Dir(filepath.Dir(root)))
+			if output, err := cmd.CombinedOutput(); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w\n%s", s.folder, command, err, output)
+			}
+		}
+	}
+	return w, nil
+}
+
+func (w *workshop) of(s subject) string { return filepath.Join(w.folder, "implementations", s.folder) }
+
+func (w *workshop) remove() { _ = os.RemoveAll(w.folder) }
+
+// bench is one implementation with its own store and provider.
+type bench struct {
+	subject
+	provider provider
+	server   *process
+	service  *process // the store, or nil
+	log      *os.File
+	url      string
+	control  string
+	closers  []func() error
+}
+
+// bench starts a fresh store, the provider and the server.
+func (w *workshop) bench(ctx context.Context, s subject, lifetime string) (b *bench, err error) {
+	b = &bench{subject: s}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close())
+		}
+	}()
+	folder, err := os.MkdirTemp(w.folder, "run-")
+	if err != nil {
+		return b, err
+	}
+	if b.log, err = os.Create(filepath.Join(folder, "log")); err != nil { //nolint:gosec // its own folder
+		return b, err
+	}
+	b.closers = append(b.closers, b.log.Close)
+	if err := b.serveControl(); err != nil {
+		return b, err
+	}
+	environment := []string{"PROVIDER=" + b.control, "STORE=" + s.store.Name, "LIFETIME=" + lifetime}
+	address := ""
+	switch s.store.Needs {
+	case "redis":
+		b.service, address, err = startRedis(ctx, folder, b.log)
+		environment = append(environment, "REDIS_URL="+address)
+	case "postgres":
+		b.service, address, err = startPostgres(ctx, folder, b.log)
+		environment = append(environment, "DATABASE_URL="+address)
+	}
+	if b.service != nil {
+		b.closers = append(b.closers, b.service.kill)
+	}
+	if err != nil {
+		return b, b.explain(err)
+	}
+	listen, err := freeAddress()
+	if err != nil {
+		return b, err
+	}
+	b.url = "http://" + listen
+	environment = append(environment, "ADDR="+listen)
+	b.server = &process{log: b.log, ready: connects(listen), command: func() *exec.Cmd {
+		cmd := exec.Command("sh", "-c", "exec "+s.Start) //nolint:gosec,noctx // kill ends it
+		cmd.Dir, cmd.Env = w.of(s), append(os.Environ(), environment...)
+		return cmd
+	}}
+	b.closers = append(b.closers, b.server.kill)
+	return b, b.explain(b.server.start(ctx))
+}
+
+// explain adds what the server and its store have printed.
+func (b *bench) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	text, _ := os.ReadFile(b.log.Name())
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return fmt.Errorf("%w\n%s", err, strings.Join(lines[max(0, len(lines)-20):], "\n"))
+}
+
+func (b *bench) close() error {
+	var faults []error
+	for _, closer := range slices.Backward(b.closers) {
+		faults = append(faults, closer())
+	}
+	return errors.Join(faults...)
+}
+
+// serveControl serves the provider, and the commands of the profile file: a POST to /kill,
+// for example, returns when the server is killed.
+func (b *bench) serveControl() error {
+	address, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", address) //nolint:noctx // close ends it
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /charges", b.provider.create)
+	mux.HandleFunc("GET /charges", b.provider.list)
+	commands := map[string]func(context.Context) error{
+		"kill":      func(context.Context) error { return b.server.kill() },
+		"start":     func(ctx context.Context) error { return b.explain(b.server.start(ctx)) },
+		"interrupt": func(context.Context) error { b.provider.interrupt(true); return nil },
+		"restore":   func(context.Context) error { b.provider.interrupt(false); return nil },
+		"pause":     func(context.Context) error { return b.server.signal(syscall.SIGSTOP) },
+		"resume":    func(context.Context) error { return b.server.signal(syscall.SIGCONT) },
+		"lose":      b.loseStore,
+	}
+	for name, command := range commands {
+		mux.HandleFunc("POST /"+name, func(w http.ResponseWriter, r *http.Request) {
+			// A command that is interrupted leaves the server in an unknown state.
+			if err := command(context.WithoutCancel(r.Context())); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		})
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(listener) }()
+	b.control = "http://" + address
+	b.closers = append(b.closers, server.Close)
+	return nil
+}
+
+// loseStore kills the store's service and starts it again.
+func (b *bench) loseStore(ctx context.Context) error {
+	if b.service == nil {
+		return errors.New("this store is no service")
+	}
+	if err := b.service.kill(); err != nil {
+		return err
+	}
+	return b.service.start(ctx)
+}
+
+// scriptEnvironment has the variables of the scripts in reproduce/.
+func (b *bench) scriptEnvironment() []string {
+	return []string{"URL=" + b.url, "CONTROL=" + b.control}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// implementation is a folder's implementation.yaml. README.md explains each member.
+type implementation struct {
+	Name     string    `yaml:"name"`
+	Version  string    `yaml:"version"`
+	Language string    `yaml:"language"`
+	Source   string    `yaml:"source"`
+	About    string    `yaml:"about"`
+	Setup    []string  `yaml:"setup"`
+	Promises []promise `yaml:"promises"`
+	Stores   []store   `yaml:"stores"`
+	Install  []string  `yaml:"install"`
+	Start    string    `yaml:"start"`
+	Expires  bool      `yaml:"expires"`
+	Notes    []note    `yaml:"notes"`
+
+	folder string
+}
+
+// promise is a sentence of the documentation.
+type promise struct {
+	Says  string `yaml:"says"`
+	Where string `yaml:"where"`
+}
+
+// store is where the keys are. Needs is the service that the runner starts for it.
+type store struct {
+	Name    string `yaml:"name"`
+	Default bool   `yaml:"default"`
+	Needs   string `yaml:"needs"`
+	About   string `yaml:"about"`
+}
+
+// note explains the results in a scenario.
+type note struct {
+	Stores    []string `yaml:"stores"` // empty: all
+	Scenario  string   `yaml:"scenario"`
+	Text      string   `yaml:"text"`
+	Reproduce string   `yaml:"reproduce"` // a script of reproduce/
+}
+
+// subject is an implementation with one of its stores.
+type subject struct {
+	*implementation
+	store store
+}
+
+func (s subject) String() string { return s.folder + "/" + s.store.Name }
+
+// load reads every folder with an implementation.yaml.
+func load(root string) ([]*implementation, error) {
+	files, err := filepath.Glob(filepath.Join(root, "*", "implementation.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var all []*implementation
+	var faults []error
+	for _, file := range files {
+		text, err := os.ReadFile(file) //nolint:gosec // a folder of this one
+		if err != nil {
+			return nil, err
+		}
+		one := &implementation{folder: filepath.Base(filepath.Dir(file))}
+		decoder := yaml.NewDecoder(bytes.NewReader(text))
+		decoder.KnownFields(true)
+		if err := decoder.Decode(one); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", file, err))
+			continue
+		}
+		for _, fault := range one.faults() {
+			faults = append(faults, fmt.Errorf("%s: %s", file, fault))
+		}
+		all = append(all, one)
+	}
+	return all, errors.Join(faults...)
+}
+
+func (i *implementation) faults() []string {
+	var faults []string
+	for member, value := range map[string]string{"name": i.Name, "version": i.Version, "language": i.Language, "about": i.About, "start": i.Start} {
+		if value == "" {
+			faults = append(faults, member+" is required")
+		}
+	}
+	if len(i.Stores) == 0 {
+		faults = append(faults, "stores must have an item")
+	}
+	for _, s := range i.Stores {
+		if s.Name == "" || !slices.Contains([]string{"", "redis", "postgres"}, s.Needs) {
+			faults = append(faults, fmt.Sprintf("store %q: it must have a name, and needs can be redis or postgres", s.Name))
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+// choose returns the subjects of the names: "folder" or "folder/store".
+func choose(all []*implementation, names []string) ([]subject, error) {
+	var selected []subject
+	used := map[string]bool{}
+	for _, one := range all {
+		for _, s := range one.Stores {
+			name := one.folder + "/" + s.Name
+			if len(names) == 0 || slices.Contains(names, one.folder) || slices.Contains(names, name) {
+				selected = append(selected, subject{one, s})
+				used[one.folder], used[name] = true, true
+			}
+		}
+	}
+	for _, name := range names {
+		if !used[name] {
+			return nil, fmt.Errorf("there is no implementation %q", name)
+		}
+	}
+	if len(selected) == 0 {
+		return nil, errors.New("there is no implementation")
+	}
+	return selected, nil
+}
+
+// environmentName is a name as a part of an environment variable's value.
+func (s subject) fileName() string { return strings.ReplaceAll(s.String(), "/", ".") }
