@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -16,66 +16,86 @@ import (
 // entryLimit ends a run that hangs. A run takes about a minute.
 const entryLimit = 10 * time.Minute
 
-// check runs the command against a subject and writes its report to results/.
+// The exit statuses of the command with a report.
+const (
+	unsafe       = 1
+	otherForm    = 3
+	notExercised = 4
+)
+
+// check runs the command against a subject and writes its result. A second run, with keys that
+// live for a second, shows what happens after that.
 func (w *workshop) check(ctx context.Context, root string, s subject) error {
 	started := time.Now()
-	report, err := w.conform(ctx, s, "")
+	r, err := w.conform(ctx, s, "")
 	if err != nil {
 		return err
 	}
-	results := filepath.Join(root, "results")
-	if err := os.MkdirAll(results, 0o755); err != nil { //nolint:gosec // a folder of the repository
-		return err
-	}
-	if err := os.Rename(report, filepath.Join(results, s.fileName()+".json")); err != nil {
-		return err
+	if s.Expires {
+		expired, err := w.conform(ctx, s, "1", "-clause", "IR-34")
+		if err != nil {
+			return err
+		}
+		r.add(expired)
 	}
 	fmt.Fprintf(os.Stderr, "%s: %s\n", s, time.Since(started).Round(time.Second))
-	return nil
+	for _, a := range r.Anomalies {
+		fmt.Fprintf(os.Stderr, "  %s: %s\n", a.Title, a.Summary)
+	}
+	return r.write(resultFile(root, s))
 }
 
-// conform returns the file of the command's JSON report.
-func (w *workshop) conform(ctx context.Context, s subject, lifetime string, flags ...string) (_ string, err error) {
+// conform returns the command's report.
+func (w *workshop) conform(ctx context.Context, s subject, lifetime string, flags ...string) (_ result, err error) {
 	b, err := w.bench(ctx, s, lifetime)
 	if err != nil {
-		return "", err
+		return result{}, err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	profile, err := w.profile(s)
+	profile, err := w.writeProfile(s, lifetime)
 	if err != nil {
-		return "", err
+		return result{}, err
 	}
 	report := filepath.Join(w.folder, s.fileName()+".json")
 	ctx, cancel := context.WithTimeout(ctx, entryLimit)
 	defer cancel()
-	args := append([]string{"-profile", profile, "-format", "json", "-output", report}, flags...)
+	args := append([]string{"-profile", profile, "-report", "json=" + report}, flags...)
 	cmd := exec.CommandContext(ctx, w.conformance, args...) //nolint:gosec // its own program
 	cmd.Env = append(os.Environ(), b.scriptEnvironment()...)
 	cmd.Dir = w.folder
 	output, err := cmd.CombinedOutput()
-	// Status 1: an anomaly was found.
-	if err != nil && cmd.ProcessState.ExitCode() != 1 {
-		return "", b.explain(fmt.Errorf("%s: %w\n%s", filepath.Base(w.conformance), err, output))
+	if code := cmd.ProcessState.ExitCode(); err != nil && !slices.Contains([]int{unsafe, otherForm, notExercised}, code) {
+		return result{}, b.explain(fmt.Errorf("%s: %w\n%s", filepath.Base(w.conformance), err, output))
 	}
-	fmt.Fprintf(os.Stderr, "%s: %s\n", s, strings.TrimSpace(string(output)))
-	return report, nil
+	return readResult(report)
 }
 
-// profile writes the profile file of a subject: profile.yaml with the members of the entry's
-// own file. One with an operation of its own is used as it is.
-func (w *workshop) profile(s subject) (string, error) {
+// profile returns the profile file of a subject: the common one with the members of the
+// entry's own. One with an operation of its own is used as it is.
+func (w *workshop) profile(s subject) (map[string]any, error) {
 	merged := map[string]any{}
 	own, err := readYAML(filepath.Join(w.of(s), "profile.yaml"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", err
+	if err != nil {
+		return nil, err
 	}
 	if own["operation"] == nil {
 		if merged, err = readYAML(filepath.Join(w.folder, "implementations", "profile.yaml")); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	merge(merged, own)
-	text, err := yaml.Marshal(merged)
+	return merged, nil
+}
+
+func (w *workshop) writeProfile(s subject, lifetime string) (string, error) {
+	profile, err := w.profile(s)
+	if err != nil {
+		return "", err
+	}
+	if commands, ok := profile["commands"].(map[string]any); ok && lifetime != "" {
+		commands["expire"] = "sleep 3"
+	}
+	text, err := yaml.Marshal(profile)
 	if err != nil {
 		return "", err
 	}
