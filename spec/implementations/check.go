@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -23,43 +25,72 @@ const (
 	notExercised = 4
 )
 
-// check runs the command against a subject and writes its result. A second run, with keys that
-// live for a second, shows what happens after that.
+// pass is one run of the command, with its own server, store and provider.
+type pass struct {
+	scenario string // the only one that it shows, or ""
+	lifetime string
+	clauses  string // or "": all
+	without  []string
+	expire   string
+}
+
+// passes separates kills and expiry from the rest: a kill deletes the keys of a memory store,
+// and a workflow engine continues after it, which would be seen in other scenarios too.
+func (s subject) passes(profile map[string]any) []pass {
+	all := []pass{{without: []string{"kill", "start"}}}
+	if commands, ok := profile["commands"].(map[string]any); ok && commands["kill"] != nil {
+		all = append(all, pass{scenario: crash, clauses: "IR-17,IR-33"})
+	}
+	if s.Expires {
+		all = append(all, pass{scenario: expiry, clauses: "IR-34", lifetime: "1", expire: "sleep 3"})
+	}
+	return all
+}
+
+// check runs the command against a subject and writes its result.
 func (w *workshop) check(ctx context.Context, root string, s subject) error {
 	started := time.Now()
-	r, err := w.conform(ctx, s, "")
+	profile, err := w.profile(s)
 	if err != nil {
 		return err
 	}
-	if s.Expires {
-		expired, err := w.conform(ctx, s, "1", "-clause", "IR-34")
+	var all result
+	for i, p := range s.passes(profile) {
+		r, err := w.conform(ctx, s, p)
 		if err != nil {
 			return err
 		}
-		r.add(expired)
+		if i == 0 {
+			all = r
+			continue
+		}
+		all.add(r, p.scenario)
 	}
 	fmt.Fprintf(os.Stderr, "%s: %s\n", s, time.Since(started).Round(time.Second))
-	for _, a := range r.Anomalies {
-		fmt.Fprintf(os.Stderr, "  %s: %s\n", a.Title, a.Summary)
+	for _, a := range all.Anomalies {
+		fmt.Fprintf(os.Stderr, "  %s: %s (%s)\n", a.Title, a.Summary, strings.Join(a.Clauses, ", "))
 	}
-	return r.write(resultFile(root, s))
+	return all.write(resultFile(root, s))
 }
 
 // conform returns the command's report.
-func (w *workshop) conform(ctx context.Context, s subject, lifetime string, flags ...string) (_ result, err error) {
-	b, err := w.bench(ctx, s, lifetime)
+func (w *workshop) conform(ctx context.Context, s subject, p pass) (_ result, err error) {
+	b, err := w.bench(ctx, s, p.lifetime)
 	if err != nil {
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	profile, err := w.writeProfile(s, lifetime)
+	profile, err := w.writeProfile(s, p)
 	if err != nil {
 		return result{}, err
 	}
 	report := filepath.Join(w.folder, s.fileName()+".json")
 	ctx, cancel := context.WithTimeout(ctx, entryLimit)
 	defer cancel()
-	args := append([]string{"-profile", profile, "-report", "json=" + report}, flags...)
+	args := []string{"-profile", profile, "-report", "json=" + report}
+	if p.clauses != "" {
+		args = append(args, "-clause", p.clauses)
+	}
 	cmd := exec.CommandContext(ctx, w.conformance, args...) //nolint:gosec // its own program
 	cmd.Env = append(os.Environ(), b.scriptEnvironment()...)
 	cmd.Dir = w.folder
@@ -87,13 +118,16 @@ func (w *workshop) profile(s subject) (map[string]any, error) {
 	return merged, nil
 }
 
-func (w *workshop) writeProfile(s subject, lifetime string) (string, error) {
+func (w *workshop) writeProfile(s subject, p pass) (string, error) {
 	profile, err := w.profile(s)
 	if err != nil {
 		return "", err
 	}
-	if commands, ok := profile["commands"].(map[string]any); ok && lifetime != "" {
-		commands["expire"] = "sleep 3"
+	if commands, ok := profile["commands"].(map[string]any); ok {
+		maps.DeleteFunc(commands, func(name string, _ any) bool { return slices.Contains(p.without, name) })
+		if p.expire != "" {
+			commands["expire"] = p.expire
+		}
 	}
 	text, err := yaml.Marshal(profile)
 	if err != nil {

@@ -28,7 +28,7 @@ func columns() []column {
 		{"concurrent", "race", "race"},
 		{"client gone", "cut", "cut"},
 		{"provider's outage", "outage", "outage"},
-		{"server killed", "crash", "crash"},
+		{"server killed", crash, "crash"},
 		{"used later", "later", "repeat"},
 		{"key expired", expiry, expiryScript},
 	}
@@ -36,6 +36,9 @@ func columns() []column {
 
 // column returns where an anomaly belongs.
 func (a anomaly) column() string {
+	if slices.Contains(a.Clauses, "IR-20") {
+		return "outage"
+	}
 	if a.Kind == "RESPONSE OF ANOTHER TENANT" {
 		return accounts
 	}
@@ -230,7 +233,7 @@ func (one checked) report(root string, text *strings.Builder) error {
 		switch one.cell(c) {
 		case "ok":
 			name := c.title
-			if c.scenario == "crash" {
+			if c.scenario == crash {
 				name += one.kills()
 			}
 			clean = append(clean, name)

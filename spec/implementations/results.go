@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -52,22 +53,35 @@ type clause struct {
 	Message string `json:"message,omitempty"`
 }
 
-const expiry = "expiry"
+const (
+	crash  = "crash"
+	expiry = "expiry"
+)
 
-// add takes over what a second run, with a short lifetime, has shown about expiry.
-func (r *result) add(expired result) {
-	for _, a := range expired.Anomalies {
-		if a.Scenario == expiry {
+// add takes over what another pass has shown about its scenario.
+func (r *result) add(other result, scenario string) {
+	for _, a := range other.Anomalies {
+		if a.Scenario == scenario {
 			r.Anomalies = append(r.Anomalies, a)
 		}
 	}
-	for i, one := range expired.Matrix {
-		if cell, ok := one.Cells[expiry]; ok && i < len(r.Matrix) {
-			r.Matrix[i].Cells[expiry] = cell
+	for i, one := range other.Matrix {
+		if cell, ok := one.Cells[scenario]; ok && i < len(r.Matrix) {
+			r.Matrix[i].Cells[scenario] = cell
 		}
 	}
-	r.NotExercised = slices.DeleteFunc(r.NotExercised, func(g gap) bool { return g.Scenario == expiry })
-	r.Seconds += expired.Seconds
+	for _, c := range other.Results {
+		if i := slices.IndexFunc(r.Results, func(own clause) bool { return own.Clause == c.Clause }); i >= 0 && c.Level > 0 {
+			r.Results[i] = c
+		}
+	}
+	for _, text := range other.Exercised {
+		if scenario == crash && strings.HasSuffix(text, "crashes") {
+			r.Exercised = append(r.Exercised, text)
+		}
+	}
+	r.NotExercised = slices.DeleteFunc(r.NotExercised, func(g gap) bool { return g.Scenario == scenario })
+	r.Seconds += other.Seconds
 }
 
 func (r *result) of(id string) clause {
