@@ -76,6 +76,15 @@ func clauses() []clause {
 		{"IR-48", 3, must, "A rejection for overload does not use the key", checkOverload},
 		{"IR-49", 2, must, "Authentication precedes the lookup", checkAuthentication},
 		{"IR-50", 0, must, "Keys and stored responses are not disclosed", nil},
+		{"IR-51", 2, must, "Reused and expired keys have problem types of their own", checkProblemTypes},
+		{"IR-52", 2, must, "The lifetime of a final response can be read", checkLifetime},
+		{"IR-53", 2, must, "Keys are compared octet by octet", checkOctets},
+		{"IR-54", 2, must, "A header field that changes the effect is part of the request", checkSignificantFields},
+		{"IR-55", 0, must, "The replay precedes preconditions", nil},
+		{"IR-56", 1, must, "Methods without an effect ignore the key", checkOtherMethods},
+		{"IR-57", 0, must, "A stored response contains no secret", nil},
+		{"IR-58", 2, must, "A replay needs the authorisation of the request", checkAuthorisedReplay},
+		{"IR-59", 1, must, "A browser can send the key and read the result", checkBrowsers},
 	})
 }
 

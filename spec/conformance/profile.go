@@ -17,36 +17,39 @@ import (
 // profile is the profile file: where the server is and what to send. README.md explains
 // each member.
 type profile struct {
-	URL              string            `yaml:"url"`
-	Account          map[string]string `yaml:"account"`
-	SecondCredential map[string]string `yaml:"second_credential"`
-	SecondAccount    map[string]string `yaml:"second_account"`
-	KeyHeader        string            `yaml:"key_header"`
-	ReplayHeader     string            `yaml:"replay_header"`
-	Operation        operation         `yaml:"operation"`
-	SecondOperation  *otherOperation   `yaml:"second_operation"`
-	Slow             *slowRequest      `yaml:"slow"`
-	Effects          []effect          `yaml:"effects"`
-	Status           *statusResource   `yaml:"status"`
-	Preferences      []string          `yaml:"preferences"`
-	Overload         int               `yaml:"overload"`
-	Retention        time.Duration     `yaml:"retention"`
-	Takeover         time.Duration     `yaml:"takeover"`
-	Patience         time.Duration     `yaml:"patience"`
-	Crashes          int               `yaml:"crashes"`
-	Commands         commands          `yaml:"commands"`
+	URL                  string            `yaml:"url"`
+	Account              map[string]string `yaml:"account"`
+	SecondCredential     map[string]string `yaml:"second_credential"`
+	SecondAccount        map[string]string `yaml:"second_account"`
+	RestrictedCredential map[string]string `yaml:"restricted_credential"`
+	Origin               string            `yaml:"origin"`
+	KeyHeader            string            `yaml:"key_header"`
+	ReplayHeader         string            `yaml:"replay_header"`
+	Operation            operation         `yaml:"operation"`
+	SecondOperation      *otherOperation   `yaml:"second_operation"`
+	Slow                 *slowRequest      `yaml:"slow"`
+	Effects              []effect          `yaml:"effects"`
+	Status               *statusResource   `yaml:"status"`
+	Preferences          []string          `yaml:"preferences"`
+	Overload             int               `yaml:"overload"`
+	Retention            time.Duration     `yaml:"retention"`
+	Takeover             time.Duration     `yaml:"takeover"`
+	Patience             time.Duration     `yaml:"patience"`
+	Crashes              int               `yaml:"crashes"`
+	Commands             commands          `yaml:"commands"`
 }
 
 type operation struct {
-	Method   string            `yaml:"method"`
-	Path     string            `yaml:"path"`
-	Headers  map[string]string `yaml:"headers"`
-	Status   int               `yaml:"status"`
-	ID       location          `yaml:"id"`
-	Body     string            `yaml:"body"`
-	Changed  string            `yaml:"changed"`
-	Invalid  string            `yaml:"invalid"`
-	Declined string            `yaml:"declined"`
+	Method      string            `yaml:"method"`
+	Path        string            `yaml:"path"`
+	Headers     map[string]string `yaml:"headers"`
+	Status      int               `yaml:"status"`
+	ID          location          `yaml:"id"`
+	Body        string            `yaml:"body"`
+	Changed     string            `yaml:"changed"`
+	Invalid     string            `yaml:"invalid"`
+	Declined    string            `yaml:"declined"`
+	Significant map[string]string `yaml:"significant"`
 }
 
 // location is where a response has a value.
@@ -164,6 +167,7 @@ func (c *checker) profile(p *profile) {
 	c.headers("account", p.Account)
 	c.headers("second_account", p.SecondAccount)
 	c.headers("second_credential", p.SecondCredential)
+	c.headers("restricted_credential", p.RestrictedCredential)
 	c.require(token.MatchString(p.KeyHeader), "key_header is not a valid name of a header field")
 	c.require(p.ReplayHeader == "" || token.MatchString(p.ReplayHeader), "replay_header is not a valid name of a header field")
 	c.operation(&p.Operation)
@@ -213,6 +217,7 @@ func (c *checker) operation(o *operation) {
 	c.target("operation", o.Method, o.Path)
 	c.require(!slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, o.Method), "operation.method must be a method with an effect")
 	c.headers("operation.headers", o.Headers)
+	c.headers("operation.significant", o.Significant)
 	c.require(o.Status >= 200 && o.Status <= 299, "operation.status must be the status of success, from 200 to 299")
 	c.require((o.ID.Pointer == "") != (o.ID.Header == ""), "operation.id must have either a pointer or a header")
 	c.pointer("operation.id.pointer", o.ID.Pointer)
