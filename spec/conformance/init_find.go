@@ -261,6 +261,7 @@ func (f *found) findBodies(c candidate) {
 func (f *found) findResponses(c candidate) {
 	responses := c.operation.Responses.Map()
 	f.dialect = map[string]any{}
+	documented := make(map[string][]int)
 	var verdict, after bool
 	for _, name := range slices.Sorted(maps.Keys(responses)) {
 		response := responses[name].Value
@@ -284,13 +285,16 @@ func (f *found) findResponses(c candidate) {
 		for _, media := range response.Content {
 			verdict = verdict || hasProperty(media.Schema, "retry", 0)
 		}
-		text := response.Content
-		said, _ := json.Marshal(text)
-		about := string(said)
+		content, _ := json.Marshal(response.Content)
+		about := string(content)
 		if response.Description != nil {
 			about = *response.Description + about
 		}
-		f.situation(status, about)
+		for name, s := range situations() {
+			if namesKey.MatchString(about) && s.says.MatchString(about) {
+				documented[name] = append(documented[name], status)
+			}
+		}
 	}
 	if f.status == 0 {
 		f.status = http.StatusOK
@@ -310,6 +314,11 @@ func (f *found) findResponses(c candidate) {
 	if f.declined == "" {
 		f.lacks("operation.declined: a request whose failure is final and stored (IR-19)")
 	}
+	for name, s := range situations() {
+		if statuses := documented[name]; len(statuses) > 0 && !slices.Contains(statuses, s.profile) {
+			f.dialect[name] = statuses[0]
+		}
+	}
 	if !verdict {
 		f.dialect["verdict"] = "none"
 	}
@@ -324,21 +333,15 @@ func (f *found) findResponses(c candidate) {
 	}
 }
 
-// situation notes a status that is not the profile's.
-func (f *found) situation(status int, about string) {
-	for name, says := range map[string]struct {
+// situations are those whose status a document may have instead of the profile's.
+func situations() map[string]struct {
+	profile int
+	says    *regexp.Regexp
+} {
+	return map[string]struct {
 		profile int
-		text    *regexp.Regexp
-	}{"reused": {422, saysReused}, "in_progress": {409, saysBusy}, "expired": {422, saysExpired}} {
-		if !namesKey.MatchString(about) || !says.text.MatchString(about) {
-			continue
-		}
-		if status == says.profile {
-			f.dialect[name] = 0 // the profile's
-		} else if _, known := f.dialect[name]; !known {
-			f.dialect[name] = status
-		}
-	}
+		says    *regexp.Regexp
+	}{"reused": {422, saysReused}, "in_progress": {409, saysBusy}, "expired": {422, saysExpired}}
 }
 
 func (f *found) success(status int, response *openapi3.Response) {
