@@ -353,6 +353,7 @@ func TestClauses_profile(t *testing.T) {
 	var list []struct {
 		ID      string
 		Level   int
+		Class   string
 		Keyword string
 		Title   string
 	}

@@ -148,11 +148,11 @@ func checkVerdict(ctx context.Context, s *suite) error { // IR-38
 }
 
 func checkCorrected(ctx context.Context, s *suite) error { // IR-39
-	form := []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity}
+	rejected := []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity}
 	requests := s.malformed()
 	requests["no key"] = request{body: s.p.Operation.Body}
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
-		if e := s.send(ctx, requests[name]); slices.Contains(form, e.status) && e.verdict() != "corrected" {
+		if e := s.send(ctx, requests[name]); slices.Contains(rejected, e.status) && e.verdict() != "corrected" {
 			return fails(shown(e), "%s: the verdict is %q instead of corrected", name, e.verdict())
 		}
 	}

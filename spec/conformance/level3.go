@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	races      = 3
-	concurrent = 12
+	races       = 3
+	contestants = 12
 )
 
 func checkRace(ctx context.Context, s *suite) error { // IR-16
@@ -21,7 +21,7 @@ func checkRace(ctx context.Context, s *suite) error { // IR-16
 			return err
 		}
 		key := newKey()
-		requests := make([]request, concurrent)
+		requests := make([]request, contestants)
 		for i := range requests {
 			requests[i] = request{keys: []string{key}, body: o.Body}
 			if race > 0 && i%2 == 1 {
@@ -37,7 +37,7 @@ func checkRace(ctx context.Context, s *suite) error { // IR-16
 			same := requests[i].body == winner.sentBody
 			switch {
 			case e.success(s) && e.id(s) != winner.id(s):
-				return fails(shown(winner, e), "two of %d concurrent requests were executed", concurrent)
+				return fails(shown(winner, e), "two of %d concurrent requests were executed", contestants)
 			case !same && e.status != http.StatusUnprocessableEntity && !overloaded(e):
 				return fails(shown(winner, e), "a different concurrent request: %s instead of 422", e.outcome())
 			case same && e.rejected() && !e.temporary():

@@ -1,31 +1,33 @@
 package main
 
 import (
-	"encoding/json"
-	"encoding/xml"
 	"errors"
-	"fmt"
-	"io"
-	"strconv"
-	"strings"
+	"time"
 )
 
-// state is the result of a check.
+const version = "0.2"
+
+// state is the result of a clause.
 type state string
 
 const (
-	pass    state = "pass"
-	fail    state = "fail"
-	skipped state = "not checked"
+	pass     state = "pass"
+	dialect  state = "dialect"  // it differs from the profile as the profile file declares
+	declared state = "declared" // the profile file states it; no request has shown it
+	fail     state = "fail"
+	skipped  state = "not exercised"
 )
 
 type result struct {
 	Clause    string     `json:"clause"`
 	Level     int        `json:"level"` // 0: not observable
+	Class     class      `json:"class"`
 	Keyword   string     `json:"keyword"`
 	Title     string     `json:"title"`
 	State     state      `json:"state"`
 	Message   string     `json:"message,omitempty"`
+	Cause     string     `json:"cause,omitempty"`   // groups failures, such as "reused: 400 instead of 422"
+	Covered   string     `json:"covered,omitempty"` // what a pass is based on
 	Exchanges [][]string `json:"exchanges,omitempty"`
 	Seconds   float64    `json:"seconds"`
 }
@@ -41,6 +43,7 @@ func (r *result) set(err error) {
 	default:
 		r.State, r.Message = fail, err.Error()
 		if errors.As(err, &v) {
+			r.Cause = v.cause
 			for _, e := range v.exchanges {
 				r.Exchanges = append(r.Exchanges, e.lines())
 			}
@@ -48,150 +51,81 @@ func (r *result) set(err error) {
 	}
 }
 
+// anomaly is a violation of safety or liveness. Violations with the same cause are one
+// anomaly, with the smallest of them as its witness.
+type anomaly struct {
+	Number   int      `json:"number"`
+	Class    class    `json:"class"`
+	Kind     kind     `json:"kind"`
+	Scenario scenario `json:"scenario"`
+	Clauses  []string `json:"clauses"`
+	Count    int      `json:"count"`   // how often it was seen
+	Title    string   `json:"title"`   // "EXECUTED TWICE by concurrent duplicates"
+	Summary  string   `json:"summary"` // "12 requests, 1 key: 12 charges, expected 1"
+	Witness  []string `json:"witness"` // the requests of the key, the faults and the effects
+	Replay   string   `json:"replay"`  // the command that shows it again
+	Curl     string   `json:"curl,omitempty"`
+	Cause    string   `json:"cause,omitempty"`
+}
+
+// kind is what was violated.
+type kind string
+
+const (
+	executedTwice kind = "EXECUTED TWICE"
+	failedYetDone kind = "FAILURE ANSWERED, YET EXECUTED"
+	lostEffect    kind = "SUCCESS ANSWERED, NOT EXECUTED"
+	wrongResponse kind = "RESPONSE OF ANOTHER REQUEST"
+	otherTenant   kind = "RESPONSE OF ANOTHER TENANT"
+	blocked       kind = "BLOCKED"
+)
+
+// verdict summarises the clauses of one class.
+type verdict string
+
+const (
+	noViolation verdict = "no violation found"
+	violated    verdict = "violated"
+	notJudged   verdict = "not judged"
+)
+
+// gap is a question that the run did not answer.
+type gap struct {
+	Scenario scenario `json:"scenario"`
+	Reason   string   `json:"reason"` // such as the missing member of the profile file
+}
+
+// cells of the matrix: the executions of the worst key, or that none was exceeded.
+type matrixRow struct {
+	Effect string              `json:"effect"`
+	Cells  map[scenario]string `json:"cells"`
+}
+
 type report struct {
-	Level   int      `json:"level"`
-	Reached int      `json:"reached"`
-	Partial bool     `json:"partial"` // only some clauses were selected
-	Seed    uint64   `json:"seed"`
-	Results []result `json:"results"`
+	Version      string      `json:"version"`
+	URL          string      `json:"url"`
+	Operation    string      `json:"operation"`
+	Level        int         `json:"level"`
+	Reached      int         `json:"reached"`
+	Partial      bool        `json:"partial"` // only some clauses were selected
+	Seed         uint64      `json:"seed"`
+	Started      time.Time   `json:"started"`
+	Seconds      float64     `json:"seconds"`
+	Safety       verdict     `json:"safety"`
+	Liveness     verdict     `json:"liveness"`
+	Form         string      `json:"form"` // a sentence
+	Covered      []string    `json:"covered"`
+	NotExercised []gap       `json:"not_exercised"`
+	Anomalies    []anomaly   `json:"anomalies"`
+	Matrix       []matrixRow `json:"matrix"`
+	Results      []result    `json:"results"`
 }
 
-// failed reports whether a MUST clause fails.
-func (r report) failed() bool { return r.reached() < r.Level }
-
-// reached returns the highest level whose MUST clauses, and those of all lower levels, do
-// not fail.
-func (r report) reached() int {
-	reached := r.Level
-	for _, res := range r.Results {
-		if res.Level > 0 && res.State == fail && res.Keyword == must {
-			reached = min(reached, res.Level-1)
-		}
-	}
-	return reached
-}
-
-func (r report) count(matches func(result) bool) int {
-	n := 0
-	for _, res := range r.Results {
-		if matches(res) {
-			n++
-		}
-	}
-	return n
-}
-
-func (r report) summary() string {
-	passed := r.count(func(res result) bool { return res.State == pass })
-	failedMust := r.count(func(res result) bool { return res.State == fail && res.Keyword == must })
-	failedOther := r.count(func(res result) bool { return res.State == fail && res.Keyword != must })
-	open := r.count(func(res result) bool { return res.State == skipped && res.Level > 0 })
-	hidden := r.count(func(res result) bool { return res.Level == 0 })
-	lines := []string{fmt.Sprintf("%d pass, %d MUST and %d SHOULD or MAY fail, %d not checked, %d not observable. Seed %d.",
-		passed, failedMust, failedOther, open, hidden, r.Seed)}
-	switch reached := r.reached(); {
-	case r.Partial:
-		lines = append(lines, "Only the selected clauses were checked.")
-	case reached == 0:
-		lines = append(lines, "The server conforms at no level.")
-	case open > 0:
-		lines = append(lines, fmt.Sprintf("The server conforms at level %d, as far as it was checked.", reached))
-	default:
-		lines = append(lines, fmt.Sprintf("The server conforms at level %d.", reached))
-	}
-	return strings.Join(lines, "\n")
-}
-
-func (r report) write(format string, w io.Writer) error {
-	r.Reached = r.reached()
-	switch format {
-	case "json":
-		encoder := json.NewEncoder(w)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(r)
-	case "junit":
-		return r.writeJUnit(w)
-	default:
-		_, err := io.WriteString(w, r.text())
-		return err
-	}
-}
-
-func (r report) text() string {
-	var text strings.Builder
-	for _, res := range r.Results {
-		level := "-"
-		if res.Level > 0 {
-			level = strconv.Itoa(res.Level)
-		}
-		fmt.Fprintf(&text, "%-5s  %s  %-6s  %-11s  %s\n", res.Clause, level, res.Keyword, res.State, res.Title)
-		if res.Message != "" {
-			fmt.Fprintf(&text, "       %s\n", res.Message)
-		}
-		for _, exchange := range res.Exchanges {
-			for _, line := range exchange {
-				fmt.Fprintf(&text, "         %s\n", line)
-			}
-		}
-	}
-	return text.String() + "\n" + r.summary() + "\n"
-}
-
-type junitSuites struct {
-	XMLName xml.Name     `xml:"testsuites"`
-	Suites  []junitSuite `xml:"testsuite"`
-}
-
-type junitSuite struct {
-	Name     string      `xml:"name,attr"`
-	Tests    int         `xml:"tests,attr"`
-	Failures int         `xml:"failures,attr"`
-	Skipped  int         `xml:"skipped,attr"`
-	Cases    []junitCase `xml:"testcase"`
-}
-
-type junitCase struct {
-	Class   string        `xml:"classname,attr"`
-	Name    string        `xml:"name,attr"`
-	Seconds string        `xml:"time,attr"`
-	Failure *junitMessage `xml:"failure"`
-	Skipped *junitMessage `xml:"skipped"`
-}
-
-type junitMessage struct {
-	Message string `xml:"message,attr"`
-	Text    string `xml:",chardata"`
-}
-
-// writeJUnit reports a SHOULD or MAY clause that fails as skipped.
-func (r report) writeJUnit(w io.Writer) error {
-	suite := junitSuite{Name: "idempotent requests"}
-	for _, res := range r.Results {
-		c := junitCase{
-			Class: "level " + strconv.Itoa(res.Level), Name: res.Clause + " " + res.Title,
-			Seconds: strconv.FormatFloat(res.Seconds, 'f', 3, 64),
-		}
-		var lines []string
-		for _, exchange := range res.Exchanges {
-			lines = append(lines, exchange...)
-		}
-		message := &junitMessage{res.Message, strings.Join(lines, "\n")}
-		switch {
-		case res.State == fail && res.Keyword == must:
-			c.Failure = message
-			suite.Failures++
-		case res.State != pass:
-			c.Skipped = message
-			suite.Skipped++
-		}
-		suite.Tests++
-		suite.Cases = append(suite.Cases, c)
-	}
-	text, err := xml.MarshalIndent(junitSuites{Suites: []junitSuite{suite}}, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append([]byte(xml.Header), append(text, '\n')...))
-	return err
-}
+// exit statuses
+const (
+	exitSafe         = 0 // no violation of safety or liveness
+	exitViolated     = 1
+	exitUsage        = 2 // wrong usage or profile file, or the operation does not work
+	exitForm         = 3 // with -strict or -baseline: the form differs
+	exitNotExercised = 4 // a check of -require was not exercised
+)

@@ -47,13 +47,14 @@ func (n notChecked) Error() string { return string(n) }
 // violation is a failure, with the exchanges that show it.
 type violation struct {
 	message   string
+	cause     string
 	exchanges []*exchange
 }
 
 func (v *violation) Error() string { return v.message }
 
 func fails(exchanges []*exchange, format string, args ...any) error {
-	return &violation{fmt.Sprintf(format, args...), exchanges}
+	return &violation{message: fmt.Sprintf(format, args...), exchanges: exchanges}
 }
 
 func shown(exchanges ...*exchange) []*exchange { return exchanges }
@@ -81,7 +82,7 @@ func (s *suite) probe(ctx context.Context) error {
 }
 
 func (s *suite) run(ctx context.Context, only []string) report {
-	r := report{Level: s.level, Seed: s.seed, Partial: len(only) > 0}
+	r := report{Version: version, Level: s.level, Seed: s.seed, Partial: len(only) > 0}
 	table := clauses()
 	slices.SortStableFunc(table, func(a, b clause) int { return a.level - b.level })
 	for _, c := range table {
@@ -89,7 +90,7 @@ func (s *suite) run(ctx context.Context, only []string) report {
 			continue
 		}
 		started := time.Now()
-		res := result{Clause: c.id, Level: c.level, Keyword: c.keyword, Title: c.title}
+		res := result{Clause: c.id, Level: c.level, Class: c.class, Keyword: c.keyword, Title: c.title}
 		res.set(s.check(ctx, c))
 		if res.State == fail && s.p.Slow != nil {
 			pause(ctx, 2*s.p.Slow.Lasts) // its requests may still be in progress
