@@ -17,51 +17,71 @@ const (
 	outage     scenario = "outage" // a dependency was interrupted
 	expiry     scenario = "expiry" // commands.expire
 	later      scenario = "later"  // a key of an earlier clause, at the end or with -recheck
+	advised    scenario = "client" // a client that obeys the server's verdicts
 )
 
 // question is what the report answers about safety.
 type question struct {
 	scenario scenario
-	text     string                  // "executed twice …"
+	text     string                  // after "executed twice"
 	cause    string                  // the usual one
 	missing  func(p *profile) string // the member without which it is not exercised, or ""
 }
 
-func never(*profile) string { return "" }
-
 // questions are in the order of the matrix, which is that of increasing effort.
 func questions() []question {
+	none := func(*profile) string { return "" }
+	command := func(text func(c commands) string, member string) func(*profile) string {
+		return func(p *profile) string {
+			if text(p.Commands) == "" {
+				return member
+			}
+			return ""
+		}
+	}
 	return []question{
-		{once, "by a single request", "the handler causes the effect twice", never},
-		{repeated, "when the request is repeated", "the response is not stored, or is stored under another key", never},
-		{differing, "with a changed body", "the key is not compared with the request before the effect", never},
-		{concurrent, "by concurrent duplicates", "the key is looked up before it is stored; take it atomically, for example by a unique constraint", never},
-		{cutOff, "when the connection breaks", "the work ends with the connection, or the key is released when the client is gone", never},
-		{crashed, "after a crash", "the effect happens before its identifier is stored, or the keys are only in memory", func(p *profile) string {
-			return absent(p.Commands.Kill == "", "commands.kill and commands.start")
-		}},
-		{outage, "when a dependency fails", "a failed attempt starts again instead of finding the effect of the first", func(p *profile) string {
-			return absent(p.Commands.Interrupt == "", "commands.interrupt and commands.restore")
-		}},
-		{expiry, "after the lifetime of the key", "a deleted key is a new one; keep a record that it was used", func(p *profile) string {
-			return absent(p.Commands.Expire == "", "commands.expire")
-		}},
-		{later, "when an older key is used again", "the lifetime of a key is shorter than its retries", never},
+		{once, "by a single request", "the handler causes the effect twice", none},
+		{repeated, "when the request is repeated", "the response is not stored, or is stored under another key", none},
+		{differing, "with a changed body", "the request is executed before it is compared with the first one", none},
+		{concurrent, "by concurrent duplicates", "the key is looked up before it is stored; take it atomically, such as by a unique constraint", none},
+		{cutOff, "when the connection breaks", "the key is released when its client is gone, although the work continues", none},
+		{advised, "by a client that obeys the responses", "an error allows a new key although the first one was executed", none},
+		{
+			crashed, "after a crash", "the effect happens before its identifier is stored, or the keys are only in memory",
+			command(func(c commands) string { return c.Kill }, "commands.kill and commands.start"),
+		},
+		{
+			outage, "when a dependency fails", "a failed attempt starts again and does not find the effect of the first one",
+			command(func(c commands) string { return c.Interrupt }, "commands.interrupt and commands.restore"),
+		},
+		{
+			expiry, "after the lifetime of the key", "a deleted key is a new one; keep a record that it was used",
+			command(func(c commands) string { return c.Expire }, "commands.expire"),
+		},
+		{later, "when an older key is used again", "the lifetime of the key ended before its retry", none},
 	}
 }
 
-func absent(is bool, member string) string {
-	if is {
-		return member
-	}
-	return ""
-}
-
+// question returns the question of a scenario.
 func (s scenario) question() question {
 	all := questions()
-	i := slices.IndexFunc(all, func(q question) bool { return q.scenario == s })
-	if i < 0 {
-		return question{scenario: s, text: "(" + string(s) + ")", missing: never}
+	return all[slices.IndexFunc(all, func(q question) bool { return q.scenario == s })]
+}
+
+// usualCause says what is wrong with most servers that have this anomaly.
+func usualCause(k kind, s scenario) string {
+	switch k {
+	case failedYetDone:
+		return "the failure is answered while the effect can still happen; make it impossible first"
+	case lostEffect:
+		return "the response is sent before the effect is committed"
+	case wrongResponse:
+		return "the key is not compared with the whole request"
+	case otherTenant:
+		return "the key is looked up without its account"
+	case blocked:
+		return "a lock has no end, or a temporary failure is stored as if it were final"
+	default:
+		return s.question().cause
 	}
-	return all[i]
 }

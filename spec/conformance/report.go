@@ -1,7 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -11,11 +15,11 @@ const version = "0.2"
 type state string
 
 const (
-	pass     state = "pass"
-	dialect  state = "dialect"  // it differs from the profile as the profile file declares
-	declared state = "declared" // the profile file states it; no request has shown it
-	fail     state = "fail"
-	skipped  state = "not exercised"
+	pass      state = "pass"
+	dialectal state = "dialect"  // it differs from the profile as the profile file declares
+	declared  state = "declared" // the profile file states it; no request has shown it
+	fail      state = "fail"
+	skipped   state = "not exercised"
 )
 
 type result struct {
@@ -34,12 +38,15 @@ type result struct {
 
 func (r *result) set(err error) {
 	var reason notChecked
+	var stated onlyDeclared
 	var v *violation
 	switch {
 	case err == nil:
 		r.State = pass
 	case errors.As(err, &reason):
 		r.State, r.Message = skipped, err.Error()
+	case errors.As(err, &stated):
+		r.State, r.Message = declared, err.Error()
 	default:
 		r.State, r.Message = fail, err.Error()
 		if errors.As(err, &v) {
@@ -49,6 +56,26 @@ func (r *result) set(err error) {
 			}
 		}
 	}
+}
+
+// judge makes a clause fail that has shown a violation. A difference of form stays visible.
+func (r *result) judge(l *ledger) {
+	var summaries []string
+	for _, one := range l.seen {
+		if one.clause != r.Clause || one.unnamed && len(l.foreign) > 0 {
+			continue
+		}
+		if text := strings.ToLower(string(one.kind)) + " " + one.scenario.question().text + ": " + one.summary; !slices.Contains(summaries, text) {
+			summaries = append(summaries, text)
+		}
+	}
+	if len(summaries) == 0 {
+		return
+	}
+	if r.State == fail {
+		summaries = append(summaries, r.Message)
+	}
+	r.State, r.Message, r.Cause = fail, strings.Join(summaries, "\n"), ""
 }
 
 // anomaly is a violation of safety or liveness. Violations with the same cause are one
@@ -95,7 +122,7 @@ type gap struct {
 	Reason   string   `json:"reason"` // such as the missing member of the profile file
 }
 
-// cells of the matrix: the executions of the worst key, or that none was exceeded.
+// matrixRow has the executions of the worst key in each scenario, or "ok".
 type matrixRow struct {
 	Effect string              `json:"effect"`
 	Cells  map[scenario]string `json:"cells"`
@@ -113,19 +140,96 @@ type report struct {
 	Seconds      float64     `json:"seconds"`
 	Safety       verdict     `json:"safety"`
 	Liveness     verdict     `json:"liveness"`
-	Form         string      `json:"form"` // a sentence
-	Covered      []string    `json:"covered"`
+	Dialect      string      `json:"dialect,omitempty"`
+	Foreign      string      `json:"foreign,omitempty"` // effects that no request has caused
+	Exercised    []string    `json:"exercised"`
 	NotExercised []gap       `json:"not_exercised"`
 	Anomalies    []anomaly   `json:"anomalies"`
 	Matrix       []matrixRow `json:"matrix"`
 	Results      []result    `json:"results"`
 }
 
-// exit statuses
+// Exit statuses of the command.
 const (
 	exitSafe         = 0 // no violation of safety or liveness
 	exitViolated     = 1
 	exitUsage        = 2 // wrong usage or profile file, or the operation does not work
 	exitForm         = 3 // with -strict or -baseline: the form differs
-	exitNotExercised = 4 // a check of -require was not exercised
+	exitNotExercised = 4 // a scenario of -require was not exercised
 )
+
+// report summarises what the ledger has judged and what the clauses have found.
+func (l *ledger) report(results []result) report {
+	for i := range results {
+		results[i].judge(l)
+	}
+	slices.SortStableFunc(results, func(a, b result) int { return number(a.Clause) - number(b.Clause) })
+	r := report{
+		Version: l.run.Version, URL: l.run.URL, Operation: l.run.Method + " " + l.run.Path,
+		Level: l.run.Level, Partial: len(l.run.Only) > 0, Seed: l.run.Seed, Started: l.run.Started, Seconds: l.ended,
+		Dialect: l.run.Dialect, Foreign: l.foreignText(), Anomalies: l.anomalies(), Results: results,
+		Safety: noViolation, Liveness: noViolation,
+	}
+	for _, a := range r.Anomalies {
+		if a.Class == safety {
+			r.Safety = violated
+		} else {
+			r.Liveness = violated
+		}
+	}
+	if r.Foreign != "" && r.Safety == noViolation {
+		r.Safety = notJudged
+	}
+	r.exercise(l)
+	r.Reached = r.reached()
+	return r
+}
+
+// exercise describes what the run has covered.
+func (r *report) exercise(l *ledger) {
+	missing := make(map[scenario]string)
+	for _, g := range l.run.Missing {
+		missing[g.Scenario] = g.Reason
+	}
+	if len(l.run.Effects) == 0 {
+		r.NotExercised = append(r.NotExercised, gap{"effects", "effects missing; only the ids of responses show a second execution"})
+	}
+	for _, effect := range l.run.Effects {
+		r.Matrix = append(r.Matrix, matrixRow{effect, make(map[scenario]string)})
+	}
+	for _, q := range questions() {
+		c := l.covered[q.scenario]
+		if c == nil {
+			reason := cmp.Or(missing[q.scenario], "no selected clause does it")
+			r.NotExercised = append(r.NotExercised, gap{q.scenario, reason})
+			continue
+		}
+		r.Exercised = append(r.Exercised, c.text(q.scenario))
+		for _, row := range r.Matrix {
+			row.Cells[q.scenario] = c.cell(row.Effect)
+		}
+	}
+}
+
+func (c *coverage) cell(effect string) string {
+	if worst, exceeded := c.worst[effect]; exceeded {
+		return fmt.Sprintf("%d/%d", worst.got, worst.due)
+	}
+	return "ok"
+}
+
+// text is such as "3 crashes" or "replay of keys up to 38 s old".
+func (c *coverage) text(s scenario) string {
+	switch s {
+	case crashed:
+		return plural(c.faults, "crash")
+	case later:
+		return fmt.Sprintf("keys up to %s old", age(c.oldest))
+	default:
+		return string(s)
+	}
+}
+
+func age(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
+}
