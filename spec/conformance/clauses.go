@@ -99,6 +99,16 @@ func clauses() []clause {
 	})
 }
 
+// classOf returns the class of a clause. The preflight has none.
+func classOf(id string) class {
+	for _, c := range clauses() {
+		if c.id == id {
+			return c.class
+		}
+	}
+	return form
+}
+
 // number returns the number of a clause.
 func number(id string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(id, "IR-"))

@@ -132,7 +132,7 @@ func faultyServers() map[string][]string {
 		"validates first":                 {"IR-14"},
 		"rejected requests use keys":      {"IR-15"},
 		"checks, then stores":             {"IR-16", "IR-43?"},
-		"effect before its record":        {"IR-17"},
+		"effect before its record":        {"IR-13", "IR-17", "IR-19"}, // also of a decline
 		"failures not stored":             {"IR-19", "IR-26"},
 		"500 stored":                      {"IR-20"},
 		"replay serialised again":         {"IR-24"},
@@ -354,7 +354,7 @@ commands: {kill: "true", interrupt: "true"}
 `), environment())
 	require.Error(t, err)
 	for _, fault := range []string{
-		"line 3: unknown member colour", "line 12: `soon` is not a duration, such as 500ms", "dialect.reused must be a status from 400 to 499", "dialect.verdict can only be none", "url must be an http or https URL",
+		"line 3: unknown member colour", "line 13: `soon` is not a duration, such as 500ms", "dialect.reused must be a status from 400 to 499", "dialect.verdict can only be none", "url must be an http or https URL",
 		"account.Authorization: the environment variable MISSING is not set", "account.Bad Name is not a valid header field",
 		"operation.path must begin with /", "operation.method must be a method with an effect",
 		"operation.status must be", "operation.id must have either a pointer or a header", "operation.invalid is required",

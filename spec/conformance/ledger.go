@@ -17,6 +17,7 @@ type ledger struct {
 	clause  string           // of the current window
 	owners  map[string]*life // by the id of a response
 	named   map[string]*life // by the values of responses
+	senders map[int]*life    // by the number of an attempt
 	window  []*life          // used since the last count
 	faults  []event          // since the last count
 	late    []*life          // of earlier windows, unanswered and not executed
@@ -55,7 +56,7 @@ type ratio struct{ got, due int }
 
 func newLedger() *ledger {
 	return &ledger{
-		lives: make(map[identity]*life), owners: make(map[string]*life), named: make(map[string]*life), known: make(map[string]map[string]bool),
+		lives: make(map[identity]*life), owners: make(map[string]*life), named: make(map[string]*life), senders: make(map[int]*life), known: make(map[string]map[string]bool),
 		foreign: make(map[string][]string), covered: make(map[scenario]*coverage),
 	}
 }
@@ -70,7 +71,7 @@ func (l *ledger) apply(e event) {
 	case e.Fault != nil:
 		l.faults = append(l.faults, e)
 	case e.Finding != nil:
-		l.finding(e)
+		l.finding(e.Finding)
 	case e.Effects != nil:
 		l.count(e)
 	}
@@ -96,6 +97,7 @@ func (l *ledger) attempt(clause string, a *attempt) {
 	}
 	one.attempts = append(one.attempts, a)
 	slices.SortStableFunc(one.attempts[one.current:], func(a, b *attempt) int { return cmp.Compare(a.Number, b.Number) })
+	l.senders[a.Number] = one
 	if a.Answer != succeeded {
 		return
 	}
@@ -151,6 +153,7 @@ func (l *ledger) count(e event) {
 	for _, one := range l.window {
 		l.responses(one)
 	}
+	l.witness()
 	l.cover()
 	l.learn(e)
 	l.end(e)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -236,11 +237,15 @@ func checkCorrectable(ctx context.Context, s *suite) error { // IR-15
 
 // decline sends the declined request until it has its final response.
 func (s *suite) decline(ctx context.Context, key string) (*exchange, error) {
+	if _, err := s.account(ctx); err != nil {
+		return nil, err
+	}
 	e, err := s.settle(ctx, request{keys: []string{key}, body: s.p.Operation.Declined}, s.p.Patience)
 	if err == nil && e.status != s.p.Operation.Declines {
 		err = fails(shown(e), "the declined request: %s instead of %d", e.outcome(), s.p.Operation.Declines)
 	}
-	return e, err
+	_, uncounted := s.account(ctx)
+	return e, cmp.Or(err, uncounted)
 }
 
 func checkStored(ctx context.Context, s *suite) error { // IR-19

@@ -58,14 +58,17 @@ func (r *result) set(err error) {
 	}
 }
 
-// judge makes a clause fail that has shown a violation. A difference of form stays visible.
+// judge makes a clause of safety or liveness fail that has shown a violation.
 func (r *result) judge(l *ledger) {
+	if r.Class == form {
+		return
+	}
 	var summaries []string
 	for _, one := range l.seen {
 		if one.clause != r.Clause || one.unnamed && len(l.foreign) > 0 {
 			continue
 		}
-		if text := strings.ToLower(string(one.kind)) + " " + one.scenario.question().text + ": " + one.summary; !slices.Contains(summaries, text) {
+		if text := strings.ToLower(string(one.kind)) + " " + one.scenario.question().text + ": " + one.summary(); !slices.Contains(summaries, text) {
 			summaries = append(summaries, text)
 		}
 	}

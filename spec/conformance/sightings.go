@@ -17,27 +17,43 @@ type sighting struct {
 	kind     kind
 	scenario scenario
 	clause   string
-	summary  string
+	subject  string   // such as "12 requests, 1 key"
+	counts   []string // such as "12 charges, expected 1"
+	moments  string   // of faults
+	lives    []*life
 	witness  []string
 	size     int    // requests in the witness
 	body     string // of the first request
 	unnamed  bool   // the effects in excess name no key, so other traffic may have caused them
 }
 
-// see records a violation by some keys of this window.
-func (l *ledger) see(s sighting, lives ...*life) {
-	s.clause = l.clause
-	if s.class == "" {
-		s.class = safety
+func (s sighting) summary() string {
+	text := s.subject
+	if len(s.counts) > 0 {
+		text += ": " + strings.Join(s.counts, ", ")
 	}
+	return text + s.moments
+}
+
+// see records a violation by some keys. One that shows in several effects is one sighting.
+func (l *ledger) see(s sighting, lives ...*life) {
+	for i := range l.seen {
+		known := &l.seen[i]
+		if len(s.counts) > 0 && known.kind == s.kind && known.clause == l.clause && slices.Equal(known.lives, lives) {
+			known.counts = append(known.counts, s.counts...)
+			known.unnamed = known.unnamed && s.unnamed
+			return
+		}
+	}
+	s.clause, s.lives, s.moments = l.clause, lives, l.moments()
+	s.class, s.scenario = cmp.Or(s.class, safety), cmp.Or(s.scenario, once)
 	for _, one := range lives {
-		if strength(l.scenario(one)) >= strength(s.scenario) {
-			s.scenario = l.scenario(one)
+		if found := l.scenario(one); strength(found) > strength(s.scenario) {
+			s.scenario = found
 		}
 		s.size += len(one.attempts)
 		s.body = cmp.Or(s.body, one.attempts[0].Body)
 	}
-	s.witness = l.timeline(lives)
 	l.seen = append(l.seen, s)
 }
 
@@ -47,8 +63,8 @@ func (l *ledger) tooOften(effect string, one *life, unnamed bool) {
 	if one.refused() {
 		s.kind = failedYetDone
 	}
-	s.summary = fmt.Sprintf("%s, %s: %d %s, expected %d%s", plural(len(one.attempts), "request"), plural(one.distinctKeys(), "key"),
-		one.executed[effect], effect, one.allowed(), l.moments())
+	s.subject = plural(len(one.attempts), "request") + ", " + plural(one.distinctKeys(), "key")
+	s.counts = []string{fmt.Sprintf("%d %s, expected %d", one.executed[effect], effect, one.allowed())}
 	l.note(one, effect, ratio{one.executed[effect], one.allowed()})
 	l.see(s, one)
 }
@@ -64,15 +80,17 @@ func (l *ledger) excess(effect string, got, rest int, unnamed []string) {
 	if !slices.ContainsFunc(l.window, func(one *life) bool { return !one.refused() }) {
 		s.kind = failedYetDone
 	}
-	s.summary = fmt.Sprintf("%s, %s: %d %s, expected at most %d%s", plural(requests, "request"), plural(len(l.window), "key"), got, effect, got-rest, l.moments())
+	s.subject = plural(requests, "request") + ", " + plural(len(l.window), "key")
+	count := fmt.Sprintf("%d %s, expected at most %d", got, effect, got-rest)
 	if len(unnamed) > 0 {
-		s.summary += "; no response names " + strings.Join(unnamed[:min(len(unnamed), 5)], ", ")
+		count += " (no response names " + strings.Join(limit(unnamed, 5, "ids"), ", ") + ")"
 	}
+	s.counts = []string{count}
 	l.see(s, l.window...)
 }
 
 func (l *ledger) lost(effect string, one *life) {
-	l.see(sighting{kind: lostEffect, summary: fmt.Sprintf("%s: a success, but no %s%s", plural(len(one.attempts), "request"), effect, l.moments())}, one)
+	l.see(sighting{kind: lostEffect, subject: plural(len(one.attempts), "request") + ", a success", counts: []string{"no " + effect}}, one)
 }
 
 // responses compares the responses of a key.
@@ -97,13 +115,13 @@ func (l *ledger) responses(one *life) {
 		certain := distinctive(a.ID) || a.Replayed
 		switch {
 		case owner != one && owner.account != one.account && certain:
-			l.see(sighting{kind: otherTenant, summary: fmt.Sprintf("%s got %s, which %s created", a.Who, a.ID, owner.account)}, owner, one)
+			l.see(sighting{kind: otherTenant, subject: fmt.Sprintf("%s got %s, which %s created", a.Who, a.ID, owner.account)}, owner, one)
 		case owner != one && owner.account == one.account && owner.key == one.key && certain:
-			l.see(sighting{kind: wrongResponse, scenario: differing, summary: "another operation got the response of " + owner.operation}, owner, one)
+			l.see(sighting{kind: wrongResponse, scenario: differing, subject: "another operation got the response of " + owner.operation}, owner, one)
 		case a.ID == first.ID && !sameValues(a.Body, first.Body):
-			l.see(sighting{kind: wrongResponse, summary: "another body got the response of the first"}, one)
+			l.see(sighting{kind: wrongResponse, subject: "another body got the response of the first"}, one)
 		case a.ID != first.ID && len(l.run.Effects) == 0:
-			l.see(sighting{kind: executedTwice, summary: fmt.Sprintf("%s, 1 key: the responses name %s and %s", plural(len(one.attempts), "request"), first.ID, a.ID)}, one)
+			l.see(sighting{kind: executedTwice, subject: fmt.Sprintf("%s, 1 key: the responses name %s and %s", plural(len(one.attempts), "request"), first.ID, a.ID)}, one)
 		default:
 			continue
 		}
@@ -121,22 +139,33 @@ func (l *ledger) failed(one *life) {
 	for _, effect := range l.run.Effects {
 		if one.executed[effect] > 0 && (len(l.window) == 1 || len(one.items[effect]) > 0) {
 			l.note(one, effect, ratio{one.executed[effect], 0})
-			l.see(sighting{kind: failedYetDone, summary: fmt.Sprintf("%s: %d %s, and %d for the client%s",
-				plural(len(one.attempts), "request"), one.executed[effect], effect, last.Status, l.moments())}, one)
-			return
+			l.see(sighting{
+				kind: failedYetDone, subject: plural(len(one.attempts), "request") + ", the last response is " + itoa(last.Status),
+				counts: []string{fmt.Sprintf("%d %s, expected 0", one.executed[effect], effect)},
+			}, one)
 		}
 	}
 }
 
 // finding records what a check has seen itself.
-func (l *ledger) finding(e event) {
+func (l *ledger) finding(f *finding) {
 	var lives []*life
-	for _, one := range l.window {
-		if slices.ContainsFunc(one.attempts, func(a *attempt) bool { return slices.Contains(e.Finding.Attempts, a.Number) }) {
+	for _, n := range f.Attempts {
+		if one := l.senders[n]; one != nil && !slices.Contains(lives, one) {
 			lives = append(lives, one)
 		}
 	}
-	l.see(sighting{class: e.Finding.Class, kind: e.Finding.Kind, summary: e.Finding.Message}, lives...)
+	l.see(sighting{class: f.Class, kind: f.Kind, subject: f.Message}, lives...)
+	l.witness()
+}
+
+// witness describes the violations of this window, after all effects are assigned.
+func (l *ledger) witness() {
+	for i := range l.seen {
+		if one := &l.seen[i]; one.witness == nil {
+			one.witness = l.timeline(one.lives)
+		}
+	}
 }
 
 func (one *life) distinctKeys() int {
@@ -330,19 +359,31 @@ func (l *ledger) anomalies() []anomaly {
 		smallest := slices.MinFunc(group, func(a, b sighting) int { return cmp.Compare(a.size, b.size) })
 		a := anomaly{
 			Number: i + 1, Class: of.class, Kind: of.kind, Scenario: of.scenario, Count: len(group),
-			Title: strings.TrimSpace(string(of.kind) + " " + of.scenario.question().text), Summary: smallest.summary, Witness: smallest.witness,
+			Title: strings.TrimSpace(string(of.kind) + " " + of.scenario.question().text), Summary: smallest.summary(), Witness: smallest.witness,
 			Cause: usualCause(of.kind, of.scenario),
 		}
-		for _, s := range group {
-			if !slices.Contains(a.Clauses, s.clause) {
-				a.Clauses = append(a.Clauses, s.clause)
-			}
-		}
-		slices.SortFunc(a.Clauses, func(a, b string) int { return number(a) - number(b) })
+		a.Clauses = blamed(group)
 		a.Replay, a.Curl = l.run.replay(smallest), l.run.curl(smallest)
 		all = append(all, a)
 	}
 	return all
+}
+
+// blamed returns the clauses that the sightings violate. A clause of form is blamed only if
+// no other one was checked, because its requests merely showed what another clause forbids.
+func blamed(group []sighting) []string {
+	var all, strict []string
+	for _, s := range group {
+		all = append(all, s.clause)
+		if classOf(s.clause) != form {
+			strict = append(strict, s.clause)
+		}
+	}
+	if len(strict) > 0 {
+		all = strict
+	}
+	slices.SortFunc(all, func(a, b string) int { return number(a) - number(b) })
+	return slices.Compact(all)
 }
 
 // severity orders kinds: second effects first, liveness last.

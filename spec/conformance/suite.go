@@ -176,6 +176,7 @@ func (s *suite) secrets() []string {
 	collect(s.p.Account)
 	collect(s.p.SecondAccount)
 	collect(s.p.SecondCredential)
+	collect(s.p.RestrictedCredential)
 	for _, e := range s.p.Effects {
 		collect(e.Headers)
 	}
