@@ -110,3 +110,12 @@ func (n *neighbour) clauses(all []clause) []clause {
 	}
 	return all
 }
+
+// judgeBy uses the clauses of another document, and its dialect if the profile file has none.
+func (s *suite) judgeBy(n *neighbour) error {
+	s.table, s.against = n.clauses(s.table), n.Title
+	if s.p.Dialect != (dialect{}) || n.Dialect.IsZero() {
+		return nil
+	}
+	return n.Dialect.Decode(&s.p.Dialect)
+}

@@ -224,7 +224,7 @@ func TestReport_formats(t *testing.T) {
 	r := report{
 		Version: version, Level: 2, Reached: 1, Seed: 7, URL: "http://one", Operation: "POST /things", Safety: violated, Liveness: noViolation,
 		NotExercised: []gap{{expiry, "commands.expire missing"}},
-		Exercised:    []string{"one", "race"},
+		Exercised:    []covering{{once, "one"}, {crashed, "3 crashes"}},
 		Anomalies: []anomaly{{
 			Number: 1, Class: safety, Kind: executedTwice, Scenario: concurrent, Clauses: []string{"IR-16"}, Count: 2, Title: "EXECUTED TWICE by concurrent duplicates",
 			Summary: "12 requests, 1 key: 12 things, expected 1", Witness: []string{"key 302f"}, Replay: "conformance -clause IR-16", Curl: "curl one", Cause: "no lock",
@@ -239,7 +239,7 @@ func TestReport_formats(t *testing.T) {
 	}
 	text := r.text()
 	for _, part := range []string{
-		"conformance 0.2 · http://one · POST /things · seed 7 · 0 s\n\nSAFETY    UNSAFE: 1 anomaly (exit 1)\nLIVENESS  no violation found",
+		"conformance 0.2 · http://one · POST /things · seed 7 · 0 s\n\nSAFETY    UNSAFE: 1 anomaly (exit 1)\nLIVENESS  no violation found (3 crashes)",
 		"FORM      profile 0.2: 1 MUST differ (not counted; -strict)\n\n! EXPIRY not exercised: commands.expire missing\n",
 		"\n1 EXECUTED TWICE by concurrent duplicates   IR-16   (seen 2 times)\n  12 requests, 1 key: 12 things, expected 1\n    key 302f\n  replay: conformance -clause IR-16\n  curl:   curl one\n  cause:  usually no lock\n",
 		"\nthings  ok      -       -       12/1 ",
@@ -271,7 +271,7 @@ func TestReport_formats(t *testing.T) {
 	r.Safety, r.Anomalies, r.Dialect = noViolation, nil, "400, no retry member"
 	r.Results = r.Results[:2]
 	first, _, _ := strings.Cut(r.text(), "\n")
-	require.Equal(t, `SAFETY no violation found (one, race; not exercised: expiry) · FORM dialect "400, no retry member"`, first)
+	require.Equal(t, `SAFETY no violation found (one, 3 crashes; not exercised: expiry) · FORM dialect "400, no retry member"`, first)
 }
 
 // The exit status separates a violation of safety from a difference of form and from a check

@@ -150,6 +150,8 @@ func (s *suite) sender(r request) (who, account string) {
 		return ownAccount, ownAccount
 	case maps.Equal(r.credential, s.p.SecondCredential):
 		return "second_credential", ownAccount
+	case maps.Equal(r.credential, s.p.RestrictedCredential):
+		return "restricted_credential", ownAccount
 	case maps.Equal(r.credential, s.p.SecondAccount):
 		return "second_account", "second_account"
 	default:
@@ -210,7 +212,7 @@ func (e *exchange) rejected() bool { return e.status >= 400 && e.status <= 499 }
 // temporary reports whether the same request may get another response later.
 func (e *exchange) temporary() bool {
 	switch e.status {
-	case http.StatusConflict, http.StatusTooManyRequests, http.StatusAccepted, http.StatusTooEarly, http.StatusRequestTimeout, e.busy:
+	case e.busy, http.StatusTooManyRequests, http.StatusAccepted, http.StatusTooEarly, http.StatusRequestTimeout:
 		return true
 	default:
 		return e.status == 0 || e.status >= 500

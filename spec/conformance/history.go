@@ -34,6 +34,7 @@ type runInfo struct {
 	Dialect   string            `json:"dialect,omitempty"`
 	Missing   []gap             `json:"missing,omitempty"` // members that the profile file lacks
 	Late      float64           `json:"late"`              // seconds for which an unanswered request may still be executed
+	Against   string            `json:"against,omitempty"` // the document instead of the profile
 	Level     int               `json:"level"`
 	Only      []string          `json:"only,omitempty"`
 	Seed      uint64            `json:"seed"`

@@ -82,7 +82,7 @@ type found struct {
 	headers    map[string]string
 	status     int
 	created    map[string]any // the example of a success
-	id         string // in YAML
+	id         string         // in YAML
 	body       string
 	changed    string
 	invalid    string
@@ -100,7 +100,9 @@ type secondFound struct {
 	method, path, body string
 }
 
-func (f *found) lacks(format string, args ...any) { f.missing = append(f.missing, fmt.Sprintf(format, args...)) }
+func (f *found) lacks(format string, args ...any) {
+	f.missing = append(f.missing, fmt.Sprintf(format, args...))
+}
 
 // environment returns the variables that the file uses, for a command line.
 func (f *found) environment() []string {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -17,16 +18,20 @@ type ledger struct {
 	clause  string           // of the current window
 	owners  map[string]*life // by the id of a response
 	named   map[string]*life // by the values of responses
-	senders map[int]*life    // by the number of an attempt
-	window  []*life          // used since the last count
-	faults  []event          // since the last count
-	late    []*life          // of earlier windows, unanswered and not executed
+	keys    map[string][]*life
+	senders map[int]*life // by the number of an attempt
+	window  []*life       // used since the last count
+	faults  []event       // since the last count
+	late    []*life       // of earlier windows, unanswered and not executed
 	known   map[string]map[string]bool
 	counted bool // there was a first count
 	ended   float64
 	foreign map[string][]string // effect to ids that no request has caused
-	seen    []sighting
-	covered map[scenario]*coverage
+	// Whether the items of an effect have the keys of their requests.
+	withKey    map[string]int
+	withoutKey map[string]bool
+	seen       []sighting
+	covered    map[scenario]*coverage
 }
 
 // identity is what a server may take for one key. Servers differ in whether operations
@@ -56,8 +61,8 @@ type ratio struct{ got, due int }
 
 func newLedger() *ledger {
 	return &ledger{
-		lives: make(map[identity]*life), owners: make(map[string]*life), named: make(map[string]*life), senders: make(map[int]*life), known: make(map[string]map[string]bool),
-		foreign: make(map[string][]string), covered: make(map[scenario]*coverage),
+		lives: make(map[identity]*life), owners: make(map[string]*life), named: make(map[string]*life), keys: make(map[string][]*life), senders: make(map[int]*life), known: make(map[string]map[string]bool),
+		foreign: make(map[string][]string), withKey: make(map[string]int), withoutKey: make(map[string]bool), covered: make(map[scenario]*coverage),
 	}
 }
 
@@ -79,6 +84,9 @@ func (l *ledger) apply(e event) {
 }
 
 func (l *ledger) attempt(clause string, a *attempt) {
+	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, a.Method) {
+		return
+	}
 	id := identity{a.Account, a.Method + " " + a.operation(), strings.Join(a.Keys, ", ")}
 	switch {
 	case a.Intent != "":
@@ -98,6 +106,11 @@ func (l *ledger) attempt(clause string, a *attempt) {
 	one.attempts = append(one.attempts, a)
 	slices.SortStableFunc(one.attempts[one.current:], func(a, b *attempt) int { return cmp.Compare(a.Number, b.Number) })
 	l.senders[a.Number] = one
+	for _, key := range a.Keys {
+		if !slices.Contains(l.keys[key], one) {
+			l.keys[key] = append(l.keys[key], one)
+		}
+	}
 	if a.Answer != succeeded {
 		return
 	}
@@ -109,6 +122,10 @@ func (l *ledger) attempt(clause string, a *attempt) {
 			l.named[value] = one
 		}
 	}
+}
+
+func (a *attempt) overloaded() bool {
+	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable
 }
 
 // operation is the path without the query.
@@ -177,7 +194,11 @@ func (l *ledger) end(e event) {
 	for _, one := range append(pending, l.window...) {
 		last := one.attempts[len(one.attempts)-1]
 		done := slices.ContainsFunc(l.run.Effects, func(effect string) bool { return one.executed[effect] > 0 })
-		if !done && !one.any(succeeded) && !one.refused() && e.At-last.Ended < l.run.Late {
+		if done || one.any(succeeded) || one.refused() || slices.Contains(l.late, one) {
+			continue
+		}
+		// A request that was rejected for overload is not continued by itself.
+		if !last.overloaded() || e.At-last.Ended < l.run.Late {
 			l.late = append(l.late, one)
 		}
 	}
@@ -226,10 +247,19 @@ func (l *ledger) judge(effect string, t tally) {
 	exceeded := make(map[*life]bool)
 	due := l.due(effect)
 	for _, i := range t.Items {
-		one := l.owner(i)
-		if one == nil {
-			unnamed = append(unnamed, i.ID)
+		one, named := l.owner(effect, i)
+		switch {
+		case one == nil && l.withKey[effect] >= mostlyNamed && !l.withoutKey[effect]:
+			l.foreign[effect] = append(l.foreign[effect], i.ID)
 			continue
+		case one == nil:
+			unnamed = append(unnamed, i.ID)
+			l.withoutKey[effect] = true
+			continue
+		case named:
+			l.withKey[effect]++
+		default:
+			l.withoutKey[effect] = true
 		}
 		one.executed[effect]++
 		one.items[effect] = append(one.items[effect], i.ID)
@@ -311,33 +341,35 @@ func (one *life) response() string {
 	return ""
 }
 
-// owner returns the key that certainly caused an item: the item has the key or the id of
-// its response, or the response has the item's id.
-func (l *ledger) owner(i item) *life {
-	if distinctive(i.ID) {
-		if one := l.owners[i.ID]; one != nil {
-			return one
-		}
-	}
-	candidates := slices.Concat(l.window, l.late)
+// owner returns the key that certainly caused an item, because the item has the key or the
+// id of its response, or the response has the item's id. named reports whether it has a key.
+func (l *ledger) owner(effect string, i item) (one *life, named bool) {
 	for _, value := range i.Values {
-		if !distinctive(value) {
-			continue
+		if lives := l.keys[value]; distinctive(value) && len(lives) > 0 {
+			return unexecuted(effect, lives), true
 		}
-		if one := l.owners[value]; one != nil {
-			return one
-		}
-		for _, one := range candidates {
-			if slices.ContainsFunc(one.attempts, func(a *attempt) bool { return slices.Contains(a.Keys, value) }) {
-				return one
-			}
+	}
+	for _, value := range append([]string{i.ID}, i.Values...) {
+		if one := l.owners[value]; distinctive(value) && one != nil {
+			return one, false
 		}
 	}
 	if distinctive(i.ID) {
-		return l.named[i.ID]
+		return l.named[i.ID], false
 	}
-	return nil
+	return nil, false
 }
+
+// unexecuted returns the first key without this effect: two accounts may use the same key.
+func unexecuted(effect string, lives []*life) *life {
+	if i := slices.IndexFunc(lives, func(one *life) bool { return one.executed[effect] < one.allowed() }); i >= 0 {
+		return lives[i]
+	}
+	return lives[0]
+}
+
+// mostlyNamed is the number of items with a key after which an item without one is not ours.
+const mostlyNamed = 3
 
 const shortestDistinctive = 8
 
@@ -389,13 +421,11 @@ func canonical(text string) string {
 func (l *ledger) scenario(one *life) scenario {
 	attempts := one.attempts[one.current:]
 	first, last := attempts[0].Sent, attempts[len(attempts)-1].Ended
-	has := func(name string) bool {
-		return slices.ContainsFunc(l.faults, func(e event) bool {
-			return e.Fault.Name == name && e.At >= first && e.At <= last && (e.Fault.Key == "" || slices.Contains(attempts[0].Keys, e.Fault.Key))
-		})
-	}
 	for _, f := range faultScenarios {
-		if has(f.command) {
+		if slices.ContainsFunc(l.faults, func(e event) bool {
+			concerned := e.Fault.Key == "" || slices.Contains(attempts[0].Keys, e.Fault.Key)
+			return e.Fault.Name == f.command && concerned && e.At <= last && l.until(e, f.end) >= first
+		}) {
 			return f.scenario
 		}
 	}
@@ -425,8 +455,24 @@ func (l *ledger) scenario(one *life) scenario {
 	}
 }
 
-// faultScenarios are in the order of their strength.
+// until is when a fault ended.
+func (l *ledger) until(begun event, end string) float64 {
+	for _, e := range l.faults {
+		if e.Fault.Name == end && e.At >= begun.At {
+			return e.At
+		}
+	}
+	return begun.At
+}
+
+// faultScenarios are in the order of their strength, each with the command that ends it.
 var faultScenarios = []struct {
-	command  string
-	scenario scenario
-}{{"expire", expiry}, {"kill", crashed}, {"pause", paused}, {"kill_store", storeLost}, {"interrupt", outage}}
+	command, end string
+	scenario     scenario
+}{
+	{"expire", "", expiry},
+	{"kill", "start", crashed},
+	{"pause", "resume", paused},
+	{"kill_store", "start_store", storeLost},
+	{"interrupt", "restore", outage},
+}

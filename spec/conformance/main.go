@@ -53,6 +53,7 @@ type options struct {
 	required                                   []scenario
 	seed                                       uint64
 	quick, strict                              bool
+	against                                    *neighbour
 }
 
 // output is a report in a file.
@@ -80,6 +81,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		}
 		o.reports = append(o.reports, output{format, file})
 		return nil
+	})
+	flags.Func("against", "judge by the rules of another `document`: draft, acp or ucp", func(name string) (err error) {
+		o.against, err = against(name)
+		return err
 	})
 	only := flags.String("clause", "", "check only these `clauses`, such as IR-13,IR-24")
 	required := flags.String("require", "", "exit with 4 if one of these `scenarios` was not exercised, such as race,crash or all")
@@ -159,6 +164,11 @@ func checkServer(ctx context.Context, o options, lookup func(string) (string, bo
 	s := newSuite(p, o.level, o.seed)
 	s.hooks = commandHooks(p.Commands, stderr)
 	s.quick, s.only = o.quick, o.clauses
+	if o.against != nil {
+		if err := s.judgeBy(o.against); err != nil {
+			return r, err
+		}
+	}
 	s.progress = func(line string) { fmt.Fprintln(stderr, line) }
 	if o.history != "" {
 		file, err := os.OpenFile(o.history, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)

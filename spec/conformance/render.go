@@ -51,10 +51,11 @@ func (r report) formVerdict() string {
 	if r.Dialect != "" {
 		parts = append(parts, fmt.Sprintf("dialect %q", r.Dialect))
 	}
+	judged := cmp.Or(r.Against, "profile "+version)
 	if n := r.differing(); n > 0 {
-		parts = append(parts, fmt.Sprintf("profile %s: %d MUST differ (not counted; -strict)", version, n))
+		parts = append(parts, fmt.Sprintf("%s: %d MUST differ (not counted; -strict)", judged, n))
 	} else if r.Dialect == "" {
-		parts = append(parts, fmt.Sprintf("profile %s: no MUST differs", version))
+		parts = append(parts, judged+": no MUST differs")
 	}
 	return strings.Join(parts, "; ")
 }
@@ -105,7 +106,7 @@ func (r report) text() string {
 		fmt.Fprintf(&text, "! %s not exercised: %s\n", strings.ToUpper(string(g.Scenario)), g.Reason)
 	}
 	if r.Foreign != "" {
-		fmt.Fprintf(&text, "! The account has other traffic, so effects without a name were not judged: %s (none of ours)\n", r.Foreign)
+		fmt.Fprintf(&text, "! The account has other traffic: %s (none of ours)\n", r.Foreign)
 	}
 	for _, a := range r.Anomalies {
 		text.WriteString(a.text())
@@ -116,9 +117,20 @@ func (r report) text() string {
 	return text.String() + "\n" + r.summary() + "\n"
 }
 
+// exercised lists what was exercised, of some scenarios or of all.
+func (r report) exercised(only ...scenario) string {
+	var parts []string
+	for _, c := range r.Exercised {
+		if len(only) == 0 || slices.Contains(only, c.Scenario) {
+			parts = append(parts, c.Text)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 // coverage is such as "repeat, race, 3 crashes; not exercised: expiry".
 func (r report) coverage() string {
-	text := strings.Join(r.Exercised, ", ")
+	text := r.exercised()
 	var missing []string
 	for _, g := range r.NotExercised {
 		missing = append(missing, string(g.Scenario))
@@ -139,8 +151,10 @@ func (r report) verdictLine(c class, v verdict) string {
 	switch {
 	case v == notJudged:
 		return "NOT JUDGED: the account has other traffic"
+	case n == 0 && c == liveness:
+		return fmt.Sprintf("%s (%s)", noViolation, cmp.Or(r.exercised(crashed, paused, storeLost, outage), "no crash and no outage was exercised"))
 	case n == 0:
-		return string(noViolation) + " (" + r.coverage() + ")"
+		return fmt.Sprintf("%s (%s)", noViolation, r.coverage())
 	case c == safety:
 		return fmt.Sprintf("UNSAFE: %s (exit %d)", anomalies(n), exitViolated)
 	default:

@@ -65,10 +65,10 @@ func (r *result) judge(l *ledger) {
 	}
 	var summaries []string
 	for _, one := range l.seen {
-		if one.clause != r.Clause || one.unnamed && len(l.foreign) > 0 {
+		if one.clause != r.Clause || l.doubtful(one) {
 			continue
 		}
-		if text := strings.ToLower(string(one.kind)) + " " + one.scenario.question().text + ": " + one.summary(); !slices.Contains(summaries, text) {
+		if text := strings.ToLower(one.kind.title(one.scenario)) + ": " + one.summary(); !slices.Contains(summaries, text) {
 			summaries = append(summaries, text)
 		}
 	}
@@ -125,6 +125,12 @@ type gap struct {
 	Reason   string   `json:"reason"` // such as the missing member of the profile file
 }
 
+// covering is a scenario that was exercised, such as "3 crashes".
+type covering struct {
+	Scenario scenario `json:"scenario"`
+	Text     string   `json:"text"`
+}
+
 // matrixRow has the executions of the worst key in each scenario, or "ok".
 type matrixRow struct {
 	Effect string              `json:"effect"`
@@ -143,9 +149,10 @@ type report struct {
 	Seconds      float64     `json:"seconds"`
 	Safety       verdict     `json:"safety"`
 	Liveness     verdict     `json:"liveness"`
+	Against      string      `json:"against,omitempty"` // the document instead of the profile
 	Dialect      string      `json:"dialect,omitempty"`
 	Foreign      string      `json:"foreign,omitempty"` // effects that no request has caused
-	Exercised    []string    `json:"exercised"`
+	Exercised    []covering  `json:"exercised"`
 	NotExercised []gap       `json:"not_exercised"`
 	Anomalies    []anomaly   `json:"anomalies"`
 	Matrix       []matrixRow `json:"matrix"`
@@ -170,7 +177,7 @@ func (l *ledger) report(results []result) report {
 	r := report{
 		Version: l.run.Version, URL: l.run.URL, Operation: l.run.Method + " " + l.run.Path,
 		Level: l.run.Level, Partial: len(l.run.Only) > 0, Seed: l.run.Seed, Started: l.run.Started, Seconds: l.ended,
-		Dialect: l.run.Dialect, Foreign: l.foreignText(), Anomalies: l.anomalies(), Results: results,
+		Against: l.run.Against, Dialect: l.run.Dialect, Foreign: l.foreignText(), Anomalies: l.anomalies(), Results: results,
 		Safety: noViolation, Liveness: noViolation,
 	}
 	for _, a := range r.Anomalies {
@@ -180,7 +187,7 @@ func (l *ledger) report(results []result) report {
 			r.Liveness = violated
 		}
 	}
-	if r.Foreign != "" && r.Safety == noViolation {
+	if r.Safety == noViolation && slices.ContainsFunc(l.seen, l.doubtful) {
 		r.Safety = notJudged
 	}
 	r.exercise(l)
@@ -207,7 +214,7 @@ func (r *report) exercise(l *ledger) {
 			r.NotExercised = append(r.NotExercised, gap{q.scenario, reason})
 			continue
 		}
-		r.Exercised = append(r.Exercised, c.text(q.scenario))
+		r.Exercised = append(r.Exercised, covering{q.scenario, c.text(q.scenario)})
 		for _, row := range r.Matrix {
 			row.Cells[q.scenario] = c.cell(row.Effect)
 		}

@@ -115,7 +115,7 @@ func (l *ledger) responses(one *life) {
 		certain := distinctive(a.ID) || a.Replayed
 		switch {
 		case owner != one && owner.account != one.account && certain:
-			l.see(sighting{kind: otherTenant, subject: fmt.Sprintf("%s got %s, which %s created", a.Who, a.ID, owner.account)}, owner, one)
+			l.see(sighting{kind: otherTenant, scenario: repeated, subject: fmt.Sprintf("%s got %s, which %s created", a.Who, a.ID, owner.account)}, owner, one)
 		case owner != one && owner.account == one.account && owner.key == one.key && certain:
 			l.see(sighting{kind: wrongResponse, scenario: differing, subject: "another operation got the response of " + owner.operation}, owner, one)
 		case a.ID == first.ID && !sameValues(a.Body, first.Body):
@@ -334,8 +334,10 @@ func strength(s scenario) int {
 	return slices.IndexFunc(questions(), func(q question) bool { return q.scenario == s })
 }
 
-// anomalies groups the sightings. Those that other traffic may have caused do not count if
-// there was some.
+// doubtful reports whether other traffic may have caused a violation.
+func (l *ledger) doubtful(s sighting) bool { return s.unnamed && len(l.foreign) > 0 }
+
+// anomalies groups the sightings that are certain.
 func (l *ledger) anomalies() []anomaly {
 	type cause struct {
 		class    class
@@ -344,7 +346,7 @@ func (l *ledger) anomalies() []anomaly {
 	}
 	groups := make(map[cause][]sighting)
 	for _, s := range l.seen {
-		if s.unnamed && len(l.foreign) > 0 {
+		if l.doubtful(s) {
 			continue
 		}
 		of := cause{s.class, s.kind, s.scenario}
@@ -359,7 +361,7 @@ func (l *ledger) anomalies() []anomaly {
 		smallest := slices.MinFunc(group, func(a, b sighting) int { return cmp.Compare(a.size, b.size) })
 		a := anomaly{
 			Number: i + 1, Class: of.class, Kind: of.kind, Scenario: of.scenario, Count: len(group),
-			Title: strings.TrimSpace(string(of.kind) + " " + of.scenario.question().text), Summary: smallest.summary(), Witness: smallest.witness,
+			Title: of.kind.title(of.scenario), Summary: smallest.summary(), Witness: smallest.witness,
 			Cause: usualCause(of.kind, of.scenario),
 		}
 		a.Clauses = blamed(group)
@@ -384,6 +386,14 @@ func blamed(group []sighting) []string {
 	}
 	slices.SortFunc(all, func(a, b string) int { return number(a) - number(b) })
 	return slices.Compact(all)
+}
+
+// title is such as "EXECUTED TWICE after a crash".
+func (k kind) title(s scenario) string {
+	if k == otherTenant {
+		return string(k)
+	}
+	return string(k) + " " + s.question().text
 }
 
 // severity orders kinds: second effects first, liveness last.
@@ -413,11 +423,10 @@ func (r *runInfo) curl(s sighting) string {
 		text += " -H " + shellQuoted(name+": "+r.Headers[name])
 	}
 	text += fmt.Sprintf(` -H "%s: $KEY" -d %s %s`, r.KeyHeader, shellQuoted(s.body), shellQuoted(r.URL+r.Path))
-	between := "; "
 	if s.scenario == concurrent {
-		between = " & "
+		return "KEY=$(uuidgen); " + text + " & " + text + " & wait"
 	}
-	return "KEY=$(uuidgen); " + text + between + text
+	return "KEY=$(uuidgen); " + text + "; " + text
 }
 
 func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

@@ -19,6 +19,8 @@ type suite struct {
 	p        *profile
 	level    int
 	seed     uint64
+	table    []clause
+	against  string // the document that is used instead of the profile
 	quick    bool
 	only     []string // clauses; nil: all
 	random   *rand.Rand
@@ -48,7 +50,7 @@ type suite struct {
 
 func newSuite(p *profile, level int, seed uint64) *suite {
 	s := &suite{
-		p: p, level: level, seed: seed,
+		p: p, level: level, seed: seed, table: clauses(),
 		random:    rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a run must be repeatable
 		http:      newClient(p.Patience),
 		progress:  func(string) {},
@@ -115,7 +117,7 @@ func describe(err error) string {
 }
 
 func (s *suite) run(ctx context.Context) report {
-	table := clauses()
+	table := slices.Clone(s.table)
 	slices.SortStableFunc(table, func(a, b clause) int { return a.level - b.level })
 	var results []result
 	for _, c := range table {
