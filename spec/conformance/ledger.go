@@ -151,9 +151,11 @@ func (one *life) allowed() int {
 	return 1
 }
 
-// own reports whether the effects of the key are certainly counted: those of another
-// account may be invisible.
-func (one *life) own() bool { return one.account == ownAccount }
+// own reports whether the effects of the key are certainly counted. Those of another account
+// may be invisible, and another operation may have others.
+func (l *ledger) own(one *life) bool {
+	return one.account == ownAccount && one.operation == l.run.Method+" "+l.run.Path
+}
 
 // count ends a window.
 func (l *ledger) count(e event) {
@@ -209,7 +211,7 @@ func (l *ledger) end(e event) {
 func (l *ledger) due(effect string) []*life {
 	var due []*life
 	for _, one := range l.window {
-		if one.own() && one.current == 0 && one.executed[effect] == 0 && one.any(succeeded) {
+		if l.own(one) && one.current == 0 && one.executed[effect] == 0 && one.any(succeeded) {
 			due = append(due, one)
 		}
 	}
