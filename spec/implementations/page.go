@@ -91,12 +91,23 @@ type checked struct {
 	result
 }
 
-// writePages writes the pages from the results. An implementation without a result is left
-// out, and an anomaly that no script has reproduced is an error.
+// writePages writes the pages from the results.
 func writePages(root string, all []*implementation) error {
-	subjects, err := choose(all, nil)
+	safety, form, err := pages(root, all)
 	if err != nil {
 		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(filepath.Dir(root), "implementations.md"), []byte(safety), 0o644),    //nolint:gosec // a page
+		os.WriteFile(filepath.Join(filepath.Dir(root), "implementations-form.md"), []byte(form), 0o644)) //nolint:gosec // a page
+}
+
+// pages returns the two pages. An implementation without a result is left out, and an anomaly
+// that no script has reproduced is an error.
+func pages(root string, all []*implementation) (safety, form string, err error) {
+	subjects, err := choose(all, nil)
+	if err != nil {
+		return "", "", err
 	}
 	var found []checked
 	for _, s := range subjects {
@@ -105,18 +116,12 @@ func writePages(root string, all []*implementation) error {
 			continue
 		}
 		if err != nil {
-			return err
+			return "", "", err
 		}
 		found = append(found, checked{s, r})
 	}
-	safety, err := safetyPage(root, found)
-	if err != nil {
-		return err
-	}
-	parent := filepath.Dir(root)
-	return errors.Join(
-		os.WriteFile(filepath.Join(parent, "implementations.md"), []byte(safety), 0o644),               //nolint:gosec // a page
-		os.WriteFile(filepath.Join(parent, "implementations-form.md"), []byte(formPage(found)), 0o644)) //nolint:gosec // a page
+	safety, err = safetyPage(root, found)
+	return safety, formPage(found), err
 }
 
 const introduction = `# What other implementations do
