@@ -42,7 +42,14 @@ func (a anomaly) column() string {
 	if a.Kind == "RESPONSE OF ANOTHER TENANT" {
 		return accounts
 	}
-	return a.Scenario
+	switch a.Scenario {
+	case "one": // a single request, before its repetition
+		return "repeat"
+	case "client": // one that obeys the responses to requests that were cut off
+		return "cut"
+	default:
+		return a.Scenario
+	}
 }
 
 func (a anomaly) label() string {
@@ -117,6 +124,11 @@ func pages(root string, all []*implementation) (safety, form string, err error) 
 		}
 		if err != nil {
 			return "", "", err
+		}
+		for _, a := range r.Anomalies {
+			if !slices.ContainsFunc(columns(), func(c column) bool { return c.scenario == a.column() }) {
+				return "", "", fmt.Errorf("%s: no column has the anomaly %q", s, a.Title)
+			}
 		}
 		found = append(found, checked{s, r})
 	}
