@@ -56,10 +56,10 @@ func TestResult_add(t *testing.T) {
 	r.add(result{
 		Anomalies: []anomaly{{Scenario: crash, Title: "crash"}, {Scenario: "later"}},
 		Matrix:    []row{{"charges", map[string]string{crash: "8/4", "later": "2/1"}}},
-		Exercised: []string{"2 crashes"},
+		Exercised: []covering{{crash, "2 crashes"}, {"later", "keys"}},
 	}, crash)
 	require.Equal(t, []anomaly{{Scenario: crash, Title: "crash"}}, r.Anomalies)
 	require.Equal(t, map[string]string{"race": "ok", crash: "8/4"}, r.Matrix[0].Cells)
-	require.Equal(t, []string{"2 crashes"}, r.Exercised)
+	require.Equal(t, []covering{{crash, "2 crashes"}}, r.Exercised)
 	require.Empty(t, r.NotExercised)
 }

@@ -273,9 +273,9 @@ func (one checked) report(root string, text *strings.Builder) error {
 }
 
 func (r result) kills() string {
-	for _, text := range r.Exercised {
-		if strings.HasSuffix(text, "crashes") {
-			return " (" + text + ")"
+	for _, c := range r.Exercised {
+		if c.Scenario == crash {
+			return " (" + c.Text + ")"
 		}
 	}
 	return ""

@@ -6,22 +6,27 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 )
 
 // result is a file of results/: what the pages need of the command's report.
 type result struct {
-	Version      string    `json:"version"`
-	Seed         uint64    `json:"seed"`
-	Started      time.Time `json:"started"`
-	Seconds      float64   `json:"seconds"`
-	Dialect      string    `json:"dialect,omitempty"`
-	Exercised    []string  `json:"exercised"`
-	NotExercised []gap     `json:"not_exercised"`
-	Anomalies    []anomaly `json:"anomalies"`
-	Matrix       []row     `json:"matrix"`
-	Results      []clause  `json:"results"`
+	Version      string     `json:"version"`
+	Seed         uint64     `json:"seed"`
+	Started      time.Time  `json:"started"`
+	Seconds      float64    `json:"seconds"`
+	Dialect      string     `json:"dialect,omitempty"`
+	Exercised    []covering `json:"exercised"`
+	NotExercised []gap      `json:"not_exercised"`
+	Anomalies    []anomaly  `json:"anomalies"`
+	Matrix       []row      `json:"matrix"`
+	Results      []clause   `json:"results"`
+}
+
+// covering is what was done in a scenario, such as "20 crashes".
+type covering struct {
+	Scenario string `json:"scenario"`
+	Text     string `json:"text"`
 }
 
 type gap struct {
@@ -75,9 +80,9 @@ func (r *result) add(other result, scenario string) {
 			r.Results[i] = c
 		}
 	}
-	for _, text := range other.Exercised {
-		if scenario == crash && strings.HasSuffix(text, "crashes") {
-			r.Exercised = append(r.Exercised, text)
+	for _, c := range other.Exercised {
+		if c.Scenario == scenario {
+			r.Exercised = append(r.Exercised, c)
 		}
 	}
 	r.NotExercised = slices.DeleteFunc(r.NotExercised, func(g gap) bool { return g.Scenario == scenario })
