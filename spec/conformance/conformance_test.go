@@ -433,8 +433,29 @@ func TestRun_command(t *testing.T) {
 		require.Equal(t, exitSafe, status, output)
 
 		status, output = command("-profile", in("profile.yaml"), "-recheck", in("history"))
-		require.Equal(t, wanted, status, output)
+		require.Equal(t, exitSafe, status, output)
 	}
+}
+
+// A key whose lifetime is longer than the run is found later.
+func TestRun_recheck(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file, history := filepath.Join(folder, "profile.yaml"), filepath.Join(folder, "history")
+	require.NoError(t, os.WriteFile(file, []byte(testProfile), 0o600))
+	s := newServer(t, "expired keys are executed")
+	command := func(args ...string) (int, string) {
+		var stdout bytes.Buffer
+		err := run(t.Context(), append([]string{"-profile", file}, args...), environment("SERVER", s.url, "SECRET", "secret-one"), &stdout, io.Discard)
+		return exitStatus(err), fmt.Sprint(stdout.String(), err)
+	}
+	status, output := command("-clause", "IR-27,IR-35", "-history", history)
+	require.Equal(t, exitSafe, status, output)
+	require.Contains(t, output, "! EXPIRY not exercised: commands.expire missing")
+	require.NoError(t, s.hooks().expire(t.Context(), ""))
+	status, output = command("-recheck", history)
+	require.Equal(t, exitViolated, status, output)
+	require.Contains(t, output, "EXECUTED TWICE when an older key is used again   IR-35")
 }
 
 func TestRun_wrongUsage(t *testing.T) {

@@ -212,18 +212,23 @@ func (r report) matrixText() string {
 	for _, row := range r.Matrix {
 		width = max(width, len(row.Effect)+2)
 	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "\n%-*s", width, "")
-	for _, s := range r.columns() {
-		fmt.Fprintf(&text, "%-8s", s)
-	}
-	for _, row := range r.Matrix {
-		fmt.Fprintf(&text, "\n%-*s", width, row.Effect)
-		for _, cell := range r.cells(row) {
-			fmt.Fprintf(&text, "%-8s", cell)
+	text := "\n"
+	line := func(name string, cells []string) {
+		one := fmt.Sprintf("%-*s", width, name)
+		for _, cell := range cells {
+			one += fmt.Sprintf("%-8s", cell)
 		}
+		text += strings.TrimRight(one, " ") + "\n"
 	}
-	return strings.ReplaceAll(text.String(), " \n", "\n") + "\n"
+	var head []string
+	for _, s := range r.columns() {
+		head = append(head, string(s))
+	}
+	line("", head)
+	for _, row := range r.Matrix {
+		line(row.Effect, r.cells(row))
+	}
+	return text
 }
 
 // difference is a cause of failures, with its clauses.

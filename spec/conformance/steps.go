@@ -42,6 +42,12 @@ func (s *suite) blocks(message string, exchanges ...*exchange) error {
 	return fails(exchanges, "%s", message)
 }
 
+// breaks records a wrong response that only this check can recognise.
+func (s *suite) breaks(k kind, message string, exchanges ...*exchange) error {
+	s.violates(safety, k, message, exchanges[len(exchanges)-1])
+	return fails(exchanges, "%s", message)
+}
+
 // again repeats a request that has its final response. A server may release its lock just
 // after it responds, so one 409 is no violation.
 func (s *suite) again(ctx context.Context, r request) *exchange {
