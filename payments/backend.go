@@ -11,8 +11,11 @@ import (
 )
 
 // backend sends requests in place of stripe-go's own code, which repeats them and parses each
-// response three times.
-type backend struct{ *stripe.BackendImplementation }
+// response three times. It follows no redirect, whose target would receive the API key.
+type backend struct {
+	*stripe.BackendImplementation
+	transport http.RoundTripper
+}
 
 func (b backend) Call(method, path, key string, params stripe.ParamsContainer, result stripe.LastResponseSetter) error {
 	values := &form.Values{}
@@ -31,7 +34,7 @@ func (b backend) CallRaw(method, path, key string, values *form.Values, params *
 	}
 	// Without GetBody, net/http cannot resend the request when a reused connection breaks (R13).
 	req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
-	resp, err := b.HTTPClient.Do(req)
+	resp, err := b.transport.RoundTrip(req)
 	if err != nil {
 		return err
 	}

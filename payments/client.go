@@ -66,17 +66,11 @@ func New(cfg Config) *Client {
 		cfg.Transport = NewTransport()
 	}
 	cfg.Backoff = cmp.Or(cfg.Backoff, 500*time.Millisecond)
-	httpClient := &http.Client{
-		Transport: transport{cfg.Transport},
-		// A redirect target must not receive the API key.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	// It has no retries: only do repeats a request (R13).
-	api := backend{stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
+	library := stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
 		URL:           optional(cfg.BaseURL),
-		HTTPClient:    httpClient,
 		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log whole responses
-	}).(*stripe.BackendImplementation)}
+	})
+	api := backend{library.(*stripe.BackendImplementation), transport{cfg.Transport}}
 	return &Client{
 		config:  cfg,
 		intents: paymentintent.Client{B: api, Key: cfg.SecretKey},
