@@ -134,8 +134,8 @@ func TestRoutes_otherPaths(t *testing.T) {
 
 type site struct{ router chi.Router }
 
-// served is one site, because the first request of a script takes a second to prepare it with
-// the race detector.
+// served is one site for all tests, because with the race detector the script of 3 MB takes a
+// second to unpack.
 var served = sync.OnceValue(func() site {
 	router := chi.NewRouter()
 	router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
