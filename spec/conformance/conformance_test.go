@@ -22,6 +22,12 @@ import (
 
 // Most of the time, a test waits for slow requests.
 func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		if err := runRole(role); err != nil {
+			panic(err)
+		}
+		return
+	}
 	_ = flag.Set("test.parallel", "12")
 	os.Exit(m.Run())
 }
