@@ -129,7 +129,9 @@ func newProcess(t *testing.T, folder, name, role string, c processConfig) proces
 func (p process) pid() string { return filepath.Join(p.folder, p.name+".pid") }
 
 // signal returns the command that sends a signal.
-func (p process) signal(name string) string { return fmt.Sprintf("kill -%s \"$(cat '%s')\"", name, p.pid()) }
+func (p process) signal(name string) string {
+	return fmt.Sprintf("kill -%s \"$(cat '%s')\"", name, p.pid())
+}
 
 // run starts the process and waits until it serves.
 func (p process) run(t *testing.T) {

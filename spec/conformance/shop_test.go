@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,7 @@ type flaws struct {
 	AccountIgnored  bool // all accounts share their keys
 	Forgets         bool // an expired key is a new one
 	ChargePerRun    bool // the provider's key is random, and a late run still stores its result
+	LooksFirst      bool // a run looks for the charge of an earlier one, and charges with a random key
 	NeverContinued  bool // a key whose run was killed stays in progress
 	FailsOpen       bool // a request is executed if the store cannot be read
 	Volatile        bool // the store keeps its records in memory only
@@ -307,6 +309,12 @@ func (s *shop) execute(ctx context.Context, run *shopRun) (shopResponse, storeEn
 		chargeKey = newKey()
 	}
 	id := "or_" + chargeKey[:12]
+	if s.Flaws.LooksFirst {
+		if paid, ok := s.lookForCharge(ctx, id); ok {
+			return s.created(run, paid)
+		}
+		chargeKey = newKey()
+	}
 	body, _ := json.Marshal(map[string]string{"card": run.order.Card, "order": id})
 	if status, _ := s.pay(ctx, "/authorisations", chargeKey, body); status != http.StatusCreated {
 		return refuse(http.StatusInternalServerError, "no provider"), storeEntry{}
@@ -322,9 +330,32 @@ func (s *shop) execute(ctx context.Context, run *shopRun) (shopResponse, storeEn
 	default:
 		return refuse(http.StatusInternalServerError, "no provider"), storeEntry{}
 	}
-	text, _ := json.Marshal(map[string]any{"id": id, "charge": paid.ID, "amount": run.order.Amount})
-	made := storeEntry{Name: "order " + run.account + " " + id, Value: text, Version: anyVersion}
+	return s.created(run, paid)
+}
+
+func (s *shop) created(run *shopRun, paid charge) (shopResponse, storeEntry) {
+	text, _ := json.Marshal(map[string]any{"id": paid.Order, "charge": paid.ID, "amount": run.order.Amount})
+	made := storeEntry{Name: "order " + run.account + " " + paid.Order, Value: text, Version: anyVersion}
 	return shopResponse{http.StatusCreated, string(text)}, made
+}
+
+func (s *shop) lookForCharge(ctx context.Context, order string) (charge, bool) {
+	var list struct{ Data []charge }
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Provider+"/charges", nil)
+	if err != nil {
+		return charge{}, false
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return charge{}, false
+	}
+	defer func() { _ = response.Body.Close() }()
+	_ = json.NewDecoder(response.Body).Decode(&list)
+	i := slices.IndexFunc(list.Data, func(c charge) bool { return c.Order == order })
+	if i < 0 {
+		return charge{}, false
+	}
+	return list.Data[i], true
 }
 
 func (s *shop) pay(ctx context.Context, path, key string, body []byte) (int, charge) {

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -94,37 +96,104 @@ commands:
   expire: echo "$IDEMPOTENCY_KEY" >>@FOLDER/expired
 `
 
-// verdict runs the command as a user does, and returns its exit status and its report.
-func (s shopSystem) verdict(t *testing.T, args ...string) (int, string) {
+// verdict runs the command as a user does. It returns its exit status and its report.
+func (s shopSystem) verdict(t *testing.T, args ...string) (int, report) {
 	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.json")
 	var stdout, stderr bytes.Buffer
-	err := run(t.Context(), append([]string{"-profile", s.profile}, args...), environment(), &stdout, &stderr)
-	return exitStatus(err), fmt.Sprint(&stdout, "\n", err)
+	args = append([]string{"-profile", s.profile, "-report", "json=" + file}, args...)
+	err := run(t.Context(), args, environment(), &stdout, &stderr)
+	written, unread := os.ReadFile(file)
+	require.NoError(t, unread, "%v\n%s\n%s", err, &stdout, &stderr)
+	var r report
+	require.NoError(t, json.Unmarshal(written, &r))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%v\n%s", err, &stdout)
+		}
+	})
+	return exitStatus(err), r
 }
 
-func TestShops_smoke(t *testing.T) {
-	for name, f := range map[string]flaws{
-		"safe":   {},
-		"memory": {Memory: true, ChargePerRun: true},
-		"lock":   {ChargePerRun: true, Forgets: true},
-		"early":  {ReleasedAtOnce: true, ChargePerRun: true},
-		"400":    {ChargesAnyway: true, ChargePerRun: true},
-	} {
+// shopCase is a shop and what the command must report first.
+type shopCase struct {
+	flaws    flaws
+	replicas int
+	without  string // a member of commands that the profile file lacks
+	kinds    []kind
+	among    []scenario
+	never    []scenario // without an anomaly, because the shop is safe there
+}
+
+// Each case has a process of its own kind. The first five are what shops have; the others
+// have one planted defect each.
+func shopCases() map[string]shopCase {
+	twice := []kind{executedTwice}
+	return map[string]shopCase{
+		"safe, in another form":         {},
+		"memory cache":                  {flaws: flaws{Memory: true, ChargePerRun: true}, kinds: twice, among: []scenario{concurrent}},
+		"lock with a lifetime":          {flaws: flaws{ChargePerRun: true, Forgets: true}, kinds: twice, among: []scenario{crashed}, never: []scenario{repeated, differing, concurrent}},
+		"lock released before the work": {flaws: flaws{ChargePerRun: true, ReleasedAtOnce: true}, kinds: twice, among: []scenario{concurrent}},
+		"charges and answers 400": {
+			flaws: flaws{ChargePerRun: true, ChargesAnyway: true}, kinds: []kind{executedTwice, failedYetDone}, among: []scenario{differing},
+			never: []scenario{repeated},
+		},
+
+		"no lock":                       {flaws: flaws{ChargePerRun: true, NoLock: true}, kinds: twice, among: []scenario{concurrent}},
+		"lock released before the end":  {flaws: flaws{ChargePerRun: true, ReleasedEarly: true}, kinds: twice, among: []scenario{concurrent}},
+		"nested members ignored":        {flaws: flaws{NestedIgnored: true}, kinds: []kind{wrongResponse}, among: []scenario{differing}},
+		"500 stored":                    {flaws: flaws{FailureStored: true}, kinds: []kind{failedYetDone, blocked}, among: []scenario{outage}},
+		"lifetime of 3 s":               {flaws: flaws{ChargePerRun: true, Lifetime: 3 * time.Second}, without: "expire", kinds: twice, among: []scenario{crashed, paused, later}},
+		"lock shorter than the request": {flaws: flaws{ChargePerRun: true, Claim: 100 * time.Millisecond}, kinds: twice, among: []scenario{concurrent}},
+		"keys without their account":    {flaws: flaws{AccountIgnored: true}, kinds: []kind{otherTenant}, among: []scenario{repeated}},
+		"blocked after a crash":         {flaws: flaws{NeverContinued: true}, kinds: []kind{blocked}, among: []scenario{crashed}},
+
+		"safe, at two addresses":             {replicas: 2},
+		"lock in the process":                {flaws: flaws{ChargePerRun: true, ProcessLock: true}, replicas: 2, kinds: twice, among: []scenario{replicated}, never: []scenario{concurrent}},
+		"looks for the charge, then charges": {flaws: flaws{LooksFirst: true}, kinds: twice, among: []scenario{paused}, never: []scenario{concurrent, crashed}},
+		"the same, at two addresses":         {flaws: flaws{LooksFirst: true}, replicas: 2, kinds: twice, among: []scenario{paused}, never: []scenario{concurrent, crashed}},
+		"executes without its store":         {flaws: flaws{FailsOpen: true, ChargePerRun: true}, kinds: twice, among: []scenario{crashed, storeLost}},
+		"store in memory":                    {flaws: flaws{Volatile: true}, kinds: nil, among: []scenario{storeLost}},
+		"rejects without its store":          {flaws: flaws{RejectsOnOutage: true}, kinds: []kind{failedYetDone}, among: []scenario{storeLost}, never: []scenario{crashed}},
+	}
+}
+
+func TestShops(t *testing.T) {
+	t.Parallel()
+	for name, c := range shopCases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newShopSystem(t, f, 1)
-			text, _ := os.ReadFile(s.profile)
-			var kept []string
-			for line := range strings.SplitSeq(string(text), "\n") {
-				if !strings.Contains(line, "dialect") && !strings.Contains(line, "pause:") && !strings.Contains(line, "resume:") && !strings.Contains(line, "_store:") {
-					kept = append(kept, line)
-				}
+			s := newShopSystem(t, c.flaws, max(1, c.replicas))
+			if c.without != "" {
+				s.remove(t, c.without)
 			}
-			os.WriteFile(s.profile, []byte(strings.Join(kept, "\n")), 0o600)
-			started := time.Now()
-			status, report := s.verdict(t)
-			t.Log(time.Since(started), status)
-			os.WriteFile("/tmp/smoke-"+name, []byte(report), 0o600)
+			status, r := s.verdict(t)
+			if c.among == nil {
+				require.Empty(t, r.Anomalies)
+				require.Equal(t, exitSafe, status)
+				require.Equal(t, noViolation, r.Safety)
+				require.Equal(t, noViolation, r.Liveness)
+				return
+			}
+			require.Equal(t, exitViolated, status)
+			require.NotEmpty(t, r.Anomalies)
+			first := r.Anomalies[0]
+			require.Contains(t, c.among, first.Scenario)
+			if c.kinds != nil {
+				require.Contains(t, c.kinds, first.Kind)
+			}
+			for _, a := range r.Anomalies {
+				require.NotContains(t, c.never, a.Scenario, a.Title)
+			}
 		})
 	}
+}
+
+// remove deletes a command from the profile file.
+func (s shopSystem) remove(t *testing.T, command string) {
+	t.Helper()
+	text, err := os.ReadFile(s.profile)
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^  ` + command + `: .*\n`)
+	require.NoError(t, os.WriteFile(s.profile, line.ReplaceAll(text, nil), 0o600))
 }
