@@ -16,7 +16,10 @@ import (
 // hook is a command of the operator. The key is that of the request, or "".
 type hook func(ctx context.Context, key string) error
 
-type hooks struct{ kill, start, interrupt, restore, expire hook }
+type hooks struct {
+	kill, start, interrupt, restore, expire hook
+	pause, resume, killStore, startStore    hook
+}
 
 // commandHooks runs commands in a shell. Their output goes to log.
 func commandHooks(c commands, log io.Writer) hooks {
@@ -39,6 +42,8 @@ func commandHooks(c commands, log io.Writer) hooks {
 		kill: command("kill", c.Kill), start: command("start", c.Start),
 		interrupt: command("interrupt", c.Interrupt), restore: command("restore", c.Restore),
 		expire: command("expire", c.Expire),
+		pause:  command("pause", c.Pause), resume: command("resume", c.Resume),
+		killStore: command("kill_store", c.KillStore), startStore: command("start_store", c.StartStore),
 	}
 }
 
@@ -171,7 +176,7 @@ func (s *suite) afterCrash(ctx context.Context, r request, started time.Time, re
 }
 
 func checkContinued(ctx context.Context, s *suite) error { // IR-17
-	return s.crashes(ctx).continued
+	return all(s.crashes(ctx).continued, s.pauses(ctx), s.storeKills(ctx))
 }
 
 func checkBlocked(ctx context.Context, s *suite) error { // IR-33

@@ -235,6 +235,9 @@ func (l *ledger) timeline(lives []*life) []string {
 			if !sameValues(a.Body, lives[0].attempts[0].Body) {
 				text += " another body"
 			}
+			if a.Address != "" {
+				text += " at " + a.Address
+			}
 			if a.Cut != "" {
 				text += ", connection broken " + a.Cut
 			}
