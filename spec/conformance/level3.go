@@ -124,6 +124,7 @@ func checkConflictNotStored(ctx context.Context, s *suite) error { // IR-30
 }
 
 func checkTemporary(ctx context.Context, s *suite) error { // IR-40
+	// Each part is counted by itself, so that its effects are not those of another one.
 	conflict := func() error {
 		_, second, err := s.during(ctx, func(*request) {})
 		if err != nil || second.status != second.busy {
@@ -135,6 +136,9 @@ func checkTemporary(ctx context.Context, s *suite) error { // IR-40
 	overload := func() error {
 		if s.p.Overload == 0 {
 			return notChecked("overload is missing")
+		}
+		if _, err := s.account(ctx); err != nil {
+			return err
 		}
 		_, rejected, err := s.overload(ctx)
 		for _, e := range rejected {
@@ -148,6 +152,9 @@ func checkTemporary(ctx context.Context, s *suite) error { // IR-40
 	interruption := func() error {
 		if s.level < 5 || s.hooks.interrupt == nil {
 			return notChecked("commands.interrupt is missing")
+		}
+		if _, err := s.account(ctx); err != nil {
+			return err
 		}
 		failed, _, err := s.interrupted(ctx)
 		if failed == nil || failed.status != http.StatusInternalServerError && !overloaded(failed) {

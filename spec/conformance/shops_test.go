@@ -145,7 +145,7 @@ func shopCases() map[string]shopCase {
 		"500 stored":                    {flaws: flaws{FailureStored: true}, kinds: []kind{failedYetDone, blocked}, among: []scenario{outage}},
 		"lifetime of 3 s":               {flaws: flaws{ChargePerRun: true, Lifetime: 3 * time.Second}, without: "expire", kinds: twice, among: []scenario{crashed, paused, later}},
 		"lock shorter than the request": {flaws: flaws{ChargePerRun: true, Claim: 100 * time.Millisecond}, kinds: twice, among: []scenario{concurrent}},
-		"keys without their account":    {flaws: flaws{AccountIgnored: true}, kinds: []kind{otherTenant}, among: []scenario{repeated}},
+		"keys without their account":    {flaws: flaws{AccountIgnored: true}, kinds: []kind{otherTenant}, among: []scenario{once, repeated}},
 		"blocked after a crash":         {flaws: flaws{NeverContinued: true}, kinds: []kind{blocked}, among: []scenario{crashed}},
 
 		"safe, at two addresses":             {replicas: 2},
@@ -153,7 +153,7 @@ func shopCases() map[string]shopCase {
 		"looks for the charge, then charges": {flaws: flaws{LooksFirst: true}, kinds: twice, among: []scenario{paused}, never: []scenario{concurrent, crashed}},
 		"the same, at two addresses":         {flaws: flaws{LooksFirst: true}, replicas: 2, kinds: twice, among: []scenario{paused}, never: []scenario{concurrent, crashed}},
 		"executes without its store":         {flaws: flaws{FailsOpen: true, ChargePerRun: true}, kinds: twice, among: []scenario{crashed, storeLost}},
-		"store in memory":                    {flaws: flaws{Volatile: true}, kinds: nil, among: []scenario{storeLost}},
+		"store in memory":                    {flaws: flaws{Volatile: true, ChargePerRun: true}, kinds: twice, among: []scenario{storeLost}},
 		"rejects without its store":          {flaws: flaws{RejectsOnOutage: true}, kinds: []kind{failedYetDone}, among: []scenario{storeLost}, never: []scenario{crashed}},
 	}
 }
