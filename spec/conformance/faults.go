@@ -198,3 +198,28 @@ func (s *suite) replicas(ctx context.Context) error {
 	s.covers("%d races at %d addresses", races, len(addresses))
 	return nil
 }
+
+// overlapping sends duplicates at moments that cover the time for which a slow request is in
+// progress, because its lock may end before it does.
+func (s *suite) overlapping(ctx context.Context) error {
+	if s.p.Slow == nil {
+		return notChecked("slow is missing")
+	}
+	if _, err := s.account(ctx); err != nil {
+		return err
+	}
+	r := request{keys: []string{newKey()}, body: s.p.Slow.Body}
+	sent := make(chan *exchange, contestants)
+	for i := range contestants {
+		go func() {
+			pause(ctx, s.p.Slow.Lasts*time.Duration(i)/contestants)
+			sent <- s.send(ctx, r)
+		}()
+	}
+	var responses []*exchange
+	for range contestants {
+		responses = append(responses, <-sent)
+	}
+	s.covers("%d duplicates of a slow request", contestants)
+	return s.agree(ctx, "duplicates of a slow request", r, responses)
+}

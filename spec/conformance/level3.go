@@ -24,7 +24,7 @@ func checkRace(ctx context.Context, s *suite) error { // IR-16
 		errs = append(errs, s.race(ctx, race > 0))
 	}
 	s.covers("%d races of %d requests", rounds, contestants)
-	return all(append(errs, s.replicas(ctx))...)
+	return all(append(errs, s.overlapping(ctx), s.replicas(ctx))...)
 }
 
 // race sends requests with one key at the same time. With mixed, half of them are different.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +124,7 @@ type shopCase struct {
 	without  string // a member of commands that the profile file lacks
 	kinds    []kind
 	among    []scenario
+	also     scenario   // of another anomaly
 	never    []scenario // without an anomaly, because the shop is safe there
 }
 
@@ -153,8 +155,8 @@ func shopCases() map[string]shopCase {
 		"lock in the process":                {flaws: flaws{ChargePerRun: true, ProcessLock: true}, replicas: 2, kinds: twice, among: []scenario{replicated}, never: []scenario{concurrent}},
 		"looks for the charge, then charges": {flaws: flaws{LooksFirst: true}, kinds: twice, among: []scenario{paused}, never: []scenario{concurrent, crashed}},
 		"the same, at two addresses":         {flaws: flaws{LooksFirst: true}, replicas: 2, kinds: twice, among: []scenario{paused}, never: []scenario{concurrent, crashed}},
-		"executes without its store":         {flaws: flaws{FailsOpen: true, ChargePerRun: true}, kinds: twice, among: []scenario{crashed, storeLost}},
-		"store in memory":                    {flaws: flaws{Volatile: true, ChargePerRun: true}, kinds: twice, among: []scenario{storeLost}},
+		"executes without its store":         {flaws: flaws{FailsOpen: true, ChargePerRun: true}, kinds: twice, among: []scenario{crashed, paused, storeLost}, also: storeLost},
+		"store in memory":                    {flaws: flaws{Volatile: true, ChargePerRun: true}, kinds: twice, among: []scenario{crashed, paused, storeLost}, also: storeLost},
 		"rejects without its store":          {flaws: flaws{RejectsOnOutage: true}, kinds: []kind{failedYetDone}, among: []scenario{storeLost}, never: []scenario{crashed}},
 	}
 }
@@ -199,6 +201,9 @@ func TestShops_unsafe(t *testing.T) {
 			first := r.Anomalies[0]
 			require.Contains(t, c.among, first.Scenario)
 			require.Contains(t, c.kinds, first.Kind)
+			if c.also != "" {
+				require.True(t, slices.ContainsFunc(r.Anomalies, func(a anomaly) bool { return a.Scenario == c.also }))
+			}
 			for _, a := range r.Anomalies {
 				require.NotContains(t, c.never, a.Scenario, a.Title)
 			}
