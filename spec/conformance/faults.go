@@ -216,10 +216,21 @@ func (s *suite) overlapping(ctx context.Context) error {
 			sent <- s.send(ctx, r)
 		}()
 	}
-	var responses []*exchange
+	var first *exchange
+	var differ, unfinished error
 	for range contestants {
-		responses = append(responses, <-sent)
+		e := <-sent
+		switch {
+		case !e.success(s):
+		case first == nil:
+			first = e
+		case e.id(s) != first.id(s):
+			differ = fails(shown(first, e), "two of %d duplicates of a slow request were executed", contestants)
+		}
+	}
+	if first == nil {
+		first, unfinished = s.settled(ctx, r)
 	}
 	s.covers("%d duplicates of a slow request", contestants)
-	return s.agree(ctx, "duplicates of a slow request", r, responses)
+	return all(differ, unfinished, s.executed(ctx, 1, first))
 }
