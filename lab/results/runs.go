@@ -42,7 +42,7 @@ func runs() []run {
 			{"clauses that pass", `^(\d+) pass, `},
 			{"MUST clauses that fail", ` (\d+) MUST and `},
 			{"other clauses that fail", ` (\d+) SHOULD or MAY fail`},
-			{"clauses that were not checked", ` (\d+) not checked, `},
+			{"clauses that were not checked", ` (\d+) not exercised, `},
 			{"clauses that cannot be observed from outside", ` (\d+) not observable`},
 		}},
 		{"conformance-broken", "make -C spec conformance-broken-check", []figure{

@@ -92,7 +92,7 @@ func newBrokenServer(t *testing.T, patch string) brokenServer {
 func (s brokenServer) check(t *testing.T) []string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.json")
-	check := exec.CommandContext(t.Context(), "./check.sh", "-level", s.level, "-format", "json", "-output", file)
+	check := exec.CommandContext(t.Context(), "./check.sh", "-level", s.level, "-report", "json="+file)
 	check.Env = append(os.Environ(), "GOFLAGS=-overlay="+s.overlay)
 	output, err := check.CombinedOutput()
 	text, unread := os.ReadFile(file)

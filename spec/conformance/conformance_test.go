@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -20,6 +22,12 @@ import (
 
 // Most of the time, a test waits for slow requests.
 func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		if err := runRole(role); err != nil {
+			panic(err)
+		}
+		return
+	}
 	_ = flag.Set("test.parallel", "12")
 	os.Exit(m.Run())
 }
@@ -29,10 +37,12 @@ url: ${SERVER}
 account: {Authorization: "Bearer ${SECRET}"}
 second_credential: {Authorization: Bearer secret-uno}
 second_account: {Authorization: Bearer secret-two}
+restricted_credential: {Authorization: Bearer secret-read}
 operation:
   method: POST
   path: /things
-  headers: {Content-Type: application/json}
+  headers: {Content-Type: application/json, Api-Version: "1"}
+  significant: {Api-Version: "2"}
   status: 201
   id: {pointer: /id}
   body: '{"color":"blue","quantity":2,"gift":true}'
@@ -42,7 +52,7 @@ operation:
 second_operation:
   method: POST
   path: /others
-  headers: {Content-Type: application/json}
+  headers: {Content-Type: application/json, Api-Version: "1"}
   body: '{"color":"blue","quantity":2,"gift":true}'
 slow:
   lasts: 300ms
@@ -96,12 +106,13 @@ func states(r report, wanted state) []string {
 func TestRun_conformingServer(t *testing.T) {
 	t.Parallel()
 	s := newTestSuite(t, newServer(t))
-	require.NoError(t, s.probe(t.Context()))
-	r := s.run(t.Context(), nil)
+	require.NoError(t, s.preflight(t.Context(), "profile.yaml"))
+	r := s.run(t.Context())
 	require.Empty(t, states(r, fail), r.text())
 	require.Empty(t, states(r, skipped), r.text())
-	require.Len(t, r.Results, 50)
-	require.Equal(t, highestLevel, r.reached())
+	require.Len(t, r.Results, len(clauses()))
+	require.Equal(t, highestLevel, r.Reached)
+	require.Equal(t, []verdict{noViolation, noViolation}, []verdict{r.Safety, r.Liveness}, r.text())
 	require.NotContains(t, r.text(), "secret-")
 }
 
@@ -118,7 +129,7 @@ func faultyServers() map[string][]string {
 		"fingerprint of the credential":   {"IR-7"},
 		"fingerprint without gift":        {"IR-8"},
 		"fingerprint without path":        {"IR-7", "IR-8"},
-		"no fingerprint":                  {"IR-7", "IR-8", "IR-13", "IR-16"},
+		"no fingerprint":                  {"IR-7", "IR-8", "IR-13", "IR-16", "IR-54"},
 		"fingerprint of bytes":            {"IR-9"},
 		"ambiguous JSON":                  {"IR-10"},
 		"query ignored":                   {"IR-11"},
@@ -127,7 +138,7 @@ func faultyServers() map[string][]string {
 		"validates first":                 {"IR-14"},
 		"rejected requests use keys":      {"IR-15"},
 		"checks, then stores":             {"IR-16", "IR-43?"},
-		"effect before its record":        {"IR-17"},
+		"effect before its record":        {"IR-13", "IR-17", "IR-19"}, // also of a decline
 		"failures not stored":             {"IR-19", "IR-26"},
 		"500 stored":                      {"IR-20"},
 		"replay serialised again":         {"IR-24"},
@@ -153,6 +164,13 @@ func faultyServers() map[string][]string {
 		"no status of finished keys":      {"IR-47"},
 		"overload stores the key":         {"IR-48"},
 		"lookup before authentication":    {"IR-49"},
+		"one problem type":                {"IR-51"},
+		"lifetime in seconds":             {"IR-35", "IR-52"},
+		"keys in any case":                {"IR-53"},
+		"fingerprint without the version": {"IR-54"},
+		"keys of reads are rejected":      {"IR-56"},
+		"replays to readers":              {"IR-58"},
+		"browsers send no key":            {"IR-59"},
 	}
 }
 
@@ -162,8 +180,8 @@ func TestRun_faultyServer(t *testing.T) {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
 			s := newTestSuite(t, newServer(t, fault))
-			require.NoError(t, s.probe(t.Context()))
-			r := s.run(t.Context(), nil)
+			require.NoError(t, s.preflight(t.Context(), "profile.yaml"))
+			r := s.run(t.Context())
 			var wanted []string
 			failed := states(r, fail)
 			for _, id := range clauses {
@@ -196,9 +214,12 @@ func TestReport_noCredentials(t *testing.T) {
 	var res result
 	res.set(fails(shown(e), "secret-uno"))
 	s.redactResult(&res)
-	for _, format := range []string{"text", "junit", "json"} {
+	for format, write := range formats {
+		if format == "baseline" {
+			continue // it has only clauses
+		}
 		var text bytes.Buffer
-		require.NoError(t, report{Level: 1, Results: []result{res}}.write(format, &text))
+		require.NoError(t, write(report{Level: 1, Results: []result{res}}, &text))
 		require.NotContains(t, text.String(), "secret-", format)
 		require.Contains(t, text.String(), "[credential]", format)
 	}
@@ -206,32 +227,105 @@ func TestReport_noCredentials(t *testing.T) {
 
 func TestReport_formats(t *testing.T) {
 	t.Parallel()
-	r := report{Level: 2, Seed: 7, Results: []result{
-		{Clause: "IR-1", Level: 1, Keyword: must, Title: "One", State: pass},
-		{Clause: "IR-5", Level: 1, Keyword: should, Title: "Five", State: fail, Message: "not repeated"},
-		{Clause: "IR-13", Level: 2, Keyword: must, Title: "Thirteen", State: fail, Message: "201 instead of 422", Exchanges: [][]string{{"> POST /things", "< 201"}}},
-		{Clause: "IR-18", Keyword: must, Title: "Eighteen", State: skipped, Message: "not observable from outside"},
-	}}
-	require.True(t, r.failed())
-	var text, junit, object bytes.Buffer
-	require.NoError(t, r.write("text", &text))
-	require.Contains(t, text.String(), "IR-13  2  MUST    fail         Thirteen\n       201 instead of 422\n         > POST /things\n         < 201\n")
-	require.Contains(t, text.String(), "1 pass, 1 MUST and 1 SHOULD or MAY fail, 0 not checked, 1 not observable. Seed 7.\nThe server conforms at level 1.\n")
+	r := report{
+		Version: version, Level: 2, Reached: 1, Seed: 7, URL: "http://one", Operation: "POST /things", Safety: violated, Liveness: noViolation,
+		NotExercised: []gap{{expiry, "commands.expire missing"}},
+		Exercised:    []covering{{once, "one"}, {crashed, "3 crashes"}},
+		Anomalies: []anomaly{{
+			Number: 1, Class: safety, Kind: executedTwice, Scenario: concurrent, Clauses: []string{"IR-16"}, Count: 2, Title: "EXECUTED TWICE by concurrent duplicates",
+			Summary: "12 requests, 1 key: 12 things, expected 1", Witness: []string{"key 302f"}, Replay: "conformance -clause IR-16", Curl: "curl one", Cause: "no lock",
+		}},
+		Matrix: []matrixRow{{"things", map[scenario]string{once: "ok", concurrent: "12/1"}}},
+		Results: []result{
+			{Clause: "IR-1", Level: 1, Class: form, Keyword: must, Title: "One", State: pass, Covered: "two keys"},
+			{Clause: "IR-5", Level: 1, Class: form, Keyword: should, Title: "Five", State: fail, Message: "not repeated"},
+			{Clause: "IR-13", Level: 2, Class: safety, Keyword: must, Title: "Thirteen", State: fail, Message: "201 instead of 422", Cause: "reused: 201 instead of 422", Exchanges: [][]string{{"> POST /things", "< 201"}}},
+			{Clause: "IR-18", Class: safety, Keyword: must, Title: "Eighteen", State: skipped, Message: "not observable from outside"},
+		},
+	}
+	text := r.text()
+	for _, part := range []string{
+		"conformance 0.2 · http://one · POST /things · seed 7 · 0 s\n\nSAFETY    UNSAFE: 1 anomaly (exit 1)\nLIVENESS  no violation found (3 crashes)",
+		"FORM      profile 0.2: 1 MUST differ (not counted; -strict)\n\n! EXPIRY not exercised: commands.expire missing\n",
+		"\n1 EXECUTED TWICE by concurrent duplicates   IR-16   (seen 2 times)\n  12 requests, 1 key: 12 things, expected 1\n    key 302f\n  replay: conformance -clause IR-16\n  curl:   curl one\n  cause:  usually no lock\n",
+		"\nthings  ok      -       -       12/1 ",
+		"  reused: 201 instead of 422: IR-13\n",
+		"IR-13  2  safety    MUST    fail           Thirteen\n       201 instead of 422\n       spec/idempotent-requests.md#ir-13\n         > POST /things\n         < 201\n",
+		"1 pass, 1 MUST and 1 SHOULD or MAY fail, 0 not exercised, 1 not observable. Seed 7.\nThe server conforms at level 1.\n",
+	} {
+		require.Contains(t, text, part)
+	}
 
-	require.NoError(t, r.write("junit", &junit))
+	var junit, object, html bytes.Buffer
+	require.NoError(t, r.writeJUnit(&junit))
 	var suites junitSuites
 	require.NoError(t, xml.Unmarshal(junit.Bytes(), &suites))
-	require.Equal(t, []int{4, 1, 2}, []int{suites.Suites[0].Tests, suites.Suites[0].Failures, suites.Suites[0].Skipped})
-	require.Equal(t, "201 instead of 422", suites.Suites[0].Cases[2].Failure.Message)
+	require.Equal(t, []string{"safety", "liveness", "clauses"}, []string{suites.Suites[0].Name, suites.Suites[1].Name, suites.Suites[2].Name})
+	require.Equal(t, []int{1, 0, 0}, []int{suites.Suites[0].Failures, suites.Suites[1].Failures, suites.Suites[2].Failures}, "form makes no build red")
+	require.Equal(t, 1, suites.Suites[0].Skipped)
+	require.Equal(t, "fail: 201 instead of 422", suites.Suites[2].Cases[2].Skipped.Message)
 
-	require.NoError(t, r.write("json", &object))
+	require.NoError(t, r.writeJSON(&object))
 	var decoded report
 	require.NoError(t, json.Unmarshal(object.Bytes(), &decoded))
-	require.Equal(t, 1, decoded.Reached)
-	require.Equal(t, r.Results, decoded.Results)
+	require.Equal(t, r, decoded)
 
+	require.NoError(t, r.writeHTML(&html))
+	require.Contains(t, html.String(), "EXECUTED TWICE by concurrent duplicates")
+	require.Contains(t, html.String(), `<td class="fail">12/1</td>`)
+
+	r.Safety, r.Anomalies, r.Dialect = noViolation, nil, "400, no retry member"
 	r.Results = r.Results[:2]
-	require.False(t, r.failed(), "a SHOULD clause does not count")
+	first, _, _ := strings.Cut(r.text(), "\n")
+	require.Equal(t, `SAFETY no violation found (one, 3 crashes; not exercised: expiry) · FORM dialect "400, no retry member"`, first)
+}
+
+// The exit status separates a violation of safety from a difference of form and from a check
+// that was not exercised.
+func TestJudgement(t *testing.T) {
+	t.Parallel()
+	safe := report{Safety: noViolation, Liveness: noViolation, NotExercised: []gap{{expiry, "commands.expire missing"}}}
+	differs := safe
+	differs.Results = []result{{Clause: "IR-1", Keyword: must, State: fail}}
+	unsafe := safe
+	unsafe.Safety = violated
+	unsafe.Anomalies = []anomaly{{Class: safety, Clauses: []string{"IR-16"}}}
+	blocks := safe
+	blocks.Liveness = violated
+	busy := safe
+	busy.Safety = notJudged
+	folder := t.TempDir()
+	baseline := func(lines string) string {
+		file, err := os.CreateTemp(folder, "")
+		require.NoError(t, err)
+		_, err = file.WriteString(lines)
+		require.NoError(t, errors.Join(err, file.Close()))
+		return file.Name()
+	}
+	for name, one := range map[string]struct {
+		options
+		report
+		status int
+	}{
+		"safe":                         {options{}, safe, exitSafe},
+		"another form":                 {options{}, differs, exitSafe},
+		"another form, strict":         {options{strict: true}, differs, exitForm},
+		"unsafe":                       {options{strict: true, required: []scenario{"all"}}, unsafe, exitViolated},
+		"blocks":                       {options{}, blocks, exitViolated},
+		"other traffic":                {options{}, busy, exitUsage},
+		"required":                     {options{required: []scenario{concurrent, expiry}}, safe, exitNotExercised},
+		"required and exercised":       {options{required: []scenario{concurrent}}, safe, exitSafe},
+		"all required":                 {options{required: []scenario{"all"}}, safe, exitNotExercised},
+		"known":                        {options{baseline: baseline("# one\nform IR-1 # known\n")}, differs, exitSafe},
+		"a failure that is not known":  {options{baseline: baseline("")}, differs, exitForm},
+		"a violation that is known":    {options{baseline: baseline("safety IR-16\n")}, unsafe, exitSafe},
+		"a violation that is not":      {options{baseline: baseline("form IR-16\n")}, unsafe, exitViolated},
+		"a known failure that passes":  {options{baseline: baseline("form IR-1\nsafety IR-1\n")}, differs, exitForm},
+		"a known one, not exercised":   {options{baseline: baseline("form IR-1\nform IR-2\n")}, differs, exitSafe},
+		"a baseline that is not there": {options{baseline: filepath.Join(folder, "none")}, safe, exitUsage},
+	} {
+		require.Equal(t, one.status, exitStatus(one.judgement(one.report, io.Discard)), name)
+	}
 }
 
 func TestParseProfile_valid(t *testing.T) {
@@ -248,6 +342,7 @@ func TestParseProfile_everyFault(t *testing.T) {
 url: ftp://example.com
 colour: blue
 account: {Authorization: "Bearer ${MISSING}", "Bad Name": x}
+dialect: {reused: 201, verdict: some}
 operation:
   method: GET
   path: things?x=1
@@ -261,11 +356,12 @@ effects:
 status: {path: /keys}
 preferences: [return=minimal]
 patience: 0s
-commands: {kill: "true", interrupt: "true"}
+urls: [nowhere]
+commands: {kill: "true", interrupt: "true", pause: "true", kill_store: "true"}
 `), environment())
 	require.Error(t, err)
 	for _, fault := range []string{
-		"field colour not found", "into time.Duration", "url must be an http or https URL",
+		"line 3: unknown member colour", "line 13: `soon` is not a duration, such as 500ms", "dialect.reused must be a status from 400 to 499", "dialect.verdict can only be none", "url must be an http or https URL",
 		"account.Authorization: the environment variable MISSING is not set", "account.Bad Name is not a valid header field",
 		"operation.path must begin with /", "operation.method must be a method with an effect",
 		"operation.status must be", "operation.id must have either a pointer or a header", "operation.invalid is required",
@@ -273,10 +369,13 @@ commands: {kill: "true", interrupt: "true"}
 		"slow.body is required", "effects[0].name is required", "effects[0] must have either number or list",
 		`effects[0].id: "id" is not a JSON pointer`, "status.path must begin with / and contain {key}",
 		`unknown preference "return=minimal"`, "patience must be positive", "kill and start belong together",
-		"interrupt and restore belong together", "takeover is required",
+		"interrupt and restore belong together", "pause and resume belong together", "kill_store and start_store belong together",
+		"urls[0] must be an http or https URL", "takeover is required with commands.kill", "takeover is required with commands.pause",
 	} {
 		require.ErrorContains(t, err, fault)
 	}
+	require.NotContains(t, err.Error(), "main.")
+	require.NotContains(t, err.Error(), "unmarshal")
 }
 
 func TestVariants(t *testing.T) {
@@ -301,36 +400,76 @@ func TestVariants(t *testing.T) {
 	require.Empty(t, ambiguous("amount=1"))
 }
 
-// The command runs the hooks in a shell and returns an error only if a MUST clause fails.
+// The command runs the hooks in a shell, shows its findings first and writes each report. A
+// history is judged offline with the same result.
 func TestRun_command(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
-	for fault, wanted := range map[string]error{"": nil, "cached": nil, "replay not marked": errNonconforming} {
+	for fault, wanted := range map[string]int{"": exitSafe, "replay not marked": exitSafe, "replay has an effect": exitViolated} {
+		folder := t.TempDir()
+		in := func(name string) string { return filepath.Join(folder, name) }
 		s := newServer(t, fault)
-		file := filepath.Join(folder, "profile.yaml")
-		text := testProfile + "commands: {expire: 'echo \"$IDEMPOTENCY_KEY\" >" + filepath.Join(folder, "key") + "'}\n"
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		output := filepath.Join(folder, "report.json")
-		var stdout, stderr bytes.Buffer
-		err := run(t.Context(), []string{"-profile", file, "-clause", "IR-24,IR-26,IR-28,IR-34", "-format", "json", "-output", output},
-			environment("SERVER", s.url, "SECRET", "secret-one"), &stdout, &stderr)
-		require.Equal(t, wanted, err, "%s%s", &stdout, &stderr)
-		written, err := os.ReadFile(output)
+		text := testProfile + "commands: {expire: 'echo \"$IDEMPOTENCY_KEY\" >" + in("key") + "'}\n"
+		require.NoError(t, os.WriteFile(in("profile.yaml"), []byte(text), 0o600))
+		command := func(args ...string) (int, string) {
+			var stdout, stderr bytes.Buffer
+			err := run(t.Context(), args, environment("SERVER", s.url, "SECRET", "secret-one"), &stdout, &stderr)
+			require.NotContains(t, stdout.String()+stderr.String(), "secret-")
+			return exitStatus(err), fmt.Sprint(stdout.String(), err)
+		}
+		status, output := command("-profile", in("profile.yaml"), "-clause", "IR-24,IR-26,IR-27,IR-34", "-history", in("history"),
+			"-report", "json="+in("report.json"), "-report", "html="+in("report.html"), "-report", "baseline="+in("baseline"))
+		require.Equal(t, wanted, status, output)
+		written, err := os.ReadFile(in("report.json"))
 		require.NoError(t, err)
 		var r report
 		require.NoError(t, json.Unmarshal(written, &r))
-		require.Equal(t, []string{"IR-34"}, states(r, skipped), "the command expires nothing")
-		key, err := os.ReadFile(filepath.Join(folder, "key"))
+		require.Contains(t, states(r, skipped), "IR-34", "the command expires nothing")
+		key, err := os.ReadFile(in("key"))
 		require.NoError(t, err)
 		require.Len(t, strings.TrimSpace(string(key)), 32)
-		require.NotContains(t, stdout.String()+stderr.String()+string(written), "secret-")
+		history, err := os.ReadFile(in("history"))
+		require.NoError(t, err)
+		require.NotContains(t, string(history)+string(written), "secret-")
+
+		status, again := command("-judge", in("history"), "-report", "json="+in("again.json"))
+		require.Equal(t, wanted, status, again)
+		rewritten, err := os.ReadFile(in("again.json"))
+		require.NoError(t, err)
+		require.JSONEq(t, string(written), string(rewritten))
+
+		status, output = command("-judge", in("history"), "-baseline", in("baseline"))
+		require.Equal(t, exitSafe, status, output)
+
+		status, output = command("-profile", in("profile.yaml"), "-recheck", in("history"))
+		require.Equal(t, exitSafe, status, output)
 	}
+}
+
+// A key whose lifetime is longer than the run is found later.
+func TestRun_recheck(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file, history := filepath.Join(folder, "profile.yaml"), filepath.Join(folder, "history")
+	require.NoError(t, os.WriteFile(file, []byte(testProfile), 0o600))
+	s := newServer(t, "expired keys are executed")
+	command := func(args ...string) (int, string) {
+		var stdout bytes.Buffer
+		err := run(t.Context(), append([]string{"-profile", file}, args...), environment("SERVER", s.url, "SECRET", "secret-one"), &stdout, io.Discard)
+		return exitStatus(err), fmt.Sprint(stdout.String(), err)
+	}
+	status, output := command("-clause", "IR-27,IR-35", "-history", history)
+	require.Equal(t, exitSafe, status, output)
+	require.Contains(t, output, "! EXPIRY not exercised: commands.expire missing")
+	require.NoError(t, s.hooks().expire(t.Context(), ""))
+	status, output = command("-recheck", history)
+	require.Equal(t, exitViolated, status, output)
+	require.Contains(t, output, "EXECUTED TWICE when an older key is used again   IR-35")
 }
 
 func TestRun_wrongUsage(t *testing.T) {
 	t.Parallel()
-	err := run(t.Context(), []string{"-level", "6", "-format", "tap", "-clause", "IR-1,IR-99", "more"}, environment(), io.Discard, io.Discard)
-	for _, fault := range []string{"-profile is required", "-level must be", "-format must be", `unknown clause "IR-99"`, `unknown argument "more"`} {
+	err := run(t.Context(), []string{"-level", "6", "-clause", "IR-1,IR-99", "-require", "all,love", "more"}, environment(), io.Discard, io.Discard)
+	for _, fault := range []string{"-profile or -judge is required", "-level must be", `unknown scenario "love"`, `unknown clause "IR-99"`, `unknown argument "more"`} {
 		require.ErrorContains(t, err, fault)
 	}
 	_, err = newTestSuite(t, newServer(t), "path: /things", "path: /nothing").execute(t.Context(), newKey(), "{}")
@@ -344,6 +483,7 @@ func TestClauses_profile(t *testing.T) {
 	var list []struct {
 		ID      string
 		Level   int
+		Class   string
 		Keyword string
 		Title   string
 	}

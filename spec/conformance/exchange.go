@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -49,12 +50,18 @@ type request struct {
 	header     map[string]string // replaces the header fields of the operation; "" removes one
 	credential map[string]string // default: the account
 	noAccount  bool              // send no credential
+	address    string            // another one of the service
 	through    string            // the URL of a proxy
+	cut        string            // where that proxy breaks the connection
+	intent     string            // see attempt.Intent
 	other      *otherOperation
 }
 
 // exchange is a request and its response, or the error instead of a response.
 type exchange struct {
+	number       int // of its attempt
+	keyHeader    string
+	busy         int // the status for a key in progress
 	method, path string
 	keys         []string
 	sentBody     string
@@ -66,7 +73,10 @@ type exchange struct {
 	err    error
 }
 
+// send sends a request and records it, so that its effects are counted.
 func (s *suite) send(ctx context.Context, r request) *exchange {
+	s.sending.Add(1)
+	defer s.sending.Done()
 	o := s.p.Operation
 	method, path, headers, body := o.Method, o.Path, o.Headers, r.body
 	if r.other != nil {
@@ -93,16 +103,62 @@ func (s *suite) send(ctx context.Context, r request) *exchange {
 	if len(r.keys) > 0 {
 		header[http.CanonicalHeaderKey(s.p.KeyHeader)] = r.keys
 	}
-	base := s.p.URL
+	base := cmp.Or(r.address, s.p.URL)
 	if r.through != "" {
 		base = r.through
 	}
 	if r.query != "" {
 		path += "?" + r.query
 	}
-	e := &exchange{method: method, path: path, keys: r.keys, sentBody: body}
+	_, busy := s.p.Dialect.status(inProgress)
+	e := &exchange{
+		number: int(s.requests.Add(1)), keyHeader: s.p.KeyHeader, busy: busy,
+		method: method, path: path, keys: r.keys, sentBody: body,
+	}
 	s.exchange(ctx, e, base+path, header)
+	s.record(event{Attempt: s.attempt(r, e)})
 	return e
+}
+
+func (s *suite) attempt(r request, e *exchange) *attempt {
+	a := &attempt{
+		Number: e.number, Intent: r.intent, Method: e.method, Path: e.path, Keys: e.keys, Body: e.sentBody, Cut: r.cut, Address: r.address,
+		Sent: s.history.since(e.sent), Ended: s.history.since(e.ended), Status: e.status, ID: e.id(s),
+		Replayed: e.replayed(s), Response: string(e.body),
+	}
+	a.Who, a.Account = s.sender(r)
+	if e.err != nil {
+		a.Error = e.err.Error()
+	}
+	switch {
+	case e.success(s):
+		a.Answer = succeeded
+	case e.temporary():
+		a.Answer = open
+	case e.rejected():
+		a.Answer = rejected
+	default:
+		a.Answer = unclear
+	}
+	return a
+}
+
+// sender returns the member of the profile file with the credential, and the account.
+func (s *suite) sender(r request) (who, account string) {
+	switch {
+	case r.noAccount && len(s.p.Account) > 0:
+		return "no credential", "no credential"
+	case r.credential == nil:
+		return ownAccount, ownAccount
+	case maps.Equal(r.credential, s.p.SecondCredential):
+		return "second_credential", ownAccount
+	case maps.Equal(r.credential, s.p.RestrictedCredential):
+		return "restricted_credential", ownAccount
+	case maps.Equal(r.credential, s.p.SecondAccount):
+		return "second_account", "second_account"
+	default:
+		return "a wrong credential", "a wrong credential"
+	}
 }
 
 // get reads a resource of the server.
@@ -158,7 +214,7 @@ func (e *exchange) rejected() bool { return e.status >= 400 && e.status <= 499 }
 // temporary reports whether the same request may get another response later.
 func (e *exchange) temporary() bool {
 	switch e.status {
-	case http.StatusConflict, http.StatusTooManyRequests, http.StatusAccepted:
+	case e.busy, http.StatusTooManyRequests, http.StatusAccepted, http.StatusTooEarly, http.StatusRequestTimeout:
 		return true
 	default:
 		return e.status == 0 || e.status >= 500
@@ -195,6 +251,8 @@ func (e *exchange) member(name string) string {
 	return text
 }
 
+func (e *exchange) took() time.Duration { return e.ended.Sub(e.sent) }
+
 func (e *exchange) verdict() string { return e.member("retry") }
 
 // retryAfter returns the value of Retry-After in seconds.
@@ -209,10 +267,12 @@ func (e *exchange) retryAfter() (time.Duration, bool) {
 const shownLength = 300
 
 func shorten(text string) string {
-	if text = fmt.Sprintf("%q", text); len(text) > shownLength {
+	quoted := strconv.Quote(text)
+	text = strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	if len(text) > shownLength {
 		text = text[:shownLength] + "…"
 	}
-	return strings.ReplaceAll(strings.Trim(text, `"`), `\"`, `"`)
+	return text
 }
 
 // shownHeaders are those that the clauses are about.
@@ -237,7 +297,7 @@ func (e *exchange) shownHeaders() []string {
 func (e *exchange) lines() []string {
 	lines := []string{"> " + e.method + " " + e.path}
 	for _, key := range e.keys {
-		lines = append(lines, "> key: "+shorten(key))
+		lines = append(lines, "> "+e.keyHeader+": "+shorten(key))
 	}
 	if e.sentBody != "" {
 		lines = append(lines, "> "+shorten(e.sentBody))

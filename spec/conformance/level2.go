@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -13,7 +14,7 @@ import (
 
 func checkAccounts(ctx context.Context, s *suite) error { // IR-6
 	if s.p.SecondAccount == nil {
-		return notChecked("second_account is not configured")
+		return notChecked("second_account is missing")
 	}
 	for _, body := range []string{s.p.Operation.Body, s.p.Operation.Changed} {
 		key := newKey()
@@ -28,7 +29,7 @@ func checkAccounts(ctx context.Context, s *suite) error { // IR-6
 		case !second.success(s) || second.same(s, first):
 			return fails(shown(first, second), "the key of one account is known to another one")
 		}
-		again := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
+		again := s.again(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
 		if !again.same(s, first) {
 			return fails(shown(first, again), "the same key of another account changed the response")
 		}
@@ -38,44 +39,59 @@ func checkAccounts(ctx context.Context, s *suite) error { // IR-6
 
 func checkSharedKeys(ctx context.Context, s *suite) error { // IR-7
 	if s.p.SecondCredential == nil && s.p.SecondOperation == nil {
-		return notChecked("neither second_credential nor second_operation is configured")
+		return notChecked("second_credential and second_operation are missing")
 	}
 	key := newKey()
 	first, err := s.execute(ctx, key, s.p.Operation.Body)
 	if err != nil {
 		return err
 	}
+	var errs []error
 	if s.p.SecondCredential != nil {
-		again := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body, credential: s.p.SecondCredential})
+		s.covers("another credential")
+		again := s.again(ctx, request{keys: []string{key}, body: s.p.Operation.Body, credential: s.p.SecondCredential})
 		if !again.same(s, first) {
-			return fails(shown(first, again), "the second credential of the account does not find the key")
+			errs = append(errs, fails(shown(first, again), "the second credential of the account does not find the key"))
 		}
 	}
 	if s.p.SecondOperation != nil {
+		s.covers("another operation")
 		other := s.send(ctx, request{keys: []string{key}, other: s.p.SecondOperation})
-		if other.status != http.StatusUnprocessableEntity {
-			return fails(shown(first, other), "the key of another operation: %s instead of 422", other.outcome())
-		}
+		errs = append(errs, s.hasStatus(reused, "the key of another operation", other, first))
 	}
-	return nil
+	return all(errs...)
 }
 
 func checkFingerprint(ctx context.Context, s *suite) error { // IR-8
+	if _, err := s.account(ctx); err != nil {
+		return err
+	}
 	key := newKey()
 	first, err := s.execute(ctx, key, s.p.Operation.Body)
 	if err != nil {
 		return err
 	}
+	var errs []error
 	variants := append([]variant{{"changed", s.p.Operation.Changed}}, changedValues(s.p.Operation.Body)...)
 	for _, v := range variants {
 		if e := s.send(ctx, request{keys: []string{key}, body: v.body}); !e.rejected() {
-			return fails(shown(first, e), "another value (%s) got %s instead of a rejection", v.name, e.outcome())
+			errs = append(errs, fails(shown(first, e), "another value (%s) got %s instead of a rejection", v.name, e.outcome()))
 		}
 	}
+	s.covers("%s", plural(len(variants), "changed value"))
 	if s.p.SecondOperation != nil {
 		if e := s.send(ctx, request{keys: []string{key}, other: s.p.SecondOperation}); e.same(s, first) {
-			return fails(shown(first, e), "another operation got the stored response")
+			errs = append(errs, fails(shown(first, e), "another operation got the stored response"))
 		}
+	}
+	return all(errs...)
+}
+
+// comparesRequests reports whether a changed body with a used key is rejected. If not, a
+// check of what belongs to the same request proves nothing.
+func (s *suite) comparesRequests(ctx context.Context, key string) error {
+	if e := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Changed}); !e.rejected() {
+		return notChecked("a changed body is not rejected, so the server compares no requests (IR-13)")
 	}
 	return nil
 }
@@ -91,11 +107,12 @@ func checkSerialisation(ctx context.Context, s *suite) error { // IR-9
 		return err
 	}
 	for _, v := range variants {
-		if e := s.send(ctx, request{keys: []string{key}, body: v.body}); !e.same(s, first) {
+		if e := s.again(ctx, request{keys: []string{key}, body: v.body}); !e.same(s, first) {
 			return fails(shown(first, e), "%s: the same values are another request", v.name)
 		}
+		s.covers("%s", v.name)
 	}
-	return nil
+	return s.comparesRequests(ctx, key)
 }
 
 func checkHeaderFields(ctx context.Context, s *suite) error { // IR-12
@@ -104,61 +121,77 @@ func checkHeaderFields(ctx context.Context, s *suite) error { // IR-12
 	if err != nil {
 		return err
 	}
-	for name, value := range map[string]string{
+	fields := map[string]string{
 		"X-Request-Id": newKey(),
 		"User-Agent":   "conformance-again/2",
 		"Accept":       "application/json, */*;q=0.1",
 		"Prefer":       "conformance",
 		"Traceparent":  "00-" + newKey() + "-" + newKey()[:16] + "-01",
-	} {
-		again := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body, header: map[string]string{name: value}})
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		again := s.again(ctx, request{keys: []string{key}, body: s.p.Operation.Body, header: map[string]string{name: fields[name]}})
 		if !again.same(s, first) {
 			return fails(shown(first, again), "another value of %s makes another request", name)
 		}
 	}
+	s.covers("%s", strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 	return nil
 }
 
 func checkReuse(ctx context.Context, s *suite) error { // IR-13
-	changed := func(r *request) { r.body = s.p.Operation.Changed }
+	errs := []error{s.reuseFinished(ctx)}
+	if s.p.Operation.Declined != "" {
+		errs = append(errs, s.reuseDeclined(ctx))
+	}
+	if s.level >= 3 && s.p.Slow != nil {
+		errs = append(errs, s.reuseInProgress(ctx))
+	}
+	if s.level >= 5 && s.hooks.kill != nil && s.p.Slow != nil {
+		errs = append(errs, s.reuseInterrupted(ctx))
+	}
+	return all(errs...)
+}
+
+func (s *suite) reuseFinished(ctx context.Context) error {
+	if _, err := s.account(ctx); err != nil {
+		return err
+	}
 	key := newKey()
 	first, err := s.execute(ctx, key, s.p.Operation.Body)
 	if err != nil {
 		return err
 	}
-	finished := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Changed})
-	if finished.status != http.StatusUnprocessableEntity {
-		return fails(shown(first, finished), "a finished key with another request: %s instead of 422", finished.outcome())
+	s.covers("a finished key")
+	e := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Changed})
+	return all(s.hasStatus(reused, "a finished key with another request", e, first), s.executed(ctx, 1, first, e))
+}
+
+func (s *suite) reuseDeclined(ctx context.Context) error {
+	declined, err := s.decline(ctx, newKey())
+	if err != nil {
+		return err
 	}
-	if s.p.Operation.Declined != "" {
-		declined, err := s.decline(ctx, newKey())
-		if err != nil {
-			return err
-		}
-		again := s.send(ctx, request{keys: declined.keys, body: s.p.Operation.Body})
-		if again.status != http.StatusUnprocessableEntity {
-			return fails(shown(declined, again), "a key with a stored failure and another request: %s instead of 422", again.outcome())
-		}
+	s.covers("a declined one")
+	e := s.send(ctx, request{keys: declined.keys, body: s.p.Operation.Body})
+	return s.hasStatus(reused, "a key with a stored failure and another request", e, declined)
+}
+
+func (s *suite) reuseInProgress(ctx context.Context) error {
+	_, second, err := s.during(ctx, func(r *request) { r.body = s.p.Operation.Changed })
+	if err != nil {
+		return err
 	}
-	if s.level >= 3 && s.p.Slow != nil {
-		_, second, err := s.during(ctx, changed)
-		if err != nil {
-			return err
-		}
-		if second.status != http.StatusUnprocessableEntity {
-			return fails(shown(second), "a key in progress with another request: %s instead of 422", second.outcome())
-		}
-	}
-	if s.level >= 5 && s.hooks.kill != nil && s.p.Slow != nil {
-		return s.reuseInterrupted(ctx)
-	}
-	return nil
+	s.covers("one in progress")
+	return s.hasStatus(reused, "a key in progress with another request", second)
 }
 
 func checkOrder(ctx context.Context, s *suite) error { // IR-14
 	key := newKey()
 	first, err := s.execute(ctx, key, s.p.Operation.Body)
 	if err != nil {
+		return err
+	}
+	if err := s.comparesRequests(ctx, key); err != nil {
 		return err
 	}
 	unknown := s.send(ctx, request{keys: []string{newKey()}, body: s.p.Operation.Invalid})
@@ -180,14 +213,14 @@ func checkCorrectable(ctx context.Context, s *suite) error { // IR-15
 	delete(rejected, shortKey)
 	for _, name := range slices.Sorted(maps.Keys(rejected)) {
 		r := rejected[name]
-		before, err := s.effects(ctx)
-		if err != nil {
+		if _, err := s.account(ctx); err != nil {
 			return err
 		}
 		refused := s.send(ctx, r)
 		if !refused.rejected() {
 			continue // not the subject of this clause
 		}
+		s.covers("%s", name)
 		corrected, err := s.settle(ctx, request{keys: r.keys, body: o.Body}, s.p.Patience)
 		if err != nil {
 			return err
@@ -195,7 +228,7 @@ func checkCorrectable(ctx context.Context, s *suite) error { // IR-15
 		if !corrected.success(s) || corrected.replayed(s) {
 			return fails(shown(refused, corrected), "%s: the corrected request with the same key is not executed", name)
 		}
-		if err := s.executed(ctx, before, 1, refused, corrected); err != nil {
+		if err := s.executed(ctx, 1, refused, corrected); err != nil {
 			return err
 		}
 	}
@@ -204,11 +237,15 @@ func checkCorrectable(ctx context.Context, s *suite) error { // IR-15
 
 // decline sends the declined request until it has its final response.
 func (s *suite) decline(ctx context.Context, key string) (*exchange, error) {
-	e, err := s.settle(ctx, request{keys: []string{key}, body: s.p.Operation.Declined}, s.p.Patience)
-	if err == nil && !e.rejected() {
-		err = fails(shown(e), "the declined request: %s instead of a failure", e.outcome())
+	if _, err := s.account(ctx); err != nil {
+		return nil, err
 	}
-	return e, err
+	e, err := s.settle(ctx, request{keys: []string{key}, body: s.p.Operation.Declined}, s.p.Patience)
+	if err == nil && e.status != s.p.Operation.Declines {
+		err = fails(shown(e), "the declined request: %s instead of %d", e.outcome(), s.p.Operation.Declines)
+	}
+	_, uncounted := s.account(ctx)
+	return e, cmp.Or(err, uncounted)
 }
 
 func checkStored(ctx context.Context, s *suite) error { // IR-19
@@ -217,10 +254,11 @@ func checkStored(ctx context.Context, s *suite) error { // IR-19
 	if err != nil {
 		return err
 	}
-	again := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
+	again := s.again(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
 	if !again.same(s, first) {
 		return fails(shown(first, again), "the success is not stored")
 	}
+	s.covers("a success")
 	if s.p.Operation.Declined == "" {
 		return nil
 	}
@@ -228,7 +266,8 @@ func checkStored(ctx context.Context, s *suite) error { // IR-19
 	if err != nil {
 		return err
 	}
-	repeated := s.send(ctx, request{keys: failed.keys, body: s.p.Operation.Declined})
+	s.covers("a failure")
+	repeated := s.again(ctx, request{keys: failed.keys, body: s.p.Operation.Declined})
 	unmarked := again.replayed(s) && !repeated.replayed(s)
 	if repeated.status != failed.status || unmarked || !again.replayed(s) && !bytes.Equal(repeated.body, failed.body) {
 		return fails(shown(failed, repeated), "the failure is not stored")
@@ -246,14 +285,14 @@ func (s *suite) replays(ctx context.Context) ([][2]*exchange, error) {
 		return nil, err
 	}
 	for range 2 {
-		pairs = append(pairs, [2]*exchange{first, s.send(ctx, request{keys: []string{key}, body: o.Body})})
+		pairs = append(pairs, [2]*exchange{first, s.again(ctx, request{keys: []string{key}, body: o.Body})})
 	}
 	if o.Declined != "" {
 		failed, err := s.decline(ctx, newKey())
 		if err != nil {
 			return nil, err
 		}
-		pairs = append(pairs, [2]*exchange{failed, s.send(ctx, request{keys: failed.keys, body: o.Declined})})
+		pairs = append(pairs, [2]*exchange{failed, s.again(ctx, request{keys: failed.keys, body: o.Declined})})
 	}
 	return pairs, nil
 }
@@ -316,12 +355,13 @@ func checkMarked(ctx context.Context, s *suite) error { // IR-26
 	return nil
 }
 
+const replays = 5
+
 func checkReplayHasNoEffect(ctx context.Context, s *suite) error { // IR-27
 	if err := requireEffects(s); err != nil {
 		return err
 	}
-	before, err := s.effects(ctx)
-	if err != nil {
+	if _, err := s.account(ctx); err != nil {
 		return err
 	}
 	key := newKey()
@@ -329,14 +369,13 @@ func checkReplayHasNoEffect(ctx context.Context, s *suite) error { // IR-27
 	if err != nil {
 		return err
 	}
-	if err := s.executed(ctx, before, 1, first); err != nil {
-		return err
-	}
+	once := s.executed(ctx, 1, first)
 	again := first
-	for range 5 {
-		again = s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
+	for range replays {
+		again = s.again(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
 	}
-	return s.executed(ctx, before, 1, first, again)
+	s.covers("%d replays", replays)
+	return all(once, s.executed(ctx, 0, first, again))
 }
 
 func checkNotCached(ctx context.Context, s *suite) error { // IR-28
@@ -354,13 +393,13 @@ const shortestRetention = 24 * time.Hour
 
 func checkRetention(ctx context.Context, s *suite) error { // IR-35
 	if s.p.Retention == 0 {
-		return notChecked("retention is not configured: the time that the server documents")
+		return notChecked("retention is missing: the time that the server documents")
 	}
 	if s.p.Retention < shortestRetention {
 		return fails(nil, "the documented time is %s", s.p.Retention)
 	}
 	if s.p.Status == nil || s.p.Status.Expires == "" {
-		return nil
+		return onlyDeclared("retention of the profile file; no request can show it without status.expires, but -recheck can later")
 	}
 	key := newKey()
 	first, err := s.execute(ctx, key, s.p.Operation.Body)
@@ -378,9 +417,11 @@ func checkRetention(ctx context.Context, s *suite) error { // IR-35
 		return fails(shown(state), "no time at status.expires")
 	}
 	// The clocks may differ by a minute.
-	if kept := expires.Sub(first.sent); kept < shortestRetention-time.Minute {
+	kept := expires.Sub(first.sent)
+	if kept < shortestRetention-time.Minute {
 		return fails(shown(state), "the response is kept for %s", kept)
 	}
+	s.covers("the status resource names %s", kept.Round(time.Hour))
 	return nil
 }
 
@@ -396,20 +437,25 @@ func checkNewKey(ctx context.Context, s *suite) error { // IR-41
 	if err != nil {
 		return err
 	}
-	reused := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Changed})
-	if reused.rejected() && reused.verdict() != "never" {
-		return fails(shown(first, reused), "a reused key: the verdict is %q instead of never", reused.verdict())
+	var errs []error
+	if e := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Changed}); e.rejected() {
+		s.covers("a reused key")
+		errs = append(errs, s.hasVerdict("never", "a reused key", e, first))
 	}
 	if s.level >= 5 && s.hooks.expire != nil {
-		expired, err := s.expired(ctx)
+		r, err := s.expired(ctx)
 		if err != nil {
 			return err
 		}
-		if expired.after.rejected() && expired.after.verdict() != "never" {
-			return fails(shown(expired.first, expired.after), "an expired key: the verdict is %q instead of never", expired.after.verdict())
+		if r.after.rejected() {
+			s.covers("an expired key")
+			errs = append(errs, s.hasVerdict("never", "an expired key", r.after, r.first))
 		}
 	}
-	return nil
+	if len(errs) == 0 {
+		return notChecked("no reused and no expired key was rejected")
+	}
+	return all(errs...)
 }
 
 func checkOutcome(ctx context.Context, s *suite) error { // IR-42
@@ -437,7 +483,7 @@ func checkOutcome(ctx context.Context, s *suite) error { // IR-42
 
 func checkStatus(ctx context.Context, s *suite) error { // IR-47
 	if s.p.Status == nil {
-		return notChecked("status is not configured")
+		return notChecked("status is missing")
 	}
 	key := newKey()
 	if unused := s.state(ctx, key); unused.status != http.StatusNotFound {
@@ -465,7 +511,7 @@ func checkStatus(ctx context.Context, s *suite) error { // IR-47
 
 func checkAuthentication(ctx context.Context, s *suite) error { // IR-49
 	if len(s.p.Account) == 0 {
-		return notChecked("account is not configured")
+		return notChecked("account is missing")
 	}
 	known := newKey()
 	first, err := s.execute(ctx, known, s.p.Operation.Body)
@@ -476,25 +522,33 @@ func checkAuthentication(ctx context.Context, s *suite) error { // IR-49
 	for name, value := range s.p.Account {
 		wrong[name] = value + "x"
 	}
-	for name, r := range map[string]request{
+	attempts := map[string]request{
 		"no credential":      {noAccount: true},
 		"a wrong credential": {credential: wrong},
-	} {
-		r.body = s.p.Operation.Body
-		r.keys = []string{known}
-		used := s.send(ctx, r)
-		r.keys = []string{newKey()}
-		unused := s.send(ctx, r)
-		switch {
-		case !used.rejected() || used.replayed(s):
-			return fails(shown(first, used), "%s: %s instead of a rejection", name, used.outcome())
-		case used.status != unused.status || used.member("type") != unused.member("type") || used.member("outcome") != unused.member("outcome"):
-			return fails(shown(used, unused), "%s: the response depends on the key", name)
-		}
-		r.keys, r.body = []string{known}, s.p.Operation.Changed
-		if reused := s.send(ctx, r); reused.status != used.status || reused.member("type") != used.member("type") {
-			return fails(shown(used, reused), "%s: the response depends on the fingerprint", name)
-		}
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(attempts)) {
+		errs = append(errs, s.unauthenticated(ctx, name, attempts[name], first))
+	}
+	return all(errs...)
+}
+
+// unauthenticated requires that the response does not depend on the key.
+func (s *suite) unauthenticated(ctx context.Context, name string, r request, first *exchange) error {
+	r.body = s.p.Operation.Body
+	r.keys = first.keys
+	used := s.send(ctx, r)
+	r.keys = []string{newKey()}
+	unused := s.send(ctx, r)
+	switch {
+	case !used.rejected() || used.replayed(s):
+		return fails(shown(first, used), "%s: %s instead of a rejection", name, used.outcome())
+	case used.status != unused.status || used.member("type") != unused.member("type") || used.member("outcome") != unused.member("outcome"):
+		return fails(shown(used, unused), "%s: the response depends on the key", name)
+	}
+	r.keys, r.body = first.keys, s.p.Operation.Changed
+	if reused := s.send(ctx, r); reused.status != used.status || reused.member("type") != used.member("type") {
+		return fails(shown(used, reused), "%s: the response depends on the fingerprint", name)
 	}
 	return nil
 }

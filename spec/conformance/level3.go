@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -9,46 +10,55 @@ import (
 )
 
 const (
-	races      = 3
-	concurrent = 12
+	races       = 3
+	contestants = 12
 )
 
 func checkRace(ctx context.Context, s *suite) error { // IR-16
+	rounds := races
+	if s.quick {
+		rounds = 2
+	}
+	var errs []error
+	for race := range rounds {
+		errs = append(errs, s.race(ctx, race > 0))
+	}
+	s.covers("%d races of %d requests", rounds, contestants)
+	return all(append(errs, s.overlapping(ctx), s.replicas(ctx))...)
+}
+
+// race sends requests with one key at the same time. With mixed, half of them are different.
+func (s *suite) race(ctx context.Context, mixed bool) error {
+	if _, err := s.account(ctx); err != nil {
+		return err
+	}
 	o := s.p.Operation
-	for race := range races {
-		before, err := s.effects(ctx)
-		if err != nil {
-			return err
-		}
-		key := newKey()
-		requests := make([]request, concurrent)
-		for i := range requests {
-			requests[i] = request{keys: []string{key}, body: o.Body}
-			if race > 0 && i%2 == 1 {
-				requests[i].body = o.Changed
-			}
-		}
-		responses := s.together(ctx, requests)
-		winner, err := s.winner(ctx, requests, responses)
-		if err != nil {
-			return err
-		}
-		for i, e := range responses {
-			same := requests[i].body == winner.sentBody
-			switch {
-			case e.success(s) && e.id(s) != winner.id(s):
-				return fails(shown(winner, e), "two of %d concurrent requests were executed", concurrent)
-			case !same && e.status != http.StatusUnprocessableEntity && !overloaded(e):
-				return fails(shown(winner, e), "a different concurrent request: %s instead of 422", e.outcome())
-			case same && e.rejected() && !e.temporary():
-				return fails(shown(winner, e), "the same concurrent request: %s", e.outcome())
-			}
-		}
-		if err := s.executed(ctx, before, 1, winner); err != nil {
-			return err
+	key := newKey()
+	requests := make([]request, contestants)
+	for i := range requests {
+		requests[i] = request{keys: []string{key}, body: o.Body}
+		if mixed && i%2 == 1 {
+			requests[i].body = o.Changed
 		}
 	}
-	return nil
+	responses := s.together(ctx, requests)
+	winner, err := s.winner(ctx, requests, responses)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i, e := range responses {
+		same := requests[i].body == winner.sentBody
+		switch {
+		case e.success(s) && e.id(s) != winner.id(s):
+			errs = append(errs, fails(shown(winner, e), "two of %d concurrent requests were executed", contestants))
+		case !same && !overloaded(e):
+			errs = append(errs, s.hasStatus(reused, "a different concurrent request", e, winner))
+		case same && e.rejected() && !e.temporary():
+			errs = append(errs, fails(shown(winner, e), "the same concurrent request: %s", e.outcome()))
+		}
+	}
+	return all(append(errs, s.executed(ctx, 1, winner))...)
 }
 
 func overloaded(e *exchange) bool {
@@ -75,24 +85,26 @@ func checkDuplicate(ctx context.Context, s *suite) error { // IR-29
 	if err != nil {
 		return err
 	}
-	if second.status != http.StatusConflict {
-		return fails(shown(first, second), "a duplicate of a running request: %s instead of 409", second.outcome())
-	}
-	if err := temporaryVerdict(second); err != nil {
+	if err := s.hasStatus(inProgress, "a duplicate of a running request", second, first); err != nil {
 		return err
 	}
-	return nil
+	return s.temporaryVerdict(second)
 }
 
 // temporaryVerdict requires the verdict and the Retry-After of a temporary rejection.
-func temporaryVerdict(e *exchange) error {
-	if e.verdict() != "same-key" {
-		return fails(shown(e), "the verdict of a %d is %q instead of same-key", e.status, e.verdict())
+func (s *suite) temporaryVerdict(e *exchange) error {
+	if err := s.hasVerdict("same-key", fmt.Sprintf("a %d", e.status), e); err != nil {
+		return err
 	}
-	if _, ok := e.retryAfter(); !ok && e.status != http.StatusInternalServerError {
-		return fails(shown(e), "a %d without Retry-After in seconds", e.status)
+	_, ok := e.retryAfter()
+	switch {
+	case ok || e.status == http.StatusInternalServerError:
+		return nil
+	case s.p.Dialect.RetryAfter == "none":
+		s.deviates(noRetryAfter)
+		return nil
 	}
-	return nil
+	return &violation{message: fmt.Sprintf("a %d without Retry-After in seconds", e.status), cause: noRetryAfter, exchanges: shown(e)}
 }
 
 func checkConflictNotStored(ctx context.Context, s *suite) error { // IR-30
@@ -101,10 +113,10 @@ func checkConflictNotStored(ctx context.Context, s *suite) error { // IR-30
 	if err != nil {
 		return err
 	}
-	if second.status != http.StatusConflict {
-		return notChecked("the duplicate got no 409")
+	if second.status != second.busy {
+		return notChecked(fmt.Sprintf("the duplicate got %s instead of %d", second.outcome(), second.busy))
 	}
-	again := s.send(ctx, request{keys: []string{key}, body: s.p.Slow.Body})
+	again := s.again(ctx, request{keys: []string{key}, body: s.p.Slow.Body})
 	if !again.same(s, first) {
 		return fails(shown(first, second, again), "after the request has finished, its duplicate gets %s", again.outcome())
 	}
@@ -112,20 +124,26 @@ func checkConflictNotStored(ctx context.Context, s *suite) error { // IR-30
 }
 
 func checkTemporary(ctx context.Context, s *suite) error { // IR-40
+	// Each part is counted by itself, so that its effects are not those of another one.
 	conflict := func() error {
 		_, second, err := s.during(ctx, func(*request) {})
-		if err == nil && second.status == http.StatusConflict {
-			return temporaryVerdict(second)
+		if err != nil || second.status != second.busy {
+			return cmp.Or(err, error(notChecked("no duplicate was rejected as in progress")))
 		}
-		return err
+		s.covers("a duplicate")
+		return s.temporaryVerdict(second)
 	}
 	overload := func() error {
 		if s.p.Overload == 0 {
-			return notChecked("overload is not configured")
+			return notChecked("overload is missing")
+		}
+		if _, err := s.account(ctx); err != nil {
+			return err
 		}
 		_, rejected, err := s.overload(ctx)
 		for _, e := range rejected {
-			if err := temporaryVerdict(e); err != nil {
+			s.covers("overload")
+			if err := s.temporaryVerdict(e); err != nil {
 				return err
 			}
 		}
@@ -133,13 +151,17 @@ func checkTemporary(ctx context.Context, s *suite) error { // IR-40
 	}
 	interruption := func() error {
 		if s.level < 5 || s.hooks.interrupt == nil {
-			return notChecked("commands.interrupt is not configured")
+			return notChecked("commands.interrupt is missing")
+		}
+		if _, err := s.account(ctx); err != nil {
+			return err
 		}
 		failed, _, err := s.interrupted(ctx)
-		if failed != nil && (failed.status == http.StatusInternalServerError || overloaded(failed)) {
-			return temporaryVerdict(failed)
+		if failed == nil || failed.status != http.StatusInternalServerError && !overloaded(failed) {
+			return cmp.Or(err, error(notChecked("the interruption caused no temporary rejection")))
 		}
-		return err
+		s.covers("an interruption")
+		return s.temporaryVerdict(failed)
 	}
 	return all(conflict(), overload(), interruption())
 }
@@ -165,8 +187,7 @@ func checkAsync(ctx context.Context, s *suite) error { // IR-45
 	if err := supports(s, preferAsync); err != nil {
 		return err
 	}
-	before, err := s.effects(ctx)
-	if err != nil {
+	if _, err := s.account(ctx); err != nil {
 		return err
 	}
 	r := request{keys: []string{newKey()}, body: s.slowBody(), header: map[string]string{"Prefer": preferAsync}}
@@ -181,7 +202,7 @@ func checkAsync(ctx context.Context, s *suite) error { // IR-45
 	if _, err := s.settled(ctx, r); err != nil {
 		return err
 	}
-	return s.executed(ctx, before, 1, accepted)
+	return s.executed(ctx, 1, accepted)
 }
 
 func checkWait(ctx context.Context, s *suite) error { // IR-46
@@ -195,7 +216,7 @@ func checkWait(ctx context.Context, s *suite) error { // IR-46
 		return err
 	}
 	for _, value := range []string{"wait=x", `wait="`, "wait=99999999999999999999", "conformance; a=b"} {
-		again := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body, header: map[string]string{"Prefer": value}})
+		again := s.again(ctx, request{keys: []string{key}, body: s.p.Operation.Body, header: map[string]string{"Prefer": value}})
 		if !again.same(s, first) {
 			return fails(shown(first, again), "Prefer: %s is not ignored", value)
 		}
@@ -241,15 +262,14 @@ func (s *suite) overload(ctx context.Context) (rejected []request, responses []*
 
 func checkOverload(ctx context.Context, s *suite) error { // IR-48
 	if s.p.Overload == 0 {
-		return notChecked("overload is not configured")
+		return notChecked("overload is missing")
 	}
 	rejected, responses, err := s.overload(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range rejected[:min(3, len(rejected))] {
-		before, err := s.effects(ctx)
-		if err != nil {
+		if _, err := s.account(ctx); err != nil {
 			return err
 		}
 		// If the key was stored, a changed request is rejected as reused.
@@ -260,7 +280,7 @@ func checkOverload(ctx context.Context, s *suite) error { // IR-48
 		if !e.success(s) || e.replayed(s) {
 			return fails(shown(responses[i], e), "a rejection for overload has stored the key")
 		}
-		if err := s.executed(ctx, before, 1, responses[i], e); err != nil {
+		if err := s.executed(ctx, 1, responses[i], e); err != nil {
 			return err
 		}
 	}

@@ -1,10 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
-	"time"
 )
 
 func checkDisconnected(ctx context.Context, s *suite) error { // IR-31
@@ -12,10 +13,9 @@ func checkDisconnected(ctx context.Context, s *suite) error { // IR-31
 		return err
 	}
 	if s.p.Slow == nil {
-		return notChecked("slow is not configured")
+		return notChecked("slow is missing")
 	}
-	before, err := s.effects(ctx)
-	if err != nil {
+	if _, err := s.account(ctx); err != nil {
 		return err
 	}
 	lost, err := s.throughProxy(ctx, cutRunning, request{keys: []string{newKey()}, body: s.p.Slow.Body})
@@ -25,39 +25,47 @@ func checkDisconnected(ctx context.Context, s *suite) error { // IR-31
 	if lost.err == nil {
 		return errTooFast
 	}
-	return s.executed(ctx, before, 1, lost) // without another request
+	s.covers("one request, cut after %s", s.p.Slow.Lasts/3)
+	err = s.executed(ctx, 1, lost) // without another request
+	if err != nil {
+		s.violates(liveness, blocked, "the request stopped with its connection", lost)
+	}
+	return err
 }
 
 func checkLostResponse(ctx context.Context, s *suite) error { // IR-32
+	var errs []error
 	for where := range cuts {
-		before, err := s.effects(ctx)
-		if err != nil {
-			return err
-		}
-		r := request{keys: []string{newKey()}, body: s.p.Operation.Body}
-		if where == cutRunning {
-			r.body = s.slowBody()
-		}
-		lost, err := s.throughProxy(ctx, where, r)
-		if err != nil {
-			return err
-		}
-		first, err := s.settled(ctx, r)
-		if err != nil {
-			return fmt.Errorf("the connection broke %s: %w", where, err)
-		}
-		again := s.send(ctx, r)
-		if !again.same(s, first) {
-			return fails(shown(lost, first, again), "the connection broke %s: two responses", where)
-		}
-		if where != cutBefore && where != cutRunning && s.p.ReplayHeader != "" && again.replayed(s) && !first.replayed(s) {
-			return fails(shown(lost, first), "the connection broke %s: the request was executed again", where)
-		}
-		if err := s.executed(ctx, before, 1, lost, first, again); err != nil {
-			return err
-		}
+		errs = append(errs, s.lostResponse(ctx, where))
+		s.covers("cut %s", where)
 	}
-	return nil
+	return cmp.Or(all(errs...), requireEffects(s))
+}
+
+func (s *suite) lostResponse(ctx context.Context, where cut) error {
+	if _, err := s.account(ctx); err != nil {
+		return err
+	}
+	r := request{keys: []string{newKey()}, body: s.p.Operation.Body}
+	if where == cutRunning {
+		r.body = s.slowBody()
+	}
+	lost, err := s.throughProxy(ctx, where, r)
+	if err != nil {
+		return err
+	}
+	first, err := s.settled(ctx, r)
+	if err != nil {
+		return fmt.Errorf("the connection broke %s: %w", where, err)
+	}
+	again := s.again(ctx, r)
+	if !again.same(s, first) {
+		return fails(shown(lost, first, again), "the connection broke %s: two responses", where)
+	}
+	if where != cutBefore && where != cutRunning && s.p.ReplayHeader != "" && again.replayed(s) && !first.replayed(s) {
+		return fails(shown(lost, first), "the connection broke %s: the request was executed again", where)
+	}
+	return s.executed(ctx, 1, lost, first, again)
 }
 
 // accident is what happens to one attempt of the literal client.
@@ -83,71 +91,110 @@ func checkLiteralClient(ctx context.Context, s *suite) error { // IR-43
 		{broken + accident(cutResponse), doubled},
 		{broken + accident(cutRunning), noAccount},
 	}
-	for range 5 {
+	for range s.randomPlans() {
 		plan := make([]accident, mostFaults)
 		for i := range plan {
 			plan[i] = accident(s.random.IntN(int(accidents)))
 		}
 		plans = append(plans, plan)
 	}
+	var errs []error
 	for _, plan := range plans {
-		if err := s.obey(ctx, plan); err != nil {
-			return err
-		}
+		errs = append(errs, s.obey(ctx, plan))
 	}
-	return nil
+	s.covers("%s of failures", plural(len(plans), "order"))
+	return all(errs...)
 }
 
-// obey is a client that knows retry and Retry-After only.
+func (s *suite) randomPlans() int {
+	if s.quick {
+		return 0
+	}
+	return 5
+}
+
+// obey is a client that knows retry and Retry-After only. Without a member retry, it
+// decides by the status.
 func (s *suite) obey(ctx context.Context, plan []accident) error {
-	before, err := s.effects(ctx)
-	if err != nil {
+	// An accident that the server does not reject is another request, not a retry.
+	plan = slices.DeleteFunc(slices.Clone(plan), func(a accident) bool { return !s.rejects(ctx, a) })
+	if _, err := s.account(ctx); err != nil {
 		return err
 	}
 	key := newKey()
+	r := request{intent: "the order of " + key, body: s.p.Operation.Body}
 	var sent []*exchange
 	for try := range mostTries {
 		happens := none
 		if try < len(plan) {
 			happens = plan[try]
 		}
-		e, err := s.attempt(ctx, key, happens)
+		r.keys = []string{key}
+		e, err := s.meets(ctx, r, happens)
 		if err != nil {
 			return err
 		}
 		sent = append(sent, e)
 		if e.success(s) {
-			return s.executed(ctx, before, 1, sent...)
+			return s.executed(ctx, 1, sent...)
 		}
-		wait := time.Duration(0)
-		if after, ok := e.retryAfter(); ok {
-			wait = after
-		}
-		switch verdict := e.verdict(); {
-		case e.err != nil, verdict == "same-key", verdict == "corrected", e.status == 202:
+		wait, _ := e.retryAfter()
+		switch s.advice(e) {
+		case "same-key", "corrected":
 			if happens == none {
 				wait = max(wait, s.poll)
 			}
-		case verdict == "new-key":
+		case "new-key":
 			key = newKey()
-		case verdict == "never":
-			return fails(sent, "a valid request got never")
 		default:
-			return notChecked("the client stopped: an error has no verdict (IR-38)")
+			return fails(sent, "a valid request got never (%d)", e.status)
 		}
 		if !pause(ctx, wait) {
 			return ctx.Err()
 		}
 	}
-	return fails(slices.Concat(sent[:2], sent[len(sent)-1:]), "%d attempts, and no success", mostTries)
+	return s.blocks(fmt.Sprintf("%d attempts, and no success", mostTries), slices.Concat(sent[:2], sent[len(sent)-1:])...)
 }
 
-func (s *suite) attempt(ctx context.Context, key string, happens accident) (*exchange, error) {
-	r := request{keys: []string{key}, body: s.p.Operation.Body}
+// advice is the verdict of a response, or what its status allows.
+func (s *suite) advice(e *exchange) string {
+	switch verdict := e.verdict(); {
+	case e.err != nil, e.status == http.StatusAccepted:
+		return "same-key"
+	case verdict != "":
+		return verdict
+	case e.temporary():
+		return "same-key"
+	case e.rejected():
+		return "corrected"
+	default:
+		return "never"
+	}
+}
+
+// rejects reports whether the server rejects a damaged request with a new key.
+func (s *suite) rejects(ctx context.Context, happens accident) bool {
+	if happens != doubled && happens != truncated && happens != noAccount {
+		return true
+	}
+	rejects, known := s.rejecting[happens]
+	if !known {
+		e, err := s.meets(ctx, request{keys: []string{newKey()}, body: s.p.Operation.Body}, happens)
+		rejects = err == nil && e.rejected()
+		s.rejecting[happens] = rejects
+		if !rejects {
+			s.covers("not %s, which the server accepts", happens)
+		}
+	}
+	return rejects
+}
+
+// meets sends a request to which something happens.
+func (s *suite) meets(ctx context.Context, r request, happens accident) (*exchange, error) {
 	switch happens {
 	case none:
 	case doubled:
-		r.keys = []string{key, key}
+		r.keys = []string{r.keys[0], r.keys[0]}
 	case truncated:
 		r.body = r.body[:len(r.body)/2]
 	case noAccount:
@@ -156,4 +203,8 @@ func (s *suite) attempt(ctx context.Context, key string, happens accident) (*exc
 		return s.throughProxy(ctx, cut(happens-broken), r)
 	}
 	return s.send(ctx, r), nil
+}
+
+func (a accident) String() string {
+	return [...]string{"an undamaged request", "a doubled key", "half of a body", "a missing credential"}[min(a, noAccount)]
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,36 +19,99 @@ import (
 // profile is the profile file: where the server is and what to send. README.md explains
 // each member.
 type profile struct {
-	URL              string            `yaml:"url"`
-	Account          map[string]string `yaml:"account"`
-	SecondCredential map[string]string `yaml:"second_credential"`
-	SecondAccount    map[string]string `yaml:"second_account"`
-	KeyHeader        string            `yaml:"key_header"`
-	ReplayHeader     string            `yaml:"replay_header"`
-	Operation        operation         `yaml:"operation"`
-	SecondOperation  *otherOperation   `yaml:"second_operation"`
-	Slow             *slowRequest      `yaml:"slow"`
-	Effects          []effect          `yaml:"effects"`
-	Status           *statusResource   `yaml:"status"`
-	Preferences      []string          `yaml:"preferences"`
-	Overload         int               `yaml:"overload"`
-	Retention        time.Duration     `yaml:"retention"`
-	Takeover         time.Duration     `yaml:"takeover"`
-	Patience         time.Duration     `yaml:"patience"`
-	Crashes          int               `yaml:"crashes"`
-	Commands         commands          `yaml:"commands"`
+	URL                  string            `yaml:"url"`
+	URLs                 []string          `yaml:"urls"`
+	Account              map[string]string `yaml:"account"`
+	SecondCredential     map[string]string `yaml:"second_credential"`
+	SecondAccount        map[string]string `yaml:"second_account"`
+	RestrictedCredential map[string]string `yaml:"restricted_credential"`
+	Origin               string            `yaml:"origin"`
+	KeyHeader            string            `yaml:"key_header"`
+	ReplayHeader         string            `yaml:"replay_header"`
+	Dialect              dialect           `yaml:"dialect"`
+	Operation            operation         `yaml:"operation"`
+	SecondOperation      *otherOperation   `yaml:"second_operation"`
+	Slow                 *slowRequest      `yaml:"slow"`
+	Effects              []effect          `yaml:"effects"`
+	Status               *statusResource   `yaml:"status"`
+	Preferences          []string          `yaml:"preferences"`
+	Overload             int               `yaml:"overload"`
+	Retention            time.Duration     `yaml:"retention"`
+	Takeover             time.Duration     `yaml:"takeover"`
+	Patience             time.Duration     `yaml:"patience"`
+	Crashes              int               `yaml:"crashes"`
+	Commands             commands          `yaml:"commands"`
 }
 
 type operation struct {
-	Method   string            `yaml:"method"`
-	Path     string            `yaml:"path"`
-	Headers  map[string]string `yaml:"headers"`
-	Status   int               `yaml:"status"`
-	ID       location          `yaml:"id"`
-	Body     string            `yaml:"body"`
-	Changed  string            `yaml:"changed"`
-	Invalid  string            `yaml:"invalid"`
-	Declined string            `yaml:"declined"`
+	Method      string            `yaml:"method"`
+	Path        string            `yaml:"path"`
+	Headers     map[string]string `yaml:"headers"`
+	Status      int               `yaml:"status"`
+	ID          location          `yaml:"id"`
+	Body        string            `yaml:"body"`
+	Changed     string            `yaml:"changed"`
+	Invalid     string            `yaml:"invalid"`
+	Declined    string            `yaml:"declined"`
+	Significant map[string]string `yaml:"significant"`
+	Declines    int               `yaml:"declined_status"`
+}
+
+// dialect is how a server differs from the profile in form. A declared difference is no
+// failure, so that the other clauses can be judged.
+type dialect struct {
+	Malformed  int    `yaml:"malformed"`
+	Reused     int    `yaml:"reused"`
+	Expired    int    `yaml:"expired"`
+	InProgress int    `yaml:"in_progress"`
+	Verdict    string `yaml:"verdict"`     // "none": problems have no member retry
+	RetryAfter string `yaml:"retry_after"` // "none"
+}
+
+// situation is one of those for which the profile has a status.
+type situation string
+
+const (
+	malformed  situation = "malformed"
+	reused     situation = "reused"
+	expired    situation = "expired"
+	inProgress situation = "in progress"
+)
+
+// status returns the status of the profile and that of the server.
+func (d dialect) status(s situation) (profile, declared int) {
+	switch s {
+	case reused:
+		profile, declared = http.StatusUnprocessableEntity, d.Reused
+	case expired:
+		profile, declared = http.StatusUnprocessableEntity, d.Expired
+	case inProgress:
+		profile, declared = http.StatusConflict, d.InProgress
+	default:
+		profile, declared = http.StatusBadRequest, d.Malformed
+	}
+	return profile, cmp.Or(declared, profile)
+}
+
+const (
+	noVerdict    = "no retry member"
+	noRetryAfter = "no Retry-After"
+)
+
+func (d dialect) String() string {
+	var parts []string
+	for _, s := range []situation{malformed, reused, expired, inProgress} {
+		if profile, declared := d.status(s); declared != profile && !slices.Contains(parts, strconv.Itoa(declared)) {
+			parts = append(parts, strconv.Itoa(declared))
+		}
+	}
+	if d.Verdict == "none" {
+		parts = append(parts, noVerdict)
+	}
+	if d.RetryAfter == "none" {
+		parts = append(parts, noRetryAfter)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // location is where a response has a value.
@@ -91,6 +156,11 @@ type commands struct {
 	Interrupt string `yaml:"interrupt"`
 	Restore   string `yaml:"restore"`
 	Expire    string `yaml:"expire"`
+
+	Pause      string `yaml:"pause"`
+	Resume     string `yaml:"resume"`
+	KillStore  string `yaml:"kill_store"`
+	StartStore string `yaml:"start_store"`
 }
 
 const (
@@ -103,6 +173,7 @@ func parseProfile(text []byte, lookup func(string) (string, bool)) (*profile, er
 	p := &profile{
 		KeyHeader: "Idempotency-Key", ReplayHeader: "Idempotent-Replayed",
 		Patience: 30 * time.Second, Crashes: 10,
+		Operation: operation{Declines: http.StatusPaymentRequired},
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
@@ -113,11 +184,40 @@ func parseProfile(text []byte, lookup func(string) (string, bool)) (*profile, er
 			return nil, err
 		}
 		for _, fault := range several.Errors {
-			c.faults = append(c.faults, errors.New(fault))
+			c.faults = append(c.faults, errors.New(plain(fault)))
 		}
 	}
 	c.profile(p)
 	return p, errors.Join(c.faults...)
+}
+
+var (
+	unknownMember = regexp.MustCompile(`^(line \d+: )field (\S+) not found in type .*$`)
+	wrongType     = regexp.MustCompile(`^(line \d+: )cannot unmarshal (?:!!\w+ )?(.*) into (\S+)$`)
+	typeNames     = map[string]string{
+		"time.Duration": "a duration, such as 500ms", "int": "a whole number", "string": "a text",
+		"map[string]string": "names with texts", "[]string": "a list of texts",
+	}
+)
+
+// plain replaces the names of Go types in an error.
+func plain(fault string) string {
+	if parts := unknownMember.FindStringSubmatch(fault); parts != nil {
+		return parts[1] + "unknown member " + parts[2]
+	}
+	parts := wrongType.FindStringSubmatch(fault)
+	if parts == nil {
+		return fault
+	}
+	wanted := typeNames[parts[3]]
+	switch {
+	case wanted != "":
+	case strings.HasPrefix(parts[3], "[]"):
+		wanted = "a list"
+	default:
+		wanted = "members with values"
+	}
+	return fmt.Sprintf("%s%s is not %s", parts[1], cmp.Or(parts[2], "this"), wanted)
 }
 
 type checker struct {
@@ -161,11 +261,24 @@ func (c *checker) profile(p *profile) {
 	c.expand("url", &p.URL)
 	p.URL = strings.TrimSuffix(p.URL, "/")
 	c.address("url", p.URL)
+	for i := range p.URLs {
+		field := fmt.Sprintf("urls[%d]", i)
+		c.expand(field, &p.URLs[i])
+		p.URLs[i] = strings.TrimSuffix(p.URLs[i], "/")
+		c.address(field, p.URLs[i])
+	}
 	c.headers("account", p.Account)
 	c.headers("second_account", p.SecondAccount)
 	c.headers("second_credential", p.SecondCredential)
+	c.headers("restricted_credential", p.RestrictedCredential)
 	c.require(token.MatchString(p.KeyHeader), "key_header is not a valid name of a header field")
 	c.require(p.ReplayHeader == "" || token.MatchString(p.ReplayHeader), "replay_header is not a valid name of a header field")
+	for name, status := range map[string]int{"malformed": p.Dialect.Malformed, "reused": p.Dialect.Reused, "expired": p.Dialect.Expired, "in_progress": p.Dialect.InProgress} {
+		c.require(status == 0 || status >= 400 && status <= 499, "dialect.%s must be a status from 400 to 499", name)
+	}
+	for name, value := range map[string]string{"verdict": p.Dialect.Verdict, "retry_after": p.Dialect.RetryAfter} {
+		c.require(value == "" || value == "none", "dialect.%s can only be none", name)
+	}
 	c.operation(&p.Operation)
 	if o := p.SecondOperation; o != nil {
 		c.target("second_operation", o.Method, o.Path)
@@ -195,6 +308,9 @@ func (c *checker) profile(p *profile) {
 	c.require(p.Crashes > 0, "crashes must be positive")
 	c.require((p.Commands.Kill == "") == (p.Commands.Start == ""), "commands: kill and start belong together")
 	c.require((p.Commands.Interrupt == "") == (p.Commands.Restore == ""), "commands: interrupt and restore belong together")
+	c.require((p.Commands.Pause == "") == (p.Commands.Resume == ""), "commands: pause and resume belong together")
+	c.require((p.Commands.KillStore == "") == (p.Commands.StartStore == ""), "commands: kill_store and start_store belong together")
+	c.require(p.Commands.Pause == "" || p.Takeover > 0, "takeover is required with commands.pause: a pause must last longer than a lock")
 	c.require(p.Commands.Kill == "" || p.Takeover > 0, "takeover is required with commands.kill: the documented time after which a crashed request is continued")
 }
 
@@ -213,10 +329,12 @@ func (c *checker) operation(o *operation) {
 	c.target("operation", o.Method, o.Path)
 	c.require(!slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, o.Method), "operation.method must be a method with an effect")
 	c.headers("operation.headers", o.Headers)
+	c.headers("operation.significant", o.Significant)
 	c.require(o.Status >= 200 && o.Status <= 299, "operation.status must be the status of success, from 200 to 299")
 	c.require((o.ID.Pointer == "") != (o.ID.Header == ""), "operation.id must have either a pointer or a header")
 	c.pointer("operation.id.pointer", o.ID.Pointer)
 	trim(&o.Body, &o.Changed, &o.Invalid, &o.Declined)
+	c.require(o.Declines >= 400 && o.Declines <= 499, "operation.declined_status must be from 400 to 499")
 	c.require(o.Body != "", "operation.body is required")
 	c.require(o.Changed != "", "operation.changed is required")
 	c.require(o.Invalid != "", "operation.invalid is required")

@@ -114,6 +114,6 @@ func (s *suite) throughProxy(ctx context.Context, where cut, r request) (*exchan
 		return nil, err
 	}
 	defer p.close()
-	r.through = p.url
+	r.through, r.cut = p.url, where.String()
 	return s.send(ctx, r), nil
 }

@@ -1,46 +1,56 @@
 package main
 
 import (
-	"encoding/json"
-	"encoding/xml"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"strconv"
+	"slices"
 	"strings"
+	"time"
 )
 
-// state is the result of a check.
+const version = "0.2"
+
+// state is the result of a clause.
 type state string
 
 const (
-	pass    state = "pass"
-	fail    state = "fail"
-	skipped state = "not checked"
+	pass      state = "pass"
+	dialectal state = "dialect"  // it differs from the profile as the profile file declares
+	declared  state = "declared" // the profile file states it; no request has shown it
+	fail      state = "fail"
+	skipped   state = "not exercised"
 )
 
 type result struct {
 	Clause    string     `json:"clause"`
 	Level     int        `json:"level"` // 0: not observable
+	Class     class      `json:"class"`
 	Keyword   string     `json:"keyword"`
 	Title     string     `json:"title"`
 	State     state      `json:"state"`
 	Message   string     `json:"message,omitempty"`
+	Cause     string     `json:"cause,omitempty"`   // groups failures, such as "reused: 400 instead of 422"
+	Covered   string     `json:"covered,omitempty"` // what a pass is based on
 	Exchanges [][]string `json:"exchanges,omitempty"`
 	Seconds   float64    `json:"seconds"`
 }
 
 func (r *result) set(err error) {
 	var reason notChecked
+	var stated onlyDeclared
 	var v *violation
 	switch {
 	case err == nil:
 		r.State = pass
 	case errors.As(err, &reason):
 		r.State, r.Message = skipped, err.Error()
+	case errors.As(err, &stated):
+		r.State, r.Message = declared, err.Error()
 	default:
 		r.State, r.Message = fail, err.Error()
 		if errors.As(err, &v) {
+			r.Cause = v.cause
 			for _, e := range v.exchanges {
 				r.Exchanges = append(r.Exchanges, e.lines())
 			}
@@ -48,150 +58,192 @@ func (r *result) set(err error) {
 	}
 }
 
+// judge makes a clause of safety or liveness fail that has shown a violation.
+func (r *result) judge(l *ledger) {
+	if r.Class == form {
+		return
+	}
+	var summaries []string
+	for _, one := range l.seen {
+		if one.clause != r.Clause || l.doubtful(one) {
+			continue
+		}
+		if text := strings.ToLower(one.kind.title(one.scenario)) + ": " + one.summary(); !slices.Contains(summaries, text) {
+			summaries = append(summaries, text)
+		}
+	}
+	if len(summaries) == 0 {
+		return
+	}
+	if r.State == fail {
+		summaries = append(summaries, r.Message)
+	}
+	r.State, r.Message, r.Cause = fail, strings.Join(summaries, "\n"), ""
+}
+
+// anomaly is a violation of safety or liveness. Violations with the same cause are one
+// anomaly, with the smallest of them as its witness.
+type anomaly struct {
+	Number   int      `json:"number"`
+	Class    class    `json:"class"`
+	Kind     kind     `json:"kind"`
+	Scenario scenario `json:"scenario"`
+	Clauses  []string `json:"clauses"`
+	Count    int      `json:"count"`   // how often it was seen
+	Title    string   `json:"title"`   // "EXECUTED TWICE by concurrent duplicates"
+	Summary  string   `json:"summary"` // "12 requests, 1 key: 12 charges, expected 1"
+	Witness  []string `json:"witness"` // the requests of the key, the faults and the effects
+	Replay   string   `json:"replay"`  // the command that shows it again
+	Curl     string   `json:"curl,omitempty"`
+	Cause    string   `json:"cause,omitempty"`
+}
+
+// kind is what was violated.
+type kind string
+
+const (
+	executedTwice kind = "EXECUTED TWICE"
+	failedYetDone kind = "FAILURE ANSWERED, YET EXECUTED"
+	lostEffect    kind = "SUCCESS ANSWERED, NOT EXECUTED"
+	wrongResponse kind = "RESPONSE OF ANOTHER REQUEST"
+	otherTenant   kind = "RESPONSE OF ANOTHER TENANT"
+	blocked       kind = "BLOCKED"
+)
+
+// verdict summarises the clauses of one class.
+type verdict string
+
+const (
+	noViolation verdict = "no violation found"
+	violated    verdict = "violated"
+	notJudged   verdict = "not judged"
+)
+
+// gap is a question that the run did not answer.
+type gap struct {
+	Scenario scenario `json:"scenario"`
+	Reason   string   `json:"reason"` // such as the missing member of the profile file
+}
+
+// covering is a scenario that was exercised, such as "3 crashes".
+type covering struct {
+	Scenario scenario `json:"scenario"`
+	Text     string   `json:"text"`
+}
+
+// matrixRow has the executions of the worst key in each scenario, or "ok".
+type matrixRow struct {
+	Effect string              `json:"effect"`
+	Cells  map[scenario]string `json:"cells"`
+}
+
 type report struct {
-	Level   int      `json:"level"`
-	Reached int      `json:"reached"`
-	Partial bool     `json:"partial"` // only some clauses were selected
-	Seed    uint64   `json:"seed"`
-	Results []result `json:"results"`
+	Version      string      `json:"version"`
+	URL          string      `json:"url"`
+	Operation    string      `json:"operation"`
+	Level        int         `json:"level"`
+	Reached      int         `json:"reached"`
+	Partial      bool        `json:"partial"` // only some clauses were selected
+	Seed         uint64      `json:"seed"`
+	Started      time.Time   `json:"started"`
+	Seconds      float64     `json:"seconds"`
+	Safety       verdict     `json:"safety"`
+	Liveness     verdict     `json:"liveness"`
+	Against      string      `json:"against,omitempty"` // the document instead of the profile
+	Dialect      string      `json:"dialect,omitempty"`
+	Foreign      string      `json:"foreign,omitempty"` // effects that no request has caused
+	Exercised    []covering  `json:"exercised"`
+	NotExercised []gap       `json:"not_exercised"`
+	Anomalies    []anomaly   `json:"anomalies"`
+	Matrix       []matrixRow `json:"matrix"`
+	Results      []result    `json:"results"`
 }
 
-// failed reports whether a MUST clause fails.
-func (r report) failed() bool { return r.reached() < r.Level }
+// Exit statuses of the command.
+const (
+	exitSafe         = 0 // no violation of safety or liveness
+	exitViolated     = 1
+	exitUsage        = 2 // wrong usage or profile file, or the operation does not work
+	exitForm         = 3 // with -strict or -baseline: the form differs
+	exitNotExercised = 4 // a scenario of -require was not exercised
+)
 
-// reached returns the highest level whose MUST clauses, and those of all lower levels, do
-// not fail.
-func (r report) reached() int {
-	reached := r.Level
-	for _, res := range r.Results {
-		if res.Level > 0 && res.State == fail && res.Keyword == must {
-			reached = min(reached, res.Level-1)
+// report summarises what the ledger has judged and what the clauses have found.
+func (l *ledger) report(results []result) report {
+	for i := range results {
+		results[i].judge(l)
+	}
+	slices.SortStableFunc(results, func(a, b result) int { return number(a.Clause) - number(b.Clause) })
+	r := report{
+		Version: l.run.Version, URL: l.run.URL, Operation: l.run.Method + " " + l.run.Path,
+		Level: l.run.Level, Partial: len(l.run.Only) > 0, Seed: l.run.Seed, Started: l.run.Started, Seconds: l.ended,
+		Against: l.run.Against, Dialect: l.run.Dialect, Foreign: l.foreignText(), Anomalies: l.anomalies(), Results: results,
+		Safety: noViolation, Liveness: noViolation,
+	}
+	for _, a := range r.Anomalies {
+		if a.Class == safety {
+			r.Safety = violated
+		} else {
+			r.Liveness = violated
 		}
 	}
-	return reached
-}
-
-func (r report) count(matches func(result) bool) int {
-	n := 0
-	for _, res := range r.Results {
-		if matches(res) {
-			n++
-		}
+	if r.Safety == noViolation && slices.ContainsFunc(l.seen, l.doubtful) {
+		r.Safety = notJudged
 	}
-	return n
-}
-
-func (r report) summary() string {
-	passed := r.count(func(res result) bool { return res.State == pass })
-	failedMust := r.count(func(res result) bool { return res.State == fail && res.Keyword == must })
-	failedOther := r.count(func(res result) bool { return res.State == fail && res.Keyword != must })
-	open := r.count(func(res result) bool { return res.State == skipped && res.Level > 0 })
-	hidden := r.count(func(res result) bool { return res.Level == 0 })
-	lines := []string{fmt.Sprintf("%d pass, %d MUST and %d SHOULD or MAY fail, %d not checked, %d not observable. Seed %d.",
-		passed, failedMust, failedOther, open, hidden, r.Seed)}
-	switch reached := r.reached(); {
-	case r.Partial:
-		lines = append(lines, "Only the selected clauses were checked.")
-	case reached == 0:
-		lines = append(lines, "The server conforms at no level.")
-	case open > 0:
-		lines = append(lines, fmt.Sprintf("The server conforms at level %d, as far as it was checked.", reached))
-	default:
-		lines = append(lines, fmt.Sprintf("The server conforms at level %d.", reached))
-	}
-	return strings.Join(lines, "\n")
-}
-
-func (r report) write(format string, w io.Writer) error {
+	r.exercise(l)
 	r.Reached = r.reached()
-	switch format {
-	case "json":
-		encoder := json.NewEncoder(w)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(r)
-	case "junit":
-		return r.writeJUnit(w)
+	return r
+}
+
+// exercise describes what the run has covered.
+func (r *report) exercise(l *ledger) {
+	missing := make(map[scenario]string)
+	for _, g := range l.run.Missing {
+		missing[g.Scenario] = g.Reason
+	}
+	if len(l.run.Effects) == 0 {
+		r.NotExercised = append(r.NotExercised, gap{"effects", "effects missing; only the ids of responses show a second execution"})
+	}
+	for _, effect := range l.run.Effects {
+		r.Matrix = append(r.Matrix, matrixRow{effect, make(map[scenario]string)})
+	}
+	for _, q := range questions() {
+		c := l.covered[q.scenario]
+		if c == nil {
+			reason := cmp.Or(missing[q.scenario], "no selected clause does it")
+			r.NotExercised = append(r.NotExercised, gap{q.scenario, reason})
+			continue
+		}
+		r.Exercised = append(r.Exercised, covering{q.scenario, c.text(q.scenario)})
+		for _, row := range r.Matrix {
+			row.Cells[q.scenario] = c.cell(row.Effect)
+		}
+	}
+}
+
+func (c *coverage) cell(effect string) string {
+	if worst, exceeded := c.worst[effect]; exceeded {
+		return fmt.Sprintf("%d/%d", worst.got, worst.due)
+	}
+	return "ok"
+}
+
+// text is such as "3 crashes" or "replay of keys up to 38 s old".
+func (c *coverage) text(s scenario) string {
+	switch s {
+	case crashed:
+		return plural(c.faults, "crash")
+	case paused:
+		return plural(c.faults, "pause")
+	case storeLost:
+		return plural(c.faults, "kill") + " of the store"
+	case later:
+		return fmt.Sprintf("keys up to %s old", age(c.oldest))
 	default:
-		_, err := io.WriteString(w, r.text())
-		return err
+		return string(s)
 	}
 }
 
-func (r report) text() string {
-	var text strings.Builder
-	for _, res := range r.Results {
-		level := "-"
-		if res.Level > 0 {
-			level = strconv.Itoa(res.Level)
-		}
-		fmt.Fprintf(&text, "%-5s  %s  %-6s  %-11s  %s\n", res.Clause, level, res.Keyword, res.State, res.Title)
-		if res.Message != "" {
-			fmt.Fprintf(&text, "       %s\n", res.Message)
-		}
-		for _, exchange := range res.Exchanges {
-			for _, line := range exchange {
-				fmt.Fprintf(&text, "         %s\n", line)
-			}
-		}
-	}
-	return text.String() + "\n" + r.summary() + "\n"
-}
-
-type junitSuites struct {
-	XMLName xml.Name     `xml:"testsuites"`
-	Suites  []junitSuite `xml:"testsuite"`
-}
-
-type junitSuite struct {
-	Name     string      `xml:"name,attr"`
-	Tests    int         `xml:"tests,attr"`
-	Failures int         `xml:"failures,attr"`
-	Skipped  int         `xml:"skipped,attr"`
-	Cases    []junitCase `xml:"testcase"`
-}
-
-type junitCase struct {
-	Class   string        `xml:"classname,attr"`
-	Name    string        `xml:"name,attr"`
-	Seconds string        `xml:"time,attr"`
-	Failure *junitMessage `xml:"failure"`
-	Skipped *junitMessage `xml:"skipped"`
-}
-
-type junitMessage struct {
-	Message string `xml:"message,attr"`
-	Text    string `xml:",chardata"`
-}
-
-// writeJUnit reports a SHOULD or MAY clause that fails as skipped.
-func (r report) writeJUnit(w io.Writer) error {
-	suite := junitSuite{Name: "idempotent requests"}
-	for _, res := range r.Results {
-		c := junitCase{
-			Class: "level " + strconv.Itoa(res.Level), Name: res.Clause + " " + res.Title,
-			Seconds: strconv.FormatFloat(res.Seconds, 'f', 3, 64),
-		}
-		var lines []string
-		for _, exchange := range res.Exchanges {
-			lines = append(lines, exchange...)
-		}
-		message := &junitMessage{res.Message, strings.Join(lines, "\n")}
-		switch {
-		case res.State == fail && res.Keyword == must:
-			c.Failure = message
-			suite.Failures++
-		case res.State != pass:
-			c.Skipped = message
-			suite.Skipped++
-		}
-		suite.Tests++
-		suite.Cases = append(suite.Cases, c)
-	}
-	text, err := xml.MarshalIndent(junitSuites{Suites: []junitSuite{suite}}, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append([]byte(xml.Header), append(text, '\n')...))
-	return err
+func age(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }

@@ -121,6 +121,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	maps.Copy(w.Header(), header)
+	if origin := r.Header.Get("Origin"); origin != "" {
+		w.Header().Set("Access-Control-Allow-Origin", origin)
+		w.Header().Set("Access-Control-Expose-Headers", "Idempotency-Key, Idempotent-Replayed, Retry-After, Location")
+	}
 	if !s.faults["cached"] {
 		w.Header().Set("Cache-Control", "no-store")
 	}
@@ -136,6 +140,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *call) problem(status int, kind, retry, outcome string, more ...string) (*answer, http.Header) {
+	if c.faults["one problem type"] && kind == "reused" {
+		kind = "invalid"
+	}
 	members := map[string]any{"type": "/problems/" + kind, "status": status, "retry": retry, "outcome": outcome}
 	for i := 0; i < len(more); i += 2 {
 		members[more[i]] = more[i+1]
@@ -162,7 +169,10 @@ func (c *call) form(status int, kind string) (*answer, http.Header) {
 	return c.problem(status, kind, "corrected", "unknown")
 }
 
-var accounts = map[string]string{"Bearer secret-one": "one", "Bearer secret-uno": "one", "Bearer secret-two": "two"}
+var accounts = map[string]string{"Bearer secret-one": "one", "Bearer secret-uno": "one", "Bearer secret-two": "two", reader: "one"}
+
+// reader may not execute operations.
+const reader = "Bearer secret-read"
 
 func (c *call) handle() (*answer, http.Header) {
 	if c.faults["lookup before authentication"] && c.r.Header.Get("Authorization") == "" {
@@ -173,10 +183,17 @@ func (c *call) handle() (*answer, http.Header) {
 			return c.form(http.StatusUnauthorized, "unauthorized-known")
 		}
 	}
+	if c.r.Method == http.MethodOptions && c.r.Header.Get("Origin") != "" {
+		return c.preflight()
+	}
 	if c.account = accounts[c.r.Header.Get("Authorization")]; c.account == "" {
 		return c.form(http.StatusUnauthorized, "unauthorized")
 	}
 	switch {
+	case c.faults["keys of reads are rejected"] && c.r.Method == http.MethodGet && c.r.Header.Get("Idempotency-Key") != "":
+		return c.form(http.StatusBadRequest, "form")
+	case c.r.Method == http.MethodPost && c.r.Header.Get("Authorization") == reader && !c.faults["replays to readers"]:
+		return c.form(http.StatusForbidden, "forbidden")
 	case c.r.Method == http.MethodGet && c.r.URL.Path == "/things":
 		return c.list()
 	case c.r.Method == http.MethodGet && strings.HasPrefix(c.r.URL.Path, "/keys/"):
@@ -185,6 +202,17 @@ func (c *call) handle() (*answer, http.Header) {
 		return c.post()
 	default:
 		return c.problem(http.StatusNotFound, "not-found", "never", "unknown")
+	}
+}
+
+// preflight allows scripts of other origins.
+func (c *call) preflight() (*answer, http.Header) {
+	allowed := "authorization, content-type"
+	if !c.faults["browsers send no key"] {
+		allowed += ", idempotency-key"
+	}
+	return &answer{status: http.StatusNoContent}, http.Header{
+		"Access-Control-Allow-Origin": {c.r.Header.Get("Origin")}, "Access-Control-Allow-Headers": {allowed},
 	}
 }
 
@@ -211,6 +239,9 @@ func (c *call) status() (*answer, http.Header) {
 	if c.faults["short retention"] {
 		kept = time.Hour
 	}
+	if c.faults["lifetime in seconds"] {
+		return &answer{status: http.StatusOK, media: "application/json", body: []byte(`{"expires_at":259200}`)}, nil
+	}
 	body, _ := json.Marshal(map[string]any{"expires_at": time.Now().Add(kept).UTC().Format(time.RFC3339)})
 	return &answer{status: http.StatusOK, media: "application/json", body: body}, nil
 }
@@ -218,6 +249,9 @@ func (c *call) status() (*answer, http.Header) {
 func (c *call) name(key string) string {
 	if c.faults["keys of all accounts"] {
 		return key
+	}
+	if c.faults["keys in any case"] {
+		key = strings.ToLower(key)
 	}
 	return c.account + " " + key
 }
@@ -311,6 +345,9 @@ func (c *call) fingerprint(canonical string) string {
 	if c.faults["fingerprint without path"] {
 		covered = canonical
 	}
+	if !c.faults["fingerprint without the version"] {
+		covered += c.r.Header.Get("Api-Version")
+	}
 	if c.faults["fingerprint of the credential"] {
 		covered += c.r.Header.Get("Authorization")
 	}
@@ -367,6 +404,10 @@ func (c *call) decide(canonical string) (*answer, http.Header) {
 	}
 	if e != nil && e.expired && c.faults["expired keys are executed"] {
 		e = nil
+	}
+	if e == nil && c.r.Header.Get("Authorization") == reader {
+		c.mu.Unlock()
+		return c.form(http.StatusForbidden, "forbidden")
 	}
 	if e == nil {
 		return c.begin(name, fingerprint, value, invalid)

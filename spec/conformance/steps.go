@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,19 +22,44 @@ func (s *suite) settle(ctx context.Context, r request, limit time.Duration) (*ex
 			return e, nil
 		}
 		if e.replayed(s) && e.status != http.StatusAccepted {
-			return e, fails(shown(e), "a %d is stored and replayed", e.status)
+			return e, s.blocks(fmt.Sprintf("a %d is stored and replayed", e.status), e)
 		}
 		wait := s.poll
 		if after, ok := e.retryAfter(); ok {
 			wait = max(wait, after)
 		}
 		if time.Now().Add(wait).After(deadline) {
-			return e, fails(shown(e), "after %s the request has no final response", limit)
+			return e, s.blocks(fmt.Sprintf("after %s the request has no final response", limit), e)
 		}
 		if !pause(ctx, wait) {
 			return e, ctx.Err()
 		}
 	}
+}
+
+// blocks records that a client gets no final response.
+func (s *suite) blocks(message string, exchanges ...*exchange) error {
+	s.violates(liveness, blocked, message, exchanges...)
+	return fails(exchanges, "%s", message)
+}
+
+// breaks records a wrong response that only this check can recognise.
+func (s *suite) breaks(k kind, message string, exchanges ...*exchange) error {
+	s.violates(safety, k, message, exchanges[len(exchanges)-1])
+	return fails(exchanges, "%s", message)
+}
+
+// again repeats a request that has its final response. A server may release its lock just
+// after it responds, so one 409 is no violation.
+func (s *suite) again(ctx context.Context, r request) *exchange {
+	e := s.send(ctx, r)
+	if e.status != e.busy || e.status == 0 {
+		return e
+	}
+	wait, _ := e.retryAfter()
+	pause(ctx, min(max(wait, s.poll), s.p.Patience))
+	s.covers("one %d just after the response, because the lock is released late", e.busy)
+	return s.send(ctx, r)
 }
 
 // execute sends a request until it succeeds.
@@ -53,15 +79,24 @@ func (s *suite) settled(ctx context.Context, r request) (*exchange, error) {
 	return e, err
 }
 
-// snapshot has the effects at one time: a number, or the ids of a list.
+// snapshot has the effects at one time: a number, or the items of a list.
 type snapshot map[string]counted
 
 type counted struct {
 	number int
-	ids    map[string]bool
+	items  []item
+	listed int // items before effects.only selects some
 }
 
-// effects reads all effects. It returns nil if none is configured.
+func (taken snapshot) numbers() map[string]int {
+	numbers := make(map[string]int)
+	for name, n := range taken {
+		numbers[name] = n.number
+	}
+	return numbers
+}
+
+// effects reads all effects.
 func (s *suite) effects(ctx context.Context) (snapshot, error) {
 	taken := make(snapshot)
 	for _, e := range s.p.Effects {
@@ -99,89 +134,89 @@ func count(e effect, response *exchange) (counted, error) {
 		return counted{number: n}, nil
 	}
 	value, _ := at(document, *e.List)
-	items, ok := value.([]any)
+	entries, ok := value.([]any)
 	if !ok {
 		return counted{}, fmt.Errorf("no list at %q", *e.List)
 	}
-	ids := make(map[string]bool)
-	for _, item := range items {
-		if !matches(item, e.Only) {
+	n := counted{listed: len(entries)}
+	for _, entry := range entries {
+		if !matches(entry, e.Only) {
 			continue
 		}
-		id, ok := at(item, e.ID)
+		id, ok := at(entry, e.ID)
 		if !ok {
 			return counted{}, fmt.Errorf("an item has no id at %q", e.ID)
 		}
-		ids[fmt.Sprint(id)] = true
+		n.items = append(n.items, item{ID: fmt.Sprint(id), Values: scalars(entry)})
 	}
-	return counted{ids: ids}, nil
+	return n, nil
 }
 
-func matches(item any, only map[string]string) bool {
+func matches(entry any, only map[string]string) bool {
 	for pointer, want := range only {
-		if value, ok := at(item, pointer); !ok || fmt.Sprint(value) != want {
+		if value, ok := at(entry, pointer); !ok || fmt.Sprint(value) != want {
 			return false
 		}
 	}
 	return true
 }
 
-// since counts the effects after an earlier snapshot.
-func (n counted) since(earlier counted) int {
-	added := n.number - earlier.number
-	for id := range n.ids {
-		if !earlier.ids[id] {
-			added++
-		}
-	}
-	return added
-}
-
-// executed requires this many effects since the snapshot. A smaller number may still
-// grow.
-func (s *suite) executed(ctx context.Context, before snapshot, want int, exchanges ...*exchange) error {
-	deadline := time.Now().Add(s.p.Patience)
-	for {
-		after, err := s.effects(ctx)
-		if err != nil {
-			return err
-		}
-		missing := false
-		for _, e := range s.p.Effects {
-			n := after[e.Name].since(before[e.Name])
-			missing = missing || n < want
-			if n > want || n < want && time.Now().After(deadline) {
-				return fails(exchanges, "effects %q: %d instead of %d", e.Name, n, want)
-			}
-		}
-		if !missing {
-			return nil
-		}
-		if !pause(ctx, s.poll) {
-			return ctx.Err()
-		}
-	}
-}
-
-// refused requires that the requests are rejected with this status (0: any 4xx) and have no
-// effect.
-func (s *suite) refused(ctx context.Context, status int, requests map[string]request) error {
-	before, err := s.effects(ctx)
-	if err != nil {
+// refused requires that the requests are rejected and have no effect. All are sent, so that
+// no status hides an effect.
+func (s *suite) refused(ctx context.Context, requests map[string]request, rejection func(name string, e *exchange) error) error {
+	if _, err := s.account(ctx); err != nil {
 		return err
 	}
 	var sent []*exchange
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
 		e := s.send(ctx, requests[name])
 		sent = append(sent, e)
-		if status == 0 && !e.rejected() {
-			return fails(shown(e), "%s: %s instead of a rejection", name, e.outcome())
-		}
-		if status != 0 && e.status != status {
-			return fails(shown(e), "%s: %s instead of %d", name, e.outcome(), status)
-		}
+		errs = append(errs, rejection(name, e))
 	}
-	return s.executed(ctx, before, 0, sent...)
+	return all(append(errs, s.executed(ctx, 0, sent...))...)
+}
+
+// malformed requires that a request is rejected for its form.
+func (s *suite) isMalformed(name string, e *exchange) error {
+	return s.hasStatus(malformed, name, e)
+}
+
+// hasStatus requires the status that the profile or the dialect has for a situation. before
+// are exchanges that explain it.
+func (s *suite) hasStatus(of situation, name string, e *exchange, before ...*exchange) error {
+	profile, declared := s.p.Dialect.status(of)
+	if declared != profile {
+		s.deviates(fmt.Sprintf("%s: %d", of, declared))
+	}
+	if e.status == declared {
+		return nil
+	}
+	return &violation{
+		message:   fmt.Sprintf("%s: %s instead of %d", name, e.outcome(), declared),
+		cause:     fmt.Sprintf("%s: %s instead of %d", of, e.outcome(), declared),
+		exchanges: append(before, e),
+	}
+}
+
+// hasVerdict requires a member retry, unless the dialect has none.
+func (s *suite) hasVerdict(want, name string, e *exchange, before ...*exchange) error {
+	if s.p.Dialect.Verdict == "none" {
+		s.deviates(noVerdict)
+		return nil
+	}
+	if e.verdict() == want {
+		return nil
+	}
+	v := &violation{
+		message:   fmt.Sprintf("%s: the verdict is %q instead of %s", name, e.verdict(), want),
+		cause:     noVerdict,
+		exchanges: append(before, e),
+	}
+	if e.verdict() != "" {
+		v.cause = fmt.Sprintf("verdict %s instead of %s", e.verdict(), want)
+	}
+	return v
 }
 
 // state reads the status resource of a key.
@@ -225,7 +260,7 @@ const attempts = 8
 // response of the slow request, and the other one.
 func (s *suite) during(ctx context.Context, change func(*request)) (first, second *exchange, err error) {
 	if s.p.Slow == nil {
-		return nil, nil, notChecked("slow is not configured")
+		return nil, nil, notChecked("slow is missing")
 	}
 	err = errTooFast
 	for range attempts {
@@ -276,7 +311,7 @@ func (s *suite) together(ctx context.Context, requests []request) []*exchange {
 
 func requireEffects(s *suite) error {
 	if len(s.p.Effects) == 0 {
-		return notChecked("effects is not configured")
+		return notChecked("effects is missing")
 	}
 	return nil
 }
@@ -291,7 +326,7 @@ func all(errs ...error) error {
 		case err == nil:
 			checked = true
 		case errors.As(err, &reason):
-			skipped = err
+			skipped = cmp.Or(skipped, err)
 		default:
 			return err
 		}

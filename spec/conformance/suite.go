@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,23 +20,60 @@ type suite struct {
 	p        *profile
 	level    int
 	seed     uint64
+	table    []clause
+	against  string // the document that is used instead of the profile
+	quick    bool
+	only     []string // clauses; nil: all
 	random   *rand.Rand
 	http     *http.Client
 	hooks    hooks
 	progress func(line string)
 	poll     time.Duration // the shortest pause between two attempts
 
-	crash  *crashResult  // of the one crash test
-	expiry *expiryResult // of the one expired key
+	mu       sync.Mutex // of ledger and history
+	ledger   *ledger
+	history  recorder
+	clause   string // that is checked
+	sending  sync.WaitGroup
+	requests atomic.Int64
+	numbers  map[string]int // of the last count
+
+	covered    []string          // by the check: what its result is based on
+	deviations []string          // that the check has tolerated, because they are declared
+	rejecting  map[accident]bool // whether the server rejects a damaged request
+	first      request           // with the first key, for a replay at the end
+	firstReply *exchange
+	watches    int // see watch
+	watched    int
+	crash      *crashResult  // of the one crash test
+	expiry     *expiryResult // of the one expired key
 }
 
 func newSuite(p *profile, level int, seed uint64) *suite {
-	return &suite{
-		p: p, level: level, seed: seed,
-		random:   rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a run must be repeatable
-		http:     newClient(p.Patience),
-		progress: func(string) {},
-		poll:     50 * time.Millisecond,
+	s := &suite{
+		p: p, level: level, seed: seed, table: clauses(),
+		random:    rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a run must be repeatable
+		http:      newClient(p.Patience),
+		progress:  func(string) {},
+		poll:      50 * time.Millisecond,
+		ledger:    newLedger(),
+		rejecting: make(map[accident]bool),
+	}
+	s.history = recorder{started: time.Now(), redact: s.redact}
+	return s
+}
+
+// covers notes what a result is based on.
+func (s *suite) covers(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(s.covered, text) {
+		s.covered = append(s.covered, text)
+	}
+}
+
+// deviates notes a difference from the profile that the profile file declares.
+func (s *suite) deviates(what string) {
+	if !slices.Contains(s.deviations, what) {
+		s.deviations = append(s.deviations, what)
 	}
 }
 
@@ -44,16 +85,22 @@ type notChecked string
 
 func (n notChecked) Error() string { return string(n) }
 
+// onlyDeclared is what the profile file states, without a request that shows it.
+type onlyDeclared string
+
+func (d onlyDeclared) Error() string { return string(d) }
+
 // violation is a failure, with the exchanges that show it.
 type violation struct {
 	message   string
+	cause     string
 	exchanges []*exchange
 }
 
 func (v *violation) Error() string { return v.message }
 
 func fails(exchanges []*exchange, format string, args ...any) error {
-	return &violation{fmt.Sprintf(format, args...), exchanges}
+	return &violation{message: fmt.Sprintf(format, args...), exchanges: exchanges}
 }
 
 func shown(exchanges ...*exchange) []*exchange { return exchanges }
@@ -70,37 +117,45 @@ func describe(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// probe requires that the operation can be executed.
-func (s *suite) probe(ctx context.Context) error {
-	_, err := s.execute(ctx, newKey(), s.p.Operation.Body)
-	if err != nil {
-		return err
-	}
-	_, err = s.effects(ctx)
-	return err
-}
-
-func (s *suite) run(ctx context.Context, only []string) report {
-	r := report{Level: s.level, Seed: s.seed, Partial: len(only) > 0}
-	table := clauses()
+func (s *suite) run(ctx context.Context) report {
+	table := slices.Clone(s.table)
 	slices.SortStableFunc(table, func(a, b clause) int { return a.level - b.level })
+	var results []result
 	for _, c := range table {
-		if ctx.Err() != nil || len(only) > 0 && !slices.Contains(only, c.id) || c.level > s.level {
+		if ctx.Err() != nil || len(s.only) > 0 && !slices.Contains(s.only, c.id) || c.level > s.level || s.quick && c.class == form {
 			continue
 		}
-		started := time.Now()
-		res := result{Clause: c.id, Level: c.level, Keyword: c.keyword, Title: c.title}
-		res.set(s.check(ctx, c))
-		if res.State == fail && s.p.Slow != nil {
-			pause(ctx, 2*s.p.Slow.Lasts) // its requests may still be in progress
-		}
-		res.Seconds = time.Since(started).Seconds()
-		s.redactResult(&res)
-		r.Results = append(r.Results, res)
+		res := s.result(ctx, c)
+		results = append(results, res)
 		s.progress(fmt.Sprintf("%-6s %s", c.id, res.State))
 	}
-	slices.SortStableFunc(r.Results, func(a, b result) int { return number(a.Clause) - number(b.Clause) })
-	return r
+	s.replayFirst(ctx)
+	for i := range results {
+		s.redactResult(&results[i])
+		s.clause = results[i].Clause
+		s.record(event{Result: &results[i]})
+	}
+	return s.ledger.report(results)
+}
+
+// result runs a check, with an account of its effects.
+func (s *suite) result(ctx context.Context, c clause) result {
+	started := time.Now()
+	s.clause, s.covered, s.deviations = c.id, nil, nil
+	res := result{Clause: c.id, Level: c.level, Class: c.class, Keyword: c.keyword, Title: c.title}
+	err := s.check(ctx, c)
+	if c.check != nil {
+		_, uncounted := s.account(ctx)
+		err = cmp.Or(err, uncounted)
+		s.watch(ctx)
+	}
+	res.set(err)
+	if res.State == pass && len(s.deviations) > 0 {
+		res.State, res.Message = dialectal, "declared: "+strings.Join(s.deviations, ", ")
+	}
+	res.Covered = strings.Join(s.covered, "; ")
+	res.Seconds = time.Since(started).Seconds()
+	return res
 }
 
 func (s *suite) check(ctx context.Context, c clause) error {
@@ -124,8 +179,14 @@ func (s *suite) secrets() []string {
 	collect(s.p.Account)
 	collect(s.p.SecondAccount)
 	collect(s.p.SecondCredential)
+	collect(s.p.RestrictedCredential)
 	for _, e := range s.p.Effects {
 		collect(e.Headers)
+	}
+	for _, value := range slices.Clone(values) {
+		if quoted, _ := json.Marshal(value); string(quoted) != `"`+value+`"` {
+			values = append(values, string(quoted[1:len(quoted)-1])) // as a history has it
+		}
 	}
 	return slices.DeleteFunc(values, func(value string) bool { return len(value) < 4 })
 }

@@ -114,19 +114,19 @@ func serialisations(body string) []variant {
 		return nil
 	}
 	variants := []variant{
-		{"other order and white space", serialise(value, form{spaces: true})},
-		{"escapes in strings", serialise(value, form{escapes: true})},
+		{"other order and white space", serialise(value, notation{spaces: true})},
+		{"escapes in strings", serialise(value, notation{escapes: true})},
 	}
-	if other := serialise(value, form{decimals: true}); other != serialise(value, form{}) {
+	if other := serialise(value, notation{decimals: true}); other != serialise(value, notation{}) {
 		variants = append(variants, variant{"other notation of numbers", other})
 	}
 	return variants
 }
 
-type form struct{ spaces, escapes, decimals bool }
+type notation struct{ spaces, escapes, decimals bool }
 
 // serialise writes the members of objects in descending order.
-func serialise(value any, f form) string {
+func serialise(value any, f notation) string {
 	space := ""
 	if f.spaces {
 		space = " \n\t"

@@ -15,7 +15,15 @@ go -C "$here/.." build -o "$folder/" . ./others/...
 cp "$here/express/package.json" "$here/express/server.js" "$folder/"
 npm install --prefix "$folder" --ignore-scripts --no-audit --no-fund --silent --no-update-notifier
 
-free_port() { node -e 'const s=require("net").createServer().listen(0,"127.0.0.1",()=>{console.log(s.address().port);s.close()})'; }
+# free_port prints a port below the range from which connections get theirs, because a
+# killed server must get the same port again.
+free_port() {
+	local port
+	for port in $(shuf -i 20000-29999 -n 50); do
+		(: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
+	done
+	return 1
+}
 
 # run checks the server that a command starts.
 run() {
@@ -36,12 +44,13 @@ run() {
 	END
 	chmod +x "$START" "$KILL"
 	"$START"
-	for _ in $(seq 100); do
+	for i in $(seq 100); do
 		(: </dev/tcp/"${ADDR/://}") 2>/dev/null && break
+		[ "$i" -lt 100 ] || { cat "$folder/$name.log" >&2; return 1; }
 		sleep 0.1
 	done
-	# Status 1: the server does not conform.
-	"$folder/conformance" -profile "$here/../profiles/$name.yaml" -level "$level" -format json -output "$folder/$name.json" || [ $? -eq 1 ]
+	# Status 1: the server violates safety or liveness.
+	"$folder/conformance" -profile "$here/../profiles/$name.yaml" -level "$level" -report "json=$folder/$name.json" || [ $? -eq 1 ]
 	stop
 }
 

@@ -12,8 +12,13 @@ import (
 )
 
 type report struct {
-	Level   int `json:"level"`
-	Reached int `json:"reached"`
+	Level     int    `json:"level"`
+	Reached   int    `json:"reached"`
+	Safety    string `json:"safety"`
+	Anomalies []struct {
+		Title   string `json:"title"`
+		Summary string `json:"summary"`
+	} `json:"anomalies"`
 	Results []struct {
 		Clause  string `json:"clause"`
 		Level   int    `json:"level"`
@@ -71,18 +76,24 @@ The two middlewares have their default storage, in memory, so a kill deletes the
 func page(all []implementation, now time.Time) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, introduction, now.Format(time.DateOnly))
-	text.WriteString("| implementation | levels checked | highest level reached | pass | MUST fail | SHOULD or MAY fail | not checked |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	text.WriteString("| implementation | safety | levels checked | highest level reached | pass | MUST fail | SHOULD or MAY fail | not exercised |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, one := range all {
 		reached := "none"
 		if one.Reached > 0 {
 			reached = strconv.Itoa(one.Reached)
 		}
-		fmt.Fprintf(&text, "| %s | 1 to %d | %s | %d | %d | %d | %d |\n", one.name, one.Level, reached, one.count("pass", ""), one.count("fail", "MUST"),
-			one.count("fail", "")-one.count("fail", "MUST"), one.count("not checked", ""))
+		fmt.Fprintf(&text, "| %s | %s | 1 to %d | %s | %d | %d | %d | %d |\n", one.name, one.Safety, one.Level, reached, one.count("pass", ""), one.count("fail", "MUST"),
+			one.count("fail", "")-one.count("fail", "MUST"), one.count("not exercised", ""))
 	}
 	text.WriteString("\nClauses that are not observable from outside are omitted. One cause can make several clauses fail.\n")
 	for _, one := range all {
 		fmt.Fprintf(&text, "\n## %s\n\n", one.name)
+		for _, a := range one.Anomalies {
+			fmt.Fprintf(&text, "- **%s**: %s\n", a.Title, a.Summary)
+		}
+		if len(one.Anomalies) > 0 {
+			text.WriteString("\n")
+		}
 		text.WriteString("| clause | | result | observed |\n| --- | --- | --- | --- |\n")
 		var passed []string
 		for _, r := range one.Results {
@@ -92,7 +103,7 @@ func page(all []implementation, now time.Time) string {
 			case r.State == "pass":
 				passed = append(passed, link)
 			default:
-				fmt.Fprintf(&text, "| %s %s | %s | %s | %s |\n", link, r.Title, r.Keyword, r.State, strings.ReplaceAll(r.Message, "|", `\|`))
+				fmt.Fprintf(&text, "| %s %s | %s | %s | %s |\n", link, r.Title, r.Keyword, r.State, strings.NewReplacer("|", `\|`, "\n", "; ").Replace(r.Message))
 			}
 		}
 		fmt.Fprintf(&text, "\nPassed: %s.\n", strings.Join(passed, ", "))

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// initialised returns the profile that init writes, and the file.
+func initialised(t *testing.T, document string, flags ...string) (*profile, string) {
+	t.Helper()
+	var out bytes.Buffer
+	require.NoError(t, runInit(append(flags, "-output", "-", document), &out, io.Discard))
+	p, err := parseProfile(out.Bytes(), environment("BASE_URL", "http://127.0.0.1:1", "API_KEY", "secret"))
+	require.NoError(t, err, out.String())
+	return p, out.String()
+}
+
+func TestInit_orders(t *testing.T) {
+	t.Parallel()
+	p, text := initialised(t, filepath.Join("..", "..", "openapi.yaml"))
+	require.Equal(t, map[string]string{"Authorization": "Bearer secret"}, p.Account)
+	o := p.Operation
+	require.Equal(t, []any{"POST", "/v1/orders", 201, location{Pointer: "/id"}, 402}, []any{o.Method, o.Path, o.Status, o.ID, o.Declines})
+	require.NotContains(t, o.Body, `"reference"`, "a second order with it is rejected")
+	require.Equal(t, strings.Replace(o.Body, `"quantity":1`, `"quantity":2`, 1), o.Changed)
+	require.Equal(t, strings.Replace(o.Body, `"quantity":1`, `"quantity":0`, 1), o.Invalid)
+	require.Contains(t, o.Declined, "chargeDeclined")
+	require.Regexp(t, "^/v1/orders/[0-9a-f-]{36}/refunds$", p.SecondOperation.Path)
+	require.Equal(t, &statusResource{Path: "/v1/idempotency-keys/{key}", Expires: "/expires_at"}, p.Status)
+	require.Equal(t, []string{preferAsync, preferWait}, p.Preferences)
+	require.Len(t, p.Effects, 1)
+	require.Equal(t, map[string]string{"/status": "paid"}, p.Effects[0].Only)
+	require.Equal(t, dialect{}, p.Dialect, "its errors are the profile's")
+	require.Contains(t, text, "# NOT FOUND: slow")
+}
+
+func TestInit_otherStatuses(t *testing.T) {
+	t.Parallel()
+	p, text := initialised(t, filepath.Join("testdata", "openapi", "payments.json"))
+	require.Equal(t, map[string]string{"Authorization": "Basic secret"}, p.Account)
+	o := p.Operation
+	require.Equal(t, []any{200, location{Pointer: "/data/id"}}, []any{o.Status, o.ID})
+	require.Equal(t, []string{`{"amount":2500,"card":"visa"}`, `{"amount":2501,"card":"visa"}`, `{"amount":0,"card":"visa"}`, `{"amount":2500,"card":"declined"}`},
+		[]string{o.Body, o.Changed, o.Invalid, o.Declined})
+	require.Equal(t, dialect{Reused: 409, InProgress: 425, Verdict: "none"}, p.Dialect)
+	require.Equal(t, "X-Idempotent-Replay", p.ReplayHeader)
+	require.Empty(t, *p.Effects[0].List)
+	require.Contains(t, text, "the document names https://sandbox.example/api")
+}
+
+func TestInit_ugly(t *testing.T) {
+	t.Parallel()
+	p, text := initialised(t, filepath.Join("testdata", "openapi", "ugly.yaml"))
+	require.Equal(t, "X-Idempotency-Token", p.KeyHeader)
+	require.Equal(t, map[string]string{"X-Token": "secret"}, p.Account)
+	o := p.Operation
+	require.Equal(t, []any{"/v2/eu/transfers", location{Header: "Location"}}, []any{o.Path, o.ID})
+	require.Equal(t, `{"currency":"EUR","parts":[{"share":1},{"share":1}],"to":"8f14e45f-ceea-467f-a9d4-1f6b7c3e2d10","value":5}`, o.Body)
+	require.Equal(t, strings.Replace(o.Body, `"share":1`, `"share":2`, 1), o.Changed)
+	require.Equal(t, strings.Replace(o.Body, `"share":1`, `"share":101`, 1), o.Invalid)
+	require.Equal(t, dialect{Reused: 400, Verdict: "none", RetryAfter: "none"}, p.Dialect)
+	require.Empty(t, p.ReplayHeader)
+	for _, missing := range []string{"an example of the body", "the required header field X-Client-Version", "effects:", "status:", "operation.declined", "dialect.in_progress"} {
+		require.Contains(t, text, "# NOT FOUND: "+missing, text)
+	}
+}
+
+// The terminal has what is missing and the next command. A file is never replaced.
+func TestInit_terminal(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "conformance.yaml")
+	document := filepath.Join("testdata", "openapi", "payments.json")
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"init", "-output", file, document}, environment(), &out, io.Discard))
+	require.Contains(t, out.String(), "checks POST /payments")
+	require.Contains(t, out.String(), "BASE_URL=https://sandbox.example/api API_KEY=… conformance -profile "+file)
+	require.ErrorIs(t, runInit([]string{"-output", file, document}, io.Discard, io.Discard), os.ErrExist)
+	require.ErrorContains(t, runInit([]string{"-operation", "POST /orders", document}, io.Discard, io.Discard), "no operation")
+	require.ErrorContains(t, runInit(nil, io.Discard, io.Discard), "usage")
+}

@@ -1,0 +1,483 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// ledger judges safety. It reads the events of a run, or of a history, and knows how often
+// each key may have been executed: once, and never if all its requests were rejected. The
+// effects are counted in windows, so that no check can forget to count them.
+type ledger struct {
+	run     runInfo
+	lives   map[identity]*life
+	clause  string           // of the current window
+	owners  map[string]*life // by the id of a response
+	named   map[string]*life // by the values of responses
+	keys    map[string][]*life
+	senders map[int]*life // by the number of an attempt
+	window  []*life       // used since the last count
+	faults  []event       // since the last count
+	late    []*life       // of earlier windows, unanswered and not executed
+	known   map[string]map[string]bool
+	counted bool // there was a first count
+	ended   float64
+	foreign map[string][]string // effect to ids that no request has caused
+	// Whether the items of an effect have the keys of their requests.
+	withKey    map[string]int
+	withoutKey map[string]bool
+	seen       []sighting
+	covered    map[scenario]*coverage
+}
+
+// identity is what a server may take for one key. Servers differ in whether operations
+// share keys and whether the quoted form is the same key, so neither is assumed.
+type identity struct{ account, operation, key string }
+
+// life is all that happened to one key.
+type life struct {
+	identity
+	clause   string // in which it was used first
+	begun    float64
+	attempts []*attempt // all, by the time of sending
+	current  int        // the number of attempts before this window
+	executed map[string]int
+	items    map[string][]string // ids by effect
+}
+
+// coverage is what a scenario has exercised.
+type coverage struct {
+	keys, requests, faults int
+	worst                  map[string]ratio // effects
+	oldest                 float64          // seconds between the first and the last use of a key
+}
+
+// ratio is executions and those that were due.
+type ratio struct{ got, due int }
+
+func newLedger() *ledger {
+	return &ledger{
+		lives: make(map[identity]*life), owners: make(map[string]*life), named: make(map[string]*life), keys: make(map[string][]*life), senders: make(map[int]*life), known: make(map[string]map[string]bool),
+		foreign: make(map[string][]string), withKey: make(map[string]int), withoutKey: make(map[string]bool), covered: make(map[scenario]*coverage),
+	}
+}
+
+func (l *ledger) apply(e event) {
+	l.clause = e.Clause
+	switch {
+	case e.Run != nil:
+		l.run = *e.Run
+	case e.Attempt != nil:
+		l.attempt(e.Clause, e.Attempt)
+	case e.Fault != nil:
+		l.faults = append(l.faults, e)
+	case e.Finding != nil:
+		l.finding(e.Finding)
+	case e.Effects != nil:
+		l.count(e)
+	}
+	l.ended = max(l.ended, e.At)
+}
+
+func (l *ledger) attempt(clause string, a *attempt) {
+	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, a.Method) {
+		return
+	}
+	id := identity{a.Account, a.Method + " " + a.operation(), strings.Join(a.Keys, ", ")}
+	switch {
+	case a.Intent != "":
+		id.key = a.Intent
+	case len(a.Keys) == 0:
+		id.key = "none, request " + itoa(a.Number)
+	}
+	one := l.lives[id]
+	if one == nil {
+		one = &life{identity: id, clause: clause, begun: a.Sent, executed: make(map[string]int), items: make(map[string][]string)}
+		l.lives[id] = one
+	}
+	if !slices.Contains(l.window, one) {
+		one.current = len(one.attempts)
+		l.window = append(l.window, one)
+	}
+	one.attempts = append(one.attempts, a)
+	slices.SortStableFunc(one.attempts[one.current:], func(a, b *attempt) int { return cmp.Compare(a.Number, b.Number) })
+	l.senders[a.Number] = one
+	for _, key := range a.Keys {
+		if !slices.Contains(l.keys[key], one) {
+			l.keys[key] = append(l.keys[key], one)
+		}
+	}
+	if a.Answer != succeeded {
+		return
+	}
+	if a.ID != "" && l.owners[a.ID] == nil {
+		l.owners[a.ID] = one
+	}
+	for _, value := range values(a.Response) {
+		if l.named[value] == nil {
+			l.named[value] = one
+		}
+	}
+}
+
+func (a *attempt) overloaded() bool {
+	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable
+}
+
+// operation is the path without the query.
+func (a *attempt) operation() string {
+	path, _, _ := strings.Cut(a.Path, "?")
+	return path
+}
+
+func (one *life) any(what answered) bool {
+	return slices.ContainsFunc(one.attempts, func(a *attempt) bool { return a.Answer == what })
+}
+
+// refused reports whether all requests with the key were rejected for good.
+func (one *life) refused() bool {
+	return !slices.ContainsFunc(one.attempts, func(a *attempt) bool { return a.Answer != rejected })
+}
+
+// allowed is how often the key may have been executed.
+func (one *life) allowed() int {
+	if one.refused() {
+		return 0
+	}
+	return 1
+}
+
+// own reports whether the effects of the key are certainly counted. Those of another account
+// may be invisible, and another operation may have others.
+func (l *ledger) own(one *life) bool {
+	return one.account == ownAccount && one.operation == l.run.Method+" "+l.run.Path
+}
+
+// count ends a window.
+func (l *ledger) count(e event) {
+	if !l.counted {
+		l.counted = true
+		l.learn(e)
+		l.end(e)
+		return
+	}
+	slices.SortStableFunc(l.window, func(a, b *life) int { return cmp.Compare(a.begun, b.begun) })
+	for _, effect := range l.run.Effects {
+		l.judge(effect, e.Effects[effect])
+	}
+	for _, one := range l.window {
+		l.responses(one)
+	}
+	l.witness()
+	l.cover()
+	l.learn(e)
+	l.end(e)
+}
+
+func (l *ledger) learn(e event) {
+	for effect, t := range e.Effects {
+		if l.known[effect] == nil {
+			l.known[effect] = make(map[string]bool)
+		}
+		for _, i := range t.Items {
+			l.known[effect][i.ID] = true
+		}
+	}
+}
+
+// end keeps the keys that may still be executed.
+func (l *ledger) end(e event) {
+	pending := l.late
+	l.late = nil
+	for _, one := range append(pending, l.window...) {
+		last := one.attempts[len(one.attempts)-1]
+		done := slices.ContainsFunc(l.run.Effects, func(effect string) bool { return one.executed[effect] > 0 })
+		if done || one.any(succeeded) || one.refused() || slices.Contains(l.late, one) {
+			continue
+		}
+		// A request that was rejected for overload is not continued by itself.
+		if !last.overloaded() || e.At-last.Ended < l.run.Late {
+			l.late = append(l.late, one)
+		}
+	}
+	l.window, l.faults = nil, nil
+}
+
+// due returns the own keys of this window that have a success, but no effect yet.
+func (l *ledger) due(effect string) []*life {
+	var due []*life
+	for _, one := range l.window {
+		if l.own(one) && one.current == 0 && one.executed[effect] == 0 && one.any(succeeded) {
+			due = append(due, one)
+		}
+	}
+	return due
+}
+
+// missing reports whether effects of this window are still to come.
+func (l *ledger) missing(effects map[string]tally) bool {
+	if !l.counted {
+		return false
+	}
+	for _, effect := range l.run.Effects {
+		if t := effects[effect]; !t.Partial && t.size() < responses(l.due(effect)) {
+			return true
+		}
+	}
+	return false
+}
+
+// unfinished reports whether a request of this window with the body has no final response.
+func (l *ledger) unfinished(body string) bool {
+	return slices.ContainsFunc(l.window, func(one *life) bool {
+		return !one.any(succeeded) && !one.refused() &&
+			slices.ContainsFunc(one.attempts[one.current:], func(a *attempt) bool { return a.Body == body })
+	})
+}
+
+// judge compares the new effects with the keys that were used.
+func (l *ledger) judge(effect string, t tally) {
+	if len(l.window) == 0 && len(l.late) == 0 && t.Number > 0 {
+		l.foreign[effect] = append(l.foreign[effect], itoa(t.Number)+" without an id")
+		return
+	}
+	var unnamed []string
+	exceeded := make(map[*life]bool)
+	due := l.due(effect)
+	for _, i := range t.Items {
+		one, named := l.owner(effect, i)
+		switch {
+		case one == nil && l.withKey[effect] >= mostlyNamed && !l.withoutKey[effect]:
+			l.foreign[effect] = append(l.foreign[effect], i.ID)
+			continue
+		case one == nil:
+			unnamed = append(unnamed, i.ID)
+			l.withoutKey[effect] = true
+			continue
+		case named:
+			l.withKey[effect]++
+		default:
+			l.withoutKey[effect] = true
+		}
+		one.executed[effect]++
+		one.items[effect] = append(one.items[effect], i.ID)
+		if one.executed[effect] > one.allowed() {
+			exceeded[one] = true
+		}
+	}
+	for one := range exceeded {
+		l.tooOften(effect, one, len(unnamed)+t.Number > 0)
+	}
+	rest := len(unnamed) + t.Number
+	if rest > 0 && len(l.window) == 0 && len(l.late) == 0 {
+		l.foreign[effect] = append(l.foreign[effect], unnamed...)
+		return
+	}
+	rest -= l.assign(effect, due, rest, unnamed)
+	var possible []*life
+	for _, one := range slices.Concat(l.window, l.late) {
+		if one.executed[effect] < one.allowed() && !slices.Contains(possible, one) {
+			possible = append(possible, one)
+		}
+	}
+	rest -= l.assign(effect, possible, rest, unnamed)
+	switch {
+	case rest > 0 && len(l.window) == 1:
+		one := l.window[0]
+		one.executed[effect] += rest
+		one.items[effect] = append(one.items[effect], unnamed...)
+		l.tooOften(effect, one, len(unnamed)+t.Number > 0)
+	case rest > 0:
+		l.excess(effect, t.size(), rest, unnamed)
+	case t.size() < responses(due) && !t.Partial:
+		for _, one := range due {
+			if one.executed[effect] == 0 {
+				l.lost(effect, one)
+			}
+		}
+	}
+}
+
+// responses counts the different successes of keys: two forms of one key have the same.
+func responses(lives []*life) int {
+	ids := make(map[string]bool)
+	for _, one := range lives {
+		ids[one.response()] = true
+	}
+	return len(ids)
+}
+
+// assign gives one effect without a name to each key, if there are enough.
+func (l *ledger) assign(effect string, lives []*life, rest int, unnamed []string) int {
+	given := 0
+	for _, one := range lives {
+		if given == rest {
+			break
+		}
+		if one.executed[effect] > 0 {
+			continue
+		}
+		// With several candidates it is unknown whose effect it is.
+		if certain := one.any(succeeded) || len(lives) == 1; certain {
+			one.executed[effect]++
+			if len(lives) == 1 && len(unnamed) == 1 {
+				one.items[effect] = append(one.items[effect], unnamed[0])
+			}
+		}
+		given++
+	}
+	return given
+}
+
+// response is the id of the first success.
+func (one *life) response() string {
+	for _, a := range one.attempts {
+		if a.Answer == succeeded {
+			return a.ID
+		}
+	}
+	return ""
+}
+
+// owner returns the key that certainly caused an item, because the item has the key or the
+// id of its response, or the response has the item's id. named reports whether it has a key.
+func (l *ledger) owner(effect string, i item) (one *life, named bool) {
+	for _, value := range i.Values {
+		if lives := l.keys[value]; distinctive(value) && len(lives) > 0 {
+			return unexecuted(effect, lives), true
+		}
+	}
+	for _, value := range append([]string{i.ID}, i.Values...) {
+		if one := l.owners[value]; distinctive(value) && one != nil {
+			return one, false
+		}
+	}
+	if distinctive(i.ID) {
+		return l.named[i.ID], false
+	}
+	return nil, false
+}
+
+// unexecuted returns the first key without this effect: two accounts may use the same key.
+func unexecuted(effect string, lives []*life) *life {
+	if i := slices.IndexFunc(lives, func(one *life) bool { return one.executed[effect] < one.allowed() }); i >= 0 {
+		return lives[i]
+	}
+	return lives[0]
+}
+
+// mostlyNamed is the number of items with a key after which an item without one is not ours.
+const mostlyNamed = 3
+
+const shortestDistinctive = 8
+
+// distinctive reports whether a text is hardly the id of two things.
+func distinctive(text string) bool { return len(text) >= shortestDistinctive }
+
+// values returns the texts and numbers of a JSON document.
+func values(text string) []string {
+	value, err := decode([]byte(text))
+	if err != nil {
+		return nil
+	}
+	return scalars(value)
+}
+
+func scalars(value any) []string {
+	var found []string
+	switch value := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			found = append(found, scalars(value[name])...)
+		}
+	case []any:
+		for _, part := range value {
+			found = append(found, scalars(part)...)
+		}
+	case string:
+		found = append(found, value)
+	case json.Number:
+		found = append(found, value.String())
+	}
+	return found
+}
+
+// sameValues reports whether two bodies have equal values, so that they are one request.
+func sameValues(a, b string) bool { return a == b || canonical(a) == canonical(b) }
+
+// canonical is a JSON document in one form, or the text itself.
+func canonical(text string) string {
+	var value any
+	if json.Unmarshal([]byte(text), &value) != nil {
+		return text
+	}
+	one, _ := json.Marshal(value) // it was decoded from JSON
+	return string(one)
+}
+
+// scenario is what happened to a key in this window. The strongest cause counts.
+func (l *ledger) scenario(one *life) scenario {
+	attempts := one.attempts[one.current:]
+	first, last := attempts[0].Sent, attempts[len(attempts)-1].Ended
+	for _, f := range faultScenarios {
+		if slices.ContainsFunc(l.faults, func(e event) bool {
+			concerned := e.Fault.Key == "" || slices.Contains(attempts[0].Keys, e.Fault.Key)
+			return e.Fault.Name == f.command && concerned && e.At <= last && l.until(e, f.end) >= first
+		}) {
+			return f.scenario
+		}
+	}
+	overlap, cut, other, addresses := false, false, false, false
+	for i, a := range attempts {
+		cut = cut || a.Cut != ""
+		addresses = addresses || a.Address != attempts[0].Address
+		other = other || !sameValues(a.Body, one.attempts[0].Body)
+		for _, b := range attempts[:i] {
+			overlap = overlap || a.Sent < b.Ended
+		}
+	}
+	switch {
+	case one.distinctKeys() > 1:
+		return advised
+	case cut:
+		return cutOff
+	case addresses:
+		return replicated
+	case overlap:
+		return concurrent
+	case one.current > 0 && l.clause != one.clause:
+		return later
+	case other:
+		return differing
+	case len(one.attempts) > 1:
+		return repeated
+	default:
+		return once
+	}
+}
+
+// until is when a fault ended.
+func (l *ledger) until(begun event, end string) float64 {
+	for _, e := range l.faults {
+		if e.Fault.Name == end && e.At >= begun.At {
+			return e.At
+		}
+	}
+	return begun.At
+}
+
+// faultScenarios are in the order of their strength, each with the command that ends it.
+var faultScenarios = []struct {
+	command, end string
+	scenario     scenario
+}{
+	{"expire", "", expiry},
+	{"kill", "start", crashed},
+	{"pause", "resume", paused},
+	{"kill_store", "start_store", storeLost},
+	{"interrupt", "restore", outage},
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// story is a history in short form.
+type story struct {
+	events []event
+	now    float64
+	number int
+}
+
+func newStory(effects ...string) *story {
+	s := &story{}
+	s.add(event{Run: &runInfo{Version: version, URL: "http://one", Method: "POST", Path: "/things", Status: 201, Effects: effects, Late: 1}})
+	return s.count()
+}
+
+func (s *story) add(e event) *story {
+	s.now++
+	e.At, e.Clause = s.now, "IR-17"
+	s.events = append(s.events, e)
+	return s
+}
+
+// ask adds a request. The response is a status, and an id if it is a success.
+func (s *story) ask(key, body, response string, edits ...func(*attempt)) *story {
+	s.number++
+	a := &attempt{Number: s.number, Who: ownAccount, Account: ownAccount, Method: "POST", Path: "/things", Keys: []string{key}, Body: body, Sent: s.now + 0.2, Ended: s.now + 0.4}
+	status, id, _ := strings.Cut(response, " ")
+	a.ID = id
+	switch status {
+	case "201":
+		a.Status, a.Answer, a.Response = 201, succeeded, `{"id":"`+id+`"}`
+	case "503":
+		a.Status, a.Answer = 503, open
+	case "400":
+		a.Status, a.Answer = 400, rejected
+	default:
+		a.Answer = open
+	}
+	for _, edit := range edits {
+		edit(a)
+	}
+	return s.add(event{Attempt: a})
+}
+
+func as(account string) func(*attempt) {
+	return func(a *attempt) { a.Who, a.Account = account, account }
+}
+
+// count adds a count of things: "id" or "id with its value".
+func (s *story) count(things ...string) *story {
+	t := tally{}
+	for _, thing := range things {
+		id, value, _ := strings.Cut(thing, " with ")
+		t.Items = append(t.Items, item{ID: id, Values: []string{value}})
+	}
+	return s.add(event{Effects: map[string]tally{"things": t}})
+}
+
+func (s *story) fault(name string) *story { return s.add(event{Fault: &fault{Name: name}}) }
+
+// sees returns the title of each anomaly.
+func (s *story) sees(t *testing.T) []string {
+	t.Helper()
+	var file bytes.Buffer
+	written := recorder{file: &file, redact: func(text string) string { return text }}
+	for _, e := range s.events {
+		written.write(e)
+	}
+	require.NoError(t, written.err)
+	events, err := readHistory(&file)
+	require.NoError(t, err)
+	titles := []string{}
+	for _, a := range judge(events).Anomalies {
+		require.NotEmpty(t, a.Witness, a.Title)
+		titles = append(titles, a.Title)
+	}
+	return titles
+}
+
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	const first, second, third, key = "or_first_1", "or_second_2", "or_third_3", "key-of-the-request"
+	for name, c := range map[string]struct {
+		story *story
+		sees  []string
+	}{
+		"one request, one effect": {newStory("things").ask(key, "a", "201 "+first).count(first), nil},
+		"two effects": {
+			newStory("things").ask(key, "a", "201 "+first).count(first, second), []string{"EXECUTED TWICE by a single request"},
+		},
+		"an effect that comes with the retry": {
+			newStory("things").ask(key, "a", "").count().ask(key, "a", "201 "+first).count(first), nil,
+		},
+		"an effect of an earlier window that no response names": {
+			newStory("things").ask(key, "a", "503").count(first).ask("another key", "a", "201 "+second).count(second), nil,
+		},
+		"a late effect of a request without a response": {
+			newStory("things").ask(key, "a", "").count().ask("another key", "a", "201 "+second).count(first, second), nil,
+		},
+		"a second effect after a crash": {
+			newStory("things").ask(key, "a", "").fault("kill").ask(key, "a", "201 "+second).count(first, second), []string{"EXECUTED TWICE after a crash"},
+		},
+		"a reused key that is rejected, yet executed": {
+			newStory("things").ask(key, "a", "201 "+first).ask(key, "b", "400").count(first, second), []string{"EXECUTED TWICE with a changed body"},
+		},
+		"a rejected request that is executed": {
+			newStory("things").ask(key, "a", "400").count(first), []string{"FAILURE ANSWERED, YET EXECUTED by a single request"},
+		},
+		"a failure after an unknown outcome": {
+			newStory("things").ask(key, "a", "").fault("interrupt").ask(key, "a", "400").count(first), []string{"FAILURE ANSWERED, YET EXECUTED when a dependency fails"},
+		},
+		"a key that is executed again in a later window": {
+			newStory("things").ask(key, "a", "201 "+first).count(first).ask(key, "a", "201 "+second).count(second), []string{"EXECUTED TWICE when the request is repeated"},
+		},
+		"a success without an effect": {
+			newStory("things").ask(key, "a", "201 "+first).count(), []string{"SUCCESS ANSWERED, NOT EXECUTED by a single request"},
+		},
+		"two forms of a key, one effect": {
+			newStory("things").ask(key, "a", "201 "+first).ask(`"`+key+`"`, "a", "201 "+first).count(first), nil,
+		},
+		"two forms of a key, two effects": {
+			newStory("things").ask(key, "a", "201 "+first).ask(`"`+key+`"`, "a", "201 "+second).count(first, second), nil,
+		},
+		"the same key of two accounts": {
+			newStory("things").ask(key, "a", "201 "+first).ask(key, "a", "201 "+second, as("second_account")).
+				count(first+" with "+key, second+" with "+key), nil,
+		},
+		"the response of another account": {
+			newStory("things").ask(key, "a", "201 "+first).ask(key, "a", "201 "+first, as("second_account")).count(first),
+			[]string{"RESPONSE OF ANOTHER TENANT"},
+		},
+		"the response of another body": {
+			newStory("things").ask(key, `{"n":1}`, "201 "+first).ask(key, `{"n":2}`, "201 "+first).count(first),
+			[]string{"RESPONSE OF ANOTHER REQUEST with a changed body"},
+		},
+		"the same body in another form": {
+			newStory("things").ask(key, `{"n":1,"m":2}`, "201 "+first).ask(key, `{ "m": 2.0, "n": 1 }`, "201 "+first).count(first), nil,
+		},
+		"two ids for one key, if nothing is counted": {
+			newStory().ask(key, "a", "201 "+first).ask(key, "a", "201 "+second).count(), []string{"EXECUTED TWICE when the request is repeated"},
+		},
+		"an excess beside other traffic is not judged": {
+			newStory("things").ask(key, "a", "").ask("another key", "b", "201 "+second).count(first, second, third).count("or_foreign"), nil,
+		},
+		"other traffic, if all items have keys": {
+			newStory("things").ask(key, "a", "201 "+first).ask("another-key", "a", "201 "+second).ask("a-third-key", "a", "201 "+third).
+				count(first+" with "+key, second+" with another-key", third+" with a-third-key").
+				ask("a-fourth-key", "a", "201 or_fourth_4").count("or_fourth_4 with a-fourth-key", "or_foreign with nothing"), nil,
+		},
+	} {
+		if c.sees == nil {
+			c.sees = []string{}
+		}
+		require.Equal(t, c.sees, c.story.sees(t), name)
+	}
+}
+
+// An excess that no response names is no violation beside other traffic, but no proof either.
+func TestLedger_otherTraffic(t *testing.T) {
+	t.Parallel()
+	r := judge(newStory("things").count("or_foreign").ask("one", "a", "201 or_first_1").count("or_first_1").events)
+	require.Equal(t, noViolation, r.Safety)
+	require.Contains(t, r.Foreign, "or_foreign")
+	r = judge(newStory("things").count("or_foreign").ask("one", "a", "201 or_first_1").count("or_first_1", "or_second_2").events)
+	require.Equal(t, notJudged, r.Safety)
+	require.Contains(t, r.text(), "SAFETY    NOT JUDGED: the account has other traffic")
+}

@@ -1,0 +1,105 @@
+package main
+
+import "slices"
+
+// scenario is what happened to a key while it was in use. It is a column of the matrix.
+type scenario string
+
+const (
+	once       scenario = "one"    // one request
+	repeated   scenario = "repeat" // the same request again
+	differing  scenario = "change" // another body with the same key
+	concurrent scenario = "race"
+	cutOff     scenario = "cut"     // a connection broke
+	crashed    scenario = "crash"   // the server was killed
+	replicated scenario = "replica" // requests to several addresses
+	paused     scenario = "pause"   // the server was stopped for a time
+	storeLost  scenario = "store"   // the server's store was killed
+	outage     scenario = "outage"  // a dependency was interrupted
+	expiry     scenario = "expiry"  // commands.expire
+	later      scenario = "later"   // a key of an earlier clause, at the end or with -recheck
+	advised    scenario = "client"  // a client that obeys the server's verdicts
+)
+
+// question is what the report answers about safety.
+type question struct {
+	scenario scenario
+	text     string                  // after "executed twice"
+	cause    string                  // the usual one
+	missing  func(p *profile) string // the member without which it is not exercised, or ""
+}
+
+// questions are in the order of the matrix, which is that of increasing effort.
+func questions() []question {
+	none := func(*profile) string { return "" }
+	command := func(text func(c commands) string, member string) func(*profile) string {
+		return func(p *profile) string {
+			if text(p.Commands) == "" {
+				return member
+			}
+			return ""
+		}
+	}
+	return []question{
+		{once, "by a single request", "the handler causes the effect twice", none},
+		{repeated, "when the request is repeated", "the response is not stored, or is stored under another key", none},
+		{differing, "with a changed body", "the request is executed before it is compared with the first one", none},
+		{concurrent, "by concurrent duplicates", "the key is looked up before it is stored; take it atomically, such as by a unique constraint", none},
+		{cutOff, "when the connection breaks", "the key is released when its client is gone, although the work continues", none},
+		{advised, "by a client that obeys the responses", "an error allows a new key although the first one was executed", none},
+		{
+			replicated, "by duplicates at different addresses", "the lock or the response is in the process, not in a store that all processes share",
+			func(p *profile) string {
+				if len(p.URLs) == 0 {
+					return "urls"
+				}
+				return ""
+			},
+		},
+		{
+			crashed, "after a crash", "the effect happens before its identifier is stored, or the keys are only in memory",
+			command(func(c commands) string { return c.Kill }, "commands.kill and commands.start"),
+		},
+		{
+			paused, "after a pause", "a lock expired while its holder was stopped, and the holder went on; only an identifier that is derived from the key prevents its effect",
+			command(func(c commands) string { return c.Pause }, "commands.pause and commands.resume"),
+		},
+		{
+			storeLost, "when its store is killed", "the request is executed although its key cannot be stored, or the store forgets what it has acknowledged",
+			command(func(c commands) string { return c.KillStore }, "commands.kill_store and commands.start_store"),
+		},
+		{
+			outage, "when a dependency fails", "a failed attempt starts again and does not find the effect of the first one",
+			command(func(c commands) string { return c.Interrupt }, "commands.interrupt and commands.restore"),
+		},
+		{
+			expiry, "after the lifetime of the key", "a deleted key is a new one; keep a record that it was used",
+			command(func(c commands) string { return c.Expire }, "commands.expire"),
+		},
+		{later, "when an older key is used again", "the lifetime of the key ended before its retry", none},
+	}
+}
+
+// question returns the question of a scenario.
+func (s scenario) question() question {
+	all := questions()
+	return all[slices.IndexFunc(all, func(q question) bool { return q.scenario == s })]
+}
+
+// usualCause says what is wrong with most servers that have this anomaly.
+func usualCause(k kind, s scenario) string {
+	switch k {
+	case failedYetDone:
+		return "the failure is answered while the effect can still happen; make it impossible first"
+	case lostEffect:
+		return "the response is sent before the effect is committed"
+	case wrongResponse:
+		return "the key is not compared with the whole request"
+	case otherTenant:
+		return "the key is looked up without its account"
+	case blocked:
+		return "a lock has no end, or a temporary failure is stored as if it were final"
+	default:
+		return s.question().cause
+	}
+}

@@ -1,0 +1,439 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// sighting is one violation. Those of one kind and scenario are one anomaly.
+type sighting struct {
+	class    class
+	kind     kind
+	scenario scenario
+	clause   string
+	subject  string   // such as "12 requests, 1 key"
+	counts   []string // such as "12 charges, expected 1"
+	moments  string   // of faults
+	lives    []*life
+	witness  []string
+	size     int    // requests in the witness
+	body     string // of the first request
+	unnamed  bool   // the effects in excess name no key, so other traffic may have caused them
+}
+
+func (s sighting) summary() string {
+	text := s.subject
+	if len(s.counts) > 0 {
+		text += ": " + strings.Join(s.counts, ", ")
+	}
+	return text + s.moments
+}
+
+// see records a violation by some keys. One that shows in several effects is one sighting.
+func (l *ledger) see(s sighting, lives ...*life) {
+	for i := range l.seen {
+		known := &l.seen[i]
+		if len(s.counts) > 0 && known.kind == s.kind && known.clause == l.clause && slices.Equal(known.lives, lives) {
+			known.counts = append(known.counts, s.counts...)
+			known.unnamed = known.unnamed && s.unnamed
+			return
+		}
+	}
+	s.clause, s.lives, s.moments = l.clause, lives, l.moments()
+	s.class, s.scenario = cmp.Or(s.class, safety), cmp.Or(s.scenario, once)
+	for _, one := range lives {
+		if found := l.scenario(one); strength(found) > strength(s.scenario) {
+			s.scenario = found
+		}
+		s.size += len(one.attempts)
+		s.body = cmp.Or(s.body, one.attempts[0].Body)
+	}
+	l.seen = append(l.seen, s)
+}
+
+// tooOften records a key that was executed more often than it is allowed.
+func (l *ledger) tooOften(effect string, one *life, unnamed bool) {
+	s := sighting{kind: executedTwice, unnamed: unnamed}
+	if one.refused() {
+		s.kind = failedYetDone
+	}
+	s.subject = plural(len(one.attempts), "request") + ", " + plural(one.distinctKeys(), "key")
+	s.counts = []string{fmt.Sprintf("%d %s, expected %d", one.executed[effect], effect, one.allowed())}
+	l.note(one, effect, ratio{one.executed[effect], one.allowed()})
+	l.see(s, one)
+}
+
+// excess records effects that no key of this window names.
+func (l *ledger) excess(effect string, got, rest int, unnamed []string) {
+	requests := 0
+	for _, one := range l.window {
+		requests += len(one.attempts) - one.current
+		l.note(one, effect, ratio{got, got - rest})
+	}
+	s := sighting{kind: executedTwice, unnamed: true}
+	if !slices.ContainsFunc(l.window, func(one *life) bool { return !one.refused() }) {
+		s.kind = failedYetDone
+	}
+	s.subject = plural(requests, "request") + ", " + plural(len(l.window), "key")
+	count := fmt.Sprintf("%d %s, expected at most %d", got, effect, got-rest)
+	if len(unnamed) > 0 {
+		count += " (no response names " + strings.Join(limit(unnamed, 5, "ids"), ", ") + ")"
+	}
+	s.counts = []string{count}
+	l.see(s, l.window...)
+}
+
+func (l *ledger) lost(effect string, one *life) {
+	l.see(sighting{kind: lostEffect, subject: plural(len(one.attempts), "request") + ", a success", counts: []string{"no " + effect}}, one)
+}
+
+// responses compares the responses of a key.
+func (l *ledger) responses(one *life) {
+	current := one.attempts[one.current:]
+	var first *attempt
+	for _, a := range one.attempts {
+		if a.Answer == succeeded {
+			first = a
+			break
+		}
+	}
+	if first == nil {
+		l.failed(one)
+		return
+	}
+	for _, a := range current {
+		if a.Answer != succeeded || a.ID == "" {
+			continue
+		}
+		owner := l.owners[a.ID]
+		certain := distinctive(a.ID) || a.Replayed
+		switch {
+		case owner != one && owner.account != one.account && certain:
+			l.see(sighting{kind: otherTenant, scenario: repeated, subject: fmt.Sprintf("%s got %s, which %s created", a.Who, a.ID, owner.account)}, owner, one)
+		case owner != one && owner.account == one.account && owner.key == one.key && certain:
+			l.see(sighting{kind: wrongResponse, scenario: differing, subject: "another operation got the response of " + owner.operation}, owner, one)
+		case a.ID == first.ID && !sameValues(a.Body, first.Body):
+			l.see(sighting{kind: wrongResponse, subject: "another body got the response of the first"}, one)
+		case a.ID != first.ID && len(l.run.Effects) == 0:
+			l.see(sighting{kind: executedTwice, subject: fmt.Sprintf("%s, 1 key: the responses name %s and %s", plural(len(one.attempts), "request"), first.ID, a.ID)}, one)
+		default:
+			continue
+		}
+		return
+	}
+}
+
+// failed records a request that was executed, although its last response is a failure.
+func (l *ledger) failed(one *life) {
+	last := one.attempts[len(one.attempts)-1]
+	unanswered := slices.ContainsFunc(one.attempts, func(a *attempt) bool { return a.Answer == open && a.Body == last.Body })
+	if last.Answer != rejected || !unanswered {
+		return
+	}
+	for _, effect := range l.run.Effects {
+		if one.executed[effect] > 0 && (len(l.window) == 1 || len(one.items[effect]) > 0) {
+			l.note(one, effect, ratio{one.executed[effect], 0})
+			l.see(sighting{
+				kind: failedYetDone, subject: plural(len(one.attempts), "request") + ", the last response is " + itoa(last.Status),
+				counts: []string{fmt.Sprintf("%d %s, expected 0", one.executed[effect], effect)},
+			}, one)
+		}
+	}
+}
+
+// finding records what a check has seen itself.
+func (l *ledger) finding(f *finding) {
+	var lives []*life
+	for _, n := range f.Attempts {
+		if one := l.senders[n]; one != nil && !slices.Contains(lives, one) {
+			lives = append(lives, one)
+		}
+	}
+	l.see(sighting{class: f.Class, kind: f.Kind, subject: f.Message}, lives...)
+	l.witness()
+}
+
+// witness describes the violations of this window, after all effects are assigned.
+func (l *ledger) witness() {
+	for i := range l.seen {
+		if one := &l.seen[i]; one.witness == nil {
+			one.witness = l.timeline(one.lives)
+		}
+	}
+}
+
+func (one *life) distinctKeys() int {
+	keys := make(map[string]bool)
+	for _, a := range one.attempts {
+		keys[strings.Join(a.Keys, ", ")] = true
+	}
+	return len(keys)
+}
+
+// moments tells when faults happened in this window.
+func (l *ledger) moments() string {
+	var text strings.Builder
+	for _, e := range l.faults {
+		if name := faultNames[e.Fault.Name]; name != "" && len(l.window) > 0 {
+			fmt.Fprintf(&text, "; %s at %d ms", name, milliseconds(e.At-l.begun()))
+		}
+	}
+	return text.String()
+}
+
+var faultNames = map[string]string{
+	"kill": "killed", "pause": "paused", "kill_store": "store killed", "interrupt": "dependency interrupted", "expire": "key expired",
+}
+
+// begun is the time of the first request of this window.
+func (l *ledger) begun() float64 {
+	begun := l.ended
+	for _, one := range l.window {
+		begun = min(begun, one.attempts[one.current].Sent)
+	}
+	return begun
+}
+
+func milliseconds(seconds float64) int { return int(seconds * 1000) }
+
+const (
+	mostLines = 14
+	mostKeys  = 6
+)
+
+// timeline shows the requests of keys, the faults between them and their effects.
+func (l *ledger) timeline(lives []*life) []string {
+	type line struct {
+		at   float64
+		text string
+	}
+	var lines []line
+	var keys []string
+	for _, one := range lives {
+		text := "key " + one.key
+		for _, effect := range l.run.Effects {
+			text += fmt.Sprintf("  %s %d", effect, one.executed[effect])
+			if ids := one.items[effect]; len(ids) > 0 {
+				text += " (" + strings.Join(ids, ", ") + ")"
+			}
+		}
+		keys = append(keys, text)
+		for _, a := range one.attempts {
+			text := "#" + itoa(a.Number)
+			if len(lives) > 1 || one.distinctKeys() > 1 {
+				text += " key " + abbreviated(strings.Join(a.Keys, ", "))
+			}
+			if a.Who != ownAccount {
+				text += " " + a.Who
+			}
+			if !sameValues(a.Body, lives[0].attempts[0].Body) {
+				text += " another body"
+			}
+			if a.Address != "" {
+				text += " at " + a.Address
+			}
+			if a.Cut != "" {
+				text += ", connection broken " + a.Cut
+			}
+			lines = append(lines, line{a.Sent, text + " → " + a.outcome()})
+		}
+	}
+	for _, e := range l.faults {
+		lines = append(lines, line{e.At, e.Fault.Name})
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
+	shown := limit(keys, mostKeys, "keys")
+	var rest []string
+	for _, one := range lines {
+		rest = append(rest, fmt.Sprintf("t%+d ms %s", milliseconds(one.at-lines[0].at), one.text))
+	}
+	return append(shown, limit(rest, mostLines, "lines")...)
+}
+
+// limit leaves out the middle.
+func limit(lines []string, most int, what string) []string {
+	if len(lines) <= most {
+		return lines
+	}
+	omitted := fmt.Sprintf("… %d more %s", len(lines)-most+1, what)
+	return slices.Concat(lines[:most/2], []string{omitted}, lines[len(lines)-most/2+1:])
+}
+
+func abbreviated(key string) string {
+	if len(key) > 8 {
+		return key[:8] + "…"
+	}
+	return key
+}
+
+func (a *attempt) outcome() string {
+	if a.Status == 0 {
+		return "no response"
+	}
+	text := itoa(a.Status)
+	if a.Answer == succeeded {
+		text += " " + a.ID
+	}
+	if a.Replayed {
+		text += " replayed"
+	}
+	return text
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	if strings.HasSuffix(what, "sh") {
+		what += "e"
+	}
+	return itoa(n) + " " + what + "s"
+}
+
+// note remembers the worst ratio of a scenario.
+func (l *ledger) note(one *life, effect string, r ratio) {
+	c := l.coverage(l.scenario(one))
+	if worst, ok := c.worst[effect]; !ok || r.got-r.due > worst.got-worst.due {
+		c.worst[effect] = r
+	}
+}
+
+func (l *ledger) coverage(s scenario) *coverage {
+	if l.covered[s] == nil {
+		l.covered[s] = &coverage{worst: make(map[string]ratio)}
+	}
+	return l.covered[s]
+}
+
+// cover counts what this window has exercised.
+func (l *ledger) cover() {
+	faults := make(map[string]int)
+	for _, e := range l.faults {
+		faults[e.Fault.Name]++
+	}
+	exercised := make(map[scenario]bool)
+	for _, one := range l.window {
+		s := l.scenario(one)
+		c := l.coverage(s)
+		c.keys++
+		c.requests += len(one.attempts) - one.current
+		c.oldest = max(c.oldest, one.attempts[len(one.attempts)-1].Sent-one.begun)
+		exercised[s] = true
+		// A client that obeys the responses is exercised even if none allowed a new key.
+		if one.attempts[0].Intent != "" && s != advised {
+			l.coverage(advised).keys++
+		}
+	}
+	for _, f := range faultScenarios {
+		if exercised[f.scenario] {
+			l.coverage(f.scenario).faults += faults[f.command]
+		}
+	}
+}
+
+func strength(s scenario) int {
+	return slices.IndexFunc(questions(), func(q question) bool { return q.scenario == s })
+}
+
+// doubtful reports whether other traffic may have caused a violation.
+func (l *ledger) doubtful(s sighting) bool { return s.unnamed && len(l.foreign) > 0 }
+
+// anomalies groups the sightings that are certain.
+func (l *ledger) anomalies() []anomaly {
+	type cause struct {
+		class    class
+		kind     kind
+		scenario scenario
+	}
+	groups := make(map[cause][]sighting)
+	for _, s := range l.seen {
+		if l.doubtful(s) {
+			continue
+		}
+		of := cause{s.class, s.kind, s.scenario}
+		groups[of] = append(groups[of], s)
+	}
+	order := slices.SortedFunc(maps.Keys(groups), func(a, b cause) int {
+		return cmp.Or(cmp.Compare(severity(a.class, a.kind), severity(b.class, b.kind)), cmp.Compare(strength(a.scenario), strength(b.scenario)))
+	})
+	var all []anomaly
+	for i, of := range order {
+		group := groups[of]
+		smallest := slices.MinFunc(group, func(a, b sighting) int { return cmp.Compare(a.size, b.size) })
+		a := anomaly{
+			Number: i + 1, Class: of.class, Kind: of.kind, Scenario: of.scenario, Count: len(group),
+			Title: of.kind.title(of.scenario), Summary: smallest.summary(), Witness: smallest.witness,
+			Cause: usualCause(of.kind, of.scenario),
+		}
+		a.Clauses = blamed(group)
+		a.Replay, a.Curl = l.run.replay(smallest), l.run.curl(smallest)
+		all = append(all, a)
+	}
+	return all
+}
+
+// blamed returns the clauses that the sightings violate. A clause of form is blamed only if
+// no other one was checked, because its requests merely showed what another clause forbids.
+func blamed(group []sighting) []string {
+	var all, strict []string
+	for _, s := range group {
+		all = append(all, s.clause)
+		if classOf(s.clause) != form {
+			strict = append(strict, s.clause)
+		}
+	}
+	if len(strict) > 0 {
+		all = strict
+	}
+	slices.SortFunc(all, func(a, b string) int { return number(a) - number(b) })
+	return slices.Compact(all)
+}
+
+// title is such as "EXECUTED TWICE after a crash".
+func (k kind) title(s scenario) string {
+	if k == otherTenant {
+		return string(k)
+	}
+	return string(k) + " " + s.question().text
+}
+
+// severity orders kinds: second effects first, liveness last.
+func severity(c class, k kind) int {
+	if c != safety {
+		return 100
+	}
+	return slices.Index([]kind{executedTwice, failedYetDone, lostEffect, otherTenant, wrongResponse}, k)
+}
+
+// replay is the command that repeats the clause.
+func (r *runInfo) replay(s sighting) string {
+	text := "conformance -profile " + r.Profile
+	if number(s.clause) > 0 {
+		text += " -clause " + s.clause
+	}
+	return text + fmt.Sprintf(" -seed %d", r.Seed)
+}
+
+// curl sends the request of a violation by hand, with a new key.
+func (r *runInfo) curl(s sighting) string {
+	if s.body == "" {
+		return ""
+	}
+	text := "curl -X " + r.Method
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
+		text += " -H " + shellQuoted(name+": "+r.Headers[name])
+	}
+	text += fmt.Sprintf(` -H "%s: $KEY" -d %s %s`, r.KeyHeader, shellQuoted(s.body), shellQuoted(r.URL+r.Path))
+	if s.scenario == concurrent {
+		return "KEY=$(uuidgen); " + text + " & " + text + " & wait"
+	}
+	return "KEY=$(uuidgen); " + text + "; " + text
+}
+
+func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
