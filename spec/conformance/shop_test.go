@@ -47,6 +47,7 @@ type flaws struct {
 type shop struct {
 	processConfig
 	store storeClient
+	pays  http.Client // calls the provider
 
 	mu     sync.Mutex
 	cache  map[string]*shopRecord // with Memory
@@ -72,6 +73,7 @@ func newShop(c processConfig) *shop {
 	return &shop{
 		processConfig: c,
 		store:         storeClient{url: c.Store, http: http.Client{Timeout: 5 * time.Second}},
+		pays:          http.Client{Timeout: time.Minute},
 		cache:         make(map[string]*shopRecord), claims: make(map[string]bool),
 	}
 }
@@ -345,7 +347,7 @@ func (s *shop) lookForCharge(ctx context.Context, order string) (charge, bool) {
 	if err != nil {
 		return charge{}, false
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := s.pays.Do(request)
 	if err != nil {
 		return charge{}, false
 	}
@@ -364,7 +366,7 @@ func (s *shop) pay(ctx context.Context, path, key string, body []byte) (int, cha
 		return 0, charge{}
 	}
 	request.Header.Set("Idempotency-Key", key)
-	response, err := http.DefaultClient.Do(request)
+	response, err := s.pays.Do(request)
 	if err != nil {
 		return 0, charge{}
 	}
