@@ -58,6 +58,7 @@ type shop struct {
 type shopRecord struct {
 	Fingerprint string
 	Claimed     time.Time // until when
+	Charge      string    // the provider's key; it is committed before the charge
 	Response    *shopResponse
 }
 
@@ -251,7 +252,11 @@ func (s *shop) lookup(ctx context.Context, run *shopRun) error {
 
 // claim takes the key, executes the request and stores its response.
 func (s *shop) claim(ctx context.Context, run shopRun) shopResponse {
-	run.record = &shopRecord{Fingerprint: run.fingerprint, Claimed: time.Now().Add(s.Flaws.Claim)}
+	chargeKey := newKey()
+	if run.record != nil {
+		chargeKey = run.record.Charge // of the interrupted run
+	}
+	run.record = &shopRecord{Fingerprint: run.fingerprint, Claimed: time.Now().Add(s.Flaws.Claim), Charge: chargeKey}
 	if !s.Flaws.NoLock && !s.Flaws.ProcessLock {
 		if response := s.save(ctx, &run); response != nil {
 			return *response
@@ -306,9 +311,9 @@ func (s *shop) release(ctx context.Context, run *shopRun) {
 
 // execute charges, and returns the response and the order.
 func (s *shop) execute(ctx context.Context, run *shopRun) (shopResponse, storeEntry) {
-	chargeKey := fmt.Sprintf("%x", sha256.Sum256([]byte(run.name)))
-	if s.Flaws.ChargePerRun {
-		chargeKey = newKey()
+	chargeKey := newKey()
+	if run.record != nil && !s.Flaws.ChargePerRun {
+		chargeKey = run.record.Charge
 	}
 	id := "or_" + chargeKey[:12]
 	if s.Flaws.LooksFirst {
