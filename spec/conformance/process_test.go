@@ -87,7 +87,7 @@ func listenAgain(address string) (net.Listener, error) {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.N(12_000)) //nolint:gosec // no secret
+		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.N(12_000))
 		if listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address); err == nil {
 			require.NoError(t, listener.Close())
 			return address
@@ -113,14 +113,14 @@ func newProcess(t *testing.T, folder, name, role string, c processConfig) proces
 	p := process{folder: folder, name: name}
 	script := filepath.Join(folder, name+".sh")
 	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\n%s=%s %s=%s '%s' >>'%s' 2>&1 &\necho $! >'%s'\n",
-		roleVariable, role, configVariable, "'"+string(text)+"'", binary, filepath.Join(folder, name+".log"), p.pid()), 0o700)) //nolint:gosec // a script
+		roleVariable, role, configVariable, "'"+string(text)+"'", binary, filepath.Join(folder, name+".log"), p.pid()), 0o700))
 	p.start = script
 	t.Cleanup(func() {
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(folder, name+".log"))
 			t.Logf("%s: %s", name, log)
 		}
-		_ = exec.Command("sh", "-c", p.signal("KILL")).Run() //nolint:gosec,noctx // the test's context is done
+		_ = exec.Command("sh", "-c", p.signal("KILL")).Run() //nolint:noctx // the test's context is done
 	})
 	p.run(t)
 	return p
@@ -136,7 +136,7 @@ func (p process) signal(name string) string {
 // run starts the process and waits until it serves.
 func (p process) run(t *testing.T) {
 	t.Helper()
-	output, err := exec.CommandContext(t.Context(), p.start).CombinedOutput() //nolint:gosec // written above
+	output, err := exec.CommandContext(t.Context(), p.start).CombinedOutput()
 	require.NoError(t, err, string(output))
 }
 

@@ -47,6 +47,7 @@ type flaws struct {
 type shop struct {
 	processConfig
 	store storeClient
+	pays  http.Client // calls the provider
 
 	mu     sync.Mutex
 	cache  map[string]*shopRecord // with Memory
@@ -57,6 +58,7 @@ type shop struct {
 type shopRecord struct {
 	Fingerprint string
 	Claimed     time.Time // until when
+	Charge      string    // the provider's key; it is committed before the charge
 	Response    *shopResponse
 }
 
@@ -72,6 +74,7 @@ func newShop(c processConfig) *shop {
 	return &shop{
 		processConfig: c,
 		store:         storeClient{url: c.Store, http: http.Client{Timeout: 5 * time.Second}},
+		pays:          http.Client{Timeout: time.Minute},
 		cache:         make(map[string]*shopRecord), claims: make(map[string]bool),
 	}
 }
@@ -249,7 +252,11 @@ func (s *shop) lookup(ctx context.Context, run *shopRun) error {
 
 // claim takes the key, executes the request and stores its response.
 func (s *shop) claim(ctx context.Context, run shopRun) shopResponse {
-	run.record = &shopRecord{Fingerprint: run.fingerprint, Claimed: time.Now().Add(s.Flaws.Claim)}
+	chargeKey := newKey()
+	if run.record != nil {
+		chargeKey = run.record.Charge // of the interrupted run
+	}
+	run.record = &shopRecord{Fingerprint: run.fingerprint, Claimed: time.Now().Add(s.Flaws.Claim), Charge: chargeKey}
 	if !s.Flaws.NoLock && !s.Flaws.ProcessLock {
 		if response := s.save(ctx, &run); response != nil {
 			return *response
@@ -304,9 +311,9 @@ func (s *shop) release(ctx context.Context, run *shopRun) {
 
 // execute charges, and returns the response and the order.
 func (s *shop) execute(ctx context.Context, run *shopRun) (shopResponse, storeEntry) {
-	chargeKey := fmt.Sprintf("%x", sha256.Sum256([]byte(run.name)))
-	if s.Flaws.ChargePerRun {
-		chargeKey = newKey()
+	chargeKey := newKey()
+	if run.record != nil && !s.Flaws.ChargePerRun {
+		chargeKey = run.record.Charge
 	}
 	id := "or_" + chargeKey[:12]
 	if s.Flaws.LooksFirst {
@@ -345,7 +352,7 @@ func (s *shop) lookForCharge(ctx context.Context, order string) (charge, bool) {
 	if err != nil {
 		return charge{}, false
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := s.pays.Do(request)
 	if err != nil {
 		return charge{}, false
 	}
@@ -364,7 +371,7 @@ func (s *shop) pay(ctx context.Context, path, key string, body []byte) (int, cha
 		return 0, charge{}
 	}
 	request.Header.Set("Idempotency-Key", key)
-	response, err := http.DefaultClient.Do(request)
+	response, err := s.pays.Do(request)
 	if err != nil {
 		return 0, charge{}
 	}

@@ -146,7 +146,7 @@ func shopCases() map[string]shopCase {
 		"lock released before the end":  {flaws: flaws{ChargePerRun: true, ReleasedEarly: true}, kinds: twice, among: []scenario{concurrent}},
 		"nested members ignored":        {flaws: flaws{NestedIgnored: true}, kinds: []kind{wrongResponse}, among: []scenario{differing}},
 		"500 stored":                    {flaws: flaws{FailureStored: true}, kinds: []kind{failedYetDone, blocked}, among: []scenario{outage}},
-		"lifetime of 3 s":               {flaws: flaws{ChargePerRun: true, Lifetime: 3 * time.Second}, without: "expire", kinds: twice, among: []scenario{crashed, paused, later}},
+		"lifetime of 3 s":               {flaws: flaws{Lifetime: 3 * time.Second}, without: "expire", kinds: twice, among: []scenario{crashed, paused, storeLost, later}, also: later},
 		"lock shorter than the request": {flaws: flaws{ChargePerRun: true, Claim: 100 * time.Millisecond}, kinds: twice, among: []scenario{concurrent}},
 		"keys without their account":    {flaws: flaws{AccountIgnored: true}, kinds: []kind{otherTenant}, among: []scenario{once, repeated}},
 		"blocked after a crash":         {flaws: flaws{NeverContinued: true}, kinds: []kind{blocked}, among: []scenario{crashed}},
@@ -155,8 +155,8 @@ func shopCases() map[string]shopCase {
 		"lock in the process":                {flaws: flaws{ChargePerRun: true, ProcessLock: true}, replicas: 2, kinds: twice, among: []scenario{replicated}, never: []scenario{concurrent}},
 		"looks for the charge, then charges": {flaws: flaws{LooksFirst: true}, kinds: twice, among: []scenario{paused}, never: []scenario{concurrent, crashed}},
 		"the same, at two addresses":         {flaws: flaws{LooksFirst: true}, replicas: 2, kinds: twice, among: []scenario{paused}, never: []scenario{concurrent, crashed}},
-		"executes without its store":         {flaws: flaws{FailsOpen: true, ChargePerRun: true}, kinds: twice, among: []scenario{crashed, paused, storeLost}, also: storeLost},
-		"store in memory":                    {flaws: flaws{Volatile: true, ChargePerRun: true}, kinds: twice, among: []scenario{crashed, paused, storeLost}, also: storeLost},
+		"executes without its store":         {flaws: flaws{FailsOpen: true}, kinds: twice, among: []scenario{storeLost}, never: []scenario{crashed, paused}},
+		"store in memory":                    {flaws: flaws{Volatile: true}, kinds: twice, among: []scenario{storeLost}, never: []scenario{crashed, paused}},
 		"rejects without its store":          {flaws: flaws{RejectsOnOutage: true}, kinds: []kind{failedYetDone}, among: []scenario{storeLost}, never: []scenario{crashed}},
 	}
 }
@@ -224,7 +224,7 @@ func (s shopSystem) remove(t *testing.T, command string) {
 // finds it later.
 func TestShops_lifetimeOfAMinute(t *testing.T) {
 	t.Parallel()
-	s := newShopSystem(t, flaws{ChargePerRun: true, Lifetime: time.Minute}, 1)
+	s := newShopSystem(t, flaws{Lifetime: time.Minute}, 1)
 	s.remove(t, "expire")
 	history := filepath.Join(s.folder, "history")
 	_, r := s.verdict(t, "-level", "2", "-history", history)
