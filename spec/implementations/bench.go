@@ -73,17 +73,24 @@ type bench struct {
 	server   *process
 	service  *process // the store, or nil
 	log      *os.File
-	url      string
-	control  string
 	closers  []func() error
+
+	url, control, keyHeader string
 }
 
 // bench starts a fresh store, the provider and the server.
 func (w *workshop) bench(ctx context.Context, s subject, lifetime string) (b *bench, err error) {
-	b = &bench{subject: s}
+	profile, err := w.profile(s)
+	if err != nil {
+		return nil, err
+	}
+	b = &bench{subject: s, keyHeader: "Idempotency-Key"}
+	if name, ok := profile["key_header"].(string); ok {
+		b.keyHeader = name
+	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, b.close())
+			err = errors.Join(b.explain(err), b.close())
 		}
 	}()
 	folder, err := os.MkdirTemp(w.folder, "run-")
@@ -111,7 +118,7 @@ func (w *workshop) bench(ctx context.Context, s subject, lifetime string) (b *be
 		b.closers = append(b.closers, b.service.kill)
 	}
 	if err != nil {
-		return b, b.explain(err)
+		return b, err
 	}
 	listen, err := freeAddress()
 	if err != nil {
@@ -125,13 +132,13 @@ func (w *workshop) bench(ctx context.Context, s subject, lifetime string) (b *be
 		return cmd
 	}}
 	b.closers = append(b.closers, b.server.kill)
-	return b, b.explain(b.server.start(ctx))
+	return b, b.server.start(ctx)
 }
 
 // explain adds what the server and its store have printed.
 func (b *bench) explain(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || b.log == nil {
+		return err
 	}
 	text, _ := os.ReadFile(b.log.Name())
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
@@ -197,5 +204,5 @@ func (b *bench) loseStore(ctx context.Context) error {
 
 // scriptEnvironment has the variables of the scripts in reproduce/.
 func (b *bench) scriptEnvironment() []string {
-	return []string{"URL=" + b.url, "CONTROL=" + b.control}
+	return []string{"URL=" + b.url, "CONTROL=" + b.control, "KEY_HEADER=" + b.keyHeader}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -17,7 +18,7 @@ import (
 const usage = `Usage, in spec/:
   go run ./implementations [NAME[/STORE]]…               check these implementations (default: all) and write the pages
   go run ./implementations serve NAME/STORE              start one for requests by hand
-  go run ./implementations reproduce NAME/STORE SCRIPT   run reproduce/SCRIPT.sh twice against it, and keep its output
+  go run ./implementations reproduce [NAME[/STORE]]…     run the scripts of reproduce/ twice, and keep their output
   go run ./implementations pages                         write the pages from the results
 `
 
@@ -38,7 +39,8 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("implementations", flag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	folder := flags.String("folder", "implementations", "the `folder` of the implementations")
-	lifetime := flags.String("lifetime", "", "with serve and reproduce: the lifetime of a key in `seconds`")
+	lifetime := flags.String("lifetime", "", "with serve: the lifetime of a key in `seconds`")
+	scripts := flags.String("scripts", "", "with reproduce: only these `scripts`, such as race,crash")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -50,19 +52,22 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	switch args = flags.Args(); {
-	case len(args) > 0 && args[0] == "pages":
+	command, args := "", flags.Args()
+	if len(args) > 0 && slices.Contains([]string{"pages", "serve", "reproduce"}, args[0]) {
+		command, args = args[0], args[1:]
+	}
+	if command == "pages" {
 		return writePages(root, all)
-	case len(args) == 2 && args[0] == "serve":
-		return withOne(ctx, root, all, args[1], *lifetime, serve)
-	case len(args) == 3 && args[0] == "reproduce":
-		return withOne(ctx, root, all, args[1], *lifetime, func(ctx context.Context, b *bench) error {
-			return reproduce(ctx, root, b, args[2])
-		})
 	}
 	selected, err := choose(all, args)
 	if err != nil {
 		return err
+	}
+	switch command {
+	case "serve":
+		return serve(ctx, root, selected, *lifetime)
+	case "reproduce":
+		return reproduceAll(ctx, root, selected, strings.FieldsFunc(*scripts, func(r rune) bool { return r == ',' }))
 	}
 	if err := checkAll(ctx, root, selected); err != nil {
 		return err
@@ -89,13 +94,10 @@ func checkAll(ctx context.Context, root string, selected []subject) error {
 	return errors.Join(failed...)
 }
 
-func withOne(ctx context.Context, root string, all []*implementation, name, lifetime string, use func(context.Context, *bench) error) (err error) {
-	selected, err := choose(all, []string{name})
-	if err != nil {
-		return err
-	}
+// serve prints the environment of the scripts and waits for an interrupt.
+func serve(ctx context.Context, root string, selected []subject, lifetime string) (err error) {
 	if len(selected) != 1 {
-		return fmt.Errorf("%s has several stores: name one, such as %s", name, selected[0])
+		return fmt.Errorf("name one implementation and its store, such as %s", selected[0])
 	}
 	work, err := prepare(ctx, root, selected)
 	if err != nil {
@@ -107,12 +109,7 @@ func withOne(ctx context.Context, root string, all []*implementation, name, life
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	return use(ctx, b)
-}
-
-// serve prints the environment of the scripts and waits for an interrupt.
-func serve(ctx context.Context, b *bench) error {
-	fmt.Println(strings.Join(b.scriptEnvironment(), "\n"))
+	fmt.Println("export " + strings.Join(b.scriptEnvironment(), " "))
 	<-ctx.Done()
 	return nil
 }

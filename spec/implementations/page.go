@@ -1,3 +1,333 @@
 package main
 
-func writePages(root string, all []*implementation) error { return nil }
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// column is one of the matrix: a scenario of the command's report, or what its clause shows.
+type column struct {
+	title    string
+	scenario string
+	script   string // of reproduce/
+}
+
+const accounts = "accounts"
+
+func columns() []column {
+	return []column{
+		{"repeated", "repeat", "repeat"},
+		{"other body", "change", "change"},
+		{"other account", accounts, "accounts"},
+		{"concurrent", "race", "race"},
+		{"client gone", "cut", "cut"},
+		{"provider's outage", "outage", "outage"},
+		{"server killed", crash, "crash"},
+		{"used later", "later", "repeat"},
+		{"key expired", expiry, expiryScript},
+	}
+}
+
+// column returns where an anomaly belongs.
+func (a anomaly) column() string {
+	if slices.Contains(a.Clauses, "IR-20") {
+		return "outage"
+	}
+	if a.Kind == "RESPONSE OF ANOTHER TENANT" {
+		return accounts
+	}
+	switch a.Scenario {
+	case "one": // a single request, before its repetition
+		return "repeat"
+	case "client": // one that obeys the responses to requests that were cut off
+		return "cut"
+	default:
+		return a.Scenario
+	}
+}
+
+func (a anomaly) label() string {
+	switch a.Kind {
+	case "EXECUTED TWICE":
+		return "charged twice"
+	case "FAILURE ANSWERED, YET EXECUTED":
+		return "failure answered, charged"
+	case "SUCCESS ANSWERED, NOT EXECUTED":
+		return "success answered, not charged"
+	case "RESPONSE OF ANOTHER REQUEST":
+		return "first response"
+	case "RESPONSE OF ANOTHER TENANT":
+		return "first account's response"
+	case "BLOCKED":
+		return "no final response"
+	default:
+		return strings.ToLower(a.Kind)
+	}
+}
+
+// cell is "ok" if the scenario was exercised and showed no anomaly.
+func (r result) cell(c column) string {
+	var labels []string
+	for _, a := range r.Anomalies {
+		if label := a.label(); a.column() == c.scenario && !slices.Contains(labels, label) {
+			labels = append(labels, label)
+		}
+	}
+	if len(labels) > 0 {
+		return "**" + strings.Join(labels, ", ") + "**"
+	}
+	exercised := c.scenario == accounts && r.of("IR-6").State != "not exercised"
+	for _, one := range r.Matrix {
+		exercised = exercised || one.Cells[c.scenario] != ""
+	}
+	if exercised {
+		return "ok"
+	}
+	return "–"
+}
+
+// checked is a subject with its result.
+type checked struct {
+	subject
+	result
+}
+
+// writePages writes the pages from the results.
+func writePages(root string, all []*implementation) error {
+	safety, form, err := pages(root, all)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(filepath.Dir(root), "implementations.md"), []byte(safety), 0o644),    //nolint:gosec // a page
+		os.WriteFile(filepath.Join(filepath.Dir(root), "implementations-form.md"), []byte(form), 0o644)) //nolint:gosec // a page
+}
+
+// pages returns the two pages. An implementation without a result is left out, and an anomaly
+// that no script has reproduced is an error.
+func pages(root string, all []*implementation) (safety, form string, err error) {
+	subjects, err := choose(all, nil)
+	if err != nil {
+		return "", "", err
+	}
+	var found []checked
+	for _, s := range subjects {
+		r, err := readResult(resultFile(root, s))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", "", err
+		}
+		for _, a := range r.Anomalies {
+			if !slices.ContainsFunc(columns(), func(c column) bool { return c.scenario == a.column() }) {
+				return "", "", fmt.Errorf("%s: no column has the anomaly %q", s, a.Title)
+			}
+		}
+		found = append(found, checked{s, r})
+	}
+	safety, err = safetyPage(root, found)
+	return safety, formPage(found), err
+}
+
+const introduction = `# What other implementations do
+
+Before you choose a library for idempotent requests, you can read here what some of them do when a request is repeated, changed, cut off, sent twice at once, or interrupted by a crash. %s sends the requests and counts the charges. ` + "`make -C spec implementations`" + ` runs everything again and writes this page and [the one about form](implementations-form.md).
+
+Each implementation is set up as its documentation describes, with its default store and with a durable one if it has one. The server behind it is always the same: it posts a charge to a provider and returns the provider's answer. **The provider here has no idempotency keys of its own**, because the question is what the library does alone. Many providers have them. If a handler passes a key on that it derives from the client's, a second execution finds the first charge, so the words "charged twice" then mean only that the handler ran twice.
+
+A library promises what its documentation says, which is quoted in each section, and most of them promise less than [this repository's profile](idempotent-requests.md) requires. So a cell that is not "ok" describes a difference from the profile, and is not always a defect. "ok" means that no violation was found, and is no proof.
+
+`
+
+const legend = `
+| column | what happens |
+| --- | --- |
+| repeated | The same request is sent again after its response. |
+| other body | The key is used again with another amount. |
+| other account | Another account sends the same request with the same key. |
+| concurrent | Up to twelve requests with one key are sent at once. |
+| client gone | The connection breaks before, during and after the work. |
+| provider's outage | The provider answers 503, and works again later. |
+| server killed | The server is killed during requests and started again, up to 20 times; the store stays. |
+| used later | A key is used again at the end of the run. |
+| key expired | The server runs with a lifetime of one second, and the request is repeated after three. |
+
+| answer | meaning |
+| --- | --- |
+| ok | One charge at most, and no response of another request. |
+| charged twice | One key led to two charges, or several keys together led to more charges than keys. |
+| first response | The first request's response is returned for another body. |
+| first account's response | Another account gets the first account's response. |
+| failure answered, charged | The final response is a failure, but there is a charge. |
+| no final response | The request gets 409 or 5xx for as long as the command waits, which is 10 seconds more than the documented time. |
+| – | The scenario was not exercised; the section says why. |
+`
+
+func safetyPage(root string, found []checked) (string, error) {
+	var text strings.Builder
+	fmt.Fprintf(&text, introduction, "[The conformance command](conformance/README.md)")
+	var titles, rule []string
+	for _, c := range columns() {
+		titles, rule = append(titles, c.title), append(rule, "---")
+	}
+	fmt.Fprintf(&text, "| implementation | store | %s |\n| --- | --- | %s |\n", strings.Join(titles, " | "), strings.Join(rule, " | "))
+	for _, one := range found {
+		var cells []string
+		for _, c := range columns() {
+			cells = append(cells, one.cell(c))
+		}
+		fmt.Fprintf(&text, "| [%s](#%s) | %s | %s |\n", one.Name, one.folder, one.store.Name, strings.Join(cells, " | "))
+	}
+	text.WriteString(legend)
+	if err := excluded(root, &text); err != nil {
+		return "", err
+	}
+	text.WriteString("\nIs something wrong or missing here? [How to add or correct an entry](implementations/README.md) explains it.\n")
+	for i, one := range found {
+		if i == 0 || found[i-1].folder != one.folder {
+			one.describe(&text)
+		}
+		if err := one.report(root, &text); err != nil {
+			return "", err
+		}
+	}
+	if err := commonScripts(root, &text); err != nil {
+		return "", err
+	}
+	return text.String(), nil
+}
+
+// excluded lists the implementations of excluded.yaml.
+func excluded(root string, text *strings.Builder) error {
+	var list []struct{ Name, Reason string }
+	content, err := os.ReadFile(filepath.Join(root, "excluded.yaml")) //nolint:gosec // a file of this folder
+	if err != nil {
+		return err
+	}
+	if err := yaml.Unmarshal(content, &list); err != nil {
+		return err
+	}
+	text.WriteString("\nNot included:\n\n")
+	for _, one := range list {
+		fmt.Fprintf(text, "- %s: %s\n", one.Name, one.Reason)
+	}
+	return nil
+}
+
+// describe writes what is true of all stores.
+func (one checked) describe(text *strings.Builder) {
+	fmt.Fprintf(text, "\n<a id=%q></a>\n\n## %s\n\n%s", one.folder, one.Name, one.About)
+	fmt.Fprintf(text, " Version %s, %s", one.Version, one.Language)
+	if one.Source != "" {
+		fmt.Fprintf(text, ", [source](%s)", one.Source)
+	}
+	fmt.Fprintf(text, ". [The entry's folder](implementations/%s).\n\nSet-up:\n\n", one.folder)
+	for _, line := range one.Setup {
+		fmt.Fprintf(text, "- %s\n", line)
+	}
+	text.WriteString("\nIts documentation:\n\n")
+	for _, p := range one.Promises {
+		fmt.Fprintf(text, "- “%s” (%s)\n", p.Says, p.Where)
+	}
+}
+
+// report writes the answers of one store.
+func (one checked) report(root string, text *strings.Builder) error {
+	fmt.Fprintf(text, "\n### %s with the store %s\n\n", one.Name, one.store.Name)
+	if one.store.About != "" {
+		fmt.Fprintf(text, "The store is %s. ", one.store.About)
+	}
+	fmt.Fprintf(text, "Checked on %s with version %s of the command, seed %d.\n", one.Started.Format("2006-01-02"), one.result.Version, one.Seed)
+	var clean, open []string
+	for _, c := range columns() {
+		switch one.cell(c) {
+		case "ok":
+			name := c.title
+			if c.scenario == crash {
+				name += one.kills()
+			}
+			clean = append(clean, name)
+			continue
+		case "–":
+			open = append(open, c.title+one.reason(c))
+			continue
+		}
+		if err := one.anomalies(root, c, text); err != nil {
+			return err
+		}
+	}
+	if len(clean) > 0 {
+		fmt.Fprintf(text, "\nNo violation was found in: %s.\n", strings.Join(clean, ", "))
+	}
+	if len(open) > 0 {
+		fmt.Fprintf(text, "\nNot exercised: %s.\n", strings.Join(open, ", "))
+	}
+	return nil
+}
+
+func (r result) kills() string {
+	for _, c := range r.Exercised {
+		if c.Scenario == crash {
+			return " (" + c.Text + ")"
+		}
+	}
+	return ""
+}
+
+func (one checked) reason(c column) string {
+	if c.scenario == expiry && !one.Expires {
+		return " (the lifetime of a key cannot be set)"
+	}
+	return ""
+}
+
+// anomalies writes what was seen in one column, with the script that shows it.
+func (one checked) anomalies(root string, c column, text *strings.Builder) error {
+	fmt.Fprintf(text, "\n**%s: %s.**", strings.ToUpper(c.title[:1])+c.title[1:], strings.Trim(one.cell(c), "*"))
+	for _, a := range one.Anomalies {
+		if a.column() == c.scenario {
+			fmt.Fprintf(text, " %s (%s).", strings.TrimSuffix(a.Summary, "."), strings.Join(a.Clauses, ", "))
+		}
+	}
+	script := c.script
+	for _, n := range one.Notes {
+		if n.Scenario == c.scenario && (len(n.Stores) == 0 || slices.Contains(n.Stores, one.store.Name)) {
+			text.WriteString(" " + n.Text)
+			if n.Reproduce != "" {
+				script = n.Reproduce
+			}
+		}
+	}
+	output, err := os.ReadFile(filepath.Join(root, one.folder, "observed", one.store.Name+"."+script+".txt")) //nolint:gosec // a file of this folder
+	if err != nil {
+		return fmt.Errorf("%s: %s: no script has reproduced it: %w", one.subject, c.title, err)
+	}
+	first, _, _ := strings.Cut(string(output), "\n\n")
+	fmt.Fprintf(text, "\n\n[`%s.sh`](#%s-sh) printed, in the first of two runs:\n\n```text\n%s\n```\n", script, script, strings.TrimSpace(first))
+	return nil
+}
+
+// commonScripts writes the scripts of reproduce/.
+func commonScripts(root string, text *strings.Builder) error {
+	files, err := filepath.Glob(filepath.Join(root, "reproduce", "*.sh"))
+	if err != nil {
+		return err
+	}
+	text.WriteString("\n## Scripts\n\nEach script was run twice against each entry, with a fresh server, store and provider. `go -C spec run ./implementations serve NAME/STORE` starts them and prints the variables `URL`, `CONTROL` and `KEY_HEADER`; `-lifetime 1` sets the lifetime of a key. `$CONTROL` is the provider, and kills and starts the server.\n")
+	for _, file := range files {
+		content, err := os.ReadFile(file) //nolint:gosec // a file of this folder
+		if err != nil {
+			return err
+		}
+		name := filepath.Base(file)
+		fmt.Fprintf(text, "\n<a id=%q></a>\n\n[`%s`](implementations/reproduce/%s)\n\n```sh\n%s```\n", strings.ReplaceAll(name, ".", "-"), name, name, content)
+	}
+	return nil
+}

@@ -16,6 +16,9 @@ type provider struct {
 	outage  bool
 }
 
+// firstCharge makes the ids long enough to be told from other numbers.
+const firstCharge = 100001
+
 type charge struct {
 	ID      string `json:"id"`
 	Account string `json:"account"`
@@ -53,7 +56,7 @@ func (p *provider) create(w http.ResponseWriter, r *http.Request) {
 func (p *provider) add(request chargeRequest) charge {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	made := charge{fmt.Sprintf("ch_%d", len(p.charges)+1), request.Account, request.Amount}
+	made := charge{fmt.Sprintf("ch_%d", firstCharge+len(p.charges)), request.Account, request.Amount}
 	p.charges = append(p.charges, made)
 	return made
 }

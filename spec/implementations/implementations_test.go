@@ -1,0 +1,65 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The version of an entry is that of its lock file.
+func TestEntries_version(t *testing.T) {
+	all, err := load(".")
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	for _, one := range all {
+		require.FileExists(t, filepath.Join(one.folder, "profile.yaml"))
+		if one.Version == "current" {
+			continue
+		}
+		locked := ""
+		for _, name := range []string{"package-lock.json", "go.mod"} {
+			text, err := os.ReadFile(filepath.Join(one.folder, name))
+			if err == nil {
+				locked += string(text)
+			}
+		}
+		version := one.Version[strings.LastIndex(one.Version, " ")+1:]
+		require.Contains(t, locked, version, one.folder)
+	}
+}
+
+// The pages are those of the results.
+func TestPages_generated(t *testing.T) {
+	all, err := load(".")
+	require.NoError(t, err)
+	safety, form, err := pages(".", all)
+	require.NoError(t, err)
+	for file, want := range map[string]string{"../implementations.md": safety, "../implementations-form.md": form} {
+		got, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got), "make -C spec generate")
+	}
+}
+
+func TestMerge_keepsOtherMembers(t *testing.T) {
+	base := map[string]any{"commands": map[string]any{"kill": "k", "start": "s"}, "crashes": 20}
+	merge(base, map[string]any{"commands": map[string]any{"expire": "e"}, "crashes": 3})
+	require.Equal(t, map[string]any{"commands": map[string]any{"kill": "k", "start": "s", "expire": "e"}, "crashes": 3}, base)
+}
+
+// A violation of another scenario in a pass does not count: the pass may have caused it.
+func TestResult_add(t *testing.T) {
+	r := result{Matrix: []row{{"charges", map[string]string{"race": "ok"}}}, NotExercised: []gap{{crash, "commands.kill"}}}
+	r.add(result{
+		Anomalies: []anomaly{{Scenario: crash, Title: "crash"}, {Scenario: "later"}},
+		Matrix:    []row{{"charges", map[string]string{crash: "8/4", "later": "2/1"}}},
+		Exercised: []covering{{crash, "2 crashes"}, {"later", "keys"}},
+	}, crash)
+	require.Equal(t, []anomaly{{Scenario: crash, Title: "crash"}}, r.Anomalies)
+	require.Equal(t, map[string]string{"race": "ok", crash: "8/4"}, r.Matrix[0].Cells)
+	require.Equal(t, []covering{{crash, "2 crashes"}}, r.Exercised)
+	require.Empty(t, r.NotExercised)
+}
