@@ -42,8 +42,8 @@ func charge(c fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if answer.Status >= 500 {
-		return fiber.NewError(answer.Status, "the provider has an outage") // the middleware does not store an error
+	if answer.Status >= 400 && answer.Status != fiber.StatusPaymentRequired {
+		return fiber.NewError(answer.Status) // the middleware does not store an error
 	}
 	if answer.Location != "" {
 		c.Location(answer.Location)
