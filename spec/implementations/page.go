@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -55,6 +56,9 @@ func (a anomaly) column() string {
 func (a anomaly) label() string {
 	switch a.Kind {
 	case "EXECUTED TWICE":
+		if a.Scenario == expiry {
+			return "charged again"
+		}
 		return "charged twice"
 	case "FAILURE ANSWERED, YET EXECUTED":
 		return "failure answered, charged"
@@ -163,6 +167,7 @@ const legend = `
 | --- | --- |
 | ok | One charge at most, and no response of another request. |
 | charged twice | One key led to two charges, or several keys together led to more charges than keys. |
+| charged again | After the documented lifetime, the key is a new one. |
 | first response | The first request's response is returned for another body. |
 | first account's response | Another account gets the first account's response. |
 | failure answered, charged | The final response is a failure, but there is a charge. |
@@ -224,7 +229,7 @@ func excluded(root string, text *strings.Builder) error {
 // describe writes what is true of all stores.
 func (one checked) describe(text *strings.Builder) {
 	fmt.Fprintf(text, "\n<a id=%q></a>\n\n## %s\n\n%s", one.folder, one.Name, one.About)
-	fmt.Fprintf(text, " Version %s, %s", one.Version, one.Language)
+	fmt.Fprintf(text, " Version %s, %s", one.implementation.Version, one.Language)
 	if one.Source != "" {
 		fmt.Fprintf(text, ", [source](%s)", one.Source)
 	}
@@ -290,10 +295,10 @@ func (one checked) reason(c column) string {
 
 // anomalies writes what was seen in one column, with the script that shows it.
 func (one checked) anomalies(root string, c column, text *strings.Builder) error {
-	fmt.Fprintf(text, "\n**%s: %s.**", strings.ToUpper(c.title[:1])+c.title[1:], strings.Trim(one.cell(c), "*"))
+	fmt.Fprintf(text, "\n**%s: %s.**", upper(c.title), strings.Trim(one.cell(c), "*"))
 	for _, a := range one.Anomalies {
 		if a.column() == c.scenario {
-			fmt.Fprintf(text, " %s (%s).", strings.TrimSuffix(a.Summary, "."), strings.Join(a.Clauses, ", "))
+			fmt.Fprintf(text, " %s (%s).", upper(strings.TrimSuffix(a.Summary, ".")), strings.Join(a.Clauses, ", "))
 		}
 	}
 	script := c.script
@@ -309,10 +314,18 @@ func (one checked) anomalies(root string, c column, text *strings.Builder) error
 	if err != nil {
 		return fmt.Errorf("%s: %s: no script has reproduced it: %w", one.subject, c.title, err)
 	}
-	first, _, _ := strings.Cut(string(output), "\n\n")
+	first, second, _ := strings.Cut(string(output), "\n\n")
+	if again := strings.Contains(one.cell(c), "charged twice") || strings.Contains(one.cell(c), "charged again"); again && (!doubled.MatchString(first) || !doubled.MatchString(second)) {
+		return fmt.Errorf("%s: %s: %s.sh has not shown it twice", one.subject, c.title, script)
+	}
 	fmt.Fprintf(text, "\n\n[`%s.sh`](#%s-sh) printed, in the first of two runs:\n\n```text\n%s\n```\n", script, script, strings.TrimSpace(first))
 	return nil
 }
+
+// doubled is the last line of a script that has seen a second charge.
+var doubled = regexp.MustCompile(`charges: ([2-9]|\d\d+), expected 1`)
+
+func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // commonScripts writes the scripts of reproduce/.
 func commonScripts(root string, text *strings.Builder) error {
@@ -327,7 +340,7 @@ func commonScripts(root string, text *strings.Builder) error {
 			return err
 		}
 		name := filepath.Base(file)
-		fmt.Fprintf(text, "\n<a id=%q></a>\n\n[`%s`](implementations/reproduce/%s)\n\n```sh\n%s```\n", strings.ReplaceAll(name, ".", "-"), name, name, content)
+		fmt.Fprintf(text, "\n<a id=%q></a>\n\n[`%s`](implementations/reproduce/%s)\n\n```text\n%s```\n", strings.ReplaceAll(name, ".", "-"), name, name, content)
 	}
 	return nil
 }
