@@ -20,6 +20,9 @@ func (s *suite) faultMoments(stream uint64) []time.Duration {
 		lasts = s.p.Slow.Lasts
 	}
 	rounds := min(s.p.Crashes, mostFaultRounds)
+	if s.quick {
+		rounds = 1
+	}
 	moments := make([]time.Duration, rounds)
 	for i := range moments {
 		part := lasts / time.Duration(rounds)
@@ -42,7 +45,7 @@ func (s *suite) inBackground(ctx context.Context, requests []request) <-chan []*
 // over, and lets it continue. Then two runs of one key exist at the same time.
 func (s *suite) pauses(ctx context.Context) error {
 	if s.hooks.pause == nil {
-		return notChecked("commands.pause and commands.resume are not configured")
+		return notChecked("commands.pause and commands.resume are missing")
 	}
 	moments := s.faultMoments(2)
 	for _, after := range moments {
@@ -112,7 +115,7 @@ func (s *suite) agree(ctx context.Context, what string, r request, responses []*
 // reject requests, but not for good, and it must not execute what it cannot remember.
 func (s *suite) storeKills(ctx context.Context) error {
 	if s.hooks.killStore == nil {
-		return notChecked("commands.kill_store and commands.start_store are not configured")
+		return notChecked("commands.kill_store and commands.start_store are missing")
 	}
 	moments := s.faultMoments(3)
 	for _, after := range moments {
@@ -170,7 +173,7 @@ func (s *suite) storeKillOnce(ctx context.Context, after time.Duration) error {
 // replicas sends the duplicates of one request to all addresses of the service.
 func (s *suite) replicas(ctx context.Context) error {
 	if len(s.p.URLs) == 0 {
-		return notChecked("urls is not configured: other addresses of the service")
+		return notChecked("urls is missing")
 	}
 	addresses := s.addresses()
 	for range races {
