@@ -21,7 +21,6 @@ require (
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/sync v0.24.0
-	golang.org/x/term v0.47.0
 	pgregory.net/rapid v1.3.0
 )
 
