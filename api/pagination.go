@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/orders-api/internal/plainjson"
 	"example.com/orders-api/operations"
 )
 
@@ -48,7 +47,7 @@ func encode[T any](object T, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return plainjson.Marshal(object)
+	return operations.EncodeJSON(object)
 }
 
 const queryUnreadable = "the query string cannot be read"

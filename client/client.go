@@ -39,9 +39,6 @@ func (c Config) validate() error {
 	case strings.ContainsFunc(c.APIKey, func(r rune) bool { return r < '!' || r > '~' }): // every attempt would fail
 		errs = append(errs, errors.New("client: APIKey must have only visible ASCII characters"))
 	}
-	if c.Timeout < 0 || c.Backoff < 0 || c.MaxBackoff < 0 {
-		errs = append(errs, errors.New("client: durations must not be negative"))
-	}
 	return errors.Join(errs...)
 }
 

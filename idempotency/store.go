@@ -103,7 +103,8 @@ func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*storedKey, 
 
 // claimSQL is the claim (R1). It names no constraint: the second of two claims may meet
 // either unique index. On conflict it raises claim_conflict, because the COMMIT queued
-// behind it must not execute.
+// behind it must not execute. Here and below, OR avoids the call of a function that would
+// only return true.
 const claimSQL = `
 WITH claimed AS (
     INSERT INTO idempotency_keys (
@@ -113,12 +114,12 @@ WITH claimed AS (
     ON CONFLICT DO NOTHING
     RETURNING locked_at
 )
-SELECT idempotency_assert(count(*) = 1, 'claim_conflict'), max(locked_at) FROM claimed`
+SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'claim_conflict'), max(locked_at) FROM claimed`
 
 // notExpiredSQL raises claim_conflict if the key was reaped (R17). Citus accepts no subquery
 // in the INSERT of the claim.
 const notExpiredSQL = `
-SELECT idempotency_assert(count(*) = 0, 'claim_conflict')
+SELECT count(*) = 0 OR idempotency_assert(count(*) = 0, 'claim_conflict')
   FROM expired_keys
  WHERE account_id = $1 AND id = $2`
 
@@ -137,7 +138,7 @@ const whereHeld = `
        AND locked_at <= $5`
 
 const assertHeld = `
-SELECT idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held`
+SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held`
 
 // fence returns the arguments of a statement with whereHeld.
 func (r *execution) fence(more ...any) []any {

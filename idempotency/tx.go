@@ -144,7 +144,7 @@ func (tx *Tx) batch(ctx context.Context) (*pgx.Batch, error) {
 	if tx.conn, err = tx.run.engine.store.acquire(ctx); err != nil {
 		return nil, err
 	}
-	batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	batch.BeginTx(pgx.TxOptions{}) // READ COMMITTED, which postgres.CheckSession requires
 	return batch, nil
 }
 

@@ -69,26 +69,23 @@ func (m *Migrator) Down(ctx context.Context) (string, error) {
 	return result.Source.Path, nil
 }
 
-// Status is a migration file and whether it is applied.
-type Status struct {
-	Name    string
-	Applied bool
-}
-
-// Status lists the migrations, and the version of a newer program.
-func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
+// Status has a line for each migration, and for the version of a newer program.
+func (m *Migrator) Status(ctx context.Context) (lines []string, err error) {
 	current, newest, err := Versions(ctx, m.pool)
 	if err != nil {
 		return nil, err
 	}
-	var status []Status
 	for _, s := range m.provider.ListSources() {
-		status = append(status, Status{Name: s.Path, Applied: s.Version <= current})
+		state := "pending"
+		if s.Version <= current {
+			state = "applied"
+		}
+		lines = append(lines, state+"  "+s.Path)
 	}
 	if current > newest {
-		status = append(status, Status{Name: fmt.Sprintf("version %d of a newer program", current), Applied: true})
+		lines = append(lines, fmt.Sprintf("applied  version %d of a newer program", current))
 	}
-	return status, nil
+	return lines, nil
 }
 
 // Versions returns the versions of the database and of this program. Unlike goose, it creates no

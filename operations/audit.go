@@ -42,8 +42,12 @@ type AuditRecord struct {
 	CreatedAt time.Time
 }
 
-// AuditRecords returns the records of a key and its resource, oldest first.
-func AuditRecords(ctx context.Context, pool *pgxpool.Pool, accountID, keyID, resourceID uuid.UUID) ([]AuditRecord, error) {
+// AuditRecords returns the records of a key and of what it links to, oldest first.
+func AuditRecords(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid.UUID, links Links) ([]AuditRecord, error) {
+	ids := []string{keyID.String()}
+	for _, resource := range links {
+		ids = append(ids, resource.ID.String())
+	}
 	rows, _ := pool.Query(ctx, `
 SELECT action,
        resource_type,
@@ -52,8 +56,8 @@ SELECT action,
        created_at
   FROM audit_records
  WHERE account_id = $1
-   AND resource_id IN ($2, $3)
- ORDER BY created_at, id`, accountID, keyID.String(), resourceID.String()) // CollectRows returns its error
+   AND resource_id = ANY($2)
+ ORDER BY created_at, id`, accountID, ids) // CollectRows returns its error
 	records, err := pgx.CollectRows(rows, pgx.RowToStructByPos[AuditRecord])
 	if err != nil {
 		return nil, fmt.Errorf("read audit records: %w", postgres.Translate(err))

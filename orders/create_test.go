@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/plainjson"
+	"example.com/orders-api/operations"
 )
 
 // Derived ids must never change: a retry after an update would be another payment (R5).
@@ -124,7 +124,7 @@ func TestCreate_unusualCharacters(t *testing.T) {
 
 	result, err := f.sendRequest(req)
 	require.Equal(t, "201", outcomeOf(result, err))
-	read, err := plainjson.Marshal(f.getOrder())
+	read, err := operations.EncodeJSON(f.getOrder())
 	require.NoError(t, err)
 	require.Equal(t, string(read), string(result.Response.Body))
 	require.Equal(t, map[string]string{

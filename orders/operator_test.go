@@ -11,7 +11,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -47,12 +46,19 @@ func (f *fixture) keyRow() string {
 	return row
 }
 
+// auditRecords returns the records of the key and its order, also of a reaped key.
+func (f *fixture) auditRecords(account uuid.UUID) []operations.AuditRecord {
+	f.t.Helper()
+	order := &operations.Resource{ID: idempotency.DeriveID("order", account, f.key)}
+	records, err := operations.AuditRecords(f.t.Context(), f.Pool, account, idempotency.KeyID(account, f.key), operations.Links{"order": order})
+	require.NoError(f.t, err)
+	return records
+}
+
 func (f *fixture) history() []string {
 	f.t.Helper()
-	history, err := orders.History(f.t.Context(), f.Pool, f.Account, f.key)
-	require.NoError(f.t, err)
 	var list []string
-	for _, record := range history.Records {
+	for _, record := range f.auditRecords(f.Account) {
 		line := record.Resource + " " + record.Action
 		if record.Resource == "idempotency_key" {
 			line += " " + string(compact(f.t, record.Data))
@@ -189,7 +195,7 @@ func TestOperator_rejectedAction(t *testing.T) {
 	}
 }
 
-func TestHistory(t *testing.T) {
+func TestAuditRecords(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, stopBefore(confirm), makeUnavailable(getIntent), retryByOperator("503 outcome unknown, 2s"), retry("201"))
 	want := []string{
@@ -199,17 +205,11 @@ func TestHistory(t *testing.T) {
 		"order order.paid",
 	}
 	require.Equal(t, want, f.history())
-	history, err := orders.History(t.Context(), f.Pool, f.Account, f.key)
-	require.NoError(t, err)
-	require.Equal(t, f.getOrder(), *history.Order)
-	require.Nil(t, history.Refund)
-	require.Equal(t, clientIP.String(), history.Records[0].ClientIP)
-	require.JSONEq(t, `{"amount":4300,"currency":"usd"}`, string(history.Records[0].Data))
+	created := f.auditRecords(f.Account)[0]
+	require.Equal(t, clientIP.String(), created.ClientIP)
+	require.JSONEq(t, `{"amount":4300,"currency":"usd"}`, string(created.Data))
 
 	f.exec("DELETE FROM idempotency_keys")
 	require.Equal(t, want, f.history(), "audit records outlive the key")
-	other, err := orders.History(t.Context(), f.Pool, idempotencytest.Account(t, f.Pool), f.key)
-	require.NoError(t, err)
-	require.Nil(t, other.Order)
-	require.Empty(t, other.Records)
+	require.Empty(t, f.auditRecords(idempotencytest.Account(t, f.Pool)))
 }

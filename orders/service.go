@@ -2,7 +2,6 @@ package orders
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -54,26 +53,18 @@ func New(config Config) *Service {
 	return s
 }
 
-// ResourcesOf returns the ids of the order and refund of a key's request, or uuid.Nil.
-func ResourcesOf(key idempotency.Status) (order, refund uuid.UUID) {
-	switch key.Operation {
-	case createOrder{}.Name():
-		return orderID(key.AccountID, key.Key), uuid.Nil
-	case createRefund{}.Name():
-		order, _ = uuid.Parse(strings.TrimSuffix(strings.TrimPrefix(key.Path, "/v1/orders/"), "/refunds"))
-		return order, refundID(key.AccountID, key.Key)
-	default:
-		return uuid.Nil, uuid.Nil
-	}
-}
-
+// linksOf returns what the request of a key creates or names.
 func linksOf(key idempotency.Status) operations.Links {
-	order, refund := ResourcesOf(key)
-	links := operations.Links{"order": {ID: order, Href: orderPath(order)}}
-	if refund != uuid.Nil {
-		links["refund"] = &operations.Resource{ID: refund, Href: refundPath(order, refund)}
+	if key.Operation == (createOrder{}).Name() {
+		id := orderID(key.AccountID, key.Key)
+		return operations.Links{"order": {ID: id, Href: orderPath(id)}}
 	}
-	return links
+	order, _ := uuid.Parse(strings.TrimSuffix(strings.TrimPrefix(key.Path, "/v1/orders/"), "/refunds"))
+	refund := refundID(key.AccountID, key.Key)
+	return operations.Links{
+		"order":  {ID: order, Href: orderPath(order)},
+		"refund": {ID: refund, Href: refundPath(order, refund)},
+	}
 }
 
 // Get returns the account's order, or [operations.ErrNotFound].
@@ -95,33 +86,4 @@ func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID)
 // keys have expired, they would charge again.
 func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time) error {
 	return s.config.Engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
-}
-
-// KeyHistory is what a key has created.
-type KeyHistory struct {
-	Order   *Order                   // or nil
-	Refund  *Refund                  // of that order, or nil
-	Records []operations.AuditRecord // oldest first
-}
-
-// History also works for a reaped key.
-func History(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, key idempotency.Key) (KeyHistory, error) {
-	var history KeyHistory
-	created := orderID(accountID, key)
-	order := created
-	switch r, err := findRefund(ctx, pool, accountID, refundID(accountID, key)); {
-	case err == nil:
-		history.Refund, created, order = &r.Refund, r.ID, r.OrderID
-	case !errors.Is(err, operations.ErrNotFound):
-		return KeyHistory{}, err
-	}
-	switch o, err := findOrder(ctx, pool, accountID, order); {
-	case err == nil:
-		history.Order = &o.Order
-	case !errors.Is(err, operations.ErrNotFound):
-		return KeyHistory{}, err
-	}
-	var err error
-	history.Records, err = operations.AuditRecords(ctx, pool, accountID, idempotency.KeyID(accountID, key), created)
-	return history, err
 }

@@ -66,19 +66,11 @@ func New(cfg Config) *Client {
 		cfg.Transport = NewTransport()
 	}
 	cfg.Backoff = cmp.Or(cfg.Backoff, 500*time.Millisecond)
-	httpClient := &http.Client{
-		Transport: transport{cfg.Transport},
-		// A redirect target must not receive the API key.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	backend := &stripe.BackendConfig{
-		URL:               optional(cfg.BaseURL),
-		HTTPClient:        httpClient,
-		MaxNetworkRetries: stripe.Int64(0), // only do repeats a request (R13)
-		EnableTelemetry:   stripe.Bool(false),
-		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log whole responses
-	}
-	api := stripe.GetBackendWithConfig(stripe.APIBackend, backend)
+	library := stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
+		URL:           optional(cfg.BaseURL),
+		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log whole responses
+	})
+	api := backend{library.(*stripe.BackendImplementation), transport{cfg.Transport}}
 	return &Client{
 		config:  cfg,
 		intents: paymentintent.Client{B: api, Key: cfg.SecretKey},
@@ -149,10 +141,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	trace.reachedTransport = true
-	once := *req // a RoundTripper must not change the request
-	// Without GetBody, net/http cannot resend the request when a reused connection breaks (R13).
-	once.GetBody = nil
-	resp, err := t.base.RoundTrip(&once)
+	resp, err := t.base.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}

@@ -83,19 +83,11 @@ func NewFiles(folder string) (*Files, error) {
 	return &Files{folder: folder}, nil
 }
 
-// Send writes receipt-<order id>.eml atomically.
+// Send writes receipt-<order id>.eml. If the process dies meanwhile, the receipt is sent again.
 func (f *Files) Send(_ context.Context, message Message) error {
-	temporary, err := os.CreateTemp(f.folder, ".receipt-*.tmp")
+	err := message.mime().WriteToFile(filepath.Join(f.folder, "receipt-"+message.OrderID.String()+".eml"))
 	if err != nil {
 		return fmt.Errorf("receipts: %w", err)
-	}
-	_, err = message.mime().WriteTo(temporary)
-	err = errors.Join(err, temporary.Close())
-	if err == nil {
-		err = os.Rename(temporary.Name(), filepath.Join(f.folder, "receipt-"+message.OrderID.String()+".eml"))
-	}
-	if err != nil {
-		return fmt.Errorf("receipts: write file: %w", errors.Join(err, os.Remove(temporary.Name())))
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func Routes(r chi.Router, contract, workflows []byte) {
 
 	files := map[string]http.HandlerFunc{
 		"init.js":   serve(javaScript, plain(initJS)),
-		"scalar.js": serve(javaScript, decompressScalar),
+		"scalar.js": serveForms(javaScript, func() (unchanged, gzipped form) { return newForm(decompressScalar()), newForm(scalarGzip) }),
 	}
 	drawings, _ := fs.Glob(diagrams, "diagrams/*") // the pattern is valid
 	for _, name := range drawings {
@@ -97,9 +97,8 @@ func newForm(content []byte) form {
 // acceptsGzip matches an Accept-Encoding with gzip and a weight above 0 (RFC 9110, 12.5.3).
 var acceptsGzip = regexp.MustCompile(`(?i)(^|,)\s*gzip\s*($|,|;\s*q=(1|0\.\d*[1-9]))`)
 
-// serve responds with the form that the client accepts, or with 304 if it is cached.
 func serve(contentType string, content func() []byte) http.HandlerFunc {
-	forms := sync.OnceValues(func() (unchanged, gzipped form) {
+	return serveForms(contentType, func() (unchanged, gzipped form) {
 		whole := content()
 		var compressed bytes.Buffer
 		writer := gzip.NewWriter(&compressed)
@@ -107,6 +106,11 @@ func serve(contentType string, content func() []byte) http.HandlerFunc {
 		_ = writer.Close()
 		return newForm(whole), newForm(compressed.Bytes())
 	})
+}
+
+// serveForms responds with the form that the client accepts, or with 304 if it is cached.
+func serveForms(contentType string, prepare func() (unchanged, gzipped form)) http.HandlerFunc {
+	forms := sync.OnceValues(prepare)
 	return func(w http.ResponseWriter, r *http.Request) {
 		accepted, gzipped := forms()
 		header := w.Header()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-chi/chi/v5"
@@ -19,7 +20,7 @@ import (
 
 func TestRoutes_headers(t *testing.T) {
 	t.Parallel()
-	site := newSite(t)
+	site := served()
 	for path, contentType := range map[string]string{
 		"/docs":               "text/html; charset=utf-8",
 		"/docs/init.js":       "text/javascript; charset=utf-8",
@@ -43,7 +44,7 @@ func TestRoutes_headers(t *testing.T) {
 
 func TestPage_callsNoOtherHost(t *testing.T) {
 	t.Parallel()
-	site := newSite(t)
+	site := served()
 	page := site.get(t, "/docs", nil).Body.String()
 	start := site.get(t, "/docs/init.js", nil).Body.String()
 
@@ -64,7 +65,7 @@ func TestPage_callsNoOtherHost(t *testing.T) {
 
 func TestPage_scripts(t *testing.T) {
 	t.Parallel()
-	site := newSite(t)
+	site := served()
 	page := site.get(t, "/docs", nil).Body.String()
 	scripts := regexp.MustCompile(`<script src="([^"]+)"></script>`).FindAllStringSubmatch(page, -1)
 	require.Len(t, scripts, strings.Count(page, "<script"), "the policy forbids inline scripts")
@@ -76,7 +77,7 @@ func TestPage_scripts(t *testing.T) {
 
 func TestScalar_acceptEncoding(t *testing.T) {
 	t.Parallel()
-	site := newSite(t)
+	site := served()
 	for line, want := range map[string]bool{"": false, "br, GZIP;q=0.5, *;q=0.1": true, "gzip; q=0.000, identity": false, "not-gzip": false} {
 		response := site.get(t, "/docs/init.js", http.Header{"Accept-Encoding": {line}, "Range": {"bytes=0-9"}, "If-Match": {`"another"`}})
 		require.Equal(t, http.StatusOK, response.Code)
@@ -86,7 +87,7 @@ func TestScalar_acceptEncoding(t *testing.T) {
 
 func TestScalar_bothForms(t *testing.T) {
 	t.Parallel()
-	site := newSite(t)
+	site := served()
 	packed := site.get(t, "/docs/scalar.js", http.Header{"Accept-Encoding": {"gzip, deflate, br"}})
 	require.Equal(t, "gzip", packed.Header().Get("Content-Encoding"))
 	reader, err := gzip.NewReader(packed.Body)
@@ -103,7 +104,7 @@ func TestScalar_bothForms(t *testing.T) {
 
 func TestScalar_versionOfLicence(t *testing.T) {
 	t.Parallel()
-	site := newSite(t)
+	site := served()
 	script := site.get(t, "/docs/scalar.js", nil).Body.String()
 	banner := regexp.MustCompile(`@scalar/api-reference (\d+\.\d+\.\d+)`).FindStringSubmatch(script)
 	require.NotNil(t, banner)
@@ -114,7 +115,7 @@ func TestScalar_versionOfLicence(t *testing.T) {
 
 func TestRoutes_notModified(t *testing.T) {
 	t.Parallel()
-	site := newSite(t)
+	site := served()
 	for _, coding := range []string{"gzip", "identity"} {
 		first := site.get(t, "/docs", http.Header{"Accept-Encoding": {coding}})
 		again := site.get(t, "/docs", http.Header{"Accept-Encoding": {coding}, "If-None-Match": {first.Header().Get("ETag")}})
@@ -125,7 +126,7 @@ func TestRoutes_notModified(t *testing.T) {
 
 func TestRoutes_otherPaths(t *testing.T) {
 	t.Parallel()
-	site := newSite(t)
+	site := served()
 	for _, path := range []string{"/docs/docs.go", "/docs/scalarxjs", "/docs/init.js.map", "/docs/scalar.js/x", "/docs/scalar.js.gz"} {
 		require.Equal(t, http.StatusTeapot, site.get(t, path, nil).Code, path)
 	}
@@ -133,13 +134,14 @@ func TestRoutes_otherPaths(t *testing.T) {
 
 type site struct{ router chi.Router }
 
-func newSite(t *testing.T) site {
-	t.Helper()
+// served is one site for all tests, because with the race detector the script of 3 MB takes a
+// second to unpack.
+var served = sync.OnceValue(func() site {
 	router := chi.NewRouter()
 	router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	docs.Routes(router, []byte("openapi: 3.1.0"), []byte("arazzo: 1.0.1"))
 	return site{router}
-}
+})
 
 func (s site) get(t *testing.T, path string, header http.Header) *httptest.ResponseRecorder {
 	t.Helper()

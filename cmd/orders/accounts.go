@@ -64,7 +64,11 @@ func accountsKeysCreate(ctx context.Context, call *invocation, pool *pgxpool.Poo
 }
 
 func accountsKeysRevoke(ctx context.Context, call *invocation, pool *pgxpool.Pool, account uuid.UUID) error {
-	key, err := accounts.RevokeKey(ctx, pool, account, call.value)
+	id, err := uuid.Parse(call.value)
+	if err != nil {
+		return wrongUsage(call.name, "ID is not an id that orders accounts keys list prints")
+	}
+	key, err := accounts.RevokeKey(ctx, pool, account, id)
 	if err != nil {
 		return err
 	}

@@ -108,6 +108,14 @@ func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Reg
 	return nil
 }
 
+// describedOperations only describe keys, without the provider.
+func describedOperations(config setup.Maintenance, pool *pgxpool.Pool, engine *idempotency.Engine) *operations.Service {
+	described := operations.New(engine, pool)
+	orders.New(orders.Config{Operations: described})
+	described.Register(registrations(setup.App{Maintenance: config}, pool, nil)...)
+	return described
+}
+
 const (
 	// maxWaiters bounds the requests that wait for a key. Each uses 30 KiB.
 	maxWaiters = 1000

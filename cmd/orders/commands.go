@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -44,7 +43,7 @@ func commands() []command {
 		{"accounts create", "Create an account and print its API key", accountsCreate},
 		{"accounts keys list", "List the API keys of an account, without their secrets", ofAccount("", accountsKeysList)},
 		{"accounts keys create", "Create another API key of an account and print it", ofAccount("", accountsKeysCreate)},
-		{"accounts keys revoke", "Revoke an API key of an account", ofAccount("PREFIX_OR_ID", accountsKeysRevoke)},
+		{"accounts keys revoke", "Revoke an API key of an account", ofAccount("ID", accountsKeysRevoke)},
 		{"healthcheck", "Check that a running API is ready (for containers)", healthcheck},
 		{"help", "Print the help of a command, or with env all environment variables", help},
 		{"version", "Print the version", version},
@@ -129,7 +128,7 @@ func (i *invocation) parse(config any, required ...string) error {
 			i.printHelp(config)
 			return err
 		case err != nil:
-			return wrongUsage(i.name, "%s", i.explain(err))
+			return wrongUsage(i.name, "%v", err)
 		case i.flags.NArg() == 0 && i.argument != "" && i.value == "":
 			return wrongUsage(i.name, "orders %s requires %s", i.name, i.argument)
 		case i.flags.NArg() == 0:
@@ -138,23 +137,6 @@ func (i *invocation) parse(config any, required ...string) error {
 			return wrongUsage(i.name, "orders %s does not take %q", i.name, i.flags.Arg(0))
 		}
 		i.value = i.flags.Arg(0)
-	}
-}
-
-var parseError = regexp.MustCompile(`for flag -(\S+): (parse error)$`)
-
-// explain replaces the "parse error" of package flag by the format of the flag.
-func (i *invocation) explain(err error) string {
-	text := err.Error()
-	match := parseError.FindStringSubmatchIndex(text)
-	if match == nil {
-		return text
-	}
-	switch i.flags.Lookup(text[match[2]:match[3]]).Value.(flag.Getter).Get().(type) {
-	case time.Duration:
-		return text[:match[4]] + "expected a duration such as 90s, 5m or 48h"
-	default:
-		return text[:match[4]] + "expected a number"
 	}
 }
 

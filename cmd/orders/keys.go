@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/user"
 	"slices"
 	"text/tabwriter"
@@ -16,7 +17,6 @@ import (
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/orders"
 )
 
 const keyAccountUsage = "the `id` of the key's account, needed if several accounts use the same key"
@@ -68,13 +68,12 @@ func keysShow(ctx context.Context, call *invocation) error {
 	if err != nil {
 		return err
 	}
-	history, err := orders.History(ctx, pool, key.AccountID, key.Key)
+	links := describedOperations(config, pool, engine).Links(key)
+	records, err := operations.AuditRecords(ctx, pool, key.AccountID, key.ID, links)
 	if err != nil {
 		return err
 	}
-	registered := operations.New(engine, pool)
-	registered.Register(registrations(setup.App{Maintenance: config}, pool, nil)...)
-	return printHistory(call.stdout, key, history, registered.Links(key)[operations.MemberResource])
+	return printHistory(call.stdout, key, links, records)
 }
 
 // operatorCommand returns a command that retries or resolves a key.
@@ -119,10 +118,6 @@ func userName() string {
 }
 
 func printKeys(w io.Writer, keys []idempotency.Status) error {
-	if len(keys) == 0 {
-		_, err := fmt.Fprintln(w, "No key is abandoned or needs review.")
-		return err
-	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR")
 	for _, key := range keys {
@@ -134,7 +129,7 @@ func printKeys(w io.Writer, keys []idempotency.Status) error {
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
 
-func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory, resource *operations.Resource) error {
+func printHistory(w io.Writer, key idempotency.Status, links operations.Links, records []operations.AuditRecord) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, arguments ...any) {
 		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, arguments...))
@@ -152,23 +147,11 @@ func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory
 	if key.LastError != "" {
 		line("last error", "%s", key.LastError)
 	}
-	if refund := history.Refund; refund != nil {
-		line("refund", "%s, %s, %d %s in the smallest unit", refund.ID, refund.Status, refund.Amount, refund.Currency)
-		if refund.ProviderRefundID != nil {
-			line("refund at the provider", "%s", *refund.ProviderRefundID)
-		}
-	}
-	if order := history.Order; order != nil {
-		line("order", "%s, %s, %d %s in the smallest unit", order.ID, order.Status, order.Amount, order.Currency)
-		if order.PaymentIntentID != nil {
-			line("payment intent", "%s", *order.PaymentIntentID)
-		}
-	}
-	if resource != nil {
-		line("resource", "%s, at %s", resource.ID, resource.Href)
+	for _, member := range slices.Sorted(maps.Keys(links)) {
+		line(member, "%s, at %s", links[member].ID, links[member].Href)
 	}
 	fmt.Fprintln(table, "\nTimeline, UTC")
-	for _, event := range timeline(key, history.Records) {
+	for _, event := range timeline(key, records) {
 		line(formatTime(event.at), "%s", event.text)
 	}
 	return table.Flush()

@@ -33,7 +33,7 @@ func TestKeysList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	stdout := f.keys("list")
-	require.Equal(t, "No key is abandoned or needs review.\n", stdout)
+	require.Regexp(t, `^KEY +ACCOUNT.*\n$`, stdout)
 	f.createPaidOrder("a-finished-order-1")
 	f.abandon("stuck-order-00001", "stuck-order-00002", "young-order-00001")
 	f.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'young-order-00001'")
@@ -60,6 +60,7 @@ func TestKeysShow(t *testing.T) {
 	f.abandon("an-abandoned-order")
 	account := f.account()
 	id := idempotency.KeyID(account, "an-abandoned-order")
+	order := idempotency.DeriveID("order", account, "an-abandoned-order").String()
 	history := f.keys("show", id.String())
 	for _, line := range []string{
 		"key +" + id.String(),
@@ -70,8 +71,7 @@ func TestKeysShow(t *testing.T) {
 		"recovery point +charge_created",
 		"runs +1",
 		"last error +the payment provider is unavailable: .*",
-		"order +" + idempotency.DeriveID("order", account, "an-abandoned-order").String() + ", pending, 2500 usd in the smallest unit",
-		"payment intent +pi_[0-9A-Za-z]+",
+		"order +" + order + ", at /v1/orders/" + order,
 		"Timeline, UTC",
 		`20[0-9: -]{17} +key claimed`,
 		`20[0-9: -]{17} +order\.created \{"amount": ?2500, "currency": ?"usd"\} from 127\.0\.0\.1`,

@@ -6,12 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
-
-	"github.com/google/uuid"
 
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/orders/reconcile"
@@ -25,7 +20,7 @@ func runReconcile(ctx context.Context, call *invocation) error {
 	since := call.flags.Duration("since", 48*time.Hour, "how far back to compare")
 	fix := call.flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost")
 	lostRows := call.flags.Bool("lost-rows", false, "after a failover or a restore, while no other process runs: include recent activity and unknown accounts")
-	asJSON := call.flags.Bool("json", false, "print a JSON object")
+	asJSON := call.flags.Bool("json", false, "print one JSON object")
 	if err := call.parse(&config); err != nil {
 		return err
 	}
@@ -63,58 +58,19 @@ func runReconcile(ctx context.Context, call *invocation) error {
 	return nil
 }
 
+// printReport prints an object for each discrepancy and then the counts, or one object.
 func printReport(w io.Writer, report reconcile.Report, asJSON bool) error {
+	encoder := json.NewEncoder(w)
 	if asJSON {
-		return json.NewEncoder(w).Encode(report)
+		return encoder.Encode(report)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	printDiscrepancies(table, report.Discrepancies)
-	fmt.Fprintf(table, "Compared %d intents, %d orders and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d, of unknown accounts: %d.\n",
+	for _, discrepancy := range report.Discrepancies {
+		if err := encoder.Encode(discrepancy); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "Compared %d intents, %d orders and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d, of unknown accounts: %d.\n",
 		report.Intents, report.Orders, report.Refunds, report.Since.Format(time.RFC3339), report.Until.Format(time.RFC3339),
 		len(report.Discrepancies), len(report.Discrepancies)-report.Open(), report.ForeignIntents, report.UnknownIntents)
-	return table.Flush()
-}
-
-func printDiscrepancies(table io.Writer, discrepancies []reconcile.Discrepancy) {
-	if len(discrepancies) == 0 {
-		return
-	}
-	fmt.Fprintln(table, "KIND\tACCOUNT\tORDER\tKEY\tINTENT\tREFUND\tCREATED\tLOCAL\tPROVIDER\tDETAIL")
-	for _, d := range discrepancies {
-		switch {
-		case d.Fixed:
-			d.Detail += "; FIXED"
-		case d.FixError != "":
-			d.Detail += "; NOT FIXED, " + d.FixError
-		}
-		row := []any{d.Kind, d.AccountID, d.OrderID, d.KeyID, d.IntentID, d.ProviderRefundID, d.Created, d.Local, d.Provider, d.Detail}
-		for i, value := range row {
-			row[i] = cell(value)
-		}
-		fmt.Fprintf(table, strings.Repeat("%s\t", len(row)-1)+"%s\n", row...)
-	}
-	fmt.Fprintln(table)
-}
-
-func cell(value any) string {
-	switch value {
-	case "", uuid.Nil, time.Time{}, reconcile.Money{}:
-		return "-"
-	}
-	switch v := value.(type) {
-	case time.Time:
-		value = v.Format(time.RFC3339)
-	case reconcile.Money:
-		value = fmt.Sprintf("%d %s", v.Amount, v.Currency)
-	}
-	return printable(fmt.Sprint(value))
-}
-
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text)
+	return err
 }

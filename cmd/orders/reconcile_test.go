@@ -57,9 +57,9 @@ func TestReconcile_exitCodes(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
 	lines := strings.Split(stdout, "\n")
-	require.Equal(t, []string{"KIND", "ACCOUNT", "ORDER", "KEY", "INTENT", "REFUND", "CREATED", "LOCAL", "PROVIDER", "DETAIL"}, strings.Fields(lines[0]))
-	require.Regexp(t, `^unrecorded_charge  [0-9a-f-]{36}  `+ids[1]+`  [0-9a-f-]{36}  pi_\w+  -       \S+Z  -      2500 usd  intent succeeded, order missing$`, lines[1])
-	require.Regexp(t, `^Compared 3 intents, 2 orders and 0 refunds .* Discrepancies: 1, fixed: 0\. `, lines[3])
+	require.Regexp(t, `^\{"kind":"unrecorded_charge","account_id":"[0-9a-f-]{36}","order_id":"`+ids[1]+`","key_id":"[0-9a-f-]{36}","intent_id":"pi_\w+",`+
+		`"provider":\{"amount":2500,"currency":"usd"\},"created":"\S+Z","detail":"intent succeeded, order missing","fixed":false\}$`, lines[0])
+	require.Regexp(t, `^Compared 3 intents, 2 orders and 0 refunds .* Discrepancies: 1, fixed: 0\. `, lines[1])
 
 	code, stdout, stderr = run(t, f.environ, "reconcile", "--json")
 	require.Equal(t, 1, code)
@@ -81,13 +81,13 @@ func TestReconcile_fix(t *testing.T) {
 	f := newFixtureAnHourAgo(t)
 	f.createIntent(f.account().String())
 	stdout, _ := succeed(t, f.environ, "reconcile", "--fix", "--since", "72h")
-	require.Regexp(t, `(?m)^orphaned_intent .* order missing; FIXED$`, stdout)
+	require.Regexp(t, `(?m)^\{"kind":"orphaned_intent".* order missing","fixed":true\}$`, stdout)
 	require.Contains(t, stdout, "Discrepancies: 1, fixed: 1.")
 
 	f.createIntent(uuid.NewString())
 	code, stdout, stderr := run(t, f.environ, "reconcile", "--fix", "--lost-rows")
 	require.Equal(t, 1, code)
-	require.Regexp(t, `(?m)^orphaned_intent .*; NOT FIXED, the account is unknown`, stdout)
+	require.Regexp(t, `(?m)^\{"kind":"orphaned_intent".*"fixed":false,"fix_error":"the account is unknown`, stdout)
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
 }
 

@@ -26,7 +26,7 @@ func TestServe_fromEmptyDatabase(t *testing.T) {
 	code, stdout, stderr := run(t, env, "migrate", "down")
 	require.Equal(t, 2, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "orders: wrong usage: orders migrate down deletes data: without a terminal to ask at, it requires --yes\n")
+	require.Contains(t, stderr, "orders: wrong usage: orders migrate down deletes the tables and columns of the newest migration: it requires --yes\n")
 	stdout, _ = succeed(t, env, "migrate", "status")
 	require.NotContains(t, stdout, "pending", "nothing was rolled back")
 	stdout, _ = succeed(t, env, "migrate", "down", "--yes")

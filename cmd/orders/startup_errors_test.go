@@ -81,19 +81,6 @@ func TestServe_settingsThatLose(t *testing.T) {
 	a.stop()
 }
 
-// With sslmode=prefer, the default, the driver tries an address twice.
-func TestStartupError_unreachableOnce(t *testing.T) {
-	t.Parallel()
-	for database, want := range map[string]string{
-		"postgres://u@127.0.0.1:1/orders":             "`user=u database=orders`: 127.0.0.1:1 (127.0.0.1): dial error: dial tcp 127.0.0.1:1: connect: connection refused\n",
-		"postgres://u@127.0.0.1:1,127.0.0.1:2/orders": "`user=u database=orders`:\n\t127.0.0.1:1 (127.0.0.1): dial error: dial tcp 127.0.0.1:1: connect: connection refused\n\t127.0.0.1:2 (127.0.0.1): ",
-	} {
-		stderr := fail(t, environ(t, "DATABASE_URL="+database), "migrate", "status")
-		require.Contains(t, stderr, "orders: connect to the database (DATABASE_URL): failed to connect to "+want)
-		require.Equal(t, 1, strings.Count(stderr, "dial tcp 127.0.0.1:1:"), stderr)
-	}
-}
-
 func TestStartupError_portInUse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -21,7 +20,6 @@ var (
 	ErrInvalidName     = errors.New("an account's name has 1 to 200 characters")
 	ErrAccountNotFound = errors.New("there is no such account")
 	ErrKeyNotFound     = errors.New("the account has no such API key")
-	ErrAmbiguousPrefix = errors.New("several API keys of the account have this prefix: use the id")
 )
 
 // Key is a stored API key.
@@ -98,34 +96,19 @@ SELECT id,
 	return keys, nil
 }
 
-// RevokeKey revokes the API key with this id or prefix. A revoked key keeps its RevokedAt.
-func RevokeKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, idOrPrefix string) (Key, error) {
-	keys, err := ListKeys(ctx, pool, accountID)
-	if err != nil {
-		return Key{}, err
-	}
-	found := slices.DeleteFunc(keys, func(key Key) bool {
-		return idOrPrefix != key.Prefix && !strings.EqualFold(idOrPrefix, key.ID.String())
-	})
-	switch len(found) {
-	case 0:
-		return Key{}, ErrKeyNotFound
-	case 1:
-	default:
-		return Key{}, ErrAmbiguousPrefix
-	}
-	key := found[0]
-	if key.RevokedAt != nil {
-		return key, nil
-	}
-	err = pool.QueryRow(ctx, `
+// RevokeKey revokes an API key of the account. A revoked key keeps its RevokedAt.
+func RevokeKey(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (Key, error) {
+	rows, _ := pool.Query(ctx, `
 UPDATE api_keys
-   SET revoked_at = now()
+   SET revoked_at = coalesce(revoked_at, now())
  WHERE account_id = $1
    AND id = $2
-   AND revoked_at IS NULL
-RETURNING revoked_at`, accountID, key.ID).Scan(&key.RevokedAt)
-	if err != nil {
+RETURNING id, prefix, created_at, revoked_at`, accountID, id)
+	key, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Key])
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Key{}, ErrKeyNotFound
+	case err != nil:
 		return Key{}, fmt.Errorf("revoke API key: %w", postgres.Translate(err))
 	}
 	return key, nil

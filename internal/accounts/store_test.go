@@ -74,34 +74,23 @@ func TestKeys(t *testing.T) {
 	require.Equal(t, second[:8], created.Prefix)
 	requireValid(t, pool, true, first, second, others)
 
-	revoked, err := accounts.RevokeKey(t.Context(), pool, account, first[:8])
+	revoked, err := accounts.RevokeKey(t.Context(), pool, account, keys[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, keys[0].ID, revoked.ID)
 	require.WithinDuration(t, time.Now(), *revoked.RevokedAt, time.Hour)
 	requireValid(t, pool, false, first)
 	requireValid(t, pool, true, second, others)
 
-	again, err := accounts.RevokeKey(t.Context(), pool, account, strings.ToUpper(revoked.ID.String()))
+	again, err := accounts.RevokeKey(t.Context(), pool, account, revoked.ID)
 	require.NoError(t, err)
 	require.Equal(t, revoked, again, "the first time stays")
 	keys, err = accounts.ListKeys(t.Context(), pool, account)
 	require.NoError(t, err)
 	require.Equal(t, []accounts.Key{revoked, created}, keys)
 
-	for name, test := range map[string]struct {
-		account uuid.UUID
-		key     string
-		want    error
-	}{
-		"another account's prefix": {account, others[:8], accounts.ErrKeyNotFound},
-		"another account's id":     {other, created.ID.String(), accounts.ErrKeyNotFound},
-		"part of a prefix":         {other, others[:7], accounts.ErrKeyNotFound},
-		"a whole API key":          {other, others, accounts.ErrKeyNotFound},
-		"no such account":          {uuid.New(), others[:8], accounts.ErrAccountNotFound},
-	} {
-		_, err := accounts.RevokeKey(t.Context(), pool, test.account, test.key)
-		require.ErrorIs(t, err, test.want, name)
-		require.NotContains(t, err.Error(), others, name)
+	for _, ofAnother := range []uuid.UUID{other, uuid.New()} {
+		_, err := accounts.RevokeKey(t.Context(), pool, ofAnother, created.ID)
+		require.ErrorIs(t, err, accounts.ErrKeyNotFound)
 	}
 	requireValid(t, pool, true, others)
 	_, _, err = accounts.CreateKey(t.Context(), pool, uuid.New())
@@ -109,22 +98,6 @@ func TestKeys(t *testing.T) {
 	require.NotErrorIs(t, err, postgres.ErrUnavailable)
 	_, err = accounts.ListKeys(t.Context(), pool, uuid.New())
 	require.ErrorIs(t, err, accounts.ErrAccountNotFound)
-}
-
-func TestRevokeKey_ambiguousPrefix(t *testing.T) {
-	t.Parallel()
-	pool := idempotencytest.NewPool(t)
-	account, first := create(t, pool)
-	key, second, err := accounts.CreateKey(t.Context(), pool, account)
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), "UPDATE api_keys SET prefix = $1", first[:8])
-	require.NoError(t, err)
-	_, err = accounts.RevokeKey(t.Context(), pool, account, first[:8])
-	require.ErrorIs(t, err, accounts.ErrAmbiguousPrefix)
-	requireValid(t, pool, true, first, second)
-	_, err = accounts.RevokeKey(t.Context(), pool, account, key.ID.String())
-	require.NoError(t, err)
-	requireValid(t, pool, false, second)
 }
 
 func create(t *testing.T, pool *pgxpool.Pool) (uuid.UUID, string) {

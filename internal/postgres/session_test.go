@@ -30,6 +30,12 @@ func TestCheckSession(t *testing.T) {
 		require.ErrorContains(t, postgres.CheckSession(t.Context(), pool), "no "+name+":")
 	}
 
+	serializable := func(config *pgxpool.Config) {
+		config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+	}
+	require.ErrorContains(t, postgres.CheckSession(t.Context(), idempotencytest.NewPool(t, serializable)),
+		"no default_transaction_isolation = read committed:")
+
 	pool := idempotencytest.NewPool(t)
 	pool.Close()
 	require.Error(t, postgres.CheckSession(t.Context(), pool))

@@ -12,8 +12,8 @@ SELECT
  WHERE k.account_id = '11111111-1111-4111-8111-111111111111' AND k.id = md5('key' || :n)::uuid;
 \endpipeline
 \startpipeline
-begin isolation level read committed;
-SELECT idempotency_assert(count(*) = 0, 'claim_conflict')
+begin;
+SELECT count(*) = 0 OR idempotency_assert(count(*) = 0, 'claim_conflict')
   FROM expired_keys
  WHERE account_id = '11111111-1111-4111-8111-111111111111' AND id = md5('key' || :n)::uuid;
 WITH claimed AS (
@@ -24,7 +24,7 @@ WITH claimed AS (
     ON CONFLICT DO NOTHING
     RETURNING locked_at
 )
-SELECT idempotency_assert(count(*) = 1, 'claim_conflict'), max(locked_at) FROM claimed;
+SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'claim_conflict'), max(locked_at) FROM claimed;
 INSERT INTO orders (
     id,
     account_id,
@@ -52,7 +52,7 @@ INSERT INTO audit_records (
 COMMIT;
 \endpipeline
 \startpipeline
-begin isolation level read committed;
+begin;
 WITH held AS (
     UPDATE idempotency_keys
        SET recovery_point = 'charge_created',
@@ -64,7 +64,7 @@ WITH held AS (
        AND locked_at <= now()
     RETURNING locked_at
 )
-SELECT idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held;
+SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held;
 UPDATE orders SET payment_intent_id = 'pi_' || left(md5('intent' || :n), 24) WHERE account_id = '11111111-1111-4111-8111-111111111111' AND id = md5('order' || :n)::uuid;
 INSERT INTO audit_records (
     id,
@@ -78,7 +78,7 @@ INSERT INTO audit_records (
 COMMIT;
 \endpipeline
 \startpipeline
-begin isolation level read committed;
+begin;
 WITH held AS (
     UPDATE idempotency_keys
        SET recovery_point   = 'finished',
@@ -95,7 +95,7 @@ WITH held AS (
        AND locked_at <= now()
     RETURNING finished_at AS locked_at
 )
-SELECT idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held;
+SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held;
 UPDATE orders SET status = 'paid', paid_at = now() WHERE account_id = '11111111-1111-4111-8111-111111111111' AND id = md5('order' || :n)::uuid;
 INSERT INTO staged_jobs (
 			account_id,

@@ -26,6 +26,7 @@ const product, demo, harness, profile, nested = "product", "demo and development
 func groups() map[string]string {
 	return map[string]string{
 		"cmd/internal/demo": demo, "cmd/internal/devservices": demo, "cmd/orders/demo.go": demo, "cmd/orders/dev.go": demo,
+		"cmd/orders/console.go": demo, "cmd/orders/dev_shop.go": demo,
 		"cmd/stripetest": demo, "examples": demo, "internal/earlierdesigns": demo, "internal/embeddedpg": demo, "internal/subprocess": demo, "payments/stripetest": demo,
 		"idempotency/idempotencytest": harness, "migrations/dbtest": harness, "orders/orderstest": harness,
 		"spec": profile,

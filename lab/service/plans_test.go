@@ -13,10 +13,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/lab/plantest"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 	"example.com/orders-api/receipts"
@@ -53,7 +54,7 @@ func TestPlans_useIndexes(t *testing.T) {
 		req := f.request(fmt.Sprintf("an-order-of-the-cost-test-%d", i))
 		_, err := f.Operations.KeyStatus(t.Context(), f.Account, req.Key)
 		require.NoError(t, err)
-		_, err = orders.History(t.Context(), f.Pool, f.Account, req.Key)
+		_, err = operations.AuditRecords(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, req.Key), operations.Links{"order": {ID: order}})
 		require.NoError(t, err)
 		_, err = worker.RunOnce(t.Context())
 		require.NoError(t, err)

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -111,8 +110,7 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 			var expired *idempotency.KeyExpiredError
 			require.Equal(t, test.expired, errors.As(err, &expired), "%v", err)
 			if test.expired {
-				order, _ := orders.ResourcesOf(expired.Key)
-				require.Equal(t, id, order)
+				require.Equal(t, id, f.Operations.Links(expired.Key)["order"].ID)
 			} else {
 				require.NoError(t, err)
 			}

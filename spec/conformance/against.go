@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -41,7 +42,7 @@ func (r rule) judged() bool { return r.Relation != ruleOpen && r.Relation != rul
 type neighbour struct {
 	Title, Name, URL, Read string
 
-	Dialect yaml.Node // of the profile file, for a server that follows this document
+	Dialect dialect // of a server that follows this document
 	rules   map[string]rule
 }
 
@@ -91,6 +92,18 @@ func (n *neighbour) rule(id string) rule {
 	return rule{Relation: ruleOpen}
 }
 
+// dialect returns what the profile file declares, and otherwise what the document has.
+func (n *neighbour) dialect(declared dialect) dialect {
+	return dialect{
+		Malformed:  cmp.Or(declared.Malformed, n.Dialect.Malformed),
+		Reused:     cmp.Or(declared.Reused, n.Dialect.Reused),
+		Expired:    cmp.Or(declared.Expired, n.Dialect.Expired),
+		InProgress: cmp.Or(declared.InProgress, n.Dialect.InProgress),
+		Verdict:    cmp.Or(declared.Verdict, n.Dialect.Verdict),
+		RetryAfter: cmp.Or(declared.RetryAfter, n.Dialect.RetryAfter),
+	}
+}
+
 // clauses returns the clauses with the keywords of the document. Those that it leaves open or
 // contradicts are not checked.
 func (n *neighbour) clauses(all []clause) []clause {
@@ -111,11 +124,7 @@ func (n *neighbour) clauses(all []clause) []clause {
 	return all
 }
 
-// judgeBy uses the clauses of another document, and its dialect if the profile file has none.
-func (s *suite) judgeBy(n *neighbour) error {
-	s.table, s.against = n.clauses(s.table), n.Title
-	if s.p.Dialect != (dialect{}) || n.Dialect.IsZero() {
-		return nil
-	}
-	return n.Dialect.Decode(&s.p.Dialect)
+// judgeBy uses the clauses of another document, and its dialect where the profile file has none.
+func (s *suite) judgeBy(n *neighbour) {
+	s.table, s.against, s.p.Dialect = n.clauses(s.table), n.Title, n.dialect(s.p.Dialect)
 }

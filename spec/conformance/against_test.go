@@ -47,6 +47,11 @@ func TestAgainst_clauses(t *testing.T) {
 	require.ErrorContains(t, changed[34-1].check(t.Context(), nil), "has the contrary: an expired key is a new request")
 	require.ErrorContains(t, changed[49-1].check(t.Context(), nil), "leaves it open")
 	require.Nil(t, changed[18-1].check, "not observable")
+
+	ucp, err := against("ucp")
+	require.NoError(t, err)
+	require.Equal(t, dialect{Reused: 409, Verdict: "none", RetryAfter: "none"}, ucp.dialect(dialect{}))
+	require.Equal(t, 400, ucp.dialect(dialect{Reused: 400}).Reused, "the profile file precedes")
 }
 
 const (

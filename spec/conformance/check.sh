@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks the orders API at all levels. "orders dev" has the database, "orders serve" is the
-# server that is killed, and the fake Stripe is the dependency that is interrupted.
+# Checks the orders API at all levels. "orders dev" has the database, which is the store.
+# Two processes of "orders serve" are two addresses of the service; the first one is killed
+# and paused. The fake Stripe is the dependency that is interrupted.
 # The arguments are flags of the command, such as -level 2 -seed 7.
 set -euo pipefail
 flags=("$@")
@@ -19,9 +20,11 @@ go -C "$here" build -o "$programs/conformance" .
 "$programs/stripetest" -addr 127.0.0.1:0 -delay 200ms 2>"$programs/stripe.log" &
 stripe=$!
 stop() {
-	kill -CONT "$stripe" 2>/dev/null || true
+	kill -CONT "$stripe" "${postmaster:-$stripe}" 2>/dev/null || true
 	jobs -p | xargs kill 2>/dev/null || true
-	[ ! -f "$programs/pid" ] || kill -9 "$(cat "$programs/pid")" 2>/dev/null || true
+	for file in "$programs"/pid*; do
+		[ ! -f "$file" ] || kill -9 "$(cat "$file")" 2>/dev/null || true
+	done
 	wait
 	rm -rf "$programs" "${folder:-$programs}"
 }
@@ -70,12 +73,27 @@ cat >"$programs/expire" <<-END
 	STRIPE_TIMEOUT=100ms LOCK_TIMEOUT=200ms COMPLETER_GRACE=300ms CHARGE_WINDOW=400ms KEY_RETENTION=500ms \
 		exec "$folder/orders" reaper
 END
-chmod +x "$programs/start" "$programs/kill" "$programs/expire"
+# All processes of the database are killed except the first one. It is stopped until the
+# database starts again, so that "orders dev" does not end.
+postmaster=$(head -n 1 "$(find "$folder/cache" -name postmaster.pid)")
+cat >"$programs/kill_store" <<-END
+	#!/bin/sh
+	kill -STOP $postmaster
+	kill -9 \$(ps -o pid= --ppid $postmaster)
+END
+chmod +x "$programs/start" "$programs/kill" "$programs/expire" "$programs/kill_store"
 
-# The first start chooses the port.
+# A first start chooses the port.
+listening='s/.*listening.*address"\{0,1\}[=:]"\{0,1\}\([0-9.]*:[0-9]*\).*/\1/p'
 LISTEN_ADDR=127.0.0.1:0 LOG_LEVEL=info "$programs/start"
-LISTEN_ADDR=$(found "$programs/serve.log" 's/.*listening.*address"\{0,1\}[=:]"\{0,1\}\([0-9.]*:[0-9]*\).*/\1/p')
-export LISTEN_ADDR ORDERS_URL=http://$LISTEN_ADDR
+LISTEN_ADDR=$(found "$programs/serve.log" "$listening")
+mv "$programs/pid" "$programs/pid.second"
+mv "$programs/serve.log" "$programs/second.log"
+ORDERS_SECOND_URL=http://$LISTEN_ADDR
+LISTEN_ADDR=127.0.0.1:0 LOG_LEVEL=info "$programs/start"
+LISTEN_ADDR=$(found "$programs/serve.log" "$listening")
+export LISTEN_ADDR ORDERS_URL=http://$LISTEN_ADDR ORDERS_SECOND_URL
 export KILL="$programs/kill" START="$programs/start" EXPIRE="$programs/expire" STRIPE_PID=$stripe
+export SERVER_PID="$programs/pid" KILL_STORE="$programs/kill_store" STORE_PID=$postmaster
 
 "$programs/conformance" -profile "$here/profiles/orders.yaml" "${flags[@]}"

@@ -22,6 +22,12 @@ import (
 
 // Most of the time, a test waits for slow requests.
 func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		if err := runRole(role); err != nil {
+			panic(err)
+		}
+		return
+	}
 	_ = flag.Set("test.parallel", "12")
 	os.Exit(m.Run())
 }
@@ -350,7 +356,8 @@ effects:
 status: {path: /keys}
 preferences: [return=minimal]
 patience: 0s
-commands: {kill: "true", interrupt: "true"}
+urls: [nowhere]
+commands: {kill: "true", interrupt: "true", pause: "true", kill_store: "true"}
 `), environment())
 	require.Error(t, err)
 	for _, fault := range []string{
@@ -362,7 +369,8 @@ commands: {kill: "true", interrupt: "true"}
 		"slow.body is required", "effects[0].name is required", "effects[0] must have either number or list",
 		`effects[0].id: "id" is not a JSON pointer`, "status.path must begin with / and contain {key}",
 		`unknown preference "return=minimal"`, "patience must be positive", "kill and start belong together",
-		"interrupt and restore belong together", "takeover is required",
+		"interrupt and restore belong together", "pause and resume belong together", "kill_store and start_store belong together",
+		"urls[0] must be an http or https URL", "takeover is required with commands.kill", "takeover is required with commands.pause",
 	} {
 		require.ErrorContains(t, err, fault)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -49,6 +50,7 @@ type request struct {
 	header     map[string]string // replaces the header fields of the operation; "" removes one
 	credential map[string]string // default: the account
 	noAccount  bool              // send no credential
+	address    string            // another one of the service
 	through    string            // the URL of a proxy
 	cut        string            // where that proxy breaks the connection
 	intent     string            // see attempt.Intent
@@ -101,7 +103,7 @@ func (s *suite) send(ctx context.Context, r request) *exchange {
 	if len(r.keys) > 0 {
 		header[http.CanonicalHeaderKey(s.p.KeyHeader)] = r.keys
 	}
-	base := s.p.URL
+	base := cmp.Or(r.address, s.p.URL)
 	if r.through != "" {
 		base = r.through
 	}
@@ -120,7 +122,7 @@ func (s *suite) send(ctx context.Context, r request) *exchange {
 
 func (s *suite) attempt(r request, e *exchange) *attempt {
 	a := &attempt{
-		Number: e.number, Intent: r.intent, Method: e.method, Path: e.path, Keys: e.keys, Body: e.sentBody, Cut: r.cut,
+		Number: e.number, Intent: r.intent, Method: e.method, Path: e.path, Keys: e.keys, Body: e.sentBody, Cut: r.cut, Address: r.address,
 		Sent: s.history.since(e.sent), Ended: s.history.since(e.ended), Status: e.status, ID: e.id(s),
 		Replayed: e.replayed(s), Response: string(e.body),
 	}

@@ -51,7 +51,8 @@ type attempt struct {
 	Path     string   `json:"path"`
 	Keys     []string `json:"keys"`
 	Body     string   `json:"body,omitempty"`
-	Cut      string   `json:"cut,omitempty"` // where the connection was broken
+	Cut      string   `json:"cut,omitempty"`     // where the connection was broken
+	Address  string   `json:"address,omitempty"` // another one of the service
 	Sent     float64  `json:"sent"`
 	Ended    float64  `json:"ended"`
 	Status   int      `json:"status,omitempty"`

@@ -66,7 +66,7 @@ func TestInit_ugly(t *testing.T) {
 	require.Equal(t, strings.Replace(o.Body, `"share":1`, `"share":101`, 1), o.Invalid)
 	require.Equal(t, dialect{Reused: 400, Verdict: "none", RetryAfter: "none"}, p.Dialect)
 	require.Empty(t, p.ReplayHeader)
-	for _, missing := range []string{"an example of the body", "the required header field X-Client-Version", "effects:", "status:", "operation.declined", "dialect.in_progress"} {
+	for _, missing := range []string{"an example of the body", "a value of the required header field X-Client-Version", "effects:", "status:", "operation.declined", "dialect.in_progress"} {
 		require.Contains(t, text, "# NOT FOUND: "+missing, text)
 	}
 }

@@ -431,9 +431,10 @@ func (l *ledger) scenario(one *life) scenario {
 			return f.scenario
 		}
 	}
-	overlap, cut, other := false, false, false
+	overlap, cut, other, addresses := false, false, false, false
 	for i, a := range attempts {
 		cut = cut || a.Cut != ""
+		addresses = addresses || a.Address != attempts[0].Address
 		other = other || !sameValues(a.Body, one.attempts[0].Body)
 		for _, b := range attempts[:i] {
 			overlap = overlap || a.Sent < b.Ended
@@ -444,6 +445,8 @@ func (l *ledger) scenario(one *life) scenario {
 		return advised
 	case cut:
 		return cutOff
+	case addresses:
+		return replicated
 	case overlap:
 		return concurrent
 	case one.current > 0 && l.clause != one.clause:

@@ -110,13 +110,13 @@ func checkQuery(ctx context.Context, s *suite) error { // IR-11
 	})
 }
 
-const shortKey = "a key of 3 characters"
+const shortKey = "a key of 8 characters"
 
 // malformed returns requests that are rejected for their form.
 func (s *suite) malformed() map[string]request {
 	o := s.p.Operation
 	requests := map[string]request{
-		shortKey:                     {keys: []string{"abc"}, body: o.Body},
+		shortKey:                     {keys: []string{newKey()[:8]}, body: o.Body},
 		"an invalid value":           {keys: []string{newKey()}, body: o.Invalid},
 		"an unsupported media type":  {keys: []string{newKey()}, body: o.Body, header: map[string]string{"Content-Type": "application/x-conformance"}},
 		"an unknown query parameter": {keys: []string{newKey()}, body: o.Body, query: "conformance_dry_run=true"},

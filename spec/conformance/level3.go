@@ -24,7 +24,7 @@ func checkRace(ctx context.Context, s *suite) error { // IR-16
 		errs = append(errs, s.race(ctx, race > 0))
 	}
 	s.covers("%d races of %d requests", rounds, contestants)
-	return all(errs...)
+	return all(append(errs, s.overlapping(ctx), s.replicas(ctx))...)
 }
 
 // race sends requests with one key at the same time. With mixed, half of them are different.
@@ -124,6 +124,7 @@ func checkConflictNotStored(ctx context.Context, s *suite) error { // IR-30
 }
 
 func checkTemporary(ctx context.Context, s *suite) error { // IR-40
+	// Each part is counted by itself, so that its effects are not those of another one.
 	conflict := func() error {
 		_, second, err := s.during(ctx, func(*request) {})
 		if err != nil || second.status != second.busy {
@@ -135,6 +136,9 @@ func checkTemporary(ctx context.Context, s *suite) error { // IR-40
 	overload := func() error {
 		if s.p.Overload == 0 {
 			return notChecked("overload is missing")
+		}
+		if _, err := s.account(ctx); err != nil {
+			return err
 		}
 		_, rejected, err := s.overload(ctx)
 		for _, e := range rejected {
@@ -148,6 +152,9 @@ func checkTemporary(ctx context.Context, s *suite) error { // IR-40
 	interruption := func() error {
 		if s.level < 5 || s.hooks.interrupt == nil {
 			return notChecked("commands.interrupt is missing")
+		}
+		if _, err := s.account(ctx); err != nil {
+			return err
 		}
 		failed, _, err := s.interrupted(ctx)
 		if failed == nil || failed.status != http.StatusInternalServerError && !overloaded(failed) {

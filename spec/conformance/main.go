@@ -165,9 +165,7 @@ func checkServer(ctx context.Context, o options, lookup func(string) (string, bo
 	s.hooks = commandHooks(p.Commands, stderr)
 	s.quick, s.only = o.quick, o.clauses
 	if o.against != nil {
-		if err := s.judgeBy(o.against); err != nil {
-			return r, err
-		}
+		s.judgeBy(o.against)
 	}
 	s.progress = func(line string) { fmt.Fprintln(stderr, line) }
 	if o.history != "" {

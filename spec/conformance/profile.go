@@ -20,6 +20,7 @@ import (
 // each member.
 type profile struct {
 	URL                  string            `yaml:"url"`
+	URLs                 []string          `yaml:"urls"`
 	Account              map[string]string `yaml:"account"`
 	SecondCredential     map[string]string `yaml:"second_credential"`
 	SecondAccount        map[string]string `yaml:"second_account"`
@@ -155,6 +156,11 @@ type commands struct {
 	Interrupt string `yaml:"interrupt"`
 	Restore   string `yaml:"restore"`
 	Expire    string `yaml:"expire"`
+
+	Pause      string `yaml:"pause"`
+	Resume     string `yaml:"resume"`
+	KillStore  string `yaml:"kill_store"`
+	StartStore string `yaml:"start_store"`
 }
 
 const (
@@ -255,6 +261,12 @@ func (c *checker) profile(p *profile) {
 	c.expand("url", &p.URL)
 	p.URL = strings.TrimSuffix(p.URL, "/")
 	c.address("url", p.URL)
+	for i := range p.URLs {
+		field := fmt.Sprintf("urls[%d]", i)
+		c.expand(field, &p.URLs[i])
+		p.URLs[i] = strings.TrimSuffix(p.URLs[i], "/")
+		c.address(field, p.URLs[i])
+	}
 	c.headers("account", p.Account)
 	c.headers("second_account", p.SecondAccount)
 	c.headers("second_credential", p.SecondCredential)
@@ -296,6 +308,9 @@ func (c *checker) profile(p *profile) {
 	c.require(p.Crashes > 0, "crashes must be positive")
 	c.require((p.Commands.Kill == "") == (p.Commands.Start == ""), "commands: kill and start belong together")
 	c.require((p.Commands.Interrupt == "") == (p.Commands.Restore == ""), "commands: interrupt and restore belong together")
+	c.require((p.Commands.Pause == "") == (p.Commands.Resume == ""), "commands: pause and resume belong together")
+	c.require((p.Commands.KillStore == "") == (p.Commands.StartStore == ""), "commands: kill_store and start_store belong together")
+	c.require(p.Commands.Pause == "" || p.Takeover > 0, "takeover is required with commands.pause: a pause must last longer than a lock")
 	c.require(p.Commands.Kill == "" || p.Takeover > 0, "takeover is required with commands.kill: the documented time after which a crashed request is continued")
 }
 

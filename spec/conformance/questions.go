@@ -10,14 +10,15 @@ const (
 	repeated   scenario = "repeat" // the same request again
 	differing  scenario = "change" // another body with the same key
 	concurrent scenario = "race"
-	cutOff     scenario = "cut"    // a connection broke
-	crashed    scenario = "crash"  // the server was killed
-	paused     scenario = "pause"  // the server was stopped for a time
-	storeLost  scenario = "store"  // the server's store was killed
-	outage     scenario = "outage" // a dependency was interrupted
-	expiry     scenario = "expiry" // commands.expire
-	later      scenario = "later"  // a key of an earlier clause, at the end or with -recheck
-	advised    scenario = "client" // a client that obeys the server's verdicts
+	cutOff     scenario = "cut"     // a connection broke
+	crashed    scenario = "crash"   // the server was killed
+	replicated scenario = "replica" // requests to several addresses
+	paused     scenario = "pause"   // the server was stopped for a time
+	storeLost  scenario = "store"   // the server's store was killed
+	outage     scenario = "outage"  // a dependency was interrupted
+	expiry     scenario = "expiry"  // commands.expire
+	later      scenario = "later"   // a key of an earlier clause, at the end or with -recheck
+	advised    scenario = "client"  // a client that obeys the server's verdicts
 )
 
 // question is what the report answers about safety.
@@ -47,8 +48,25 @@ func questions() []question {
 		{cutOff, "when the connection breaks", "the key is released when its client is gone, although the work continues", none},
 		{advised, "by a client that obeys the responses", "an error allows a new key although the first one was executed", none},
 		{
+			replicated, "by duplicates at different addresses", "the lock or the response is in the process, not in a store that all processes share",
+			func(p *profile) string {
+				if len(p.URLs) == 0 {
+					return "urls"
+				}
+				return ""
+			},
+		},
+		{
 			crashed, "after a crash", "the effect happens before its identifier is stored, or the keys are only in memory",
 			command(func(c commands) string { return c.Kill }, "commands.kill and commands.start"),
+		},
+		{
+			paused, "after a pause", "a lock expired while its holder was stopped, and the holder went on; only an identifier that is derived from the key prevents its effect",
+			command(func(c commands) string { return c.Pause }, "commands.pause and commands.resume"),
+		},
+		{
+			storeLost, "when its store is killed", "the request is executed although its key cannot be stored, or the store forgets what it has acknowledged",
+			command(func(c commands) string { return c.KillStore }, "commands.kill_store and commands.start_store"),
 		},
 		{
 			outage, "when a dependency fails", "a failed attempt starts again and does not find the effect of the first one",

@@ -233,6 +233,10 @@ func (c *coverage) text(s scenario) string {
 	switch s {
 	case crashed:
 		return plural(c.faults, "crash")
+	case paused:
+		return plural(c.faults, "pause")
+	case storeLost:
+		return plural(c.faults, "kill") + " of the store"
 	case later:
 		return fmt.Sprintf("keys up to %s old", age(c.oldest))
 	default:

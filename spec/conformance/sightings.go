@@ -235,6 +235,9 @@ func (l *ledger) timeline(lives []*life) []string {
 			if !sameValues(a.Body, lives[0].attempts[0].Body) {
 				text += " another body"
 			}
+			if a.Address != "" {
+				text += " at " + a.Address
+			}
 			if a.Cut != "" {
 				text += ", connection broken " + a.Cut
 			}
@@ -322,6 +325,10 @@ func (l *ledger) cover() {
 		c.requests += len(one.attempts) - one.current
 		c.oldest = max(c.oldest, one.attempts[len(one.attempts)-1].Sent-one.begun)
 		exercised[s] = true
+		// A client that obeys the responses is exercised even if none allowed a new key.
+		if one.attempts[0].Intent != "" && s != advised {
+			l.coverage(advised).keys++
+		}
 	}
 	for _, f := range faultScenarios {
 		if exercised[f.scenario] {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -325,7 +326,7 @@ func all(errs ...error) error {
 		case err == nil:
 			checked = true
 		case errors.As(err, &reason):
-			skipped = err
+			skipped = cmp.Or(skipped, err)
 		default:
 			return err
 		}

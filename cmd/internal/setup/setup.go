@@ -8,11 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/internal/postgres"
@@ -79,30 +77,10 @@ func Connect(ctx context.Context, d Database, logger *slog.Logger, configure fun
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", connectError{err})
+		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", err)
 	}
 	return pool, nil
 }
-
-// connectError prints each attempt once: by default, the driver tries each address with and
-// without TLS.
-type connectError struct{ err error }
-
-func (e connectError) Error() string {
-	const separator = "\n\t"
-	var lines []string
-	for line := range strings.SplitSeq(e.err.Error(), separator) {
-		if !slices.Contains(lines, line) {
-			lines = append(lines, line)
-		}
-	}
-	if len(lines) == 2 {
-		return strings.Join(lines, " ")
-	}
-	return strings.Join(lines, separator)
-}
-
-func (e connectError) Unwrap() error { return e.err }
 
 // CheckSchema returns an error if a migration is not applied.
 func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
@@ -116,68 +94,47 @@ func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 // WarnOfLoss logs the settings with which a crash of the database server can lose orders whose
 // cards were charged.
 func WarnOfLoss(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) error {
-	rows, _ := pool.Query(ctx, `
-SELECT name
+	var off string
+	err := pool.QueryRow(ctx, `
+SELECT coalesce(string_agg(name, ', ' ORDER BY name), '')
   FROM pg_settings
  WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
-   AND setting = 'off'
- ORDER BY name`)
-	off, err := pgx.CollectRows(rows, pgx.RowTo[string])
+   AND setting = 'off'`).Scan(&off)
 	if err != nil {
 		return fmt.Errorf("check the durability of the database: %w", err)
 	}
-	if len(off) > 0 {
+	if off != "" {
 		logger.WarnContext(ctx, "a crash of the database server can lose orders whose cards were charged: turn these settings on", "off", off)
 	}
 	return nil
 }
 
-// Migrator has a connection pool of its own.
-type Migrator struct {
-	*migrations.Migrator
-	pool *pgxpool.Pool
-}
-
-// OpenMigrator connects without a pooler. Migrations have no statement timeout, and a short
+// WithMigrator connects without a pooler. Migrations have no statement timeout, and a short
 // lock_timeout, because other sessions queue behind them.
-func OpenMigrator(ctx context.Context, d Database, logger *slog.Logger) (*Migrator, error) {
+func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, run func(*migrations.Migrator) error) error {
 	pool, err := Connect(ctx, d, logger, func(config *pgxpool.Config) {
 		params := config.ConnConfig.RuntimeParams
 		params["lock_timeout"] = "5000"
 		params["statement_timeout"], params["idle_in_transaction_session_timeout"] = "0", "0"
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer pool.Close()
 	migrator, err := migrations.New(pool, logger)
 	if err != nil {
-		pool.Close()
-		return nil, err
+		return err
 	}
-	return &Migrator{migrator, pool}, nil
-}
-
-// Close releases the Migrator and its pool.
-func (m *Migrator) Close() {
-	_ = m.Migrator.Close()
-	m.pool.Close()
-}
-
-// Database returns the name and the host of the database.
-func (m *Migrator) Database() (name, host string) {
-	config := m.pool.Config().ConnConfig
-	return config.Database, config.Host
+	defer func() { _ = migrator.Close() }()
+	return run(migrator)
 }
 
 // Migrate applies all pending migrations.
 func Migrate(ctx context.Context, d Database) error {
-	migrator, err := OpenMigrator(ctx, d, slog.New(slog.DiscardHandler))
-	if err != nil {
+	return WithMigrator(ctx, d, slog.New(slog.DiscardHandler), func(migrator *migrations.Migrator) error {
+		_, err := migrator.Up(ctx)
 		return err
-	}
-	defer migrator.Close()
-	_, err = migrator.Up(ctx)
-	return err
+	})
 }
 
 // ProviderTransport uses the proxy of HTTPS_PROXY.
