@@ -41,7 +41,7 @@ func (s subject) passes(profile map[string]any) []pass {
 	if commands, ok := profile["commands"].(map[string]any); ok && commands["kill"] != nil {
 		all = append(all, pass{scenario: crash, clauses: "IR-17,IR-33"})
 	}
-	if s.Expires {
+	if s.expires() {
 		all = append(all, pass{scenario: expiry, clauses: "IR-34", lifetime: "1", expire: "sleep 3"})
 	}
 	return all

@@ -42,6 +42,7 @@ type store struct {
 	Default bool   `yaml:"default"`
 	Needs   string `yaml:"needs"`
 	About   string `yaml:"about"`
+	Keeps   bool   `yaml:"keeps"` // its keys do not expire
 }
 
 // note explains the results in a scenario.
@@ -57,6 +58,8 @@ type subject struct {
 	*implementation
 	store store
 }
+
+func (s subject) expires() bool { return s.Expires && !s.store.Keeps }
 
 func (s subject) String() string { return s.folder + "/" + s.store.Name }
 

@@ -20,7 +20,7 @@ func TestEntries_version(t *testing.T) {
 			continue
 		}
 		locked := ""
-		for _, name := range []string{"package-lock.json", "go.mod"} {
+		for _, name := range []string{"package-lock.json", "go.mod", "sources.lock"} {
 			text, err := os.ReadFile(filepath.Join(one.folder, name))
 			if err == nil {
 				locked += string(text)

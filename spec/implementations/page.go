@@ -145,7 +145,7 @@ const introduction = `# What other implementations do
 
 Before you choose a library for idempotent requests, you can read here what some of them do when a request is repeated, changed, cut off, sent twice at once, or interrupted by a crash. %s sends the requests and counts the charges. ` + "`make -C spec implementations`" + ` runs everything again and writes this page and [the one about form](implementations-form.md).
 
-Each implementation is set up as its documentation describes, with its default store and with a durable one if it has one. The server behind it is always the same: it posts a charge to a provider and returns the provider's answer. **The provider here has no idempotency keys of its own**, because the question is what the library does alone. Many providers have them. If a handler passes a key on that it derives from the client's, a second execution finds the first charge, so the words "charged twice" then mean only that the handler ran twice.
+Each implementation is set up as its documentation describes, with its default store and with a durable one if it has one. The server behind it is always the same: it posts a charge to a provider and returns the provider's answer. **The provider here has no idempotency keys of its own**, because the question is what the library does alone. The exception is a program that sends a key to its provider as a part of its design, as its section says. Many providers have them. If a handler passes a key on that it derives from the client's, a second execution finds the first charge, so the words "charged twice" then mean only that the handler ran twice.
 
 A library promises what its documentation says, which is quoted in each section, and most of them promise less than [this repository's profile](idempotent-requests.md) requires. So a cell that is not "ok" describes a difference from the profile, and is not always a defect. "ok" means that no violation was found, and is no proof.
 
@@ -288,7 +288,7 @@ func (r result) kills() string {
 }
 
 func (one checked) reason(c column) string {
-	if c.scenario == expiry && !one.Expires {
+	if c.scenario == expiry && !one.expires() {
 		return " (the lifetime of a key cannot be set)"
 	}
 	return ""
@@ -319,7 +319,12 @@ func (one checked) anomalies(root string, c column, text *strings.Builder) error
 	if again := strings.Contains(one.cell(c), "charged twice") || strings.Contains(one.cell(c), "charged again"); again && (!doubled(first) || !doubled(second)) {
 		return fmt.Errorf("%s: %s: %s.sh has not shown it twice", one.subject, c.title, script)
 	}
-	fmt.Fprintf(text, "\n\n[`%s.sh`](#%s-sh) printed, in the first of two runs:\n\n```text\n%s\n```\n", script, script, strings.TrimSpace(first))
+	link := "#" + script + "-sh"
+	own := filepath.Join(one.folder, "reproduce", script+".sh")
+	if _, err := os.Stat(filepath.Join(root, own)); err == nil {
+		link = "implementations/" + filepath.ToSlash(own)
+	}
+	fmt.Fprintf(text, "\n\n[`%s.sh`](%s) printed, in the first of two runs:\n\n```text\n%s\n```\n", script, link, strings.TrimSpace(first))
 	return nil
 }
 

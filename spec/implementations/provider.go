@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// provider is the payment provider behind every implementation. It has no idempotency of its
-// own, so each POST of a handler is a charge.
+// provider is the payment provider behind every implementation. Each POST of a handler is a
+// charge, unless the handler sends an Idempotency-Key of its own.
 type provider struct {
 	mu      sync.Mutex
 	charges []charge
+	keys    map[string]charge
 	outage  bool
 }
 
@@ -48,16 +49,24 @@ func (p *provider) create(w http.ResponseWriter, r *http.Request) {
 		respond(w, http.StatusPaymentRequired, map[string]string{"error": "declined"})
 		return
 	}
-	made := p.add(request)
+	made := p.add(request, r.Header.Get("Idempotency-Key"))
 	time.Sleep(delay)
 	respond(w, http.StatusCreated, made)
 }
 
-func (p *provider) add(request chargeRequest) charge {
+// add returns the first charge of a key. An empty key is none.
+func (p *provider) add(request chargeRequest, key string) charge {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if made, ok := p.keys[key]; ok && key != "" {
+		return made
+	}
 	made := charge{fmt.Sprintf("ch_%d", firstCharge+len(p.charges)), request.Account, request.Amount}
 	p.charges = append(p.charges, made)
+	if p.keys == nil {
+		p.keys = map[string]charge{}
+	}
+	p.keys[key] = made
 	return made
 }
 

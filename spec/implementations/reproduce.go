@@ -29,7 +29,7 @@ func reproduceAll(ctx context.Context, root string, selected []subject, names []
 		}
 		for _, script := range scripts {
 			name := strings.TrimSuffix(filepath.Base(script), ".sh")
-			if len(names) > 0 && !slices.Contains(names, name) || name == expiryScript && !s.Expires {
+			if len(names) > 0 && !slices.Contains(names, name) || name == expiryScript && !s.expires() {
 				continue
 			}
 			if err := work.reproduce(ctx, root, s, script, name); err != nil {
