@@ -120,7 +120,7 @@ func newProcess(t *testing.T, folder, name, role string, c processConfig) proces
 			log, _ := os.ReadFile(filepath.Join(folder, name+".log"))
 			t.Logf("%s: %s", name, log)
 		}
-		_ = exec.Command("sh", "-c", p.signal("KILL")).Run() //nolint:noctx // the test's context is done
+		_ = exec.Command("sh", "-c", p.signal("KILL")).Run()
 	})
 	p.run(t)
 	return p

@@ -160,7 +160,7 @@ func (b *bench) serveControl() error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", address) //nolint:noctx // close ends it
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}

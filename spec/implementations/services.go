@@ -86,7 +86,7 @@ func (p *process) kill() error {
 func freeAddress() (string, error) {
 	for range 100 {
 		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(12000))) //nolint:gosec // a port is no secret
-		listener, err := net.Listen("tcp", address)                                    //nolint:noctx // it is closed at once
+		listener, err := net.Listen("tcp", address)
 		if err == nil {
 			return address, listener.Close()
 		}
