@@ -20,13 +20,20 @@ type column struct {
 	script   string // of reproduce/
 }
 
-const accounts = "accounts"
+// Columns that the report has no scenario for.
+const (
+	accounts   = "accounts"
+	credential = "credential"
+	longKey    = "long key"
+)
 
 func columns() []column {
 	return []column{
 		{"repeated", "repeat", "repeat"},
 		{"other body", "change", "change"},
 		{"other account", accounts, "accounts"},
+		{"other credential", credential, "credential"},
+		{"long key", longKey, "long"},
 		{"concurrent", "race", "race"},
 		{"client gone", "cut", "cut"},
 		{"provider's outage", "outage", "outage"},
@@ -38,11 +45,15 @@ func columns() []column {
 
 // column returns where an anomaly belongs.
 func (a anomaly) column() string {
-	if slices.Contains(a.Clauses, "IR-20") {
+	switch {
+	case slices.Contains(a.Clauses, "IR-20"):
 		return "outage"
-	}
-	if a.Kind == "RESPONSE OF ANOTHER TENANT" {
+	case a.Kind == "RESPONSE OF ANOTHER TENANT":
 		return accounts
+	case a.Scenario == "repeat" && slices.Contains(a.Clauses, "IR-7"):
+		return credential
+	case a.Scenario == "repeat" && slices.Contains(a.Clauses, "IR-3"):
+		return longKey
 	}
 	switch a.Scenario {
 	case "one": // a single request, before its repetition
@@ -76,6 +87,14 @@ func (a anomaly) label() string {
 	}
 }
 
+// cell leaves out the expiry of a store whose keys do not expire.
+func (one checked) cell(c column) string {
+	if c.scenario == expiry && !one.expires() {
+		return "–"
+	}
+	return one.result.cell(c)
+}
+
 // cell is "ok" if the scenario was exercised and showed no anomaly.
 func (r result) cell(c column) string {
 	var labels []string
@@ -87,7 +106,8 @@ func (r result) cell(c column) string {
 	if len(labels) > 0 {
 		return "**" + strings.Join(labels, ", ") + "**"
 	}
-	exercised := c.scenario == accounts && r.of("IR-6").State != "not exercised"
+	clauses := map[string]string{accounts: "IR-6", credential: "IR-7", longKey: "IR-3"}
+	exercised := clauses[c.scenario] != "" && r.of(clauses[c.scenario]).State != "not exercised"
 	for _, one := range r.Matrix {
 		exercised = exercised || one.Cells[c.scenario] != ""
 	}
@@ -157,6 +177,8 @@ const legend = `
 | repeated | The same request is sent again after its response. |
 | other body | The key is used again with another amount. |
 | other account | Another account sends the same request with the same key. |
+| other credential | The request is repeated with another credential of its account. |
+| long key | The request and its repetition have a key of 255 characters. |
 | concurrent | Up to twelve requests with one key are sent at once. |
 | client gone | The connection breaks before, during and after the work. |
 | provider's outage | The provider answers 503, and works again later. |
