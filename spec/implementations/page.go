@@ -165,9 +165,11 @@ const introduction = `# What other implementations do
 
 Before you choose a library for idempotent requests, you can read here what some of them do when a request is repeated, changed, cut off, sent twice at once, or interrupted by a crash. %s sends the requests and counts the charges. ` + "`make -C spec implementations`" + ` runs everything again and writes this page and [the one about form](implementations-form.md).
 
-Each implementation is set up as its documentation describes, with its default store and with a durable one if it has one. The server behind it is always the same: it posts a charge to a provider and returns the provider's answer. **The provider here has no idempotency keys of its own**, because the question is what the library does alone. The exception is a program that sends a key to its provider as a part of its design, as its section says. Many providers have them. If a handler passes a key on that it derives from the client's, a second execution finds the first charge, so the words "charged twice" then mean only that the handler ran twice.
+Each implementation is set up as its documentation describes, with its default store if that runs here, and with a durable one if it has one. Each section lists what is set up differently, and its notes name options that would change a result. The server behind it is always the same: it posts a charge to a provider and returns the provider's answer.
 
-A library promises what its documentation says, which is quoted in each section, and most of them promise less than [this repository's profile](idempotent-requests.md) requires. So a cell that is not "ok" describes a difference from the profile, and is not always a defect. "ok" means that no violation was found, and is no proof.
+**The provider here gets no idempotency key**, because the question is what the library does alone. The exception is rocket-rides-atomic, which passes a key to its provider as a part of its design. Many providers honour such keys. If a handler derives one from the client's key and passes it on, a second execution finds the first charge, so "charged twice" then means only that the handler ran twice.
+
+A library promises what its documentation says, which is quoted in each section, and most of them promise less than [this repository's profile](idempotent-requests.md) requires. So a cell that is not "ok" describes a difference from the profile, and is not always a defect. For example, a step of DBOS is documented to run at least once, several documentations limit the lifetime of a key, and a store in memory is not meant to survive a kill. "ok" means that no violation was found, and is no proof: it also stands where a repetition is refused without a second charge.
 
 `
 
@@ -175,26 +177,26 @@ const legend = `
 | column | what happens |
 | --- | --- |
 | repeated | The same request is sent again after its response. |
-| other body | The key is used again with another amount. |
+| other body | The key is used again with another amount. The profile requires a refusal. |
 | other account | Another account sends the same request with the same key. |
-| other credential | The request is repeated with another credential of its account. |
+| other credential | The request is repeated with another credential of its account. The profile requires the first response. |
 | long key | The request and its repetition have a key of 255 characters. |
-| concurrent | Up to twelve requests with one key are sent at once. |
+| concurrent | Up to twelve requests with one key are sent at once, first with the same body, then half of them with another amount. |
 | client gone | The connection breaks before, during and after the work. |
 | provider's outage | The provider answers 503, and works again later. |
-| server killed | The server is killed during requests and started again, up to 20 times; the store stays. |
+| server killed | The server is killed during requests and started again, up to 20 times. A durable store stays, and a store in memory ends with the server. |
 | used later | A key is used again at the end of the run. |
-| key expired | The server runs with a lifetime of one second, and the request is repeated after three. |
+| key expired | The server runs with a lifetime of one second, and the request is repeated after three. The profile requires a refusal. |
 
 | answer | meaning |
 | --- | --- |
-| ok | One charge at most, and no response of another request. |
-| charged twice | One key led to two charges, or several keys together led to more charges than there are keys. |
-| charged again | After the documented lifetime, the key is a new one. |
-| first response | The first request's response is returned for another body. |
+| ok | One charge at most, and no response of another request. A refusal can be ok; [the page about form](implementations-form.md) has the statuses. |
+| charged twice | One key led to more than one charge, or several keys together led to more charges than there are keys. Under "other body" and "other credential", the library takes the second request for a new one. |
+| charged again | After its lifetime, the key is a new one. |
+| first response | The first request's response is returned for another body, which is not charged. |
 | first account's response | Another account gets the first account's response. |
 | failure answered, charged | The final response is a failure, but there is a charge. |
-| no final response | The request gets 409 or 5xx for as long as the command waits, which is 10 seconds more than the documented time. |
+| no final response | A repetition gets no success for as long as the command waits: it gets 409, a refusal, or a 5xx, which may be a stored one. No second charge was found. After a kill, the command waits for 10 seconds more than the entry's time for a takeover, which is 2 seconds if none is documented. |
 | – | The scenario was not exercised; the section says why. |
 `
 
