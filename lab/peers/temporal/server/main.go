@@ -122,8 +122,10 @@ func createStore(ctx context.Context, url, name string, connections int) (*confi
 		}
 		schema := map[string]string{"temporal": "temporal", "temporal_visibility": "visibility"}[name]
 		for _, command := range [][]string{{"setup-schema", "-v", "0.0"}, {"update-schema", "--schema-name", "postgresql/v12/" + schema}} {
-			err := sqltool.RunTool(append([]string{"temporal-sql-tool", "--pl", postgresql.PluginNamePGX,
-				"--ep", pg.Host, "-p", strconv.Itoa(int(pg.Port)), "-u", pg.User, "--pw", pg.Password, "--db", name}, command...))
+			err := sqltool.RunTool(append([]string{
+				"temporal-sql-tool", "--pl", postgresql.PluginNamePGX,
+				"--ep", pg.Host, "-p", strconv.Itoa(int(pg.Port)), "-u", pg.User, "--pw", pg.Password, "--db", name,
+			}, command...))
 			if err != nil {
 				return nil, err
 			}
