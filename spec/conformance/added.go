@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 )
 
 func checkProblemTypes(ctx context.Context, s *suite) error { // IR-51
@@ -49,20 +48,8 @@ func checkLifetime(ctx context.Context, s *suite) error { // IR-52
 	if s.p.Status == nil || s.p.Status.Expires == "" {
 		return notChecked("status.expires is missing")
 	}
-	key := newKey()
-	if _, err := s.execute(ctx, key, s.p.Operation.Body); err != nil {
-		return err
-	}
-	state := s.state(ctx, key)
-	if state.status != http.StatusOK {
-		return notChecked("the status of a finished key cannot be read (IR-47)")
-	}
-	document, _ := decode(state.body)
-	value, _ := at(document, s.p.Status.Expires)
-	if _, err := time.Parse(time.RFC3339, fmt.Sprint(value)); err != nil {
-		return fails(shown(state), "no time of RFC 3339 at status.expires")
-	}
-	return nil
+	_, _, _, err := s.finishedKeyExpires(ctx)
+	return err
 }
 
 func checkOctets(ctx context.Context, s *suite) error { // IR-53

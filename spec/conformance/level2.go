@@ -401,20 +401,9 @@ func checkRetention(ctx context.Context, s *suite) error { // IR-35
 	if s.p.Status == nil || s.p.Status.Expires == "" {
 		return onlyDeclared("retention of the profile file; no request can show it without status.expires, but -recheck can later")
 	}
-	key := newKey()
-	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	first, state, expires, err := s.finishedKeyExpires(ctx)
 	if err != nil {
 		return err
-	}
-	state := s.state(ctx, key)
-	if state.status != http.StatusOK {
-		return notChecked("the status of a finished key cannot be read (IR-47)")
-	}
-	document, _ := decode(state.body)
-	value, _ := at(document, s.p.Status.Expires)
-	expires, err := time.Parse(time.RFC3339, fmt.Sprint(value))
-	if err != nil {
-		return fails(shown(state), "no time at status.expires")
 	}
 	// The clocks may differ by a minute.
 	kept := expires.Sub(first.sent)
@@ -423,6 +412,24 @@ func checkRetention(ctx context.Context, s *suite) error { // IR-35
 	}
 	s.covers("the status resource names %s", kept.Round(time.Hour))
 	return nil
+}
+
+// finishedKeyExpires finishes a new key, and reads from its status resource when it expires.
+func (s *suite) finishedKeyExpires(ctx context.Context) (first, state *exchange, expires time.Time, err error) {
+	key := newKey()
+	if first, err = s.execute(ctx, key, s.p.Operation.Body); err != nil {
+		return nil, nil, expires, err
+	}
+	state = s.state(ctx, key)
+	if state.status != http.StatusOK {
+		return nil, nil, expires, notChecked("the status of a finished key cannot be read (IR-47)")
+	}
+	document, _ := decode(state.body)
+	value, _ := at(document, s.p.Status.Expires)
+	if expires, err = time.Parse(time.RFC3339, fmt.Sprint(value)); err != nil {
+		return nil, nil, expires, fails(shown(state), "no time of RFC 3339 at status.expires")
+	}
+	return first, state, expires, nil
 }
 
 func checkNewKey(ctx context.Context, s *suite) error { // IR-41
