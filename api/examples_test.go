@@ -34,3 +34,22 @@ func TestExamples_requests(t *testing.T) {
 		}
 	}
 }
+
+// The linters of make contract validate examples too, but accept members that are not documented.
+func TestExamples_responses(t *testing.T) {
+	t.Parallel()
+	c, checked := openContract(t), 0
+	for path, item := range c.doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			for status, response := range operation.Responses.Map() {
+				for _, content := range response.Value.Content {
+					for name, example := range content.Examples {
+						require.NoError(t, c.schemas.validate(content.Schema.Value, example.Value.Value), "%s %s %s: %s", method, path, status, name)
+						checked++
+					}
+				}
+			}
+		}
+	}
+	require.NotZero(t, checked)
+}
