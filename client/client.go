@@ -47,8 +47,9 @@ type Client struct {
 	config Config
 	http   *http.Client
 
-	sleep  func(ctx context.Context, wait time.Duration) error // replaced by tests, like random
-	random func(limit time.Duration) time.Duration
+	sleep       func(ctx context.Context, wait time.Duration) error // replaced by tests, like the next two
+	random      func(limit time.Duration) time.Duration
+	maxResponse int64 // bytes
 }
 
 // Format hides the API key from all verbs.
@@ -82,8 +83,9 @@ func New(config Config) (*Client, error) {
 			// Another server must not receive the API key.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		sleep:  sleep,
-		random: func(limit time.Duration) time.Duration { return rand.N(limit + 1) }, //nolint:gosec // not a secret
+		sleep:       sleep,
+		random:      func(limit time.Duration) time.Duration { return rand.N(limit + 1) }, //nolint:gosec // not a secret
+		maxResponse: maxResponse,
 	}, nil
 }
 

@@ -99,12 +99,12 @@ func (c *Client) exchange(ctx context.Context, r Request) (response Response, er
 		return Response{}, err
 	}
 	defer func() { _ = received.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(received.Body, maxResponse+1))
+	body, err := io.ReadAll(io.LimitReader(received.Body, c.maxResponse+1))
 	if err != nil {
 		return Response{}, fmt.Errorf("read the response: %w", err)
 	}
-	if len(body) > maxResponse {
-		return Response{}, fmt.Errorf("%w: more than %d bytes", ErrUnreadable, maxResponse)
+	if int64(len(body)) > c.maxResponse {
+		return Response{}, fmt.Errorf("%w: more than %d bytes", ErrUnreadable, c.maxResponse)
 	}
 	return Response{received.StatusCode, received.Header, body}, nil
 }
