@@ -19,3 +19,18 @@ func TestStageTx_twice(t *testing.T) {
 	receipts.StageTx(batch, f.account, order)
 	require.ErrorContains(t, f.pool.SendBatch(t.Context(), batch).Close(), "staged_jobs_pkey")
 }
+
+func TestReadStats(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.exec(t, `
+INSERT INTO staged_jobs (id, account_id, kind, args, created_at, failed_at)
+VALUES (gen_random_uuid(), $1, 'receipt', '{}', now(), NULL),
+       (gen_random_uuid(), $1, 'receipt', '{}', now() - interval '30 minutes', NULL),
+       (gen_random_uuid(), $1, 'receipt', '{}', now() - interval '9 days', now())`, f.account)
+	pending, oldest, failed, err := receipts.ReadStats(t.Context(), f.pool)
+	require.NoError(t, err)
+	require.Equal(t, 2, pending)
+	require.Equal(t, 1, failed)
+	require.InDelta(t, 30, oldest.Minutes(), 1)
+}

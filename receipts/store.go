@@ -150,20 +150,13 @@ SELECT pending.jobs,
               AND failed_at IS NOT NULL
        ) AS failed`
 
-// Stats counts the jobs of all accounts.
-type Stats struct {
-	Pending int
-	Oldest  time.Duration // age of the oldest pending job, or 0
-	Failed  int
-}
-
-// ReadStats is for metrics.
-func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) {
-	var stats Stats
-	if err := pool.QueryRow(ctx, statsSQL, kind).Scan(&stats.Pending, &stats.Oldest, &stats.Failed); err != nil {
-		return Stats{}, fmt.Errorf("receipts: count jobs: %w", err)
+// ReadStats counts the jobs of all accounts, for metrics. The age is that of the oldest pending
+// job, or 0.
+func ReadStats(ctx context.Context, pool *pgxpool.Pool) (pending int, oldest time.Duration, failed int, err error) {
+	if err = pool.QueryRow(ctx, statsSQL, kind).Scan(&pending, &oldest, &failed); err != nil {
+		err = fmt.Errorf("receipts: count jobs: %w", err)
 	}
-	return stats, nil
+	return pending, oldest, failed, err
 }
 
 const kind = "receipt"

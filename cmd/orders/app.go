@@ -57,6 +57,7 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 	a.metrics = metrics.New(metrics.Config{
 		Pool:      a.pool,
 		Logger:    logger,
+		Jobs:      receiptGauges,
 		Limiter:   a.limiter,
 		Waiters:   func() int { return a.engine.Waiters() },
 		Retention: config.KeyRetention,

@@ -92,7 +92,7 @@ func reaper(ctx context.Context, call *invocation) error {
 		return err
 	}
 	defer pool.Close()
-	m := metrics.New(metrics.Config{Pool: pool, Logger: logger, Retention: config.KeyRetention})
+	m := metrics.New(metrics.Config{Pool: pool, Logger: logger, Jobs: receiptGauges, Retention: config.KeyRetention})
 	return runOrRepeat(ctx, call.name, *every, config.AdminAddr, m, logger, func(ctx context.Context) error {
 		if !*dryRun {
 			return reap(ctx, engine, config.KeyRetention, m, logger)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/receipts"
@@ -27,7 +29,7 @@ func worker(ctx context.Context, call *invocation) error {
 		return err
 	}
 	defer pool.Close()
-	m := metrics.New(metrics.Config{Pool: pool, Logger: logger})
+	m := metrics.New(metrics.Config{Pool: pool, Logger: logger, Jobs: receiptGauges})
 	mail := setup.Mail(config.WorkerMail)
 	mailer, err := mail.Mailer("", logger)
 	if err != nil {
@@ -53,4 +55,13 @@ func worker(ctx context.Context, call *invocation) error {
 		logger.Info("stopped")
 	}
 	return err
+}
+
+func receiptGauges(ctx context.Context, pool *pgxpool.Pool) ([]metrics.Gauge, error) {
+	pending, oldest, failed, err := receipts.ReadStats(ctx, pool)
+	return []metrics.Gauge{
+		{Name: "receipts_pending", Help: "Receipts that are still to be sent.", Value: float64(pending)},
+		{Name: "oldest_receipt_age_seconds", Help: "Age of the oldest pending receipt.", Value: oldest.Seconds()},
+		{Name: "receipts_failed", Help: "Receipts that need an operator: they are not tried again.", Value: float64(failed)},
+	}, err
 }

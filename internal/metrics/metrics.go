@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -19,6 +20,8 @@ import (
 type Config struct {
 	Pool   *pgxpool.Pool // required
 	Logger *slog.Logger  // required
+	// Jobs reads the gauges of staged jobs when metrics are scraped; nil without jobs.
+	Jobs func(context.Context, *pgxpool.Pool) ([]Gauge, error)
 
 	Limiter *admission.Limiter // nil for a command without one
 	Waiters func() int         // nil for a command without an engine
@@ -54,7 +57,7 @@ func New(config Config) *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
-		&backlog{config.Pool, config.Logger},
+		&backlog{config.Pool, config.Jobs, config.Logger},
 	)
 	r := registrar{promauto.With(registry)}
 	m := &Metrics{
