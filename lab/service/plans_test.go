@@ -66,7 +66,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	rejected.Release()
 	_, err = f.create("an-order-that-is-resumed")
 	require.NoError(t, err)
-	_, err = receipts.ReadStats(t.Context(), f.Pool)
+	_, _, _, err = receipts.ReadStats(t.Context(), f.Pool)
 	require.NoError(t, err)
 	_, err = reconcile.Run(t.Context(), reconcile.Config{
 		Orders: f.Orders, Engine: f.Engine, Pool: f.Pool, Payments: f.Payments, Logger: f.Logger, Since: 2 * grace, Grace: grace,
