@@ -15,7 +15,8 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-const insertAuditRecord = `
+// InsertAudit begins a statement that writes audit records.
+const InsertAudit = `
 INSERT INTO audit_records (
     id,
     account_id,
@@ -24,7 +25,9 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+)`
+
+const insertAuditRecord = InsertAudit + " VALUES ($1, $2, $3, $4, $5, $6, $7)"
 
 // AuditTx queues an audit record. The action begins with the resource's type, as in order.paid.
 // Ascending ids (UUIDv7) keep the index small.
@@ -36,7 +39,6 @@ func AuditTx(tx postgres.Queuer, accountID, resourceID uuid.UUID, action string,
 // AuditRecord is an entry of the audit log.
 type AuditRecord struct {
 	Action    string
-	Resource  string
 	Data      json.RawMessage
 	ClientIP  string // "" without a client
 	CreatedAt time.Time
@@ -50,7 +52,6 @@ func AuditRecords(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid
 	}
 	rows, _ := pool.Query(ctx, `
 SELECT action,
-       resource_type,
        data,
        coalesce(host(request_ip), ''),
        created_at

@@ -172,16 +172,7 @@ WITH applied AS (
             OR status = 'succeeded' AND $3 IN ('failed', 'canceled')
        ))
     RETURNING account_id, id, status, provider_refund_id, amount, currency
-)
-INSERT INTO audit_records (
-    id,
-    account_id,
-    action,
-    resource_type,
-    resource_id,
-    data,
-    request_ip
-)
+)`+operations.InsertAudit+`
 SELECT $6,
        account_id,
        'refund.' || status,
