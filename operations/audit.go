@@ -3,7 +3,6 @@ package operations
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -50,7 +49,7 @@ func AuditRecords(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid
 	for _, resource := range links {
 		ids = append(ids, resource.ID.String())
 	}
-	rows, _ := pool.Query(ctx, `
+	return postgres.Collect(ctx, pool, "read audit records", pgx.RowToStructByPos[AuditRecord], `
 SELECT action,
        data,
        coalesce(host(request_ip), ''),
@@ -58,10 +57,5 @@ SELECT action,
   FROM audit_records
  WHERE account_id = $1
    AND resource_id = ANY($2)
- ORDER BY created_at, id`, accountID, ids) // CollectRows returns its error
-	records, err := pgx.CollectRows(rows, pgx.RowToStructByPos[AuditRecord])
-	if err != nil {
-		return nil, fmt.Errorf("read audit records: %w", postgres.Translate(err))
-	}
-	return records, nil
+ ORDER BY created_at, id`, accountID, ids)
 }

@@ -26,7 +26,8 @@ type job struct {
 	orderID   string // known once the job is claimed
 }
 
-const dueSQL = `
+func (s store) due(ctx context.Context, until time.Time) ([]job, error) {
+	return postgres.Collect(ctx, s.pool, "receipts: find due jobs", pgx.RowToStructByPos[job], `
 SELECT account_id,
        id,
        attempt
@@ -35,15 +36,7 @@ SELECT account_id,
    AND failed_at IS NULL
    AND run_at <= $2
  ORDER BY run_at
- LIMIT $3`
-
-func (s store) due(ctx context.Context, until time.Time) ([]job, error) {
-	rows, _ := s.pool.Query(ctx, dueSQL, kind, until, batchSize) // CollectRows returns its error
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[job])
-	if err != nil {
-		return nil, fmt.Errorf("receipts: find due jobs: %w", err)
-	}
-	return list, nil
+ LIMIT $3`, kind, until, batchSize)
 }
 
 const claimSQL = `

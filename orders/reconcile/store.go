@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -104,7 +103,7 @@ func (c *comparison[P]) query(ctx context.Context, query string, arguments ...an
 }
 
 func (c *comparison[P]) queryRecords(ctx context.Context, query string, arguments ...any) ([]localState, error) {
-	return collect(ctx, c.Pool, func(row pgx.CollectableRow) (localState, error) {
+	return postgres.Collect(ctx, c.Pool, "read records", func(row pgx.CollectableRow) (localState, error) {
 		var l localState
 		var key idempotency.Key
 		err := row.Scan(&l.accountID, &l.recordID, &key, &l.status, &l.money.Amount, &l.money.Currency, &l.createdAt, &l.orderID, &l.providerID)
@@ -114,14 +113,5 @@ func (c *comparison[P]) queryRecords(ctx context.Context, query string, argument
 }
 
 func accountIDs(ctx context.Context, pool *pgxpool.Pool) ([]uuid.UUID, error) {
-	return collect(ctx, pool, pgx.RowTo[uuid.UUID], "SELECT id FROM accounts ORDER BY id")
-}
-
-func collect[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], query string, arguments ...any) ([]T, error) {
-	rows, _ := pool.Query(ctx, query, arguments...) // CollectRows returns its error
-	list, err := pgx.CollectRows(rows, scan)
-	if err != nil {
-		return nil, fmt.Errorf("read records: %w", postgres.Translate(err))
-	}
-	return list, nil
+	return postgres.Collect(ctx, pool, "read accounts", pgx.RowTo[uuid.UUID], "SELECT id FROM accounts ORDER BY id")
 }
