@@ -35,7 +35,8 @@ const selectRefunds = columns + `
 const byID = `
   JOIN unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, id)
     ON wanted.account_id = record.account_id
-   AND wanted.id = record.id`
+   AND wanted.id = record.id
+ ORDER BY record.created_at DESC, record.id DESC`
 
 const beforeRecord = `
  WHERE record.account_id = $1
@@ -84,22 +85,11 @@ func (c *comparison[P]) query(ctx context.Context, query string, arguments ...an
 	if err != nil {
 		return nil, err
 	}
-	again, err := c.queryRecords(ctx, c.selectRecords+byID, accountIDs, ids)
-	if err != nil {
-		return nil, err
-	}
-	latest := map[[2]uuid.UUID]localState{}
-	for _, l := range again {
-		latest[[2]uuid.UUID{l.accountID, l.recordID}] = l
-	}
+	records, err = c.queryRecords(ctx, c.selectRecords+byID, accountIDs, ids)
 	for i, l := range records {
-		if newer, ok := latest[[2]uuid.UUID{l.accountID, l.recordID}]; ok {
-			l = newer
-		}
-		l.key = keys[l.keyID]
-		records[i] = l
+		records[i].key = keys[l.keyID]
 	}
-	return records, nil
+	return records, err
 }
 
 func (c *comparison[P]) queryRecords(ctx context.Context, query string, arguments ...any) ([]localState, error) {
