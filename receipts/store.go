@@ -124,24 +124,14 @@ func errorText(cause error) string {
 	return postgres.Text(text, limit)
 }
 
-// Citus accepts no subquery in the list of columns.
+// The last condition is always true, and selects the two partial indexes.
 const statsSQL = `
-SELECT pending.jobs,
-       pending.age,
-       failed.jobs
-  FROM (
-           SELECT count(*) AS jobs,
-                  coalesce(now() - min(created_at), interval '0') AS age
-             FROM staged_jobs
-            WHERE kind = $1
-              AND failed_at IS NULL
-       ) AS pending
-       CROSS JOIN (
-           SELECT count(*) AS jobs
-             FROM staged_jobs
-            WHERE kind = $1
-              AND failed_at IS NOT NULL
-       ) AS failed`
+SELECT count(*) FILTER (WHERE failed_at IS NULL),
+       coalesce(now() - min(created_at) FILTER (WHERE failed_at IS NULL), interval '0'),
+       count(failed_at)
+  FROM staged_jobs
+ WHERE kind = $1
+   AND (failed_at IS NULL OR failed_at IS NOT NULL)`
 
 // ReadStats counts the jobs of all accounts, for metrics. The age is that of the oldest pending
 // job, or 0.
