@@ -42,13 +42,9 @@ func (h *handlers) listOrders(r *http.Request) ([]byte, error) {
 		return nil, err
 	}
 	if page.query.Has("reference") && !orders.ValidReference(page.query.Get("reference")) {
-		return nil, invalidQuery("/reference", operations.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters")
+		return nil, operations.Invalid("/reference", operations.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters")
 	}
-	body, err := encodePage(page.limit, h.Orders.List(r.Context(), accountID(r.Context()), page.limit+1, page.after, page.query.Get("reference")))
-	if errors.Is(err, operations.ErrNotFound) {
-		err = invalidQuery("/after", operations.CodeNotFound, "must be the id of an order of this account")
-	}
-	return body, err
+	return encodePage(page.limit, h.Orders.List(r.Context(), accountID(r.Context()), page.limit+1, page.after, page.query.Get("reference")))
 }
 
 func (h *handlers) listRefunds(r *http.Request) ([]byte, error) {
