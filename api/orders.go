@@ -69,7 +69,7 @@ func orderProblem(err error) (p problem, ok bool) {
 	case errors.As(err, &exists):
 		p = problemOrderExists.detail("The order in order_id has this reference, and its payment has not failed.")
 		p.OrderID = &exists.OrderID
-	case errors.As(err, &notRefundable) && notRefundable.Pending():
+	case errors.As(err, &notRefundable) && notRefundable.Status.Open():
 		p = problemNotRefundable.detail("The payment of the order is in progress. Send the same request again shortly.").after(inProgressRetryAfter)
 		p.Retry = retrySameKey
 	case errors.As(err, &notRefundable) && notRefundable.Status == orders.StatusPaymentFailed:
