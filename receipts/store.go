@@ -14,10 +14,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// store has the worker's statements. A change names account and id (R16, R20).
-type store struct {
-	pool *pgxpool.Pool
-}
+// The worker's statements. A change names account and id (R16, R20).
 
 type job struct {
 	AccountID uuid.UUID
@@ -26,8 +23,8 @@ type job struct {
 	orderID   string // known once the job is claimed
 }
 
-func (s store) due(ctx context.Context, until time.Time) ([]job, error) {
-	return postgres.Collect(ctx, s.pool, "receipts: find due jobs", pgx.RowToStructByPos[job], `
+func (w *Worker) due(ctx context.Context, until time.Time) ([]job, error) {
+	return postgres.Collect(ctx, w.pool, "receipts: find due jobs", pgx.RowToStructByPos[job], `
 SELECT account_id,
        id,
        attempt
@@ -39,7 +36,9 @@ SELECT account_id,
  LIMIT $3`, kind, until, batchSize)
 }
 
-const claimSQL = `
+// claim does not wait for a locked row (R16).
+func (w *Worker) claim(ctx context.Context, j *job, lease time.Duration) (claimed bool, err error) {
+	err = postgres.Translate(w.pool.QueryRow(ctx, `
 UPDATE staged_jobs
    SET attempt = attempt + 1,
        run_at  = now() + $4::interval
@@ -49,11 +48,7 @@ UPDATE staged_jobs
    AND run_at <= now()
    AND failed_at IS NULL
 RETURNING attempt,
-          coalesce(args->>'order_id', '')`
-
-// claim does not wait for a locked row (R16).
-func (s store) claim(ctx context.Context, j *job, lease time.Duration) (claimed bool, err error) {
-	err = postgres.Translate(s.pool.QueryRow(ctx, claimSQL, j.AccountID, j.ID, j.Attempt, lease).Scan(&j.Attempt, &j.orderID))
+          coalesce(args->>'order_id', '')`, j.AccountID, j.ID, j.Attempt, lease).Scan(&j.Attempt, &j.orderID))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), errors.Is(err, postgres.ErrLockTimeout):
 		return false, nil
@@ -63,7 +58,9 @@ func (s store) claim(ctx context.Context, j *job, lease time.Duration) (claimed 
 	return true, nil
 }
 
-const orderSQL = `
+func (w *Worker) order(ctx context.Context, accountID, id uuid.UUID) (order, error) {
+	o := order{ID: id}
+	err := w.pool.QueryRow(ctx, `
 SELECT email,
        currency,
        amount,
@@ -72,11 +69,7 @@ SELECT email,
   FROM orders
  WHERE account_id = $1
    AND id = $2
-   AND paid_at IS NOT NULL`
-
-func (s store) order(ctx context.Context, accountID, id uuid.UUID) (order, error) {
-	o := order{ID: id}
-	err := s.pool.QueryRow(ctx, orderSQL, accountID, id).Scan(&o.Email, &o.Currency, &o.Amount, &o.Items, &o.PaidAt)
+   AND paid_at IS NOT NULL`, accountID, id).Scan(&o.Email, &o.Currency, &o.Amount, &o.Items, &o.PaidAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return order{}, fmt.Errorf("%w: no such paid order", ErrPermanent)
 	}
@@ -88,19 +81,18 @@ func (s store) order(ctx context.Context, accountID, id uuid.UUID) (order, error
 
 // A statement that ends an attempt names it, so a worker with an expired lease changes nothing.
 
-const deleteSQL = `
+func (w *Worker) delete(ctx context.Context, j job) (held bool, err error) {
+	tag, err := w.pool.Exec(ctx, `
 DELETE FROM staged_jobs
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
-   AND failed_at IS NULL`
-
-func (s store) delete(ctx context.Context, j job) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, deleteSQL, j.AccountID, j.ID, j.Attempt)
+   AND failed_at IS NULL`, j.AccountID, j.ID, j.Attempt)
 	return tag.RowsAffected() == 1, err
 }
 
-const recordFailureSQL = `
+func (w *Worker) recordFailure(ctx context.Context, j job, delay time.Duration, cause error, permanent bool) (held bool, err error) {
+	tag, err := w.pool.Exec(ctx, `
 UPDATE staged_jobs
    SET run_at     = now() + $4::interval,
        last_error = $5,
@@ -108,10 +100,7 @@ UPDATE staged_jobs
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
-   AND failed_at IS NULL`
-
-func (s store) recordFailure(ctx context.Context, j job, delay time.Duration, cause error, permanent bool) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, recordFailureSQL, j.AccountID, j.ID, j.Attempt, delay, errorText(cause), postgres.NowIf(permanent))
+   AND failed_at IS NULL`, j.AccountID, j.ID, j.Attempt, delay, errorText(cause), postgres.NowIf(permanent))
 	return tag.RowsAffected() == 1, err
 }
 
@@ -124,19 +113,17 @@ func errorText(cause error) string {
 	return postgres.Text(text, limit)
 }
 
-// The last condition is always true, and selects the two partial indexes.
-const statsSQL = `
+// ReadStats counts the jobs of all accounts, for metrics. The age is that of the oldest pending
+// job, or 0. The query's last condition is always true, and selects the two partial indexes.
+func ReadStats(ctx context.Context, pool *pgxpool.Pool) (pending int, oldest time.Duration, failed int, err error) {
+	err = pool.QueryRow(ctx, `
 SELECT count(*) FILTER (WHERE failed_at IS NULL),
        coalesce(now() - min(created_at) FILTER (WHERE failed_at IS NULL), interval '0'),
        count(failed_at)
   FROM staged_jobs
  WHERE kind = $1
-   AND (failed_at IS NULL OR failed_at IS NOT NULL)`
-
-// ReadStats counts the jobs of all accounts, for metrics. The age is that of the oldest pending
-// job, or 0.
-func ReadStats(ctx context.Context, pool *pgxpool.Pool) (pending int, oldest time.Duration, failed int, err error) {
-	if err = pool.QueryRow(ctx, statsSQL, kind).Scan(&pending, &oldest, &failed); err != nil {
+   AND (failed_at IS NULL OR failed_at IS NOT NULL)`, kind).Scan(&pending, &oldest, &failed)
+	if err != nil {
 		err = fmt.Errorf("receipts: count jobs: %w", err)
 	}
 	return pending, oldest, failed, err
