@@ -52,14 +52,6 @@ func (m Message) mime() *mail.Msg {
 	return msg
 }
 
-func parseSender(text string) (netmail.Address, error) {
-	sender, err := netmail.ParseAddress(text)
-	if err != nil || !ValidAddress(sender.Address) {
-		return netmail.Address{}, fmt.Errorf("receipts: sender %q: want an address such as Shop <shop@example.com>", text)
-	}
-	return *sender, nil
-}
-
 const maxAddress = 254 // bytes (RFC 5321, 4.5.3.1.3)
 
 // addressPattern is that of openapi.yaml without its lookahead for two dots in a row.

@@ -56,12 +56,12 @@ type Worker struct {
 
 // NewWorker returns a Worker.
 func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Logger) (*Worker, error) {
-	from, err := parseSender(config.From)
-	if err != nil {
-		return nil, err
+	from, err := netmail.ParseAddress(config.From)
+	if err != nil || !ValidAddress(from.Address) {
+		return nil, fmt.Errorf("receipts: sender %q: want an address such as Shop <shop@example.com>", config.From)
 	}
 	return &Worker{
-		pool: pool, mailer: mailer, from: from, observe: config.Observe, logger: logger,
+		pool: pool, mailer: mailer, from: *from, observe: config.Observe, logger: logger,
 		concurrency: concurrency, sendTimeout: sendTimeout, maxAttempts: maxAttempts, backoff: Backoff,
 	}, nil
 }
