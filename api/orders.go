@@ -42,13 +42,9 @@ func (h *handlers) listOrders(r *http.Request) ([]byte, error) {
 		return nil, err
 	}
 	if page.query.Has("reference") && !orders.ValidReference(page.query.Get("reference")) {
-		return nil, invalidQuery("/reference", operations.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters")
+		return nil, operations.Invalid("/reference", operations.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters")
 	}
-	body, err := encodePage(page.limit, h.Orders.List(r.Context(), accountID(r.Context()), page.limit+1, page.after, page.query.Get("reference")))
-	if errors.Is(err, operations.ErrNotFound) {
-		err = invalidQuery("/after", operations.CodeNotFound, "must be the id of an order of this account")
-	}
-	return body, err
+	return encodePage(page.limit, h.Orders.List(r.Context(), accountID(r.Context()), page.limit+1, page.after, page.query.Get("reference")))
 }
 
 func (h *handlers) listRefunds(r *http.Request) ([]byte, error) {
@@ -73,7 +69,7 @@ func orderProblem(err error) (p problem, ok bool) {
 	case errors.As(err, &exists):
 		p = problemOrderExists.detail("The order in order_id has this reference, and its payment has not failed.")
 		p.OrderID = &exists.OrderID
-	case errors.As(err, &notRefundable) && notRefundable.Pending():
+	case errors.As(err, &notRefundable) && notRefundable.Status.Open():
 		p = problemNotRefundable.detail("The payment of the order is in progress. Send the same request again shortly.").after(inProgressRetryAfter)
 		p.Retry = retrySameKey
 	case errors.As(err, &notRefundable) && notRefundable.Status == orders.StatusPaymentFailed:

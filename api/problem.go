@@ -42,12 +42,7 @@ type keyedError struct {
 func (e *keyedError) Unwrap() error { return e.error }
 
 type problem struct {
-	Type      string                  `json:"type"`
-	Title     string                  `json:"title"`
-	Status    int                     `json:"status"`
-	Detail    string                  `json:"detail"`
-	Retry     string                  `json:"retry"`
-	Outcome   string                  `json:"outcome"`
+	operations.Problem
 	RequestID string                  `json:"request_id"`
 	Errors    []operations.FieldError `json:"errors,omitempty"`
 	OrderID   *uuid.UUID              `json:"order_id,omitempty"`
@@ -167,7 +162,8 @@ func summary(all []operations.FieldError) string {
 }
 
 func (t problemType) detail(text string) problem {
-	return problem{Type: "/problems/" + t.Slug, Title: t.Title, Status: t.Status, Detail: text, Retry: t.Retry, Outcome: t.Outcomes[0], slug: t.Slug}
+	p := operations.Problem{Type: "/problems/" + t.Slug, Title: t.Title, Status: t.Status, Detail: text, Retry: t.Retry, Outcome: t.Outcomes[0]}
+	return problem{Problem: p, slug: t.Slug}
 }
 
 func (p problem) after(wait time.Duration) problem {

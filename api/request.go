@@ -151,15 +151,11 @@ func checkQuery(rawQuery string) error {
 	query, err := url.ParseQuery(rawQuery)
 	switch {
 	case err != nil:
-		return invalidQuery("", operations.CodeInvalidFormat, queryUnreadable)
+		return operations.Invalid("", operations.CodeInvalidFormat, queryUnreadable)
 	case len(query) > 0:
-		return invalidQuery("", operations.CodeUnknownParameter, "the query string has parameters, and this operation has none")
+		return operations.Invalid("", operations.CodeUnknownParameter, "the query string has parameters, and this operation has none")
 	}
 	return nil
-}
-
-func invalidQuery(pointer, code, detail string) error {
-	return &operations.ValidationError{Fields: []operations.FieldError{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
 // pathID returns the id in the path of a read, or uuid.Nil, which no object has.

@@ -3,7 +3,6 @@ package operations
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -15,7 +14,8 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-const insertAuditRecord = `
+// InsertAudit begins a statement that writes audit records.
+const InsertAudit = `
 INSERT INTO audit_records (
     id,
     account_id,
@@ -24,7 +24,9 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+)`
+
+const insertAuditRecord = InsertAudit + " VALUES ($1, $2, $3, $4, $5, $6, $7)"
 
 // AuditTx queues an audit record. The action begins with the resource's type, as in order.paid.
 // Ascending ids (UUIDv7) keep the index small.
@@ -36,7 +38,6 @@ func AuditTx(tx postgres.Queuer, accountID, resourceID uuid.UUID, action string,
 // AuditRecord is an entry of the audit log.
 type AuditRecord struct {
 	Action    string
-	Resource  string
 	Data      json.RawMessage
 	ClientIP  string // "" without a client
 	CreatedAt time.Time
@@ -48,19 +49,13 @@ func AuditRecords(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid
 	for _, resource := range links {
 		ids = append(ids, resource.ID.String())
 	}
-	rows, _ := pool.Query(ctx, `
+	return postgres.Collect(ctx, pool, "read audit records", pgx.RowToStructByPos[AuditRecord], `
 SELECT action,
-       resource_type,
        data,
        coalesce(host(request_ip), ''),
        created_at
   FROM audit_records
  WHERE account_id = $1
    AND resource_id = ANY($2)
- ORDER BY created_at, id`, accountID, ids) // CollectRows returns its error
-	records, err := pgx.CollectRows(rows, pgx.RowToStructByPos[AuditRecord])
-	if err != nil {
-		return nil, fmt.Errorf("read audit records: %w", postgres.Translate(err))
-	}
-	return records, nil
+ ORDER BY created_at, id`, accountID, ids)
 }

@@ -71,6 +71,11 @@ const (
 // ValidationError lists the invalid members of a request.
 type ValidationError struct{ Fields []FieldError }
 
+// Invalid returns the [ValidationError] of one member.
+func Invalid(pointer, code, detail string) error {
+	return &ValidationError{Fields: []FieldError{{Pointer: pointer, Code: code, Detail: detail}}}
+}
+
 func (e *ValidationError) Error() string {
 	return fmt.Sprintf("invalid request: %v", e.Fields)
 }

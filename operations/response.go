@@ -13,8 +13,8 @@ import (
 
 const problemMediaType = "application/problem+json"
 
-// Problem is a stored problem document (RFC 9457), without request_id, because it is replayed.
-// Embed it to add members.
+// Problem is a problem document (RFC 9457). Embed it to add members. A stored one has no
+// request_id, because it is replayed.
 type Problem struct {
 	Type    string `json:"type"`
 	Title   string `json:"title"`

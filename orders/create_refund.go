@@ -165,15 +165,13 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		IntentID: r.refund.IntentID,
 		Amount:   r.refund.Amount,
 		Currency: r.refund.Currency,
+		Reason:   r.refund.Reason,
 		Metadata: map[string]string{ // see VerifyEvent
 			"account_id":         r.AccountID.String(),
 			"order_id":           r.refund.OrderID.String(),
 			"refund_id":          r.refund.ID.String(),
 			"idempotency_key_id": r.KeyID.String(),
 		},
-	}
-	if r.refund.Reason != nil {
-		params.Reason = *r.refund.Reason
 	}
 	made, err := r.config.Payments.Refund(sending, providerKey(r.KeyID, "-refund", 1), params)
 	failed := asPaymentError(err)

@@ -3,6 +3,7 @@ package orders_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -59,8 +60,8 @@ func (f *fixture) history() []string {
 	f.t.Helper()
 	var list []string
 	for _, record := range f.auditRecords(f.Account) {
-		line := record.Resource + " " + record.Action
-		if record.Resource == "idempotency_key" {
+		line := record.Action
+		if strings.HasPrefix(line, "key.") {
 			line += " " + string(compact(f.t, record.Data))
 			require.Empty(f.t, record.ClientIP)
 		}
@@ -84,7 +85,7 @@ func TestRetry(t *testing.T) {
 	f.markNeedsReview()
 	f.do(retryByOperator("201"))
 	require.False(t, f.result.Replayed)
-	require.Contains(t, f.history(), "idempotency_key key.retry "+actionJSON)
+	require.Contains(t, f.history(), "key.retry "+actionJSON)
 	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE needs_review_at IS NULL"))
 	f.do(retry("201"))
 	f.checkFinal()
@@ -142,7 +143,7 @@ func TestResolve(t *testing.T) {
 			f.markNeedsReview()
 			f.transport.reset()
 			f.do(resolve(test.outcome), expectCalls(test.calls), expectIntents(test.intents...))
-			require.Contains(t, f.history(), "idempotency_key key.resolve "+actionJSON)
+			require.Contains(t, f.history(), "key.resolve "+actionJSON)
 			require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point <> 'finished' OR needs_review_at IS NOT NULL"))
 			f.do(retry(test.outcome))
 			require.True(t, f.result.Replayed)
@@ -199,12 +200,13 @@ func TestAuditRecords(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, stopBefore(confirm), makeUnavailable(getIntent), retryByOperator("503 outcome unknown, 2s"), retry("201"))
 	want := []string{
-		"order order.created",
-		"order order.charge_created",
-		"idempotency_key key.retry " + actionJSON,
-		"order order.paid",
+		"order.created",
+		"order.charge_created",
+		"key.retry " + actionJSON,
+		"order.paid",
 	}
 	require.Equal(t, want, f.history())
+	require.Equal(t, 1, f.count("SELECT count(*) FROM audit_records WHERE resource_type = 'idempotency_key' AND action = 'key.retry'"))
 	created := f.auditRecords(f.Account)[0]
 	require.Equal(t, clientIP.String(), created.ClientIP)
 	require.JSONEq(t, `{"amount":4300,"currency":"usd"}`, string(created.Data))

@@ -197,9 +197,6 @@ type NotRefundableError struct {
 	Status Status // of the order
 }
 
-// Pending reports whether the same request may succeed later.
-func (e *NotRefundableError) Pending() bool { return e.Status.Open() }
-
 func (e *NotRefundableError) Error() string {
 	return "nothing can be refunded of an order that is " + string(e.Status)
 }

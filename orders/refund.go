@@ -49,13 +49,11 @@ var refundReasons = []string{"duplicate", "fraudulent", "requested_by_customer"}
 // DecodeRefundRequest decodes a request like [DecodeOrderRequest].
 func DecodeRefundRequest(canonical []byte) (RefundRequest, error) {
 	in := operations.NewDecoder(canonical)
-	request := RefundRequest{Amount: in.Integer("amount", operations.Optional, maxAmount)}
+	amount := in.Integer("amount", operations.Optional, maxAmount)
 	reason := in.Text("reason", operations.Optional, 1, maxDescription)
-	if reason != "" {
-		request.Reason = &reason
-		in.Check("reason", slices.Contains(refundReasons, reason), operations.CodeInvalidValue, "must be one of "+strings.Join(refundReasons, ", "))
-	}
-	return request, in.Err()
+	known := reason == "" || slices.Contains(refundReasons, reason)
+	in.Check("reason", known, operations.CodeInvalidValue, "must be one of "+strings.Join(refundReasons, ", "))
+	return RefundRequest{Amount: amount, Reason: optional(reason)}, in.Err()
 }
 
 type refundRow struct {
@@ -172,16 +170,7 @@ WITH applied AS (
             OR status = 'succeeded' AND $3 IN ('failed', 'canceled')
        ))
     RETURNING account_id, id, status, provider_refund_id, amount, currency
-)
-INSERT INTO audit_records (
-    id,
-    account_id,
-    action,
-    resource_type,
-    resource_id,
-    data,
-    request_ip
-)
+)`+operations.InsertAudit+`
 SELECT $6,
        account_id,
        'refund.' || status,
@@ -239,17 +228,11 @@ func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, l
 	if _, err := s.Get(ctx, accountID, order); err != nil {
 		return failedList[Refund](err)
 	}
-	last := Refund{ID: uuid.Max, CreatedAt: endOfTime()}
+	last := Refund{ID: uuid.Max, CreatedAt: endOfTime}
 	if after != uuid.Nil {
 		var err error
-		last, err = s.GetRefund(ctx, accountID, order, after)
-		if errors.Is(err, operations.ErrNotFound) {
-			err = &operations.ValidationError{Fields: []operations.FieldError{{
-				Pointer: "/after", Code: operations.CodeNotFound, Detail: "must be the id of a refund of this order",
-			}}}
-		}
-		if err != nil {
-			return failedList[Refund](err)
+		if last, err = s.GetRefund(ctx, accountID, order, after); err != nil {
+			return failedList[Refund](cursorError(err, "a refund of this order"))
 		}
 	}
 	return list(ctx, s.config.Pool, pgx.RowToStructByName[refundRow], func(r refundRow) Refund { return r.Refund }, selectRefund+`

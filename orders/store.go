@@ -76,9 +76,7 @@ func mustExist(err error, what string, id uuid.UUID) error {
 	return err
 }
 
-func endOfTime() operations.Timestamp {
-	return operations.Timestamp{Time: time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)}
-}
+var endOfTime = operations.Timestamp{Time: time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)}
 
 func findByReference(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, reference string) (orderRow, error) {
 	return findRow(ctx, pool, scanOrder, selectOrder+`
@@ -90,11 +88,11 @@ func findByReference(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUI
 // List returns the account's orders, or those with the reference, newest first. after is the last
 // of the page before, or uuid.Nil.
 func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID, reference string) iter.Seq2[Order, error] {
-	last := Order{ID: uuid.Max, CreatedAt: endOfTime()}
+	last := Order{ID: uuid.Max, CreatedAt: endOfTime}
 	if after != uuid.Nil {
 		var err error
 		if last, err = s.Get(ctx, accountID, after); err != nil {
-			return failedList[Order](err)
+			return failedList[Order](cursorError(err, "an order of this account"))
 		}
 	}
 	where, arguments := "", []any{accountID, last.CreatedAt.Time, last.ID, limit}
@@ -106,6 +104,13 @@ func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, afte
    AND (created_at, id) < ($2, $3)`+where+`
  ORDER BY created_at DESC, id DESC
  LIMIT $4`, arguments...)
+}
+
+func cursorError(err error, what string) error {
+	if errors.Is(err, operations.ErrNotFound) {
+		return operations.Invalid("/after", operations.CodeNotFound, "must be the id of "+what)
+	}
+	return err
 }
 
 func failedList[T any](err error) iter.Seq2[T, error] {

@@ -45,8 +45,8 @@ func (r Refund) Matches(intentID string, amount int64, currency, refundID string
 type RefundParams struct {
 	IntentID string
 	Amount   int64
-	Currency string // only compared with the response
-	Reason   string // or empty
+	Currency string  // only compared with the response
+	Reason   *string // or nil
 	Metadata map[string]string
 }
 
@@ -63,7 +63,7 @@ func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund
 			Params:        params,
 			PaymentIntent: stripe.String(p.IntentID),
 			Amount:        stripe.Int64(p.Amount),
-			Reason:        optional(p.Reason),
+			Reason:        p.Reason,
 			Metadata:      p.Metadata,
 		})
 	})

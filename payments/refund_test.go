@@ -18,7 +18,7 @@ var refundParams = payments.RefundParams{
 	IntentID: "pi_1",
 	Amount:   700,
 	Currency: "eur",
-	Reason:   "duplicate",
+	Reason:   new("duplicate"),
 	Metadata: map[string]string{"refund_id": "r1"},
 }
 

@@ -14,10 +14,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// store has the worker's statements. A change names account and id (R16, R20).
-type store struct {
-	pool *pgxpool.Pool
-}
+// The worker's statements. A change names account and id (R16, R20).
 
 type job struct {
 	AccountID uuid.UUID
@@ -26,7 +23,8 @@ type job struct {
 	orderID   string // known once the job is claimed
 }
 
-const dueSQL = `
+func (w *Worker) due(ctx context.Context, until time.Time) ([]job, error) {
+	return postgres.Collect(ctx, w.pool, "receipts: find due jobs", pgx.RowToStructByPos[job], `
 SELECT account_id,
        id,
        attempt
@@ -35,18 +33,12 @@ SELECT account_id,
    AND failed_at IS NULL
    AND run_at <= $2
  ORDER BY run_at
- LIMIT $3`
-
-func (s store) due(ctx context.Context, until time.Time) ([]job, error) {
-	rows, _ := s.pool.Query(ctx, dueSQL, kind, until, batchSize) // CollectRows returns its error
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[job])
-	if err != nil {
-		return nil, fmt.Errorf("receipts: find due jobs: %w", err)
-	}
-	return list, nil
+ LIMIT $3`, kind, until, batchSize)
 }
 
-const claimSQL = `
+// claim does not wait for a locked row (R16).
+func (w *Worker) claim(ctx context.Context, j *job, lease time.Duration) (claimed bool, err error) {
+	err = postgres.Translate(w.pool.QueryRow(ctx, `
 UPDATE staged_jobs
    SET attempt = attempt + 1,
        run_at  = now() + $4::interval
@@ -56,11 +48,7 @@ UPDATE staged_jobs
    AND run_at <= now()
    AND failed_at IS NULL
 RETURNING attempt,
-          coalesce(args->>'order_id', '')`
-
-// claim does not wait for a locked row (R16).
-func (s store) claim(ctx context.Context, j *job, lease time.Duration) (claimed bool, err error) {
-	err = postgres.Translate(s.pool.QueryRow(ctx, claimSQL, j.AccountID, j.ID, j.Attempt, lease).Scan(&j.Attempt, &j.orderID))
+          coalesce(args->>'order_id', '')`, j.AccountID, j.ID, j.Attempt, lease).Scan(&j.Attempt, &j.orderID))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), errors.Is(err, postgres.ErrLockTimeout):
 		return false, nil
@@ -70,7 +58,9 @@ func (s store) claim(ctx context.Context, j *job, lease time.Duration) (claimed 
 	return true, nil
 }
 
-const orderSQL = `
+func (w *Worker) order(ctx context.Context, accountID, id uuid.UUID) (order, error) {
+	o := order{ID: id}
+	err := w.pool.QueryRow(ctx, `
 SELECT email,
        currency,
        amount,
@@ -79,11 +69,7 @@ SELECT email,
   FROM orders
  WHERE account_id = $1
    AND id = $2
-   AND paid_at IS NOT NULL`
-
-func (s store) order(ctx context.Context, accountID, id uuid.UUID) (order, error) {
-	o := order{ID: id}
-	err := s.pool.QueryRow(ctx, orderSQL, accountID, id).Scan(&o.Email, &o.Currency, &o.Amount, &o.Items, &o.PaidAt)
+   AND paid_at IS NOT NULL`, accountID, id).Scan(&o.Email, &o.Currency, &o.Amount, &o.Items, &o.PaidAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return order{}, fmt.Errorf("%w: no such paid order", ErrPermanent)
 	}
@@ -95,19 +81,18 @@ func (s store) order(ctx context.Context, accountID, id uuid.UUID) (order, error
 
 // A statement that ends an attempt names it, so a worker with an expired lease changes nothing.
 
-const deleteSQL = `
+func (w *Worker) delete(ctx context.Context, j job) (held bool, err error) {
+	tag, err := w.pool.Exec(ctx, `
 DELETE FROM staged_jobs
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
-   AND failed_at IS NULL`
-
-func (s store) delete(ctx context.Context, j job) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, deleteSQL, j.AccountID, j.ID, j.Attempt)
+   AND failed_at IS NULL`, j.AccountID, j.ID, j.Attempt)
 	return tag.RowsAffected() == 1, err
 }
 
-const recordFailureSQL = `
+func (w *Worker) recordFailure(ctx context.Context, j job, delay time.Duration, cause error, permanent bool) (held bool, err error) {
+	tag, err := w.pool.Exec(ctx, `
 UPDATE staged_jobs
    SET run_at     = now() + $4::interval,
        last_error = $5,
@@ -115,10 +100,7 @@ UPDATE staged_jobs
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
-   AND failed_at IS NULL`
-
-func (s store) recordFailure(ctx context.Context, j job, delay time.Duration, cause error, permanent bool) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, recordFailureSQL, j.AccountID, j.ID, j.Attempt, delay, errorText(cause), postgres.NowIf(permanent))
+   AND failed_at IS NULL`, j.AccountID, j.ID, j.Attempt, delay, errorText(cause), postgres.NowIf(permanent))
 	return tag.RowsAffected() == 1, err
 }
 
@@ -131,29 +113,17 @@ func errorText(cause error) string {
 	return postgres.Text(text, limit)
 }
 
-// Citus accepts no subquery in the list of columns.
-const statsSQL = `
-SELECT pending.jobs,
-       pending.age,
-       failed.jobs
-  FROM (
-           SELECT count(*) AS jobs,
-                  coalesce(now() - min(created_at), interval '0') AS age
-             FROM staged_jobs
-            WHERE kind = $1
-              AND failed_at IS NULL
-       ) AS pending
-       CROSS JOIN (
-           SELECT count(*) AS jobs
-             FROM staged_jobs
-            WHERE kind = $1
-              AND failed_at IS NOT NULL
-       ) AS failed`
-
 // ReadStats counts the jobs of all accounts, for metrics. The age is that of the oldest pending
-// job, or 0.
+// job, or 0. The query's last condition is always true, and selects the two partial indexes.
 func ReadStats(ctx context.Context, pool *pgxpool.Pool) (pending int, oldest time.Duration, failed int, err error) {
-	if err = pool.QueryRow(ctx, statsSQL, kind).Scan(&pending, &oldest, &failed); err != nil {
+	err = pool.QueryRow(ctx, `
+SELECT count(*) FILTER (WHERE failed_at IS NULL),
+       coalesce(now() - min(created_at) FILTER (WHERE failed_at IS NULL), interval '0'),
+       count(failed_at)
+  FROM staged_jobs
+ WHERE kind = $1
+   AND (failed_at IS NULL OR failed_at IS NOT NULL)`, kind).Scan(&pending, &oldest, &failed)
+	if err != nil {
 		err = fmt.Errorf("receipts: count jobs: %w", err)
 	}
 	return pending, oldest, failed, err

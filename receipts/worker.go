@@ -41,7 +41,7 @@ type Config struct {
 
 // Worker sends due receipts. Any number may run concurrently.
 type Worker struct {
-	store   store
+	pool    *pgxpool.Pool
 	mailer  Mailer
 	from    netmail.Address
 	observe func(outcome string, took time.Duration)
@@ -56,12 +56,12 @@ type Worker struct {
 
 // NewWorker returns a Worker.
 func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Logger) (*Worker, error) {
-	from, err := parseSender(config.From)
-	if err != nil {
-		return nil, err
+	from, err := netmail.ParseAddress(config.From)
+	if err != nil || !ValidAddress(from.Address) {
+		return nil, fmt.Errorf("receipts: sender %q: want an address such as Shop <shop@example.com>", config.From)
 	}
 	return &Worker{
-		store: store{pool}, mailer: mailer, from: from, observe: config.Observe, logger: logger,
+		pool: pool, mailer: mailer, from: *from, observe: config.Observe, logger: logger,
 		concurrency: concurrency, sendTimeout: sendTimeout, maxAttempts: maxAttempts, backoff: Backoff,
 	}, nil
 }
@@ -70,7 +70,7 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Lo
 func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	start := time.Now()
 	result := Result{}
-	now, err := postgres.Now(ctx, w.store.pool)
+	now, err := postgres.Now(ctx, w.pool)
 	if err == nil {
 		err = w.sendDue(ctx, now, result)
 	}
@@ -99,7 +99,7 @@ type Result map[string]int
 
 func (w *Worker) sendDue(ctx context.Context, until time.Time, result Result) error {
 	for ctx.Err() == nil {
-		batch, err := w.store.due(ctx, until)
+		batch, err := w.due(ctx, until)
 		if err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (w *Worker) sendOne(ctx context.Context, j job) (outcome string, err error)
 	}
 	claiming, cancel := detached(ctx, queryTimeout)
 	defer cancel()
-	claimed, err := w.store.claim(claiming, &j, w.sendTimeout+3*queryTimeout)
+	claimed, err := w.claim(claiming, &j, w.sendTimeout+3*queryTimeout)
 	if err != nil || !claimed {
 		return "", err
 	}
@@ -158,7 +158,7 @@ func (w *Worker) send(ctx context.Context, j job) error {
 	}
 	reading, cancel := detached(ctx, queryTimeout)
 	defer cancel()
-	o, err := w.store.order(reading, j.AccountID, orderID)
+	o, err := w.order(reading, j.AccountID, orderID)
 	if err != nil {
 		return err
 	}
@@ -180,13 +180,13 @@ func (w *Worker) record(ctx context.Context, j job, cause error) (outcome string
 	switch {
 	case cause == nil:
 		outcome = Sent
-		held, err = w.store.delete(recording, j)
+		held, err = w.delete(recording, j)
 	case errors.Is(cause, ErrPermanent) || j.Attempt >= w.maxAttempts:
 		outcome = Failed
-		held, err = w.store.recordFailure(recording, j, 0, cause, true)
+		held, err = w.recordFailure(recording, j, 0, cause, true)
 	default:
 		outcome = Retried
-		held, err = w.store.recordFailure(recording, j, w.backoff(j.Attempt), cause, false)
+		held, err = w.recordFailure(recording, j, w.backoff(j.Attempt), cause, false)
 	}
 	switch {
 	case err != nil || !held:

@@ -99,15 +99,9 @@ type invocation struct {
 	command
 	flags          *flag.FlagSet
 	args           []string // after the command's name
-	argument       string   // the name of an argument that is no flag, see [invocation.take]
-	value          string
+	argument       string   // the name of a required argument that is no flag, before or after the flags
+	value          string   // of the argument
 	stdout, stderr io.Writer
-}
-
-// take defines a required argument that is no flag, before or after the flags.
-func (i *invocation) take(name string) *string {
-	i.argument = name
-	return &i.value
 }
 
 // load parses the arguments and reads config from the environment.

@@ -109,7 +109,7 @@ type devServer struct {
 func (s *devServer) line(name, value string) { fmt.Fprintf(&s.welcome, "%-12s %s\n", name, value) }
 
 func (d devRun) run(ctx context.Context) error {
-	if err := setup.Migrate(ctx, d.config.Database); err != nil {
+	if err := devservices.Migrate(ctx, d.config.Database); err != nil {
 		return err
 	}
 	a, err := openApp(ctx, d.config.App, d.logger)

@@ -54,7 +54,7 @@ func findKey(ctx context.Context, engine *idempotency.Engine, account uuid.UUID,
 
 func keysShow(ctx context.Context, call *invocation) error {
 	var config setup.Maintenance
-	name := call.take("KEY")
+	call.argument = "KEY"
 	account := accountFlag(call, keyAccountUsage)
 	if err := call.load(&config); err != nil {
 		return err
@@ -64,7 +64,7 @@ func keysShow(ctx context.Context, call *invocation) error {
 		return err
 	}
 	defer pool.Close()
-	key, err := findKey(ctx, engine, account.UUID, *name)
+	key, err := findKey(ctx, engine, account.UUID, call.value)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func operatorCommand(
 ) func(context.Context, *invocation) error {
 	return func(ctx context.Context, call *invocation) error {
 		var config setup.App
-		name := call.take("KEY")
+		call.argument = "KEY"
 		account := accountFlag(call, keyAccountUsage)
 		by := call.flags.String("by", userName(), "`name` of the operator, for the audit record")
 		reason := call.flags.String("reason", "", "`reason`, for the audit record (required)")
@@ -94,7 +94,7 @@ func operatorCommand(
 			return err
 		}
 		defer a.close()
-		key, err := findKey(ctx, a.engine, account.UUID, *name)
+		key, err := findKey(ctx, a.engine, account.UUID, call.value)
 		if err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ RETURNING created_at`, key.ID, accountID, hash[:], key.Prefix).Scan(&key.Created
 // ListKeys returns the API keys of an account, oldest first. Each account has one, so
 // [ErrAccountNotFound] means that there are none.
 func ListKeys(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) ([]Key, error) {
-	rows, _ := pool.Query(ctx, `
+	keys, err := postgres.Collect(ctx, pool, "list API keys", pgx.RowToStructByPos[Key], `
 SELECT id,
        prefix,
        created_at,
@@ -86,30 +86,25 @@ SELECT id,
   FROM api_keys
  WHERE account_id = $1
  ORDER BY created_at, id`, accountID)
-	keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Key])
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("list API keys: %w", postgres.Translate(err))
-	case len(keys) == 0:
-		return nil, ErrAccountNotFound
+	if err == nil && len(keys) == 0 {
+		err = ErrAccountNotFound
 	}
-	return keys, nil
+	return keys, err
 }
 
 // RevokeKey revokes an API key of the account. A revoked key keeps its RevokedAt.
 func RevokeKey(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (Key, error) {
-	rows, _ := pool.Query(ctx, `
+	keys, err := postgres.Collect(ctx, pool, "revoke API key", pgx.RowToStructByPos[Key], `
 UPDATE api_keys
    SET revoked_at = coalesce(revoked_at, now())
  WHERE account_id = $1
    AND id = $2
 RETURNING id, prefix, created_at, revoked_at`, accountID, id)
-	key, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Key])
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return Key{}, ErrKeyNotFound
 	case err != nil:
-		return Key{}, fmt.Errorf("revoke API key: %w", postgres.Translate(err))
+		return Key{}, err
+	case len(keys) == 0:
+		return Key{}, ErrKeyNotFound
 	}
-	return key, nil
+	return keys[0], nil
 }

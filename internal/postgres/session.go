@@ -75,15 +75,14 @@ func disableCancel(config *pgxpool.Config) {
 // which a pooler may drop, and READ COMMITTED. A transaction's BEGIN does not name the level,
 // because PostgreSQL then inspects all its settings at COMMIT, which is 2 % of an order's CPU.
 func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {
-	rows, _ := pool.Query(ctx, `
+	missing, err := Collect(ctx, pool, "check session settings", pgx.RowTo[string], `
 SELECT CASE WHEN setting = '0' THEN name ELSE name || ' = read committed' END
   FROM pg_settings
  WHERE (name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout') AND setting = '0')
     OR (name = 'default_transaction_isolation' AND setting <> 'read committed')
  ORDER BY name`)
-	missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return fmt.Errorf("check session settings: %w", err)
+		return err
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("the database session has no %s: set them for the role (ALTER ROLE … SET) or let the pooler pass startup parameters",

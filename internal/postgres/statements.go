@@ -17,6 +17,18 @@ type Queuer interface {
 	Queue(query string, arguments ...any) *pgx.QueuedQuery
 }
 
+// Collect returns the rows of a query. purpose begins its error.
+func Collect[T any](
+	ctx context.Context, pool *pgxpool.Pool, purpose string, scan pgx.RowToFunc[T], query string, arguments ...any,
+) ([]T, error) {
+	rows, _ := pool.Query(ctx, query, arguments...) // CollectRows returns its error
+	list, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", purpose, Translate(err))
+	}
+	return list, nil
+}
+
 // Now returns the database's time, with which times of rows are compared (R8).
 func Now(ctx context.Context, pool *pgxpool.Pool) (time.Time, error) {
 	var now time.Time

@@ -51,7 +51,7 @@ func TestClient_requests(t *testing.T) {
 	_, _ = client.Search(t.Context(), uuid.New())
 	_, _, _ = client.List(t.Context(), time.Unix(1, 0), time.Now(), "")
 	_, _ = client.Refund(t.Context(), "k-refund", payments.RefundParams{
-		IntentID: "pi_1", Amount: 100, Currency: "usd", Reason: "requested_by_customer", Metadata: map[string]string{"refund_id": "r1"},
+		IntentID: "pi_1", Amount: 100, Currency: "usd", Reason: new("requested_by_customer"), Metadata: map[string]string{"refund_id": "r1"},
 	})
 	_, _ = client.GetRefund(t.Context(), "re_1")
 	_, _ = client.ListRefunds(t.Context(), "pi_1")

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -36,7 +35,8 @@ const selectRefunds = columns + `
 const byID = `
   JOIN unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, id)
     ON wanted.account_id = record.account_id
-   AND wanted.id = record.id`
+   AND wanted.id = record.id
+ ORDER BY record.created_at DESC, record.id DESC`
 
 const beforeRecord = `
  WHERE record.account_id = $1
@@ -85,26 +85,15 @@ func (c *comparison[P]) query(ctx context.Context, query string, arguments ...an
 	if err != nil {
 		return nil, err
 	}
-	again, err := c.queryRecords(ctx, c.selectRecords+byID, accountIDs, ids)
-	if err != nil {
-		return nil, err
-	}
-	latest := map[[2]uuid.UUID]localState{}
-	for _, l := range again {
-		latest[[2]uuid.UUID{l.accountID, l.recordID}] = l
-	}
+	records, err = c.queryRecords(ctx, c.selectRecords+byID, accountIDs, ids)
 	for i, l := range records {
-		if newer, ok := latest[[2]uuid.UUID{l.accountID, l.recordID}]; ok {
-			l = newer
-		}
-		l.key = keys[l.keyID]
-		records[i] = l
+		records[i].key = keys[l.keyID]
 	}
-	return records, nil
+	return records, err
 }
 
 func (c *comparison[P]) queryRecords(ctx context.Context, query string, arguments ...any) ([]localState, error) {
-	return collect(ctx, c.Pool, func(row pgx.CollectableRow) (localState, error) {
+	return postgres.Collect(ctx, c.Pool, "read records", func(row pgx.CollectableRow) (localState, error) {
 		var l localState
 		var key idempotency.Key
 		err := row.Scan(&l.accountID, &l.recordID, &key, &l.status, &l.money.Amount, &l.money.Currency, &l.createdAt, &l.orderID, &l.providerID)
@@ -114,14 +103,5 @@ func (c *comparison[P]) queryRecords(ctx context.Context, query string, argument
 }
 
 func accountIDs(ctx context.Context, pool *pgxpool.Pool) ([]uuid.UUID, error) {
-	return collect(ctx, pool, pgx.RowTo[uuid.UUID], "SELECT id FROM accounts ORDER BY id")
-}
-
-func collect[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], query string, arguments ...any) ([]T, error) {
-	rows, _ := pool.Query(ctx, query, arguments...) // CollectRows returns its error
-	list, err := pgx.CollectRows(rows, scan)
-	if err != nil {
-		return nil, fmt.Errorf("read records: %w", postgres.Translate(err))
-	}
-	return list, nil
+	return postgres.Collect(ctx, pool, "read accounts", pgx.RowTo[uuid.UUID], "SELECT id FROM accounts ORDER BY id")
 }

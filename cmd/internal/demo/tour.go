@@ -25,7 +25,7 @@ type tour struct {
 // Tour creates the schema and an account in the database, runs the scenario of each claim
 // and prints a line for it. It stops at the first claim that does not hold.
 func Tour(ctx context.Context, env Env, services *devservices.Services, out io.Writer) error {
-	if err := setup.Migrate(ctx, env.Database); err != nil {
+	if err := devservices.Migrate(ctx, env.Database); err != nil {
 		return err
 	}
 	database, provider := "the database of DATABASE_URL", "a fake Stripe"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/migrations"
 )
 
 // Folder returns the data folder of dev. Each clone, renamed project and provider has its own,
@@ -54,6 +56,14 @@ func folderName(module, working, provider string) string {
 	}
 	sum := sha256.Sum256([]byte(strings.Join([]string{module, clone, provider}, "\n")))
 	return fmt.Sprintf("%s-%x", path.Base(module), sum[:4])
+}
+
+// Migrate applies all pending migrations.
+func Migrate(ctx context.Context, d setup.Database) error {
+	return setup.WithMigrator(ctx, d, slog.New(slog.DiscardHandler), func(migrator *migrations.Migrator) error {
+		_, err := migrator.Up(ctx)
+		return err
+	})
 }
 
 // APIKey returns an account and its API key, which are the same after a restart, so that curl

@@ -129,14 +129,6 @@ func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, run func
 	return run(migrator)
 }
 
-// Migrate applies all pending migrations.
-func Migrate(ctx context.Context, d Database) error {
-	return WithMigrator(ctx, d, slog.New(slog.DiscardHandler), func(migrator *migrations.Migrator) error {
-		_, err := migrator.Up(ctx)
-		return err
-	})
-}
-
 // ProviderTransport uses the proxy of HTTPS_PROXY.
 func ProviderTransport() *http.Transport {
 	transport := payments.NewTransport()

@@ -133,13 +133,13 @@ func TestMessage_sender(t *testing.T) {
 		"":                             "",
 		"Shop":                         "",
 	} {
-		from, err := parseSender(sender)
+		worker, err := NewWorker(nil, nil, Config{From: sender}, nil)
 		if header == "" {
 			require.Error(t, err, sender)
 			continue
 		}
 		require.NoError(t, err)
-		message, err := newMessage(from, testOrder())
+		message, err := newMessage(worker.from, testOrder())
 		require.NoError(t, err)
 		require.Equal(t, header, parseMail(t, writeMail(t, message)).Header.Get("From"))
 	}
