@@ -33,7 +33,8 @@ type runInfo struct {
 	Effects   []string          `json:"effects"`
 	Dialect   string            `json:"dialect,omitempty"`
 	Missing   []gap             `json:"missing,omitempty"` // members that the profile file lacks
-	Late      float64           `json:"late"`              // seconds for which an unanswered request may still be executed
+	Late      float64           `json:"late"`              // seconds for which an unanswered request may still be executed after a fault
+	Settled   float64           `json:"settled,omitempty"` // the same without a fault
 	Against   string            `json:"against,omitempty"` // the document instead of the profile
 	Level     int               `json:"level"`
 	Only      []string          `json:"only,omitempty"`

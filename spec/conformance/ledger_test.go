@@ -17,7 +17,7 @@ type story struct {
 
 func newStory(effects ...string) *story {
 	s := &story{}
-	s.add(event{Run: &runInfo{Version: version, URL: "http://one", Method: "POST", Path: "/things", Status: 201, Effects: effects, Late: 1}})
+	s.add(event{Run: &runInfo{Version: version, URL: "http://one", Method: "POST", Path: "/things", Status: 201, Effects: effects, Late: 9, Settled: 3}})
 	return s.count()
 }
 
@@ -161,6 +161,50 @@ func TestLedger(t *testing.T) {
 		}
 		require.Equal(t, c.sees, c.story.sees(t), name)
 	}
+}
+
+// An effect in excess belongs to the window that shows it, whatever earlier requests are open.
+func TestLedger_excess(t *testing.T) {
+	t.Parallel()
+	const first, second, third, key = "or_first_1", "or_second_2", "or_third_3", "key-of-the-request"
+	cut := func(a *attempt) { a.Cut = "while the request is in progress" }
+	earlier := map[string]func(s *story) *story{
+		"nothing":         func(s *story) *story { return s },
+		"an error":        func(s *story) *story { return s.ask("one", "a", "503").count() },
+		"an interruption": func(s *story) *story { return s.ask("one", "a", "").fault("kill").count() },
+		"both, and an executed request without a response": func(s *story) *story {
+			return s.ask("one", "a", "").fault("kill").count().ask("two", "a", "500").count().ask("three", "a", "", cut).count(third)
+		},
+	}
+	excesses := map[string]func(s *story) *story{
+		"EXECUTED TWICE when the connection breaks": func(s *story) *story {
+			return s.ask(key, "a", "", cut).ask(key, "a", "201 "+first).count(first, second)
+		},
+		"EXECUTED TWICE when the request is repeated": func(s *story) *story {
+			return s.ask(key, "a", "201 "+first).count(first).ask(key, "a", "201 "+first).count(second)
+		},
+		"EXECUTED TWICE after a crash": func(s *story) *story {
+			return s.ask(key, "a", "").ask("five", "a", "").fault("kill").ask(key, "a", "201 "+first).ask("five", "a", "201 or_fifth_5").
+				count(first, second, "or_fifth_5")
+		},
+	}
+	for before, begin := range earlier {
+		for title, exceed := range excesses {
+			s := begin(newStory("things"))
+			s.now += 9 // until no earlier request can be in progress
+			require.Equal(t, []string{title}, exceed(s.count()).sees(t), before)
+		}
+	}
+}
+
+// One open request excuses one late effect, and only for a time.
+func TestLedger_lateEffects(t *testing.T) {
+	t.Parallel()
+	const first, second, third, fourth = "or_first_1", "or_second_2", "or_third_3", "or_fourth_4"
+	open := func() *story { return newStory("things").ask("one", "a", "").ask("two", "a", "").count() }
+	require.Empty(t, open().ask("three", "a", "201 "+first).count(first, second, third).sees(t))
+	require.NotEmpty(t, open().ask("three", "a", "201 "+first).count(first, second, third, fourth).sees(t))
+	require.NotEmpty(t, open().ask("three", "a", "201 "+first).count(first, second, third).ask("three", "a", "201 "+first).count(fourth).sees(t))
 }
 
 // An excess that no response names is no violation beside other traffic, but no proof either.

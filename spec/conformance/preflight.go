@@ -191,10 +191,10 @@ func (s *suite) info(profileFile string) *runInfo {
 			r.Missing = append(r.Missing, gap{q.scenario, member + " missing"})
 		}
 	}
-	late := time.Second
+	settled := time.Second
 	if s.p.Slow != nil {
-		late = max(late, 2*s.p.Slow.Lasts)
+		settled = max(settled, 2*s.p.Slow.Lasts)
 	}
-	r.Late = (late + s.p.Takeover).Seconds()
+	r.Settled, r.Late = settled.Seconds(), (settled + s.p.Takeover).Seconds()
 	return r
 }
