@@ -25,6 +25,7 @@ type runInfo struct {
 	Version   string            `json:"version"`
 	Profile   string            `json:"profile"` // the name of the profile file
 	URL       string            `json:"url"`
+	Addresses int               `json:"addresses,omitempty"` // of the service
 	Method    string            `json:"method"`
 	Path      string            `json:"path"`
 	Headers   map[string]string `json:"headers"`

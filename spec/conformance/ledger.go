@@ -457,12 +457,8 @@ func canonical(text string) string {
 // scenario is what happened to a key in this window. The strongest cause counts.
 func (l *ledger) scenario(one *life) scenario {
 	attempts := one.attempts[one.current:]
-	first, last := attempts[0].Sent, attempts[len(attempts)-1].Ended
 	for _, f := range faultScenarios {
-		if slices.ContainsFunc(l.faults, func(e event) bool {
-			concerned := e.Fault.Key == "" || slices.Contains(attempts[0].Keys, e.Fault.Key)
-			return e.Fault.Name == f.command && concerned && e.At <= last && l.until(e, f.end) >= first
-		}) {
+		if slices.ContainsFunc(l.faults, func(e event) bool { return e.Fault.Name == f.command && l.concerns(e, one) }) {
 			return f.scenario
 		}
 	}
@@ -493,6 +489,21 @@ func (l *ledger) scenario(one *life) scenario {
 	default:
 		return once
 	}
+}
+
+// concerns reports whether a fault happened while the key was in use.
+func (l *ledger) concerns(e event, one *life) bool {
+	attempts := one.attempts[one.current:]
+	if len(attempts) == 0 || e.Fault.Key != "" && !slices.Contains(attempts[0].Keys, e.Fault.Key) {
+		return false
+	}
+	end := ""
+	for _, f := range faultScenarios {
+		if f.command == e.Fault.Name {
+			end = f.end
+		}
+	}
+	return e.At <= attempts[len(attempts)-1].Ended && l.until(e, end) >= attempts[0].Sent
 }
 
 // until is when a fault ended.
