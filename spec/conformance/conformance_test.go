@@ -247,7 +247,7 @@ func TestReport_formats(t *testing.T) {
 	for _, part := range []string{
 		"conformance 0.2 · http://one · POST /things · seed 7 · 0 s\n\nSAFETY    UNSAFE: 1 anomaly (exit 1)\nLIVENESS  no violation found (3 crashes)",
 		"FORM      profile 0.2: 1 MUST differ (not counted; -strict)\n\n! EXPIRY not exercised: commands.expire missing\n",
-		"\n1 EXECUTED TWICE by concurrent duplicates   IR-16   (seen 2 times)\n  12 requests, 1 key: 12 things, expected 1\n    key 302f\n  replay: conformance -clause IR-16\n  curl:   curl one\n  cause:  usually no lock\n",
+		"\n1 EXECUTED TWICE by concurrent duplicates   IR-16   (seen 2 times)\n  12 requests, 1 key: 12 things, expected 1\n    key 302f\n  replay: conformance -clause IR-16\n  cause:  usually no lock\n  by hand, in sh (other keys for each try):\n    curl one\n",
 		"\nthings  ok      -       -       12/1 ",
 		"  reused: 201 instead of 422: IR-13\n",
 		"IR-13  2  safety    MUST    fail           Thirteen\n       201 instead of 422\n       spec/idempotent-requests.md#ir-13\n         > POST /things\n         < 201\n",

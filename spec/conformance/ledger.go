@@ -22,6 +22,7 @@ type ledger struct {
 	senders map[int]*life  // by the number of an attempt
 	window  []*life        // used since the last count
 	faults  []event        // since the last count
+	passed  []event        // faults of earlier windows
 	late    []*life        // of earlier windows, which the server may still execute
 	belated map[string]int // effects in the last window that keys of earlier ones caused
 	known   map[string]map[string]bool
@@ -203,6 +204,7 @@ func (l *ledger) end(e event) {
 			l.late = append(l.late, one)
 		}
 	}
+	l.passed = append(l.passed, l.faults...)
 	l.window, l.faults = nil, nil
 }
 

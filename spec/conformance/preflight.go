@@ -179,10 +179,20 @@ func (s *suite) info(profileFile string) *runInfo {
 		KeyHeader: s.p.KeyHeader, Status: s.p.Operation.Status, Headers: make(map[string]string),
 		Dialect: s.p.Dialect.String(), Against: s.against, Level: s.level, Only: s.only, Seed: s.seed, Started: s.history.started.UTC(),
 	}
-	for name, value := range s.p.Account {
-		r.Headers[name] = s.redact(value)
-	}
 	maps.Copy(r.Headers, s.p.Operation.Headers)
+	r.Credentials = make(map[string]map[string]string)
+	for who, headers := range s.p.written {
+		r.Credentials[who] = make(map[string]string)
+		for name, value := range headers {
+			r.Credentials[who][name] = s.redact(value)
+		}
+	}
+	r.Commands = make(map[string]string)
+	for name, text := range s.p.Commands.byName() {
+		if text != "" {
+			r.Commands[name] = s.redact(text)
+		}
+	}
 	for _, e := range s.p.Effects {
 		r.Effects = append(r.Effects, e.Name)
 	}

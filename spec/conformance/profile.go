@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -41,6 +42,8 @@ type profile struct {
 	Patience             time.Duration     `yaml:"patience"`
 	Crashes              int               `yaml:"crashes"`
 	Commands             commands          `yaml:"commands"`
+
+	written map[string]map[string]string // credentials with ${NAME}
 }
 
 type operation struct {
@@ -163,6 +166,13 @@ type commands struct {
 	StartStore string `yaml:"start_store"`
 }
 
+func (c commands) byName() map[string]string {
+	return map[string]string{
+		"kill": c.Kill, "start": c.Start, "interrupt": c.Interrupt, "restore": c.Restore, "expire": c.Expire,
+		"pause": c.Pause, "resume": c.Resume, "kill_store": c.KillStore, "start_store": c.StartStore,
+	}
+}
+
 const (
 	preferAsync = "respond-async"
 	preferWait  = "wait"
@@ -277,6 +287,10 @@ func (c *checker) profile(p *profile) {
 		c.expand(field, &p.URLs[i])
 		p.URLs[i] = strings.TrimSuffix(p.URLs[i], "/")
 		c.address(field, p.URLs[i])
+	}
+	p.written = map[string]map[string]string{
+		ownAccount: maps.Clone(p.Account), "second_account": maps.Clone(p.SecondAccount),
+		"second_credential": maps.Clone(p.SecondCredential), "restricted_credential": maps.Clone(p.RestrictedCredential),
 	}
 	c.headers("account", p.Account)
 	c.headers("second_account", p.SecondAccount)

@@ -89,12 +89,12 @@ type anomaly struct {
 	Kind     kind     `json:"kind"`
 	Scenario scenario `json:"scenario"`
 	Clauses  []string `json:"clauses"`
-	Count    int      `json:"count"`   // how often it was seen
-	Title    string   `json:"title"`   // "EXECUTED TWICE by concurrent duplicates"
-	Summary  string   `json:"summary"` // "12 requests, 1 key: 12 charges, expected 1"
-	Witness  []string `json:"witness"` // the requests of the key, the faults and the effects
-	Replay   string   `json:"replay"`  // the command that shows it again
-	Curl     string   `json:"curl,omitempty"`
+	Count    int      `json:"count"`          // how often it was seen
+	Title    string   `json:"title"`          // "EXECUTED TWICE by concurrent duplicates"
+	Summary  string   `json:"summary"`        // "12 requests, 1 key: 12 charges, expected 1"
+	Witness  []string `json:"witness"`        // the requests of the key, the faults and the effects
+	Replay   string   `json:"replay"`         // the command that shows it again
+	Curl     string   `json:"curl,omitempty"` // lines for sh that repeat the witness
 	Cause    string   `json:"cause,omitempty"`
 }
 
