@@ -22,6 +22,7 @@ type ledger struct {
 	senders map[int]*life  // by the number of an attempt
 	window  []*life        // used since the last count
 	faults  []event        // since the last count
+	passed  []event        // faults of earlier windows
 	late    []*life        // of earlier windows, which the server may still execute
 	belated map[string]int // effects in the last window that keys of earlier ones caused
 	known   map[string]map[string]bool
@@ -203,6 +204,7 @@ func (l *ledger) end(e event) {
 			l.late = append(l.late, one)
 		}
 	}
+	l.passed = append(l.passed, l.faults...)
 	l.window, l.faults = nil, nil
 }
 
@@ -457,12 +459,8 @@ func canonical(text string) string {
 // scenario is what happened to a key in this window. The strongest cause counts.
 func (l *ledger) scenario(one *life) scenario {
 	attempts := one.attempts[one.current:]
-	first, last := attempts[0].Sent, attempts[len(attempts)-1].Ended
 	for _, f := range faultScenarios {
-		if slices.ContainsFunc(l.faults, func(e event) bool {
-			concerned := e.Fault.Key == "" || slices.Contains(attempts[0].Keys, e.Fault.Key)
-			return e.Fault.Name == f.command && concerned && e.At <= last && l.until(e, f.end) >= first
-		}) {
+		if slices.ContainsFunc(l.faults, func(e event) bool { return e.Fault.Name == f.command && l.concerns(e, one) }) {
 			return f.scenario
 		}
 	}
@@ -493,6 +491,21 @@ func (l *ledger) scenario(one *life) scenario {
 	default:
 		return once
 	}
+}
+
+// concerns reports whether a fault happened while the key was in use.
+func (l *ledger) concerns(e event, one *life) bool {
+	attempts := one.attempts[one.current:]
+	if len(attempts) == 0 || e.Fault.Key != "" && !slices.Contains(attempts[0].Keys, e.Fault.Key) {
+		return false
+	}
+	end := ""
+	for _, f := range faultScenarios {
+		if f.command == e.Fault.Name {
+			end = f.end
+		}
+	}
+	return e.At <= attempts[len(attempts)-1].Ended && l.until(e, end) >= attempts[0].Sent
 }
 
 // until is when a fault ended.

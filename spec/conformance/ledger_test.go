@@ -69,6 +69,17 @@ func (s *story) fault(name string) *story { return s.add(event{Fault: &fault{Nam
 // sees returns the title of each anomaly.
 func (s *story) sees(t *testing.T) []string {
 	t.Helper()
+	titles := []string{}
+	for _, a := range s.anomalies(t) {
+		require.NotEmpty(t, a.Witness, a.Title)
+		titles = append(titles, a.Title)
+	}
+	return titles
+}
+
+// anomalies are those of the history after it was written and read.
+func (s *story) anomalies(t *testing.T) []anomaly {
+	t.Helper()
 	var file bytes.Buffer
 	written := recorder{file: &file, redact: func(text string) string { return text }}
 	for _, e := range s.events {
@@ -77,12 +88,7 @@ func (s *story) sees(t *testing.T) []string {
 	require.NoError(t, written.err)
 	events, err := readHistory(&file)
 	require.NoError(t, err)
-	titles := []string{}
-	for _, a := range judge(events).Anomalies {
-		require.NotEmpty(t, a.Witness, a.Title)
-		titles = append(titles, a.Title)
-	}
-	return titles
+	return judge(events).Anomalies
 }
 
 func TestLedger(t *testing.T) {
@@ -207,6 +213,24 @@ func TestLedger_lateEffects(t *testing.T) {
 	require.NotEmpty(t, open().ask("three", "a", "201 "+first).count(first, second, third).ask("three", "a", "201 "+first).count(fourth).sees(t))
 }
 
+// The witness has the keys of the violation, and the faults while they were in use.
+func TestLedger_witness(t *testing.T) {
+	t.Parallel()
+	const first, second = "or_first_1", "or_second_2"
+	together := func(a *attempt) { a.Sent, a.Ended = 2.1, 2.5 }
+	ordered := func(a *attempt) { a.Intent = "the order of one" }
+	faulty := newStory("things").ask("the-first-key", "a", "", together).ask("the-first-key", "a", "201 "+first, together).fault("kill").fault("start").
+		ask("the-second-key", "b", "201 "+second).count(first, second, "or_third_3 with the-first-key")
+	require.Equal(t, "2 requests, 1 key: 2 things, expected 1", faulty.anomalies(t)[0].Summary)
+	require.NotContains(t, strings.Join(faulty.anomalies(t)[0].Witness, "\n"), "kill")
+
+	obedient := newStory("things").ask("one", "a", "503", ordered).ask("one", "a", "201 "+first, ordered).count(first, second).anomalies(t)
+	require.Equal(t, "key one  things 2 (or_first_1, or_second_2)", obedient[0].Witness[0])
+	obedient = newStory("things").ask("one", "a", "503", ordered).ask("two", "a", "201 "+first, ordered).count(first, second).anomalies(t)
+	require.Equal(t, "EXECUTED TWICE by a client that obeys the responses", obedient[0].Title)
+	require.Equal(t, "one order with 2 keys  things 2 (or_first_1, or_second_2)", obedient[0].Witness[0])
+}
+
 // An excess that no response names is no violation beside other traffic, but no proof either.
 func TestLedger_otherTraffic(t *testing.T) {
 	t.Parallel()
@@ -216,4 +240,11 @@ func TestLedger_otherTraffic(t *testing.T) {
 	r = judge(newStory("things").count("or_foreign").ask("one", "a", "201 or_first_1").count("or_first_1", "or_second_2").events)
 	require.Equal(t, notJudged, r.Safety)
 	require.Contains(t, r.text(), "SAFETY    NOT JUDGED: the account has other traffic")
+}
+
+func TestCoverage_pause(t *testing.T) {
+	t.Parallel()
+	c := coverage{faults: 2}
+	require.Equal(t, "2 pauses", c.text(paused, 2))
+	require.Equal(t, "2 pauses of the only address, so nothing took a key over meanwhile", c.text(paused, 1))
 }

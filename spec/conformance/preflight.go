@@ -175,14 +175,24 @@ func (s *suite) replayFirst(ctx context.Context) {
 // info describes the run for its judgement.
 func (s *suite) info(profileFile string) *runInfo {
 	r := &runInfo{
-		Version: version, Profile: profileFile, URL: s.p.URL, Method: s.p.Operation.Method, Path: s.p.Operation.Path,
+		Version: version, Profile: profileFile, URL: s.p.URL, Addresses: len(s.addresses()), Method: s.p.Operation.Method, Path: s.p.Operation.Path,
 		KeyHeader: s.p.KeyHeader, Status: s.p.Operation.Status, Headers: make(map[string]string),
 		Dialect: s.p.Dialect.String(), Against: s.against, Level: s.level, Only: s.only, Seed: s.seed, Started: s.history.started.UTC(),
 	}
-	for name, value := range s.p.Account {
-		r.Headers[name] = s.redact(value)
-	}
 	maps.Copy(r.Headers, s.p.Operation.Headers)
+	r.Credentials = make(map[string]map[string]string)
+	for who, headers := range s.p.written {
+		r.Credentials[who] = make(map[string]string)
+		for name, value := range headers {
+			r.Credentials[who][name] = s.redact(value)
+		}
+	}
+	r.Commands = make(map[string]string)
+	for name, text := range s.p.Commands.byName() {
+		if text != "" {
+			r.Commands[name] = s.redact(text)
+		}
+	}
 	for _, e := range s.p.Effects {
 		r.Effects = append(r.Effects, e.Name)
 	}
@@ -195,6 +205,6 @@ func (s *suite) info(profileFile string) *runInfo {
 	if s.p.Slow != nil {
 		settled = max(settled, 2*s.p.Slow.Lasts)
 	}
-	r.Settled, r.Late = settled.Seconds(), (settled + s.p.Takeover).Seconds()
+	r.Settled, r.Late = settled.Seconds(), (settled + s.p.takeover()).Seconds()
 	return r
 }

@@ -180,10 +180,13 @@ func (a anomaly) text() string {
 		fmt.Fprintf(&text, "    %s\n", line)
 	}
 	fmt.Fprintf(&text, "  replay: %s\n", a.Replay)
-	if a.Curl != "" {
-		fmt.Fprintf(&text, "  curl:   %s\n", a.Curl)
-	}
 	fmt.Fprintf(&text, "  cause:  usually %s\n", a.Cause)
+	if a.Curl != "" {
+		fmt.Fprintf(&text, "  by hand, in sh (other keys for each try):\n")
+		for line := range strings.Lines(a.Curl) {
+			fmt.Fprintf(&text, "    %s\n", strings.TrimSuffix(line, "\n"))
+		}
+	}
 	return text.String()
 }
 
