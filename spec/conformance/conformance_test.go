@@ -383,6 +383,21 @@ commands: {kill: "true", interrupt: "true", pause: "true", kill_store: "true"}
 	require.NotContains(t, err.Error(), "unmarshal")
 }
 
+// One cause is one fault.
+func TestParseProfile_variable(t *testing.T) {
+	t.Parallel()
+	text := "url: ${MISSING}\naccount: {Authorization: \"Bearer ${NONE}\"}\noperation: {method: POST, path: /things, status: 201, id: {pointer: /id}, body: a, changed: b, invalid: c}\n" +
+		"effects: [{name: things, url: /things, number: /n}]\n"
+	_, err := parseProfile([]byte(text), environment())
+	require.EqualError(t, err, "url: the environment variable MISSING is not set\naccount.Authorization: the environment variable NONE is not set")
+}
+
+func TestReport_gaps(t *testing.T) {
+	t.Parallel()
+	r := report{NotExercised: []gap{{repeated, unselectedReason}, {expiry, "commands.expire missing"}, {concurrent, unselectedReason}}, Omitted: quickOmits}
+	require.Contains(t, r.text(), "! EXPIRY not exercised: commands.expire missing\n! REPEAT, RACE not exercised: no selected clause does it\n! -quick leaves out form")
+}
+
 func TestVariants(t *testing.T) {
 	t.Parallel()
 	body := `{"b":[1,{"c":"x"}],"a":true}`
@@ -477,6 +492,10 @@ func TestRun_wrongUsage(t *testing.T) {
 	for _, fault := range []string{"-profile or -judge is required", "-level must be", `unknown scenario "love"`, `unknown clause "IR-99"`, `unknown argument "more"`} {
 		require.ErrorContains(t, err, fault)
 	}
+	err = run(t.Context(), []string{"-judge", "history", "-profile", "file"}, environment(), io.Discard, io.Discard)
+	require.ErrorContains(t, err, "not both -profile and -judge")
+	err = run(t.Context(), []string{"-judge", "history", "-recheck", "other"}, environment(), io.Discard, io.Discard)
+	require.ErrorContains(t, err, "-recheck and -history need -profile")
 	_, err = newTestSuite(t, newServer(t), "path: /things", "path: /nothing").execute(t.Context(), newKey(), "{}")
 	require.ErrorContains(t, err, "a valid request got 404 instead of 201")
 }

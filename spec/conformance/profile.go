@@ -260,7 +260,7 @@ func (c *checker) expand(field string, text *string) {
 		name := variable.FindStringSubmatch(reference)[1]
 		value, _ := c.lookup(name)
 		c.require(value != "", "%s: the environment variable %s is not set", field, name)
-		return value
+		return cmp.Or(value, "http://unset.invalid") // which has no other fault
 	})
 }
 
