@@ -246,7 +246,7 @@ func TestReport_formats(t *testing.T) {
 	text := r.text()
 	for _, part := range []string{
 		"conformance 0.2 · http://one · POST /things · seed 7 · 0 s\n\nSAFETY    UNSAFE: 1 anomaly (exit 1)\nLIVENESS  no violation found (3 crashes)",
-		"FORM      profile 0.2: 1 MUST differ (not counted; -strict)\n\n! EXPIRY not exercised: commands.expire missing\n",
+		"FORM      profile 0.2: 1 MUST differ (counts only with -strict)\n\n! EXPIRY not exercised: commands.expire missing\n",
 		"\n1 EXECUTED TWICE by concurrent duplicates   IR-16   (seen 2 times)\n  12 requests, 1 key: 12 things, expected 1\n    key 302f\n  replay: conformance -clause IR-16\n  cause:  usually no lock\n  by hand, in sh (other keys for each try):\n    curl one\n",
 		"\nthings  ok      -       -       12/1 ",
 		"  reused: 201 instead of 422: IR-13\n",
@@ -494,8 +494,8 @@ func TestRun_wrongUsage(t *testing.T) {
 	}
 	err = run(t.Context(), []string{"-judge", "history", "-profile", "file"}, environment(), io.Discard, io.Discard)
 	require.ErrorContains(t, err, "not both -profile and -judge")
-	err = run(t.Context(), []string{"-judge", "history", "-recheck", "other"}, environment(), io.Discard, io.Discard)
-	require.ErrorContains(t, err, "-recheck and -history need -profile")
+	err = run(t.Context(), []string{"-judge", "history", "-against", "draft"}, environment(), io.Discard, io.Discard)
+	require.ErrorContains(t, err, "-recheck need -profile")
 	_, err = newTestSuite(t, newServer(t), "path: /things", "path: /nothing").execute(t.Context(), newKey(), "{}")
 	require.ErrorContains(t, err, "a valid request got 404 instead of 201")
 }

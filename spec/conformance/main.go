@@ -96,8 +96,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		wrong("-profile or -judge is required")
 	case o.profile != "" && o.judge != "":
 		wrong("not both -profile and -judge: a history is judged without a server")
-	case o.judge != "" && (o.recheck != "" || o.history != ""):
-		wrong("-recheck and -history need -profile")
+	case o.judge != "" && (o.recheck != "" || o.history != "" || o.against != nil || o.quick || *only != ""):
+		wrong("with -judge, the history decides what was checked: -against, -clause, -history, -quick and -recheck need -profile")
 	}
 	if o.level < 1 || o.level > highestLevel {
 		wrong("-level must be from 1 to 5")

@@ -184,7 +184,7 @@ func (s *suite) info(profileFile string) *runInfo {
 	r := &runInfo{
 		Version: version, Profile: profileFile, URL: s.p.URL, Addresses: len(s.addresses()), Method: s.p.Operation.Method, Path: s.p.Operation.Path,
 		KeyHeader: s.p.KeyHeader, Status: s.p.Operation.Status, Headers: make(map[string]string),
-		Dialect: s.p.Dialect.String(), Against: s.against, Level: s.level, Quick: s.quick, Only: s.only, Seed: s.seed, Started: s.history.started.UTC(),
+		Dialect: s.p.Dialect.differs(s.dialect), Against: s.against, Level: s.level, Quick: s.quick, Only: s.only, Seed: s.seed, Started: s.history.started.UTC(),
 	}
 	maps.Copy(r.Headers, s.p.Operation.Headers)
 	r.Credentials = make(map[string]map[string]string)

@@ -53,7 +53,7 @@ func (r report) formVerdict() string {
 	}
 	judged := cmp.Or(r.Against, "profile "+version)
 	if n := r.differing(); n > 0 {
-		parts = append(parts, fmt.Sprintf("%s: %d MUST differ (not counted; -strict)", judged, n))
+		parts = append(parts, fmt.Sprintf("%s: %d MUST differ (counts only with -strict)", judged, n))
 	} else if r.Dialect == "" {
 		parts = append(parts, judged+": no MUST differs")
 	}

@@ -21,7 +21,8 @@ type suite struct {
 	level    int
 	seed     uint64
 	table    []clause
-	against  string // the document that is used instead of the profile
+	against  string  // the document that is used instead of the profile
+	dialect  dialect // of that document
 	quick    bool
 	only     []string // clauses; nil: all
 	random   *rand.Rand
