@@ -246,7 +246,7 @@ func TestReport_formats(t *testing.T) {
 	text := r.text()
 	for _, part := range []string{
 		"conformance 0.2 · http://one · POST /things · seed 7 · 0 s\n\nSAFETY    UNSAFE: 1 anomaly (exit 1)\nLIVENESS  no violation found (3 crashes)",
-		"FORM      profile 0.2: 1 MUST differ (not counted; -strict)\n\n! EXPIRY not exercised: commands.expire missing\n",
+		"FORM      profile 0.2: 1 MUST differ (counts only with -strict)\n\n! EXPIRY not exercised: commands.expire missing\n",
 		"\n1 EXECUTED TWICE by concurrent duplicates   IR-16   (seen 2 times)\n  12 requests, 1 key: 12 things, expected 1\n    key 302f\n  replay: conformance -clause IR-16\n  cause:  usually no lock\n  by hand, in sh (other keys for each try):\n    curl one\n",
 		"\nthings  ok      -       -       12/1 ",
 		"  reused: 201 instead of 422: IR-13\n",
@@ -383,6 +383,21 @@ commands: {kill: "true", interrupt: "true", pause: "true", kill_store: "true"}
 	require.NotContains(t, err.Error(), "unmarshal")
 }
 
+// One cause is one fault.
+func TestParseProfile_variable(t *testing.T) {
+	t.Parallel()
+	text := "url: ${MISSING}\naccount: {Authorization: \"Bearer ${NONE}\"}\noperation: {method: POST, path: /things, status: 201, id: {pointer: /id}, body: a, changed: b, invalid: c}\n" +
+		"effects: [{name: things, url: /things, number: /n}]\n"
+	_, err := parseProfile([]byte(text), environment())
+	require.EqualError(t, err, "url: the environment variable MISSING is not set\naccount.Authorization: the environment variable NONE is not set")
+}
+
+func TestReport_gaps(t *testing.T) {
+	t.Parallel()
+	r := report{NotExercised: []gap{{repeated, unselectedReason}, {expiry, "commands.expire missing"}, {concurrent, unselectedReason}}, Omitted: quickOmits}
+	require.Contains(t, r.text(), "! EXPIRY not exercised: commands.expire missing\n! REPEAT, RACE not exercised: no selected clause does it\n! -quick leaves out form")
+}
+
 func TestVariants(t *testing.T) {
 	t.Parallel()
 	body := `{"b":[1,{"c":"x"}],"a":true}`
@@ -477,6 +492,10 @@ func TestRun_wrongUsage(t *testing.T) {
 	for _, fault := range []string{"-profile or -judge is required", "-level must be", `unknown scenario "love"`, `unknown clause "IR-99"`, `unknown argument "more"`} {
 		require.ErrorContains(t, err, fault)
 	}
+	err = run(t.Context(), []string{"-judge", "history", "-profile", "file"}, environment(), io.Discard, io.Discard)
+	require.ErrorContains(t, err, "not both -profile and -judge")
+	err = run(t.Context(), []string{"-judge", "history", "-against", "draft"}, environment(), io.Discard, io.Discard)
+	require.ErrorContains(t, err, "-recheck need -profile")
 	_, err = newTestSuite(t, newServer(t), "path: /things", "path: /nothing").execute(t.Context(), newKey(), "{}")
 	require.ErrorContains(t, err, "a valid request got 404 instead of 201")
 }

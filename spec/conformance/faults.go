@@ -47,6 +47,9 @@ func (s *suite) pauses(ctx context.Context) error {
 	if s.hooks.pause == nil {
 		return notChecked("commands.pause and commands.resume are missing")
 	}
+	if s.quick {
+		return notChecked("-quick does not pause the server")
+	}
 	moments := s.faultMoments(2)
 	for _, after := range moments {
 		if err := s.pauseOnce(ctx, after); err != nil {

@@ -41,6 +41,7 @@ type runInfo struct {
 	Settled     float64                      `json:"settled,omitempty"` // the same without a fault
 	Against     string                       `json:"against,omitempty"` // the document instead of the profile
 	Level       int                          `json:"level"`
+	Quick       bool                         `json:"quick,omitempty"`
 	Only        []string                     `json:"only,omitempty"`
 	Seed        uint64                       `json:"seed"`
 	Started     time.Time                    `json:"started"`

@@ -104,7 +104,7 @@ func readDocument(document *openapi3.T, chosen string) (*found, error) {
 		f.lacks("the key's header: %s declares none, so Idempotency-Key is assumed", c.name())
 	}
 	for _, server := range document.Servers {
-		if strings.HasPrefix(server.URL, "http") {
+		if strings.HasPrefix(server.URL, "http") && !strings.Contains(server.URL, "{") {
 			f.servers = append(f.servers, server.URL)
 		}
 	}

@@ -254,12 +254,18 @@ func (l *ledger) missing(effects map[string]tally) bool {
 	return false
 }
 
-// unfinished reports whether a request of this window with the body has no final response.
-func (l *ledger) unfinished(body string) bool {
-	return slices.ContainsFunc(l.window, func(one *life) bool {
-		return !one.any(succeeded) && !one.refused() &&
-			slices.ContainsFunc(one.attempts[one.current:], func(a *attempt) bool { return a.Body == body })
-	})
+// unfinished is when the last request of this window was sent that has the body and no final
+// response, or 0.
+func (l *ledger) unfinished(body string) float64 {
+	var sent float64
+	for _, one := range l.window {
+		for _, a := range one.attempts[one.current:] {
+			if !one.any(succeeded) && !one.refused() && a.Body == body {
+				sent = max(sent, a.Sent)
+			}
+		}
+	}
+	return sent
 }
 
 // judge compares the new effects with the keys that were used.

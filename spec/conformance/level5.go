@@ -136,27 +136,51 @@ func (s *suite) crashOnce(ctx context.Context, after time.Duration) crashResult 
 		return failed(err)
 	}
 	started := time.Now()
+	interrupted := <-sent
+	ends := make(chan crashEnd, crashing)
+	for i, r := range requests {
+		go func() { ends <- s.afterCrash(ctx, r, interrupted[i], started) }()
+	}
 	var result crashResult
 	var errs []error
-	var exchanges []*exchange
-	for i, interrupted := range <-sent {
-		first, err := s.afterCrash(ctx, requests[i], started, &result)
-		exchanges = append(exchanges, interrupted, first)
+	exchanges := slices.Clone(interrupted)
+	for range requests {
+		end := <-ends
+		exchanges = append(exchanges, end.first)
+		errs = append(errs, end.continued)
+		result.blocked = all(result.blocked, end.blocked)
+	}
+	for i, err := range errs {
 		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		again := s.again(ctx, requests[i])
-		if !again.same(s, first) || interrupted.success(s) && !first.same(s, interrupted) {
-			errs = append(errs, fails(shown(interrupted, first, again), "killed after %s: two responses", after))
+			errs[i] = fmt.Errorf("killed after %s: %w", after.Round(time.Millisecond), err)
 		}
 	}
 	result.continued = all(append(errs, s.executed(ctx, crashing, exchanges...))...)
 	return result
 }
 
-// afterCrash sends a request until it succeeds, and measures for how long it gets 409.
-func (s *suite) afterCrash(ctx context.Context, r request, started time.Time, result *crashResult) (*exchange, error) {
+// crashEnd is what became of one interrupted request.
+type crashEnd struct {
+	first     *exchange
+	continued error
+	blocked   error
+}
+
+// afterCrash sends a request until it succeeds, and then again.
+func (s *suite) afterCrash(ctx context.Context, r request, interrupted *exchange, started time.Time) (end crashEnd) {
+	end.first, end.continued = s.resumed(ctx, r, started, &end.blocked)
+	if end.continued != nil {
+		return end
+	}
+	again := s.again(ctx, r)
+	if !again.same(s, end.first) || interrupted.success(s) && !end.first.same(s, interrupted) {
+		end.continued = fails(shown(interrupted, end.first, again), "two responses")
+	}
+	return end
+}
+
+// resumed sends a request until it succeeds, and measures for how long it gets 409.
+func (s *suite) resumed(ctx context.Context, r request, started time.Time, blocked *error) (*exchange, error) {
 	allowed := s.p.continued()
 	deadline := started.Add(allowed + s.p.Patience)
 	for {
@@ -164,10 +188,10 @@ func (s *suite) afterCrash(ctx context.Context, r request, started time.Time, re
 		switch {
 		case e.success(s):
 			return e, nil
-		case e.status == e.busy && e.sent.Sub(started) > allowed && result.blocked == nil:
-			result.blocked = s.blocks(fmt.Sprintf("the key is blocked for longer than %s after the crash", allowed), e)
+		case e.status == e.busy && e.sent.Sub(started) > allowed && *blocked == nil:
+			*blocked = s.blocks(fmt.Sprintf("the key is blocked for longer than %s after the crash", allowed), e)
 		case !e.temporary():
-			return e, fails(shown(e), "after the crash, the same request: %s instead of %d", e.outcome(), s.p.Operation.Status)
+			return e, fails(shown(e), "the same request: %s instead of %d", e.outcome(), s.p.Operation.Status)
 		}
 		if time.Now().After(deadline) {
 			return e, s.blocks("the request is not continued after the crash", e)

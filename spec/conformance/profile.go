@@ -101,17 +101,19 @@ const (
 	noRetryAfter = "no Retry-After"
 )
 
-func (d dialect) String() string {
+// differs describes the differences from another dialect. That of the profile is empty.
+func (d dialect) differs(from dialect) string {
 	var parts []string
 	for _, s := range []situation{malformed, reused, expired, inProgress} {
-		if profile, declared := d.status(s); declared != profile && !slices.Contains(parts, strconv.Itoa(declared)) {
+		_, wanted := from.status(s)
+		if _, declared := d.status(s); declared != wanted && !slices.Contains(parts, strconv.Itoa(declared)) {
 			parts = append(parts, strconv.Itoa(declared))
 		}
 	}
-	if d.Verdict == "none" {
+	if d.Verdict == "none" && from.Verdict != "none" {
 		parts = append(parts, noVerdict)
 	}
-	if d.RetryAfter == "none" {
+	if d.RetryAfter == "none" && from.RetryAfter != "none" {
 		parts = append(parts, noRetryAfter)
 	}
 	return strings.Join(parts, ", ")
@@ -260,7 +262,7 @@ func (c *checker) expand(field string, text *string) {
 		name := variable.FindStringSubmatch(reference)[1]
 		value, _ := c.lookup(name)
 		c.require(value != "", "%s: the environment variable %s is not set", field, name)
-		return value
+		return cmp.Or(value, "http://unset.invalid") // which has no other fault
 	})
 }
 

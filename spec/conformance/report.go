@@ -119,6 +119,8 @@ const (
 	notJudged   verdict = "not judged"
 )
 
+const unselectedReason = "no selected clause does it"
+
 // gap is a question that the run did not answer.
 type gap struct {
 	Scenario scenario `json:"scenario"`
@@ -151,6 +153,7 @@ type report struct {
 	Liveness     verdict     `json:"liveness"`
 	Against      string      `json:"against,omitempty"` // the document instead of the profile
 	Dialect      string      `json:"dialect,omitempty"`
+	Omitted      string      `json:"omitted,omitempty"` // by -quick
 	Foreign      string      `json:"foreign,omitempty"` // effects that no request has caused
 	Exercised    []covering  `json:"exercised"`
 	NotExercised []gap       `json:"not_exercised"`
@@ -167,6 +170,10 @@ const (
 	exitForm         = 3 // with -strict or -baseline: the form differs
 	exitNotExercised = 4 // a scenario of -require was not exercised
 )
+
+// quickOmits says what -quick leaves out.
+const quickOmits = "-quick leaves out form, pauses, changed bodies with an interrupted key, the third race, random orders of failures, " +
+	"and all but one crash and one kill of the store"
 
 // report summarises what the ledger has judged and what the clauses have found.
 func (l *ledger) report(results []result) report {
@@ -190,6 +197,9 @@ func (l *ledger) report(results []result) report {
 	if r.Safety == noViolation && slices.ContainsFunc(l.seen, l.doubtful) {
 		r.Safety = notJudged
 	}
+	if l.run.Quick {
+		r.Omitted = quickOmits
+	}
 	r.exercise(l)
 	r.Reached = r.reached()
 	return r
@@ -210,7 +220,7 @@ func (r *report) exercise(l *ledger) {
 	for _, q := range questions() {
 		c := l.covered[q.scenario]
 		if c == nil {
-			reason := cmp.Or(missing[q.scenario], "no selected clause does it")
+			reason := cmp.Or(missing[q.scenario], unselectedReason)
 			r.NotExercised = append(r.NotExercised, gap{q.scenario, reason})
 			continue
 		}

@@ -32,6 +32,7 @@ type moment struct {
 
 const (
 	together    = 0.02 // seconds between requests that are sent at the same time
+	shortest    = 0.01 // seconds until curl breaks a connection, because it needs some to send a request
 	mostScripts = 40   // lines
 )
 
@@ -158,7 +159,7 @@ func (s *script) send(a *attempt) string {
 	case "":
 		return line
 	case cutRunning.String():
-		return line + fmt.Sprintf(" --max-time %.2f", max(a.Ended-a.Sent, together)) // the connection breaks
+		return line + fmt.Sprintf(" --max-time %.3f", max(a.Ended-a.Sent, shortest)) // the connection breaks
 	default:
 		return line + " -o /dev/null" // the response is lost
 	}

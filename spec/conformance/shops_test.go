@@ -287,7 +287,7 @@ func TestShops_replay(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, find(r), 0)
 	again := strings.Fields(r.Anomalies[find(r)].Replay)
-	require.Equal(t, []string{"conformance", "-profile", s.profile, "-clause", "IR-17,IR-34"}, again[:5])
+	require.Equal(t, []string{os.Args[0], "-profile", s.profile, "-clause", "IR-17,IR-34"}, again[:5])
 	_, r = s.verdict(t, again[3:]...)
 	require.GreaterOrEqual(t, find(r), 0)
 }

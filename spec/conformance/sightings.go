@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -455,7 +456,7 @@ func severity(c class, k kind) int {
 // replay is the command that repeats the clause. An older key needs what happened meanwhile:
 // the faults, or the time of the whole run.
 func (r *runInfo) replay(s sighting) string {
-	text := "conformance -profile " + r.Profile
+	text := os.Args[0] + " -profile " + r.Profile
 	var clauses []string
 	for _, e := range s.faults {
 		clauses = append(clauses, e.Clause)

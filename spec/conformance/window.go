@@ -91,10 +91,11 @@ func (s *suite) awaitQuiet(ctx context.Context) {
 		return
 	}
 	s.mu.Lock()
-	unfinished := s.ledger.unfinished(s.p.Slow.Body)
+	sent := s.ledger.unfinished(s.p.Slow.Body)
+	wait := sent + s.slowest().Seconds() - s.history.since(time.Now())
 	s.mu.Unlock()
-	if unfinished {
-		pause(ctx, 2*s.p.Slow.Lasts)
+	if sent > 0 && wait > 0 {
+		pause(ctx, time.Duration(wait*float64(time.Second)))
 	}
 }
 
