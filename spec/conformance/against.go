@@ -126,5 +126,5 @@ func (n *neighbour) clauses(all []clause) []clause {
 
 // judgeBy uses the clauses of another document, and its dialect where the profile file has none.
 func (s *suite) judgeBy(n *neighbour) {
-	s.table, s.against, s.p.Dialect = n.clauses(s.table), n.Title, n.dialect(s.p.Dialect)
+	s.table, s.against, s.dialect, s.p.Dialect = n.clauses(s.table), n.Title, n.Dialect, n.dialect(s.p.Dialect)
 }

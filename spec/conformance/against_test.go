@@ -59,6 +59,22 @@ const (
 	tableEnd   = "<!-- neighbours:end -->"
 )
 
+// The form of a server that follows a document is no difference from it, so -strict passes.
+func TestAgainst_dialect(t *testing.T) {
+	t.Parallel()
+	all, err := neighbours()
+	require.NoError(t, err)
+	for name, n := range all {
+		s := newTestSuite(t, newServer(t))
+		s.judgeBy(n)
+		require.Empty(t, s.info("file").Dialect, name)
+		s = newTestSuite(t, newServer(t))
+		s.p.Dialect.Reused = 418
+		s.judgeBy(n)
+		require.Equal(t, "418", s.info("file").Dialect, name)
+	}
+}
+
 // The table of ../neighbours.md is that of against.yaml.
 func TestAgainst_page(t *testing.T) {
 	t.Parallel()

@@ -246,8 +246,8 @@ func TestReport_formats(t *testing.T) {
 	text := r.text()
 	for _, part := range []string{
 		"conformance 0.2 · http://one · POST /things · seed 7 · 0 s\n\nSAFETY    UNSAFE: 1 anomaly (exit 1)\nLIVENESS  no violation found (3 crashes)",
-		"FORM      profile 0.2: 1 MUST differ (not counted; -strict)\n\n! EXPIRY not exercised: commands.expire missing\n",
-		"\n1 EXECUTED TWICE by concurrent duplicates   IR-16   (seen 2 times)\n  12 requests, 1 key: 12 things, expected 1\n    key 302f\n  replay: conformance -clause IR-16\n  curl:   curl one\n  cause:  usually no lock\n",
+		"FORM      profile 0.2: 1 MUST differ (counts only with -strict)\n\n! EXPIRY not exercised: commands.expire missing\n",
+		"\n1 EXECUTED TWICE by concurrent duplicates   IR-16   (seen 2 times)\n  12 requests, 1 key: 12 things, expected 1\n    key 302f\n  replay: conformance -clause IR-16\n  cause:  usually no lock\n  by hand, in sh (other keys for each try):\n    curl one\n",
 		"\nthings  ok      -       -       12/1 ",
 		"  reused: 201 instead of 422: IR-13\n",
 		"IR-13  2  safety    MUST    fail           Thirteen\n       201 instead of 422\n       spec/idempotent-requests.md#ir-13\n         > POST /things\n         < 201\n",
@@ -332,8 +332,13 @@ func TestParseProfile_valid(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("profiles", "orders.yaml"))
 	require.NoError(t, err)
-	_, err = parseProfile(text, func(string) (string, bool) { return "http://127.0.0.1:1", true })
+	p, err := parseProfile(text, func(string) (string, bool) { return "http://127.0.0.1:1", true })
 	require.NoError(t, err)
+	require.Equal(t, []time.Duration{6 * time.Second, 6 * time.Second}, []time.Duration{p.takeover(), p.continued()})
+	// A server without locks has no takeover to document.
+	p, err = parseProfile(bytes.ReplaceAll(text, []byte("takeover: 6s"), nil), func(string) (string, bool) { return "http://127.0.0.1:1", true })
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{5 * time.Second, 30 * time.Second}, []time.Duration{p.takeover(), p.continued()})
 }
 
 func TestParseProfile_everyFault(t *testing.T) {
@@ -370,12 +375,27 @@ commands: {kill: "true", interrupt: "true", pause: "true", kill_store: "true"}
 		`effects[0].id: "id" is not a JSON pointer`, "status.path must begin with / and contain {key}",
 		`unknown preference "return=minimal"`, "patience must be positive", "kill and start belong together",
 		"interrupt and restore belong together", "pause and resume belong together", "kill_store and start_store belong together",
-		"urls[0] must be an http or https URL", "takeover is required with commands.kill", "takeover is required with commands.pause",
+		"urls[0] must be an http or https URL",
 	} {
 		require.ErrorContains(t, err, fault)
 	}
 	require.NotContains(t, err.Error(), "main.")
 	require.NotContains(t, err.Error(), "unmarshal")
+}
+
+// One cause is one fault.
+func TestParseProfile_variable(t *testing.T) {
+	t.Parallel()
+	text := "url: ${MISSING}\naccount: {Authorization: \"Bearer ${NONE}\"}\noperation: {method: POST, path: /things, status: 201, id: {pointer: /id}, body: a, changed: b, invalid: c}\n" +
+		"effects: [{name: things, url: /things, number: /n}]\n"
+	_, err := parseProfile([]byte(text), environment())
+	require.EqualError(t, err, "url: the environment variable MISSING is not set\naccount.Authorization: the environment variable NONE is not set")
+}
+
+func TestReport_gaps(t *testing.T) {
+	t.Parallel()
+	r := report{NotExercised: []gap{{repeated, unselectedReason}, {expiry, "commands.expire missing"}, {concurrent, unselectedReason}}, Omitted: quickOmits}
+	require.Contains(t, r.text(), "! EXPIRY not exercised: commands.expire missing\n! REPEAT, RACE not exercised: no selected clause does it\n! -quick leaves out form")
 }
 
 func TestVariants(t *testing.T) {
@@ -472,6 +492,10 @@ func TestRun_wrongUsage(t *testing.T) {
 	for _, fault := range []string{"-profile or -judge is required", "-level must be", `unknown scenario "love"`, `unknown clause "IR-99"`, `unknown argument "more"`} {
 		require.ErrorContains(t, err, fault)
 	}
+	err = run(t.Context(), []string{"-judge", "history", "-profile", "file"}, environment(), io.Discard, io.Discard)
+	require.ErrorContains(t, err, "not both -profile and -judge")
+	err = run(t.Context(), []string{"-judge", "history", "-against", "draft"}, environment(), io.Discard, io.Discard)
+	require.ErrorContains(t, err, "-recheck need -profile")
 	_, err = newTestSuite(t, newServer(t), "path: /things", "path: /nothing").execute(t.Context(), newKey(), "{}")
 	require.ErrorContains(t, err, "a valid request got 404 instead of 201")
 }

@@ -25,20 +25,26 @@ type runInfo struct {
 	Version   string            `json:"version"`
 	Profile   string            `json:"profile"` // the name of the profile file
 	URL       string            `json:"url"`
+	Addresses int               `json:"addresses,omitempty"` // of the service
 	Method    string            `json:"method"`
 	Path      string            `json:"path"`
 	Headers   map[string]string `json:"headers"`
-	KeyHeader string            `json:"key_header"`
-	Status    int               `json:"status"` // of success
-	Effects   []string          `json:"effects"`
-	Dialect   string            `json:"dialect,omitempty"`
-	Missing   []gap             `json:"missing,omitempty"` // members that the profile file lacks
-	Late      float64           `json:"late"`              // seconds for which an unanswered request may still be executed
-	Against   string            `json:"against,omitempty"` // the document instead of the profile
-	Level     int               `json:"level"`
-	Only      []string          `json:"only,omitempty"`
-	Seed      uint64            `json:"seed"`
-	Started   time.Time         `json:"started"`
+	Commands  map[string]string `json:"commands,omitempty"` // by the name of the fault
+	// Credentials are header fields by the member of the profile file that has them.
+	Credentials map[string]map[string]string `json:"credentials,omitempty"`
+	KeyHeader   string                       `json:"key_header"`
+	Status      int                          `json:"status"` // of success
+	Effects     []string                     `json:"effects"`
+	Dialect     string                       `json:"dialect,omitempty"`
+	Missing     []gap                        `json:"missing,omitempty"` // members that the profile file lacks
+	Late        float64                      `json:"late"`              // seconds for which an unanswered request may still be executed after a fault
+	Settled     float64                      `json:"settled,omitempty"` // the same without a fault
+	Against     string                       `json:"against,omitempty"` // the document instead of the profile
+	Level       int                          `json:"level"`
+	Quick       bool                         `json:"quick,omitempty"`
+	Only        []string                     `json:"only,omitempty"`
+	Seed        uint64                       `json:"seed"`
+	Started     time.Time                    `json:"started"`
 }
 
 // attempt is a request with a key, or one that should have had one.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,7 +13,7 @@ import (
 )
 
 const initHelp = `conformance init OPENAPI_FILE writes a profile file from an OpenAPI document, and lists
-what the document does not say. Then run conformance -profile FILE.
+what the document does not say. Then run the command with -profile FILE.
 
 `
 
@@ -60,12 +59,12 @@ func runInit(args []string, stdout, stderr io.Writer) error {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s checks %s %s.\n", *output, found.method, found.path)
+	fmt.Fprintf(stdout, "%s checks %s %s at %s, which must be a test system.\n", *output, found.method, found.path, found.url())
 	if len(found.others) > 0 {
 		fmt.Fprintf(stdout, "Others with a key: %s. Choose with -operation.\n", strings.Join(found.others, ", "))
 	}
-	fmt.Fprintf(stdout, "\nNot found; the file has a comment for each:\n  - %s\n\nNext:\n  %s conformance -profile %s\n",
-		strings.Join(found.missing, "\n  - "), strings.Join(found.environment(), " "), *output)
+	fmt.Fprintf(stdout, "\nNot found; the file has a comment for each:\n  - %s\n\nNext:\n  %s\n",
+		strings.Join(found.missing, "\n  - "), strings.Join(append(found.environment(), os.Args[0], "-profile", *output), " "))
 	return nil
 }
 
@@ -106,7 +105,10 @@ func (f *found) lacks(format string, args ...any) {
 
 // environment returns the variables that the file uses, for a command line.
 func (f *found) environment() []string {
-	variables := []string{"BASE_URL=" + cmp.Or(firstOf(f.servers), "http://127.0.0.1:8080")}
+	var variables []string
+	if len(f.servers) == 0 {
+		variables = append(variables, "BASE_URL=http://127.0.0.1:8080")
+	}
 	for _, value := range f.account {
 		if strings.Contains(value, "${API_KEY}") {
 			variables = append(variables, "API_KEY=…")
@@ -115,11 +117,12 @@ func (f *found) environment() []string {
 	return variables
 }
 
-func firstOf(values []string) string {
-	if len(values) == 0 {
-		return ""
+// url is the first address of the document, or a variable.
+func (f *found) url() string {
+	if len(f.servers) == 0 {
+		return "${BASE_URL}"
 	}
-	return values[0]
+	return f.servers[0]
 }
 
 // file returns the profile file.
@@ -132,7 +135,10 @@ func (f *found) file(source string) (string, error) {
 		line("# NOT FOUND: %s", missing)
 	}
 	line("")
-	line("url: ${BASE_URL}%s", comment(" # the document names "+strings.Join(f.servers, ", "), len(f.servers) > 0))
+	line("url: %s", f.url())
+	if len(f.servers) > 1 {
+		line("# The document also names %s.", strings.Join(f.servers[1:], ", "))
+	}
 	if err := member(&b, "account", f.account); err != nil {
 		return "", err
 	}
@@ -182,16 +188,9 @@ func (f *found) file(source string) (string, error) {
 		line("preferences: [%s]", strings.Join(f.preference, ", "))
 	}
 	line("\n# retention: 24h # how long the server keeps a response, as documented")
-	line("# takeover: 30s # the time after which a crashed request is continued, as documented")
+	line("# takeover: 30s # the time after which a crashed request is continued, if the server has locks")
 	line("# commands: # without them, no crash, no outage and no expired key is tried\n#   kill: kill -9 $(cat server.pid)\n#   start: ./start-server.sh\n#   expire: ./expire-key.sh \"$IDEMPOTENCY_KEY\"")
 	return b.String(), nil
-}
-
-func comment(text string, there bool) string {
-	if there {
-		return text
-	}
-	return ""
 }
 
 // example returns the account's header fields with another variable.

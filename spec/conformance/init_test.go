@@ -42,7 +42,7 @@ func TestInit_orders(t *testing.T) {
 
 func TestInit_otherStatuses(t *testing.T) {
 	t.Parallel()
-	p, text := initialised(t, filepath.Join("testdata", "openapi", "payments.json"))
+	p, _ := initialised(t, filepath.Join("testdata", "openapi", "payments.json"))
 	require.Equal(t, map[string]string{"Authorization": "Basic secret"}, p.Account)
 	o := p.Operation
 	require.Equal(t, []any{200, location{Pointer: "/data/id"}}, []any{o.Status, o.ID})
@@ -51,7 +51,7 @@ func TestInit_otherStatuses(t *testing.T) {
 	require.Equal(t, dialect{Reused: 409, InProgress: 425, Verdict: "none"}, p.Dialect)
 	require.Equal(t, "X-Idempotent-Replay", p.ReplayHeader)
 	require.Empty(t, *p.Effects[0].List)
-	require.Contains(t, text, "the document names https://sandbox.example/api")
+	require.Equal(t, "https://sandbox.example/api", p.URL, "the document's address")
 }
 
 func TestInit_ugly(t *testing.T) {
@@ -79,7 +79,8 @@ func TestInit_terminal(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"init", "-output", file, document}, environment(), &out, io.Discard))
 	require.Contains(t, out.String(), "checks POST /payments")
-	require.Contains(t, out.String(), "BASE_URL=https://sandbox.example/api API_KEY=… conformance -profile "+file)
+	require.Contains(t, out.String(), "at https://sandbox.example/api, which must be a test system")
+	require.Contains(t, out.String(), "\n  API_KEY=… "+os.Args[0]+" -profile "+file)
 	require.ErrorIs(t, runInit([]string{"-output", file, document}, io.Discard, io.Discard), os.ErrExist)
 	require.ErrorContains(t, runInit([]string{"-operation", "POST /orders", document}, io.Discard, io.Discard), "no operation")
 	require.ErrorContains(t, runInit(nil, io.Discard, io.Discard), "usage")

@@ -146,7 +146,7 @@ func checkReuse(ctx context.Context, s *suite) error { // IR-13
 	if s.level >= 3 && s.p.Slow != nil {
 		errs = append(errs, s.reuseInProgress(ctx))
 	}
-	if s.level >= 5 && s.hooks.kill != nil && s.p.Slow != nil {
+	if s.level >= 5 && s.hooks.kill != nil && s.p.Slow != nil && !s.quick {
 		errs = append(errs, s.reuseInterrupted(ctx))
 	}
 	return all(errs...)

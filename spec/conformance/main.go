@@ -67,7 +67,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.profile, "profile", "", "the profile `file`")
 	flags.IntVar(&o.level, "level", highestLevel, "the highest level to check, from 1 to 5")
-	flags.BoolVar(&o.quick, "quick", false, "check safety and liveness only, with one crash, in some seconds")
+	flags.BoolVar(&o.quick, "quick", false, "check safety and liveness only, with one crash and no pause, in some seconds")
 	flags.BoolVar(&o.strict, "strict", false, "exit with 3 if the form differs from the profile")
 	flags.Uint64Var(&o.seed, "seed", 0, "repeat the random moments of another run (default: random)")
 	flags.StringVar(&o.history, "history", "", "write all requests, effects and faults to this `file`")
@@ -91,8 +91,13 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if (o.profile == "") == (o.judge == "") {
-		wrong("either -profile or -judge is required")
+	switch {
+	case o.profile == "" && o.judge == "":
+		wrong("-profile or -judge is required")
+	case o.profile != "" && o.judge != "":
+		wrong("not both -profile and -judge: a history is judged without a server")
+	case o.judge != "" && (o.recheck != "" || o.history != "" || o.against != nil || o.quick || *only != ""):
+		wrong("with -judge, the history decides what was checked: -against, -clause, -history, -quick and -recheck need -profile")
 	}
 	if o.level < 1 || o.level > highestLevel {
 		wrong("-level must be from 1 to 5")

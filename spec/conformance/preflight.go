@@ -68,19 +68,26 @@ func (l *ledger) foreignText() string {
 	return strings.Join(parts, "; ")
 }
 
-const mostWatches = 3
+// watches is how often watch looks, and for how long.
+func (s *suite) watches() (most int, lasts time.Duration) {
+	if s.quick {
+		return 1, 20 * s.poll
+	}
+	return 3, 40 * s.poll
+}
 
 // watch looks for other traffic after effects that no response names.
 func (s *suite) watch(ctx context.Context) {
 	s.mu.Lock()
 	unnamed := len(slices.DeleteFunc(slices.Clone(s.ledger.seen), func(one sighting) bool { return !one.unnamed }))
 	s.mu.Unlock()
-	if unnamed == 0 || unnamed == s.watched || s.watches == mostWatches {
+	most, lasts := s.watches()
+	if unnamed == 0 || unnamed == s.watched || s.looked == most {
 		return
 	}
 	s.watched = unnamed
-	s.watches++
-	pause(ctx, 40*s.poll)
+	s.looked++
+	pause(ctx, lasts)
 	_, _ = s.account(ctx) // the next one reports an error
 }
 
@@ -175,26 +182,38 @@ func (s *suite) replayFirst(ctx context.Context) {
 // info describes the run for its judgement.
 func (s *suite) info(profileFile string) *runInfo {
 	r := &runInfo{
-		Version: version, Profile: profileFile, URL: s.p.URL, Method: s.p.Operation.Method, Path: s.p.Operation.Path,
+		Version: version, Profile: profileFile, URL: s.p.URL, Addresses: len(s.addresses()), Method: s.p.Operation.Method, Path: s.p.Operation.Path,
 		KeyHeader: s.p.KeyHeader, Status: s.p.Operation.Status, Headers: make(map[string]string),
-		Dialect: s.p.Dialect.String(), Against: s.against, Level: s.level, Only: s.only, Seed: s.seed, Started: s.history.started.UTC(),
-	}
-	for name, value := range s.p.Account {
-		r.Headers[name] = s.redact(value)
+		Dialect: s.p.Dialect.differs(s.dialect), Against: s.against, Level: s.level, Quick: s.quick, Only: s.only, Seed: s.seed, Started: s.history.started.UTC(),
 	}
 	maps.Copy(r.Headers, s.p.Operation.Headers)
+	r.Credentials = make(map[string]map[string]string)
+	for who, headers := range s.p.written {
+		r.Credentials[who] = make(map[string]string)
+		for name, value := range headers {
+			r.Credentials[who][name] = s.redact(value)
+		}
+	}
+	r.Commands = make(map[string]string)
+	for name, text := range s.p.Commands.byName() {
+		if text != "" {
+			r.Commands[name] = s.redact(text)
+		}
+	}
 	for _, e := range s.p.Effects {
 		r.Effects = append(r.Effects, e.Name)
 	}
 	for _, q := range questions() {
 		if member := q.missing(s.p); member != "" {
 			r.Missing = append(r.Missing, gap{q.scenario, member + " missing"})
+		} else if s.quick && q.scenario == paused {
+			r.Missing = append(r.Missing, gap{paused, "-quick does not pause the server"})
 		}
 	}
-	late := time.Second
+	settled := time.Second
 	if s.p.Slow != nil {
-		late = max(late, 2*s.p.Slow.Lasts)
+		settled = max(settled, 2*s.p.Slow.Lasts)
 	}
-	r.Late = (late + s.p.Takeover).Seconds()
+	r.Settled, r.Late = settled.Seconds(), (settled + s.p.takeover()).Seconds()
 	return r
 }

@@ -170,6 +170,12 @@ const (
 	slowCall  = 200 * time.Millisecond
 )
 
+func (p *provider) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.charges)
+}
+
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var sent struct{ Card, Order string }
 	_ = json.NewDecoder(r.Body).Decode(&sent)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -41,6 +42,8 @@ type profile struct {
 	Patience             time.Duration     `yaml:"patience"`
 	Crashes              int               `yaml:"crashes"`
 	Commands             commands          `yaml:"commands"`
+
+	written map[string]map[string]string // credentials with ${NAME}
 }
 
 type operation struct {
@@ -98,17 +101,19 @@ const (
 	noRetryAfter = "no Retry-After"
 )
 
-func (d dialect) String() string {
+// differs describes the differences from another dialect. That of the profile is empty.
+func (d dialect) differs(from dialect) string {
 	var parts []string
 	for _, s := range []situation{malformed, reused, expired, inProgress} {
-		if profile, declared := d.status(s); declared != profile && !slices.Contains(parts, strconv.Itoa(declared)) {
+		_, wanted := from.status(s)
+		if _, declared := d.status(s); declared != wanted && !slices.Contains(parts, strconv.Itoa(declared)) {
 			parts = append(parts, strconv.Itoa(declared))
 		}
 	}
-	if d.Verdict == "none" {
+	if d.Verdict == "none" && from.Verdict != "none" {
 		parts = append(parts, noVerdict)
 	}
-	if d.RetryAfter == "none" {
+	if d.RetryAfter == "none" && from.RetryAfter != "none" {
 		parts = append(parts, noRetryAfter)
 	}
 	return strings.Join(parts, ", ")
@@ -163,10 +168,28 @@ type commands struct {
 	StartStore string `yaml:"start_store"`
 }
 
+func (c commands) byName() map[string]string {
+	return map[string]string{
+		"kill": c.Kill, "start": c.Start, "interrupt": c.Interrupt, "restore": c.Restore, "expire": c.Expire,
+		"pause": c.Pause, "resume": c.Resume, "kill_store": c.KillStore, "start_store": c.StartStore,
+	}
+}
+
 const (
 	preferAsync = "respond-async"
 	preferWait  = "wait"
 )
+
+// defaultTakeover is how long a lock may live if the profile file does not say it. A longer
+// one would make each pause longer, and most servers have a shorter one or none.
+const defaultTakeover = 5 * time.Second
+
+// takeover is the time after which another request can take a key over.
+func (p *profile) takeover() time.Duration { return cmp.Or(p.Takeover, defaultTakeover) }
+
+// continued is the time after which a key must not be blocked by a crash. A server that
+// documents none has as long as the client waits.
+func (p *profile) continued() time.Duration { return cmp.Or(p.Takeover, p.Patience) }
 
 // parseProfile returns every fault of the file at once.
 func parseProfile(text []byte, lookup func(string) (string, bool)) (*profile, error) {
@@ -239,7 +262,7 @@ func (c *checker) expand(field string, text *string) {
 		name := variable.FindStringSubmatch(reference)[1]
 		value, _ := c.lookup(name)
 		c.require(value != "", "%s: the environment variable %s is not set", field, name)
-		return value
+		return cmp.Or(value, "http://unset.invalid") // which has no other fault
 	})
 }
 
@@ -266,6 +289,10 @@ func (c *checker) profile(p *profile) {
 		c.expand(field, &p.URLs[i])
 		p.URLs[i] = strings.TrimSuffix(p.URLs[i], "/")
 		c.address(field, p.URLs[i])
+	}
+	p.written = map[string]map[string]string{
+		ownAccount: maps.Clone(p.Account), "second_account": maps.Clone(p.SecondAccount),
+		"second_credential": maps.Clone(p.SecondCredential), "restricted_credential": maps.Clone(p.RestrictedCredential),
 	}
 	c.headers("account", p.Account)
 	c.headers("second_account", p.SecondAccount)
@@ -310,8 +337,6 @@ func (c *checker) profile(p *profile) {
 	c.require((p.Commands.Interrupt == "") == (p.Commands.Restore == ""), "commands: interrupt and restore belong together")
 	c.require((p.Commands.Pause == "") == (p.Commands.Resume == ""), "commands: pause and resume belong together")
 	c.require((p.Commands.KillStore == "") == (p.Commands.StartStore == ""), "commands: kill_store and start_store belong together")
-	c.require(p.Commands.Pause == "" || p.Takeover > 0, "takeover is required with commands.pause: a pause must last longer than a lock")
-	c.require(p.Commands.Kill == "" || p.Takeover > 0, "takeover is required with commands.kill: the documented time after which a crashed request is continued")
 }
 
 func (c *checker) address(field, address string) {

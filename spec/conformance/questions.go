@@ -76,7 +76,7 @@ func questions() []question {
 			expiry, "after the lifetime of the key", "a deleted key is a new one; keep a record that it was used",
 			command(func(c commands) string { return c.Expire }, "commands.expire"),
 		},
-		{later, "when an older key is used again", "the lifetime of the key ended before its retry", none},
+		{later, "when an older key is used again", "the lifetime of the key ended before its retry, or the keys are only in memory and the server was restarted", none},
 	}
 }
 

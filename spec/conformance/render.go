@@ -53,7 +53,7 @@ func (r report) formVerdict() string {
 	}
 	judged := cmp.Or(r.Against, "profile "+version)
 	if n := r.differing(); n > 0 {
-		parts = append(parts, fmt.Sprintf("%s: %d MUST differ (not counted; -strict)", judged, n))
+		parts = append(parts, fmt.Sprintf("%s: %d MUST differ (counts only with -strict)", judged, n))
 	} else if r.Dialect == "" {
 		parts = append(parts, judged+": no MUST differs")
 	}
@@ -102,8 +102,11 @@ func (r report) text() string {
 		fmt.Fprintf(&text, "%s\n\nSAFETY    %s\nLIVENESS  %s\nFORM      %s\n", head, r.verdictLine(safety, r.Safety), r.verdictLine(liveness, r.Liveness), r.formVerdict())
 	}
 	text.WriteString("\n")
-	for _, g := range r.NotExercised {
+	for _, g := range r.gaps() {
 		fmt.Fprintf(&text, "! %s not exercised: %s\n", strings.ToUpper(string(g.Scenario)), g.Reason)
+	}
+	if r.Omitted != "" {
+		fmt.Fprintf(&text, "! %s\n", r.Omitted)
 	}
 	if r.Foreign != "" {
 		fmt.Fprintf(&text, "! The account has other traffic: %s (none of ours)\n", r.Foreign)
@@ -115,6 +118,23 @@ func (r report) text() string {
 	text.WriteString(r.differences())
 	text.WriteString(r.clauseTable())
 	return text.String() + "\n" + r.summary() + "\n"
+}
+
+// gaps has one line for all scenarios that only a clause that was not selected exercises.
+func (r report) gaps() []gap {
+	var gaps []gap
+	var unselected []string
+	for _, g := range r.NotExercised {
+		if g.Reason == unselectedReason {
+			unselected = append(unselected, string(g.Scenario))
+			continue
+		}
+		gaps = append(gaps, g)
+	}
+	if len(unselected) > 0 {
+		gaps = append(gaps, gap{scenario(strings.Join(unselected, ", ")), unselectedReason})
+	}
+	return gaps
 }
 
 // exercised lists what was exercised, of some scenarios or of all.
@@ -180,10 +200,13 @@ func (a anomaly) text() string {
 		fmt.Fprintf(&text, "    %s\n", line)
 	}
 	fmt.Fprintf(&text, "  replay: %s\n", a.Replay)
-	if a.Curl != "" {
-		fmt.Fprintf(&text, "  curl:   %s\n", a.Curl)
-	}
 	fmt.Fprintf(&text, "  cause:  usually %s\n", a.Cause)
+	if a.Curl != "" {
+		fmt.Fprintf(&text, "  by hand, in sh (other keys for each try):\n")
+		for line := range strings.Lines(a.Curl) {
+			fmt.Fprintf(&text, "    %s\n", strings.TrimSuffix(line, "\n"))
+		}
+	}
 	return text.String()
 }
 
@@ -413,7 +436,7 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 
 func (r report) writeHTML(w io.Writer) error {
 	return pageTemplate.Execute(w, map[string]any{
-		"Report": r, "Form": r.formVerdict(), "Columns": r.columns(), "Cells": r.cells, "Coverage": r.coverage(),
+		"Report": r, "Gaps": r.gaps(), "Form": r.formVerdict(), "Columns": r.columns(), "Cells": r.cells, "Coverage": r.coverage(),
 		"Differences": r.grouped(), "Summary": r.summary(), "Unsafe": r.Safety != noViolation || r.Liveness != noViolation,
 	})
 }

@@ -89,12 +89,12 @@ type anomaly struct {
 	Kind     kind     `json:"kind"`
 	Scenario scenario `json:"scenario"`
 	Clauses  []string `json:"clauses"`
-	Count    int      `json:"count"`   // how often it was seen
-	Title    string   `json:"title"`   // "EXECUTED TWICE by concurrent duplicates"
-	Summary  string   `json:"summary"` // "12 requests, 1 key: 12 charges, expected 1"
-	Witness  []string `json:"witness"` // the requests of the key, the faults and the effects
-	Replay   string   `json:"replay"`  // the command that shows it again
-	Curl     string   `json:"curl,omitempty"`
+	Count    int      `json:"count"`          // how often it was seen
+	Title    string   `json:"title"`          // "EXECUTED TWICE by concurrent duplicates"
+	Summary  string   `json:"summary"`        // "12 requests, 1 key: 12 charges, expected 1"
+	Witness  []string `json:"witness"`        // the requests of the key, the faults and the effects
+	Replay   string   `json:"replay"`         // the command that shows it again
+	Curl     string   `json:"curl,omitempty"` // lines for sh that repeat the witness
 	Cause    string   `json:"cause,omitempty"`
 }
 
@@ -118,6 +118,8 @@ const (
 	violated    verdict = "violated"
 	notJudged   verdict = "not judged"
 )
+
+const unselectedReason = "no selected clause does it"
 
 // gap is a question that the run did not answer.
 type gap struct {
@@ -151,6 +153,7 @@ type report struct {
 	Liveness     verdict     `json:"liveness"`
 	Against      string      `json:"against,omitempty"` // the document instead of the profile
 	Dialect      string      `json:"dialect,omitempty"`
+	Omitted      string      `json:"omitted,omitempty"` // by -quick
 	Foreign      string      `json:"foreign,omitempty"` // effects that no request has caused
 	Exercised    []covering  `json:"exercised"`
 	NotExercised []gap       `json:"not_exercised"`
@@ -167,6 +170,10 @@ const (
 	exitForm         = 3 // with -strict or -baseline: the form differs
 	exitNotExercised = 4 // a scenario of -require was not exercised
 )
+
+// quickOmits says what -quick leaves out.
+const quickOmits = "-quick leaves out form, pauses, changed bodies with an interrupted key, the third race, random orders of failures, " +
+	"and all but one crash and one kill of the store"
 
 // report summarises what the ledger has judged and what the clauses have found.
 func (l *ledger) report(results []result) report {
@@ -190,6 +197,9 @@ func (l *ledger) report(results []result) report {
 	if r.Safety == noViolation && slices.ContainsFunc(l.seen, l.doubtful) {
 		r.Safety = notJudged
 	}
+	if l.run.Quick {
+		r.Omitted = quickOmits
+	}
 	r.exercise(l)
 	r.Reached = r.reached()
 	return r
@@ -210,11 +220,11 @@ func (r *report) exercise(l *ledger) {
 	for _, q := range questions() {
 		c := l.covered[q.scenario]
 		if c == nil {
-			reason := cmp.Or(missing[q.scenario], "no selected clause does it")
+			reason := cmp.Or(missing[q.scenario], unselectedReason)
 			r.NotExercised = append(r.NotExercised, gap{q.scenario, reason})
 			continue
 		}
-		r.Exercised = append(r.Exercised, covering{q.scenario, c.text(q.scenario)})
+		r.Exercised = append(r.Exercised, covering{q.scenario, c.text(q.scenario, l.run.Addresses)})
 		for _, row := range r.Matrix {
 			row.Cells[q.scenario] = c.cell(row.Effect)
 		}
@@ -228,12 +238,15 @@ func (c *coverage) cell(effect string) string {
 	return "ok"
 }
 
-// text is such as "3 crashes" or "replay of keys up to 38 s old".
-func (c *coverage) text(s scenario) string {
+// text is such as "3 crashes" or "keys up to 38 s old".
+func (c *coverage) text(s scenario, addresses int) string {
 	switch s {
 	case crashed:
 		return plural(c.faults, "crash")
 	case paused:
+		if addresses == 1 {
+			return plural(c.faults, "pause") + " of the only address, so nothing took a key over meanwhile"
+		}
 		return plural(c.faults, "pause")
 	case storeLost:
 		return plural(c.faults, "kill") + " of the store"

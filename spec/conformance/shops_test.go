@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,6 +23,7 @@ import (
 type shopSystem struct {
 	folder  string
 	profile string // the profile file
+	charges func() int
 }
 
 // newShopSystem starts a shop. Its replicas share one store.
@@ -45,7 +48,7 @@ func newShopSystem(t *testing.T, f flaws, replicas int) shopSystem {
 			first = p
 		}
 	}
-	s := shopSystem{folder: folder, profile: filepath.Join(folder, "profile.yaml")}
+	s := shopSystem{folder: folder, profile: filepath.Join(folder, "profile.yaml"), charges: pays.count}
 	text := strings.NewReplacer(
 		"@URL", addresses[0], "@PROVIDER", listening.URL, "@FOLDER", folder,
 		"@KILL_STORE", storing.signal("KILL"), "@START_STORE", storing.start,
@@ -61,7 +64,7 @@ func newShopSystem(t *testing.T, f flaws, replicas int) shopSystem {
 
 const shopProfile = `
 url: @URL
-account: {Authorization: Bearer secret-one}
+account: {Authorization: "Bearer ${SHOP_KEY}"}
 second_credential: {Authorization: Bearer secret-uno}
 second_account: {Authorization: Bearer secret-two}
 key_header: X-Idempotency-Key
@@ -104,7 +107,7 @@ func (s shopSystem) verdict(t *testing.T, args ...string) (int, report) {
 	file := filepath.Join(t.TempDir(), "report.json")
 	var stdout, stderr bytes.Buffer
 	args = append([]string{"-profile", s.profile, "-report", "json=" + file}, args...)
-	err := run(t.Context(), args, environment(), &stdout, &stderr)
+	err := run(t.Context(), args, environment("SHOP_KEY", "secret-one"), &stdout, &stderr)
 	written, unread := os.ReadFile(file)
 	require.NoError(t, unread, "%v\n%s\n%s", err, &stdout, &stderr)
 	var r report
@@ -135,6 +138,8 @@ func shopCases() map[string]shopCase {
 	return map[string]shopCase{
 		"safe, in another form": {},
 		"memory cache":          {flaws: flaws{Memory: true, ChargePerRun: true}, kinds: twice, among: []scenario{concurrent}},
+		// A request without a final response does not hide the second effects of others.
+		"memory cache that throws": {flaws: flaws{Memory: true, Throws: true, ChargePerRun: true}, kinds: twice, among: []scenario{concurrent}, also: cutOff},
 		// The moments of faults are random, so five crashes may all miss the charge.
 		"lock with a lifetime":          {flaws: flaws{ChargePerRun: true, Forgets: true}, kinds: twice, among: []scenario{crashed, paused, storeLost}, never: []scenario{repeated, differing, concurrent}},
 		"lock released before the work": {flaws: flaws{ChargePerRun: true, ReleasedAtOnce: true}, kinds: twice, among: []scenario{concurrent}},
@@ -239,4 +244,70 @@ func TestShops_lifetimeOfAMinute(t *testing.T) {
 		status, r := s.verdict(t, "-recheck", history)
 		return status == exitViolated && r.Anomalies[0].Kind == executedTwice && r.Anomalies[0].Scenario == later
 	}, 5*time.Minute, 10*time.Second)
+}
+
+// The lines of an anomaly show it again, if they are run in sh.
+func TestShops_byHand(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		flaws   flaws
+		clauses string
+		shows   []scenario
+	}{
+		"memory cache":               {flaws{Memory: true, ChargePerRun: true}, "IR-8,IR-16,IR-17,IR-32", []scenario{differing, concurrent, cutOff, crashed, paused, later}},
+		"charges and answers 400":    {flaws{ChargePerRun: true, ChargesAnyway: true}, "IR-13,IR-34", []scenario{differing, expiry}},
+		"executes without its store": {flaws{FailsOpen: true}, "IR-17", []scenario{storeLost}},
+		"short lifetime":             {flaws{Lifetime: time.Second}, "IR-16,IR-32", []scenario{later}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShopSystem(t, c.flaws, 1)
+			_, r := s.verdict(t, "-clause", c.clauses)
+			var shown []scenario
+			for _, a := range r.Anomalies {
+				if a.Kind != executedTwice && a.Kind != wrongResponse {
+					continue
+				}
+				shown = append(shown, a.Scenario)
+				require.Eventually(t, func() bool { return s.repeats(t, a) }, time.Minute, time.Millisecond, "%s\n%s", a.Title, a.Curl)
+			}
+			require.Subset(t, shown, c.shows)
+		})
+	}
+}
+
+// An older key needs what happened to the server meanwhile, so the command that repeats its
+// anomaly has the clauses that did it.
+func TestShops_replay(t *testing.T) {
+	t.Parallel()
+	s := newShopSystem(t, flaws{Memory: true}, 1)
+	_, r := s.verdict(t, "-clause", "IR-16,IR-17")
+	find := func(r report) int {
+		return slices.IndexFunc(r.Anomalies, func(a anomaly) bool { return a.Kind == executedTwice && a.Scenario == later })
+	}
+	require.GreaterOrEqual(t, find(r), 0)
+	again := strings.Fields(r.Anomalies[find(r)].Replay)
+	require.Equal(t, []string{os.Args[0], "-profile", s.profile, "-clause", "IR-17,IR-34"}, again[:5])
+	_, r = s.verdict(t, again[3:]...)
+	require.GreaterOrEqual(t, find(r), 0)
+}
+
+// repeats runs the lines of an anomaly with new keys.
+func (s shopSystem) repeats(t *testing.T, a anomaly) bool {
+	t.Helper()
+	keys := make(map[string]string)
+	text := regexp.MustCompile(`[0-9a-f]{32}`).ReplaceAllStringFunc(a.Curl, func(key string) string {
+		keys[key] = cmp.Or(keys[key], newKey())
+		return keys[key]
+	})
+	before := s.charges()
+	command := exec.CommandContext(t.Context(), "sh", "-c", text)
+	command.Dir, command.Env = s.folder, append(os.Environ(), "SHOP_KEY=secret-one")
+	output, err := command.CombinedOutput()
+	t.Logf("%s\n%s\n%s%v", a.Title, text, output, err)
+	if a.Kind == wrongResponse {
+		ids := regexp.MustCompile(`"id":"[^"]+"`).FindAllString(string(output), -1)
+		return len(ids) > 1 && len(slices.Compact(ids)) == 1
+	}
+	return s.charges()-before > len(keys)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,10 +22,11 @@ type sighting struct {
 	counts   []string // such as "12 charges, expected 1"
 	moments  string   // of faults
 	lives    []*life
+	faults   []event // that happened to the keys
 	witness  []string
-	size     int    // requests in the witness
-	body     string // of the first request
-	unnamed  bool   // the effects in excess name no key, so other traffic may have caused them
+	script   string
+	size     int  // requests and faults in the witness
+	unnamed  bool // the effects in excess name no key, so other traffic may have caused them
 }
 
 func (s sighting) summary() string {
@@ -45,14 +47,14 @@ func (l *ledger) see(s sighting, lives ...*life) {
 			return
 		}
 	}
-	s.clause, s.lives, s.moments = l.clause, lives, l.moments()
+	s.clause, s.lives = l.clause, lives
+	s.moments = l.moments(l.during(lives))
 	s.class, s.scenario = cmp.Or(s.class, safety), cmp.Or(s.scenario, once)
 	for _, one := range lives {
 		if found := l.scenario(one); strength(found) > strength(s.scenario) {
 			s.scenario = found
 		}
-		s.size += len(one.attempts)
-		s.body = cmp.Or(s.body, one.attempts[0].Body)
+		s.size += len(one.attempts) + len(l.during([]*life{one}))
 	}
 	l.seen = append(l.seen, s)
 }
@@ -163,7 +165,10 @@ func (l *ledger) finding(f *finding) {
 func (l *ledger) witness() {
 	for i := range l.seen {
 		if one := &l.seen[i]; one.witness == nil {
-			one.witness = l.timeline(one.lives)
+			if one.faults = l.during(one.lives); one.scenario == later {
+				one.faults = l.since(one.lives[0])
+			}
+			one.witness, one.script = l.timeline(one.lives, one.faults), l.script(one.lives, one.faults)
 		}
 	}
 }
@@ -176,10 +181,36 @@ func (one *life) distinctKeys() int {
 	return len(keys)
 }
 
-// moments tells when faults happened in this window.
-func (l *ledger) moments() string {
-	var text strings.Builder
+// during returns the faults that concern keys, and what ended them.
+func (l *ledger) during(lives []*life) []event {
+	var faults []event
 	for _, e := range l.faults {
+		if slices.ContainsFunc(lives, func(one *life) bool { return l.concerns(e, one) }) {
+			faults = append(faults, e)
+		}
+	}
+	return faults
+}
+
+// since returns the last kill of the server and of its store since a key was used first.
+func (l *ledger) since(one *life) []event {
+	var faults []event
+	for _, command := range []string{"kill", "kill_store"} {
+		for i := len(l.passed) - 1; i > 0; i-- {
+			begun, end := l.passed[i-1], l.passed[i]
+			if begun.Fault.Name == command && begun.At > one.begun {
+				faults = append(faults, begun, end)
+				break
+			}
+		}
+	}
+	return faults
+}
+
+// moments tells when faults happened in this window.
+func (l *ledger) moments(faults []event) string {
+	var text strings.Builder
+	for _, e := range faults {
 		if name := faultNames[e.Fault.Name]; name != "" && len(l.window) > 0 {
 			fmt.Fprintf(&text, "; %s at %d ms", name, milliseconds(e.At-l.begun()))
 		}
@@ -202,13 +233,24 @@ func (l *ledger) begun() float64 {
 
 func milliseconds(seconds float64) int { return int(seconds * 1000) }
 
+func (one *life) name() string {
+	switch first := one.attempts[0]; {
+	case one.distinctKeys() > 1:
+		return "one order with " + plural(one.distinctKeys(), "key")
+	case first.Intent != "":
+		return "key " + strings.Join(first.Keys, ", ")
+	default:
+		return "key " + one.key
+	}
+}
+
 const (
 	mostLines = 14
 	mostKeys  = 6
 )
 
 // timeline shows the requests of keys, the faults between them and their effects.
-func (l *ledger) timeline(lives []*life) []string {
+func (l *ledger) timeline(lives []*life, faults []event) []string {
 	type line struct {
 		at   float64
 		text string
@@ -216,7 +258,7 @@ func (l *ledger) timeline(lives []*life) []string {
 	var lines []line
 	var keys []string
 	for _, one := range lives {
-		text := "key " + one.key
+		text := one.name()
 		for _, effect := range l.run.Effects {
 			text += fmt.Sprintf("  %s %d", effect, one.executed[effect])
 			if ids := one.items[effect]; len(ids) > 0 {
@@ -244,7 +286,7 @@ func (l *ledger) timeline(lives []*life) []string {
 			lines = append(lines, line{a.Sent, text + " → " + a.outcome()})
 		}
 	}
-	for _, e := range l.faults {
+	for _, e := range faults {
 		lines = append(lines, line{e.At, e.Fault.Name})
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
@@ -372,7 +414,7 @@ func (l *ledger) anomalies() []anomaly {
 			Cause: usualCause(of.kind, of.scenario),
 		}
 		a.Clauses = blamed(group)
-		a.Replay, a.Curl = l.run.replay(smallest), l.run.curl(smallest)
+		a.Replay, a.Curl = l.run.replay(smallest), smallest.script
 		all = append(all, a)
 	}
 	return all
@@ -411,29 +453,21 @@ func severity(c class, k kind) int {
 	return slices.Index([]kind{executedTwice, failedYetDone, lostEffect, otherTenant, wrongResponse}, k)
 }
 
-// replay is the command that repeats the clause.
+// replay is the command that repeats the clause. An older key needs what happened meanwhile:
+// the faults, or the time of the whole run.
 func (r *runInfo) replay(s sighting) string {
-	text := "conformance -profile " + r.Profile
-	if number(s.clause) > 0 {
-		text += " -clause " + s.clause
+	text := os.Args[0] + " -profile " + r.Profile
+	var clauses []string
+	for _, e := range s.faults {
+		clauses = append(clauses, e.Clause)
+	}
+	if s.scenario != later || len(s.faults) > 0 {
+		clauses = append(clauses, s.clause)
+	}
+	clauses = slices.DeleteFunc(clauses, func(id string) bool { return number(id) == 0 })
+	slices.SortFunc(clauses, func(a, b string) int { return number(a) - number(b) })
+	if clauses = slices.Compact(clauses); len(clauses) > 0 {
+		text += " -clause " + strings.Join(clauses, ",")
 	}
 	return text + fmt.Sprintf(" -seed %d", r.Seed)
 }
-
-// curl sends the request of a violation by hand, with a new key.
-func (r *runInfo) curl(s sighting) string {
-	if s.body == "" {
-		return ""
-	}
-	text := "curl -X " + r.Method
-	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
-		text += " -H " + shellQuoted(name+": "+r.Headers[name])
-	}
-	text += fmt.Sprintf(` -H "%s: $KEY" -d %s %s`, r.KeyHeader, shellQuoted(s.body), shellQuoted(r.URL+r.Path))
-	if s.scenario == concurrent {
-		return "KEY=$(uuidgen); " + text + " & " + text + " & wait"
-	}
-	return "KEY=$(uuidgen); " + text + "; " + text
-}
-
-func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

@@ -21,7 +21,8 @@ type suite struct {
 	level    int
 	seed     uint64
 	table    []clause
-	against  string // the document that is used instead of the profile
+	against  string  // the document that is used instead of the profile
+	dialect  dialect // of that document
 	quick    bool
 	only     []string // clauses; nil: all
 	random   *rand.Rand
@@ -43,7 +44,7 @@ type suite struct {
 	rejecting  map[accident]bool // whether the server rejects a damaged request
 	first      request           // with the first key, for a replay at the end
 	firstReply *exchange
-	watches    int // see watch
+	looked     int // see watch
 	watched    int
 	crash      *crashResult  // of the one crash test
 	expiry     *expiryResult // of the one expired key
@@ -65,6 +66,8 @@ func newSuite(p *profile, level int, seed uint64) *suite {
 
 // covers notes what a result is based on.
 func (s *suite) covers(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if text := fmt.Sprintf(format, args...); !slices.Contains(s.covered, text) {
 		s.covered = append(s.covered, text)
 	}
