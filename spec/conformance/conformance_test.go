@@ -134,7 +134,7 @@ func faultyServers() map[string][]string {
 		"ambiguous JSON":                  {"IR-10"},
 		"query ignored":                   {"IR-11"},
 		"fingerprint of header fields":    {"IR-12"},
-		"no check in progress":            {"IR-13"},
+		"no check in progress":            {"IR-13", "IR-16?"},
 		"validates first":                 {"IR-14"},
 		"rejected requests use keys":      {"IR-15"},
 		"checks, then stores":             {"IR-16", "IR-43?"},

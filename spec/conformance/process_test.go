@@ -114,7 +114,7 @@ func newProcess(t *testing.T, folder, name, role string, c processConfig) proces
 	script := filepath.Join(folder, name+".sh")
 	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\n%s=%s %s=%s '%s' >>'%s' 2>&1 &\necho $! >'%s'\n",
 		roleVariable, role, configVariable, "'"+string(text)+"'", binary, filepath.Join(folder, name+".log"), p.pid()), 0o700))
-	p.start = script
+	p.start = "sh '" + script + "'" // a child of another test may still have the new file open, so it cannot be executed
 	t.Cleanup(func() {
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(folder, name+".log"))
@@ -136,7 +136,7 @@ func (p process) signal(name string) string {
 // run starts the process and waits until it serves.
 func (p process) run(t *testing.T) {
 	t.Helper()
-	output, err := exec.CommandContext(t.Context(), p.start).CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), "sh", "-c", p.start).CombinedOutput()
 	require.NoError(t, err, string(output))
 }
 

@@ -199,7 +199,10 @@ func (s *script) function(a *attempt) string {
 // command runs a command of the profile file as the suite does.
 func (r *runInfo) command(f *fault) string {
 	text := "sh -c " + shellQuoted(cmp.Or(r.Commands[f.Name], "# "+f.Name))
-	if f.Key != "" {
+	switch {
+	case f.Name == "start":
+		return text + "\nuntil curl -s -o /dev/null " + shellQuoted(r.URL+"/") + "; do sleep 0.1; done"
+	case f.Key != "":
 		text = "IDEMPOTENCY_KEY=" + fresh(f.Key) + " " + text
 	}
 	return text

@@ -311,3 +311,19 @@ func (s shopSystem) repeats(t *testing.T, a anomaly) bool {
 	}
 	return s.charges()-before > len(keys)
 }
+
+// -quick finds what does not need much time, and reports what it leaves out.
+func TestShops_quick(t *testing.T) {
+	t.Parallel()
+	s := newShopSystem(t, flaws{Memory: true}, 1)
+	status, r := s.verdict(t, "-quick")
+	require.Equal(t, exitViolated, status)
+	require.Equal(t, quickOmits, r.Omitted)
+	require.Contains(t, r.NotExercised, gap{paused, "-quick does not pause the server"})
+	var shown []scenario
+	for _, a := range r.Anomalies {
+		shown = append(shown, a.Scenario)
+	}
+	require.Subset(t, shown, []scenario{concurrent, cutOff}) // the one crash has a random moment
+	require.NotContains(t, shown, paused)
+}
