@@ -63,3 +63,18 @@ func TestResult_add(t *testing.T) {
 	require.Equal(t, []covering{{crash, "2 crashes"}}, r.Exercised)
 	require.Empty(t, r.NotExercised)
 }
+
+// A server that is killed a few times without a violation is not known to be safe.
+func TestResult_safeAfterTwentyKills(t *testing.T) {
+	crashes := column{scenario: crash}
+	few := result{Exercised: []covering{{crash, "19 crashes"}}}
+	require.EqualError(t, few.enough(), "it survived 19 kills, but a safe answer needs 20")
+	many := result{Exercised: []covering{{crash, "20 crashes"}}}
+	require.NoError(t, many.enough())
+	require.Equal(t, "ok, 20 kills", many.cell(crashes))
+	unsafe := result{Exercised: []covering{{crash, "1 crash"}}, Anomalies: []anomaly{{Scenario: crash, Kind: "EXECUTED TWICE"}}}
+	require.NoError(t, unsafe.enough())
+	require.Equal(t, "**charged twice**", unsafe.cell(crashes))
+	require.NoError(t, new(result).enough())
+	require.Equal(t, "–", new(result).cell(crashes))
+}

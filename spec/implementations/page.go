@@ -106,6 +106,9 @@ func (r result) cell(c column) string {
 	if len(labels) > 0 {
 		return "**" + strings.Join(labels, ", ") + "**"
 	}
+	if kills := r.kills(); c.scenario == crash && kills > 0 {
+		return "ok, " + plural(kills, "kill")
+	}
 	clauses := map[string]string{accounts: "IR-6", credential: "IR-7", longKey: "IR-3"}
 	exercised := clauses[c.scenario] != "" && r.of(clauses[c.scenario]).State != "not exercised"
 	for _, one := range r.Matrix {
@@ -149,6 +152,9 @@ func pages(root string, all []*implementation) (safety, form string, err error) 
 		}
 		if err != nil {
 			return "", "", err
+		}
+		if err := r.enough(); err != nil {
+			return "", "", fmt.Errorf("%s: %w", s, err)
 		}
 		for _, a := range r.Anomalies {
 			if !slices.ContainsFunc(columns(), func(c column) bool { return c.scenario == a.column() }) {
@@ -279,11 +285,10 @@ func (one checked) report(root string, text *strings.Builder) error {
 	for _, c := range columns() {
 		switch one.cell(c) {
 		case "ok":
-			name := c.title
-			if c.scenario == crash {
-				name += one.kills()
-			}
-			clean = append(clean, name)
+			clean = append(clean, c.title)
+			continue
+		case "ok, " + plural(one.kills(), "kill"):
+			clean = append(clean, fmt.Sprintf("%s (%s)", c.title, plural(one.kills(), "kill")))
 			continue
 		case "–":
 			open = append(open, c.title+one.reason(c))
@@ -300,15 +305,6 @@ func (one checked) report(root string, text *strings.Builder) error {
 		fmt.Fprintf(text, "\nNot exercised: %s.\n", strings.Join(open, ", "))
 	}
 	return nil
-}
-
-func (r result) kills() string {
-	for _, c := range r.Exercised {
-		if c.Scenario == crash {
-			return " (" + c.Text + ")"
-		}
-	}
-	return ""
 }
 
 func (one checked) reason(c column) string {
@@ -363,6 +359,13 @@ func doubled(output string) bool {
 	got, _ := strconv.Atoi(numbers[1])
 	expected, _ := strconv.Atoi(numbers[2])
 	return got > expected
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
