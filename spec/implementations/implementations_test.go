@@ -78,3 +78,21 @@ func TestResult_safeAfterTwentyKills(t *testing.T) {
 	require.NoError(t, new(result).enough())
 	require.Equal(t, "–", new(result).cell(crashes))
 }
+
+// Half of the concurrent requests have another body. Whether one of them gets the first
+// response depends on timing, and a cell must not.
+func TestResult_otherBodyAmongConcurrentRequests(t *testing.T) {
+	race, other := column{scenario: "race"}, column{scenario: change}
+	sequential := anomaly{Kind: anotherRequest, Scenario: change, Clauses: []string{"IR-8"}}
+	concurrent := anomaly{Kind: anotherRequest, Scenario: "race", Clauses: []string{"IR-16"}}
+	for _, seen := range [][]anomaly{{sequential}, {sequential, concurrent}} {
+		r := result{Anomalies: seen, Matrix: []row{{"charges", map[string]string{"race": "ok"}}}}
+		require.Equal(t, "ok", r.cell(race))
+		require.Equal(t, "**first response**", r.cell(other))
+		require.Equal(t, []anomaly{sequential}, r.in(other))
+	}
+	alone := result{Anomalies: []anomaly{concurrent}}
+	require.Equal(t, []anomaly{concurrent}, alone.in(other))
+	twice := result{Anomalies: []anomaly{{Kind: "EXECUTED TWICE", Scenario: "race"}}}
+	require.Equal(t, "**charged twice**", twice.cell(race))
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -20,6 +21,11 @@ type column struct {
 	script   string // of reproduce/
 }
 
+const (
+	change         = "change"
+	anotherRequest = "RESPONSE OF ANOTHER REQUEST"
+)
+
 // Columns that the report has no scenario for.
 const (
 	accounts   = "accounts"
@@ -30,7 +36,7 @@ const (
 func columns() []column {
 	return []column{
 		{"repeated", "repeat", "repeat"},
-		{"other body", "change", "change"},
+		{"other body", change, "change"},
 		{"other account", accounts, "accounts"},
 		{"other credential", credential, "credential"},
 		{"long key", longKey, "long"},
@@ -50,6 +56,8 @@ func (a anomaly) column() string {
 		return "outage"
 	case a.Kind == "RESPONSE OF ANOTHER TENANT":
 		return accounts
+	case a.Kind == anotherRequest:
+		return change // whether it is seen among concurrent requests too depends on their timing
 	case a.Scenario == "repeat" && slices.Contains(a.Clauses, "IR-7"):
 		return credential
 	case a.Scenario == "repeat" && slices.Contains(a.Clauses, "IR-3"):
@@ -76,7 +84,7 @@ func (a anomaly) label() string {
 		return "failure answered, charged"
 	case "SUCCESS ANSWERED, NOT EXECUTED":
 		return "success answered, not charged"
-	case "RESPONSE OF ANOTHER REQUEST":
+	case anotherRequest:
 		return "first response"
 	case "RESPONSE OF ANOTHER TENANT":
 		return "first account's response"
@@ -85,6 +93,21 @@ func (a anomaly) label() string {
 	default:
 		return strings.ToLower(a.Kind)
 	}
+}
+
+// in returns the anomalies of a column. One of concurrent requests with another body is left
+// out if the same is seen without concurrency.
+func (r *result) in(c column) []anomaly {
+	var all []anomaly
+	for _, a := range r.Anomalies {
+		again := a.column() != a.Scenario && slices.ContainsFunc(r.Anomalies, func(other anomaly) bool {
+			return other.Kind == a.Kind && other.Scenario == a.column()
+		})
+		if a.column() == c.scenario && !again {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // cell leaves out the expiry of a store whose keys do not expire.
@@ -98,8 +121,8 @@ func (one checked) cell(c column) string {
 // cell is "ok" if the scenario was exercised and showed no anomaly.
 func (r result) cell(c column) string {
 	var labels []string
-	for _, a := range r.Anomalies {
-		if label := a.label(); a.column() == c.scenario && !slices.Contains(labels, label) {
+	for _, a := range r.in(c) {
+		if label := a.label(); !slices.Contains(labels, label) {
 			labels = append(labels, label)
 		}
 	}
@@ -187,10 +210,10 @@ const legend = `
 | other account | Another account sends the same request with the same key. |
 | other credential | The request is repeated with another credential of its account. The profile requires the first response. |
 | long key | The request and its repetition have a key of 255 characters. |
-| concurrent | Up to twelve requests with one key are sent at once, first with the same body, then half of them with another amount. |
+| concurrent | Up to twelve requests with one key are sent at once, first with the same body, then half of them with another amount. A response of the first for another amount counts under "other body", because its timing decides whether it is seen here too. |
 | client gone | The connection breaks before, during and after the work. |
 | provider's outage | The provider answers 503, and works again later. |
-| server killed | The server is killed during requests and started again, up to 20 times. A durable store stays, and a store in memory ends with the server. |
+| server killed | The server is killed during requests and started again, up to 20 times. The check ends with the first violation, so a section says after how many kills it was found. A durable store stays, and a store in memory ends with the server. |
 | used later | A key is used again at the end of the run. |
 | key expired | The server runs with a lifetime of one second, and the request is repeated after three. The profile requires a refusal. |
 
@@ -268,7 +291,7 @@ func (one checked) describe(text *strings.Builder) {
 	for _, line := range one.Setup {
 		fmt.Fprintf(text, "- %s\n", line)
 	}
-	text.WriteString("\nIts documentation:\n\n")
+	fmt.Fprintf(text, "\n%s:\n\n", cmp.Or(one.Documentation, "Its documentation"))
 	for _, p := range one.Promises {
 		fmt.Fprintf(text, "- “%s” (%s)\n", p.Says, p.Where)
 	}
@@ -291,7 +314,11 @@ func (one checked) report(root string, text *strings.Builder) error {
 			clean = append(clean, fmt.Sprintf("%s (%s)", c.title, plural(one.kills(), "kill")))
 			continue
 		case "–":
-			open = append(open, c.title+one.reason(c))
+			reason, err := one.reason(c)
+			if err != nil {
+				return err
+			}
+			open = append(open, c.title+" ("+reason+")")
 			continue
 		}
 		if err := one.anomalies(root, c, text); err != nil {
@@ -307,28 +334,43 @@ func (one checked) report(root string, text *strings.Builder) error {
 	return nil
 }
 
-func (one checked) reason(c column) string {
-	if c.scenario == expiry && !one.expires() {
-		return " (the lifetime of a key cannot be set)"
+// reason tells why a scenario was not exercised.
+func (one checked) reason(c column) (string, error) {
+	if c.scenario == expiry && one.store.Keeps {
+		return "the keys of this store do not expire", nil
 	}
-	return ""
+	for _, n := range one.notes(c) {
+		return n.Text, nil
+	}
+	return "", fmt.Errorf("%s: %s: no note says why it was not exercised", one.subject, c.title)
+}
+
+// notes returns those of a column.
+func (s subject) notes(c column) []note {
+	var found []note
+	for _, n := range s.Notes {
+		if n.Scenario == c.scenario && (len(n.Stores) == 0 || slices.Contains(n.Stores, s.store.Name)) {
+			found = append(found, n)
+		}
+	}
+	return found
 }
 
 // anomalies writes what was seen in one column, with the script that shows it.
 func (one checked) anomalies(root string, c column, text *strings.Builder) error {
 	fmt.Fprintf(text, "\n**%s: %s.**", upper(c.title), strings.Trim(one.cell(c), "*"))
-	for _, a := range one.Anomalies {
-		if a.column() == c.scenario {
-			fmt.Fprintf(text, " %s (%s).", upper(strings.TrimSuffix(a.Summary, ".")), strings.Join(a.Clauses, ", "))
+	for _, a := range one.in(c) {
+		shown := strings.Join(a.Clauses, ", ")
+		if c.scenario == crash {
+			shown += ", after " + plural(one.kills(), "kill")
 		}
+		fmt.Fprintf(text, " %s (%s).", upper(strings.TrimSuffix(a.Summary, ".")), shown)
 	}
 	script := c.script
-	for _, n := range one.Notes {
-		if n.Scenario == c.scenario && (len(n.Stores) == 0 || slices.Contains(n.Stores, one.store.Name)) {
-			text.WriteString(" " + n.Text)
-			if n.Reproduce != "" {
-				script = n.Reproduce
-			}
+	for _, n := range one.notes(c) {
+		text.WriteString(" " + n.Text)
+		if n.Reproduce != "" {
+			script = n.Reproduce
 		}
 	}
 	output, err := os.ReadFile(filepath.Join(root, one.folder, "observed", one.store.Name+"."+script+".txt")) //nolint:gosec // a file of this folder
