@@ -96,3 +96,21 @@ func TestResult_otherBodyAmongConcurrentRequests(t *testing.T) {
 	twice := result{Anomalies: []anomaly{{Kind: "EXECUTED TWICE", Scenario: "race"}}}
 	require.Equal(t, "**charged twice**", twice.cell(race))
 }
+
+// A repetition that is refused is neither ok nor without a final response.
+func TestResult_refused(t *testing.T) {
+	repeat := column{scenario: "repeat"}
+	stored := result{
+		Matrix:  []row{{"charges", map[string]string{"repeat": "ok"}}},
+		Results: []clause{{Clause: "IR-19", State: "fail", Message: "the failure is not stored"}},
+	}
+	require.Equal(t, "ok", stored.cell(repeat))
+	stored.Results[0].Message = "the key of another operation: 404 instead of 422"
+	require.Equal(t, "ok", stored.cell(repeat))
+	stored.Results[0].Message = "the success is not stored: its repetition got 422"
+	require.Equal(t, "**refused**", stored.cell(repeat))
+	for status, want := range map[string]string{"422": "**refused**", "409": "**no final response**", "503": "**no final response**"} {
+		r := result{Anomalies: []anomaly{{Kind: "BLOCKED", Scenario: "cut", Summary: "40 attempts, and no success: the last one got " + status}}}
+		require.Equal(t, want, r.cell(column{scenario: "cut"}))
+	}
+}

@@ -89,6 +89,9 @@ func (a anomaly) label() string {
 	case "RESPONSE OF ANOTHER TENANT":
 		return "first account's response"
 	case "BLOCKED":
+		if isRefusal(a.Summary) {
+			return refused
+		}
 		return "no final response"
 	default:
 		return strings.ToLower(a.Kind)
@@ -107,7 +110,22 @@ func (r *result) in(c column) []anomaly {
 			all = append(all, a)
 		}
 	}
+	// No second effect, but the client does not get the response.
+	repeats := r.of(map[string]string{"repeat": "IR-19", accounts: "IR-6", credential: "IR-7", "cut": "IR-32"}[c.scenario])
+	if repeats.State == "fail" && isRefusal(repeats.Message) {
+		all = append(all, anomaly{Kind: refused, Scenario: c.scenario, Clauses: []string{repeats.Clause}, Summary: repeats.Message})
+	}
 	return all
+}
+
+const refused = "refused"
+
+var lastStatus = regexp.MustCompile(`(?:got|one is) (4\d\d)$`)
+
+// isRefusal reports whether a message ends with a final refusal.
+func isRefusal(message string) bool {
+	status := lastStatus.FindStringSubmatch(message)
+	return status != nil && !slices.Contains([]string{"409", "423", "425", "429"}, status[1])
 }
 
 // cell leaves out the expiry of a store whose keys do not expire.
@@ -198,7 +216,7 @@ Each implementation is set up as its documentation describes, with its default s
 
 **The provider here gets no idempotency key**, because the question is what the library does alone. The exception is rocket-rides-atomic, which passes a key to its provider as a part of its design. Many providers honour such keys. If a handler derives one from the client's key and passes it on, a second execution finds the first charge, so "charged twice" then means only that the handler ran twice.
 
-A library promises what its documentation says, which is quoted in each section, and most of them promise less than [this repository's profile](idempotent-requests.md) requires. So a cell that is not "ok" describes a difference from the profile, and is not always a defect. For example, a step of DBOS is documented to run at least once, several documentations limit the lifetime of a key, and a store in memory is not meant to survive a kill. "ok" means that no violation was found, and is no proof: it also stands where a repetition is refused without a second charge.
+A library promises what its documentation says, which is quoted in each section, and most of them promise less than [this repository's profile](idempotent-requests.md) requires. So a cell that is not "ok" describes a difference from the profile, and is not always a defect. For example, a step of DBOS is documented to run at least once, several documentations limit the lifetime of a key, and a store in memory is not meant to survive a kill. "ok" means that no violation was found, and is no proof.
 
 `
 
@@ -219,13 +237,14 @@ const legend = `
 
 | answer | meaning |
 | --- | --- |
-| ok | One charge at most, and no response of another request. A refusal can be ok; [the page about form](implementations-form.md) has the statuses. |
+| ok | One charge at most, and no response of another request. A refusal of another body, or of a concurrent request, is ok; [the page about form](implementations-form.md) has the statuses. |
 | charged twice | One key led to more than one charge, or several keys together led to more charges than there are keys. Under "other body" and "other credential", the library takes the second request for a new one. |
 | charged again | After its lifetime, the key is a new one. |
 | first response | The first request's response is returned for another body, which is not charged. |
 | first account's response | Another account gets the first account's response. |
 | failure answered, charged | The final response is a failure, but there is a charge. |
-| no final response | A repetition gets no success for as long as the command waits: it gets 409, a refusal, or a 5xx, which may be a stored one. No second charge was found. After a kill, the command waits for 10 seconds more than the entry's time for a takeover, which is 2 seconds if none is documented. |
+| refused | A repetition of a finished request gets a refusal, such as 422, instead of the first response. Under "other account", the first request of that account gets it. No second charge was found. |
+| no final response | A repetition gets no success for as long as the command waits: it gets 409, or a 5xx, which may be a stored one. No second charge was found. After a kill, the command waits for 10 seconds more than the entry's time for a takeover, which is 2 seconds if none is documented. |
 | – | The scenario was not exercised; the section says why. |
 `
 
