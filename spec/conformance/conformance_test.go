@@ -332,8 +332,13 @@ func TestParseProfile_valid(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("profiles", "orders.yaml"))
 	require.NoError(t, err)
-	_, err = parseProfile(text, func(string) (string, bool) { return "http://127.0.0.1:1", true })
+	p, err := parseProfile(text, func(string) (string, bool) { return "http://127.0.0.1:1", true })
 	require.NoError(t, err)
+	require.Equal(t, []time.Duration{6 * time.Second, 6 * time.Second}, []time.Duration{p.takeover(), p.continued()})
+	// A server without locks has no takeover to document.
+	p, err = parseProfile(bytes.ReplaceAll(text, []byte("takeover: 6s"), nil), func(string) (string, bool) { return "http://127.0.0.1:1", true })
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{5 * time.Second, 30 * time.Second}, []time.Duration{p.takeover(), p.continued()})
 }
 
 func TestParseProfile_everyFault(t *testing.T) {
@@ -370,7 +375,7 @@ commands: {kill: "true", interrupt: "true", pause: "true", kill_store: "true"}
 		`effects[0].id: "id" is not a JSON pointer`, "status.path must begin with / and contain {key}",
 		`unknown preference "return=minimal"`, "patience must be positive", "kill and start belong together",
 		"interrupt and restore belong together", "pause and resume belong together", "kill_store and start_store belong together",
-		"urls[0] must be an http or https URL", "takeover is required with commands.kill", "takeover is required with commands.pause",
+		"urls[0] must be an http or https URL",
 	} {
 		require.ErrorContains(t, err, fault)
 	}

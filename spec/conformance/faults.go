@@ -53,11 +53,11 @@ func (s *suite) pauses(ctx context.Context) error {
 			return err
 		}
 	}
-	s.covers("%d pauses of %s", len(moments), s.pauseTime())
+	s.covers("%s of %s", plural(len(moments), "pause"), s.pauseTime())
 	return nil
 }
 
-func (s *suite) pauseTime() time.Duration { return s.p.Takeover + 5*s.poll }
+func (s *suite) pauseTime() time.Duration { return s.p.takeover() + 5*s.poll }
 
 func (s *suite) pauseOnce(ctx context.Context, after time.Duration) error {
 	if _, err := s.account(ctx); err != nil {
@@ -123,7 +123,7 @@ func (s *suite) storeKills(ctx context.Context) error {
 			return err
 		}
 	}
-	s.covers("%d kills of the store", len(moments))
+	s.covers("%s of the store", plural(len(moments), "kill"))
 	return nil
 }
 
@@ -158,7 +158,7 @@ func (s *suite) storeKillOnce(ctx context.Context, after time.Duration) error {
 	}
 	errs := []error{rejected}
 	for _, r := range []request{finished, interrupted, fresh} {
-		final, err := s.settle(ctx, r, s.p.Patience+s.p.Takeover)
+		final, err := s.settle(ctx, r, s.p.Patience+s.p.takeover())
 		if err == nil && !final.success(s) {
 			err = fails(shown(final), "%s instead of %d", final.outcome(), s.p.Operation.Status)
 		}

@@ -25,6 +25,7 @@ type runInfo struct {
 	Version   string            `json:"version"`
 	Profile   string            `json:"profile"` // the name of the profile file
 	URL       string            `json:"url"`
+	Addresses int               `json:"addresses,omitempty"` // of the service
 	Method    string            `json:"method"`
 	Path      string            `json:"path"`
 	Headers   map[string]string `json:"headers"`
@@ -33,7 +34,8 @@ type runInfo struct {
 	Effects   []string          `json:"effects"`
 	Dialect   string            `json:"dialect,omitempty"`
 	Missing   []gap             `json:"missing,omitempty"` // members that the profile file lacks
-	Late      float64           `json:"late"`              // seconds for which an unanswered request may still be executed
+	Late      float64           `json:"late"`              // seconds for which an unanswered request may still be executed after a fault
+	Settled   float64           `json:"settled,omitempty"` // the same without a fault
 	Against   string            `json:"against,omitempty"` // the document instead of the profile
 	Level     int               `json:"level"`
 	Only      []string          `json:"only,omitempty"`

@@ -182,7 +182,7 @@ func (f *found) file(source string) (string, error) {
 		line("preferences: [%s]", strings.Join(f.preference, ", "))
 	}
 	line("\n# retention: 24h # how long the server keeps a response, as documented")
-	line("# takeover: 30s # the time after which a crashed request is continued, as documented")
+	line("# takeover: 30s # the time after which a crashed request is continued, if the server has locks")
 	line("# commands: # without them, no crash, no outage and no expired key is tried\n#   kill: kill -9 $(cat server.pid)\n#   start: ./start-server.sh\n#   expire: ./expire-key.sh \"$IDEMPOTENCY_KEY\"")
 	return b.String(), nil
 }

@@ -117,7 +117,7 @@ func readDocument(document *openapi3.T, chosen string) (*found, error) {
 	f.findReads(document, c)
 	f.lacks("second_credential and second_account: IR-6 and IR-7 need them")
 	f.lacks("slow: a request that stays in progress; without it, duplicates of a running request are not tried")
-	f.lacks("retention, takeover and commands: without them, no crash, no outage and no expired key is tried")
+	f.lacks("retention and commands: without them, no crash, no outage and no expired key is tried")
 	return f, nil
 }
 

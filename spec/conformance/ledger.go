@@ -19,10 +19,11 @@ type ledger struct {
 	owners  map[string]*life // by the id of a response
 	named   map[string]*life // by the values of responses
 	keys    map[string][]*life
-	senders map[int]*life // by the number of an attempt
-	window  []*life       // used since the last count
-	faults  []event       // since the last count
-	late    []*life       // of earlier windows, unanswered and not executed
+	senders map[int]*life  // by the number of an attempt
+	window  []*life        // used since the last count
+	faults  []event        // since the last count
+	late    []*life        // of earlier windows, which the server may still execute
+	belated map[string]int // effects in the last window that keys of earlier ones caused
 	known   map[string]map[string]bool
 	counted bool // there was a first count
 	ended   float64
@@ -41,12 +42,14 @@ type identity struct{ account, operation, key string }
 // life is all that happened to one key.
 type life struct {
 	identity
-	clause   string // in which it was used first
-	begun    float64
-	attempts []*attempt // all, by the time of sending
-	current  int        // the number of attempts before this window
-	executed map[string]int
-	items    map[string][]string // ids by effect
+	clause    string // in which it was used first
+	begun     float64
+	attempts  []*attempt // all, by the time of sending
+	current   int        // the number of attempts before this window
+	disturbed bool       // by a fault in its window
+	executed  map[string]int
+	assumed   map[string]bool     // it may have caused an effect that it shares with other candidates
+	items     map[string][]string // ids by effect
 }
 
 // coverage is what a scenario has exercised.
@@ -96,7 +99,7 @@ func (l *ledger) attempt(clause string, a *attempt) {
 	}
 	one := l.lives[id]
 	if one == nil {
-		one = &life{identity: id, clause: clause, begun: a.Sent, executed: make(map[string]int), items: make(map[string][]string)}
+		one = &life{identity: id, clause: clause, begun: a.Sent, executed: make(map[string]int), assumed: make(map[string]bool), items: make(map[string][]string)}
 		l.lives[id] = one
 	}
 	if !slices.Contains(l.window, one) {
@@ -122,10 +125,6 @@ func (l *ledger) attempt(clause string, a *attempt) {
 			l.named[value] = one
 		}
 	}
-}
-
-func (a *attempt) overloaded() bool {
-	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable
 }
 
 // operation is the path without the query.
@@ -166,6 +165,7 @@ func (l *ledger) count(e event) {
 		return
 	}
 	slices.SortStableFunc(l.window, func(a, b *life) int { return cmp.Compare(a.begun, b.begun) })
+	l.belated = make(map[string]int)
 	for _, effect := range l.run.Effects {
 		l.judge(effect, e.Effects[effect])
 	}
@@ -189,22 +189,43 @@ func (l *ledger) learn(e event) {
 	}
 }
 
-// end keeps the keys that may still be executed.
+// end keeps the keys that may still be executed. After that time an effect in excess belongs
+// to the window that shows it; otherwise one unanswered request could excuse any later one.
 func (l *ledger) end(e event) {
+	for _, one := range l.window {
+		one.disturbed = one.disturbed || len(l.faults) > 0
+	}
 	pending := l.late
 	l.late = nil
 	for _, one := range append(pending, l.window...) {
-		last := one.attempts[len(one.attempts)-1]
-		done := slices.ContainsFunc(l.run.Effects, func(effect string) bool { return one.executed[effect] > 0 })
-		if done || one.any(succeeded) || one.refused() || slices.Contains(l.late, one) {
-			continue
-		}
-		// A request that was rejected for overload is not continued by itself.
-		if !last.overloaded() || e.At-last.Ended < l.run.Late {
+		done := slices.ContainsFunc(l.run.Effects, func(effect string) bool { return one.executed[effect] > 0 || one.assumed[effect] })
+		if !done && l.open(one) && e.At < l.finished(one) && !slices.Contains(l.late, one) {
 			l.late = append(l.late, one)
 		}
 	}
 	l.window, l.faults = nil, nil
+}
+
+// open reports whether a request with the key has no response, or a temporary one.
+func (l *ledger) open(one *life) bool { return !one.any(succeeded) && one.any(open) }
+
+// finished is when no request with the key can be in progress any more. After a fault, the
+// server may continue it.
+func (l *ledger) finished(one *life) float64 {
+	ended := one.attempts[len(one.attempts)-1].Ended
+	if one.disturbed || l.run.Settled == 0 {
+		return ended + l.run.Late
+	}
+	return ended + l.run.Settled
+}
+
+// settled is when no key of an earlier window can be executed any more, or 0.
+func (l *ledger) settled() float64 {
+	var at float64
+	for _, one := range l.late {
+		at = max(at, l.finished(one))
+	}
+	return at
 }
 
 // due returns the own keys of this window that have a success, but no effect yet.
@@ -265,6 +286,9 @@ func (l *ledger) judge(effect string, t tally) {
 		}
 		one.executed[effect]++
 		one.items[effect] = append(one.items[effect], i.ID)
+		if !slices.Contains(l.window, one) {
+			l.belated[effect]++
+		}
 		if one.executed[effect] > one.allowed() {
 			exceeded[one] = true
 		}
@@ -278,13 +302,7 @@ func (l *ledger) judge(effect string, t tally) {
 		return
 	}
 	rest -= l.assign(effect, due, rest, unnamed)
-	var possible []*life
-	for _, one := range slices.Concat(l.window, l.late) {
-		if one.executed[effect] < one.allowed() && !slices.Contains(possible, one) {
-			possible = append(possible, one)
-		}
-	}
-	rest -= l.assign(effect, possible, rest, unnamed)
+	rest -= l.assign(effect, l.possible(effect), rest, unnamed)
 	switch {
 	case rest > 0 && len(l.window) == 1:
 		one := l.window[0]
@@ -311,6 +329,18 @@ func responses(lives []*life) int {
 	return len(ids)
 }
 
+// possible returns the keys that may have been executed without a success, those of this
+// window first.
+func (l *ledger) possible(effect string) []*life {
+	var lives []*life
+	for _, one := range slices.Concat(l.window, l.late) {
+		if one.executed[effect] < one.allowed() && !one.assumed[effect] && !slices.Contains(lives, one) {
+			lives = append(lives, one)
+		}
+	}
+	return lives
+}
+
 // assign gives one effect without a name to each key, if there are enough.
 func (l *ledger) assign(effect string, lives []*life, rest int, unnamed []string) int {
 	given := 0
@@ -327,6 +357,11 @@ func (l *ledger) assign(effect string, lives []*life, rest int, unnamed []string
 			if len(lives) == 1 && len(unnamed) == 1 {
 				one.items[effect] = append(one.items[effect], unnamed[0])
 			}
+		} else {
+			one.assumed[effect] = true
+		}
+		if !slices.Contains(l.window, one) {
+			l.belated[effect]++
 		}
 		given++
 	}
@@ -422,12 +457,8 @@ func canonical(text string) string {
 // scenario is what happened to a key in this window. The strongest cause counts.
 func (l *ledger) scenario(one *life) scenario {
 	attempts := one.attempts[one.current:]
-	first, last := attempts[0].Sent, attempts[len(attempts)-1].Ended
 	for _, f := range faultScenarios {
-		if slices.ContainsFunc(l.faults, func(e event) bool {
-			concerned := e.Fault.Key == "" || slices.Contains(attempts[0].Keys, e.Fault.Key)
-			return e.Fault.Name == f.command && concerned && e.At <= last && l.until(e, f.end) >= first
-		}) {
+		if slices.ContainsFunc(l.faults, func(e event) bool { return e.Fault.Name == f.command && l.concerns(e, one) }) {
 			return f.scenario
 		}
 	}
@@ -458,6 +489,21 @@ func (l *ledger) scenario(one *life) scenario {
 	default:
 		return once
 	}
+}
+
+// concerns reports whether a fault happened while the key was in use.
+func (l *ledger) concerns(e event, one *life) bool {
+	attempts := one.attempts[one.current:]
+	if len(attempts) == 0 || e.Fault.Key != "" && !slices.Contains(attempts[0].Keys, e.Fault.Key) {
+		return false
+	}
+	end := ""
+	for _, f := range faultScenarios {
+		if f.command == e.Fault.Name {
+			end = f.end
+		}
+	}
+	return e.At <= attempts[len(attempts)-1].Ended && l.until(e, end) >= attempts[0].Sent
 }
 
 // until is when a fault ended.

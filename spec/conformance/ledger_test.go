@@ -17,7 +17,7 @@ type story struct {
 
 func newStory(effects ...string) *story {
 	s := &story{}
-	s.add(event{Run: &runInfo{Version: version, URL: "http://one", Method: "POST", Path: "/things", Status: 201, Effects: effects, Late: 1}})
+	s.add(event{Run: &runInfo{Version: version, URL: "http://one", Method: "POST", Path: "/things", Status: 201, Effects: effects, Late: 9, Settled: 3}})
 	return s.count()
 }
 
@@ -69,6 +69,17 @@ func (s *story) fault(name string) *story { return s.add(event{Fault: &fault{Nam
 // sees returns the title of each anomaly.
 func (s *story) sees(t *testing.T) []string {
 	t.Helper()
+	titles := []string{}
+	for _, a := range s.anomalies(t) {
+		require.NotEmpty(t, a.Witness, a.Title)
+		titles = append(titles, a.Title)
+	}
+	return titles
+}
+
+// anomalies are those of the history after it was written and read.
+func (s *story) anomalies(t *testing.T) []anomaly {
+	t.Helper()
 	var file bytes.Buffer
 	written := recorder{file: &file, redact: func(text string) string { return text }}
 	for _, e := range s.events {
@@ -77,12 +88,7 @@ func (s *story) sees(t *testing.T) []string {
 	require.NoError(t, written.err)
 	events, err := readHistory(&file)
 	require.NoError(t, err)
-	titles := []string{}
-	for _, a := range judge(events).Anomalies {
-		require.NotEmpty(t, a.Witness, a.Title)
-		titles = append(titles, a.Title)
-	}
-	return titles
+	return judge(events).Anomalies
 }
 
 func TestLedger(t *testing.T) {
@@ -163,6 +169,68 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+// An effect in excess belongs to the window that shows it, whatever earlier requests are open.
+func TestLedger_excess(t *testing.T) {
+	t.Parallel()
+	const first, second, third, key = "or_first_1", "or_second_2", "or_third_3", "key-of-the-request"
+	cut := func(a *attempt) { a.Cut = "while the request is in progress" }
+	earlier := map[string]func(s *story) *story{
+		"nothing":         func(s *story) *story { return s },
+		"an error":        func(s *story) *story { return s.ask("one", "a", "503").count() },
+		"an interruption": func(s *story) *story { return s.ask("one", "a", "").fault("kill").count() },
+		"both, and an executed request without a response": func(s *story) *story {
+			return s.ask("one", "a", "").fault("kill").count().ask("two", "a", "500").count().ask("three", "a", "", cut).count(third)
+		},
+	}
+	excesses := map[string]func(s *story) *story{
+		"EXECUTED TWICE when the connection breaks": func(s *story) *story {
+			return s.ask(key, "a", "", cut).ask(key, "a", "201 "+first).count(first, second)
+		},
+		"EXECUTED TWICE when the request is repeated": func(s *story) *story {
+			return s.ask(key, "a", "201 "+first).count(first).ask(key, "a", "201 "+first).count(second)
+		},
+		"EXECUTED TWICE after a crash": func(s *story) *story {
+			return s.ask(key, "a", "").ask("five", "a", "").fault("kill").ask(key, "a", "201 "+first).ask("five", "a", "201 or_fifth_5").
+				count(first, second, "or_fifth_5")
+		},
+	}
+	for before, begin := range earlier {
+		for title, exceed := range excesses {
+			s := begin(newStory("things"))
+			s.now += 9 // until no earlier request can be in progress
+			require.Equal(t, []string{title}, exceed(s.count()).sees(t), before)
+		}
+	}
+}
+
+// One open request excuses one late effect, and only for a time.
+func TestLedger_lateEffects(t *testing.T) {
+	t.Parallel()
+	const first, second, third, fourth = "or_first_1", "or_second_2", "or_third_3", "or_fourth_4"
+	open := func() *story { return newStory("things").ask("one", "a", "").ask("two", "a", "").count() }
+	require.Empty(t, open().ask("three", "a", "201 "+first).count(first, second, third).sees(t))
+	require.NotEmpty(t, open().ask("three", "a", "201 "+first).count(first, second, third, fourth).sees(t))
+	require.NotEmpty(t, open().ask("three", "a", "201 "+first).count(first, second, third).ask("three", "a", "201 "+first).count(fourth).sees(t))
+}
+
+// The witness has the keys of the violation, and the faults while they were in use.
+func TestLedger_witness(t *testing.T) {
+	t.Parallel()
+	const first, second = "or_first_1", "or_second_2"
+	together := func(a *attempt) { a.Sent, a.Ended = 2.1, 2.5 }
+	ordered := func(a *attempt) { a.Intent = "the order of one" }
+	faulty := newStory("things").ask("the-first-key", "a", "", together).ask("the-first-key", "a", "201 "+first, together).fault("kill").fault("start").
+		ask("the-second-key", "b", "201 "+second).count(first, second, "or_third_3 with the-first-key")
+	require.Equal(t, "2 requests, 1 key: 2 things, expected 1", faulty.anomalies(t)[0].Summary)
+	require.NotContains(t, strings.Join(faulty.anomalies(t)[0].Witness, "\n"), "kill")
+
+	obedient := newStory("things").ask("one", "a", "503", ordered).ask("one", "a", "201 "+first, ordered).count(first, second).anomalies(t)
+	require.Equal(t, "key one  things 2 (or_first_1, or_second_2)", obedient[0].Witness[0])
+	obedient = newStory("things").ask("one", "a", "503", ordered).ask("two", "a", "201 "+first, ordered).count(first, second).anomalies(t)
+	require.Equal(t, "EXECUTED TWICE by a client that obeys the responses", obedient[0].Title)
+	require.Equal(t, "one order with 2 keys  things 2 (or_first_1, or_second_2)", obedient[0].Witness[0])
+}
+
 // An excess that no response names is no violation beside other traffic, but no proof either.
 func TestLedger_otherTraffic(t *testing.T) {
 	t.Parallel()
@@ -172,4 +240,11 @@ func TestLedger_otherTraffic(t *testing.T) {
 	r = judge(newStory("things").count("or_foreign").ask("one", "a", "201 or_first_1").count("or_first_1", "or_second_2").events)
 	require.Equal(t, notJudged, r.Safety)
 	require.Contains(t, r.text(), "SAFETY    NOT JUDGED: the account has other traffic")
+}
+
+func TestCoverage_pause(t *testing.T) {
+	t.Parallel()
+	c := coverage{faults: 2}
+	require.Equal(t, "2 pauses", c.text(paused, 2))
+	require.Equal(t, "2 pauses of the only address, so nothing took a key over meanwhile", c.text(paused, 1))
 }

@@ -72,6 +72,7 @@ func (s *suite) restart(ctx context.Context) error {
 type crashResult struct {
 	continued error // IR-17
 	blocked   error // IR-33
+	covered   string
 }
 
 const crashing = 4 // requests in progress at a crash
@@ -83,21 +84,22 @@ func (s *suite) crashes(ctx context.Context) *crashResult {
 	}
 	if s.hooks.kill == nil {
 		reason := notChecked("commands.kill and commands.start are missing")
-		s.crash = &crashResult{reason, reason}
+		s.crash = &crashResult{continued: reason, blocked: reason}
 		return s.crash
 	}
 	n := s.p.Crashes
 	if s.quick {
 		n = 1
 	}
-	s.progress(fmt.Sprintf("%s, seed %d", plural(n, "crash"), s.seed))
+	s.progress(fmt.Sprintf("IR-17  kills the server up to %d times, until a violation shows (seed %d)", n, s.seed))
 	random := rand.New(rand.NewPCG(s.seed, 1)) //nolint:gosec // a run must be repeatable
 	longest := 100 * time.Millisecond
 	if s.p.Slow != nil {
 		longest = s.p.Slow.Lasts * 3 / 2
 	}
 	s.crash = &crashResult{}
-	for range n {
+	for i := range n {
+		s.crash.covered = plural(i+1, "crash")
 		result := s.crashOnce(ctx, time.Duration(random.Int64N(int64(longest))))
 		s.crash.continued = all(s.crash.continued, result.continued)
 		s.crash.blocked = all(s.crash.blocked, result.blocked)
@@ -116,7 +118,7 @@ func (s *suite) violated() bool {
 }
 
 func (s *suite) crashOnce(ctx context.Context, after time.Duration) crashResult {
-	failed := func(err error) crashResult { return crashResult{err, err} }
+	failed := func(err error) crashResult { return crashResult{continued: err, blocked: err} }
 	if _, err := s.account(ctx); err != nil {
 		return failed(err)
 	}
@@ -155,14 +157,15 @@ func (s *suite) crashOnce(ctx context.Context, after time.Duration) crashResult 
 
 // afterCrash sends a request until it succeeds, and measures for how long it gets 409.
 func (s *suite) afterCrash(ctx context.Context, r request, started time.Time, result *crashResult) (*exchange, error) {
-	deadline := started.Add(s.p.Takeover + s.p.Patience)
+	allowed := s.p.continued()
+	deadline := started.Add(allowed + s.p.Patience)
 	for {
 		e := s.send(ctx, r)
 		switch {
 		case e.success(s):
 			return e, nil
-		case e.status == e.busy && e.sent.Sub(started) > s.p.Takeover && result.blocked == nil:
-			result.blocked = s.blocks(fmt.Sprintf("the key is blocked for longer than %s after the crash", s.p.Takeover), e)
+		case e.status == e.busy && e.sent.Sub(started) > allowed && result.blocked == nil:
+			result.blocked = s.blocks(fmt.Sprintf("the key is blocked for longer than %s after the crash", allowed), e)
 		case !e.temporary():
 			return e, fails(shown(e), "after the crash, the same request: %s instead of %d", e.outcome(), s.p.Operation.Status)
 		}
@@ -176,7 +179,11 @@ func (s *suite) afterCrash(ctx context.Context, r request, started time.Time, re
 }
 
 func checkContinued(ctx context.Context, s *suite) error { // IR-17
-	return all(s.crashes(ctx).continued, s.pauses(ctx), s.storeKills(ctx))
+	crash := s.crashes(ctx)
+	if crash.covered != "" {
+		s.covers("%s", crash.covered)
+	}
+	return all(crash.continued, s.pauses(ctx), s.storeKills(ctx))
 }
 
 func checkBlocked(ctx context.Context, s *suite) error { // IR-33
@@ -185,6 +192,9 @@ func checkBlocked(ctx context.Context, s *suite) error { // IR-33
 
 // reuseInterrupted is the part of IR-13 for an interrupted request.
 func (s *suite) reuseInterrupted(ctx context.Context) error {
+	if _, err := s.account(ctx); err != nil {
+		return err
+	}
 	running := s.begin(ctx, "")
 	if err := s.fault(ctx, "kill", s.hooks.kill, ""); err != nil {
 		return err
@@ -194,17 +204,20 @@ func (s *suite) reuseInterrupted(ctx context.Context) error {
 		return err
 	}
 	stored := s.p.Status != nil && s.state(ctx, running.request.keys[0]).status == http.StatusOK
-	if !stored {
-		return nil // the server was killed before it stored the key
+	var changed *exchange
+	if stored { // otherwise the server may have been killed before it stored the key
+		s.covers("an interrupted one")
+		changed = s.send(ctx, request{keys: running.request.keys, body: s.p.Operation.Changed})
 	}
-	s.covers("an interrupted one")
-	changed := s.send(ctx, request{keys: running.request.keys, body: s.p.Operation.Changed})
 	// The request is finished, so that its effect is not counted later. IR-17 and IR-33
 	// report a server that never finishes it.
-	for deadline := time.Now().Add(s.p.Patience + s.p.Takeover); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(s.p.Patience + s.p.takeover()); time.Now().Before(deadline); {
 		if !s.send(ctx, running.request).temporary() || !pause(ctx, s.poll) {
 			break
 		}
+	}
+	if !stored {
+		return nil
 	}
 	return s.hasStatus(reused, "an interrupted key with another request", changed, interrupted)
 }
@@ -224,7 +237,7 @@ func (s *suite) interrupted(ctx context.Context) (failed, restored *exchange, er
 	if !failed.temporary() {
 		return failed, failed, nil
 	}
-	restored, err = s.settle(ctx, r, s.p.Patience+s.p.Takeover)
+	restored, err = s.settle(ctx, r, s.p.Patience+s.p.takeover())
 	if err != nil && restored.status >= 500 && restored.status == failed.status {
 		err = fails(shown(failed, restored), "%d repeated after restore: it is stored", failed.status)
 	}

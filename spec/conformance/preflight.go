@@ -175,7 +175,7 @@ func (s *suite) replayFirst(ctx context.Context) {
 // info describes the run for its judgement.
 func (s *suite) info(profileFile string) *runInfo {
 	r := &runInfo{
-		Version: version, Profile: profileFile, URL: s.p.URL, Method: s.p.Operation.Method, Path: s.p.Operation.Path,
+		Version: version, Profile: profileFile, URL: s.p.URL, Addresses: len(s.addresses()), Method: s.p.Operation.Method, Path: s.p.Operation.Path,
 		KeyHeader: s.p.KeyHeader, Status: s.p.Operation.Status, Headers: make(map[string]string),
 		Dialect: s.p.Dialect.String(), Against: s.against, Level: s.level, Only: s.only, Seed: s.seed, Started: s.history.started.UTC(),
 	}
@@ -191,10 +191,10 @@ func (s *suite) info(profileFile string) *runInfo {
 			r.Missing = append(r.Missing, gap{q.scenario, member + " missing"})
 		}
 	}
-	late := time.Second
+	settled := time.Second
 	if s.p.Slow != nil {
-		late = max(late, 2*s.p.Slow.Lasts)
+		settled = max(settled, 2*s.p.Slow.Lasts)
 	}
-	r.Late = (late + s.p.Takeover).Seconds()
+	r.Settled, r.Late = settled.Seconds(), (settled + s.p.takeover()).Seconds()
 	return r
 }

@@ -168,6 +168,17 @@ const (
 	preferWait  = "wait"
 )
 
+// defaultTakeover is how long a lock may live if the profile file does not say it. A longer
+// one would make each pause longer, and most servers have a shorter one or none.
+const defaultTakeover = 5 * time.Second
+
+// takeover is the time after which another request can take a key over.
+func (p *profile) takeover() time.Duration { return cmp.Or(p.Takeover, defaultTakeover) }
+
+// continued is the time after which a key must not be blocked by a crash. A server that
+// documents none has as long as the client waits.
+func (p *profile) continued() time.Duration { return cmp.Or(p.Takeover, p.Patience) }
+
 // parseProfile returns every fault of the file at once.
 func parseProfile(text []byte, lookup func(string) (string, bool)) (*profile, error) {
 	p := &profile{
@@ -310,8 +321,6 @@ func (c *checker) profile(p *profile) {
 	c.require((p.Commands.Interrupt == "") == (p.Commands.Restore == ""), "commands: interrupt and restore belong together")
 	c.require((p.Commands.Pause == "") == (p.Commands.Resume == ""), "commands: pause and resume belong together")
 	c.require((p.Commands.KillStore == "") == (p.Commands.StartStore == ""), "commands: kill_store and start_store belong together")
-	c.require(p.Commands.Pause == "" || p.Takeover > 0, "takeover is required with commands.pause: a pause must last longer than a lock")
-	c.require(p.Commands.Kill == "" || p.Takeover > 0, "takeover is required with commands.kill: the documented time after which a crashed request is continued")
 }
 
 func (c *checker) address(field, address string) {

@@ -214,7 +214,7 @@ func (r *report) exercise(l *ledger) {
 			r.NotExercised = append(r.NotExercised, gap{q.scenario, reason})
 			continue
 		}
-		r.Exercised = append(r.Exercised, covering{q.scenario, c.text(q.scenario)})
+		r.Exercised = append(r.Exercised, covering{q.scenario, c.text(q.scenario, l.run.Addresses)})
 		for _, row := range r.Matrix {
 			row.Cells[q.scenario] = c.cell(row.Effect)
 		}
@@ -228,12 +228,15 @@ func (c *coverage) cell(effect string) string {
 	return "ok"
 }
 
-// text is such as "3 crashes" or "replay of keys up to 38 s old".
-func (c *coverage) text(s scenario) string {
+// text is such as "3 crashes" or "keys up to 38 s old".
+func (c *coverage) text(s scenario, addresses int) string {
 	switch s {
 	case crashed:
 		return plural(c.faults, "crash")
 	case paused:
+		if addresses == 1 {
+			return plural(c.faults, "pause") + " of the only address, so nothing took a key over meanwhile"
+		}
 		return plural(c.faults, "pause")
 	case storeLost:
 		return plural(c.faults, "kill") + " of the store"

@@ -23,6 +23,7 @@ import (
 // documents and no Retry-After.
 type flaws struct {
 	Memory          bool // responses are cached in the process, and nothing else is
+	Throws          bool // a request that is not JSON gets 500
 	ProcessLock     bool // the claims are in the process, only the responses in the store
 	NoLock          bool // the key is looked up, then executed, then stored
 	ReleasedAtOnce  bool // the claim ends before the first call of the provider
@@ -139,6 +140,9 @@ func (s *shop) create(r *http.Request, account string, body []byte) shopResponse
 	run := shopRun{account: account, key: r.Header.Get("X-Idempotency-Key")}
 	if len(run.key) < 16 {
 		return refuse(http.StatusBadRequest, "a key is required")
+	}
+	if s.Flaws.Throws && r.Header.Get("Content-Type") != "application/json" {
+		return refuse(http.StatusInternalServerError, "no body")
 	}
 	if json.Unmarshal(body, &run.order) != nil || run.order.Amount < 1 || len(run.order.Items) == 0 || run.order.Items[0].Quantity < 1 {
 		return refuse(http.StatusBadRequest, "invalid order")

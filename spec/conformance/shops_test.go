@@ -135,6 +135,8 @@ func shopCases() map[string]shopCase {
 	return map[string]shopCase{
 		"safe, in another form": {},
 		"memory cache":          {flaws: flaws{Memory: true, ChargePerRun: true}, kinds: twice, among: []scenario{concurrent}},
+		// A request without a final response does not hide the second effects of others.
+		"memory cache that throws": {flaws: flaws{Memory: true, Throws: true, ChargePerRun: true}, kinds: twice, among: []scenario{concurrent}, also: cutOff},
 		// The moments of faults are random, so five crashes may all miss the charge.
 		"lock with a lifetime":          {flaws: flaws{ChargePerRun: true, Forgets: true}, kinds: twice, among: []scenario{crashed, paused, storeLost}, never: []scenario{repeated, differing, concurrent}},
 		"lock released before the work": {flaws: flaws{ChargePerRun: true, ReleasedAtOnce: true}, kinds: twice, among: []scenario{concurrent}},

@@ -22,7 +22,7 @@ type sighting struct {
 	moments  string   // of faults
 	lives    []*life
 	witness  []string
-	size     int    // requests in the witness
+	size     int    // requests and faults in the witness
 	body     string // of the first request
 	unnamed  bool   // the effects in excess name no key, so other traffic may have caused them
 }
@@ -45,13 +45,15 @@ func (l *ledger) see(s sighting, lives ...*life) {
 			return
 		}
 	}
-	s.clause, s.lives, s.moments = l.clause, lives, l.moments()
+	s.clause, s.lives = l.clause, lives
+	faults := l.during(lives)
+	s.moments = l.moments(faults)
 	s.class, s.scenario = cmp.Or(s.class, safety), cmp.Or(s.scenario, once)
 	for _, one := range lives {
 		if found := l.scenario(one); strength(found) > strength(s.scenario) {
 			s.scenario = found
 		}
-		s.size += len(one.attempts)
+		s.size += len(one.attempts) + len(faults)
 		s.body = cmp.Or(s.body, one.attempts[0].Body)
 	}
 	l.seen = append(l.seen, s)
@@ -176,10 +178,21 @@ func (one *life) distinctKeys() int {
 	return len(keys)
 }
 
-// moments tells when faults happened in this window.
-func (l *ledger) moments() string {
-	var text strings.Builder
+// during returns the faults that concern keys, and what ended them.
+func (l *ledger) during(lives []*life) []event {
+	var faults []event
 	for _, e := range l.faults {
+		if slices.ContainsFunc(lives, func(one *life) bool { return l.concerns(e, one) }) {
+			faults = append(faults, e)
+		}
+	}
+	return faults
+}
+
+// moments tells when faults happened in this window.
+func (l *ledger) moments(faults []event) string {
+	var text strings.Builder
+	for _, e := range faults {
 		if name := faultNames[e.Fault.Name]; name != "" && len(l.window) > 0 {
 			fmt.Fprintf(&text, "; %s at %d ms", name, milliseconds(e.At-l.begun()))
 		}
@@ -202,6 +215,17 @@ func (l *ledger) begun() float64 {
 
 func milliseconds(seconds float64) int { return int(seconds * 1000) }
 
+func (one *life) name() string {
+	switch first := one.attempts[0]; {
+	case one.distinctKeys() > 1:
+		return "one order with " + plural(one.distinctKeys(), "key")
+	case first.Intent != "":
+		return "key " + strings.Join(first.Keys, ", ")
+	default:
+		return "key " + one.key
+	}
+}
+
 const (
 	mostLines = 14
 	mostKeys  = 6
@@ -216,7 +240,7 @@ func (l *ledger) timeline(lives []*life) []string {
 	var lines []line
 	var keys []string
 	for _, one := range lives {
-		text := "key " + one.key
+		text := one.name()
 		for _, effect := range l.run.Effects {
 			text += fmt.Sprintf("  %s %d", effect, one.executed[effect])
 			if ids := one.items[effect]; len(ids) > 0 {
@@ -244,7 +268,7 @@ func (l *ledger) timeline(lives []*life) []string {
 			lines = append(lines, line{a.Sent, text + " → " + a.outcome()})
 		}
 	}
-	for _, e := range l.faults {
+	for _, e := range l.during(lives) {
 		lines = append(lines, line{e.At, e.Fault.Name})
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })

@@ -35,8 +35,19 @@ func (s *suite) violates(c class, k kind, message string, exchanges ...*exchange
 // account ends a window: it counts the effects of all requests since the last count and
 // judges them. The suite does so around every check. A check does so in between when it
 // needs the number, or a small witness.
+//
+// It waits until no earlier request can be in progress any more. Otherwise an effect in the
+// next window could be a late one of that request or a second one of the next.
 func (s *suite) account(ctx context.Context) (map[string]tally, error) {
-	return s.accountFor(ctx, 0)
+	for {
+		fresh, err := s.accountFor(ctx, 0)
+		s.mu.Lock()
+		wait := s.ledger.settled() - s.history.since(time.Now())
+		s.mu.Unlock()
+		if err != nil || wait <= 0 || !pause(ctx, time.Duration(wait*float64(time.Second))) {
+			return fresh, err
+		}
+	}
 }
 
 // accountFor waits until there are at least this many new effects, and all that the
@@ -116,8 +127,11 @@ func (s *suite) executed(ctx context.Context, want int, exchanges ...*exchange) 
 		return err
 	}
 	for _, e := range s.p.Effects {
-		if t := fresh[e.Name]; t.size() > want || t.size() < want && !t.Partial {
-			return fails(exchanges, "effects %q: %d instead of %d", e.Name, t.size(), want)
+		s.mu.Lock()
+		n := fresh[e.Name].size() - s.ledger.belated[e.Name]
+		s.mu.Unlock()
+		if n > want || n < want && !fresh[e.Name].Partial {
+			return fails(exchanges, "effects %q: %d instead of %d", e.Name, n, want)
 		}
 	}
 	return nil
