@@ -145,7 +145,7 @@ func (r result) cell(c column) string {
 		}
 	}
 	if len(labels) > 0 {
-		return "**" + strings.Join(labels, ", ") + "**"
+		return "**" + strings.Join(labels, "; ") + "**"
 	}
 	if kills := r.kills(); c.scenario == crash && kills > 0 {
 		return "ok, " + plural(kills, "kill")
@@ -383,7 +383,7 @@ func (one checked) anomalies(root string, c column, text *strings.Builder) error
 		if c.scenario == crash {
 			shown += ", after " + plural(one.kills(), "kill")
 		}
-		fmt.Fprintf(text, " %s (%s).", upper(strings.TrimSuffix(a.Summary, ".")), shown)
+		fmt.Fprintf(text, " %s (%s).", upper(strings.TrimSuffix(accountNames.Replace(a.Summary), ".")), shown)
 	}
 	script := c.script
 	for _, n := range one.notes(c) {
@@ -408,6 +408,9 @@ func (one checked) anomalies(root string, c column, text *strings.Builder) error
 	fmt.Fprintf(text, "\n\n[`%s.sh`](%s) printed, in the first of two runs:\n\n```text\n%s\n```\n", script, link, strings.TrimSpace(first))
 	return nil
 }
+
+// accountNames are words for the members of a profile file.
+var accountNames = strings.NewReplacer("second_account", "the second account", "which account created", "which the first account created")
 
 var count = regexp.MustCompile(`charges: (\d+), expected (\d+)`)
 
