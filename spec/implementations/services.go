@@ -70,7 +70,7 @@ func (p *process) signal(signal syscall.Signal) error {
 
 // kill sends SIGKILL and returns when the process and its children have ended: a child may
 // accept a connection for a moment longer, which start would take for a server that is ready.
-func (p *process) kill() error {
+func (p *process) kill(ctx context.Context) error {
 	if p.running == nil {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (p *process) kill() error {
 	}
 	<-p.done
 	p.running = nil
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for p.ready(ctx) == nil {
 		time.Sleep(time.Millisecond)
