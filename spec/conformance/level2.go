@@ -27,7 +27,7 @@ func checkAccounts(ctx context.Context, s *suite) error { // IR-6
 		case err != nil:
 			return err
 		case !second.success(s) || second.same(s, first):
-			return fails(shown(first, second), "the key of one account is known to another one")
+			return fails(shown(first, second), "the key of one account is known to another one, which got %s", second.outcome())
 		}
 		again := s.again(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
 		if !again.same(s, first) {
@@ -51,7 +51,7 @@ func checkSharedKeys(ctx context.Context, s *suite) error { // IR-7
 		s.covers("another credential")
 		again := s.again(ctx, request{keys: []string{key}, body: s.p.Operation.Body, credential: s.p.SecondCredential})
 		if !again.same(s, first) {
-			errs = append(errs, fails(shown(first, again), "the second credential of the account does not find the key"))
+			errs = append(errs, fails(shown(first, again), "the second credential of the account does not find the key: it got %s", again.outcome()))
 		}
 	}
 	if s.p.SecondOperation != nil {
@@ -256,7 +256,7 @@ func checkStored(ctx context.Context, s *suite) error { // IR-19
 	}
 	again := s.again(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
 	if !again.same(s, first) {
-		return fails(shown(first, again), "the success is not stored")
+		return fails(shown(first, again), "the success is not stored: its repetition got %s", again.outcome())
 	}
 	s.covers("a success")
 	if s.p.Operation.Declined == "" {

@@ -115,7 +115,7 @@ func (w *workshop) bench(ctx context.Context, s subject, lifetime string) (b *be
 		environment = append(environment, "DATABASE_URL="+address)
 	}
 	if b.service != nil {
-		b.closers = append(b.closers, b.service.kill)
+		b.closers = append(b.closers, func() error { return b.service.kill(ctx) })
 	}
 	if err != nil {
 		return b, err
@@ -131,7 +131,7 @@ func (w *workshop) bench(ctx context.Context, s subject, lifetime string) (b *be
 		cmd.Dir, cmd.Env = w.of(s), append(os.Environ(), environment...)
 		return cmd
 	}}
-	b.closers = append(b.closers, b.server.kill)
+	b.closers = append(b.closers, func() error { return b.server.kill(ctx) })
 	return b, b.server.start(ctx)
 }
 
@@ -168,7 +168,7 @@ func (b *bench) serveControl() error {
 	mux.HandleFunc("POST /charges", b.provider.create)
 	mux.HandleFunc("GET /charges", b.provider.list)
 	commands := map[string]func(context.Context) error{
-		"kill":      func(context.Context) error { return b.server.kill() },
+		"kill":      b.killServer,
 		"start":     func(ctx context.Context) error { return b.explain(b.server.start(ctx)) },
 		"interrupt": func(context.Context) error { b.provider.interrupt(true); return nil },
 		"restore":   func(context.Context) error { b.provider.interrupt(false); return nil },
@@ -191,12 +191,14 @@ func (b *bench) serveControl() error {
 	return nil
 }
 
+func (b *bench) killServer(ctx context.Context) error { return b.server.kill(ctx) }
+
 // loseStore kills the store's service and starts it again.
 func (b *bench) loseStore(ctx context.Context) error {
 	if b.service == nil {
 		return errors.New("this store is no service")
 	}
-	if err := b.service.kill(); err != nil {
+	if err := b.service.kill(ctx); err != nil {
 		return err
 	}
 	return b.service.start(ctx)

@@ -70,6 +70,9 @@ func (w *workshop) check(ctx context.Context, root string, s subject) error {
 	for _, a := range all.Anomalies {
 		fmt.Fprintf(os.Stderr, "  %s: %s (%s)\n", a.Title, a.Summary, strings.Join(a.Clauses, ", "))
 	}
+	if err := all.enough(); err != nil {
+		return err
+	}
 	return all.write(resultFile(root, s))
 }
 

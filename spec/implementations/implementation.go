@@ -21,11 +21,13 @@ type implementation struct {
 	About    string    `yaml:"about"`
 	Setup    []string  `yaml:"setup"`
 	Promises []promise `yaml:"promises"`
-	Stores   []store   `yaml:"stores"`
-	Install  []string  `yaml:"install"`
-	Start    string    `yaml:"start"`
-	Expires  bool      `yaml:"expires"`
-	Notes    []note    `yaml:"notes"`
+	// Documentation is whose the promises are, or empty: its own.
+	Documentation string   `yaml:"documentation"`
+	Stores        []store  `yaml:"stores"`
+	Install       []string `yaml:"install"`
+	Start         string   `yaml:"start"`
+	Expires       bool     `yaml:"expires"`
+	Notes         []note   `yaml:"notes"`
 
 	folder string
 }

@@ -63,3 +63,54 @@ func TestResult_add(t *testing.T) {
 	require.Equal(t, []covering{{crash, "2 crashes"}}, r.Exercised)
 	require.Empty(t, r.NotExercised)
 }
+
+// A server that is killed a few times without a violation is not known to be safe.
+func TestResult_safeAfterTwentyKills(t *testing.T) {
+	crashes := column{scenario: crash}
+	few := result{Exercised: []covering{{crash, "19 crashes"}}}
+	require.EqualError(t, few.enough(), "it survived 19 kills, but a safe answer needs 20")
+	many := result{Exercised: []covering{{crash, "20 crashes"}}}
+	require.NoError(t, many.enough())
+	require.Equal(t, "ok, 20 kills", many.cell(crashes))
+	unsafe := result{Exercised: []covering{{crash, "1 crash"}}, Anomalies: []anomaly{{Scenario: crash, Kind: "EXECUTED TWICE"}}}
+	require.NoError(t, unsafe.enough())
+	require.Equal(t, "**charged twice**", unsafe.cell(crashes))
+	require.NoError(t, new(result).enough())
+	require.Equal(t, "–", new(result).cell(crashes))
+}
+
+// Half of the concurrent requests have another body. Whether one of them gets the first
+// response depends on timing, and a cell must not.
+func TestResult_otherBodyAmongConcurrentRequests(t *testing.T) {
+	race, other := column{scenario: "race"}, column{scenario: change}
+	sequential := anomaly{Kind: anotherRequest, Scenario: change, Clauses: []string{"IR-8"}}
+	concurrent := anomaly{Kind: anotherRequest, Scenario: "race", Clauses: []string{"IR-16"}}
+	for _, seen := range [][]anomaly{{sequential}, {sequential, concurrent}} {
+		r := result{Anomalies: seen, Matrix: []row{{"charges", map[string]string{"race": "ok"}}}}
+		require.Equal(t, "ok", r.cell(race))
+		require.Equal(t, "**first response**", r.cell(other))
+		require.Equal(t, []anomaly{sequential}, r.in(other))
+	}
+	alone := result{Anomalies: []anomaly{concurrent}}
+	require.Equal(t, []anomaly{concurrent}, alone.in(other))
+	twice := result{Anomalies: []anomaly{{Kind: "EXECUTED TWICE", Scenario: "race"}}}
+	require.Equal(t, "**charged twice**", twice.cell(race))
+}
+
+// A repetition that is refused is neither ok nor without a final response.
+func TestResult_refused(t *testing.T) {
+	repeat := column{scenario: "repeat"}
+	stored := result{
+		Matrix:  []row{{"charges", map[string]string{"repeat": "ok"}}},
+		Results: []clause{{Clause: "IR-19", State: "fail", Message: "the failure is not stored"}},
+	}
+	require.Equal(t, "ok", stored.cell(repeat))
+	stored.Results[0].Message = "the key of another operation: 404 instead of 422"
+	require.Equal(t, "ok", stored.cell(repeat))
+	stored.Results[0].Message = "the success is not stored: its repetition got 422"
+	require.Equal(t, "**refused**", stored.cell(repeat))
+	for status, want := range map[string]string{"422": "**refused**", "409": "**no final response**", "503": "**no final response**"} {
+		r := result{Anomalies: []anomaly{{Kind: "BLOCKED", Scenario: "cut", Summary: "40 attempts, and no success: the last one got " + status}}}
+		require.Equal(t, want, r.cell(column{scenario: "cut"}))
+	}
+}

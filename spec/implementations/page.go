@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -20,6 +21,11 @@ type column struct {
 	script   string // of reproduce/
 }
 
+const (
+	change         = "change"
+	anotherRequest = "RESPONSE OF ANOTHER REQUEST"
+)
+
 // Columns that the report has no scenario for.
 const (
 	accounts   = "accounts"
@@ -30,7 +36,7 @@ const (
 func columns() []column {
 	return []column{
 		{"repeated", "repeat", "repeat"},
-		{"other body", "change", "change"},
+		{"other body", change, "change"},
 		{"other account", accounts, "accounts"},
 		{"other credential", credential, "credential"},
 		{"long key", longKey, "long"},
@@ -50,6 +56,8 @@ func (a anomaly) column() string {
 		return "outage"
 	case a.Kind == "RESPONSE OF ANOTHER TENANT":
 		return accounts
+	case a.Kind == anotherRequest:
+		return change // whether it is seen among concurrent requests too depends on their timing
 	case a.Scenario == "repeat" && slices.Contains(a.Clauses, "IR-7"):
 		return credential
 	case a.Scenario == "repeat" && slices.Contains(a.Clauses, "IR-3"):
@@ -76,15 +84,48 @@ func (a anomaly) label() string {
 		return "failure answered, charged"
 	case "SUCCESS ANSWERED, NOT EXECUTED":
 		return "success answered, not charged"
-	case "RESPONSE OF ANOTHER REQUEST":
+	case anotherRequest:
 		return "first response"
 	case "RESPONSE OF ANOTHER TENANT":
 		return "first account's response"
 	case "BLOCKED":
+		if isRefusal(a.Summary) {
+			return refused
+		}
 		return "no final response"
 	default:
 		return strings.ToLower(a.Kind)
 	}
+}
+
+// in returns the anomalies of a column. One of concurrent requests with another body is left
+// out if the same is seen without concurrency.
+func (r *result) in(c column) []anomaly {
+	var all []anomaly
+	for _, a := range r.Anomalies {
+		again := a.column() != a.Scenario && slices.ContainsFunc(r.Anomalies, func(other anomaly) bool {
+			return other.Kind == a.Kind && other.Scenario == a.column()
+		})
+		if a.column() == c.scenario && !again {
+			all = append(all, a)
+		}
+	}
+	// No second effect, but the client does not get the response.
+	repeats := r.of(map[string]string{"repeat": "IR-19", accounts: "IR-6", credential: "IR-7", "cut": "IR-32"}[c.scenario])
+	if repeats.State == "fail" && isRefusal(repeats.Message) {
+		all = append(all, anomaly{Kind: refused, Scenario: c.scenario, Clauses: []string{repeats.Clause}, Summary: repeats.Message})
+	}
+	return all
+}
+
+const refused = "refused"
+
+var lastStatus = regexp.MustCompile(`(?:got|one is) (4\d\d)$`)
+
+// isRefusal reports whether a message ends with a final refusal.
+func isRefusal(message string) bool {
+	status := lastStatus.FindStringSubmatch(message)
+	return status != nil && !slices.Contains([]string{"409", "423", "425", "429"}, status[1])
 }
 
 // cell leaves out the expiry of a store whose keys do not expire.
@@ -98,13 +139,16 @@ func (one checked) cell(c column) string {
 // cell is "ok" if the scenario was exercised and showed no anomaly.
 func (r result) cell(c column) string {
 	var labels []string
-	for _, a := range r.Anomalies {
-		if label := a.label(); a.column() == c.scenario && !slices.Contains(labels, label) {
+	for _, a := range r.in(c) {
+		if label := a.label(); !slices.Contains(labels, label) {
 			labels = append(labels, label)
 		}
 	}
 	if len(labels) > 0 {
-		return "**" + strings.Join(labels, ", ") + "**"
+		return "**" + strings.Join(labels, "; ") + "**"
+	}
+	if kills := r.kills(); c.scenario == crash && kills > 0 {
+		return "ok, " + plural(kills, "kill")
 	}
 	clauses := map[string]string{accounts: "IR-6", credential: "IR-7", longKey: "IR-3"}
 	exercised := clauses[c.scenario] != "" && r.of(clauses[c.scenario]).State != "not exercised"
@@ -150,6 +194,9 @@ func pages(root string, all []*implementation) (safety, form string, err error) 
 		if err != nil {
 			return "", "", err
 		}
+		if err := r.enough(); err != nil {
+			return "", "", fmt.Errorf("%s: %w", s, err)
+		}
 		for _, a := range r.Anomalies {
 			if !slices.ContainsFunc(columns(), func(c column) bool { return c.scenario == a.column() }) {
 				return "", "", fmt.Errorf("%s: no column has the anomaly %q", s, a.Title)
@@ -169,7 +216,7 @@ Each implementation is set up as its documentation describes, with its default s
 
 **The provider here gets no idempotency key**, because the question is what the library does alone. The exception is rocket-rides-atomic, which passes a key to its provider as a part of its design. Many providers honour such keys. If a handler derives one from the client's key and passes it on, a second execution finds the first charge, so "charged twice" then means only that the handler ran twice.
 
-A library promises what its documentation says, which is quoted in each section, and most of them promise less than [this repository's profile](idempotent-requests.md) requires. So a cell that is not "ok" describes a difference from the profile, and is not always a defect. For example, a step of DBOS is documented to run at least once, several documentations limit the lifetime of a key, and a store in memory is not meant to survive a kill. "ok" means that no violation was found, and is no proof: it also stands where a repetition is refused without a second charge.
+A library promises what its documentation says, which is quoted in each section, and most of them promise less than [this repository's profile](idempotent-requests.md) requires. So a cell that is not "ok" describes a difference from the profile, and is not always a defect. For example, a step of DBOS is documented to run at least once, several documentations limit the lifetime of a key, and a store in memory is not meant to survive a kill. "ok" means that no violation was found, and is no proof.
 
 `
 
@@ -181,22 +228,23 @@ const legend = `
 | other account | Another account sends the same request with the same key. |
 | other credential | The request is repeated with another credential of its account. The profile requires the first response. |
 | long key | The request and its repetition have a key of 255 characters. |
-| concurrent | Up to twelve requests with one key are sent at once, first with the same body, then half of them with another amount. |
+| concurrent | Up to twelve requests with one key are sent at once, first with the same body, then half of them with another amount. A response of the first for another amount counts under "other body", because its timing decides whether it is seen here too. |
 | client gone | The connection breaks before, during and after the work. |
 | provider's outage | The provider answers 503, and works again later. |
-| server killed | The server is killed during requests and started again, up to 20 times. A durable store stays, and a store in memory ends with the server. |
+| server killed | The server is killed during requests and started again, up to 20 times. The check ends with the first violation, so a section says after how many kills it was found. A durable store stays, and a store in memory ends with the server. |
 | used later | A key is used again at the end of the run. |
 | key expired | The server runs with a lifetime of one second, and the request is repeated after three. The profile requires a refusal. |
 
 | answer | meaning |
 | --- | --- |
-| ok | One charge at most, and no response of another request. A refusal can be ok; [the page about form](implementations-form.md) has the statuses. |
+| ok | One charge at most, and no response of another request. A refusal of another body, or of a concurrent request, is ok; [the page about form](implementations-form.md) has the statuses. |
 | charged twice | One key led to more than one charge, or several keys together led to more charges than there are keys. Under "other body" and "other credential", the library takes the second request for a new one. |
 | charged again | After its lifetime, the key is a new one. |
 | first response | The first request's response is returned for another body, which is not charged. |
 | first account's response | Another account gets the first account's response. |
 | failure answered, charged | The final response is a failure, but there is a charge. |
-| no final response | A repetition gets no success for as long as the command waits: it gets 409, a refusal, or a 5xx, which may be a stored one. No second charge was found. After a kill, the command waits for 10 seconds more than the entry's time for a takeover, which is 2 seconds if none is documented. |
+| refused | A repetition of a finished request gets a refusal, such as 422, instead of the first response. Under "other account", the first request of that account gets it. No second charge was found. |
+| no final response | A repetition gets no success for as long as the command waits: it gets 409, or a 5xx, which may be a stored one. No second charge was found. After a kill, the command waits for 10 seconds more than the entry's time for a takeover, which is 2 seconds if none is documented. |
 | – | The scenario was not exercised; the section says why. |
 `
 
@@ -262,7 +310,7 @@ func (one checked) describe(text *strings.Builder) {
 	for _, line := range one.Setup {
 		fmt.Fprintf(text, "- %s\n", line)
 	}
-	text.WriteString("\nIts documentation:\n\n")
+	fmt.Fprintf(text, "\n%s:\n\n", cmp.Or(one.Documentation, "Its documentation"))
 	for _, p := range one.Promises {
 		fmt.Fprintf(text, "- “%s” (%s)\n", p.Says, p.Where)
 	}
@@ -279,14 +327,17 @@ func (one checked) report(root string, text *strings.Builder) error {
 	for _, c := range columns() {
 		switch one.cell(c) {
 		case "ok":
-			name := c.title
-			if c.scenario == crash {
-				name += one.kills()
-			}
-			clean = append(clean, name)
+			clean = append(clean, c.title)
+			continue
+		case "ok, " + plural(one.kills(), "kill"):
+			clean = append(clean, fmt.Sprintf("%s (%s)", c.title, plural(one.kills(), "kill")))
 			continue
 		case "–":
-			open = append(open, c.title+one.reason(c))
+			reason, err := one.reason(c)
+			if err != nil {
+				return err
+			}
+			open = append(open, c.title+" ("+reason+")")
 			continue
 		}
 		if err := one.anomalies(root, c, text); err != nil {
@@ -302,37 +353,43 @@ func (one checked) report(root string, text *strings.Builder) error {
 	return nil
 }
 
-func (r result) kills() string {
-	for _, c := range r.Exercised {
-		if c.Scenario == crash {
-			return " (" + c.Text + ")"
-		}
+// reason tells why a scenario was not exercised.
+func (one checked) reason(c column) (string, error) {
+	if c.scenario == expiry && one.store.Keeps {
+		return "the keys of this store do not expire", nil
 	}
-	return ""
+	for _, n := range one.notes(c) {
+		return n.Text, nil
+	}
+	return "", fmt.Errorf("%s: %s: no note says why it was not exercised", one.subject, c.title)
 }
 
-func (one checked) reason(c column) string {
-	if c.scenario == expiry && !one.expires() {
-		return " (the lifetime of a key cannot be set)"
+// notes returns those of a column.
+func (s subject) notes(c column) []note {
+	var found []note
+	for _, n := range s.Notes {
+		if n.Scenario == c.scenario && (len(n.Stores) == 0 || slices.Contains(n.Stores, s.store.Name)) {
+			found = append(found, n)
+		}
 	}
-	return ""
+	return found
 }
 
 // anomalies writes what was seen in one column, with the script that shows it.
 func (one checked) anomalies(root string, c column, text *strings.Builder) error {
 	fmt.Fprintf(text, "\n**%s: %s.**", upper(c.title), strings.Trim(one.cell(c), "*"))
-	for _, a := range one.Anomalies {
-		if a.column() == c.scenario {
-			fmt.Fprintf(text, " %s (%s).", upper(strings.TrimSuffix(a.Summary, ".")), strings.Join(a.Clauses, ", "))
+	for _, a := range one.in(c) {
+		shown := strings.Join(a.Clauses, ", ")
+		if c.scenario == crash {
+			shown += ", after " + plural(one.kills(), "kill")
 		}
+		fmt.Fprintf(text, " %s (%s).", upper(strings.TrimSuffix(accountNames.Replace(a.Summary), ".")), shown)
 	}
 	script := c.script
-	for _, n := range one.Notes {
-		if n.Scenario == c.scenario && (len(n.Stores) == 0 || slices.Contains(n.Stores, one.store.Name)) {
-			text.WriteString(" " + n.Text)
-			if n.Reproduce != "" {
-				script = n.Reproduce
-			}
+	for _, n := range one.notes(c) {
+		text.WriteString(" " + n.Text)
+		if n.Reproduce != "" {
+			script = n.Reproduce
 		}
 	}
 	output, err := os.ReadFile(filepath.Join(root, one.folder, "observed", one.store.Name+"."+script+".txt")) //nolint:gosec // a file of this folder
@@ -352,6 +409,9 @@ func (one checked) anomalies(root string, c column, text *strings.Builder) error
 	return nil
 }
 
+// accountNames are words for the members of a profile file.
+var accountNames = strings.NewReplacer("second_account", "the second account", "which account created", "which the first account created")
+
 var count = regexp.MustCompile(`charges: (\d+), expected (\d+)`)
 
 // doubled reports whether a script has seen more charges than it expected.
@@ -363,6 +423,13 @@ func doubled(output string) bool {
 	got, _ := strconv.Atoi(numbers[1])
 	expected, _ := strconv.Atoi(numbers[2])
 	return got > expected
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,6 +96,30 @@ func (r *result) of(id string) clause {
 		return clause{}
 	}
 	return r.Results[i]
+}
+
+// leastKills is how many kills a server must survive before the page says that it is safe.
+const leastKills = 20
+
+// kills is how often the server was killed: until the first violation.
+func (r *result) kills() int {
+	kills := 0
+	for _, c := range r.Exercised {
+		if c.Scenario == crash {
+			_, _ = fmt.Sscan(c.Text, &kills) // such as "20 crashes"
+		}
+	}
+	return kills
+}
+
+// enough is an error if the server was killed without a violation, but too rarely.
+func (r *result) enough() error {
+	killed := slices.ContainsFunc(r.Exercised, func(c covering) bool { return c.Scenario == crash })
+	unsafe := slices.ContainsFunc(r.Anomalies, func(a anomaly) bool { return a.column() == crash })
+	if killed && !unsafe && r.kills() < leastKills {
+		return fmt.Errorf("it survived %d kills, but a safe answer needs %d", r.kills(), leastKills)
+	}
+	return nil
 }
 
 func resultFile(root string, s subject) string {

@@ -68,8 +68,9 @@ func (p *process) signal(signal syscall.Signal) error {
 	return syscall.Kill(-p.running.Process.Pid, signal)
 }
 
-// kill sends SIGKILL and returns when the process has ended.
-func (p *process) kill() error {
+// kill sends SIGKILL and returns when the process and its children have ended: a child may
+// accept a connection for a moment longer, which start would take for a server that is ready.
+func (p *process) kill(ctx context.Context) error {
 	if p.running == nil {
 		return nil
 	}
@@ -78,6 +79,11 @@ func (p *process) kill() error {
 	}
 	<-p.done
 	p.running = nil
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for p.ready(ctx) == nil {
+		time.Sleep(time.Millisecond)
+	}
 	return nil
 }
 

@@ -68,6 +68,11 @@ func handle(w http.ResponseWriter, r *http.Request, pool *pgxpool.Pool, do work)
 		respond(w, failure(http.StatusBadRequest, err.Error()))
 		return
 	}
+	// The body is decoded before the key is taken, as by a framework. Otherwise the key would keep the 400.
+	if !json.Valid(body) {
+		respond(w, failure(http.StatusBadRequest, "the body is not JSON"))
+		return
+	}
 	once := func() (fixture.Answer, error) { return do(account, body) }
 	ctx := context.WithoutCancel(r.Context()) // the response is stored even if the client has gone
 	var answer fixture.Answer

@@ -1,6 +1,7 @@
 # The provider answers 503, then works again.
+# A workflow may repeat its step for a quarter of an hour before it answers, so the client waits 20 seconds.
 post() {
-	curl -s -w ' %{http_code}\n' "$URL/charges" -H 'Authorization: Bearer one' -H "$KEY_HEADER: $key" \
+	curl -s -m 20 -w ' %{http_code}\n' "$URL/charges" -H 'Authorization: Bearer one' -H "$KEY_HEADER: $key" \
 		-H 'Content-Type: application/json' -d '{"amount":2500,"card":"visa"}'
 }
 key=$(cat /proc/sys/kernel/random/uuid)
