@@ -191,6 +191,7 @@ func TestRun_faultyServer(t *testing.T) {
 				}
 			}
 			require.Equal(t, wanted, failed, r.text())
+			requireAnomalies(t, r)
 			require.NotContains(t, r.text(), "secret-")
 		})
 	}

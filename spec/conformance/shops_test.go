@@ -112,12 +112,28 @@ func (s shopSystem) verdict(t *testing.T, args ...string) (int, report) {
 	require.NoError(t, unread, "%v\n%s\n%s", err, &stdout, &stderr)
 	var r report
 	require.NoError(t, json.Unmarshal(written, &r))
+	requireAnomalies(t, r)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%v\n%s", err, &stdout)
 		}
 	})
 	return exitStatus(err), r
+}
+
+var excess = regexp.MustCompile(`effects "\w+": (\d+) instead of (\d+)`)
+
+// requireAnomalies requires that no clause of safety hides executions in excess in its message.
+func requireAnomalies(t *testing.T, r report) {
+	t.Helper()
+	for _, res := range r.Results {
+		found := excess.FindStringSubmatch(res.Message)
+		if found == nil || res.Class == form || len(found[1]) == len(found[2]) && found[1] <= found[2] {
+			continue
+		}
+		require.True(t, slices.ContainsFunc(r.Anomalies, func(a anomaly) bool { return a.Class == safety && slices.Contains(a.Clauses, res.Clause) }),
+			"%s: %s", res.Clause, found[0])
+	}
 }
 
 // shopCase is a shop and what the command must report first.
