@@ -2,7 +2,8 @@
 // module: pool := dbtest.New(t).
 //
 // The first call in a test binary starts a private server, with the programs in PG_BIN, and
-// creates a template to copy. DATABASE_URL names another server, and DBTEST_POOLER_URL its pooler.
+// creates a template to copy. With make test, all test binaries share one such server, and
+// DBTEST_SERVER has its address. DATABASE_URL names another server, and DBTEST_POOLER_URL its pooler.
 package dbtest
 
 import (

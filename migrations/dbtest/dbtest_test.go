@@ -79,13 +79,13 @@ func asChild(t *testing.T, environment ...string) *exec.Cmd {
 
 func TestServer_missing(t *testing.T) {
 	t.Parallel()
-	out, err := asChild(t, "DATABASE_URL=", "PG_BIN="+t.TempDir()).CombinedOutput()
+	out, err := asChild(t, "DATABASE_URL=", "DBTEST_SERVER=", "PG_BIN="+t.TempDir()).CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(out), "no database server")
 	require.NotContains(t, string(out), "SKIP")
 }
 
-// Test binaries share the template on the server of DATABASE_URL.
+// Test binaries share the template on the server of DATABASE_URL or DBTEST_SERVER.
 func TestServer_shared(t *testing.T) {
 	t.Parallel()
 	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{
@@ -100,7 +100,7 @@ func TestServer_shared(t *testing.T) {
 
 	children := []*exec.Cmd{
 		asChild(t, "DATABASE_URL="+server.URL("postgres")),
-		asChild(t, "DATABASE_URL="+server.URL("postgres")),
+		asChild(t, "DATABASE_URL=", "DBTEST_SERVER="+server.URL("postgres")),
 	}
 	var outputs [2]strings.Builder
 	for i, child := range children {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ var shared struct {
 }
 
 type server struct {
-	private  *embeddedpg.Server // nil when DATABASE_URL names the server
+	private  *embeddedpg.Server // nil when a variable names the server
 	url      string
 	pooled   string // through a pooler, or empty
 	admin    *pgxpool.Pool
@@ -48,6 +49,10 @@ func sharedServer(t testing.TB) *server {
 
 func startServer(ctx context.Context) (s *server, err error) {
 	s = &server{url: os.Getenv("DATABASE_URL"), pooled: os.Getenv("DBTEST_POOLER_URL")}
+	if s.url == "" {
+		// go test would record a call of os.Getenv, and reuse no result at another address.
+		s.url, _ = syscall.Getenv("DBTEST_SERVER")
+	}
 	if s.url == "" {
 		s.private, err = embeddedpg.Start(ctx, embeddedpg.Options{
 			BinDir: os.Getenv("PG_BIN"),
