@@ -117,7 +117,7 @@ func TestAction_sharedRead(t *testing.T) {
 	require.Eventually(t, func() bool {
 		stats := f.limiter.Stats()
 		return stats.InFlight == clients && stats.Running == 0 && stats.Backlog == 0
-	}, responseTimeout, time.Millisecond)
+	}, stepTimeout, 5*time.Millisecond)
 	held.Release()
 	for _, poll := range polls {
 		require.Equal(t, intent, actionOf(t, receive(t, poll)).PaymentIntentID)
