@@ -109,6 +109,9 @@ func TestResult_refused(t *testing.T) {
 	require.Equal(t, "ok", stored.cell(repeat))
 	stored.Results[0].Message = "the success is not stored: its repetition got 422"
 	require.Equal(t, "**refused**", stored.cell(repeat))
+	// The message of a clause repeats its anomalies, which the page has already.
+	stored.Results[0].Message = "executed twice: 2 charges, expected 1\n" + stored.Results[0].Message
+	require.Equal(t, "the success is not stored: its repetition got 422", stored.in(repeat)[0].Summary)
 	for status, want := range map[string]string{"422": "**refused**", "409": "**no final response**", "503": "**no final response**"} {
 		r := result{Anomalies: []anomaly{{Kind: "BLOCKED", Scenario: "cut", Summary: "40 attempts, and no success: the last one got " + status}}}
 		require.Equal(t, want, r.cell(column{scenario: "cut"}))
