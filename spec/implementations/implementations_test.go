@@ -117,3 +117,10 @@ func TestResult_refused(t *testing.T) {
 		require.Equal(t, want, r.cell(column{scenario: "cut"}))
 	}
 }
+
+// A script whose two runs end differently has not shown what a note says about both.
+func TestStatuses(t *testing.T) {
+	run := "at once: {\"id\":\"ch_100001\"} 201\nafter 2 s: {} 409 (40 s after the start)\nresponses: 75 409\ncharges: 1, expected 1"
+	require.Equal(t, []string{"201", "409"}, statuses(run))
+	require.NotEqual(t, statuses(run), statuses("at once: {\"id\":\"ch_100001\"} 201"))
+}

@@ -401,6 +401,9 @@ func (one checked) anomalies(root string, c column, text *strings.Builder) error
 	if again := strings.Contains(one.cell(c), "charged twice") || strings.Contains(one.cell(c), "charged again"); again && (!doubled(first) || !doubled(second)) {
 		return fmt.Errorf("%s: %s: %s.sh has not shown it twice", one.subject, c.title, script)
 	}
+	if !slices.Equal(statuses(first), statuses(second)) {
+		return fmt.Errorf("%s: %s: the two runs of %s.sh differ", one.subject, c.title, script)
+	}
 	link := "#" + script + "-sh"
 	own := filepath.Join(one.folder, "reproduce", script+".sh")
 	if _, err := os.Stat(filepath.Join(root, own)); err == nil {
@@ -424,6 +427,18 @@ func doubled(output string) bool {
 	got, _ := strconv.Atoi(numbers[1])
 	expected, _ := strconv.Atoi(numbers[2])
 	return got > expected
+}
+
+var lineStatus = regexp.MustCompile(`(?m) (\d{3})(?: \(\d+ s after the start\))?$`)
+
+// statuses returns the statuses that a script has printed, each once.
+func statuses(output string) []string {
+	var all []string
+	for _, found := range lineStatus.FindAllStringSubmatch(output, -1) {
+		all = append(all, found[1])
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func plural(n int, what string) string {
