@@ -337,7 +337,7 @@ func checkMarked(ctx context.Context, s *suite) error { // IR-26
 	}
 	for _, pair := range pairs {
 		if !pair[1].replayed(s) {
-			return fails(pair[:], "the replay has no %s: true", s.p.ReplayHeader)
+			return fails(pair[:], "the repetition of a %d has no %s: true", pair[0].status, s.p.ReplayHeader)
 		}
 	}
 	o := s.p.Operation

@@ -8,7 +8,7 @@ import (
 
 const formIntroduction = `# The form of their responses
 
-[What other implementations do](implementations.md) is about safety. This page is about form: statuses, header fields and members that differ from [the profile](idempotent-requests.md). None of them charges twice, and no documentation here promises the profile's form. A client that speaks to several servers needs to know them.
+[What other implementations do](implementations.md) is about safety. This page is about form: statuses, header fields and members that differ from [the profile](idempotent-requests.md). None of them charges twice, and no documentation here promises the profile's form. A client that speaks to several servers needs to know them. A 503 here is the handler's response to the provider's outage.
 
 | answer | meaning |
 | --- | --- |

@@ -109,8 +109,18 @@ func TestResult_refused(t *testing.T) {
 	require.Equal(t, "ok", stored.cell(repeat))
 	stored.Results[0].Message = "the success is not stored: its repetition got 422"
 	require.Equal(t, "**refused**", stored.cell(repeat))
+	// The message of a clause repeats its anomalies, which the page has already.
+	stored.Results[0].Message = "executed twice: 2 charges, expected 1\n" + stored.Results[0].Message
+	require.Equal(t, "the success is not stored: its repetition got 422", stored.in(repeat)[0].Summary)
 	for status, want := range map[string]string{"422": "**refused**", "409": "**no final response**", "503": "**no final response**"} {
 		r := result{Anomalies: []anomaly{{Kind: "BLOCKED", Scenario: "cut", Summary: "40 attempts, and no success: the last one got " + status}}}
 		require.Equal(t, want, r.cell(column{scenario: "cut"}))
 	}
+}
+
+// A script whose two runs end differently has not shown what a note says about both.
+func TestStatuses(t *testing.T) {
+	run := "at once: {\"id\":\"ch_100001\"} 201\nafter 2 s: {} 409 (40 s after the start)\nresponses: 75 409\ncharges: 1, expected 1"
+	require.Equal(t, []string{"201", "409"}, statuses(run))
+	require.NotEqual(t, statuses(run), statuses("at once: {\"id\":\"ch_100001\"} 201"))
 }

@@ -113,7 +113,8 @@ func (r *result) in(c column) []anomaly {
 	// No second effect, but the client does not get the response.
 	repeats := r.of(map[string]string{"repeat": "IR-19", accounts: "IR-6", credential: "IR-7", "cut": "IR-32"}[c.scenario])
 	if repeats.State == "fail" && isRefusal(repeats.Message) {
-		all = append(all, anomaly{Kind: refused, Scenario: c.scenario, Clauses: []string{repeats.Clause}, Summary: repeats.Message})
+		lines := strings.Split(repeats.Message, "\n") // those before the last one are the anomalies
+		all = append(all, anomaly{Kind: refused, Scenario: c.scenario, Clauses: []string{repeats.Clause}, Summary: lines[len(lines)-1]})
 	}
 	return all
 }
@@ -400,6 +401,9 @@ func (one checked) anomalies(root string, c column, text *strings.Builder) error
 	if again := strings.Contains(one.cell(c), "charged twice") || strings.Contains(one.cell(c), "charged again"); again && (!doubled(first) || !doubled(second)) {
 		return fmt.Errorf("%s: %s: %s.sh has not shown it twice", one.subject, c.title, script)
 	}
+	if !slices.Equal(statuses(first), statuses(second)) {
+		return fmt.Errorf("%s: %s: the two runs of %s.sh differ", one.subject, c.title, script)
+	}
 	link := "#" + script + "-sh"
 	own := filepath.Join(one.folder, "reproduce", script+".sh")
 	if _, err := os.Stat(filepath.Join(root, own)); err == nil {
@@ -425,6 +429,18 @@ func doubled(output string) bool {
 	return got > expected
 }
 
+var lineStatus = regexp.MustCompile(`(?m) (\d{3})(?: \(\d+ s after the start\))?$`)
+
+// statuses returns the statuses that a script has printed, each once.
+func statuses(output string) []string {
+	var all []string
+	for _, found := range lineStatus.FindAllStringSubmatch(output, -1) {
+		all = append(all, found[1])
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -440,7 +456,7 @@ func commonScripts(root string, text *strings.Builder) error {
 	if err != nil {
 		return err
 	}
-	text.WriteString("\n## Scripts\n\nEach script was run twice against each entry, with a fresh server, store and provider. `go -C spec run ./implementations serve NAME/STORE` starts them and prints the variables `URL`, `CONTROL` and `KEY_HEADER`; `-lifetime 1` sets the lifetime of a key. `$CONTROL` is the provider, and kills and starts the server.\n")
+	text.WriteString("\n## Scripts\n\nEach script that a section shows was run twice against its entry, each time with a fresh server, store and provider. `go -C spec run ./implementations serve NAME/STORE` starts them and prints the variables `URL`, `CONTROL` and `KEY_HEADER`; `-lifetime 1` sets the lifetime of a key. `$CONTROL` is the provider, and kills and starts the server.\n")
 	for _, file := range files {
 		content, err := os.ReadFile(file) //nolint:gosec // a file of this folder
 		if err != nil {

@@ -9,9 +9,17 @@ import { PostgresIdempotencyStore } from './source/idempot-js/packages/stores/po
 import fixture from '../fixtures/node/fixture.js';
 
 const { account, answer, listen } = fixture;
-const store = process.env.STORE === 'redis'
-  ? new RedisIdempotencyStore({ client: new Redis(process.env.REDIS_URL) })
-  : new PostgresIdempotencyStore({ pool: new pg.Pool({ connectionString: process.env.DATABASE_URL }) });
+async function open() {
+  if (process.env.STORE === 'redis') return new RedisIdempotencyStore({ client: new Redis(process.env.REDIS_URL) });
+  const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
+  const store = new PostgresIdempotencyStore({ pool });
+  // The constructor returns before its table and then its two indexes exist.
+  const created = async () => (await pool.query("SELECT to_regclass('idx_expires_at') IS NOT NULL AS done")).rows[0].done;
+  while (!await created()) await new Promise((resolve) => setTimeout(resolve, 10));
+  return store;
+}
+
+const store = await open();
 const lifetime = process.env.LIFETIME ? { ttlMs: 1000 * process.env.LIFETIME } : {};
 
 const app = express();
@@ -21,7 +29,8 @@ app.use((req, res, next) => {
   next();
 });
 app.use(express.json());
-// The middleware refuses a body that it has had with another key. The orders of a shop differ.
+// The middleware refuses a body that it has had with another key ("Fingerprint Conflict" in its
+// error reference), and the command sends the same body with many keys.
 app.use((req, res, next) => {
   req.body.order = req.get('Idempotency-Key');
   next();

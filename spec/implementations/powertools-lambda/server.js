@@ -7,6 +7,7 @@ const { account, answer, listen } = require('../fixtures/node/fixture');
 
 const timeout = 3000; // Lambda's default, in milliseconds
 
+// makeIdempotent throws an IdempotencyKeyError as the cause of another error.
 const statuses = {
   IdempotencyAlreadyInProgressError: 409,
   IdempotencyValidationError: 422,
@@ -46,7 +47,7 @@ async function main() {
         const { statusCode, headers, body: text } = await handler(event, { getRemainingTimeInMillis: () => ends - Date.now() });
         send(statusCode, headers, text);
       } catch (error) {
-        send(error instanceof SyntaxError ? 400 : statuses[error.name] || 502, {}, JSON.stringify({ error: error.message }));
+        send(error instanceof SyntaxError ? 400 : statuses[error.name] || statuses[error.cause?.name] || 502, {}, JSON.stringify({ error: error.message }));
       }
     });
   });
