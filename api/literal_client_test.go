@@ -1,110 +1,35 @@
-// Package literalclient_test runs a client that implements only the member retry and
-// Retry-After. Its customer approves or declines an action, pays with another card, or
-// leaves. Requests and responses get lost, the provider fails, leases end, keys are reaped,
-// and webhooks arrive, in an order that rapid draws. The customer never pays twice.
-//
-// A failure prints the seed for -rapid.seed, and rapid shrinks the sequence.
-package literalclient_test
+package api_test
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/admission"
-	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
-	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(dbtest.Main{M: m}.Run()) }
-
-const (
-	createEndpoint  = "POST /v1/payment_intents"
-	readEndpoint    = "GET /v1/payment_intents/{id}"
-	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
-)
-
-type fixture struct {
-	*orderstest.Shop
-
-	url       string
-	transport *http.Transport
-	authClock atomic.Int64 // nanoseconds
-}
-
-func newFixture(t *testing.T) *fixture {
-	t.Helper()
-	const stepTimeout = 50 * time.Second
-	f := &fixture{transport: &http.Transport{}}
-	f.Shop = orderstest.New(t, orderstest.Options{
-		StepTimeout: stepTimeout,
-		Payments:    payments.Config{Transport: admission.SuspendDuring(payments.NewTransport())},
-		Engine:      idempotency.Config{Waiters: 1000},
-	})
-	router, _ := f.API(t, api.Config{
-		Authenticator: accounts.NewAuthenticator(f.Pool, func() time.Time { return time.Unix(0, f.authClock.Load()) }),
-	})
-	server := httptest.NewUnstartedServer(nil)
-	server.Config = api.NewServer(router, 3*stepTimeout, slog.New(slog.DiscardHandler))
-	server.Start()
-	f.url = server.URL
-	t.Cleanup(func() {
-		f.transport.CloseIdleConnections()
-		server.Close()
-	})
-	return f
-}
-
-func orderBody(card, currency string) string {
-	return fmt.Sprintf(`{"email":"ada@example.com","currency":%q,"payment_method":%q,"items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`, currency, card)
-}
-
-func newKey() string { return uuid.NewString() }
-
-func header(name string, values ...string) func(*http.Request) {
-	return func(r *http.Request) { r.Header[name] = values }
-}
-
-type response struct {
-	status int
-	header http.Header
-	body   []byte
-}
-
-func (f *fixture) do(r *http.Request) (response, error) {
-	received, err := (&http.Client{Transport: f.transport}).Do(r)
-	if err != nil {
-		return response{}, err
-	}
-	defer received.Body.Close()
-	body, err := io.ReadAll(received.Body)
-	return response{received.StatusCode, received.Header, body}, err
-}
-
+// TestLiteralClient runs a client that implements only the member retry and Retry-After. Its
+// customer approves or declines an action, pays with another card, or leaves. Requests and
+// responses get lost, the provider fails, leases end, keys are reaped, and webhooks arrive, in an
+// order that rapid draws. The customer never pays twice.
+//
+// A failure prints the seed for -rapid.seed, and rapid shrinks the sequence.
 func TestLiteralClient(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	network := newFaultProxy(t, f)
 	counts := map[string]int{}
@@ -204,7 +129,7 @@ func (c *literalClient) run() bool {
 }
 
 func (c *literalClient) send() string {
-	body := orderBody(c.cards[0], "usd")
+	body := orderBody(withMember("payment_method", c.cards[0]))
 	fault := func(*http.Request) {}
 	if c.sends <= c.maxSend {
 		c.serverFault()
@@ -218,7 +143,7 @@ func (c *literalClient) send() string {
 		case "truncated body":
 			body = body[:rapid.IntRange(0, len(body)-1).Draw(c.t, "length")]
 		case "invalid body":
-			body = orderBody(c.cards[0], "nothing")
+			body = orderBody(withMember("currency", "nothing"))
 		case "content type":
 			fault = header("Content-Type", "text/plain")
 		case "API key":
@@ -232,7 +157,7 @@ func (c *literalClient) send() string {
 		"Authorization": {"Bearer " + c.apiKey}, "Content-Type": {"application/json"}, "Idempotency-Key": {c.key()},
 	}
 	fault(req)
-	got, err := c.fixture.do(req)
+	got, err := c.network.send(req)
 	var p struct{ Retry, Outcome string }
 	switch {
 	case err != nil:

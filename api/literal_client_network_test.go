@@ -1,4 +1,4 @@
-package literalclient_test
+package api_test
 
 import (
 	"bytes"
@@ -32,10 +32,11 @@ var networkFaults = []networkFault{noFault, lostRequest, cutRequest, lostRespons
 // faultProxy is the network between client and API. It does not cancel a forwarded
 // request.
 type faultProxy struct {
-	fixture  *fixture
-	url      string
-	inFlight sync.WaitGroup
-	counts   map[networkFault]int
+	fixture   *fixture
+	url       string
+	transport http.RoundTripper // without the checks of the contract
+	inFlight  sync.WaitGroup
+	counts    map[networkFault]int
 
 	mu     sync.Mutex
 	script []networkFault        // of the requests to come; then all is fine
@@ -45,11 +46,24 @@ type faultProxy struct {
 
 func newFaultProxy(t *testing.T, f *fixture) *faultProxy {
 	t.Helper()
-	p := &faultProxy{fixture: f, counts: map[networkFault]int{}}
+	transport := &http.Transport{}
+	p := &faultProxy{fixture: f, transport: transport, counts: map[networkFault]int{}}
 	server := httptest.NewServer(p)
 	p.url = server.URL
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.Close()
+	})
 	return p
+}
+
+// send is what the client does: nothing checks what the network made of the response.
+func (p *faultProxy) send(r *http.Request) (response, error) {
+	received, err := p.transport.RoundTrip(r)
+	if err != nil {
+		return response{}, err
+	}
+	return readResponse(received)
 }
 
 func (p *faultProxy) plan(script []networkFault, hold *stripetest.Injection) {
@@ -154,7 +168,7 @@ func (p *faultProxy) forwardHalf(r *http.Request, body []byte) {
 		panic(err)
 	}
 	out.Header, out.ContentLength = r.Header.Clone(), int64(len(body))
-	resp, err := p.fixture.transport.RoundTrip(out)
+	resp, err := p.transport.RoundTrip(out)
 	if err == nil {
 		_ = resp.Body.Close()
 	}
