@@ -40,19 +40,20 @@ run: ## Run everything in one process, on a private PostgreSQL and the fake Stri
 	@$(LOAD_ENV); exec bin/orders dev $(RUN)
 
 # -vet=off: make lint runs vet. -p 4 -parallel 4: most tests wait for the database, so tests and
-# the compiler run at once. GOGC=400 makes the compiler a tenth faster, -dwarf=false and -s -w
+# the compiler run at once. GOGC=800 makes the compiler a tenth faster, -dwarf=false and -s -w
 # omit debug tables, and -N -l compile without optimizations, which take longer than they save
-# except in the standard library (std). netgo and osusergo need no C compiler, and
-# atexit_sleep_ms=0 avoids the race detector's pause of a second at the end of each process. The
-# packages that take longest come first, so that none of them is alone at the end. withserver
-# starts one PostgreSQL for all.
+# except in the standard library (std). checkptr=0 omits checks of unsafe pointers, which this
+# code does not use. netgo and osusergo need no C compiler, and atexit_sleep_ms=0 avoids the race
+# detector's pause of a second at the end of each process. The packages that take longest come
+# first, so that none of them is alone at the end. withserver starts one PostgreSQL for all.
 LONGEST := $(wildcard ./orders ./cmd/orders ./api)
-FLAGS := -tags netgo,osusergo -ldflags='-s -w' -gcflags=all='-dwarf=false -N -l' -gcflags=std=-dwarf=false $(RACE)
+FLAGS := -tags netgo,osusergo -ldflags='-s -w' $(RACE) \
+	-gcflags=all='-dwarf=false -d=checkptr=0 -N -l' -gcflags=std='-dwarf=false -d=checkptr=0'
 
 .PHONY: test
 test: ## Run all tests; they start the PostgreSQL they need (RACE=: without the race detector, faster)
 	@echo "Testing with$(if $(RACE),,out) the race detector …"
-	GORACE=atexit_sleep_ms=0 GOGC=400 $(if $(DATABASE_URL),,$(GO) run $(FLAGS) ./migrations/dbtest/withserver) \
+	GORACE=atexit_sleep_ms=0 GOGC=800 $(if $(DATABASE_URL),,$(GO) run $(FLAGS) ./migrations/dbtest/withserver) \
 		$(GO) test -vet=off $(FLAGS) -p 4 -parallel 4 $(LONGEST) ./...
 
 FUZZTIME ?= 30s

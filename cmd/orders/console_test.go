@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -59,6 +60,20 @@ func (v consoleView) timeline() string {
 		b.WriteString(e.Lane + ": " + e.Text + " (" + e.Detail + ")\n")
 	}
 	return b.String()
+}
+
+// designs returns the charges and the paid orders of a lock with a cached response, and what the
+// lock answers to the retry; of one call with the provider's key; and of this service.
+func (v consoleView) designs() string {
+	var texts []string
+	for i, d := range v.Designs {
+		text := fmt.Sprintf("%d/%d", d.Charges, d.Orders)
+		if i == 0 {
+			text += strings.TrimPrefix(d.Lines[1], "The same request again:")
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
 }
 
 type consoleAPI struct {
@@ -142,21 +157,26 @@ func TestConsole(t *testing.T) {
 	a.key = p.waitFor(&p.stdout, `API key +(ok_\S+)`)[1]
 	p.waitFor(&p.stderr, "listening")
 
-	const visa, broke, asking = "pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_threeDSecure2Required"
+	const visa, broke, asking, other = "pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_threeDSecure2Required", "pm_card_mastercard"
 	next := a.watchConsole()
 	for _, test := range []struct {
 		card, fault, customer string
 		checks                int
 		events                []string
+		designs               string
 	}{
-		{visa, "none", "", 5, []string{"row: order_created", "row: charge_created", "row: finished", "mail: the receipt is accepted"}},
-		{broke, "none", "", 5, []string{"payment failed, response stored", "402"}},
-		{visa, "lost", "", 7, []string{"but the connection breaks", "the connection breaks)", "gets 503", "the connection is restored", "run 2 takes over"}},
-		{visa, "killed", "", 6, []string{"SIGKILL", "gets no response", "started again", "gets 409", "run 2 takes over", "gets 201"}},
-		{asking, "none", "approve", 6, []string{"requires_action", "gets 202", "the customer approves", "the card is charged", "gets 201"}},
-		{asking, "error", "decline", 8, []string{": 500 after", "gets 202", "the customer declines", "cancel the intent", "gets 402"}},
-		{asking, "killed", "approve", 7, []string{"SIGKILL", "gets 202", "started again", "run 2 takes over", "gets 201"}},
-		{asking, "concurrent", "approve", 7, []string{"has all 20 responses", "the customer approves", "gets 201"}},
+		{visa, "none", "", 5, []string{"row: order_created", "row: charge_created", "row: finished", "mail: the receipt is accepted"}, "1/1 201, 1/1, 1/1"},
+		{visa, "repeat", "", 6, nil, "1/1 201, 1/1, 1/1"},
+		{visa, "lost", "", 7, []string{"but the connection breaks", "the connection breaks)", "gets 503", "the connection is restored", "run 2 takes over"}, "2/1 201, 1/1, 1/1"},
+		{visa, "killed", "", 6, []string{"SIGKILL", "gets no response", "started again", "gets 409", "run 2 takes over", "gets 201"}, "2/1 409: in progress, 1/1, 1/1"},
+		{visa, "error", "", 6, nil, "2/1 201, 1/0, 1/1"},
+		{visa, "late", "", 7, nil, "2/1 201, 2/1, 1/1"},
+		{other, "other", "", 6, nil, ""},
+		{broke, "late", "", 7, []string{"payment failed, response stored", "402"}, ""},
+		{asking, "none", "approve", 6, []string{"requires_action", "gets 202", "the customer approves", "the card is charged", "gets 201"}, ""},
+		{asking, "error", "decline", 8, []string{": 500 after", "gets 202", "the customer declines", "cancel the intent", "gets 402"}, ""},
+		{asking, "killed", "approve", 7, []string{"SIGKILL", "gets 202", "started again", "run 2 takes over", "gets 201"}, ""},
+		{asking, "concurrent", "approve", 7, []string{"has all 20 responses", "the customer approves", "gets 201"}, ""},
 	} {
 		require.Equal(t, http.StatusAccepted, a.startPlay(test.card, test.fault))
 		view := next()
@@ -176,15 +196,19 @@ func TestConsole(t *testing.T) {
 		for _, part := range test.events {
 			require.Contains(t, view.timeline(), part, where)
 		}
+		require.Equal(t, test.designs, view.designs(), where)
 		points := slices.Compact(view.column("recovery_point"))
 		require.Equal(t, []string{"order_created", "charge_created", "finished"}, points, where)
 		if test.fault == "killed" && test.card == visa {
 			requireCrashedRow(t, view)
 		}
-		pays := test.card == visa || test.customer == "approve"
+		pays := test.card == visa || test.card == other || test.customer == "approve"
 		require.Equal(t, pays, slices.Contains(view.column("at Stripe"), "charged $25.00"), where)
 		require.Equal(t, pays, strings.Contains(view.timeline(), "mail: the receipt is accepted"), where)
 	}
+	var left int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_namespace WHERE nspname IN ('lock_design', 'one_call_design')").Scan(&left))
+	require.Zero(t, left, "the tables of the earlier designs are dropped")
 	// The console's API process does not block a stop.
 	a.stop()
 	a.requireNoProcessLeft()
@@ -209,51 +233,4 @@ func TestConsole_onlyDev(t *testing.T) {
 	a := newFixture(t).shared()
 	require.Equal(t, http.StatusNotFound, a.mustDo(http.MethodGet, "/console", "", nil).status)
 	a.stop()
-}
-
-// The charges and the paid orders of a lock with a cached response, of one call with the
-// provider's key, and of this service.
-func TestConsole_designs(t *testing.T) {
-	t.Parallel()
-	pool := dbtest.Empty(t)
-	p := start(t, environ(t, "DATABASE_URL="+dbtest.URL(pool), "LISTEN_ADDR=127.0.0.1:0"), "dev", "--provider-latency", "0s")
-	a := p.openConsole()
-	p.waitFor(&p.stderr, "listening")
-	next := a.watchConsole()
-	for fault, want := range map[string]struct {
-		charges, orders [3]int
-		retry           string // of the lock
-	}{
-		"none":   {[3]int{1, 1, 1}, [3]int{1, 1, 1}, "201"},
-		"repeat": {[3]int{1, 1, 1}, [3]int{1, 1, 1}, "201"},
-		"lost":   {[3]int{2, 1, 1}, [3]int{1, 1, 1}, "201"},
-		"killed": {[3]int{2, 1, 1}, [3]int{1, 1, 1}, "409: in progress"},
-		"error":  {[3]int{2, 1, 1}, [3]int{1, 0, 1}, "201"},
-		"late":   {[3]int{2, 2, 1}, [3]int{1, 1, 1}, "201"},
-	} {
-		require.Equal(t, http.StatusAccepted, a.startPlay("pm_card_visa", fault))
-		view := next()
-		require.Equal(t, "done", view.Phase, "%s: %s", fault, view.Error)
-		for _, check := range view.Checks {
-			require.True(t, check.OK, "%s: %s: %s", fault, check.Text, check.Observed)
-		}
-		require.Len(t, view.Designs, 3, fault)
-		for i, design := range view.Designs {
-			require.Equal(t, want.charges[i], design.Charges, "%s: %s", fault, design.Title)
-			require.Equal(t, want.orders[i], design.Orders, "%s: %s", fault, design.Title)
-		}
-		require.Equal(t, "The same request again: "+want.retry, view.Designs[0].Lines[1], fault)
-	}
-	for card, fault := range map[string]string{"pm_card_visa_chargeDeclinedInsufficientFunds": "late", "pm_card_threeDSecure2Required": "late", "pm_card_mastercard": "other"} {
-		require.Equal(t, http.StatusAccepted, a.startPlay(card, fault))
-		view := next()
-		require.Equal(t, "done", view.Phase, "%s: %s", card, view.Error)
-		for _, check := range view.Checks {
-			require.True(t, check.OK, "%s: %s: %s", card, check.Text, check.Observed)
-		}
-		require.Empty(t, view.Designs, "%s, %s: the earlier designs do not have this failure", card, fault)
-	}
-	var left int
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_namespace WHERE nspname IN ('lock_design', 'one_call_design')").Scan(&left))
-	require.Zero(t, left, "their tables are dropped")
 }

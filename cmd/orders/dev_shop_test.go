@@ -25,7 +25,6 @@ func TestDev_shop(t *testing.T) {
 	}{
 		"fake":                         {"", `src="http://127.0.0.1:`},
 		"Stripe":                       {own + " SHOP_STRIPE_PUBLISHABLE_KEY=pk_test_1", `src="https://js.stripe.com/v3/"`},
-		"Stripe, no publishable key":   {own, ""},
 		"Stripe, live publishable key": {own + " SHOP_STRIPE_PUBLISHABLE_KEY=pk_live_1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

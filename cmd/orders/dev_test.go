@@ -192,6 +192,7 @@ func TestDev_ownServices(t *testing.T) {
 	require.NotContains(t, a.stdout.String(), "PostgreSQL  ")
 	require.NotContains(t, a.stdout.String(), "a fake")
 	require.Contains(t, a.stdout.String(), "\nStripe       "+provider+" (mode: test)\n")
+	require.Contains(t, a.stdout.String(), "Shop         off: set SHOP_STRIPE_PUBLISHABLE_KEY")
 	require.Contains(t, a.stdout.String(), "stripe listen --forward-to "+a.base+"/v1/webhooks/stripe\n")
 	requirePaid(t, sendCurl(t, curl))
 	require.Len(t, stripe.Charges(), 1)
