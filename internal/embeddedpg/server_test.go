@@ -302,12 +302,13 @@ func TestAsNobody(t *testing.T) {
 	}
 	executable, err := os.Executable()
 	require.NoError(t, err)
-	program, err := os.ReadFile(executable) // where it is, others cannot reach it
-	require.NoError(t, err)
 	dir := keptDir(t)
 	require.NoError(t, os.Mkdir(dir, 0o755))
+	// Others cannot reach the program where it is. If this process wrote the copy, a child that
+	// another test starts could hold it open, and then it cannot be executed (ETXTBSY).
 	path := filepath.Join(dir, "embeddedpg.test")
-	require.NoError(t, os.WriteFile(path, program, 0o755))
+	require.NoError(t, exec.CommandContext(t.Context(), "cp", executable, path).Run())
+	require.NoError(t, os.Chmod(path, 0o755))
 
 	again := []string{"TestCacheDir", "TestStart_temporaryData"}
 	cmd := exec.CommandContext(t.Context(), path, "-test.v", "-test.run=^("+strings.Join(again, "|")+")$")
