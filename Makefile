@@ -40,12 +40,12 @@ run: ## Run everything in one process, on a private PostgreSQL and the fake Stri
 	@$(LOAD_ENV); exec bin/orders dev $(RUN)
 
 # -vet=off: make lint runs vet. -p 4 -parallel 4: most tests wait for the database, so tests and
-# the compiler run at once. GOGC=800 makes the compiler a tenth faster, -dwarf=false and -s -w
-# omit debug tables, and -N -l compile without optimizations, which take longer than they save
-# except in the standard library (std). checkptr=0 omits checks of unsafe pointers, which this
-# code does not use. netgo and osusergo need no C compiler, and atexit_sleep_ms=0 avoids the race
-# detector's pause of a second at the end of each process. The packages that take longest come
-# first, so that none of them is alone at the end. withserver starts one PostgreSQL for all.
+# the compiler run at once. GOGC=800 spares the compiler garbage collections, and -dwarf=false and
+# -s -w omit debug tables. -N -l omit optimizations, because these cost more time than they save;
+# only in the standard library (std) they save more. checkptr=0 omits checks of unsafe pointers,
+# which this code does not use. netgo and osusergo need no C compiler, and atexit_sleep_ms=0 avoids
+# the race detector's pause of a second at the end of each process. The packages that take longest
+# come first, so that none of them is alone at the end. withserver starts one PostgreSQL for all.
 LONGEST := $(wildcard ./orders ./cmd/orders ./api)
 FLAGS := -tags netgo,osusergo -ldflags='-s -w' $(RACE) \
 	-gcflags=all='-dwarf=false -d=checkptr=0 -N -l' -gcflags=std='-dwarf=false -d=checkptr=0'

@@ -62,8 +62,8 @@ func (v consoleView) timeline() string {
 	return b.String()
 }
 
-// designs returns the charges and the paid orders of a lock with a cached response, and what the
-// lock answers to the retry; of one call with the provider's key; and of this service.
+// designs returns the charges/paid orders of three designs: of a lock with a cached response, and
+// what it answers to the retry; of one call with the provider's key; and of this service.
 func (v consoleView) designs() string {
 	var texts []string
 	for i, d := range v.Designs {
