@@ -32,3 +32,9 @@ func TestFiles_send(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, info.Mode().Perm()&0o077, "private")
 }
+
+func TestNewFiles_cannotWrite(t *testing.T) {
+	t.Parallel()
+	_, err := receipts.NewFiles("/proc") // in which not even root can create a file; macOS has none
+	require.Error(t, err)
+}

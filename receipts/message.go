@@ -70,9 +70,17 @@ type Files struct {
 	folder string
 }
 
-// NewFiles creates a missing folder, private because receipts contain addresses.
+// NewFiles creates a missing folder, private because receipts contain addresses, and a file to
+// check that it can.
 func NewFiles(folder string) (*Files, error) {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	err := os.MkdirAll(folder, 0o700)
+	if err == nil {
+		var probe *os.File
+		if probe, err = os.CreateTemp(folder, ".probe-"); err == nil {
+			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("receipts: %w", err)
 	}
 	return &Files{folder: folder}, nil

@@ -28,8 +28,9 @@ type SMTP struct {
 }
 
 // NewSMTP accepts smtp://user:password@host:587, or smtps:// for implicit TLS. No error contains
-// the password. Credentials require encryption with a valid certificate, except on loopback.
-func NewSMTP(rawURL string) (*SMTP, error) {
+// the password. Credentials require encryption with a valid certificate, except on loopback. hello
+// is our name in EHLO.
+func NewSMTP(rawURL, hello string) (*SMTP, error) {
 	errForm := errors.New("receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, " +
 		"with special characters percent-encoded and nothing after the port")
 	server, err := url.Parse(rawURL)
@@ -57,6 +58,7 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 		mail.WithPort(port),
 		mail.WithTLSConfig(s.tls),
 		mail.WithTimeout(stepTimeout),
+		mail.WithHELO(hello),
 		mail.WithoutNoop(),
 		mail.WithoutRset(),
 		mail.WithoutSMTPUTF8(), // which older servers reject

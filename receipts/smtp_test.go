@@ -31,7 +31,7 @@ func testMessage() receipts.Message {
 
 func newSMTP(t *testing.T, url string) *receipts.SMTP {
 	t.Helper()
-	mailer, err := receipts.NewSMTP(url)
+	mailer, err := receipts.NewSMTP(url, "shop.example.com")
 	require.NoError(t, err)
 	return mailer
 }
@@ -178,7 +178,7 @@ func TestNewSMTP_url(t *testing.T) {
 		"smtp://shop:s3cret%zz@mail.example.com:25":    "",
 		"smtp://shop:s3cret@mail.example.com\n":        "",
 	} {
-		mailer, err := receipts.NewSMTP(url)
+		mailer, err := receipts.NewSMTP(url, "shop.example.com")
 		if want == "" {
 			require.Error(t, err, url)
 			require.NotContains(t, err.Error(), "s3cret")

@@ -68,7 +68,7 @@ func tuneGC() {
 func listen(ctx context.Context, variable string, address setup.Address) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", string(address))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s: another program listens on %s: stop it or choose another address", variable, address)
+		return nil, fmt.Errorf("%s: another program, or another address of this one, uses %s: stop it or choose another address", variable, address)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", variable, err)

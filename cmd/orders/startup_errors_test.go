@@ -92,10 +92,12 @@ func TestStartupError_portInUse(t *testing.T) {
 	for _, command := range []string{"serve", "worker"} {
 		requireStartupError(t, f.with("ADMIN_ADDR="+address, "RECEIPTS_DIR="+t.TempDir()), command, portInUse("ADMIN_ADDR", address))
 	}
+	require.NoError(t, listener.Close())
+	requireStartupError(t, f.with("LISTEN_ADDR="+address, "ADMIN_ADDR="+address), "serve", portInUse("LISTEN_ADDR", address))
 }
 
 func portInUse(variable, address string) string {
-	return "orders: " + variable + ": another program listens on " + address + ": stop it or choose another address\n"
+	return "orders: " + variable + ": another program, or another address of this one, uses " + address + ": stop it or choose another address\n"
 }
 
 // The wait for an unresponsive server is bounded, and a log line names the server first.

@@ -63,6 +63,7 @@ func TestWorker_noDestination(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	requireStartupError(t, f.environ, "worker --once", "orders: wrong configuration:\n  SMTP_URL: not set; ", "RECEIPTS_DIR")
+	requireStartupError(t, f.with("RECEIPTS_DIR=/proc"), "worker --once", "orders: RECEIPTS_DIR: receipts: ") // not even root can write there
 }
 
 func TestWorker_files(t *testing.T) {

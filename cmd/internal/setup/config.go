@@ -2,12 +2,16 @@ package setup
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/mail"
+	"net/netip"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -32,8 +36,13 @@ func (d *Database) validate(p *problems) {
 		return
 	}
 	config, err := pgxpool.ParseConfig(string(d.URL))
+	if unreadable, ok := errors.AsType[*fs.PathError](err); ok {
+		p.add("DATABASE_URL", "names a file that cannot be read: %v", unreadable)
+		return
+	}
 	if err != nil { // the driver's error would show the password
-		p.add("DATABASE_URL", "cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders, with special characters percent-encoded")
+		p.add("DATABASE_URL", "cannot be parsed, or a file that it names cannot (its value is not shown); "+
+			"expected postgres://user:pass@host:5432/orders, with special characters percent-encoded")
 		return
 	}
 	switch config.ConnConfig.DefaultQueryExecMode {
@@ -98,23 +107,28 @@ func (s *Stripe) validate(p *problems) {
 		// A key of an unknown kind may move real money.
 		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and this command accepts no other; "+
 			"expected sk_test_… or rk_test_…")
-	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"),
-		strings.HasPrefix(string(s.SecretKey), "sk_org_"):
-		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown); %s", source)
+	case !secretKey.MatchString(string(s.SecretKey)), strings.HasPrefix(string(s.SecretKey), "sk_org_"):
+		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_, not with sk_org_, "+
+			"and has only letters, digits and _ (its value is not shown); %s", source)
 	}
 	if s.APIBase != "" {
 		switch u, err := url.Parse(s.APIBase); {
-		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-			p.add("STRIPE_API_BASE", "is not an http or https URL; leave it empty for Stripe itself")
+		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(s.APIBase, "?#"):
+			p.add("STRIPE_API_BASE", "is not an http or https URL without a query; leave it empty for Stripe itself")
 		case u.Scheme == "http" && s.Mode() == "live":
 			p.add("STRIPE_API_BASE", "is plain http, which would expose a live key; use https")
 		}
 	}
-	if rest, found := strings.CutPrefix(string(s.WebhookSecret), "whsec_"); s.WebhookSecret != "" && (!found || rest == "") {
+	if s.WebhookSecret != "" && !webhookSecret.MatchString(string(s.WebhookSecret)) {
 		p.add("STRIPE_WEBHOOK_SECRET", "is not a signing secret, which begins with whsec_ (its value is not shown); "+
 			"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off")
 	}
 }
+
+var (
+	secretKey     = regexp.MustCompile(`^[sr]k_\w+$`)
+	webhookSecret = regexp.MustCompile(`^whsec_[\w+/=-]+$`)
+)
 
 // Mode returns test, live or unknown, by the prefix of the key.
 func (s *Stripe) Mode() string { return payments.KeyMode(string(s.SecretKey)) }
@@ -131,26 +145,44 @@ func (s *Stripe) ProviderURL() string {
 // Mail is where receipts are sent, and by whom.
 type Mail struct {
 	SMTPURL Secret `envconfig:"SMTP_URL"`
+	Hello   string `envconfig:"SMTP_HELLO"`
 	Dir     string `envconfig:"RECEIPTS_DIR"`
 	From    string `envconfig:"RECEIPTS_FROM"`
 }
 
 func (m *Mail) validate(p *problems) {
 	if m.SMTPURL != "" {
-		if _, err := receipts.NewSMTP(string(m.SMTPURL)); err != nil {
+		if _, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName("")); err != nil {
 			p.add("SMTP_URL", "%v", err)
 		}
+	}
+	literal, _ := netip.ParseAddr(strings.TrimPrefix(strings.Trim(m.Hello, "[]"), "IPv6:"))
+	if m.Hello != "" && !receipts.ValidAddress("x@"+m.Hello) && (m.Hello[0] != '[' || !literal.IsValid()) {
+		p.add("SMTP_HELLO", "%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]", m.Hello)
 	}
 	if m.SMTPURL != "" && m.From == "" {
 		p.missing("RECEIPTS_FROM", "expected the sender of the receipts, such as My Shop <orders@example.com>")
 	}
-	if _, err := mail.ParseAddress(m.Sender()); err != nil {
+	if from, err := mail.ParseAddress(m.Sender()); err != nil || !receipts.ValidAddress(from.Address) {
 		p.add("RECEIPTS_FROM", "%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.From)
 	}
 }
 
 // Sender has a default for files and for orders dev.
 func (m *Mail) Sender() string { return cmp.Or(m.From, "Orders <receipts@example.com>") }
+
+// HelloName is the name with which we greet the mail server: SMTP_HELLO, else that of this host,
+// else the sender's domain, because servers reject a name without a dot such as that of a pod.
+func (m *Mail) HelloName(host string) string {
+	if m.Hello == "" && strings.Contains(host, ".") {
+		return host
+	}
+	from, _ := mail.ParseAddress(m.Sender())
+	if m.Hello == "" && from != nil {
+		return from.Address[strings.LastIndexByte(from.Address, '@')+1:]
+	}
+	return m.Hello
+}
 
 // WorkerMail is [Mail] for orders worker. It has no default folder, because a pod loses its
 // files (R15).
@@ -162,6 +194,13 @@ func (m *WorkerMail) validate(p *problems) {
 	}
 	(*Mail)(m).validate(p)
 }
+
+// Within shortest, no provider answers. longest is about ten years, which every interval of the
+// database can hold.
+const (
+	shortest = 100 * time.Millisecond
+	longest  = 87600 * time.Hour
+)
 
 // Durations must be in this order.
 type Durations struct {
@@ -191,8 +230,8 @@ func (d *Durations) validate(p *problems) {
 		switch {
 		case p.has(next.name):
 			continue
-		case next.value <= 0:
-			p.add(next.name, "%s is not positive", next.value)
+		case next.value < shortest || next.value > longest:
+			p.add(next.name, "%s is not from %s to %s", next.value, shortest, longest)
 			continue
 		case previous.value >= next.value:
 			p.add("durations out of order", "%s %s must be less than %s %s", previous.name, previous.value, next.name, next.value)
@@ -211,8 +250,8 @@ type Completer struct {
 }
 
 func (c *Completer) validate(p *problems) {
-	if c.MaxAttempts <= 0 {
-		p.add("COMPLETER_MAX_ATTEMPTS", "%d is not positive", c.MaxAttempts)
+	if c.MaxAttempts < 1 || c.MaxAttempts > 1000 {
+		p.add("COMPLETER_MAX_ATTEMPTS", "%d is not from 1 to 1000", c.MaxAttempts)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/kelseyhightower/envconfig"
 )
@@ -17,8 +18,9 @@ import (
 type validator interface{ validate(*problems) }
 
 // Load fills config, a pointer to a struct of groups of variables. The error names every
-// invalid variable, and contains no secret. An empty variable counts as not set, unless it has
-// the tag "empty".
+// invalid variable, and contains no secret. Space around a value is removed, because files such as
+// Kubernetes secrets end with a line break. An empty variable counts as not set, unless it has the
+// tag "empty".
 func Load(config any) error { return load(config, &problems{}) }
 
 // LoadDev is [Load] for commands that start missing services and accept only test keys.
@@ -26,7 +28,19 @@ func LoadDev(config any) error { return load(config, &problems{dev: true}) }
 
 func load(config any, found *problems) error {
 	for _, v := range variables(reflect.TypeOf(config).Elem()) {
-		if value, set := os.LookupEnv(v.name); set && value == "" && v.empty == "" {
+		value, set := os.LookupEnv(v.name)
+		value = strings.TrimSpace(value)
+		invisible := strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) })
+		if invisible || quoted.MatchString(value) {
+			found.add(v.name, "has quotes around its value, or an invisible character in it; remove them")
+			defer func() { _ = os.Setenv(v.name, value) }()
+			_ = os.Unsetenv(v.name)
+			continue
+		}
+		if set {
+			_ = os.Setenv(v.name, value)
+		}
+		if value == "" && v.empty == "" {
 			_ = os.Unsetenv(v.name) // envconfig would not use the default
 		}
 	}
@@ -47,6 +61,8 @@ func load(config any, found *problems) error {
 	}
 	return nil
 }
+
+var quoted = regexp.MustCompile(`(?s)^(".*"|'.*')$`)
 
 var readable = map[string]string{
 	"setup.Address": "host:port such as 127.0.0.1:8080",
@@ -86,7 +102,7 @@ func (p *problems) has(name string) bool {
 
 // missing adds a problem for a variable that is not set, except with [LoadDev].
 func (p *problems) missing(name, advice string) {
-	if !p.dev {
+	if !p.dev && !p.has(name) {
 		p.add(name, "not set; %s", advice)
 	}
 }

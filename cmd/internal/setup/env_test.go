@@ -2,6 +2,8 @@ package setup_test
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -13,11 +15,7 @@ import (
 	"example.com/orders-api/cmd/internal/setup"
 )
 
-var names = []string{
-	"DATABASE_URL", "LISTEN_ADDR", "ADMIN_ADDR", "STRIPE_SECRET_KEY", "STRIPE_API_BASE", "STRIPE_TIMEOUT", "STRIPE_WEBHOOK_SECRET",
-	"SMTP_URL", "RECEIPTS_DIR", "RECEIPTS_FROM",
-	"LOCK_TIMEOUT", "COMPLETER_GRACE", "CHARGE_WINDOW", "KEY_RETENTION", "COMPLETER_MAX_ATTEMPTS", "LOG_LEVEL", "LOG_FORMAT",
-}
+var names = setup.Names()
 
 func setenv(t *testing.T, settings ...string) {
 	t.Helper()
@@ -61,7 +59,7 @@ func TestLoad(t *testing.T) {
 		"every variable is invalid": {
 			environment: []string{
 				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "ADMIN_ADDR=localhost", "STRIPE_SECRET_KEY=whsec_canary",
-				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "RECEIPTS_FROM=nobody",
+				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "SMTP_HELLO=pod", "RECEIPTS_FROM=nobody",
 				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=ten",
 				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
@@ -73,14 +71,15 @@ func TestLoad(t *testing.T) {
 				`KEY_RETENTION: "3 days" is not a duration such as 90s, 5m or 72h`,
 				`COMPLETER_MAX_ATTEMPTS: "ten" is not a number`,
 				`LOG_LEVEL: "loud" is not a level: debug, info, warn or error`,
-				"DATABASE_URL: cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders, with special characters percent-encoded",
-				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown)" + getKey,
-				"STRIPE_API_BASE: is not an http or https URL; leave it empty for Stripe itself",
+				"DATABASE_URL: cannot be parsed, or a file that it names cannot (its value is not shown); expected postgres://user:pass@host:5432/orders, with special characters percent-encoded",
+				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey,
+				"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself",
 				noWebhookSecret,
 				"SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with special characters percent-encoded and nothing after the port",
+				`SMTP_HELLO: "pod" is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]`,
 				`RECEIPTS_FROM: "nobody" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
-				"LOCK_TIMEOUT: -1m30s is not positive",
-				"COMPLETER_GRACE: 0s is not positive",
+				"LOCK_TIMEOUT: -1m30s is not from 100ms to 87600h0m0s",
+				"COMPLETER_GRACE: 0s is not from 100ms to 87600h0m0s",
 				`LOG_FORMAT: "xml" is neither text nor json`,
 			},
 		},
@@ -96,6 +95,23 @@ func TestLoad(t *testing.T) {
 			environment: []string{database + "?default_query_exec_mode=exec", testKey},
 			problems: []string{"DATABASE_URL: its default_query_exec_mode infers parameter types and cannot encode an order; " +
 				"use cache_describe behind a pooler, and otherwise the default"},
+		},
+		"values that can never work": {
+			environment: []string{
+				database + "?sslmode=verify-full&sslrootcert=/missing.crt", "STRIPE_SECRET_KEY=sk_test_canary STRIPE_TIMEOUT=20s", "STRIPE_API_BASE=https://stripe-proxy/?to=stripe",
+				"STRIPE_WEBHOOK_SECRET=whsec_canary'", "SMTP_HELLO=[mail]", "RECEIPTS_FROM=shop@localhost", "STRIPE_TIMEOUT=1ms", "KEY_RETENTION=900000h", "COMPLETER_MAX_ATTEMPTS=10000000000",
+			},
+			problems: []string{
+				"DATABASE_URL: names a file that cannot be read: open /missing.crt: no such file or directory",
+				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey,
+				"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself",
+				noWebhookSecret,
+				`SMTP_HELLO: "[mail]" is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]`,
+				`RECEIPTS_FROM: "shop@localhost" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
+				"STRIPE_TIMEOUT: 1ms is not from 100ms to 87600h0m0s",
+				"KEY_RETENTION: 900000h0m0s is not from 100ms to 87600h0m0s",
+				"COMPLETER_MAX_ATTEMPTS: 10000000000 is not from 1 to 1000",
+			},
 		},
 		"a port above 65535": {
 			environment: []string{database, testKey, "LISTEN_ADDR=:65536"},
@@ -114,13 +130,13 @@ func TestLoad(t *testing.T) {
 			problems: []string{
 				`LOCK_TIMEOUT: "1 minute" is not a duration such as 90s, 5m or 72h`,
 				"durations out of order: STRIPE_TIMEOUT 1m35s must be less than COMPLETER_GRACE 1m30s",
-				"COMPLETER_MAX_ATTEMPTS: 0 is not positive",
+				"COMPLETER_MAX_ATTEMPTS: 0 is not from 1 to 1000",
 			},
 		},
 		"a live key, dev": {environment: []string{"STRIPE_SECRET_KEY=sk_live_canary"}, dev: true, problems: []string{noTestKey}},
 		"an organisation's key": {
 			environment: []string{database, "STRIPE_SECRET_KEY=sk_org_live_canary"},
-			problems:    []string{"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown)" + getKey},
+			problems:    []string{"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey},
 		},
 		"the provider's URL without a key, dev": {
 			environment: []string{"STRIPE_API_BASE=http://127.0.0.1:12111"},
@@ -159,6 +175,53 @@ func TestLoad_accepted(t *testing.T) {
 	for _, environment := range [][]string{{}, {"STRIPE_SECRET_KEY=rk_test_1"}, {"SMTP_URL=smtp://127.0.0.1:1025"}} {
 		setenv(t, environment...)
 		require.NoError(t, setup.LoadDev(new(setup.All)), environment)
+	}
+}
+
+// Each variable is rejected by its name or has the clean value, however a file or a template
+// distorts it.
+func TestLoad_distortedValues(t *testing.T) {
+	clean := map[string]string{
+		"DATABASE_URL": "postgres://u:p@127.0.0.1:5432/orders", "STRIPE_SECRET_KEY": "sk_test_canary", "STRIPE_API_BASE": "http://127.0.0.1:12111",
+		"STRIPE_WEBHOOK_SECRET": "whsec_canary", "SMTP_URL": "smtp://shop:canary@mail.example.com:587", "SMTP_HELLO": "shop.example.com",
+		"RECEIPTS_DIR": "receipts", "RECEIPTS_FROM": "My Shop <orders@example.com>",
+	}
+	for name, fallback := range setup.Defaults() {
+		value := cmp.Or(clean[name], fallback)
+		require.NotEmpty(t, value, "%s: has neither a default nor a value in this test", name)
+		load := func(value string) (config setup.All, err error) {
+			setenv(t, database, testKey, "RECEIPTS_FROM=shop@example.com", name+"="+value)
+			return config, setup.Load(&config)
+		}
+		want, err := load(value)
+		require.NoError(t, err)
+		for _, format := range []string{"%s\n", "%s\r\n", "%s ", " %s", "\t%s", "\ufeff%s", "%s\u00a0", `"%s"`, "'%s'", "\"%s\"\n", "%s\nX=1"} {
+			got, err := load(fmt.Sprintf(format, value))
+			if err == nil {
+				require.Equal(t, want, got, "%s=%q", name, fmt.Sprintf(format, value))
+				continue
+			}
+			require.ErrorContains(t, err, "\n  "+name+": ", format)
+			require.NotContains(t, err.Error(), "canary")
+		}
+		got, err := load(" \n")
+		unset, errUnset := load("")
+		require.Equal(t, errUnset, err, name)
+		require.Equal(t, unset, got, name)
+	}
+}
+
+func TestMail_HelloName(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ hello, host, want string }{
+		{"mx.example.com", "worker.example.net", "mx.example.com"},
+		{"[192.0.2.1]", "orders-worker-7d9c", "[192.0.2.1]"},
+		{"", "worker.example.net", "worker.example.net"},
+		{"", "orders-worker-7d9c", "shop.example.com"},
+		{"", "", "shop.example.com"},
+	} {
+		m := setup.Mail{Hello: test.hello, From: "My Shop <orders@shop.example.com>"}
+		require.Equal(t, test.want, m.HelloName(test.host))
 	}
 }
 

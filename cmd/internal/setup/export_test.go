@@ -2,7 +2,9 @@ package setup
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -24,3 +26,15 @@ func EnvTemplate() string {
 }
 
 func words(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// Defaults has all variables of help env, each with its default or "".
+func Defaults() map[string]string {
+	defaults := map[string]string{}
+	for _, v := range variables(reflect.TypeFor[All]()) {
+		defaults[v.name] = v.fallback
+	}
+	return defaults
+}
+
+// Names lists all variables of help env.
+func Names() []string { return slices.Sorted(maps.Keys(Defaults())) }

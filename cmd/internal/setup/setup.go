@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -140,7 +141,8 @@ func ProviderTransport() *http.Transport {
 // or else in the folder.
 func (m *Mail) Mailer(folder string, logger *slog.Logger) (receipts.Mailer, error) {
 	if m.SMTPURL != "" {
-		mailer, err := receipts.NewSMTP(string(m.SMTPURL))
+		host, _ := os.Hostname()
+		mailer, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName(host))
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +152,7 @@ func (m *Mail) Mailer(folder string, logger *slog.Logger) (receipts.Mailer, erro
 	folder = cmp.Or(m.Dir, folder)
 	mailer, err := receipts.NewFiles(folder)
 	if err != nil {
-		return nil, fmt.Errorf("%w (set SMTP_URL to send receipts by mail instead)", err)
+		return nil, fmt.Errorf("RECEIPTS_DIR: %w (set SMTP_URL to send receipts by mail instead)", err)
 	}
 	logger.Info("receipts are written as .eml files, because SMTP_URL is not set", "folder", folder)
 	return mailer, nil
