@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
+	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -38,7 +41,8 @@ func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
 	}
 	db := stdlib.OpenDBFromPool(pool)
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true), goose.WithSlog(logger))
+		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true), goose.WithSlog(logger),
+		goose.WithAllowOutofOrder(true)) // newer migrations of the template are below a shop's own
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("migrations: %w", err), db.Close())
 	}
@@ -57,11 +61,14 @@ func (m *Migrator) Up(ctx context.Context) (int, error) {
 	return len(results), nil
 }
 
-// Down rolls the newest migration back and returns its file name, or "".
+// Down rolls back the migration that was applied last, and returns its file name, or "".
 func (m *Migrator) Down(ctx context.Context) (string, error) {
 	result, err := m.provider.Down(ctx)
 	if errors.Is(err, goose.ErrNoNextVersion) {
 		return "", nil
+	}
+	if errors.Is(err, goose.ErrVersionNotFound) {
+		err = errors.New("the database has migrations that this program does not know, so use the program that applied them")
 	}
 	if err != nil {
 		return "", fmt.Errorf("migrate down: %w", err)
@@ -69,40 +76,57 @@ func (m *Migrator) Down(ctx context.Context) (string, error) {
 	return result.Source.Path, nil
 }
 
-// Status has a line for each migration, and for the version of a newer program.
+// Status has a line for each migration, and for each version of another program.
 func (m *Migrator) Status(ctx context.Context) (lines []string, err error) {
-	current, newest, err := Versions(ctx, m.pool)
+	pending, unknown, err := compare(ctx, m.pool)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range m.provider.ListSources() {
-		state := "pending"
-		if s.Version <= current {
-			state = "applied"
+		state := "applied"
+		if slices.Contains(pending, s.Path) {
+			state = "pending"
 		}
 		lines = append(lines, state+"  "+s.Path)
 	}
-	if current > newest {
-		lines = append(lines, fmt.Sprintf("applied  version %d of a newer program", current))
+	for _, version := range unknown {
+		lines = append(lines, fmt.Sprintf("applied  version %d, which this program does not know", version))
 	}
 	return lines, nil
 }
 
-// Versions returns the versions of the database and of this program. Unlike goose, it creates no
-// table, which the program's role must not do.
-func Versions(ctx context.Context, pool *pgxpool.Pool) (current, newest int64, err error) {
-	names, err := fs.Glob(files, "*.sql") // sorted
-	if err == nil {
-		newest, err = goose.NumericComponent(names[len(names)-1])
+// Pending returns the file names of this program's migrations that the database lacks. It needs
+// only SELECT on goose's table. Versions that this program does not know are no error, because
+// they are there while a newer program replaces this one.
+func Pending(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+	pending, _, err := compare(ctx, pool)
+	return pending, err
+}
+
+// compare compares sets, because the highest version says nothing about the ones below it.
+// Unlike goose, it creates no table, which the program's role must not do.
+func compare(ctx context.Context, pool *pgxpool.Pool) (pending []string, unknown []int64, err error) {
+	rows, _ := pool.Query(ctx, `
+SELECT version_id
+  FROM (SELECT DISTINCT ON (version_id) version_id, is_applied FROM goose_db_version ORDER BY version_id, id DESC) AS latest
+ WHERE is_applied
+   AND version_id > 0`) // CollectRows returns the error
+	versions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if pg, ok := errors.AsType[*pgconn.PgError](err); err != nil && !(ok && pg.Code == "42P01") { // no such table
+		return nil, nil, fmt.Errorf("migrations: applied versions: %w", err)
 	}
-	if err == nil {
-		err = pool.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version").Scan(&current)
+	applied := make(map[int64]bool, len(versions))
+	for _, version := range versions {
+		applied[version] = true
 	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42P01" { // no such table
-		err = nil
+	names, err := fs.Glob(files, "*.sql")
+	for _, name := range names {
+		version, nameErr := goose.NumericComponent(name)
+		err = errors.Join(err, nameErr)
+		if !applied[version] {
+			pending = append(pending, name)
+		}
+		delete(applied, version)
 	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("migrations: version: %w", err)
-	}
-	return current, newest, nil
+	return pending, slices.Sorted(maps.Keys(applied)), err
 }

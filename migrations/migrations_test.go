@@ -3,7 +3,7 @@ package migrations_test
 import (
 	"io/fs"
 	"log/slog"
-	"strings"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,14 +20,6 @@ func newMigrator(t *testing.T, pool *pgxpool.Pool) *migrations.Migrator {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	return m
-}
-
-func countFiles(t *testing.T) int {
-	t.Helper()
-	names, err := fs.Glob(migrations.FS(), "*.sql")
-	require.NoError(t, err)
-	require.NotEmpty(t, names)
-	return len(names)
 }
 
 func schema(t *testing.T, pool *pgxpool.Pool) []string {
@@ -74,7 +66,7 @@ func TestMigrator_upDownUp(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
 	m := newMigrator(t, pool)
-	files := countFiles(t)
+	files := len(fileNames(t))
 
 	applied, err := m.Up(t.Context())
 	require.NoError(t, err)
@@ -101,41 +93,90 @@ func TestMigrator_upDownUp(t *testing.T) {
 	require.Equal(t, first, schema(t, dbtest.New(t)), "dbtest's template has the same schema")
 }
 
-func TestMigrator_status(t *testing.T) {
+func fileNames(t *testing.T) []string {
+	t.Helper()
+	names, err := fs.Glob(migrations.FS(), "*.sql")
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	return names
+}
+
+func requirePending(t *testing.T, pool *pgxpool.Pool, want ...string) {
+	t.Helper()
+	pending, err := migrations.Pending(t.Context(), pool)
+	require.NoError(t, err)
+	require.Equal(t, want, pending)
+	m := newMigrator(t, pool)
+	status, err := m.Status(t.Context())
+	require.NoError(t, err)
+	for i, name := range fileNames(t) {
+		state := "applied  "
+		if slices.Contains(want, name) {
+			state = "pending  "
+		}
+		require.Equal(t, state+name, status[i])
+	}
+}
+
+func TestMigrator_pending(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
 	m := newMigrator(t, pool)
-	files := int64(countFiles(t))
-	requireVersions := func(want ...int64) {
-		t.Helper()
-		current, newest, err := migrations.Versions(t.Context(), pool)
-		require.NoError(t, err)
-		require.Equal(t, want, []int64{current, newest})
-	}
-	requireVersions(0, files)
+	files := fileNames(t)
+	requirePending(t, pool, files...)
 	require.Equal(t, []string{"0"}, texts(t, pool, "SELECT count(*)::text FROM pg_tables WHERE schemaname = 'public'"), "it changes nothing")
 
 	_, err := m.Up(t.Context())
 	require.NoError(t, err)
-	requireVersions(files, files)
+	requirePending(t, pool)
+	name, err := m.Down(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, files[len(files)-1], name)
+	requirePending(t, pool, name)
 
+	// A rolled-back version of another tool has a second row.
+	_, err = pool.Exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (1, false)")
+	require.NoError(t, err)
+	requirePending(t, pool, files[0], name)
+}
+
+// A shop's own migration has the time as its number, and a newer one of the template a lower one.
+func TestMigrator_outOfOrder(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	m := newMigrator(t, pool)
+	_, err := m.Up(t.Context())
+	require.NoError(t, err)
 	newest, err := m.Down(t.Context())
 	require.NoError(t, err)
-	requireVersions(files-1, files)
+	_, err = pool.Exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (20261126103000, true)")
+	require.NoError(t, err)
+	requirePending(t, pool, newest)
 	status, err := m.Status(t.Context())
 	require.NoError(t, err)
-	require.Len(t, status, countFiles(t))
-	for i, s := range status {
-		require.Equal(t, i < len(status)-1, strings.HasPrefix(s, "applied  "), s)
-	}
-	require.Equal(t, "pending  "+newest, status[len(status)-1])
+	require.Equal(t, "applied  version 20261126103000, which this program does not know", status[len(status)-1])
 
-	_, err = pool.Exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
+	applied, err := m.Up(t.Context())
 	require.NoError(t, err)
-	requireVersions(99, files)
-	status, err = m.Status(t.Context())
+	require.Equal(t, 1, applied)
+	requirePending(t, pool)
+	_, err = m.Down(t.Context())
+	require.ErrorContains(t, err, "use the program that applied them")
+}
+
+func TestMigrator_downInTheOrderOfUp(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	m := newMigrator(t, pool)
+	_, err := pool.Exec(t.Context(), "DROP INDEX orders_reference_unique; DELETE FROM goose_db_version WHERE version_id = 5")
 	require.NoError(t, err)
-	require.Equal(t, "applied  version 99 of a newer program", status[len(status)-1])
+	requirePending(t, pool, "00005_order_reference_index.sql")
+	applied, err := m.Up(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, applied)
+	name, err := m.Down(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "00005_order_reference_index.sql", name)
 }
 
 func TestMigrator_concurrentUp(t *testing.T) {
@@ -152,7 +193,7 @@ func TestMigrator_concurrentUp(t *testing.T) {
 		})
 	}
 	require.NoError(t, group.Wait())
-	require.ElementsMatch(t, []int{countFiles(t), 0, 0}, applied)
+	require.ElementsMatch(t, []int{len(fileNames(t)), 0, 0}, applied)
 	require.Equal(t, schema(t, dbtest.New(t)), schema(t, pool))
 }
 

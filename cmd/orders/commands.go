@@ -37,7 +37,7 @@ func commands() []command {
 		{"keys retry", "Run an unfinished key again", operatorCommand((*operations.Service).Retry)},
 		{"keys resolve", "Finish an unfinished key without charging, unless it was charged already", operatorCommand((*operations.Service).Resolve)},
 		{"migrate up", "Apply all pending migrations", migrate(migrateUp)},
-		{"migrate down", "Roll back the newest migration and delete its data", migrateDown},
+		{"migrate down", "Roll back the migration that was applied last, and delete its data", migrateDown},
 		{"migrate citus", "Distribute the tables over the workers of a Citus cluster", migrate(migrateCitus)},
 		{"migrate status", "List the migrations and whether they are applied", migrate(migrateStatus)},
 		{"accounts create", "Create an account and print its API key", accountsCreate},

@@ -31,7 +31,7 @@ func migrateDown(ctx context.Context, call *invocation) error {
 	yes := call.flags.Bool("yes", false, "confirm that data will be deleted (required)")
 	return migrate(func(ctx context.Context, call *invocation, migrator *migrations.Migrator) error {
 		if !*yes {
-			return wrongUsage(call.name, "orders %s deletes the tables and columns of the newest migration: it requires --yes", call.name)
+			return wrongUsage(call.name, "orders %s deletes the tables and columns of the migration that was applied last: it requires --yes", call.name)
 		}
 		name, err := migrator.Down(ctx)
 		return call.printResult(err, "rolled back: %s\n", cmp.Or(name, "nothing"))

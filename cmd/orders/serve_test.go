@@ -18,7 +18,7 @@ func TestServe_fromEmptyDatabase(t *testing.T) {
 	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
 
 	stdout, _ := succeed(t, env, "migrate", "status")
-	require.Regexp(t, `^(pending  \d{5}_\w+\.sql\n)+$`, stdout)
+	require.Regexp(t, `^(pending  \d+_\w+\.sql\n)+$`, stdout)
 	stdout, _ = succeed(t, env, "migrate", "up")
 	require.Regexp(t, `^applied: [1-9]\d*\n$`, stdout)
 	stdout, _ = succeed(t, env, "migrate", "up")
@@ -26,14 +26,14 @@ func TestServe_fromEmptyDatabase(t *testing.T) {
 	code, stdout, stderr := run(t, env, "migrate", "down")
 	require.Equal(t, 2, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "orders: wrong usage: orders migrate down deletes the tables and columns of the newest migration: it requires --yes\n")
+	require.Contains(t, stderr, "orders: wrong usage: orders migrate down deletes the tables and columns of the migration that was applied last: it requires --yes\n")
 	stdout, _ = succeed(t, env, "migrate", "status")
 	require.NotContains(t, stdout, "pending", "nothing was rolled back")
 	stdout, _ = succeed(t, env, "migrate", "down", "--yes")
-	require.Regexp(t, `^rolled back: \d{5}_\w+\.sql\n$`, stdout)
+	require.Regexp(t, `^rolled back: \d+_\w+\.sql\n$`, stdout)
 	succeed(t, env, "migrate", "up")
 	stdout, _ = succeed(t, env, "migrate", "status")
-	require.Regexp(t, `^(applied  \d{5}_\w+\.sql\n)+$`, stdout)
+	require.Regexp(t, `^(applied  \d+_\w+\.sql\n)+$`, stdout)
 
 	f := &fixture{t: t, pool: pool, stripe: stripe, environ: env, apiKey: createAccount(t, env)}
 	a := f.serve(env, "--shutdown-delay", "0")

@@ -85,9 +85,9 @@ func Connect(ctx context.Context, d Database, logger *slog.Logger, configure fun
 
 // CheckSchema returns an error if a migration is not applied.
 func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
-	current, newest, err := migrations.Versions(ctx, pool)
-	if err == nil && current < newest {
-		err = fmt.Errorf("the database schema is out of date: run `orders migrate up` (at %d, need %d)", current, newest)
+	pending, err := migrations.Pending(ctx, pool)
+	if len(pending) > 0 {
+		err = fmt.Errorf("the database schema is out of date: run `orders migrate up` (missing: %s)", strings.Join(pending, ", "))
 	}
 	return err
 }
