@@ -28,6 +28,9 @@ func runs() []run {
 		{"soak", "make -C lab soak", []figure{
 			{"", `^(\w[\w:, -]*?) {2,}(\S.*)$`},
 		}},
+		{"steady", "make -C lab steady", []figure{
+			{"", `^(\w[\w:, -]*?) {2,}(\S.*)$`},
+		}},
 		{"contract-fuzz", "make -C lab contract-fuzz", []figure{
 			{"requests", `^(\d+) requests, `},
 			{"paid orders", ` (\d+) paid orders, `},

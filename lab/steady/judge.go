@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/orders-api/lab/load"
+)
+
+// sample has the figures of one moment by name, whose last word is the unit.
+type sample struct {
+	at      time.Duration // since the first request
+	figures map[string]float64
+	wal     float64 // bytes written so far
+	cpu     float64 // milliseconds that serve used so far
+	orders  float64 // inserted so far
+}
+
+const parts = 3
+
+// tolerance bounds what the last part may need compared with the first one, because garbage
+// collections, vacuums and checkpoints make every figure vary. The slack, in the figure's unit,
+// is for small values.
+func tolerance(name string) (factor, slack float64) {
+	switch name[strings.LastIndex(name, " ")+1:] {
+	case "MiB":
+		return 1.10, 2
+	case "rows":
+		return 1.25, 500
+	case "CPU-ms", "bytes":
+		return 1.25, 0
+	case "ms": // of other programs on this machine, too
+		return math.Inf(1), 0
+	default: // goroutines, descriptors or sessions
+		return 1.10, 2
+	}
+}
+
+// judge prints the mean of each figure in each part, and returns an error that names those that
+// grew.
+func judge(samples []sample, report load.Report, o options, out io.Writer) error {
+	part := o.duration / parts
+	var means [parts]map[string]float64
+	for i := range parts {
+		from := o.warm + time.Duration(i)*part
+		means[i] = mean(samples, from, from+part)
+		latency := report.EndedWithin(from, part).Percentiles(0.5, 0.99)
+		means[i]["order: p50 ms"] = float64(latency[0].Microseconds()) / 1000
+		means[i]["order: p99 ms"] = float64(latency[1].Microseconds()) / 1000
+	}
+	var grown error
+	for _, name := range slices.Sorted(maps.Keys(means[0])) {
+		first, last := means[0][name], means[parts-1][name]
+		fmt.Fprintf(out, "%s  %.4g  %.4g  %.4g\n", name, first, means[1][name], last)
+		factor, slack := tolerance(name)
+		if last > first*factor+slack {
+			grown = errors.Join(grown, fmt.Errorf("%s grew from %.4g to %.4g", name, first, last))
+		}
+	}
+	return grown
+}
+
+// mean also divides WAL and CPU time between the first and the last sample by the orders between
+// them.
+func mean(samples []sample, from, to time.Duration) map[string]float64 {
+	samples = slices.DeleteFunc(slices.Clone(samples), func(s sample) bool { return s.at < from || s.at >= to })
+	sums := map[string]float64{}
+	for _, s := range samples {
+		for name, value := range s.figures {
+			sums[name] += value / float64(len(samples))
+		}
+	}
+	if len(samples) > 1 {
+		from, to := samples[0], samples[len(samples)-1]
+		sums["WAL of an order: bytes"] = (to.wal - from.wal) / (to.orders - from.orders)
+		sums["serve: CPU of an order, CPU-ms"] = (to.cpu - from.cpu) / (to.orders - from.orders)
+	}
+	return sums
+}

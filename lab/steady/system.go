@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/emersion/go-smtp"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"example.com/orders-api/internal/subprocess"
+	"example.com/orders-api/lab/measure"
+)
+
+// system is the service as it runs in production, on this machine.
+type system struct {
+	*measure.PostgreSQL
+	programs           string // folder
+	address, stripeURL string // of API and fake
+	apiKey             string
+	database           string // URL
+	environ            []string
+	pool               *pgxpool.Pool
+	stripe             *subprocess.Process
+	services           []*subprocess.Process
+	admin              []string // addresses, by service
+	mails              atomic.Int64
+	closeMail          func() error
+	cronRuns           int
+}
+
+func start(ctx context.Context, programs string, out io.Writer) (*system, error) {
+	postgres, err := measure.Start(ctx, out)
+	if err != nil {
+		return nil, err
+	}
+	s := &system{PostgreSQL: postgres, programs: programs, closeMail: func() error { return nil }}
+	if err := s.startAll(ctx); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *system) startAll(ctx context.Context) error {
+	var err error
+	if s.database, err = s.Create(ctx, "steady"); err != nil {
+		return err
+	}
+	if s.pool, err = pgxpool.New(ctx, s.database+"&application_name=steady"); err != nil {
+		return err
+	}
+	stripe, err := subprocess.FreeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	s.stripeURL = "http://" + stripe
+	s.stripe = s.process("stripetest", "-addr", stripe)
+	if err := s.stripe.Serve(ctx, s.stripeURL+"/v3/"); err != nil {
+		return err
+	}
+	mail, err := s.startMail(ctx)
+	if err != nil {
+		return err
+	}
+	if s.address, err = subprocess.FreeAddress(ctx); err != nil {
+		return err
+	}
+	s.environ = []string{
+		"DATABASE_URL=" + s.database, "LISTEN_ADDR=" + s.address,
+		"STRIPE_SECRET_KEY=sk_test_fake", "STRIPE_API_BASE=" + s.stripeURL,
+		"SMTP_URL=smtp://" + mail, "RECEIPTS_FROM=shop@example.com", "LOG_LEVEL=warn",
+		"STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=5s", "COMPLETER_GRACE=10s", "CHARGE_WINDOW=2m", "KEY_RETENTION=5m",
+	}
+	if _, err := s.command(ctx, "migrate", "up"); err != nil {
+		return err
+	}
+	text, err := s.command(ctx, "accounts", "create", "--name", "steady")
+	if err != nil {
+		return err
+	}
+	lines := strings.Fields(text)
+	s.apiKey = lines[len(lines)-1]
+	for _, args := range [][]string{{"serve"}, {"worker"}, {"completer", "--every", "20s"}, {"reaper", "--every", "20s"}} {
+		admin, err := subprocess.FreeAddress(ctx)
+		if err != nil {
+			return err
+		}
+		service := s.process("orders", args...)
+		service.Name = args[0]
+		service.Environ = append([]string{"ADMIN_ADDR=" + admin}, s.environ...)
+		if err := service.Serve(ctx, "http://"+admin+"/healthz"); err != nil {
+			return err
+		}
+		s.services, s.admin = append(s.services, service), append(s.admin, admin)
+	}
+	return nil
+}
+
+func (s *system) process(name string, args ...string) *subprocess.Process {
+	return &subprocess.Process{
+		Name: name, Executable: filepath.Join(s.programs, name), Args: args,
+		Log: filepath.Join(s.Folder, name+".log"),
+	}
+}
+
+func (s *system) command(ctx context.Context, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, filepath.Join(s.programs, "orders"), args...) //nolint:gosec // our own program
+	command.Env = s.environ
+	out, err := command.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("orders %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
+
+// cron runs what deploy/ starts as cron jobs, and an operator's commands, every minute.
+func (s *system) cron(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Minute):
+		}
+		for _, args := range [][]string{
+			{"completer"}, {"reaper"}, {"worker", "--once"}, {"reconcile", "--since", "10m"}, {"keys", "list"}, {"migrate", "status"},
+		} {
+			if _, err := s.command(ctx, args...); err != nil && ctx.Err() == nil {
+				return err
+			}
+			s.cronRuns++
+		}
+	}
+}
+
+// startMail starts a mail server that counts what it accepts.
+func (s *system) startMail(ctx context.Context) (address string, err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	server := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return mailSession{&s.mails}, nil }))
+	server.Domain = "mail.example.com"
+	server.ErrorLog = log.New(io.Discard, "", 0)
+	go func() { _ = server.Serve(listener) }()
+	s.closeMail = server.Close
+	return listener.Addr().String(), nil
+}
+
+type mailSession struct{ mails *atomic.Int64 }
+
+func (mailSession) Reset()                               {}
+func (mailSession) Logout() error                        { return nil }
+func (mailSession) Mail(string, *smtp.MailOptions) error { return nil }
+func (mailSession) Rcpt(string, *smtp.RcptOptions) error { return nil }
+func (m mailSession) Data(r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	m.mails.Add(1)
+	return err
+}
+
+// collect takes a sample at each interval after the warm-up, until ctx ends.
+func (s *system) collect(ctx context.Context, o options) (samples []sample, err error) {
+	begin := time.Now()
+	for at := o.warm; ; at += o.every {
+		select {
+		case <-ctx.Done():
+			return samples, nil
+		case <-time.After(time.Until(begin.Add(at))):
+		}
+		one, err := s.sample(ctx)
+		if ctx.Err() != nil {
+			return samples, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		one.at = at
+		samples = append(samples, one)
+	}
+}
+
+func (s *system) sample(ctx context.Context) (sample, error) {
+	one := sample{figures: map[string]float64{}}
+	for i, service := range s.services {
+		if service.Exited() {
+			return one, service.Wait()
+		}
+		for metric, figure := range map[string]struct {
+			name string
+			unit float64
+		}{
+			"process_resident_memory_bytes": {"memory MiB", 1 << 20},
+			"go_memstats_stack_inuse_bytes": {"stacks MiB", 1 << 20},
+			"go_goroutines":                 {"goroutines", 1},
+			"process_open_fds":              {"descriptors", 1},
+		} {
+			value, err := scrape(ctx, s.admin[i], metric)
+			if err != nil {
+				return one, err
+			}
+			one.figures[service.Name+": "+figure.name] = value / figure.unit
+		}
+	}
+	var sessions, dead float64
+	if err := s.pool.QueryRow(ctx, `
+SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'orders-api'),
+       (SELECT sum(n_dead_tup) FROM pg_stat_user_tables),
+       (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'orders')`).Scan(&sessions, &dead, &one.orders); err != nil {
+		return one, err
+	}
+	one.figures["sessions"], one.figures["dead rows"] = sessions, dead
+	// Rows of these tables are deleted as fast as they are inserted.
+	for _, table := range []string{"idempotency_keys", "staged_jobs"} {
+		var size float64
+		if err := s.pool.QueryRow(ctx, "SELECT pg_total_relation_size($1::text::regclass)", table).Scan(&size); err != nil {
+			return one, err
+		}
+		one.figures[table+": size MiB"] = size / (1 << 20)
+	}
+	wal, err := s.WAL(ctx)
+	if err != nil {
+		return one, err
+	}
+	cpu, err := scrape(ctx, s.admin[0], "process_cpu_seconds_total")
+	one.wal, one.cpu = float64(wal), cpu*1000
+	return one, err
+}
+
+// scrape returns the value of a metric without labels.
+func scrape(ctx context.Context, address, metric string) (float64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		return 0, err
+	}
+	if families[metric] == nil {
+		return 0, fmt.Errorf("%s has no metric %s", address, metric)
+	}
+	one := families[metric].GetMetric()[0]
+	return one.GetGauge().GetValue() + one.GetCounter().GetValue(), nil
+}
+
+func (s *system) close() error {
+	var err error
+	for _, p := range append(s.services, s.stripe) {
+		err = errors.Join(err, p.Stop())
+	}
+	if s.pool != nil {
+		s.pool.Close()
+	}
+	return errors.Join(err, s.closeMail(), s.PostgreSQL.Close())
+}
