@@ -55,8 +55,8 @@ type Resource struct {
 	Href string `json:"href"` // a path
 }
 
-// GetKey reads the state of a key. An unknown key is a [*Problem], but a request in flight may
-// still use it.
+// GetKey reads the state of a key. An unknown key is a [*Problem], which does not prove that
+// nothing was charged: a request may be in flight, or the key's row lost after the charge.
 func (c *Client) GetKey(ctx context.Context, key Key) (KeyStatus, error) {
 	if err := key.validate(); err != nil {
 		return KeyStatus{}, err

@@ -57,7 +57,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// network can fail before or after a request, or change its API key.
+// network can fail before or after a request, change its API key, or respond itself.
 type network struct {
 	http.Transport
 	mode atomic.Value
@@ -67,7 +67,16 @@ const (
 	cut      = "before the request"
 	lost     = "after the request"
 	wrongKey = "with a wrong API key"
+	moved    = "307 of a gateway"
+	notFound = "404 of a gateway that imitates the API"
 )
+
+func response(r *http.Request, status int, contentType, location, body string) *http.Response {
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {contentType}, "Location": {location}},
+		Body: io.NopCloser(strings.NewReader(body)), Request: r,
+	}
+}
 
 func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch mode := n.mode.Load(); mode {
@@ -79,6 +88,12 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 			_ = response.Body.Close()
 		}
 		return nil, errors.New("the response is lost")
+	case moved:
+		if r.URL.RawQuery == "" { // otherwise the redirect was followed
+			return response(r, http.StatusTemporaryRedirect, "", r.URL.String()+"?moved", ""), nil
+		}
+	case notFound:
+		return response(r, http.StatusNotFound, "application/problem+json", "", `{"retry":"never","outcome":"none"}`), nil
 	case wrongKey:
 		r.Header.Set("Authorization", "Bearer wrong")
 	}
@@ -194,11 +209,25 @@ func (f *fixture) row(path string) row {
 	return found
 }
 
+// exec executes SQL.
+func (f *fixture) exec(sql string, arguments ...any) {
+	f.Helper()
+	_, err := f.Pool.Exec(f.Context(), sql, arguments...)
+	require.NoError(f, err)
+}
+
+// loseRows leaves what a failover leaves of the API's database that has lost all orders.
+func (f *fixture) loseRows() {
+	f.Helper()
+	for _, table := range []string{"staged_jobs", "audit_records", "orders", "idempotency_keys"} {
+		f.exec("DELETE FROM " + table)
+	}
+}
+
 // age moves the times of all purchases back.
 func (f *fixture) age(by time.Duration) {
 	f.Helper()
-	_, err := f.Pool.Exec(f.Context(), "UPDATE shop.purchases SET requested_at = requested_at - $1::interval, attempted_at = attempted_at - $1::interval", by)
-	require.NoError(f, err)
+	f.exec("UPDATE shop.purchases SET requested_at = requested_at - $1::interval, attempted_at = attempted_at - $1::interval", by)
 }
 
 // runOnce runs the background loop once, a while after the customers have left.

@@ -24,15 +24,24 @@ func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecre
 	}
 	limited, cancel := context.WithTimeout(ctx, s.Patience)
 	defer cancel()
-	response, err := s.Orders.Do(limited, client.Request{Key: p.Key, Path: "/v1/orders", Body: p.Request})
+	if time.Since(p.RequestedAt) > givenUp {
+		_, err = s.Orders.GetKey(limited, p.Key)
+	}
+	tooLate := isNotFound(err)
+	var response client.Response
+	if err == nil {
+		response, err = s.Orders.Do(limited, client.Request{Key: p.Key, Path: "/v1/orders", Body: p.Request})
+	}
 	ctx = context.WithoutCancel(ctx) // a result is recorded even while the shop shuts down
 	action, mustAct := errors.AsType[*client.ActionRequiredError](err)
 	problem, rejected := errors.AsType[*client.Problem](err)
 	switch {
+	case tooLate:
+		p, err = s.stop(ctx, p)
 	case err == nil:
 		var order client.Order
 		if err = json.Unmarshal(response.Body, &order); err == nil {
-			p, err = s.finish(ctx, p, order.ID)
+			p, err = s.finish(ctx, p, order)
 		}
 	case mustAct: // afterwards, the page sends the same request again
 		clientSecret, err = action.Action.ClientSecret, nil
@@ -42,7 +51,7 @@ func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecre
 	case rejected && problem.Retry == client.RetryCorrected && p.Attempts == 1:
 		p, err = s.reopen(ctx, p, p.Key, correction(problem)) // the key is not used
 	case rejected && problem.Retry == client.RetryNever:
-		p, err = s.stopOrFinish(ctx, p, problem)
+		p, err = s.resolve(ctx, p, problem)
 	default:
 		// The outcome is unknown (rule 5), also if only a later attempt was rejected: the page
 		// or Run sends the request again.
@@ -52,15 +61,12 @@ func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecre
 	return p, clientSecret, err
 }
 
-// neverArrived reports whether the API has not received a request that is so old that its
-// customer no longer expects the charge.
-func (s *Shop) neverArrived(ctx context.Context, p purchase) bool {
-	if time.Since(p.RequestedAt) < time.Hour {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.Patience)
-	defer cancel()
-	_, err := s.Orders.GetKey(ctx, p.Key)
+// givenUp is the age of a request whose customer no longer expects a charge (R24), so it is sent
+// only if the API knows its key. Otherwise the shop's staff decide: the key's row may have been
+// lost after the charge, which a retry is certain to find for 23 hours.
+const givenUp = 22 * time.Hour
+
+func isNotFound(err error) bool {
 	problem, rejected := errors.AsType[*client.Problem](err)
 	return rejected && problem.Status == http.StatusNotFound
 }
@@ -73,23 +79,23 @@ func correction(problem *client.Problem) string {
 	return "Nothing was charged. Please correct " + strings.TrimPrefix(problem.Errors[0].Pointer, "/") + ": " + problem.Errors[0].Detail + "."
 }
 
-// stopOrFinish handles a request that cannot succeed. A paid order that the problem names is
-// that of this purchase, whose key or row was lost.
-func (s *Shop) stopOrFinish(ctx context.Context, p purchase, problem *client.Problem) (_ purchase, err error) {
+// resolve handles a request that cannot succeed. The problem may name the order of this
+// purchase, whose key or row was lost. If there is no such order, the purchase stops.
+func (s *Shop) resolve(ctx context.Context, p purchase, problem *client.Problem) (purchase, error) {
 	s.Logger.ErrorContext(ctx, "shop: order rejected", "purchase", p.ID, "order", problem.OrderID, "error", problem)
-	var order client.Order
-	if problem.OrderID != "" {
-		limited, cancel := context.WithTimeout(ctx, s.Patience)
-		defer cancel()
-		order, err = s.Orders.GetOrder(limited, problem.OrderID)
+	if problem.OrderID == "" {
+		return s.stop(ctx, p)
 	}
-	switch {
-	case err != nil:
-		return p, err
-	case order.Status == "paid":
-		return s.finish(ctx, p, order.ID)
-	default: // for the shop's staff
-		return s.change(ctx, p, "UPDATE shop.purchases SET state = 'stopped' WHERE id = $1 AND idempotency_key = $2 AND state = 'paying'")
+	limited, cancel := context.WithTimeout(ctx, s.Patience)
+	defer cancel()
+	switch order, err := s.Orders.GetOrder(limited, problem.OrderID); {
+	case err == nil:
+		return s.finish(ctx, p, order)
+	case isNotFound(err):
+		return s.stop(ctx, p)
+	default: // the next attempt reads it again
+		s.Logger.WarnContext(ctx, "shop: order not read", "purchase", p.ID, "order", problem.OrderID, "error", err)
+		return p, nil
 	}
 }
 
@@ -114,12 +120,7 @@ func (s *Shop) RunOnce(ctx context.Context) error {
  WHERE state = 'paying' AND attempted_at < now() - $1::interval * least(attempts + 1, 60) ORDER BY attempted_at LIMIT 100`, s.Idle)
 	abandoned, err := pgx.CollectRows(rows, pgx.RowToStructByName[purchase])
 	for _, p := range abandoned {
-		var failed error
-		if s.neverArrived(ctx, p) {
-			_, failed = s.reopen(ctx, p, client.NewKey(), "We could not reach the payment service. Nothing was charged, so please try again.")
-		} else {
-			_, _, failed = s.attempt(ctx, p)
-		}
+		_, _, failed := s.attempt(ctx, p)
 		err = errors.Join(err, failed)
 	}
 	return err

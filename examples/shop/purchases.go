@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,6 +48,7 @@ type purchase struct {
 	Attempts    int
 	RequestedAt time.Time
 	OrderID     string
+	Email       string
 	Message     string
 }
 
@@ -92,7 +94,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 const columns = ` id, state, quantities, coalesce(idempotency_key, '') AS key, request, attempts, requested_at,
-	coalesce(order_id, '') AS order_id, message `
+	coalesce(order_id, '') AS order_id, email, message `
 
 // one returns a purchase or pgx.ErrNoRows.
 func (s *Shop) one(ctx context.Context, sql string, arguments ...any) (purchase, error) {
@@ -115,10 +117,13 @@ VALUES ($1, $2, $3)
 RETURNING`+columns, customer, client.NewKey(), quantities)
 }
 
-// change executes an UPDATE of this purchase while it has this key ($1 and $2), and returns
-// the purchase, which another attempt may have changed before.
+// unchanged selects a purchase while it has this key and request.
+const unchanged = " WHERE id = $1 AND idempotency_key = $2 AND request IS NOT DISTINCT FROM $3 "
+
+// change executes an UPDATE that ends in unchanged, and returns the purchase, which another
+// attempt may have changed before.
 func (s *Shop) change(ctx context.Context, p purchase, update string, arguments ...any) (purchase, error) {
-	if _, err := s.Pool.Exec(ctx, update, append([]any{p.ID, p.Key}, arguments...)...); err != nil {
+	if _, err := s.Pool.Exec(ctx, update, append([]any{p.ID, p.Key, p.Request}, arguments...)...); err != nil {
 		return p, err
 	}
 	return s.one(ctx, "SELECT"+columns+"FROM shop.purchases WHERE id = $1", p.ID)
@@ -131,26 +136,39 @@ func (s *Shop) submit(ctx context.Context, p purchase, email, paymentMethod stri
 	order.Email, order.PaymentMethod = email, paymentMethod
 	request, _ := json.Marshal(order) // strings and numbers: it cannot fail
 	return s.change(ctx, p, `UPDATE shop.purchases
-   SET state = 'paying', request = $3, attempts = 0, requested_at = now(), attempted_at = now(), message = ''
- WHERE id = $1 AND idempotency_key = $2 AND state = 'basket'`, request)
+   SET state = 'paying', request = $4, email = $5, attempts = 0, requested_at = now(), attempted_at = now(), message = ''`+unchanged,
+		request, email)
 }
 
-// begin counts an attempt before it is sent, or returns pgx.ErrNoRows if another has ended the
-// purchase.
+// begin counts an attempt before it is sent, or returns pgx.ErrNoRows if another one has ended
+// the purchase. The customer may have paid again with the same key since: then a stale tab must
+// not send the former request.
 func (s *Shop) begin(ctx context.Context, p *purchase) error {
-	return s.Pool.QueryRow(ctx, `UPDATE shop.purchases SET attempts = attempts + 1, attempted_at = now()
- WHERE id = $1 AND idempotency_key = $2 AND state = 'paying' RETURNING attempts`, p.ID, p.Key).Scan(&p.Attempts)
+	return s.Pool.QueryRow(ctx, "UPDATE shop.purchases SET attempts = attempts + 1, attempted_at = now()"+unchanged+
+		"AND state = 'paying' RETURNING attempts", p.ID, p.Key, p.Request).Scan(&p.Attempts)
 }
 
-// finish records the 201 and drops the key: the next purchase has another one.
-func (s *Shop) finish(ctx context.Context, p purchase, orderID string) (purchase, error) {
-	return s.change(ctx, p, `UPDATE shop.purchases SET state = 'paid', order_id = $3, idempotency_key = NULL
- WHERE id = $1 AND idempotency_key = $2 AND state = 'paying'`, orderID)
+// finish records the order and drops the key: the next purchase has another one. Key and
+// reference only name the order, so its content is compared, too: after the restore of a backup,
+// the reference may be that of a basket which the customer has paid and the shop has forgotten.
+func (s *Shop) finish(ctx context.Context, p purchase, order client.Order) (purchase, error) {
+	want := p.Order()
+	if order.Status != "paid" || order.Amount != p.Amount() || order.Currency != want.Currency ||
+		order.Email != want.Email || !slices.Equal(order.Items, want.Items) {
+		s.Logger.ErrorContext(ctx, "shop: another order", "purchase", p.ID, "order", order.ID, "status", order.Status)
+		return s.stop(ctx, p)
+	}
+	return s.change(ctx, p, "UPDATE shop.purchases SET state = 'paid', order_id = $4, idempotency_key = NULL"+unchanged, order.ID)
+}
+
+// stop leaves the purchase to the shop's staff, unless an attempt in flight finishes it.
+func (s *Shop) stop(ctx context.Context, p purchase) (purchase, error) {
+	return s.change(ctx, p, "UPDATE shop.purchases SET state = 'stopped'"+unchanged)
 }
 
 // reopen lets the customer pay again. It does nothing if another attempt has begun, which needs
 // the stored request.
 func (s *Shop) reopen(ctx context.Context, p purchase, key client.Key, message string) (purchase, error) {
-	return s.change(ctx, p, `UPDATE shop.purchases SET state = 'basket', request = NULL, idempotency_key = $3, message = $4
- WHERE id = $1 AND idempotency_key = $2 AND state = 'paying' AND attempts = $5`, key, message, p.Attempts)
+	return s.change(ctx, p, "UPDATE shop.purchases SET state = 'basket', request = NULL, idempotency_key = $4, message = $5"+unchanged+
+		"AND state = 'paying' AND attempts = $6", key, message, p.Attempts)
 }

@@ -94,7 +94,9 @@ func (s *Shop) showStorefront(w http.ResponseWriter, r *http.Request) error {
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
-	return s.pages.ExecuteTemplate(w, "storefront", map[string]any{"Products": products(), "Newest": newest})
+	return s.pages.ExecuteTemplate(w, "storefront", map[string]any{
+		"Products": products(), "Newest": newest, "Empty": r.URL.Query().Has("empty"),
+	})
 }
 
 func (s *Shop) postBasket(w http.ResponseWriter, r *http.Request) error {
@@ -105,7 +107,7 @@ func (s *Shop) postBasket(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if len(quantities) == 0 {
-		http.Redirect(w, r, Path, http.StatusSeeOther)
+		http.Redirect(w, r, Path+"?empty", http.StatusSeeOther)
 		return nil
 	}
 	p, err := s.saveBasket(r.Context(), customer(w, r), quantities)
@@ -141,6 +143,9 @@ func (s *Shop) pay(w http.ResponseWriter, r *http.Request) error {
 	clientSecret := "" // only for this customer's browser; never stored or logged
 	if err == nil && p.State == paying {
 		p, clientSecret, err = s.attempt(ctx, p)
+	}
+	if errors.Is(err, pgx.ErrNoRows) { // the customer's cookie was deleted: the page says so
+		return json.NewEncoder(w).Encode(map[string]any{"state": "unknown"})
 	}
 	if err != nil {
 		return err

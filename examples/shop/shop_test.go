@@ -1,6 +1,7 @@
 package shop_test
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/client"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments/stripetest"
 )
 
 const (
@@ -91,6 +94,7 @@ func TestPay_declined(t *testing.T) {
 	require.Nil(t, f.row(path).Request)
 	require.NotEqual(t, first, f.row(path).IdempotencyKey, "retry is new-key")
 	require.Contains(t, b.get(path).text, got.Message)
+	require.Contains(t, b.get(path).text, `value="ada@example.com"`)
 	require.Equal(t, got, b.resume(path), "a page that was loaded before")
 	require.Equal(t, "paid", b.pay(path, visa).State)
 	require.Len(t, f.Stripe.Charges(), 1)
@@ -201,13 +205,15 @@ func TestPay_never(t *testing.T) {
 	key := f.row(first).IdempotencyKey
 	require.Equal(t, "paid", b.pay(first, visa).State)
 	path := b.fill()
-	_, err := f.Pool.Exec(t.Context(), "UPDATE shop.purchases SET idempotency_key = $1 WHERE state = 'basket'", key)
-	require.NoError(t, err)
+	f.exec("UPDATE shop.purchases SET idempotency_key = $1 WHERE state = 'basket'", key)
 	require.Equal(t, "stopped", b.pay(path, visa).State)
 	require.Contains(t, b.get(path).text, "do not pay again")
 	require.NotEqual(t, path, b.fill())
 	require.Len(t, f.Stripe.Charges(), 1)
 }
+
+// forget restores the table from a backup of the time before the payments.
+const forget = "UPDATE shop.purchases SET state = 'basket', request = NULL, order_id = NULL, idempotency_key = $1"
 
 // A shop that has lost its keys, such as after the restore of a backup, does not charge the
 // purchase again: the reference names the first order.
@@ -225,8 +231,7 @@ func TestPay_keyLost(t *testing.T) {
 			path := b.fill()
 			require.Equal(t, test.first, b.pay(path, test.card).State)
 			order := f.row(path).OrderID
-			_, err := f.Pool.Exec(t.Context(), "UPDATE shop.purchases SET state = 'basket', request = NULL, order_id = NULL, idempotency_key = $1", client.NewKey())
-			require.NoError(t, err)
+			f.exec(forget, client.NewKey())
 			require.Equal(t, test.second, b.pay(path, visa).State)
 			if test.first == "paid" {
 				require.Equal(t, order, f.row(path).OrderID)
@@ -236,24 +241,176 @@ func TestPay_keyLost(t *testing.T) {
 	}
 }
 
-// A request that never arrived does not charge a customer who has long given up.
-func TestRunOnce_late(t *testing.T) {
+// The reference of a restored basket names an order of other goods, or one whose receipt went
+// elsewhere: it is not this payment.
+func TestPay_keyLost_otherOrder(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ basket, payment url.Values }{
+		"other amount":              {url.Values{"mug": {"1"}}, url.Values{"amount": {"900"}}},
+		"other items, equal amount": {url.Values{"tea": {"2"}, "mug": {"2"}}, url.Values{"amount": {"4300"}}},
+		"other email":               {url.Values{"kettle": {"1"}}, url.Values{"amount": {"4300"}, "email": {"eve@example.com"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			b := f.browser()
+			payment := form(visa)
+			payment.Set("amount", "4300")
+			path := b.send("/shop/basket", url.Values{"kettle": {"1"}}, "").path
+			require.Equal(t, "paid", b.post(path, payment).State)
+			f.exec(forget, client.NewKey())
+			require.Equal(t, path, b.send("/shop/basket", test.basket, "").path)
+			maps.Copy(payment, test.payment)
+			require.Equal(t, "stopped", b.post(path, payment).State)
+			require.Contains(t, b.get(path).text, "Please contact us")
+			require.Len(t, f.Stripe.Charges(), 1)
+		})
+	}
+}
+
+// The API has lost the rows of a charge whose response was lost: the stored request finds it,
+// because a key that the API does not know proves nothing.
+func TestRunOnce_rowsLost(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		age   time.Duration
+		state string
+	}{
+		"soon":     {time.Hour, "paid"},
+		"too late": {22 * time.Hour, "stopped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			b := f.browser()
+			path := b.fill()
+			f.network.mode.Store(lost)
+			f.shop.Patience = 500 * time.Millisecond
+			require.Equal(t, "paying", b.pay(path, visa).State)
+			f.loseRows()
+			f.network.mode.Store("")
+			f.shop.Patience = time.Minute
+			f.age(test.age)
+			f.runOnce()
+			require.Equal(t, test.state, b.resume(path).State)
+			require.NotContains(t, b.get(path).text, "Nothing was charged")
+			require.Len(t, f.Stripe.Charges(), 1)
+		})
+	}
+}
+
+// The operator has expired the key of a lost order, as the runbook says.
+func TestPay_keyExpired(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	b := f.browser()
 	path := b.fill()
-	key := f.row(path).IdempotencyKey
+	f.network.mode.Store(lost)
+	f.shop.Patience = 500 * time.Millisecond
+	require.Equal(t, "paying", b.pay(path, visa).State)
+	f.loseRows()
+	key := idempotency.KeyID(f.Account, idempotency.Key(*f.row(path).IdempotencyKey))
+	require.NoError(t, f.Orders.ExpireKey(t.Context(), f.Account, key, time.Now()))
+	f.network.mode.Store("")
+	f.shop.Patience = time.Minute
+	require.Equal(t, "stopped", b.resume(path).State)
+	require.Contains(t, b.get(path).text, "do not pay again")
+	require.Len(t, f.Stripe.Charges(), 1)
+}
+
+// A request that never arrived does not charge a customer who has long given up, in whatever
+// way it is continued.
+func TestPay_late(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	f.network.mode.Store(cut)
+	f.shop.Patience = 10 * time.Millisecond
+	require.Equal(t, "paying", b.pay(path, visa).State)
+	f.age(23 * time.Hour)
+	require.Equal(t, "paying", b.resume(path).State, "the API does not say whether it knows the key")
+	f.network.mode.Store("")
+	f.shop.Patience = time.Minute
+	require.Equal(t, "stopped", b.resume(path).State)
+	require.Empty(t, f.Stripe.Requests())
+}
+
+// An attempt that is refused beside one in flight ends nothing.
+func TestPay_refusedBesideInFlight(t *testing.T) {
+	t.Parallel()
+	for refusal, state := range map[string]string{wrongKey: "paying", moved: "paying", notFound: "stopped"} {
+		t.Run(refusal, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			b := f.browser()
+			path := b.fill()
+			held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
+			var tab errgroup.Group
+			tab.Go(func() error {
+				_, err := b.try(path+"/pay", form(visa), "")
+				return err
+			})
+			<-held.Reached()
+			f.network.mode.Store(refusal)
+			f.shop.Patience = 100 * time.Millisecond
+			require.Equal(t, state, b.resume(path).State)
+			held.Release()
+			require.NoError(t, tab.Wait())
+			require.Equal(t, "paid", f.row(path).State)
+			require.Len(t, f.Stripe.Charges(), 1)
+		})
+	}
+}
+
+// A gateway in front of the API redirects: the request is not sent to another address.
+func TestPay_redirected(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	f.network.mode.Store(moved)
+	f.shop.Patience = 100 * time.Millisecond
+	require.Equal(t, "paying", b.pay(path, visa).State)
+	require.Empty(t, f.Stripe.Requests())
+	f.network.mode.Store("")
+	f.shop.Patience = time.Minute
+	f.runOnce()
+	require.Equal(t, "paid", f.row(path).State)
+	require.Len(t, f.Stripe.Charges(), 1)
+}
+
+// An attempt has read the purchase, and then the customer corrects the request in another tab:
+// the former body is not sent with the key.
+func TestPay_staleTab(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
 	f.network.mode.Store(cut)
 	f.shop.Patience = 10 * time.Millisecond
 	require.Equal(t, "paying", b.pay(path, visa).State)
 	f.network.mode.Store("")
 	f.shop.Patience = time.Minute
-	f.age(time.Hour)
-	f.runOnce()
-	require.Equal(t, "basket", f.row(path).State)
-	require.NotEqual(t, key, f.row(path).IdempotencyKey)
+
+	corrected, err := f.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = corrected.Exec(t.Context(), "UPDATE shop.purchases SET request = convert_to(replace(convert_from(request, 'UTF8'), 'ada@', 'eve@'), 'UTF8')")
+	require.NoError(t, err)
+	var tab errgroup.Group
+	tab.Go(func() error {
+		_, err := b.try(path+"/pay", url.Values{}, "")
+		return err
+	})
+	for waits := false; !waits; { // for the lock of the row
+		require.NoError(t, f.Pool.QueryRow(t.Context(),
+			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits))
+	}
+	require.NoError(t, corrected.Commit(t.Context()))
+	require.NoError(t, tab.Wait())
 	require.Empty(t, f.Stripe.Requests())
-	require.Contains(t, b.get(path).text, "Nothing was charged")
+	require.Equal(t, "paid", b.resume(path).State)
+	require.Contains(t, b.get(path).text, "eve@example.com")
 }
 
 func TestShop_pages(t *testing.T) {
@@ -276,4 +433,7 @@ func TestShop_pages(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, forged.status)
 	empty := b.send("/shop/basket", url.Values{"tea": {"-1"}, "mug": {"many"}}, "")
 	require.Equal(t, "/shop", empty.path)
+	require.Contains(t, empty.text, "Your basket is empty.")
+
+	require.Equal(t, "unknown", f.browser().resume(path).State, "the customer's cookie was deleted")
 }

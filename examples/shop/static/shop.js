@@ -42,7 +42,7 @@ async function pay(request) {
     show({ progress: 'Your payment is in progress. Please wait …' });
     const result = await send(request);
     if (result.state === 'basket') return show({ message: result.message });
-    if (result.state !== 'paying') return location.reload(); // paid or stopped: the server's page says so
+    if (result.state !== 'paying') return location.reload(); // the server's page says what it is
     if (result.client_secret && asked) {
       return show({ message: 'Your bank has not approved the payment yet. Nothing was charged so far.', approve: true });
     }
@@ -63,8 +63,7 @@ async function pay(request) {
 async function send(request) {
   for (let wait = 1; ; wait = Math.min(2 * wait, 15)) {
     try {
-      const response = await fetch(`${location.pathname}/pay`, { method: 'POST', body: new URLSearchParams(request) });
-      if (response.status === 404) location.reload(); // no purchase of this customer: the cookie was deleted
+      const response = await fetch(`${location.pathname}/pay`, { method: 'POST', redirect: 'error', body: new URLSearchParams(request) });
       const result = response.ok && await response.json();
       if (result.state) return result;
     } catch { /* no response, or not a complete one */ }
