@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/stripe/stripe-go/v79"
 	"github.com/stripe/stripe-go/v79/webhook"
 )
 
@@ -32,29 +31,38 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 		webhook.ValidatePayloadWithTolerance(payload, signature, secret, -signatureTolerance) == nil {
 		return Event{}, ErrSignature
 	}
-	var event stripe.Event // its members are the same in all versions of Stripe's API
+	// Only what is used is decoded, because other members have changed between the versions of
+	// Stripe's API: before 2017-05-25, request is a string.
+	var event struct {
+		Object string `json:"object"`
+		ID     string `json:"id"`
+		Type   string `json:"type"`
+		Data   struct {
+			Object *json.RawMessage `json:"object"`
+		} `json:"data"`
+	}
 	err := json.Unmarshal(payload, &event)
 	switch {
 	case event.Object == "v2.core.event": // its other members have other types
 		return Event{}, ErrThinEvent
 	case err != nil || event.Object != "event" || event.ID == "" || event.Type == "":
 		return Event{}, ErrInvalidEvent
-	case event.Data == nil || event.Data.Object == nil:
+	case event.Data.Object == nil:
 		return Event{}, ErrThinEvent
 	}
-	about := subject(event.Data)
-	about.ID, about.Type = event.ID, string(event.Type)
+	about := subject(*event.Data.Object)
+	about.ID, about.Type = event.ID, event.Type
 	return about, nil
 }
 
-func subject(data *stripe.EventData) Event {
+func subject(raw json.RawMessage) Event {
 	var object struct {
 		Object        string            `json:"object"`
 		ID            string            `json:"id"`
 		PaymentIntent string            `json:"payment_intent"`
 		Metadata      map[string]string `json:"metadata"`
 	}
-	if err := json.Unmarshal(data.Raw, &object); err != nil {
+	if err := json.Unmarshal(raw, &object); err != nil {
 		return Event{} // members of these names have other types: not a payment
 	}
 	switch object.Object {
