@@ -97,7 +97,9 @@ func NewTransport() *http.Transport {
 	}
 }
 
-const maxResponse = 1 << 20 // bytes; a page of 100 intents has about 200 KiB
+// maxObject is in bytes. A recorded 3-D Secure intent has 8 KiB, and its metadata and those of its
+// payment method have at most 54 KiB each, which JSON may escape.
+const maxObject = 1 << 20
 
 // sendTrace records the network activity of one attempt, which stripe-go hides.
 type sendTrace struct {
@@ -148,7 +150,11 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	trace.status, trace.header = resp.StatusCode, resp.Header
-	resp.Body = http.MaxBytesReader(nil, resp.Body, maxResponse)
+	limit := int64(maxObject)
+	if req.Method == http.MethodGet { // maybe a page
+		limit *= pageSize
+	}
+	resp.Body = http.MaxBytesReader(nil, resp.Body, limit)
 	return resp, nil
 }
 

@@ -1,8 +1,10 @@
 package payments_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +60,24 @@ func TestList_pages(t *testing.T) {
 	require.Empty(t, intents)
 	require.Empty(t, next)
 	require.NotContains(t, provider.seen()[0].form, "created[lte]")
+}
+
+// A hundred recorded 3-D Secure intents with full metadata had 1.5 MB.
+func TestList_largePage(t *testing.T) {
+	t.Parallel()
+	metadata := make(map[string]string)
+	for i := range 50 {
+		metadata[fmt.Sprintf("key_%036d", i)] = strings.Repeat("x", 500)
+	}
+	full, err := json.Marshal(metadata)
+	require.NoError(t, err)
+	object := strings.Replace(intent("requires_action"), `"amount_received":0`,
+		`"next_action":{"type":"use_stripe_sdk","use_stripe_sdk":{"certificates":"`+strings.Repeat("y", 8<<10)+`"}},"x":`+string(full), 1)
+	large := listOf(object, false, slices.Repeat([]string{"pi_2"}, 100)...)
+	require.Greater(t, len(large.body), 3<<20)
+	ids, err := list(t, newClient(t, respond(large)))
+	require.NoError(t, err)
+	require.Len(t, ids, 100)
 }
 
 // A list that is not complete is an error, because it would prove an absence.
