@@ -140,18 +140,25 @@ func causedByClientData(response *stripe.Error) bool {
 	case "", stripe.ErrorCodeResourceMissing, stripe.ErrorCodeParameterInvalidEmpty, stripe.ErrorCodeParameterInvalidInteger,
 		stripe.ErrorCodePaymentIntentInvalidParameter, stripe.ErrorCodePaymentMethodInvalidParameter,
 		stripe.ErrorCodePaymentMethodUnexpectedState:
-		// A link to the dashboard addresses the account's owner.
 		chosen := response.Param == "amount" || response.Param == "currency" || response.Param == "payment_method"
-		return chosen && !strings.Contains(response.Msg, "dashboard.stripe.com")
+		return chosen && !ofConfiguration.MatchString(response.Msg)
 	default:
 		return false
 	}
 }
 
+// ofConfiguration matches what Stripe tells the account's owner: links to the dashboard, an object
+// of the other mode, and an object of another account.
+var ofConfiguration = regexp.MustCompile(`(?i)dashboard\.stripe\.com|\b(live|test) ?mode|\bStripe-Account\b`)
+
 func (e *Error) classifyOther(err error, trace *sendTrace) {
 	switch {
 	case errors.Is(err, ErrMismatch):
 		e.needOperator(ErrMismatch)
+		return
+	case errors.Is(err, errProviderKey), errors.Is(err, errInvalidRequest): // a bug, or a wrong configuration
+		e.Outcome = NotExecuted
+		e.needOperator(err)
 		return
 	case trace.status == 0:
 		e.RetryAfter = shortRetryAfter
@@ -171,7 +178,7 @@ func (e *Error) classifyOther(err error, trace *sendTrace) {
 
 // printableCause returns a cause that does not quote the response, or nil.
 func printableCause(err error) error {
-	for _, known := range []error{errProviderKey, context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
 		if errors.Is(err, known) {
 			return known
 		}
@@ -201,7 +208,9 @@ func printable(s string) string {
 }
 
 var (
-	secret   = regexp.MustCompile(`_secret_|whsec_|\b[sr]k_|[a-z]{2}_(test|live)_`)
+	// A decline code such as live_mode_test_card has no boundary before de_test_, and neither a
+	// capital nor a digit after it.
+	secret   = regexp.MustCompile(`_secret_|whsec_|\b[sr]k_|\b[a-z]{2}_(test|live)_|_(test|live)_[a-z]*[A-Z0-9]`)
 	personal = regexp.MustCompile(`@|[0-9]{12}`) // an e-mail address or a card number
 )
 

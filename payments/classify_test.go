@@ -28,6 +28,14 @@ func withMessage(code, param, message string) string {
 const noMethodForCurrency = "No valid payment method types for this Payment Intent. Please ensure that you have activated payment methods " +
 	"compatible with your chosen currency in your dashboard (https://dashboard.stripe.com/settings/payments)."
 
+// Stripe's messages about a payment method of the other mode or of another account.
+const (
+	otherMode = "No such PaymentMethod: 'pm_1'; a similar object exists in live mode, but a test mode key was used to make this request."
+	platforms = "No such PaymentMethod: 'pm_1'; OAuth key or Stripe-Account header was used but API request was provided with a " +
+		"platform-owned payment method ID. Please ensure that the provided payment method matches the specified account."
+	testID = "You cannot use the test ID 'pm_card_visa' in livemode. If you are testing your integration, please use your testmode API keys instead."
+)
+
 const methodOfCustomer = "The `payment_method` parameter supplied pm_1 belongs to the Customer cus_1. " +
 	"Please include the Customer in the `customer` parameter on the PaymentIntent."
 
@@ -85,21 +93,26 @@ func TestClassify(t *testing.T) {
 		"decline of an intent that succeeded":           {card("card_declined", paid), retried},
 		"402 without a card error":                      {response{status: 402, body: stripeError(invalid, "", "")}, retried},
 
-		"unknown payment method":      {response{status: 400, body: stripeError(invalid, "resource_missing", param("payment_method"))}, refused},
-		"used payment method":         {response{status: 400, body: withMessage("", "", "The provided PaymentMethod was previously used.")}, refusedWith("The provided PaymentMethod was previously used.")},
-		"payment method of another":   {response{status: 400, body: withMessage("parameter_missing", "source", methodOfCustomer)}, refusedWith(methodOfCustomer)},
-		"amount of zero":              {response{status: 400, body: stripeError(invalid, "parameter_invalid_integer", param("amount"))}, refused},
-		"refund too high":             {response{status: 400, body: stripeError(invalid, "", param("amount"))}, refused},
-		"invalid currency":            {response{status: 400, body: withMessage("", "currency", "Invalid currency: xxx.")}, refusedWith("Invalid currency: xxx.")},
-		"refund of an unknown intent": {response{status: 400, body: stripeError(invalid, "resource_missing", param("payment_intent"))}, ourFault},
-		"unknown parameter":           {response{status: 400, body: stripeError(invalid, "parameter_unknown", param("off_sesion"))}, ourFault},
-		"missing parameter":           {response{status: 400, body: stripeError(invalid, "parameter_missing", param("amount"))}, ourFault},
-		"other 400":                   {response{status: 400, body: stripeError(invalid, "", "")}, ourFault},
-		"other 400 of a paid intent":  {response{status: 400, body: stripeError(invalid, "", paid)}, unknownFault},
-		"other 400 that is replayed":  {response{status: 400, body: stripeError(invalid, "", ""), header: http.Header{"Idempotent-Replayed": {"true"}}}, replayedFault},
-		"no method for the currency":  {response{status: 400, body: withMessage("payment_intent_invalid_parameter", "currency", noMethodForCurrency)}, ourFault},
-		"intent in another state":     {response{status: 400, body: stripeError(invalid, "payment_intent_unexpected_state", paid)}, classified{unexpectedState: true, retryAfter: 2 * time.Second, attempts: 1}},
-		"key with other parameters":   {response{status: 400, body: stripeError("idempotency_error", "", "")}, unknownFault},
+		"unknown payment method":               {response{status: 400, body: stripeError(invalid, "resource_missing", param("payment_method"))}, refused},
+		"payment method of the other mode":     {response{status: 400, body: withMessage("resource_missing", "payment_method", otherMode)}, ourFault},
+		"payment method of the platform":       {response{status: 400, body: withMessage("resource_missing", "payment_method", platforms)}, ourFault},
+		"test payment method in live mode":     {response{status: 400, body: withMessage("", "", testID)}, ourFault},
+		"the same, with a parameter":           {response{status: 400, body: withMessage("", "payment_method", testID)}, ourFault},
+		"unknown payment method, old versions": {response{status: 400, body: withMessage("resource_missing", "payment_method", "No such payment_method: pm_1")}, refusedWith("No such payment_method: pm_1")},
+		"used payment method":                  {response{status: 400, body: withMessage("", "", "The provided PaymentMethod was previously used.")}, refusedWith("The provided PaymentMethod was previously used.")},
+		"payment method of another":            {response{status: 400, body: withMessage("parameter_missing", "source", methodOfCustomer)}, refusedWith(methodOfCustomer)},
+		"amount of zero":                       {response{status: 400, body: stripeError(invalid, "parameter_invalid_integer", param("amount"))}, refused},
+		"refund too high":                      {response{status: 400, body: stripeError(invalid, "", param("amount"))}, refused},
+		"invalid currency":                     {response{status: 400, body: withMessage("", "currency", "Invalid currency: xxx.")}, refusedWith("Invalid currency: xxx.")},
+		"refund of an unknown intent":          {response{status: 400, body: stripeError(invalid, "resource_missing", param("payment_intent"))}, ourFault},
+		"unknown parameter":                    {response{status: 400, body: stripeError(invalid, "parameter_unknown", param("off_sesion"))}, ourFault},
+		"missing parameter":                    {response{status: 400, body: stripeError(invalid, "parameter_missing", param("amount"))}, ourFault},
+		"other 400":                            {response{status: 400, body: stripeError(invalid, "", "")}, ourFault},
+		"other 400 of a paid intent":           {response{status: 400, body: stripeError(invalid, "", paid)}, unknownFault},
+		"other 400 that is replayed":           {response{status: 400, body: stripeError(invalid, "", ""), header: http.Header{"Idempotent-Replayed": {"true"}}}, replayedFault},
+		"no method for the currency":           {response{status: 400, body: withMessage("payment_intent_invalid_parameter", "currency", noMethodForCurrency)}, ourFault},
+		"intent in another state":              {response{status: 400, body: stripeError(invalid, "payment_intent_unexpected_state", paid)}, classified{unexpectedState: true, retryAfter: 2 * time.Second, attempts: 1}},
+		"key with other parameters":            {response{status: 400, body: stripeError("idempotency_error", "", "")}, unknownFault},
 
 		"API key unknown":                {response{status: 401, body: withMessage("", "", "Invalid API Key provided: "+secretKey)}, ourFault},
 		"API key without the permission": {response{status: 403, body: stripeError(invalid, "", "")}, ourFault},
@@ -208,5 +221,28 @@ func TestClassify_operatorMessage(t *testing.T) {
 			require.EqualError(t, confirmFailure(t, newClient(t, respond(test.response))),
 				"payments: not executed, status 400, type invalid_request_error, request req_1"+test.want)
 		})
+	}
+}
+
+// declineCodes are all that Stripe documents (docs.stripe.com/declines/codes) or once did.
+const declineCodes = "approve_with_id authentication_not_handled authentication_required call_issuer card_not_supported " +
+	"card_velocity_exceeded currency_not_supported do_not_honor do_not_try_again duplicate_transaction expired_card fraudulent " +
+	"generic_decline incorrect_address incorrect_cvc incorrect_number incorrect_pin incorrect_zip insufficient_funds invalid_account " +
+	"invalid_amount invalid_authorization invalid_cvc invalid_expiry_month invalid_expiry_year invalid_number invalid_pin " +
+	"issuer_not_available live_mode_test_card lost_card merchant_blacklist mobile_device_authentication_required " +
+	"new_account_information_available no_action_taken not_permitted offline_pin_required online_or_offline_pin_required pickup_card " +
+	"pin_try_exceeded previously_declined_do_not_retry processing_error reenter_transaction restricted_card " +
+	"revocation_of_all_authorizations revocation_of_authorization security_violation service_not_allowed stolen_card " +
+	"stop_payment_order test_mode_live_card testmode_decline transaction_not_allowed try_again_later withdrawal_count_limit_exceeded"
+
+func TestClassify_declineCodes(t *testing.T) {
+	t.Parallel()
+	for code := range strings.FieldsSeq(declineCodes) {
+		last := strings.Replace(intent("requires_payment_method"), `"client_secret"`,
+			fmt.Sprintf(`"last_payment_error":{"type":"card_error","code":%[1]q,"decline_code":%[1]q,"message":%[1]q},"client_secret"`, code), 1)
+		e := confirmFailure(t, newClient(t, respond(response{status: 402, body: fmt.Sprintf(
+			`{"error":{"type":"card_error","code":%[1]q,"decline_code":%[1]q,"message":%[1]q,"payment_intent":%[2]s}}`, code, last)})))
+		require.Equal(t, []string{code, code, code}, []string{e.Code, e.DeclineCode, e.Message})
+		require.Equal(t, &payments.Decline{Code: code, DeclineCode: code, Message: code}, e.Intent.LastError)
 	}
 }

@@ -10,9 +10,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/stripe/stripe-go/v79"
 	"github.com/stripe/stripe-go/v79/form"
@@ -177,8 +179,9 @@ func (b backend) CallRaw(method, path, key string, values *form.Values, params *
 		path, body = path+"?"+body, ""
 	}
 	req, err := b.NewRequest(method, path, key, "application/x-www-form-urlencoded", params)
-	if err != nil {
-		return err
+	// net/http would reject these, too, but with an error like one of the network.
+	if err != nil || !slices.Contains([]string{"http", "https"}, req.URL.Scheme) || strings.ContainsFunc(key, unicode.IsControl) {
+		return errInvalidRequest // err may quote the API key or the URL
 	}
 	// Without GetBody, net/http cannot resend the request when a reused connection breaks (R13).
 	req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))

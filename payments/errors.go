@@ -12,7 +12,8 @@ var (
 	ErrUnreadable = errors.New("unreadable response") // not in Stripe's format
 	ErrMismatch   = errors.New("response about another payment")
 
-	errProviderKey = errors.New("not sent, because the key in the request is not that of the call")
+	errProviderKey    = errors.New("not sent, because the key in the request is not that of the call")
+	errInvalidRequest = errors.New("not sent, because the API key or the base URL is not valid in a request")
 )
 
 // Errors of [Client.Event].

@@ -246,7 +246,30 @@ func TestTransport_providerKey(t *testing.T) {
 		_, err := client.Confirm(t.Context(), key, "pi_1", true)
 		e := failure(t, err)
 		require.Equal(t, payments.NotExecuted, e.Outcome)
+		require.True(t, e.NeedsOperator)
 		require.ErrorContains(t, e, "not that of the call")
+		require.NotErrorIs(t, e, payments.ErrNoResponse)
 	}
 	require.Empty(t, provider.seen())
+}
+
+// No retry can help a request that cannot be built, such as that of a secret with a newline.
+func TestTransport_invalidRequest(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*payments.Config){
+		"newline in the API key": func(c *payments.Config) { c.SecretKey = secretKey + "\n" },
+		"NUL in the API key":     func(c *payments.Config) { c.SecretKey = secretKey + "\x00" },
+		"newline in the URL":     at("http://" + canary + ".invalid\n"),
+		"not a URL":              at("http://" + canary + ".invalid:port"),
+		"no scheme":              at(canary + ".invalid"),
+		"another scheme":         at("ftp://" + canary + ".invalid"),
+	} {
+		client := newClient(t, nil, change)
+		_, unread := client.Get(t.Context(), "pi_1")
+		_, _, unlisted := client.List(t.Context(), time.Time{}, time.Time{}, "")
+		for _, e := range []*payments.Error{confirmFailure(t, client), failure(t, unread), failure(t, unlisted)} {
+			require.True(t, e.NeedsOperator, name)
+			require.EqualError(t, e, "payments: not executed: not sent, because the API key or the base URL is not valid in a request", name)
+		}
+	}
 }
