@@ -81,7 +81,7 @@ func TestAction_async(t *testing.T) {
 	got := f.create(t, key, order, prefer(respondAsync, "wait=20"), header("X-Request-Id", "with-an-action"))
 	require.Equal(t, http.StatusAccepted, got.status)
 	actionOf(t, got)
-	require.Equal(t, "action_required", f.log.await(t, map[string]any{"request_id": "with-an-action", "msg": "background run"})["outcome"])
+	require.Equal(t, "requires_action", f.log.await(t, map[string]any{"request_id": "with-an-action", "msg": "background run"})["outcome"])
 }
 
 func TestAction_providerUnavailable(t *testing.T) {

@@ -66,13 +66,13 @@ func outcome(result idempotency.Result, err error) string {
 	case errors.Is(err, idempotency.ErrKeyReused):
 		return "reused"
 	case errors.Is(err, idempotency.ErrActionRequired):
-		return "action_required"
+		return "requires_action"
 	case errors.Is(err, idempotency.ErrLeaseLost):
 		return "lease_lost"
 	case errors.Is(err, idempotency.ErrInProgress):
 		return "in_progress"
 	case errors.Is(err, admission.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
-		return "refused"
+		return "rejected"
 	case err != nil:
 		return "retryable"
 	case result.Replayed:
@@ -93,7 +93,7 @@ func (l *logEntry) write(logger *slog.Logger, r *http.Request, w middleware.Wrap
 		slog.String("route", route),
 		slog.Int("status", w.Status()),
 		slog.Int("bytes", w.BytesWritten()),
-		slog.Duration("duration", took),
+		slog.Float64("duration_seconds", took.Seconds()),
 		slog.String("client_ip", middleware.GetClientIP(ctx)),
 	}, l.attrs...)...)
 	return route
@@ -115,11 +115,11 @@ func Outcomes() []string {
 		"replayed",
 		"recovered",
 		"accepted",
-		"action_required",
+		"requires_action",
 		"in_progress",
 		"reused",
 		"lease_lost",
-		"refused", // the request is not valid, or was rejected because of overload
+		"rejected", // the request is not valid, or the server is overloaded
 		"retryable",
 		"refund_synced",
 		"ignored", // an event was not about an object of ours

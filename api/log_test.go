@@ -17,10 +17,10 @@ func (f *fixture) requestLine(t *testing.T, got response) map[string]any {
 	id := got.header.Get("X-Request-Id")
 	line := maps.Clone(f.log.await(t, map[string]any{"msg": "request", "request_id": id}))
 	require.EqualValues(t, got.status, line["status"])
-	require.Positive(t, line["duration"])
+	require.Positive(t, line["duration_seconds"])
 	require.Equal(t, "127.0.0.1", line["client_ip"])
 	require.Equal(t, 1, strings.Count(f.log.String(), `"msg":"request","request_id":"`+id+`"`))
-	for _, name := range []string{"time", "msg", "request_id", "duration", "client_ip", "status", "bytes"} {
+	for _, name := range []string{"time", "msg", "request_id", "duration_seconds", "client_ip", "status", "bytes"} {
 		require.Contains(t, line, name)
 		delete(line, name)
 	}
@@ -63,7 +63,7 @@ func TestLog_requestLine(t *testing.T) {
 	require.Equal(t, plus(ours, "outcome", "replayed", "from", "finished", "to", "finished", "attempt", 1.0), line(create(key, order)))
 	require.Equal(t, plus(ours, "outcome", "reused", "from", "finished", "to", "finished", "attempt", 1.0,
 		"problem", "idempotency-key-reused"), line(create(key, orderBody(withMember("currency", "eur")))))
-	require.Equal(t, plus(ours, "outcome", "refused", "problem", "malformed-request"), line(create(key, "[]")))
+	require.Equal(t, plus(ours, "outcome", "rejected", "problem", "malformed-request"), line(create(key, "[]")))
 	require.Equal(t, plus(post, "problem", "idempotency-key-missing"), line(create("", order)))
 
 	down := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: confirmEndpoint, Times: stripetest.Always})

@@ -117,7 +117,7 @@ func (b *Background) start(ctx context.Context, run func(context.Context) runRes
 			slog.String("request_id", entryOf(ctx).requestID),
 			slog.String("account_id", accountID(ctx).String()),
 			slog.String("key_id", result.KeyID.String()),
-			slog.Duration("duration", time.Since(begun)),
+			slog.Float64("duration_seconds", time.Since(begun).Seconds()),
 		}, entry.attrs...)...)
 		done <- result
 	}()

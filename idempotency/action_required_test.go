@@ -46,7 +46,7 @@ func TestCompleter_actionTimeout(t *testing.T) {
 			f.update(req, "action_required_at = now(), created_at = now() - $3::interval, last_run_at = now() - $4::interval", test.age, test.lastRun)
 			want := idempotency.CompleterResult{}
 			if test.due {
-				want.Waiting = 1
+				want.ActionRequired = 1
 			}
 			require.Equal(t, want, f.pass())
 			require.Zero(t, f.pass(), "once per grace")
@@ -77,7 +77,7 @@ func TestCompleter_actionRequired(t *testing.T) {
 	require.Zero(t, f.pass(), "too early")
 	for range 3 * maxAttempts {
 		f.ageRun(req, 4*grace)
-		require.Equal(t, idempotency.CompleterResult{Waiting: 1}, f.pass())
+		require.Equal(t, idempotency.CompleterResult{ActionRequired: 1}, f.pass())
 		require.Zero(t, f.completerState(req))
 		require.Zero(t, f.pass(), "too early")
 	}

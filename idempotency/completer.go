@@ -61,9 +61,10 @@ func NewCompleter(engine *Engine, operations []Operation, config CompleterConfig
 type CompleterResult struct {
 	Completed   int // with any response
 	Skipped     int // another run was faster
-	Waiting     int // require an action first
 	Failed      int // will be tried again
 	NeedsReview int
+
+	ActionRequired int // wait for an action
 }
 
 // RunOnce makes one pass over the keys that are due. When ctx ends, it finishes those in
@@ -91,7 +92,7 @@ func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err err
 	for _, result := range results {
 		total.Completed += result.Completed
 		total.Skipped += result.Skipped
-		total.Waiting += result.Waiting
+		total.ActionRequired += result.ActionRequired
 		total.Failed += result.Failed
 		total.NeedsReview += result.NeedsReview
 	}
@@ -138,7 +139,7 @@ func (c *Completer) complete(ctx context.Context, key candidate) (CompleterResul
 	case err == nil, errors.Is(err, ErrInProgress):
 		return CompleterResult{Skipped: 1}, nil
 	case errors.Is(err, ErrActionRequired):
-		return CompleterResult{Waiting: 1}, nil
+		return CompleterResult{ActionRequired: 1}, nil
 	case key.Attempts < c.config.MaxAttempts:
 		log.WarnContext(ctx, "abandoned key not completed, it will be tried again", "error", err)
 		return CompleterResult{Failed: 1}, nil

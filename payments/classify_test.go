@@ -219,7 +219,7 @@ func TestClassify_operatorMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.EqualError(t, confirmFailure(t, newClient(t, respond(test.response))),
-				"payments: not executed, status 400, type invalid_request_error, request req_1"+test.want)
+				"payments: not_executed, status 400, type invalid_request_error, request req_1"+test.want)
 		})
 	}
 }

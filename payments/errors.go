@@ -36,7 +36,7 @@ const (
 )
 
 func (o Outcome) String() string {
-	return [...]string{Unknown: "unknown", NotExecuted: "not executed", Refused: "refused", Declined: "declined"}[o]
+	return [...]string{Unknown: "unknown", NotExecuted: "not_executed", Refused: "refused", Declined: "declined"}[o]
 }
 
 // Error is the error of every call to Stripe. It contains no secret.

@@ -45,7 +45,7 @@ func (c *Client) Search(ctx context.Context, orderID uuid.UUID) (ids []string, e
 
 // ListRefunds returns all refunds of an intent.
 func (c *Client) ListRefunds(ctx context.Context, intentID string) (refunds []Refund, err error) {
-	list := call{name: "list refunds", intentID: intentID}
+	list := call{name: "list_refunds", intentID: intentID}
 	ofIntent := func(re *stripe.Refund) (Refund, error) {
 		r, err := newRefund(re)
 		if err == nil && r.IntentID != intentID {
@@ -69,7 +69,7 @@ func (c *Client) ListRefunds(ctx context.Context, intentID string) (refunds []Re
 // ListAllRefunds is [Client.List] for refunds.
 func (c *Client) ListAllRefunds(ctx context.Context, since, until time.Time, after string) (refunds []Refund, next string, err error) {
 	filter := stripe.RefundListParams{CreatedRange: createdRange(since, until)}
-	return page(ctx, c, call{name: "list all refunds"}, after, newRefund, c.sendRefundList(filter))
+	return page(ctx, c, call{name: "list_all_refunds"}, after, newRefund, c.sendRefundList(filter))
 }
 
 func (c *Client) sendRefundList(filter stripe.RefundListParams) func(stripe.ListParams) ([]*stripe.Refund, bool, error) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -97,6 +98,7 @@ func newClient(t *testing.T, transport http.RoundTripper, change ...func(*paymen
 		Logger:    slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Transport: transport,
 		Backoff:   time.Microsecond,
+		Observe:   func(made payments.Attempt) { assert.Contains(t, payments.Calls(), made.Call) },
 	}
 	for _, f := range change {
 		f(&cfg)

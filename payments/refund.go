@@ -71,7 +71,7 @@ func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund
 
 // GetRefund reads the refund.
 func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error) {
-	return do(ctx, c, call{name: "get refund"}, newRefund, hasID[Refund](refundID), func(params stripe.Params) (*stripe.Refund, error) {
+	return do(ctx, c, call{name: "get_refund"}, newRefund, hasID[Refund](refundID), func(params stripe.Params) (*stripe.Refund, error) {
 		return c.refunds.Get(refundID, &stripe.RefundParams{Params: params})
 	})
 }

@@ -63,11 +63,34 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 	}
 }
 
+// Calls are the values of [Attempt.Call].
+func Calls() []string {
+	return []string{
+		"create", "confirm", "get", "cancel", "search", "list", "refund", "get_refund", "list_refunds", "list_all_refunds",
+	}
+}
+
 // Attempt is one HTTP attempt of a call.
 type Attempt struct {
-	Call string // such as confirm
+	Call string
 	Took time.Duration
 	Err  *Error // nil if it succeeded
+}
+
+// OutcomeNeedsOperator is the outcome of an attempt whose error is not the client's or the card's.
+const OutcomeNeedsOperator = "needs_operator"
+
+// Outcome is the word for the result in the log and in the metrics: answered, needs_operator or
+// an [Outcome].
+func (a Attempt) Outcome() string {
+	switch {
+	case a.Err == nil:
+		return "answered"
+	case a.Err.NeedsOperator:
+		return OutcomeNeedsOperator
+	default:
+		return a.Err.Outcome.String()
+	}
 }
 
 // attempt sends the request once. limit leaves time for a retry, because an idle connection
@@ -78,27 +101,26 @@ func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Durat
 	ctx, trace := traceSend(ctx, call.key)
 	start := time.Now()
 	failed := classify(send(ctx), trace, call)
-	took := time.Since(start)
-	c.logAttempt(ctx, call, n, took, trace, failed)
+	made := Attempt{Call: call.name, Took: time.Since(start), Err: failed}
+	c.logAttempt(ctx, call, n, made, trace)
 	if c.config.Observe != nil {
-		c.config.Observe(Attempt{Call: call.name, Took: took, Err: failed})
+		c.config.Observe(made)
 	}
 	return failed
 }
 
-func (c *Client) logAttempt(ctx context.Context, call call, n int, took time.Duration, trace *sendTrace, failed *Error) {
-	level, outcome := slog.LevelInfo, "answered"
+func (c *Client) logAttempt(ctx context.Context, call call, n int, made Attempt, trace *sendTrace) {
+	level := slog.LevelInfo
 	attrs := []slog.Attr{
 		slog.String("call", call.name),
 		slog.String("idempotency_key", call.key),
 		slog.String("payment_intent", call.intentID),
 		slog.Int("attempt", n),
-		slog.Duration("duration", took),
+		slog.Float64("duration_seconds", made.Took.Seconds()),
 		slog.Int("status", trace.status),
 		slog.String("request_id", printable(trace.header.Get("Request-Id"))),
 	}
-	if failed != nil {
-		outcome = failed.Outcome.String()
+	if failed := made.Err; failed != nil {
 		attrs = append(attrs, slog.String("error", failed.Error()))
 		switch {
 		case failed.NeedsOperator:
@@ -107,7 +129,7 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, took time.Dur
 			level = slog.LevelWarn
 		}
 	}
-	c.config.Logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", outcome))...)
+	c.config.Logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", made.Outcome()))...)
 }
 
 // waitForRetry reports false if too little time would be left: without time for its response, an

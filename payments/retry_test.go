@@ -112,8 +112,8 @@ func TestAttempt_logAndObserve(t *testing.T) {
 	for decoder := json.NewDecoder(&log); decoder.More(); {
 		var fields map[string]any
 		require.NoError(t, decoder.Decode(&fields))
-		require.NotZero(t, fields["duration"])
-		delete(fields, "duration")
+		require.NotZero(t, fields["duration_seconds"])
+		delete(fields, "duration_seconds")
 		delete(fields, "time")
 		got = append(got, fields)
 	}
@@ -125,8 +125,8 @@ func TestAttempt_logAndObserve(t *testing.T) {
 		},
 		{
 			"level": "ERROR", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
-			"payment_intent": "pi_1", "attempt": 2.0, "status": 401.0, "request_id": "req_1", "outcome": "not executed",
-			"error": "payments: not executed, status 401, type invalid_request_error, request req_1: Text for the customer.",
+			"payment_intent": "pi_1", "attempt": 2.0, "status": 401.0, "request_id": "req_1", "outcome": "needs_operator",
+			"error": "payments: not_executed, status 401, type invalid_request_error, request req_1: Text for the customer.",
 		},
 		{
 			"level": "INFO", "msg": "payment provider call", "call": "get", "idempotency_key": "",

@@ -135,7 +135,7 @@ func TestTransport_cancelled(t *testing.T) {
 	require.ErrorIs(t, e, context.Canceled)
 
 	_, err = client.Confirm(ctx, confirmKey, "pi_1", true)
-	require.EqualError(t, failure(t, err), "payments: not executed: no response: context canceled")
+	require.EqualError(t, failure(t, err), "payments: not_executed: no response: context canceled")
 	require.EqualValues(t, 1, connections.Load())
 }
 

@@ -76,7 +76,7 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	}
 	if len(result) > 0 {
 		w.logger.InfoContext(ctx, "receipts pass", Sent, result[Sent], Retried, result[Retried],
-			Failed, result[Failed], Lost, result[Lost], "took", time.Since(start))
+			Failed, result[Failed], Lost, result[Lost], "duration_seconds", time.Since(start).Seconds())
 	}
 	if ctx.Err() != nil {
 		err = nil

@@ -65,10 +65,10 @@ func complete(ctx context.Context, c *idempotency.Completer, m *metrics.Metrics,
 	logger.InfoContext(ctx, "completer pass",
 		"completed", result.Completed,
 		"skipped", result.Skipped,
-		"waiting", result.Waiting,
+		"requires_action", result.ActionRequired,
 		"failed", result.Failed,
 		"needs_review", result.NeedsReview,
-		"took", time.Since(start))
+		"duration_seconds", time.Since(start).Seconds())
 	if err == nil && result.Failed+result.NeedsReview > 0 {
 		err = fmt.Errorf("abandoned keys not completed: %d will be tried again, %d need review (orders keys list)",
 			result.Failed, result.NeedsReview)
@@ -109,7 +109,7 @@ func reap(ctx context.Context, engine *idempotency.Engine, retention time.Durati
 	start := time.Now()
 	deleted, err := engine.Reap(ctx, retention, reapBatch)
 	m.Reaped(deleted, err)
-	logger.InfoContext(ctx, "reaper pass", "deleted", deleted, "took", time.Since(start))
+	logger.InfoContext(ctx, "reaper pass", "deleted", deleted, "duration_seconds", time.Since(start).Seconds())
 	return err
 }
 

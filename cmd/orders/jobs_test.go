@@ -60,7 +60,7 @@ func requireOneLine(t *testing.T, stderr, text string, fields ...string) {
 	t.Helper()
 	found := lines(stderr, text)
 	require.Len(t, found, 1, stderr)
-	for _, field := range append(fields, "took=") {
+	for _, field := range append(fields, "duration_seconds=") {
 		require.Contains(t, found[0], field)
 	}
 }
@@ -73,13 +73,13 @@ func TestCompleter_singleRun(t *testing.T) {
 
 	stdout, stderr := succeed(t, f.environ, "completer")
 	require.Empty(t, stdout)
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=2 skipped=0 waiting=0 failed=0 needs_review=0")
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=2 skipped=0 requires_action=0 failed=0 needs_review=0")
 	require.Len(t, f.stripe.Charges(), 2)
 	require.Equal(t, 2, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
 	require.Equal(t, 2, f.staged())
 
 	_, stderr = succeed(t, f.environ, "completer")
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 waiting=0 failed=0 needs_review=0")
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=0 needs_review=0")
 
 	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
 	succeed(t, f.environ, "completer", "--concurrency", "1")
@@ -95,7 +95,7 @@ func TestCompleter_providerFails(t *testing.T) {
 	defer rejecting.Release()
 
 	stderr := fail(t, f.with("COMPLETER_MAX_ATTEMPTS=2"), "completer")
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 waiting=0 failed=1 needs_review=1")
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=1 needs_review=1")
 	require.Len(t, lines(stderr, `level=ERROR msg="abandoned key needs review, no attempts are left"`), 1)
 	require.Contains(t, stderr, "orders: abandoned keys not completed: 1 will be tried again, 1 need review (orders keys list)\n")
 }
@@ -113,7 +113,7 @@ func TestCompleter_signal(t *testing.T) {
 	require.False(t, c.hasExited())
 	held.Release()
 	require.Zero(t, c.wait(), "%s", &c.stderr)
-	requireOneLine(t, c.stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 waiting=0 failed=0 needs_review=0")
+	requireOneLine(t, c.stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 requires_action=0 failed=0 needs_review=0")
 	require.Len(t, f.stripe.Charges(), 1)
 	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys WHERE completer_attempt = 0 AND locked_at IS NULL"))
 }

@@ -35,7 +35,7 @@ func TestLogs_noSecrets(t *testing.T) {
 	l.breakDatabase()
 
 	log := l.log()
-	for _, line := range []string{"payment provider call", "action_required", "payment_intent.requires_action", "background run", "request", "receipt failed", "receipts pass", "abandoned key completed", "abandoned key needs review", "completer pass", "reaper pass", "password authentication failed", "Invalid API Key provided: [removed]"} {
+	for _, line := range []string{"payment provider call", `"outcome":"requires_action"`, "payment_intent.requires_action", "background run", "request", "receipt failed", "receipts pass", "abandoned key completed", "abandoned key needs review", "completer pass", "reaper pass", "password authentication failed", "Invalid API Key provided: [removed]"} {
 		require.Contains(t, log, line, "the test must cause this line")
 	}
 	for _, secret := range append(l.clientSecrets(), l.fixture.apiKey, "_secret_", "sk_test", "whsec", "canary-database", "canary-mail") {
@@ -47,6 +47,7 @@ func TestLogs_noSecrets(t *testing.T) {
 			require.Fail(t, "the log contains a secret", "%s, in …%s…", secret, log[max(0, i-300):min(len(log), i+100)])
 		}
 	}
+	require.NotRegexp(t, `(?m) \w+=[0-9.]+(ns|µs|ms|[smh])\b`, log, "the name of a duration has its unit")
 	for line := range strings.Lines(l.api.stderr.String()) {
 		require.True(t, json.Valid([]byte(line)), line)
 	}

@@ -133,7 +133,8 @@ func (s *server) run(ctx context.Context, delay time.Duration) error {
 	}
 	s.ready.Drain()
 	drain := s.config.LongestRun()
-	s.logger.Info("stopping: not ready, finishing runs in progress", "shutdown_delay", delay, "drain_timeout", drain)
+	s.logger.Info("stopping: not ready, finishing runs in progress",
+		"shutdown_delay_seconds", delay.Seconds(), "drain_timeout_seconds", drain.Seconds())
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)

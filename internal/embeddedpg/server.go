@@ -141,7 +141,7 @@ func (s *Server) start(ctx context.Context) error {
 		"version", s.found.major,
 		"url", s.URL("postgres"),
 		"dir", s.dir,
-		"took", time.Since(begin).Round(time.Millisecond),
+		"duration_seconds", time.Since(begin).Seconds(),
 	)
 	return nil
 }

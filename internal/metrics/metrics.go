@@ -13,7 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/orders-api/api"
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
+	"example.com/orders-api/payments"
 )
 
 // Config configures a [Metrics].
@@ -65,7 +67,7 @@ func New(config Config) *Metrics {
 		http: r.histogram("http_request_duration_seconds", slow,
 			"Duration of API requests, by route and class of the status.", "method", "route", "status_class"),
 		requests: r.counter("requests_total",
-			"Requests with an Idempotency-Key and events of the payment provider, by outcome.", "outcome"),
+			"Requests with an Idempotency-Key and events of the payment provider, by the outcome in their log line.", "outcome"),
 		calls: r.histogram("step_call_duration_seconds", slow,
 			"Duration of a step's external call with its retries, by the recovery point where the step begins. "+
 				"The result is failed if the call had no final outcome.", "operation", "from", "result"),
@@ -74,7 +76,8 @@ func New(config Config) *Metrics {
 				"The result is failed if the database failed, and rejected if the step refused the request or another run has the key.",
 			"operation", "from", "result"),
 		provider: r.histogram("provider_request_duration_seconds", slow,
-			"Duration of HTTP requests to the payment provider, by what is known about their effect.", "call", "outcome"),
+			"Duration of HTTP requests to the payment provider, by the outcome in their log line: "+
+				"answered, declined, refused, not_executed, unknown or needs_operator.", "call", "outcome"),
 		receipts: r.histogram("receipt_duration_seconds", slow,
 			"Duration of attempts to send a receipt, by outcome.", "outcome"),
 		completed: r.counter("completer_keys_total",
@@ -84,10 +87,21 @@ func New(config Config) *Metrics {
 		maintenance: r.counter("maintenance_runs_total",
 			"Runs of the completer and the reaper in this process, by result.", "command", "result"),
 	}
-	// rate() ignores the first value of a new series, so each starts at 0.
+	// increase() ignores the first value of a new series, so those that an alert counts start at 0.
 	m.reaped.WithLabelValues()
 	for _, outcome := range api.Outcomes() {
 		m.requests.WithLabelValues(outcome)
+	}
+	for _, call := range payments.Calls() {
+		m.provider.WithLabelValues(call, payments.OutcomeNeedsOperator)
+		m.provider.WithLabelValues(call, payments.Refused.String())
+	}
+	for result := range completerResults(idempotency.CompleterResult{}) {
+		m.completed.WithLabelValues(result)
+	}
+	for _, command := range []string{"completer", "reaper"} {
+		m.maintenance.WithLabelValues(command, result(true))
+		m.maintenance.WithLabelValues(command, result(false))
 	}
 	r.pool(config.Pool)
 	if config.Limiter != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"example.com/orders-api/api"
@@ -51,18 +50,8 @@ func result(ok bool) string {
 
 // ProviderAttempt records a request to the payment provider.
 func (m *Metrics) ProviderAttempt(e payments.Attempt) {
-	outcome := "answered"
-	switch {
-	case e.Err == nil:
-	case e.Err.NeedsOperator:
-		outcome = "needs_operator" // our API key, our account, our parameters or another payment
-	default:
-		outcome = snakeCase(e.Err.Outcome.String())
-	}
-	m.provider.WithLabelValues(snakeCase(e.Call), outcome).Observe(e.Took.Seconds())
+	m.provider.WithLabelValues(e.Call, e.Outcome()).Observe(e.Took.Seconds())
 }
-
-func snakeCase(s string) string { return strings.ReplaceAll(s, " ", "_") }
 
 // Receipt records an attempt to send a receipt.
 func (m *Metrics) Receipt(outcome string, took time.Duration) {
@@ -71,16 +60,20 @@ func (m *Metrics) Receipt(outcome string, took time.Duration) {
 
 // Completed records a run of the completer.
 func (m *Metrics) Completed(r idempotency.CompleterResult, err error) {
-	for result, n := range map[string]int{
-		"completed":    r.Completed,
-		"skipped":      r.Skipped,
-		"failed":       r.Failed,
-		"needs_review": r.NeedsReview,
-		"waiting":      r.Waiting,
-	} {
+	for result, n := range completerResults(r) {
 		m.completed.WithLabelValues(result).Add(float64(n))
 	}
 	m.maintained("completer", err)
+}
+
+func completerResults(r idempotency.CompleterResult) map[string]int {
+	return map[string]int{
+		"completed":       r.Completed,
+		"skipped":         r.Skipped,
+		"failed":          r.Failed,
+		"needs_review":    r.NeedsReview,
+		"requires_action": r.ActionRequired,
+	}
 }
 
 // Reaped records a run of the reaper.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,11 +52,30 @@ func TestAPI_outcomes(t *testing.T) {
 
 	found := scrape(t, f.metrics)
 	require.Equal(t, map[string]int{
-		"created": 1, "replayed": 2, "reused": 1, "refused": 1, "retryable": 1, "recovered": 1,
+		"created": 1, "replayed": 2, "reused": 1, "rejected": 1, "retryable": 1, "recovered": 1,
 		"in_progress": 1, "lease_lost": 1, "accepted": 1,
 	}, found.of("orders_requests_total"))
 	require.InDelta(t, 1, found[`orders_step_commit_duration_seconds_count{from="charge_created",operation="create_order",result="rejected"}`], 0,
 		"the lease was lost")
+}
+
+// increase() ignores the first value of a series.
+func TestNew_zero(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	start := scrape(t, f.metrics)
+	f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
+	require.Equal(t, http.StatusServiceUnavailable, f.order("an-order-of-teas-01", tea))
+	f.order("an-order-of-teas-02", strings.Replace(tea, "pm_card_visa", "pm_unknown", 1))
+	f.metrics.Completed(idempotency.CompleterResult{}, postgres.ErrUnavailable)
+	f.metrics.Reaped(1, postgres.ErrUnavailable)
+	counted := regexp.MustCompile(`needs_operator|refused|requests_total|completer_keys|keys_deleted|maintenance_runs`)
+	for name := range scrape(t, f.metrics) {
+		if counted.MatchString(name) {
+			require.Contains(t, start, name)
+			require.Zero(t, start[name], name)
+		}
+	}
 }
 
 func TestStep_ofAnOrder(t *testing.T) {

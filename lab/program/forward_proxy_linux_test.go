@@ -76,7 +76,7 @@ func TestForwardProxy(t *testing.T) {
 		want                string
 	}{
 		"used":           {"user:canary@", host, "", []string{"CONNECT example.com:443"}, "Discrepancies: 0"},
-		"refuses":        {"", host, "", []string{"CONNECT example.com:443"}, "payments: not executed: no response"},
+		"refuses":        {"", host, "", []string{"CONNECT example.com:443"}, "payments: not_executed: no response"},
 		"not for a host": {"user:canary@", "https://stripe.invalid", "stripe.invalid", nil, "no response"},
 		"not loopback":   {"user:canary@", plain.URL, "", nil, "Discrepancies: 0"},
 	} {

@@ -133,7 +133,7 @@ func TestRun_incomplete(t *testing.T) {
 			setup: func(f *fixture) {
 				f.transport.replies = map[string]string{getIntent: `{"error":{"type":"invalid_request_error","message":"No such page."}}`}
 			},
-			err: "get pi_UNKNOWN: payments: not executed, status 404",
+			err: "get pi_UNKNOWN: payments: not_executed, status 404",
 		},
 		"the database is down": {setup: func(f *fixture) { f.Pool.Close() }, err: "read the database's time: "},
 	} {
