@@ -44,7 +44,7 @@ func TestValidationFailed_codes(t *testing.T) {
 		"required":            f.create(t, newKey(), `{}`),
 		"unknown_member":      f.create(t, newKey(), orderBody(withMember("status", "paid"))),
 		"invalid_type":        f.create(t, newKey(), orderBody(withMember("email", 1))),
-		"invalid_format":      f.create(t, newKey(), orderBody(withMember("currency", "USD"))),
+		"invalid_format":      f.create(t, newKey(), orderBody(withMember("payment_method", "4242424242424242"))),
 		"invalid_value":       f.createRefund(t, order, newKey(), `{"reason":"regret"}`),
 		"too_short":           f.create(t, newKey(), orderBody(withMember("items", []any{}))),
 		"too_long":            f.create(t, newKey(), orderBody(withMember("currency", "usdt"))),

@@ -128,15 +128,15 @@ func (d *Decoder) Flag(name string) bool {
 	return set
 }
 
-// Integer reads an integer from 1 to maximum. 2.0 and 2e0 are 2, as in RFC 8785.
-func (d *Decoder) Integer(name string, must bool, maximum int64) int64 {
+// Integer reads an integer from minimum to maximum. 2.0 and 2e0 are 2, as in RFC 8785.
+func (d *Decoder) Integer(name string, must bool, minimum, maximum int64) int64 {
 	number, ok := member[float64](d, name, must, "an integer")
 	switch {
 	case !ok:
 	case number != math.Trunc(number):
 		d.addError(name, CodeInvalidType, "must be an integer")
-	case number < 1 || number > float64(maximum):
-		d.addError(name, CodeOutOfRange, fmt.Sprintf("must be from 1 to %d", maximum))
+	case number < float64(minimum) || number > float64(maximum):
+		d.addError(name, CodeOutOfRange, fmt.Sprintf("must be from %d to %d", minimum, maximum))
 	}
 	return int64(number)
 }

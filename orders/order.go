@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
@@ -115,21 +116,17 @@ type Item struct {
 	SKU         string `json:"sku"`
 	Description string `json:"description,omitempty"`
 	Quantity    int64  `json:"quantity"`
-	UnitAmount  int64  `json:"unit_amount"`
+	UnitAmount  int64  `json:"unit_amount"` // 0 for a gift, negative for a discount
 }
 
 // openapi.yaml states the same limits.
 const (
 	maxReference   = 64
 	maxDescription = 500
-	maxText        = 16 << 10   // bytes in UTF-8, of items and metadata together
-	maxAmount      = 99_999_999 // the largest charge that the provider accepts
+	maxText        = 16 << 10 // bytes in UTF-8, of items and metadata together
 )
 
-var (
-	currencyPattern      = regexp.MustCompile(`^[a-z]{3}$`)
-	paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$`) // never a card number
-)
+var paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$`) // never a card number
 
 // DecodeOrderRequest decodes canonical JSON, or returns an [*operations.ValidationError].
 func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
@@ -142,8 +139,8 @@ func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 		request.Items = append(request.Items, Item{
 			SKU:         item.Text("sku", operations.Required, 1, 64),
 			Description: item.Text("description", operations.Optional, 1, maxDescription),
-			Quantity:    item.Integer("quantity", operations.Required, 10_000),
-			UnitAmount:  item.Integer("unit_amount", operations.Required, maxAmount),
+			Quantity:    item.Integer("quantity", operations.Required, 1, 10_000),
+			UnitAmount:  item.Integer("unit_amount", operations.Required, -currency.MaxAmount, currency.MaxAmount),
 		})
 	})
 	request.Metadata = in.Texts("metadata", 20, 40, 500)
@@ -151,15 +148,18 @@ func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 	reference := in.Text("reference", operations.Optional, 1, maxReference)
 	request.Reference = optional(reference)
 	in.Check("reference", ValidReference(reference) || reference == "", operations.CodeInvalidFormat, "must be printable ASCII characters")
-	in.Check("email", receipts.ValidAddress(request.Email), operations.CodeInvalidFormat, "must be an email address such as ada@example.com")
-	in.Check("currency", currencyPattern.MatchString(request.Currency), operations.CodeInvalidFormat,
-		"must be a three-letter currency code in lower case, such as usd")
+	in.Check("email", receipts.ValidAddress(request.Email), operations.CodeInvalidFormat,
+		"must be an ASCII email address such as ada@example.com, with an internationalised domain in punycode (xn--…)")
+	limits, known := currency.Find(request.Currency)
+	in.Check("currency", known, operations.CodeInvalidValue, "must be the lower-case code of a currency that Stripe supports, such as usd")
 	in.Check("payment_method", paymentMethodPattern.MatchString(request.PaymentMethod), operations.CodeInvalidFormat,
 		"must be the id of a payment method, such as pm_card_visa")
 	if in.Valid() {
-		var ok bool
-		request.Amount, ok = total(request.Items)
-		in.Check("items", ok, operations.CodeOutOfRange, fmt.Sprintf("the total must be at most %d", maxAmount))
+		request.Amount = total(request.Items)
+		in.Check("items", limits.Minimum <= request.Amount && request.Amount <= limits.Maximum, operations.CodeOutOfRange,
+			fmt.Sprintf("the total must be from %d to %d in %s", limits.Minimum, limits.Maximum, request.Currency))
+		in.Check("items", request.Amount%limits.Step == 0, operations.CodeInvalidValue,
+			fmt.Sprintf("the total must be a multiple of %d in %s", limits.Step, request.Currency))
 	}
 	if request.textSize() > maxText {
 		in.Reject("", operations.CodeTooLong, fmt.Sprintf("the texts of items and metadata must have at most %d bytes in UTF-8 together", maxText))
@@ -172,14 +172,12 @@ func ValidReference(s string) bool {
 	return len(s) >= 1 && len(s) <= maxReference && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-func total(items []Item) (sum int64, ok bool) {
+// total cannot overflow: 100 items × 10,000 units × 1e12 are 1e18.
+func total(items []Item) (sum int64) {
 	for _, item := range items {
-		if item.Quantity > (maxAmount-sum)/item.UnitAmount {
-			return 0, false
-		}
 		sum += item.Quantity * item.UnitAmount
 	}
-	return sum, true
+	return sum
 }
 
 func (r OrderRequest) textSize() (size int) {

@@ -97,12 +97,12 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 		anObject      = operations.CodeInvalidType + ": must be an object"
 		anArray       = operations.CodeInvalidType + ": must be an array"
 		noControls    = operations.CodeInvalidFormat + ": must not contain control characters"
-		anEmail       = operations.CodeInvalidFormat + ": must be an email address such as ada@example.com"
-		aCurrency     = operations.CodeInvalidFormat + ": must be a three-letter currency code in lower case, such as usd"
+		anEmail       = operations.CodeInvalidFormat + ": must be an ASCII email address such as ada@example.com, with an internationalised domain in punycode (xn--…)"
+		aCurrency     = operations.CodeInvalidValue + ": must be the lower-case code of a currency that Stripe supports, such as usd"
 		aMethod       = operations.CodeInvalidFormat + ": must be the id of a payment method, such as pm_card_visa"
 		quantity      = operations.CodeOutOfRange + ": must be from 1 to 10000"
-		amount        = operations.CodeOutOfRange + ": must be from 1 to 99999999"
-		total         = operations.CodeOutOfRange + ": the total must be at most 99999999"
+		amount        = operations.CodeOutOfRange + ": must be from -999999999999 to 999999999999"
+		total         = operations.CodeOutOfRange + ": the total must be from 50 to 99999999 in usd"
 		tooShort      = operations.CodeTooShort + ": must be "
 		tooLong       = operations.CodeTooLong + ": must be "
 		emailLength   = "3 to 254 characters long"
@@ -117,8 +117,8 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 		longestMethod = 240
 	)
 	good := item(`"A"`, "", "1", "100")
-	largest := item(quoted("é", 6), quoted("é", 250), "1", "1")
-	longer := item(quoted("é", 6), `"`+strings.Repeat("é", 249)+`€"`, "1", "1")
+	largest := item(quoted("é", 6), quoted("é", 250), "1", "100")
+	longer := item(quoted("é", 6), `"`+strings.Repeat("é", 249)+`€"`, "1", "100")
 	for name, test := range map[string]struct {
 		member string
 		value  string
@@ -133,6 +133,9 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 
 		"currency too short":     {"currency", `"us"`, []string{"/currency " + tooShort + threeLong}},
 		"currency in upper case": {"currency", `"USD"`, []string{"/currency " + aCurrency}},
+		"currency unknown":       {"currency", `"zzz"`, []string{"/currency " + aCurrency}},
+		"email in Unicode":       {"email", `"ada@bücher.example"`, []string{"/email " + anEmail}},
+		"email in punycode":      {"email", `"ada@xn--bcher-kva.example"`, nil},
 
 		"payment method maximum length": {"payment_method", `"aaaaaaaaaa_` + strings.Repeat("9", longestMethod) + `"`, nil},
 		"payment method too long":       {"payment_method", `"aaaaaaaaaa_` + strings.Repeat("9", longestMethod+1) + `"`, []string{"/payment_method " + tooLong + methodLength}},
@@ -148,20 +151,28 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 			"/items/0/Sku " + unknown, "/items/0/amount " + unknown,
 		}},
 
-		"sku maximum length":         {"items", items(item(quoted("é", 64), "", "1", "1")), nil},
+		"sku maximum length":         {"items", items(item(quoted("é", 64), "", "1", "100")), nil},
 		"sku too long":               {"items", items(item(quoted("é", 65), "", "1", "1")), []string{"/items/0/sku " + tooLong + skuLength}},
-		"description maximum length": {"items", items(item(`"A"`, quoted("𝄞", 500), "1", "1")), nil},
+		"description maximum length": {"items", items(item(`"A"`, quoted("𝄞", 500), "1", "100")), nil},
 		"description too long":       {"items", items(item(`"A"`, quoted("𝄞", 501), "1", "1")), []string{"/items/0/description " + tooLong + textLength}},
 
 		"quantity 0":           {"items", items(item(`"A"`, "", "0", "1")), []string{"/items/0/quantity " + quantity}},
 		"quantity 10001":       {"items", items(item(`"A"`, "", "10001", "1")), []string{"/items/0/quantity " + quantity}},
-		"quantity 2e0":         {"items", items(item(`"A"`, "", "2e0", "1")), nil},
+		"quantity 2e0":         {"items", items(item(`"A"`, "", "2e0", "100")), nil},
 		"quantity 1.5":         {"items", items(item(`"A"`, "", "1.5", "1")), []string{"/items/0/quantity " + anInteger}},
-		"unit amount too high": {"items", items(item(`"A"`, "", "1", "100000000")), []string{"/items/0/unit_amount " + amount}},
+		"unit amount too high": {"items", items(item(`"A"`, "", "1", "1000000000000")), []string{"/items/0/unit_amount " + amount}},
+		"unit amount too low":  {"items", items(item(`"A"`, "", "1", "-1000000000000")), []string{"/items/0/unit_amount " + amount}},
 
 		"total maximum":       {"items", items(item(`"A"`, "", "9999", "10000"), item(`"B"`, "", "9999", "1")), nil},
 		"total above maximum": {"items", items(item(`"A"`, "", "9999", "10000"), item(`"B"`, "", "10000", "1")), []string{"/items " + total}},
-		"total beyond 64 bit": {"items", items(strings.Split(strings.Repeat(item(`"A"`, "", "10000", "99999999")+";", 99)+good, ";")...), []string{"/items " + total}},
+		"largest total":       {"items", items(slices.Repeat([]string{item(`"A"`, "", "10000", "999999999999")}, 100)...), []string{"/items " + total}},
+		"total of 0":          {"items", items(item(`"A"`, "", "1", "0")), []string{"/items " + total}},
+		"total minimum":       {"items", items(item(`"A"`, "", "1", "50")), nil},
+		"total too small":     {"items", items(item(`"A"`, "", "1", "49")), []string{"/items " + total}},
+		"negative total":      {"items", items(good, item(`"B"`, "", "1", "-101")), []string{"/items " + total}},
+		"gift and discount":   {"items", items(good, item(`"B"`, "", "3", "0"), item(`"C"`, "", "2", "-25")), nil},
+		"large lines, exact": {"items", items(append(append(slices.Repeat([]string{item(`"A"`, "", "10000", "999999999999")}, 49),
+			slices.Repeat([]string{item(`"B"`, "", "10000", "-999999999999")}, 49)...), good)...), nil},
 
 		"text maximum":  {"items", items(slices.Repeat([]string{largest}, 32)...), nil},
 		"text too long": {"items", items(append(slices.Repeat([]string{largest}, 31), longer)...), []string{" " + texts}},
@@ -179,7 +190,7 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 		"member in another case":     {"Email", `"eve@example.com"`, []string{"/Email " + unknown}},
 		"member that needs escaping": {"~/", "null", []string{"/~0~1 " + unknown}},
 		"member with a long name":    {strings.Repeat("n", 41), "1", []string{"/" + strings.Repeat("n", 40) + "… " + unknown}},
-		"Kelvin sign is not a k": {"items", items(`{"s\u212au":"A","quantity":1,"unit_amount":1}`), []string{
+		"Kelvin sign is not a k": {"items", items(`{"s\u212au":"A","quantity":1,"unit_amount":100}`), []string{
 			"/items/0/sku " + required, "/items/0/s\u212au " + unknown,
 		}},
 	} {
@@ -190,6 +201,30 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 			_, errs := decode(t, body(request))
 			require.Equal(t, test.errs, errs)
 		})
+	}
+}
+
+// The limits of the total are those of its currency.
+func TestDecodeOrderRequest_currencies(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ currency, total, err string }{
+		{"usd", "99999999", ""},
+		{"usd", "100000000", "/items out_of_range: the total must be from 50 to 99999999 in usd"},
+		{"idr", "150000000", ""}, // about $90
+		{"idr", "999999999999", ""},
+		{"jpy", "50", ""},
+		{"jpy", "49", "/items out_of_range: the total must be from 50 to 9999999999 in jpy"},
+		{"afn", "1", ""}, // without a minimum of its own
+		{"afn", "0", "/items out_of_range: the total must be from 1 to 99999999 in afn"},
+		{"kwd", "5120", ""},
+		{"kwd", "5124", "/items invalid_value: the total must be a multiple of 10 in kwd"},
+		{"isk", "500", ""},
+		{"isk", "550", "/items invalid_value: the total must be a multiple of 100 in isk"},
+	} {
+		request := members()
+		request["currency"], request["items"] = `"`+test.currency+`"`, items(item(`"A"`, "", "1", test.total))
+		_, errs := decode(t, body(request))
+		require.Equal(t, test.err, strings.Join(errs, "\n"), "%v", test)
 	}
 }
 
@@ -211,7 +246,7 @@ func TestDecodeOrderRequest_allErrors(t *testing.T) {
 		"/items/0/quantity invalid_type: must be an integer",
 		"/items/0/unit_amount required: is required",
 		"/metadata/a invalid_type: must be a string",
-		"/currency invalid_format: must be a three-letter currency code in lower case, such as usd",
+		"/currency invalid_value: must be the lower-case code of a currency that Stripe supports, such as usd",
 		"/EMAIL unknown_member: is not a known member",
 		"/status unknown_member: is not a known member",
 	}, errs)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
@@ -49,7 +50,7 @@ var refundReasons = []string{"duplicate", "fraudulent", "requested_by_customer"}
 // DecodeRefundRequest decodes a request like [DecodeOrderRequest].
 func DecodeRefundRequest(canonical []byte) (RefundRequest, error) {
 	in := operations.NewDecoder(canonical)
-	amount := in.Integer("amount", operations.Optional, maxAmount)
+	amount := in.Integer("amount", operations.Optional, 1, currency.MaxAmount)
 	reason := in.Text("reason", operations.Optional, 1, maxDescription)
 	known := reason == "" || slices.Contains(refundReasons, reason)
 	in.Check("reason", known, operations.CodeInvalidValue, "must be one of "+strings.Join(refundReasons, ", "))
@@ -65,6 +66,7 @@ type refundRow struct {
 // refundable returns the amount of a refund beside those that have reserved theirs.
 func (o Order) refundable(requested, reserved int64) (int64, error) {
 	remaining := o.Amount - reserved
+	limits, _ := currency.Find(o.Currency)
 	switch {
 	case !o.Status.Paid(), remaining <= 0:
 		return 0, &NotRefundableError{Status: o.Status}
@@ -72,6 +74,8 @@ func (o Order) refundable(requested, reserved int64) (int64, error) {
 		return remaining, nil
 	case requested > remaining:
 		return 0, &ExceedsRemainingError{Remaining: remaining}
+	case requested%limits.Step != 0:
+		return 0, operations.Invalid("/amount", operations.CodeInvalidValue, fmt.Sprintf("must be a multiple of %d in %s", limits.Step, o.Currency))
 	default:
 		return requested, nil
 	}

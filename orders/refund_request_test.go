@@ -13,7 +13,7 @@ import (
 func TestDecodeRefundRequest_limits(t *testing.T) {
 	t.Parallel()
 	const (
-		amount  = "/amount out_of_range: must be from 1 to 99999999"
+		amount  = "/amount out_of_range: must be from 1 to 999999999999"
 		integer = "/amount invalid_type: must be an integer"
 		reason  = "/reason invalid_value: must be one of duplicate, fraudulent, requested_by_customer"
 	)
@@ -23,10 +23,10 @@ func TestDecodeRefundRequest_limits(t *testing.T) {
 		errs []string
 	}{
 		`{}`:                              {},
-		`{"amount":99999999}`:             {want: orders.RefundRequest{Amount: 99_999_999}},
+		`{"amount":999999999999}`:         {want: orders.RefundRequest{Amount: 999_999_999_999}},
 		`{"reason":"duplicate"}`:          {want: orders.RefundRequest{Reason: &duplicate}},
 		`{"amount":0}`:                    {errs: []string{amount}},
-		`{"amount":100000000}`:            {errs: []string{amount}},
+		`{"amount":1000000000000}`:        {errs: []string{amount}},
 		`{"amount":10.5}`:                 {errs: []string{integer}},
 		`{"reason":"regret"}`:             {errs: []string{reason}},
 		`{"reason":""}`:                   {errs: []string{"/reason too_short: must be 1 to 500 characters long"}},

@@ -17,6 +17,20 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
+// Stripe would refuse an amount that is no multiple of the currency's step, which would use up the key.
+func TestRefund_threeDecimals(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	order := request(t, f.Account, f.key, visa)
+	order.Params = fmt.Appendf(nil, `{"currency":"kwd","email":"ada@example.com","items":%s,"payment_method":%q}`,
+		`[{"quantity":1,"sku":"TEA","unit_amount":5325},{"quantity":2,"sku":"GIFT","unit_amount":0},{"quantity":1,"sku":"SAVE","unit_amount":-205}]`, visa)
+	require.Equal(t, "201", outcomeOf(f.sendRequest(order)))
+	require.Equal(t, map[string]int64{"kwd": 5120}, f.Stripe.MoneyMoved())
+	require.Equal(t, "422 invalid", outcomeOf(f.refund(oneRefund, `{"amount":124}`)))
+	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, `{"amount":120}`)), "the key was not used")
+	require.Equal(t, "201", outcomeOf(f.refund("all-that-is-left-of-it", `{}`)))
+}
+
 func TestRefund_severalParts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, createPaid(visa))

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/wneessen/go-mail"
+
+	"example.com/orders-api/internal/currency"
 )
 
 // Message is a rendered receipt.
@@ -98,7 +100,7 @@ func (f *Files) Send(_ context.Context, message Message) error {
 //go:embed receipt.txt.tmpl
 var text string
 
-var textTemplate = template.Must(template.New("receipt").Funcs(template.FuncMap{"amount": formatAmount}).Parse(text))
+var textTemplate = template.Must(template.New("receipt").Funcs(template.FuncMap{"amount": currency.Format}).Parse(text))
 
 type order struct {
 	Shop     string // the sender's name
@@ -164,28 +166,4 @@ func newMessage(from netmail.Address, o order) (Message, error) {
 		Subject: subject,
 		Text:    text.String(),
 	}, nil
-}
-
-// formatAmount formats ("eur", 1999) as "19.99 EUR", without a float.
-func formatAmount(currency string, amount int64) string {
-	places := decimals(currency)
-	digits := fmt.Sprintf("%0*d", places+1, amount)
-	if places > 0 {
-		point := len(digits) - places
-		digits = digits[:point] + "." + digits[point:]
-	}
-	return digits + " " + strings.ToUpper(currency)
-}
-
-// decimals is Stripe's number of decimal places, not that of ISO 4217 for ISK and UGX
-// (https://docs.stripe.com/currencies#special-cases).
-func decimals(currency string) int {
-	switch currency {
-	case "bif", "clp", "djf", "gnf", "jpy", "kmf", "krw", "mga", "pyg", "rwf", "vnd", "vuv", "xaf", "xof", "xpf":
-		return 0
-	case "bhd", "jod", "kwd", "omr", "tnd":
-		return 3
-	default:
-		return 2
-	}
 }

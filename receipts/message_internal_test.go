@@ -99,6 +99,22 @@ Paid:  4 March 2026, 17:06 UTC
 
 Total: 44.98 EUR
 `, mail.Text)
+
+	o := testOrder()
+	o.Items = append(o.Items, item{SKU: "gift", Quantity: 2}, item{SKU: "SAVE5", Description: "Discount", Quantity: 1, UnitAmount: -500})
+	o.Amount = 3998
+	discounted, err := newMessage(testSender, o)
+	require.NoError(t, err)
+	require.Contains(t, discounted.Text, `
+2 × gift
+    0.00 EUR each, 0.00 EUR
+
+1 × Discount (SAVE5)
+    -5.00 EUR each, -5.00 EUR
+
+Total: 39.98 EUR
+`)
+
 	again, err := newMessage(testSender, testOrder())
 	require.NoError(t, err)
 	require.Equal(t, message, again, "the same in every attempt")

@@ -86,7 +86,7 @@ func (r *grantRun) credit() (Credit, error) {
 	credit := Credit{
 		ID:     creditID(r.AccountID, r.Key),
 		Wallet: in.Text("wallet", operations.Required, 1, 64),
-		Amount: in.Integer("amount", operations.Required, 99_999_999),
+		Amount: in.Integer("amount", operations.Required, 1, 99_999_999),
 		Status: "pending",
 	}
 	return credit, in.Err()

@@ -73,7 +73,8 @@ func unannounced(changes []change, changelog string) []string {
 	for _, c := range changes {
 		announced := false
 		for line := range strings.Lines(section) {
-			announced = announced || strings.Contains(line, "`"+c.Operation+" "+c.Path+"`") && strings.Contains(line, "`"+c.ID+"`")
+			named := strings.Contains(line, "`"+c.Operation+" "+c.Path+"`") || strings.Contains(line, "`every operation`") // of a problem
+			announced = announced || named && strings.Contains(line, "`"+c.ID+"`")
 		}
 		if !announced {
 			missing = append(missing, c.String())

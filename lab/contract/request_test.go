@@ -18,13 +18,13 @@ import (
 const validOrder = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
 	`"items":[{"sku":"tea","description":"Assam","quantity":2,"unit_amount":1250}],"metadata":{"note":"blue"}}`
 
-// FuzzOrderRequest compares the decoder with the contract's schema. Only the total and
-// the names of metadata have rules that a schema cannot express.
+// FuzzOrderRequest compares the decoder with the contract's schema. The schema does not
+// express the total, the list of currencies and the names of metadata.
 func FuzzOrderRequest(f *testing.F) {
 	doc, err := openapi3.NewLoader().LoadFromData(ordersapi.Spec)
 	require.NoError(f, err)
 	schema := doc.Components.Schemas["OrderRequest"].Value
-	beyondSchema := regexp.MustCompile(`the total must be|the name must be`)
+	beyondSchema := regexp.MustCompile(`the total must be|the name must be|a currency that Stripe supports`)
 	f.Add([]byte(validOrder))
 	for _, address := range []string{
 		"a@b.c", "a@b", "a.b@example.com", "a..b@example.com", ".a@example.com", "a.@example.com", "ada@-example.com", "ada@example-.com",

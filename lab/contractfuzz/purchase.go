@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -53,13 +54,15 @@ func (s *sequence) body(o *operation) any {
 		if _, ok := value["payment_method"]; ok && g.chance(85) {
 			value["payment_method"] = pick(g, cards)
 		}
-		if _, ok := value["currency"]; ok && g.chance(85) {
-			value["currency"] = pick(g, []string{"usd", "eur", "jpy"}) // the provider supports few currencies
+		if _, ok := value["currency"]; ok {
+			value["currency"] = pick(g, []string{"usd", "eur", "jpy"}) // the schema does not list them
+		}
+		if amount, ok := value["amount"].(int); ok {
+			value["amount"] = min(amount, maxTotal) // of a refund, see target
 		}
 		if _, ok := value["reference"]; ok {
 			value["reference"] = s.reference() // a purchase of its own
 		}
-		limitTotal(list(value["items"]))
 		if textSize(value["items"])+textSize(value["metadata"]) > maxText {
 			delete(value, "metadata")
 			value["items"] = list(value["items"])[:1] // has at most 564 characters
@@ -67,6 +70,7 @@ func (s *sequence) body(o *operation) any {
 		if len(encode(value)) > maxBody {
 			value["items"] = list(value["items"])[:1]
 		}
+		g.limitTotal(list(value["items"]))
 		if valid(o.bodySchema, value) {
 			return value
 		}
@@ -98,19 +102,30 @@ func textSize(value any) (size int) {
 	return size
 }
 
-// limitTotal lowers the prices so that the total is allowed.
-func limitTotal(items []any) {
-	for _, item := range items {
-		if item, ok := item.(node); ok {
-			quantity, _ := item["quantity"].(int)
-			price, _ := item["unit_amount"].(int)
-			item["unit_amount"] = max(1, min(price, maxTotal/len(items)/max(1, quantity)))
+// limitTotal changes the prices so that the total is allowed.
+func (g generator) limitTotal(items []any) {
+	total := 0
+	for _, item := range slices.Backward(items) {
+		item := item.(node)
+		quantity, price := item["quantity"].(int), item["unit_amount"].(int)
+		if g.chance(80) {
+			price = g.between(-100, 5000)
 		}
+		most := maxTotal / len(items) / quantity
+		item["unit_amount"] = max(-most, min(price, most))
+		total += quantity * item["unit_amount"].(int)
+	}
+	if total < minTotal && len(items) > 0 {
+		first := items[0].(node)
+		first["unit_amount"] = first["unit_amount"].(int) + (minTotal-total)/first["quantity"].(int) + 1
 	}
 }
 
-// maxTotal is the maximum total of an order, from the prose of openapi.yaml.
-const maxTotal = 99_999_999
+// The limits of the total in these currencies, from the prose of openapi.yaml.
+const (
+	minTotal = 50
+	maxTotal = 99_999_999
+)
 
 // again returns the same request with the key and the JSON in another form.
 func (p *purchase) again() request {

@@ -61,9 +61,12 @@ func (s *sequence) bodyFaults() {
 		name, status, slug = "body too large", http.StatusRequestEntityTooLarge, "too-large"
 		r = r.with(padded(r.body, maxBody+1+s.g.IntN(1000)))
 	case chosen < 6 && r.operation.id == "createOrder":
-		name, slug = "total too large", "validation-failed"
-		item := node{"sku": "A", "quantity": 1 + s.g.IntN(2), "unit_amount": maxTotal}
-		r = r.with(encode(fault{path: []any{"items"}, value: []any{item, node{"sku": "B", "quantity": 1, "unit_amount": 1}}}.apply(p.value)))
+		name, slug = "total out of range", "validation-failed"
+		items := pick(s.g, [][]any{
+			{node{"sku": "A", "quantity": 1000, "unit_amount": maxTotal}, node{"sku": "B", "quantity": 1, "unit_amount": 1}},
+			{node{"sku": "A", "quantity": 1, "unit_amount": minTotal}, node{"sku": "B", "quantity": 1, "unit_amount": -1}},
+		})
+		r = r.with(encode(fault{path: []any{"items"}, value: items}.apply(p.value)))
 	case chosen < 12 && r.operation.id == "createOrder":
 		changed := fault{path: []any{"email"}, value: pick(s.g, addresses)}.apply(p.value)
 		name, slug, r = "unusual address", "validation-failed", r.with(encode(changed))

@@ -365,6 +365,9 @@ func (g generator) rewritten(value any) string {
 		}
 		return `"` + out.String() + `"`
 	case int:
+		if value == 0 {
+			return pick(g, []string{"0", "0.0", "0e9", "-0"})
+		}
 		return fmt.Sprintf(pick(g, []string{"%d", "%d.0", "%de0", "%d0e-1"}), value)
 	default:
 		return string(encode(value))

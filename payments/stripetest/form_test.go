@@ -30,6 +30,7 @@ func TestForm_invalid(t *testing.T) {
 		"amount=0&currency=usd":                                                    {"parameter_invalid_integer", "amount"},
 		"amount=49&currency=eur":                                                   {"amount_too_small", "amount"},
 		"amount=100000000&currency=usd":                                            {"amount_too_large", "amount"},
+		"amount=5124&currency=kwd":                                                 {"parameter_invalid_integer", "amount"},
 		"amount=100&currency=USD":                                                  {"", "currency"},
 		"amount=100&currency=usd&payment_method=pm_none":                           {"resource_missing", "payment_method"},
 		"amount=100&currency=usd&automatic_payment_methods[allow_redirects]=never": {"parameter_missing", "automatic_payment_methods[enabled]"},

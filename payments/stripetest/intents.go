@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+
+	"example.com/orders-api/internal/currency"
 )
 
 // Statuses of an intent. Capture is automatic, so there is no requires_capture.
@@ -146,36 +148,29 @@ func returnURLNeeded() *apiError {
 			"and `automatic_payment_methods[allow_redirects]` to `never` when creating Payment Intents.")
 }
 
-const maxAmount = 99_999_999
-
-var minimumAmounts = map[string]int64{
-	"aud": 50, "cad": 50, "chf": 50, "czk": 15_00, "dkk": 2_50, "eur": 50, "gbp": 30,
-	"jpy": 50, "nok": 3_00, "nzd": 50, "pln": 2_00, "sek": 3_00, "sgd": 50, "usd": 50,
-}
-
-func checkAmount(amount int64, currency string) *apiError {
-	minimum, known := minimumAmounts[currency]
+// checkAmount has the limits of an account that settles in the payment's currency.
+func checkAmount(amount int64, code string) *apiError {
+	limits, known := currency.Find(code)
 	switch {
 	case !known:
-		return invalidRequest(http.StatusBadRequest, "", "currency",
-			"Invalid currency: "+currency+". The fake supports common ones, in lower case.")
+		return invalidRequest(http.StatusBadRequest, "", "currency", "Invalid currency: "+code+".")
 	case amount < 1:
 		return invalidRequest(http.StatusBadRequest, "parameter_invalid_integer", "amount",
 			"The amount must be greater than or equal to the minimum charge amount allowed for your account and "+
 				"the currency set.")
-	case amount < minimum:
+	case amount < limits.Minimum:
 		return invalidRequest(http.StatusBadRequest, "amount_too_small", "amount",
-			"Amount must be at least "+formatAmount(minimum, currency))
-	case amount > maxAmount:
+			"Amount must be at least "+currency.Format(code, limits.Minimum))
+	case amount > limits.Maximum:
 		return invalidRequest(http.StatusBadRequest, "amount_too_large", "amount",
-			"Amount must be no more than "+formatAmount(maxAmount, currency))
+			"Amount must be no more than "+currency.Format(code, limits.Maximum))
 	}
-	return nil
+	return checkStep(amount, code)
 }
 
-func formatAmount(amount int64, currency string) string {
-	if currency == "jpy" { // the only currency here without a decimal part
-		return fmt.Sprintf("%d %s", amount, currency)
+func checkStep(amount int64, code string) *apiError {
+	if limits, _ := currency.Find(code); amount%limits.Step != 0 {
+		return invalidRequest(http.StatusBadRequest, "parameter_invalid_integer", "amount", fmt.Sprintf("Invalid integer: %d", amount))
 	}
-	return fmt.Sprintf("%d.%02d %s", amount/100, amount%100, currency)
+	return nil
 }

@@ -3,6 +3,8 @@ package stripetest
 import (
 	"fmt"
 	"net/http"
+
+	"example.com/orders-api/internal/currency"
 )
 
 func (s *Server) createRefund(c *call) (effect, *apiError) {
@@ -38,10 +40,13 @@ func (s *Server) createRefund(c *call) (effect, *apiError) {
 		if !partial {
 			amount = left
 		}
+		if err := checkStep(amount, ch.Currency); err != nil {
+			return nil, err
+		}
 		if amount > left {
 			return nil, invalidRequest(http.StatusBadRequest, "", "amount",
 				fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
-					formatAmount(amount, ch.Currency), formatAmount(left, ch.Currency)))
+					currency.Format(ch.Currency, amount), currency.Format(ch.Currency, left)))
 		}
 		re := &Refund{
 			ID:       newID("re_3", 23),
