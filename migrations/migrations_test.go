@@ -1,9 +1,11 @@
 package migrations_test
 
 import (
+	"bytes"
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -164,19 +166,30 @@ func TestMigrator_outOfOrder(t *testing.T) {
 	require.ErrorContains(t, err, "use the program that applied them")
 }
 
-func TestMigrator_downInTheOrderOfUp(t *testing.T) {
+// Files without a transaction may stop between two statements.
+func TestMigrator_repeated(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
+	before := schema(t, pool)
+	var repeated []string
+	for _, name := range fileNames(t) {
+		text, err := fs.ReadFile(migrations.FS(), name)
+		require.NoError(t, err)
+		if bytes.HasPrefix(text, []byte("-- +goose NO TRANSACTION\n")) {
+			repeated = append(repeated, name)
+			_, err = pool.Exec(t.Context(), "DELETE FROM goose_db_version WHERE version_id = $1::bigint", name[:strings.Index(name, "_")])
+			require.NoError(t, err)
+		}
+	}
+	requirePending(t, pool, repeated...)
 	m := newMigrator(t, pool)
-	_, err := pool.Exec(t.Context(), "DROP INDEX orders_reference_unique; DELETE FROM goose_db_version WHERE version_id = 5")
+	_, err := m.Up(t.Context())
 	require.NoError(t, err)
-	requirePending(t, pool, "00005_order_reference_index.sql")
-	applied, err := m.Up(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 1, applied)
+	require.Equal(t, before, schema(t, pool))
+
 	name, err := m.Down(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "00005_order_reference_index.sql", name)
+	require.Equal(t, repeated[len(repeated)-1], name, "the one that was applied last")
 }
 
 func TestMigrator_concurrentUp(t *testing.T) {

@@ -265,6 +265,20 @@ SELECT conname::text
 		"foreign keys without account_id")
 }
 
+// The order of other collations can change with a library of the server, and an index then misses
+// rows: two orders could have one reference (R26).
+func TestSchema_indexedTextsHaveCollationC(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, texts(t, dbtest.New(t), `
+SELECT format('%s: %s', indexrelid::regclass, pg_get_indexdef(indexrelid, n::integer, false))
+  FROM pg_index
+  JOIN pg_class ON pg_class.oid = indrelid
+ CROSS JOIN LATERAL unnest(indcollation) WITH ORDINALITY AS key (collation_id, n)
+ WHERE relnamespace = 'public'::regnamespace
+   AND collation_id NOT IN (0, 'pg_catalog."C"'::regcollation)`),
+		`declare the column with COLLATE "C"`)
+}
+
 func texts(t *testing.T, pool *pgxpool.Pool, query string) []string {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), query)

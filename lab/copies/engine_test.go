@@ -32,6 +32,12 @@ func TestEngine(t *testing.T) {
 		}
 	}
 	require.NotZero(t, packages)
+	// The first part of this file belongs to the engine.
+	const collation = "migrations/00010_collation.sql"
+	text := read(t, root, collation)
+	up, _, found := strings.Cut(text, "\n-- Orders. ")
+	require.True(t, found)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, collation), []byte(up+text[strings.Index(text, "\n-- +goose Down"):]), 0o644))
 	rewrite(t, folder, ours, module)
 	run(t, folder, nil, "go", "mod", "tidy")
 	run(t, folder, nil, "go", "build", "./...")

@@ -4,10 +4,10 @@
 
 CREATE TABLE shop.purchases (
     id              uuid        PRIMARY KEY DEFAULT gen_random_uuid(), -- the basket's, and the order's reference
-    customer        text        NOT NULL CHECK (char_length(customer) <= 64), -- from the cookie
+    customer        text        COLLATE "C" NOT NULL CHECK (char_length(customer) <= 64), -- from the cookie
     state           text        NOT NULL DEFAULT 'basket' CHECK (state IN ('basket', 'paying', 'paid', 'stopped')),
     quantities      jsonb       NOT NULL,             -- by SKU
-    idempotency_key text        UNIQUE,               -- from the basket's creation until the order is paid
+    idempotency_key text        COLLATE "C" UNIQUE,   -- from the basket's creation until the order is paid
     request         bytea,                            -- the exact body; jsonb would change its bytes
     attempts        integer     NOT NULL DEFAULT 0,   -- of the request, each counted before it is sent
     attempted_at    timestamptz NOT NULL DEFAULT now(),
