@@ -26,13 +26,13 @@ type Credit struct {
 // Registration describes the operation for the API, the completer and operators.
 func Registration(pool *pgxpool.Pool, wallets *Wallets) operations.Registration {
 	return operations.Registration{
-		Operation: grantCredit{call: wallets.Put},
+		Operation: grantCredit{wallets.Put, wallets.Cancel},
 		Path:      path,
 		ID:        creditID,
 		Get: func(ctx context.Context, accountID, id uuid.UUID) (any, error) {
 			return findCredit(ctx, pool, accountID, id)
 		},
-		Resolve: func(idempotency.Status) idempotency.Operation { return grantCredit{call: wallets.Cancel} },
+		Resolve: func(idempotency.Status) idempotency.Operation { return grantCredit{wallets.Cancel, wallets.Cancel} },
 	}
 }
 
@@ -48,32 +48,36 @@ func findCredit(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID
 	return credit, err
 }
 
-// grantCredit calls Wallets.Put or, if an operator ends the credit, Wallets.Cancel.
-type grantCredit struct {
-	call func(context.Context, Credit) (refusal string, err error)
-}
+// grantCredit puts the credit. If an operator ends it, grantCredit cancels it instead.
+type grantCredit struct{ put, cancel call }
+
+type call func(context.Context, Credit) (Outcome, error)
 
 func (grantCredit) Name() string { return "grant_credit" }
 
-const pointInserted idempotency.RecoveryPoint = "credit_inserted"
+const (
+	pointInserted idempotency.RecoveryPoint = "credit_inserted"
+	pointRefused  idempotency.RecoveryPoint = "credit_refused"
+)
 
-// Steps returns the two steps:
+// Steps returns the steps:
 //
 //	started          tx 1: claim the key, insert the credit
-//	credit_inserted  call: put the credit, or cancel it; tx 2: record it, store the response
+//	credit_inserted  call: put the credit; tx 2: record it, store the response
+//	credit_refused   call: cancel it, after a refusal; tx 3: record it, store the response
 //	finished
 func (op grantCredit) Steps(run *idempotency.Run) idempotency.Steps {
-	r := &grantRun{grantCredit: op, Run: run}
+	r := &grantRun{run}
 	return idempotency.Steps{
 		Start: r.insertCredit,
-		At:    map[idempotency.RecoveryPoint]idempotency.StepFunc{pointInserted: r.callWallets},
+		At: map[idempotency.RecoveryPoint]idempotency.StepFunc{
+			pointInserted: r.step(op.put, "The credit was closed by the seller before it was granted."),
+			pointRefused:  r.step(op.cancel, "There is no such wallet."),
+		},
 	}
 }
 
-type grantRun struct {
-	grantCredit
-	*idempotency.Run
-}
+type grantRun struct{ *idempotency.Run }
 
 // creditID is the same in every run (R5).
 func creditID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
@@ -102,28 +106,35 @@ func (r *grantRun) insertCredit(_ context.Context, tx *idempotency.Tx) (idempote
 	return idempotency.Advance(pointInserted), nil
 }
 
-// callWallets makes the external call, with no transaction open (R6), and may run again.
-func (r *grantRun) callWallets(ctx context.Context) (idempotency.RecordFunc, error) {
-	credit, err := r.credit()
-	if err != nil {
-		return nil, err
+// step makes the external call, with no transaction open (R6), and may run again. The refusal
+// is the detail of the problem if the credit is cancelled.
+func (r *grantRun) step(call call, refusal string) idempotency.StepFunc {
+	return func(ctx context.Context) (idempotency.RecordFunc, error) {
+		credit, err := r.credit()
+		if err != nil {
+			return nil, err
+		}
+		outcome, err := call(ctx, credit)
+		if err != nil { // nothing is stored, and the client gets 503 (R11)
+			return nil, &operations.ProviderError{Kind: operations.ErrOutcomeUnknown, RetryAfter: 2 * time.Second, Cause: err}
+		}
+		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+			return r.record(tx, credit, outcome, refusal)
+		}, nil
 	}
-	refusal, err := r.call(ctx, credit)
-	if err != nil { // nothing is stored, and the client gets 503 (R11)
-		return nil, &operations.ProviderError{Kind: operations.ErrOutcomeUnknown, RetryAfter: 2 * time.Second, Cause: err}
-	}
-	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		return r.record(tx, credit, refusal)
-	}, nil
 }
 
-func (r *grantRun) record(tx *idempotency.Tx, credit Credit, refusal string) (idempotency.Transition, error) {
-	credit.Status = "granted"
-	if refusal != "" {
+func (r *grantRun) record(tx *idempotency.Tx, credit Credit, outcome Outcome, refusal string) (idempotency.Transition, error) {
+	switch outcome {
+	case Granted:
+		credit.Status = "granted"
+	case Refused: // an earlier put may be in flight and succeed later, so cancel before the failure is stored (R23, R31)
+		return idempotency.Advance(pointRefused), nil
+	case Cancelled:
 		credit.Status = "refused"
 	}
 	tx.Queue("UPDATE credits SET status = $3 WHERE account_id = $1 AND id = $2", r.AccountID, credit.ID, credit.Status)
-	if refusal != "" {
+	if outcome == Cancelled {
 		return operations.FinishProblem(operations.NewProblem("credit-refused", 422, "The wallet service refused the credit", refusal))
 	}
 	return operations.FinishCreated(path+"/"+credit.ID.String(), credit)

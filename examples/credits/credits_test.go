@@ -2,6 +2,7 @@ package credits_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/examples/credits"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/operations"
@@ -103,9 +105,9 @@ func TestGrant_resolve(t *testing.T) {
 			if test.detail != "" {
 				granted = 0
 				require.Equal(t, test.detail, requireProblem(t, "credit-refused", again)["detail"])
-				refusal, err := f.client.Put(t.Context(), f.credit()) // a call that was in flight
+				outcome, err := f.client.Put(t.Context(), f.credit()) // a call that was in flight
 				require.NoError(t, err)
-				require.NotEmpty(t, refusal)
+				require.Equal(t, credits.Cancelled, outcome)
 			}
 			f.wallets.expectCredits(t, granted)
 			require.Equal(t, granted == 1, f.credit().Status == "granted")
@@ -139,8 +141,69 @@ func TestGrant_refusalIsStored(t *testing.T) {
 		require.Equal(t, documented, f.send(key, "/v1/credits", `{"wallet":"missing","amount":1}`).Body.String())
 	}
 	require.Equal(t, "refused", f.credit().Status)
-	require.Equal(t, 1, f.wallets.calls)
+	require.Equal(t, 2, f.wallets.calls, "the put and the cancel")
 	require.Contains(t, f.send("", "/v1/idempotency-keys/"+key, "").Body.String(), `"type":"/problems/credit-refused"`)
+}
+
+// A put has no response, and the next one is refused. The first may be executed at any time (R23).
+func TestGrant_refusedBesideOneInFlight(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		beforeCancel bool // the first put is executed then, otherwise at the end
+		lost         int  // responses to the cancel
+		granted      int
+	}{
+		"executed before the cancel":                 {beforeCancel: true, granted: 1},
+		"executed before the cancel, response lost":  {beforeCancel: true, lost: 1, granted: 1},
+		"executed after the response":                {},
+		"executed after the cancel with no response": {lost: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.wallets.slow, f.wallets.missing = 1, true
+			requireProblem(t, "payment-outcome-unknown", f.grant())
+			f.wallets.onCancel = func() {
+				f.wallets.lostResponses, test.lost = test.lost, 0
+				if test.beforeCancel {
+					f.wallets.execute()
+				}
+			}
+			if test.lost > 0 {
+				requireProblem(t, "payment-outcome-unknown", f.grant())
+				require.Equal(t, "pending", f.credit().Status)
+			}
+			final := f.grant()
+			f.wallets.execute()
+			f.wallets.expectCredits(t, test.granted)
+			again := f.grant()
+			require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
+			require.Equal(t, final.Body, again.Body)
+			if test.granted == 1 {
+				require.Equal(t, http.StatusCreated, final.Code, final.Body)
+				return
+			}
+			require.Equal(t, "There is no such wallet.", requireProblem(t, "credit-refused", final)["detail"])
+		})
+	}
+}
+
+// No server but the service answers a call (R31).
+func TestGrant_redirected(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }))
+	t.Cleanup(elsewhere.Close)
+	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect} {
+		f.wallets.gateway = http.RedirectHandler(elsewhere.URL, status)
+		requireProblem(t, "payment-outcome-unknown", f.grant())
+		_, err := f.resolve(f.Operations)
+		require.Error(t, err, "a redirected cancel is unknown, too")
+		require.Equal(t, "pending", f.credit().Status)
+	}
+	f.wallets.gateway = nil
+	require.Equal(t, http.StatusCreated, f.grant().Code)
+	f.wallets.expectCredits(t, 1)
 }
 
 func TestGrant_invalid(t *testing.T) {

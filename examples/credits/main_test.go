@@ -99,6 +99,20 @@ type walletService struct {
 	calls         int
 	lostResponses int
 	down          bool
+	missing       bool         // no wallet exists
+	slow          int          // puts without a response, which are executed later
+	inFlight      []func()     // executes them
+	onCancel      func()       // before a cancel
+	gateway       http.Handler // answers instead of the service
+}
+
+// execute executes the slow puts.
+func (w *walletService) execute() {
+	w.missing = false
+	for _, put := range w.inFlight {
+		put()
+	}
+	w.inFlight = nil
 }
 
 func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
@@ -106,6 +120,18 @@ func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
+	if w.slow > 0 {
+		w.slow--
+		w.inFlight = append(w.inFlight, func() { w.handle(in, string(body)) })
+		panic(http.ErrAbortHandler)
+	}
+	if w.gateway != nil {
+		w.gateway.ServeHTTP(out, in)
+		return
+	}
+	if in.Method == http.MethodDelete && w.onCancel != nil {
+		w.onCancel()
+	}
 	status := http.StatusBadRequest
 	if err == nil {
 		status = w.handle(in, string(body))
@@ -129,7 +155,7 @@ func (w *walletService) handle(in *http.Request, body string) (status int) {
 		return http.StatusInternalServerError
 	case known && credit == "":
 		return http.StatusGone
-	case strings.Contains(body, "missing"):
+	case w.missing || strings.Contains(body, "missing"):
 		return http.StatusNotFound
 	default:
 		w.credits[in.URL.Path] = body

@@ -16,43 +16,50 @@ type Wallets struct {
 	HTTP *http.Client
 }
 
+// Outcome is what the service has decided.
+type Outcome int
+
+// The outcomes.
 const (
-	unknownWallet = "There is no such wallet."
-	cancelled     = "The credit was closed by the seller before it was granted."
+	Granted   Outcome = iota + 1 // the wallet has the credit, once
+	Refused                      // this call granted nothing, but an earlier one may be in flight
+	Cancelled                    // no call can grant the credit any more
 )
 
-// Put grants the credit with its id, once. It returns why the service refused it, or "". After
-// an error, the outcome is unknown.
-func (w *Wallets) Put(ctx context.Context, credit Credit) (refusal string, err error) {
+// Put grants the credit with its id, once. After an error, the outcome is unknown.
+func (w *Wallets) Put(ctx context.Context, credit Credit) (Outcome, error) {
 	body, err := json.Marshal(map[string]any{"wallet": credit.Wallet, "amount": credit.Amount})
 	if err != nil {
-		return "", err
+		return 0, err
 	}
-	return w.send(ctx, http.MethodPut, credit.ID, body, map[int]string{
-		http.StatusOK: "", http.StatusCreated: "",
-		http.StatusNotFound: unknownWallet, http.StatusUnprocessableEntity: unknownWallet, http.StatusGone: cancelled,
+	return w.send(ctx, http.MethodPut, credit.ID, body, map[int]Outcome{
+		http.StatusOK: Granted, http.StatusCreated: Granted,
+		http.StatusNotFound: Refused, http.StatusUnprocessableEntity: Refused, http.StatusGone: Cancelled,
 	})
 }
 
-// Cancel makes the service refuse the id, so a call in flight grants nothing either (R23). It
-// returns "" if the credit was granted before.
-func (w *Wallets) Cancel(ctx context.Context, credit Credit) (refusal string, err error) {
-	return w.send(ctx, http.MethodDelete, credit.ID, nil, map[int]string{http.StatusNoContent: cancelled, http.StatusConflict: ""})
+// Cancel makes the service refuse the id, so that a call in flight grants nothing either (R23).
+func (w *Wallets) Cancel(ctx context.Context, credit Credit) (Outcome, error) {
+	return w.send(ctx, http.MethodDelete, credit.ID, nil, map[int]Outcome{http.StatusNoContent: Cancelled, http.StatusConflict: Granted})
 }
 
-func (w *Wallets) send(ctx context.Context, method string, id uuid.UUID, body []byte, final map[int]string) (refusal string, err error) {
+func (w *Wallets) send(ctx context.Context, method string, id uuid.UUID, body []byte, outcomes map[int]Outcome) (Outcome, error) {
 	request, err := http.NewRequestWithContext(ctx, method, w.URL+"/credits/"+id.String(), bytes.NewReader(body))
 	if err != nil {
-		return "", err
+		return 0, err
 	}
-	response, err := w.HTTP.Do(request)
+	// R31: net/http resends nothing by itself, and no other address answers for the service.
+	request.GetBody = nil
+	client := *w.HTTP
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	response, err := client.Do(request)
 	if err != nil {
-		return "", fmt.Errorf("wallet service: %w", err)
+		return 0, fmt.Errorf("wallet service: %w", err)
 	}
 	defer response.Body.Close()
-	refusal, isFinal := final[response.StatusCode]
-	if !isFinal {
-		return "", fmt.Errorf("wallet service: status %d", response.StatusCode)
+	outcome, known := outcomes[response.StatusCode]
+	if !known {
+		return 0, fmt.Errorf("wallet service: status %d", response.StatusCode)
 	}
-	return refusal, nil
+	return outcome, nil
 }
