@@ -1,9 +1,12 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"testing"
@@ -39,6 +42,7 @@ func TestDo_repeats(t *testing.T) {
 		"truncated problem":             respond(402, problemType, `{"type":"/problems/payment-declined","retry":"new-key"`),
 		"problem with a numeric retry":  respond(402, problemType, `{"retry":1}`),
 		"redirect with the same method": respond(308, "", "", "Location", "/elsewhere"),
+		"redirect to a page":            respond(302, "", "", "Location", "/elsewhere"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,7 +117,17 @@ func TestDo_actionRequired(t *testing.T) {
 	var required *client.ActionRequiredError
 	require.ErrorAs(t, err, &required)
 	require.Equal(t, client.ActionRequiredError{Key: key, Action: client.Action{Type: "use_stripe_sdk", ClientSecret: secret, PaymentIntentID: "pi_1"}}, *required)
-	require.NotContains(t, fmt.Sprintf("%v %+v %s", err, required, required.Action), secret)
+	status := client.KeyStatus{State: "requires_action", Action: &required.Action}
+	var log bytes.Buffer
+	slog.New(slog.NewTextHandler(&log, nil)).Info("", "error", err, "action", required.Action, "key", status)
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("", "error", err, "action", required.Action, "key", status)
+	fmt.Fprintf(&log, "%v %+v %s %+v %v", err, required, required.Action, status, f.observed)
+	require.NotContains(t, log.String(), secret)
+	for _, passedOn := range []any{required.Action, status} {
+		document, err := json.Marshal(passedOn)
+		require.NoError(t, err)
+		require.Contains(t, string(document), `"client_secret":"`+secret+`"`, "what must be passed on is ordinary data")
+	}
 
 	_, err = f.CreateOrder(t.Context(), key, orderParams())
 	require.NoError(t, err)
@@ -284,7 +298,8 @@ func TestDo_responseTooLarge(t *testing.T) {
 
 func TestSend_oneAttempt(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, respondProblem(409, "idempotency-key-in-progress", "same-key", "Retry-After", "1"), closeConnection)
+	f := newFixture(t, respondProblem(409, "idempotency-key-in-progress", "same-key", "Retry-After", "1"), closeConnection,
+		respondCreated(), closeConnection)
 	request := client.Request{Key: key, Path: "/v1/orders", Body: []byte(`{ "as" : "it is" }`)}
 	got, err := f.Send(t.Context(), request)
 	require.NoError(t, err)
@@ -292,9 +307,16 @@ func TestSend_oneAttempt(t *testing.T) {
 	require.Equal(t, time.Second, got.RetryAfter())
 	require.Equal(t, `{ "as" : "it is" }`, f.received()[0].body)
 
+	// net/http would resend a request with a key when the reused connection breaks (R31).
 	_, err = f.Send(t.Context(), request)
 	require.Error(t, err)
 	require.Len(t, f.received(), 2)
+	request.Body = nil
+	_, err = f.Send(t.Context(), request)
+	require.NoError(t, err)
+	_, err = f.Send(t.Context(), request)
+	require.Error(t, err)
+	require.Len(t, f.received(), 4)
 	require.Empty(t, f.delays)
 }
 

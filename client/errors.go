@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 )
 
@@ -83,12 +84,15 @@ func (e *ActionRequiredError) Error() string {
 // Action is what the customer must do in the browser, with Stripe.js.
 type Action struct {
 	Type            string `json:"type"`          // such as use_stripe_sdk
-	ClientSecret    string `json:"client_secret"` // never stored or logged
+	ClientSecret    string `json:"client_secret"` // for the customer's browser; never stored or logged
 	PaymentIntentID string `json:"payment_intent_id"`
 }
 
 // Format hides the client secret from all verbs.
 func (a Action) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.Type+" "+a.PaymentIntentID) }
+
+// LogValue hides the client secret. Only encoding/json passes it on.
+func (a Action) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(a)) }
 
 // OutcomeUnknownError means that the request may have its effect, even later. Keep the key
 // and send the same request again.

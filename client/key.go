@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"log/slog"
 	"net/url"
 	"regexp"
 	"time"
@@ -40,6 +41,15 @@ type KeyStatus struct {
 	Order    *Resource    `json:"order"`    // that the request names or creates
 	Refund   *Resource    `json:"refund"`   // that the request creates
 	Action   *Action      `json:"action"`   // nil unless the state is requires_action
+}
+
+// LogValue hides the action's client secret.
+func (s KeyStatus) LogValue() slog.Value {
+	type visible KeyStatus
+	if s.Action != nil {
+		s.Action = &Action{Type: s.Action.Type, PaymentIntentID: s.Action.PaymentIntentID}
+	}
+	return slog.AnyValue(visible(s))
 }
 
 // KeyResponse describes the stored response of a key.

@@ -33,8 +33,13 @@ type Response struct {
 	Body   []byte
 }
 
-// String returns status and body.
-func (r Response) String() string { return fmt.Sprintf("%d: %s", r.Status, r.Body) }
+// String returns the status, and the body unless it contains a client secret.
+func (r Response) String() string {
+	if bytes.Contains(r.Body, []byte(`"client_secret"`)) {
+		return fmt.Sprintf("%d: [hidden]", r.Status)
+	}
+	return fmt.Sprintf("%d: %s", r.Status, r.Body)
+}
 
 // Replayed reports whether an earlier request created the response.
 func (r Response) Replayed() bool { return r.Header.Get("Idempotent-Replayed") == "true" }
@@ -87,12 +92,13 @@ func (c *Client) exchange(ctx context.Context, r Request) (response Response, er
 	if err != nil {
 		return Response{}, err
 	}
-	request.GetBody = nil // so that net/http does not retry
 	request.Header.Set("Authorization", "Bearer "+c.config.APIKey)
 	request.Header.Set("Accept", "application/json, application/problem+json")
 	if r.Key != "" {
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set("Idempotency-Key", string(r.Key))
+		// A body that can be read only once: net/http resends nothing by itself (R31).
+		request.Body, request.GetBody = io.NopCloser(request.Body), nil
 	}
 	received, err := c.http.Do(request)
 	if err != nil {

@@ -10,7 +10,7 @@ export type Order = Schemas['Order'];
 export type RefundParams = Schemas['RefundRequest'];
 export type Refund = Schemas['Refund'];
 export type Problem = Schemas['ProblemDetails'];
-// client_secret is for the customer's browser only. It is not enumerable, so that no log shows it.
+// client_secret is for the customer's browser: JSON.stringify includes it, inspect and console.log do not.
 export type Action = NonNullable<Schemas['KeyStatus']['action']>;
 
 export type Result<T> =
@@ -127,7 +127,9 @@ export class Orders {
           'Idempotency-Key': key,
         },
         body,
-        redirect: 'manual', // another server must not receive the API key
+        // Another server must not receive the API key, nor answer for this one (R31). fetch resends a
+        // request only after a 421, with which a server refuses to execute it (RFC 9110, 15.5.20).
+        redirect: 'manual',
         signal: controller.signal,
       });
       return { response, text: await read(response) };
@@ -164,8 +166,10 @@ function judge<T>(response: Response, text: string): Result<T> | undefined {
     return { kind: 'created', value: value as T, replayed: isReplay(response) };
   }
   if (mediaType === 'application/json' && response.status === 202 && isObject(value.action)) {
-    Object.defineProperty(value.action, 'client_secret', { enumerable: false });
-    return { kind: 'action-required', action: value.action as Action };
+    const action = value.action as Action;
+    const visible = { ...action, client_secret: '[hidden]' };
+    Object.defineProperty(action, Symbol.for('nodejs.util.inspect.custom'), { value: () => visible });
+    return { kind: 'action-required', action };
   }
   if (mediaType !== 'application/problem+json') return undefined;
   const problem = value as Problem;

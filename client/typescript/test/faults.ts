@@ -47,6 +47,7 @@ const rejections: Record<string, () => Reply> = {
   'empty 201': () => ({ status: 201, headers: { 'content-type': 'application/json' }, body: '' }),
   'null with 201': () => ({ status: 201, headers: { 'content-type': 'application/json' }, body: 'null' }),
   '202 in progress': () => ({ status: 202, headers: { 'content-type': 'application/json' }, body: '{"state":"in_progress","action":null}' }),
+  'redirect to a page': () => ({ status: 302, headers: { location: '/elsewhere' }, body: '' }),
   'redirect': () => ({ status: 307, headers: { location: '/elsewhere' }, body: '' }),
 };
 

@@ -28,7 +28,8 @@ const mutants: [rule: string, code: string, replacement: string][] = [
   ['an attempt has a time limit', 'Math.min(timeoutMs, ', 'Math.min('],
   ['no attempt after the deadline', 'Date.now() + wait >= deadline', 'false'],
   ['the response has a limit', 'text.length > maxResponse', 'false'],
-  ['the client secret is hidden', 'enumerable: false', 'enumerable: true'],
+  ['the client secret is hidden', "client_secret: '[hidden]'", ''],
+  ['the client secret is passed on', 'Object.defineProperty(', "Object.defineProperty(action, 'client_secret', { enumerable: false }); Object.defineProperty("],
 ];
 
 const build = new URL('..', import.meta.url);

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { inspect } from 'node:util';
+import { format, inspect } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
@@ -144,11 +144,26 @@ test('kinds of a problem', async () => {
   }
 });
 
-test('secrets are not enumerable', async () => {
+test('an attempt is one request', async () => {
+  const attempts: unknown[] = [];
+  const { orders } = client([], { observe: (attempt) => void attempts.push(attempt) });
+  await orders.createOrder(key, params); // the next attempt uses its connection
+  server.plan = ['no response', 'redirect to a page, after', 'redirect, after'];
+  assert.equal((await orders.createOrder(key, params)).kind, 'created');
+  assert.equal(attempts.length, 5);
+  assert.deepEqual(server.calls.map(({ method, path }) => `${method} ${path}`), attempts.map(() => 'POST /v1/orders'));
+});
+
+test('a secret is passed on, and no log shows it', async () => {
   const { orders } = client([]);
   const result = await orders.createOrder(key, { ...params, payment_method: 'action' });
-  assert.equal(result.kind === 'action-required' && result.action.client_secret, 'a secret');
-  assert.ok(!(inspect(result, { depth: 9 }) + JSON.stringify(result)).includes('a secret'));
+  assert.ok(result.kind === 'action-required');
+  const action = { type: 'use_stripe_sdk', client_secret: 'a secret', payment_intent_id: key };
+  for (const passedOn of [JSON.parse(JSON.stringify(result.action)), { ...result.action }, structuredClone(result.action)]) {
+    assert.deepEqual(passedOn, action);
+  }
+  assert.match(inspect(result, { depth: 9 }), /use_stripe_sdk/);
+  assert.doesNotMatch(inspect(result, { depth: 9 }) + format('%o %O', result, result.action), /a secret/);
   assert.ok(!(inspect(orders, { depth: 9 }) + JSON.stringify(orders)).includes('api-key'));
 });
 

@@ -19,12 +19,13 @@ for (const [name, command] of Object.entries<string[]>({
 })) {
   test(name, { concurrency: true, timeout: 300_000 }, async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'orders-sample-'));
+    writeFileSync(join(folder, '.curlrc'), 'location\nretry = 3\n'); // of a user: no sample obeys it
     const server = new FaultyServer();
     t.after(() => server.stop());
     server.api = world.api;
     const url = await server.start();
     const start = (path: string, file: string) => {
-      const program = spawn(command[0]!, [...command.slice(1), path, join(folder, file)], { env: { ...process.env, ORDERS_URL: url, ORDERS_API_KEY: apiKey } });
+      const program = spawn(command[0]!, [...command.slice(1), path, join(folder, file)], { env: { ...process.env, CURL_HOME: folder, ORDERS_URL: url, ORDERS_API_KEY: apiKey } });
       const output = { stdout: '', stderr: '', status: -1 };
       program.stdout.on('data', (text) => { output.stdout += text; });
       program.stderr.on('data', (text) => { output.stderr += text; });
@@ -39,6 +40,7 @@ for (const [name, command] of Object.entries<string[]>({
       assert.ok(!(output.stdout + output.stderr).includes('client_secret'));
       for (const call of server.calls) {
         assert.equal(call.key, keyOf(file));
+        assert.equal(call.path, path);
         assert.equal(call.body, readFileSync(join(folder, file), 'utf8'));
       }
       return output.stdout;
