@@ -83,7 +83,9 @@ func New(cfg Config) *Client {
 }
 
 // Close closes idle connections. The client remains usable.
-func (c *Client) Close() { (&http.Client{Transport: c.config.Transport}).CloseIdleConnections() }
+func (c *Client) Close() {
+	(&http.Client{Transport: c.config.Transport}).CloseIdleConnections() //nolint:forbidigo // it sends nothing
+}
 
 // NewTransport returns the default transport of a [Client], which uses no proxy.
 func NewTransport() *http.Transport {
@@ -161,7 +163,8 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // backend sends requests in place of stripe-go's own code, which repeats them and parses each
-// response three times. It follows no redirect, whose target would receive the API key.
+// response three times. It follows no redirect, whose target would receive the API key and answer
+// for Stripe (R31).
 type backend struct {
 	*stripe.BackendImplementation
 	transport http.RoundTripper

@@ -195,6 +195,21 @@ func TestTransport_reusedConnectionBreaks(t *testing.T) {
 	}
 }
 
+// A gateway's answer is not Stripe's (R31).
+func TestTransport_redirected(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect} {
+		gateway := respond(
+			response{status: status, header: http.Header{"Location": {"/elsewhere"}}},
+			response{status: http.StatusOK, body: intent("succeeded")},
+		)
+		e := confirmFailure(t, newClient(t, gateway))
+		require.Equal(t, payments.Unknown, e.Outcome)
+		require.True(t, e.NeedsOperator)
+		require.Len(t, gateway.seen(), 1)
+	}
+}
+
 func TestTransport_abortedHTTP2(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

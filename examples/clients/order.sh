@@ -16,9 +16,10 @@ fi
 sync # a run that created the key may have stopped before this
 key=$(cat "$file.key")
 
+# --disable: no .curlrc follows redirects or repeats the request.
 limit=1
 while :; do
-  response=$(curl --silent --max-time 60 --max-filesize 1000000 --header @- --data-binary "@$file" \
+  response=$(curl --disable --silent --max-time 60 --max-filesize 1000000 --header @- --data-binary "@$file" \
     --write-out '\n%{http_code} %header{retry-after}\n%{content_type}' "$ORDERS_URL$path" <<END
 Authorization: Bearer $ORDERS_API_KEY
 Content-Type: application/json

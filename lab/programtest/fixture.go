@@ -115,6 +115,8 @@ type Response struct {
 
 // Do sends one request on a new connection.
 func (a *API) Do(ctx context.Context, method, path, body string, header http.Header) (Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, a.Base+path, strings.NewReader(body))
 	if err != nil {
 		return Response{}, err
@@ -123,8 +125,7 @@ func (a *API) Do(ctx context.Context, method, path, body string, header http.Hea
 	for name, values := range header {
 		request.Header[name] = values
 	}
-	client := http.Client{Timeout: Timeout, Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // it follows no redirect (R31)
 	if err != nil {
 		return Response{}, err
 	}

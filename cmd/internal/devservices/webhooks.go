@@ -63,14 +63,15 @@ func (d *Services) deliver(ctx context.Context, url, eventType, id string, logge
 	if err != nil {
 		return // a customer of an intent that does not exist
 	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(payload))
 	if err != nil {
 		return
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Stripe-Signature", signature)
-	client := http.Client{Timeout: 30 * time.Second}
-	response, err := client.Do(request)
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // Stripe follows no redirect either (R31)
 	if err == nil {
 		err = response.Body.Close()
 	}
