@@ -167,3 +167,16 @@ func TestFind_arguments(t *testing.T) {
 		})
 	}
 }
+
+// A key in the future, of a clock that ran ahead, alerts like an old one.
+func TestReadStats_clockAhead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	req := f.putAbandoned(&threeSteps{}, released, 0)
+	f.update(req, "created_at = now() + interval '2 hours', last_run_at = now() + interval '2 hours'")
+	stats, err := idempotency.ReadStats(t.Context(), f.pool)
+	require.NoError(t, err)
+	require.Len(t, stats.Unfinished, 1)
+	require.InDelta(t, 2, stats.Unfinished[0].Oldest.Hours(), 0.1)
+	require.InDelta(t, 2, stats.Unfinished[0].OldestUnattempted.Hours(), 0.1)
+}

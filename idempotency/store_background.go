@@ -259,9 +259,15 @@ func (s *store) exec(ctx context.Context, query string, arguments ...any) (chang
 	return changed, err
 }
 
+// unfinishedSQL reads ages. That of a time in the future, of a clock that ran ahead, is its
+// distance, so that it alerts as well.
 const unfinishedSQL = `
-SELECT operation, recovery_point, count(*), now() - min(created_at),
-       coalesce(now() - min(last_run_at) FILTER (WHERE completer_attempt = 0), interval '0')
+SELECT operation, recovery_point, count(*), greatest(now() - min(created_at), max(created_at) - now()),
+       greatest(
+           now() - min(last_run_at) FILTER (WHERE completer_attempt = 0),
+           max(last_run_at) FILTER (WHERE completer_attempt = 0) - now(),
+           interval '0'
+       )
   FROM idempotency_keys
  WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NULL
  GROUP BY operation, recovery_point
@@ -270,8 +276,8 @@ SELECT operation, recovery_point, count(*), now() - min(created_at),
 const needsReviewSQL = "SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL AND needs_review_at IS NOT NULL"
 
 const oldestActionRequiredSQL = `
-SELECT coalesce(now() - min(created_at), interval '0')
+SELECT greatest(now() - min(created_at), max(created_at) - now(), interval '0')
   FROM idempotency_keys
  WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NOT NULL`
 
-const oldestFinishedSQL = "SELECT coalesce(now() - min(finished_at), interval '0') FROM idempotency_keys WHERE finished_at IS NOT NULL"
+const oldestFinishedSQL = "SELECT greatest(now() - min(finished_at), interval '0') FROM idempotency_keys WHERE finished_at IS NOT NULL"
