@@ -53,7 +53,7 @@ func TestRunOnce_concurrentWorkers(t *testing.T) {
 func TestRunOnce_changedCandidate(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
-		"claimed by another worker": `UPDATE staged_jobs SET attempt = attempt + 1, run_at = now() + interval '1 hour' WHERE id = $1`,
+		"claimed by another worker": `UPDATE staged_jobs SET attempt = attempt + 1, run_at = now() + interval '1 minute' WHERE id = $1`,
 		"claimed and retried":       `UPDATE staged_jobs SET attempt = attempt + 1, run_at = now() WHERE id = $1`,
 		"failed":                    `UPDATE staged_jobs SET failed_at = now() WHERE id = $1`,
 		"deleted":                   `DELETE FROM staged_jobs WHERE id = $1`,

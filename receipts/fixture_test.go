@@ -80,13 +80,27 @@ SELECT attempt, run_at - now(), coalesce(last_error, ''), failed_at IS NOT NULL
 	return jobs
 }
 
+func (f fixture) audited(t *testing.T, order uuid.UUID) []string {
+	t.Helper()
+	rows, err := f.pool.Query(t.Context(), `
+SELECT concat_ws(' ', resource_type, action, data)
+  FROM audit_records
+ WHERE account_id = $1
+   AND resource_id = $2
+ ORDER BY id`, f.account, order.String())
+	require.NoError(t, err)
+	records, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return records
+}
+
 const makeDue = `UPDATE staged_jobs SET run_at = now()`
 
 func (f fixture) worker(t *testing.T, mailer receipts.Mailer, change ...func(*receipts.Worker)) *receipts.Worker {
 	t.Helper()
 	worker, err := receipts.NewWorker(f.pool, mailer, receipts.Config{From: "The Shop <shop@example.com>"}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	worker.SetBackoff(func(attempt int) time.Duration { return time.Duration(attempt) * time.Hour })
+	worker.SetBackoff(func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute })
 	for _, c := range change {
 		c(worker)
 	}

@@ -32,9 +32,12 @@ type script struct {
 	smtps    bool                                 // or start with TLS
 	password string                               // offer AUTH for the user "shop"
 	smtpUTF8 bool
+
+	authFailure error // by default 535
 }
 
 type delivery struct {
+	hello string
 	from  string
 	to    []string
 	utf8  bool // declared with SMTPUTF8
@@ -111,7 +114,7 @@ type session struct {
 
 func (s *session) Mail(from string, options *smtp.MailOptions) error {
 	_, encrypted := s.conn.TLSConnectionState()
-	s.next = delivery{from: from, utf8: options.UTF8, tls: encrypted, login: s.login}
+	s.next = delivery{hello: s.conn.Hostname(), from: from, utf8: options.UTF8, tls: encrypted, login: s.login}
 	if s.server.script.onMail != nil {
 		return s.server.script.onMail()
 	}
@@ -156,6 +159,9 @@ func (s authSession) Auth(string) (sasl.Server, error) {
 	s.server.logins++
 	s.server.mu.Unlock()
 	return sasl.NewPlainServer(func(_, username, password string) error {
+		if s.server.script.authFailure != nil {
+			return s.server.script.authFailure
+		}
 		if username != "shop" || password != s.server.script.password {
 			return smtp.ErrAuthFailed
 		}

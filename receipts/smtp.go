@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/textproto"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/wneessen/go-mail"
+	"github.com/wneessen/go-mail/smtp"
 )
 
 const stepTimeout = 30 * time.Second // of connecting with login, and then of sending
@@ -83,8 +86,27 @@ func NewSMTP(rawURL, hello string) (*SMTP, error) {
 
 func (s *SMTP) String() string { return s.url }
 
+// ErrCredentials means that the server rejected our user or password. It is not [ErrPermanent],
+// because it is about no receipt.
+var ErrCredentials = errors.New("receipts: the mail server rejects the credentials")
+
+// Check connects and logs in as for a mail.
+func (s *SMTP) Check(ctx context.Context) error {
+	return s.session(ctx, func(*mail.Client, *smtp.Client) error { return nil })
+}
+
 // Send treats rejected credentials and a rejected sender as temporary.
 func (s *SMTP) Send(ctx context.Context, message Message) error {
+	return s.session(ctx, func(client *mail.Client, session *smtp.Client) error {
+		err := client.SendWithSMTPClient(session, message.mime())
+		if failed, ok := errors.AsType[*mail.SendError](err); ok {
+			return &sendError{failed}
+		}
+		return err
+	})
+}
+
+func (s *SMTP) session(ctx context.Context, use func(*mail.Client, *smtp.Client) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dial := func(dialCtx context.Context, network, address string) (net.Conn, error) {
@@ -100,14 +122,14 @@ func (s *SMTP) Send(ctx context.Context, message Message) error {
 		return fmt.Errorf("receipts: mail client: %w", err)
 	}
 	session, err := client.DialToSMTPClientWithContext(ctx)
+	// 535: wrong; 534 and 538: the server requires another kind (RFC 4954).
+	if reply, ok := errors.AsType[*textproto.Error](err); ok && slices.Contains([]int{534, 535, 538}, reply.Code) {
+		err = fmt.Errorf("%w: %w", ErrCredentials, err)
+	}
 	if err != nil {
 		return fmt.Errorf("receipts: connect to %s: %w", s, withContext(ctx, err))
 	}
-	err = client.SendWithSMTPClient(session, message.mime())
-	if failed, ok := errors.AsType[*mail.SendError](err); ok {
-		err = &sendError{failed}
-	}
-	if err != nil {
+	if err := use(client, session); err != nil {
 		return withContext(ctx, err)
 	}
 	_ = client.CloseWithSMTPClient(session) // the mail is accepted even if QUIT fails
@@ -132,8 +154,13 @@ func (e *sendError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("receipts: %s: reply %d %s", e.cause.Reason, e.cause.ErrorCode(), e.cause.EnhancedStatusCode()))
 }
 
-// Is reports whether the error is [ErrPermanent]: a 5xx to the recipient or the content.
+// aboutMail are the status codes of RFC 3463 that are about this recipient or this message. All
+// others, and replies without such a code, are about us or the server, such as "relay access
+// denied" (5.7.1) or our greeting (5.5.2), which Postfix reports as a reply to the recipient.
+var aboutMail = regexp.MustCompile(`^5\.(1\.([123469]|10)|2\.\d+|3\.4|6\.\d+)$`)
+
+// Is reports whether the error is [ErrPermanent].
 func (e *sendError) Is(target error) bool {
-	aboutMail := slices.Contains([]mail.SendErrReason{mail.ErrSMTPRcptTo, mail.ErrSMTPData, mail.ErrSMTPDataClose}, e.cause.Reason)
-	return target == ErrPermanent && aboutMail && e.cause.ErrorCode() >= 500
+	afterSender := slices.Contains([]mail.SendErrReason{mail.ErrSMTPRcptTo, mail.ErrSMTPData, mail.ErrSMTPDataClose}, e.cause.Reason)
+	return target == ErrPermanent && afterSender && e.cause.ErrorCode() >= 500 && aboutMail.MatchString(e.cause.EnhancedStatusCode())
 }

@@ -66,7 +66,6 @@ func TestSMTP_rejections(t *testing.T) {
 		permanent bool
 		reply     string
 	}{
-		"recipient, temporarily": {toRecipient(450, smtp.EnhancedCode{4, 2, 0}), false, "reply 450 "},
 		"recipient, permanently": {toRecipient(550, smtp.EnhancedCode{5, 1, 1}), true, "reply 550 "},
 		"content, temporarily":   {toContent(451, smtp.EnhancedCode{4, 3, 0}), false, "reply 451 "},
 		"content, permanently":   {toContent(554, smtp.EnhancedCode{5, 6, 0}), true, "reply 554 "},

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,17 +25,23 @@ type job struct {
 }
 
 func (w *Worker) due(ctx context.Context, until time.Time) ([]job, error) {
-	return postgres.Collect(ctx, w.pool, "receipts: find due jobs", pgx.RowToStructByPos[job], `
-SELECT account_id,
-       id,
-       attempt
+	branch := func(condition string) string {
+		return `(
+SELECT account_id, id, attempt
   FROM staged_jobs
  WHERE kind = $1
    AND failed_at IS NULL
-   AND run_at <= $2
+   AND run_at ` + condition + `
  ORDER BY run_at
- LIMIT $3`, kind, until, batchSize)
+ LIMIT $3)`
+	}
+	return postgres.Collect(ctx, w.pool, "receipts: find due jobs", pgx.RowToStructByPos[job],
+		branch("<= $2")+" UNION ALL "+branch("> $4")+" LIMIT $3", kind, until, batchSize, until.Add(clockAhead))
 }
+
+// clockAhead from now, which no backoff reaches, run_at is of a clock that ran ahead (R8): the job
+// is due.
+const clockAhead = 2 * maxBackoff
 
 // claim does not wait for a locked row (R16).
 func (w *Worker) claim(ctx context.Context, j *job, lease time.Duration) (claimed bool, err error) {
@@ -45,10 +52,10 @@ UPDATE staged_jobs
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
-   AND run_at <= now()
+   AND (run_at <= now() OR run_at > now() + $5::interval)
    AND failed_at IS NULL
 RETURNING attempt,
-          coalesce(args->>'order_id', '')`, j.AccountID, j.ID, j.Attempt, lease).Scan(&j.Attempt, &j.orderID))
+          coalesce(args->>'order_id', '')`, j.AccountID, j.ID, j.Attempt, lease, clockAhead).Scan(&j.Attempt, &j.orderID))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), errors.Is(err, postgres.ErrLockTimeout):
 		return false, nil
@@ -82,12 +89,24 @@ SELECT email,
 // A statement that ends an attempt names it, so a worker with an expired lease changes nothing.
 
 func (w *Worker) delete(ctx context.Context, j job) (held bool, err error) {
-	tag, err := w.pool.Exec(ctx, `
+	return changeAudited(ctx, w.pool, `
 DELETE FROM staged_jobs
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
-   AND failed_at IS NULL`, j.AccountID, j.ID, j.Attempt)
+   AND failed_at IS NULL`, "sent", map[string]any{"attempt": j.Attempt}, j.AccountID, j.ID, j.Attempt)
+}
+
+// changeAudited changes a job and records it, in one statement.
+func changeAudited(ctx context.Context, pool *pgxpool.Pool, change, action string, data any, arguments ...any) (changed bool, err error) {
+	n := len(arguments)
+	tag, err := pool.Exec(ctx, fmt.Sprintf(`
+WITH changed AS (%s
+RETURNING account_id, kind, coalesce(args->>'order_id', id::text) AS resource_id
+)
+INSERT INTO audit_records (account_id, id, action, resource_type, resource_id, data)
+SELECT account_id, $%d, kind || $%d, 'order', resource_id, $%d
+  FROM changed`, change, n+1, n+2, n+3), append(arguments, uuid.Must(uuid.NewV7()), "."+action, data)...)
 	return tag.RowsAffected() == 1, err
 }
 
@@ -104,21 +123,74 @@ UPDATE staged_jobs
 	return tag.RowsAffected() == 1, err
 }
 
+// errorText has the server's text, without addresses.
 func errorText(cause error) string {
 	const limit = 500 // characters, as the column's CHECK requires
 	text := cause.Error()
 	if failed, ok := errors.AsType[*sendError](cause); ok {
 		text += " (" + failed.cause.Error() + ")"
 	}
-	return postgres.Text(text, limit)
+	return postgres.Text(withoutAddresses(text), limit)
+}
+
+var address = regexp.MustCompile(`\S*@\S*`)
+
+func withoutAddresses(text string) string { return address.ReplaceAllString(text, "[removed]") }
+
+// FailedJob is a job that needs an operator, of any kind.
+type FailedJob struct {
+	AccountID, ID uuid.UUID
+	Kind          string
+	OrderID       string // "" if it names none
+	Attempts      int
+	LastError     string // without addresses
+	Age           time.Duration
+	FailedAt      time.Time
+}
+
+// ListFailed returns the jobs that failed first. With name, an id of a job or of an order, it
+// returns the jobs of that name.
+func ListFailed(ctx context.Context, pool *pgxpool.Pool, name string, limit int) ([]FailedJob, error) {
+	jobs, err := postgres.Collect(ctx, pool, "list failed jobs", pgx.RowToStructByPos[FailedJob], `
+SELECT account_id, id, kind, coalesce(args->>'order_id', ''), attempt, coalesce(last_error, ''), now() - created_at, failed_at
+  FROM staged_jobs
+ WHERE failed_at IS NOT NULL
+   AND $1 IN ('', id::text, args->>'order_id')
+ ORDER BY failed_at
+ LIMIT $2`, name, limit)
+	for i := range jobs {
+		jobs[i].LastError = withoutAddresses(jobs[i].LastError)
+	}
+	return jobs, err
+}
+
+// RetryFailed gives a failed job all attempts again, and reports whether it was still failed.
+func RetryFailed(ctx context.Context, pool *pgxpool.Pool, j FailedJob, actor, reason string) (retried bool, err error) {
+	retried, err = changeAudited(ctx, pool, `
+UPDATE staged_jobs
+   SET failed_at = NULL,
+       attempt   = 0,
+       run_at    = now()
+ WHERE account_id = $1
+   AND id = $2
+   AND failed_at IS NOT NULL`, "retry", map[string]any{"by": actor, "reason": reason}, j.AccountID, j.ID)
+	if err != nil {
+		err = fmt.Errorf("retry a job: %w", postgres.Translate(err))
+	}
+	return retried, err
 }
 
 // ReadStats counts the jobs of all accounts, for metrics. The age is that of the oldest pending
-// job, or 0. The query's last condition is always true, and selects the two partial indexes.
+// job, or 0; of a job in the future, by a clock that ran ahead, it is the distance, so that it
+// alerts. The query's last condition is always true, and selects the two partial indexes.
 func ReadStats(ctx context.Context, pool *pgxpool.Pool) (pending int, oldest time.Duration, failed int, err error) {
 	err = pool.QueryRow(ctx, `
 SELECT count(*) FILTER (WHERE failed_at IS NULL),
-       coalesce(now() - min(created_at) FILTER (WHERE failed_at IS NULL), interval '0'),
+       greatest(
+           now() - min(created_at) FILTER (WHERE failed_at IS NULL),
+           max(created_at) FILTER (WHERE failed_at IS NULL) - now(),
+           interval '0'
+       ),
        count(failed_at)
   FROM staged_jobs
  WHERE kind = $1

@@ -2,8 +2,10 @@ package receipts_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"testing"
@@ -43,7 +45,9 @@ func TestRunOnce_sends(t *testing.T) {
 	requirePass(t, worker, receipts.Result{})
 
 	require.Empty(t, f.jobs(t))
+	require.Equal(t, []string{`order receipt.sent {"attempt": 1}`}, f.audited(t, order))
 	require.Len(t, server.mails(), 1)
+	require.Equal(t, "shop.example.com", server.mails()[0].hello)
 	require.Equal(t, []string{"jane@example.com"}, server.mails()[0].to)
 	mail := receipts.ParseMail(t, server.mails()[0].raw)
 	require.Equal(t, "The Shop: receipt for order "+order.String(), mail.Header.Get("Subject"))
@@ -66,7 +70,7 @@ func TestRunOnce_temporaryFailure(t *testing.T) {
 		jobs := f.jobs(t)
 		require.Len(t, jobs, 1)
 		require.Equal(t, attempt, jobs[0].Attempt)
-		require.InDelta(t, attempt, jobs[0].Wait.Hours(), 0.1, "grows with the attempts")
+		require.InDelta(t, attempt, jobs[0].Wait.Minutes(), 0.5, "grows with the attempts")
 		require.Contains(t, jobs[0].LastError, "greylisted")
 		f.exec(t, makeDue)
 	}
@@ -92,7 +96,7 @@ func TestRunOnce_permanentFailure(t *testing.T) {
 	jobs := f.jobs(t)
 	require.Len(t, jobs, 1)
 	require.True(t, jobs[0].Failed)
-	require.Contains(t, jobs[0].LastError, "unknown user jane@example.com")
+	require.Contains(t, jobs[0].LastError, "unknown user [removed]")
 	require.Contains(t, log.String(), `"level":"ERROR","msg":"receipt marked as failed"`)
 	require.Contains(t, log.String(), order.String())
 	require.NotContains(t, log.String(), "jane")
@@ -198,4 +202,113 @@ func TestRunOnce_cancelled(t *testing.T) {
 	result, err = worker.RunOnce(ctx)
 	require.NoError(t, err)
 	require.Empty(t, result)
+}
+
+// What becomes of a receipt, and of the worker's start, for what a mail server can do.
+// docs/runbook.md has this table.
+func TestMailServer(t *testing.T) {
+	t.Parallel()
+	toRecipient := func(code int, a, b, c int) script {
+		return script{onRcpt: func(net.Conn, string) error { return rejection(code, smtp.EnhancedCode{a, b, c}, "no") }}
+	}
+	for name, test := range map[string]struct {
+		script script
+		url    string // %s is the port; by default without a login
+		want   string
+		error  string
+		start  string // the error of the check at start
+	}{
+		"450 4.2.0, greylisting":              {script: toRecipient(450, 4, 2, 0), want: receipts.Retried, error: "450 4.2.0"},
+		"452 4.5.3, too many":                 {script: toRecipient(452, 4, 5, 3), want: receipts.Retried, error: "452 4.5.3"},
+		"550 5.1.1, no such mailbox":          {script: toRecipient(550, 5, 1, 1), want: receipts.Failed, error: "550 5.1.1"},
+		"550 5.1.10, recipient's domain":      {script: toRecipient(550, 5, 1, 10), want: receipts.Failed, error: "550 5.1.10"},
+		"550 5.1.8, our domain":               {script: toRecipient(550, 5, 1, 8), want: receipts.Retried, error: "550 5.1.8"},
+		"550 5.2.1, mailbox disabled":         {script: toRecipient(550, 5, 2, 1), want: receipts.Failed, error: "550 5.2.1"},
+		"552 5.2.2, mailbox full":             {script: toRecipient(552, 5, 2, 2), want: receipts.Failed, error: "552 5.2.2"},
+		"552 5.3.4, message too big":          {script: toRecipient(552, 5, 3, 4), want: receipts.Failed, error: "552 5.3.4"},
+		"554 5.3.2, system not accepting":     {script: toRecipient(554, 5, 3, 2), want: receipts.Retried, error: "554 5.3.2"},
+		"550 5.4.5, daily limit":              {script: toRecipient(550, 5, 4, 5), want: receipts.Retried, error: "550 5.4.5"},
+		"504 5.5.2, our greeting":             {script: toRecipient(504, 5, 5, 2), want: receipts.Retried, error: "504 5.5.2"},
+		"554 5.6.0, content":                  {script: toRecipient(554, 5, 6, 0), want: receipts.Failed, error: "554 5.6.0"},
+		"554 5.7.1, relaying denied":          {script: toRecipient(554, 5, 7, 1), want: receipts.Retried, error: "554 5.7.1"},
+		"550 without a status code":           {script: script{onRcpt: func(net.Conn, string) error { return rejection(550, smtp.NoEnhancedCode, "no") }}, want: receipts.Retried, error: "reply 550"},
+		"closes":                              {script: script{onRcpt: func(c net.Conn, _ string) error { return c.Close() }}, want: receipts.Retried, error: "no response"},
+		"stalls":                              {script: script{onData: blockUntilEnd(t)}, want: receipts.Retried, error: "deadline exceeded"},
+		"no STARTTLS for a login":             {script: script{password: "s3cret"}, url: "smtp://shop:s3cret@0.0.0.0:%s", want: receipts.Retried, error: "STARTTLS", start: "STARTTLS"},
+		"rejects the credentials":             {script: script{password: "s3cret"}, url: "smtp://shop:guess@127.0.0.1:%s", want: receipts.Retried, error: "535", start: receipts.ErrCredentials.Error()},
+		"rejects the credentials until later": {script: script{password: "s3cret", authFailure: rejection(454, smtp.EnhancedCode{4, 7, 0}, "later")}, url: "smtp://shop:s3cret@127.0.0.1:%s", want: receipts.Retried, error: "454", start: "454"},
+		"accepts":                             {url: "smtp://127.0.0.1:%s", want: receipts.Sent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			server := newMailServer(t, test.script)
+			mailer := newSMTP(t, fmt.Sprintf(cmp.Or(test.url, "smtp://127.0.0.1:%s"), server.port))
+			err := mailer.Check(t.Context())
+			if test.start == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, test.start)
+			}
+			require.Equal(t, test.start == receipts.ErrCredentials.Error(), errors.Is(err, receipts.ErrCredentials))
+
+			worker := f.worker(t, mailer, func(w *receipts.Worker) {
+				if name == "stalls" {
+					w.SetSendTimeout(50 * time.Millisecond)
+				}
+			})
+			f.insertPaidOrder(t, "jane@example.com")
+			requirePass(t, worker, receipts.Result{test.want: 1})
+			if test.want == receipts.Sent {
+				return
+			}
+			require.Contains(t, f.jobs(t)[0].LastError, test.error)
+			require.Equal(t, test.want == receipts.Failed, f.jobs(t)[0].Failed)
+		})
+	}
+}
+
+// A receipt that was staged while the database's clock ran ahead is sent, and alerts until then.
+func TestRunOnce_clockAhead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.insertPaidOrder(t, "jane@example.com")
+	f.exec(t, `UPDATE staged_jobs SET created_at = now() + interval '2 hours', run_at = now() + interval '2 hours'`)
+	_, age, _, err := receipts.ReadStats(t.Context(), f.pool)
+	require.NoError(t, err)
+	require.InDelta(t, 2, age.Hours(), 0.1)
+
+	requirePass(t, f.worker(t, returns(errors.New("no"))), receipts.Result{receipts.Retried: 1})
+	requirePass(t, f.worker(t, returns(nil)), receipts.Result{}) // not due
+	f.exec(t, makeDue)
+	requirePass(t, f.worker(t, returns(nil)), receipts.Result{receipts.Sent: 1})
+}
+
+func TestRetryFailed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order := f.insertPaidOrder(t, "jane@example.com")
+	pending := f.insertPaidOrder(t, "joe@example.com")
+	f.exec(t, `UPDATE staged_jobs SET failed_at = now(), attempt = 300, last_error = 'no mailbox <jane@example.com>' WHERE args->>'order_id' = $1`, order)
+
+	for _, name := range []string{"", order.String()} {
+		jobs, err := receipts.ListFailed(t.Context(), f.pool, name, 10)
+		require.NoError(t, err)
+		require.Len(t, jobs, 1)
+		require.Equal(t, []any{"receipt", order.String(), 300, "no mailbox [removed]"},
+			[]any{jobs[0].Kind, jobs[0].OrderID, jobs[0].Attempts, jobs[0].LastError})
+	}
+	jobs, err := receipts.ListFailed(t.Context(), f.pool, pending.String(), 10)
+	require.NoError(t, err)
+	require.Empty(t, jobs)
+
+	jobs, err = receipts.ListFailed(t.Context(), f.pool, "", 10)
+	require.NoError(t, err)
+	for _, want := range []bool{true, false} { // at once, and once
+		retried, err := receipts.RetryFailed(t.Context(), f.pool, jobs[0], "ada", "mailbox created")
+		require.NoError(t, err)
+		require.Equal(t, want, retried)
+	}
+	require.Equal(t, []string{`order receipt.retry {"by": "ada", "reason": "mailbox created"}`}, f.audited(t, order))
+	requirePass(t, f.worker(t, returns(nil)), receipts.Result{receipts.Sent: 2})
 }

@@ -91,6 +91,9 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 		Logger:       logger,
 	})
 	logger.Info("payment provider", "provider", config.ProviderURL(), "mode", config.Mode())
+	if err := setup.TryProvider(ctx, a.payments, logger); err != nil {
+		return nil, err
+	}
 	return a, nil
 }
 

@@ -36,6 +36,8 @@ func commands() []command {
 		{"keys show", "Show a key and its history", keysShow},
 		{"keys retry", "Run an unfinished key again", operatorCommand((*operations.Service).Retry)},
 		{"keys resolve", "Finish an unfinished key without charging, unless it was charged already", operatorCommand((*operations.Service).Resolve)},
+		{"jobs list", "List the receipts that failed", jobsList},
+		{"jobs retry", "Send a failed receipt, or all of them, again", jobsRetry},
 		{"migrate up", "Apply all pending migrations", migrate(migrateUp)},
 		{"migrate down", "Roll back the migration that was applied last, and delete its data", migrateDown},
 		{"migrate citus", "Distribute the tables over the workers of a Citus cluster", migrate(migrateCitus)},

@@ -125,7 +125,7 @@ func (d devRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mailer, err := d.config.Mailer(filepath.Join(d.folder, "receipts"), d.logger)
+	mailer, err := d.config.Mailer(ctx, filepath.Join(d.folder, "receipts"), d.logger)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"text/tabwriter"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -135,15 +138,23 @@ func runOrRepeat(
 	return nil
 }
 
+// maxErrorPause bounds the pause after an error, unless --every is longer.
+const maxErrorPause = time.Minute
+
+// repeat doubles the pause after each error, so that an outage does not fill the log.
 func repeat(ctx context.Context, command string, every time.Duration, logger *slog.Logger, work func(context.Context) error) {
+	pause := every
 	for ctx.Err() == nil {
 		if err := work(ctx); err != nil {
-			logger.ErrorContext(ctx, "run failed", "command", command, "error", err)
+			pause = max(every, min(2*pause, maxErrorPause))
+			logger.ErrorContext(ctx, "run failed", "command", command, "error", err, "pause", pause.String())
+		} else {
+			pause = every
 		}
 		// Jitter keeps several processes from running at the same moment.
-		jitter := time.Duration(rand.Int64N(int64(every)/5+1)) - every/10 //nolint:gosec // no secret
+		jitter := time.Duration(rand.Int64N(int64(pause)/5+1)) - pause/10 //nolint:gosec // no secret
 		select {
-		case <-time.After(every + jitter):
+		case <-time.After(pause + jitter):
 		case <-ctx.Done():
 		}
 	}
@@ -168,7 +179,7 @@ func worker(ctx context.Context, call *invocation) error {
 	defer pool.Close()
 	m := metrics.New(metrics.Config{Pool: pool, Logger: logger, Jobs: receiptGauges})
 	mail := setup.Mail(config.WorkerMail)
-	mailer, err := mail.Mailer("", logger)
+	mailer, err := mail.Mailer(ctx, "", logger)
 	if err != nil {
 		return err
 	}
@@ -201,4 +212,59 @@ func receiptGauges(ctx context.Context, pool *pgxpool.Pool) ([]metrics.Gauge, er
 		{Name: "oldest_receipt_age_seconds", Help: "Age of the oldest pending receipt.", Value: oldest.Seconds()},
 		{Name: "receipts_failed", Help: "Receipts that need an operator: they are not tried again.", Value: float64(failed)},
 	}, err
+}
+
+func jobsList(ctx context.Context, call *invocation) error {
+	limit := call.flags.Int("limit", 100, "how many jobs to list at most")
+	pool, err := openPool(ctx, call, "limit")
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	jobs, err := receipts.ListFailed(ctx, pool, "", *limit)
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(call.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "JOB\tKIND\tACCOUNT\tORDER\tATTEMPTS\tAGE\tFAILED\tLAST ERROR")
+	for _, j := range jobs {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", j.ID, j.Kind, j.AccountID, cmp.Or(j.OrderID, "-"),
+			j.Attempts, j.Age.Round(time.Second), formatTime(j.FailedAt), j.LastError)
+	}
+	return table.Flush()
+}
+
+// maxRetried jobs become due in one run of the command.
+const maxRetried = 100_000
+
+func jobsRetry(ctx context.Context, call *invocation) error {
+	call.argument = "JOB|ORDER|all"
+	by, reason := operatorFlags(call)
+	pool, err := openPool(ctx, call, "reason", "by")
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	name := call.value
+	if name == "all" {
+		name = ""
+	}
+	jobs, err := receipts.ListFailed(ctx, pool, name, maxRetried)
+	switch {
+	case err != nil:
+		return err
+	case len(jobs) == 0 && name != "":
+		return errors.New("there is no failed job of this id, or of an order with this id (orders jobs list)")
+	}
+	retried := 0
+	for _, j := range jobs {
+		changed, err := receipts.RetryFailed(ctx, pool, j, *by, *reason)
+		if err != nil {
+			return err
+		}
+		if changed {
+			retried++
+		}
+	}
+	return call.printResult(nil, "The worker tries again, now: %d\n", retried)
 }

@@ -158,3 +158,32 @@ func TestReaper_repeating(t *testing.T) {
 	r.waitFor(&r.stderr, `msg="reaper pass" deleted=1`)
 	r.stop()
 }
+
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	orders := []string{f.createPaidOrder("receipt-order-011"), f.createPaidOrder("receipt-order-012"), f.createPaidOrder("receipt-order-013")}
+	f.exec("UPDATE staged_jobs SET failed_at = now(), attempt = 1, last_error = 'no mailbox ada@example.com, 550 5.1.1'")
+	env := f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "LOG_LEVEL=error")
+
+	stdout, _ := succeed(t, env, "jobs", "list")
+	for _, order := range orders {
+		require.Regexp(t, `(?m)^[0-9a-f-]{36}  receipt  `+f.account().String()+"  "+order+` +1 +\d+s +20.{17}  no mailbox \[removed\] 550 5\.1\.1$`, stdout)
+	}
+	stdout, _ = succeed(t, env, "jobs", "list", "--limit", "1")
+	require.Equal(t, 2, strings.Count(stdout, "\n"))
+
+	stdout, _ = succeed(t, env, "jobs", "retry", orders[0], "--by", "grace", "--reason", "the address exists now")
+	require.Equal(t, "The worker tries again, now: 1\n", stdout)
+	stderr := fail(t, env, "jobs", "retry", orders[0], "--reason", "once more")
+	require.Equal(t, "orders: there is no failed job of this id, or of an order with this id (orders jobs list)\n", stderr)
+	stdout, _ = succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
+	require.Equal(t, "The worker tries again, now: 2\n", stdout)
+	stdout, _ = succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
+	require.Equal(t, "The worker tries again, now: 0\n", stdout)
+
+	succeed(t, f.with("RECEIPTS_DIR="+t.TempDir()), "worker", "--once")
+	history := f.keys("show", "receipt-order-011")
+	require.Regexp(t, `(?m)^20.{17} +receipt\.retry \{"by": ?"grace", "reason": ?"the address exists now"\}$`, history)
+	require.Regexp(t, `(?m)^20.{17} +receipt\.sent \{"attempt": ?1\}$`, history)
+}

@@ -84,8 +84,7 @@ func operatorCommand(
 		var config setup.App
 		call.argument = "KEY"
 		account := accountFlag(call, keyAccountUsage)
-		by := call.flags.String("by", userName(), "`name` of the operator, for the audit record")
-		reason := call.flags.String("reason", "", "`reason`, for the audit record (required)")
+		by, reason := operatorFlags(call)
 		if err := call.load(&config, "reason", "by"); err != nil {
 			return err
 		}
@@ -107,6 +106,12 @@ func operatorCommand(
 		}
 		return call.printResult(nil, "Key %s is finished. Its response, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
 	}
+}
+
+// operatorFlags are for the audit record. Both are required.
+func operatorFlags(call *invocation) (by, reason *string) {
+	return call.flags.String("by", userName(), "`name` of the operator, for the audit record"),
+		call.flags.String("reason", "", "`reason`, for the audit record (required)")
 }
 
 func userName() string {

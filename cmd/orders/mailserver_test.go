@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"errors"
 	"io"
 	"log"
 	"net"
@@ -88,7 +87,7 @@ func (loginSession) AuthMechanisms() []string { return []string{sasl.Plain} }
 func (s loginSession) Auth(string) (sasl.Server, error) {
 	return sasl.NewPlainServer(func(_, user, password string) error {
 		if user != "tester" || password != s.server.password {
-			return errors.New("unknown user or password")
+			return smtp.ErrAuthFailed
 		}
 		return nil
 	}), nil

@@ -95,7 +95,7 @@ func TestReconcile_incomplete(t *testing.T) {
 	t.Parallel()
 	f := newFixtureAnHourAgo(t)
 	const notCompared = "orders: records were not compared: "
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: listEndpoint, Times: stripetest.Always})
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: listEndpoint, After: 1, Times: stripetest.Always}) // the first one is of the start
 	code, stdout, stderr := run(t, f.environ, "reconcile", "--json")
 	require.Equal(t, 2, code)
 	require.Empty(t, stdout)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/payments/stripetest"
 )
 
 // requireStartupError checks that a command prints the reasons and no secret.
@@ -119,4 +120,50 @@ func TestStartupError_unresponsiveDatabase(t *testing.T) {
 	p.waitFor(&p.stderr, "connecting to the database.*host=127.0.0.1")
 	require.Equal(t, 1, p.wait())
 	require.NotContains(t, p.stderr.String(), "canary")
+}
+
+// What Stripe rejects can never work; what does not answer is a warning, and replays need no
+// provider.
+func TestStartup_provider(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		rule   stripetest.Rule
+		reason string // of the error, or else of the warning
+		serves bool
+	}{
+		"rejected key":  {stripetest.Rule{Fault: stripetest.Unauthorized}, "status 401", false},
+		"no permission": {stripetest.Rule{Fault: stripetest.Forbidden, Endpoint: "GET /v1/refunds"}, "read Refunds: .*required permissions", false},
+		"unavailable":   {stripetest.Rule{Fault: stripetest.Unavailable}, "status 503", true},
+		"no response":   {stripetest.Rule{Fault: stripetest.HoldArrival}, "deadline exceeded", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			test.rule.Times = stripetest.Always
+			f.stripe.Inject(test.rule)
+			if test.serves {
+				a := f.serve(f.environ)
+				require.Equal(t, 200, a.ready())
+				a.stop()
+				require.Regexp(t, `level=WARN msg="STRIPE_SECRET_KEY: not available.*`+test.reason, a.stderr.String())
+				return
+			}
+			for _, command := range []string{"serve", "completer", "reconcile"} {
+				_, _, stderr := run(t, f.environ, command)
+				require.Regexp(t, `(?m)^orders: (records were not compared: )?STRIPE_SECRET_KEY: .*`+test.reason, stderr)
+			}
+		})
+	}
+}
+
+func TestStartup_mailServer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	mail := newMailServer(t, "canary")
+	requireStartupError(t, f.with("SMTP_URL=smtp://tester:canary-wrong@"+mail.address), "worker",
+		"orders: SMTP_URL: receipts: connect to smtp://"+mail.address+": receipts: the mail server rejects the credentials: ")
+
+	w := start(t, f.with("SMTP_URL=smtp://127.0.0.1:1"), "worker")
+	w.waitFor(&w.stderr, `level=WARN msg="SMTP_URL: not available, and tried again when it is needed" error=.*refused`)
+	w.stop()
 }

@@ -137,9 +137,33 @@ func ProviderTransport() *http.Transport {
 	return transport
 }
 
-// Mailer returns the mailer of the receipts. Without SMTP_URL, they are files in RECEIPTS_DIR
-// or else in the folder.
-func (m *Mail) Mailer(folder string, logger *slog.Logger) (receipts.Mailer, error) {
+// tryTimeout bounds the tries of the provider and of the mail server at start.
+const tryTimeout = 5 * time.Second
+
+// tried returns the error of a setting that can never work, and logs that of a service that may
+// only be unavailable.
+func tried(ctx context.Context, logger *slog.Logger, setting string, never bool, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case never:
+		return fmt.Errorf("%s: %w", setting, err)
+	}
+	logger.WarnContext(ctx, setting+": not available, and tried again when it is needed", "error", err)
+	return nil
+}
+
+// TryProvider reads from the provider with the secret key.
+func TryProvider(ctx context.Context, client *payments.Client, logger *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	rejected, err := client.Check(ctx)
+	return tried(ctx, logger, "STRIPE_SECRET_KEY", rejected, err)
+}
+
+// Mailer returns the mailer of the receipts, and tries it. Without SMTP_URL, they are files
+// in RECEIPTS_DIR or else in the folder.
+func (m *Mail) Mailer(ctx context.Context, folder string, logger *slog.Logger) (receipts.Mailer, error) {
 	if m.SMTPURL != "" {
 		host, _ := os.Hostname()
 		mailer, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName(host))
@@ -147,7 +171,10 @@ func (m *Mail) Mailer(folder string, logger *slog.Logger) (receipts.Mailer, erro
 			return nil, err
 		}
 		logger.Info("receipts are sent by mail", "server", mailer.String())
-		return mailer, nil
+		ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+		defer cancel()
+		err = mailer.Check(ctx)
+		return mailer, tried(ctx, logger, "SMTP_URL", errors.Is(err, receipts.ErrCredentials), err)
 	}
 	folder = cmp.Or(m.Dir, folder)
 	mailer, err := receipts.NewFiles(folder)
