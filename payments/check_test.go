@@ -20,8 +20,8 @@ func TestCheck(t *testing.T) {
 		text     string // of the error
 	}{
 		"wrong key":              {stripetest.Rule{Fault: stripetest.Unauthorized}, true, "status 401"},
-		"no permission, intents": {stripetest.Rule{Fault: stripetest.Forbidden, Endpoint: "GET /v1/payment_intents"}, true, "read PaymentIntents: payments: not executed, status 403"},
-		"no permission, refunds": {stripetest.Rule{Fault: stripetest.Forbidden, Endpoint: "GET /v1/refunds"}, true, "read Refunds: payments: not executed, status 403"},
+		"no permission, intents": {stripetest.Rule{Fault: stripetest.Forbidden, Endpoint: "GET /v1/payment_intents"}, true, "read PaymentIntents: payments: not_executed, status 403"},
+		"no permission, refunds": {stripetest.Rule{Fault: stripetest.Forbidden, Endpoint: "GET /v1/refunds"}, true, "read Refunds: payments: not_executed, status 403"},
 		"rate limit":             {stripetest.Rule{Fault: stripetest.RateLimit}, false, "status 429"},
 		"proxy":                  {stripetest.Rule{Fault: stripetest.Unavailable}, false, "status 503"},
 		"no response":            {stripetest.Rule{Fault: stripetest.CloseBefore}, false, "no response"},

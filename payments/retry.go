@@ -66,7 +66,7 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 // Calls are the values of [Attempt.Call].
 func Calls() []string {
 	return []string{
-		"create", "confirm", "get", "cancel", "search", "list", "refund", "get_refund", "list_refunds", "list_all_refunds",
+		"create", "confirm", "get", "cancel", "search", "list", "refund", "get_refund", "list_refunds", "list_all_refunds", "check",
 	}
 }
 

@@ -284,7 +284,7 @@ func TestTransport_invalidRequest(t *testing.T) {
 		_, _, unlisted := client.List(t.Context(), time.Time{}, time.Time{}, "")
 		for _, e := range []*payments.Error{confirmFailure(t, client), failure(t, unread), failure(t, unlisted)} {
 			require.True(t, e.NeedsOperator, name)
-			require.EqualError(t, e, "payments: not executed: not sent, because the API key or the base URL is not valid in a request", name)
+			require.EqualError(t, e, "payments: not_executed: not sent, because the API key or the base URL is not valid in a request", name)
 		}
 	}
 }

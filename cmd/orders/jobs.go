@@ -147,7 +147,7 @@ func repeat(ctx context.Context, command string, every time.Duration, logger *sl
 	for ctx.Err() == nil {
 		if err := work(ctx); err != nil {
 			pause = max(every, min(2*pause, maxErrorPause))
-			logger.ErrorContext(ctx, "run failed", "command", command, "error", err, "pause", pause.String())
+			logger.ErrorContext(ctx, "run failed", "command", command, "error", err, "pause_seconds", pause.Seconds())
 		} else {
 			pause = every
 		}
