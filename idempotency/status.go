@@ -121,6 +121,24 @@ func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) 
 	return keys, err
 }
 
+// FailedRun is a run that ended without a final outcome.
+type FailedRun struct {
+	At      time.Time     `json:"at"`
+	Attempt int           `json:"attempt"` // its number
+	Point   RecoveryPoint `json:"recovery_point"`
+	Error   string        `json:"error"`
+}
+
+// FailedRuns returns the first failed run of a key and the last ten. A run whose process died is
+// not among them.
+func (e *Engine) FailedRuns(ctx context.Context, accountID, id uuid.UUID) (runs []FailedRun, err error) {
+	err = e.store.queryRow(ctx, "SELECT failed_runs FROM idempotency_keys WHERE account_id = $1 AND id = $2", []any{accountID, id}, &runs)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil // reaped
+	}
+	return runs, err
+}
+
 // Requeue returns a key that needs review to the completer, with all attempts, if one of the
 // operations can continue it (R18).
 func (e *Engine) Requeue(ctx context.Context, accountID, id uuid.UUID, operations []Operation) error {

@@ -1,6 +1,9 @@
 package idempotency_test
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +59,36 @@ func TestStuck_selection(t *testing.T) {
 		AccountID: f.account, ID: keyID(review), Key: review.Key, Operation: "three_steps", Path: "/v1/things", Point: paid, Attempt: 1,
 		LastError: "no response", CreatedAt: got.CreatedAt, LastRunAt: got.LastRunAt, Idle: got.Idle, NeedsReviewAt: got.NeedsReviewAt,
 	}, got)
+}
+
+func TestFailedRuns(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	req, n := f.request(), 0
+	op := &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
+		if n++; n == 14 {
+			return idempotency.ErrActionRequired
+		}
+		return fmt.Errorf("no response %d", n)
+	}}
+	for range 14 {
+		_, err := f.do(req, op)
+		require.Error(t, err)
+	}
+	runs, err := f.engine.FailedRuns(t.Context(), f.account, keyID(req))
+	require.NoError(t, err)
+	var errors []string
+	for _, run := range runs {
+		require.WithinDuration(t, time.Now(), run.At, time.Minute)
+		require.Equal(t, fmt.Sprintf("%d no response %d", run.Attempt, run.Attempt), fmt.Sprint(run.Attempt, " ", run.Error))
+		require.Equal(t, reserved, run.Point)
+		errors = append(errors, run.Error[len("no response "):])
+	}
+	require.Equal(t, "1 4 5 6 7 8 9 10 11 12 13", strings.Join(errors, " "), "the first, and the last ten; a wait for an action is no failure")
+
+	runs, err = f.engine.FailedRuns(t.Context(), f.account, uuid.New())
+	require.NoError(t, err)
+	require.Empty(t, runs)
 }
 
 func TestLookup_states(t *testing.T) {

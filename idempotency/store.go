@@ -213,7 +213,8 @@ RETURNING attempt, created_at, locked_at`,
 	return err
 }
 
-// release ends the lease early and keeps the recovery point (R11).
+// release ends the lease early and keeps the recovery point (R11). Of the failed runs it keeps
+// the first and the last ten.
 func (r *execution) release(ctx context.Context, cause error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
@@ -221,7 +222,12 @@ func (r *execution) release(ctx context.Context, cause error) {
 	_, err := r.engine.store.exec(ctx, `
 UPDATE idempotency_keys
    SET locked_at          = NULL,
-       last_error         = $4,
+       last_error         = $4::text,
+       failed_runs        = CASE WHEN $5 THEN failed_runs ELSE coalesce(
+                                failed_runs - CASE WHEN jsonb_array_length(failed_runs) > 10 THEN 1 ELSE 11 END, '[]'
+                            ) || jsonb_build_array(jsonb_build_object(
+                                'at', now(), 'attempt', attempt, 'recovery_point', recovery_point, 'error', $4::text
+                            )) END,
        action_required_at = now() + $6::interval,
        needs_review_at    = CASE WHEN NOT $5 THEN needs_review_at END,
        completer_attempt  = CASE WHEN $5 THEN 0 ELSE completer_attempt END

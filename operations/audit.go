@@ -43,11 +43,11 @@ type AuditRecord struct {
 	CreatedAt time.Time
 }
 
-// AuditRecords returns the records of a key and of what it links to, oldest first.
-func AuditRecords(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid.UUID, links Links) ([]AuditRecord, error) {
-	ids := []string{keyID.String()}
-	for _, resource := range links {
-		ids = append(ids, resource.ID.String())
+// AuditRecords returns the records of resources of the account, oldest first.
+func AuditRecords(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, resources ...uuid.UUID) ([]AuditRecord, error) {
+	ids := make([]string, len(resources))
+	for i, id := range resources {
+		ids[i] = id.String()
 	}
 	return postgres.Collect(ctx, pool, "read audit records", pgx.RowToStructByPos[AuditRecord], `
 SELECT action,

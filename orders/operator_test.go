@@ -50,8 +50,8 @@ func (f *fixture) keyRow() string {
 // auditRecords returns the records of the key and its order, also of a reaped key.
 func (f *fixture) auditRecords(account uuid.UUID) []operations.AuditRecord {
 	f.t.Helper()
-	order := &operations.Resource{ID: idempotency.DeriveID("order", account, f.key)}
-	records, err := operations.AuditRecords(f.t.Context(), f.Pool, account, idempotency.KeyID(account, f.key), operations.Links{"order": order})
+	order := idempotency.DeriveID("order", account, f.key)
+	records, err := operations.AuditRecords(f.t.Context(), f.Pool, account, idempotency.KeyID(account, f.key), order)
 	require.NoError(f.t, err)
 	return records
 }

@@ -24,6 +24,24 @@ func accountsCreate(ctx context.Context, call *invocation) error {
 	return call.printResult(err, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, *name, key)
 }
 
+func accountsList(ctx context.Context, call *invocation) error {
+	pool, err := openPool(ctx, call)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	list, err := accounts.List(ctx, pool)
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(call.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tCREATED\tAPI KEYS\tNAME")
+	for _, account := range list {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%q\n", account.ID, formatTime(account.CreatedAt), account.Keys, account.Name)
+	}
+	return table.Flush()
+}
+
 // ofAccount returns a command with the flag --account, and with an argument unless it is "".
 func ofAccount(
 	argument string, run func(context.Context, *invocation, *pgxpool.Pool, uuid.UUID) error,

@@ -24,7 +24,13 @@ func TestAccountsKeys(t *testing.T) {
 	require.Regexp(t, `^API key [0-9a-f-]{36} of account `+account+`, which is shown only once:\nok_[A-Z2-7]{26}\n$`, created)
 	second := regexp.MustCompile(`ok_\w+`).FindString(created)
 	first := strings.Fields(f.accountKeys("list", "--account", account))[5]
+	list := func() string {
+		stdout, _ := succeed(t, f.quiet(), "accounts", "list")
+		return stdout
+	}
+	require.Regexp(t, `^ID +CREATED +API KEYS +NAME\n`+account+`  20[0-9: -]{17}  2 +"Fixture"\n$`, list())
 	revoked := f.accountKeys("revoke", "--account", account, first)
+	require.Regexp(t, account+`  20[0-9: -]{17}  1 `, list())
 	require.Regexp(t, `^API key `+first+` \(`+f.apiKey[:8]+`…\) was revoked at 20[0-9: -]{17}, UTC\. It stops working within 5 seconds\.\n$`, revoked)
 	require.Equal(t, revoked, f.accountKeys("revoke", first, "--account", account), "again")
 

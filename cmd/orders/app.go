@@ -113,11 +113,11 @@ func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Reg
 }
 
 // describedOperations only describe keys, without the provider.
-func describedOperations(config setup.Maintenance, pool *pgxpool.Pool, engine *idempotency.Engine) *operations.Service {
+func describedOperations(config setup.Maintenance, pool *pgxpool.Pool, engine *idempotency.Engine) (*operations.Service, *orders.Service) {
 	described := operations.New(engine, pool)
-	orders.New(orders.Config{Operations: described})
+	service := orders.New(orders.Config{Operations: described, Pool: pool})
 	described.Register(registrations(setup.App{Maintenance: config}, pool, nil)...)
-	return described
+	return described, service
 }
 
 const (

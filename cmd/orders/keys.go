@@ -9,17 +9,23 @@ import (
 	"maps"
 	"os/user"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/orders"
 )
 
-const keyAccountUsage = "the `id` of the key's account, needed if several accounts use the same key"
+const keyAccountUsage = "search only the account with this `id`"
+
+const maxShownRefunds = 100 // the newest of an order
 
 func keysList(ctx context.Context, call *invocation) error {
 	var config setup.Maintenance
@@ -39,22 +45,69 @@ func keysList(ctx context.Context, call *invocation) error {
 	return printKeys(call.stdout, stuck)
 }
 
-func findKey(ctx context.Context, engine *idempotency.Engine, account uuid.UUID, name string) (idempotency.Status, error) {
-	found, err := engine.Find(ctx, account, name)
-	switch {
-	case err != nil:
-		return idempotency.Status{}, err
-	case len(found) == 0:
-		return idempotency.Status{}, errors.New("there is no such key, or it was deleted after its retention")
-	case len(found) > 1:
-		return idempotency.Status{}, errors.New("several accounts use this key: select one with --account, or give the id of the key")
+// foundKey is the key that an operator's name selects.
+type foundKey struct {
+	operations.KeyStatus
+	as string // what the name names
+}
+
+// findKey searches the keys, and what they created. A client may choose another one's id as its
+// key, so several matches are listed instead of guessed.
+func findKey(
+	ctx context.Context, pool *pgxpool.Pool, engine *idempotency.Engine, registered *operations.Service, service *orders.Service,
+	account uuid.UUID, name string,
+) (foundKey, error) {
+	keys, err := engine.Find(ctx, account, name)
+	if err != nil {
+		return foundKey{}, err
 	}
-	return found[0], nil
+	found := map[uuid.UUID]foundKey{}
+	for _, key := range keys {
+		found[key.ID] = foundKey{operations.KeyStatus{Status: key, Links: registered.Links(key)}, "idempotency key"}
+	}
+	if len(keys) != 1 || keys[0].ID.String() != name {
+		accountIDs := []uuid.UUID{account}
+		if account == uuid.Nil {
+			list, err := accounts.List(ctx, pool)
+			if err != nil {
+				return foundKey{}, err
+			}
+			accountIDs = nil
+			for _, one := range list {
+				accountIDs = append(accountIDs, one.ID)
+			}
+		}
+		objects, err := service.Find(ctx, accountIDs, name)
+		if err != nil {
+			return foundKey{}, err
+		}
+		for _, object := range objects {
+			key, err := registered.KeyStatus(ctx, object.AccountID, object.Key)
+			if err != nil {
+				return foundKey{}, fmt.Errorf("%s of account %s: %w", object.What, object.AccountID, err)
+			}
+			if _, known := found[key.ID]; !known {
+				found[key.ID] = foundKey{key, object.What}
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return foundKey{}, errors.New("no key, order or refund has this id, reference or provider's id")
+	case 1:
+		return slices.Collect(maps.Values(found))[0], nil
+	}
+	lines := []string{"several keys match: give the id of one, or select an account with --account"}
+	for id, key := range found {
+		lines = append(lines, fmt.Sprintf("  %s  account %s  %s", id, key.AccountID, key.as))
+	}
+	slices.Sort(lines[1:])
+	return foundKey{}, errors.New(strings.Join(lines, "\n"))
 }
 
 func keysShow(ctx context.Context, call *invocation) error {
 	var config setup.Maintenance
-	call.argument = "KEY"
+	call.argument = "ID"
 	account := accountFlag(call, keyAccountUsage)
 	if err := call.load(&config); err != nil {
 		return err
@@ -64,16 +117,32 @@ func keysShow(ctx context.Context, call *invocation) error {
 		return err
 	}
 	defer pool.Close()
-	key, err := findKey(ctx, engine, account.UUID, call.value)
+	registered, service := describedOperations(config, pool, engine)
+	key, err := findKey(ctx, pool, engine, registered, service, account.UUID, call.value)
 	if err != nil {
 		return err
 	}
-	links := describedOperations(config, pool, engine).Links(key)
-	records, err := operations.AuditRecords(ctx, pool, key.AccountID, key.ID, links)
-	if err != nil {
+	h := history{foundKey: key}
+	resources := []uuid.UUID{key.ID}
+	for _, resource := range key.Links {
+		resources = append(resources, resource.ID)
+	}
+	if order := key.Links["order"]; order != nil {
+		for refund, err := range service.ListRefunds(ctx, key.AccountID, order.ID, maxShownRefunds, uuid.Nil) {
+			if err != nil {
+				return err
+			}
+			h.refunds = append(h.refunds, refund)
+			resources = append(resources, refund.ID)
+		}
+	}
+	if h.failed, err = engine.FailedRuns(ctx, key.AccountID, key.ID); err != nil {
 		return err
 	}
-	return printHistory(call.stdout, key, links, records)
+	if h.records, err = operations.AuditRecords(ctx, pool, key.AccountID, resources...); err != nil {
+		return err
+	}
+	return h.print(call.stdout)
 }
 
 // operatorCommand returns a command that retries or resolves a key.
@@ -82,7 +151,7 @@ func operatorCommand(
 ) func(context.Context, *invocation) error {
 	return func(ctx context.Context, call *invocation) error {
 		var config setup.App
-		call.argument = "KEY"
+		call.argument = "ID"
 		account := accountFlag(call, keyAccountUsage)
 		by, reason := operatorFlags(call)
 		if err := call.load(&config, "reason", "by"); err != nil {
@@ -93,7 +162,7 @@ func operatorCommand(
 			return err
 		}
 		defer a.close()
-		key, err := findKey(ctx, a.engine, account.UUID, call.value)
+		key, err := findKey(ctx, a.pool, a.engine, a.operations, a.orders, account.UUID, call.value)
 		if err != nil {
 			return err
 		}
@@ -134,29 +203,43 @@ func printKeys(w io.Writer, keys []idempotency.Status) error {
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
 
-func printHistory(w io.Writer, key idempotency.Status, links operations.Links, records []operations.AuditRecord) error {
+// history is what is known about a key and what it created.
+type history struct {
+	foundKey
+	refunds []orders.Refund
+	failed  []idempotency.FailedRun
+	records []operations.AuditRecord
+}
+
+func (h history) print(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, arguments ...any) {
 		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, arguments...))
 	}
-	line("key", "%s", key.ID)
-	line("account", "%s", key.AccountID)
-	line("Idempotency-Key", "%s", key.Key)
-	line("operation", "%s", key.Operation)
-	line("state", "%s", key.State())
-	line("recovery point", "%s", key.Point)
-	line("runs", "%d", key.Attempt)
-	if key.ClockAhead {
+	line("found", "%s", h.as)
+	line("key", "%s", h.ID)
+	line("account", "%s", h.AccountID)
+	line("Idempotency-Key", "%s", h.Key)
+	line("operation", "%s", h.Operation)
+	line("state", "%s", h.State())
+	if !h.Expired {
+		line("recovery point", "%s", h.Point)
+		line("runs", "%d", h.Attempt)
+	}
+	if h.ClockAhead {
 		line("clock", "a time of this key is in the future: the database's clock ran ahead when it was stored")
 	}
-	if key.LastError != "" {
-		line("last error", "%s", key.LastError)
+	if h.LastError != "" {
+		line("last error", "%s", h.LastError)
 	}
-	for _, member := range slices.Sorted(maps.Keys(links)) {
-		line(member, "%s, at %s", links[member].ID, links[member].Href)
+	for _, member := range slices.Sorted(maps.Keys(h.Links)) {
+		line(member, "%s, at %s", h.Links[member].ID, h.Links[member].Href)
+	}
+	for _, refund := range h.refunds {
+		line("refund of the order", "%s, %s, %d %s", refund.ID, refund.Status, refund.Amount, refund.Currency)
 	}
 	fmt.Fprintln(table, "\nTimeline, UTC")
-	for _, event := range timeline(key, records) {
+	for _, event := range h.timeline() {
 		line(formatTime(event.at), "%s", event.text)
 	}
 	return table.Flush()
@@ -167,23 +250,28 @@ type timelineEvent struct {
 	text string
 }
 
-func timeline(key idempotency.Status, records []operations.AuditRecord) []timelineEvent {
-	events := []timelineEvent{{key.CreatedAt, "key claimed"}}
-	for _, record := range records {
+func (h history) timeline() []timelineEvent {
+	events := []timelineEvent{{h.CreatedAt, "key claimed"}}
+	for _, record := range h.records {
 		text := fmt.Sprintf("%s %s", record.Action, record.Data)
 		if record.ClientIP != "" {
 			text += " from " + record.ClientIP
 		}
 		events = append(events, timelineEvent{record.CreatedAt, text})
 	}
-	if key.Attempt > 1 {
-		events = append(events, timelineEvent{key.LastRunAt, fmt.Sprintf("run %d, the last one so far", key.Attempt)})
+	for _, run := range h.failed {
+		events = append(events, timelineEvent{run.At, fmt.Sprintf("run %d failed at %s: %s", run.Attempt, run.Point, run.Error)})
 	}
-	if key.NeedsReviewAt != nil {
-		events = append(events, timelineEvent{*key.NeedsReviewAt, "no attempts of the completer are left: needs review"})
+	if h.Attempt > 1 {
+		events = append(events, timelineEvent{h.LastRunAt, fmt.Sprintf("run %d, the last one so far", h.Attempt)})
 	}
-	if key.FinishedAt != nil {
-		events = append(events, timelineEvent{*key.FinishedAt, fmt.Sprintf("finished, response %d stored", key.ResponseStatus)})
+	if h.NeedsReviewAt != nil {
+		events = append(events, timelineEvent{*h.NeedsReviewAt, "no attempts of the completer are left: needs review"})
+	}
+	if h.FinishedAt != nil && h.Expired {
+		events = append(events, timelineEvent{*h.FinishedAt, "finished; the response is deleted, because the key has expired"})
+	} else if h.FinishedAt != nil {
+		events = append(events, timelineEvent{*h.FinishedAt, fmt.Sprintf("finished, response %d stored", h.ResponseStatus)})
 	}
 	slices.SortStableFunc(events, func(a, b timelineEvent) int { return cmp.Compare(a.at.UnixMicro(), b.at.UnixMicro()) })
 	return events

@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
 )
 
@@ -16,11 +15,14 @@ func TestPrintHistory(t *testing.T) {
 	t.Parallel()
 	var shown strings.Builder
 	id := uuid.New()
-	links := operations.Links{operations.MemberResource: {ID: id, Href: "/v1/credits/" + id.String()}}
-	require.NoError(t, printHistory(&shown, idempotency.Status{Operation: "grant_credit"}, links, nil))
+	var h history
+	h.Operation = "grant_credit"
+	h.Links = operations.Links{operations.MemberResource: {ID: id, Href: "/v1/credits/" + id.String()}}
+	require.NoError(t, h.print(&shown))
 	require.Regexp(t, "(?m)^resource +"+id.String()+", at /v1/credits/"+id.String()+"$", shown.String())
 	require.NotContains(t, shown.String(), "\nclock")
 	shown.Reset()
-	require.NoError(t, printHistory(&shown, idempotency.Status{ClockAhead: true}, nil, nil))
+	h.ClockAhead = true
+	require.NoError(t, h.print(&shown))
 	require.Contains(t, shown.String(), "\nclock ")
 }

@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -93,13 +94,64 @@ func TestKeysShow(t *testing.T) {
 		"another account": {"show", id.String(), "--account", uuid.NewString()},
 	} {
 		stderr := fail(t, f.quiet(), append([]string{"keys"}, args...)...)
-		require.Equal(t, "orders: there is no such key, or it was deleted after its retention\n", stderr, name)
+		require.Equal(t, "orders: no key, order or refund has this id, reference or provider's id\n", stderr, name)
 	}
 
 	f.createPaidOrder("a-finished-order-2")
 	history = f.keys("show", "a-finished-order-2")
 	require.Regexp(t, `(?m)^state +finished$`, history)
 	require.Regexp(t, `(?m)^20.{17} +finished, response 201 stored$`, history)
+}
+
+// The name of anything that a customer, a client or the provider has shows the same history.
+func TestKeysShow_names(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const reference, refundKey = "basket 4711", "a-refund-of-an-order-1"
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	rejecting := f.rejectConfirms()
+	body := strings.Replace(tea, "{", `{"reference":"`+reference+`",`, 1)
+	order := func() apiResponse {
+		return a.mustDo(http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {"an-order-with-names"}})
+	}
+	require.Equal(t, http.StatusServiceUnavailable, order().status)
+	rejecting.Release()
+	require.Equal(t, http.StatusCreated, order().status)
+	account := f.account()
+	id, refund := idempotency.DeriveID("order", account, "an-order-with-names").String(), idempotency.DeriveID("refund", account, refundKey).String()
+	refunded := a.mustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":100}`, http.Header{"Idempotency-Key": {refundKey}})
+	require.Equal(t, http.StatusCreated, refunded.status)
+	a.stop()
+	var intent, providerRefund string
+	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT payment_intent_id, provider_refund_id FROM orders, refunds").Scan(&intent, &providerRefund))
+
+	want := f.keys("show", id)
+	require.Regexp(t, `(?m)^found +order `+id+`, partially_refunded$`, want)
+	require.Regexp(t, `(?m)^refund of the order +`+refund+`, succeeded, 100 usd$`, want)
+	require.Regexp(t, `(?ms)^20.{17} +run 1 failed at charge_created: .*payment provider is unavailable.*^20.{17} +order\.paid .*^20.{17} +refund\.succeeded `, want)
+	for _, name := range []string{reference, intent} {
+		require.Equal(t, want, f.keys("show", name), name)
+	}
+	for _, name := range []string{refund, providerRefund} {
+		require.Regexp(t, `(?m)^found +refund `+refund+`, succeeded$`, f.keys("show", name), name)
+	}
+
+	f.exec("UPDATE idempotency_keys SET finished_at = now() - interval '80 hours'")
+	succeed(t, f.quiet(), "reaper")
+	for _, name := range []string{id, reference, intent, "an-order-with-names"} {
+		history := f.keys("show", name)
+		require.Regexp(t, `(?m)^state +expired$`, history, name)
+		require.Regexp(t, `(?m)^20.{17} +order\.paid `, history, name)
+	}
+
+	// Another account's key with the name of this order hides nothing.
+	b := f.serve(f.environ, "--shutdown-delay", "0")
+	b.key = createAccount(t, f.environ)
+	require.Equal(t, http.StatusCreated, b.mustDo(http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {id}}).status)
+	b.stop()
+	stderr := fail(t, f.quiet(), "keys", "show", id)
+	require.Regexp(t, `(?m)^  [0-9a-f-]{36}  account `+account.String()+`  order `+id+`, partially_refunded$`, stderr)
+	require.Equal(t, f.keys("show", reference), f.keys("show", id, "--account", account.String()))
 }
 
 func TestKeysResolve_ambiguous(t *testing.T) {
@@ -114,7 +166,8 @@ func TestKeysResolve_ambiguous(t *testing.T) {
 	a.stop()
 
 	stderr := fail(t, f.with("LOG_LEVEL=error"), "keys", "resolve", shared, "--reason", "a test")
-	require.Equal(t, "orders: several accounts use this key: select one with --account, or give the id of the key\n", stderr)
+	require.Regexp(t, `^orders: several keys match: give the id of one, or select an account with --account
+(  [0-9a-f-]{36}  account [0-9a-f-]{36}  idempotency key\n){2}$`, stderr)
 	require.Contains(t, f.keys("show", shared, "--account", mine.String()), idempotency.KeyID(mine, shared).String())
 	id := idempotency.KeyID(mine, shared).String()
 	stdout, _ := succeed(t, f.environ, "keys", "resolve", id, "--reason", "the customer does not want it any more")

@@ -75,6 +75,29 @@ RETURNING created_at`, key.ID, accountID, hash[:], key.Prefix).Scan(&key.Created
 	return key, apiKey, nil
 }
 
+// Account is an account and the number of its API keys that are not revoked.
+type Account struct {
+	ID        uuid.UUID
+	Name      string
+	CreatedAt time.Time
+	Keys      int
+}
+
+// List returns all accounts, oldest first.
+func List(ctx context.Context, pool *pgxpool.Pool) ([]Account, error) {
+	return postgres.Collect(ctx, pool, "list accounts", pgx.RowToStructByPos[Account], `
+SELECT a.id,
+       a.name,
+       a.created_at,
+       count(k.id)
+  FROM accounts AS a
+  LEFT JOIN api_keys AS k
+    ON k.account_id = a.id
+   AND k.revoked_at IS NULL
+ GROUP BY a.id
+ ORDER BY a.created_at, a.id`)
+}
+
 // ListKeys returns the API keys of an account, oldest first. Each account has one, so
 // [ErrAccountNotFound] means that there are none.
 func ListKeys(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) ([]Key, error) {

@@ -26,6 +26,7 @@ func TestEngine(t *testing.T) {
 			name == "migrations/migrations.go", name == "migrations/distribute.go",
 			name == "migrations/00001_idempotency.sql", name == "migrations/00003_idempotency_errors.sql",
 			name == "migrations/00007_idempotency_consistency.sql",
+			name == "migrations/00013_failed_runs.sql",
 			name == "go.mod", name == "go.sum":
 			packages++
 			copyFile(t, folder, name)

@@ -55,7 +55,14 @@ func TestPlans_useIndexes(t *testing.T) {
 		req := f.request(fmt.Sprintf("an-order-of-the-cost-test-%d", i))
 		_, err := f.Operations.KeyStatus(t.Context(), f.Account, req.Key)
 		require.NoError(t, err)
-		_, err = operations.AuditRecords(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, req.Key), operations.Links{"order": {ID: order}})
+		_, err = operations.AuditRecords(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, req.Key), order)
+		require.NoError(t, err)
+		for _, accounts := range [][]uuid.UUID{{f.Account}, {f.Account, uuid.New(), uuid.New()}} {
+			found, err := f.Orders.Find(t.Context(), accounts, order.String())
+			require.NoError(t, err)
+			require.Len(t, found, 1)
+		}
+		_, err = f.Engine.FailedRuns(t.Context(), f.Account, idempotency.KeyID(f.Account, req.Key))
 		require.NoError(t, err)
 		_, err = worker.RunOnce(t.Context())
 		require.NoError(t, err)
