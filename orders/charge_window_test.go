@@ -18,7 +18,7 @@ import (
 func TestChargeWindow(t *testing.T) {
 	t.Parallel()
 	const over = "422 charge_window_over"
-	shared := newFixture(t, options{clock: aDayAgo})
+	shared := newFixture(t, options{clock: aDayAgo}, create("201"))
 	tests := map[string]struct {
 		past    []step // a day ago
 		now     step   // during the retry
@@ -26,7 +26,7 @@ func TestChargeWindow(t *testing.T) {
 		calls   string
 		intents []string // their status in the end
 	}{
-		"no intent": {past: []step{loseRequest(createIntent), create("503 unavailable, 1s")}, outcome: over, calls: "search 200, list 200"},
+		"no intent": {past: []step{loseRequest(createIntent), create("503 unavailable, 1s")}, outcome: over, calls: "search 200, list 200, get 200"},
 		"intent created, response lost": {
 			past:    []step{loseResponse(createIntent), create("503 unavailable, 1s")},
 			outcome: over, calls: "search 200, get 200, list 200, get 200, cancel 200", intents: []string{"canceled"},

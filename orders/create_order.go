@@ -108,19 +108,19 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	}
 	if closing && !keyWorks {
 		// A create in flight may arrive, but no run confirms its intent (R23).
-		return r.recordFailure(why), nil
+		return r.failWithoutIntent(ctx, why)
 	}
 	// Also if the order closes, because the search may not find an intent yet. The next step
 	// cancels it.
 	intent, failed := r.sendCreate(ctx)
 	switch {
 	case failed == nil:
-		r.unconfirmed = !r.Resumed
+		r.unconfirmed = !r.Resumed && !intent.Replayed // the key may be of lost rows
 		return r.recordIntent(intent.ID), nil
 	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged (R23)
 		return r.recordFailure(declinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
-		return r.recordFailure(refusedBy(failed)), nil
+		return r.failWithoutIntent(ctx, refusedBy(failed))
 	case closing && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
 		r.createRejected = true
 		return repeatCreate, nil
@@ -129,6 +129,20 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	default: // an unconfirmed intent moves no money, so the outcome does not matter
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
+}
+
+// failWithoutIntent fails an order that no intent of the provider pays, because it refused the
+// create or has none. If it does not know the latest intent of our account, it is another account
+// or mode, as with a wrong API key, and neither its refusals nor its empty lists are final.
+func (r *orderRun) failWithoutIntent(ctx context.Context, why storedProblem) (idempotency.RecordFunc, error) {
+	latest, err := r.LatestIntent(ctx, r.AccountID)
+	if err != nil || latest == "" {
+		return r.recordFailure(why), err
+	}
+	if _, err = r.config.Payments.Get(ctx, latest); err != nil {
+		return nil, r.retryLater(operations.ErrProviderUnavailable, asPaymentError(err))
+	}
+	return r.recordFailure(why), nil
 }
 
 func (r *orderRun) load(ctx context.Context) (err error) {

@@ -97,3 +97,12 @@ func TestLostRows_oldUnconfirmedIntent(t *testing.T) {
 	f.do(retry("201"), expectCharges(1), expectIntents("succeeded"))
 	f.checkFinal()
 }
+
+// reconcile --lost-rows --fix has cancelled the intent, but the provider replays the responses of
+// the lost run, whose client secret is of no use.
+func TestLostRows_cancelledAtProvider(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, challenge, cancelAtProvider, loseRows)
+	f.do(create("422 payment_intent_canceled"), expectCalls("create 200, get 200"), expectCharges(0))
+	f.checkFinal()
+}

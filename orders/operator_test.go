@@ -93,7 +93,7 @@ func TestRetry(t *testing.T) {
 
 func TestResolve(t *testing.T) {
 	t.Parallel()
-	shared := newFixture(t, options{})
+	shared := newFixture(t, options{}, create("201"))
 	for name, test := range map[string]struct {
 		steps   []step
 		outcome string
@@ -108,7 +108,7 @@ func TestResolve(t *testing.T) {
 			steps: []step{
 				fault(stripetest.AccountNotReady, createIntent), create("503 unavailable, 1m0s"),
 			},
-			outcome: "422 closed_by_operator", calls: "search 200, create 400, search 200, list 200",
+			outcome: "422 closed_by_operator", calls: "search 200, create 400, search 200, list 200, get 200",
 		},
 		"intent created, response lost": {
 			steps:   []step{loseResponse(createIntent), create("503 unavailable, 1s")},

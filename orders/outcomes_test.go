@@ -30,7 +30,7 @@ func TestOutcomes(t *testing.T) {
 	} {
 		t.Run(group, func(t *testing.T) {
 			t.Parallel()
-			shared := newFixture(t, options{})
+			shared := newFixture(t, options{}, create("201"))
 			for name, steps := range table {
 				t.Run(name, func(t *testing.T) {
 					f := shared.withNewKey(t)
@@ -102,7 +102,7 @@ func (f *fixture) checkResponse() {
 func cardOutcomes() scenarios {
 	table := scenarios{
 		"accepted":               {create("201"), expectCalls("create 200, confirm 200")},
-		"unknown payment method": {payWith("pm_nobody_knows"), create("422 resource_missing"), expectCalls("create 400")},
+		"unknown payment method": {payWith("pm_nobody_knows"), create("422 resource_missing"), expectCalls("create 400, get 200")},
 		"processing, then succeeded": {
 			payWith(stripetest.ProcessingCard),
 			create("503 outcome unknown, 30s"),

@@ -87,9 +87,9 @@ func TestCreate_rowsLostInFailover(t *testing.T) {
 		calls   string
 		outcome string
 	}{
-		"paid order":         {visa, "create 200, confirm 200", "201"},
-		"declined order":     {declinedCard, "create 200, confirm 402", "402 card_declined generic_decline"},
-		"payment in process": {stripetest.ProcessingCard, "create 200, confirm 200", "503 outcome unknown, 30s"},
+		"paid order":         {visa, "create 200, get 200", "201"},
+		"declined order":     {declinedCard, "create 200, get 200, cancel 200", "402 card_declined generic_decline"},
+		"payment in process": {stripetest.ProcessingCard, "create 200, get 200", "503 outcome unknown, 30s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,7 +98,8 @@ func TestCreate_rowsLostInFailover(t *testing.T) {
 			f.do(loseRows, retry(test.outcome), expectCalls(test.calls))
 			require.Equal(t, before.ID, f.getOrder().ID)
 			require.Equal(t, before.PaymentIntentID, f.getOrder().PaymentIntentID)
-			require.Equal(t, intents, f.intents())
+			require.Equal(t, intents[0].ID, f.intents()[0].ID)
+			require.Len(t, f.intents(), 1)
 			if test.card == stripetest.ProcessingCard {
 				f.do(paymentSucceeds, retry("201"))
 			}

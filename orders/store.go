@@ -85,6 +85,22 @@ func findByReference(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUI
    AND failure_code IS NULL`, accountID, reference)
 }
 
+// LatestIntent returns the recorded intent of the account's latest order that has one, or "". A
+// provider account that does not know it is not ours, so its empty answers prove nothing.
+func (s *Service) LatestIntent(ctx context.Context, accountID uuid.UUID) (string, error) {
+	id, err := findRow(ctx, s.config.Pool, pgx.RowTo[string], `
+SELECT payment_intent_id
+  FROM orders
+ WHERE account_id = $1
+   AND payment_intent_id IS NOT NULL
+ ORDER BY created_at DESC, id DESC
+ LIMIT 1`, accountID)
+	if errors.Is(err, operations.ErrNotFound) {
+		err = nil
+	}
+	return id, err
+}
+
 // List returns the account's orders, or those with the reference, newest first. after is the last
 // of the page before, or uuid.Nil.
 func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID, reference string) iter.Seq2[Order, error] {

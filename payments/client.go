@@ -201,7 +201,10 @@ func (b backend) CallRaw(method, path, key string, values *form.Values, params *
 		return b.ResponseToError(resp, text)
 	}
 	if object, ok := result.(json.Unmarshaler); ok {
-		return object.UnmarshalJSON(text) // json.Unmarshal would check the syntax first
+		err = object.UnmarshalJSON(text) // json.Unmarshal would check the syntax first
+	} else {
+		err = json.Unmarshal(text, result)
 	}
-	return json.Unmarshal(text, result)
+	result.SetLastResponse(&stripe.APIResponse{Header: resp.Header})
+	return err
 }

@@ -35,6 +35,7 @@ type Intent struct {
 	Created        time.Time
 	LastError      *Decline // of the latest attempt, or nil
 	Action         *Action  // of StatusRequiresAction
+	Replayed       bool     // an earlier response with the same key, so the status may be stale
 }
 
 // Action is what the customer must do. Until the intent is cancelled, the client secret also
@@ -138,6 +139,9 @@ func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
 		Currency:       string(pi.Currency),
 		Metadata:       pi.Metadata,
 		Created:        time.Unix(pi.Created, 0).UTC(),
+	}
+	if pi.LastResponse != nil { // not in a list or an error
+		intent.Replayed = pi.LastResponse.Header.Get("Idempotent-Replayed") == "true"
 	}
 	if intent.Status == StatusRequiresAction && pi.NextAction != nil && pi.ClientSecret != "" {
 		intent.Action = &Action{Type: printable(string(pi.NextAction.Type)), clientSecret: pi.ClientSecret}

@@ -92,6 +92,25 @@ func (c *comparison[P]) compareListed(ctx context.Context) error {
 	return nil
 }
 
+// checkProviderAccount rejects the empty list of another account or mode.
+func (c *comparison[P]) checkProviderAccount(ctx context.Context) error {
+	for _, accountID := range c.accounts {
+		id, err := c.Orders.LatestIntent(ctx, accountID)
+		if err != nil || c.ours > 0 {
+			return err
+		}
+		if id == "" {
+			continue
+		}
+		p, err := c.read(ctx, id)
+		if err == nil && p.status == missing {
+			err = fmt.Errorf("the provider lists no %s of ours and does not know %s: the API key is of another account or mode", c.object, id)
+		}
+		return err
+	}
+	return nil
+}
+
 func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) error {
 	for i, p := range page {
 		if c.payment != nil && p.accountID == uuid.Nil && p.intentID != "" { // made at the provider's dashboard

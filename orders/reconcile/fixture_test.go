@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -69,6 +70,17 @@ func newFixture(t *testing.T, lag time.Duration, conns int32) *fixture {
 		Payments: payments.Config{Transport: f.transport},
 	})
 	return f
+}
+
+func newPayments(t *testing.T, stripe http.Handler) *payments.Client {
+	t.Helper()
+	server := httptest.NewServer(stripe)
+	t.Cleanup(server.Close)
+	client := payments.New(payments.Config{
+		SecretKey: "sk_test_another_account", BaseURL: server.URL, Timeout: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(client.Close)
+	return client
 }
 
 // newOldFixture returns a fixture whose provider's clock is an hour late, until age.

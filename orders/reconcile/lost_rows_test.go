@@ -68,6 +68,9 @@ func TestRun_lostChallenge(t *testing.T) {
 			report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
 			require.NoError(t, err)
 			require.Equal(t, []string{"orphaned_intent: intent " + status + ", order missing => fixed"}, inWords(report))
+			result, err := f.Orders.Create(t.Context(), orderRequest(t, f.Account, orderKey, challengeCard))
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, result.Response.Status, 400, "the first retry is final")
 			require.Error(t, f.Stripe.Authenticate(id, true))
 			require.Error(t, f.Stripe.ConfirmAsCustomer(id, visa))
 			require.Empty(t, f.Stripe.Charges())
@@ -117,6 +120,22 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 			require.Len(t, f.Stripe.ChargesByOrder(id.String()), test.charges)
 		})
 	}
+}
+
+// An account that knows none of our intents, as with a wrong API key, proves nothing.
+func TestRun_anotherProviderAccount(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t)
+	require.Equal(t, http.StatusCreated, f.create(visa))
+	f.age()
+	for _, lost := range []bool{false, true} {
+		_, err := f.run(func(c *reconcile.Config) {
+			c.LostRows, c.Fix = lost, lost
+			c.Payments = newPayments(t, stripetest.New(stripetest.Options{}))
+		})
+		require.ErrorContains(t, err, "another account or mode")
+	}
+	require.Empty(t, f.discrepancies())
 }
 
 // A key is expired only with LostRows, and only while its order is missing.

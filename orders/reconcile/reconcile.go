@@ -55,7 +55,7 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	intents := comparePayments(r)
 	refunds := compareRefunds(r, intents)
 	for _, compare := range []func(context.Context) error{
-		intents.compareListed, intents.compareRecords, refunds.compareListed, refunds.compareRecords,
+		intents.compareListed, intents.checkProviderAccount, intents.compareRecords, refunds.compareListed, refunds.compareRecords,
 	} {
 		if err := compare(ctx); err != nil {
 			return Report{}, err
