@@ -123,6 +123,8 @@ var (
 		"currency":        "eur",
 		"status":          "pending",
 		"created_at":      "2026-01-02T03:04:05Z",
+
+		"provider_attempt": 1,
 	}
 	madeRefund = pendingRefund.with(row{"provider_refund_id": "re_1", "status": "succeeded"})
 )

@@ -24,7 +24,7 @@ type createRefund struct {
 	*Service
 	orderID   uuid.UUID // only for the first step
 	clientIP  netip.Addr
-	resolving *idempotency.Status // the key whose refund an operator ends, or nil
+	resolving bool // an operator ends the refund, see resolve
 }
 
 func (createRefund) Name() string { return "create_refund" }
@@ -41,8 +41,11 @@ type refundRun struct {
 	createRefund
 	*idempotency.Run
 
-	refund refundRow // see load
-	sent   bool      // by this run
+	refund  refundRow  // see load
+	before  *time.Time // what ProviderSentAt was before this run's call
+	marked  bool       // see markSent
+	rotated bool       // once per run
+	refused error      // the call had no effect, which is recorded
 }
 
 // insertRefund is transaction 1. It locks the order before it reads the remaining amount, so
@@ -75,25 +78,31 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	return idempotency.Advance(pointRefundCreated), nil
 }
 
-// sendRefund refunds the money. Another provider key would be a second refund, so it is never
-// rotated. The provider forgets it after a day, so the step lists the intent's refunds first (R12).
+// sendRefund refunds the money. The provider forgets its key after a day, so the step lists the
+// intent's refunds first (R12).
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
+	switch {
+	case r.refused != nil:
+		return nil, r.refused
+	case r.marked:
+		return r.send(ctx)
+	}
 	switch found, failed := r.findRefund(ctx); {
-	case failed != nil && r.first():
-		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	case failed != nil:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
+		return nil, r.retryLater(r.kindOfFailure(), failed)
 	case found.ID != "":
 		return r.recordRefund(found)
 	case r.providerReplaysError():
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
-	case r.resolving != nil:
-		return r.resolve()
+	case r.resolving:
+		return r.resolve(ctx)
+	case r.Resumed, r.rotated:
+		return r.markSent()
 	default:
 		return r.send(ctx)
 	}
@@ -102,8 +111,33 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 func (r *refundRun) load(ctx context.Context) (err error) {
 	if r.refund.ID == uuid.Nil {
 		r.refund, err = findRefund(ctx, r.config.Pool, r.AccountID, refundID(r.AccountID, r.Key))
+		if !r.Resumed { // the row has the time of its insertion, in case this run dies
+			r.refund.ProviderSentAt = nil
+		}
 	}
 	return mustExist(err, "the refund of key", r.KeyID)
+}
+
+// kindOfFailure returns the kind of an error before this run's call, or after a call without an
+// effect.
+func (r *refundRun) kindOfFailure() error {
+	if r.refund.ProviderSentAt == nil {
+		return operations.ErrProviderUnavailable
+	}
+	return operations.ErrOutcomeUnknown
+}
+
+// markSent records the time before the call, so that a crash cannot lose it.
+func (r *refundRun) markSent() (idempotency.RecordFunc, error) {
+	now := r.Now()
+	r.before, r.refund.ProviderSentAt, r.marked = r.refund.ProviderSentAt, &now, true
+	return r.recordAttempt, nil
+}
+
+// recordAttempt repeats the step.
+func (r *refundRun) recordAttempt(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+	setProviderAttemptTx(tx, r.AccountID, r.refund)
+	return idempotency.Advance(pointRefundCreated), nil
 }
 
 // recordRefund is transaction 2.
@@ -150,15 +184,12 @@ const (
 	inFlightGrace         = 10 * time.Minute // how long a sent refund may take to arrive
 )
 
-func (r *refundRun) first() bool { return !r.Resumed && !r.sent }
-
 func (r *refundRun) providerReplaysError() bool {
 	return r.refund.ProviderFailedAt != nil && r.Now().Sub(*r.refund.ProviderFailedAt) < storedErrorTTL
 }
 
 func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
-	first := r.first()
-	r.sent = true
+	r.marked = false
 	sending, cancel := sendContext(ctx)
 	defer cancel()
 	params := payments.RefundParams{
@@ -173,13 +204,20 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 			"idempotency_key_id": r.KeyID.String(),
 		},
 	}
-	made, err := r.config.Payments.Refund(sending, providerKey(r.KeyID, "-refund", 1), params)
+	made, err := r.config.Payments.Refund(sending, providerKey(r.KeyID, "-refund", r.refund.ProviderAttempt), params)
 	failed := asPaymentError(err)
 	switch {
 	case failed == nil:
 		return r.recordRefund(made)
-	case failed.Outcome == payments.NotExecuted && first:
-		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+	case failed.Outcome == payments.NotExecuted && failed.ReplayedError && !r.rotated:
+		// As the provider replays a refusal, no call under this key had an effect or will have one.
+		r.rotated, r.refund.ProviderSentAt = true, nil
+		r.refund.ProviderAttempt++
+		return r.recordAttempt, nil
+	case failed.Outcome == payments.NotExecuted:
+		r.refund.ProviderSentAt = r.before
+		r.refused = r.retryLater(r.kindOfFailure(), failed)
+		return r.recordAttempt, nil
 	}
 
 	// The list shows whether the refund was made, also by what caused a refusal (R12, R23).
@@ -189,13 +227,10 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, unread)
 	case found.ID != "":
 		return r.recordRefund(found)
-	case failed.ReplayedError && failed.Outcome != payments.NotExecuted: // the refund may still be made
+	case failed.ReplayedError: // the refund may still be made
 		now := r.Now()
-		r.refund.ProviderFailedAt = &now
-		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-			setProviderFailedTx(tx, r.AccountID, r.refund.ID, now)
-			return idempotency.Advance(pointRefundCreated), nil
-		}, nil
+		r.refund.ProviderFailedAt, r.refund.ProviderSentAt = &now, &now
+		return r.recordAttempt, nil
 	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
 		return r.recordFailure(refusedBy(failed)), nil
 	default:
@@ -215,11 +250,14 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	return found, asPaymentError(err)
 }
 
-// resolve fails a refund that the provider does not have, unless it may be in flight (R23), also
-// from a run that began before the operator's.
-func (r *refundRun) resolve() (idempotency.RecordFunc, error) {
-	if r.resolving.Idle <= inFlightGrace || r.Attempt != r.resolving.Attempt+1 {
+// resolve fails a refund that the provider does not have, unless it may be in flight (R23).
+func (r *refundRun) resolve(ctx context.Context) (idempotency.RecordFunc, error) {
+	if sent := r.refund.ProviderSentAt; sent != nil && r.Now().Sub(*sent) <= inFlightGrace {
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
+	}
+	// The empty list of another provider account, as with a wrong API key, proves nothing.
+	if _, err := r.config.Payments.Get(ctx, r.refund.IntentID); err != nil {
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, asPaymentError(err))
 	}
 	return r.recordFailure(refused("closed_by_operator", "The refund was closed by the seller before it was made.")), nil
 }

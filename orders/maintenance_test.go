@@ -19,6 +19,7 @@ const (
 func (f *fixture) ageLastRun(age time.Duration) {
 	f.t.Helper()
 	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", age)
+	f.exec("UPDATE refunds SET provider_sent_at = provider_sent_at - $1::interval", age)
 }
 
 func (f *fixture) runCompleter() idempotency.CompleterResult {

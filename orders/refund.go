@@ -60,6 +60,8 @@ func DecodeRefundRequest(canonical []byte) (RefundRequest, error) {
 type refundRow struct {
 	Refund
 	IntentID         string     `db:"payment_intent_id"`
+	ProviderAttempt  int        // number of the provider key (R12)
+	ProviderSentAt   *time.Time // of the last call that may have been executed, or nil
 	ProviderFailedAt *time.Time // when the provider stored a 500 under our key (R12)
 }
 
@@ -136,8 +138,14 @@ INSERT INTO refunds (
 		r.ID, run.AccountID, r.OrderID, string(run.Key), r.Amount, r.Currency, r.Reason, r.Status)
 }
 
-func setProviderFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Time) {
-	tx.Queue("UPDATE refunds SET provider_failed_at = $3 WHERE account_id = $1 AND id = $2", accountID, id, at)
+func setProviderAttemptTx(tx *idempotency.Tx, accountID uuid.UUID, r refundRow) {
+	tx.Queue(`
+UPDATE refunds
+   SET provider_attempt   = $3,
+       provider_sent_at   = $4,
+       provider_failed_at = $5
+ WHERE account_id = $1
+   AND id = $2`, accountID, r.ID, r.ProviderAttempt, r.ProviderSentAt, r.ProviderFailedAt)
 }
 
 // failRefundTx fails if an event has just recorded the refund.
@@ -215,6 +223,8 @@ SELECT r.id,
        r.provider_refund_id,
        r.created_at,
        o.payment_intent_id,
+       r.provider_attempt,
+       r.provider_sent_at,
        r.provider_failed_at
   FROM refunds AS r
   JOIN orders AS o

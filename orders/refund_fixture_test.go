@@ -127,5 +127,5 @@ SELECT count(*)
 func (f *fixture) expireProviderKeys() {
 	f.t.Helper()
 	f.Stripe.Advance(age)
-	f.exec("UPDATE refunds SET created_at = created_at - $1::interval, provider_failed_at = provider_failed_at - $1::interval", age)
+	f.exec("UPDATE refunds SET created_at = created_at - $1::interval, provider_failed_at = provider_failed_at - $1::interval, provider_sent_at = provider_sent_at - $1::interval", age)
 }

@@ -95,6 +95,15 @@ func refundCallOutcomes() scenarios {
 	return table
 }
 
+func dropResponse(_ *fixture, req *http.Request, next http.RoundTripper) (*http.Response, error) {
+	resp, err := next.RoundTrip(req)
+	if err == nil {
+		_ = resp.Body.Close()
+		err = io.ErrUnexpectedEOF
+	}
+	return nil, err
+}
+
 func secondListUnavailable(f *fixture) {
 	f.inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: listRefunds, Times: stripetest.Always, After: 1})
 }
@@ -111,11 +120,18 @@ func refundDoubtOutcomes() scenarios {
 			(*fixture).expireProviderKeys, retry("201"),
 			expectCalls("list 200, refund 500, list 200 ×4, refund 200"), expectSummary(refunded),
 		},
-		"account not set up: the key is sent again, and works when the provider's key has expired": {
-			faultOnce(stripetest.AccountNotReady, makeRefund), refund("503 unavailable, 1m0s"), expectAlert,
-			retry("503 outcome unknown, 1m0s"),
-			(*fixture).expireProviderKeys, retry("201"),
-			expectCalls("list 200, refund 400, list 200, refund 400, list 200 ×2, refund 200"), expectSummary(refunded),
+		"balance too low: Stripe replays the refusal, so the key is rotated": {
+			fault(stripetest.BalanceTooLow, makeRefund), refund("503 unavailable, 1m0s"), expectAlert,
+			fault(stripetest.BalanceTooLow, makeRefund), retry("503 unavailable, 1m0s"),
+			retry("201"),
+			expectCalls("list 200, refund 400, list 200, refund 400, list 200, refund-2 400, list 200, refund-2 400, list 200, refund-3 200"),
+			expectSummary(refunded),
+		},
+		"response of the refusal lost": {
+			fault(stripetest.BalanceTooLow, makeRefund), interceptFirst(makeRefund, dropResponse), refund("503 unavailable, 1m0s"), expectAlert,
+			retry("201"),
+			expectCalls("list 200, refund 0, refund 400, list 200, refund-2 400, list 200, refund-2 400, list 200, refund-3 200"),
+			expectSummary(refunded),
 		},
 		"stored 500 before the effect": {
 			faultOnce(stripetest.ErrorLater, makeRefund), refund("503 outcome unknown, 1h0m0s"),

@@ -199,6 +199,30 @@ func TestListRefunds_pages(t *testing.T) {
 	}
 }
 
+func ageLastSend(age time.Duration) step {
+	return func(f *fixture) { f.exec("UPDATE refunds SET provider_sent_at = provider_sent_at - $1::interval", age) }
+}
+
+func resolveRefund(want string) step {
+	return func(f *fixture) { require.Equal(f.t, want, outcomeOf(f.resolveKey(f.refundKey()))) }
+}
+
+func retryUnsent(f *fixture) {
+	f.do(makeUnavailable(listRefunds), retry("503 outcome unknown, 2s"))
+}
+
+// The empty list of another account does not prove that the refund was not made.
+func TestResolve_refundOfAnotherAccount(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(visa))
+	f.do(loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"))
+	f.ageLastRun(11 * time.Minute)
+	f.do(anotherAccount, resolveRefund("503 outcome unknown, 1m0s"), expectSummary("paid 0, pending 1800; 1800"))
+	f.transport.intercept(nil)
+	f.do(resolveRefund("201"), expectSummary(refunded))
+	checkRefundInvariants(t, f)
+}
+
 func TestResolve_refund(t *testing.T) {
 	t.Parallel()
 	idle := func(f *fixture) { f.ageLastRun(11 * time.Minute) }
@@ -212,6 +236,24 @@ func TestResolve_refund(t *testing.T) {
 		"not made, may be in flight": {
 			[]step{loseRequest(makeRefund), refund("503 outcome unknown, 1s")},
 			"503 outcome unknown, 10m0s", "paid 0, pending 1800; 0",
+		},
+		"not made, and only operators have run since": {
+			[]step{
+				loseRequest(makeRefund), refund("503 outcome unknown, 1s"), ageLastSend(9 * time.Minute),
+				retryUnsent, resolveRefund("503 outcome unknown, 10m0s"), ageLastSend(2 * time.Minute),
+			}, closed, notRefunded,
+		},
+		"refused again and again": {
+			[]step{
+				fault(stripetest.BalanceTooLow, makeRefund), refund("503 unavailable, 1m0s"),
+				fault(stripetest.BalanceTooLow, makeRefund), retry("503 unavailable, 1m0s"),
+			}, closed, notRefunded,
+		},
+		"not made, and refused at a later call": {
+			[]step{
+				loseRequest(makeRefund), refund("503 outcome unknown, 1s"), ageLastSend(9 * time.Minute),
+				rateLimit(makeRefund), retry("503 outcome unknown, 2s"), ageLastSend(2 * time.Minute),
+			}, closed, notRefunded,
 		},
 		"not made, nothing in flight": {[]step{loseRequest(makeRefund), refund("503 outcome unknown, 1s"), idle}, closed, notRefunded},
 		"stored 500, and the effect may follow": {

@@ -45,8 +45,8 @@ func New(config Config) *Service {
 		operations.Registration{
 			Operation: createRefund{Service: s},
 			Links:     linksOf,
-			Resolve: func(key idempotency.Status) idempotency.Operation {
-				return createRefund{Service: s, resolving: &key}
+			Resolve: func(idempotency.Status) idempotency.Operation {
+				return createRefund{Service: s, resolving: true}
 			},
 		},
 	)

@@ -41,7 +41,7 @@ func do[S, T any](
 }
 
 // run repeats an attempt with the same key. A NotExecuted proves nothing about an earlier
-// attempt, so its outcome stays Unknown.
+// attempt, so its outcome stays Unknown, unless it is the replayed response of that attempt.
 func (c *Client) run(ctx context.Context, call call, send func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
@@ -53,7 +53,7 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 		if failed == nil {
 			return nil
 		}
-		if mayHaveExecuted && failed.Outcome == NotExecuted {
+		if mayHaveExecuted && failed.Outcome == NotExecuted && !failed.ReplayedError {
 			failed.Outcome = Unknown
 		}
 		mayHaveExecuted = failed.Outcome == Unknown

@@ -152,7 +152,8 @@ WITH aged_keys AS (
 ), aged_refunds AS (
     UPDATE refunds
        SET created_at         = created_at - $1::interval,
-           provider_failed_at = provider_failed_at - $1::interval
+           provider_failed_at = provider_failed_at - $1::interval,
+           provider_sent_at   = provider_sent_at - $1::interval
 )
 INSERT INTO observed.aged VALUES (clock_timestamp(), $1)`, d)
 	require.NoError(h.t, err)

@@ -64,6 +64,10 @@ func accountNotReady(*call) *apiError {
 			"methods compatible with your chosen currency in your dashboard (https://dashboard.stripe.com/settings/payments).")
 }
 
+func balanceTooLow(*call) *apiError { // Stripe states no code
+	return invalidRequest(http.StatusBadRequest, "", "", "Insufficient funds in your Stripe balance to refund this amount.")
+}
+
 func serverError(*call) *apiError {
 	return &apiError{
 		status:  http.StatusInternalServerError,

@@ -34,6 +34,9 @@ const (
 
 	// AccountNotReady is a 400, stored: no payment method is activated for the currency.
 	AccountNotReady Fault = "account-not-ready"
+
+	// BalanceTooLow is a 400, stored, of a refund: the account's balance does not cover it.
+	BalanceTooLow Fault = "balance-too-low"
 )
 
 // Faults after the effect. The response is stored, but does not reach the client.
@@ -144,6 +147,7 @@ var behaviours = map[Fault]behaviour{
 	NextPageError:   {stage: onExecution, refusal: serverError},
 	NoSearch:        {stage: onExecution, refusal: searchNotOffered},
 	AccountNotReady: {stage: onExecution, refusal: accountNotReady},
+	BalanceTooLow:   {stage: onExecution, refusal: balanceTooLow},
 	CloseAfter:      {stage: onDelivery},
 	ResetAfter:      {stage: onDelivery},
 	CutBody:         {stage: onDelivery},
@@ -181,6 +185,7 @@ func (i *Injection) matches(c *call) bool {
 		(i.rule.Key == "" || i.rule.Key == c.record.Key) &&
 		(i.rule.OrderID == "" || i.rule.OrderID == c.record.OrderID) &&
 		(i.rule.Fault != NoSearch || c.pattern == searchIntents) &&
+		(i.rule.Fault != BalanceTooLow || c.pattern == makeRefund) &&
 		(i.rule.Fault != NextPageError || c.form.values.Has("starting_after"))
 }
 

@@ -7,6 +7,8 @@ import (
 	"example.com/orders-api/internal/currency"
 )
 
+const makeRefund = "POST /v1/refunds"
+
 func (s *Server) createRefund(c *call) (effect, *apiError) {
 	f := c.form
 	intentID := f.text("payment_intent")

@@ -60,7 +60,7 @@ func New(opts Options) *Server {
 		"GET /v1/payment_intents/{id}":          s.getIntent,
 		"POST /v1/payment_intents/{id}/confirm": s.confirmIntent,
 		"POST /v1/payment_intents/{id}/cancel":  s.cancelIntent,
-		"POST /v1/refunds":                      s.createRefund,
+		makeRefund:                              s.createRefund,
 		"GET /v1/refunds":                       s.listRefunds,
 		"GET /v1/refunds/{id}":                  s.getRefund,
 	}
