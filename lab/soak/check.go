@@ -25,6 +25,7 @@ type observation struct {
 	receipts   map[string]int // by recipient
 	unfinished []string       // rows that should not exist
 	losses     []*loss
+	shop       []shopPurchase
 
 	discrepancies []reconcile.Discrepancy // of the last orders reconcile
 	failed        []string                // commands
@@ -76,6 +77,9 @@ func check(o observation) []violation {
 		for ; p != nil; p = p.again {
 			c.purchase(p)
 		}
+	}
+	for _, p := range o.shop {
+		c.shopPurchase(p)
 	}
 	c.leftovers()
 	for _, row := range o.unfinished {

@@ -54,9 +54,16 @@ func valid() observation {
 	}
 }
 
+// withShop adds a purchase of the example shop, paid after a decline.
+func withShop(o observation) observation {
+	o.charges = append(o.charges, stripetest.Charge{OrderID: "order-4", Amount: 700})
+	o.shop = []shopPurchase{{State: "paid", OrderID: "order-4", Amount: 700, orders: []string{"order-3", "order-4"}}}
+	return o
+}
+
 func TestCheck_valid(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, check(valid()))
+	require.Empty(t, check(withShop(valid())))
 }
 
 func TestCheck(t *testing.T) {
@@ -123,7 +130,12 @@ func TestCheck(t *testing.T) {
 				paid(o).exchanges = newExchanges("paid", http.StatusCreated, `{"id":"order-1","amount":200,"currency":"usd"}`)
 			}, "refunded 300 of 200",
 		},
-		"an unfinished key": {func(o *observation) { o.unfinished = []string{"unfinished key 1"} }, "unfinished row: unfinished key 1"},
+		"a charge of the shop's open basket": {func(o *observation) { o.shop[0].State = "basket" }, "the page offers another payment, but the card is charged"},
+		"another amount in the shop":         {func(o *observation) { o.shop[0].Amount++ }, "the page says that 701 is paid"},
+		"another order in the shop":          {func(o *observation) { o.shop[0].orders = nil }, "the order of another purchase"},
+		"a payment that does not end":        {func(o *observation) { o.shop[0].State = "paying" }, "the payment does not end"},
+		"a payment that stopped":             {func(o *observation) { o.shop[0].State = "stopped" }, "stopped without a reason"},
+		"an unfinished key":                  {func(o *observation) { o.unfinished = []string{"unfinished key 1"} }, "unfinished row: unfinished key 1"},
 		"a remaining discrepancy": {
 			func(o *observation) { o.discrepancies = []reconcile.Discrepancy{{Kind: reconcile.OpenIntent}} }, "orders reconcile: open_intent",
 		},
@@ -131,7 +143,7 @@ func TestCheck(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := valid()
+			o := withShop(valid())
 			test.change(&o)
 			require.Contains(t, fmt.Sprint(check(o)), test.want)
 		})

@@ -37,13 +37,8 @@ type customers struct {
 
 func newCustomers(s *system, seed uint64) (*customers, error) {
 	c := &customers{
-		provider: s.provider, counts: map[string]int{}, keys: map[string]*exchanges{}, orders: map[string]*purchase{}, statuses: map[int]int{},
+		transport: s.transport, provider: s.provider, counts: map[string]int{}, keys: map[string]*exchanges{}, orders: map[string]*purchase{}, statuses: map[int]int{},
 		random: random(seed, duplicateStream),
-	}
-	c.transport = &transport{
-		addresses: s.addresses,
-		random:    random(seed, transportStream),
-		base:      &http.Transport{MaxIdleConnsPerHost: 100},
 	}
 	for account, apiKey := range s.apiKeys {
 		next, err := client.New(client.Config{

@@ -27,7 +27,8 @@ const (
 	transportStream
 	duplicateStream
 	failoverStream
-	customerStream = 1000 // and above
+	customerStream = 1000    // and above
+	shopStream     = 1 << 32 // and above
 )
 
 func random(seed, stream uint64) *rand.Rand {

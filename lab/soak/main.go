@@ -7,6 +7,7 @@
 // API, two completers, a worker and a reaper. Clients create orders and refunds,
 // sometimes several with one key, and retry as the contract requires. A fifth of the
 // customers must approve their payments; they do so soon, after the charge window or never.
+// The example shop, whose customers use its pages, is one of the clients (shop.go).
 // Processes are killed and paused, the database crashes, the provider fails, and events
 // arrive late, twice and out of order. The database also fails over to a standby that lacks
 // the rows of the last second, and an operator follows the runbook (lostrows.go).
@@ -148,10 +149,15 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	c.report(w) // excludes the replays
 
 	expireAll(ctx, s, c, purchases)
+	ofShop, err := s.shop.purchases(ctx)
+	if err != nil {
+		return nil, err
+	}
 	observed, err := s.waitIdle(ctx)
 	if err != nil {
 		return nil, err
 	}
+	observed.shop = ofShop
 	c.replayAll(ctx, purchases)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -169,6 +175,12 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 		violations = append(violations, violation{key.Account, client.Key(key.Name), "", notLinearizable + key.Operations()})
 	}
 
+	shown := map[string]int{}
+	for _, p := range ofShop {
+		shown[p.State]++
+	}
+	fmt.Fprintf(w, "purchases of the example shop\t%d\tpaid: %d, stopped: %d, not paid: %d\n",
+		len(ofShop), shown["paid"], shown["stopped"], shown["basket"])
 	reaped := 0
 	for _, p := range purchases {
 		if p.expires {
@@ -229,6 +241,9 @@ func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase,
 				s.age(ctx, p)
 			}
 		})
+		if i%20 == 0 {
+			all.Go(func() { s.shop.buy(ctx, i, s.provider, random(o.seed, shopStream+uint64(i))) })
+		}
 	}
 	all.Wait()
 	c.transport.calm.Store(true)

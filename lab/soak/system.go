@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,8 @@ type system struct {
 	mail      *mailServer
 	addresses []string // of the API
 	apiKeys   []string // by account
+	transport *transport
+	shop      *storefront
 	environ   []string // without DATABASE_URL
 	services  []*service
 	running   sync.WaitGroup
@@ -114,12 +117,15 @@ func (s *system) start(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	for account := range accounts {
-		text, err := s.command(ctx, "accounts", "create", "--name", fmt.Sprintf("account %d", account))
+		apiKey, err := s.createAccount(ctx, fmt.Sprintf("account %d", account))
 		if err != nil {
 			return err
 		}
-		words := strings.Fields(text)
-		s.apiKeys = append(s.apiKeys, words[len(words)-1])
+		s.apiKeys = append(s.apiKeys, apiKey)
+	}
+	s.transport = &transport{addresses: s.addresses, random: random(o.seed, transportStream), base: &http.Transport{MaxIdleConnsPerHost: 100}}
+	if s.shop, err = startShop(ctx, s, s.transport); err != nil {
+		return err
 	}
 	if o.failovers > 0 {
 		if err := s.database.addStandby(ctx); err != nil {
@@ -128,6 +134,16 @@ func (s *system) start(ctx context.Context, o options, out io.Writer) error {
 	}
 	s.addServices()
 	return s.startServices(ctx)
+}
+
+// createAccount returns the API key of a new account.
+func (s *system) createAccount(ctx context.Context, name string) (string, error) {
+	text, err := s.command(ctx, "accounts", "create", "--name", name)
+	if err != nil {
+		return "", err
+	}
+	words := strings.Fields(text)
+	return words[len(words)-1], nil
 }
 
 func (s *system) addServices() {
@@ -238,6 +254,9 @@ func (s *system) close() error {
 	err := s.stopErrors
 	if s.history != nil {
 		err = errors.Join(err, s.history.Close())
+	}
+	if s.shop != nil {
+		err = errors.Join(err, s.shop.close())
 	}
 	if s.provider != nil {
 		err = errors.Join(err, s.provider.close())
