@@ -209,6 +209,9 @@ for (let step = Number(total); step > 0; step--) {
   expect(changed.length > 0 && changed.every((line) => line.includes('changed')), `${shown}: the marks are not named`);
   await page.keyboard.press('Enter');
 }
+await page.setViewportSize({ width: 1366, height: 768 });
+expect(await page.evaluate(() => document.querySelector('#checks').getBoundingClientRect().bottom + scrollY <= 768), 'the checks of a kill are below a small window');
+await page.setViewportSize({ width: 1400, height: 1000 });
 expect((await text('#row tr:first-child')).includes('no row'), 'the first step has a row before');
 await page.keyboard.press('Tab');
 await page.keyboard.press('Enter');

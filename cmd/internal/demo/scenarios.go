@@ -46,7 +46,7 @@ type failure struct {
 
 func faults() []fault {
 	return []fault{
-		{"none", "No failure", "The card pays, or it is declined. Both results are final.", false, (*play).order, &failure{}},
+		{"none", "No failure", "Paid or declined is final. Waiting for your approval is not.", false, (*play).order, &failure{}},
 		{"repeat", "The same request again", "The client sends the order twice, as after a timeout.", false, (*play).repeat, &failure{}},
 		{"concurrent", "20 concurrent requests", "The same request with one key, 20 times at once.", false, (*play).concurrent, nil},
 		{"other", "Another body", "After the order, the client sends another one with its key.", false, (*play).otherBody, nil},

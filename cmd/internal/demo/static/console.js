@@ -54,7 +54,7 @@ function makeEvent(event) {
     mark.setAttribute('aria-hidden', 'true');
     what.append(mark);
   }
-  what.append(event.text, element('small', '', event.detail));
+  what.append(`${event.text} `, element('small', '', event.detail));
   const item = element('li', '', clock(event.at), what);
   item.dataset.event = event.id;
   item.dataset.text = event.text;
@@ -93,6 +93,9 @@ function showDesigns(view) {
   if ($('summary').textContent !== summary) $('summary').textContent = summary;
 }
 
+// breakable lets a name break after an underscore only, as far as the column's width allows.
+const breakable = (text) => text.split(/(?<=_)/).flatMap((part) => [part, element('wbr')]);
+
 let steps = [];
 let chosen = -1; // the index of the step that is shown; -1 for the latest
 
@@ -103,11 +106,11 @@ function showStep() {
   const cells = (step?.columns ?? []).map(({ name, value }, column) => {
     const before = steps[i - 1]?.columns[column].value ?? 'no row';
     const after = element('td', '');
-    if (value === before) after.append(value);
-    else after.append(element('mark', '', value), element('span', 'unseen', ', changed'));
-    const head = element('th', '', name);
+    if (value === before) after.append(...breakable(value));
+    else after.append(element('mark', '', ...breakable(value)), element('span', 'unseen', ', changed'));
+    const head = element('th', '', ...breakable(name));
     head.scope = 'row';
-    return { name, changed: value !== before, row: element('tr', '', head, element('td', '', before), after) };
+    return { name, changed: value !== before, row: element('tr', '', head, element('td', '', ...breakable(before)), after) };
   });
   const changed = cells.filter((cell) => cell.changed).map((cell) => cell.name);
   const event = [...$('timeline').children].find((item) => item.dataset.event === step?.event);
