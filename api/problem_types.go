@@ -179,7 +179,7 @@ var (
 		Slug: "order-exists", Status: http.StatusUnprocessableEntity, Retry: retryNever, Outcomes: onlyNone,
 		Title: "An order with this reference exists",
 		Help:  "The order in `order_id` has the same `reference`, and its payment is in progress or succeeded. A purchase is charged once, whatever the key.",
-		Next:  "Read the order in `order_id`: its `status` states whether the purchase is paid. If its payment fails, send this request again. Only another purchase may have another reference.",
+		Next:  "Read the order in `order_id`. If its amount and items are those of this purchase, its `status` states whether it is paid; otherwise a restored backup may have reused the reference. If its payment fails, send this request again. Only another purchase may have another reference.",
 		See:   []string{"idempotency-key-expired", orders.SlugPaymentDeclined}, members: []string{"order_id"},
 		err: &keyedError{error: &orders.OrderExistsError{OrderID: uuid.MustParse(exampleOrder)}},
 	}

@@ -47,7 +47,7 @@ func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecre
 		clientSecret, err = action.Action.ClientSecret, nil
 	case rejected && problem.Retry == client.RetryNewKey:
 		// The old key never charges, and the customer decides on another payment.
-		p, err = s.reopen(ctx, p, client.NewKey(), problem.Detail+" Nothing was charged.")
+		p, err = s.reopen(ctx, p, client.NewKey(), "Nothing was charged. "+problem.Detail)
 	case rejected && problem.Retry == client.RetryCorrected && p.Attempts == 1:
 		p, err = s.reopen(ctx, p, p.Key, correction(problem)) // the key is not used
 	case rejected && problem.Retry == client.RetryNever:
