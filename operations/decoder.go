@@ -64,7 +64,7 @@ func (d *Decoder) Reject(pointer, code, detail string) {
 
 // Check adds an error if the member is invalid and has none.
 func (d *Decoder) Check(name string, valid bool, code, detail string) {
-	hasError := slices.ContainsFunc(*d.errs, func(f FieldError) bool { return f.Pointer == "/"+name })
+	hasError := slices.ContainsFunc(*d.errs, func(f FieldError) bool { return f.Pointer == d.pointer+"/"+escapePointer(name) })
 	if !valid && !hasError {
 		d.addError(name, code, detail)
 	}
