@@ -17,7 +17,7 @@ func TestDatabase_down(t *testing.T) {
 	f.Pool.Close()
 	for _, got := range []response{
 		f.create(t, key, orderBody()), f.create(t, key, orderBody(), prefer(respondAsync)), f.createRefund(t, order, newKey(), `{}`), f.getKey(t, key),
-		f.get(t, order), f.get(t, "/v1/orders"), f.get(t, refund), f.get(t, order+"/refunds"), f.get(t, "/readyz"),
+		f.get(t, order), f.get(t, "/v1/orders"), f.get(t, refund), f.get(t, order+"/refunds"),
 	} {
 		require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
 		require.Equal(t, "2", got.header.Get("Retry-After"))
@@ -44,7 +44,6 @@ func TestDatabase_noFreeConnection(t *testing.T) {
 	for _, waiting := range []<-chan asyncResponse{
 		f.createAsync(t, newKey(), orderBody()),
 		f.sendAsync(f.request(t, http.MethodGet, "/v1/orders", "")),
-		f.sendAsync(f.request(t, http.MethodGet, "/readyz", "")),
 	} {
 		got := receive(t, waiting)
 		require.Equal(t, "temporarily-unavailable", got.problem(t).slug())

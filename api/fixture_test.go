@@ -55,7 +55,7 @@ type fixture struct {
 type options struct {
 	pool      []func(*pgxpool.Config)
 	transport http.RoundTripper
-	ready     func(context.Context) error // nil: ping the database
+	ready     *api.Readiness // nil: ready
 	spec      []byte
 	noWebhook bool
 
@@ -87,14 +87,14 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 		Engine: idempotency.Config{Waiters: s.waiters},
 	})
 	if s.ready == nil {
-		s.ready = f.Pool.Ping
+		s.ready = api.NewReadiness(func() error { return nil })
 	}
 	var err error
 	f.limiter, err = admission.New(admission.Config{Work: s.work, Backlog: s.backlog, Wait: time.Minute, InFlight: 10_000})
 	require.NoError(t, err)
 	f.background = api.NewBackground(s.background, logger)
 	f.router, f.apiKey = f.API(t, api.Config{
-		Authenticator: f.newAuthenticator(t), Limiter: f.limiter, Spec: s.spec, Ready: api.NewReadiness(s.ready), Background: f.background,
+		Authenticator: f.newAuthenticator(t), Limiter: f.limiter, Spec: s.spec, Ready: s.ready, Background: f.background,
 	})
 	f.secrets.add(f.apiKey)
 

@@ -35,20 +35,22 @@ func withoutQuery(next http.Handler) http.Handler {
 	})
 }
 
-func withHeaders(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header := w.Header()
-		header.Set("Cache-Control", "no-store")
-		header.Set("Content-Security-Policy", noContent)
-		header.Set("Referrer-Policy", "no-referrer")
-		header.Set("X-Content-Type-Options", "nosniff")
-		if len(r.TransferEncoding) > 0 {
+func withHeaders(ready *Readiness) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			header := w.Header()
+			header.Set("Cache-Control", "no-store")
+			header.Set("Content-Security-Policy", noContent)
+			header.Set("Referrer-Policy", "no-referrer")
+			header.Set("X-Content-Type-Options", "nosniff")
 			// Beside a Content-Length, chunks may hide another request from a proxy
 			// (RFC 9112, 6.1). net/http removes the length.
-			header.Set("Connection", "close")
-		}
-		next.ServeHTTP(w, r)
-	})
+			if len(r.TransferEncoding) > 0 || ready.draining.Load() {
+				header.Set("Connection", "close")
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
 }
 
 // withLog handles panics, and writes a log line, without the path, which may contain a secret.

@@ -51,7 +51,7 @@ func NewRouter(config Config) chi.Router {
 		middleware.ClientIPFromRemoteAddr,
 		withLog(config.Logger, config.OnRequest),
 		limitResponses,
-		withHeaders,
+		withHeaders(config.Ready),
 		middleware.GetHead,
 	)
 	authenticated := requireAPIKey(config.Authenticator)
@@ -136,7 +136,7 @@ func healthz(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (h *handlers) readyz(w http.ResponseWriter, r *http.Request) error {
-	if err := h.Ready.Check(r.Context()); err != nil {
+	if err := h.Ready.Check(); err != nil {
 		return fmt.Errorf("%w: %w", errNotReady, err)
 	}
 	return healthz(w, r)

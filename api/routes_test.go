@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -175,12 +174,13 @@ func TestRouter_head(t *testing.T) {
 func TestRouter_probes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *options) {
-		s.ready = func(context.Context) error { return errors.New("the schema is too old") }
+		s.ready = api.NewReadiness(func() error { return errors.New("the schema is too old") })
 	})
 	anonymous := header("Authorization")
 	require.JSONEq(t, `{"status":"ok"}`, string(f.get(t, "/healthz", anonymous).body), "the process is alive")
 	notReady := f.get(t, "/readyz", anonymous)
 	require.Equal(t, "temporarily-unavailable", notReady.problem(t).slug())
+	require.Equal(t, "2", notReady.header.Get("Retry-After"))
 	require.NotContains(t, string(notReady.body), "schema")
 	line := f.log.await(t, map[string]any{"request_id": notReady.header.Get("X-Request-Id")})
 	require.Equal(t, []any{"not ready: the schema is too old", "WARN"}, []any{line["error"], line["level"]})

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"example.com/orders-api/idempotency"
 )
 
@@ -38,38 +36,28 @@ func NewServer(handler http.Handler, longestRun time.Duration, logger *slog.Logg
 	}
 }
 
-const readyTimeout = 2 * time.Second // of a check; probes wait longer
-
 var errDraining = errors.New("shutting down")
 
-// Readiness reports whether this process should get traffic.
+// Readiness reports whether this process should get traffic. A probe costs nothing, because the
+// check is the result of a background one (R25).
 type Readiness struct {
-	check    func(context.Context) error
+	check    func() error
 	draining atomic.Bool
-	checks   shared[bool]
 }
 
 // NewReadiness returns a Readiness.
-func NewReadiness(check func(context.Context) error) *Readiness { return &Readiness{check: check} }
+func NewReadiness(check func() error) *Readiness { return &Readiness{check: check} }
 
-// Drain makes the process not ready from now on.
+// Drain makes the process not ready from now on, and responses end their connections. Otherwise
+// a proxy could send a request on a connection that Shutdown closes.
 func (r *Readiness) Drain() { r.draining.Store(true) }
 
 // Check returns nil, or the reason why the process is not ready.
-func (r *Readiness) Check(ctx context.Context) error {
+func (r *Readiness) Check() error {
 	if r.draining.Load() {
 		return errDraining
 	}
-	_, err := r.checks.get(ctx, uuid.Nil, func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-		defer cancel()
-		err := r.check(ctx)
-		return err == nil, err
-	})
-	if r.draining.Load() {
-		return errDraining
-	}
-	return err
+	return r.check()
 }
 
 // Background holds the runs of respond-async, whose number no connection bounds.

@@ -17,11 +17,9 @@ import (
 
 const maxAdminConnections = 16
 
-type readyCheck func(context.Context) error
-
 // startAdmin serves metrics, profiles and, with ready, /readyz, unless address is empty. They
 // have a port of their own because they require no credentials.
-func startAdmin(ctx context.Context, address setup.Address, m *metrics.Metrics, ready readyCheck, logger *slog.Logger) (stop func(), err error) {
+func startAdmin(ctx context.Context, address setup.Address, m *metrics.Metrics, ready func() error, logger *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -46,11 +44,11 @@ func startAdmin(ctx context.Context, address setup.Address, m *metrics.Metrics, 
 	return func() { _ = server.Close() }, nil
 }
 
-func adminRoutes(m *metrics.Metrics, ready readyCheck, logger *slog.Logger) http.Handler {
+func adminRoutes(m *metrics.Metrics, ready func() error, logger *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	if ready != nil {
 		mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-			if err := ready(r.Context()); err != nil {
+			if err := ready(); err != nil {
 				logger.WarnContext(r.Context(), "not ready", "error", err)
 				http.Error(w, "not ready", http.StatusServiceUnavailable)
 				return

@@ -13,6 +13,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/metrics"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
@@ -23,6 +24,7 @@ type app struct {
 	config  setup.App
 	logger  *slog.Logger
 	pool    *pgxpool.Pool
+	monitor *postgres.Monitor
 	limiter *admission.Limiter
 	metrics *metrics.Metrics
 	engine  *idempotency.Engine
@@ -45,6 +47,7 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 		return nil, err
 	}
 	a.onClose(a.pool.Close)
+	a.monitor = postgres.NewMonitor(a.pool, logger)
 	a.limiter, err = admission.New(admission.Config{
 		Work:     workPerConnection * int(a.pool.Config().MaxConns),
 		Backlog:  maxBacklog,
@@ -56,6 +59,7 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 	}
 	a.metrics = metrics.New(metrics.Config{
 		Pool:      a.pool,
+		Ready:     a.monitor.Err,
 		Logger:    logger,
 		Jobs:      receiptGauges,
 		Limiter:   a.limiter,
@@ -95,6 +99,15 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 		return nil, err
 	}
 	return a, nil
+}
+
+// startMonitor starts the monitor until the app closes.
+func (a *app) startMonitor(ctx context.Context, check func(context.Context, *pgxpool.Pool) error) error {
+	stop, err := a.monitor.Start(ctx, check)
+	if err == nil {
+		a.onClose(stop)
+	}
+	return err
 }
 
 func (a *app) onClose(closing func()) { a.closing = append(a.closing, closing) }

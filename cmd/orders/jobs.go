@@ -15,6 +15,7 @@ import (
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/metrics"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/receipts"
 )
 
@@ -44,7 +45,7 @@ func completer(ctx context.Context, call *invocation) error {
 	if err != nil {
 		return err
 	}
-	return runOrRepeat(ctx, call.name, *every, config.AdminAddr, a.metrics, logger, func(ctx context.Context) error {
+	return runOrRepeat(ctx, call.name, *every, config.AdminAddr, a.monitor, a.metrics, logger, func(ctx context.Context) error {
 		return complete(ctx, c, a.metrics, logger)
 	})
 }
@@ -98,8 +99,9 @@ func reaper(ctx context.Context, call *invocation) error {
 		return err
 	}
 	defer pool.Close()
-	m := metrics.New(metrics.Config{Pool: pool, Logger: logger, Jobs: receiptGauges, Retention: config.KeyRetention})
-	return runOrRepeat(ctx, call.name, *every, config.AdminAddr, m, logger, func(ctx context.Context) error {
+	monitor := postgres.NewMonitor(pool, logger)
+	m := metrics.New(metrics.Config{Pool: pool, Ready: monitor.Err, Logger: logger, Jobs: receiptGauges, Retention: config.KeyRetention})
+	return runOrRepeat(ctx, call.name, *every, config.AdminAddr, monitor, m, logger, func(ctx context.Context) error {
 		if !*dryRun {
 			return reap(ctx, engine, config.KeyRetention, m, logger)
 		}
@@ -123,12 +125,17 @@ func everyFlag(call *invocation) *time.Duration {
 // runOrRepeat calls work once or, with an interval, repeatedly. A single run has no admin
 // listener, because it would end before a scrape.
 func runOrRepeat(
-	ctx context.Context, command string, every time.Duration, adminAddr setup.Address, m *metrics.Metrics, logger *slog.Logger,
-	work func(context.Context) error,
+	ctx context.Context, command string, every time.Duration, adminAddr setup.Address,
+	monitor *postgres.Monitor, m *metrics.Metrics, logger *slog.Logger, work func(context.Context) error,
 ) error {
 	if every == 0 {
 		return work(ctx)
 	}
+	stopMonitor, err := monitor.Start(ctx, setup.CheckSchema)
+	if err != nil {
+		return err
+	}
+	defer stopMonitor()
 	stopAdmin, err := startAdmin(ctx, adminAddr, m, nil, logger)
 	if err != nil {
 		return err
@@ -177,7 +184,8 @@ func worker(ctx context.Context, call *invocation) error {
 		return err
 	}
 	defer pool.Close()
-	m := metrics.New(metrics.Config{Pool: pool, Logger: logger, Jobs: receiptGauges})
+	monitor := postgres.NewMonitor(pool, logger)
+	m := metrics.New(metrics.Config{Pool: pool, Ready: monitor.Err, Logger: logger, Jobs: receiptGauges})
 	mail := setup.Mail(config.WorkerMail)
 	mailer, err := mail.Mailer(ctx, "", logger)
 	if err != nil {
@@ -195,7 +203,7 @@ func worker(ctx context.Context, call *invocation) error {
 		}
 		return err
 	}
-	err = runOrRepeat(ctx, call.name, *every, config.AdminAddr, m, logger, func(ctx context.Context) error {
+	err = runOrRepeat(ctx, call.name, *every, config.AdminAddr, monitor, m, logger, func(ctx context.Context) error {
 		_, err := w.RunOnce(ctx)
 		return err
 	})

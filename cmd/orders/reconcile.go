@@ -35,6 +35,9 @@ func runReconcile(ctx context.Context, call *invocation) error {
 		return fmt.Errorf("%w: %w", errNotCompared, err)
 	}
 	defer a.close()
+	if err := a.startMonitor(ctx, setup.CheckSchema); err != nil {
+		return fmt.Errorf("%w: %w", errNotCompared, err)
+	}
 	report, err := reconcile.Run(ctx, reconcile.Config{
 		Orders:   a.orders,
 		Engine:   a.engine,

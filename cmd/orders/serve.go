@@ -91,13 +91,21 @@ func openServer(ctx context.Context, a *app, address, adminAddress setup.Address
 		return nil, err
 	}
 	a.onClose(authPool.Close)
+	if err := setup.CheckServing(ctx, a.pool); err != nil {
+		return nil, err
+	}
 	runs := api.NewBackground(maxBackground, a.logger)
-	ready := api.NewReadiness(func(ctx context.Context) error { return setup.CheckSchema(ctx, authPool) })
+	authenticator := accounts.NewAuthenticator(authPool, time.Now)
+	a.monitor.Add(authPool, authenticator.Reset)
+	if err := a.startMonitor(ctx, setup.CheckServing); err != nil {
+		return nil, err
+	}
+	ready := api.NewReadiness(a.monitor.Err)
 	router := api.NewRouter(api.Config{
 		Engine:        a.engine,
 		Operations:    a.operations,
 		Orders:        a.orders,
-		Authenticator: accounts.NewAuthenticator(authPool, time.Now),
+		Authenticator: authenticator,
 		Limiter:       a.limiter,
 		Spec:          ordersapi.Spec,
 		Workflows:     ordersapi.Workflows,

@@ -22,6 +22,8 @@ import (
 // ErrUnauthorized means that an API key is malformed, unknown or revoked.
 var ErrUnauthorized = errors.New("the API key is not valid")
 
+var errReset = errors.New("the authenticator was reset during the lookup")
+
 const (
 	maxAge        = 5 * time.Second // how long a cached key, and so a revoked one, is accepted
 	maxCached     = 10_000          // about a megabyte
@@ -38,8 +40,10 @@ type Authenticator struct {
 	// Unknown keys cost their sender nothing, so they do not delay those of cached ones.
 	unknownKeys, cachedKeys batches
 
-	mu    sync.Mutex
-	cache map[keyHash]verifiedKey
+	mu     sync.Mutex
+	cache  map[keyHash]verifiedKey
+	server context.Context // ends when another server may take the writes
+	leave  context.CancelFunc
 }
 
 // verifiedKey only gives the key's lookup priority after maxAge.
@@ -53,7 +57,19 @@ type verifiedKey struct {
 func NewAuthenticator(pool *pgxpool.Pool, clock func() time.Time) *Authenticator {
 	a := &Authenticator{pool: pool, clock: clock, lookupTimeout: lookupTimeout, cache: map[keyHash]verifiedKey{}}
 	a.unknownKeys.lookUp, a.cachedKeys.lookUp = a.lookUp, a.lookUp
+	a.server, a.leave = context.WithCancel(context.Background())
 	return a
+}
+
+// Reset discards what a server has verified that may not take the writes any more (R30), and
+// repeats the lookups in progress on new connections.
+func (a *Authenticator) Reset() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leave()
+	a.server, a.leave = context.WithCancel(context.Background())
+	clear(a.cache)
+	a.pool.Reset()
 }
 
 // Authenticate returns the account of apiKey, or [ErrUnauthorized]. A revoked key works for
@@ -75,9 +91,20 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 	return a.unknownKeys.find(ctx, hash)
 }
 
-// lookUp returns the accounts of valid keys. The database compares hashes, so the duration
+// lookUp returns the accounts of valid keys, of the server that is current when it returns.
+func (a *Authenticator) lookUp(hashes []keyHash) (found map[keyHash]uuid.UUID, err error) {
+	for err = errReset; errors.Is(err, errReset); {
+		found, err = a.lookUpAt(hashes)
+	}
+	return found, err
+}
+
+// lookUpAt returns errReset if its server is not current any more. The database compares hashes, so the duration
 // reveals nothing about them.
-func (a *Authenticator) lookUp(hashes []keyHash) (map[keyHash]uuid.UUID, error) {
+func (a *Authenticator) lookUpAt(hashes []keyHash) (map[keyHash]uuid.UUID, error) {
+	a.mu.Lock()
+	server := a.server
+	a.mu.Unlock()
 	found := map[keyHash]uuid.UUID{}
 	unknown := make([][]byte, 0, len(hashes))
 	for _, hash := range hashes {
@@ -90,7 +117,7 @@ func (a *Authenticator) lookUp(hashes []keyHash) (map[keyHash]uuid.UUID, error) 
 	if len(unknown) == 0 {
 		return found, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), a.lookupTimeout)
+	ctx, cancel := context.WithTimeout(server, a.lookupTimeout)
 	defer cancel()
 	verifiedAt := a.clock()
 	var hash []byte
@@ -105,11 +132,14 @@ SELECT key_hash,
 		found[keyHash(hash)] = accountID
 		return nil
 	})
-	if err != nil {
+	if err != nil && server.Err() == nil {
 		return nil, fmt.Errorf("look up API keys: %w", postgres.Translate(err))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if server.Err() != nil {
+		return nil, errReset
+	}
 	for _, hash := range unknown {
 		if accountID, exists := found[keyHash(hash)]; exists {
 			a.addLocked(keyHash(hash), verifiedKey{accountID, verifiedAt})

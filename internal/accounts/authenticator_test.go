@@ -115,3 +115,24 @@ func TestAuthenticate_lookupTimeout(t *testing.T) {
 	f.lookups.setBlock(block{except: f.apiKey})
 	f.requireAccepted(1)
 }
+
+// After a failover, nothing that the old server verified is valid (R30).
+func TestAuthenticator_reset(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.requireAccepted(1)
+	f.requireAccepted(0)
+	f.revoke(f.apiKey)
+	f.authenticator.Reset()
+	f.requireRejected(f.apiKey, 1)
+
+	_, apiKey := create(t, f.pool)
+	b := f.lookups.setBlock(block{})
+	done := f.authenticate(t.Context(), apiKey)
+	<-b.reached
+	f.revoke(apiKey)
+	f.authenticator.Reset()
+	<-b.reached // the lookup is repeated
+	close(b.released)
+	require.ErrorIs(t, <-done, accounts.ErrUnauthorized)
+}

@@ -23,6 +23,7 @@ type Gauge struct {
 // backlog collects the metrics about pending work from the database.
 type backlog struct {
 	pool   *pgxpool.Pool
+	ready  func() error
 	jobs   func(context.Context, *pgxpool.Pool) ([]Gauge, error)
 	logger *slog.Logger
 }
@@ -35,10 +36,14 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 		desc := prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, nil, labels)
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
 	}
-	const upHelp = "1 if the metrics about pending work could be read from the database. With 0 they are absent."
+	const upHelp = "1 if the database accepts writes and is as this process needs it: for serve, what /readyz reports. With 0, the metrics about pending work are absent."
 	ctx, cancel := context.WithTimeout(context.Background(), readingTimeout)
 	defer cancel()
-	keys, err := idempotency.ReadStats(ctx, b.pool)
+	var keys idempotency.Stats
+	err := b.ready()
+	if err == nil {
+		keys, err = idempotency.ReadStats(ctx, b.pool)
+	}
 	var jobs []Gauge
 	if err == nil && b.jobs != nil {
 		jobs, err = b.jobs(ctx, b.pool)

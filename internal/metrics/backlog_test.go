@@ -72,7 +72,7 @@ func TestBacklog(t *testing.T) {
 
 func TestNew_withoutOptions(t *testing.T) {
 	t.Parallel()
-	found := scrape(t, metrics.New(metrics.Config{Pool: idempotencytest.NewPool(t), Logger: discard}))
+	found := scrape(t, metrics.New(metrics.Config{Pool: idempotencytest.NewPool(t), Ready: ready, Logger: discard}))
 	require.Contains(t, found, "orders_keys_needing_review")
 	for _, name := range []string{
 		"orders_key_retention_seconds", "orders_completer_grace_seconds", "orders_limiter_capacity", "orders_waiters",

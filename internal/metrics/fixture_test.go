@@ -49,6 +49,8 @@ type fixture struct {
 	client     *http.Client
 }
 
+func ready() error { return nil }
+
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{t: t}
@@ -56,7 +58,7 @@ func newFixture(t *testing.T) *fixture {
 	limiter, err := admission.New(admission.Config{Work: 10, Backlog: 20, Wait: time.Second, InFlight: 30})
 	require.NoError(t, err)
 	f.metrics = metrics.New(metrics.Config{
-		Pool: pool, Logger: discard, Jobs: jobs, Limiter: limiter,
+		Pool: pool, Ready: ready, Logger: discard, Jobs: jobs, Limiter: limiter,
 		Waiters: func() int { return f.Engine.Waiters() }, Retention: retention, Grace: grace,
 	})
 	f.Shop = orderstest.New(t, orderstest.Options{

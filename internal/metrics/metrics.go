@@ -21,6 +21,7 @@ import (
 // Config configures a [Metrics].
 type Config struct {
 	Pool   *pgxpool.Pool // required
+	Ready  func() error  // required: the gauge database_up (R30)
 	Logger *slog.Logger  // required
 	// Jobs reads the gauges of staged jobs when metrics are scraped; nil without jobs.
 	Jobs func(context.Context, *pgxpool.Pool) ([]Gauge, error)
@@ -59,7 +60,7 @@ func New(config Config) *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
-		&backlog{config.Pool, config.Jobs, config.Logger},
+		&backlog{config.Pool, config.Ready, config.Jobs, config.Logger},
 	)
 	r := registrar{promauto.With(registry)}
 	m := &Metrics{

@@ -129,7 +129,7 @@ func TestLimiter(t *testing.T) {
 	f := newFixture(t)
 	l, err := admission.New(admission.Config{Work: 1, Backlog: 1, Wait: time.Minute, InFlight: 3})
 	require.NoError(t, err)
-	m := metrics.New(metrics.Config{Pool: f.Pool, Logger: discard, Limiter: l})
+	m := metrics.New(metrics.Config{Pool: f.Pool, Ready: ready, Logger: discard, Limiter: l})
 
 	nothing := func(context.Context) error { return nil }
 	waiting := make(chan error, 1)

@@ -14,8 +14,11 @@ import (
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
-// sessionParameters bound in milliseconds how long a stalled session can block others (R21).
+// sessionParameters bound in milliseconds how long a stalled session can block others (R21), and
+// fix how PostgreSQL reads our text.
 var sessionParameters = map[string]string{
+	"client_encoding":                     "UTF8",
+	"standard_conforming_strings":         "on",
 	"lock_timeout":                        "2000",
 	"statement_timeout":                   "10000",
 	"idle_in_transaction_session_timeout": "5000",
@@ -23,13 +26,20 @@ var sessionParameters = map[string]string{
 }
 
 // Configure gives a pool's sessions timeouts and a name, unless the connection string sets
-// them (R21). They record a COMMIT that was not replicated, and never cause one (R22).
+// them (R21). They record a COMMIT that was not replicated, and never cause one (R22). They are on
+// a server that accepts writes, because another one may have old rows (R30).
 func Configure(config *pgxpool.Config) {
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range sessionParameters {
-		if _, set := params[name]; !set {
+		switch set, exists := params[name]; {
+		case !exists:
 			params[name] = value
+		case set == "": // for a pooler that rejects it; CheckSession requires it of the role
+			delete(params, name)
 		}
+	}
+	if config.ConnConfig.ValidateConnect == nil {
+		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	recordUnreplicated(config)
 	disableCancel(config)
@@ -71,21 +81,29 @@ func disableCancel(config *pgxpool.Config) {
 	}
 }
 
-// CheckSession returns an error that names the settings that sessions lack: the timeouts (R21),
-// which a pooler may drop, and READ COMMITTED. A transaction's BEGIN does not name the level,
-// because PostgreSQL then inspects all its settings at COMMIT, which is 2 % of an order's CPU.
+// CheckSession returns an error that names the settings that sessions lack: those of
+// [Configure], which a pooler may drop (R21), and others that change what is stored. A transaction's
+// BEGIN does not name its level, because PostgreSQL then inspects all its settings at COMMIT,
+// which is 2 % of an order's CPU.
 func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {
 	missing, err := Collect(ctx, pool, "check session settings", pgx.RowTo[string], `
-SELECT CASE WHEN setting = '0' THEN name ELSE name || ' = read committed' END
+SELECT name || coalesce(' = ' || required, '')
   FROM pg_settings
- WHERE (name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout') AND setting = '0')
-    OR (name = 'default_transaction_isolation' AND setting <> 'read committed')
+  JOIN (VALUES ('lock_timeout', NULL),
+               ('statement_timeout', NULL),
+               ('idle_in_transaction_session_timeout', NULL),
+               ('default_transaction_isolation', 'read committed'),
+               ('client_encoding', 'UTF8'),
+               ('server_encoding', 'UTF8'),
+               ('standard_conforming_strings', 'on'),
+               ('session_replication_role', 'origin')) AS settings (name, required) USING (name)
+ WHERE coalesce(setting <> required, setting = '0')
  ORDER BY name`)
 	if err != nil {
 		return err
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("the database session has no %s: set them for the role (ALTER ROLE … SET) or let the pooler pass startup parameters",
+		return fmt.Errorf("the database session has no %s: set them for the role (ALTER ROLE … SET) or let the pooler pass startup parameters (server_encoding is fixed when the database is created)",
 			strings.Join(missing, ", "))
 	}
 	return nil

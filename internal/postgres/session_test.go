@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -30,11 +31,18 @@ func TestCheckSession(t *testing.T) {
 		require.ErrorContains(t, postgres.CheckSession(t.Context(), pool), "no "+name+":")
 	}
 
-	serializable := func(config *pgxpool.Config) {
-		config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+	for name, required := range map[string]string{
+		"default_transaction_isolation": "read committed",
+		"client_encoding":               "UTF8",
+		"standard_conforming_strings":   "on",
+		"session_replication_role":      "origin",
+	} {
+		wrong := map[string]string{"client_encoding": "LATIN1", "session_replication_role": "replica"}
+		pool := idempotencytest.NewPool(t, func(config *pgxpool.Config) {
+			config.ConnConfig.RuntimeParams[name] = cmp.Or(wrong[name], map[bool]string{true: "off", false: "serializable"}[required == "on"])
+		})
+		require.ErrorContains(t, postgres.CheckSession(t.Context(), pool), "no "+name+" = "+required+":")
 	}
-	require.ErrorContains(t, postgres.CheckSession(t.Context(), idempotencytest.NewPool(t, serializable)),
-		"no default_transaction_isolation = read committed:")
 
 	pool := idempotencytest.NewPool(t)
 	pool.Close()
@@ -48,10 +56,40 @@ func TestConfigure_settingsOfTheConnectionString(t *testing.T) {
 	postgres.Configure(config)
 	require.Equal(t, map[string]string{
 		"application_name":                    "mine",
+		"client_encoding":                     "UTF8",
+		"standard_conforming_strings":         "on",
 		"lock_timeout":                        "500",
 		"statement_timeout":                   "10000",
 		"idle_in_transaction_session_timeout": "5000",
 	}, config.ConnConfig.RuntimeParams)
+}
+
+// A hosted pooler may reject startup parameters, so the role has them.
+func TestConfigure_parametersOfTheRole(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig("postgres://localhost/orders?lock_timeout=&statement_timeout=&idle_in_transaction_session_timeout=" +
+		"&client_encoding=&standard_conforming_strings=&application_name=")
+	require.NoError(t, err)
+	postgres.Configure(config)
+	require.Empty(t, config.ConnConfig.RuntimeParams)
+}
+
+// PGCLIENTENCODING does not matter to the driver, but the role's or the database's setting would:
+// PostgreSQL would convert our UTF-8 as if it were LATIN1, and store other letters.
+func TestConfigure_encodingOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t)
+	_, err := pool.Exec(t.Context(), `
+DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET client_encoding = latin1', current_database());
+    EXECUTE format('ALTER DATABASE %I SET standard_conforming_strings = off', current_database());
+END $$`)
+	require.NoError(t, err)
+	pool.Reset()
+	require.NoError(t, postgres.CheckSession(t.Context(), pool))
+	var length int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT char_length($1::text)", "Zoë").Scan(&length))
+	require.Equal(t, 3, length)
 }
 
 func TestConfigure_hooks(t *testing.T) {

@@ -2,6 +2,7 @@ package crash_test
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -11,8 +12,9 @@ type request struct{ prepares, executes []string } // summaries of the statement
 // name returns the name of the boundary, or "" for a request outside of the flow.
 func (r request) name() string {
 	switch {
-	case len(r.executes) == 1 && r.executes[0] == "":
-		return "" // the pool's ping, which is a comment
+	case len(r.executes) == 1 && r.executes[0] == "", // the pool's ping, which is a comment
+		slices.ContainsFunc(slices.Concat(r.executes, r.prepares), readiness.MatchString):
+		return ""
 	case len(r.executes) > 0:
 		return strings.Join(r.executes, "; ")
 	case len(r.prepares) > 0:
@@ -21,6 +23,9 @@ func (r request) name() string {
 		return "close" // of a prepared statement
 	}
 }
+
+// readiness matches the checks of the monitor, which run each second, and of new sessions.
+var readiness = regexp.MustCompile(`transaction_read_only|has_table_privilege|goose_db_version`)
 
 var (
 	comment     = regexp.MustCompile(`--.*`)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/internal/postgres"
@@ -32,8 +33,9 @@ func (l *Log) Logger(w io.Writer) *slog.Logger {
 // poolSize is the default of pool_max_conns. No provider call holds a connection.
 const poolSize = 10
 
-// connectTimeout bounds an attempt that can take minutes.
-const connectTimeout = 5 * time.Second
+// connectTimeout bounds an attempt at one host, which can take minutes. It is shorter than the
+// lookup of an API key, so that the next host is reached in time.
+const connectTimeout = 3 * time.Second
 
 // Pool connects to the database and checks the sessions' timeouts (R21) and the migrations.
 func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, error) {
@@ -48,8 +50,7 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, 
 	return pool, nil
 }
 
-// authPoolSize is two connections for authentication and one for the readiness check.
-const authPoolSize = 3
+const authPoolSize = 2 // see [accounts.NewAuthenticator]
 
 // AuthPool returns a small pool for requests whose credentials are not verified yet (R25).
 func AuthPool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
@@ -78,6 +79,9 @@ func Connect(ctx context.Context, d Database, logger *slog.Logger, configure fun
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
+		if strings.Contains(err.Error(), "startup parameter") { // PgBouncer's text, which names it
+			err = fmt.Errorf("%w: set it for the role (ALTER ROLE … SET), and give it an empty value in DATABASE_URL (&lock_timeout=)", err)
+		}
 		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", err)
 	}
 	return pool, nil
@@ -86,8 +90,46 @@ func Connect(ctx context.Context, d Database, logger *slog.Logger, configure fun
 // CheckSchema returns an error if a migration is not applied.
 func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	pending, err := migrations.Pending(ctx, pool)
-	if len(pending) > 0 {
-		err = fmt.Errorf("the database schema is out of date: run `orders migrate up` (missing: %s)", strings.Join(pending, ", "))
+	if err != nil || len(pending) == 0 {
+		return err
+	}
+	var path string
+	var hidden bool
+	err = pool.QueryRow(ctx, `
+SELECT current_setting('search_path'),
+       current_schema() IS NULL OR EXISTS (SELECT FROM pg_class WHERE relname = 'idempotency_keys')
+                               AND to_regclass('idempotency_keys') IS NULL`).Scan(&path, &hidden)
+	switch {
+	case err != nil:
+		return fmt.Errorf("check search_path: %w", err)
+	case hidden:
+		return fmt.Errorf("search_path (%s) names no schema that has the tables and that the role may use: "+
+			"set it for the role (ALTER ROLE … SET search_path) or grant USAGE", path)
+	default:
+		return fmt.Errorf("the database schema is out of date: run `orders migrate up` (missing: %s)", strings.Join(pending, ", "))
+	}
+}
+
+// CheckServing returns an error if a migration is not applied, or the role lacks a privilege
+// that orders, refunds and events need (R30).
+func CheckServing(ctx context.Context, pool *pgxpool.Pool) error {
+	if err := CheckSchema(ctx, pool); err != nil {
+		return err
+	}
+	missing, err := postgres.Collect(ctx, pool, "check privileges", pgx.RowTo[string], `
+SELECT privilege || ' ON ' || name
+  FROM (VALUES ('api_keys', 'SELECT'),
+               ('audit_records', 'SELECT, INSERT'),
+               ('expired_keys', 'SELECT'),
+               ('idempotency_keys', 'SELECT, INSERT, UPDATE'),
+               ('orders', 'SELECT, INSERT, UPDATE'),
+               ('refunds', 'SELECT, INSERT, UPDATE'),
+               ('staged_jobs', 'INSERT')) AS needed (name, privileges),
+       string_to_table(privileges, ', ') AS privilege
+ WHERE has_table_privilege(to_regclass(name), privilege) IS NOT TRUE
+ ORDER BY name, privilege`)
+	if err == nil && len(missing) > 0 {
+		err = fmt.Errorf("the role of DATABASE_URL lacks %s: grant it (deploy/roles.sql)", strings.Join(missing, ", "))
 	}
 	return err
 }

@@ -1,0 +1,185 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/migrations/dbtest"
+)
+
+// newServer starts a server of its own for a test that changes settings of all its databases.
+func newServer(t *testing.T) (*embeddedpg.Server, *pgxpool.Pool) {
+	t.Helper()
+	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{BinDir: os.Getenv("PG_BIN"), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	pool, err := pgxpool.New(t.Context(), server.URL("postgres"))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	execute(t, pool, "CREATE ROLE orders SUPERUSER LOGIN PASSWORD 'of-both-servers'")
+	return server, pool
+}
+
+func execute(t *testing.T, pool *pgxpool.Pool, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		_, err := pool.Exec(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+}
+
+func setReadOnly(t *testing.T, pool *pgxpool.Pool, value string) {
+	t.Helper()
+	execute(t, pool, "ALTER SYSTEM SET default_transaction_read_only = "+value, "SELECT pg_reload_conf()")
+}
+
+// A primary that is demoted and stays alive still answers the sessions that only read. On its
+// successor, an API key is revoked and an account created before the failover (R30).
+func TestServe_demotedPrimary(t *testing.T) {
+	t.Parallel()
+	oldServer, oldPrimary := newServer(t)
+	newServer, newPrimary := newServer(t)
+	stripe, provider := fakeStripe(t)
+	var hosts []string
+	for _, pool := range []*pgxpool.Pool{oldPrimary, newPrimary} {
+		hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", pool.Config().ConnConfig.Port))
+	}
+	both := "postgres://orders:of-both-servers@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable"
+	env := environ(t, "DATABASE_URL="+both, "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider,
+		"LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", "RECEIPTS_DIR="+t.TempDir())
+	for _, server := range []*embeddedpg.Server{oldServer, newServer} {
+		succeed(t, append(env, "DATABASE_URL="+server.URL("postgres")), "migrate", "up")
+	}
+	account, revoked, err := accounts.Create(t.Context(), oldPrimary, "Old")
+	require.NoError(t, err)
+	for _, table := range []string{"accounts", "api_keys"} {
+		var rows string
+		require.NoError(t, oldPrimary.QueryRow(t.Context(), "SELECT json_agg(t) FROM "+table+" AS t").Scan(&rows))
+		_, err := newPrimary.Exec(t.Context(), "INSERT INTO "+table+" SELECT * FROM json_populate_recordset(NULL::"+table+", $1)", rows)
+		require.NoError(t, err)
+	}
+	_, created, err := accounts.Create(t.Context(), newPrimary, "New")
+	require.NoError(t, err)
+	execute(t, newPrimary, "UPDATE api_keys SET revoked_at = now() WHERE account_id = '"+account.String()+"'")
+	setReadOnly(t, newPrimary, "on")
+
+	f := &fixture{t: t, pool: oldPrimary, stripe: stripe, environ: env, apiKey: revoked}
+	a := f.serve(env, "--shutdown-delay", "0")
+	other := *a
+	other.key = created
+	worker := start(t, env, "worker")
+	requirePaid(t, a.mustOrder("before-the-failover", tea))
+	require.Equal(t, http.StatusUnauthorized, other.mustOrder("before-the-failover", tea).status)
+	require.Equal(t, http.StatusOK, a.ready())
+
+	setReadOnly(t, oldPrimary, "on")
+	setReadOnly(t, newPrimary, "off")
+	var first time.Time
+	eventually(t, func() bool {
+		key := "at-" + time.Now().Format("150405.000000000")
+		byRevoked, byCreated := a.mustOrder(key, tea).status, other.mustOrder(key, tea).status
+		if first.IsZero() && (byRevoked == http.StatusCreated || byCreated == http.StatusCreated) {
+			first = time.Now()
+		}
+		return byRevoked == http.StatusUnauthorized && byCreated == http.StatusCreated
+	})
+	// lab/replication requires two seconds, on a machine that is not busy.
+	require.Less(t, time.Since(first), 5*time.Second)
+
+	// Without a server that accepts writes, no process is ready.
+	setReadOnly(t, newPrimary, "on")
+	eventually(t, func() bool { return a.ready() == http.StatusServiceUnavailable })
+	for _, p := range []*process{a.process, worker} {
+		eventually(t, func() bool {
+			_, body := get(t, p.admin()+"/metrics")
+			return strings.Contains(body, "\norders_database_up 0\n")
+		})
+	}
+	requireStartupError(t, env, "serve", "read only connection")
+	setReadOnly(t, newPrimary, "off")
+	eventually(t, func() bool { return a.ready() == http.StatusOK })
+	requirePaid(t, other.mustOrder("after-the-outage-1", tea))
+	worker.stop()
+	a.stop()
+}
+
+// The first host accepts connections and never answers.
+func TestServe_hungFirstHost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	hung, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer hung.Close()
+	both, err := url.Parse(dbtest.URL(f.pool))
+	require.NoError(t, err)
+	both.Host = hung.Addr().String() + "," + both.Host
+	a := f.serve(f.with("DATABASE_URL="+both.String()+"&connect_timeout=1"), "--shutdown-delay", "0")
+	eventually(t, func() bool { return a.ready() == http.StatusOK })
+	requirePaid(t, a.mustOrder("beside-a-hung-host", tea))
+	a.stop()
+}
+
+// The error names all privileges that orders need, and readiness depends on them and on each
+// migration.
+func TestServe_privilegesAndMigrations(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	role := "serving_" + f.pool.Config().ConnConfig.Database
+	execute(t, f.pool, "CREATE ROLE "+role, "GRANT SELECT ON goose_db_version TO "+role)
+	t.Cleanup(func() {
+		_, err := f.pool.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role)
+		require.NoError(t, err)
+	})
+	env := f.with("DATABASE_URL=" + dbtest.URL(f.pool) + "&role=" + role)
+	p := start(t, env, "serve")
+	require.Equal(t, 1, p.wait())
+	lacking := regexp.MustCompile(`lacks (.*): grant`).FindStringSubmatch(p.stderr.String())
+	require.NotNil(t, lacking, p.stderr.String())
+	privileges := strings.Split(lacking[1], ", ")
+	for _, privilege := range privileges {
+		execute(t, f.pool, "GRANT "+privilege+" TO "+role)
+	}
+	a := f.serve(env, "--shutdown-delay", "0")
+	id := requirePaid(t, a.mustOrder("an-order-of-the-role", tea))
+	require.Equal(t, http.StatusCreated, a.mustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":100}`,
+		http.Header{"Idempotency-Key": {"a-refund-of-the-role"}}).status)
+	require.Equal(t, http.StatusOK, a.ready())
+	for _, fault := range []struct{ begin, end, logged string }{
+		{"REVOKE INSERT ON audit_records FROM " + role, "GRANT INSERT ON audit_records TO " + role, "lacks INSERT ON audit_records: grant"},
+		{
+			"UPDATE goose_db_version SET is_applied = false WHERE version_id = 3", "UPDATE goose_db_version SET is_applied = true",
+			"run `orders migrate up` .missing: 00003_",
+		},
+	} {
+		execute(t, f.pool, fault.begin)
+		eventually(t, func() bool { return a.ready() == http.StatusServiceUnavailable })
+		a.waitFor(&a.stderr, "not ready.*"+fault.logged)
+		execute(t, f.pool, fault.end)
+		eventually(t, func() bool { return a.ready() == http.StatusOK })
+	}
+	a.stop()
+}
+
+// An empty search_path hides the tables, so a migration would not help.
+func TestServe_searchPath(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, path := range []string{"''", "pg_catalog", "missing"} {
+		env := f.with("DATABASE_URL=" + dbtest.URL(f.pool) + "&search_path=" + url.QueryEscape(path))
+		requireStartupError(t, env, "serve", "search_path ("+path+") names no schema that has the tables")
+	}
+}

@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A process that cannot take orders is ready for at most their sum.
+const (
+	checkInterval = time.Second
+	checkTimeout  = 1500 * time.Millisecond
+)
+
+const startTimeout = 5 * time.Second // of the first check, which opens all connections
+
+var (
+	errNotChecked = errors.New("the database was not checked yet")
+	errReadOnly   = errors.New("the database server is read-only")
+)
+
+// Monitor checks each second whether orders can be stored (R30): the server accepts writes, the
+// pools are connected to it, and a check of the caller succeeds. It has a session of its own, so
+// a busy pool does not delay it.
+//
+// Sessions that only read do not notice a demoted primary. So no session of the pools is older
+// than the monitor's: a new one, and a read-only server, resets them all.
+type Monitor struct {
+	logger *slog.Logger
+	pools  []*monitoredPool
+	result atomic.Pointer[error]
+}
+
+type monitoredPool struct {
+	*pgxpool.Pool
+
+	reset  func()
+	mu     sync.Mutex
+	opened int64 // number of sessions opened before the last reset
+}
+
+// NewMonitor returns a Monitor of a configured pool.
+func NewMonitor(pool *pgxpool.Pool, logger *slog.Logger) *Monitor {
+	m := &Monitor{logger: logger}
+	m.result.Store(&errNotChecked)
+	m.Add(pool, pool.Reset)
+	return m
+}
+
+// Add adds a pool, and what resets it, before Start.
+func (m *Monitor) Add(pool *pgxpool.Pool, reset func()) {
+	m.pools = append(m.pools, &monitoredPool{Pool: pool, reset: reset})
+}
+
+// Err returns nil, or why orders cannot be stored now.
+func (m *Monitor) Err() error { return *m.result.Load() }
+
+// Start checks once, and then until stop is called.
+func (m *Monitor) Start(ctx context.Context, check func(context.Context, *pgxpool.Pool) error) (stop func(), err error) {
+	config := m.pools[0].Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
+	config.MaxConnLifetime = 1 << 62 // a new session resets the pools
+	configure := config.AfterConnect
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		m.reset()
+		return configure(ctx, conn)
+	}
+	session, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	m.run(ctx, session, check, startTimeout)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for ticker := time.NewTicker(checkInterval); ; {
+			select {
+			case <-ticker.C:
+				m.run(ctx, session, check, checkTimeout)
+			case <-ctx.Done():
+				ticker.Stop()
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-stopped
+		session.Close()
+	}, nil
+}
+
+func (m *Monitor) run(ctx context.Context, session *pgxpool.Pool, check func(context.Context, *pgxpool.Pool) error, timeout time.Duration) {
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := m.checkServer(bounded, session)
+	if err == nil {
+		err = check(bounded, session)
+	}
+	for _, pool := range m.pools {
+		if err == nil {
+			err = pool.check(bounded)
+		}
+	}
+	switch previous := *m.result.Swap(&err); {
+	case ctx.Err() != nil: // stopped
+	case err != nil && (previous == nil || previous == errNotChecked): //nolint:errorlint // identity
+		m.logger.WarnContext(ctx, "not ready: orders cannot be stored", "error", err)
+	case err == nil && previous != nil && previous != errNotChecked: //nolint:errorlint // identity
+		m.logger.InfoContext(ctx, "ready again")
+	}
+}
+
+func (m *Monitor) checkServer(ctx context.Context, session *pgxpool.Pool) error {
+	var readOnly bool
+	if err := session.QueryRow(ctx, "SELECT current_setting('transaction_read_only')::boolean").Scan(&readOnly); err != nil {
+		return Translate(err)
+	}
+	if readOnly {
+		session.Reset()
+		m.reset()
+		return errReadOnly
+	}
+	return nil
+}
+
+func (m *Monitor) reset() {
+	for _, pool := range m.pools {
+		pool.reset()
+		pool.mu.Lock()
+		pool.opened = pool.Stat().NewConnsCount()
+		pool.mu.Unlock()
+	}
+}
+
+// check opens a session if there is none since the last reset. Otherwise the pool may be busy,
+// and is not asked for one.
+func (p *monitoredPool) check(ctx context.Context) error {
+	stat := p.Stat()
+	p.mu.Lock()
+	opened := p.opened
+	p.mu.Unlock()
+	if stat.NewConnsCount() > opened && stat.TotalConns() > stat.ConstructingConns() {
+		return nil
+	}
+	conn, err := p.Acquire(ctx)
+	if err != nil {
+		return Translate(err)
+	}
+	conn.Release()
+	return nil
+}
