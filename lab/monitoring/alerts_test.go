@@ -81,6 +81,19 @@ var situations = map[string]struct{ fires, silent []string }{
 			`orders_provider_request_duration_seconds_count{call="create", outcome="needs_operator"} 7x90`, // long ago
 		},
 	},
+	"OrdersProviderRefuses": {
+		fires:  []string{`orders_provider_request_duration_seconds_count{call="confirm", outcome="refused"} 0x60 5+3x30`},
+		silent: []string{`orders_provider_request_duration_seconds_count{call="confirm", outcome="refused"} 0x80 4x10`}, // some clients' mistakes
+	},
+	"OrdersWebhooksRejected": {
+		fires: []string{
+			`orders_http_request_duration_seconds_count{route="/v1/webhooks/stripe", status_class="4xx"} 0+1x90`,
+		},
+		silent: []string{
+			`orders_http_request_duration_seconds_count{route="/v1/webhooks/stripe", status_class="2xx"} 0+10x90`,
+			`orders_http_request_duration_seconds_count{route="/v1/webhooks/stripe", status_class="4xx"} 0+1x90`, // of an outsider
+		},
+	},
 	"OrdersProviderOutcomeUnknown": {
 		fires: []string{
 			`orders_provider_request_duration_seconds_count{call="confirm", outcome="answered"} 0+50x90`,
@@ -138,23 +151,35 @@ func TestAlerts(t *testing.T) {
 	require.Len(t, seen, len(situations), "a situation names an alert that does not exist")
 }
 
-// fires reports whether an alert fires at the end: some series was present for the
-// whole time that the alert waits.
+// fires reports whether an alert fires at the end.
 func fires(t *testing.T, expression string, wait time.Duration, series []string) bool {
+	t.Helper()
+	end := int(length / time.Minute)
+	return firesIn(t, load(t, series), expression, wait, end-int(wait/time.Minute), end)
+}
+
+// firesIn reports whether an alert fires in the minutes from one to another: some series was
+// present for as long as the alert waits.
+func firesIn(t *testing.T, data storage.Queryable, expression string, wait time.Duration, from, to int) bool {
 	t.Helper()
 	engine := promql.NewEngine(promql.EngineOpts{
 		MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, Parser: parser.NewParser(parser.Options{}),
 	})
 	defer engine.Close()
-	end := time.Unix(0, 0).Add(length)
-	query, err := engine.NewRangeQuery(t.Context(), load(t, series), nil, expression, end.Add(-wait), end, time.Minute)
+	minute := func(n int) time.Time { return time.Unix(0, 0).Add(time.Duration(n) * time.Minute) }
+	query, err := engine.NewRangeQuery(t.Context(), data, nil, expression, minute(from), minute(to), time.Minute)
 	require.NoError(t, err)
 	defer query.Close()
 	found, err := query.Exec(t.Context()).Matrix()
 	require.NoError(t, err)
 	for _, one := range found {
-		if len(one.Floats) == int(wait/time.Minute)+1 {
-			return true
+		for i, present := 0, 0; i < len(one.Floats); i++ {
+			if i > 0 && one.Floats[i].T-one.Floats[i-1].T > time.Minute.Milliseconds() {
+				present = 0
+			}
+			if present++; present == int(wait/time.Minute)+1 {
+				return true
+			}
 		}
 	}
 	return false
@@ -174,6 +199,10 @@ func load(t *testing.T, descriptions []string) storage.Queryable {
 		}
 		all = append(all, one)
 	}
+	return queryable(all)
+}
+
+func queryable(all []promql.Series) storage.Queryable {
 	return &storage.MockQueryable{MockQuerier: &storage.MockQuerier{
 		SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 			set := &seriesSet{}
