@@ -122,6 +122,7 @@ func Outcomes() []string {
 		"rejected", // the request is not valid, or the server is overloaded
 		"retryable",
 		"refund_synced",
-		"ignored", // an event was not about an object of ours
+		"refund_failed", // after its response, so the customer has no money
+		"ignored",       // an event was not about an object of ours
 	}
 }

@@ -61,7 +61,7 @@ func (l *logEntry) event(event orders.Event, result orders.EventResult, err erro
 	switch {
 	case err == nil && result.RefundID != uuid.Nil:
 		l.add(slog.String("refund_id", result.RefundID.String()))
-		l.setOutcome("refund_synced")
+		l.setOutcome(map[bool]string{false: "refund_synced", true: "refund_failed"}[result.RefundFailed])
 	case err == nil && result.Run.Response.Status == 0:
 		l.setOutcome("ignored")
 	default:

@@ -36,9 +36,11 @@ type Event struct {
 
 // EventResult is what an event has caused.
 type EventResult struct {
-	KeyID    uuid.UUID          // uuid.Nil if the key is unknown
-	RefundID uuid.UUID          // whose status was applied, or uuid.Nil
-	Run      idempotency.Result // empty if another run holds the key
+	KeyID    uuid.UUID // uuid.Nil if the key is unknown
+	RefundID uuid.UUID // whose status was applied, or uuid.Nil
+
+	RefundFailed bool               // after its response
+	Run          idempotency.Result // empty if another run holds the key
 }
 
 // VerifyEvent verifies the signature of an unchanged body.
@@ -75,7 +77,7 @@ func (s *Service) HandleEvent(ctx context.Context, event Event) (result EventRes
 	busy := errors.Is(err, idempotency.ErrInProgress)
 	if event.providerRefundID != "" && (!known || busy || run.Replayed) {
 		// A run in progress may have read the refund before.
-		err = s.SyncRefund(ctx, event.AccountID, event.refundID, event.providerRefundID)
+		result.RefundFailed, err = s.SyncRefund(ctx, event.AccountID, event.refundID, event.providerRefundID)
 		if errors.Is(err, operations.ErrNotFound) {
 			return result, nil
 		}
@@ -98,21 +100,21 @@ func stillProcessing(err error) bool {
 }
 
 // SyncRefund reads a refund from the provider and applies its status, which may change for
-// days. The stored response does not change.
-func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, providerID string) error {
+// days. The stored response does not change, so failed reports that the customer's money came back.
+func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, providerID string) (failed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.StepTimeout)
 	defer cancel()
 	r, err := findRefund(ctx, s.config.Pool, accountID, id)
 	if err != nil {
-		return err
+		return false, err
 	}
 	made, err := s.config.Payments.GetRefund(ctx, providerID)
 	about := []any{"order_id", r.OrderID, "refund_id", r.ID}
 	if failed := asPaymentError(err); failed != nil {
-		return s.retryLater(operations.ErrProviderUnavailable, failed, about...)
+		return false, s.retryLater(operations.ErrProviderUnavailable, failed, about...)
 	}
 	if !r.matches(made) {
-		return s.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"}, about...)
+		return false, s.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"}, about...)
 	}
 	if r.ProviderRefundID == nil && r.Status == payments.RefundFailed && !made.Status.Void() {
 		s.config.Logger.ErrorContext(ctx, "the provider made a refund whose stored response is a failure", about...)
@@ -124,7 +126,10 @@ func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, provi
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
-		return fmt.Errorf("apply refund status: %w", postgres.Translate(err))
+		return false, fmt.Errorf("apply refund status: %w", postgres.Translate(err))
 	}
-	return nil
+	if failed = made.Status.Void() && !r.Status.Void(); failed {
+		s.config.Logger.WarnContext(ctx, "a refund failed after its response", append(about, "reason", made.FailureReason)...)
+	}
+	return failed, nil
 }

@@ -85,6 +85,10 @@ var situations = map[string]struct{ fires, silent []string }{
 		fires:  []string{`orders_provider_request_duration_seconds_count{call="confirm", outcome="refused"} 0x60 5+3x30`},
 		silent: []string{`orders_provider_request_duration_seconds_count{call="confirm", outcome="refused"} 0x80 4x10`}, // some clients' mistakes
 	},
+	"OrdersRefundFailedLate": {
+		fires:  []string{`orders_requests_total{outcome="refund_failed"} 0x80 1x10`},
+		silent: []string{`orders_requests_total{outcome="refund_synced"} 0+1x90`},
+	},
 	"OrdersWebhooksRejected": {
 		fires: []string{
 			`orders_http_request_duration_seconds_count{route="/v1/webhooks/stripe", status_class="4xx"} 0+1x90`,

@@ -186,6 +186,7 @@ var faults = map[string]situation{
 		fault: func(p *plant) { p.inject(stripetest.Slow, confirmEndpoint); p.orders(1) },
 		again: func(p *plant) { p.orders(1) }, heal: (*plant).heal,
 	},
+	"OrdersRefundFailedLate": {fault: (*plant).failRefund, heal: nothing},
 	"OrdersWebhooksRejected": {
 		fault: func(p *plant) { p.event() }, again: func(p *plant) { p.event() }, heal: nothing,
 	},
@@ -210,6 +211,25 @@ func (p *plant) event() {
 	got, err := p.Do(p.t.Context(), http.MethodPost, "/v1/webhooks/stripe", "{}", http.Header{"Stripe-Signature": {"t=1,v1=00"}})
 	require.NoError(p.t, err)
 	require.Equal(p.t, http.StatusBadRequest, got.Status)
+}
+
+// failRefund refunds the paid order, and the bank returns the money later.
+func (p *plant) failRefund() {
+	p.t.Helper()
+	var order string
+	require.NoError(p.t, p.Pool.QueryRow(p.t.Context(), "SELECT id::text FROM orders").Scan(&order))
+	p.orders(1, "pm_card_visa", "pm_card_pendingRefund")
+	require.NoError(p.t, p.Pool.QueryRow(p.t.Context(), "SELECT id::text FROM orders WHERE id::text <> $1", order).Scan(&order))
+	refunded, err := p.Do(p.t.Context(), http.MethodPost, "/v1/orders/"+order+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-refund-that-fails-1"}})
+	require.NoError(p.t, err)
+	require.Equal(p.t, http.StatusCreated, refunded.Status)
+	refund := p.Stripe.Refunds()[0].ID
+	require.NoError(p.t, p.Stripe.Settle(refund, false))
+	payload, signature, err := p.Stripe.Event("whsec_fixture", "refund.failed", refund)
+	require.NoError(p.t, err)
+	got, err := p.Do(p.t.Context(), http.MethodPost, "/v1/webhooks/stripe", string(payload), http.Header{"Stripe-Signature": {signature}})
+	require.NoError(p.t, err)
+	require.Equal(p.t, http.StatusOK, got.Status, got.Body)
 }
 
 // samples are the values of one scrape.

@@ -36,7 +36,8 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			})
 		case RefundStatusChanged:
 			err = refunds.repair(ctx, *d, d.ProviderRefundID, func() error {
-				return r.Orders.SyncRefund(ctx, d.AccountID, d.RefundID, d.ProviderRefundID)
+				_, err := r.Orders.SyncRefund(ctx, d.AccountID, d.RefundID, d.ProviderRefundID)
+				return err
 			})
 		default:
 			continue
