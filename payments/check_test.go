@@ -39,7 +39,7 @@ func TestCheck(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			rejected, err := client.Check(ctx)
-			failure(t, err)
+			_ = failure(t, err)
 			require.ErrorContains(t, err, test.text)
 			require.Equal(t, test.rejected, rejected)
 		})
