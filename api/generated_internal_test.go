@@ -49,8 +49,8 @@ func problemsTable() string {
 			stored = "yes"
 		}
 		retry := "`" + p.Retry + "`"
-		if pending := p.Pending; pending != "" {
-			retry = "`" + pending + "` or " + retry
+		if p.Also != "" {
+			retry = "`" + p.Also + "` or " + retry
 		}
 		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | %s | `%s` |\n", p.Status, p.Slug, p.Slug, stored, retry, strings.Join(p.Outcomes, "` or `"))
 	}
@@ -99,8 +99,8 @@ func problemSchemas() string {
 			members = append([]string{"request_id"}, members...)
 		}
 		retry := "const: " + p.Retry
-		if p.Pending != "" {
-			retry = fmt.Sprintf("enum: [%s, %s]", p.Pending, p.Retry)
+		if p.Also != "" {
+			retry = fmt.Sprintf("enum: [%s, %s]", p.Also, p.Retry)
 		}
 		required := []string{"type", "title", "status", "detail", "retry", "outcome"}
 		var more strings.Builder

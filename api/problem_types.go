@@ -29,7 +29,7 @@ type problemType struct {
 	Effect   string   // of the request; empty if it did not use its key
 	Next     string   // what to do now, and with which key
 	See      []string // slugs
-	Pending  string   // retry while the cause passes by itself
+	Also     string   // another value of retry
 	members  []string // extension members: "name", "name?" if optional, "name:Schema" if its schema has another name
 	header   string   // a header line of the example
 
@@ -102,9 +102,9 @@ var (
 		Title:  "The payment was declined",
 		Help:   "The bank or the provider declined the payment; `code` and `decline_code` state the reason. This is the final response of the key.",
 		Effect: "The card was not charged and never will be under this key. The order exists with the status `payment_failed`.",
-		Next:   "Show `detail` to the customer. Another attempt, with another card or later with the same one, needs a new key. The code `payment_intent_authentication_failure` means that the customer did not approve the payment, and `authentication_required` that an `off_session` payment needs this approval: send the new request without `off_session`, while the customer is present.",
-		See:    []string{orders.SlugPaymentRefused, "payment-outcome-unknown"}, members: []string{"code?", "decline_code?", "order_id"},
-		Stored: `{"type":"/problems/payment-declined","title":"The payment was declined","status":402,"detail":"Your card has insufficient funds.","retry":"new-key","outcome":"final","code":"card_declined","decline_code":"insufficient_funds","order_id":"` + exampleFailedOrder + `"}`,
+		Next:   "Show `detail` to the customer, but never `provider_message`, which is the provider's own text, or `decline_code`. Another attempt, with another card or later with the same one, needs a new key. The code `payment_intent_authentication_failure` means that the customer did not approve the payment, and `authentication_required` that an `off_session` payment needs this approval: send the new request without `off_session`, while the customer is present.",
+		See:    []string{orders.SlugPaymentRefused, "payment-outcome-unknown"}, members: []string{"code?", "decline_code?", "provider_message?", "order_id"},
+		Stored: `{"type":"/problems/payment-declined","title":"The payment was declined","status":402,"detail":"The card has insufficient funds. Please use another card.","retry":"new-key","outcome":"final","code":"card_declined","decline_code":"insufficient_funds","provider_message":"Your card has insufficient funds.","order_id":"` + exampleFailedOrder + `"}`,
 	}
 	problemNotFound = problemType{
 		Slug: "not-found", Status: http.StatusNotFound, Retry: retryNever, Outcomes: noneOrUnknown,
@@ -188,7 +188,7 @@ var (
 		Title: "The order cannot be refunded",
 		Help:  "Nothing can be refunded: the payment of the order is in progress, has failed, or was refunded in full. Refunds in progress count as refunded.",
 		Next:  "If `retry` is `same-key`, the payment of the order is in progress: send the same request after `Retry-After` seconds. Otherwise read the order: its `status` and `amount_refunded` state the reason.",
-		See:   []string{"refund-exceeds-remaining", orders.SlugPaymentRefused}, Pending: retrySameKey, err: &keyedError{error: &orders.NotRefundableError{Status: orders.StatusRefunded}},
+		See:   []string{"refund-exceeds-remaining", orders.SlugPaymentRefused}, Also: retrySameKey, err: &keyedError{error: &orders.NotRefundableError{Status: orders.StatusRefunded}},
 	}
 	problemExceedsRemaining = problemType{
 		Slug: "refund-exceeds-remaining", Status: http.StatusUnprocessableEntity, Retry: retryCorrected, Outcomes: onlyNone,
@@ -202,9 +202,9 @@ var (
 		Title:  "The payment provider refused the request",
 		Help:   "The provider rejected the request, for example because the payment method does not exist, or because the charge is already refunded there. This is the final response of the key.",
 		Effect: "The payment or the refund was not made and never will be under this key. The order or the refund exists with a failed status.",
-		Next:   "Read `code` and `detail`, correct the request and send it with a new key. If `code` is `charge_window_over`, the order was too old to be charged, or its customer did not approve the payment in time: ask the customer first.",
-		See:    []string{orders.SlugPaymentDeclined, "validation-failed"}, members: []string{"code", "order_id"},
-		Stored: `{"type":"/problems/payment-refused","title":"The payment provider refused the request","status":422,"detail":"No such PaymentMethod: 'pm_card_nobody'","retry":"new-key","outcome":"final","code":"resource_missing","order_id":"` + exampleFailedOrder + `"}`,
+		Next:   "If `retry` is `never`, no other key can help, for example because the charge is disputed. Otherwise read `code` and `provider_message`, correct the request and send it with a new key. `detail` is for the customer. If `code` is `charge_window_over`, the order was too old to be charged, or its customer did not approve the payment in time: ask the customer first.",
+		See:    []string{orders.SlugPaymentDeclined, "validation-failed"}, members: []string{"code", "provider_message?", "order_id"}, Also: retryNever,
+		Stored: `{"type":"/problems/payment-refused","title":"The payment provider refused the request","status":422,"detail":"The payment details cannot be used. Please enter them again.","retry":"new-key","outcome":"final","code":"resource_missing","provider_message":"No such PaymentMethod: 'pm_card_nobody'","order_id":"` + exampleFailedOrder + `"}`,
 	}
 	problemRateLimited = problemType{
 		Slug: "rate-limited", Status: http.StatusTooManyRequests, Retry: retrySameKey, Outcomes: noneOrUnknown,

@@ -38,18 +38,19 @@ const (
 
 // Problem is an error of the API (RFC 9457).
 type Problem struct {
-	Type        string       `json:"type"` // such as /problems/payment-declined
-	Title       string       `json:"title"`
-	Status      int          `json:"status"`
-	Detail      string       `json:"detail"`
-	Retry       Retry        `json:"retry"`
-	Outcome     Outcome      `json:"outcome"`
-	Code        string       `json:"code"`         // of a decline or refusal
-	DeclineCode string       `json:"decline_code"` // of a decline
-	OrderID     string       `json:"order_id"`
-	Remaining   int64        `json:"remaining"`  // of refund-exceeds-remaining
-	RequestID   string       `json:"request_id"` // for support
-	Errors      []FieldError `json:"errors"`     // of an invalid request
+	Type            string       `json:"type"` // such as /problems/payment-declined
+	Title           string       `json:"title"`
+	Status          int          `json:"status"`
+	Detail          string       `json:"detail"`
+	Retry           Retry        `json:"retry"`
+	Outcome         Outcome      `json:"outcome"`
+	Code            string       `json:"code"`             // of a decline or refusal
+	DeclineCode     string       `json:"decline_code"`     // of a decline
+	ProviderMessage string       `json:"provider_message"` // Stripe's own text, for operators only
+	OrderID         string       `json:"order_id"`
+	Remaining       int64        `json:"remaining"`  // of refund-exceeds-remaining
+	RequestID       string       `json:"request_id"` // for support
+	Errors          []FieldError `json:"errors"`     // of an invalid request
 }
 
 // FieldError is an invalid member of a request.

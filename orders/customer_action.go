@@ -27,8 +27,7 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
 	if r.order.OffSession || intent.Action == nil {
 		const code = "authentication_required" // Stripe's own decline of an off-session payment
-		const text = "Your card was declined. This transaction requires authentication."
-		return r.cancel(ctx, declined(payments.Decline{Code: code, DeclineCode: code, Message: text}))
+		return r.cancel(ctx, declined(payments.Decline{Code: code, DeclineCode: code}))
 	}
 	r.action = intent.Action
 	if r.order.Status == StatusRequiresAction {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -74,9 +75,10 @@ const (
 // storedProblem is the response of a failed order or refund (R23).
 type storedProblem struct {
 	operations.Problem
-	Code        string    `json:"code,omitempty"`
-	DeclineCode string    `json:"decline_code,omitempty"`
-	OrderID     uuid.UUID `json:"order_id"`
+	Code            string    `json:"code,omitempty"`
+	DeclineCode     string    `json:"decline_code,omitempty"`
+	ProviderMessage string    `json:"provider_message,omitempty"` // for operators, unlike detail
+	OrderID         uuid.UUID `json:"order_id"`
 }
 
 func (p storedProblem) finish(order uuid.UUID) (idempotency.Transition, error) {
@@ -85,10 +87,12 @@ func (p storedProblem) finish(order uuid.UUID) (idempotency.Transition, error) {
 }
 
 func declined(d payments.Decline) storedProblem {
+	detail := cmp.Or(buyerText(d.DeclineCode), buyerText(d.Code), "The card was declined. Please use another card, or ask your bank.")
 	return storedProblem{
-		Problem:     operations.NewProblem(SlugPaymentDeclined, 402, "The payment was declined", cmp.Or(d.Message, "The card was declined.")),
-		Code:        cmp.Or(d.Code, "card_declined"), // a failed order requires a code
-		DeclineCode: d.DeclineCode,
+		Problem:         operations.NewProblem(SlugPaymentDeclined, 402, "The payment was declined", detail),
+		Code:            cmp.Or(d.Code, "card_declined"), // a failed order requires a code
+		DeclineCode:     d.DeclineCode,
+		ProviderMessage: d.Message,
 	}
 }
 
@@ -101,7 +105,12 @@ func refused(code, detail string) storedProblem {
 }
 
 func refusedBy(failed *payments.Error) storedProblem {
-	return refused(cmp.Or(failed.Code, "payment_refused"), cmp.Or(failed.Message, "The payment provider did not accept the request."))
+	p := refused(cmp.Or(failed.Code, "payment_refused"), cmp.Or(buyerText(failed.Code), "The payment provider did not accept the request."))
+	p.ProviderMessage = failed.Message
+	if slices.Contains([]string{"charge_already_refunded", "charge_disputed", "charge_not_refundable", "refund_disputed_payment"}, p.Code) {
+		p.Retry = "never" // no other key makes the charge refundable
+	}
+	return p
 }
 
 // OrderRequest is an order as POST /v1/orders requests it.

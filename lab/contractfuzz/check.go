@@ -64,7 +64,7 @@ func (x *exchange) requiresAction() bool {
 
 // final reports whether the response is stored under the key.
 func (x *exchange) final() bool {
-	return x.status == http.StatusCreated || x.text("outcome") == "final" && x.text("retry") == "new-key"
+	return x.status == http.StatusCreated || x.slug() == "payment-declined" || x.slug() == "payment-refused"
 }
 
 // transportHeaders are undocumented headers, with the reason.
