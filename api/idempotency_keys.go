@@ -2,12 +2,14 @@ package api
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -82,7 +84,23 @@ func pathKey(r *http.Request) (idempotency.Key, error) {
 			return "", err
 		}
 	}
+	if encoded, ok := strings.CutPrefix(key, "~"); ok {
+		decoded, _ := base64.RawURLEncoding.DecodeString(encoded)
+		if key, err := idempotency.ParseKey(string(decoded)); err == nil {
+			return key, nil
+		}
+	}
 	return idempotency.ParseKey(key)
+}
+
+const keyAddress = "/v1/idempotency-keys/"
+
+// keySegment needs no escaping, which some proxies undo: ~ and base64url stand for a key that needs it.
+func keySegment(key idempotency.Key) string {
+	if escaped := url.PathEscape(string(key)); escaped == string(key) && key[0] != '~' {
+		return escaped
+	}
+	return "~" + base64.RawURLEncoding.EncodeToString([]byte(key))
 }
 
 type keyView struct {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -93,7 +92,7 @@ func (h *handlers) execute(ctx context.Context, req idempotentRequest) (result i
 	}
 	if result, err = req.execute(ctx, req.Request); err != nil {
 		keyed := &keyedError{error: err}
-		if expired, reaped := errors.AsType[*idempotency.KeyExpiredError](err); reaped {
+		if expired, ok := errors.AsType[*idempotency.KeyExpiredError](err); ok && !expired.Lost {
 			keyed.created = h.Operations.Links(expired.Key)
 		}
 		err = keyed
@@ -127,7 +126,7 @@ func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key ide
 		entryOf(r.Context()).setOutcome("accepted")
 	}
 	applied.write(w.Header())
-	w.Header().Set("Location", "/v1/idempotency-keys/"+url.PathEscape(string(key)))
+	w.Header().Set("Location", keyAddress+keySegment(key))
 	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter[state].Seconds())))
 	return writeJSON(w, http.StatusAccepted, h.view(status, required))
 }

@@ -117,6 +117,8 @@ func problemOf(err error) problem {
 		p := problemValidation.detail(summary(invalid.Fields))
 		p.Errors = invalid.Fields
 		return p
+	case errors.As(err, &expired) && expired.Lost:
+		return problemKeyExpired.detail("The records of this key were lost, and an operator expired it. Ask the operator what became of the request.")
 	case errors.As(err, &expired):
 		return problemKeyExpired.detail("The key belongs to an earlier request of another operation.").created(err)
 	case errors.As(err, &provider) && errors.Is(provider.Kind, operations.ErrOutcomeUnknown):
@@ -177,6 +179,9 @@ func (p problem) forRequest(r *http.Request, err error) problem {
 	hasKey := r.Method == http.MethodPost && r.URL.Path != webhookPath && r.Header.Get("Idempotency-Key") != ""
 	if !hasKey {
 		p.Detail = strings.Replace(p.Detail, ", with the same key", "", 1)
+	}
+	if errors.Is(err, errNoPage) && strings.HasPrefix(r.URL.Path, keyAddress) {
+		p.Outcome = outcomeUnknown // a proxy may have changed the address of a used key
 	}
 	_, lookedUp := errors.AsType[*keyedError](err)
 	interrupted := p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable

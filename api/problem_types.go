@@ -155,9 +155,9 @@ var (
 	problemKeyExpired = problemType{
 		Slug: "idempotency-key-expired", Status: http.StatusUnprocessableEntity, Retry: retryNever, Outcomes: onlyFinal,
 		Title:  "The Idempotency-Key has expired",
-		Help:   "An earlier request with this key is finished, and its response is no longer stored. It created the order in `order_id`, the refund in `refund`, or the resource in `resource`. A key never executes twice.",
-		Effect: "This request changed nothing, and what the first one created still exists.",
-		Next:   "Read the order, the refund or the resource: its `status` states whether money moved. Use a new key only for another payment.",
+		Help:   "An earlier request with this key is finished, and its response is no longer stored. It created the order in `order_id`, the refund in `refund`, or the resource in `resource`. Without these members, the records of the request were lost, and an operator expired the key. A key never executes twice.",
+		Effect: "This request changed nothing, and what the response names still exists.",
+		Next:   "Read the order, the refund or the resource: its `status` states whether money moved. If the response names nothing, ask the operator, because the card may have been charged. Use a new key only for another payment.",
 		See:    []string{"idempotency-key-reused"}, members: []string{"order_id?", "refund?:ResourceLink", "resource?:ResourceLink"},
 		err: &keyedError{error: &idempotency.KeyExpiredError{}, created: operations.Links{
 			"order":  {ID: uuid.MustParse(exampleOrder)},

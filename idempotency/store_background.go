@@ -231,23 +231,24 @@ func (s *store) delete(ctx context.Context, retention time.Duration, keys []cand
 
 // keyExpired returns the [*KeyExpiredError] of a reaped key (R17) or [ErrNotFound].
 func (s *store) keyExpired(ctx context.Context, accountID, id uuid.UUID, key Key) error {
-	k := Status{AccountID: accountID, ID: id, Key: key, Point: Finished}
+	expired := &KeyExpiredError{Key: Status{AccountID: accountID, ID: id, Key: key, Point: Finished}}
+	k := &expired.Key
 	err := s.queryRow(ctx, `
-SELECT operation, request_path, created_at, finished_at
+SELECT operation, request_path, created_at, finished_at, lost
   FROM expired_keys
- WHERE account_id = $1 AND id = $2`, []any{accountID, id}, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt)
+ WHERE account_id = $1 AND id = $2`, []any{accountID, id}, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt, &expired.Lost)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ErrNotFound
 	}
 	if err != nil {
 		return err
 	}
-	return &KeyExpiredError{k}
+	return expired
 }
 
 const expireSQL = `
-INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at)
-VALUES ($1, $2, $3, $4, $5, now())
+INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at, lost)
+VALUES ($1, $2, $3, $4, $5, now(), true)
 ON CONFLICT DO NOTHING`
 
 func (s *store) exec(ctx context.Context, query string, arguments ...any) (changed bool, err error) {

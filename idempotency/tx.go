@@ -278,5 +278,5 @@ func (r *execution) violated(ctx context.Context, constraint string) error {
 		}
 	}
 	// The key's row is gone, but a derived id exists.
-	return &KeyExpiredError{Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.request.Path}}
+	return &KeyExpiredError{Key: Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.request.Path}}
 }

@@ -126,9 +126,9 @@ func (r Registration) links(key idempotency.Status) Links {
 // KeyStatus is the status of a key.
 type KeyStatus struct {
 	idempotency.Status
-	Expired  bool            // reaped: only operation, path and times are known
+	Expired  bool            // reaped, or ended by an operator: only operation, path and times are known
 	Response *StoredResponse // nil if none is stored
-	Links    Links
+	Links    Links           // none if an operator expired the key of lost rows
 }
 
 // StoredResponse describes a stored response.
@@ -165,7 +165,11 @@ func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempo
 	if err != nil {
 		return KeyStatus{}, err
 	}
-	return KeyStatus{Status: status, Expired: reaped, Response: describe(response), Links: s.Links(status)}, nil
+	found := KeyStatus{Status: status, Expired: reaped, Response: describe(response)}
+	if !reaped || !expired.Lost {
+		found.Links = s.Links(status)
+	}
+	return found, nil
 }
 
 func describe(response idempotency.Response) *StoredResponse {

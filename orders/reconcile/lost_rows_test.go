@@ -113,7 +113,11 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 			var expired *idempotency.KeyExpiredError
 			require.Equal(t, test.expired, errors.As(err, &expired), "%v", err)
 			if test.expired {
-				require.Equal(t, id, f.Operations.Links(expired.Key)["order"].ID)
+				require.True(t, expired.Lost, "no order may be named")
+				status, err := f.Operations.KeyStatus(t.Context(), f.Account, orderKey)
+				require.NoError(t, err)
+				require.Equal(t, "expired", status.State())
+				require.Empty(t, status.Links, "the order %s is lost", id)
 			} else {
 				require.NoError(t, err)
 			}
