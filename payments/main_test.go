@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -98,7 +97,7 @@ func newClient(t *testing.T, transport http.RoundTripper, change ...func(*paymen
 		Logger:    slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Transport: transport,
 		Backoff:   time.Microsecond,
-		Observe:   func(made payments.Attempt) { assert.Contains(t, payments.Calls(), made.Call) },
+		Observe:   func(made payments.Attempt) { require.Contains(t, payments.Calls(), made.Call) },
 	}
 	for _, f := range change {
 		f(&cfg)
