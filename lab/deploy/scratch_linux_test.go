@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -163,7 +164,7 @@ func newDatabase(t *testing.T) (owner, user string) {
 	conn, err = pgx.Connect(t.Context(), address.String())
 	require.NoError(t, err)
 	password := rand.Text()
-	_, err = conn.Exec(t.Context(), read(t, "deploy/roles.sql")+
+	_, err = conn.Exec(t.Context(), strings.Replace(read(t, "deploy/roles.sql"), `\set ON_ERROR_STOP on`, "", 1)+ // of psql
 		"ALTER ROLE orders_owner PASSWORD '"+password+"'; ALTER ROLE orders PASSWORD '"+password+"'")
 	require.NoError(t, errors.Join(err, conn.Close(t.Context())))
 	as := func(role string) string {

@@ -1,0 +1,144 @@
+package main_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+)
+
+// newFixtureWithRoles runs deploy/roles.sql as managed services require: as the owner of the
+// database, who may create roles and is no superuser. The fixture's commands run as the role of
+// the program, and owner is the environment of migrations.
+func newFixtureWithRoles(t *testing.T) (f *fixture, owner []string) {
+	t.Helper()
+	var server, suffix string
+	t.Cleanup(func() { // after the database was dropped
+		conn, err := pgx.Connect(context.Background(), server)
+		require.NoError(t, err)
+		_, err = conn.Exec(context.Background(), strings.ReplaceAll("DROP ROLE IF EXISTS orders_x, orders_owner_x, admin_x", "_x", suffix))
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(context.Background()))
+	})
+	pool := dbtest.Empty(t)
+	u, err := url.Parse(dbtest.URL(pool))
+	require.NoError(t, err)
+	suffix = "_" + strings.TrimPrefix(u.Path, "/") // roles belong to the server, which tests share
+	as := func(role string) string {
+		changed, query := *u, u.Query()
+		query.Set("role", role+suffix)
+		changed.RawQuery = query.Encode()
+		return changed.String()
+	}
+	admin := *u
+	admin.Path = "/postgres"
+	server = admin.String()
+
+	_, err = pool.Exec(t.Context(), strings.NewReplacer("_x", suffix, "$db", u.Path[1:]).Replace(
+		"CREATE ROLE admin_x CREATEROLE; GRANT admin_x TO CURRENT_USER; ALTER DATABASE $db OWNER TO admin_x"))
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), as("admin"))
+	require.NoError(t, err)
+	file, err := os.ReadFile("../../deploy/roles.sql")
+	require.NoError(t, err)
+	statements := regexp.MustCompile(`(?m)^\\set ON_ERROR_STOP on$`).ReplaceAll(file, nil) // of psql
+	statements = regexp.MustCompile(`\borders(_owner)?\b`).ReplaceAll(statements, []byte("${0}"+suffix))
+	_, err = conn.Exec(t.Context(), string(statements))
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+
+	f = newFixtureAnHourAgo(t)
+	f.pool = pool
+	f.environ = f.with("DATABASE_URL="+as("orders"), "LOG_LEVEL=info", "RECEIPTS_DIR="+t.TempDir())
+	return f, environ(t, "DATABASE_URL="+as("orders_owner"))
+}
+
+// Every command works with the roles of deploy/roles.sql, and the program's role has no more
+// privileges than they need.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	f, owner := newFixtureWithRoles(t)
+	succeed(t, owner, "migrate", "up")
+	succeed(t, owner, "migrate", "down", "--yes")
+	succeed(t, owner, "migrate", "up")
+	succeed(t, f.environ, "migrate", "status")
+	f.apiKey = createAccount(t, f.environ)
+	account := f.account().String()
+
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	require.Equal(t, http.StatusOK, a.ready())
+	u, err := url.Parse(a.base)
+	require.NoError(t, err)
+	succeed(t, f.with("LISTEN_ADDR="+u.Host), "healthcheck")
+	id := requirePaid(t, a.mustOrder("an-order-of-a-role", tea))
+	refund := a.mustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-refund-of-a-role"}})
+	require.Equal(t, http.StatusCreated, refund.status, refund.body)
+	for _, key := range []string{"abandoned-order-01", "abandoned-order-02", "abandoned-order-03"} {
+		f.abandonAt(a, key)
+	}
+	a.stop()
+
+	succeed(t, f.environ, "worker", "--once")
+	succeed(t, f.environ, "keys", "list")
+	succeed(t, f.environ, "keys", "show", "abandoned-order-01")
+	succeed(t, f.environ, "keys", "retry", "abandoned-order-01", "--reason", "a test")
+	succeed(t, f.environ, "keys", "resolve", "abandoned-order-02", "--reason", "a test")
+	succeed(t, f.environ, "completer")
+	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL"))
+	f.createIntent(account)
+	f.exec("DELETE FROM idempotency_keys WHERE idempotency_key = 'abandoned-order-03'")
+	f.exec("DELETE FROM orders WHERE idempotency_key = 'abandoned-order-03'")
+	f.exec("UPDATE orders SET created_at = created_at - interval '1 hour'")
+	_, stdout, stderr := run(t, f.environ, "reconcile", "--lost-rows", "--fix", "--since", "72h")
+	require.Contains(t, stdout, "order missing, key expired", stderr)
+	require.Contains(t, stdout, "Discrepancies: 2, fixed: 1.", "a charge remains for the operator")
+	f.exec("UPDATE idempotency_keys SET finished_at = finished_at - interval '9 days', created_at = created_at - interval '9 days'")
+	succeed(t, f.environ, "reaper", "--dry-run")
+	succeed(t, f.environ, "reaper")
+	require.NotZero(t, f.count("SELECT count(*) FROM expired_keys"))
+	succeed(t, f.environ, "accounts", "keys", "create", "--account", account)
+	listed, _ := succeed(t, f.environ, "accounts", "keys", "list", "--account", account)
+	key := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`).FindString(listed)
+	succeed(t, f.environ, "accounts", "keys", "revoke", key, "--account", account)
+
+	for statement, denied := range map[string]bool{
+		"UPDATE audit_records SET action = 'x'":             true,
+		"DELETE FROM audit_records":                         true,
+		"TRUNCATE audit_records":                            true,
+		"UPDATE expired_keys SET operation = 'x'":           true,
+		"DELETE FROM expired_keys":                          true,
+		"INSERT INTO goose_db_version VALUES (0, 99, true)": true,
+		"DELETE FROM goose_db_version":                      true,
+		"DELETE FROM orders":                                true,
+		"CREATE TABLE x ()":                                 true,
+		"UPDATE staged_jobs SET run_at = now()":             false,
+	} {
+		conn, err := pgx.Connect(t.Context(), value(f.environ, "DATABASE_URL"))
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), statement)
+		require.NoError(t, conn.Close(t.Context()))
+		if !denied {
+			require.NoError(t, err, statement)
+			continue
+		}
+		var pg *pgconn.PgError
+		require.ErrorAs(t, err, &pg, statement)
+		require.Equal(t, "42501", pg.Code, "%s: %s", statement, pg.Message)
+	}
+	require.Equal(t, 2, f.count(`
+SELECT count(*)
+  FROM pg_class
+ WHERE relnamespace = 'public'::regnamespace
+   AND relkind = 'r'
+   AND has_table_privilege('orders_' || current_database(), oid, 'DELETE')`),
+		"grantSQL in migrations.go has what the program needs of each table: only keys and jobs are deleted")
+}
