@@ -152,8 +152,10 @@ func (f *fixture) insist(clients int, duration time.Duration, rejected func(time
 	ctx, cancel := context.WithCancel(f.t.Context())
 	var running sync.WaitGroup
 	var working atomic.Int64
-	for range clients {
+	for i := range clients {
 		running.Go(func() {
+			// One after the other, or the scheduler decides how many rejections are counted at once.
+			<-time.After(time.Duration(i) * 100 * time.Millisecond / time.Duration(clients))
 			for ctx.Err() == nil {
 				begun := time.Now()
 				err := f.Do(ctx, alice, func(context.Context) error {
