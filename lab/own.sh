@@ -19,8 +19,14 @@ own() {
 		sed -i.bak -e '/^## The demo/,/^## /{/^## Run/!d' -e '}' README.md
 		rm cmd/orders/{dev,commands}.go.bak {Makefile,README.md}.bak
 	fi
+	sed -i.bak -e 's/ There is no release\.$//' -e 's/^## Make it yours$/## Change it/' README.md && rm README.md.bak
 	git grep -lIE "$line" -- ':!*.go' ':!*.sql' | while read -r file; do
-		sed -E -i.bak "\#$line#d" "$file" && rm "$file.bak"
+		cp "$file" "$file.bak"
+		case $file in
+		*.md | Makefile) sed -E "\#$line#d" "$file.bak" | cat -s >"$file" ;;
+		*) sed -E "\#$line#d" "$file.bak" >"$file" ;;
+		esac
+		rm "$file.bak"
 	done
 	git grep -lIF "$old" | while read -r file; do
 		sed -i.bak "s|$old|$new|g" "$file" && rm "$file.bak"
@@ -41,9 +47,12 @@ main() {
 	own "$1"
 	commit "Own the template"
 	git branch -f template
+	echo "The repository is yours, in a commit. docs/own.md names what keeps its old name, and how to upgrade."
 	echo "Building and testing (some minutes with empty caches) …"
-	go vet ./... && make test
-	echo "The repository is yours. docs/own.md names what keeps its old name, and how to upgrade."
+	if ! { go vet ./... && make test; }; then
+		echo "own: the repository is yours, but the tests above failed. make test runs them again." >&2
+		exit 1
+	fi
 }
 
 # The script deletes itself, so bash must have read all of it before.

@@ -3,7 +3,6 @@
 package copies_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,9 +20,7 @@ func TestGuide(t *testing.T) {
 	g := guide{t, folder, read(t, root, "docs/add-an-operation.md")}
 
 	// 1. The table
-	migrations, err := filepath.Glob(filepath.Join(folder, "migrations", "*.sql"))
-	require.NoError(t, err)
-	g.write(fmt.Sprintf("migrations/%05d_credits.sql", len(migrations)+1),
+	g.write("migrations/20261126103000_credits.sql",
 		"-- +goose Up\n"+read(t, folder, "examples/credits/schema.sql")+"\n-- +goose Down\nDROP TABLE credits;\nDROP DOMAIN credit_status;\n")
 	g.before("migrations/schema_test.go", "\t\t\"currency\": ", g.block(`"credit_status": `))
 	run(t, folder, nil, "go", "test", "./migrations")
@@ -49,7 +46,7 @@ func TestGuide(t *testing.T) {
 	run(t, folder, nil, "go", "build", "./...")
 	run(t, folder, nil, "go", "test", "./cmd/internal/setup")
 	production := []string{"DATABASE_URL=postgres://u:p@127.0.0.1:1/orders", "STRIPE_SECRET_KEY=sk_live_1"}
-	_, err = output(t, folder, production, "go", []string{"run", "./cmd/orders", "completer"})
+	_, err := output(t, folder, production, "go", []string{"run", "./cmd/orders", "completer"})
 	require.ErrorContains(t, err, "WALLETS_URL")
 
 	// 4. The problem of a refusal

@@ -9,30 +9,41 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
 )
 
-// A clone that make own has changed builds, passes its tests and its linters, has no dead
-// link and no word about what is gone. make upgrade merges a newer version of the template
-// into the shop's own changes.
-func TestOwn(t *testing.T) {
+func git(t *testing.T, folder string, args ...string) string {
+	t.Helper()
+	return run(t, folder, nil, "git", append([]string{"-c", "user.name=x", "-c", "user.email=x@example.com"}, args...)...)
+}
+
+func write(t *testing.T, folder, name, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, filepath.FromSlash(name)), []byte(text), 0o644))
+}
+
+// clone returns the template and a clone of it, in repositories of their own.
+func clone(t *testing.T) (template, shop string) {
+	t.Helper()
 	parent := t.TempDir()
-	template, shop := filepath.Join(parent, "orders-api"), filepath.Join(parent, "shop")
+	template, shop = filepath.Join(parent, "orders-api"), filepath.Join(parent, "shop")
 	for _, name := range files(t) {
 		copyFile(t, template, name)
 	}
-	git := func(folder string, args ...string) string {
-		return run(t, folder, nil, "git", append([]string{"-c", "user.name=x", "-c", "user.email=x@example.com"}, args...)...)
-	}
-	git(template, "init", "--quiet", "--initial-branch=main")
-	git(template, "add", "--all")
-	git(template, "commit", "--quiet", "--message", "The template")
-	git(parent, "clone", "--quiet", "orders-api", "shop")
-	write := func(folder, name, text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(folder, filepath.FromSlash(name)), []byte(text), 0o644))
-	}
+	git(t, template, "init", "--quiet", "--initial-branch=main")
+	git(t, template, "add", "--all")
+	git(t, template, "commit", "--quiet", "--message", "The template")
+	git(t, parent, "clone", "--quiet", "orders-api", "shop")
+	return template, shop
+}
 
+// A clone that make own has changed builds, passes its tests and its linters, has no dead
+// link and no word about what is gone.
+func TestOwn(t *testing.T) {
+	_, shop := clone(t)
 	require.ErrorContains(t, tryRun(t, shop, "make", "own"), "usage")
-	write(shop, "notes.txt", "mine")
+	write(t, shop, "notes.txt", "mine")
 	require.ErrorContains(t, tryRun(t, shop, "make", "own", "MODULE="+newPath), "commit or discard")
 	require.NoError(t, os.Remove(filepath.Join(shop, "notes.txt")))
 	tests := "GO=true" // make test runs below, or never
@@ -40,7 +51,7 @@ func TestOwn(t *testing.T) {
 		tests = "GO=go"
 	}
 	run(t, shop, []string{"MAKEFLAGS=" + tests}, "make", "own", "MODULE="+newPath)
-	require.Empty(t, git(shop, "status", "--porcelain"))
+	require.Empty(t, git(t, shop, "status", "--porcelain"))
 
 	require.NoDirExists(t, filepath.Join(shop, "lab"))
 	require.NoDirExists(t, filepath.Join(shop, "spec"))
@@ -49,22 +60,49 @@ func TestOwn(t *testing.T) {
 	run(t, shop, nil, "make", "tidy", "lint", "generated")
 	run(t, shop, nil, "go", "test", "-run", "Generated|Examples?|Usage|Spec|Routes|Dev", "./api", "./cmd/...", "./idempotency", "./orders")
 	run(t, ".", []string{"DOCSCHECK_ROOT=" + shop}, "go", "test", "-vet=off", "-count=1", "-run", "^TestLinks$", "../docscheck")
+}
 
-	// The shop changes a receipt, the template another line of it and a package.
-	const receipt = "receipts/receipt.txt.tmpl"
-	write(shop, receipt, read(t, shop, receipt)+"\nCome again.\n")
-	git(shop, "commit", "--quiet", "--all", "--message", "Our receipt")
-	write(template, receipt, "Dear customer,\n\n"+read(t, template, receipt))
-	write(template, "client/version.go", "package client\n\n// Version is new.\nconst Version = \"9\"\n")
-	git(template, "add", "--all")
-	git(template, "commit", "--quiet", "--message", "A newer template")
+// make upgrade merges a newer version of the template into the shop's own changes, also in a clone
+// of a colleague, which has no branch template. The newer version's migration is applied to a
+// database with data that has the shop's own, whose number is higher.
+func TestUpgrade(t *testing.T) {
+	template, shop := clone(t)
+	run(t, shop, []string{"MAKEFLAGS=GO=true"}, "make", "own", "MODULE="+newPath)
+	const receipt, own, newer = "receipts/receipt.txt.tmpl", "20261126103000_notes.sql", "00999_newer.sql"
+	write(t, shop, receipt, read(t, shop, receipt)+"\nCome again.\n")
+	write(t, shop, "migrations/"+own, "-- +goose Up\nALTER TABLE accounts ADD COLUMN notes text;\n-- +goose Down\nALTER TABLE accounts DROP COLUMN notes;\n")
+	git(t, shop, "add", "--all")
+	git(t, shop, "commit", "--quiet", "--message", "Our receipt and notes")
+	git(t, shop, "branch", "--quiet", "--delete", "--force", "template")
+
+	database := []string{"DATABASE_URL=" + dbtest.URL(dbtest.Empty(t))}
+	orders := func(args ...string) string {
+		t.Helper()
+		return run(t, shop, database, "go", append([]string{"run", "./cmd/orders"}, args...)...)
+	}
+	orders("migrate", "up")
+	orders("accounts", "create", "--name", "Ann")
+
+	write(t, template, receipt, "Dear customer,\n\n"+read(t, template, receipt))
+	write(t, template, "migrations/"+newer, "-- +goose Up\nALTER TABLE accounts ADD COLUMN newer text;\n-- +goose Down\nALTER TABLE accounts DROP COLUMN newer;\n")
+	git(t, template, "add", "--all")
+	git(t, template, "commit", "--quiet", "--message", "A newer template")
 	run(t, shop, nil, "make", "upgrade", "FROM="+template)
-	git(shop, "merge", "--quiet", "--no-edit", "template")
+	git(t, shop, "merge", "--quiet", "--no-edit", "template")
 	merged := read(t, shop, receipt)
 	require.True(t, strings.HasPrefix(merged, "Dear customer,\n"), merged)
 	require.True(t, strings.HasSuffix(merged, "Come again.\n"), merged)
 	require.NoDirExists(t, filepath.Join(shop, "lab"))
-	run(t, shop, nil, "go", "build", "./...")
+
+	_, err := output(t, shop, database, "go", []string{"run", "./cmd/orders", "accounts", "create", "--name", "Bob"})
+	require.ErrorContains(t, err, "(missing: "+newer+")")
+	status := orders("migrate", "status")
+	require.Contains(t, status, "pending  "+newer+"\n")
+	require.Contains(t, status, "applied  "+own+"\n")
+	require.Equal(t, "applied: 1\n", orders("migrate", "up"))
+	orders("accounts", "create", "--name", "Bob")
+	require.Equal(t, "rolled back: "+newer+"\n", orders("migrate", "down", "--yes"))
+	run(t, shop, nil, "go", "test", "./migrations")
 }
 
 // requireOwned checks that no file has the old module or a word about what is gone.
