@@ -11,8 +11,8 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -41,6 +41,9 @@ type storefront struct {
 	database *embeddedpg.Server
 	pool     *pgxpool.Pool
 	log      *os.File
+	url      string
+	server   *http.Server
+	browsers http.Transport
 	stopRun  context.CancelFunc
 	running  sync.WaitGroup
 
@@ -88,6 +91,12 @@ func startShop(ctx context.Context, s *system, base http.RoundTripper) (f *store
 		Pool: f.pool, Orders: orders, Logger: slog.New(slog.NewTextHandler(f.log, nil)),
 		PublishableKey: "pk_test_fake", Patience: 3 * time.Second, Idle: time.Second,
 	})
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return f, err
+	}
+	f.url, f.server = "http://"+listener.Addr().String(), &http.Server{Handler: f.Shop, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = f.server.Serve(listener) }()
 	ctx, f.stopRun = context.WithCancel(context.WithoutCancel(ctx))
 	f.running.Go(func() { f.Run(ctx) })
 	return f, nil
@@ -95,6 +104,7 @@ func startShop(ctx context.Context, s *system, base http.RoundTripper) (f *store
 
 func (f *storefront) close() error {
 	if f.stopRun != nil {
+		_ = f.server.Close()
 		f.stopRun()
 		f.running.Wait()
 	}
@@ -131,21 +141,28 @@ func (f *storefront) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.base.RoundTrip(r)
 }
 
-// post sends a form of a page, with the cookie of the customer.
-func (f *storefront) post(ctx context.Context, customer int, path string, form url.Values) *httptest.ResponseRecorder {
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(form.Encode()))
+// post sends a form of a page, with the cookie of the customer. It follows no redirect.
+func (f *storefront) post(ctx context.Context, customer int, path string, form url.Values) (location string, body []byte) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		return "", nil
+	}
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.AddCookie(&http.Cookie{Name: "shop_customer", Value: strconv.Itoa(customer)})
-	w := httptest.NewRecorder()
-	f.ServeHTTP(w, r)
-	return w
+	response, err := f.browsers.RoundTrip(r)
+	if err != nil {
+		return "", nil
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, _ = io.ReadAll(response.Body)
+	return response.Header.Get("Location"), body
 }
 
 // buy does what the page of a customer does, sometimes in two tabs with two cards, until the
 // purchase has ended or the customer has left. A declined customer tries another card.
 func (f *storefront) buy(ctx context.Context, customer int, provider *provider, r *rand.Rand) {
 	teas := 1 + r.IntN(90)
-	path := f.post(ctx, customer, shop.Path+"/basket", url.Values{"tea": {strconv.Itoa(teas)}}).Header().Get("Location")
+	path, _ := f.post(ctx, customer, shop.Path+"/basket", url.Values{"tea": {strconv.Itoa(teas)}})
 	form := url.Values{"email": {fmt.Sprintf("customer-%d@shop.example.com", customer)}, "amount": {strconv.Itoa(1250 * teas)}}
 	cards := []string{"pm_card_visa", challengeCard, "pm_card_chargeDeclined", "pm_card_mastercard"}
 	form.Set("payment_method", cards[r.IntN(len(cards))])
@@ -161,9 +178,9 @@ func (f *storefront) buy(ctx context.Context, customer int, provider *provider, 
 			State        string
 			ClientSecret string `json:"client_secret"`
 		}
-		response := f.post(ctx, customer, path+"/pay", form)
+		_, body := f.post(ctx, customer, path+"/pay", form)
 		tab.Wait()
-		_ = json.Unmarshal(response.Body.Bytes(), &result)
+		_ = json.Unmarshal(body, &result)
 		if intent, _, asks := strings.Cut(result.ClientSecret, "_secret_"); asks && decision != "" {
 			provider.decide(ctx, &client.Action{PaymentIntentID: intent, ClientSecret: result.ClientSecret}, decision)
 		}
