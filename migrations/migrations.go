@@ -146,7 +146,7 @@ SELECT version_id
  WHERE is_applied
    AND version_id > 0`) // CollectRows returns the error
 	versions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if pg, ok := errors.AsType[*pgconn.PgError](err); err != nil && !(ok && pg.Code == "42P01") { // no such table
+	if pg, ok := errors.AsType[*pgconn.PgError](err); err != nil && (!ok || pg.Code != "42P01") { // no such table
 		return nil, nil, fmt.Errorf("migrations: applied versions: %w", err)
 	}
 	applied := make(map[int64]bool, len(versions))
