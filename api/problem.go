@@ -176,7 +176,7 @@ func (p problem) after(wait time.Duration) problem {
 // forRequest sets the outcome, which is none only if the request has no key, or if its lookup
 // found the key unclaimed. Otherwise the key may have moved money.
 func (p problem) forRequest(r *http.Request, err error) problem {
-	hasKey := r.Method == http.MethodPost && r.URL.Path != webhookPath && r.Header.Get("Idempotency-Key") != ""
+	hasKey := r.Method == http.MethodPost && r.URL.Path != WebhookPath && r.Header.Get("Idempotency-Key") != ""
 	if !hasKey {
 		p.Detail = strings.Replace(p.Detail, ", with the same key", "", 1)
 	}

@@ -65,7 +65,7 @@ func NewRouter(config Config) chi.Router {
 	plain.Method(http.MethodGet, "/readyz", handlerFunc(h.readyz))
 	plain.Method(http.MethodGet, "/problems", handlerFunc(getProblemPage))
 	plain.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
-	plain.Method(http.MethodPost, webhookPath, handlerFunc(h.receiveEvent))
+	plain.Method(http.MethodPost, WebhookPath, handlerFunc(h.receiveEvent))
 	docs.Routes(plain, config.Spec, config.Workflows)
 
 	account := r.With(authenticated)

@@ -18,7 +18,8 @@ const (
 	maxEvents    = 100       // that are read at once, before their signature is verified
 )
 
-const webhookPath = "/v1/webhooks/stripe"
+// WebhookPath is the route of the provider's events.
+const WebhookPath = "/v1/webhooks/stripe"
 
 // receiveEvent takes a permit only after the signature is verified (R25). Stripe repeats the
 // request until it succeeds.

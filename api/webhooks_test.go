@@ -120,7 +120,6 @@ func TestWebhook_rejected(t *testing.T) {
 	f := newFixture(t)
 	f.createUnknownPaid(t)
 	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
-	huge := `{"id":"evt_1","object":"event","type":"x","data":{"object":{"amount":1E400}}}`
 	thin := `{"id":"evt_1","object":"v2.core.event","type":"v1.payment_intent.succeeded","created":"2026-09-29T01:38:41.385Z","livemode":false,` +
 		`"related_object":{"id":"pi_1","type":"payment_intent","url":"/v1/payment_intents/pi_1"}}`
 	now := time.Now()
@@ -134,7 +133,6 @@ func TestWebhook_rejected(t *testing.T) {
 		"not signed":         {payload, "", []requestEdit{header("Stripe-Signature")}, "malformed-request"},
 		"API key instead":    {payload, "", []requestEdit{header("Stripe-Signature"), header("Authorization", "Bearer "+f.apiKey)}, "malformed-request"},
 		"signed, no event":   {"[]", signatureHeader(orderstest.WebhookSecret, "[]", now), nil, "malformed-request"},
-		"signed, 1E400":      {huge, signatureHeader(orderstest.WebhookSecret, huge, now), nil, "malformed-request"},
 		"signed, thin":       {thin, signatureHeader(orderstest.WebhookSecret, thin, now), nil, "malformed-request"},
 		"too large, chunked": {payload + strings.Repeat(" ", 1<<20), signature, []requestEdit{chunked}, "too-large"},
 		"text":               {payload, signature, []requestEdit{header("Content-Type", "text/plain")}, "unsupported-media-type"},

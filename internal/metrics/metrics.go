@@ -45,6 +45,7 @@ type Metrics struct {
 	completed   *prometheus.CounterVec
 	reaped      *prometheus.CounterVec
 	maintenance *prometheus.CounterVec
+	webhooks    *prometheus.CounterVec
 }
 
 // Upper bounds of buckets in seconds: quick is for this process, slow for the provider.
@@ -87,6 +88,11 @@ func New(config Config) *Metrics {
 			"Finished keys that this process deleted after their retention."),
 		maintenance: r.counter("maintenance_runs_total",
 			"Runs of the completer and the reaper in this process, by result.", "command", "result"),
+		webhooks: r.counter("webhooks_total",
+			"Events that the payment provider sent: accepted, ignored (not about an object of ours), rejected (4xx) or failed (5xx).", "result"),
+	}
+	for _, result := range []string{"accepted", "ignored", "rejected", "failed"} {
+		m.webhooks.WithLabelValues(result)
 	}
 	// increase() ignores the first value of a new series, so those that an alert counts start at 0.
 	m.reaped.WithLabelValues()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -18,6 +19,22 @@ func (m *Metrics) OnRequest(e api.RequestEvent) {
 	m.http.WithLabelValues(e.Method, cmp.Or(e.Route, "none"), strconv.Itoa(e.Status/100)+"xx").Observe(e.Duration.Seconds())
 	if e.Outcome != "" {
 		m.requests.WithLabelValues(e.Outcome).Inc()
+	}
+	if e.Route == api.WebhookPath && e.Method == http.MethodPost {
+		m.webhooks.WithLabelValues(webhookResult(e)).Inc()
+	}
+}
+
+func webhookResult(e api.RequestEvent) string {
+	switch {
+	case e.Status >= http.StatusInternalServerError:
+		return "failed"
+	case e.Status >= http.StatusBadRequest:
+		return "rejected"
+	case e.Outcome == "ignored":
+		return "ignored"
+	default:
+		return "accepted"
 	}
 }
 

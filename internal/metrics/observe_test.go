@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/metrics"
@@ -187,4 +188,19 @@ func TestMaintenance(t *testing.T) {
 	problems, err := promlint.New(w.Body).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)
+}
+
+func TestOnRequest_events(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, e := range []api.RequestEvent{
+		{Status: 200, Outcome: "ignored"}, {Status: 200, Outcome: "refund_failed"}, {Status: 400}, {Status: 503, Outcome: "retryable"},
+	} {
+		e.Method, e.Route = http.MethodPost, api.WebhookPath
+		f.metrics.OnRequest(e)
+	}
+	require.Equal(t, map[string]float64{
+		`orders_webhooks_total{result="accepted"}`: 1, `orders_webhooks_total{result="failed"}`: 1,
+		`orders_webhooks_total{result="ignored"}`: 1, `orders_webhooks_total{result="rejected"}`: 1,
+	}, scrape(t, f.metrics).withPrefix("orders_webhooks_total"))
 }
