@@ -36,6 +36,7 @@ type exchanges struct {
 	account int
 	key     client.Key
 	sent    time.Time // the first time
+	created string    // the order that the key creates (R5), which its responses may not name
 	order   string    // and its intent, if the customer had to approve the payment
 	intent  string
 	stored  []answer         // that differ; more than one is an error, unless rows were lost
@@ -136,7 +137,7 @@ func (c *checker) purchase(p *purchase) {
 	case response == nil:
 		c.add(&p.exchanges, "", "no final response")
 		return
-	case c.ended(p.replay):
+	case c.ended(&p.exchanges):
 		return // leftovers checks the money
 	case !c.expected(p, *response):
 		what := "status %d instead of %d: %s"
@@ -254,7 +255,7 @@ func (c *checker) finalResponse(e *exchanges, target any, expired, left bool) *c
 		c.add(e, "", "no replay after the faults; last: %s", last)
 	case len(e.stored) == 0 && isStored(last) && !last.Replayed() && !c.cancelled(orderOf(last)):
 		c.add(e, "", "only the replay ended the order of a customer who left: %s", last)
-	case c.ended(e.replay), len(e.stored) == 0:
+	case c.ended(e), len(e.stored) == 0:
 	case expired:
 		if problem := problemOf(*e.replay); problem.Type != expiredType || problem.OrderID != orderOf(last) {
 			c.add(e, "", "the reaped key has not expired: %s; last: %s", e.replay, last)
@@ -272,10 +273,10 @@ func (c *checker) finalResponse(e *exchanges, target any, expired, left bool) *c
 
 const expiredType = "/problems/idempotency-key-expired"
 
-// ended reports whether the runbook's commands have expired the key of a response, because
-// its order was lost.
-func (c *checker) ended(r *client.Response) bool {
-	return r != nil && problemOf(*r).Type == expiredType && c.expired(problemOf(*r).OrderID)
+// ended reports whether the runbook's commands have expired the key, because its order was
+// lost. The response names no order then.
+func (c *checker) ended(e *exchanges) bool {
+	return e.replay != nil && problemOf(*e.replay).Type == expiredType && problemOf(*e.replay).OrderID == "" && c.expired(e.created)
 }
 
 func (c *checker) expired(order string) bool {

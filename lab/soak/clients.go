@@ -15,11 +15,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"example.com/orders-api/client"
+	"example.com/orders-api/idempotency"
 )
 
 type customers struct {
 	clients   []*client.Client // by account
+	accounts  []uuid.UUID
 	transport *transport
 	provider  *provider
 
@@ -37,7 +41,7 @@ type customers struct {
 
 func newCustomers(s *system, seed uint64) (*customers, error) {
 	c := &customers{
-		transport: s.transport, provider: s.provider, counts: map[string]int{}, keys: map[string]*exchanges{}, orders: map[string]*purchase{}, statuses: map[int]int{},
+		accounts: s.accounts, transport: s.transport, provider: s.provider, counts: map[string]int{}, keys: map[string]*exchanges{}, orders: map[string]*purchase{}, statuses: map[int]int{},
 		random: random(seed, duplicateStream),
 	}
 	for account, apiKey := range s.apiKeys {
@@ -81,6 +85,7 @@ func (c *customers) watch(e *exchanges) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keys[keyOf(e.account, e.key)] = e
+	e.created = createdBy(c.accounts[e.account], e.key)
 	if e.sent.IsZero() {
 		e.sent = time.Now()
 	}
@@ -116,6 +121,11 @@ func (c *customers) acknowledged() (created []string, intents map[string]string)
 		}
 	}
 	return created, intents
+}
+
+// createdBy returns the order that the key creates (R5).
+func createdBy(account uuid.UUID, key client.Key) string {
+	return idempotency.DeriveID("order", account, idempotency.Key(key)).String()
 }
 
 func (c *customers) count(what string) {

@@ -113,10 +113,10 @@ func withLoss() (observation, *loss) {
 	body := fmt.Sprintf(`{"id":%q,"amount":1000,"currency":"usd","paid_at":"2026-11-20T09:30:12Z"}`, id)
 	p := o.purchases[0]
 	p.stored, _ = response(http.StatusCreated, body)
-	p.stored[0].at = time.Now()
+	p.stored[0].at, p.created = time.Now(), id
 	p.replay = &client.Response{
 		Status: http.StatusUnprocessableEntity,
-		Body:   fmt.Appendf(nil, `{"type":"/problems/idempotency-key-expired","order_id":%q}`, id),
+		Body:   []byte(`{"type":"/problems/idempotency-key-expired"}`),
 	}
 	o.charges = []stripetest.Charge{{OrderID: id, IntentID: "pi_1", Amount: 1000, Refunded: 1000, Currency: "usd"}}
 	o.refunds = append(o.refunds, stripetest.Refund{IntentID: "pi_1", Amount: 700})

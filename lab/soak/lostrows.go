@@ -216,13 +216,12 @@ func (f *faults) inform(ctx context.Context, l *loss, report reconcile.Report) {
 	all.Wait()
 }
 
-// recordExpiries adds the keys that an operator has expired, whose orders the last responses
-// name.
+// recordExpiries adds the keys that an operator has expired.
 func recordExpiries(h *history.Recorder, losses []*loss, purchases []*purchase) {
 	for _, p := range purchases {
 		for ; p != nil; p = p.again {
 			for _, l := range losses {
-				if p.replay != nil && l.expired[orderOf(*p.replay)] {
+				if p.replay != nil && l.expired[p.created] {
 					h.Add(history.Operation{
 						Kind: history.Expire, Account: p.account, Key: string(p.key), Call: h.At(l.fixing), Return: h.At(l.fixed),
 					})

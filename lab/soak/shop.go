@@ -28,7 +28,6 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/examples/shop"
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/embeddedpg"
 )
 
@@ -63,11 +62,8 @@ func startShop(ctx context.Context, s *system, base http.RoundTripper) (f *store
 	if f.log, err = os.Create(filepath.Join(s.folder, "shop.log")); err != nil {
 		return f, err
 	}
-	apiKey, err := s.createAccount(ctx, "shop")
-	if err != nil {
-		return f, err
-	}
-	if err := s.database.pool.Load().QueryRow(ctx, "SELECT id FROM accounts WHERE name = 'shop'").Scan(&f.account); err != nil {
+	var apiKey string
+	if f.account, apiKey, err = s.createAccount(ctx, "shop"); err != nil {
 		return f, err
 	}
 	f.database, err = embeddedpg.Start(ctx, embeddedpg.Options{BinDir: os.Getenv("PG_BIN"), Logger: slog.New(slog.DiscardHandler)})
@@ -132,7 +128,7 @@ func (f *storefront) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		f.mu.Lock()
-		id := idempotency.DeriveID("order", f.account, idempotency.Key(r.Header.Get("Idempotency-Key"))).String()
+		id := createdBy(f.account, client.Key(r.Header.Get("Idempotency-Key")))
 		if ids := f.orders[order.Reference]; !slices.Contains(ids, id) {
 			f.orders[order.Reference] = append(ids, id)
 		}

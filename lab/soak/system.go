@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/internal/subprocess"
 	"example.com/orders-api/lab/soak/history"
@@ -50,6 +52,7 @@ type system struct {
 	mail      *mailServer
 	addresses []string // of the API
 	apiKeys   []string // by account
+	accounts  []uuid.UUID
 	transport *transport
 	shop      *storefront
 	environ   []string // without DATABASE_URL
@@ -117,11 +120,11 @@ func (s *system) start(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	for account := range accounts {
-		apiKey, err := s.createAccount(ctx, fmt.Sprintf("account %d", account))
+		id, apiKey, err := s.createAccount(ctx, fmt.Sprintf("account %d", account))
 		if err != nil {
 			return err
 		}
-		s.apiKeys = append(s.apiKeys, apiKey)
+		s.accounts, s.apiKeys = append(s.accounts, id), append(s.apiKeys, apiKey)
 	}
 	s.transport = &transport{addresses: s.addresses, random: random(o.seed, transportStream), base: &http.Transport{MaxIdleConnsPerHost: 100}}
 	if s.shop, err = startShop(ctx, s, s.transport); err != nil {
@@ -136,14 +139,15 @@ func (s *system) start(ctx context.Context, o options, out io.Writer) error {
 	return s.startServices(ctx)
 }
 
-// createAccount returns the API key of a new account.
-func (s *system) createAccount(ctx context.Context, name string) (string, error) {
+// createAccount returns a new account and its API key.
+func (s *system) createAccount(ctx context.Context, name string) (id uuid.UUID, apiKey string, err error) {
 	text, err := s.command(ctx, "accounts", "create", "--name", name)
 	if err != nil {
-		return "", err
+		return id, "", err
 	}
 	words := strings.Fields(text)
-	return words[len(words)-1], nil
+	err = s.database.pool.Load().QueryRow(ctx, "SELECT id FROM accounts WHERE name = $1", name).Scan(&id)
+	return id, words[len(words)-1], err
 }
 
 func (s *system) addServices() {
