@@ -33,12 +33,16 @@ func TestEngine(t *testing.T) {
 		}
 	}
 	require.NotZero(t, packages)
-	// The first part of this file belongs to the engine.
-	const collation = "migrations/00010_collation.sql"
-	text := read(t, root, collation)
-	up, _, found := strings.Cut(text, "\n-- Orders. ")
-	require.True(t, found)
-	require.NoError(t, os.WriteFile(filepath.Join(folder, collation), []byte(up+text[strings.Index(text, "\n-- +goose Down"):]), 0o644))
+	// The first part of these files belongs to the engine.
+	for name, rest := range map[string]string{
+		"migrations/00010_collation.sql":         "\n-- Orders. ",
+		"migrations/00011_expired_keys_lost.sql": "\n-- The reaper copies ",
+	} {
+		text := read(t, root, name)
+		up, _, found := strings.Cut(text, rest)
+		require.True(t, found, name)
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(up+text[strings.Index(text, "\n-- +goose Down"):]), 0o644))
+	}
 	rewrite(t, folder, ours, module)
 	run(t, folder, nil, "go", "mod", "tidy")
 	run(t, folder, nil, "go", "build", "./...")
