@@ -50,7 +50,7 @@ func problemsTable() string {
 		}
 		retry := "`" + p.Retry + "`"
 		if p.Also != "" {
-			retry = "`" + p.Also + "` or " + retry
+			retry += ", or `" + p.Also + "` " + p.AlsoIf
 		}
 		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | %s | `%s` |\n", p.Status, p.Slug, p.Slug, stored, retry, strings.Join(p.Outcomes, "` or `"))
 	}

@@ -30,6 +30,7 @@ type problemType struct {
 	Next     string   // what to do now, and with which key
 	See      []string // slugs
 	Also     string   // another value of retry
+	AlsoIf   string   // when it is Also
 	members  []string // extension members: "name", "name?" if optional, "name:Schema" if its schema has another name
 	header   string   // a header line of the example
 
@@ -188,7 +189,7 @@ var (
 		Title: "The order cannot be refunded",
 		Help:  "Nothing can be refunded: the payment of the order is in progress, has failed, or was refunded in full. Refunds in progress count as refunded.",
 		Next:  "If `retry` is `same-key`, the payment of the order is in progress: send the same request after `Retry-After` seconds. Otherwise read the order: its `status` and `amount_refunded` state the reason.",
-		See:   []string{"refund-exceeds-remaining", orders.SlugPaymentRefused}, Also: retrySameKey, err: &keyedError{error: &orders.NotRefundableError{Status: orders.StatusRefunded}},
+		See:   []string{"refund-exceeds-remaining", orders.SlugPaymentRefused}, Also: retrySameKey, AlsoIf: "while its payment is in progress", err: &keyedError{error: &orders.NotRefundableError{Status: orders.StatusRefunded}},
 	}
 	problemExceedsRemaining = problemType{
 		Slug: "refund-exceeds-remaining", Status: http.StatusUnprocessableEntity, Retry: retryCorrected, Outcomes: onlyNone,
@@ -204,6 +205,7 @@ var (
 		Effect: "The payment or the refund was not made and never will be under this key. The order or the refund exists with a failed status.",
 		Next:   "If `retry` is `never`, no other key can help, for example because the charge is disputed. Otherwise read `code` and `provider_message`, correct the request and send it with a new key. `detail` is for the customer. If `code` is `charge_window_over`, the order was too old to be charged, or its customer did not approve the payment in time: ask the customer first.",
 		See:    []string{orders.SlugPaymentDeclined, "validation-failed"}, members: []string{"code", "provider_message?", "order_id"}, Also: retryNever,
+		AlsoIf: "for `charge_already_refunded`, `charge_disputed`, `charge_not_refundable` and `refund_disputed_payment`",
 		Stored: `{"type":"/problems/payment-refused","title":"The payment provider refused the request","status":422,"detail":"The payment details cannot be used. Please enter them again.","retry":"new-key","outcome":"final","code":"resource_missing","provider_message":"No such PaymentMethod: 'pm_card_nobody'","order_id":"` + exampleFailedOrder + `"}`,
 	}
 	problemRateLimited = problemType{

@@ -1,11 +1,13 @@
 package orders
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	ordersapi "example.com/orders-api"
 	"example.com/orders-api/payments"
 )
 
@@ -40,6 +42,7 @@ func TestDeclined_texts(t *testing.T) {
 // No other key makes a disputed or refunded charge refundable.
 func TestRefused_retry(t *testing.T) {
 	t.Parallel()
+	row := regexp.MustCompile("(?m)^ *\\| 422 .*payment-refused`.*$").FindString(string(ordersapi.Spec))
 	for code, retry := range map[string]string{
 		"charge_already_refunded": "never", "charge_disputed": "never", "charge_not_refundable": "never", "refund_disputed_payment": "never",
 		"resource_missing": "new-key", "amount_too_small": "new-key", "": "new-key",
@@ -47,5 +50,6 @@ func TestRefused_retry(t *testing.T) {
 		p := refusedBy(&payments.Error{Code: code, Message: "Charge ch_1 cannot be refunded."})
 		require.Equal(t, []string{retry, "Charge ch_1 cannot be refunded."}, []string{p.Retry, p.ProviderMessage}, code)
 		require.NotContains(t, p.Detail, "ch_1")
+		require.Equal(t, retry == "never", strings.Contains(row, "`"+code+"`"), "the contract has the codes: %s", row)
 	}
 }
