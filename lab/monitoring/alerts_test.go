@@ -24,8 +24,8 @@ var situations = map[string]struct{ fires, silent []string }{
 		silent: []string{`up{job="orders", instance="a"} 1x89 0`, `up{job="other"} 0x90`}, // just restarted; another job
 	},
 	"OrdersDatabaseUnreadable": {
-		fires:  []string{`orders_database_up{instance="a"} 0x90`, `orders_database_up{instance="b"} 0x90`},
-		silent: []string{`orders_database_up{instance="a"} 0x90`, `orders_database_up{instance="b"} 1x90`}, // one process can read it
+		fires:  []string{`orders_database_up{command="serve"} 0x90`, `orders_database_up{command="worker"} 1x90`}, // one cannot use it
+		silent: []string{`orders_database_up{command="serve"} 1x89 0`, `orders_database_up{command="worker"} 1x90`},
 	},
 	"OrdersServerErrors": {
 		fires: []string{

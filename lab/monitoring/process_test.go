@@ -32,26 +32,26 @@ const (
 	readEndpoint    = "GET /v1/payment_intents/{id}"
 )
 
-// plant is a running process, whose metrics are read, and what its faults need.
+// plant are running processes, whose metrics are read, and what their faults need.
 type plant struct {
 	*programtest.Fixture
 	*programtest.API
 
 	t     *testing.T
-	admin string
+	admin map[string]string // addresses, by command
 	fault []*stripetest.Injection
 	n     int
 }
 
 func (p *plant) start(args ...string) {
 	p.t.Helper()
-	environ := p.With("ADMIN_ADDR=127.0.0.1:0", "LISTEN_ADDR=127.0.0.1:0", "STRIPE_WEBHOOK_SECRET=whsec_fixture")
+	environ := p.With("ADMIN_ADDR=127.0.0.1:0", "LISTEN_ADDR=127.0.0.1:0", "STRIPE_WEBHOOK_SECRET=whsec_fixture", "RECEIPTS_DIR="+p.t.TempDir())
 	if args[0] == "serve" {
 		p.API = p.Serve(environ, "--shutdown-delay", "0")
 	} else {
 		p.API = &programtest.API{Process: programtest.Start(p.t, environ, args...)}
 	}
-	p.admin = p.WaitFor(&p.Stderr, `serving metrics.*address"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+	p.admin[args[0]] = p.WaitFor(&p.Stderr, `serving metrics.*address"?[=:]"?([0-9.]+:[0-9]+)`)[1]
 }
 
 func (p *plant) inject(fault stripetest.Fault, endpoints ...string) {
@@ -132,8 +132,20 @@ func finish(p *plant) {
 }
 
 var faults = map[string]situation{
-	"OrdersDown":               {fault: func(p *plant) { p.Signal(syscall.SIGKILL); p.Wait() }, heal: func(p *plant) { p.start("serve") }},
-	"OrdersDatabaseUnreadable": {fault: (*plant).hide, heal: (*plant).show},
+	"OrdersDown": {fault: func(p *plant) { p.Signal(syscall.SIGKILL); p.Wait() }, heal: func(p *plant) { p.start("serve") }},
+	"OrdersDatabaseUnreadable": {
+		fault: func(p *plant) {
+			serve := p.API
+			p.start("worker") // needs less of the database
+			p.API = serve
+			p.Exec("ALTER TABLE audit_records RENAME TO hidden_records")
+			p.WaitFor(&p.Stderr, "not ready: orders cannot be stored")
+		},
+		heal: func(p *plant) {
+			p.Exec("ALTER TABLE hidden_records RENAME TO audit_records")
+			p.WaitFor(&p.Stderr, "ready again")
+		},
+	},
 	"OrdersServerErrors": {
 		fault: func(p *plant) { p.inject(stripetest.Unauthorized, createEndpoint); p.orders(1) },
 		again: func(p *plant) { p.orders(3) }, heal: (*plant).heal,
@@ -243,13 +255,21 @@ var sampleLine = regexp.MustCompile(`(?m)^([a-z_]+)(?:\{(.*)\})? (\S+)$`)
 // scrape returns what Prometheus would store.
 func (p *plant) scrape() samples {
 	p.t.Helper()
-	const target = `job="orders",instance="a",command="serve"`
-	found := samples{time.Now(), map[string]float64{"up{" + target + "}": 0}}
-	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, "http://"+p.admin+"/metrics", http.NoBody)
+	found := samples{time.Now(), map[string]float64{}}
+	for command, address := range p.admin {
+		p.read(found, address, fmt.Sprintf(`job="orders",instance="a",command=%q`, command))
+	}
+	return found
+}
+
+func (p *plant) read(found samples, address, target string) {
+	p.t.Helper()
+	found.values["up{"+target+"}"] = 0
+	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	require.NoError(p.t, err)
 	response, err := http.DefaultClient.Do(request) //nolint:forbidigo // a test
 	if err != nil {
-		return found
+		return
 	}
 	defer response.Body.Close()
 	content, err := io.ReadAll(response.Body)
@@ -264,7 +284,6 @@ func (p *plant) scrape() samples {
 		found.values[match[1]+"{"+labels+target+"}"] = value
 	}
 	found.values["up{"+target+"}"] = 1
-	return found
 }
 
 var counter = regexp.MustCompile(`_(total|count|sum|bucket)\{`)
@@ -338,7 +357,7 @@ func TestAlerts_realProcess(t *testing.T) {
 		seen[rule.Alert] = true
 		t.Run(rule.Alert, func(t *testing.T) {
 			t.Parallel()
-			p := &plant{Fixture: programtest.NewFixture(t), t: t}
+			p := &plant{Fixture: programtest.NewFixture(t), t: t, admin: map[string]string{}}
 			if s.conns > 0 {
 				p.Environ = p.With(fmt.Sprintf("DATABASE_URL=%s&pool_max_conns=%d", p.databaseURL(), s.conns))
 			}
