@@ -144,7 +144,7 @@ func TestServe_privilegesAndMigrations(t *testing.T) {
 		_, err := f.pool.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role)
 		require.NoError(t, err)
 	})
-	env := f.with("DATABASE_URL=" + dbtest.URL(f.pool) + "&role=" + role)
+	env := f.with("DATABASE_URL="+dbtest.URL(f.pool)+"&role="+role, "ADMIN_ADDR=127.0.0.1:0")
 	p := start(t, env, "serve")
 	require.Equal(t, 1, p.wait())
 	lacking := regexp.MustCompile(`lacks (.*): grant`).FindStringSubmatch(p.stderr.String())
@@ -158,6 +158,16 @@ func TestServe_privilegesAndMigrations(t *testing.T) {
 	require.Equal(t, http.StatusCreated, a.mustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":100}`,
 		http.Header{"Idempotency-Key": {"a-refund-of-the-role"}}).status)
 	require.Equal(t, http.StatusOK, a.ready())
+	require.Equal(t, http.StatusPaymentRequired, a.mustOrder("a-decline-of-the-role", strings.Replace(tea, "pm_card_visa", "pm_card_visa_chargeDeclined", 1)).status)
+	f.exec("INSERT INTO expired_keys SELECT account_id, gen_random_uuid(), operation, request_path, created_at, finished_at FROM idempotency_keys LIMIT 1")
+	for path, want := range map[string]int{
+		"/v1/orders": 200, "/v1/orders/" + id: 200, "/v1/idempotency-keys/an-order-of-the-role": 200, "/v1/idempotency-keys/an-unused-key-of-it": 404,
+	} {
+		require.Equal(t, want, a.mustDo(http.MethodGet, path, "", nil).status, path)
+	}
+	_, metrics := get(t, a.admin()+"/metrics")
+	require.Contains(t, metrics, "\norders_database_up 1\n")
+	require.NotContains(t, a.stderr.String(), "permission denied")
 	for _, fault := range []struct{ begin, end, logged string }{
 		{"REVOKE INSERT ON audit_records FROM " + role, "GRANT INSERT ON audit_records TO " + role, "lacks INSERT ON audit_records: grant"},
 		{

@@ -111,7 +111,7 @@ SELECT current_setting('search_path'),
 }
 
 // CheckServing returns an error if a migration is not applied, or the role lacks a privilege
-// that orders, refunds and events need (R30).
+// that orders, refunds, events and the metrics need (R30).
 func CheckServing(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := CheckSchema(ctx, pool); err != nil {
 		return err
@@ -119,12 +119,12 @@ func CheckServing(ctx context.Context, pool *pgxpool.Pool) error {
 	missing, err := postgres.Collect(ctx, pool, "check privileges", pgx.RowTo[string], `
 SELECT privilege || ' ON ' || name
   FROM (VALUES ('api_keys', 'SELECT'),
-               ('audit_records', 'SELECT, INSERT'),
+               ('audit_records', 'INSERT'),
                ('expired_keys', 'SELECT'),
                ('idempotency_keys', 'SELECT, INSERT, UPDATE'),
                ('orders', 'SELECT, INSERT, UPDATE'),
                ('refunds', 'SELECT, INSERT, UPDATE'),
-               ('staged_jobs', 'INSERT')) AS needed (name, privileges),
+               ('staged_jobs', 'SELECT, INSERT')) AS needed (name, privileges),
        string_to_table(privileges, ', ') AS privilege
  WHERE has_table_privilege(to_regclass(name), privilege) IS NOT TRUE
  ORDER BY name, privilege`)
