@@ -30,7 +30,7 @@ var retryAfter = map[string]time.Duration{
 func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
 	key, err := pathKey(r)
 	if err != nil {
-		return errNotFound
+		return errNoPage
 	}
 	account := accountID(r.Context())
 	entryOf(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))

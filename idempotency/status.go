@@ -121,6 +121,26 @@ func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) 
 	return keys, err
 }
 
+// LostKey is an expired key whose row was lost ([Engine.Expire]).
+type LostKey struct {
+	AccountID, ID uuid.UUID
+	Operation     string
+	CreatedAt     time.Time
+}
+
+// Lost returns the lost keys of the accounts with this id or client's key.
+func (e *Engine) Lost(ctx context.Context, accountIDs []uuid.UUID, idOrKey string) ([]LostKey, error) {
+	id, _ := uuid.Parse(idOrKey)
+	ids := []uuid.UUID{id}
+	for _, accountID := range accountIDs {
+		ids = append(ids, KeyID(accountID, Key(idOrKey)))
+	}
+	return collect[LostKey](ctx, e.store, `
+SELECT account_id, id, operation, created_at
+  FROM expired_keys
+ WHERE account_id = ANY($1) AND id = ANY($2) AND lost`, accountIDs, ids)
+}
+
 // FailedRun is a run that ended without a final outcome.
 type FailedRun struct {
 	At      time.Time     `json:"at"`

@@ -215,3 +215,35 @@ func TestMigrator_distributeWithoutCitus(t *testing.T) {
 	_, err := newMigrator(t, dbtest.New(t)).Distribute(t.Context())
 	require.ErrorIs(t, err, migrations.ErrNoCitus)
 }
+
+// 00011 finds the keys that operators expired before it by their time, in whole seconds.
+func TestMigrator_lostKeys(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	m := newMigrator(t, pool)
+	_, err := m.Up(t.Context())
+	require.NoError(t, err)
+	for name := ""; name != "00011_expired_keys_lost.sql"; {
+		name, err = m.Down(t.Context())
+		require.NoError(t, err)
+	}
+	_, err = pool.Exec(t.Context(), "INSERT INTO accounts (id, name) VALUES ($1, 'Ann')", account)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "INSERT INTO orders SELECT * FROM jsonb_populate_record(NULL::orders, $1)",
+		pendingOrder.with(row{"created_at": "2026-01-02T03:04:05Z"}))
+	require.NoError(t, err)
+	for path, key := range map[string][2]string{
+		"reaped":                 {"create_order", "2026-01-02T03:04:05.000001Z"},
+		"reaped, a whole second": {"create_order", "2026-01-02T03:04:05Z"},
+		"refund, a whole second": {"create_refund", "2026-01-02T03:04:06Z"},
+		"lost":                   {"create_order", "2026-01-02T03:04:06Z"},
+	} {
+		_, err := pool.Exec(t.Context(), `
+INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at)
+VALUES ($1, gen_random_uuid(), $2, $3, $4, now())`, account, key[0], path, key[1])
+		require.NoError(t, err)
+	}
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"lost"}, texts(t, pool, "SELECT request_path::text FROM expired_keys WHERE lost"))
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
@@ -19,9 +20,9 @@ type OperatorAction struct {
 
 // Retry resumes an unfinished key. The completer attempts it again, too.
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
-	key, _, err := s.unfinished(ctx, accountID, keyID)
+	_, _, err := s.unfinished(ctx, accountID, keyID)
 	if err == nil {
-		err = s.auditAction(ctx, key, "key.retry", action)
+		err = AuditAction(ctx, s.pool, accountID, keyID, "key.retry", action)
 	}
 	if err == nil {
 		err = s.engine.Requeue(ctx, accountID, keyID, s.Operations())
@@ -40,7 +41,7 @@ func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, actio
 		err = ErrNotResolvable
 	}
 	if err == nil {
-		err = s.auditAction(ctx, key, "key.resolve", action)
+		err = AuditAction(ctx, s.pool, accountID, keyID, "key.resolve", action)
 	}
 	if err != nil {
 		return idempotency.Result{KeyID: keyID}, err
@@ -69,8 +70,9 @@ func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (i
 	return key, registered, err
 }
 
-func (s *Service) auditAction(ctx context.Context, key idempotency.Status, name string, action OperatorAction) error {
-	_, err := s.pool.Exec(ctx, insertAuditRecord, uuid.Must(uuid.NewV7()), key.AccountID, name, "idempotency_key", key.ID.String(),
+// AuditAction writes the audit record of an action on a key.
+func AuditAction(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid.UUID, name string, action OperatorAction) error {
+	_, err := pool.Exec(ctx, insertAuditRecord, uuid.Must(uuid.NewV7()), accountID, name, "idempotency_key", keyID.String(),
 		map[string]string{"by": action.Actor, "reason": action.Reason}, nil)
 	if err != nil {
 		return fmt.Errorf("audit record: %w", postgres.Translate(err))

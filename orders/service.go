@@ -84,6 +84,9 @@ func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID)
 
 // ExpireKey rejects retries of a charged order whose rows are lost (R17): once the provider's
 // keys have expired, they would charge again.
-func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time) error {
+func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time, action operations.OperatorAction) error {
+	if err := operations.AuditAction(ctx, s.config.Pool, accountID, keyID, "key.expire", action); err != nil {
+		return err
+	}
 	return s.config.Engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
 }

@@ -90,6 +90,14 @@ func findKey(
 				found[key.ID] = foundKey{key, object.What}
 			}
 		}
+		lost, err := engine.Lost(ctx, accountIDs, name)
+		if err != nil {
+			return foundKey{}, err
+		}
+		for _, key := range lost {
+			status := idempotency.Status{AccountID: key.AccountID, ID: key.ID, Operation: key.Operation, CreatedAt: key.CreatedAt}
+			found[key.ID] = foundKey{operations.KeyStatus{Status: status, Expired: true}, "key whose rows were lost, expired by an operator"}
+		}
 	}
 	switch len(found) {
 	case 0:
@@ -166,6 +174,9 @@ func operatorCommand(
 		if err != nil {
 			return err
 		}
+		if key.Expired {
+			return fmt.Errorf("key %s has expired, so nothing continues it", key.ID)
+		}
 		if key.Point == idempotency.Finished {
 			return fmt.Errorf("key %s is finished, and its response %d does not change", key.ID, key.ResponseStatus)
 		}
@@ -179,8 +190,11 @@ func operatorCommand(
 
 // operatorFlags are for the audit record. Both are required.
 func operatorFlags(call *invocation) (by, reason *string) {
-	return call.flags.String("by", userName(), "`name` of the operator, for the audit record"),
-		call.flags.String("reason", "", "`reason`, for the audit record (required)")
+	return byFlag(call), call.flags.String("reason", "", "`reason`, for the audit record (required)")
+}
+
+func byFlag(call *invocation) *string {
+	return call.flags.String("by", userName(), "`name` of the operator, for the audit record")
 }
 
 func userName() string {
@@ -219,7 +233,9 @@ func (h history) print(w io.Writer) error {
 	line("found", "%s", h.as)
 	line("key", "%s", h.ID)
 	line("account", "%s", h.AccountID)
-	line("Idempotency-Key", "%s", h.Key)
+	if h.Key != "" {
+		line("Idempotency-Key", "%s", h.Key)
+	}
 	line("operation", "%s", h.Operation)
 	line("state", "%s", h.State())
 	if !h.Expired {

@@ -20,6 +20,7 @@ func runReconcile(ctx context.Context, call *invocation) error {
 	since := call.flags.Duration("since", 48*time.Hour, "how far back to compare")
 	fix := call.flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost")
 	lostRows := call.flags.Bool("lost-rows", false, "after a failover or a restore, while no other process runs: include recent activity and unknown accounts")
+	by := byFlag(call)
 	asJSON := call.flags.Bool("json", false, "print one JSON object")
 	if err := call.parse(&config); err != nil {
 		return err
@@ -48,6 +49,7 @@ func runReconcile(ctx context.Context, call *invocation) error {
 		Grace:    config.CompleterGrace,
 		LostRows: *lostRows,
 		Fix:      *fix,
+		Actor:    *by,
 	})
 	if err == nil {
 		err = printReport(call.stdout, report, *asJSON)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/migrations/dbtest"
 )
 
@@ -87,6 +88,11 @@ func TestRoles(t *testing.T) {
 	}
 	a.stop()
 
+	f.exec("UPDATE staged_jobs SET failed_at = now(), last_error = 'a test'")
+	listed, _ := succeed(t, f.environ, "jobs", "list")
+	require.Contains(t, listed, id)
+	retried, _ := succeed(t, f.environ, "jobs", "retry", "all", "--reason", "a test")
+	require.Equal(t, "The worker tries again, now: 1\n", retried)
 	succeed(t, f.environ, "worker", "--once")
 	succeed(t, f.environ, "keys", "list")
 	succeed(t, f.environ, "keys", "show", "abandoned-order-01")
@@ -98,15 +104,20 @@ func TestRoles(t *testing.T) {
 	f.exec("DELETE FROM idempotency_keys WHERE idempotency_key = 'abandoned-order-03'")
 	f.exec("DELETE FROM orders WHERE idempotency_key = 'abandoned-order-03'")
 	f.exec("UPDATE orders SET created_at = created_at - interval '1 hour'")
-	_, stdout, stderr := run(t, f.environ, "reconcile", "--lost-rows", "--fix", "--since", "72h")
+	_, stdout, stderr := run(t, f.environ, "reconcile", "--lost-rows", "--fix", "--since", "72h", "--by", "grace")
 	require.Contains(t, stdout, "order missing, key expired", stderr)
 	require.Contains(t, stdout, "Discrepancies: 2, fixed: 1.", "a charge remains for the operator")
+	lost := f.keys("show", "abandoned-order-03")
+	require.Regexp(t, `(?m)^found +key whose rows were lost, expired by an operator$`, lost)
+	require.Regexp(t, `(?m)^state +expired\n(?s:.*)^20.{17} +key\.expire \{"by": ?"grace", "reason": ?"the rows of pi_\w+ were lost"\}$`, lost)
+	require.Equal(t, lost, f.keys("show", idempotency.KeyID(f.account(), "abandoned-order-03").String()))
+	require.Contains(t, fail(t, f.environ, "keys", "retry", "abandoned-order-03", "--reason", "a test"), "has expired, so nothing continues it")
 	f.exec("UPDATE idempotency_keys SET finished_at = finished_at - interval '9 days', created_at = created_at - interval '9 days'")
 	succeed(t, f.environ, "reaper", "--dry-run")
 	succeed(t, f.environ, "reaper")
 	require.NotZero(t, f.count("SELECT count(*) FROM expired_keys"))
 	succeed(t, f.environ, "accounts", "keys", "create", "--account", account)
-	listed, _ := succeed(t, f.environ, "accounts", "keys", "list", "--account", account)
+	listed, _ = succeed(t, f.environ, "accounts", "keys", "list", "--account", account)
 	key := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`).FindString(listed)
 	succeed(t, f.environ, "accounts", "keys", "revoke", key, "--account", account)
 

@@ -13,6 +13,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -311,7 +312,7 @@ func TestPay_keyExpired(t *testing.T) {
 	require.Equal(t, "paying", b.pay(path, visa).State)
 	f.loseRows()
 	key := idempotency.KeyID(f.Account, idempotency.Key(*f.row(path).IdempotencyKey))
-	require.NoError(t, f.Orders.ExpireKey(t.Context(), f.Account, key, time.Now()))
+	require.NoError(t, f.Orders.ExpireKey(t.Context(), f.Account, key, time.Now(), operations.OperatorAction{}))
 	f.network.mode.Store("")
 	f.shop.Patience = time.Minute
 	require.Equal(t, "stopped", b.resume(path).State)

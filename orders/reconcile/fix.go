@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
@@ -23,7 +24,8 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			}
 			fixed = false // the charge needs an operator
 			if err = intents.verify(ctx, *d, d.IntentID); err == nil {
-				err = r.Orders.ExpireKey(ctx, d.AccountID, d.KeyID, d.Created)
+				err = r.Orders.ExpireKey(ctx, d.AccountID, d.KeyID, d.Created,
+					operations.OperatorAction{Actor: r.Actor, Reason: "the rows of " + d.IntentID + " were lost"})
 			}
 			if err == nil {
 				d.Detail += ", key expired"

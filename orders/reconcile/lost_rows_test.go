@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -84,7 +85,7 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 	t.Parallel()
 	expire := func(f *fixture) {
 		for range 2 { // it may be repeated
-			report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+			report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix, c.Actor = true, true, "grace" })
 			require.NoError(f.t, err)
 			require.Equal(f.t, []string{"unrecorded_charge: intent succeeded, order missing, key expired"}, inWords(report))
 			require.Equal(f.t, 1, report.Open(), "the charge itself needs an operator")
@@ -118,6 +119,11 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "expired", status.State())
 				require.Empty(t, status.Links, "the order %s is lost", id)
+				records, err := operations.AuditRecords(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, orderKey))
+				require.NoError(t, err)
+				require.Len(t, records, 2, "each run has one")
+				require.Equal(t, "key.expire", records[0].Action)
+				require.Regexp(t, `^\{"by": "grace", "reason": "the rows of pi_\w+ were lost"\}$`, string(records[0].Data))
 			} else {
 				require.NoError(t, err)
 			}

@@ -31,7 +31,8 @@ type Config struct {
 
 	// Fix cancels orphaned intents, applies refund statuses, and with LostRows expires the keys
 	// of lost charges.
-	Fix bool
+	Fix   bool
+	Actor string // for the audit records
 }
 
 // Run compares payments and refunds. Orders in progress cause no false alarm: each intent is
