@@ -3,6 +3,7 @@
 package copies_test
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/lab/programtest"
 	"example.com/orders-api/migrations/dbtest"
 )
 
@@ -64,7 +66,8 @@ func TestOwn(t *testing.T) {
 
 // make upgrade merges a newer version of the template into the shop's own changes, also in a clone
 // of a colleague, which has no branch template. The newer version's migration is applied to a
-// database with data that has the shop's own, whose number is higher.
+// database with data that has the shop's own, whose number is higher, and the merged server creates
+// an order for an account that is older than the upgrade.
 func TestUpgrade(t *testing.T) {
 	template, shop := clone(t)
 	run(t, shop, []string{"MAKEFLAGS=GO=true"}, "make", "own", "MODULE="+newPath)
@@ -75,13 +78,17 @@ func TestUpgrade(t *testing.T) {
 	git(t, shop, "commit", "--quiet", "--message", "Our receipt and notes")
 	git(t, shop, "branch", "--quiet", "--delete", "--force", "template")
 
-	database := []string{"DATABASE_URL=" + dbtest.URL(dbtest.Empty(t))}
+	build := func() { t.Helper(); run(t, shop, nil, "go", "build", "-o", "bin/", "./cmd/orders") }
+	pool := dbtest.Empty(t)
+	fixture := programtest.NewFixtureOn(t, pool, dbtest.URL(pool))
 	orders := func(args ...string) string {
 		t.Helper()
-		return run(t, shop, database, "go", append([]string{"run", "./cmd/orders"}, args...)...)
+		return run(t, shop, fixture.Environ, "bin/orders", args...)
 	}
+	build()
 	orders("migrate", "up")
-	orders("accounts", "create", "--name", "Ann")
+	ann := strings.Fields(orders("accounts", "create", "--name", "Ann"))
+	fixture.APIKey = ann[len(ann)-1]
 
 	write(t, template, receipt, "Dear customer,\n\n"+read(t, template, receipt))
 	write(t, template, "migrations/"+newer, "-- +goose Up\nALTER TABLE accounts ADD COLUMN newer text;\n-- +goose Down\nALTER TABLE accounts DROP COLUMN newer;\n")
@@ -94,13 +101,24 @@ func TestUpgrade(t *testing.T) {
 	require.True(t, strings.HasSuffix(merged, "Come again.\n"), merged)
 	require.NoDirExists(t, filepath.Join(shop, "lab"))
 
-	_, err := output(t, shop, database, "go", []string{"run", "./cmd/orders", "accounts", "create", "--name", "Bob"})
+	build()
+	_, err := output(t, shop, fixture.Environ, "bin/orders", []string{"accounts", "create", "--name", "Bob"})
 	require.ErrorContains(t, err, "(missing: "+newer+")")
 	status := orders("migrate", "status")
 	require.Contains(t, status, "pending  "+newer+"\n")
 	require.Contains(t, status, "applied  "+own+"\n")
 	require.Equal(t, "applied: 1\n", orders("migrate", "up"))
 	orders("accounts", "create", "--name", "Bob")
+	api := fixture.Listening(programtest.StartProgram(t, filepath.Join(shop, "bin/orders"), fixture.Environ, "serve"))
+	programtest.Eventually(t, func() bool {
+		ready, err := api.Do(t.Context(), http.MethodGet, "/readyz", "", nil)
+		require.NoError(t, err)
+		return ready.Status == http.StatusOK
+	})
+	order, err := api.Order(t.Context(), "after-the-upgrade")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, order.Status, order.Body)
+	api.Stop()
 	require.Equal(t, "rolled back: "+newer+"\n", orders("migrate", "down", "--yes"))
 	run(t, shop, nil, "go", "test", "./migrations")
 }

@@ -66,7 +66,12 @@ func (f *Fixture) With(settings ...string) []string {
 // Serve starts the API and waits until it listens.
 func (f *Fixture) Serve(environ []string, args ...string) *API {
 	f.T.Helper()
-	p := Start(f.T, environ, append([]string{"serve"}, args...)...)
+	return f.Listening(Start(f.T, environ, append([]string{"serve"}, args...)...))
+}
+
+// Listening waits until a started API listens.
+func (f *Fixture) Listening(p *Process) *API {
+	f.T.Helper()
 	address := p.WaitFor(&p.Stderr, `listening.*address"?[=:]"?([0-9.]+:[0-9]+)`)[1]
 	return &API{Process: p, Base: "http://" + address, Key: f.APIKey}
 }

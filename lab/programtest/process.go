@@ -88,7 +88,13 @@ type Process struct {
 // Start starts the program. The end of the test kills it.
 func Start(t *testing.T, environ []string, args ...string) *Process {
 	t.Helper()
-	p := &Process{t: t, cmd: exec.CommandContext(t.Context(), program, args...), exited: make(chan struct{})}
+	return StartProgram(t, program, environ, args...)
+}
+
+// StartProgram is [Start] for the program of another version.
+func StartProgram(t *testing.T, path string, environ []string, args ...string) *Process {
+	t.Helper()
+	p := &Process{t: t, cmd: exec.CommandContext(t.Context(), path, args...), exited: make(chan struct{})}
 	p.cmd.Env = environ
 	p.cmd.Stdout, p.cmd.Stderr = &p.Stdout, &p.Stderr
 	p.cmd.WaitDelay = Timeout // an orphaned child would keep the output open
