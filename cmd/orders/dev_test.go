@@ -212,6 +212,6 @@ func TestDev_unreachableStripe(t *testing.T) {
 	t.Parallel()
 	a, _ := startDev(t, environ(t, "DATABASE_URL="+dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_dev", "STRIPE_API_BASE=http://127.0.0.1:1", "LISTEN_ADDR=127.0.0.1:0"))
 	require.Contains(t, a.stdout.String(), "\nStripe       http://127.0.0.1:1 (mode: test)\n")
-	require.Equal(t, http.StatusOK, a.ready())
+	eventually(t, func() bool { return a.ready() == http.StatusOK })
 	a.stop()
 }

@@ -22,9 +22,11 @@ func TestHealthcheck_runningAPI(t *testing.T) {
 		"every address of IPv4":     "0.0.0.0:" + u.Port(),
 	} {
 		// HTTP_PROXY must be ignored.
-		code, stdout, stderr := run(t, []string{"LISTEN_ADDR=" + address, "HTTP_PROXY=http://192.0.2.1:1"}, "healthcheck")
-		require.Zero(t, code, "%s: %s", name, stderr)
-		require.Empty(t, stdout+stderr, name)
+		t.Log(name)
+		eventually(t, func() bool { // a check of the database may take too long on a busy machine
+			code, stdout, stderr := run(t, []string{"LISTEN_ADDR=" + address, "HTTP_PROXY=http://192.0.2.1:1"}, "healthcheck")
+			return code == 0 && stdout+stderr == ""
+		})
 	}
 
 	a.stop()

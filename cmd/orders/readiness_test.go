@@ -84,7 +84,7 @@ func TestServe_demotedPrimary(t *testing.T) {
 	worker := start(t, env, "worker")
 	requirePaid(t, a.mustOrder("before-the-failover", tea))
 	require.Equal(t, http.StatusUnauthorized, other.mustOrder("before-the-failover", tea).status)
-	require.Equal(t, http.StatusOK, a.ready())
+	eventually(t, func() bool { return a.ready() == http.StatusOK })
 
 	setReadOnly(t, oldPrimary, "on")
 	setReadOnly(t, newPrimary, "off")
@@ -157,7 +157,7 @@ func TestServe_privilegesAndMigrations(t *testing.T) {
 	id := requirePaid(t, a.mustOrder("an-order-of-the-role", tea))
 	require.Equal(t, http.StatusCreated, a.mustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":100}`,
 		http.Header{"Idempotency-Key": {"a-refund-of-the-role"}}).status)
-	require.Equal(t, http.StatusOK, a.ready())
+	eventually(t, func() bool { return a.ready() == http.StatusOK })
 	require.Equal(t, http.StatusPaymentRequired, a.mustOrder("a-decline-of-the-role", strings.Replace(tea, "pm_card_visa", "pm_card_visa_chargeDeclined", 1)).status)
 	f.exec("INSERT INTO expired_keys SELECT account_id, gen_random_uuid(), operation, request_path, created_at, finished_at FROM idempotency_keys LIMIT 1")
 	for path, want := range map[string]int{

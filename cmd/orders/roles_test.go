@@ -76,7 +76,7 @@ func TestRoles(t *testing.T) {
 	account := f.account().String()
 
 	a := f.serve(f.environ, "--shutdown-delay", "0")
-	require.Equal(t, http.StatusOK, a.ready())
+	eventually(t, func() bool { return a.ready() == http.StatusOK })
 	u, err := url.Parse(a.base)
 	require.NoError(t, err)
 	succeed(t, f.with("LISTEN_ADDR="+u.Host), "healthcheck")

@@ -17,7 +17,7 @@ func TestServe_idleMemory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
-	require.Equal(t, http.StatusOK, a.ready())
+	eventually(t, func() bool { return a.ready() == http.StatusOK })
 	scraped, _ := get(t, a.admin()+"/metrics")
 	require.Equal(t, http.StatusOK, scraped)
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))

@@ -37,7 +37,7 @@ func TestServe_fromEmptyDatabase(t *testing.T) {
 
 	f := &fixture{t: t, pool: pool, stripe: stripe, environ: env, apiKey: createAccount(t, env)}
 	a := f.serve(env, "--shutdown-delay", "0")
-	require.Equal(t, http.StatusOK, a.ready())
+	eventually(t, func() bool { return a.ready() == http.StatusOK })
 	first := a.mustOrder("an-order-key-0001", tea)
 	id := requirePaid(t, first)
 	again := a.mustOrder("an-order-key-0001", tea)
@@ -79,7 +79,7 @@ func TestServe_stopWaitsForACharge(t *testing.T) {
 	eventually(t, func() bool {
 		return f.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%awaited%'") > 0
 	})
-	require.Equal(t, http.StatusOK, a.ready())
+	eventually(t, func() bool { return a.ready() == http.StatusOK })
 
 	a.signal(syscall.SIGTERM)
 	eventually(t, func() bool { return a.ready() == http.StatusServiceUnavailable })
@@ -117,7 +117,7 @@ func TestServe_readyWhileThePoolIsBusy(t *testing.T) {
 			"SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'orders'::regclass)").Scan(&waiting))
 		return waiting
 	})
-	require.Equal(t, http.StatusOK, a.ready())
+	eventually(t, func() bool { return a.ready() == http.StatusOK })
 	require.Empty(t, created)
 	require.NoError(t, tx.Rollback(t.Context()))
 	requirePaid(t, (<-created).apiResponse)
