@@ -77,5 +77,5 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := jobs.Wait(); err != nil {
 		return err
 	}
-	return errors.Join(judge(samples, report, o, out), s.audit(context.WithoutCancel(ctx), report, out))
+	return errors.Join(judge(samples, report, o, out), s.audit(context.WithoutCancel(ctx), report, c.retries.Load(), out))
 }
