@@ -168,7 +168,7 @@ func TestConsole(t *testing.T) {
 		{visa, "none", "", 5, []string{"row: order_created", "row: charge_created", "row: finished", "mail: the receipt is accepted"}, "1/1 201, 1/1, 1/1"},
 		{visa, "repeat", "", 6, nil, "1/1 201, 1/1, 1/1"},
 		{visa, "lost", "", 7, []string{"but the connection breaks", "the connection breaks)", "gets 503", "the connection is restored", "run 2 takes over"}, "2/1 201, 1/1, 1/1"},
-		{visa, "killed", "", 6, []string{"SIGKILL", "gets no response", "started again", "gets 409", "run 2 takes over", "gets 201"}, "2/1 409: in progress, 1/1, 1/1"},
+		{visa, "killed", "", 6, []string{"SIGKILL", "gets no response", "started again", "run 2 takes over", "gets 201"}, "2/1 409: in progress, 1/1, 1/1"},
 		{visa, "error", "", 6, nil, "2/1 201, 1/0, 1/1"},
 		{visa, "late", "", 7, nil, "2/1 201, 2/1, 1/1"},
 		{other, "other", "", 6, nil, ""},
