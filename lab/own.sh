@@ -15,9 +15,10 @@ own() {
 		line+='|docs/console\.|\(console\.md'
 		git rm -rqf cmd/internal/demo internal/earlierdesigns cmd/orders/{demo,console}{,_test}.go docs/console.{md,png}
 		sed -i.bak -E '/consoleExtension,|runDemo\}/d' cmd/orders/{dev,commands}.go
+		sed -i.bak 's#internal/earlierdesigns|##' .golangci.yml
 		sed -i.bak '/^\.PHONY: demo/,/^$/d' Makefile
 		sed -i.bak -e '/^## The demo/,/^## /{/^## Run/!d' -e '}' README.md
-		rm cmd/orders/{dev,commands}.go.bak {Makefile,README.md}.bak
+		rm cmd/orders/{dev,commands}.go.bak {.golangci.yml,Makefile,README.md}.bak
 	fi
 	sed -i.bak -e 's/ There is no release\.$//' -e 's/^## Make it yours$/## Change it/' README.md && rm README.md.bak
 	git grep -lIE "$line" -- ':!*.go' ':!*.sql' | while read -r file; do

@@ -97,7 +97,7 @@ func TestServe_demotedPrimary(t *testing.T) {
 		}
 		return byRevoked == http.StatusUnauthorized && byCreated == http.StatusCreated
 	})
-	// lab/replication requires two seconds, on a machine that is not busy.
+	// The replication check requires two seconds, on a machine that is not busy.
 	require.Less(t, time.Since(first), 5*time.Second)
 
 	// Without a server that accepts writes, no process is ready.

@@ -29,7 +29,9 @@ func TestGuide(t *testing.T) {
 	for _, name := range []string{"credits.go", "credits_test.go", "main_test.go", "wallets.go"} {
 		g.write("credits/"+name, read(t, folder, "examples/credits/"+name))
 	}
-	g.replace("credits/main_test.go", `/examples/credits"`, `/credits"`)
+	for _, name := range []string{"credits_test.go", "main_test.go"} {
+		g.replace("credits/"+name, `/examples/credits"`, `/credits"`)
+	}
 	g.replace("credits/main_test.go", "Pool: newPool(t)", "")
 	run(t, folder, nil, "go", "test", "./credits")
 
