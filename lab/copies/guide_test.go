@@ -39,6 +39,7 @@ func TestGuide(t *testing.T) {
 	const config, app = "cmd/internal/setup/config.go", "cmd/orders/app.go"
 	g.before(config, "}\n\nfunc (s *Stripe) validate", g.block("WalletsURL    string"))
 	g.before("cmd/internal/setup/env.txt", "SMTP_URL\n", g.block("URL of the wallet service."))
+	g.after("cmd/internal/setup/env_test.go", "\tclean := map[string]string{\n", g.block(`"WALLETS_URL": `))
 	g.before(app, "\ta := &app{config: config", g.block("a live Stripe key requires WALLETS_URL"))
 	g.replace(app, `"log/slog"`, "\"errors\"\n\t\"log/slog\"")
 	g.replace(app, "func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Registration {\n\treturn nil\n}\n",
