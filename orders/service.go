@@ -84,7 +84,8 @@ func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID)
 
 // ExpireKey rejects retries of a charged order whose rows are lost (R17): once the provider's
 // keys have expired, they would charge again.
-func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time, action operations.OperatorAction) error {
+func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time, actor, reason string) error {
+	action := operations.OperatorAction{Actor: actor, Reason: reason}
 	if err := operations.AuditAction(ctx, s.config.Pool, accountID, keyID, "key.expire", action); err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -312,7 +311,7 @@ func TestPay_keyExpired(t *testing.T) {
 	require.Equal(t, "paying", b.pay(path, visa).State)
 	f.loseRows()
 	key := idempotency.KeyID(f.Account, idempotency.Key(*f.row(path).IdempotencyKey))
-	require.NoError(t, f.Orders.ExpireKey(t.Context(), f.Account, key, time.Now(), operations.OperatorAction{}))
+	require.NoError(t, f.Orders.ExpireKey(t.Context(), f.Account, key, time.Now(), "", ""))
 	f.network.mode.Store("")
 	f.shop.Patience = time.Minute
 	require.Equal(t, "stopped", b.resume(path).State)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
@@ -25,7 +24,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			fixed = false // the charge needs an operator
 			if err = intents.verify(ctx, *d, d.IntentID); err == nil {
 				err = r.Orders.ExpireKey(ctx, d.AccountID, d.KeyID, d.Created,
-					operations.OperatorAction{Actor: r.Actor, Reason: "the rows of " + d.IntentID + " were lost"})
+					r.Actor, "the rows of "+d.IntentID+" were lost")
 			}
 			if err == nil {
 				d.Detail += ", key expired"
