@@ -286,8 +286,9 @@ func TestRunOnce_rowsLost(t *testing.T) {
 			b := f.browser()
 			path := b.fill()
 			f.network.mode.Store(lost)
-			f.shop.Patience = 500 * time.Millisecond
+			f.shop.Patience = 2 * time.Second
 			require.Equal(t, "paying", b.pay(path, visa).State)
+			require.Eventually(t, func() bool { return len(f.Stripe.Charges()) == 1 }, time.Minute, time.Millisecond, "the API completes a run")
 			f.loseRows()
 			f.network.mode.Store("")
 			f.shop.Patience = time.Minute
