@@ -60,15 +60,23 @@ func TestPay_keyLife(t *testing.T) {
 	require.Len(t, f.Stripe.Charges(), 2)
 }
 
+// payLost pays, and every response is lost until the shop's patience ends. The API then completes
+// the run that has begun.
+func (f *fixture) payLost(b *browser, path string) {
+	f.T.Helper()
+	f.network.mode.Store(lost)
+	f.shop.Patience = 2 * time.Second
+	require.Equal(f.T, "paying", b.pay(path, visa).State)
+	require.Eventually(f.T, func() bool { return len(f.Stripe.Charges()) == 1 }, time.Minute, time.Millisecond)
+}
+
 // A lost response is no reason for a new key.
 func TestPay_responseLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	b := f.browser()
 	path := b.fill()
-	f.network.mode.Store(lost)
-	f.shop.Patience = 500 * time.Millisecond
-	require.Equal(t, "paying", b.pay(path, visa).State)
+	f.payLost(b, path)
 	before := f.row(path)
 	require.Contains(t, b.get("/shop").text, "is in progress")
 	require.Equal(t, path, b.fill(), "no second basket")
@@ -186,9 +194,7 @@ func TestPay_corrected(t *testing.T) {
 	require.Equal(t, "basket", got.State)
 	require.Contains(t, got.Message, "cannot take payments")
 
-	f.network.mode.Store(lost)
-	f.shop.Patience = 500 * time.Millisecond
-	require.Equal(t, "paying", b.pay(path, visa).State)
+	f.payLost(b, path)
 	f.network.mode.Store(wrongKey)
 	f.shop.Patience = time.Minute
 	require.Equal(t, "paying", b.resume(path).State, "the first attempt may have charged the card")
@@ -285,10 +291,7 @@ func TestRunOnce_rowsLost(t *testing.T) {
 			f := newFixture(t)
 			b := f.browser()
 			path := b.fill()
-			f.network.mode.Store(lost)
-			f.shop.Patience = 2 * time.Second
-			require.Equal(t, "paying", b.pay(path, visa).State)
-			require.Eventually(t, func() bool { return len(f.Stripe.Charges()) == 1 }, time.Minute, time.Millisecond, "the API completes a run")
+			f.payLost(b, path)
 			f.loseRows()
 			f.network.mode.Store("")
 			f.shop.Patience = time.Minute
@@ -307,9 +310,7 @@ func TestPay_keyExpired(t *testing.T) {
 	f := newFixture(t)
 	b := f.browser()
 	path := b.fill()
-	f.network.mode.Store(lost)
-	f.shop.Patience = 500 * time.Millisecond
-	require.Equal(t, "paying", b.pay(path, visa).State)
+	f.payLost(b, path)
 	f.loseRows()
 	key := idempotency.KeyID(f.Account, idempotency.Key(*f.row(path).IdempotencyKey))
 	require.NoError(t, f.Orders.ExpireKey(t.Context(), f.Account, key, time.Now(), "", ""))
