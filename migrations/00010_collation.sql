@@ -18,6 +18,8 @@ BEGIN
 END
 $$;
 -- +goose StatementEnd
+-- Without statistics, of equal indexes the planner takes the newest: the primary key, as in 00001.
+REINDEX INDEX CONCURRENTLY idempotency_keys_pkey;
 
 -- Orders. The index of references is rebuilt: it is as new as this file, so it has few entries.
 CREATE UNIQUE INDEX CONCURRENTLY collation_c ON orders (account_id, payment_intent_id COLLATE "C");
@@ -46,6 +48,7 @@ END
 $$;
 -- +goose StatementEnd
 ALTER TABLE orders VALIDATE CONSTRAINT order_is_consistent;
+REINDEX INDEX CONCURRENTLY orders_pkey;
 
 -- Only operators search the audit records. The other tables are small.
 DROP INDEX CONCURRENTLY IF EXISTS audit_records_account_id_resource_id_idx;
