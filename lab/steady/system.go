@@ -243,7 +243,7 @@ func scrape(ctx context.Context, address, metric string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
 	if err != nil {
 		return 0, err
 	}
