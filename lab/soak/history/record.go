@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -122,7 +123,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		}
 		op.Request = fingerprint(request.URL.Path, sent)
 		request = request.Clone(request.Context())
-		request.Body = io.NopCloser(bytes.NewReader(sent))
+		request.Body, request.GetBody = io.NopCloser(bytes.NewReader(sent)), nil // so net/http cannot send it twice
 	} else if key, ofKey := strings.CutPrefix(request.URL.Path, "/v1/idempotency-keys/"); ofKey {
 		op.Kind, op.Key = Read, key
 	}
@@ -141,7 +142,9 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		op.Return = t.At(time.Now())
 		op.receive(response, body)
 	}
-	if op.Key != "" {
+	// A refused connection has no effect. With dozens of such requests as possible effects, while
+	// all processes of the API are down, the search of a key does not end.
+	if op.Key != "" && !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Add(op)
 	}
 	return response, err

@@ -2,10 +2,12 @@ package history_test
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,6 +75,12 @@ func TestRecorder(t *testing.T) {
 	}
 	_, err = send(http.MethodPost, "/v1/orders", "tea")
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	refused := recorder.Transport(7, refusing{})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/v1/orders", strings.NewReader("tea"))
+	require.NoError(t, err)
+	request.Header.Set("Idempotency-Key", key)
+	_, err = refused.RoundTrip(request) //nolint:bodyclose // there is none
+	require.ErrorIs(t, err, syscall.ECONNREFUSED, "is not recorded, because it has no effect")
 	_, err = send(http.MethodGet, "/v1/idempotency-keys/"+key, "")
 	require.NoError(t, err)
 	_, err = send(http.MethodGet, "/v1/orders/1", "") // is not recorded
@@ -100,6 +108,12 @@ func TestRecorder(t *testing.T) {
 		require.Equal(t, op.Kind == history.Read, op.Request == "")
 		require.Equal(t, i == 2, op.Return == 0)
 	}
+}
+
+type refusing struct{}
+
+func (refusing) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 }
 
 func TestJudge_noFile(t *testing.T) {
