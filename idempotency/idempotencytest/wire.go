@@ -105,7 +105,7 @@ func (w *tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.T
 	case CutBefore:
 		_ = socket.Close()
 	case CutAfter:
-		socket.cut = true
+		socket.cut.Store(true)
 	case NotReplicated:
 		conn.Config().OnNotice(conn.PgConn(), &pgconn.Notice{Routine: "SyncRepWaitForLSN"})
 	}
@@ -130,15 +130,19 @@ func (*tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) 
 // cutConn breaks instead of returning the response to a COMMIT.
 type cutConn struct {
 	net.Conn
-	cut  bool
+	cut  atomic.Bool
+	mu   sync.Mutex // pgx reads in two goroutines while it closes a slow connection
 	read []byte
 }
 
 func (c *cutConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.cut {
-		c.read = append(c.read, b[:n]...)
+	if !c.cut.Load() {
+		return n, err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read = append(c.read, b[:n]...)
 	if bytes.Contains(c.read, []byte("COMMIT\x00")) {
 		return 0, io.EOF
 	}
