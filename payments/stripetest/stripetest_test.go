@@ -1,6 +1,7 @@
 package stripetest_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -95,7 +96,11 @@ func (s *fake) get(path string) reply {
 }
 
 func (s *fake) send(method, path, body string, header http.Header) reply {
-	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	return s.sendUntil(s.t.Context(), method, path, body, header)
+}
+
+func (s *fake) sendUntil(ctx context.Context, method, path, body string, header http.Header) reply {
+	r, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
 	if err != nil {
 		return reply{err: err}
 	}
