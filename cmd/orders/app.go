@@ -35,8 +35,22 @@ type app struct {
 	payments   *payments.Client
 }
 
-// openApp connects to the database and creates the services. The caller closes the app.
-func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app, err error) {
+// openApp creates the app of a command that calls the provider first of all, so it tries the
+// provider's key.
+func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (*app, error) {
+	a, err := newApp(ctx, config, logger)
+	if err != nil {
+		return nil, err
+	}
+	if err := setup.TryProvider(ctx, a.payments, logger); err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// newApp connects to the database and creates the services. The caller closes the app.
+func newApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app, err error) {
 	a := &app{config: config, logger: logger}
 	defer func() {
 		if err != nil {
@@ -95,9 +109,6 @@ func openApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app
 		Logger:       logger,
 	})
 	logger.Info("payment provider", "provider", config.ProviderURL(), "mode", config.Mode())
-	if err := setup.TryProvider(ctx, a.payments, logger); err != nil {
-		return nil, err
-	}
 	return a, nil
 }
 

@@ -112,7 +112,7 @@ func (d devRun) run(ctx context.Context) error {
 	if err := devservices.Migrate(ctx, d.config.Database); err != nil {
 		return err
 	}
-	a, err := openApp(ctx, d.config.App, d.logger)
+	a, err := newApp(ctx, d.config.App, d.logger)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func serve(ctx context.Context, call *invocation) error {
 	}
 	logger := config.Logger(call.stderr)
 	tuneGC()
-	a, err := openApp(ctx, config.App, logger)
+	a, err := newApp(ctx, config.App, logger)
 	if err != nil {
 		return err
 	}
@@ -128,15 +128,24 @@ func openServer(ctx context.Context, a *app, address, adminAddress setup.Address
 	return &server{a, api.NewServer(router, a.config.LongestRun(), a.logger), listener, ready, runs}, nil
 }
 
-// run serves until ctx ends. Then /readyz returns 503, and requests are accepted for delay.
-// After that, waiters are released and runs finish, so that no other process takes over.
+// run serves until ctx ends, or until the provider rejects its key, which is tried meanwhile,
+// because a provider that hangs must not delay replays. Then /readyz returns 503, and requests
+// are accepted for delay. After that, waiters are released and runs finish, so that no other
+// process takes over.
 func (s *server) run(ctx context.Context, delay time.Duration) error {
-	served := make(chan error, 1)
+	served, rejected := make(chan error, 1), make(chan error, 1)
 	go func() { served <- connlimit.Serve(s.http, s.listener, maxConnections) }()
 	s.logger.Info("listening", "address", s.listener.Addr().String())
+	go func() {
+		if err := setup.TryProvider(ctx, s.payments, s.logger); err != nil {
+			rejected <- err
+		}
+	}()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
+	case err := <-rejected:
+		return err
 	case <-ctx.Done():
 	}
 	s.ready.Drain()

@@ -180,7 +180,7 @@ inline executeCancel(n) {
 inline stop() {
 	alive--;
 	sends[me] = 0;
-	next = idle; unknown = false; reads = false; acted = false; at = unused; token = 0; lease = 0; created = 0; intent = 0
+	next = idle; unknown = false; reads = false; replayed = false; acted = false; at = unused; token = 0; lease = 0; created = 0; intent = 0
 }
 
 /* release ends a run with 503 or 202. The recovery point stays (R11). */
@@ -229,7 +229,7 @@ inline committed() {
 		if
 		:: row.at == order_created && reads  -> next = wait_search /* a failover has moved the row back */
 		:: row.at == order_created && !reads -> next = wait_create
-		:: row.at == charge_created && (reads || windowOver(created) || next != commit_intent) -> next = wait_read
+		:: row.at == charge_created && (reads || replayed || windowOver(created) || next != commit_intent) -> next = wait_read
 		:: else -> next = wait_confirm
 		fi
 	fi
@@ -295,6 +295,7 @@ active [RUNS] proctype execution() {
 	mtype:point at = unused; /* what it knows of the row */
 	byte token, lease, created, intent;
 	bool reads;              /* an earlier run may have made calls: read before acting */
+	bool replayed;           /* the provider's key returned its stored response, which may be stale */
 	bool acted;              /* it has an action for the customer, which it may record */
 	bool over;               /* its lease is over by its own clock, which it read before the COMMIT */
 	bool unknown;            /* a COMMIT was sent, and its acknowledgement is missing */
@@ -334,6 +335,7 @@ end:
 		fi;
 		did("search") }
 	:: atomic { next == wait_create && canCreate ->
+		replayed = (create_replay != 0);
 		executeCreate(intent);
 #ifdef ONE_CALL
 		next = (paymentIntent[intent] == succeeded -> commit_paid : commit_failed);
