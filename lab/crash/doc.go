@@ -93,7 +93,8 @@
 // TestBoundaries compares the boundaries of each flow with the file from which the
 // cases are made, so that no new statement is left out. -args -update writes the file.
 // TestMutants verifies that the matrix can fail: each patch in testdata/mutants removes
-// one rule, and a case must report the verdict that the patch names.
+// one rule, and a case must report the verdict that the patch names. Rules about what the
+// matrix does not have, such as a demoted server, have a test of the program instead.
 //
 // It does not cover faults of PostgreSQL itself and of the mail server, faults in the
 // reaper, reconcile and an operator's commands, and a client whose first retry after lost

@@ -2,6 +2,7 @@ package crash_test
 
 import (
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -39,12 +40,16 @@ func TestMutants(t *testing.T) {
 // mutant is the program without one rule.
 type mutant struct {
 	overlay string         // file that names the changed sources for go build
+	test    []string       // package and name of the test that must catch it, or none
 	cases   *regexp.Regexp // the cases that may catch it
-	verdict string         // what one of them must report
+	verdict string         // what the test or one of the cases must report
 }
 
 func (m mutant) isCaught(t *testing.T) bool {
 	t.Helper()
+	if m.test != nil {
+		return m.failsTest(t)
+	}
 	program := filepath.Join(t.TempDir(), "orders")
 	require.NoError(t, goBuild(program, "-overlay", m.overlay))
 	for _, c := range allCases(t) {
@@ -60,17 +65,33 @@ func (m mutant) isCaught(t *testing.T) bool {
 	return false
 }
 
-var patchHeader = regexp.MustCompile(`(?m)^cases: (\S+)\nverdict: (.+)$`)
+// failsTest runs a test of the program, for a rule that no case of the matrix needs.
+func (m mutant) failsTest(t *testing.T) bool {
+	t.Helper()
+	test := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", m.overlay, "-run", "^"+m.test[1]+"$", m.test[0])
+	test.Dir = filepath.Join("..", "..")
+	output, err := test.CombinedOutput()
+	caught := err != nil && strings.Contains(string(output), m.verdict)
+	if !caught {
+		t.Log(string(output))
+	}
+	return caught
+}
 
-// newMutant applies a patch, which begins with the rule that it removes, the cases that may
-// catch it, and the verdict.
+var patchHeader = regexp.MustCompile(`(?m)^(cases|test): (.+)\nverdict: (.+)$`)
+
+// newMutant applies a patch, which begins with the rule that it removes, what may catch it (cases
+// or a test), and the verdict.
 func newMutant(t *testing.T, patch string) mutant {
 	t.Helper()
 	header := patchHeader.FindStringSubmatch(read(t, patch))
-	require.NotNil(t, header, "the patch has no lines cases: and verdict:")
-	return mutant{
-		overlay: programtest.Overlay(t, patch),
-		cases:   regexp.MustCompile(header[1]),
-		verdict: header[2],
+	require.NotNil(t, header, "the patch has no lines cases: or test:, and verdict:")
+	m := mutant{overlay: programtest.Overlay(t, patch), verdict: header[3]}
+	if header[1] == "test" {
+		m.test = strings.Fields(header[2])
+		require.Len(t, m.test, 2, "a package and a test")
+	} else {
+		m.cases = regexp.MustCompile(header[2])
 	}
+	return m
 }
