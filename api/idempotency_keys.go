@@ -38,7 +38,7 @@ func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
 	if prefer := readPreferences(r.Header); err == nil && prefer.wait > 0 && !status.Settled() {
 		waiting, cancel := context.WithTimeout(r.Context(), prefer.wait)
 		defer cancel()
-		if h.Engine.AwaitStatus(waiting, status.Status) {
+		if h.Engine.AwaitChange(waiting, status.StoredKey) {
 			preferences{wait: prefer.wait}.write(w.Header())
 		}
 		status, required, err = h.keyStatus(r.Context(), account, key)
@@ -58,7 +58,7 @@ func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempot
 			return err
 		}
 		required, err = h.actions.get(ctx, status.ID, func(ctx context.Context) (*operations.ActionRequiredError, error) {
-			return h.Operations.RequiredAction(ctx, status.Status)
+			return h.Operations.RequiredAction(ctx, status.StoredKey)
 		})
 		if err == nil && required == nil {
 			status, err = h.Operations.KeyStatus(ctx, account, key)

@@ -64,7 +64,7 @@ func TestCompleter_actionRequired(t *testing.T) {
 	req := f.request()
 	_, err := f.do(req, op)
 	require.ErrorIs(t, err, idempotency.ErrActionRequired)
-	status, err := f.engine.Status(t.Context(), req.AccountID, keyID(req))
+	status, err := f.engine.Key(t.Context(), req.AccountID, keyID(req))
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateActionRequired, status.State())
 	stats, err := idempotency.ReadStats(t.Context(), f.pool)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -105,7 +106,7 @@ func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err err
 // reviewPolled marks old keys that clients run so often that they are never abandoned.
 func (c *Completer) reviewPolled(ctx context.Context, total *CompleterResult) error {
 	store := c.engine.store
-	keys, err := collect[candidate](ctx, store, polledSQL, c.config.Grace, pollingLimit, store.lockTimeout, c.config.MaxAttempts, c.steps, c.config.Limit)
+	keys, err := collect(ctx, store, pgx.RowToStructByPos[candidate], polledSQL, c.config.Grace, pollingLimit, store.lockTimeout, c.config.MaxAttempts, c.steps, c.config.Limit)
 	if err != nil {
 		return fmt.Errorf("list polled keys: %w", err)
 	}

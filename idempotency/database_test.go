@@ -132,7 +132,7 @@ func TestDatabase_poolClosed(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"Do":                func() error { _, err := f.do(req, oneStep()); return err },
 		"Resume":            func() error { _, err := f.resume(req, oneStep()); return err },
-		"Status":            func() error { _, err := f.engine.Status(ctx, req.AccountID, keyID(req)); return err },
+		"Status":            func() error { _, err := f.engine.Key(ctx, req.AccountID, keyID(req)); return err },
 		"Lookup":            func() error { _, _, err := f.engine.Lookup(ctx, req.AccountID, req.Key); return err },
 		"Stuck":             func() error { _, err := f.engine.Stuck(ctx, grace, 1); return err },
 		"Find":              func() error { _, err := f.engine.Find(ctx, uuid.Nil, "an-unused-client-key"); return err },

@@ -89,7 +89,7 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operati
 }
 
 // decide rejects a request with a known key, replays its response or takes it over (R2).
-func (e *Engine) decide(ctx context.Context, stored *storedKey, hash []byte, op Operation, onClaim func()) (Result, error) {
+func (e *Engine) decide(ctx context.Context, stored *keyRow, hash []byte, op Operation, onClaim func()) (Result, error) {
 	result := stored.result()
 	switch {
 	case stored.Fingerprint[0] != fingerprintVersion:
@@ -149,7 +149,7 @@ func (e *Engine) newExecution(r Run, op Operation, from RecoveryPoint, onClaim f
 
 // execute runs steps until the request is finished or one fails, which releases the lease.
 // existing is the row of a key that another request has claimed.
-func (r *execution) execute(ctx context.Context) (result Result, existing *storedKey, err error) {
+func (r *execution) execute(ctx context.Context) (result Result, existing *keyRow, err error) {
 	err = errPanicked
 	defer func() {
 		result = Result{Response: r.response, KeyID: r.KeyID, Attempt: r.Attempt, From: r.from, To: r.point}
@@ -174,7 +174,7 @@ func (r *execution) notifyClaimed() {
 	}
 }
 
-func (r *execution) step(ctx context.Context) (existing *storedKey, err error) {
+func (r *execution) step(ctx context.Context) (existing *keyRow, err error) {
 	ctx, done := r.engine.config.OnStep(ctx, StepStart{r.operation, r.KeyID, r.Attempt, r.point})
 	end := StepEnd{To: r.point, Err: errPanicked}
 	defer func() { done(end) }()

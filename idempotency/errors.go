@@ -40,7 +40,7 @@ var (
 
 // KeyExpiredError means that the key was used and its row is gone (R17).
 type KeyExpiredError struct {
-	Key  Status
+	Key  StoredKey
 	Lost bool // what the request created was lost, so an operator expired the key
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Reap deletes finished keys past their retention, in transactions of at most batch keys,
@@ -16,7 +18,7 @@ func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (
 	var from time.Time
 	for ctx.Err() == nil {
 		start := e.config.Clock()
-		keys, err := collect[candidate](ctx, e.store, expiredSQL, retention, batch, from)
+		keys, err := collect(ctx, e.store, pgx.RowToStructByPos[candidate], expiredSQL, retention, batch, from)
 		deleted, last := 0, from
 		if err == nil && len(keys) > 0 {
 			last = keys[len(keys)-1].At

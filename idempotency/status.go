@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Status is the public part of a key's row, by the database's clock.
-type Status struct {
+// StoredKey is the public part of a key's row, by the database's clock.
+type StoredKey struct {
 	AccountID, ID  uuid.UUID
 	Key            Key
 	Operation      string
@@ -30,7 +30,7 @@ type Status struct {
 	ClockAhead     bool   // a time of the key is in the future
 	ActionRequired bool   // the last run ended with ErrActionRequired
 	LastError      string // of the last run
-	ResponseStatus int    // 0 while unfinished
+	ResponseCode   int    // 0 while unfinished
 }
 
 // The states of a key.
@@ -43,15 +43,15 @@ const (
 )
 
 // State returns one of them.
-func (s Status) State() string {
+func (k StoredKey) State() string {
 	switch {
-	case s.Point == Finished:
+	case k.Point == Finished:
 		return StateFinished
-	case s.NeedsReviewAt != nil:
+	case k.NeedsReviewAt != nil:
 		return StateNeedsReview
-	case s.Leased:
+	case k.Leased:
 		return StateInProgress
-	case s.ActionRequired:
+	case k.ActionRequired:
 		return StateActionRequired
 	default:
 		return StateWaiting
@@ -59,11 +59,11 @@ func (s Status) State() string {
 }
 
 // NextLeaseEnd returns when the lease of a run that takes the key now would end (R8).
-func (e *Engine) NextLeaseEnd(key Status) time.Time {
+func (e *Engine) NextLeaseEnd(key StoredKey) time.Time {
 	return key.LastRunAt.Add(key.Idle + e.store.lockTimeout)
 }
 
-// statusColumns are the fields of Status in their order; $1 is the length of a lease.
+// statusColumns are the fields of StoredKey in their order; $1 is the length of a lease.
 const statusColumns = `
        k.account_id, k.id, k.idempotency_key, k.operation, k.request_path, k.recovery_point, k.attempt,
        k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at, k.needs_review_at,
@@ -71,34 +71,34 @@ const statusColumns = `
        greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + $1::interval,
        k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0)`
 
-func (e *Engine) list(ctx context.Context, query string, arguments ...any) ([]Status, error) {
-	list, err := collect[Status](ctx, e.store, query, append([]any{e.store.lockTimeout}, arguments...)...)
+func (e *Engine) list(ctx context.Context, query string, arguments ...any) ([]StoredKey, error) {
+	list, err := collect(ctx, e.store, pgx.RowToStructByPos[StoredKey], query, append([]any{e.store.lockTimeout}, arguments...)...)
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)
 	}
 	return list, nil
 }
 
-// Status returns one key of the account, or [ErrNotFound].
-func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, error) {
+// Key returns one key of the account, or [ErrNotFound].
+func (e *Engine) Key(ctx context.Context, accountID, id uuid.UUID) (StoredKey, error) {
 	stored, err := e.store.find(ctx, accountID, id)
-	return stored.Status, err
+	return stored.StoredKey, err
 }
 
 // Lookup returns a key and its response, a [*KeyExpiredError] or [ErrNotFound].
-func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (Status, Response, error) {
+func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (StoredKey, Response, error) {
 	id := KeyID(accountID, key)
 	stored, err := e.store.find(ctx, accountID, id)
 	if errors.Is(err, ErrNotFound) {
 		err = e.store.keyExpired(ctx, accountID, id, key)
 	}
-	return stored.Status, stored.response(), err
+	return stored.StoredKey, stored.response(), err
 }
 
-// Statuses returns those keys that exist, by id.
-func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]Status, error) {
+// Keys returns those that exist, by id.
+func (e *Engine) Keys(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]StoredKey, error) {
 	list, err := e.list(ctx, statusesSQL, accountIDs, ids)
-	byID := make(map[uuid.UUID]Status, len(list))
+	byID := make(map[uuid.UUID]StoredKey, len(list))
 	for _, status := range list {
 		byID[status.ID] = status
 	}
@@ -106,13 +106,13 @@ func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map
 }
 
 // Stuck lists the abandoned keys and those that need review, the longest idle first.
-func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]Status, error) {
+func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]StoredKey, error) {
 	return e.list(ctx, stuckSQL, grace, limit)
 }
 
 // Find returns the key with an id or, if there is none, those with a client's key, so that no
 // client hides a key. accountID uuid.Nil means all accounts.
-func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) ([]Status, error) {
+func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) ([]StoredKey, error) {
 	id, _ := uuid.Parse(idOrKey) // otherwise uuid.Nil, which no key has
 	keys, err := e.list(ctx, byKeySQL, id, idOrKey, accountID)
 	if len(keys) > 0 && keys[0].ID == id {
@@ -121,21 +121,15 @@ func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) 
 	return keys, err
 }
 
-// LostKey is an expired key whose row was lost ([Engine.Expire]).
-type LostKey struct {
-	AccountID, ID uuid.UUID
-	Operation     string
-	CreatedAt     time.Time
-}
-
-// Lost returns the lost keys of the accounts with this id or client's key.
-func (e *Engine) Lost(ctx context.Context, accountIDs []uuid.UUID, idOrKey string) ([]LostKey, error) {
+// Lost returns the expired keys of the accounts with this id or client's key whose rows were lost
+// ([Engine.Expire]): their account, id, operation and age.
+func (e *Engine) Lost(ctx context.Context, accountIDs []uuid.UUID, idOrKey string) ([]StoredKey, error) {
 	id, _ := uuid.Parse(idOrKey)
 	ids := []uuid.UUID{id}
 	for _, accountID := range accountIDs {
 		ids = append(ids, KeyID(accountID, Key(idOrKey)))
 	}
-	return collect[LostKey](ctx, e.store, `
+	return collect(ctx, e.store, pgx.RowToStructByNameLax[StoredKey], `
 SELECT account_id, id, operation, created_at
   FROM expired_keys
  WHERE account_id = ANY($1) AND id = ANY($2) AND lost`, accountIDs, ids)

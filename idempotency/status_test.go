@@ -55,7 +55,7 @@ func TestStuck_selection(t *testing.T) {
 	require.WithinDuration(t, time.Now(), got.CreatedAt, time.Minute)
 	require.WithinDuration(t, time.Now().Add(-24*time.Hour), got.LastRunAt, time.Minute)
 	require.WithinDuration(t, time.Now().Add(-time.Hour), *got.NeedsReviewAt, time.Minute)
-	require.Equal(t, idempotency.Status{
+	require.Equal(t, idempotency.StoredKey{
 		AccountID: f.account, ID: keyID(review), Key: review.Key, Operation: "three_steps", Path: "/v1/things", Point: paid, Attempt: 1,
 		LastError: "no response", CreatedAt: got.CreatedAt, LastRunAt: got.LastRunAt, Idle: got.Idle, NeedsReviewAt: got.NeedsReviewAt,
 	}, got)
@@ -94,7 +94,7 @@ func TestFailedRuns(t *testing.T) {
 func TestLookup_states(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	lookup := func(req idempotency.Request) (idempotency.Status, idempotency.Response, error) {
+	lookup := func(req idempotency.Request) (idempotency.StoredKey, idempotency.Response, error) {
 		return f.engine.Lookup(t.Context(), req.AccountID, req.Key)
 	}
 	op := &threeSteps{}
@@ -122,9 +122,9 @@ func TestLookup_states(t *testing.T) {
 		require.Equal(t, want, status.State())
 		require.Equal(t, want == idempotency.StateInProgress, status.Leased)
 		require.Equal(t, state.Response, response)
-		require.Equal(t, state.Response.Status, status.ResponseStatus)
+		require.Equal(t, state.Response.Status, status.ResponseCode)
 		require.Equal(t, want == idempotency.StateFinished, status.FinishedAt != nil)
-		only, err := f.engine.Status(t.Context(), req.AccountID, keyID(req))
+		only, err := f.engine.Key(t.Context(), req.AccountID, keyID(req))
 		require.NoError(t, err)
 		status.Idle, only.Idle = 0, 0
 		require.Equal(t, status, only)
@@ -134,14 +134,14 @@ func TestLookup_states(t *testing.T) {
 	}
 	_, _, err = lookup(f.request())
 	require.ErrorIs(t, err, idempotency.ErrNotFound)
-	_, err = f.engine.Status(t.Context(), f.account, keyID(f.request()))
+	_, err = f.engine.Key(t.Context(), f.account, keyID(f.request()))
 	require.ErrorIs(t, err, idempotency.ErrNotFound)
 }
 
 func TestStatus_precedence(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	for want, status := range map[string]idempotency.Status{
+	for want, status := range map[string]idempotency.StoredKey{
 		"finished":        {Point: idempotency.Finished, NeedsReviewAt: &now},
 		"needs_review":    {Point: paid, NeedsReviewAt: &now, Leased: true},
 		"in_progress":     {Point: paid, Leased: true, ActionRequired: true},
@@ -152,7 +152,7 @@ func TestStatus_precedence(t *testing.T) {
 	}
 }
 
-func (f *fixture) find(account uuid.UUID, idOrKey string) []idempotency.Status {
+func (f *fixture) find(account uuid.UUID, idOrKey string) []idempotency.StoredKey {
 	f.t.Helper()
 	list, err := f.engine.Find(f.t.Context(), account, idOrKey)
 	require.NoError(f.t, err)

@@ -53,18 +53,17 @@ func (s *store) queryRow(ctx context.Context, query string, arguments []any, des
 	})
 }
 
-// collect returns rows whose columns are the fields of T in their order.
-func collect[T any](ctx context.Context, s *store, query string, arguments ...any) (list []T, err error) {
+func collect[T any](ctx context.Context, s *store, scan pgx.RowToFunc[T], query string, arguments ...any) (list []T, err error) {
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		rows, _ := conn.Query(ctx, query, arguments...) // CollectRows returns its error
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[T])
+		list, err = pgx.CollectRows(rows, scan)
 		return err
 	})
 	return list, err
 }
 
-type storedKey struct {
-	Status
+type keyRow struct {
+	StoredKey
 	Params, Fingerprint []byte
 	Token               uuid.UUID
 	LockedAt            *time.Time // nil when no run holds the key
@@ -73,9 +72,9 @@ type storedKey struct {
 	Body                []byte
 }
 
-func (k *storedKey) response() Response { return Response{k.ResponseStatus, k.Headers, k.Body} }
+func (k *keyRow) response() Response { return Response{k.ResponseCode, k.Headers, k.Body} }
 
-func (k *storedKey) result() Result {
+func (k *keyRow) result() Result {
 	return Result{KeyID: k.ID, Attempt: k.Attempt, From: k.Point, To: k.Point}
 }
 
@@ -86,17 +85,17 @@ SELECT` + statusColumns + `,
  WHERE k.account_id = $2 AND k.id = $3`
 
 // find returns a key's row or [ErrNotFound]. The row is never nil.
-func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*storedKey, error) {
-	var keys []storedKey
+func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*keyRow, error) {
+	var keys []keyRow
 	err := retry(func() (err error) {
-		keys, err = collect[storedKey](ctx, s, findSQL, s.lockTimeout, accountID, id)
+		keys, err = collect(ctx, s, pgx.RowToStructByPos[keyRow], findSQL, s.lockTimeout, accountID, id)
 		return err
 	})
 	if err == nil && len(keys) == 0 {
 		err = ErrNotFound
 	}
 	if err != nil {
-		return &storedKey{}, err
+		return &keyRow{}, err
 	}
 	return &keys[0], nil
 }

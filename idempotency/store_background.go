@@ -37,7 +37,7 @@ func (s *store) poll(ctx context.Context, keys []awaitedKey) ([]awaitedKey, erro
 	for i, key := range keys {
 		accounts[i], ids[i], changes[i] = key.AccountID, key.ID, string(key.Change)
 	}
-	return collect[awaitedKey](ctx, s, pollSQL, accounts, ids, changes, s.lockTimeout, takeoverPause)
+	return collect(ctx, s, pgx.RowToStructByPos[awaitedKey], pollSQL, accounts, ids, changes, s.lockTimeout, takeoverPause)
 }
 
 const statusesSQL = `
@@ -124,13 +124,13 @@ var actionRequiredSQL = dueSQL(`action_required_at IS NOT NULL
 
 // abandoned returns the keys of both kinds in turn.
 func (s *store) abandoned(ctx context.Context, config CompleterConfig, steps []string) (due []candidate, err error) {
-	idle, err := collect[candidate](ctx, s, abandonedSQL, steps, config.Limit, s.lockTimeout, config.Grace, maxBackoff)
+	idle, err := collect(ctx, s, pgx.RowToStructByPos[candidate], abandonedSQL, steps, config.Limit, s.lockTimeout, config.Grace, maxBackoff)
 	if err != nil {
 		return nil, err
 	}
 	// The lease of a run that still waits must end before the timeout.
 	timeout := config.ActionTimeout - s.lockTimeout
-	waiting, err := collect[candidate](ctx, s, actionRequiredSQL,
+	waiting, err := collect(ctx, s, pgx.RowToStructByPos[candidate], actionRequiredSQL,
 		steps, config.Limit, s.lockTimeout, actionPollGraces*config.Grace, timeout, config.Grace)
 	for i := range max(len(idle), len(waiting)) {
 		due = append(due, idle[min(i, len(idle)):min(i+1, len(idle))]...)
@@ -231,7 +231,7 @@ func (s *store) delete(ctx context.Context, retention time.Duration, keys []cand
 
 // keyExpired returns the [*KeyExpiredError] of a reaped key (R17) or [ErrNotFound].
 func (s *store) keyExpired(ctx context.Context, accountID, id uuid.UUID, key Key) error {
-	expired := &KeyExpiredError{Key: Status{AccountID: accountID, ID: id, Key: key, Point: Finished}}
+	expired := &KeyExpiredError{Key: StoredKey{AccountID: accountID, ID: id, Key: key, Point: Finished}}
 	k := &expired.Key
 	err := s.queryRow(ctx, `
 SELECT operation, request_path, created_at, finished_at, lost

@@ -15,7 +15,7 @@ import (
 
 // commit commits a record with the next recovery point, and in the first step with the claim
 // (R1). It returns the row of another request that the claim met.
-func (r *execution) commit(ctx context.Context, record RecordFunc) (existing *storedKey, err error) {
+func (r *execution) commit(ctx context.Context, record RecordFunc) (existing *keyRow, err error) {
 	err = retry(func() error {
 		err := r.transact(ctx, record)
 		if errors.Is(err, errCommitUnknown) && r.claimed {
@@ -235,7 +235,7 @@ func (r *execution) invalidate(ctx context.Context, doubt error) error {
 
 // resolve reads the row after the claim met one or the fence did not hold (R22). Without an
 // error, this run did commit.
-func (r *execution) resolve(ctx context.Context, failure error) (existing *storedKey, err error) {
+func (r *execution) resolve(ctx context.Context, failure error) (existing *keyRow, err error) {
 	sent := r.clock()
 	stored, err := r.engine.store.find(ctx, r.AccountID, r.KeyID)
 	switch {
@@ -278,5 +278,5 @@ func (r *execution) violated(ctx context.Context, constraint string) error {
 		}
 	}
 	// The key's row is gone, but a derived id exists.
-	return &KeyExpiredError{Key: Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.request.Path}}
+	return &KeyExpiredError{Key: StoredKey{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.request.Path}}
 }

@@ -155,14 +155,14 @@ INSERT INTO idempotency_keys (
 func TestAwaitStatus_ends(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		known   idempotency.Status
+		known   idempotency.StoredKey
 		ignored string
 		columns string
 	}{
 		"finished":               {columns: finishedColumns},
 		"needs review":           {columns: "needs_review_at = now()"},
 		"action required":        {columns: "action_required_at = now()"},
-		"action required before": {known: idempotency.Status{ActionRequired: true}, ignored: "action_required_at = now()", columns: "needs_review_at = now()"},
+		"action required before": {known: idempotency.StoredKey{ActionRequired: true}, ignored: "action_required_at = now()", columns: "needs_review_at = now()"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -171,7 +171,7 @@ func TestAwaitStatus_ends(t *testing.T) {
 			req := f.putChanged(&threeSteps{}, released, time.Hour, test.ignored)
 			test.known.AccountID, test.known.ID = req.AccountID, keyID(req)
 			waited := make(chan bool, 1)
-			go func() { waited <- f.engine.AwaitStatus(t.Context(), test.known) }()
+			go func() { waited <- f.engine.AwaitChange(t.Context(), test.known) }()
 			f.requireWaiting(1)
 			wire.Reset()
 			require.Eventually(t, func() bool { return wire.Count("AS awaited") > 1 }, waitFor, tick)

@@ -63,9 +63,9 @@ func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
 	return e.waiters.wait(ctx, awaitedKey{accountID, id, awaitTurn})
 }
 
-// AwaitStatus is AwaitTurn until the key is finished, needs review or, unless it already
+// AwaitChange is AwaitTurn until the key is finished, needs review or, unless it already
 // did, requires an action.
-func (e *Engine) AwaitStatus(ctx context.Context, known Status) bool {
+func (e *Engine) AwaitChange(ctx context.Context, known StoredKey) bool {
 	change := awaitStatus
 	if known.ActionRequired {
 		change = awaitEnd

@@ -50,8 +50,8 @@ func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, actio
 }
 
 // unfinished returns a key that an operator can change now, with its operation.
-func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Status, Registration, error) {
-	key, err := s.engine.Status(ctx, accountID, keyID)
+func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.StoredKey, Registration, error) {
+	key, err := s.engine.Key(ctx, accountID, keyID)
 	switch {
 	case errors.Is(err, idempotency.ErrNotFound), err == nil && key.FinishedAt != nil:
 		return key, Registration{}, ErrNoUnfinishedKey

@@ -47,7 +47,7 @@ func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idemp
 }
 
 // Links returns what a key's request creates or names, nil for an unknown operation (R18).
-func (s *Service) Links(key idempotency.Status) Links {
+func (s *Service) Links(key idempotency.StoredKey) Links {
 	registered, known := s.find(key)
 	if !known {
 		return nil
@@ -56,7 +56,7 @@ func (s *Service) Links(key idempotency.Status) Links {
 }
 
 // RequiredAction is [Registration.RequiredAction], and nil for an unknown operation.
-func (s *Service) RequiredAction(ctx context.Context, key idempotency.Status) (*ActionRequiredError, error) {
+func (s *Service) RequiredAction(ctx context.Context, key idempotency.StoredKey) (*ActionRequiredError, error) {
 	registered, _ := s.find(key)
 	if registered.RequiredAction == nil {
 		return nil, nil
@@ -64,7 +64,7 @@ func (s *Service) RequiredAction(ctx context.Context, key idempotency.Status) (*
 	return registered.RequiredAction(ctx, key)
 }
 
-func (s *Service) find(key idempotency.Status) (Registration, bool) {
+func (s *Service) find(key idempotency.StoredKey) (Registration, bool) {
 	i := slices.IndexFunc(s.registrations, func(r Registration) bool { return r.Operation.Name() == key.Operation })
 	if i < 0 {
 		return Registration{}, false
@@ -93,14 +93,14 @@ type Registration struct {
 	Get func(ctx context.Context, accountID, id uuid.UUID) (any, error)
 
 	// Links, required without a Path, returns what a key's request creates or names.
-	Links func(key idempotency.Status) Links
+	Links func(key idempotency.StoredKey) Links
 
 	// RequiredAction, if set, reads the action that a key waits for, or nil.
-	RequiredAction func(ctx context.Context, key idempotency.Status) (*ActionRequiredError, error)
+	RequiredAction func(ctx context.Context, key idempotency.StoredKey) (*ActionRequiredError, error)
 
 	// Resolve, if set, returns the operation that ends an unfinished key for an operator. It must
 	// not store a failure while the request can still succeed (R23).
-	Resolve func(key idempotency.Status) idempotency.Operation
+	Resolve func(key idempotency.StoredKey) idempotency.Operation
 }
 
 // Resource links to what the request of a key creates or names.
@@ -115,7 +115,7 @@ type Links map[string]*Resource
 // MemberResource shows the resource of an operation with a [Registration.Path].
 const MemberResource = "resource"
 
-func (r Registration) links(key idempotency.Status) Links {
+func (r Registration) links(key idempotency.StoredKey) Links {
 	if r.Path == "" {
 		return r.Links(key)
 	}
@@ -125,7 +125,7 @@ func (r Registration) links(key idempotency.Status) Links {
 
 // KeyStatus is the status of a key.
 type KeyStatus struct {
-	idempotency.Status
+	idempotency.StoredKey
 	Expired  bool            // reaped, or ended by an operator: only operation, path and times are known
 	Response *StoredResponse // nil if none is stored
 	Links    Links           // none if an operator expired the key of lost rows
@@ -141,12 +141,12 @@ type StoredResponse struct {
 // StateExpired is the state of a key that was reaped.
 const StateExpired = "expired"
 
-// State is [idempotency.Status.State] or [StateExpired].
+// State is [idempotency.StoredKey.State] or [StateExpired].
 func (k KeyStatus) State() string {
 	if k.Expired {
 		return StateExpired
 	}
-	return k.Status.State()
+	return k.StoredKey.State()
 }
 
 // Settled reports whether no run is expected.
@@ -165,7 +165,7 @@ func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempo
 	if err != nil {
 		return KeyStatus{}, err
 	}
-	found := KeyStatus{Status: status, Expired: reaped, Response: describe(response)}
+	found := KeyStatus{StoredKey: status, Expired: reaped, Response: describe(response)}
 	if !reaped || !expired.Lost {
 		found.Links = s.Links(status)
 	}

@@ -118,7 +118,7 @@ func (f *fixture) readStatus(ctx context.Context) (result idempotency.Result, er
 	status, err := f.Operations.KeyStatus(ctx, f.Account, f.key)
 	if err == nil && status.State() == idempotency.StateActionRequired {
 		var required *operations.ActionRequiredError
-		if required, err = f.Operations.RequiredAction(ctx, status.Status); required != nil {
+		if required, err = f.Operations.RequiredAction(ctx, status.StoredKey); required != nil {
 			return result, required
 		}
 		if err == nil {

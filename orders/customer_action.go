@@ -51,7 +51,7 @@ func (r *orderRun) actionRequired() error {
 
 // requiredAction reads the action from the provider, because the client secret is never stored.
 // Without one, or after the charge window (R24), it resumes the key.
-func (s *Service) requiredAction(ctx context.Context, key idempotency.Status) (*operations.ActionRequiredError, error) {
+func (s *Service) requiredAction(ctx context.Context, key idempotency.StoredKey) (*operations.ActionRequiredError, error) {
 	order, err := findOrder(ctx, s.config.Pool, key.AccountID, orderID(key.AccountID, key.Key))
 	if err != nil {
 		return nil, mustExist(err, "the order of key", key.ID)

@@ -38,14 +38,14 @@ func New(config Config) *Service {
 			Operation:      createOrder{Service: s},
 			Links:          linksOf,
 			RequiredAction: s.requiredAction,
-			Resolve: func(idempotency.Status) idempotency.Operation {
+			Resolve: func(idempotency.StoredKey) idempotency.Operation {
 				return createOrder{Service: s, close: true}
 			},
 		},
 		operations.Registration{
 			Operation: createRefund{Service: s},
 			Links:     linksOf,
-			Resolve: func(idempotency.Status) idempotency.Operation {
+			Resolve: func(idempotency.StoredKey) idempotency.Operation {
 				return createRefund{Service: s, resolving: true}
 			},
 		},
@@ -54,7 +54,7 @@ func New(config Config) *Service {
 }
 
 // linksOf returns what the request of a key creates or names.
-func linksOf(key idempotency.Status) operations.Links {
+func linksOf(key idempotency.StoredKey) operations.Links {
 	if key.Operation == (createOrder{}).Name() {
 		id := orderID(key.AccountID, key.Key)
 		return operations.Links{"order": {ID: id, Href: orderPath(id)}}

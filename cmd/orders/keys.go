@@ -63,7 +63,7 @@ func findKey(
 	}
 	found := map[uuid.UUID]foundKey{}
 	for _, key := range keys {
-		found[key.ID] = foundKey{operations.KeyStatus{Status: key, Links: registered.Links(key)}, "idempotency key"}
+		found[key.ID] = foundKey{operations.KeyStatus{StoredKey: key, Links: registered.Links(key)}, "idempotency key"}
 	}
 	if len(keys) != 1 || keys[0].ID.String() != name {
 		accountIDs := []uuid.UUID{account}
@@ -95,8 +95,7 @@ func findKey(
 			return foundKey{}, err
 		}
 		for _, key := range lost {
-			status := idempotency.Status{AccountID: key.AccountID, ID: key.ID, Operation: key.Operation, CreatedAt: key.CreatedAt}
-			found[key.ID] = foundKey{operations.KeyStatus{Status: status, Expired: true}, "key whose rows were lost, expired by an operator"}
+			found[key.ID] = foundKey{operations.KeyStatus{StoredKey: key, Expired: true}, "key whose rows were lost, expired by an operator"}
 		}
 	}
 	switch len(found) {
@@ -178,7 +177,7 @@ func operatorCommand(
 			return fmt.Errorf("key %s has expired, so nothing continues it", key.ID)
 		}
 		if key.Point == idempotency.Finished {
-			return fmt.Errorf("key %s is finished, and its response %d does not change", key.ID, key.ResponseStatus)
+			return fmt.Errorf("key %s is finished, and its response %d does not change", key.ID, key.ResponseCode)
 		}
 		result, err := action(a.operations, ctx, key.AccountID, key.ID, operations.OperatorAction{Actor: *by, Reason: *reason})
 		if err != nil {
@@ -205,7 +204,7 @@ func userName() string {
 	return current.Username
 }
 
-func printKeys(w io.Writer, keys []idempotency.Status) error {
+func printKeys(w io.Writer, keys []idempotency.StoredKey) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR")
 	for _, key := range keys {
@@ -287,7 +286,7 @@ func (h history) timeline() []timelineEvent {
 	if h.FinishedAt != nil && h.Expired {
 		events = append(events, timelineEvent{*h.FinishedAt, "finished; the response is deleted, because the key has expired"})
 	} else if h.FinishedAt != nil {
-		events = append(events, timelineEvent{*h.FinishedAt, fmt.Sprintf("finished, response %d stored", h.ResponseStatus)})
+		events = append(events, timelineEvent{*h.FinishedAt, fmt.Sprintf("finished, response %d stored", h.ResponseCode)})
 	}
 	slices.SortStableFunc(events, func(a, b timelineEvent) int { return cmp.Compare(a.at.UnixMicro(), b.at.UnixMicro()) })
 	return events

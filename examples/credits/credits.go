@@ -32,7 +32,7 @@ func Registration(pool *pgxpool.Pool, wallets *Wallets) operations.Registration 
 		Get: func(ctx context.Context, accountID, id uuid.UUID) (any, error) {
 			return findCredit(ctx, pool, accountID, id)
 		},
-		Resolve: func(idempotency.Status) idempotency.Operation { return grantCredit{wallets.Cancel, wallets.Cancel} },
+		Resolve: func(idempotency.StoredKey) idempotency.Operation { return grantCredit{wallets.Cancel, wallets.Cancel} },
 	}
 }
 

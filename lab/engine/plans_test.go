@@ -59,7 +59,7 @@ func TestPlans_useIndexes(t *testing.T) {
 		_, err = f.do(f.request(), &threeSteps{reserve: func(context.Context) error { return errNoResponse }}) // release
 		require.ErrorIs(t, err, errNoResponse)
 	}
-	require.True(t, f.engine.AwaitStatus(ctx, f.finishedKey(op)))
+	require.True(t, f.engine.AwaitChange(ctx, f.finishedKey(op)))
 	require.NoError(t, f.engine.Requeue(ctx, f.account, uuid.New(), operations))
 	_, err = f.engine.Stuck(ctx, 5*time.Minute, 100)
 	require.NoError(t, err)
@@ -88,10 +88,10 @@ func TestPlans_useIndexes(t *testing.T) {
 	}
 }
 
-func (f *fixture) finishedKey(op idempotency.Operation) idempotency.Status {
+func (f *fixture) finishedKey(op idempotency.Operation) idempotency.StoredKey {
 	f.t.Helper()
 	result := f.mustDo(f.request(), op)
-	status, err := f.engine.Status(f.t.Context(), f.account, result.KeyID)
+	status, err := f.engine.Key(f.t.Context(), f.account, result.KeyID)
 	require.NoError(f.t, err)
 	return status
 }

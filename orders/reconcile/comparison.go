@@ -68,7 +68,7 @@ type localState struct {
 	money      Money
 	providerID string // the recorded intent or refund, "" if none
 	createdAt  time.Time
-	key        idempotency.Status
+	key        idempotency.StoredKey
 }
 
 func (l localState) unfinished() bool { return l.key.ID != uuid.Nil && l.key.FinishedAt == nil }
@@ -260,8 +260,8 @@ func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
 	if !c.hasAccount(l.accountID) {
 		facts = append(facts, "unknown account")
 	}
-	if l.key.ResponseStatus != 0 {
-		facts = append(facts, fmt.Sprintf("response %d", l.key.ResponseStatus))
+	if l.key.ResponseCode != 0 {
+		facts = append(facts, fmt.Sprintf("response %d", l.key.ResponseCode))
 	}
 	if kind == OrphanedRecord {
 		facts = facts[1:] // no object was read

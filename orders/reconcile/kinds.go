@@ -41,7 +41,7 @@ func classifyPayment(l localState, p providerState) Kind {
 	recorded := l.providerID == p.id
 	awaited := l.unfinished() && (recorded || l.providerID == "") // the key's next run uses this intent
 	paid := orders.Status(l.status).Paid()
-	failed := l.key.ResponseStatus != 0 && l.key.ResponseStatus != http.StatusCreated
+	failed := l.key.ResponseCode != 0 && l.key.ResponseCode != http.StatusCreated
 	charged := p.status == string(payments.StatusSucceeded)
 	switch {
 	case paid && recorded && !charged:

@@ -81,7 +81,7 @@ func (c *comparison[P]) query(ctx context.Context, query string, arguments ...an
 	for _, l := range records {
 		accountIDs, ids, keyIDs = append(accountIDs, l.accountID), append(ids, l.recordID), append(keyIDs, l.keyID)
 	}
-	keys, err := c.Engine.Statuses(ctx, accountIDs, keyIDs)
+	keys, err := c.Engine.Keys(ctx, accountIDs, keyIDs)
 	if err != nil {
 		return nil, err
 	}
