@@ -13,12 +13,13 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
 )
 
-type executeFunc func(context.Context, operations.Request) (idempotency.Result, error)
+type executeFunc func(context.Context, idempotency.Request) (idempotency.Result, error)
 
 type idempotentRequest struct {
-	operations.Request
+	idempotency.Request
 	body    []byte
 	prefer  preferences
 	execute executeFunc
@@ -51,9 +52,9 @@ func (h *handlers) serve(w http.ResponseWriter, r *http.Request, execute execute
 	if err != nil {
 		return err
 	}
-	req := idempotentRequest{body: body, prefer: readPreferences(r.Header), execute: execute, Request: operations.Request{
-		Request:  idempotency.Request{AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path},
-		ClientIP: middleware.GetClientIPAddr(r.Context()),
+	r = r.WithContext(audit.WithClientIP(r.Context(), middleware.GetClientIPAddr(r.Context())))
+	req := idempotentRequest{body: body, prefer: readPreferences(r.Header), execute: execute, Request: idempotency.Request{
+		AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path,
 	}}
 	if req.prefer.respondAsync {
 		return h.serveAsync(w, r, req)

@@ -8,7 +8,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 )
 
@@ -27,7 +27,7 @@ func (h *handlers) createRefund(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return h.serve(w, r, func(ctx context.Context, req operations.Request) (idempotency.Result, error) {
+	return h.serve(w, r, func(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
 		return h.Orders.Refund(ctx, order, req)
 	})
 }
@@ -42,7 +42,7 @@ func (h *handlers) listOrders(r *http.Request) ([]byte, error) {
 		return nil, err
 	}
 	if page.query.Has("reference") && !orders.ValidReference(page.query.Get("reference")) {
-		return nil, operations.Invalid("/reference", operations.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters")
+		return nil, validation.Invalid("/reference", validation.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters")
 	}
 	return encodePage(page.limit, h.Orders.List(r.Context(), accountID(r.Context()), page.limit+1, page.after, page.query.Get("reference")))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 )
 
 // A list ends at maxPage objects or at maxPageSize, so it has up to 300 KiB.
@@ -60,14 +61,14 @@ type page struct {
 
 // parsePage accepts only limit, after and filters. what is the kind of object.
 func parsePage(rawQuery, what string, filters ...string) (p page, err error) {
-	var errs []operations.FieldError
+	var errs []validation.Field
 	reject := func(pointer, code, detail string) {
-		errs = append(errs, operations.FieldError{Pointer: pointer, Code: code, Detail: detail})
+		errs = append(errs, validation.Field{Pointer: pointer, Code: code, Detail: detail})
 	}
 	query, err := url.ParseQuery(rawQuery)
 	p.query = maps.Clone(query)
 	if err != nil {
-		reject("", operations.CodeInvalidFormat, queryUnreadable)
+		reject("", validation.CodeInvalidFormat, queryUnreadable)
 	}
 	p.limit = defaultPage
 	if query.Has("limit") {
@@ -75,28 +76,28 @@ func parsePage(rawQuery, what string, filters ...string) (p page, err error) {
 		p.limit, err = strconv.Atoi(query.Get("limit"))
 		switch {
 		case strconv.Itoa(p.limit) != query.Get("limit") && !errors.Is(err, strconv.ErrRange):
-			reject("/limit", operations.CodeInvalidFormat, detail)
+			reject("/limit", validation.CodeInvalidFormat, detail)
 		case p.limit < 1 || p.limit > maxPage:
-			reject("/limit", operations.CodeOutOfRange, detail)
+			reject("/limit", validation.CodeOutOfRange, detail)
 		}
 	}
 	if query.Has("after") {
 		if p.after, err = parseID(query.Get("after")); err != nil {
-			reject("/after", operations.CodeInvalidFormat, "must be the id of "+what)
+			reject("/after", validation.CodeInvalidFormat, "must be the id of "+what)
 		}
 	}
 	known := append([]string{"limit", "after"}, filters...)
 	for _, name := range known {
 		if len(query[name]) > 1 {
-			reject("/"+name, operations.CodeDuplicateParameter, "must be given once")
+			reject("/"+name, validation.CodeDuplicateParameter, "must be given once")
 		}
 		delete(query, name)
 	}
 	if len(query) > 0 {
-		reject("", operations.CodeUnknownParameter, "the query string has unknown parameters; known are "+strings.Join(known, ", "))
+		reject("", validation.CodeUnknownParameter, "the query string has unknown parameters; known are "+strings.Join(known, ", "))
 	}
 	if len(errs) > 0 {
-		return page{}, &operations.ValidationError{Fields: errs}
+		return page{}, &validation.Error{Fields: errs}
 	}
 	return p, nil
 }

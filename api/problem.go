@@ -16,6 +16,7 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 )
 
 // Errors of this package. Each has a row in problemOf.
@@ -43,12 +44,12 @@ func (e *keyedError) Unwrap() error { return e.error }
 
 type problem struct {
 	operations.Problem
-	RequestID string                  `json:"request_id"`
-	Errors    []operations.FieldError `json:"errors,omitempty"`
-	OrderID   *uuid.UUID              `json:"order_id,omitempty"`
-	Refund    *operations.Resource    `json:"refund,omitempty"`
-	Resource  *operations.Resource    `json:"resource,omitempty"`
-	Remaining int64                   `json:"remaining,omitempty"`
+	RequestID string               `json:"request_id"`
+	Errors    []validation.Field   `json:"errors,omitempty"`
+	OrderID   *uuid.UUID           `json:"order_id,omitempty"`
+	Refund    *operations.Resource `json:"refund,omitempty"`
+	Resource  *operations.Resource `json:"resource,omitempty"`
+	Remaining int64                `json:"remaining,omitempty"`
 
 	slug       string
 	retryAfter int // seconds, 0 if there is none
@@ -69,7 +70,7 @@ func overloadRetryAfter() time.Duration {
 // problemOf maps an error to its problem. The text of an unknown error is only logged.
 func problemOf(err error) problem {
 	var (
-		invalid  *operations.ValidationError
+		invalid  *validation.Error
 		expired  *idempotency.KeyExpiredError
 		provider *operations.ProviderError
 	)
@@ -155,7 +156,7 @@ func (p problem) created(err error) problem {
 	return p
 }
 
-func summary(all []operations.FieldError) string {
+func summary(all []validation.Field) string {
 	text := strings.TrimSpace(all[0].Pointer + " " + all[0].Detail)
 	if n := len(all) - 1; n > 0 {
 		text += fmt.Sprintf(" (errors lists %d more)", n)

@@ -13,6 +13,7 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 )
 
@@ -35,7 +36,7 @@ func TestProblemOf_outcome(t *testing.T) {
 		{admission.ErrOverloaded, "unknown", "unknown"},
 		{postgres.ErrUnavailable, "unknown", "unknown"},
 		{idempotency.ErrNewerVersion, "unknown", "unknown"},
-		{&operations.ValidationError{Fields: []operations.FieldError{{Pointer: "/email"}}}, "unknown", "none"},
+		{&validation.Error{Fields: []validation.Field{{Pointer: "/email"}}}, "unknown", "none"},
 		{&orders.ExceedsRemainingError{}, "unknown", "none"},
 		{operations.ErrNotFound, "unknown", "none"},
 		{provider, "unknown", "unknown"},

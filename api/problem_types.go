@@ -15,6 +15,7 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 )
 
@@ -171,9 +172,9 @@ var (
 		Help:  "The request is well-formed, but some of its values are not valid. `errors` lists them, each with a JSON pointer, a code and a text.",
 		Next:  nextCorrect,
 		See:   []string{"malformed-request", orders.SlugPaymentRefused}, members: []string{"errors"},
-		err: &keyedError{error: &operations.ValidationError{Fields: []operations.FieldError{
-			{Pointer: "/items/0/quantity", Code: operations.CodeOutOfRange, Detail: "must be from 1 to 10000"},
-			{Pointer: "/email", Code: operations.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
+		err: &keyedError{error: &validation.Error{Fields: []validation.Field{
+			{Pointer: "/items/0/quantity", Code: validation.CodeOutOfRange, Detail: "must be from 1 to 10000"},
+			{Pointer: "/email", Code: validation.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
 		}}},
 	}
 	problemOrderExists = problemType{

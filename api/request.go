@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 )
 
 const maxBody = 64 << 10 // bytes: a hundred items with full descriptions
@@ -151,9 +151,9 @@ func checkQuery(rawQuery string) error {
 	query, err := url.ParseQuery(rawQuery)
 	switch {
 	case err != nil:
-		return operations.Invalid("", operations.CodeInvalidFormat, queryUnreadable)
+		return validation.Invalid("", validation.CodeInvalidFormat, queryUnreadable)
 	case len(query) > 0:
-		return operations.Invalid("", operations.CodeUnknownParameter, "the query string has parameters, and this operation has none")
+		return validation.Invalid("", validation.CodeUnknownParameter, "the query string has parameters, and this operation has none")
 	}
 	return nil
 }

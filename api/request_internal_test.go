@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 )
 
 func TestCheckMediaType(t *testing.T) {
@@ -72,7 +72,7 @@ func TestParsePage_parameters(t *testing.T) {
 		require.Equal(t, want.after, page.after.String(), query)
 		require.Equal(t, want.reference, page.query.Get("reference"), query)
 	}
-	const format, out, unknown, double = operations.CodeInvalidFormat, operations.CodeOutOfRange, operations.CodeUnknownParameter, operations.CodeDuplicateParameter
+	const format, out, unknown, double = validation.CodeInvalidFormat, validation.CodeOutOfRange, validation.CodeUnknownParameter, validation.CodeDuplicateParameter
 	for query, want := range map[string][]string{ // pointer and code of each error
 		"limit=0":                      {"/limit", out},
 		"limit=101":                    {"/limit", out},

@@ -76,8 +76,8 @@ func NewRouter(config Config) chi.Router {
 		if added.Path == "" {
 			continue // of orders
 		}
-		account.Method(http.MethodPost, added.Path, h.create(func(ctx context.Context, req operations.Request) (idempotency.Result, error) {
-			return config.Engine.Do(ctx, req.Request, added.Operation)
+		account.Method(http.MethodPost, added.Path, h.create(func(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
+			return config.Engine.Do(ctx, req, added.Operation)
 		}))
 		plain.Method(http.MethodGet, added.Path+"/{id}", h.read(get(added.Get)))
 	}

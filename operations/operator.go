@@ -6,23 +6,16 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations/audit"
 )
 
-// OperatorAction is for the audit record, which is written before the action.
-type OperatorAction struct {
-	Actor  string
-	Reason string
-}
-
 // Retry resumes an unfinished key. The completer attempts it again, too.
-func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
+func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
 	_, _, err := s.unfinished(ctx, accountID, keyID)
 	if err == nil {
-		err = AuditAction(ctx, s.pool, accountID, keyID, "key.retry", action)
+		err = audit.WriteKey(ctx, s.pool, accountID, keyID, "key.retry", by)
 	}
 	if err == nil {
 		err = s.engine.Requeue(ctx, accountID, keyID, s.Operations())
@@ -35,13 +28,13 @@ func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action 
 
 // Resolve ends an unfinished key. The operator does not choose the response, because
 // [Registration.Resolve] fails only what can no longer succeed (R23).
-func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
+func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
 	key, registered, err := s.unfinished(ctx, accountID, keyID)
 	if err == nil && registered.Resolve == nil {
 		err = ErrNotResolvable
 	}
 	if err == nil {
-		err = AuditAction(ctx, s.pool, accountID, keyID, "key.resolve", action)
+		err = audit.WriteKey(ctx, s.pool, accountID, keyID, "key.resolve", by)
 	}
 	if err != nil {
 		return idempotency.Result{KeyID: keyID}, err
@@ -68,14 +61,4 @@ func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (i
 		err = fmt.Errorf("%w: operation %q, recovery point %q", idempotency.ErrNewerVersion, key.Operation, key.Point)
 	}
 	return key, registered, err
-}
-
-// AuditAction writes the audit record of an action on a key.
-func AuditAction(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid.UUID, name string, action OperatorAction) error {
-	_, err := pool.Exec(ctx, insertAuditRecord, uuid.Must(uuid.NewV7()), accountID, name, "idempotency_key", keyID.String(),
-		map[string]string{"by": action.Actor, "reason": action.Reason}, nil)
-	if err != nil {
-		return fmt.Errorf("audit record: %w", postgres.Translate(err))
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/netip"
 	"slices"
 
 	"github.com/google/uuid"
@@ -70,13 +69,6 @@ func (s *Service) find(key idempotency.StoredKey) (Registration, bool) {
 		return Registration{}, false
 	}
 	return s.registrations[i], true
-}
-
-// Request is a request of a client.
-type Request struct {
-	idempotency.Request
-
-	ClientIP netip.Addr // for the audit record
 }
 
 // Registration describes an operation. With a Path, package api serves POST Path and GET

@@ -51,7 +51,7 @@ func TestAction_randomMoments(t *testing.T) {
 
 type randomCase struct {
 	fixture *fixture
-	request operations.Request
+	request idempotency.Request
 	id      string
 	faults  []*stripetest.Injection
 	running sync.WaitGroup

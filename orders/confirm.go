@@ -98,13 +98,13 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 }
 
 // recordPayment is transaction 3: paid, receipt staged (R15), response stored.
-func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	paidAt := r.Now()
 	paid := r.order.Order
 	paid.Status, paid.PaidAt = StatusPaid, &operations.Timestamp{Time: paidAt}
 	updateOrderTx(tx, r.AccountID, paid.ID, "status = 'paid', paid_at = $3", paidAt)
 	receipts.StageTx(tx, r.AccountID, paid.ID)
-	r.auditTx(tx, "order.paid", map[string]any{
+	r.auditTx(ctx, tx, "order.paid", map[string]any{
 		"payment_intent_id": *paid.PaymentIntentID, "amount": paid.Amount, "currency": paid.Currency,
 	})
 	return operations.FinishCreated(orderPath(paid.ID), paid)
@@ -112,10 +112,10 @@ func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempot
 
 // recordFailure is the transaction 3 of an order that can no longer be charged (R23).
 func (r *orderRun) recordFailure(why storedProblem) idempotency.RecordFunc {
-	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		updateOrderTx(tx, r.AccountID, r.order.ID,
 			"status = 'payment_failed', failure_code = $3, decline_code = $4", why.Code, optional(why.DeclineCode))
-		r.auditTx(tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
+		r.auditTx(ctx, tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
 		return why.finish(r.order.ID)
 	}
 }

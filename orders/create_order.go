@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/payments"
 )
 
@@ -24,14 +24,13 @@ const (
 const providerKeyTTL = 23 * time.Hour // a provider key works for 24 hours, less clock skew (R12)
 
 // Create creates and charges an order, or returns its key's stored response.
-func (s *Service) Create(ctx context.Context, req operations.Request) (idempotency.Result, error) {
-	return s.config.Engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
+func (s *Service) Create(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
+	return s.config.Engine.Do(ctx, req, createOrder{Service: s})
 }
 
 type createOrder struct {
 	*Service
-	clientIP netip.Addr
-	close    bool // an operator closes the order, see mustClose
+	close bool // an operator closes the order, see mustClose
 }
 
 func (createOrder) Name() string { return "create_order" }
@@ -64,7 +63,7 @@ type orderRun struct {
 }
 
 // insertOrder is transaction 1, which also claims the key. The id is derived (R5).
-func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+func (r *orderRun) insertOrder(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	request, err := DecodeOrderRequest(r.Params)
 	if err != nil {
 		return idempotency.Transition{}, err
@@ -72,7 +71,7 @@ func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempoten
 	request.ID, request.Status = orderID(r.AccountID, r.Key), StatusPending
 	r.order = orderRow{OrderRequest: request, CreateAttempt: 1, ConfirmAttempt: 1}
 	insertOrderTx(tx, r.Run, r.order)
-	r.auditTx(tx, "order.created", map[string]any{"amount": r.order.Amount, "currency": r.order.Currency})
+	r.auditTx(ctx, tx, "order.created", map[string]any{"amount": r.order.Amount, "currency": r.order.Currency})
 	return idempotency.Advance(pointOrderCreated), nil
 }
 
@@ -177,13 +176,13 @@ func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.E
 // recordIntent is transaction 2.
 func (r *orderRun) recordIntent(id string) idempotency.RecordFunc {
 	r.order.PaymentIntentID = &id
-	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		updateOrderTx(tx, r.AccountID, r.order.ID, "payment_intent_id = $3", id)
-		r.auditTx(tx, "order.charge_created", map[string]any{"payment_intent_id": id})
+		r.auditTx(ctx, tx, "order.charge_created", map[string]any{"payment_intent_id": id})
 		return idempotency.Advance(pointChargeCreated), nil
 	}
 }
 
-func (r *orderRun) auditTx(tx *idempotency.Tx, action string, data map[string]any) {
-	operations.AuditTx(tx, r.AccountID, r.order.ID, action, data, r.clientIP)
+func (r *orderRun) auditTx(ctx context.Context, tx *idempotency.Tx, action string, data map[string]any) {
+	audit.WriteTx(ctx, tx, r.AccountID, r.order.ID, action, data)
 }

@@ -3,19 +3,19 @@ package orders
 import (
 	"cmp"
 	"context"
-	"net/netip"
 	"time"
 
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/payments"
 )
 
 // Refund refunds an order or a part of it, or returns its key's stored response.
-func (s *Service) Refund(ctx context.Context, order uuid.UUID, req operations.Request) (idempotency.Result, error) {
-	return s.config.Engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
+func (s *Service) Refund(ctx context.Context, order uuid.UUID, req idempotency.Request) (idempotency.Result, error) {
+	return s.config.Engine.Do(ctx, req, createRefund{Service: s, orderID: order})
 }
 
 const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
@@ -23,8 +23,7 @@ const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 type createRefund struct {
 	*Service
 	orderID   uuid.UUID // only for the first step
-	clientIP  netip.Addr
-	resolving bool // an operator ends the refund, see resolve
+	resolving bool      // an operator ends the refund, see resolve
 }
 
 func (createRefund) Name() string { return "create_refund" }
@@ -72,9 +71,9 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 		Status:   payments.RefundPending,
 	}
 	insertRefundTx(tx, r.Run, refund)
-	operations.AuditTx(tx, r.AccountID, refund.ID, "refund.created", map[string]any{
+	audit.WriteTx(ctx, tx, r.AccountID, refund.ID, "refund.created", map[string]any{
 		"order_id": refund.OrderID, "amount": refund.Amount, "currency": refund.Currency, "reason": refund.Reason,
-	}, r.clientIP)
+	})
 	return idempotency.Advance(pointRefundCreated), nil
 }
 
@@ -146,8 +145,8 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 	if !r.refund.matches(made) {
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
 	}
-	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		applyRefundStatusTx(tx, r.AccountID, r.refund, made, r.clientIP)
+	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+		applyRefundStatusTx(ctx, tx, r.AccountID, r.refund, made)
 		if made.Status.Void() {
 			code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))
 			return refused(code, "The payment provider could not give the money back.").finish(r.refund.OrderID)
@@ -173,7 +172,7 @@ func (r *refundRun) recordFailure(why storedProblem) idempotency.RecordFunc {
 		if err := failRefundTx(ctx, tx, r.AccountID, r.refund.ID, why.Code); err != nil {
 			return idempotency.Transition{}, err
 		}
-		operations.AuditTx(tx, r.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.Code}, r.clientIP)
+		audit.WriteTx(ctx, tx, r.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.Code})
 		return why.finish(r.refund.OrderID)
 	}
 }

@@ -120,7 +120,7 @@ func TestCreate_unusualCharacters(t *testing.T) {
 		"items":[{"sku":"<b>&\u2028'; --","description":"` + strings.Repeat("𝄞", 500) + `","quantity":1,"unit_amount":99999999}],
 		"metadata":{"\u0000":"\u0000","~/":"\ud83d\ude00\t\r\n\"\\","e\u0301":"` + strings.Repeat("é", 500) + `"}}`))
 	require.NoError(t, err)
-	req.ClientIP = netip.MustParseAddr("fe80::1%eth0")
+	f.clientIP = netip.MustParseAddr("fe80::1%eth0")
 
 	result, err := f.sendRequest(req)
 	require.Equal(t, "201", outcomeOf(result, err))

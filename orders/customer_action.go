@@ -39,9 +39,9 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 
 // recordAction records the status before the client receives the client secret: from then on, a
 // decline does not end the payment (R23). The step then repeats.
-func (r *orderRun) recordAction(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+func (r *orderRun) recordAction(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	updateOrderTx(tx, r.AccountID, r.order.ID, "status = 'requires_action'")
-	r.auditTx(tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
+	r.auditTx(ctx, tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
 	return idempotency.Advance(pointChargeCreated), nil
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 )
 
@@ -22,7 +22,7 @@ func ExampleDecodeOrderRequest() {
 		return
 	}
 	_, err = orders.DecodeOrderRequest(canonical)
-	var invalid *operations.ValidationError
+	var invalid *validation.Error
 	if errors.As(err, &invalid) {
 		for _, field := range invalid.Fields {
 			fmt.Println(field.Pointer, field.Code+":", field.Detail)

@@ -2,6 +2,7 @@ package orders_test
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments"
@@ -35,8 +38,6 @@ const (
 	lockTimeout = time.Minute
 )
 
-var clientIP = netip.MustParseAddr("203.0.113.7")
-
 // fixture is a shop; its methods are about the order of its key.
 type fixture struct {
 	*orderstest.Shop
@@ -44,6 +45,7 @@ type fixture struct {
 
 	t         *testing.T
 	key       idempotency.Key
+	clientIP  netip.Addr
 	transport *recordingTransport
 	log       *logBuffer
 	responses *responseLog
@@ -76,6 +78,7 @@ func newFixture(t *testing.T, o options, steps ...step) *fixture {
 	f := &fixture{
 		t:         t,
 		key:       "a-key-of-this-test",
+		clientIP:  netip.MustParseAddr("203.0.113.7"),
 		transport: newRecordingTransport(t, pool, !o.concurrent, !o.unchecked),
 		log:       &logBuffer{},
 		responses: &responseLog{},
@@ -111,22 +114,13 @@ const itemsJSON = `[
 
 const orderAmount = 4300
 
-func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod string, moreMembers ...string) operations.Request {
+func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod string, moreMembers ...string) idempotency.Request {
 	t.Helper()
 	params, err := idempotency.Canonicalize(fmt.Appendf(nil,
 		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":%s,"metadata":{"basket":"b-77"}%s}`,
 		paymentMethod, itemsJSON, strings.Join(moreMembers, "")))
 	require.NoError(t, err)
-	return operations.Request{
-		Request: idempotency.Request{
-			AccountID: account,
-			Key:       key,
-			Method:    http.MethodPost,
-			Path:      "/v1/orders",
-			Params:    params,
-		},
-		ClientIP: clientIP,
-	}
+	return idempotency.Request{AccountID: account, Key: key, Method: http.MethodPost, Path: "/v1/orders", Params: params}
 }
 
 func (f *fixture) create(paymentMethod string) (idempotency.Result, error) {
@@ -138,17 +132,19 @@ func (f *fixture) create(paymentMethod string) (idempotency.Result, error) {
 	return f.sendRequest(request(f.t, f.Account, f.key, paymentMethod))
 }
 
-func (f *fixture) sendRequest(req operations.Request) (idempotency.Result, error) {
+func (f *fixture) sendRequest(req idempotency.Request) (idempotency.Result, error) {
 	f.t.Helper()
-	result, err := f.Orders.Create(f.t.Context(), req)
+	result, err := f.Orders.Create(f.fromClient(), req)
 	f.recordResponse(req, result, err)
 	return result, err
 }
 
+func (f *fixture) fromClient() context.Context { return audit.WithClientIP(f.t.Context(), f.clientIP) }
+
 func (f *fixture) resume() (idempotency.Result, error) {
 	f.t.Helper()
 	result, err := f.resumeKey(f.key)
-	f.recordResponse(operations.Request{Request: idempotency.Request{AccountID: f.Account, Key: f.key}}, result, err)
+	f.recordResponse(idempotency.Request{AccountID: f.Account, Key: f.key}, result, err)
 	return result, err
 }
 
@@ -173,7 +169,7 @@ func orderID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 func outcomeOf(result idempotency.Result, err error) string {
 	var provider *operations.ProviderError
 	var expired *idempotency.KeyExpiredError
-	var invalid *operations.ValidationError
+	var invalid *validation.Error
 	var notRefundable *orders.NotRefundableError
 	var exceeds *orders.ExceedsRemainingError
 	switch {

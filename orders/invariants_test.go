@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -31,7 +30,7 @@ type clientResponse struct {
 }
 
 // recordResponse also checks that a new failure follows a definite response of the provider.
-func (f *fixture) recordResponse(req operations.Request, result idempotency.Result, err error) {
+func (f *fixture) recordResponse(req idempotency.Request, result idempotency.Result, err error) {
 	f.t.Helper()
 	if err != nil {
 		require.Zero(f.t, result.Response.Status, "an error has no response")

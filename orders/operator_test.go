@@ -11,11 +11,11 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/payments/stripetest"
 )
 
-var action = operations.OperatorAction{Actor: "grace", Reason: "the customer called"}
+var action = audit.Operator{Actor: "grace", Reason: "the customer called"}
 
 const actionJSON = `{"by":"grace","reason":"the customer called"}`
 
@@ -25,12 +25,12 @@ func (f *fixture) resolve() (idempotency.Result, error) {
 	return f.operate(f.Operations.Resolve, action)
 }
 
-type operateFunc = func(context.Context, uuid.UUID, uuid.UUID, operations.OperatorAction) (idempotency.Result, error)
+type operateFunc = func(context.Context, uuid.UUID, uuid.UUID, audit.Operator) (idempotency.Result, error)
 
-func (f *fixture) operate(do operateFunc, action operations.OperatorAction) (idempotency.Result, error) {
+func (f *fixture) operate(do operateFunc, action audit.Operator) (idempotency.Result, error) {
 	f.t.Helper()
 	result, err := do(f.t.Context(), f.Account, idempotency.KeyID(f.Account, f.key), action)
-	f.recordResponse(operations.Request{Request: idempotency.Request{AccountID: f.Account, Key: f.key}}, result, err)
+	f.recordResponse(idempotency.Request{AccountID: f.Account, Key: f.key}, result, err)
 	return result, err
 }
 
@@ -48,10 +48,10 @@ func (f *fixture) keyRow() string {
 }
 
 // auditRecords returns the records of the key and its order, also of a reaped key.
-func (f *fixture) auditRecords(account uuid.UUID) []operations.AuditRecord {
+func (f *fixture) auditRecords(account uuid.UUID) []audit.Record {
 	f.t.Helper()
 	order := idempotency.DeriveID("order", account, f.key)
-	records, err := operations.AuditRecords(f.t.Context(), f.Pool, account, idempotency.KeyID(account, f.key), order)
+	records, err := audit.Records(f.t.Context(), f.Pool, account, idempotency.KeyID(account, f.key), order)
 	require.NoError(f.t, err)
 	return records
 }
@@ -208,7 +208,7 @@ func TestAuditRecords(t *testing.T) {
 	require.Equal(t, want, f.history())
 	require.Equal(t, 1, f.count("SELECT count(*) FROM audit_records WHERE resource_type = 'idempotency_key' AND action = 'key.retry'"))
 	created := f.auditRecords(f.Account)[0]
-	require.Equal(t, clientIP.String(), created.ClientIP)
+	require.Equal(t, f.clientIP.String(), created.ClientIP)
 	require.JSONEq(t, `{"amount":4300,"currency":"usd"}`, string(created.Data))
 
 	f.exec("DELETE FROM idempotency_keys")

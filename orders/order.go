@@ -12,6 +12,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
@@ -137,41 +138,41 @@ const (
 
 var paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$`) // never a card number
 
-// DecodeOrderRequest decodes canonical JSON, or returns an [*operations.ValidationError].
+// DecodeOrderRequest decodes canonical JSON, or returns an [*validation.Error].
 func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
-	in := operations.NewDecoder(canonical)
+	in := validation.NewDecoder(canonical)
 	var request OrderRequest
-	request.Email = in.Text("email", operations.Required, 3, 254)
-	request.Currency = in.Text("currency", operations.Required, 3, 3)
-	request.PaymentMethod = in.Text("payment_method", operations.Required, 4, 251)
-	in.Objects("items", 100, func(item *operations.Decoder) {
+	request.Email = in.Text("email", validation.Required, 3, 254)
+	request.Currency = in.Text("currency", validation.Required, 3, 3)
+	request.PaymentMethod = in.Text("payment_method", validation.Required, 4, 251)
+	in.Objects("items", 100, func(item *validation.Decoder) {
 		request.Items = append(request.Items, Item{
-			SKU:         item.Text("sku", operations.Required, 1, 64),
-			Description: item.Text("description", operations.Optional, 1, maxDescription),
-			Quantity:    item.Integer("quantity", operations.Required, 1, 10_000),
-			UnitAmount:  item.Integer("unit_amount", operations.Required, -currency.MaxAmount, currency.MaxAmount),
+			SKU:         item.Text("sku", validation.Required, 1, 64),
+			Description: item.Text("description", validation.Optional, 1, maxDescription),
+			Quantity:    item.Integer("quantity", validation.Required, 1, 10_000),
+			UnitAmount:  item.Integer("unit_amount", validation.Required, -currency.MaxAmount, currency.MaxAmount),
 		})
 	})
 	request.Metadata = in.Texts("metadata", 20, 40, 500)
 	request.OffSession = in.Flag("off_session")
-	reference := in.Text("reference", operations.Optional, 1, maxReference)
+	reference := in.Text("reference", validation.Optional, 1, maxReference)
 	request.Reference = optional(reference)
-	in.Check("reference", ValidReference(reference) || reference == "", operations.CodeInvalidFormat, "must be printable ASCII characters")
-	in.Check("email", receipts.ValidAddress(request.Email), operations.CodeInvalidFormat,
+	in.Check("reference", ValidReference(reference) || reference == "", validation.CodeInvalidFormat, "must be printable ASCII characters")
+	in.Check("email", receipts.ValidAddress(request.Email), validation.CodeInvalidFormat,
 		"must be an ASCII email address such as ada@example.com, with an internationalised domain in punycode (xn--…)")
 	limits, known := currency.Find(request.Currency)
-	in.Check("currency", known, operations.CodeInvalidValue, "must be the lower-case code of a currency that Stripe supports, such as usd")
-	in.Check("payment_method", paymentMethodPattern.MatchString(request.PaymentMethod), operations.CodeInvalidFormat,
+	in.Check("currency", known, validation.CodeInvalidValue, "must be the lower-case code of a currency that Stripe supports, such as usd")
+	in.Check("payment_method", paymentMethodPattern.MatchString(request.PaymentMethod), validation.CodeInvalidFormat,
 		"must be the id of a payment method, such as pm_card_visa")
 	if in.Valid() {
 		request.Amount = total(request.Items)
-		in.Check("items", limits.Minimum <= request.Amount && request.Amount <= limits.Maximum, operations.CodeOutOfRange,
+		in.Check("items", limits.Minimum <= request.Amount && request.Amount <= limits.Maximum, validation.CodeOutOfRange,
 			fmt.Sprintf("the total must be from %d to %d in %s", limits.Minimum, limits.Maximum, request.Currency))
-		in.Check("items", request.Amount%limits.Step == 0, operations.CodeInvalidValue,
+		in.Check("items", request.Amount%limits.Step == 0, validation.CodeInvalidValue,
 			fmt.Sprintf("the total must be a multiple of %d in %s", limits.Step, request.Currency))
 	}
 	if request.textSize() > maxText {
-		in.Reject("", operations.CodeTooLong, fmt.Sprintf("the texts of items and metadata must have at most %d bytes in UTF-8 together", maxText))
+		in.Reject("", validation.CodeTooLong, fmt.Sprintf("the texts of items and metadata must have at most %d bytes in UTF-8 together", maxText))
 	}
 	return request, in.Err()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,8 @@ import (
 	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/payments"
 )
 
@@ -49,11 +50,11 @@ var refundReasons = []string{"duplicate", "fraudulent", "requested_by_customer"}
 
 // DecodeRefundRequest decodes a request like [DecodeOrderRequest].
 func DecodeRefundRequest(canonical []byte) (RefundRequest, error) {
-	in := operations.NewDecoder(canonical)
-	amount := in.Integer("amount", operations.Optional, 1, currency.MaxAmount)
-	reason := in.Text("reason", operations.Optional, 1, maxDescription)
+	in := validation.NewDecoder(canonical)
+	amount := in.Integer("amount", validation.Optional, 1, currency.MaxAmount)
+	reason := in.Text("reason", validation.Optional, 1, maxDescription)
 	known := reason == "" || slices.Contains(refundReasons, reason)
-	in.Check("reason", known, operations.CodeInvalidValue, "must be one of "+strings.Join(refundReasons, ", "))
+	in.Check("reason", known, validation.CodeInvalidValue, "must be one of "+strings.Join(refundReasons, ", "))
 	return RefundRequest{Amount: amount, Reason: optional(reason)}, in.Err()
 }
 
@@ -77,7 +78,7 @@ func (o Order) refundable(requested, reserved int64) (int64, error) {
 	case requested > remaining:
 		return 0, &ExceedsRemainingError{Remaining: remaining}
 	case requested%limits.Step != 0:
-		return 0, operations.Invalid("/amount", operations.CodeInvalidValue, fmt.Sprintf("must be a multiple of %d in %s", limits.Step, o.Currency))
+		return 0, validation.Invalid("/amount", validation.CodeInvalidValue, fmt.Sprintf("must be a multiple of %d in %s", limits.Step, o.Currency))
 	default:
 		return requested, nil
 	}
@@ -166,7 +167,7 @@ RETURNING id`, []any{accountID, id, why}, new(uuid.UUID))
 
 // applyRefundStatusTx records the provider's status of a refund and updates the order. Statuses
 // may arrive out of order, so a succeeded refund never becomes pending, and a failed one stays so.
-func applyRefundStatusTx(tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
+func applyRefundStatusTx(ctx context.Context, tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund) {
 	tx.Queue(lockOrderSQL, accountID, r.OrderID)
 	tx.Queue(`
 WITH applied AS (
@@ -182,7 +183,7 @@ WITH applied AS (
             OR status = 'succeeded' AND $3 IN ('failed', 'canceled')
        ))
     RETURNING account_id, id, status, provider_refund_id, amount, currency
-)`+operations.InsertAudit+`
+)`+audit.Insert+`
 SELECT $6,
        account_id,
        'refund.' || status,
@@ -190,7 +191,7 @@ SELECT $6,
        id::text,
        jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
        $7
-  FROM applied`, accountID, r.ID, string(made.Status), made.ID, optional(made.FailureReason), uuid.Must(uuid.NewV7()), clientIP, r.Amount)
+  FROM applied`, accountID, r.ID, string(made.Status), made.ID, optional(made.FailureReason), uuid.Must(uuid.NewV7()), audit.ClientIP(ctx), r.Amount)
 	// A refund that is only reserved here has returned no money.
 	tx.Queue(`
 UPDATE orders AS o

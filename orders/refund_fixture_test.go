@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
 
@@ -30,26 +29,19 @@ func createPaid(paymentMethod string) step {
 	}
 }
 
-func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, body string) operations.Request {
+func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, body string) idempotency.Request {
 	t.Helper()
 	params, err := idempotency.Canonicalize([]byte(body))
 	require.NoError(t, err)
-	return operations.Request{
-		Request: idempotency.Request{
-			AccountID: account,
-			Key:       key,
-			Method:    http.MethodPost,
-			Path:      "/v1/orders/" + order.String() + "/refunds",
-			Params:    params,
-		},
-		ClientIP: clientIP,
+	return idempotency.Request{
+		AccountID: account, Key: key, Method: http.MethodPost, Path: "/v1/orders/" + order.String() + "/refunds", Params: params,
 	}
 }
 
 func (f *fixture) refund(key idempotency.Key, body string) (idempotency.Result, error) {
 	f.t.Helper()
 	order := orderID(f.Account, f.key)
-	return f.Orders.Refund(f.t.Context(), order, refundRequest(f.t, f.Account, order, key, body))
+	return f.Orders.Refund(f.fromClient(), order, refundRequest(f.t, f.Account, order, key, body))
 }
 
 func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {

@@ -60,7 +60,7 @@ func TestCreate_rulesChanged(t *testing.T) {
 		f.do(stopBefore(createIntent))
 		f.exec("DELETE FROM idempotency_keys")
 		req.Params = old
-		idempotencytest.PutKey(t, f.Pool, req.Request, "create_order", "order_created")
+		idempotencytest.PutKey(t, f.Pool, req, "create_order", "order_created")
 		require.Equal(t, "201", outcomeOf(f.sendRequest(req)))
 		checkInvariants(t, f)
 	})

@@ -11,6 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/payments"
 )
 
@@ -85,8 +86,8 @@ func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID)
 // ExpireKey rejects retries of a charged order whose rows are lost (R17): once the provider's
 // keys have expired, they would charge again.
 func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time, actor, reason string) error {
-	action := operations.OperatorAction{Actor: actor, Reason: reason}
-	if err := operations.AuditAction(ctx, s.config.Pool, accountID, keyID, "key.expire", action); err != nil {
+	action := audit.Operator{Actor: actor, Reason: reason}
+	if err := audit.WriteKey(ctx, s.config.Pool, accountID, keyID, "key.expire", action); err != nil {
 		return err
 	}
 	return s.config.Engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)

@@ -14,6 +14,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 )
 
 type orderRow struct {
@@ -124,7 +125,7 @@ func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, afte
 
 func cursorError(err error, what string) error {
 	if errors.Is(err, operations.ErrNotFound) {
-		return operations.Invalid("/after", operations.CodeNotFound, "must be the id of "+what)
+		return validation.Invalid("/after", validation.CodeNotFound, "must be the id of "+what)
 	}
 	return err
 }

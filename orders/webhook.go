@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -120,7 +119,7 @@ func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, provi
 		s.config.Logger.ErrorContext(ctx, "the provider made a refund whose stored response is a failure", about...)
 	}
 	batch := &pgx.Batch{}
-	applyRefundStatusTx(batch, accountID, r, made, netip.Addr{})
+	applyRefundStatusTx(ctx, batch, accountID, r, made)
 	// READ COMMITTED: each statement must see what the lock's previous holder committed.
 	err = pgx.BeginTxFunc(ctx, s.config.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		return tx.SendBatch(ctx, batch).Close()

@@ -10,7 +10,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
@@ -39,7 +38,7 @@ func (f *fixture) deliver(payload []byte, signature string) (delivered, error) {
 	f.t.Helper()
 	event, err := handleEvent(f.t.Context(), f.Orders, payload, signature)
 	if event.Run.Response.Status != 0 {
-		f.recordResponse(operations.Request{Request: idempotency.Request{AccountID: f.Account, Key: f.key}}, event.Run, err)
+		f.recordResponse(idempotency.Request{AccountID: f.Account, Key: f.key}, event.Run, err)
 	}
 	return event, err
 }

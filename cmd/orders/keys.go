@@ -20,6 +20,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders"
 )
 
@@ -146,7 +147,7 @@ func keysShow(ctx context.Context, call *invocation) error {
 	if h.failed, err = engine.FailedRuns(ctx, key.AccountID, key.ID); err != nil {
 		return err
 	}
-	if h.records, err = operations.AuditRecords(ctx, pool, key.AccountID, resources...); err != nil {
+	if h.records, err = audit.Records(ctx, pool, key.AccountID, resources...); err != nil {
 		return err
 	}
 	return h.print(call.stdout)
@@ -154,7 +155,7 @@ func keysShow(ctx context.Context, call *invocation) error {
 
 // operatorCommand returns a command that retries or resolves a key.
 func operatorCommand(
-	action func(*operations.Service, context.Context, uuid.UUID, uuid.UUID, operations.OperatorAction) (idempotency.Result, error),
+	action func(*operations.Service, context.Context, uuid.UUID, uuid.UUID, audit.Operator) (idempotency.Result, error),
 ) func(context.Context, *invocation) error {
 	return func(ctx context.Context, call *invocation) error {
 		var config setup.App
@@ -179,7 +180,7 @@ func operatorCommand(
 		if key.Point == idempotency.Finished {
 			return fmt.Errorf("key %s is finished, and its response %d does not change", key.ID, key.ResponseCode)
 		}
-		result, err := action(a.operations, ctx, key.AccountID, key.ID, operations.OperatorAction{Actor: *by, Reason: *reason})
+		result, err := action(a.operations, ctx, key.AccountID, key.ID, audit.Operator{Actor: *by, Reason: *reason})
 		if err != nil {
 			return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
 		}
@@ -221,7 +222,7 @@ type history struct {
 	foundKey
 	refunds []orders.Refund
 	failed  []idempotency.FailedRun
-	records []operations.AuditRecord
+	records []audit.Record
 }
 
 func (h history) print(w io.Writer) error {

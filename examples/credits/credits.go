@@ -13,6 +13,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 )
 
 // Credit is a credit as the API shows it.
@@ -86,11 +87,11 @@ func creditID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 
 // credit decodes the request. The limits are those of the table.
 func (r *grantRun) credit() (Credit, error) {
-	in := operations.NewDecoder(r.Params)
+	in := validation.NewDecoder(r.Params)
 	credit := Credit{
 		ID:     creditID(r.AccountID, r.Key),
-		Wallet: in.Text("wallet", operations.Required, 1, 64),
-		Amount: in.Integer("amount", operations.Required, 1, 99_999_999),
+		Wallet: in.Text("wallet", validation.Required, 1, 64),
+		Amount: in.Integer("amount", validation.Required, 1, 99_999_999),
 		Status: "pending",
 	}
 	return credit, in.Err()

@@ -18,6 +18,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/orderstest"
 )
 
@@ -75,7 +76,7 @@ func (f *fixture) credit() (credit credits.Credit) {
 }
 
 func (f *fixture) resolve(service *operations.Service) (idempotency.Result, error) {
-	return service.Resolve(f.Context(), f.Account, idempotency.KeyID(f.Account, key), operations.OperatorAction{Actor: "ada", Reason: "test"})
+	return service.Resolve(f.Context(), f.Account, idempotency.KeyID(f.Account, key), audit.Operator{Actor: "ada", Reason: "test"})
 }
 
 func (f *fixture) auditRecords() (n int) {

@@ -22,7 +22,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/migrations/dbtest"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
 )
@@ -43,9 +42,9 @@ func TestGenerated(t *testing.T) {
 	require.NoError(t, err)
 	params, err := idempotency.Canonicalize(body)
 	require.NoError(t, err)
-	request := operations.Request{Request: idempotency.Request{
+	request := idempotency.Request{
 		AccountID: account, Key: "bench-floor-0000000001", Method: "POST", Path: "/v1/orders", Params: params,
-	}}
+	}
 
 	tracer.pipelines = nil
 	result, err := shop.Orders.Create(t.Context(), request)

@@ -11,7 +11,7 @@ import (
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 )
 
@@ -57,7 +57,7 @@ func FuzzOrderRequest(f *testing.F) {
 			require.Error(t, rejection, "%v", forbidden)
 			return
 		}
-		var invalid *operations.ValidationError
+		var invalid *validation.Error
 		if rejection != nil {
 			require.ErrorAs(t, rejection, &invalid)
 			for _, fault := range invalid.Fields {

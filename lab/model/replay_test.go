@@ -40,7 +40,7 @@ type replayer struct {
 	ahead     atomic.Int64 // of the clock, in nanoseconds
 	proxy     *proxytest.Proxy
 	provider  *provider
-	request   operations.Request
+	request   idempotency.Request
 	runs      [2]*run
 	standby   [][]string // rows, by table
 	movedBack bool       // by lost-rows
@@ -97,9 +97,9 @@ func newReplayer(t testing.TB, trace trace) *replayer {
 	params, err := idempotency.Canonicalize([]byte(
 		`{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa","items":[{"sku":"TEA","quantity":1,"unit_amount":1250}]}`))
 	require.NoError(t, err)
-	r.request = operations.Request{Request: idempotency.Request{
+	r.request = idempotency.Request{
 		AccountID: r.Account, Key: "a-key-of-the-model", Method: http.MethodPost, Path: "/v1/orders", Params: params,
-	}}
+	}
 	return r
 }
 

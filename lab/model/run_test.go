@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
 
@@ -62,7 +61,7 @@ func runOf(ctx context.Context) *run {
 	return r
 }
 
-func startRun(ctx context.Context, service *orders.Service, request operations.Request) *run {
+func startRun(ctx context.Context, service *orders.Service, request idempotency.Request) *run {
 	r := &run{reached: make(chan string), opened: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(r.done)

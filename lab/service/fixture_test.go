@@ -18,7 +18,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/migrations/dbtest"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -63,21 +63,18 @@ const itemsJSON = `[
 	{"sku":"MUG-BLUE","quantity":1,"unit_amount":1800}
 ]`
 
-func (f *fixture) request(key string) operations.Request {
+func (f *fixture) request(key string) idempotency.Request {
 	f.tb.Helper()
 	params, err := idempotency.Canonicalize(fmt.Appendf(nil,
 		`{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa","items":%s,"metadata":{"basket":"b-77"}}`, itemsJSON))
 	require.NoError(f.tb, err)
-	return operations.Request{
-		Request: idempotency.Request{
-			AccountID: f.Account, Key: idempotency.Key(key), Method: http.MethodPost, Path: "/v1/orders", Params: params,
-		},
-		ClientIP: netip.MustParseAddr("203.0.113.7"),
+	return idempotency.Request{
+		AccountID: f.Account, Key: idempotency.Key(key), Method: http.MethodPost, Path: "/v1/orders", Params: params,
 	}
 }
 
 func (f *fixture) create(key string) (idempotency.Result, error) {
-	return f.Orders.Create(f.tb.Context(), f.request(key))
+	return f.Orders.Create(audit.WithClientIP(f.tb.Context(), netip.MustParseAddr("203.0.113.7")), f.request(key))
 }
 
 // abandon leaves n orders unfinished, because the provider rejects requests to endpoint.

@@ -17,7 +17,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/lab/plantest"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 	"example.com/orders-api/receipts"
@@ -55,7 +55,7 @@ func TestPlans_useIndexes(t *testing.T) {
 		req := f.request(fmt.Sprintf("an-order-of-the-cost-test-%d", i))
 		_, err := f.Operations.KeyStatus(t.Context(), f.Account, req.Key)
 		require.NoError(t, err)
-		_, err = operations.AuditRecords(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, req.Key), order)
+		_, err = audit.Records(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, req.Key), order)
 		require.NoError(t, err)
 		for _, accounts := range [][]uuid.UUID{{f.Account}, {f.Account, uuid.New(), uuid.New()}} {
 			found, err := f.Orders.Find(t.Context(), accounts, order.String())

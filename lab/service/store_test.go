@@ -276,7 +276,7 @@ func (s *store) buy(key string) {
 }
 
 func (s *store) claim(n int) {
-	result, err := s.Engine.Do(s.tb.Context(), s.request(fmt.Sprintf("a-key-that-is-claimed-%d", n)).Request, nothing{})
+	result, err := s.Engine.Do(s.tb.Context(), s.request(fmt.Sprintf("a-key-that-is-claimed-%d", n)), nothing{})
 	require.NoError(s.tb, err)
 	require.False(s.tb, result.Replayed)
 }

@@ -18,7 +18,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/migrations/dbtest"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -72,9 +71,9 @@ func newStory(t *testing.T) *story {
 func (s *story) post(ctx context.Context) (idempotency.Result, error) {
 	const body = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
 		`"items":[{"sku":"tea","quantity":1,"unit_amount":2500}]}`
-	return s.Orders.Create(ctx, operations.Request{Request: idempotency.Request{
+	return s.Orders.Create(ctx, idempotency.Request{
 		AccountID: s.Account, Key: "4f1d3c52-basket-17", Method: http.MethodPost, Path: "/v1/orders", Params: []byte(body),
-	}})
+	})
 }
 
 // record adds the state of this moment.

@@ -22,7 +22,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments"
@@ -139,16 +138,16 @@ func orderID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("order", account, key)
 }
 
-func request(t testing.TB, account uuid.UUID, key idempotency.Key, path, body string) operations.Request {
+func request(t testing.TB, account uuid.UUID, key idempotency.Key, path, body string) idempotency.Request {
 	t.Helper()
 	params, err := idempotency.Canonicalize([]byte(body))
 	require.NoError(t, err)
-	return operations.Request{Request: idempotency.Request{
+	return idempotency.Request{
 		AccountID: account, Key: key, Method: http.MethodPost, Path: path, Params: params,
-	}}
+	}
 }
 
-func orderRequest(t testing.TB, account uuid.UUID, key idempotency.Key, card string) operations.Request {
+func orderRequest(t testing.TB, account uuid.UUID, key idempotency.Key, card string) idempotency.Request {
 	t.Helper()
 	return request(t, account, key, "/v1/orders", fmt.Sprintf(
 		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":[{"sku":"TEA","quantity":1,"unit_amount":%d}]}`, card, amount))

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -119,7 +119,7 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "expired", status.State())
 				require.Empty(t, status.Links, "the order %s is lost", id)
-				records, err := operations.AuditRecords(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, orderKey))
+				records, err := audit.Records(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, orderKey))
 				require.NoError(t, err)
 				require.Len(t, records, 2, "each run has one")
 				require.Equal(t, "key.expire", records[0].Action)

@@ -14,16 +14,15 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
 
-func (f *fixture) createMany(n int) []operations.Request {
+func (f *fixture) createMany(n int) []idempotency.Request {
 	f.t.Helper()
 	accounts := []uuid.UUID{f.Account, idempotencytest.Account(f.t, f.Pool)}
-	requests := make([]operations.Request, n)
+	requests := make([]idempotency.Request, n)
 	var group errgroup.Group
 	group.SetLimit(8)
 	for i := range n {

@@ -1,4 +1,5 @@
-package operations
+// Package validation decodes the members of a request, and lists what is wrong with them.
+package validation
 
 import (
 	"encoding/json"
@@ -16,26 +17,26 @@ import (
 // would ignore the case of names and stop at the first error.
 type Decoder struct {
 	members map[string]json.RawMessage
-	known   []string      // names that were read
-	pointer string        // of the object
-	errs    *[]FieldError // of the request
-	err     error         // it is not a JSON object
+	known   []string // names that were read
+	pointer string   // of the object
+	errs    *[]Field // of the request
+	err     error    // it is not a JSON object
 }
 
 // NewDecoder returns a Decoder of canonical JSON.
 func NewDecoder(canonical []byte) *Decoder {
-	d := &Decoder{errs: new([]FieldError)}
+	d := &Decoder{errs: new([]Field)}
 	if err := json.Unmarshal(canonical, &d.members); err != nil {
 		d.err = fmt.Errorf("decode request: %w", err)
 	}
 	return d
 }
 
-// Err returns a [*ValidationError] if a member is missing, wrong or unknown.
+// Err returns an [*Error] if a member is missing, wrong or unknown.
 func (d *Decoder) Err() error {
 	d.rejectUnknown()
 	if d.err == nil && !d.Valid() {
-		return &ValidationError{Fields: *d.errs}
+		return &Error{Fields: *d.errs}
 	}
 	return d.err
 }
@@ -51,20 +52,21 @@ const (
 	Optional = false
 )
 
-func (d *Decoder) addError(name, code, detail string) {
-	d.Reject(d.pointer+"/"+escapePointer(name), code, detail)
-}
+// at returns the JSON pointer of a member.
+func (d *Decoder) at(name string) string { return d.pointer + "/" + escapePointer(name) }
+
+func (d *Decoder) addError(name, code, detail string) { d.Reject(d.at(name), code, detail) }
 
 // Reject adds an error at a JSON pointer, "" for the whole request.
 func (d *Decoder) Reject(pointer, code, detail string) {
 	if len(*d.errs) < maxErrors {
-		*d.errs = append(*d.errs, FieldError{Pointer: pointer, Code: code, Detail: detail})
+		*d.errs = append(*d.errs, Field{Pointer: pointer, Code: code, Detail: detail})
 	}
 }
 
 // Check adds an error if the member is invalid and has none.
 func (d *Decoder) Check(name string, valid bool, code, detail string) {
-	hasError := slices.ContainsFunc(*d.errs, func(f FieldError) bool { return f.Pointer == d.pointer+"/"+escapePointer(name) })
+	hasError := slices.ContainsFunc(*d.errs, func(f Field) bool { return f.Pointer == d.at(name) })
 	if !valid && !hasError {
 		d.addError(name, code, detail)
 	}
@@ -141,6 +143,13 @@ func (d *Decoder) Integer(name string, must bool, minimum, maximum int64) int64 
 	return int64(number)
 }
 
+// Object reads an object of known members with read, unless it is absent.
+func (d *Decoder) Object(name string, must bool, read func(*Decoder)) {
+	if members, ok := member[map[string]json.RawMessage](d, name, must, "an object"); ok {
+		d.nested(name, members, read)
+	}
+}
+
 // Objects reads an array of 1 to maximum objects, each with read.
 func (d *Decoder) Objects(name string, maximum int, read func(*Decoder)) {
 	list, ok := member[[]json.RawMessage](d, name, Required, "an array")
@@ -156,14 +165,19 @@ func (d *Decoder) Objects(name string, maximum int, read func(*Decoder)) {
 		return
 	}
 	for i, value := range list {
-		item := d.nested(name + "/" + strconv.Itoa(i))
-		if item.members, ok = decode[map[string]json.RawMessage](value); !ok {
-			d.Reject(item.pointer, CodeInvalidType, "must be an object")
-			continue
+		path := name + "/" + strconv.Itoa(i)
+		if members, ok := decode[map[string]json.RawMessage](value); ok {
+			d.nested(path, members, read)
+		} else {
+			d.Reject(d.pointer+"/"+path, CodeInvalidType, "must be an object")
 		}
-		read(item)
-		item.rejectUnknown()
 	}
+}
+
+func (d *Decoder) nested(path string, members map[string]json.RawMessage, read func(*Decoder)) {
+	object := &Decoder{members: members, pointer: d.pointer + "/" + path, errs: d.errs}
+	read(object)
+	object.rejectUnknown()
 }
 
 // Texts reads an optional object of up to maximum texts.
@@ -174,7 +188,7 @@ func (d *Decoder) Texts(name string, maximum, maxName, maxText int) map[string]s
 		d.addError(name, CodeTooLong, fmt.Sprintf("must have at most %d members", maximum))
 		return texts
 	}
-	entries := d.nested(name)
+	entries := &Decoder{pointer: d.at(name), errs: d.errs}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		text, ok := decode[string](members[key])
 		switch {
@@ -191,11 +205,6 @@ func (d *Decoder) Texts(name string, maximum, maxName, maxText int) map[string]s
 		}
 	}
 	return texts
-}
-
-// nested returns a Decoder of a nested object.
-func (d *Decoder) nested(path string) *Decoder {
-	return &Decoder{pointer: d.pointer + "/" + path, errs: d.errs}
 }
 
 const maxPointerName = 40 // characters

@@ -1,0 +1,92 @@
+// Package audit writes and reads the audit log, which an account's requests and operators share.
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
+)
+
+// Insert begins a statement that writes records.
+const Insert = `
+INSERT INTO audit_records (
+    id,
+    account_id,
+    action,
+    resource_type,
+    resource_id,
+    data,
+    request_ip
+)`
+
+const insertRecord = Insert + " VALUES ($1, $2, $3, $4, $5, $6, $7)"
+
+type clientIPKey struct{}
+
+// WithClientIP returns the context of a client's request, whose records have the address.
+func WithClientIP(ctx context.Context, ip netip.Addr) context.Context {
+	return context.WithValue(ctx, clientIPKey{}, ip)
+}
+
+// ClientIP returns the client's address. It is invalid, so NULL in SQL, without a client.
+func ClientIP(ctx context.Context) netip.Addr {
+	ip, _ := ctx.Value(clientIPKey{}).(netip.Addr)
+	return ip
+}
+
+// WriteTx queues a record. The action begins with the resource's type, as in order.paid.
+// Ascending ids (UUIDv7) keep the index small.
+func WriteTx(ctx context.Context, tx postgres.Queuer, accountID, resourceID uuid.UUID, action string, data map[string]any) {
+	resource, _, _ := strings.Cut(action, ".")
+	tx.Queue(insertRecord, uuid.Must(uuid.NewV7()), accountID, action, resource, resourceID.String(), data, ClientIP(ctx))
+}
+
+// Operator is who acts on a key, and why. The record is written before the action.
+type Operator struct {
+	Actor  string
+	Reason string
+}
+
+// WriteKey writes the record of an operator's action on a key, such as key.retry.
+func WriteKey(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid.UUID, action string, by Operator) error {
+	_, err := pool.Exec(ctx, insertRecord, uuid.Must(uuid.NewV7()), accountID, action, "idempotency_key", keyID.String(),
+		map[string]string{"by": by.Actor, "reason": by.Reason}, nil)
+	if err != nil {
+		return fmt.Errorf("audit record: %w", postgres.Translate(err))
+	}
+	return nil
+}
+
+// Record is an entry of the audit log.
+type Record struct {
+	Action    string
+	Data      json.RawMessage
+	ClientIP  string // "" without a client
+	CreatedAt time.Time
+}
+
+// Records returns the records of resources of the account, oldest first.
+func Records(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, resources ...uuid.UUID) ([]Record, error) {
+	ids := make([]string, len(resources))
+	for i, id := range resources {
+		ids[i] = id.String()
+	}
+	return postgres.Collect(ctx, pool, "read audit records", pgx.RowToStructByPos[Record], `
+SELECT action,
+       data,
+       coalesce(host(request_ip), ''),
+       created_at
+  FROM audit_records
+ WHERE account_id = $1
+   AND resource_id = ANY($2)
+ ORDER BY created_at, id`, accountID, ids)
+}
