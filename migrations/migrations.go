@@ -1,5 +1,5 @@
 // Package migrations applies the database schema with goose. A released file is never
-// edited; a change is a new file.
+// edited; a change is a new file. The template's next number is 00015.
 package migrations
 
 import (
@@ -9,15 +9,15 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 //go:embed *.sql
@@ -52,36 +52,8 @@ func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
 // Close does not close the pool.
 func (m *Migrator) Close() error { return m.provider.Close() }
 
-// grantSQL leaves the roles that get the privileges of new tables (deploy/roles.sql) only those
-// that the program uses, so that none of its processes can rewrite the audit trail, admit an
-// expired key or change the record of migrations. Other roles and tables keep theirs.
-const grantSQL = `
-DO $$
-DECLARE
-    statement text;
-BEGIN
-    LOCK TABLE goose_db_version IN SHARE UPDATE EXCLUSIVE MODE; -- concurrent grants fail
-    FOR statement IN
-        SELECT DISTINCT format('REVOKE ALL ON %1$s FROM %2$s; GRANT %3$s ON %1$s TO %2$s', c.oid::regclass, grantee::regrole, needed)
-          FROM (VALUES ('goose_db_version', 'SELECT'),
-                       ('accounts', 'SELECT, INSERT'),
-                       ('audit_records', 'SELECT, INSERT'),
-                       ('expired_keys', 'SELECT, INSERT'),
-                       ('api_keys', 'SELECT, INSERT, UPDATE'),
-                       ('orders', 'SELECT, INSERT, UPDATE'),
-                       ('refunds', 'SELECT, INSERT, UPDATE')) AS needs (name, needed)
-          JOIN pg_class AS c ON c.relname = name
-          JOIN pg_default_acl AS d ON d.defaclnamespace = c.relnamespace AND d.defaclrole = c.relowner
-         CROSS JOIN aclexplode(d.defaclacl)
-         WHERE c.relnamespace = current_schema()::regnamespace
-           AND c.relowner = current_user::regrole
-           AND privilege_type = 'INSERT'
-           AND grantee NOT IN (0, c.relowner)
-    LOOP
-        EXECUTE statement;
-    END LOOP;
-END
-$$`
+//go:embed statements/grant.sql
+var grantSQL string
 
 // Up applies all pending migrations and returns their number.
 func (m *Migrator) Up(ctx context.Context) (int, error) {
@@ -140,27 +112,24 @@ func Pending(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 // compare compares sets, because the highest version says nothing about the ones below it.
 // Unlike goose, it creates no table, which the program's role must not do.
 func compare(ctx context.Context, pool *pgxpool.Pool) (pending []string, unknown []int64, err error) {
-	rows, _ := pool.Query(ctx, `
+	unknown, err = postgres.Collect(ctx, pool, "migrations: applied versions", pgx.RowTo[int64], `
 SELECT version_id
   FROM (SELECT DISTINCT ON (version_id) version_id, is_applied FROM goose_db_version ORDER BY version_id, id DESC) AS latest
  WHERE is_applied
-   AND version_id > 0`) // CollectRows returns the error
-	versions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if pg, ok := errors.AsType[*pgconn.PgError](err); err != nil && (!ok || pg.Code != "42P01") { // no such table
-		return nil, nil, fmt.Errorf("migrations: applied versions: %w", err)
-	}
-	applied := make(map[int64]bool, len(versions))
-	for _, version := range versions {
-		applied[version] = true
+   AND version_id > 0
+ ORDER BY version_id`)
+	if err != nil && postgres.SQLState(err) != postgres.UndefinedTable {
+		return nil, nil, err
 	}
 	names, err := fs.Glob(files, "*.sql")
 	for _, name := range names {
 		version, nameErr := goose.NumericComponent(name)
 		err = errors.Join(err, nameErr)
-		if !applied[version] {
+		if i, applied := slices.BinarySearch(unknown, version); applied {
+			unknown = slices.Delete(unknown, i, i+1)
+		} else {
 			pending = append(pending, name)
 		}
-		delete(applied, version)
 	}
-	return pending, slices.Sorted(maps.Keys(applied)), err
+	return pending, unknown, err
 }

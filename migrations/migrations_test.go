@@ -1,11 +1,9 @@
 package migrations_test
 
 import (
-	"bytes"
 	"io/fs"
 	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -166,32 +164,6 @@ func TestMigrator_outOfOrder(t *testing.T) {
 	require.ErrorContains(t, err, "use the program that applied them")
 }
 
-// Files without a transaction may stop between two statements.
-func TestMigrator_repeated(t *testing.T) {
-	t.Parallel()
-	pool := dbtest.New(t)
-	before := schema(t, pool)
-	var repeated []string
-	for _, name := range fileNames(t) {
-		text, err := fs.ReadFile(migrations.FS(), name)
-		require.NoError(t, err)
-		if bytes.HasPrefix(text, []byte("-- +goose NO TRANSACTION\n")) {
-			repeated = append(repeated, name)
-			_, err = pool.Exec(t.Context(), "DELETE FROM goose_db_version WHERE version_id = $1::bigint", name[:strings.Index(name, "_")])
-			require.NoError(t, err)
-		}
-	}
-	requirePending(t, pool, repeated...)
-	m := newMigrator(t, pool)
-	_, err := m.Up(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, before, schema(t, pool))
-
-	name, err := m.Down(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, repeated[len(repeated)-1], name, "the one that was applied last")
-}
-
 func TestMigrator_concurrentUp(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t, func(c *pgxpool.Config) { c.MaxConns = 8 })
@@ -214,36 +186,4 @@ func TestMigrator_distributeWithoutCitus(t *testing.T) {
 	t.Parallel()
 	_, err := newMigrator(t, dbtest.New(t)).Distribute(t.Context())
 	require.ErrorIs(t, err, migrations.ErrNoCitus)
-}
-
-// 00011 finds the keys that operators expired before it by their time, in whole seconds.
-func TestMigrator_lostKeys(t *testing.T) {
-	t.Parallel()
-	pool := dbtest.Empty(t)
-	m := newMigrator(t, pool)
-	_, err := m.Up(t.Context())
-	require.NoError(t, err)
-	for name := ""; name != "00011_expired_keys_lost.sql"; {
-		name, err = m.Down(t.Context())
-		require.NoError(t, err)
-	}
-	_, err = pool.Exec(t.Context(), "INSERT INTO accounts (id, name) VALUES ($1, 'Ann')", account)
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), "INSERT INTO orders SELECT * FROM jsonb_populate_record(NULL::orders, $1)",
-		pendingOrder.with(row{"created_at": "2026-01-02T03:04:05Z"}))
-	require.NoError(t, err)
-	for path, key := range map[string][2]string{
-		"reaped":                 {"create_order", "2026-01-02T03:04:05.000001Z"},
-		"reaped, a whole second": {"create_order", "2026-01-02T03:04:05Z"},
-		"refund, a whole second": {"create_refund", "2026-01-02T03:04:06Z"},
-		"lost":                   {"create_order", "2026-01-02T03:04:06Z"},
-	} {
-		_, err := pool.Exec(t.Context(), `
-INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at)
-VALUES ($1, gen_random_uuid(), $2, $3, $4, now())`, account, key[0], path, key[1])
-		require.NoError(t, err)
-	}
-	_, err = m.Up(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, []string{"lost"}, texts(t, pool, "SELECT request_path::text FROM expired_keys WHERE lost"))
 }

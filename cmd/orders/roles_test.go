@@ -151,5 +151,5 @@ SELECT count(*)
  WHERE relnamespace = 'public'::regnamespace
    AND relkind = 'r'
    AND has_table_privilege('orders_' || current_database(), oid, 'DELETE')`),
-		"grantSQL in migrations.go has what the program needs of each table: only keys and jobs are deleted")
+		"migrations/statements/grant.sql has what the program needs of each table: only keys and jobs are deleted")
 }

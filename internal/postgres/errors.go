@@ -27,6 +27,7 @@ const (
 	ReadOnlyTransaction  = "25006"
 	SerializationFailure = "40001"
 	DeadlockDetected     = "40P01"
+	UndefinedTable       = "42P01"
 	LockNotAvailable     = "55P03"
 	InternalError        = "XX000"
 )

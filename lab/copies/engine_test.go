@@ -24,25 +24,13 @@ func TestEngine(t *testing.T) {
 			strings.HasPrefix(name, "migrations/dbtest/") && !strings.HasSuffix(name, "_test.go"),
 			strings.HasPrefix(name, "internal/embeddedpg/") && !strings.HasSuffix(name, "_test.go"),
 			name == "migrations/migrations.go", name == "migrations/distribute.go",
-			name == "migrations/00001_idempotency.sql", name == "migrations/00003_idempotency_errors.sql",
-			name == "migrations/00007_idempotency_consistency.sql",
-			name == "migrations/00013_failed_runs.sql",
+			strings.HasPrefix(name, "migrations/statements/"), name == "migrations/00002_idempotency.sql",
 			name == "go.mod", name == "go.sum":
 			packages++
 			copyFile(t, folder, name)
 		}
 	}
 	require.NotZero(t, packages)
-	// The first part of these files belongs to the engine.
-	for name, rest := range map[string]string{
-		"migrations/00010_collation.sql":         "\n-- Orders. ",
-		"migrations/00011_expired_keys_lost.sql": "\n-- The reaper copies ",
-	} {
-		text := read(t, root, name)
-		up, _, found := strings.Cut(text, rest)
-		require.True(t, found, name)
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(up+text[strings.Index(text, "\n-- +goose Down"):]), 0o644))
-	}
 	rewrite(t, folder, ours, module)
 	run(t, folder, nil, "go", "mod", "tidy")
 	run(t, folder, nil, "go", "build", "./...")

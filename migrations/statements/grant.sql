@@ -1,0 +1,29 @@
+-- The roles that get the privileges of new tables (deploy/roles.sql) keep only those that the program
+-- uses, so that none of its processes can rewrite the audit trail, admit an expired key or change the
+-- record of migrations. Other roles and tables keep theirs.
+DO $$
+DECLARE
+    statement text;
+BEGIN
+    LOCK TABLE goose_db_version IN SHARE UPDATE EXCLUSIVE MODE; -- concurrent grants fail
+    FOR statement IN
+        SELECT DISTINCT format('REVOKE ALL ON %1$s FROM %2$s; GRANT %3$s ON %1$s TO %2$s', c.oid::regclass, grantee::regrole, needed)
+          FROM (VALUES ('goose_db_version', 'SELECT'),
+                       ('accounts', 'SELECT, INSERT'),
+                       ('audit_records', 'SELECT, INSERT'),
+                       ('expired_keys', 'SELECT, INSERT'),
+                       ('api_keys', 'SELECT, INSERT, UPDATE'),
+                       ('orders', 'SELECT, INSERT, UPDATE'),
+                       ('refunds', 'SELECT, INSERT, UPDATE')) AS needs (name, needed)
+          JOIN pg_class AS c ON c.relname = name
+          JOIN pg_default_acl AS d ON d.defaclnamespace = c.relnamespace AND d.defaclrole = c.relowner
+         CROSS JOIN aclexplode(d.defaclacl)
+         WHERE c.relnamespace = current_schema()::regnamespace
+           AND c.relowner = current_user::regrole
+           AND privilege_type = 'INSERT'
+           AND grantee NOT IN (0, c.relowner)
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END
+$$
