@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"path"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -30,7 +31,7 @@ func entryOf(ctx context.Context) *logEntry {
 func (l *logEntry) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }
 
 func (l *logEntry) problem(ctx context.Context, p problem, cause error) {
-	l.add(slog.String("problem", p.slug))
+	l.add(slog.String("problem", path.Base(p.Type)))
 	if p.Status < http.StatusInternalServerError {
 		return
 	}

@@ -103,13 +103,15 @@ func knownMethod(method string) string {
 func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+			var account uuid.UUID
+			challenge := `Bearer realm="orders"`
 			apiKey, err := bearerToken(r.Header)
-			if err != nil {
-				return err
+			if err == nil {
+				account, err = authenticator.Authenticate(r.Context(), apiKey)
+				challenge += `, error="invalid_token"` // only about a token that was sent (RFC 6750, 3.1)
 			}
-			account, err := authenticator.Authenticate(r.Context(), apiKey)
 			if errors.Is(err, accounts.ErrUnauthorized) {
-				return errInvalidToken
+				w.Header().Set("WWW-Authenticate", challenge)
 			}
 			if err != nil {
 				return err

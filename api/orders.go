@@ -67,26 +67,18 @@ func orderProblem(err error) (p problem, ok bool) {
 	)
 	switch {
 	case errors.As(err, &exists):
-		p = problemOrderExists.detail("The order in order_id has this reference, and its payment has not failed.")
+		p = newProblem("order-exists", "The order in order_id has this reference, and its payment has not failed.")
 		p.OrderID = &exists.OrderID
 	case errors.As(err, &notRefundable) && notRefundable.Status.Open():
-		p = problemNotRefundable.detail("The payment of the order is in progress. Send the same request again shortly.").after(inProgressRetryAfter)
+		p = newProblem("order-not-refundable", "The payment of the order is in progress. Send the same request again shortly.").after(inProgressRetryAfter)
 		p.Retry = retrySameKey
 	case errors.As(err, &notRefundable) && notRefundable.Status == orders.StatusPaymentFailed:
-		p = problemNotRefundable.detail("The payment of the order failed, so there is nothing to refund.")
+		p = newProblem("order-not-refundable", "The payment of the order failed, so there is nothing to refund.")
 	case errors.As(err, &notRefundable):
-		p = problemNotRefundable.detail("The order is refunded in full. Refunds in progress count as refunded.")
+		p = newProblem("order-not-refundable", "The order is refunded in full. Refunds in progress count as refunded.")
 	case errors.As(err, &exceeds):
-		p = problemExceedsRemaining.detail("Send an amount of at most what remains, or omit it to refund all of that.")
+		p = newProblem("refund-exceeds-remaining", "Send an amount of at most what remains, or omit it to refund all of that.")
 		p.Remaining = exceeds.Remaining
-	case errors.Is(err, orders.ErrEventRefused):
-		p = problemMalformed.detail("The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes of the server's clock.")
-	case errors.Is(err, orders.ErrInvalidEvent):
-		p = problemMalformed.detail("The signature is valid, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double.")
-	case errors.Is(err, orders.ErrThinEvent):
-		p = problemMalformed.detail("The signature is valid, but this is a thin event: it has no data.object. Set the payload style of the endpoint to Snapshot in Stripe's dashboard.")
-	case errors.Is(err, orders.ErrWebhooksOff):
-		p = problemNotFound.detail("The server has no webhook secret, so the webhook is off.")
 	default:
 		return p, false
 	}

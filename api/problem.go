@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -17,9 +18,10 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/orders"
 )
 
-// Errors of this package. Each has a row in problemOf.
+// Errors of this package. Each has a row in problemRows.
 var (
 	errNotFound         = errors.New("not found")
 	errNoPage           = errors.New("no such page")
@@ -29,12 +31,56 @@ var (
 	errKeyMissing       = errors.New("no Idempotency-Key")
 	errNotReady         = errors.New("not ready")
 	errBodyCut          = errors.New("the body ended early")
-
-	errInvalidToken      = fmt.Errorf("%w: the token is not valid", accounts.ErrUnauthorized)
-	errUnsupportedCoding = fmt.Errorf("%w: the body has a content encoding", errUnsupportedMedia)
 )
 
-// keyedError is of a request that looked up its key.
+const (
+	retrySameKey   = "same-key"
+	outcomeNone    = "none"
+	outcomeUnknown = "unknown"
+	outcomeFinal   = "final"
+)
+
+// Values of Retry-After if the error has none.
+const (
+	inProgressRetryAfter  = time.Second
+	unavailableRetryAfter = 2 * time.Second
+)
+
+// problemRows maps an error to its problem by the first row that matches. Without a detail, the
+// error itself is shown.
+var problemRows = []struct {
+	err        error
+	slug       string
+	detail     string
+	retryAfter time.Duration
+}{
+	{accounts.ErrUnauthorized, "unauthorized", "Send a valid API key as a bearer token, in one Authorization header.", 0},
+	{errNoPage, "not-found", "There is no resource at this address.", 0},
+	{errNotFound, "not-found", "There is no such resource in this account.", 0},
+	{operations.ErrNotFound, "not-found", "There is no such resource in this account.", 0},
+	{orders.ErrWebhooksOff, "not-found", "The server has no webhook secret, so the webhook is off.", 0},
+	{errMethodNotAllowed, "method-not-allowed", "The Allow header lists the methods that this resource supports.", 0},
+	{errTooLarge, "too-large", "", 0},
+	{errUnsupportedMedia, "unsupported-media-type", "Send Content-Type: application/json, in UTF-8 and without a content encoding.", 0},
+	{errKeyMissing, "idempotency-key-missing", "Send an Idempotency-Key header of 16 to 255 visible ASCII characters.", 0},
+	{idempotency.ErrInvalidKey, "idempotency-key-invalid", "Send one Idempotency-Key header of 16 to 255 visible ASCII characters, raw or quoted.", 0},
+	{idempotency.ErrMalformed, "malformed-request", "", 0},
+	{orders.ErrEventRefused, "malformed-request", "The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes of the server's clock.", 0},
+	{orders.ErrInvalidEvent, "malformed-request", "The signature is valid, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double.", 0},
+	{orders.ErrThinEvent, "malformed-request", "The signature is valid, but this is a thin event: it has no data.object. Set the payload style of the endpoint to Snapshot in Stripe's dashboard.", 0},
+	{idempotency.ErrKeyReused, "idempotency-key-reused", "The body or the address differs from the key's first request.", 0},
+	{idempotency.ErrInProgress, "idempotency-key-in-progress", "Send the same request again shortly.", inProgressRetryAfter},
+	{operations.ErrOutcomeUnknown, "payment-outcome-unknown", "Send the same request with the same key to find out.", unavailableRetryAfter},
+	{operations.ErrProviderUnavailable, "temporarily-unavailable", "The payment provider did not accept the request.", unavailableRetryAfter},
+	{errBodyCut, "temporarily-unavailable", "The body ended early. Send the same request again, with the same key.", unavailableRetryAfter},
+	{admission.ErrRateLimited, "rate-limited", "Send the same request again a little later, with the same key.", unavailableRetryAfter},
+	{admission.ErrOverloaded, "temporarily-unavailable", "The server is overloaded. Send the same request again a little later, with the same key.", unavailableRetryAfter},
+	{postgres.ErrUnavailable, "temporarily-unavailable", "Send the same request again, with the same key.", unavailableRetryAfter},
+	{idempotency.ErrNewerVersion, "temporarily-unavailable", "Send the same request again, with the same key.", unavailableRetryAfter},
+	{errNotReady, "temporarily-unavailable", "Send the same request again, with the same key.", unavailableRetryAfter},
+}
+
+// keyedError is the error of a request that looked up its key.
 type keyedError struct {
 	error
 	created operations.Links // what a reaped key created
@@ -51,95 +97,68 @@ type problem struct {
 	Resource  *operations.Resource `json:"resource,omitempty"`
 	Remaining int64                `json:"remaining,omitempty"`
 
-	slug       string
 	retryAfter int // seconds, 0 if there is none
-	headers    map[string]string
 }
 
-// Values of Retry-After if the cause of the problem has none.
-const (
-	inProgressRetryAfter  = time.Second
-	unavailableRetryAfter = 2 * time.Second
-)
+func newProblem(slug, detail string) problem {
+	t := problemTypeOf(slug)
+	return problem{Problem: operations.Problem{
+		Type: "/problems/" + slug, Title: t.Title, Status: t.Status, Detail: detail, Retry: t.Retry, Outcome: t.Outcome[0],
+	}}
+}
 
-// overloadRetryAfter has jitter, because rejections come in bursts.
-func overloadRetryAfter() time.Duration {
-	return time.Duration(1+rand.IntN(3)) * time.Second //nolint:gosec // not a secret
+func (p problem) after(wait time.Duration) problem {
+	p.retryAfter = max(int(math.Ceil(wait.Seconds())), 1)
+	return p
 }
 
 // problemOf maps an error to its problem. The text of an unknown error is only logged.
 func problemOf(err error) problem {
-	var (
-		invalid  *validation.Error
-		expired  *idempotency.KeyExpiredError
-		provider *operations.ProviderError
-	)
 	if p, ok := orderProblem(err); ok {
 		return p
 	}
-	switch {
-	case errors.Is(err, accounts.ErrUnauthorized):
-		p := problemUnauthorized.detail("Send a valid API key as a bearer token, in one Authorization header.")
-		p.headers = map[string]string{"WWW-Authenticate": `Bearer realm="orders"`}
-		if errors.Is(err, errInvalidToken) { // without a token no error (RFC 6750, 3.1)
-			p.headers["WWW-Authenticate"] += `, error="invalid_token"`
-		}
-		return p
-	case errors.Is(err, errNoPage):
-		return problemNotFound.detail("There is no resource at this address.")
-	case errors.Is(err, errNotFound), errors.Is(err, operations.ErrNotFound):
-		return problemNotFound.detail("There is no such resource in this account.")
-	case errors.Is(err, errMethodNotAllowed):
-		return problemMethodNotAllowed.detail("The Allow header lists the methods that this resource supports.")
-	case errors.Is(err, errTooLarge):
-		return problemTooLarge.detail(err.Error())
-	case errors.Is(err, errUnsupportedMedia):
-		p := problemUnsupportedMedia.detail("Send Content-Type: application/json, in UTF-8 and without a content encoding.")
-		p.headers = map[string]string{"Accept": "application/json"}
-		if errors.Is(err, errUnsupportedCoding) {
-			p.headers["Accept-Encoding"] = "identity"
-		}
-		return p
-	case errors.Is(err, errKeyMissing):
-		return problemKeyMissing.detail("Send an Idempotency-Key header of 16 to 255 visible ASCII characters.")
-	case errors.Is(err, idempotency.ErrInvalidKey):
-		return problemKeyInvalid.detail("Send one Idempotency-Key header of 16 to 255 visible ASCII characters, raw or quoted.")
-	case errors.Is(err, idempotency.ErrMalformed):
-		return problemMalformed.detail(err.Error())
-	case errors.Is(err, idempotency.ErrKeyReused):
-		p := problemKeyReused.detail("The body or the address differs from the key's first request.")
-		if errors.Is(err, idempotency.ErrFinishedKeyReused) {
-			p.Outcome = outcomeFinal
-		}
-		return p
-	case errors.Is(err, idempotency.ErrInProgress):
-		return problemKeyInProgress.detail("Send the same request again shortly.").after(inProgressRetryAfter)
-	case errors.As(err, &invalid):
-		p := problemValidation.detail(summary(invalid.Fields))
+	if invalid, ok := errors.AsType[*validation.Error](err); ok {
+		p := newProblem("validation-failed", summary(invalid.Fields))
 		p.Errors = invalid.Fields
 		return p
-	case errors.As(err, &expired) && expired.Lost:
-		return problemKeyExpired.detail("The records of this key were lost, and an operator expired it. Ask the operator what became of the request.")
-	case errors.As(err, &expired):
-		return problemKeyExpired.detail("The key belongs to an earlier request of another operation.").created(err)
-	case errors.As(err, &provider) && errors.Is(provider.Kind, operations.ErrOutcomeUnknown):
-		return problemOutcomeUnknown.detail("Send the same request with the same key to find out.").after(provider.RetryAfter)
-	case errors.As(err, &provider):
-		return problemUnavailable.detail("The payment provider did not accept the request.").after(provider.RetryAfter)
-	case errors.Is(err, errBodyCut):
-		return problemUnavailable.detail("The body ended early. Send the same request again, with the same key.").after(unavailableRetryAfter)
-	case errors.Is(err, admission.ErrRateLimited):
-		return problemRateLimited.detail("Send the same request again a little later, with the same key.").after(overloadRetryAfter())
-	case errors.Is(err, admission.ErrOverloaded):
-		return problemUnavailable.detail("The server is overloaded. Send the same request again a little later, with the same key.").after(overloadRetryAfter())
-	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
-		return problemUnavailable.detail("Send the same request again, with the same key.").after(unavailableRetryAfter)
+	}
+	if expired, ok := errors.AsType[*idempotency.KeyExpiredError](err); ok {
+		return expiredProblem(err, expired.Lost)
+	}
+	for _, row := range problemRows {
+		if errors.Is(err, row.err) {
+			p := newProblem(row.slug, cmp.Or(row.detail, err.Error()))
+			if wait := retryAfterOf(err, row.retryAfter); wait > 0 {
+				p = p.after(wait)
+			}
+			if errors.Is(err, idempotency.ErrFinishedKeyReused) {
+				p.Outcome = outcomeFinal
+			}
+			return p
+		}
+	}
+	return newProblem("internal-error", "Send the same request again, with the same key.")
+}
+
+func retryAfterOf(err error, fallback time.Duration) time.Duration {
+	provider, ok := errors.AsType[*operations.ProviderError](err)
+	switch {
+	case ok:
+		return max(provider.RetryAfter, time.Second)
+	case errors.Is(err, admission.ErrRateLimited), errors.Is(err, admission.ErrOverloaded):
+		return time.Duration(1+rand.IntN(3)) * time.Second //nolint:gosec // jitter, because rejections come in bursts
 	default:
-		return problemInternal.detail("Send the same request again, with the same key.")
+		return fallback
 	}
 }
 
-func (p problem) created(err error) problem {
+// expiredProblem names what an expired key created, unless the records are lost.
+func expiredProblem(err error, lost bool) problem {
+	p := newProblem("idempotency-key-expired", "The key belongs to an earlier request of another operation.")
+	if lost {
+		p.Detail = "The records of this key were lost, and an operator expired it. Ask the operator what became of the request."
+		return p
+	}
 	keyed, _ := errors.AsType[*keyedError](err)
 	if keyed == nil {
 		return p
@@ -162,16 +181,6 @@ func summary(all []validation.Field) string {
 		text += fmt.Sprintf(" (errors lists %d more)", n)
 	}
 	return text
-}
-
-func (t problemType) detail(text string) problem {
-	p := operations.Problem{Type: "/problems/" + t.Slug, Title: t.Title, Status: t.Status, Detail: text, Retry: t.Retry, Outcome: t.Outcomes[0]}
-	return problem{Problem: p, slug: t.Slug}
-}
-
-func (p problem) after(wait time.Duration) problem {
-	p.retryAfter = max(int(math.Ceil(wait.Seconds())), 1)
-	return p
 }
 
 // forRequest sets the outcome, which is none only if the request has no key, or if its lookup

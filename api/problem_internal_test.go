@@ -20,7 +20,7 @@ import (
 func TestRetryAfterSeconds_roundsUp(t *testing.T) {
 	t.Parallel()
 	for wait, seconds := range map[time.Duration]int{0: 1, time.Second: 1, time.Second + time.Nanosecond: 2, time.Hour: 3600} {
-		require.Equal(t, seconds, problemUnavailable.detail("").after(wait).retryAfter, wait)
+		require.Equal(t, seconds, newProblem("internal-error", "").after(wait).retryAfter, wait)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestProblemPages_complete(t *testing.T) {
 			require.Contains(t, text, fmt.Sprintf("<code>%v</code>: ", value), slug)
 		}
 		require.Contains(t, text, fmt.Sprintf("<code>%v</code>", members["status"].Value.Const))
-		require.Contains(t, text, fmt.Sprintf("<pre>HTTP/1.1 %v ", members["status"].Value.Const))
+		require.Contains(t, text, fmt.Sprintf("<pre><code>HTTP/1.1 %v ", members["status"].Value.Const))
 		require.NotContains(t, text, "//", "the page calls no other host")
 		for _, other := range pages {
 			require.Equal(t, other != slug, strings.Contains(text, `href="/problems/`+other+`"`), "%s on %s", other, slug)

@@ -25,8 +25,8 @@ const maxBody = 64 << 10 // bytes: a hundred items with full descriptions
 // readBody does not call a body malformed that ends early, because a client that corrects it
 // might use a new key and pay twice.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	if err := checkMediaType(r.Header); err != nil {
-		return nil, err
+	if !acceptable(r.Header, w.Header()) {
+		return nil, errUnsupportedMedia
 	}
 	tooLarge := fmt.Errorf("%w: at most %d KiB are allowed here", errTooLarge, limit>>10)
 	if r.ContentLength > limit {
@@ -45,21 +45,20 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	return body, nil
 }
 
-func checkMediaType(header http.Header) error {
+// acceptable reports whether a body is JSON without a coding. Otherwise the response lists what is.
+func acceptable(header, response http.Header) bool {
 	encoding := strings.Join(header.Values("Content-Encoding"), ",")
-	if encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return errUnsupportedCoding
+	encoded := encoding != "" && !strings.EqualFold(encoding, "identity")
+	if encoded {
+		response.Set("Accept-Encoding", "identity")
 	}
-	contentTypes := header.Values("Content-Type")
-	if len(contentTypes) != 1 {
-		return errUnsupportedMedia
-	}
-	mediaType, params, err := mime.ParseMediaType(contentTypes[0])
+	mediaType, params, err := mime.ParseMediaType(strings.Join(header.Values("Content-Type"), ","))
 	charset, given := params["charset"]
-	if err != nil || mediaType != "application/json" || given && !strings.EqualFold(charset, "utf-8") {
-		return errUnsupportedMedia
+	if encoded || err != nil || mediaType != "application/json" || given && !strings.EqualFold(charset, "utf-8") {
+		response.Set("Accept", "application/json")
+		return false
 	}
-	return nil
+	return true
 }
 
 // readKey accepts the raw key, or a String of RFC 9651.

@@ -13,25 +13,23 @@ import (
 	"example.com/orders-api/operations/validation"
 )
 
-func TestCheckMediaType(t *testing.T) {
+func TestAcceptable(t *testing.T) {
 	t.Parallel()
-	for want, headers := range map[error][]http.Header{
-		nil: {
+	for want, headers := range map[bool][]http.Header{
+		true: {
 			{"Content-Type": {`Application/Json; charset="UTF-8"; v=1`}},
 			{"Content-Type": {"application/json"}, "Content-Encoding": {"Identity"}},
 		},
-		errUnsupportedMedia: {
+		false: {
 			{},
 			{"Content-Type": {"text/json"}},
 			{"Content-Type": {"application/json; charset=iso-8859-1"}},
 			{"Content-Type": {"application/json", "application/json"}},
-		},
-		errUnsupportedCoding: {
 			{"Content-Type": {"application/json"}, "Content-Encoding": {"identity", "gzip"}},
 		},
 	} {
 		for _, header := range headers {
-			require.Equal(t, want, checkMediaType(header), "%v", header)
+			require.Equal(t, want, acceptable(header, http.Header{}), "%v", header)
 		}
 	}
 }
@@ -89,7 +87,7 @@ func TestParsePage_parameters(t *testing.T) {
 	} {
 		_, err := parsePage(query, "an order", "reference")
 		problem := problemOf(err)
-		require.Equal(t, "validation-failed", problem.slug, query)
+		require.Equal(t, "/problems/validation-failed", problem.Type, query)
 		var got []string
 		for _, e := range problem.Errors {
 			got = append(got, e.Pointer, e.Code)

@@ -34,9 +34,6 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	entry := entryOf(r.Context())
 	p.RequestID = entry.requestID
 	entry.problem(r.Context(), p, err)
-	for name, value := range p.headers {
-		w.Header().Set(name, value)
-	}
 	if p.Status == http.StatusRequestEntityTooLarge {
 		// chi's ResponseWriter hides the exceeded limit from net/http, which would read
 		// the rest

@@ -53,9 +53,7 @@ func TestGuide(t *testing.T) {
 	require.ErrorContains(t, err, "WALLETS_URL")
 
 	// 4. The problem of a refusal
-	const problems = "api/problem_types.go"
-	g.before(problems, "\tproblemRefused = problemType{", g.block(`Slug: "credit-refused"`)+"\n")
-	g.replace(problems, " problemRefused,", " problemRefused, problemCreditRefused,")
+	g.write("api/problems/credit-refused.md", g.block("title: The wallet service refused the credit"))
 	run(t, folder, nil, "make", "generate")
 	run(t, folder, nil, "go", "test", "-run", "Problem", "./api")
 
