@@ -3,10 +3,12 @@ package livecheck
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +25,41 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // FuzzStripeResponse checks that every response to a confirm has a valid outcome, and
 // that a success is complete.
 func FuzzStripeResponse(f *testing.F) {
+	const (
+		paid = `{"id":"pi_1","object":"payment_intent","status":"succeeded","amount":2500,"currency":"eur","amount_received":2500,` +
+			`"client_secret":"pi_1_secret_CaNaRy","created":1760000000,"latest_charge":"ch_1","metadata":{"order_id":"7b0f","idempotency_key_id":"k1"}}`
+		failed  = `{"error":{"type":"%s","code":"%s","message":"x"}}`
+		invalid = "invalid_request_error"
+	)
+	unpaid := strings.Replace(paid, "succeeded", "requires_payment_method", 1)
+	for _, response := range []struct {
+		status     int
+		retryAfter string
+		body       string
+	}{
+		{200, "", paid},
+		{200, "", paid[:len(paid)-50]},
+		{200, "", strings.ReplaceAll(paid, ":2500", `:"2500"`)},
+		{200, "", `"pi_1"`},
+		{200, "", `{"object":"list","url":"/v1/payment_intents","has_more":false,"data":[` + strings.Replace(paid, "succeeded", "canceled", 1) + `]}`},
+		{200, "", `{"object":"list","has_more":true,"data":[null]}`},
+		{200, "", `{"object":"list","has_more":true,"data":[]}`},
+		{307, "", paid},
+		{400, "", fmt.Sprintf(failed, "idempotency_error", "")},
+		{400, "", fmt.Sprintf(failed, invalid, "payment_intent_unexpected_state")},
+		{400, "", `{"error":{"type":"invalid_request_error","code":"resource_missing","param":"payment_method","message":"No such PaymentMethod: 'pm_x'"}}`},
+		{401, "", `{"error":{"type":"invalid_request_error","message":"Invalid API Key provided: sk_test_CaNaRy"}}`},
+		{402, "", `{"error":{"type":"card_error","code":"card_declined","decline_code":"generic_decline","message":"Your card was declined.","charge":"ch_1","payment_intent":` + unpaid + `}}`},
+		{402, "", `{"error":{"type":"card_error","code":"card_declined","payment_intent":` + paid + `}}`},
+		{402, "", `{"error":{"type":"card_error","payment_intent":"}}`},
+		{402, "", `{"error":null}`},
+		{409, "", fmt.Sprintf(failed, invalid, "idempotency_key_in_use")},
+		{429, "99999999999999999999", fmt.Sprintf(failed, invalid, "rate_limit")},
+		{500, "", fmt.Sprintf(failed, "api_error", "")},
+		{502, "3", "<html>pi_1_secret_CaNaRy</html>"},
+	} {
+		f.Add(uint16(response.status-200), response.retryAfter, []byte(response.body)) //nolint:gosec // a status
+	}
 	f.Fuzz(func(t *testing.T, status uint16, retryAfter string, body []byte) {
 		code := 200 + int(status)%400
 		synctest.Test(t, func(t *testing.T) { // Retry-After takes no time

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,24 +46,37 @@ func prepare(ctx context.Context, root string, selected []subject) (_ *workshop,
 	}
 	installed := map[string]bool{}
 	for _, s := range selected {
-		if installed[s.folder] {
-			continue
-		}
-		installed[s.folder] = true
-		for _, command := range s.Install {
-			fmt.Fprintf(os.Stderr, "%s: %s\n", s.folder, command)
-			cmd := exec.CommandContext(ctx, "sh", "-c", command) //nolint:gosec // implementation.yaml's commands are run on purpose
+		for _, command := range s.installation() {
+			// The entries of a language share its packages.
+			if installed[s.Language+command] {
+				continue
+			}
+			installed[s.Language+command] = true
+			fmt.Fprintf(os.Stderr, "%s: %s\n", s.id, command)
+			cmd := exec.CommandContext(ctx, "sh", "-e", "-c", command) //nolint:gosec // an entry's commands are run on purpose
 			cmd.Dir = w.of(s)
 			cmd.Env = append(os.Environ(), "GOWORK=off", "ROOT="+filepath.Dir(filepath.Dir(root)))
 			if output, err := cmd.CombinedOutput(); err != nil {
-				return nil, fmt.Errorf("%s: %s: %w\n%s", s.folder, command, err, output)
+				return nil, fmt.Errorf("%s: %s: %w\n%s", s.id, command, err, output)
 			}
 		}
 	}
 	return w, nil
 }
 
-func (w *workshop) of(s subject) string { return filepath.Join(w.folder, "implementations", s.folder) }
+// installation returns the commands: first one that puts the entry's commit into source/.
+func (i *implementation) installation() []string {
+	if i.Commit == "" {
+		return i.Install
+	}
+	const get = "git init -q source/%[3]s; cd source/%[3]s; git fetch -q --depth 1 %[1]s %[2]s; git checkout -q FETCH_HEAD"
+	return append([]string{fmt.Sprintf(get, i.Source, i.Commit, path.Base(i.Source))}, i.Install...)
+}
+
+// of returns the folder of the entry's language.
+func (w *workshop) of(s subject) string {
+	return filepath.Join(w.folder, "implementations", "servers", strings.ToLower(s.Language))
+}
 
 func (w *workshop) remove() { _ = os.RemoveAll(w.folder) }
 
@@ -80,12 +94,8 @@ type bench struct {
 
 // bench starts a fresh store, the provider and the server.
 func (w *workshop) bench(ctx context.Context, s subject, lifetime string) (b *bench, err error) {
-	profile, err := w.profile(s)
-	if err != nil {
-		return nil, err
-	}
 	b = &bench{subject: s, keyHeader: "Idempotency-Key"}
-	if name, ok := profile["key_header"].(string); ok {
+	if name, ok := s.Profile["key_header"].(string); ok {
 		b.keyHeader = name
 	}
 	defer func() {
@@ -204,7 +214,7 @@ func (b *bench) loseStore(ctx context.Context) error {
 	return b.service.start(ctx)
 }
 
-// scriptEnvironment has the variables of the scripts in reproduce/.
+// scriptEnvironment has the variables of reproduce.sh.
 func (b *bench) scriptEnvironment() []string {
 	return []string{"URL=" + b.url, "CONTROL=" + b.control, "KEY_HEADER=" + b.keyHeader}
 }

@@ -73,7 +73,7 @@ func (w *workshop) check(ctx context.Context, root string, s subject) error {
 	if err := all.enough(); err != nil {
 		return err
 	}
-	return all.write(resultFile(root, s))
+	return all.write(root, s)
 }
 
 // conform returns the command's report.
@@ -101,23 +101,23 @@ func (w *workshop) conform(ctx context.Context, s subject, p pass) (_ result, er
 	if code := cmd.ProcessState.ExitCode(); err != nil && !slices.Contains([]int{unsafe, otherForm, notExercised}, code) {
 		return result{}, b.explain(fmt.Errorf("%s: %w\n%s", filepath.Base(w.conformance), err, output))
 	}
-	return readResult(report)
+	return readReport(report)
 }
 
 // profile returns the profile file of a subject: the common one with the members of the
 // entry's own. One with an operation of its own is used as it is.
 func (w *workshop) profile(s subject) (map[string]any, error) {
 	merged := map[string]any{}
-	own, err := readYAML(filepath.Join(w.of(s), "profile.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	if own["operation"] == nil {
-		if merged, err = readYAML(filepath.Join(w.folder, "implementations", "profile.yaml")); err != nil {
+	if s.Profile["operation"] == nil {
+		text, err := os.ReadFile(filepath.Join(w.folder, "implementations", "profile.yaml"))
+		if err != nil {
+			return nil, err
+		}
+		if err := yaml.Unmarshal(text, &merged); err != nil {
 			return nil, err
 		}
 	}
-	merge(merged, own)
+	merge(merged, s.Profile)
 	return merged, nil
 }
 
@@ -138,15 +138,6 @@ func (w *workshop) writeProfile(s subject, p pass) (string, error) {
 	}
 	file := filepath.Join(w.folder, s.fileName()+".yaml")
 	return file, os.WriteFile(file, text, 0o600)
-}
-
-func readYAML(file string) (map[string]any, error) {
-	text, err := os.ReadFile(file) //nolint:gosec // a file of the workshop
-	if err != nil {
-		return nil, err
-	}
-	values := map[string]any{}
-	return values, yaml.Unmarshal(text, &values)
 }
 
 // merge sets the members of own in base.

@@ -12,12 +12,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// implementation is a folder's implementation.yaml. README.md explains each member.
+// implementation is a file of entries/. README.md explains each member.
 type implementation struct {
 	Name     string    `yaml:"name"`
 	Version  string    `yaml:"version"`
 	Language string    `yaml:"language"`
 	Source   string    `yaml:"source"`
+	Commit   string    `yaml:"commit"`
 	About    string    `yaml:"about"`
 	Setup    []string  `yaml:"setup"`
 	Promises []promise `yaml:"promises"`
@@ -28,8 +29,10 @@ type implementation struct {
 	Start         string   `yaml:"start"`
 	Expires       bool     `yaml:"expires"`
 	Notes         []note   `yaml:"notes"`
+	// Profile differs from profile.yaml, or replaces it if it has an operation.
+	Profile map[string]any `yaml:"profile"`
 
-	folder string
+	id string // the file's name without its suffix
 }
 
 // promise is a sentence of the documentation.
@@ -52,7 +55,7 @@ type note struct {
 	Stores    []string `yaml:"stores"` // empty: all
 	Scenario  string   `yaml:"scenario"`
 	Text      string   `yaml:"text"`
-	Reproduce string   `yaml:"reproduce"` // a script of reproduce/
+	Reproduce string   `yaml:"reproduce"` // another case of the script
 }
 
 // subject is an implementation with one of its stores.
@@ -63,11 +66,11 @@ type subject struct {
 
 func (s subject) expires() bool { return s.Expires && !s.store.Keeps }
 
-func (s subject) String() string { return s.folder + "/" + s.store.Name }
+func (s subject) String() string { return s.id + "/" + s.store.Name }
 
-// load reads every folder with an implementation.yaml.
+// load reads the entries.
 func load(root string) ([]*implementation, error) {
-	files, err := filepath.Glob(filepath.Join(root, "*", "implementation.yaml"))
+	files, err := filepath.Glob(filepath.Join(root, "entries", "*.yaml"))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +81,7 @@ func load(root string) ([]*implementation, error) {
 		if err != nil {
 			return nil, err
 		}
-		one := &implementation{folder: filepath.Base(filepath.Dir(file))}
+		one := &implementation{id: strings.TrimSuffix(filepath.Base(file), ".yaml")}
 		decoder := yaml.NewDecoder(bytes.NewReader(text))
 		decoder.KnownFields(true)
 		if err := decoder.Decode(one); err != nil {
@@ -112,16 +115,16 @@ func (i *implementation) faults() []string {
 	return faults
 }
 
-// choose returns the subjects of the names: "folder" or "folder/store".
+// choose returns the subjects of the names: "entry" or "entry/store".
 func choose(all []*implementation, names []string) ([]subject, error) {
 	var selected []subject
 	used := map[string]bool{}
 	for _, one := range all {
 		for _, s := range one.Stores {
-			name := one.folder + "/" + s.Name
-			if len(names) == 0 || slices.Contains(names, one.folder) || slices.Contains(names, name) {
+			name := one.id + "/" + s.Name
+			if len(names) == 0 || slices.Contains(names, one.id) || slices.Contains(names, name) {
 				selected = append(selected, subject{one, s})
-				used[one.folder], used[name] = true, true
+				used[one.id], used[name] = true, true
 			}
 		}
 	}
@@ -136,5 +139,5 @@ func choose(all []*implementation, names []string) ([]subject, error) {
 	return selected, nil
 }
 
-// environmentName is a name as a part of an environment variable's value.
+// fileName is the name without a slash.
 func (s subject) fileName() string { return strings.ReplaceAll(s.String(), "/", ".") }

@@ -9,25 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The version of an entry is that of its lock file.
+// The version of an entry is that of its lock file or its commit.
 func TestEntries_version(t *testing.T) {
 	all, err := load(".")
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
+	locked := map[string]string{}
+	for language, file := range map[string]string{"Go": "go/go.mod", "Node": "node/package.json"} {
+		text, err := os.ReadFile(filepath.Join("servers", file))
+		require.NoError(t, err)
+		locked[language] = string(text)
+	}
 	for _, one := range all {
-		require.FileExists(t, filepath.Join(one.folder, "profile.yaml"))
-		if one.Version == "current" {
-			continue
+		switch {
+		case one.Commit != "":
+			require.Len(t, one.Commit, 40, one.id) // no branch, which moves
+		case one.Version != "current":
+			require.Contains(t, locked[one.Language], one.Version[strings.LastIndex(one.Version, " ")+1:], one.id)
 		}
-		locked := ""
-		for _, name := range []string{"package-lock.json", "go.mod", "sources.lock"} {
-			text, err := os.ReadFile(filepath.Join(one.folder, name))
-			if err == nil {
-				locked += string(text)
-			}
-		}
-		version := one.Version[strings.LastIndex(one.Version, " ")+1:]
-		require.Contains(t, locked, version, one.folder)
 	}
 }
 
@@ -52,27 +51,26 @@ func TestMerge_keepsOtherMembers(t *testing.T) {
 
 // A violation of another scenario in a pass does not count: the pass may have caused it.
 func TestResult_add(t *testing.T) {
-	r := result{Matrix: []row{{"charges", map[string]string{"race": "ok"}}}, NotExercised: []gap{{crash, "commands.kill"}}}
+	r := result{Exercised: []string{"race"}, Clauses: map[string]string{"IR-16": "pass"}}
 	r.add(result{
 		Anomalies: []anomaly{{Scenario: crash, Title: "crash"}, {Scenario: "later"}},
-		Matrix:    []row{{"charges", map[string]string{crash: "8/4", "later": "2/1"}}},
-		Exercised: []covering{{crash, "2 crashes"}, {"later", "keys"}},
+		Exercised: []string{crash, "later"}, Kills: 2, Clauses: map[string]string{"IR-17": "fail: twice"},
 	}, crash)
-	require.Equal(t, []anomaly{{Scenario: crash, Title: "crash"}}, r.Anomalies)
-	require.Equal(t, map[string]string{"race": "ok", crash: "8/4"}, r.Matrix[0].Cells)
-	require.Equal(t, []covering{{crash, "2 crashes"}}, r.Exercised)
-	require.Empty(t, r.NotExercised)
+	require.Equal(t, result{
+		Anomalies: []anomaly{{Scenario: crash, Title: "crash"}}, Exercised: []string{"race", crash}, Kills: 2,
+		Clauses: map[string]string{"IR-16": "pass", "IR-17": "fail: twice"},
+	}, r)
 }
 
 // A server that is killed a few times without a violation is not known to be safe.
 func TestResult_safeAfterTwentyKills(t *testing.T) {
 	crashes := column{scenario: crash}
-	few := result{Exercised: []covering{{crash, "19 crashes"}}}
+	few := result{Exercised: []string{crash}, Kills: 19}
 	require.EqualError(t, few.enough(), "it survived 19 kills, but a safe answer needs 20")
-	many := result{Exercised: []covering{{crash, "20 crashes"}}}
+	many := result{Exercised: []string{crash}, Kills: 20}
 	require.NoError(t, many.enough())
 	require.Equal(t, "ok, 20 kills", many.cell(crashes))
-	unsafe := result{Exercised: []covering{{crash, "1 crash"}}, Anomalies: []anomaly{{Scenario: crash, Kind: "EXECUTED TWICE"}}}
+	unsafe := result{Exercised: []string{crash}, Kills: 1, Anomalies: []anomaly{{Scenario: crash, Kind: "EXECUTED TWICE"}}}
 	require.NoError(t, unsafe.enough())
 	require.Equal(t, "**charged twice**", unsafe.cell(crashes))
 	require.NoError(t, new(result).enough())
@@ -86,7 +84,7 @@ func TestResult_otherBodyAmongConcurrentRequests(t *testing.T) {
 	sequential := anomaly{Kind: anotherRequest, Scenario: change, Clauses: []string{"IR-8"}}
 	concurrent := anomaly{Kind: anotherRequest, Scenario: "race", Clauses: []string{"IR-16"}}
 	for _, seen := range [][]anomaly{{sequential}, {sequential, concurrent}} {
-		r := result{Anomalies: seen, Matrix: []row{{"charges", map[string]string{"race": "ok"}}}}
+		r := result{Anomalies: seen, Exercised: []string{"race"}}
 		require.Equal(t, "ok", r.cell(race))
 		require.Equal(t, "**first response**", r.cell(other))
 		require.Equal(t, []anomaly{sequential}, r.in(other))
@@ -100,17 +98,14 @@ func TestResult_otherBodyAmongConcurrentRequests(t *testing.T) {
 // A repetition that is refused is neither ok nor without a final response.
 func TestResult_refused(t *testing.T) {
 	repeat := column{scenario: "repeat"}
-	stored := result{
-		Matrix:  []row{{"charges", map[string]string{"repeat": "ok"}}},
-		Results: []clause{{Clause: "IR-19", State: "fail", Message: "the failure is not stored"}},
-	}
+	stored := result{Exercised: []string{"repeat"}, Clauses: map[string]string{"IR-19": "fail: the failure is not stored"}}
 	require.Equal(t, "ok", stored.cell(repeat))
-	stored.Results[0].Message = "the key of another operation: 404 instead of 422"
+	stored.Clauses["IR-19"] = "fail: the key of another operation: 404 instead of 422"
 	require.Equal(t, "ok", stored.cell(repeat))
-	stored.Results[0].Message = "the success is not stored: its repetition got 422"
+	stored.Clauses["IR-19"] = "fail: the success is not stored: its repetition got 422"
 	require.Equal(t, "**refused**", stored.cell(repeat))
 	// The message of a clause repeats its anomalies, which the page has already.
-	stored.Results[0].Message = "executed twice: 2 charges, expected 1\n" + stored.Results[0].Message
+	stored.Clauses["IR-19"] = "fail: executed twice: 2 charges, expected 1\nthe success is not stored: its repetition got 422"
 	require.Equal(t, "the success is not stored: its repetition got 422", stored.in(repeat)[0].Summary)
 	for status, want := range map[string]string{"422": "**refused**", "409": "**no final response**", "503": "**no final response**"} {
 		r := result{Anomalies: []anomaly{{Kind: "BLOCKED", Scenario: "cut", Summary: "40 attempts, and no success: the last one got " + status}}}

@@ -1,5 +1,5 @@
-// Command implementations runs the conformance command against the implementations in the
-// folders beside it, and writes the pages implementations.md and implementations-form.md.
+// Command implementations runs the conformance command against the implementations of
+// entries/, and writes the pages implementations.md and implementations-form.md.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 const usage = `Usage, in spec/:
   go run ./implementations [NAME[/STORE]]…               check these implementations (default: all) and write the pages
   go run ./implementations serve NAME/STORE              start one for requests by hand
-  go run ./implementations reproduce [NAME[/STORE]]…     run the scripts of reproduce/ twice, and keep their output
+  go run ./implementations reproduce [NAME[/STORE]]…     run the cases of reproduce.sh twice, and keep their output
   go run ./implementations pages                         write the pages from the results
 `
 
@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string) error {
 	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	folder := flags.String("folder", "implementations", "the `folder` of the implementations")
 	lifetime := flags.String("lifetime", "", "with serve: the lifetime of a key in `seconds`")
-	scripts := flags.String("scripts", "", "with reproduce: only these `scripts`, such as race,crash")
+	cases := flags.String("cases", "", "with reproduce: only these `cases`, such as race,crash")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 	case "serve":
 		return serve(ctx, root, selected, *lifetime)
 	case "reproduce":
-		return reproduceAll(ctx, root, selected, strings.FieldsFunc(*scripts, func(r rune) bool { return r == ',' }))
+		return reproduceAll(ctx, root, selected, strings.FieldsFunc(*cases, func(r rune) bool { return r == ',' }))
 	}
 	if err := checkAll(ctx, root, selected); err != nil {
 		return err

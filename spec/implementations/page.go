@@ -18,7 +18,7 @@ import (
 type column struct {
 	title    string
 	scenario string
-	script   string // of reproduce/
+	script   string // a case of reproduce.sh
 }
 
 const (
@@ -45,7 +45,7 @@ func columns() []column {
 		{"provider's outage", "outage", "outage"},
 		{"server killed", crash, "crash"},
 		{"used later", "later", "repeat"},
-		{"key expired", expiry, expiryScript},
+		{"key expired", expiry, expiry},
 	}
 }
 
@@ -111,10 +111,10 @@ func (r *result) in(c column) []anomaly {
 		}
 	}
 	// No second effect, but the client does not get the response.
-	repeats := r.of(map[string]string{"repeat": "IR-19", accounts: "IR-6", credential: "IR-7", "cut": "IR-32"}[c.scenario])
-	if repeats.State == "fail" && isRefusal(repeats.Message) {
-		lines := strings.Split(repeats.Message, "\n") // those before the last one are the anomalies
-		all = append(all, anomaly{Kind: refused, Scenario: c.scenario, Clauses: []string{repeats.Clause}, Summary: lines[len(lines)-1]})
+	repeats := map[string]string{"repeat": "IR-19", accounts: "IR-6", credential: "IR-7", "cut": "IR-32"}[c.scenario]
+	if state, message := r.of(repeats); state == "fail" && isRefusal(message) {
+		lines := strings.Split(message, "\n") // those before the last one are the anomalies
+		all = append(all, anomaly{Kind: refused, Scenario: c.scenario, Clauses: []string{repeats}, Summary: lines[len(lines)-1]})
 	}
 	return all
 }
@@ -148,15 +148,11 @@ func (r result) cell(c column) string {
 	if len(labels) > 0 {
 		return "**" + strings.Join(labels, "; ") + "**"
 	}
-	if kills := r.kills(); c.scenario == crash && kills > 0 {
-		return "ok, " + plural(kills, "kill")
+	if c.scenario == crash && r.Kills > 0 {
+		return "ok, " + plural(r.Kills, "kill")
 	}
 	clauses := map[string]string{accounts: "IR-6", credential: "IR-7", longKey: "IR-3"}
-	exercised := clauses[c.scenario] != "" && r.of(clauses[c.scenario]).State != "not exercised"
-	for _, one := range r.Matrix {
-		exercised = exercised || one.Cells[c.scenario] != ""
-	}
-	if exercised {
+	if state, _ := r.of(clauses[c.scenario]); state != "" || slices.Contains(r.Exercised, c.scenario) {
 		return "ok"
 	}
 	return "–"
@@ -186,14 +182,15 @@ func pages(root string, all []*implementation) (safety, form string, err error) 
 	if err != nil {
 		return "", "", err
 	}
+	results, err := readResults(root)
+	if err != nil {
+		return "", "", err
+	}
 	var found []checked
 	for _, s := range subjects {
-		r, err := readResult(resultFile(root, s))
-		if errors.Is(err, os.ErrNotExist) {
+		r, ok := results[s.String()]
+		if !ok {
 			continue
-		}
-		if err != nil {
-			return "", "", err
 		}
 		if err := r.enough(); err != nil {
 			return "", "", fmt.Errorf("%s: %w", s, err)
@@ -205,8 +202,9 @@ func pages(root string, all []*implementation) (safety, form string, err error) 
 		}
 		found = append(found, checked{s, r})
 	}
-	safety, err = safetyPage(root, found)
-	return safety, formPage(found), err
+	safety, safetyErr := safetyPage(root, found)
+	form, formErr := formPage(root, found)
+	return safety, form, errors.Join(safetyErr, formErr)
 }
 
 const introduction = `# What other implementations do
@@ -262,7 +260,7 @@ func safetyPage(root string, found []checked) (string, error) {
 		for _, c := range columns() {
 			cells = append(cells, one.cell(c))
 		}
-		fmt.Fprintf(&text, "| [%s](#%s) | %s | %s |\n", one.Name, one.folder, one.store.Name, strings.Join(cells, " | "))
+		fmt.Fprintf(&text, "| [%s](#%s) | %s | %s |\n", one.Name, one.id, one.store.Name, strings.Join(cells, " | "))
 	}
 	text.WriteString(legend)
 	if err := excluded(root, &text); err != nil {
@@ -270,16 +268,18 @@ func safetyPage(root string, found []checked) (string, error) {
 	}
 	text.WriteString("\nIs something wrong or missing here? [How to add or correct an entry](implementations/README.md) explains it.\n")
 	for i, one := range found {
-		if i == 0 || found[i-1].folder != one.folder {
+		if i == 0 || found[i-1].id != one.id {
 			one.describe(&text)
 		}
 		if err := one.report(root, &text); err != nil {
 			return "", err
 		}
 	}
-	if err := commonScripts(root, &text); err != nil {
+	script, err := os.ReadFile(filepath.Join(root, "reproduce.sh")) //nolint:gosec // a file of this folder
+	if err != nil {
 		return "", err
 	}
+	fmt.Fprintf(&text, scriptSection, script)
 	return text.String(), nil
 }
 
@@ -302,12 +302,12 @@ func excluded(root string, text *strings.Builder) error {
 
 // describe writes what is true of all stores.
 func (one checked) describe(text *strings.Builder) {
-	fmt.Fprintf(text, "\n<a id=%q></a>\n\n## %s\n\n%s", one.folder, one.Name, one.About)
+	fmt.Fprintf(text, "\n<a id=%q></a>\n\n## %s\n\n%s", one.id, one.Name, one.About)
 	fmt.Fprintf(text, " Version %s, %s", one.implementation.Version, one.Language)
 	if one.Source != "" {
 		fmt.Fprintf(text, ", [source](%s)", one.Source)
 	}
-	fmt.Fprintf(text, ". [The entry's folder](implementations/%s).\n\nSet-up:\n\n", one.folder)
+	fmt.Fprintf(text, ". [The entry](implementations/entries/%s.yaml).\n\nSet-up:\n\n", one.id)
 	for _, line := range one.Setup {
 		fmt.Fprintf(text, "- %s\n", line)
 	}
@@ -330,8 +330,8 @@ func (one checked) report(root string, text *strings.Builder) error {
 		case "ok":
 			clean = append(clean, c.title)
 			continue
-		case "ok, " + plural(one.kills(), "kill"):
-			clean = append(clean, fmt.Sprintf("%s (%s)", c.title, plural(one.kills(), "kill")))
+		case "ok, " + plural(one.Kills, "kill"):
+			clean = append(clean, fmt.Sprintf("%s (%s)", c.title, plural(one.Kills, "kill")))
 			continue
 		case "–":
 			reason, err := one.reason(c)
@@ -382,7 +382,7 @@ func (one checked) anomalies(root string, c column, text *strings.Builder) error
 	for _, a := range one.in(c) {
 		shown := strings.Join(a.Clauses, ", ")
 		if c.scenario == crash {
-			shown += ", after " + plural(one.kills(), "kill")
+			shown += ", after " + plural(one.Kills, "kill")
 		}
 		fmt.Fprintf(text, " %s (%s).", upper(strings.TrimSuffix(accountNames.Replace(a.Summary), ".")), shown)
 	}
@@ -393,23 +393,22 @@ func (one checked) anomalies(root string, c column, text *strings.Builder) error
 			script = n.Reproduce
 		}
 	}
-	output, err := os.ReadFile(filepath.Join(root, one.folder, "observed", one.store.Name+"."+script+".txt")) //nolint:gosec // a file of this folder
+	seen, err := one.observed(root)
 	if err != nil {
-		return fmt.Errorf("%s: %s: no script has reproduced it: %w", one.subject, c.title, err)
+		return err
 	}
-	first, second, _ := strings.Cut(string(output), "\n\n")
+	first, second, reproduced := strings.Cut(seen[one.store.Name+" "+script], "\n\n")
+	if !reproduced {
+		return fmt.Errorf("%s: %s: no script has reproduced it", one.subject, c.title)
+	}
 	if again := strings.Contains(one.cell(c), "charged twice") || strings.Contains(one.cell(c), "charged again"); again && (!doubled(first) || !doubled(second)) {
-		return fmt.Errorf("%s: %s: %s.sh has not shown it twice", one.subject, c.title, script)
+		return fmt.Errorf("%s: %s: the case %s has not shown it twice", one.subject, c.title, script)
 	}
 	if !slices.Equal(statuses(first), statuses(second)) {
-		return fmt.Errorf("%s: %s: the two runs of %s.sh differ", one.subject, c.title, script)
+		return fmt.Errorf("%s: %s: the two runs of the case %s differ", one.subject, c.title, script)
 	}
-	link := "#" + script + "-sh"
-	own := filepath.Join(one.folder, "reproduce", script+".sh")
-	if _, err := os.Stat(filepath.Join(root, own)); err == nil {
-		link = "implementations/" + filepath.ToSlash(own)
-	}
-	fmt.Fprintf(text, "\n\n[`%s.sh`](%s) printed, in the first of two runs:\n\n```text\n%s\n```\n", script, link, strings.TrimSpace(first))
+	file := one.script(root)
+	fmt.Fprintf(text, "\n\n[`%s %s`](implementations/%s) printed, in the first of two runs:\n\n```text\n%s\n```\n", filepath.Base(file), script, file, first)
 	return nil
 }
 
@@ -450,20 +449,9 @@ func plural(n int, what string) string {
 
 func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// commonScripts writes the scripts of reproduce/.
-func commonScripts(root string, text *strings.Builder) error {
-	files, err := filepath.Glob(filepath.Join(root, "reproduce", "*.sh"))
-	if err != nil {
-		return err
-	}
-	text.WriteString("\n## Scripts\n\nEach script that a section shows was run twice against its entry, each time with a fresh server, store and provider. `go -C spec run ./implementations serve NAME/STORE` starts them and prints the variables `URL`, `CONTROL` and `KEY_HEADER`; `-lifetime 1` sets the lifetime of a key. `$CONTROL` is the provider, and kills and starts the server.\n")
-	for _, file := range files {
-		content, err := os.ReadFile(file) //nolint:gosec // a file of this folder
-		if err != nil {
-			return err
-		}
-		name := filepath.Base(file)
-		fmt.Fprintf(text, "\n<a id=%q></a>\n\n[`%s`](implementations/reproduce/%s)\n\n```text\n%s```\n", strings.ReplaceAll(name, ".", "-"), name, name, content)
-	}
-	return nil
-}
+const scriptSection = `
+## The script
+
+Each case that a section shows was run twice against its entry, each time with a fresh server, store and provider. ` + "`go -C spec run ./implementations serve NAME/STORE`" + ` starts them and prints the variables ` + "`URL`, `CONTROL` and `KEY_HEADER`; `-lifetime 1`" + ` sets the lifetime of a key. ` + "`$CONTROL`" + ` is the provider, and kills and starts the server.
+
+` + "[`reproduce.sh`](implementations/reproduce.sh)\n\n```text\n%s```\n"

@@ -7,14 +7,38 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// expiryScript needs a server whose keys live for a second.
-const expiryScript = "expiry"
+// script returns the path of the entry's own script or, if it has none, of the common one.
+func (s subject) script(root string) string {
+	own := filepath.Join("entries", s.id+".sh")
+	if _, err := os.Stat(filepath.Join(root, own)); err == nil {
+		return own
+	}
+	return "reproduce.sh"
+}
 
-// reproduceAll runs the scripts against each subject and keeps their output in its folder.
+var scriptCase = regexp.MustCompile(`(?m)^([a-z]+)\)`)
+
+// cases returns those of the script that the subject supports.
+func (s subject) cases(root string) ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, s.script(root))) //nolint:gosec // a script of the repository
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, found := range scriptCase.FindAllStringSubmatch(string(text), -1) {
+		if found[1] != expiry || s.expires() {
+			names = append(names, found[1])
+		}
+	}
+	return names, nil
+}
+
+// reproduceAll runs the cases against each subject and keeps their output in observed/.
 func reproduceAll(ctx context.Context, root string, selected []subject, names []string) error {
 	work, err := prepare(ctx, root, selected)
 	if err != nil {
@@ -23,57 +47,78 @@ func reproduceAll(ctx context.Context, root string, selected []subject, names []
 	defer work.remove()
 	var failed []error
 	for _, s := range selected {
-		scripts, err := s.scripts(root)
+		cases, err := s.cases(root)
 		if err != nil {
 			return err
 		}
-		for _, script := range scripts {
-			name := strings.TrimSuffix(filepath.Base(script), ".sh")
-			if len(names) > 0 && !slices.Contains(names, name) || name == expiryScript && !s.expires() {
+		seen, err := s.observed(root)
+		if err != nil {
+			return err
+		}
+		for _, name := range cases {
+			if len(names) > 0 && !slices.Contains(names, name) {
 				continue
 			}
-			if err := work.reproduce(ctx, root, s, script, name); err != nil {
+			if output, err := work.reproduce(ctx, root, s, name); err == nil {
+				seen[s.store.Name+" "+name] = output
+			} else {
 				failed = append(failed, fmt.Errorf("%s: %s: %w", s, name, err))
 			}
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
+		if err := s.keep(root, seen); err != nil {
+			return err
+		}
 	}
 	return errors.Join(failed...)
 }
 
-// scripts returns the entry's own scripts or, if it has none, the common ones.
-func (s subject) scripts(root string) ([]string, error) {
-	own, err := filepath.Glob(filepath.Join(root, s.folder, "reproduce", "*.sh"))
-	if err != nil || len(own) > 0 {
-		return own, err
+// observed returns the outputs of a store and a case, such as "redis crash". Each has two
+// runs, with an empty line between them.
+func (s subject) observed(root string) (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "observed", s.id+".txt")) //nolint:gosec // a file of the repository
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
 	}
-	return filepath.Glob(filepath.Join(root, "reproduce", "*.sh"))
+	seen := map[string]string{}
+	for part := range strings.SplitSeq("\n"+string(text), "\n== ") {
+		if title, output, ok := strings.Cut(part, "\n"); ok && title != "" {
+			seen[title] = strings.TrimSpace(output)
+		}
+	}
+	return seen, nil
 }
 
-// reproduce runs a script twice, each time with a fresh server, store and provider.
-func (w *workshop) reproduce(ctx context.Context, root string, s subject, script, name string) error {
+// keep writes the outputs in the form that observed reads.
+func (s subject) keep(root string, seen map[string]string) error {
+	var parts []string
+	for title, output := range seen {
+		parts = append(parts, fmt.Sprintf("== %s\n%s\n", title, output))
+	}
+	slices.Sort(parts)
+	return os.WriteFile(filepath.Join(root, "observed", s.id+".txt"), []byte(strings.Join(parts, "\n")), 0o644) //nolint:gosec // a file of the repository
+}
+
+// reproduce runs a case twice, each time with a fresh server, store and provider.
+func (w *workshop) reproduce(ctx context.Context, root string, s subject, name string) (string, error) {
 	var runs []string
 	for range 2 {
-		output, err := w.runScript(ctx, s, script, name)
+		output, err := w.runCase(ctx, root, s, name)
 		if err != nil {
-			return err
+			return "", err
 		}
-		runs = append(runs, output)
+		runs = append(runs, strings.TrimSpace(output))
 	}
-	text := strings.Join(runs, "\n")
-	fmt.Printf("== %s %s\n%s", s, name, text)
-	file := filepath.Join(root, s.folder, "observed", s.store.Name+"."+name+".txt")
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // a folder of the repository
-		return err
-	}
-	return os.WriteFile(file, []byte(text), 0o644) //nolint:gosec // a file of the repository
+	text := strings.Join(runs, "\n\n")
+	fmt.Printf("== %s %s\n%s\n", s, name, text)
+	return text, nil
 }
 
-func (w *workshop) runScript(ctx context.Context, s subject, script, name string) (_ string, err error) {
+func (w *workshop) runCase(ctx context.Context, root string, s subject, name string) (_ string, err error) {
 	lifetime := ""
-	if name == expiryScript {
+	if name == expiry {
 		lifetime = "1"
 	}
 	b, err := w.bench(ctx, s, lifetime)
@@ -81,7 +126,7 @@ func (w *workshop) runScript(ctx context.Context, s subject, script, name string
 		return "", err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	cmd := exec.CommandContext(ctx, "sh", script) //nolint:gosec // a script of the repository
+	cmd := exec.CommandContext(ctx, "sh", filepath.Join(root, s.script(root)), name) //nolint:gosec // a script of the repository
 	cmd.Env = append(os.Environ(), b.scriptEnvironment()...)
 	cmd.Stderr = os.Stderr
 	output, err := cmd.Output()

@@ -7,62 +7,77 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
-// result is a file of results/: what the pages need of the command's report.
+// result is what the pages need of the command's reports about a subject. results.yaml has
+// those of all.
 type result struct {
-	Version      string     `json:"version"`
-	Seed         uint64     `json:"seed"`
-	Started      time.Time  `json:"started"`
-	Seconds      float64    `json:"seconds"`
-	Dialect      string     `json:"dialect,omitempty"`
-	Exercised    []covering `json:"exercised"`
-	NotExercised []gap      `json:"not_exercised"`
-	Anomalies    []anomaly  `json:"anomalies"`
-	Matrix       []row      `json:"matrix"`
-	Results      []clause   `json:"results"`
-}
-
-// covering is what was done in a scenario, such as "20 crashes".
-type covering struct {
-	Scenario string `json:"scenario"`
-	Text     string `json:"text"`
-}
-
-type gap struct {
-	Scenario string `json:"scenario"`
-	Reason   string `json:"reason"`
+	Version   string    `yaml:"version"`
+	Seed      uint64    `yaml:"seed"`
+	Started   time.Time `yaml:"started"`
+	Kills     int       `yaml:"kills"` // until the first violation
+	Exercised []string  `yaml:"exercised,flow"`
+	Anomalies []anomaly `yaml:"anomalies"`
+	// Clauses has the state of each clause that was checked, and the message after a colon.
+	Clauses map[string]string `yaml:"clauses"`
 }
 
 type anomaly struct {
-	Class    string   `json:"class"`
-	Kind     string   `json:"kind"`
-	Scenario string   `json:"scenario"`
-	Clauses  []string `json:"clauses"`
-	Title    string   `json:"title"`
-	Summary  string   `json:"summary"`
-}
-
-type row struct {
-	Effect string            `json:"effect"`
-	Cells  map[string]string `json:"cells"`
-}
-
-type clause struct {
-	Clause  string `json:"clause"`
-	Level   int    `json:"level"`
-	Class   string `json:"class"`
-	Keyword string `json:"keyword"`
-	Title   string `json:"title"`
-	State   string `json:"state"`
-	Message string `json:"message,omitempty"`
+	Kind     string   `json:"kind" yaml:"kind"`
+	Scenario string   `json:"scenario" yaml:"scenario"`
+	Clauses  []string `json:"clauses" yaml:"clauses,flow"`
+	Title    string   `json:"title" yaml:"title"`
+	Summary  string   `json:"summary" yaml:"summary"`
 }
 
 const (
 	crash  = "crash"
 	expiry = "expiry"
 )
+
+// readReport reads a report of the command.
+func readReport(file string) (result, error) {
+	var report struct {
+		Version   string
+		Seed      uint64
+		Started   time.Time
+		Exercised []struct{ Scenario, Text string }
+		Anomalies []anomaly
+		Matrix    []struct{ Cells map[string]string }
+		Results   []struct{ Clause, State, Message string }
+	}
+	text, err := os.ReadFile(file) //nolint:gosec // a file of the workshop
+	if err != nil {
+		return result{}, err
+	}
+	if err := json.Unmarshal(text, &report); err != nil {
+		return result{}, err
+	}
+	r := result{Version: report.Version, Seed: report.Seed, Started: report.Started, Anomalies: report.Anomalies, Clauses: map[string]string{}}
+	for _, row := range report.Matrix {
+		for scenario, cell := range row.Cells {
+			if cell != "" && !slices.Contains(r.Exercised, scenario) {
+				r.Exercised = append(r.Exercised, scenario)
+			}
+		}
+	}
+	slices.Sort(r.Exercised)
+	for _, c := range report.Exercised {
+		if c.Scenario == crash {
+			_, _ = fmt.Sscan(c.Text, &r.Kills) // such as "20 crashes"
+		}
+	}
+	for _, c := range report.Results {
+		if c.State != "not exercised" {
+			r.Clauses[c.Clause] = strings.TrimSuffix(c.State+": "+c.Message, ": ")
+		}
+	}
+	return r, nil
+}
 
 // add takes over what another pass has shown about its scenario.
 func (r *result) add(other result, scenario string) {
@@ -71,81 +86,53 @@ func (r *result) add(other result, scenario string) {
 			r.Anomalies = append(r.Anomalies, a)
 		}
 	}
-	for i, one := range other.Matrix {
-		if cell, ok := one.Cells[scenario]; ok && i < len(r.Matrix) {
-			r.Matrix[i].Cells[scenario] = cell
-		}
+	if slices.Contains(other.Exercised, scenario) {
+		r.Exercised = append(r.Exercised, scenario)
 	}
-	for _, c := range other.Results {
-		if i := slices.IndexFunc(r.Results, func(own clause) bool { return own.Clause == c.Clause }); i >= 0 && c.Level > 0 {
-			r.Results[i] = c
-		}
+	for id, answer := range other.Clauses {
+		r.Clauses[id] = answer
 	}
-	for _, c := range other.Exercised {
-		if c.Scenario == scenario {
-			r.Exercised = append(r.Exercised, c)
-		}
-	}
-	r.NotExercised = slices.DeleteFunc(r.NotExercised, func(g gap) bool { return g.Scenario == scenario })
-	r.Seconds += other.Seconds
+	r.Kills += other.Kills
 }
 
-func (r *result) of(id string) clause {
-	i := slices.IndexFunc(r.Results, func(c clause) bool { return c.Clause == id })
-	if i < 0 {
-		return clause{}
-	}
-	return r.Results[i]
+// of returns the state and the message of a clause, or two empty strings.
+func (r *result) of(id string) (state, message string) {
+	state, message, _ = strings.Cut(r.Clauses[id], ": ")
+	return state, message
 }
 
 // leastKills is how many kills a server must survive before the page says that it is safe.
 const leastKills = 20
 
-// kills is how often the server was killed: until the first violation.
-func (r *result) kills() int {
-	kills := 0
-	for _, c := range r.Exercised {
-		if c.Scenario == crash {
-			_, _ = fmt.Sscan(c.Text, &kills) // such as "20 crashes"
-		}
-	}
-	return kills
-}
-
 // enough is an error if the server was killed without a violation, but too rarely.
 func (r *result) enough() error {
-	killed := slices.ContainsFunc(r.Exercised, func(c covering) bool { return c.Scenario == crash })
 	unsafe := slices.ContainsFunc(r.Anomalies, func(a anomaly) bool { return a.column() == crash })
-	if killed && !unsafe && r.kills() < leastKills {
-		return fmt.Errorf("it survived %d kills, but a safe answer needs %d", r.kills(), leastKills)
+	if slices.Contains(r.Exercised, crash) && !unsafe && r.Kills < leastKills {
+		return fmt.Errorf("it survived %d kills, but a safe answer needs %d", r.Kills, leastKills)
 	}
 	return nil
 }
 
-func resultFile(root string, s subject) string {
-	return filepath.Join(root, "results", s.fileName()+".json")
+// readResults reads results.yaml.
+func readResults(root string) (map[string]result, error) {
+	all := map[string]result{}
+	text, err := os.ReadFile(filepath.Join(root, "results.yaml")) //nolint:gosec // a file of the repository
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return all, yaml.Unmarshal(text, &all)
 }
 
-func readResult(file string) (result, error) {
-	var r result
-	text, err := os.ReadFile(file) //nolint:gosec // a file of the repository or the workshop
-	if err != nil {
-		return r, err
-	}
-	return r, json.Unmarshal(text, &r)
-}
-
-func (r result) write(file string) (err error) {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // a folder of the repository
-		return err
-	}
-	output, err := os.Create(file) //nolint:gosec // a file of the repository
+// write replaces the result of a subject in results.yaml.
+func (r result) write(root string, s subject) error {
+	all, err := readResults(root)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, output.Close()) }()
-	encoder := json.NewEncoder(output)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
+	all[s.String()] = r
+	text, err := yaml.Marshal(all)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(root, "results.yaml"), text, 0o644) //nolint:gosec // a file of the repository
 }
