@@ -1,7 +1,6 @@
 package payments
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -27,7 +26,7 @@ const (
 
 // classify returns nil for success. Stripe's error types alone are too coarse.
 func classify(err error, trace *sendTrace, call call) *Error {
-	if err == nil && trace.status == http.StatusOK {
+	if err == nil {
 		return nil
 	}
 	e := &Error{
@@ -183,12 +182,11 @@ func printableCause(err error) error {
 			return known
 		}
 	}
-	return cmp.Or(find[*net.OpError](err), find[*tls.CertificateVerificationError](err))
-}
-
-func find[E error](err error) error {
-	if found, ok := errors.AsType[E](err); ok {
-		return found
+	if network, ok := errors.AsType[*net.OpError](err); ok {
+		return network
+	}
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return certificate
 	}
 	return nil
 }

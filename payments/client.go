@@ -74,7 +74,7 @@ func New(cfg Config) *Client {
 		URL:           optional(cfg.BaseURL),
 		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log whole responses
 	})
-	api := backend{library.(*stripe.BackendImplementation), transport{cfg.Transport}}
+	api := backend{library.(*stripe.BackendImplementation), cfg.Transport}
 	return &Client{
 		config:  cfg,
 		intents: paymentintent.Client{B: api, Key: cfg.SecretKey},
@@ -109,7 +109,7 @@ const maxObject = 1 << 20
 type sendTrace struct {
 	key                 string       // of the call
 	requested, obtained atomic.Int32 // connections
-	reachedTransport    bool
+	handedOver          bool         // to the HTTP transport
 	status              int
 	header              http.Header
 }
@@ -127,39 +127,7 @@ func traceSend(ctx context.Context, key string) (context.Context, *sendTrace) {
 
 // notSent reports whether the request certainly never left.
 func (t *sendTrace) notSent() bool {
-	return !t.reachedTransport || t.requested.Load() > 0 && t.obtained.Load() == 0
-}
-
-type transport struct{ base http.RoundTripper }
-
-func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
-	err := ctx.Err()
-	trace := ctx.Value(sendTraceKey{}).(*sendTrace)
-	// stripe-go invents a key if there is none, and trims one with spaces.
-	if req.Method == http.MethodPost && (trace.key == "" || trace.key != req.Header.Get("Idempotency-Key")) {
-		err = errProviderKey
-	}
-	// Timers and the monotonic clock stop while a machine is suspended.
-	if deadline, ok := ctx.Deadline(); ok && err == nil && time.Now().Round(0).After(deadline.Round(0)) {
-		err = context.DeadlineExceeded
-	}
-	if err != nil {
-		_ = req.Body.Close()
-		return nil, err
-	}
-	trace.reachedTransport = true
-	resp, err := t.base.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	trace.status, trace.header = resp.StatusCode, resp.Header
-	limit := int64(maxObject)
-	if req.Method == http.MethodGet { // maybe a page
-		limit *= pageSize
-	}
-	resp.Body = http.MaxBytesReader(nil, resp.Body, limit)
-	return resp, nil
+	return !t.handedOver || t.requested.Load() > 0 && t.obtained.Load() == 0
 }
 
 // backend sends requests in place of stripe-go's own code, which repeats them and parses each
@@ -186,19 +154,41 @@ func (b backend) CallRaw(method, path, key string, values *form.Values, params *
 	if err != nil || !slices.Contains([]string{"http", "https"}, req.URL.Scheme) || strings.ContainsFunc(key, unicode.IsControl) {
 		return errInvalidRequest // err may quote the API key or the URL
 	}
+	ctx := req.Context()
+	trace := ctx.Value(sendTraceKey{}).(*sendTrace)
+	// stripe-go invents a key if there is none, and trims one with spaces.
+	if method == http.MethodPost && (trace.key == "" || trace.key != req.Header.Get("Idempotency-Key")) {
+		return errProviderKey
+	}
+	// Timers and the monotonic clock stop while a machine is suspended.
+	if deadline, _ := ctx.Deadline(); time.Now().Round(0).After(deadline.Round(0)) {
+		return context.DeadlineExceeded
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	// Without GetBody, net/http cannot resend the request when a reused connection breaks (R13).
 	req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+	trace.handedOver = true
 	resp, err := b.transport.RoundTrip(req)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
+	trace.status, trace.header = resp.StatusCode, resp.Header
+	limit := int64(maxObject)
+	if method == http.MethodGet { // maybe a page
+		limit *= pageSize
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, limit))
 	if err != nil {
 		return err
 	}
 	if resp.StatusCode >= http.StatusBadRequest {
 		return b.ResponseToError(resp, text)
+	}
+	if resp.StatusCode != http.StatusOK { // a redirect, or not Stripe
+		return ErrUnreadable
 	}
 	if object, ok := result.(json.Unmarshaler); ok {
 		err = object.UnmarshalJSON(text) // json.Unmarshal would check the syntax first

@@ -22,22 +22,20 @@ func do[S, T any](
 	ctx context.Context, c *Client, call call,
 	convert func(S) (T, error), matches func(T) bool, send func(stripe.Params) (S, error),
 ) (T, error) {
-	var object, none T
+	var object T
 	err := c.run(ctx, call, func(ctx context.Context) error {
 		response, err := send(stripe.Params{Context: ctx, IdempotencyKey: optional(call.key)})
 		if err != nil {
 			return err
 		}
-		object, err = convert(response)
-		if err == nil && !matches(object) {
+		received, err := convert(response)
+		if err == nil && !matches(received) {
 			return ErrMismatch
 		}
+		object = received // the zero value after an error
 		return err
 	})
-	if err != nil {
-		return none, err
-	}
-	return object, nil
+	return object, err
 }
 
 // run repeats an attempt with the same key. A NotExecuted proves nothing about an earlier
@@ -57,7 +55,16 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 			failed.Outcome = Unknown
 		}
 		mayHaveExecuted = failed.Outcome == Unknown
-		if n == maxAttempts || !failed.retryable() || !c.waitForRetry(ctx, n, budget/10) {
+		limit := c.config.Backoff << (n - 1)
+		pause := limit - rand.N(limit/2+1) //nolint:gosec // jitter needs no secrecy
+		// Without time for its response, another attempt would turn NotExecuted into Unknown.
+		tooLate := time.Until(deadline)-pause < budget/10
+		if n == maxAttempts || !failed.retryable() || tooLate {
+			return failed
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
 			return failed
 		}
 	}
@@ -66,7 +73,7 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 // Calls are the values of [Attempt.Call].
 func Calls() []string {
 	return []string{
-		"create", "confirm", "get", "cancel", "search", "list", "refund", "get_refund", "list_refunds", "list_all_refunds", "check",
+		"create", "confirm", "get", "cancel", "search", "list", "refund", "get_refund", "list_refunds", "list_all_refunds",
 	}
 }
 
@@ -130,20 +137,4 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, made Attempt,
 		}
 	}
 	c.config.Logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", made.Outcome()))...)
-}
-
-// waitForRetry reports false if too little time would be left: without time for its response, an
-// attempt turns NotExecuted into Unknown.
-func (c *Client) waitForRetry(ctx context.Context, n int, needed time.Duration) bool {
-	limit := c.config.Backoff << (n - 1)
-	wait := limit - rand.N(limit/2+1) //nolint:gosec // jitter needs no secrecy
-	if deadline, _ := ctx.Deadline(); time.Until(deadline)-wait < needed {
-		return false
-	}
-	select {
-	case <-time.After(wait):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
