@@ -24,7 +24,8 @@ const (
 	operatorRetryAfter      = 60 * time.Second
 )
 
-// classify returns nil for success. Stripe's error types alone are too coarse.
+// classify returns nil for success. It reads status, type and code, because Stripe's error types
+// alone are too coarse.
 func classify(err error, trace *sendTrace, call call) *Error {
 	if err == nil {
 		return nil
@@ -49,7 +50,7 @@ func classify(err error, trace *sendTrace, call call) *Error {
 	return e
 }
 
-// asStripeError reports false for the error of a proxy.
+// asStripeError reports false for an error of a proxy.
 func asStripeError(err error) (*stripe.Error, bool) {
 	response, ok := errors.AsType[*stripe.Error](err)
 	types := []stripe.ErrorType{stripe.ErrorTypeAPI, stripe.ErrorTypeCard, stripe.ErrorTypeIdempotency, stripe.ErrorTypeInvalidRequest}
@@ -66,7 +67,7 @@ func (e *Error) copyDetails(response *stripe.Error) {
 	}
 }
 
-// Unlisted errors stay Unknown.
+// classifyStripeError leaves every error that it does not list Unknown.
 func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed bool) {
 	var (
 		status         = e.HTTPStatus
@@ -120,8 +121,8 @@ func (e *Error) needOperator(cause error) {
 	e.cause = cause
 }
 
-// causedByClientData reports whether a 400 is about a value of our client. In doubt, it is
-// false: the order stays unfinished, and an operator is alerted.
+// causedByClientData reports whether a 400 is about a value of our client. In doubt it reports
+// false, so the order stays unfinished and an operator is alerted.
 func causedByClientData(response *stripe.Error) bool {
 	// Some errors of a payment method have no code, or that of a missing parameter.
 	if strings.HasPrefix(response.Msg, "The provided PaymentMethod ") ||
@@ -132,7 +133,7 @@ func causedByClientData(response *stripe.Error) bool {
 	case stripe.ErrorCodeAmountTooSmall, stripe.ErrorCodeAmountTooLarge,
 		stripe.ErrorCodePaymentIntentIncompatiblePaymentMethod, stripe.ErrorCodePaymentMethodCurrencyMismatch,
 		stripe.ErrorCodePaymentMethodUnsupportedType,
-		// Refunded or disputed at the provider, which our client cannot see.
+		// Our client cannot see that the charge was refunded or disputed at the provider.
 		stripe.ErrorCodeChargeAlreadyRefunded, stripe.ErrorCodeChargeDisputed,
 		stripe.ErrorCodeChargeNotRefundable, stripe.ErrorCodeRefundDisputedPayment:
 		return true
@@ -146,8 +147,8 @@ func causedByClientData(response *stripe.Error) bool {
 	}
 }
 
-// ofConfiguration matches what Stripe tells the account's owner: links to the dashboard, an object
-// of the other mode, and an object of another account.
+// ofConfiguration matches messages to the account's owner: those with a link to the dashboard, and
+// those about an object of the other mode or of another account.
 var ofConfiguration = regexp.MustCompile(`(?i)dashboard\.stripe\.com|\b(live|test) ?mode|\bStripe-Account\b`)
 
 func (e *Error) classifyOther(err error, trace *sendTrace) {
@@ -206,8 +207,8 @@ func printable(s string) string {
 }
 
 var (
-	// A decline code such as live_mode_test_card has no boundary before de_test_, and neither a
-	// capital nor a digit after it.
+	// The decline code live_mode_test_card must not match: it has no word boundary before de_test_,
+	// and neither a capital nor a digit after it.
 	secret   = regexp.MustCompile(`_secret_|whsec_|\b[sr]k_|\b[a-z]{2}_(test|live)_|_(test|live)_[a-z]*[A-Z0-9]`)
 	personal = regexp.MustCompile(`@|[0-9]{12}`) // an e-mail address or a card number
 )

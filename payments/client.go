@@ -26,7 +26,7 @@ import (
 type Config struct {
 	SecretKey string        // sk_… or rk_…
 	BaseURL   string        // "" means Stripe's own
-	Timeout   time.Duration // of a call or a page, retries included
+	Timeout   time.Duration // bounds a call or a page with its retries
 	Logger    *slog.Logger
 
 	Observe func(Attempt) // may be nil
@@ -36,7 +36,7 @@ type Config struct {
 	// Transport is by default [NewTransport]. A wrapper must pass on the context.
 	Transport http.RoundTripper
 
-	// Backoff is the maximum delay before the second attempt, by default 500 ms, because Stripe
+	// Backoff is the longest pause before the second attempt. The default is 500 ms, because Stripe
 	// holds most locks for less.
 	Backoff time.Duration
 }
@@ -101,8 +101,8 @@ func NewTransport() *http.Transport {
 	}
 }
 
-// maxObject is in bytes. A recorded 3-D Secure intent has 8 KiB, and its metadata and those of its
-// payment method have at most 54 KiB each, which JSON may escape.
+// maxObject is in bytes. A recorded 3-D Secure intent has 8 KiB. Its metadata and that of its payment
+// method can add 54 KiB each, and more where JSON escapes them.
 const maxObject = 1 << 20
 
 // sendTrace records the network activity of one attempt, which stripe-go hides.
@@ -131,8 +131,8 @@ func (t *sendTrace) notSent() bool {
 }
 
 // backend sends requests in place of stripe-go's own code, which repeats them and parses each
-// response three times. It follows no redirect, whose target would receive the API key and answer
-// for Stripe (R31).
+// response three times. It follows no redirect, because the target would receive the API key and
+// answer for Stripe (R31, one call, one answer).
 type backend struct {
 	*stripe.BackendImplementation
 	transport http.RoundTripper
@@ -150,7 +150,7 @@ func (b backend) CallRaw(method, path, key string, values *form.Values, params *
 		path, body = path+"?"+body, ""
 	}
 	req, err := b.NewRequest(method, path, key, "application/x-www-form-urlencoded", params)
-	// net/http would reject these, too, but with an error like one of the network.
+	// net/http rejects these too, but its errors look like those of the network.
 	if err != nil || !slices.Contains([]string{"http", "https"}, req.URL.Scheme) || strings.ContainsFunc(key, unicode.IsControl) {
 		return errInvalidRequest // err may quote the API key or the URL
 	}
@@ -167,7 +167,7 @@ func (b backend) CallRaw(method, path, key string, values *form.Values, params *
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// Without GetBody, net/http cannot resend the request when a reused connection breaks (R13).
+	// Without GetBody, net/http cannot resend the request when a reused connection breaks (R13, one sender).
 	req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 	trace.handedOver = true
 	resp, err := b.transport.RoundTrip(req)

@@ -4,7 +4,7 @@
 //   - [Declined] and [Refused] are final: this call moved no money;
 //   - [NotExecuted]: no effect;
 //   - [Unknown]: after a confirm, call Get; after a create, repeat it with the same key;
-//     after a refund, call ListRefunds (R12).
+//     after a refund, call ListRefunds (R12, read first).
 //
 // No error and no log contains a secret.
 package payments

@@ -31,7 +31,7 @@ type Outcome int
 const (
 	Unknown     Outcome = iota // it may have had its effect; the zero value, because an unclassified error proves nothing
 	NotExecuted                // this call had no effect, but an earlier one may have
-	Refused                    // final: a value of our client is invalid, but cancel a confirmed intent first (R23)
+	Refused                    // final: a value of our client is invalid, but cancel a confirmed intent first (R23, cancel first)
 	Declined                   // final: the card was declined, and the intent has no payment method any more
 )
 
@@ -52,7 +52,7 @@ type Error struct {
 	OperatorMessage string  // for the operator; with NeedsOperator
 	Intent          *Intent // in Stripe's error, or nil
 
-	ReplayedError   bool // Stripe replays this error (R12); a 500 may have had its effect
+	ReplayedError   bool // Stripe repeats this response under the same key; a 500 may have had its effect
 	UnexpectedState bool // the intent does not allow this call, possibly after an earlier one
 	NotOffered      bool // see [Client.Search]
 	NeedsOperator   bool // a bug, a wrong configuration or an incomplete account; never final
@@ -87,7 +87,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap never returns a *stripe.Error, which contains the client secret (R13).
+// Unwrap never returns a *stripe.Error, because that contains the client secret.
 func (e *Error) Unwrap() error { return e.cause }
 
 func (e *Error) retryable() bool {

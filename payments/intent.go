@@ -35,17 +35,18 @@ type Intent struct {
 	Created        time.Time
 	LastError      *Decline // of the latest attempt, or nil
 	Action         *Action  // of StatusRequiresAction
-	Replayed       bool     // an earlier response with the same key, so the status may be stale
+	Replayed       bool     // Stripe repeated an earlier response of this key, so the status may be stale
 }
 
-// Action is what the customer must do. Until the intent is cancelled, the client secret also
-// allows to pay with another card.
+// Action is what the customer must do. Until the intent is cancelled, its client secret also
+// permits a payment with another card.
 type Action struct {
 	Type         string // such as use_stripe_sdk
 	clientSecret string
 }
 
-// ClientSecret must never be stored or logged.
+// ClientSecret returns the secret with which the customer approves the payment. It must never be
+// stored or logged.
 func (a Action) ClientSecret() string { return a.clientSecret }
 
 // Format hides the client secret.
@@ -63,7 +64,7 @@ func (i Intent) mayHaveCharged() bool {
 	return i.Status == StatusSucceeded || i.Status == StatusProcessing || i.Status == StatusRequiresCapture
 }
 
-// CreateParams are always the same for a key (R4, R5).
+// CreateParams must be the same in each call with a key, because Stripe rejects others.
 type CreateParams struct {
 	Amount        int64
 	Currency      string
@@ -117,8 +118,8 @@ func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
 	})
 }
 
-// Cancel ensures that the intent can never be charged (R23). After a charge or a cancel, the
-// error has UnexpectedState.
+// Cancel ensures that the intent can never be charged (R23, cancel first). After a charge or a
+// cancel, the error has UnexpectedState.
 func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, error) {
 	call := call{name: "cancel", key: key, intentID: intentID}
 	return do(ctx, c, call, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {

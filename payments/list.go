@@ -11,8 +11,8 @@ import (
 
 const pageSize = 100
 
-// List returns a page of the PaymentIntents created from since to until (unbounded if zero),
-// newest first. after is the next of the page before, which is "" after the last.
+// List returns a page of the PaymentIntents created from since to until, newest first. A zero until
+// is no bound. next is the after of the next page, and "" on the last one.
 func (c *Client) List(ctx context.Context, since, until time.Time, after string) (intents []Intent, next string, err error) {
 	return page(ctx, c, call{name: "list"}, after, newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 		it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
@@ -20,8 +20,8 @@ func (c *Client) List(ctx context.Context, since, until time.Time, after string)
 	})
 }
 
-// Search returns the ids of the intents with the order's id in their metadata. The index lags
-// by a minute, or an hour during an outage. If the account has no search, the error is
+// Search returns the ids of the intents with the order's id in their metadata. Stripe's index lags
+// by a minute, or by an hour during an outage. If the account has no search, the error has
 // NotOffered.
 func (c *Client) Search(ctx context.Context, orderID uuid.UUID) (ids []string, err error) {
 	found, _, err := page(ctx, c, call{name: "search", optional: true}, "", newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
@@ -89,8 +89,8 @@ func hasID[T object](id string) func(T) bool {
 	return func(o T) bool { return o.id() == id }
 }
 
-// page fetches one page. stripe-go's iterator has one context for all pages, and panics on an
-// empty one.
+// page fetches one page. stripe-go's iterator is not used: it has one context for all pages, and
+// panics on an empty page.
 func page[S any, T object](
 	ctx context.Context, c *Client, call call, after string,
 	convert func(S) (T, error), send func(stripe.ListParams) (data []S, hasMore bool, err error),

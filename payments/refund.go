@@ -54,8 +54,8 @@ func (p RefundParams) match(r Refund) bool {
 	return r.IntentID == p.IntentID && r.Amount == p.Amount && r.Currency == p.Currency && maps.Equal(r.Metadata, p.Metadata)
 }
 
-// Refund refunds a charge or a part of it. A repetition is safe only while Stripe knows the key
-// (R12), and a refusal may be the effect of an earlier refund, so call ListRefunds first.
+// Refund refunds a charge or a part of it. Call ListRefunds first: a repetition is safe only while
+// Stripe knows the key, and a refusal may be the effect of an earlier refund (R12, read first).
 func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund, error) {
 	call := call{name: "refund", key: key, intentID: p.IntentID}
 	return do(ctx, c, call, newRefund, p.match, func(params stripe.Params) (*stripe.Refund, error) {

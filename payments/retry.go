@@ -38,8 +38,8 @@ func do[S, T any](
 	return object, err
 }
 
-// run repeats an attempt with the same key. A NotExecuted proves nothing about an earlier
-// attempt, so its outcome stays Unknown, unless it is the replayed response of that attempt.
+// run repeats an attempt with the same key. NotExecuted proves nothing about an earlier attempt
+// that was Unknown, so the call stays Unknown, unless Stripe repeated the response of that attempt.
 func (c *Client) run(ctx context.Context, call call, send func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
@@ -84,11 +84,12 @@ type Attempt struct {
 	Err  *Error // nil if it succeeded
 }
 
-// OutcomeNeedsOperator is the outcome of an attempt whose error is not the client's or the card's.
+// OutcomeNeedsOperator is the outcome of an attempt that failed because of a bug or the
+// configuration, not because of the client or the card.
 const OutcomeNeedsOperator = "needs_operator"
 
-// Outcome is the word for the result in the log and in the metrics: answered, needs_operator or
-// an [Outcome].
+// Outcome returns the word for the result in the log and in the metrics: answered, needs_operator
+// or an [Outcome].
 func (a Attempt) Outcome() string {
 	switch {
 	case a.Err == nil:
@@ -100,8 +101,8 @@ func (a Attempt) Outcome() string {
 	}
 }
 
-// attempt sends the request once. limit leaves time for a retry, because an idle connection
-// may be dead.
+// attempt sends the request once. limit leaves time for a retry, because a reused connection may
+// be dead.
 func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Duration, send func(context.Context) error) *Error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

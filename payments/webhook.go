@@ -10,7 +10,7 @@ import (
 // signatureTolerance bounds the replay of an intercepted event, as Stripe recommends.
 const signatureTolerance = 5 * time.Minute
 
-// Event is a webhook event, without the object's state, which may be stale.
+// Event is a webhook event. It omits the object's state, because that may be stale.
 type Event struct {
 	ID       string
 	Type     string // such as payment_intent.succeeded
@@ -20,7 +20,7 @@ type Event struct {
 }
 
 // Event verifies and decodes an event from its unchanged body and Stripe-Signature header.
-// Its errors have no causes, which can quote the payload.
+// Its errors have no causes, because these can quote the payload.
 func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	secret := c.config.WebhookSecret
 	if secret == "" {

@@ -7,13 +7,13 @@ import (
 
 var ParseMail = parseMail
 
-const BatchSize = batchSize
+const BatchSize, MaxAttempts = batchSize, maxAttempts
+
+var Backoff = backoff
 
 func (w *Worker) SetConcurrency(n int) { w.concurrency = n }
 
 func (w *Worker) SetSendTimeout(d time.Duration) { w.sendTimeout = d }
-
-func (w *Worker) SetMaxAttempts(n int) { w.maxAttempts = n }
 
 func (w *Worker) SetBackoff(backoff func(attempt int) time.Duration) { w.backoff = backoff }
 

@@ -1,7 +1,6 @@
 package receipts_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -13,7 +12,6 @@ import (
 	"log"
 	"math/big"
 	"net"
-	"net/mail"
 	"slices"
 	"sync"
 	"testing"
@@ -46,20 +44,12 @@ type delivery struct {
 	raw   []byte
 }
 
-func (d delivery) messageID(t testing.TB) string {
-	t.Helper()
-	msg, err := mail.ReadMessage(bytes.NewReader(d.raw))
-	require.NoError(t, err)
-	return msg.Header.Get("Message-Id")
-}
-
 type mailServer struct {
 	port   string
 	script script
 
 	mu        sync.Mutex
 	delivered []delivery
-	logins    int // AUTH commands seen
 }
 
 func newMailServer(t *testing.T, s script) *mailServer {
@@ -155,9 +145,6 @@ type authSession struct{ *session }
 func (authSession) AuthMechanisms() []string { return []string{sasl.Plain} }
 
 func (s authSession) Auth(string) (sasl.Server, error) {
-	s.server.mu.Lock()
-	s.server.logins++
-	s.server.mu.Unlock()
 	return sasl.NewPlainServer(func(_, username, password string) error {
 		if s.server.script.authFailure != nil {
 			return s.server.script.authFailure

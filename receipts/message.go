@@ -41,7 +41,7 @@ type Mailer interface {
 	Send(ctx context.Context, message Message) error
 }
 
-// mime encodes body and headers, so no content can end a line.
+// mime encodes body and headers, so no content can add a line to them.
 func (m Message) mime() *mail.Msg {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
 	msg.FromMailAddress(&m.From)
@@ -61,8 +61,8 @@ var addressPattern = regexp.MustCompile(
 	"^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]([A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{0,62}[A-Za-z0-9!#$%&'*+/=?^_`{|}~-])?" +
 		`@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 
-// ValidAddress reports whether an order may have this address. A mail server would reject others
-// after the charge.
+// ValidAddress reports whether an order may have this address. Others are rejected before the
+// charge, because a mail server would reject them after it.
 func ValidAddress(text string) bool {
 	return len(text) <= maxAddress && addressPattern.MatchString(text) && !strings.Contains(text, "..")
 }
@@ -72,8 +72,8 @@ type Files struct {
 	folder string
 }
 
-// NewFiles creates a missing folder, private because receipts contain addresses, and a file to
-// check that it can.
+// NewFiles creates a missing folder, which is private because receipts contain addresses. It creates
+// and removes a file, to check that it can write.
 func NewFiles(folder string) (*Files, error) {
 	err := os.MkdirAll(folder, 0o700)
 	if err == nil {
@@ -142,7 +142,7 @@ func oneLine(text string) string {
 	}, text))
 }
 
-// newMessage renders a receipt, which is the same in every attempt of an order.
+// newMessage renders a receipt. It is the same in every attempt of an order.
 func newMessage(from netmail.Address, o order) (Message, error) {
 	if !ValidAddress(o.Email) {
 		return Message{}, fmt.Errorf("%w: not a plain e-mail address", ErrPermanent)

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/wneessen/go-mail"
-	"github.com/wneessen/go-mail/smtp"
 )
 
 const stepTimeout = 30 * time.Second // of connecting with login, and then of sending
@@ -73,8 +72,9 @@ func NewSMTP(rawURL, hello string) (*SMTP, error) {
 	case user != "" && host != "localhost" && !net.ParseIP(host).IsLoopback():
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSMandatory))
 	default:
-		// An attacker who can forge a certificate can also hide the STARTTLS offer.
-		s.tls.InsecureSkipVerify = true // no password leaves this machine
+		// Checking the certificate would not help: an attacker who can forge one can also hide the
+		// STARTTLS offer, and no password leaves this machine.
+		s.tls.InsecureSkipVerify = true
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSOpportunistic))
 	}
 	if user != "" {
@@ -87,32 +87,22 @@ func NewSMTP(rawURL, hello string) (*SMTP, error) {
 func (s *SMTP) String() string { return s.url }
 
 // ErrCredentials means that the server rejected our user or password. It is not [ErrPermanent],
-// because it is about no receipt.
+// because each receipt can be sent once the configuration is fixed.
 var ErrCredentials = errors.New("receipts: the mail server rejects the credentials")
 
 // Check connects and logs in as for a mail.
-func (s *SMTP) Check(ctx context.Context) error {
-	return s.session(ctx, func(*mail.Client, *smtp.Client) error { return nil })
-}
+func (s *SMTP) Check(ctx context.Context) error { return s.send(ctx) }
 
 // Send treats rejected credentials and a rejected sender as temporary.
-func (s *SMTP) Send(ctx context.Context, message Message) error {
-	return s.session(ctx, func(client *mail.Client, session *smtp.Client) error {
-		err := client.SendWithSMTPClient(session, message.mime())
-		if failed, ok := errors.AsType[*mail.SendError](err); ok {
-			return &sendError{failed}
-		}
-		return err
-	})
-}
+func (s *SMTP) Send(ctx context.Context, message Message) error { return s.send(ctx, message.mime()) }
 
-func (s *SMTP) session(ctx context.Context, use func(*mail.Client, *smtp.Client) error) error {
+func (s *SMTP) send(ctx context.Context, messages ...*mail.Msg) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dial := func(dialCtx context.Context, network, address string) (net.Conn, error) {
 		conn, err := s.dial(dialCtx, network, address)
 		if err == nil {
-			// The library ignores the context, and leaks the connection if the login fails.
+			// The library ignores the context after this, and leaks the connection if the login fails.
 			context.AfterFunc(ctx, func() { _ = conn.Close() })
 		}
 		return conn, err
@@ -129,7 +119,11 @@ func (s *SMTP) session(ctx context.Context, use func(*mail.Client, *smtp.Client)
 	if err != nil {
 		return fmt.Errorf("receipts: connect to %s: %w", s, withContext(ctx, err))
 	}
-	if err := use(client, session); err != nil {
+	err = client.SendWithSMTPClient(session, messages...)
+	if failed, ok := errors.AsType[*mail.SendError](err); ok {
+		err = &sendError{failed}
+	}
+	if err != nil {
 		return withContext(ctx, err)
 	}
 	_ = client.CloseWithSMTPClient(session) // the mail is accepted even if QUIT fails
@@ -154,9 +148,9 @@ func (e *sendError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("receipts: %s: reply %d %s", e.cause.Reason, e.cause.ErrorCode(), e.cause.EnhancedStatusCode()))
 }
 
-// aboutMail are the status codes of RFC 3463 that are about this recipient or this message. All
-// others, and replies without such a code, are about us or the server, such as "relay access
-// denied" (5.7.1) or our greeting (5.5.2), which Postfix reports as a reply to the recipient.
+// aboutMail matches the status codes of RFC 3463 about this recipient or this message. Others, and
+// replies without a code, are about us or the server. For example, Postfix replies to the recipient
+// with 5.7.1 (relay access denied) and with 5.5.2 (our greeting).
 var aboutMail = regexp.MustCompile(`^5\.(1\.([123469]|10)|2\.\d+|3\.4|6\.\d+)$`)
 
 // Is reports whether the error is [ErrPermanent].

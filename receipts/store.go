@@ -15,7 +15,8 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// The worker's statements. A change names account and id (R16, R20).
+// The worker's statements. Each change names account and id, so that it runs on one shard (R20, the
+// account in every table).
 
 type job struct {
 	AccountID uuid.UUID
@@ -25,25 +26,23 @@ type job struct {
 }
 
 func (w *Worker) due(ctx context.Context, until time.Time) ([]job, error) {
-	branch := func(condition string) string {
-		return `(
+	const branch = `(
 SELECT account_id, id, attempt
   FROM staged_jobs
  WHERE kind = $1
    AND failed_at IS NULL
-   AND run_at ` + condition + `
+   AND run_at %s
  ORDER BY run_at
  LIMIT $3)`
-	}
 	return postgres.Collect(ctx, w.pool, "receipts: find due jobs", pgx.RowToStructByPos[job],
-		branch("<= $2")+" UNION ALL "+branch("> $4")+" LIMIT $3", kind, until, batchSize, until.Add(clockAhead))
+		fmt.Sprintf(branch+" UNION ALL "+branch+" LIMIT $3", "<= $2", "> $4"), kind, until, batchSize, until.Add(clockAhead))
 }
 
-// clockAhead from now, which no backoff reaches, run_at is of a clock that ran ahead (R8): the job
-// is due.
+// clockAhead is longer than any backoff, so a run_at further in the future was set while the
+// database's clock ran ahead, and the job is due.
 const clockAhead = 2 * maxBackoff
 
-// claim does not wait for a locked row (R16).
+// claim reports false if another worker has the job or its row is locked.
 func (w *Worker) claim(ctx context.Context, j *job, lease time.Duration) (claimed bool, err error) {
 	err = postgres.Translate(w.pool.QueryRow(ctx, `
 UPDATE staged_jobs
@@ -86,7 +85,8 @@ SELECT email,
 	return o, nil
 }
 
-// A statement that ends an attempt names it, so a worker with an expired lease changes nothing.
+// A statement that ends an attempt names its number, so a worker with an expired lease changes
+// nothing.
 
 func (w *Worker) delete(ctx context.Context, j job) (held bool, err error) {
 	return changeAudited(ctx, w.pool, `
@@ -123,7 +123,7 @@ UPDATE staged_jobs
 	return tag.RowsAffected() == 1, err
 }
 
-// errorText has the server's text, without addresses.
+// errorText returns the server's text without addresses.
 func errorText(cause error) string {
 	const limit = 500 // characters, as the column's CHECK requires
 	text := cause.Error()
@@ -148,8 +148,8 @@ type FailedJob struct {
 	FailedAt      time.Time
 }
 
-// ListFailed returns the jobs that failed first. With name, an id of a job or of an order, it
-// returns the jobs of that name.
+// ListFailed returns failed jobs, oldest failure first. A name, which is the id of a job or of an
+// order, selects its jobs.
 func ListFailed(ctx context.Context, pool *pgxpool.Pool, name string, limit int) ([]FailedJob, error) {
 	jobs, err := postgres.Collect(ctx, pool, "list failed jobs", pgx.RowToStructByPos[FailedJob], `
 SELECT account_id, id, kind, coalesce(args->>'order_id', ''), attempt, coalesce(last_error, ''), now() - created_at, failed_at
@@ -181,8 +181,9 @@ UPDATE staged_jobs
 }
 
 // ReadStats counts the jobs of all accounts, for metrics. The age is that of the oldest pending
-// job, or 0; of a job in the future, by a clock that ran ahead, it is the distance, so that it
-// alerts. The query's last condition is always true, and selects the two partial indexes.
+// job, or 0. A job that was staged while the clock ran ahead counts with its distance in the
+// future, so that it alerts. The query's last condition is always true, and makes PostgreSQL use
+// the two partial indexes.
 func ReadStats(ctx context.Context, pool *pgxpool.Pool) (pending int, oldest time.Duration, failed int, err error) {
 	err = pool.QueryRow(ctx, `
 SELECT count(*) FILTER (WHERE failed_at IS NULL),
@@ -203,7 +204,8 @@ SELECT count(*) FILTER (WHERE failed_at IS NULL),
 
 const kind = "receipt"
 
-// StageTx queues the INSERT of an order's only receipt job in the caller's transaction (R15).
+// StageTx queues the INSERT of an order's only receipt job in the caller's transaction (R15, staged
+// receipt).
 func StageTx(tx postgres.Queuer, accountID, orderID uuid.UUID) {
 	tx.Queue(`
 		INSERT INTO staged_jobs (

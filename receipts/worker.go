@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	netmail "net/mail"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,14 +19,14 @@ import (
 
 const (
 	concurrency  = 4                // so that a slow mail does not delay the others
-	sendTimeout  = 30 * time.Second // of one mail, and thereby of a shutdown
+	sendTimeout  = 30 * time.Second // of one mail; a shutdown waits for it
 	maxAttempts  = 300              // about three days, so a weekend's outage loses nothing
 	maxBackoff   = 15 * time.Minute
 	queryTimeout = 10 * time.Second // of one statement, with the wait for a connection
 )
 
-// Backoff returns 1s after the first attempt, then 2s, 4s, … up to 15 minutes, ±20%.
-func Backoff(attempt int) time.Duration {
+// backoff returns 1s after the first attempt, then 2s, 4s, … up to 15 minutes, ±20%.
+func backoff(attempt int) time.Duration {
 	delay := maxBackoff
 	if attempt <= 10 { // 2^10 s is more than the cap
 		delay = time.Second << (attempt - 1)
@@ -50,7 +51,6 @@ type Worker struct {
 	// Constants, except in tests.
 	concurrency int
 	sendTimeout time.Duration
-	maxAttempts int
 	backoff     func(attempt int) time.Duration
 }
 
@@ -62,7 +62,7 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Lo
 	}
 	return &Worker{
 		pool: pool, mailer: mailer, from: *from, observe: config.Observe, logger: logger,
-		concurrency: concurrency, sendTimeout: sendTimeout, maxAttempts: maxAttempts, backoff: Backoff,
+		concurrency: concurrency, sendTimeout: sendTimeout, backoff: backoff,
 	}, nil
 }
 
@@ -113,29 +113,28 @@ func (w *Worker) sendDue(ctx context.Context, until time.Time, result Result) er
 			})
 		}
 		err = sending.Wait()
-		claimed := false
+		outcomes = slices.DeleteFunc(outcomes, func(outcome string) bool { return outcome == "" })
 		for _, outcome := range outcomes {
-			if outcome != "" {
-				claimed = true
-				result[outcome]++
-			}
+			result[outcome]++
 		}
-		if err != nil || !claimed || len(batch) < batchSize {
+		if err != nil || len(outcomes) == 0 || len(batch) < batchSize {
 			return err
 		}
 	}
 	return nil
 }
 
-// sendOne claims a job and makes one attempt; the outcome is empty if another worker has the job.
-// The lease covers the send and three statements.
+// sendOne claims a job and makes one attempt. The outcome is empty if another worker has the job.
+// The lease covers the send and three statements, and a stop does not interrupt it, because the job
+// of an accepted mail must still be deleted.
 func (w *Worker) sendOne(ctx context.Context, j job) (outcome string, err error) {
 	if ctx.Err() != nil {
 		return "", nil
 	}
-	claiming, cancel := detached(ctx, queryTimeout)
+	lease := w.sendTimeout + 3*queryTimeout
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
 	defer cancel()
-	claimed, err := w.claim(claiming, &j, w.sendTimeout+3*queryTimeout)
+	claimed, err := w.claim(ctx, &j, lease)
 	if err != nil || !claimed {
 		return "", err
 	}
@@ -147,18 +146,16 @@ func (w *Worker) sendOne(ctx context.Context, j job) (outcome string, err error)
 	return outcome, nil
 }
 
-// send holds no database connection (R6).
+// send holds no database connection while the mail server works (R6, nothing held during a call).
 func (w *Worker) send(ctx context.Context, j job) error {
-	if j.Attempt > w.maxAttempts {
+	if j.Attempt > maxAttempts {
 		return errors.New("receipts: no attempt ended")
 	}
 	orderID, err := uuid.Parse(j.orderID)
 	if err != nil {
 		return fmt.Errorf("%w: the job has no order id", ErrPermanent)
 	}
-	reading, cancel := detached(ctx, queryTimeout)
-	defer cancel()
-	o, err := w.order(reading, j.AccountID, orderID)
+	o, err := w.order(ctx, j.AccountID, orderID)
 	if err != nil {
 		return err
 	}
@@ -166,27 +163,25 @@ func (w *Worker) send(ctx context.Context, j job) error {
 	if err != nil {
 		return err
 	}
-	sending, cancel := detached(ctx, w.sendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, w.sendTimeout)
 	defer cancel()
-	return w.mailer.Send(sending, message)
+	return w.mailer.Send(ctx, message)
 }
 
 func (w *Worker) record(ctx context.Context, j job, cause error) (outcome string) {
-	recording, cancel := detached(ctx, queryTimeout)
-	defer cancel()
 	log := w.logger.With("account_id", j.AccountID, "job_id", j.ID, "order_id", j.orderID, "attempt", j.Attempt)
 	var held bool
 	var err error
 	switch {
 	case cause == nil:
 		outcome = Sent
-		held, err = w.delete(recording, j)
-	case errors.Is(cause, ErrPermanent) || j.Attempt >= w.maxAttempts:
+		held, err = w.delete(ctx, j)
+	case errors.Is(cause, ErrPermanent) || j.Attempt >= maxAttempts:
 		outcome = Failed
-		held, err = w.recordFailure(recording, j, 0, cause, true)
+		held, err = w.recordFailure(ctx, j, 0, cause, true)
 	default:
 		outcome = Retried
-		held, err = w.recordFailure(recording, j, w.backoff(j.Attempt), cause, false)
+		held, err = w.recordFailure(ctx, j, w.backoff(j.Attempt), cause, false)
 	}
 	switch {
 	case err != nil || !held:
@@ -198,9 +193,4 @@ func (w *Worker) record(ctx context.Context, j job, cause error) (outcome string
 		log.DebugContext(ctx, "receipt failed", "error", cause)
 	}
 	return outcome
-}
-
-// detached ignores a stop, because the job of an accepted mail must still be deleted.
-func detached(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }
