@@ -22,10 +22,8 @@ import (
 // ErrUnauthorized means that an API key is malformed, unknown or revoked.
 var ErrUnauthorized = errors.New("the API key is not valid")
 
-var errReset = errors.New("the authenticator was reset during the lookup")
-
 const (
-	maxAge        = 5 * time.Second // how long a cached key, and so a revoked one, is accepted
+	maxAge        = 5 * time.Second // how long a cached key is accepted, also if it was revoked since
 	maxCached     = 10_000          // about a megabyte
 	lookupTimeout = 5 * time.Second // of a lookup, and separately of the wait for its result
 )
@@ -37,23 +35,24 @@ type Authenticator struct {
 
 	lookupTimeout time.Duration // tests shorten it
 
-	// Unknown keys cost their sender nothing, so they do not delay those of cached ones.
+	// Unknown keys cost their sender nothing, so they must not delay cached ones.
 	unknownKeys, cachedKeys batches
 
 	mu     sync.Mutex
 	cache  map[keyHash]verifiedKey
-	server context.Context // ends when another server may take the writes
+	server context.Context // ends at a reset, when another server may take the writes
 	leave  context.CancelFunc
 }
 
-// verifiedKey only gives the key's lookup priority after maxAge.
+// verifiedKey is a key that was valid. After maxAge it no longer authenticates, and only selects the
+// queue of cached keys.
 type verifiedKey struct {
 	accountID  uuid.UUID
 	verifiedAt time.Time // before the lookup was sent
 }
 
-// NewAuthenticator returns an Authenticator, which uses two connections of the pool. This is
-// not the pool of the orders (R25).
+// NewAuthenticator returns an Authenticator, which uses two connections of the pool. It must not be
+// the pool of the orders, which outsiders could fill (R25, bounded outsiders).
 func NewAuthenticator(pool *pgxpool.Pool, clock func() time.Time) *Authenticator {
 	a := &Authenticator{pool: pool, clock: clock, lookupTimeout: lookupTimeout, cache: map[keyHash]verifiedKey{}}
 	a.unknownKeys.lookUp, a.cachedKeys.lookUp = a.lookUp, a.lookUp
@@ -61,8 +60,8 @@ func NewAuthenticator(pool *pgxpool.Pool, clock func() time.Time) *Authenticator
 	return a
 }
 
-// Reset discards what a server has verified that may not take the writes any more (R30), and
-// repeats the lookups in progress on new connections.
+// Reset discards all verified keys and repeats the lookups in progress on new connections, because
+// the server that verified them may have been demoted (R30, ready to take an order).
 func (a *Authenticator) Reset() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,9 +78,11 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 		return uuid.Nil, ErrUnauthorized
 	}
 	hash := hashKey(apiKey)
-	accountID, cached, fresh := a.cached(hash)
-	if fresh {
-		return accountID, nil
+	a.mu.Lock()
+	key, cached := a.cache[hash]
+	a.mu.Unlock()
+	if cached && a.clock().Sub(key.verifiedAt) < maxAge {
+		return key.accountID, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.lookupTimeout)
 	defer cancel()
@@ -91,35 +92,34 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 	return a.unknownKeys.find(ctx, hash)
 }
 
-// lookUp returns the accounts of valid keys, of the server that is current when it returns.
+// lookUp returns the accounts of valid keys. If the authenticator is reset meanwhile, it repeats the
+// lookup, because the result is of the former server.
 func (a *Authenticator) lookUp(hashes []keyHash) (found map[keyHash]uuid.UUID, err error) {
-	for err = errReset; errors.Is(err, errReset); {
-		found, err = a.lookUpAt(hashes)
+	for current := false; !current; {
+		a.mu.Lock()
+		server := a.server
+		a.mu.Unlock()
+		verifiedAt := a.clock()
+		found, err = a.query(server, hashes)
+		a.mu.Lock()
+		current = server.Err() == nil
+		if current && err == nil {
+			a.rememberLocked(hashes, found, verifiedAt)
+		}
+		a.mu.Unlock()
 	}
 	return found, err
 }
 
-// lookUpAt returns errReset if its server is not current any more. The database compares hashes, so the duration
-// reveals nothing about them.
-func (a *Authenticator) lookUpAt(hashes []keyHash) (map[keyHash]uuid.UUID, error) {
-	a.mu.Lock()
-	server := a.server
-	a.mu.Unlock()
-	found := map[keyHash]uuid.UUID{}
-	unknown := make([][]byte, 0, len(hashes))
-	for _, hash := range hashes {
-		if accountID, _, fresh := a.cached(hash); fresh { // another batch has verified it since
-			found[hash] = accountID
-		} else {
-			unknown = append(unknown, hash[:])
-		}
-	}
-	if len(unknown) == 0 {
-		return found, nil
-	}
+// query lets the database compare the hashes, so its duration reveals nothing about them.
+func (a *Authenticator) query(server context.Context, hashes []keyHash) (map[keyHash]uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(server, a.lookupTimeout)
 	defer cancel()
-	verifiedAt := a.clock()
+	wanted := make([][]byte, len(hashes))
+	for i := range hashes {
+		wanted[i] = hashes[i][:]
+	}
+	found := map[keyHash]uuid.UUID{}
 	var hash []byte
 	var accountID uuid.UUID
 	rows, _ := a.pool.Query(ctx, `
@@ -127,34 +127,25 @@ SELECT key_hash,
        account_id
   FROM api_keys
  WHERE key_hash = ANY ($1)
-   AND revoked_at IS NULL`, unknown)
+   AND revoked_at IS NULL`, wanted)
 	_, err := pgx.ForEachRow(rows, []any{&hash, &accountID}, func() error {
 		found[keyHash(hash)] = accountID
 		return nil
 	})
-	if err != nil && server.Err() == nil {
+	if err != nil {
 		return nil, fmt.Errorf("look up API keys: %w", postgres.Translate(err))
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if server.Err() != nil {
-		return nil, errReset
-	}
-	for _, hash := range unknown {
-		if accountID, exists := found[keyHash(hash)]; exists {
-			a.addLocked(keyHash(hash), verifiedKey{accountID, verifiedAt})
-		} else {
-			delete(a.cache, keyHash(hash))
-		}
 	}
 	return found, nil
 }
 
-func (a *Authenticator) cached(hash keyHash) (accountID uuid.UUID, cached, fresh bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	key, cached := a.cache[hash]
-	return key.accountID, cached, cached && a.clock().Sub(key.verifiedAt) < maxAge
+func (a *Authenticator) rememberLocked(hashes []keyHash, found map[keyHash]uuid.UUID, verifiedAt time.Time) {
+	for _, hash := range hashes {
+		if accountID, valid := found[hash]; valid {
+			a.addLocked(hash, verifiedKey{accountID, verifiedAt})
+		} else {
+			delete(a.cache, hash)
+		}
+	}
 }
 
 // addLocked evicts an arbitrary entry if the cache is full.

@@ -78,7 +78,7 @@ func TestAuthenticate_sharedLookup(t *testing.T) {
 		require.NoError(t, <-other)
 	}
 	f.requireAccepted(0)
-	require.EqualValues(t, 2, f.lookups.count.Load())
+	require.EqualValues(t, 3, f.lookups.count.Load(), "the others wait for the next lookup")
 	require.EqualValues(t, f.pool.Stat().TotalConns(), f.pool.Stat().NewConnsCount(), "no connection was closed")
 }
 

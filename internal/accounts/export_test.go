@@ -7,8 +7,8 @@ func (a *Authenticator) SetLookupTimeout(timeout time.Duration) { a.lookupTimeou
 func (a *Authenticator) Waiting() (keys int) {
 	a.unknownKeys.mu.Lock()
 	defer a.unknownKeys.mu.Unlock()
-	for _, b := range a.unknownKeys.queue {
-		keys += len(b.waiters)
+	if next := a.unknownKeys.next; next != nil {
+		keys = len(next.hashes)
 	}
 	return keys
 }

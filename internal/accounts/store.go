@@ -36,7 +36,7 @@ func Create(ctx context.Context, pool *pgxpool.Pool, name string) (accountID uui
 	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
 		return uuid.Nil, "", ErrInvalidName
 	}
-	accountID = uuid.New() // a random id: derived ids hash it (R5)
+	accountID = uuid.New() // random, because derived ids hash it and must differ in each database
 	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `
 INSERT INTO accounts (id, name)

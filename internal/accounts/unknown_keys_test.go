@@ -84,7 +84,7 @@ func TestAuthenticate_batch(t *testing.T) {
 	close(b.released)
 	require.ErrorIs(t, <-first, accounts.ErrUnauthorized)
 	require.NoError(t, requests.Wait())
-	require.EqualValues(t, 1+3, f.lookups.count.Load(), "at most 1,000 keys each")
+	require.EqualValues(t, 1+1, f.lookups.count.Load())
 }
 
 func TestAuthenticate_failedBatch(t *testing.T) {
@@ -119,7 +119,6 @@ func TestAuthenticate_queue(t *testing.T) {
 	err := <-waiting
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	require.ErrorIs(t, err, context.Canceled)
-	f.requireWaiting(0)
 	close(b.released)
 	require.ErrorIs(t, <-first, accounts.ErrUnauthorized)
 }
