@@ -16,19 +16,18 @@ type Currency struct {
 	Step             int64 // Stripe rejects an amount that is not a multiple of it
 }
 
-// Sources: https://docs.stripe.com/currencies in copies of July 2026, an older copy of it for the
-// three decimals, and the reference of PaymentIntent.amount for the eight digits. The page also
-// names twelve digits for most cards, but not for which; a shop that needs them edits maximums.
+// The source is https://docs.stripe.com/currencies of July 2026, with an older copy for the three
+// decimals, and the reference of PaymentIntent.amount for the eight digits. The page also permits
+// twelve digits for most cards without naming them, so a shop that needs these edits maximums.
 const supported = " aed afn all amd ang aoa ars aud awg azn bam bbd bdt bhd bif bmd bnd bob brl bsd bwp byn bzd cad cdf chf clp cny cop" +
 	" crc cve czk djf dkk dop dzd egp etb eur fjd fkp gbp gel gip gmd gnf gtq gyd hkd hnl htg huf idr ils inr isk jmd jod jpy kes kgs" +
 	" khr kmf krw kwd kyd kzt lak lbp lkr lrd lsl mad mdl mga mkd mmk mnt mop mur mvr mwk mxn myr mzn nad ngn nio nok npr nzd omr pab" +
 	" pen pgk php pkr pln pyg qar ron rsd rub rwf sar sbd scr sek sgd shp sle sos srd std szl thb tjs tnd top try ttd twd tzs uah ugx" +
 	" usd uyu uzs vnd vuv wst xaf xcd xcg xof xpf yer zar zmw "
 
-// minimums are those of a charge that settles in its own currency. Stripe converts the amount of
-// another charge to the account's currency first, which this program does not know. So it rejects
-// what is below the minimum of the charge's currency, or below 1 if that has none, and Stripe
-// may still refuse a converted amount.
+// minimums apply to a charge that settles in its own currency. Stripe converts any other charge to
+// the account's currency first, which this program does not know, and may still refuse the result.
+// A currency without a minimum has 1.
 var minimums = map[string]int64{
 	"aed": 2_00, "ars": 50, "aud": 50, "brl": 50, "cad": 50, "chf": 50, "cop": 50, "czk": 15_00, "dkk": 2_50, "eur": 50, "gbp": 30,
 	"hkd": 4_00, "huf": 175_00, "idr": 50, "ils": 50, "inr": 50, "jpy": 50, "krw": 50, "mxn": 10_00, "myr": 2_00, "nok": 3_00,

@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// readingTimeout bounds the queries of a scrape. Prometheus cancels one after ten seconds.
+// readingTimeout bounds the queries of a scrape, which Prometheus cancels after ten seconds.
 const readingTimeout = 3 * time.Second
 
 // Gauge is a figure about pending work. The name has no prefix.
@@ -28,7 +28,7 @@ type backlog struct {
 	logger *slog.Logger
 }
 
-// Describe sends nothing, because a description would read the database.
+// Describe sends nothing, because the gauges are known only when the database was read.
 func (*backlog) Describe(chan<- *prometheus.Desc) {}
 
 func (b *backlog) Collect(metrics chan<- prometheus.Metric) {

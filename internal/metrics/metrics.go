@@ -21,7 +21,7 @@ import (
 // Config configures a [Metrics].
 type Config struct {
 	Pool   *pgxpool.Pool // required
-	Ready  func() error  // required: the gauge database_up (R30)
+	Ready  func() error  // required; nil sets the gauge database_up
 	Logger *slog.Logger  // required
 	// Jobs reads the gauges of staged jobs when metrics are scraped; nil without jobs.
 	Jobs func(context.Context, *pgxpool.Pool) ([]Gauge, error)
@@ -29,7 +29,7 @@ type Config struct {
 	Limiter *admission.Limiter // nil for a command without one
 	Waiters func() int         // nil for a command without an engine
 
-	Retention, Grace time.Duration // for alerts, which compare ages with them; 0 if unknown
+	Retention, Grace time.Duration // alerts compare ages with them; 0 if unknown
 }
 
 // Metrics holds the metrics of a process.

@@ -40,8 +40,8 @@ func SQLState(err error) string {
 	return ""
 }
 
-// Constraint returns the name of the constraint that err violated, or "". On Citus it is the
-// message, which contains the name.
+// Constraint returns the name of the constraint that err violated, or "". Citus reports no name, so
+// there it is the message, which contains the name.
 func Constraint(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return cmp.Or(pg.ConstraintName, pg.Message)
@@ -49,8 +49,8 @@ func Constraint(err error) string {
 	return ""
 }
 
-// Translate wraps err in [ErrUnavailable] or [ErrLockTimeout] if its cause is the state
-// of the database. Without an SQLSTATE, no response arrived.
+// Translate wraps err in [ErrUnavailable] or [ErrLockTimeout] if its cause is the state of the
+// database. That includes errors without an SQLSTATE, because no response arrived.
 func Translate(err error) error {
 	_, connect := errors.AsType[*pgconn.ConnectError](err)
 	switch state := SQLState(err); {
@@ -77,8 +77,8 @@ func Translate(err error) error {
 	}
 }
 
-// changedResultType reports whether a migration has invalidated a prepared statement. pgx
-// prepares it again for the next request. The message is localised, unlike the routine.
+// changedResultType reports whether a migration has invalidated a prepared statement, which pgx
+// prepares again for the next request. It reads the routine, because the message is localised.
 func changedResultType(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery"
@@ -100,5 +100,6 @@ func recordUnreplicated(config *pgxpool.Config) {
 // ClearUnreplicated removes the mark of an earlier COMMIT.
 func ClearUnreplicated(conn *pgx.Conn) { delete(conn.PgConn().CustomData(), unreplicated) }
 
-// Unreplicated reports a COMMIT since [ClearUnreplicated] that no standby confirmed (R22).
+// Unreplicated reports whether a COMMIT since [ClearUnreplicated] was not confirmed by a standby
+// (R22, three outcomes of COMMIT).
 func Unreplicated(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[unreplicated] != nil }

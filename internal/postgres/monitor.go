@@ -12,25 +12,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A process that cannot take orders is ready for at most their sum.
+// A process that cannot take orders stays ready for at most the sum of both.
 const (
 	checkInterval = time.Second
 	checkTimeout  = 1500 * time.Millisecond
 )
 
-const startTimeout = 5 * time.Second // of the first check, which opens all connections
+const startTimeout = 5 * time.Second // of the first check, which opens the connections
 
 var (
 	errNotChecked = errors.New("the database was not checked yet")
 	errReadOnly   = errors.New("the database server is read-only")
 )
 
-// Monitor checks each second whether orders can be stored (R30): the server accepts writes, the
-// pools are connected to it, and a check of the caller succeeds. It has a session of its own, so
-// a busy pool does not delay it.
+// Monitor checks each second whether orders can be stored (R30, ready to take an order): the server
+// accepts writes, the pools are connected to it, and a check of the caller succeeds. It has a session
+// of its own, so a busy pool does not delay it.
 //
-// Sessions that only read do not notice a demoted primary. So no session of the pools is older
-// than the monitor's: a new one, and a read-only server, resets them all.
+// Sessions that only read do not notice that their primary was demoted. So the monitor resets all
+// pools when its own session is new and when its server is read-only, and no session of a pool is
+// older than the monitor's.
 type Monitor struct {
 	logger *slog.Logger
 	pools  []*monitoredPool
@@ -65,7 +66,7 @@ func (m *Monitor) Err() error { return *m.result.Load() }
 func (m *Monitor) Start(ctx context.Context, check func(context.Context, *pgxpool.Pool) error) (stop func(), err error) {
 	config := m.pools[0].Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
-	config.MaxConnLifetime = 1 << 62 // a new session resets the pools
+	config.MaxConnLifetime = 1 << 62 // never, because a new session resets the pools
 	configure := config.AfterConnect
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		m.reset()
@@ -140,8 +141,8 @@ func (m *Monitor) reset() {
 	}
 }
 
-// check opens a session if there is none since the last reset. Otherwise the pool may be busy,
-// and is not asked for one.
+// check opens a session if none was opened since the last reset. Otherwise it takes none, because the
+// pool may be busy.
 func (p *monitoredPool) check(ctx context.Context) error {
 	stat := p.Stat()
 	p.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
-// sessionParameters bound in milliseconds how long a stalled session can block others (R21), and
-// fix how PostgreSQL reads our text.
+// sessionParameters bound, in milliseconds, how long a stalled session can block others (R21, session
+// timeouts), and fix how PostgreSQL reads our text.
 var sessionParameters = map[string]string{
 	"client_encoding":                     "UTF8",
 	"standard_conforming_strings":         "on",
@@ -25,9 +25,9 @@ var sessionParameters = map[string]string{
 	"application_name":                    "orders-api",
 }
 
-// Configure gives a pool's sessions timeouts and a name, unless the connection string sets
-// them (R21). They record a COMMIT that was not replicated, and never cause one (R22). They are on
-// a server that accepts writes, because another one may have old rows (R30).
+// Configure gives a pool's sessions timeouts and a name, unless the connection string sets them.
+// The sessions record a COMMIT that was not replicated, and never cause one (R22, three outcomes of
+// COMMIT). They only use a server that accepts writes, because another one may have old rows.
 func Configure(config *pgxpool.Config) {
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range sessionParameters {
@@ -43,12 +43,13 @@ func Configure(config *pgxpool.Config) {
 	}
 	recordUnreplicated(config)
 	disableCancel(config)
-	// Closes the session on a demoted primary too, so that the next one finds the new primary.
-	keep := config.ConnConfig.OnPgError // set by pgx: false after a fatal error, which closes the session
+	// pgx closes a session for which this returns false: after a fatal error, and here also on a
+	// demoted primary, so that the next session finds the new one.
+	keep := config.ConnConfig.OnPgError
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != ReadOnlyTransaction && keep(conn, err)
 	}
-	// pgx's default for a uuid.UUID, its text, causes a sixth of a request's allocations.
+	// By default pgx sends a uuid.UUID as text, which causes a sixth of a request's allocations.
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		pgxuuid.Register(conn.TypeMap())
 		return nil
@@ -60,9 +61,9 @@ func IsConfigured(config *pgxpool.Config) bool {
 	return config.ConnConfig.OnNotice != nil && config.BeforeConnect != nil
 }
 
-// disableCancel keeps pgx from cancelling an abandoned statement, which would end a COMMIT's wait
-// for its synchronous standby (R22). pgx sends the request through DialFunc, which therefore
-// fails once the connection is established.
+// disableCancel keeps pgx from cancelling an abandoned statement, because that would end a COMMIT's
+// wait for its synchronous standby. pgx sends the request through DialFunc, so DialFunc fails once
+// the connection is established.
 func disableCancel(config *pgxpool.Config) {
 	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
 		var connected atomic.Bool
@@ -81,10 +82,10 @@ func disableCancel(config *pgxpool.Config) {
 	}
 }
 
-// CheckSession returns an error that names the settings that sessions lack: those of
-// [Configure], which a pooler may drop (R21), and others that change what is stored. A transaction's
-// BEGIN does not name its level, because PostgreSQL then inspects all its settings at COMMIT,
-// which is 2 % of an order's CPU.
+// CheckSession returns an error that names the settings that sessions lack: those of [Configure],
+// which a pooler may drop, and others that change what is stored. The isolation level is one of
+// them, because no BEGIN names it: PostgreSQL would then inspect all its settings at COMMIT, which
+// is 2 % of an order's CPU.
 func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {
 	missing, err := Collect(ctx, pool, "check session settings", pgx.RowTo[string], `
 SELECT name || coalesce(' = ' || required, '')

@@ -29,7 +29,8 @@ func Collect[T any](
 	return list, nil
 }
 
-// Now returns the database's time, with which times of rows are compared (R8).
+// Now returns the database's time. Times of rows are compared with it, because the clocks of
+// processes drift (R8, the database's clock).
 func Now(ctx context.Context, pool *pgxpool.Pool) (time.Time, error) {
 	var now time.Time
 	if err := pool.QueryRow(ctx, "SELECT now()").Scan(&now); err != nil {
@@ -38,8 +39,8 @@ func Now(ctx context.Context, pool *pgxpool.Pool) (time.Time, error) {
 	return now.UTC(), nil
 }
 
-// NowIf returns the argument with which "now() + $n::interval" is now() if set, else NULL. Citus
-// rejects now() within CASE in an UPDATE.
+// NowIf returns the argument n with which "now() + $n::interval" is now() if set, and NULL otherwise.
+// A CASE would be simpler, but Citus rejects now() within CASE in an UPDATE.
 func NowIf(set bool) *time.Duration {
 	if set {
 		return new(time.Duration)

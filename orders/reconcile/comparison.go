@@ -22,7 +22,7 @@ const (
 
 type comparison[P any] struct {
 	*run
-	object, record string // what P and our record are called
+	object, record string // the words for P and for our record
 	selectRecords  string
 
 	list  func(ctx context.Context, since, until time.Time, after string) (page []P, next string, err error)
@@ -38,7 +38,7 @@ type comparison[P any] struct {
 	ours, foreign, unknown, records int
 }
 
-// reference is empty for an object of another program.
+// reference has the ids in an object's metadata. It is empty for an object of another program.
 type reference struct{ accountID, recordID, orderID, keyID uuid.UUID }
 
 func referenceOf(metadata map[string]string, recordID string) reference {
@@ -61,7 +61,7 @@ type providerState struct {
 	created  time.Time
 }
 
-// localState is an order or a refund. A reaped key is empty.
+// localState is an order or a refund with its key, which is empty if it was reaped.
 type localState struct {
 	reference
 	status     string
@@ -75,7 +75,7 @@ func (l localState) unfinished() bool { return l.key.ID != uuid.Nil && l.key.Fin
 
 func (c *comparison[P]) compareListed(ctx context.Context) error {
 	c.listed = map[uuid.UUID]struct{}{}
-	for after, more := "", true; more; {
+	for after := ""; ; {
 		objects, next, err := c.list(ctx, c.report.Since.Add(-clockSkew), time.Time{}, after)
 		if err != nil {
 			return fmt.Errorf("list the provider's %ss: %w", c.object, err)
@@ -87,12 +87,14 @@ func (c *comparison[P]) compareListed(ctx context.Context) error {
 		if err := c.comparePage(ctx, page); err != nil {
 			return err
 		}
-		after, more = next, next != ""
+		if after = next; after == "" {
+			return nil
+		}
 	}
-	return nil
 }
 
-// checkProviderAccount rejects the empty list of another account or mode.
+// checkProviderAccount returns an error if nothing of ours was listed and the provider does not know
+// our latest intent, because the API key is then of another account or mode.
 func (c *comparison[P]) checkProviderAccount(ctx context.Context) error {
 	for _, accountID := range c.accounts {
 		id, err := c.Orders.LatestIntent(ctx, accountID)
@@ -130,7 +132,7 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 		case l.accountID == uuid.Nil:
 			c.foreign++
 			continue
-		case !c.LostRows && !c.hasAccount(l.accountID): // mostly of another database
+		case !c.LostRows && !c.hasAccount(l.accountID): // probably of another database
 			c.unknown++
 			continue
 		}
@@ -151,7 +153,7 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 func (c *comparison[P]) compareRecords(ctx context.Context) error {
 	newest := c.report.Until
 	if c.LostRows {
-		newest = newest.Add(clockSkew) // another primary's clock set their times
+		newest = newest.Add(clockSkew) // the lost primary's clock may have been ahead
 	}
 	for _, accountID := range c.accounts {
 		last := localState{reference: reference{accountID: accountID, recordID: uuid.Max}, createdAt: newest}
@@ -196,7 +198,7 @@ func (c *comparison[P]) compareRecord(ctx context.Context, l localState) error {
 func (c *comparison[P]) compare(ctx context.Context, l localState, p providerState) error {
 	kind := c.check(l, p)
 	var err error
-	if kind == RefundStatusChanged { // since the list was read
+	if kind == RefundStatusChanged { // it may have changed since the list was read
 		kind, err = c.recheck(ctx, p.id)
 	}
 	if err == nil && kind != "" {
@@ -215,8 +217,8 @@ func (c *comparison[P]) check(l localState, p providerState) Kind {
 	return c.classify(l, p)
 }
 
-// isRecent reports whether a run may have been active since Until. A time in the future is of a
-// clock that ran ahead.
+// isRecent reports whether a run may have been active since Until. A time in the far future does not
+// count, because it was set while a clock ran ahead.
 func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	if c.LostRows {
 		return false // no run is active

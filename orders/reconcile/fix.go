@@ -21,7 +21,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			if !r.LostRows || d.Local != (Money{}) {
 				continue
 			}
-			fixed = false // the charge needs an operator
+			fixed = false // the charge itself needs an operator
 			if err = intents.verify(ctx, *d, d.IntentID); err == nil {
 				err = r.Orders.ExpireKey(ctx, d.AccountID, d.KeyID, d.Created,
 					r.Actor, "the rows of "+d.IntentID+" were lost")
@@ -31,7 +31,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			}
 		case OrphanedIntent:
 			err = intents.repair(ctx, *d, d.IntentID, func() error {
-				// Under a random key, because an earlier one may replay a 500 (R12).
+				// The key is random, because the provider may repeat a 500 under an earlier one.
 				_, err := r.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
 				return err
 			})
@@ -67,7 +67,7 @@ func (c *comparison[P]) verify(ctx context.Context, d Discrepancy, providerID st
 	}
 }
 
-// repair acts, and then checks again, because the act may have lost its response.
+// repair acts, and then checks again, because the response may be lost although the act succeeded.
 func (c *comparison[P]) repair(ctx context.Context, d Discrepancy, providerID string, act func() error) error {
 	if err := c.verify(ctx, d, providerID); err != nil {
 		return err

@@ -20,7 +20,8 @@ func comparePayments(r *run) *comparison[payments.Intent] {
 	}
 }
 
-// declined is an intent that the holder of its client secret can still pay (R23).
+// declined is the status of an intent whose card was declined. The holder of its client secret can
+// still pay it with another card.
 const declined = "declined"
 
 func intentState(i payments.Intent) providerState {
@@ -64,7 +65,7 @@ func classifyPayment(l localState, p providerState) Kind {
 		return ""
 	case string(payments.StatusRequiresConfirmation), string(payments.StatusRequiresPaymentMethod):
 		return OrphanedIntent
-	case declined: // not recorded: the customer may have the client secret (R23)
+	case declined: // if it is not recorded, the customer may have its client secret (R23, cancel first)
 		if recorded {
 			return ""
 		}
@@ -77,7 +78,8 @@ func classifyPayment(l localState, p providerState) Kind {
 	return OpenIntent
 }
 
-// compareRefunds needs the payments, because a refund of the dashboard does not name the order.
+// compareRefunds needs the payments, because a refund that was made at the dashboard does not name
+// the order.
 func compareRefunds(r *run, payment *comparison[payments.Intent]) *comparison[payments.Refund] {
 	return &comparison[payments.Refund]{
 		run:           r,

@@ -24,7 +24,7 @@ type Config struct {
 	Logger   *slog.Logger
 
 	Since time.Duration // how far back to compare; more than Grace
-	Grace time.Duration // later activity may be in progress, so it is ignored
+	Grace time.Duration // activity within it may be in progress, so it is ignored
 
 	// LostRows includes recent activity and unknown accounts. No other process may run.
 	LostRows bool
@@ -35,8 +35,8 @@ type Config struct {
 	Actor string // for the audit records
 }
 
-// Run compares payments and refunds. Orders in progress cause no false alarm: each intent is
-// read before its order, each key between two reads of its order, and later activity is ignored.
+// Run compares payments and refunds. Orders in progress cause no false alarm, because each intent is
+// read before its order, each key between two reads of its order, and recent activity is ignored.
 func Run(ctx context.Context, config Config) (Report, error) {
 	now, err := postgres.Now(ctx, config.Pool)
 	if err != nil {

@@ -71,7 +71,7 @@ func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]local
 }
 
 // query reads records, their keys, and the records again, because a transaction may commit in
-// between. Only a record that is older than its key would be a false alarm.
+// between, and a record that was read before its key would be a false alarm.
 func (c *comparison[P]) query(ctx context.Context, query string, arguments ...any) ([]localState, error) {
 	records, err := c.queryRecords(ctx, query, arguments...)
 	if err != nil || len(records) == 0 {
