@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,7 +19,7 @@ func TestConnectionLimit(t *testing.T) {
 	f := newFixture(t)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := api.NewServer(f.router, time.Minute, slog.New(slog.DiscardHandler))
+	server := api.NewServer(f.router, slog.New(slog.DiscardHandler))
 	served := make(chan error, 1)
 	go func() { served <- connlimit.Serve(server, l, 2) }()
 	t.Cleanup(func() {

@@ -12,8 +12,6 @@ func ReadKey(header http.Header) (idempotency.Key, error) { return readKey(heade
 
 func ParseID(text string) (uuid.UUID, error) { return parseID(text) }
 
-func LimitResponses(next http.Handler) http.Handler { return limitResponses(next) }
-
 func ProblemSlugs() []string {
 	var slugs []string
 	for _, t := range problemTypes() {

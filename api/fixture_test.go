@@ -99,7 +99,7 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	f.secrets.add(f.apiKey)
 
 	server := httptest.NewUnstartedServer(nil)
-	server.Config = api.NewServer(f.router, 3*stepTimeout, logger)
+	server.Config = api.NewServer(f.router, logger)
 	server.Start()
 	f.url = server.URL
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}

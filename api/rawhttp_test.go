@@ -173,7 +173,7 @@ func TestRawHTTP_slowBody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	server := httptest.NewUnstartedServer(nil)
-	server.Config = api.NewServer(f.router, stepTimeout, slog.New(slog.DiscardHandler))
+	server.Config = api.NewServer(f.router, slog.New(slog.DiscardHandler))
 	server.Config.ReadTimeout = 100 * time.Millisecond
 	server.Start()
 	defer server.Close()

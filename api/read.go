@@ -3,9 +3,12 @@ package api
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 )
+
+const readTimeout = 5 * time.Second // of a GET's queries
 
 type readFunc func(r *http.Request) (json []byte, err error)
 

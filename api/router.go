@@ -41,7 +41,6 @@ type Config struct {
 type handlers struct {
 	Config
 	actions shared[*operations.ActionRequiredError]
-	events  transfers
 }
 
 // NewRouter returns the API.
@@ -50,7 +49,6 @@ func NewRouter(config Config) chi.Router {
 	r.Use(
 		middleware.ClientIPFromRemoteAddr,
 		withLog(config.Logger, config.OnRequest),
-		limitResponses,
 		withHeaders(config.Ready),
 		middleware.GetHead,
 	)
@@ -59,7 +57,7 @@ func NewRouter(config Config) chi.Router {
 	r.NotFound(noRoute)
 	r.MethodNotAllowed(noRoute)
 
-	h := &handlers{Config: config, events: transfers{limit: maxEvents, setDeadline: (*http.ResponseController).SetReadDeadline}}
+	h := &handlers{Config: config}
 	plain := r.With(withoutQuery)
 	plain.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
 	plain.Method(http.MethodGet, "/readyz", handlerFunc(h.readyz))

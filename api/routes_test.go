@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
@@ -240,13 +238,4 @@ func TestClientIP_stored(t *testing.T) {
 			"SELECT DISTINCT coalesce(request_ip::text, '') FROM audit_records WHERE resource_id = $1", order.ID).Scan(&ip))
 		require.Equal(t, want, ip)
 	}
-}
-
-func TestNewServer_timeouts(t *testing.T) {
-	t.Parallel()
-	const longestRun, longestWait = time.Minute, 30 * time.Second
-	server := api.NewServer(http.NotFoundHandler(), longestRun, slog.New(slog.DiscardHandler))
-	require.Positive(t, server.ReadHeaderTimeout)
-	require.Positive(t, server.IdleTimeout)
-	require.Greater(t, server.WriteTimeout, server.ReadTimeout+longestWait+longestRun)
 }

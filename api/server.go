@@ -13,20 +13,12 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// Timeouts of a request.
-const (
-	bodyTimeout     = 15 * time.Second // to receive it
-	readTimeout     = 5 * time.Second  // of a GET's queries
-	responseTimeout = 10 * time.Second // to send the response
-)
-
-// NewServer returns a server. longestRun is that of an order.
-func NewServer(handler http.Handler, longestRun time.Duration, logger *slog.Logger) *http.Server {
+// NewServer returns a server for [connlimit.Serve], which bounds the time to send a response.
+func NewServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       bodyTimeout,
-		WriteTimeout:      bodyTimeout + readTimeout + maxWait + longestRun + responseTimeout, // starts after the headers
+		ReadTimeout:       15 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),

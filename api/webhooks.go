@@ -13,10 +13,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-const (
-	maxEventBody = 256 << 10 // bytes; a payment's event has about three KiB
-	maxEvents    = 100       // that are read at once, before their signature is verified
-)
+const maxEventBody = 256 << 10 // bytes; a payment's event has about three KiB
 
 // WebhookPath is the route of the provider's events.
 const WebhookPath = "/v1/webhooks/stripe"
@@ -24,11 +21,7 @@ const WebhookPath = "/v1/webhooks/stripe"
 // receiveEvent takes a permit only after the signature is verified (R25). Stripe repeats the
 // request until it succeeds.
 func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
-	var payload []byte
-	var err error
-	if h.events.do(w, 1, func() { payload, err = readBody(w, r, maxEventBody) }) {
-		return errBodyCut // also a body that just arrived: the connection is unusable
-	}
+	payload, err := readBody(w, r, maxEventBody)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -91,28 +90,6 @@ func TestWebhook_finishesOrder(t *testing.T) {
 
 func signatureHeader(secret, payload string, at time.Time) string {
 	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), stripetest.Sign(secret, []byte(payload), at))
-}
-
-// Incomplete bodies do not block an event: of 101 bodies the longest one is interrupted
-// (R25).
-func TestWebhook_partialBodies(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.createUnknownPaid(t)
-	conns := make([]*rawConn, 101)
-	for i := range conns {
-		conns[i] = f.dial(t)
-		conns[i].write("POST " + webhookPath + " HTTP/1.1\r\nHost: api\r\nContent-Type: application/json\r\nContent-Length: 3000\r\nExpect: 100-continue\r\n\r\n")
-		conns[i].requireContinue()
-	}
-	require.Equal(t, "The body ended early.", conns[0].readResponse().problem(t).Detail[:21])
-	requireReceived(t, f.deliverEvent(t, "payment_intent.succeeded"))
-	f.requireOnePaidOrder(t)
-	for _, conn := range conns[2:] {
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Millisecond)))
-		_, err := conn.reader.Read(make([]byte, 1))
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "still read")
-	}
 }
 
 func TestWebhook_rejected(t *testing.T) {

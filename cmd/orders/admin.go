@@ -33,7 +33,6 @@ func startAdmin(ctx context.Context, address setup.Address, m *metrics.Metrics, 
 		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-		// No WriteTimeout: it would end a long profile.
 	}
 	go func() {
 		if err := connlimit.Serve(server, listener, maxAdminConnections); !errors.Is(err, http.ErrServerClosed) {

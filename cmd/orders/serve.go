@@ -125,7 +125,7 @@ func openServer(ctx context.Context, a *app, address, adminAddress setup.Address
 		return nil, err
 	}
 	a.onClose(func() { _ = listener.Close() }) // closed already if run was called
-	return &server{a, api.NewServer(router, a.config.LongestRun(), a.logger), listener, ready, runs}, nil
+	return &server{a, api.NewServer(router, a.logger), listener, ready, runs}, nil
 }
 
 // run serves until ctx ends, or until the provider rejects its key, which is tried meanwhile,

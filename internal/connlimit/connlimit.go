@@ -1,19 +1,14 @@
-// Package connlimit bounds the connections of an HTTP/1.1 server so that slow, idle or unknown
-// clients do not lock the others out (R25).
+// Package connlimit bounds the connections of an HTTP/1.1 server, and the memory that they hold
+// for slow clients, so that unknown clients do not lock the others out (R25).
 //
-// A connection is busy once its request is complete and its handler has called [Verified].
-// At the limit, a new connection closes another one: first one whose client does not read
-// the response, then the oldest one that never had verified credentials, and then the
-// verified one that has waited longest for its client. If none can be closed, new
-// connections wait in the kernel's backlog.
-//
-// Handlers must read the request's body before they work.
+// A connection waits for its client, except while a handler works that has called [Verified]. At a
+// bound, the connection is closed that has waited longest: first of those that never had verified
+// credentials, then of the others. If none waits, new connections stay in the kernel's backlog.
 package connlimit
 
 import (
 	"container/list"
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -21,281 +16,183 @@ import (
 )
 
 const (
-	// minWait is a client's time to send its request, and stallTimeout its time to read a
-	// part of a response, before its connection can be closed.
-	minWait      = 50 * time.Millisecond
-	stallTimeout = 5 * time.Second
-
-	// pausePerConnection is multiplied by the number of unverified connections, so all of
-	// them together repeat a thousand requests a second.
-	pausePerConnection = time.Millisecond
-
-	readBuffer = 64 << 10 // bytes in the kernel, which by default grow to megabytes
+	minWait        = 50 * time.Millisecond // a client's time to send a request before its connection can be closed
+	writeTimeout   = 10 * time.Second      // a client's time to read a part of a response
+	maxHeld        = 32 << 20              // bytes of unverified requests, and of responses being sent
+	unverifiedRate = 1000                  // further requests a second of all unverified connections
 )
 
-// Serve calls server.Serve with at most limit connections. It sets the server's Handler,
-// ConnContext and ConnState.
-func Serve(server *http.Server, l net.Listener, limit int) error {
-	handler := server.Handler
-	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := r.Context().Value(connKey{}).(*conn)
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		c.listener.begin(c, cancel)
-		r = r.WithContext(ctx) // a copy: the server still needs its own body
-		if r.Body != http.NoBody {
-			r.Body = &body{r.Body, c}
-		} else {
-			c.listener.received(c)
-		}
-		handler.ServeHTTP(w, r)
-	})
+// Serve calls server.Serve with up to limit connections. It sets the server's ConnContext and
+// ConnState.
+func Serve(server *http.Server, inner net.Listener, limit int) error {
+	l := &listener{Listener: inner, limit: limit}
 	server.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, nc)
+		c := nc.(*conn)
+		defer l.lock()()
+		// net/http does not notice a closed connection if it has read a part of the next request.
+		c.ctx, c.cancel = context.WithCancel(context.WithValue(ctx, connKey{}, c))
+		l.open++
+		c.wait(&l.unverified)
+		return c.ctx
 	}
-	server.ConnState = func(nc net.Conn, state http.ConnState) {
-		if state == http.StateIdle {
-			c := nc.(*conn)
-			c.listener.wait(c)
-		}
-	}
-	return server.Serve(&listener{
-		Listener: l,
-		limit:    limit,
-		freed:    make(chan struct{}, 1),
-		closed:   make(chan struct{}),
-	})
-}
-
-// Verified marks the credentials of a request as verified. Without [Serve], it does nothing.
-func Verified(ctx context.Context) {
-	if c, ok := ctx.Value(connKey{}).(*conn); ok {
-		c.listener.verified(c)
-	}
+	server.ConnState = changed
+	return server.Serve(l)
 }
 
 type connKey struct{}
 
-// body marks the request as received at its end.
-type body struct {
-	io.ReadCloser
-	conn *conn
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF && !b.conn.listener.received(b.conn) {
-		err = io.ErrUnexpectedEOF
+// Verified marks the credentials of a request as verified. Without [Serve], it does nothing.
+func Verified(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		defer c.lock()()
+		c.work()
 	}
-	return n, err
 }
 
 type listener struct {
 	net.Listener
-	limit  int
-	freed  chan struct{} // holds an element after a connection was closed
-	closed chan struct{}
+	limit int
 
 	mu         sync.Mutex
-	count      int
-	unverified list.List // of *conn without any verified request, oldest first
-	waiting    list.List // of other *conn that are not busy, longest first
-	writing    list.List // of *conn in Write, longest first
-}
-
-type conn struct {
-	net.Conn
-	listener *listener
-	gone     chan struct{} // closed with the connection
-
-	// Under the listener's mutex.
-	removed         bool
-	unverified      *list.Element      // nil after the first verified request
-	waiting         *list.Element      // nil while unverified or busy
-	waitingSince    time.Time          // while unverified or waiting
-	cancelRequest   context.CancelFunc // nil between requests
-	requestVerified bool
-	requestReceived bool
-	pause           time.Duration // before the next request is read
-	writing         *list.Element // nil outside of Write
-	writingSince    time.Time
+	open       int
+	held       int       // bytes, of all connections
+	unverified list.List // of *conn that never had verified credentials, longest wait first
+	verified   list.List // of other *conn that wait for their client, longest wait first
 }
 
 // Accept returns the next connection once there are fewer than the limit.
 func (l *listener) Accept() (net.Conn, error) {
+	for !l.hasRoom() {
+		<-time.After(minWait)
+	}
 	nc, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := nc.(*net.TCPConn); ok {
-		_ = tcp.SetReadBuffer(readBuffer)
-	}
-	c := &conn{Conn: nc, listener: l, gone: make(chan struct{})}
-	for !l.add(c) {
-		select {
-		case <-l.freed:
-		case <-time.After(minWait):
-		case <-l.closed:
-			_ = nc.Close()
-			return nil, net.ErrClosed
-		}
-	}
-	return c, nil
+	return &conn{Conn: nc, listener: l}, nil
 }
 
-func (l *listener) Close() error {
-	close(l.closed)
-	return l.Listener.Close()
-}
-
-// add closes another connection at the limit, or reports false if none can be closed.
-func (l *listener) add(c *conn) bool {
+func (l *listener) lock() (unlock func()) {
 	l.mu.Lock()
-	var longest *conn
-	if l.count >= l.limit {
-		if longest = l.longest(); longest == nil {
-			l.mu.Unlock()
-			return false
-		}
-		l.remove(longest)
-	}
-	l.count++
-	c.unverified, c.waitingSince = l.unverified.PushBack(c), time.Now()
-	l.mu.Unlock()
-	if longest != nil {
-		_ = longest.Conn.Close()
-	}
-	return true
+	return l.mu.Unlock
 }
 
-func (l *listener) longest() *conn {
-	if first := l.writing.Front(); first != nil {
-		if c := first.Value.(*conn); time.Since(c.writingSince) >= stallTimeout {
-			return c
-		}
-	}
-	for _, candidates := range []*list.List{&l.unverified, &l.waiting} {
-		if first := candidates.Front(); first != nil {
-			if c := first.Value.(*conn); time.Since(c.waitingSince) >= minWait {
-				return c
+func (l *listener) hasRoom() bool {
+	defer l.lock()()
+	return l.open < l.limit || l.closeLongest(func(c *conn) bool { return time.Since(c.since) >= minWait })
+}
+
+// closeLongest reports whether a connection that waits matched.
+func (l *listener) closeLongest(match func(*conn) bool) bool {
+	for _, waiting := range []*list.List{&l.unverified, &l.verified} {
+		for element := waiting.Front(); element != nil; element = element.Next() {
+			if c := element.Value.(*conn); match(c) {
+				_ = c.close()
+				return true
 			}
 		}
 	}
-	return nil
+	return false
 }
 
-func (l *listener) remove(c *conn) {
-	if c.removed {
+type conn struct {
+	net.Conn
+	*listener
+	ctx    context.Context // until the connection is closed
+	cancel context.CancelFunc
+
+	// For these fields, and in the private methods, the listener is locked.
+	waiting *list.List // unverified or verified, nil at work
+	element *list.Element
+	since   time.Time // when the wait began
+	held    int       // bytes
+}
+
+func (c *conn) wait(list *list.List) {
+	if c.ctx.Err() == nil {
+		c.waiting, c.element, c.since = list, list.PushBack(c), time.Now()
+	}
+}
+
+func (c *conn) work() {
+	if c.waiting != nil {
+		c.hold(-c.held)
+		c.waiting.Remove(c.element)
+		c.waiting = nil
+	}
+}
+
+// hold counts bytes in memory for a slow client, whose cost has a bound (R25, bounded outsiders).
+func (c *conn) hold(bytes int) {
+	if c.waiting != nil {
+		c.held += bytes
+		c.listener.held += bytes
+	}
+	for c.listener.held > maxHeld {
+		c.closeLongest(func(other *conn) bool { return other.held > 0 })
+	}
+}
+
+func (c *conn) close() error {
+	if c.ctx.Err() == nil {
+		c.work()
+		c.open--
+		c.cancel()
+	}
+	return c.Conn.Close()
+}
+
+// changed begins the time between two requests. An unverified connection pauses. A verified one
+// begins to wait, unless its request did not end the last wait, because it had no credentials.
+func changed(nc net.Conn, state http.ConnState) {
+	if state != http.StateIdle {
 		return
 	}
-	c.removed = true
-	close(c.gone)
-	if c.cancelRequest != nil {
-		c.cancelRequest()
+	c := nc.(*conn)
+	var pause <-chan time.Time
+	unlock := c.lock()
+	c.hold(-c.held)
+	switch c.waiting {
+	case nil:
+		c.wait(&c.verified)
+	case &c.unverified:
+		pause = time.After(time.Duration(c.unverified.Len()) * time.Second / unverifiedRate)
 	}
-	l.count--
-	unlist(&l.unverified, &c.unverified)
-	unlist(&l.waiting, &c.waiting)
-	unlist(&l.writing, &c.writing)
-}
-
-func unlist(from *list.List, element **list.Element) {
-	if *element != nil {
-		from.Remove(*element)
-		*element = nil
-	}
-}
-
-// begin begins a request, which remove cancels, because net/http does not notice a closed
-// connection if it has read a part of the next request.
-func (l *listener) begin(c *conn, cancel context.CancelFunc) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c.removed {
-		cancel()
-	}
-	c.cancelRequest = cancel
-}
-
-func (l *listener) verified(c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.requestVerified = true
-	if c.unverified != nil {
-		unlist(&l.unverified, &c.unverified)
-		c.waiting, c.waitingSince = l.waiting.PushBack(c), time.Now()
-	}
-	l.updateBusy(c)
-}
-
-// received reports false if c is closed.
-func (l *listener) received(c *conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.requestReceived = true
-	l.updateBusy(c)
-	return !c.removed
-}
-
-func (l *listener) updateBusy(c *conn) {
-	if c.requestVerified && c.requestReceived {
-		unlist(&l.waiting, &c.waiting)
-	}
-}
-
-// wait marks c as waiting for its client. A request without verified credentials does not
-// restart the wait.
-func (l *listener) wait(c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.cancelRequest, c.requestVerified, c.requestReceived = nil, false, false
-	if !c.removed && c.unverified == nil && c.waiting == nil {
-		c.waiting, c.waitingSince = l.waiting.PushBack(c), time.Now()
-	}
-	if c.unverified != nil {
-		c.pause = time.Duration(l.unverified.Len()) * pausePerConnection
-	}
-}
-
-// SetReadDeadline pauses an unverified connection, between two requests, when net/http has
-// released the memory of the first one.
-func (c *conn) SetReadDeadline(t time.Time) error {
-	c.listener.mu.Lock()
-	pause := c.pause
-	c.pause = 0
-	c.listener.mu.Unlock()
-	if pause > 0 {
+	unlock()
+	if pause != nil {
 		select {
-		case <-time.After(pause):
-		case <-c.gone:
+		case <-pause:
+		case <-c.ctx.Done():
 		}
 	}
-	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	defer c.lock()()
+	c.hold(n)
+	return n, err
 }
 
 func (c *conn) Write(p []byte) (int, error) {
-	l := c.listener
-	l.mu.Lock()
-	if !c.removed && c.writing == nil {
-		c.writing, c.writingSince = l.writing.PushBack(c), time.Now()
+	unlock := c.lock()
+	working := c.waiting == nil
+	if working {
+		c.wait(&c.verified)
 	}
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		unlist(&l.writing, &c.writing)
-	}()
-	return c.Conn.Write(p)
+	c.hold(len(p))
+	unlock()
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	n, err := c.Conn.Write(p)
+	defer c.lock()()
+	c.hold(-len(p))
+	if working {
+		c.work()
+	}
+	return n, err
 }
 
 func (c *conn) Close() error {
-	l := c.listener
-	l.mu.Lock()
-	l.remove(c)
-	l.mu.Unlock()
-	select {
-	case l.freed <- struct{}{}:
-	default:
-	}
-	return c.Conn.Close()
+	defer c.lock()()
+	return c.close()
 }
