@@ -25,6 +25,7 @@ import (
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/refunds"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of openapi.yaml and the examples in problems")
@@ -55,8 +56,8 @@ var exampleErrors = map[string]error{
 		{Pointer: "/email", Code: validation.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
 	}}},
 	"order-exists":             &keyedError{error: &orders.OrderExistsError{OrderID: uuid.MustParse(exampleOrder)}},
-	"order-not-refundable":     &keyedError{error: &orders.NotRefundableError{Status: orders.StatusRefunded}},
-	"refund-exceeds-remaining": &keyedError{error: &orders.ExceedsRemainingError{Remaining: 2500}},
+	"order-not-refundable":     &keyedError{error: &refunds.NotRefundableError{Status: orders.StatusRefunded}},
+	"refund-exceeds-remaining": &keyedError{error: &refunds.ExceedsRemainingError{Remaining: 2500}},
 	"rate-limited":             admission.ErrRateLimited,
 	"internal-error":           errors.New("an unexpected error"),
 	"payment-outcome-unknown":  &operations.ProviderError{Kind: operations.ErrOutcomeUnknown},

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
 )
 
 // Location survives a proxy that decodes the path, as nginx with a URI in proxy_pass and Apache do.
@@ -55,7 +56,7 @@ func TestKey_expiredAsLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const key = "the-key-of-lost-rows"
-	require.NoError(t, f.Orders.ExpireKey(t.Context(), f.Account, idempotency.KeyID(f.Account, key), time.Now(), "", ""))
+	require.NoError(t, f.Engine.Expire(t.Context(), f.Account, idempotency.KeyID(f.Account, key), orders.Operation, orders.Path, time.Now()))
 	got := f.create(t, key, orderBody())
 	require.Equal(t, http.StatusUnprocessableEntity, got.status)
 	p := got.problem(t)

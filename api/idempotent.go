@@ -16,13 +16,11 @@ import (
 	"example.com/orders-api/operations/audit"
 )
 
-type executeFunc func(context.Context, idempotency.Request) (idempotency.Result, error)
-
 type idempotentRequest struct {
 	idempotency.Request
-	body    []byte
-	prefer  preferences
-	execute executeFunc
+	operation idempotency.Operation
+	body      []byte
+	prefer    preferences
 }
 
 type runResult struct {
@@ -31,12 +29,8 @@ type runResult struct {
 	waited time.Duration // the client's wait if it was honoured
 }
 
-func (h *handlers) create(execute executeFunc) handlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) error { return h.serve(w, r, execute) }
-}
-
-// serve executes a POST under a key and writes its response.
-func (h *handlers) serve(w http.ResponseWriter, r *http.Request, execute executeFunc) error {
+// serve executes an operation under a key and writes its response.
+func (h *handlers) serve(w http.ResponseWriter, r *http.Request, operation idempotency.Operation) error {
 	key, err := readKey(r.Header)
 	if err != nil {
 		return err
@@ -53,7 +47,7 @@ func (h *handlers) serve(w http.ResponseWriter, r *http.Request, execute execute
 		return err
 	}
 	r = r.WithContext(audit.WithClientIP(r.Context(), middleware.GetClientIPAddr(r.Context())))
-	req := idempotentRequest{body: body, prefer: readPreferences(r.Header), execute: execute, Request: idempotency.Request{
+	req := idempotentRequest{operation: operation, body: body, prefer: readPreferences(r.Header), Request: idempotency.Request{
 		AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path,
 	}}
 	if req.prefer.respondAsync {
@@ -91,7 +85,7 @@ func (h *handlers) execute(ctx context.Context, req idempotentRequest) (result i
 	if req.Params, err = idempotency.Canonicalize(req.body); err != nil {
 		return result, err
 	}
-	if result, err = req.execute(ctx, req.Request); err != nil {
+	if result, err = h.Engine.Do(ctx, req.Request, req.operation); err != nil {
 		keyed := &keyedError{error: err}
 		if expired, ok := errors.AsType[*idempotency.KeyExpiredError](err); ok && !expired.Lost {
 			keyed.created = h.Operations.Links(expired.Key)

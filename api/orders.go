@@ -1,68 +1,16 @@
 package api
 
 import (
-	"context"
 	"errors"
-	"net/http"
 
-	"github.com/go-chi/chi/v5"
-
-	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/refunds"
 )
-
-// orderRoutes adds the routes of orders. Those of plain have no query.
-func (h *handlers) orderRoutes(r, plain chi.Router) {
-	r.Method(http.MethodPost, "/v1/orders", h.create(h.Orders.Create))
-	r.Method(http.MethodPost, "/v1/orders/{id}/refunds", handlerFunc(h.createRefund))
-	r.Method(http.MethodGet, "/v1/orders", h.read(h.listOrders))
-	plain.Method(http.MethodGet, "/v1/orders/{id}", h.read(get(h.Orders.Get)))
-	r.Method(http.MethodGet, "/v1/orders/{id}/refunds", h.read(h.listRefunds))
-	plain.Method(http.MethodGet, "/v1/orders/{id}/refunds/{refund_id}", h.read(h.getRefund))
-}
-
-func (h *handlers) createRefund(w http.ResponseWriter, r *http.Request) error {
-	order, err := parseID(chi.URLParam(r, "id"))
-	if err != nil {
-		return err
-	}
-	return h.serve(w, r, func(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
-		return h.Orders.Refund(ctx, order, req)
-	})
-}
-
-func (h *handlers) getRefund(r *http.Request) ([]byte, error) {
-	return encode(h.Orders.GetRefund(r.Context(), accountID(r.Context()), pathID(r, "id"), pathID(r, "refund_id")))
-}
-
-func (h *handlers) listOrders(r *http.Request) ([]byte, error) {
-	page, err := parsePage(r.URL.RawQuery, "an order", "reference")
-	if err != nil {
-		return nil, err
-	}
-	if page.query.Has("reference") && !orders.ValidReference(page.query.Get("reference")) {
-		return nil, validation.Invalid("/reference", validation.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters")
-	}
-	return encodePage(page.limit, h.Orders.List(r.Context(), accountID(r.Context()), page.limit+1, page.after, page.query.Get("reference")))
-}
-
-func (h *handlers) listRefunds(r *http.Request) ([]byte, error) {
-	order, err := parseID(chi.URLParam(r, "id"))
-	if err != nil {
-		return nil, err
-	}
-	page, err := parsePage(r.URL.RawQuery, "a refund")
-	if err != nil {
-		return nil, err
-	}
-	return encodePage(page.limit, h.Orders.ListRefunds(r.Context(), accountID(r.Context()), order, page.limit+1, page.after))
-}
 
 func orderProblem(err error) (p problem, ok bool) {
 	var (
-		notRefundable *orders.NotRefundableError
-		exceeds       *orders.ExceedsRemainingError
+		notRefundable *refunds.NotRefundableError
+		exceeds       *refunds.ExceedsRemainingError
 		exists        *orders.OrderExistsError
 	)
 	switch {

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"net/url"
 	"strconv"
 	"strings"
-
-	"github.com/google/uuid"
 
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
@@ -23,7 +20,7 @@ const (
 	maxPageSize = 256 << 10 // bytes
 )
 
-func encodePage[T any](limit int, objects iter.Seq2[T, error]) ([]byte, error) {
+func encodePage(limit int, objects iter.Seq2[any, error]) ([]byte, error) {
 	page := bytes.NewBufferString(`{"data":[`)
 	n, more := 0, false
 	for object, err := range objects {
@@ -44,7 +41,7 @@ func encodePage[T any](limit int, objects iter.Seq2[T, error]) ([]byte, error) {
 	return page.Bytes(), nil
 }
 
-func encode[T any](object T, err error) ([]byte, error) {
+func encode(object any, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -53,40 +50,39 @@ func encode[T any](object T, err error) ([]byte, error) {
 
 const queryUnreadable = "the query string cannot be read"
 
-type page struct {
-	limit int
-	after uuid.UUID  // the last object of the page before
-	query url.Values // with the filters
-}
-
-// parsePage accepts only limit, after and filters. what is the kind of object.
-func parsePage(rawQuery, what string, filters ...string) (p page, err error) {
+// parsePage accepts only limit, after and filters.
+func parsePage(rawQuery string, filters ...string) (p operations.Page, err error) {
 	var errs []validation.Field
 	reject := func(pointer, code, detail string) {
 		errs = append(errs, validation.Field{Pointer: pointer, Code: code, Detail: detail})
 	}
 	query, err := url.ParseQuery(rawQuery)
-	p.query = maps.Clone(query)
 	if err != nil {
 		reject("", validation.CodeInvalidFormat, queryUnreadable)
 	}
-	p.limit = defaultPage
+	p.Limit = defaultPage
 	if query.Has("limit") {
 		detail := fmt.Sprintf("must be an integer from 1 to %d", maxPage)
-		p.limit, err = strconv.Atoi(query.Get("limit"))
+		p.Limit, err = strconv.Atoi(query.Get("limit"))
 		switch {
-		case strconv.Itoa(p.limit) != query.Get("limit") && !errors.Is(err, strconv.ErrRange):
+		case strconv.Itoa(p.Limit) != query.Get("limit") && !errors.Is(err, strconv.ErrRange):
 			reject("/limit", validation.CodeInvalidFormat, detail)
-		case p.limit < 1 || p.limit > maxPage:
+		case p.Limit < 1 || p.Limit > maxPage:
 			reject("/limit", validation.CodeOutOfRange, detail)
 		}
 	}
 	if query.Has("after") {
-		if p.after, err = parseID(query.Get("after")); err != nil {
-			reject("/after", validation.CodeInvalidFormat, "must be the id of "+what)
+		if p.After, err = parseID(query.Get("after")); err != nil {
+			reject("/after", validation.CodeInvalidFormat, "must be an id of this list")
 		}
 	}
 	known := append([]string{"limit", "after"}, filters...)
+	p.Filters = map[string]string{}
+	for _, name := range filters {
+		if query.Has(name) {
+			p.Filters[name] = query.Get(name)
+		}
+	}
 	for _, name := range known {
 		if len(query[name]) > 1 {
 			reject("/"+name, validation.CodeDuplicateParameter, "must be given once")
@@ -97,7 +93,7 @@ func parsePage(rawQuery, what string, filters ...string) (p page, err error) {
 		reject("", validation.CodeUnknownParameter, "the query string has unknown parameters; known are "+strings.Join(known, ", "))
 	}
 	if len(errs) > 0 {
-		return page{}, &validation.Error{Fields: errs}
+		return operations.Page{}, &validation.Error{Fields: errs}
 	}
 	return p, nil
 }

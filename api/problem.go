@@ -18,7 +18,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/webhooks"
 )
 
 // Errors of this package. Each has a row in problemRows.
@@ -58,16 +58,16 @@ var problemRows = []struct {
 	{errNoPage, "not-found", "There is no resource at this address.", 0},
 	{errNotFound, "not-found", "There is no such resource in this account.", 0},
 	{operations.ErrNotFound, "not-found", "There is no such resource in this account.", 0},
-	{orders.ErrWebhooksOff, "not-found", "The server has no webhook secret, so the webhook is off.", 0},
+	{webhooks.ErrOff, "not-found", "The server has no webhook secret, so the webhook is off.", 0},
 	{errMethodNotAllowed, "method-not-allowed", "The Allow header lists the methods that this resource supports.", 0},
 	{errTooLarge, "too-large", "", 0},
 	{errUnsupportedMedia, "unsupported-media-type", "Send Content-Type: application/json, in UTF-8 and without a content encoding.", 0},
 	{errKeyMissing, "idempotency-key-missing", "Send an Idempotency-Key header of 16 to 255 visible ASCII characters.", 0},
 	{idempotency.ErrInvalidKey, "idempotency-key-invalid", "Send one Idempotency-Key header of 16 to 255 visible ASCII characters, raw or quoted.", 0},
 	{idempotency.ErrMalformed, "malformed-request", "", 0},
-	{orders.ErrEventRefused, "malformed-request", "The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes of the server's clock.", 0},
-	{orders.ErrInvalidEvent, "malformed-request", "The signature is valid, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double.", 0},
-	{orders.ErrThinEvent, "malformed-request", "The signature is valid, but this is a thin event: it has no data.object. Set the payload style of the endpoint to Snapshot in Stripe's dashboard.", 0},
+	{webhooks.ErrRefused, "malformed-request", "The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes of the server's clock.", 0},
+	{webhooks.ErrInvalid, "malformed-request", "The signature is valid, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double.", 0},
+	{webhooks.ErrThin, "malformed-request", "The signature is valid, but this is a thin event: it has no data.object. Set the payload style of the endpoint to Snapshot in Stripe's dashboard.", 0},
 	{idempotency.ErrKeyReused, "idempotency-key-reused", "The body or the address differs from the key's first request.", 0},
 	{idempotency.ErrInProgress, "idempotency-key-in-progress", "Send the same request again shortly.", inProgressRetryAfter},
 	{operations.ErrOutcomeUnknown, "payment-outcome-unknown", "Send the same request with the same key to find out.", unavailableRetryAfter},

@@ -14,7 +14,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/refunds"
 )
 
 func TestRetryAfterSeconds_roundsUp(t *testing.T) {
@@ -37,7 +37,7 @@ func TestProblemOf_outcome(t *testing.T) {
 		{postgres.ErrUnavailable, "unknown", "unknown"},
 		{idempotency.ErrNewerVersion, "unknown", "unknown"},
 		{&validation.Error{Fields: []validation.Field{{Pointer: "/email"}}}, "unknown", "none"},
-		{&orders.ExceedsRemainingError{}, "unknown", "none"},
+		{&refunds.ExceedsRemainingError{}, "unknown", "none"},
 		{operations.ErrNotFound, "unknown", "none"},
 		{provider, "unknown", "unknown"},
 		{&operations.ProviderError{Kind: operations.ErrOutcomeUnknown}, "unknown", "unknown"},

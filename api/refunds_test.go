@@ -12,13 +12,14 @@ import (
 	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
 const refundEndpoint = "POST /v1/refunds"
 
-func (got response) refund(t *testing.T) orders.Refund { return decode[orders.Refund](t, got) }
+func (got response) refund(t *testing.T) refunds.Refund { return decode[refunds.Refund](t, got) }
 
 func (f *fixture) createRefund(t *testing.T, order, key, body string, edits ...requestEdit) response {
 	t.Helper()

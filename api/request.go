@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
@@ -156,12 +155,6 @@ func checkQuery(rawQuery string) error {
 		return validation.Invalid("", validation.CodeUnknownParameter, "the query string has parameters, and this operation has none")
 	}
 	return nil
-}
-
-// pathID returns the id in the path of a read, or uuid.Nil, which no object has.
-func pathID(r *http.Request, name string) uuid.UUID {
-	id, _ := parseID(chi.URLParam(r, name))
-	return id
 }
 
 // parseID accepts the canonical form of a UUID only; uuid.Parse accepts four forms.

@@ -64,11 +64,11 @@ func TestParsePage_parameters(t *testing.T) {
 		"limit=100&after=" + id: {100, id, ""},
 		"reference=basket%2017": {defaultPage, uuid.Nil.String(), "basket 17"},
 	} {
-		page, err := parsePage(query, "an order", "reference")
+		page, err := parsePage(query, "reference")
 		require.NoError(t, err, query)
-		require.Equal(t, want.limit, page.limit, query)
-		require.Equal(t, want.after, page.after.String(), query)
-		require.Equal(t, want.reference, page.query.Get("reference"), query)
+		require.Equal(t, want.limit, page.Limit, query)
+		require.Equal(t, want.after, page.After.String(), query)
+		require.Equal(t, want.reference, page.Filters["reference"], query)
 	}
 	const format, out, unknown, double = validation.CodeInvalidFormat, validation.CodeOutOfRange, validation.CodeUnknownParameter, validation.CodeDuplicateParameter
 	for query, want := range map[string][]string{ // pointer and code of each error
@@ -85,7 +85,7 @@ func TestParsePage_parameters(t *testing.T) {
 		"limit=5;after=x":              {"", format},
 		"limit=%zz":                    {"", format},
 	} {
-		_, err := parsePage(query, "an order", "reference")
+		_, err := parsePage(query, "reference")
 		problem := problemOf(err)
 		require.Equal(t, "/problems/validation-failed", problem.Type, query)
 		var got []string

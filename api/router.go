@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -17,14 +16,14 @@ import (
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/webhooks"
 )
 
 // Config configures the API.
 type Config struct {
 	Engine        *idempotency.Engine
 	Operations    *operations.Service
-	Orders        *orders.Service
+	Webhooks      webhooks.Handler
 	Authenticator *accounts.Authenticator
 	Limiter       *admission.Limiter
 	Spec          []byte // openapi.yaml
@@ -69,15 +68,8 @@ func NewRouter(config Config) chi.Router {
 	account := r.With(authenticated)
 	plain = account.With(withoutQuery) // the others check their query
 	plain.Method(http.MethodGet, "/v1/idempotency-keys/{key}", handlerFunc(h.getKey))
-	h.orderRoutes(account, plain)
-	for _, added := range config.Operations.Registrations() {
-		if added.Path == "" {
-			continue // of orders
-		}
-		account.Method(http.MethodPost, added.Path, h.create(func(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
-			return config.Engine.Do(ctx, req, added.Operation)
-		}))
-		plain.Method(http.MethodGet, added.Path+"/{id}", h.read(get(added.Get)))
+	for _, operation := range config.Operations.Registrations() {
+		h.operationRoutes(account, plain, operation)
 	}
 	return r
 }

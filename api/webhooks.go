@@ -10,7 +10,7 @@ import (
 
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/connlimit"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/webhooks"
 )
 
 const maxEventBody = 256 << 10 // bytes; a payment's event has about three KiB
@@ -25,14 +25,14 @@ func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	event, err := h.Orders.VerifyEvent(payload, r.Header.Get("Stripe-Signature"))
+	event, err := h.Webhooks.Verify(payload, r.Header.Get("Stripe-Signature"))
 	if err != nil {
 		return err
 	}
 	connlimit.Verified(r.Context())
-	var result orders.EventResult
+	var result webhooks.Result
 	err = h.Limiter.Do(r.Context(), event.AccountID, func(ctx context.Context) (err error) {
-		if result, err = h.Orders.HandleEvent(ctx, event); err != nil {
+		if result, err = h.Webhooks.Handle(ctx, event); err != nil {
 			err = &keyedError{error: err}
 		}
 		return err
@@ -47,7 +47,7 @@ func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]bool{"received": true})
 }
 
-func (l *logEntry) event(event orders.Event, result orders.EventResult, err error) {
+func (l *logEntry) event(event webhooks.Event, result webhooks.Result, err error) {
 	l.add(slog.String("event_id", event.ID), slog.String("event_type", event.Type))
 	if result.KeyID != uuid.Nil {
 		l.add(slog.String("key_id", result.KeyID.String()))

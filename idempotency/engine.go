@@ -65,7 +65,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	}
 
 	// The INSERT of the claim decides, not this lookup (R1).
-	r := e.newExecution(Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started, req.OnClaim)
+	r := e.newExecution(Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Path: req.Path, Params: req.Params}, op, Started, req.OnClaim)
 	r.request, r.fingerprint = &req, hash
 	result, existing, err := r.execute(ctx)
 	if existing != nil {
@@ -106,7 +106,7 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, hash []byte, op Ope
 	case stored.Operation != op.Name():
 		return result, fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.Operation)
 	}
-	run := Run{AccountID: stored.AccountID, Key: stored.Key, KeyID: stored.ID, Params: stored.Params, Resumed: true}
+	run := Run{AccountID: stored.AccountID, Key: stored.Key, KeyID: stored.ID, Path: stored.Path, Params: stored.Params, Resumed: true}
 	r := e.newExecution(run, op, stored.Point, onClaim)
 	if _, known := r.steps.At[stored.Point]; !known {
 		return result, fmt.Errorf("%w: recovery point %q", ErrNewerVersion, stored.Point) // only that version knows what has been done (R18)

@@ -119,6 +119,7 @@ type Run struct {
 	AccountID uuid.UUID
 	Key       Key
 	KeyID     uuid.UUID
+	Path      string // of the request
 	Params    []byte // as stored (R4)
 
 	Resumed bool // an earlier run may have made this run's external calls

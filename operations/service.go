@@ -2,9 +2,10 @@ package operations
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"iter"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -45,22 +46,24 @@ func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idemp
 	return s.engine.Resume(ctx, accountID, keyID, s.Operations())
 }
 
-// Links returns what a key's request creates or names, nil for an unknown operation (R18).
-func (s *Service) Links(key idempotency.StoredKey) Links {
-	registered, known := s.find(key)
-	if !known {
-		return nil
-	}
-	return registered.links(key)
-}
-
-// RequiredAction is [Registration.RequiredAction], and nil for an unknown operation.
+// RequiredAction returns the action that a key waits for. If there is none any more, it continues
+// the request, and returns nil unless that requires another action.
 func (s *Service) RequiredAction(ctx context.Context, key idempotency.StoredKey) (*ActionRequiredError, error) {
 	registered, _ := s.find(key)
 	if registered.RequiredAction == nil {
 		return nil, nil
 	}
-	return registered.RequiredAction(ctx, key)
+	required, err := registered.RequiredAction(ctx, key)
+	if required != nil || err != nil {
+		return required, err
+	}
+	_, err = s.Resume(ctx, key.AccountID, key.ID)
+	required, _ = errors.AsType[*ActionRequiredError](err)
+	_, unfinished := errors.AsType[*ProviderError](err)
+	if required != nil || unfinished || errors.Is(err, idempotency.ErrInProgress) {
+		return required, nil
+	}
+	return nil, err
 }
 
 func (s *Service) find(key idempotency.StoredKey) (Registration, bool) {
@@ -71,110 +74,73 @@ func (s *Service) find(key idempotency.StoredKey) (Registration, bool) {
 	return s.registrations[i], true
 }
 
-// Registration describes an operation. With a Path, package api serves POST Path and GET
-// Path/{id}.
+// Registration describes an operation that creates a resource. Package api serves POST Path, GET
+// of a resource and, with List, GET Path.
 type Registration struct {
 	Operation idempotency.Operation
 
-	Path string // such as /v1/credits; "" if package api has other routes for it
+	// Path is such as /v1/credits or, below another operation's resource, /v1/orders/{id}/refunds.
+	Path string
 
-	// ID returns the id of the resource that a key creates at the Path (R5).
+	// Member shows the resource in the status of a key: order, refund, or [MemberResource].
+	Member string
+
+	// ID returns the id of the resource that a key creates (R5, derived ids).
 	ID func(accountID uuid.UUID, key idempotency.Key) uuid.UUID
 
-	// Get returns a resource at the Path, or [ErrNotFound].
-	Get func(ctx context.Context, accountID, id uuid.UUID) (any, error)
+	// Get returns a resource, or [ErrNotFound].
+	Get func(ctx context.Context, of Target) (any, error)
 
-	// Links, required without a Path, returns what a key's request creates or names.
-	Links func(key idempotency.StoredKey) Links
+	// List, if set, returns resources, the newest first. Filters are its query parameters.
+	List    func(ctx context.Context, of Target, page Page) iter.Seq2[any, error]
+	Filters []string
+
+	// Find, if set, returns the resources with this id or another name, for operators.
+	Find func(ctx context.Context, accountIDs []uuid.UUID, name string) ([]Found, error)
 
 	// RequiredAction, if set, reads the action that a key waits for, or nil.
 	RequiredAction func(ctx context.Context, key idempotency.StoredKey) (*ActionRequiredError, error)
 
 	// Resolve, if set, returns the operation that ends an unfinished key for an operator. It must
-	// not store a failure while the request can still succeed (R23).
+	// not store a failure while the request can still succeed (R23, cancel first).
 	Resolve func(key idempotency.StoredKey) idempotency.Operation
 }
 
-// Resource links to what the request of a key creates or names.
-type Resource struct {
-	ID   uuid.UUID `json:"id"`
-	Href string    `json:"href"`
-}
-
-// Links are resources by the member that shows them: order, refund, or [MemberResource].
-type Links map[string]*Resource
-
-// MemberResource shows the resource of an operation with a [Registration.Path].
+// MemberResource is the [Registration.Member] of operations that have none of their own.
 const MemberResource = "resource"
 
-func (r Registration) links(key idempotency.StoredKey) Links {
-	if r.Path == "" {
-		return r.Links(key)
-	}
-	id := r.ID(key.AccountID, key.Key)
-	return Links{MemberResource: {ID: id, Href: r.Path + "/" + id.String()}}
+// IsNested reports whether the Path is below another resource.
+func (r Registration) IsNested() bool { return strings.Contains(r.Path, "{id}") }
+
+// ParentID returns the {id} in the path of a request below another resource, or uuid.Nil.
+func ParentID(pattern, path string) uuid.UUID {
+	before, after, _ := strings.Cut(pattern, "{id}")
+	id, _ := uuid.Parse(strings.TrimSuffix(strings.TrimPrefix(path, before), after))
+	return id
 }
 
-// KeyStatus is the status of a key.
-type KeyStatus struct {
-	idempotency.StoredKey
-	Expired  bool            // reaped, or ended by an operator: only operation, path and times are known
-	Response *StoredResponse // nil if none is stored
-	Links    Links           // none if an operator expired the key of lost rows
+// Target is a resource of an account, or all of them without ID. Parent is the resource above a
+// nested Path.
+type Target struct{ AccountID, Parent, ID uuid.UUID }
+
+// Found is a resource that an operator looks for, and the key that created it.
+type Found struct {
+	AccountID uuid.UUID
+	Key       idempotency.Key
+	What      string // such as order 6f2a…, payment_failed
 }
 
-// StoredResponse describes a stored response.
-type StoredResponse struct {
-	Status   int     `json:"status"`
-	Type     *string `json:"type"` // of a problem
-	Location *string `json:"location"`
-}
-
-// StateExpired is the state of a key that was reaped.
-const StateExpired = "expired"
-
-// State is [idempotency.StoredKey.State] or [StateExpired].
-func (k KeyStatus) State() string {
-	if k.Expired {
-		return StateExpired
-	}
-	return k.StoredKey.State()
-}
-
-// Settled reports whether no run is expected.
-func (k KeyStatus) Settled() bool {
-	unsettled := []string{idempotency.StateInProgress, idempotency.StateWaiting, idempotency.StateActionRequired}
-	return !slices.Contains(unsettled, k.State())
-}
-
-// KeyStatus returns the status of a key, or [idempotency.ErrNotFound] if it was never used.
-func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempotency.Key) (KeyStatus, error) {
-	status, response, err := s.engine.Lookup(ctx, accountID, key)
-	expired, reaped := errors.AsType[*idempotency.KeyExpiredError](err)
-	if reaped {
-		status, err = expired.Key, nil
-	}
-	if err != nil {
-		return KeyStatus{}, err
-	}
-	found := KeyStatus{StoredKey: status, Expired: reaped, Response: describe(response)}
-	if !reaped || !expired.Lost {
-		found.Links = s.Links(status)
+// Find returns the resources of the accounts with this name, see [Registration.Find].
+func (s *Service) Find(ctx context.Context, accountIDs []uuid.UUID, name string) (found []Found, err error) {
+	for _, r := range s.registrations {
+		if r.Find == nil {
+			continue
+		}
+		some, err := r.Find(ctx, accountIDs, name)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
 	}
 	return found, nil
-}
-
-func describe(response idempotency.Response) *StoredResponse {
-	if response.Status == 0 {
-		return nil
-	}
-	stored := &StoredResponse{Status: response.Status}
-	if location, ok := response.Headers["Location"]; ok {
-		stored.Location = &location
-	}
-	var p Problem
-	if response.Headers["Content-Type"] == problemMediaType && json.Unmarshal(response.Body, &p) == nil {
-		stored.Type = &p.Type
-	}
-	return stored
 }

@@ -93,7 +93,7 @@ func (c *randomCase) record(result idempotency.Result, err error) error {
 }
 
 func (c *randomCase) create() (idempotency.Result, error) {
-	return c.fixture.Orders.Create(context.Background(), c.request)
+	return c.fixture.Create(context.Background(), c.request)
 }
 
 func (c *randomCase) readStatus() (idempotency.Result, error) {
@@ -115,7 +115,7 @@ func (c *randomCase) event(rt *rapid.T) {
 	}
 	payload, signature, err := c.fixture.Stripe.Event(orderstest.WebhookSecret, eventType, id)
 	require.NoError(rt, err)
-	c.running.Go(func() { _, _ = handleEvent(context.Background(), c.fixture.Orders, payload, signature) })
+	c.running.Go(func() { _, _ = handleEvent(context.Background(), c.fixture.Webhooks(), payload, signature) })
 }
 
 func (c *randomCase) intent() string {

@@ -6,6 +6,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
@@ -15,7 +16,7 @@ const processingRetryAfter = 30 * time.Second
 // confirmIntent charges the card, which Stripe does at most once per intent. An unknown outcome
 // follows from the intent's status.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.stepContext(ctx)
+	ctx, cancel := r.Context(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 		return r.resolveByStatus(ctx, intent)
 	case failed.Outcome == payments.Declined && failed.Intent != nil && failed.Intent.Status == payments.StatusRequiresPaymentMethod:
 		// The intent has no card any more (R23).
-		return r.recordFailure(declinedBy(failed)), nil
+		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.NotExecuted && first:
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
@@ -64,9 +65,9 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 	case failed.ReplayedError, failed.UnexpectedState:
 		return r.rotateKey(&r.order.ConfirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	case failed.Outcome == payments.Declined:
-		return r.cancel(ctx, declinedBy(failed))
+		return r.cancel(ctx, provider.DeclinedBy(failed))
 	case failed.Outcome == payments.Refused:
-		return r.cancel(ctx, refusedBy(failed))
+		return r.cancel(ctx, provider.RefusedBy(failed))
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the confirm may still arrive
 	}
@@ -84,13 +85,13 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 		switch {
 		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.OffSession:
 			// The customer may have the client secret, and pay with another card (R23).
-			return r.cancel(ctx, declined(*intent.LastError))
+			return r.cancel(ctx, provider.Declined(*intent.LastError))
 		case intent.LastError != nil:
-			return r.recordFailure(declined(*intent.LastError)), nil
+			return r.recordFailure(provider.Declined(*intent.LastError)), nil
 		case intent.Status == payments.StatusCanceled:
-			return r.recordFailure(refused("payment_intent_canceled", "The payment was cancelled before the card was charged.")), nil
+			return r.recordFailure(provider.Refused("payment_intent_canceled", "The payment was cancelled before the card was charged.")), nil
 		default:
-			return r.cancel(ctx, refused("payment_method_missing", "The payment provider dropped the payment method."))
+			return r.cancel(ctx, provider.Refused("payment_method_missing", "The payment provider dropped the payment method."))
 		}
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
@@ -107,39 +108,39 @@ func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idemp
 	r.auditTx(ctx, tx, "order.paid", map[string]any{
 		"payment_intent_id": *paid.PaymentIntentID, "amount": paid.Amount, "currency": paid.Currency,
 	})
-	return operations.FinishCreated(orderPath(paid.ID), paid)
+	return operations.FinishCreated(r.Path+"/"+paid.ID.String(), paid)
 }
 
 // recordFailure is the transaction 3 of an order that can no longer be charged (R23).
-func (r *orderRun) recordFailure(why storedProblem) idempotency.RecordFunc {
+func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		updateOrderTx(tx, r.AccountID, r.order.ID,
 			"status = 'payment_failed', failure_code = $3, decline_code = $4", why.Code, optional(why.DeclineCode))
 		r.auditTx(ctx, tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
-		return why.finish(r.order.ID)
+		return why.Finish(r.order.ID)
 	}
 }
 
 // mustClose reports whether and why the order must close without another confirm.
-func (r *orderRun) mustClose() (why storedProblem, closing bool) {
+func (r *orderRun) mustClose() (why provider.Problem, closing bool) {
 	switch {
 	case r.close:
-		return refused("closed_by_operator", "The order was closed by its seller before the card was charged."), true
+		return provider.Refused("closed_by_operator", "The order was closed by its seller before the card was charged."), true
 	case r.windowOver(r.order, r.LeaseEnd()):
-		return refused("charge_window_over", "The order was not charged in time, and it will not be charged any more."), true
+		return provider.Refused("charge_window_over", "The order was not charged in time, and it will not be charged any more."), true
 	default:
-		return storedProblem{}, false
+		return provider.Problem{}, false
 	}
 }
 
 // windowOver reports whether the order's charge window ends before a lease does (R24), by the
 // database's clock (R8).
 func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
-	return leaseEnd.After(order.CreatedAt.Add(s.config.ChargeWindow))
+	return leaseEnd.After(order.CreatedAt.Add(s.ChargeWindow))
 }
 
 // closeOrder keeps a charge, a payment in process or a decline, and otherwise cancels the intent.
-func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, failed *payments.Error, why storedProblem) (idempotency.RecordFunc, error) {
+func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, failed *payments.Error, why provider.Problem) (idempotency.RecordFunc, error) {
 	notDeclined := intent.LastError == nil
 	switch {
 	case failed != nil:
@@ -152,23 +153,5 @@ func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, faile
 		return r.recordFailure(why), nil
 	default:
 		return r.resolveByStatus(ctx, intent)
-	}
-}
-
-// cancel cancels the intent, and only then fails the order (R23).
-func (r *orderRun) cancel(ctx context.Context, why storedProblem) (idempotency.RecordFunc, error) {
-	key := providerKey(r.KeyID, "-cancel", r.order.ConfirmAttempt)
-	intent, err := r.config.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
-	failed := asPaymentError(err)
-	switch {
-	case failed == nil && intent.Status == payments.StatusCanceled:
-		return r.recordFailure(why), nil
-	case failed == nil:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
-	case failed.ReplayedError, failed.UnexpectedState:
-		// The repeated step reads whether the intent was charged or cancelled.
-		return r.rotateKey(&r.order.ConfirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
-	default:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -23,17 +24,12 @@ const (
 
 const providerKeyTTL = 23 * time.Hour // a provider key works for 24 hours, less clock skew (R12)
 
-// Create creates and charges an order, or returns its key's stored response.
-func (s *Service) Create(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
-	return s.config.Engine.Do(ctx, req, createOrder{Service: s})
-}
-
 type createOrder struct {
 	*Service
 	close bool // an operator closes the order, see mustClose
 }
 
-func (createOrder) Name() string { return "create_order" }
+func (createOrder) Name() string { return Operation }
 
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &orderRun{createOrder: op, Run: run}
@@ -80,7 +76,7 @@ func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error 
 	if !strings.Contains(constraint, "orders_reference_unique") {
 		return nil
 	}
-	other, err := findByReference(ctx, r.config.Pool, r.AccountID, *r.order.Reference)
+	other, err := r.findByReference(ctx, r.AccountID, *r.order.Reference)
 	if errors.Is(err, operations.ErrNotFound) {
 		return fmt.Errorf("%w: the other order with this reference has just failed", postgres.ErrUnavailable)
 	}
@@ -92,7 +88,7 @@ func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error 
 
 // createIntent creates the PaymentIntent, unconfirmed, so no money moves.
 func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.stepContext(ctx)
+	ctx, cancel := r.Context(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
@@ -117,9 +113,9 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		r.unconfirmed = !r.Resumed && !intent.Replayed // the key may be of lost rows
 		return r.recordIntent(intent.ID), nil
 	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged (R23)
-		return r.recordFailure(declinedBy(failed)), nil
+		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
-		return r.failWithoutIntent(ctx, refusedBy(failed))
+		return r.failWithoutIntent(ctx, provider.RefusedBy(failed))
 	case closing && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
 		r.createRejected = true
 		return repeatCreate, nil
@@ -133,13 +129,13 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 // failWithoutIntent fails an order that no intent of the provider pays, because it refused the
 // create or has none. If it does not know the latest intent of our account, it is another account
 // or mode, as with a wrong API key, and neither its refusals nor its empty lists are final.
-func (r *orderRun) failWithoutIntent(ctx context.Context, why storedProblem) (idempotency.RecordFunc, error) {
+func (r *orderRun) failWithoutIntent(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
 	latest, err := r.LatestIntent(ctx, r.AccountID)
 	if err != nil || latest == "" {
 		return r.recordFailure(why), err
 	}
-	if _, err = r.config.Payments.Get(ctx, latest); err != nil {
-		return nil, r.retryLater(operations.ErrProviderUnavailable, asPaymentError(err))
+	if _, err = r.Payments.Get(ctx, latest); err != nil {
+		return nil, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
 	}
 	return r.recordFailure(why), nil
 }
@@ -147,30 +143,15 @@ func (r *orderRun) failWithoutIntent(ctx context.Context, why storedProblem) (id
 func (r *orderRun) load(ctx context.Context) (err error) {
 	switch {
 	case r.order.ID == uuid.Nil:
-		r.order, err = findOrder(ctx, r.config.Pool, r.AccountID, orderID(r.AccountID, r.Key))
+		r.order, err = r.find(ctx, r.AccountID, orderID(r.AccountID, r.Key))
 	case r.order.CreatedAt.IsZero(): // inserted with its key
 		r.order.CreatedAt = operations.Timestamp{Time: r.CreatedAt}
 	}
-	return mustExist(err, "the order of key", r.KeyID)
+	return mustExist(err, r.KeyID)
 }
 
 func repeatCreate(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
 	return idempotency.Advance(pointOrderCreated), nil
-}
-
-func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
-	intent, err := r.config.Payments.Create(ctx, providerKey(r.KeyID, "", r.order.CreateAttempt), payments.CreateParams{
-		Amount:        r.order.Amount,
-		Currency:      r.order.Currency,
-		PaymentMethod: r.order.PaymentMethod,
-		Description:   "Order " + r.order.ID.String(),
-		Metadata: map[string]string{ // see VerifyEvent
-			"account_id":         r.AccountID.String(),
-			"order_id":           r.order.ID.String(),
-			"idempotency_key_id": r.KeyID.String(),
-		},
-	})
-	return intent, asPaymentError(err)
 }
 
 // recordIntent is transaction 2.

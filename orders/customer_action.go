@@ -2,10 +2,10 @@ package orders
 
 import (
 	"context"
-	"errors"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -27,7 +27,7 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
 	if r.order.OffSession || intent.Action == nil {
 		const code = "authentication_required" // Stripe's own decline of an off-session payment
-		return r.cancel(ctx, declined(payments.Decline{Code: code, DeclineCode: code}))
+		return r.cancel(ctx, provider.Declined(payments.Decline{Code: code, DeclineCode: code}))
 	}
 	r.action = intent.Action
 	if r.order.Status == StatusRequiresAction {
@@ -50,28 +50,24 @@ func (r *orderRun) actionRequired() error {
 }
 
 // requiredAction reads the action from the provider, because the client secret is never stored.
-// Without one, or after the charge window (R24), it resumes the key.
+// After the charge window there is none (R24).
 func (s *Service) requiredAction(ctx context.Context, key idempotency.StoredKey) (*operations.ActionRequiredError, error) {
-	order, err := findOrder(ctx, s.config.Pool, key.AccountID, orderID(key.AccountID, key.Key))
+	order, err := s.find(ctx, key.AccountID, orderID(key.AccountID, key.Key))
 	if err != nil {
-		return nil, mustExist(err, "the order of key", key.ID)
+		return nil, mustExist(err, key.ID)
 	}
-	if !s.windowOver(order, s.config.Engine.NextLeaseEnd(key)) {
-		reading, cancel := s.stepContext(ctx)
-		defer cancel()
-		intent, failed := s.readIntent(reading, order)
-		switch {
-		case failed != nil:
-			return nil, s.retryLater(operations.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
-		case intent.Action != nil:
-			return &operations.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}, nil
-		}
+	if s.windowOver(order, s.Engine.NextLeaseEnd(key)) {
+		return nil, nil
 	}
-	_, err = s.config.Operations.Resume(ctx, key.AccountID, key.ID)
-	again, required := errors.AsType[*operations.ActionRequiredError](err)
-	_, unfinished := errors.AsType[*operations.ProviderError](err)
-	if required || unfinished || errors.Is(err, idempotency.ErrInProgress) {
-		return again, nil
+	ctx, cancel := s.Context(ctx)
+	defer cancel()
+	intent, failed := s.readIntent(ctx, order)
+	switch {
+	case failed != nil:
+		return nil, s.RetryLater(operations.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
+	case intent.Action == nil:
+		return nil, nil
+	default:
+		return &operations.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}, nil
 	}
-	return nil, err
 }

@@ -1,4 +1,4 @@
-// Package orders creates orders and refunds, exactly once per idempotency key. An
+// Package orders creates and charges orders, exactly once per idempotency key. An
 // order takes three transactions and two calls to the payment provider:
 //
 //	started         tx 1: claim the key, insert the order
@@ -8,10 +8,5 @@
 //	finished
 //
 // Money moves only on a PaymentIntent whose id is committed, so reading it resolves an unknown
-// outcome at any age. A refund is the second operation:
-//
-//	started         tx 1: claim the key, reserve the amount, insert the refund
-//	refund_created  call: list the intent's refunds, then refund (money moves here);
-//	                tx 2: record the refund, store the response
-//	finished
+// outcome at any age. Package refunds is an operation on what this one creates.
 package orders

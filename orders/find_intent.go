@@ -6,6 +6,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -44,15 +45,15 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 	deadline, _ := ctx.Deadline()
 	more := r.search.since.Before(r.search.until)
 	for more && r.search.found.Status != payments.StatusSucceeded {
-		page, next, err := r.config.Payments.List(ctx, r.search.since, r.search.until, r.search.after)
+		page, next, err := r.Payments.List(ctx, r.search.since, r.search.until, r.search.after)
 		if err != nil {
-			return nil, r.retryLater(operations.ErrProviderUnavailable, asPaymentError(err))
+			return nil, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
 		}
 		for _, intent := range page {
 			r.search.add(r.order, intent)
 		}
 		r.search.after, more = next, next != ""
-		if more && time.Until(deadline) < r.config.StepTimeout/2 {
+		if more && time.Until(deadline) < r.Timeout/2 {
 			return repeatCreate, nil
 		}
 	}
@@ -71,23 +72,23 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	created, now := r.order.CreatedAt.Time, r.Now()
 	since, until := now.Add(-searchDelay), now
-	if end := created.Add(r.config.ChargeWindow); until.After(end) {
+	if end := created.Add(r.ChargeWindow); until.After(end) {
 		until = end
 	}
 	if r.search.onlyOld {
 		until = now.Add(-providerKeyTTL)
 	}
-	ids, err := r.config.Payments.Search(ctx, r.order.ID)
-	switch failed := asPaymentError(err); {
+	ids, err := r.Payments.Search(ctx, r.order.ID)
+	switch failed := provider.Failure(err); {
 	case failed != nil && failed.NotOffered:
 		since = created.Add(-lostRowsReach)
 	case failed != nil:
 		return failed
 	}
 	for _, id := range ids {
-		intent, err := r.config.Payments.Get(ctx, id) // the search may return an old status
+		intent, err := r.Payments.Get(ctx, id) // the search may return an old status
 		if err != nil {
-			return asPaymentError(err)
+			return provider.Failure(err)
 		}
 		r.search.add(r.order, intent)
 	}

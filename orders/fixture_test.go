@@ -27,6 +27,7 @@ import (
 	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
+	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -134,7 +135,7 @@ func (f *fixture) create(paymentMethod string) (idempotency.Result, error) {
 
 func (f *fixture) sendRequest(req idempotency.Request) (idempotency.Result, error) {
 	f.t.Helper()
-	result, err := f.Orders.Create(f.fromClient(), req)
+	result, err := f.Create(f.fromClient(), req)
 	f.recordResponse(req, result, err)
 	return result, err
 }
@@ -170,8 +171,8 @@ func outcomeOf(result idempotency.Result, err error) string {
 	var provider *operations.ProviderError
 	var expired *idempotency.KeyExpiredError
 	var invalid *validation.Error
-	var notRefundable *orders.NotRefundableError
-	var exceeds *orders.ExceedsRemainingError
+	var notRefundable *refunds.NotRefundableError
+	var exceeds *refunds.ExceedsRemainingError
 	switch {
 	case errors.As(err, &provider) && errors.Is(err, operations.ErrOutcomeUnknown):
 		return "503 outcome unknown, " + provider.RetryAfter.String()

@@ -12,6 +12,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
 
@@ -29,12 +30,12 @@ VALUES ($1, $2, $3, 'ada@example.com', 'usd', 100, '[]', '{}', 'pm_card_visa', '
 	return ids
 }
 
-func collect[T any](list iter.Seq2[T, error]) (objects []T, err error) {
+func collect[T any](list iter.Seq2[any, error]) (objects []T, err error) {
 	for object, err := range list {
 		if err != nil {
 			return objects, err
 		}
-		objects = append(objects, object)
+		objects = append(objects, object.(T))
 	}
 	return objects, nil
 }
@@ -47,12 +48,13 @@ func TestList_pages(t *testing.T) {
 	want := f.insertOrders(f.Account, 7)
 	f.exec("UPDATE orders SET created_at = date_trunc('second', created_at)")
 
+	of := operations.Target{AccountID: f.Account}
 	for _, size := range []int{1, 2, 3, 6, 7, 8} {
 		t.Run(fmt.Sprintf("pages of %d", size), func(t *testing.T) {
 			var got []uuid.UUID
 			var last orders.Order
 			for len(got) < len(want) {
-				page, err := collect(f.Orders.List(t.Context(), f.Account, size, last.ID, ""))
+				page, err := collect[orders.Order](f.Orders.List(t.Context(), of, operations.Page{Limit: size, After: last.ID}))
 				require.NoError(t, err)
 				require.Len(t, page, min(size, len(want)-len(got)))
 				for _, o := range page {
@@ -62,9 +64,9 @@ func TestList_pages(t *testing.T) {
 			}
 			require.ElementsMatch(t, want, got)
 			require.True(t, slices.Equal(got, slices.Compact(slices.Clone(got))))
-			for o, err := range f.Orders.List(t.Context(), f.Account, size, uuid.Nil, "") {
+			for o, err := range f.Orders.List(t.Context(), of, operations.Page{Limit: size}) {
 				require.NoError(t, err)
-				require.Equal(t, got[0], o.ID)
+				require.Equal(t, got[0], o.(orders.Order).ID)
 				break // returns the connection, otherwise the next query waits
 			}
 			require.Zero(t, f.Pool.Stat().AcquiredConns())

@@ -1,10 +1,8 @@
 package orders
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -13,7 +11,6 @@ import (
 	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
-	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
 
@@ -61,57 +58,8 @@ type Failure struct {
 	DeclineCode *string `json:"decline_code"`
 }
 
-func orderPath(id uuid.UUID) string { return "/v1/orders/" + id.String() }
-
 func orderID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("order", accountID, key)
-}
-
-// Slugs of the stored problems.
-const (
-	SlugPaymentDeclined = "payment-declined"
-	SlugPaymentRefused  = "payment-refused"
-)
-
-// storedProblem is the response of a failed order or refund (R23).
-type storedProblem struct {
-	operations.Problem
-	Code            string    `json:"code,omitempty"`
-	DeclineCode     string    `json:"decline_code,omitempty"`
-	ProviderMessage string    `json:"provider_message,omitempty"` // for operators, unlike detail
-	OrderID         uuid.UUID `json:"order_id"`
-}
-
-func (p storedProblem) finish(order uuid.UUID) (idempotency.Transition, error) {
-	p.OrderID = order
-	return operations.FinishProblem(p)
-}
-
-func declined(d payments.Decline) storedProblem {
-	detail := cmp.Or(buyerText(d.DeclineCode), buyerText(d.Code), "The card was declined. Please use another card, or ask your bank.")
-	return storedProblem{
-		Problem:         operations.NewProblem(SlugPaymentDeclined, 402, "The payment was declined", detail),
-		Code:            cmp.Or(d.Code, "card_declined"), // a failed order requires a code
-		DeclineCode:     d.DeclineCode,
-		ProviderMessage: d.Message,
-	}
-}
-
-func declinedBy(failed *payments.Error) storedProblem {
-	return declined(payments.Decline{Code: failed.Code, DeclineCode: failed.DeclineCode, Message: failed.Message})
-}
-
-func refused(code, detail string) storedProblem {
-	return storedProblem{Problem: operations.NewProblem(SlugPaymentRefused, 422, "The payment provider refused the request", detail), Code: code}
-}
-
-func refusedBy(failed *payments.Error) storedProblem {
-	p := refused(cmp.Or(failed.Code, "payment_refused"), cmp.Or(buyerText(failed.Code), "The payment provider did not accept the request."))
-	p.ProviderMessage = failed.Message
-	if slices.Contains([]string{"charge_already_refunded", "charge_disputed", "charge_not_refundable", "refund_disputed_payment"}, p.Code) {
-		p.Retry = "never" // no other key makes the charge refundable
-	}
-	return p
 }
 
 // OrderRequest is an order as POST /v1/orders requests it.
@@ -157,7 +105,7 @@ func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 	request.OffSession = in.Flag("off_session")
 	reference := in.Text("reference", validation.Optional, 1, maxReference)
 	request.Reference = optional(reference)
-	in.Check("reference", ValidReference(reference) || reference == "", validation.CodeInvalidFormat, "must be printable ASCII characters")
+	in.Check("reference", validReference(reference) || reference == "", validation.CodeInvalidFormat, "must be printable ASCII characters")
 	in.Check("email", receipts.ValidAddress(request.Email), validation.CodeInvalidFormat,
 		"must be an ASCII email address such as ada@example.com, with an internationalised domain in punycode (xn--…)")
 	limits, known := currency.Find(request.Currency)
@@ -177,8 +125,8 @@ func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 	return request, in.Err()
 }
 
-// ValidReference reports whether s can be the reference of an order.
-func ValidReference(s string) bool {
+// validReference reports whether s can be the reference of an order.
+func validReference(s string) bool {
 	return len(s) >= 1 && len(s) <= maxReference && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
@@ -198,24 +146,6 @@ func (r OrderRequest) textSize() (size int) {
 		size += len(name) + len(value)
 	}
 	return size
-}
-
-// NotRefundableError means that an order is not paid, or completely refunded.
-type NotRefundableError struct {
-	Status Status // of the order
-}
-
-func (e *NotRefundableError) Error() string {
-	return "nothing can be refunded of an order that is " + string(e.Status)
-}
-
-// ExceedsRemainingError means that a refund exceeds the remaining amount of its order.
-type ExceedsRemainingError struct {
-	Remaining int64 // at least 1
-}
-
-func (e *ExceedsRemainingError) Error() string {
-	return fmt.Sprintf("at most %d of the order can be refunded", e.Remaining)
 }
 
 // OrderExistsError means that another order has the reference (R26).

@@ -11,12 +11,13 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
 
 func (f *fixture) purchase(key idempotency.Key, paymentMethod, reference string) (idempotency.Result, error) {
 	f.t.Helper()
-	return f.Orders.Create(f.t.Context(), request(f.t, f.Account, key, paymentMethod, fmt.Sprintf(`,"reference":%q`, reference)))
+	return f.Create(f.t.Context(), request(f.t, f.Account, key, paymentMethod, fmt.Sprintf(`,"reference":%q`, reference)))
 }
 
 func requireOrderExists(t *testing.T, err error, id uuid.UUID) {
@@ -50,7 +51,8 @@ func TestReference(t *testing.T) {
 	require.True(t, replayed.Replayed)
 	require.Equal(t, declined.Response, replayed.Response)
 
-	all, err := collect(f.Orders.List(t.Context(), f.Account, 10, uuid.Nil, "basket 17"))
+	all, err := collect[orders.Order](f.Orders.List(t.Context(), operations.Target{AccountID: f.Account},
+		operations.Page{Limit: 10, Filters: map[string]string{"reference": "basket 17"}}))
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Equal(t, orderID(f.Account, second), all[0].ID)
@@ -81,7 +83,7 @@ func TestReference_otherAccount(t *testing.T) {
 	other := uuid.New()
 	_, err = f.Pool.Exec(t.Context(), "INSERT INTO accounts (id, name) VALUES ($1, 'other')", other)
 	require.NoError(t, err)
-	_, err = f.Orders.Create(t.Context(), request(t, other, "the-first-key-of-d", visa, `,"reference":"basket 17"`))
+	_, err = f.Create(t.Context(), request(t, other, "the-first-key-of-d", visa, `,"reference":"basket 17"`))
 	require.NoError(t, err)
 }
 
@@ -110,9 +112,9 @@ func TestReference_race(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 1, created)
 	require.Equal(t, 11, rejected)
-	orders, err := collect(f.Orders.List(t.Context(), f.Account, 10, uuid.Nil, ""))
+	list, err := collect[orders.Order](f.Orders.List(t.Context(), operations.Target{AccountID: f.Account}, operations.Page{Limit: 10}))
 	require.NoError(t, err)
-	require.Len(t, orders, 1)
+	require.Len(t, list, 1)
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 

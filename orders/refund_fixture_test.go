@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/orders/refunds"
 )
 
 const (
@@ -41,7 +42,7 @@ func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, 
 func (f *fixture) refund(key idempotency.Key, body string) (idempotency.Result, error) {
 	f.t.Helper()
 	order := orderID(f.Account, f.key)
-	return f.Orders.Refund(f.fromClient(), order, refundRequest(f.t, f.Account, order, key, body))
+	return f.Refund(f.fromClient(), refundRequest(f.t, f.Account, order, key, body))
 }
 
 func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {
@@ -49,11 +50,13 @@ func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {
 	return f.Operations.Resolve(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key), action)
 }
 
-func (f *fixture) getRefund(key idempotency.Key) orders.Refund {
+func (f *fixture) getRefund(key idempotency.Key) refunds.Refund {
 	f.t.Helper()
-	r, err := f.Orders.GetRefund(f.t.Context(), f.Account, orderID(f.Account, f.key), refundID(f.Account, key))
+	r, err := f.Refunds.Registration().Get(f.t.Context(), operations.Target{
+		AccountID: f.Account, Parent: orderID(f.Account, f.key), ID: refundID(f.Account, key),
+	})
 	require.NoError(f.t, err)
-	return r
+	return r.(refunds.Refund)
 }
 
 func refundID(account uuid.UUID, key idempotency.Key) uuid.UUID {
@@ -63,10 +66,10 @@ func refundID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 func (f *fixture) summary() string {
 	f.t.Helper()
 	o := f.getOrder()
-	refunds, err := collect(f.Orders.ListRefunds(f.t.Context(), f.Account, o.ID, 100, uuid.Nil))
+	list, err := collect[refunds.Refund](f.Refunds.List(f.t.Context(), operations.Target{AccountID: f.Account, Parent: o.ID}, operations.Page{Limit: 100}))
 	require.NoError(f.t, err)
 	words := []string{fmt.Sprintf("%s %d", o.Status, o.AmountRefunded)}
-	for _, r := range refunds {
+	for _, r := range list {
 		words = append(words, fmt.Sprintf("%s %d", r.Status, r.Amount))
 	}
 	return strings.Join(words, ", ") + fmt.Sprintf("; %d", f.Stripe.ChargesByOrder(o.ID.String())[0].Refunded)

@@ -7,7 +7,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations/validation"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/refunds"
 )
 
 func TestDecodeRefundRequest_limits(t *testing.T) {
@@ -19,12 +19,12 @@ func TestDecodeRefundRequest_limits(t *testing.T) {
 	)
 	duplicate := "duplicate"
 	for body, test := range map[string]struct {
-		want orders.RefundRequest
+		want refunds.Request
 		errs []string
 	}{
 		`{}`:                              {},
-		`{"amount":999999999999}`:         {want: orders.RefundRequest{Amount: 999_999_999_999}},
-		`{"reason":"duplicate"}`:          {want: orders.RefundRequest{Reason: &duplicate}},
+		`{"amount":999999999999}`:         {want: refunds.Request{Amount: 999_999_999_999}},
+		`{"reason":"duplicate"}`:          {want: refunds.Request{Reason: &duplicate}},
 		`{"amount":0}`:                    {errs: []string{amount}},
 		`{"amount":1000000000000}`:        {errs: []string{amount}},
 		`{"amount":10.5}`:                 {errs: []string{integer}},
@@ -34,7 +34,7 @@ func TestDecodeRefundRequest_limits(t *testing.T) {
 	} {
 		canonical, err := idempotency.Canonicalize([]byte(body))
 		require.NoError(t, err)
-		params, err := orders.DecodeRefundRequest(canonical)
+		params, err := refunds.DecodeRequest(canonical)
 		if test.errs == nil {
 			require.NoError(t, err, body)
 			require.Equal(t, test.want, params, body)

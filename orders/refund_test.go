@@ -13,7 +13,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -44,7 +44,7 @@ func TestRefund_severalParts(t *testing.T) {
 	}, result.Response.Headers)
 	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"order_id":%q,"amount":1800,"currency":"usd","reason":"duplicate","status":"succeeded","provider_refund_id":%q,"created_at":%q}`,
 		part.ID, orderID(f.Account, f.key), f.Stripe.Refunds()[0].ID, formatTime(part.CreatedAt.Time)), string(result.Response.Body))
-	var answered orders.Refund
+	var answered refunds.Refund
 	require.NoError(t, json.Unmarshal(result.Response.Body, &answered))
 	require.Equal(t, part, answered)
 
@@ -106,7 +106,7 @@ func TestRefund_concurrent(t *testing.T) {
 			outcomes := make([]string, 2*racers)
 			for i := range outcomes {
 				req := refundRequest(t, f.Account, orderID(f.Account, f.key), idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i/2)), test.body)
-				all.Go(func() { outcomes[i] = outcomeOf(f.Orders.Refund(t.Context(), orderID(f.Account, f.key), req)) })
+				all.Go(func() { outcomes[i] = outcomeOf(f.Refund(t.Context(), req)) })
 			}
 			all.Wait()
 			for i, outcome := range outcomes {
@@ -184,18 +184,19 @@ func TestListRefunds_pages(t *testing.T) {
 	other := f.withKey(t, "another-order-of-theirs")
 	f.do(createPaid(visa))
 	other.do(createPaid(visa))
-	var newest []orders.Refund
+	var newest []refunds.Refund
 	for i := range 5 {
 		key := idempotency.Key(fmt.Sprintf("one-of-five-refunds-%d", i))
 		require.Equal(t, "201", outcomeOf(f.refund(key, `{"amount":10}`)))
-		newest = append([]orders.Refund{f.getRefund(key)}, newest...)
+		newest = append([]refunds.Refund{f.getRefund(key)}, newest...)
 	}
 	require.Equal(t, "201", outcomeOf(other.refund("a-refund-of-the-other", `{}`)))
 
 	for follows, after := range map[int]uuid.UUID{0: uuid.Nil, 2: newest[1].ID, 5: newest[4].ID} {
-		page, err := collect(f.Orders.ListRefunds(t.Context(), f.Account, orderID(f.Account, f.key), 2, after))
+		of := operations.Target{AccountID: f.Account, Parent: orderID(f.Account, f.key)}
+		page, err := collect[refunds.Refund](f.Refunds.List(t.Context(), of, operations.Page{Limit: 2, After: after}))
 		require.NoError(t, err)
-		require.Equal(t, newest[follows:][:min(2, 5-follows)], append([]orders.Refund{}, page...))
+		require.Equal(t, newest[follows:][:min(2, 5-follows)], append([]refunds.Refund{}, page...))
 	}
 }
 

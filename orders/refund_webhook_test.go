@@ -18,7 +18,7 @@ func (f *fixture) deliverRefundEvent(eventType string) (delivered, error) {
 	f.t.Helper()
 	payload, signature, err := f.Stripe.Event(orderstest.WebhookSecret, eventType, f.Stripe.Refunds()[0].ID)
 	require.NoError(f.t, err)
-	return handleEvent(f.t.Context(), f.Orders, payload, signature)
+	return handleEvent(f.t.Context(), f.Webhooks(), payload, signature)
 }
 
 func TestHandleEvent_refundDecidedLater(t *testing.T) {
@@ -84,7 +84,7 @@ func TestHandleEvent_refundInProgress(t *testing.T) {
 			held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: makeRefund})
 			done := make(chan string, 1)
 			req := refundRequest(t, f.Account, orderID(f.Account, f.key), oneRefund, `{}`)
-			go func() { done <- outcomeOf(f.Orders.Refund(t.Context(), orderID(f.Account, f.key), req)) }()
+			go func() { done <- outcomeOf(f.Refund(t.Context(), req)) }()
 			<-held.Reached()
 			require.NoError(t, f.Stripe.Settle(f.Stripe.Refunds()[0].ID, success))
 			_, err := f.deliverRefundEvent("refund.updated")

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
@@ -52,35 +50,28 @@ func scanOrder(row pgx.CollectableRow) (orderRow, error) {
 	return o, err
 }
 
-func findOrder(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (orderRow, error) {
-	return findRow(ctx, pool, scanOrder, selectOrder+`
+// Get returns the account's order, or [operations.ErrNotFound].
+func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, error) {
+	o, err := s.find(ctx, accountID, id)
+	return o.Order, err
+}
+
+func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (orderRow, error) {
+	return operations.Get(ctx, s.Pool, scanOrder, selectOrder+`
  WHERE account_id = $1
    AND id = $2`, accountID, id)
 }
 
-func findRow[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], query string, arguments ...any) (T, error) {
-	rows, _ := pool.Query(ctx, query, arguments...) // CollectExactlyOneRow returns its error
-	row, err := pgx.CollectExactlyOneRow(rows, scan)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return row, operations.ErrNotFound
-	}
-	if err != nil {
-		return row, fmt.Errorf("read: %w", postgres.Translate(err))
-	}
-	return row, nil
-}
-
-func mustExist(err error, what string, id uuid.UUID) error {
+// mustExist is for a step: a missing order is no response.
+func mustExist(err error, keyID uuid.UUID) error {
 	if errors.Is(err, operations.ErrNotFound) {
-		return fmt.Errorf("%s %s is missing", what, id)
+		return fmt.Errorf("the order of key %s is missing", keyID)
 	}
 	return err
 }
 
-var endOfTime = operations.Timestamp{Time: time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)}
-
-func findByReference(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, reference string) (orderRow, error) {
-	return findRow(ctx, pool, scanOrder, selectOrder+`
+func (s *Service) findByReference(ctx context.Context, accountID uuid.UUID, reference string) (orderRow, error) {
+	return operations.Get(ctx, s.Pool, scanOrder, selectOrder+`
  WHERE account_id = $1
    AND reference = $2
    AND failure_code IS NULL`, accountID, reference)
@@ -89,7 +80,7 @@ func findByReference(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUI
 // LatestIntent returns the recorded intent of the account's latest order that has one, or "". A
 // provider account that does not know it is not ours, so its empty answers prove nothing.
 func (s *Service) LatestIntent(ctx context.Context, accountID uuid.UUID) (string, error) {
-	id, err := findRow(ctx, s.config.Pool, pgx.RowTo[string], `
+	id, err := operations.Get(ctx, s.Pool, pgx.RowTo[string], `
 SELECT payment_intent_id
   FROM orders
  WHERE account_id = $1
@@ -102,56 +93,52 @@ SELECT payment_intent_id
 	return id, err
 }
 
-// List returns the account's orders, or those with the reference, newest first. after is the last
-// of the page before, or uuid.Nil.
-func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID, reference string) iter.Seq2[Order, error] {
-	last := Order{ID: uuid.Max, CreatedAt: endOfTime}
-	if after != uuid.Nil {
-		var err error
-		if last, err = s.Get(ctx, accountID, after); err != nil {
-			return failedList[Order](cursorError(err, "an order of this account"))
-		}
+// List returns the account's orders, or those with the reference, the newest first.
+func (s *Service) List(ctx context.Context, of operations.Target, page operations.Page) iter.Seq2[any, error] {
+	reference, filtered := page.Filters["reference"]
+	if filtered && !validReference(reference) {
+		return operations.NoList(validation.Invalid("/reference", validation.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters"))
 	}
-	where, arguments := "", []any{accountID, last.CreatedAt.Time, last.ID, limit}
-	if reference != "" {
+	after, err := page.Cursor(func(id uuid.UUID) (operations.Timestamp, error) {
+		o, err := s.Get(ctx, of.AccountID, id)
+		return o.CreatedAt, err
+	})
+	if err != nil {
+		return operations.NoList(err)
+	}
+	where, arguments := "", []any{of.AccountID, after.CreatedAt, after.ID, page.Limit}
+	if filtered {
 		where, arguments = " AND reference = $5", append(arguments, reference)
 	}
-	return list(ctx, s.config.Pool, scanOrder, func(o orderRow) Order { return o.Order }, selectOrder+`
+	return operations.List(ctx, s.Pool, scanOrder, func(o orderRow) any { return o.Order }, selectOrder+`
  WHERE account_id = $1
    AND (created_at, id) < ($2, $3)`+where+`
  ORDER BY created_at DESC, id DESC
  LIMIT $4`, arguments...)
 }
 
-func cursorError(err error, what string) error {
-	if errors.Is(err, operations.ErrNotFound) {
-		return validation.Invalid("/after", validation.CodeNotFound, "must be the id of "+what)
-	}
-	return err
-}
+// findSQL makes each lookup by an index that begins with the account, so a search of all accounts
+// takes four lookups for each of them.
+const findSQL = `
+WITH named AS (
+    SELECT account_id, id FROM orders WHERE account_id = ANY($1) AND id = $2
+    UNION SELECT account_id, id FROM orders WHERE account_id = ANY($1) AND reference = $3
+    UNION SELECT account_id, id FROM orders WHERE account_id = ANY($1) AND payment_intent_id = $3
+    UNION SELECT * FROM unnest($1::uuid[], $4::uuid[])
+    LIMIT 20 + cardinality($1)
+)
+SELECT account_id, idempotency_key, 'order ' || id || ', ' || status
+  FROM orders JOIN named USING (account_id, id)`
 
-func failedList[T any](err error) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) { yield(*new(T), err) }
-}
-
-// list reads rows one at a time, and holds a connection meanwhile.
-func list[R, T any](
-	ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[R], object func(R) T, query string, arguments ...any,
-) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		rows, _ := pool.Query(ctx, query, arguments...) // Err returns its error
-		defer rows.Close()
-		var err error
-		for err == nil && rows.Next() {
-			var row R
-			if row, err = scan(rows); err == nil && !yield(object(row), nil) {
-				return
-			}
-		}
-		if err = errors.Join(err, rows.Err()); err != nil {
-			yield(*new(T), fmt.Errorf("list: %w", postgres.Translate(err)))
-		}
+// findByName returns the orders of the accounts with this id, reference, intent or idempotency
+// key, at most 20.
+func (s *Service) findByName(ctx context.Context, accountIDs []uuid.UUID, name string) ([]operations.Found, error) {
+	id, _ := uuid.Parse(name) // otherwise uuid.Nil, which no order has
+	derived := make([]uuid.UUID, len(accountIDs))
+	for i, accountID := range accountIDs { // a reaped key is known by what it created (R5, derived ids)
+		derived[i] = orderID(accountID, idempotency.Key(name))
 	}
+	return postgres.Collect(ctx, s.Pool, "find orders", pgx.RowToStructByPos[operations.Found], findSQL, accountIDs, id, name, derived)
 }
 
 func insertOrderTx(tx *idempotency.Tx, run *idempotency.Run, o orderRow) {

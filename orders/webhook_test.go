@@ -12,6 +12,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
+	"example.com/orders-api/orders/webhooks"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -36,7 +37,7 @@ func (f *fixture) deliverEventAbout(eventType string, object map[string]any) (de
 
 func (f *fixture) deliver(payload []byte, signature string) (delivered, error) {
 	f.t.Helper()
-	event, err := handleEvent(f.t.Context(), f.Orders, payload, signature)
+	event, err := handleEvent(f.t.Context(), f.Webhooks(), payload, signature)
 	if event.Run.Response.Status != 0 {
 		f.recordResponse(idempotency.Request{AccountID: f.Account, Key: f.key}, event.Run, err)
 	}
@@ -44,16 +45,16 @@ func (f *fixture) deliver(payload []byte, signature string) (delivered, error) {
 }
 
 type delivered struct {
-	orders.Event
-	orders.EventResult
+	webhooks.Event
+	webhooks.Result
 }
 
-func handleEvent(ctx context.Context, service *orders.Service, payload []byte, signature string) (delivered, error) {
-	event, err := service.VerifyEvent(payload, signature)
+func handleEvent(ctx context.Context, handler webhooks.Handler, payload []byte, signature string) (delivered, error) {
+	event, err := handler.Verify(payload, signature)
 	if err != nil {
 		return delivered{}, err
 	}
-	result, err := service.HandleEvent(ctx, event)
+	result, err := handler.Handle(ctx, event)
 	return delivered{event, result}, err
 }
 

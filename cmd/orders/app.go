@@ -16,6 +16,8 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/provider"
+	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 )
 
@@ -30,9 +32,8 @@ type app struct {
 	engine  *idempotency.Engine
 	closing []func()
 
-	operations *operations.Service
-	orders     *orders.Service
-	payments   *payments.Client
+	services
+	payments *payments.Client
 }
 
 // openApp creates the app of a command that calls the provider first of all, so it tries the
@@ -97,17 +98,8 @@ func newApp(ctx context.Context, config setup.App, logger *slog.Logger) (_ *app,
 		Logger:        logger,
 	})
 	a.onClose(a.payments.Close)
-	a.operations = operations.New(a.engine, a.pool)
-	a.operations.Register(registrations(config, a.pool, transport)...)
-	a.orders = orders.New(orders.Config{
-		Engine:       a.engine,
-		Operations:   a.operations,
-		Pool:         a.pool,
-		Payments:     a.payments,
-		StepTimeout:  config.StripeTimeout,
-		ChargeWindow: config.ChargeWindow,
-		Logger:       logger,
-	})
+	calls := provider.Calls{Payments: a.payments, Timeout: config.StripeTimeout, Logger: logger}
+	a.services = newServices(config, a.engine, a.pool, calls, transport)
 	logger.Info("payment provider", "provider", config.ProviderURL(), "mode", config.Mode())
 	return a, nil
 }
@@ -130,18 +122,27 @@ func (a *app) close() {
 	}
 }
 
-// registrations returns the operations of other packages. The transport is nil for commands
-// that only describe keys.
-func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Registration {
-	return nil
+type services struct {
+	operations *operations.Service
+	orders     *orders.Service
+	refunds    *refunds.Service
 }
 
-// describedOperations only describe keys, without the provider.
-func describedOperations(config setup.Maintenance, pool *pgxpool.Pool, engine *idempotency.Engine) (*operations.Service, *orders.Service) {
-	described := operations.New(engine, pool)
-	service := orders.New(orders.Config{Operations: described, Pool: pool})
-	described.Register(registrations(setup.App{Maintenance: config}, pool, nil)...)
-	return described, service
+// newServices registers all operations. Without calls and a transport, they only describe keys.
+func newServices(
+	config setup.App, engine *idempotency.Engine, pool *pgxpool.Pool, calls provider.Calls, transport http.RoundTripper,
+) services {
+	s := services{operations: operations.New(engine, pool)}
+	s.orders = &orders.Service{Calls: calls, Pool: pool, Engine: engine, ChargeWindow: config.ChargeWindow}
+	s.refunds = &refunds.Service{Calls: calls, Pool: pool, Orders: s.orders}
+	s.operations.Register(s.orders.Registration(), s.refunds.Registration())
+	s.operations.Register(registrations(config, pool, transport)...)
+	return s
+}
+
+// registrations returns the operations of other packages.
+func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Registration {
+	return nil
 }
 
 const (

@@ -21,7 +21,8 @@ import (
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/provider"
+	"example.com/orders-api/orders/refunds"
 )
 
 const keyAccountUsage = "search only the account with this `id`"
@@ -55,8 +56,7 @@ type foundKey struct {
 // findKey searches the keys, and what they created. A client may choose another one's id as its
 // key, so several matches are listed instead of guessed.
 func findKey(
-	ctx context.Context, pool *pgxpool.Pool, engine *idempotency.Engine, registered *operations.Service, service *orders.Service,
-	account uuid.UUID, name string,
+	ctx context.Context, pool *pgxpool.Pool, engine *idempotency.Engine, registered *operations.Service, account uuid.UUID, name string,
 ) (foundKey, error) {
 	keys, err := engine.Find(ctx, account, name)
 	if err != nil {
@@ -78,7 +78,7 @@ func findKey(
 				accountIDs = append(accountIDs, one.ID)
 			}
 		}
-		objects, err := service.Find(ctx, accountIDs, name)
+		objects, err := registered.Find(ctx, accountIDs, name)
 		if err != nil {
 			return foundKey{}, err
 		}
@@ -125,8 +125,8 @@ func keysShow(ctx context.Context, call *invocation) error {
 		return err
 	}
 	defer pool.Close()
-	registered, service := describedOperations(config, pool, engine)
-	key, err := findKey(ctx, pool, engine, registered, service, account.UUID, call.value)
+	described := newServices(setup.App{Maintenance: config}, engine, pool, provider.Calls{}, nil)
+	key, err := findKey(ctx, pool, engine, described.operations, account.UUID, call.value)
 	if err != nil {
 		return err
 	}
@@ -136,12 +136,13 @@ func keysShow(ctx context.Context, call *invocation) error {
 		resources = append(resources, resource.ID)
 	}
 	if order := key.Links["order"]; order != nil {
-		for refund, err := range service.ListRefunds(ctx, key.AccountID, order.ID, maxShownRefunds, uuid.Nil) {
+		of := operations.Target{AccountID: key.AccountID, Parent: order.ID}
+		for refund, err := range described.refunds.List(ctx, of, operations.Page{Limit: maxShownRefunds}) {
 			if err != nil {
 				return err
 			}
-			h.refunds = append(h.refunds, refund)
-			resources = append(resources, refund.ID)
+			h.refunds = append(h.refunds, refund.(refunds.Refund))
+			resources = append(resources, refund.(refunds.Refund).ID)
 		}
 	}
 	if h.failed, err = engine.FailedRuns(ctx, key.AccountID, key.ID); err != nil {
@@ -170,7 +171,7 @@ func operatorCommand(
 			return err
 		}
 		defer a.close()
-		key, err := findKey(ctx, a.pool, a.engine, a.operations, a.orders, account.UUID, call.value)
+		key, err := findKey(ctx, a.pool, a.engine, a.operations, account.UUID, call.value)
 		if err != nil {
 			return err
 		}
@@ -220,7 +221,7 @@ func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
 // history is what is known about a key and what it created.
 type history struct {
 	foundKey
-	refunds []orders.Refund
+	refunds []refunds.Refund
 	failed  []idempotency.FailedRun
 	records []audit.Record
 }

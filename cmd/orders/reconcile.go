@@ -41,6 +41,7 @@ func runReconcile(ctx context.Context, call *invocation) error {
 	}
 	report, err := reconcile.Run(ctx, reconcile.Config{
 		Orders:   a.orders,
+		Refunds:  a.refunds,
 		Engine:   a.engine,
 		Pool:     a.pool,
 		Payments: a.payments,

@@ -16,6 +16,7 @@ import (
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/connlimit"
+	"example.com/orders-api/orders/webhooks"
 )
 
 // maxBackground bounds the runs whose clients got a 202.
@@ -104,7 +105,7 @@ func openServer(ctx context.Context, a *app, address, adminAddress setup.Address
 	router := api.NewRouter(api.Config{
 		Engine:        a.engine,
 		Operations:    a.operations,
-		Orders:        a.orders,
+		Webhooks:      webhooks.Handler{Payments: a.payments, Operations: a.operations, Refunds: a.refunds},
 		Authenticator: authenticator,
 		Limiter:       a.limiter,
 		Spec:          ordersapi.Spec,

@@ -29,9 +29,10 @@ func Registration(pool *pgxpool.Pool, wallets *Wallets) operations.Registration 
 	return operations.Registration{
 		Operation: grantCredit{wallets.Put, wallets.Cancel},
 		Path:      path,
+		Member:    operations.MemberResource,
 		ID:        creditID,
-		Get: func(ctx context.Context, accountID, id uuid.UUID) (any, error) {
-			return findCredit(ctx, pool, accountID, id)
+		Get: func(ctx context.Context, of operations.Target) (any, error) {
+			return findCredit(ctx, pool, of.AccountID, of.ID)
 		},
 		Resolve: func(idempotency.StoredKey) idempotency.Operation { return grantCredit{wallets.Cancel, wallets.Cancel} },
 	}

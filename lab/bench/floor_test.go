@@ -47,7 +47,7 @@ func TestGenerated(t *testing.T) {
 	}
 
 	tracer.pipelines = nil
-	result, err := shop.Orders.Create(t.Context(), request)
+	result, err := shop.Create(t.Context(), request)
 	require.NoError(t, err)
 	var order orders.Order
 	require.NoError(t, json.Unmarshal(result.Response.Body, &order))

@@ -3,7 +3,7 @@
 // makes package orders, its engine, a real PostgreSQL and the fake Stripe do the same, action
 // by action, and compares the state after each one.
 //
-// A run of the model is a call of [orders.Service.Create] that stops at gates: before each
+// A run of the model is a call of [orderstest.Shop.Create] that stops at gates: before each
 // COMMIT, before the statement that follows a lost COMMIT, and before each provider call. An
 // action of the model opens the gate of its run, and lets it continue to the next one. Since
 // the gate must be the one that the model's next action needs, the test also compares what

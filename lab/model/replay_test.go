@@ -180,7 +180,7 @@ func (r *replayer) do(before state, a action) string {
 	}
 	switch a.name {
 	case "claim", "takeover", "replay":
-		run = startRun(r.t.Context(), r.Orders, r.request)
+		run = startRun(r.t.Context(), r.Shop, r.request)
 		r.runs[a.run] = run
 		run.await(r.t)
 		if a.name == "claim" && run.at == atCommit {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/orderstest"
 )
 
 // The gates of a run, at which the model's next action finds it.
@@ -31,7 +31,7 @@ const timeout = 30 * time.Second
 
 type runKey struct{}
 
-// A run is a call of [orders.Service.Create].
+// A run is a call of [orderstest.Shop.Create].
 type run struct {
 	at      string // the gate, or ended
 	reached chan string
@@ -61,11 +61,11 @@ func runOf(ctx context.Context) *run {
 	return r
 }
 
-func startRun(ctx context.Context, service *orders.Service, request idempotency.Request) *run {
+func startRun(ctx context.Context, shop *orderstest.Shop, request idempotency.Request) *run {
 	r := &run{reached: make(chan string), opened: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		r.result, r.err = service.Create(context.WithValue(ctx, runKey{}, r), request)
+		r.result, r.err = shop.Create(context.WithValue(ctx, runKey{}, r), request)
 	}()
 	return r
 }

@@ -91,6 +91,6 @@ func TestCost_refund(t *testing.T) {
 func (f *fixture) refund(order uuid.UUID, key string) error {
 	req := f.request(key)
 	req.Path, req.Params = "/v1/orders/"+order.String()+"/refunds", []byte(`{"amount":100}`)
-	_, err := f.Orders.Refund(f.tb.Context(), order, req)
+	_, err := f.Refund(f.tb.Context(), req)
 	return err
 }

@@ -74,7 +74,7 @@ func (f *fixture) request(key string) idempotency.Request {
 }
 
 func (f *fixture) create(key string) (idempotency.Result, error) {
-	return f.Orders.Create(audit.WithClientIP(f.tb.Context(), netip.MustParseAddr("203.0.113.7")), f.request(key))
+	return f.Create(audit.WithClientIP(f.tb.Context(), netip.MustParseAddr("203.0.113.7")), f.request(key))
 }
 
 // abandon leaves n orders unfinished, because the provider rejects requests to endpoint.

@@ -17,6 +17,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/lab/plantest"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
@@ -44,11 +45,11 @@ func TestPlans_useIndexes(t *testing.T) {
 	for i := range often {
 		order := f.mustCreate(i)
 		require.NoError(t, f.refund(order, fmt.Sprintf("a-refund-for-its-plans-%d", i)))
-		for _, err := range f.Orders.ListRefunds(t.Context(), f.Account, order, 10, uuid.Nil) {
+		for _, err := range f.Refunds.List(t.Context(), operations.Target{AccountID: f.Account, Parent: order}, operations.Page{Limit: 10}) {
 			require.NoError(t, err)
 		}
 		for _, after := range []uuid.UUID{uuid.Nil, order} {
-			for _, err := range f.Orders.List(t.Context(), f.Account, 10, after, "") {
+			for _, err := range f.Orders.List(t.Context(), operations.Target{AccountID: f.Account}, operations.Page{Limit: 10, After: after}) {
 				require.NoError(t, err)
 			}
 		}
@@ -58,7 +59,7 @@ func TestPlans_useIndexes(t *testing.T) {
 		_, err = audit.Records(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, req.Key), order)
 		require.NoError(t, err)
 		for _, accounts := range [][]uuid.UUID{{f.Account}, {f.Account, uuid.New(), uuid.New()}} {
-			found, err := f.Orders.Find(t.Context(), accounts, order.String())
+			found, err := f.Operations.Find(t.Context(), accounts, order.String())
 			require.NoError(t, err)
 			require.Len(t, found, 1)
 		}

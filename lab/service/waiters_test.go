@@ -100,7 +100,7 @@ func (c *waitingClients) start(key string) (finish func()) {
 	send := func(i int, wait func()) {
 		group.Go(func() error {
 			for {
-				result, err := c.Orders.Create(context.WithoutCancel(c.tb.Context()), req)
+				result, err := c.Create(context.WithoutCancel(c.tb.Context()), req)
 				wait()
 				if !errors.Is(err, idempotency.ErrInProgress) {
 					bodies[i] = string(result.Response.Body)

@@ -71,7 +71,7 @@ func newStory(t *testing.T) *story {
 func (s *story) post(ctx context.Context) (idempotency.Result, error) {
 	const body = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
 		`"items":[{"sku":"tea","quantity":1,"unit_amount":2500}]}`
-	return s.Orders.Create(ctx, idempotency.Request{
+	return s.Create(ctx, idempotency.Request{
 		AccountID: s.Account, Key: "4f1d3c52-basket-17", Method: http.MethodPost, Path: "/v1/orders", Params: []byte(body),
 	})
 }

@@ -4,6 +4,7 @@ package orderstest
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net/http/httptest"
 	"testing"
@@ -21,6 +22,9 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/provider"
+	"example.com/orders-api/orders/refunds"
+	"example.com/orders-api/orders/webhooks"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -51,6 +55,7 @@ type Shop struct {
 	Engine     *idempotency.Engine
 	Operations *operations.Service
 	Orders     *orders.Service
+	Refunds    *refunds.Service
 }
 
 // New returns a Shop.
@@ -88,16 +93,26 @@ func New(tb testing.TB, o Options) *Shop {
 	s.Engine, err = idempotency.New(s.Pool, o.Engine)
 	require.NoError(tb, err)
 	s.Operations = operations.New(s.Engine, s.Pool)
-	s.Orders = orders.New(orders.Config{
-		Engine:       s.Engine,
-		Operations:   s.Operations,
-		Pool:         s.Pool,
-		Payments:     s.Payments,
-		StepTimeout:  stepTimeout,
-		ChargeWindow: cmp.Or(o.ChargeWindow, 24*time.Hour),
-		Logger:       s.Logger,
-	})
+	calls := provider.Calls{Payments: s.Payments, Timeout: stepTimeout, Logger: s.Logger}
+	s.Orders = &orders.Service{Calls: calls, Pool: s.Pool, Engine: s.Engine, ChargeWindow: cmp.Or(o.ChargeWindow, 24*time.Hour)}
+	s.Refunds = &refunds.Service{Calls: calls, Pool: s.Pool, Orders: s.Orders}
+	s.Operations.Register(s.Orders.Registration(), s.Refunds.Registration())
 	return s
+}
+
+// Create executes POST /v1/orders without HTTP.
+func (s *Shop) Create(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
+	return s.Engine.Do(ctx, req, s.Orders.Registration().Operation)
+}
+
+// Refund executes POST /v1/orders/{id}/refunds without HTTP.
+func (s *Shop) Refund(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
+	return s.Engine.Do(ctx, req, s.Refunds.Registration().Operation)
+}
+
+// Webhooks handles the events of the fake.
+func (s *Shop) Webhooks() webhooks.Handler {
+	return webhooks.Handler{Payments: s.Payments, Operations: s.Operations, Refunds: s.Refunds}
 }
 
 // API returns the API and a key of the account, by default with generous limits.
@@ -105,7 +120,7 @@ func (s *Shop) API(tb testing.TB, config api.Config) (router chi.Router, apiKey 
 	tb.Helper()
 	_, apiKey, err := accounts.CreateKey(tb.Context(), s.Pool, s.Account)
 	require.NoError(tb, err)
-	config.Engine, config.Operations, config.Orders = s.Engine, s.Operations, s.Orders
+	config.Engine, config.Operations, config.Webhooks = s.Engine, s.Operations, s.Webhooks()
 	config.Logger = s.Logger
 	config.Retention = 72 * time.Hour
 	if config.Authenticator == nil {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 )
 
@@ -23,8 +25,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			}
 			fixed = false // the charge itself needs an operator
 			if err = intents.verify(ctx, *d, d.IntentID); err == nil {
-				err = r.Orders.ExpireKey(ctx, d.AccountID, d.KeyID, d.Created,
-					r.Actor, "the rows of "+d.IntentID+" were lost")
+				err = r.expireKey(ctx, *d)
 			}
 			if err == nil {
 				d.Detail += ", key expired"
@@ -37,7 +38,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			})
 		case RefundStatusChanged:
 			err = refunds.repair(ctx, *d, d.ProviderRefundID, func() error {
-				_, err := r.Orders.SyncRefund(ctx, d.AccountID, d.RefundID, d.ProviderRefundID)
+				_, err := r.Refunds.Sync(ctx, d.AccountID, d.RefundID, d.ProviderRefundID)
 				return err
 			})
 		default:
@@ -50,6 +51,16 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 		r.Logger.InfoContext(ctx, "reconcile: fix", "kind", d.Kind, "account_id", d.AccountID, "order_id", d.OrderID,
 			"key_id", d.KeyID, "intent_id", d.IntentID, "fixed", d.Fixed, "error", d.FixError)
 	}
+}
+
+// expireKey rejects retries of a charged order whose rows are lost (R17, a key never executes
+// twice): once the provider's keys have expired, they would charge again.
+func (r *run) expireKey(ctx context.Context, d Discrepancy) error {
+	by := audit.Operator{Actor: r.Actor, Reason: "the rows of " + d.IntentID + " were lost"}
+	if err := audit.WriteKey(ctx, r.Pool, d.AccountID, d.KeyID, "key.expire", by); err != nil {
+		return err
+	}
+	return r.Engine.Expire(ctx, d.AccountID, d.KeyID, orders.Operation, orders.Path, d.Created)
 }
 
 // verify checks the discrepancy again, because a client may have retried since.

@@ -155,7 +155,7 @@ func orderRequest(t testing.TB, account uuid.UUID, key idempotency.Key, card str
 
 func (f *fixture) create(card string) int {
 	f.t.Helper()
-	result, _ := f.Orders.Create(f.t.Context(), orderRequest(f.t, f.Account, orderKey, card))
+	result, _ := f.Create(f.t.Context(), orderRequest(f.t, f.Account, orderKey, card))
 	return result.Response.Status
 }
 
@@ -168,7 +168,7 @@ func (f *fixture) intentID() (id string) {
 func (f *fixture) refund() int {
 	f.t.Helper()
 	order := orderID(f.Account, orderKey)
-	result, _ := f.Orders.Refund(f.t.Context(), order,
+	result, _ := f.Refund(f.t.Context(),
 		request(f.t, f.Account, refundKey, "/v1/orders/"+order.String()+"/refunds", `{"amount":1800}`))
 	return result.Response.Status
 }
@@ -189,7 +189,7 @@ func (f *fixture) deleteOrder(account uuid.UUID, key idempotency.Key) {
 
 func (f *fixture) createLost(key idempotency.Key, card string) uuid.UUID {
 	f.t.Helper()
-	_, err := f.Orders.Create(f.t.Context(), orderRequest(f.t, f.Account, key, card))
+	_, err := f.Create(f.t.Context(), orderRequest(f.t, f.Account, key, card))
 	require.NoError(f.t, err)
 	f.deleteOrder(f.Account, key)
 	return orderID(f.Account, key)
@@ -253,7 +253,7 @@ func (f *fixture) insertRefund(changes ...string) string {
 
 func (f *fixture) config() reconcile.Config {
 	return reconcile.Config{
-		Orders: f.Orders, Engine: f.Engine, Pool: f.Pool, Payments: f.Payments, Logger: f.Logger,
+		Orders: f.Orders, Refunds: f.Refunds, Engine: f.Engine, Pool: f.Pool, Payments: f.Payments, Logger: f.Logger,
 		Since: 48 * time.Hour, Grace: grace,
 	}
 }

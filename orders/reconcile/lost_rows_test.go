@@ -69,7 +69,7 @@ func TestRun_lostChallenge(t *testing.T) {
 			report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
 			require.NoError(t, err)
 			require.Equal(t, []string{"orphaned_intent: intent " + status + ", order missing => fixed"}, inWords(report))
-			result, err := f.Orders.Create(t.Context(), orderRequest(t, f.Account, orderKey, challengeCard))
+			result, err := f.Create(t.Context(), orderRequest(t, f.Account, orderKey, challengeCard))
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, result.Response.Status, 400, "the first retry is final")
 			require.Error(t, f.Stripe.Authenticate(id, true))
@@ -110,7 +110,7 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 				test.before(f)
 			}
 			f.Stripe.Advance(test.later)
-			_, err := f.Orders.Create(t.Context(), orderRequest(t, f.Account, orderKey, visa))
+			_, err := f.Create(t.Context(), orderRequest(t, f.Account, orderKey, visa))
 			var expired *idempotency.KeyExpiredError
 			require.Equal(t, test.expired, errors.As(err, &expired), "%v", err)
 			if test.expired {

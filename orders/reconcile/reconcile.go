@@ -12,12 +12,14 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 )
 
 // Config configures [Run].
 type Config struct {
 	Orders   *orders.Service
+	Refunds  *refunds.Service
 	Engine   *idempotency.Engine
 	Pool     *pgxpool.Pool
 	Payments *payments.Client

@@ -32,7 +32,7 @@ func (f *fixture) createMany(n int) []idempotency.Request {
 		}
 		requests[i] = orderRequest(f.t, accounts[i%2], idempotency.Key(fmt.Sprintf("one-of-many-orders-%d", i)), card)
 		group.Go(func() error {
-			_, err := f.Orders.Create(context.Background(), requests[i])
+			_, err := f.Create(context.Background(), requests[i])
 			return err
 		})
 	}
@@ -158,9 +158,9 @@ func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
 		f.settle(true)
 		payload, signature, err := f.Stripe.Event(orderstest.WebhookSecret, "refund.updated", f.Stripe.Refunds()[0].ID)
 		require.NoError(t, err)
-		event, err := f.Orders.VerifyEvent(payload, signature)
+		event, err := f.Webhooks().Verify(payload, signature)
 		require.NoError(t, err)
-		_, err = f.Orders.HandleEvent(t.Context(), event)
+		_, err = f.Webhooks().Handle(t.Context(), event)
 		require.NoError(t, err)
 	}}
 	require.Empty(t, f.discrepancies())

@@ -1,8 +1,10 @@
-package orders
+package refunds
 
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,20 +12,15 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
-
-// Refund refunds an order or a part of it, or returns its key's stored response.
-func (s *Service) Refund(ctx context.Context, order uuid.UUID, req idempotency.Request) (idempotency.Result, error) {
-	return s.config.Engine.Do(ctx, req, createRefund{Service: s, orderID: order})
-}
 
 const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 
 type createRefund struct {
 	*Service
-	orderID   uuid.UUID // only for the first step
-	resolving bool      // an operator ends the refund, see resolve
+	resolving bool // an operator ends the refund, see resolve
 }
 
 func (createRefund) Name() string { return "create_refund" }
@@ -40,7 +37,7 @@ type refundRun struct {
 	createRefund
 	*idempotency.Run
 
-	refund  refundRow  // see load
+	refund  row        // see load
 	before  *time.Time // what ProviderSentAt was before this run's call
 	marked  bool       // see markSent
 	rotated bool       // once per run
@@ -50,27 +47,28 @@ type refundRun struct {
 // insertRefund is transaction 1. It locks the order before it reads the remaining amount, so
 // concurrent refunds never exceed the charge.
 func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-	request, err := DecodeRefundRequest(r.Params)
+	request, err := DecodeRequest(r.Params)
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
-	order, reserved, err := lockOrderTx(ctx, tx, r.AccountID, r.orderID)
+	orderID := operations.ParentID(path, r.Path)
+	order, reserved, err := lockOrderTx(ctx, tx, r.AccountID, orderID)
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
-	amount, err := order.refundable(request.Amount, reserved)
+	amount, err := refundable(order, request.Amount, reserved)
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
 	refund := Refund{
 		ID:       refundID(r.AccountID, r.Key),
-		OrderID:  r.orderID,
+		OrderID:  orderID,
 		Amount:   amount,
 		Currency: order.Currency,
 		Reason:   request.Reason,
 		Status:   payments.RefundPending,
 	}
-	insertRefundTx(tx, r.Run, refund)
+	insertTx(tx, r.Run, refund)
 	audit.WriteTx(ctx, tx, r.AccountID, refund.ID, "refund.created", map[string]any{
 		"order_id": refund.OrderID, "amount": refund.Amount, "currency": refund.Currency, "reason": refund.Reason,
 	})
@@ -80,7 +78,7 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 // sendRefund refunds the money. The provider forgets its key after a day, so the step lists the
 // intent's refunds first (R12).
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.stepContext(ctx)
+	ctx, cancel := r.Context(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
@@ -109,12 +107,15 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 
 func (r *refundRun) load(ctx context.Context) (err error) {
 	if r.refund.ID == uuid.Nil {
-		r.refund, err = findRefund(ctx, r.config.Pool, r.AccountID, refundID(r.AccountID, r.Key))
+		r.refund, err = r.find(ctx, r.AccountID, refundID(r.AccountID, r.Key))
 		if !r.Resumed { // the row has the time of its insertion, in case this run dies
 			r.refund.ProviderSentAt = nil
 		}
 	}
-	return mustExist(err, "the refund of key", r.KeyID)
+	if errors.Is(err, operations.ErrNotFound) {
+		err = fmt.Errorf("the refund of key %s is missing", r.KeyID)
+	}
+	return err
 }
 
 // kindOfFailure returns the kind of an error before this run's call, or after a call without an
@@ -146,34 +147,34 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
 	}
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		applyRefundStatusTx(ctx, tx, r.AccountID, r.refund, made)
+		applyStatusTx(ctx, tx, r.AccountID, r.refund, made)
 		if made.Status.Void() {
 			code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))
-			return refused(code, "The payment provider could not give the money back.").finish(r.refund.OrderID)
+			return provider.Refused(code, "The payment provider could not give the money back.").Finish(r.refund.OrderID)
 		}
 		refunded := r.refund.Refund
 		refunded.Status, refunded.ProviderRefundID = made.Status, &made.ID
-		return operations.FinishCreated(refundPath(refunded.OrderID, refunded.ID), refunded)
+		return operations.FinishCreated(r.Path+"/"+refunded.ID.String(), refunded)
 	}, nil
 }
 
 // adoptRest reduces a refund of the order's rest to what was refunded: after lost rows, another
 // refund may not be recorded yet.
 func (r *refundRun) adoptRest(made payments.Refund) {
-	request, err := DecodeRefundRequest(r.Params)
+	request, err := DecodeRequest(r.Params)
 	if err == nil && request.Amount == 0 && made.Amount < r.refund.Amount {
 		r.refund.Amount = made.Amount
 	}
 }
 
 // recordFailure is the transaction 2 of a refund that the provider does not have.
-func (r *refundRun) recordFailure(why storedProblem) idempotency.RecordFunc {
+func (r *refundRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		if err := failRefundTx(ctx, tx, r.AccountID, r.refund.ID, why.Code); err != nil {
+		if err := failTx(ctx, tx, r.AccountID, r.refund.ID, why.Code); err != nil {
 			return idempotency.Transition{}, err
 		}
 		audit.WriteTx(ctx, tx, r.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.Code})
-		return why.finish(r.refund.OrderID)
+		return why.Finish(r.refund.OrderID)
 	}
 }
 
@@ -189,22 +190,22 @@ func (r *refundRun) providerReplaysError() bool {
 
 func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	r.marked = false
-	sending, cancel := sendContext(ctx)
+	sending, cancel := provider.SendContext(ctx)
 	defer cancel()
 	params := payments.RefundParams{
 		IntentID: r.refund.IntentID,
 		Amount:   r.refund.Amount,
 		Currency: r.refund.Currency,
 		Reason:   r.refund.Reason,
-		Metadata: map[string]string{ // see VerifyEvent
+		Metadata: map[string]string{ // package webhooks reads it
 			"account_id":         r.AccountID.String(),
 			"order_id":           r.refund.OrderID.String(),
 			"refund_id":          r.refund.ID.String(),
 			"idempotency_key_id": r.KeyID.String(),
 		},
 	}
-	made, err := r.config.Payments.Refund(sending, providerKey(r.KeyID, "-refund", r.refund.ProviderAttempt), params)
-	failed := asPaymentError(err)
+	made, err := r.Payments.Refund(sending, provider.Key(r.KeyID, "-refund", r.refund.ProviderAttempt), params)
+	failed := provider.Failure(err)
 	switch {
 	case failed == nil:
 		return r.recordRefund(made)
@@ -231,7 +232,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		r.refund.ProviderFailedAt, r.refund.ProviderSentAt = &now, &now
 		return r.recordAttempt, nil
 	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
-		return r.recordFailure(refusedBy(failed)), nil
+		return r.recordFailure(provider.RefusedBy(failed)), nil
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the refund may still arrive
 	}
@@ -239,14 +240,14 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 
 func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.Error) {
 	var found payments.Refund
-	refunds, err := r.config.Payments.ListRefunds(ctx, r.refund.IntentID)
+	refunds, err := r.Payments.ListRefunds(ctx, r.refund.IntentID)
 	for _, at := range refunds {
 		// Of two refunds, one that is not void counts.
 		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || found.Status.Void()) {
 			found = at
 		}
 	}
-	return found, asPaymentError(err)
+	return found, provider.Failure(err)
 }
 
 // resolve fails a refund that the provider does not have, unless it may be in flight (R23).
@@ -255,12 +256,12 @@ func (r *refundRun) resolve(ctx context.Context) (idempotency.RecordFunc, error)
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
 	}
 	// The empty list of another provider account, as with a wrong API key, proves nothing.
-	if _, err := r.config.Payments.Get(ctx, r.refund.IntentID); err != nil {
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, asPaymentError(err))
+	if _, err := r.Payments.Get(ctx, r.refund.IntentID); err != nil {
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, provider.Failure(err))
 	}
-	return r.recordFailure(refused("closed_by_operator", "The refund was closed by the seller before it was made.")), nil
+	return r.recordFailure(provider.Refused("closed_by_operator", "The refund was closed by the seller before it was made.")), nil
 }
 
 func (r *refundRun) retryLater(kind error, failed *payments.Error) error {
-	return r.createRefund.retryLater(kind, failed, "order_id", r.refund.OrderID, "refund_id", r.refund.ID, "key_id", r.KeyID)
+	return r.RetryLater(kind, failed, "order_id", r.refund.OrderID, "refund_id", r.refund.ID, "key_id", r.KeyID)
 }

@@ -1,4 +1,4 @@
-package orders
+package provider
 
 import (
 	"regexp"
@@ -23,9 +23,9 @@ func TestDeclined_texts(t *testing.T) {
 		online_or_offline_pin_required pickup_card pin_try_exceeded processing_error reenter_transaction restricted_card
 		revocation_of_all_authorizations revocation_of_authorization security_violation service_not_allowed stolen_card stop_payment_order
 		test_mode_live_card testmode_decline transaction_not_allowed try_again_later withdrawal_count_limit_exceeded`)
-	general := declined(payments.Decline{}).Detail
+	general := Declined(payments.Decline{}).Detail
 	for _, code := range append(codes, "unheard_of", "") {
-		p := declined(payments.Decline{Code: "card_declined", DeclineCode: code, Message: "Stripe's text."})
+		p := Declined(payments.Decline{Code: "card_declined", DeclineCode: code, Message: "Stripe's text."})
 		require.Equal(t, []string{code, "Stripe's text."}, []string{p.DeclineCode, p.ProviderMessage})
 		require.NotRegexp(t, `(?i)stolen|lost|fraud|block|suspic|stripe|test`, p.Detail, code)
 		require.NotContains(t, p.Detail, "_")
@@ -36,7 +36,7 @@ func TestDeclined_texts(t *testing.T) {
 			require.Equal(t, "The card has insufficient funds. Please use another card.", p.Detail)
 		}
 	}
-	require.Equal(t, "The card has expired. Please use another card.", declined(payments.Decline{Code: "expired_card"}).Detail, "without a decline code")
+	require.Equal(t, "The card has expired. Please use another card.", Declined(payments.Decline{Code: "expired_card"}).Detail, "without a decline code")
 }
 
 // No other key makes a disputed or refunded charge refundable.
@@ -47,7 +47,7 @@ func TestRefused_retry(t *testing.T) {
 		"charge_already_refunded": "never", "charge_disputed": "never", "charge_not_refundable": "never", "refund_disputed_payment": "never",
 		"resource_missing": "new-key", "amount_too_small": "new-key", "": "new-key",
 	} {
-		p := refusedBy(&payments.Error{Code: code, Message: "Charge ch_1 cannot be refunded."})
+		p := RefusedBy(&payments.Error{Code: code, Message: "Charge ch_1 cannot be refunded."})
 		require.Equal(t, []string{retry, "Charge ch_1 cannot be refunded."}, []string{p.Retry, p.ProviderMessage}, code)
 		require.NotContains(t, p.Detail, "ch_1")
 		require.Equal(t, retry == "never", strings.Contains(row, "`"+code+"`"), "the contract has the codes: %s", row)

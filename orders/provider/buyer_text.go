@@ -1,4 +1,4 @@
-package orders
+package provider
 
 // buyerText is what a customer may read about a code or decline code, or "". Only the card's issuer
 // may explain other reasons, such as a stolen card or a suspicion of fraud, and only to the

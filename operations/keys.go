@@ -1,0 +1,107 @@
+package operations
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+)
+
+// Resource links to what the request of a key creates or names.
+type Resource struct {
+	ID   uuid.UUID `json:"id"`
+	Href string    `json:"href"`
+}
+
+// Links are resources by their [Registration.Member].
+type Links map[string]*Resource
+
+// Links returns what a key's request creates, and what that is below. It returns nil for an
+// operation of a newer version (R18, unknown recovery points stay).
+func (s *Service) Links(key idempotency.StoredKey) Links {
+	registered, known := s.find(key)
+	if !known {
+		return nil
+	}
+	id := registered.ID(key.AccountID, key.Key)
+	links := Links{registered.Member: {ID: id, Href: key.Path + "/" + id.String()}}
+	if registered.IsNested() {
+		above, _, _ := strings.Cut(registered.Path, "/{id}")
+		parent := ParentID(registered.Path, key.Path)
+		for _, r := range s.registrations {
+			if r.Path == above {
+				links[r.Member] = &Resource{ID: parent, Href: above + "/" + parent.String()}
+			}
+		}
+	}
+	return links
+}
+
+// KeyStatus is the status of a key.
+type KeyStatus struct {
+	idempotency.StoredKey
+	Expired  bool            // reaped, or ended by an operator: only operation, path and times are known
+	Response *StoredResponse // nil if none is stored
+	Links    Links           // none if an operator expired the key of lost rows
+}
+
+// StoredResponse describes a stored response.
+type StoredResponse struct {
+	Status   int     `json:"status"`
+	Type     *string `json:"type"` // of a problem
+	Location *string `json:"location"`
+}
+
+// StateExpired is the state of a key that was reaped.
+const StateExpired = "expired"
+
+// State is [idempotency.StoredKey.State] or [StateExpired].
+func (k KeyStatus) State() string {
+	if k.Expired {
+		return StateExpired
+	}
+	return k.StoredKey.State()
+}
+
+// Settled reports whether no run is expected.
+func (k KeyStatus) Settled() bool {
+	unsettled := []string{idempotency.StateInProgress, idempotency.StateWaiting, idempotency.StateActionRequired}
+	return !slices.Contains(unsettled, k.State())
+}
+
+// KeyStatus returns the status of a key, or [idempotency.ErrNotFound] if it was never used.
+func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempotency.Key) (KeyStatus, error) {
+	status, response, err := s.engine.Lookup(ctx, accountID, key)
+	expired, reaped := errors.AsType[*idempotency.KeyExpiredError](err)
+	if reaped {
+		status, err = expired.Key, nil
+	}
+	if err != nil {
+		return KeyStatus{}, err
+	}
+	found := KeyStatus{StoredKey: status, Expired: reaped, Response: describe(response)}
+	if !reaped || !expired.Lost {
+		found.Links = s.Links(status)
+	}
+	return found, nil
+}
+
+func describe(response idempotency.Response) *StoredResponse {
+	if response.Status == 0 {
+		return nil
+	}
+	stored := &StoredResponse{Status: response.Status}
+	if location, ok := response.Headers["Location"]; ok {
+		stored.Location = &location
+	}
+	var p Problem
+	if response.Headers["Content-Type"] == problemMediaType && json.Unmarshal(response.Body, &p) == nil {
+		stored.Type = &p.Type
+	}
+	return stored
+}

@@ -1,0 +1,79 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations/validation"
+)
+
+// Get returns the one row of a query, or [ErrNotFound].
+func Get[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], query string, arguments ...any) (T, error) {
+	rows, _ := pool.Query(ctx, query, arguments...) // CollectExactlyOneRow returns its error
+	row, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return row, ErrNotFound
+	}
+	if err != nil {
+		return row, fmt.Errorf("read: %w", postgres.Translate(err))
+	}
+	return row, nil
+}
+
+// Page selects a part of a list.
+type Page struct {
+	Limit   int
+	After   uuid.UUID // the last resource of the page before, or uuid.Nil
+	Filters map[string]string
+}
+
+// Cursor is the place of a row in a list, which is sorted by time and id.
+type Cursor struct {
+	CreatedAt time.Time
+	ID        uuid.UUID
+}
+
+// Cursor returns the place of After, which created reads, or the beginning of the list.
+func (p Page) Cursor(created func(id uuid.UUID) (Timestamp, error)) (Cursor, error) {
+	if p.After == uuid.Nil {
+		return Cursor{time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC), uuid.Max}, nil
+	}
+	at, err := created(p.After)
+	if errors.Is(err, ErrNotFound) {
+		err = validation.Invalid("/after", validation.CodeNotFound, "must be an id of this list")
+	}
+	return Cursor{at.Time, p.After}, err
+}
+
+// NoList is a list that fails.
+func NoList(err error) iter.Seq2[any, error] {
+	return func(yield func(any, error) bool) { yield(nil, err) }
+}
+
+// List reads rows one at a time as view shows them, and holds a connection meanwhile.
+func List[R any](
+	ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[R], view func(R) any, query string, arguments ...any,
+) iter.Seq2[any, error] {
+	return func(yield func(any, error) bool) {
+		rows, _ := pool.Query(ctx, query, arguments...) // Err returns its error
+		defer rows.Close()
+		var err error
+		for err == nil && rows.Next() {
+			var row R
+			if row, err = scan(rows); err == nil && !yield(view(row), nil) {
+				return
+			}
+		}
+		if err = errors.Join(err, rows.Err()); err != nil {
+			yield(nil, fmt.Errorf("list: %w", postgres.Translate(err)))
+		}
+	}
+}

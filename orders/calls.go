@@ -1,0 +1,83 @@
+package orders
+
+import (
+	"context"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/orders/provider"
+	"example.com/orders-api/payments"
+)
+
+func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
+	intent, err := r.Payments.Create(ctx, provider.Key(r.KeyID, "", r.order.CreateAttempt), payments.CreateParams{
+		Amount:        r.order.Amount,
+		Currency:      r.order.Currency,
+		PaymentMethod: r.order.PaymentMethod,
+		Description:   "Order " + r.order.ID.String(),
+		Metadata: map[string]string{ // package webhooks reads it
+			"account_id":         r.AccountID.String(),
+			"order_id":           r.order.ID.String(),
+			"idempotency_key_id": r.KeyID.String(),
+		},
+	})
+	return intent, provider.Failure(err)
+}
+
+func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.Error) {
+	ctx, cancel := provider.SendContext(ctx)
+	defer cancel()
+	key := provider.Key(r.KeyID, "-confirm", r.order.ConfirmAttempt)
+	intent, err := r.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.OffSession)
+	return verify(r.order, intent, err)
+}
+
+func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Intent, *payments.Error) {
+	intent, err := s.Payments.Get(ctx, *order.PaymentIntentID)
+	return verify(order, intent, err)
+}
+
+// verify rejects an intent that was changed at the provider.
+func verify(order orderRow, intent payments.Intent, err error) (payments.Intent, *payments.Error) {
+	failed := provider.Failure(err)
+	if failed == nil && !intent.Matches(order.Amount, order.Currency, order.ID.String()) {
+		failed = &payments.Error{NeedsOperator: true, Code: "not_our_payment"}
+	}
+	return intent, failed
+}
+
+// cancel cancels the intent, and only then fails the order (R23).
+func (r *orderRun) cancel(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
+	key := provider.Key(r.KeyID, "-cancel", r.order.ConfirmAttempt)
+	intent, err := r.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
+	failed := provider.Failure(err)
+	switch {
+	case failed == nil && intent.Status == payments.StatusCanceled:
+		return r.recordFailure(why), nil
+	case failed == nil:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
+	case failed.ReplayedError, failed.UnexpectedState:
+		// The repeated step reads whether the intent was charged or cancelled.
+		return r.rotateKey(&r.order.ConfirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+	default:
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
+	}
+}
+
+// rotateKey repeats the step under the next provider key, because the current one replays an
+// error (R12), once per run.
+func (r *orderRun) rotateKey(attempt *int, at idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.RecordFunc, error) {
+	if r.rotated {
+		return nil, r.retryLater(kind, failed)
+	}
+	r.rotated = true
+	*attempt++
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+		updateOrderTx(tx, r.AccountID, r.order.ID, "create_attempt = $3, confirm_attempt = $4", r.order.CreateAttempt, r.order.ConfirmAttempt)
+		return idempotency.Advance(at), nil
+	}, nil
+}
+
+func (r *orderRun) retryLater(kind error, failed *payments.Error) error {
+	return r.RetryLater(kind, failed, "order_id", r.order.ID, "key_id", r.KeyID)
+}

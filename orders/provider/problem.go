@@ -1,0 +1,65 @@
+package provider
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/payments"
+)
+
+// Slugs of the stored problems.
+const (
+	SlugPaymentDeclined = "payment-declined"
+	SlugPaymentRefused  = "payment-refused"
+)
+
+// Problem is the stored response of an order or a refund that failed, and can no longer succeed
+// (R23, cancel before a failure is stored).
+type Problem struct {
+	operations.Problem
+	Code            string    `json:"code,omitempty"`
+	DeclineCode     string    `json:"decline_code,omitempty"`
+	ProviderMessage string    `json:"provider_message,omitempty"` // for operators, unlike detail
+	OrderID         uuid.UUID `json:"order_id"`
+}
+
+// Finish stores the problem.
+func (p Problem) Finish(order uuid.UUID) (idempotency.Transition, error) {
+	p.OrderID = order
+	return operations.FinishProblem(p)
+}
+
+// Declined is the problem of a declined payment.
+func Declined(d payments.Decline) Problem {
+	detail := cmp.Or(buyerText(d.DeclineCode), buyerText(d.Code), "The card was declined. Please use another card, or ask your bank.")
+	return Problem{
+		Problem:         operations.NewProblem(SlugPaymentDeclined, 402, "The payment was declined", detail),
+		Code:            cmp.Or(d.Code, "card_declined"), // a failed order requires a code
+		DeclineCode:     d.DeclineCode,
+		ProviderMessage: d.Message,
+	}
+}
+
+// DeclinedBy is [Declined] for a call.
+func DeclinedBy(failed *payments.Error) Problem {
+	return Declined(payments.Decline{Code: failed.Code, DeclineCode: failed.DeclineCode, Message: failed.Message})
+}
+
+// Refused is the problem of what the provider, or we, refuse.
+func Refused(code, detail string) Problem {
+	return Problem{Problem: operations.NewProblem(SlugPaymentRefused, 422, "The payment provider refused the request", detail), Code: code}
+}
+
+// RefusedBy is [Refused] for a call.
+func RefusedBy(failed *payments.Error) Problem {
+	p := Refused(cmp.Or(failed.Code, "payment_refused"), cmp.Or(buyerText(failed.Code), "The payment provider did not accept the request."))
+	p.ProviderMessage = failed.Message
+	if slices.Contains([]string{"charge_already_refunded", "charge_disputed", "charge_not_refundable", "refund_disputed_payment"}, p.Code) {
+		p.Retry = "never" // no other key makes the charge refundable
+	}
+	return p
+}

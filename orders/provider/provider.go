@@ -1,0 +1,73 @@
+// Package provider has what the steps of orders and refunds share when they call the payment
+// provider: deadlines, provider keys, and the errors and problems that follow from its answers.
+package provider
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/operations"
+	"example.com/orders-api/payments"
+)
+
+const (
+	retryAfter       = 2 * time.Second
+	misuseRetryAfter = time.Minute // an operator must act first
+)
+
+// Calls makes the calls of steps.
+type Calls struct {
+	Payments *payments.Client
+	Timeout  time.Duration // of a step's calls, retries included (R9, the order of durations)
+	Logger   *slog.Logger
+}
+
+// Context bounds a step's calls, without monotonic time, which stops while a machine is suspended.
+func (c Calls) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithDeadline(ctx, time.Now().Add(c.Timeout).Round(0))
+}
+
+// SendContext leaves two fifths of the step's remaining time for reading the result.
+func SendContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline()
+	return context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)*2/5))
+}
+
+// Key returns the provider key of a step's call. Its form never changes, because another key would
+// be another payment (R5, derived ids).
+func Key(keyID uuid.UUID, step string, attempt int) string {
+	key := "orders-api-" + keyID.String() + step
+	if attempt > 1 {
+		key += "-" + strconv.Itoa(attempt)
+	}
+	return key
+}
+
+// Failure returns the error of a call, or nil.
+func Failure(err error) *payments.Error {
+	if err == nil {
+		return nil
+	}
+	failed, ok := errors.AsType[*payments.Error](err)
+	if !ok {
+		failed = &payments.Error{NeedsOperator: true, Code: "unexpected_error"} // with Outcome Unknown, which is safe
+	}
+	return failed
+}
+
+// RetryLater returns the error of a step without a final outcome (R11, only final responses are
+// stored). attrs are for the log.
+func (c Calls) RetryLater(kind error, failed *payments.Error, attrs ...any) error {
+	wait := retryAfter
+	if failed.NeedsOperator {
+		c.Logger.Error("the payment provider's response needs an operator", append(attrs, "error", failed)...)
+		wait = misuseRetryAfter
+	}
+	return &operations.ProviderError{Kind: kind, RetryAfter: cmp.Or(failed.RetryAfter, wait), Cause: failed}
+}

@@ -1,0 +1,215 @@
+package refunds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+)
+
+// Changes of a refund and its order lock the order first.
+
+const lockOrderSQL = `
+SELECT status,
+       amount,
+       currency
+  FROM orders
+ WHERE account_id = $1
+   AND id = $2
+   FOR NO KEY UPDATE`
+
+// lockOrderTx returns an order with the sum of its refunds. Under READ COMMITTED, only a separate
+// statement sees what the lock's previous holder has committed.
+func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (o orders.Order, reserved int64, err error) {
+	err = tx.QueryRow(ctx, lockOrderSQL, []any{accountID, id}, &o.Status, &o.Amount, &o.Currency)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return o, 0, operations.ErrNotFound
+	}
+	if err != nil {
+		return o, 0, err
+	}
+	err = tx.QueryRow(ctx, `
+SELECT coalesce(sum(amount), 0)::bigint
+  FROM refunds
+ WHERE account_id = $1
+   AND order_id = $2
+   AND status NOT IN ('failed', 'canceled')`, []any{accountID, id}, &reserved)
+	return o, reserved, err
+}
+
+func insertTx(tx *idempotency.Tx, run *idempotency.Run, r Refund) {
+	tx.Queue(`
+INSERT INTO refunds (
+    id,
+    account_id,
+    order_id,
+    idempotency_key,
+    amount,
+    currency,
+    reason,
+    status,
+    created_at
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now())`,
+		r.ID, run.AccountID, r.OrderID, string(run.Key), r.Amount, r.Currency, r.Reason, r.Status)
+}
+
+func setProviderAttemptTx(tx *idempotency.Tx, accountID uuid.UUID, r row) {
+	tx.Queue(`
+UPDATE refunds
+   SET provider_attempt   = $3,
+       provider_sent_at   = $4,
+       provider_failed_at = $5
+ WHERE account_id = $1
+   AND id = $2`, accountID, r.ID, r.ProviderAttempt, r.ProviderSentAt, r.ProviderFailedAt)
+}
+
+// failTx fails if an event has just recorded the refund.
+func failTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID, why string) error {
+	err := tx.QueryRow(ctx, `
+UPDATE refunds
+   SET status         = 'failed',
+       failure_reason = $3
+ WHERE account_id = $1
+   AND id = $2
+   AND provider_refund_id IS NULL
+RETURNING id`, []any{accountID, id, why}, new(uuid.UUID))
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = fmt.Errorf("refund %s is at the provider", id)
+	}
+	return err
+}
+
+// applyStatusTx records the provider's status of a refund and updates the order. Statuses
+// may arrive out of order, so a succeeded refund never becomes pending, and a failed one stays so.
+func applyStatusTx(ctx context.Context, tx postgres.Queuer, accountID uuid.UUID, r row, made payments.Refund) {
+	tx.Queue(lockOrderSQL, accountID, r.OrderID)
+	tx.Queue(`
+WITH applied AS (
+    UPDATE refunds
+       SET status             = $3,
+           provider_refund_id = $4,
+           amount             = $8, -- see adoptRest
+           failure_reason     = CASE WHEN $3 IN ('failed', 'canceled') THEN $5 END
+     WHERE account_id = $1
+       AND id = $2
+       AND (provider_refund_id IS NULL OR provider_refund_id = $4 AND (
+               status IN ('pending', 'requires_action') AND status <> $3
+            OR status = 'succeeded' AND $3 IN ('failed', 'canceled')
+       ))
+    RETURNING account_id, id, status, provider_refund_id, amount, currency
+)`+audit.Insert+`
+SELECT $6,
+       account_id,
+       'refund.' || status,
+       'refund',
+       id::text,
+       jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
+       $7
+  FROM applied`, accountID, r.ID, string(made.Status), made.ID,
+		pgtype.Text{String: made.FailureReason, Valid: made.FailureReason != ""}, uuid.Must(uuid.NewV7()), audit.ClientIP(ctx), r.Amount)
+	// A refund that is only reserved here has returned no money.
+	tx.Queue(`
+UPDATE orders AS o
+   SET amount_refunded = back.total,
+       status          = CASE back.total
+                             WHEN 0 THEN 'paid'
+                             WHEN o.amount THEN 'refunded'
+                             ELSE 'partially_refunded'
+                         END
+  FROM (
+           SELECT coalesce(sum(amount), 0)::bigint AS total
+             FROM refunds
+            WHERE account_id = $1
+              AND order_id = $2
+              AND provider_refund_id IS NOT NULL
+              AND status NOT IN ('failed', 'canceled')
+       ) AS back
+ WHERE o.account_id = $1
+   AND o.id = $2
+   AND o.amount_refunded <> back.total`, accountID, r.OrderID)
+}
+
+const selectRefund = `
+SELECT r.id,
+       r.order_id,
+       r.amount,
+       r.currency,
+       r.reason,
+       r.status,
+       r.provider_refund_id,
+       r.created_at,
+       o.payment_intent_id,
+       r.provider_attempt,
+       r.provider_sent_at,
+       r.provider_failed_at
+  FROM refunds AS r
+  JOIN orders AS o
+    ON o.account_id = r.account_id
+   AND o.id = r.order_id`
+
+func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (row, error) {
+	return operations.Get(ctx, s.Pool, pgx.RowToStructByName[row], selectRefund+`
+ WHERE r.account_id = $1
+   AND r.id = $2`, accountID, id)
+}
+
+// get returns the refund of an order, or [operations.ErrNotFound].
+func (s *Service) get(ctx context.Context, of operations.Target) (Refund, error) {
+	r, err := s.find(ctx, of.AccountID, of.ID)
+	if err == nil && r.OrderID != of.Parent {
+		err = operations.ErrNotFound
+	}
+	return r.Refund, err
+}
+
+// List returns the refunds of an order, the newest first.
+func (s *Service) List(ctx context.Context, of operations.Target, page operations.Page) iter.Seq2[any, error] {
+	if _, err := s.Orders.Get(ctx, of.AccountID, of.Parent); err != nil {
+		return operations.NoList(err)
+	}
+	after, err := page.Cursor(func(id uuid.UUID) (operations.Timestamp, error) {
+		r, err := s.get(ctx, operations.Target{AccountID: of.AccountID, Parent: of.Parent, ID: id})
+		return r.CreatedAt, err
+	})
+	if err != nil {
+		return operations.NoList(err)
+	}
+	return operations.List(ctx, s.Pool, pgx.RowToStructByName[row], func(r row) any { return r.Refund }, selectRefund+`
+ WHERE r.account_id = $1
+   AND r.order_id = $2
+   AND (r.created_at, r.id) < ($3, $4)
+ ORDER BY r.created_at DESC, r.id DESC
+ LIMIT $5`, of.AccountID, of.Parent, after.CreatedAt, after.ID, page.Limit)
+}
+
+// findSQL makes each lookup by an index that begins with the account.
+const findSQL = `
+WITH named AS (
+    SELECT account_id, id FROM refunds WHERE account_id = ANY($1) AND id = $2
+    UNION SELECT account_id, id FROM refunds WHERE account_id = ANY($1) AND provider_refund_id = $3
+    UNION SELECT * FROM unnest($1::uuid[], $4::uuid[])
+    LIMIT 20 + cardinality($1)
+)
+SELECT account_id, idempotency_key, 'refund ' || id || ', ' || status
+  FROM refunds JOIN named USING (account_id, id)`
+
+// findByName returns the refunds of the accounts with this id, provider's id or idempotency key.
+func (s *Service) findByName(ctx context.Context, accountIDs []uuid.UUID, name string) ([]operations.Found, error) {
+	id, _ := uuid.Parse(name) // otherwise uuid.Nil, which no refund has
+	derived := make([]uuid.UUID, len(accountIDs))
+	for i, accountID := range accountIDs { // a reaped key is known by what it created (R5, derived ids)
+		derived[i] = refundID(accountID, idempotency.Key(name))
+	}
+	return postgres.Collect(ctx, s.Pool, "find refunds", pgx.RowToStructByPos[operations.Found], findSQL, accountIDs, id, name, derived)
+}
