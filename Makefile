@@ -29,15 +29,15 @@ help: ## List the targets
 
 .PHONY: demo
 demo: ## Run the guided tour; it needs no setup (first build: about a minute)
-	@echo "Building cmd/orders (about a minute the first time) …"
-	@$(GO) build -o bin/orders ./cmd/orders
-	@$(LOAD_ENV); exec bin/orders demo
+	@echo "Building cmd/playground (about a minute the first time) …"
+	@$(GO) build -o bin/ ./cmd/orders ./cmd/playground
+	@$(LOAD_ENV); exec bin/playground demo
 
 # RUN has flags of the program, such as --reset.
 .PHONY: run
 run: ## Run everything in one process, on a private PostgreSQL and the fake Stripe
-	@$(GO) build -o bin/orders ./cmd/orders
-	@$(LOAD_ENV); exec bin/orders dev $(RUN)
+	@$(GO) build -o bin/ ./cmd/orders ./cmd/playground
+	@$(LOAD_ENV); exec bin/playground run $(RUN)
 
 # -vet=off: make lint runs vet. -p 4 -parallel 4: most tests wait for the database, so tests and
 # the compiler run at once. GOGC=800 spares the compiler garbage collections, and -dwarf=false and
@@ -46,7 +46,7 @@ run: ## Run everything in one process, on a private PostgreSQL and the fake Stri
 # which this code does not use. netgo and osusergo need no C compiler, and atexit_sleep_ms=0 avoids
 # the race detector's pause of a second at the end of each process. The packages that take longest
 # come first, so that none of them is alone at the end. withserver starts one PostgreSQL for all.
-LONGEST := $(wildcard ./orders ./cmd/orders ./api)
+LONGEST := $(wildcard ./orders ./cmd/orders ./cmd/playground ./api)
 FLAGS := -tags netgo,osusergo -ldflags='-s -w' $(RACE) \
 	-gcflags=all='-dwarf=false -d=checkptr=0 -N -l' -gcflags=std='-dwarf=false -d=checkptr=0'
 
@@ -97,7 +97,7 @@ lint: ## Lint the code, its import rules and .github/workflows
 fmt: ## Format
 	$(GO) run $(GOFUMPT) -w .
 
-PAGES := $(GO) test -vet=off -count=1 -tags pages ./cmd/orders ./cmd/internal/setup ./api -run '^TestGenerated$$'
+PAGES := $(GO) test -vet=off -count=1 -tags pages ./cmd/playground ./cmd/internal/setup ./api -run '^TestGenerated$$'
 
 .PHONY: generate
 generate: ## Write the generated parts of pages, .env.example, openapi.yaml and the list of metrics

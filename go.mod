@@ -3,6 +3,7 @@ module example.com/orders-api
 go 1.26.0
 
 require (
+	github.com/alecthomas/kong v1.17.0
 	github.com/emersion/go-sasl v0.0.0-20241020182733-b788ff22d5a6
 	github.com/emersion/go-smtp v0.25.1
 	github.com/getkin/kin-openapi v0.152.0

@@ -11,14 +11,13 @@ own() {
 	git rm -rqf --ignore-unmatch lab spec docs/proof.md .github/workflows/lab.yml
 	rm -rf lab spec
 	# An upgrade keeps the demo if the shop has it.
-	if [ "${KEEP-}" != demo ] && ! git cat-file -e template:cmd/internal/demo 2>/dev/null; then
+	if [ "${KEEP-}" != demo ] && ! git cat-file -e template:cmd/playground/demo.go 2>/dev/null; then
 		line+='|docs/console\.|\(console\.md'
-		git rm -rqf cmd/internal/demo internal/earlierdesigns cmd/orders/{demo,console}{,_test}.go docs/console.{md,png}
-		sed -i.bak -E '/consoleExtension,|runDemo\}/d' cmd/orders/{dev,commands}.go
-		sed -i.bak 's#internal/earlierdesigns|##' .golangci.yml
+		git rm -rqf cmd/playground/{internal/demo,earlierdesigns} cmd/playground/{demo,console}{,_test}.go internal/subprocess docs/console.{md,png}
+		sed -i.bak -E '/consoleExtension|cmd:"" hidden|  tour  /d' cmd/playground/{main,run}.go
 		sed -i.bak '/^\.PHONY: demo/,/^$/d' Makefile
 		sed -i.bak -e '/^## The demo/,/^## /{/^## Run/!d' -e '}' README.md
-		rm cmd/orders/{dev,commands}.go.bak {.golangci.yml,Makefile,README.md}.bak
+		rm cmd/playground/{main,run}.go.bak {Makefile,README.md}.bak
 	fi
 	sed -i.bak -e 's/ There is no release\.$//' -e 's/^## Make it yours$/## Change it/' README.md && rm README.md.bak
 	git grep -lIE "$line" -- ':!*.go' ':!*.sql' | while read -r file; do

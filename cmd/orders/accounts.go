@@ -2,118 +2,108 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"text/tabwriter"
+	"os"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/accounts"
 )
 
-// accountsCreate prints the new API key as its last line.
-func accountsCreate(ctx context.Context, call *invocation) error {
-	name := call.flags.String("name", "", "the account's `name` (required)")
-	pool, err := openPool(ctx, call, "name")
+// onDatabase is a command that needs only the database.
+type onDatabase struct{ cli.Env[setup.DatabaseOnly] }
+
+func (c onDatabase) with(ctx context.Context, run func(*pgxpool.Pool) error) error {
+	config, err := c.Load()
+	if err != nil {
+		return err
+	}
+	pool, err := setup.Pool(ctx, config.Database, config.Logger(os.Stderr))
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	id, key, err := accounts.Create(ctx, pool, *name)
-	return call.printResult(err, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, *name, key)
+	return run(pool)
 }
 
-func accountsList(ctx context.Context, call *invocation) error {
-	pool, err := openPool(ctx, call)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	list, err := accounts.List(ctx, pool)
-	if err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(call.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tCREATED\tAPI KEYS\tNAME")
-	for _, account := range list {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%q\n", account.ID, formatTime(account.CreatedAt), account.Keys, account.Name)
-	}
-	return table.Flush()
+type accountsCreate struct {
+	onDatabase
+
+	Name cli.Text `required:"" help:"The account's name."`
 }
 
-// ofAccount returns a command with the flag --account, and with an argument unless it is "".
-func ofAccount(
-	argument string, run func(context.Context, *invocation, *pgxpool.Pool, uuid.UUID) error,
-) func(context.Context, *invocation) error {
-	return func(ctx context.Context, call *invocation) error {
-		call.argument = argument
-		account := accountFlag(call, "the account's `id` (required)")
-		pool, err := openPool(ctx, call, "account")
+// Run prints the new API key as its last line.
+func (c accountsCreate) Run(ctx context.Context) error {
+	return c.with(ctx, func(pool *pgxpool.Pool) error {
+		id, key, err := accounts.Create(ctx, pool, string(c.Name))
+		return printed(err, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, c.Name, key)
+	})
+}
+
+type accountsList struct{ onDatabase }
+
+func (c accountsList) Run(ctx context.Context) error {
+	return c.with(ctx, func(pool *pgxpool.Pool) error {
+		list, err := accounts.List(ctx, pool)
 		if err != nil {
 			return err
 		}
-		defer pool.Close()
-		return run(ctx, call, pool, account.UUID)
-	}
+		return printTable("ID\tCREATED\tAPI KEYS\tNAME", "%s\t%s\t%d\t%q", list, func(account accounts.Account) []any {
+			return []any{account.ID, formatTime(account.CreatedAt), account.Keys, account.Name}
+		})
+	})
 }
 
-func accountsKeysList(ctx context.Context, call *invocation, pool *pgxpool.Pool, account uuid.UUID) error {
-	keys, err := accounts.ListKeys(ctx, pool, account)
-	if err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(call.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "PREFIX\tID\tCREATED\tREVOKED")
-	for _, key := range keys {
-		revoked := "-"
-		if key.RevokedAt != nil {
-			revoked = formatTime(*key.RevokedAt)
+// ofAccount is a command on the API keys of an account.
+type ofAccount struct {
+	onDatabase
+
+	Account uuid.UUID `required:"" placeholder:"ID" help:"The account's id."`
+}
+
+type accountsKeysList struct{ ofAccount }
+
+func (c accountsKeysList) Run(ctx context.Context) error {
+	return c.with(ctx, func(pool *pgxpool.Pool) error {
+		keys, err := accounts.ListKeys(ctx, pool, c.Account)
+		if err != nil {
+			return err
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", key.Prefix, key.ID, formatTime(key.CreatedAt), revoked)
-	}
-	return table.Flush()
+		return printTable("PREFIX\tID\tCREATED\tREVOKED", "%s\t%s\t%s\t%s", keys, func(key accounts.Key) []any {
+			revoked := "-"
+			if key.RevokedAt != nil {
+				revoked = formatTime(*key.RevokedAt)
+			}
+			return []any{key.Prefix, key.ID, formatTime(key.CreatedAt), revoked}
+		})
+	})
 }
 
-// accountsKeysCreate prints the new API key as its last line.
-func accountsKeysCreate(ctx context.Context, call *invocation, pool *pgxpool.Pool, account uuid.UUID) error {
-	key, apiKey, err := accounts.CreateKey(ctx, pool, account)
-	return call.printResult(err, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, account, apiKey)
+type accountsKeysCreate struct{ ofAccount }
+
+// Run prints the new API key as its last line.
+func (c accountsKeysCreate) Run(ctx context.Context) error {
+	return c.with(ctx, func(pool *pgxpool.Pool) error {
+		key, apiKey, err := accounts.CreateKey(ctx, pool, c.Account)
+		return printed(err, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, c.Account, apiKey)
+	})
 }
 
-func accountsKeysRevoke(ctx context.Context, call *invocation, pool *pgxpool.Pool, account uuid.UUID) error {
-	id, err := uuid.Parse(call.value)
-	if err != nil {
-		return wrongUsage(call.name, "ID is not an id that orders accounts keys list prints")
-	}
-	key, err := accounts.RevokeKey(ctx, pool, account, id)
-	if err != nil {
-		return err
-	}
-	return call.printResult(nil, "API key %s (%s…) was revoked at %s, UTC. It stops working within 5 seconds.\n",
-		key.ID, key.Prefix, formatTime(*key.RevokedAt))
+type accountsKeysRevoke struct {
+	ofAccount
+
+	ID uuid.UUID `arg:"" help:"The API key's id, which accounts keys list prints."`
 }
 
-type accountID struct{ uuid.UUID }
-
-func accountFlag(call *invocation, usage string) *accountID {
-	account := new(accountID)
-	call.flags.TextVar(account, "account", account, usage)
-	return account
-}
-
-// MarshalText returns "" if the flag is not set.
-func (a *accountID) MarshalText() ([]byte, error) {
-	if a.UUID == uuid.Nil {
-		return nil, nil
-	}
-	return a.UUID.MarshalText()
-}
-
-func openPool(ctx context.Context, call *invocation, required ...string) (*pgxpool.Pool, error) {
-	var config setup.DatabaseOnly
-	if err := call.load(&config, required...); err != nil {
-		return nil, err
-	}
-	return setup.Pool(ctx, config.Database, config.Logger(call.stderr))
+func (c accountsKeysRevoke) Run(ctx context.Context) error {
+	return c.with(ctx, func(pool *pgxpool.Pool) error {
+		key, err := accounts.RevokeKey(ctx, pool, c.Account, c.ID)
+		if err != nil {
+			return err
+		}
+		return printed(nil, "API key %s (%s…) was revoked at %s, UTC. It stops working within 5 seconds.\n",
+			key.ID, key.Prefix, formatTime(*key.RevokedAt))
+	})
 }

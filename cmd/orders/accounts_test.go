@@ -7,11 +7,13 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/cmd/internal/programtest"
 )
 
 func (f *fixture) accountKeys(args ...string) string {
 	f.t.Helper()
-	stdout, stderr := succeed(f.t, f.quiet(), append([]string{"accounts", "keys"}, args...)...)
+	stdout, stderr := programtest.Succeed(f.t, f.quiet(), append([]string{"accounts", "keys"}, args...)...)
 	require.Empty(f.t, stderr)
 	return stdout
 }
@@ -25,7 +27,7 @@ func TestAccountsKeys(t *testing.T) {
 	second := regexp.MustCompile(`ok_\w+`).FindString(created)
 	first := strings.Fields(f.accountKeys("list", "--account", account))[5]
 	list := func() string {
-		stdout, _ := succeed(t, f.quiet(), "accounts", "list")
+		stdout, _ := programtest.Succeed(t, f.quiet(), "accounts", "list")
 		return stdout
 	}
 	require.Regexp(t, `^ID +CREATED +API KEYS +NAME\n`+account+`  20[0-9: -]{17}  2 +"Fixture"\n$`, list())
@@ -45,9 +47,9 @@ func TestAccountsKeys(t *testing.T) {
 		require.NotContains(t, stdout, secret)
 	}
 
-	stderr := fail(t, f.quiet(), "accounts", "keys", "revoke", "--account", account, uuid.NewString())
+	stderr := programtest.Fail(t, f.quiet(), "accounts", "keys", "revoke", "--account", account, uuid.NewString())
 	require.Equal(t, "orders: the account has no such API key\n", stderr)
-	code, _, stderr := run(t, f.quiet(), "accounts", "keys", "revoke", "--account", account, f.apiKey)
+	code, _, stderr := programtest.Run(t, f.quiet(), "accounts", "keys", "revoke", "--account", account, f.apiKey)
 	require.Equal(t, 2, code)
 	require.NotContains(t, stderr, f.apiKey)
 }

@@ -8,13 +8,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/cmd/internal/programtest"
 )
 
 func TestHealthcheck_runningAPI(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := f.serve(f.environ, "--shutdown-delay", "0")
-	u, err := url.Parse(a.base)
+	u, err := url.Parse(a.Base)
 	require.NoError(t, err)
 	for name, address := range map[string]string{
 		"the address it listens on": u.Host,
@@ -23,14 +25,14 @@ func TestHealthcheck_runningAPI(t *testing.T) {
 	} {
 		// HTTP_PROXY must be ignored.
 		t.Log(name)
-		eventually(t, func() bool { // a check of the database may take too long on a busy machine
-			code, stdout, stderr := run(t, []string{"LISTEN_ADDR=" + address, "HTTP_PROXY=http://192.0.2.1:1"}, "healthcheck")
+		programtest.Eventually(t, func() bool { // a check of the database may take too long on a busy machine
+			code, stdout, stderr := programtest.Run(t, []string{"LISTEN_ADDR=" + address, "HTTP_PROXY=http://192.0.2.1:1"}, "healthcheck")
 			return code == 0 && stdout+stderr == ""
 		})
 	}
 
-	a.stop()
-	stderr := fail(t, []string{"LISTEN_ADDR=" + u.Host}, "healthcheck")
+	a.Stop()
+	stderr := programtest.Fail(t, []string{"LISTEN_ADDR=" + u.Host}, "healthcheck")
 	require.Contains(t, stderr, "orders: not healthy: ")
 }
 
@@ -57,7 +59,7 @@ func TestHealthcheck_notHealthy(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewServer(test.respond)
 			t.Cleanup(server.Close)
-			stderr := fail(t, []string{"LISTEN_ADDR=" + server.Listener.Addr().String()}, "healthcheck", "--timeout", "200ms")
+			stderr := programtest.Fail(t, []string{"LISTEN_ADDR=" + server.Listener.Addr().String()}, "healthcheck", "--timeout", "200ms")
 			require.True(t, strings.HasPrefix(strings.ReplaceAll(stderr, server.URL, "URL"), test.stderr), stderr)
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -17,12 +18,12 @@ func (f *fixture) abandon(idempotencyKeys ...string) {
 	f.abandonAt(f.shared(), idempotencyKeys...)
 }
 
-func (f *fixture) abandonAt(a *api, idempotencyKeys ...string) {
+func (f *fixture) abandonAt(a *programtest.API, idempotencyKeys ...string) {
 	f.t.Helper()
 	rejecting := f.rejectConfirms()
 	for _, key := range idempotencyKeys {
-		response := a.mustOrder(key, tea)
-		require.Equal(f.t, http.StatusServiceUnavailable, response.status)
+		response := a.MustOrder(key, programtest.Tea)
+		require.Equal(f.t, http.StatusServiceUnavailable, response.Status)
 	}
 	rejecting.Release()
 	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
@@ -71,18 +72,18 @@ func TestCompleter_singleRun(t *testing.T) {
 	f.abandon("abandoned-order-001", "abandoned-order-002", "abandoned-order-003")
 	f.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'abandoned-order-003'")
 
-	stdout, stderr := succeed(t, f.environ, "completer")
+	stdout, stderr := programtest.Succeed(t, f.environ, "completer")
 	require.Empty(t, stdout)
 	requireOneLine(t, stderr, `msg="completer pass"`, "completed=2 skipped=0 requires_action=0 failed=0 needs_review=0")
 	require.Len(t, f.stripe.Charges(), 2)
 	require.Equal(t, 2, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
 	require.Equal(t, 2, f.staged())
 
-	_, stderr = succeed(t, f.environ, "completer")
+	_, stderr = programtest.Succeed(t, f.environ, "completer")
 	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=0 needs_review=0")
 
 	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
-	succeed(t, f.environ, "completer", "--concurrency", "1")
+	programtest.Succeed(t, f.environ, "completer", "--concurrency", "1")
 	require.Len(t, f.stripe.Charges(), 3)
 }
 
@@ -94,7 +95,7 @@ func TestCompleter_providerFails(t *testing.T) {
 	rejecting := f.rejectConfirms()
 	defer rejecting.Release()
 
-	stderr := fail(t, f.with("COMPLETER_MAX_ATTEMPTS=2"), "completer")
+	stderr := programtest.Fail(t, f.with("COMPLETER_MAX_ATTEMPTS=2"), "completer")
 	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=1 needs_review=1")
 	require.Len(t, lines(stderr, `level=ERROR msg="abandoned key needs review, no attempts are left"`), 1)
 	require.Contains(t, stderr, "orders: abandoned keys not completed: 1 will be tried again, 1 need review (orders keys list)\n")
@@ -106,14 +107,14 @@ func TestCompleter_signal(t *testing.T) {
 	f := newFixture(t)
 	f.abandon("abandoned-order-031", "abandoned-order-032", "abandoned-order-033", "abandoned-order-034")
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	c := start(t, f.environ, "completer", "--concurrency", "1", "--every", "1h")
+	c := programtest.Start(t, f.environ, "completer", "--concurrency", "1", "--every", "1h")
 	<-held.Reached()
-	c.signal(syscall.SIGTERM)
-	c.waitFor(&c.stderr, `msg="stopping after the keys in progress"`)
-	require.False(t, c.hasExited())
+	c.Signal(syscall.SIGTERM)
+	c.WaitFor(&c.Stderr, `msg="stopping after the keys in progress"`)
+	require.False(t, c.HasExited())
 	held.Release()
-	require.Zero(t, c.wait(), "%s", &c.stderr)
-	requireOneLine(t, c.stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 requires_action=0 failed=0 needs_review=0")
+	require.Zero(t, c.Wait(), "%s", &c.Stderr)
+	requireOneLine(t, c.Stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 requires_action=0 failed=0 needs_review=0")
 	require.Len(t, f.stripe.Charges(), 1)
 	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys WHERE completer_attempt = 0 AND locked_at IS NULL"))
 }
@@ -129,18 +130,18 @@ func TestReaper_singleRun(t *testing.T) {
 	env := f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=")
 	const rows = "SELECT count(*) FROM idempotency_keys"
 
-	stdout, _ := succeed(t, env, "reaper", "--dry-run")
+	stdout, _ := programtest.Succeed(t, env, "reaper", "--dry-run")
 	require.Equal(t, "finished keys older than 72h0m0s: 1; none was deleted\n", stdout)
 	require.Equal(t, 3, f.count(rows))
 
-	stdout, stderr := succeed(t, env, "reaper")
+	stdout, stderr := programtest.Succeed(t, env, "reaper")
 	require.Empty(t, stdout)
 	requireOneLine(t, stderr, `msg="reaper pass"`, "deleted=1")
 	require.Equal(t, 2, f.count(rows))
 	require.Zero(t, f.count(rows+" WHERE idempotency_key = 'ancient-order-001'"))
 	require.Equal(t, 3, f.count("SELECT count(*) FROM orders"))
 
-	stdout, _ = succeed(t, append(env, "CHARGE_WINDOW=5m30s", "KEY_RETENTION=6m"), "reaper", "--dry-run")
+	stdout, _ = programtest.Succeed(t, append(env, "CHARGE_WINDOW=5m30s", "KEY_RETENTION=6m"), "reaper", "--dry-run")
 	require.Equal(t, "finished keys older than 6m0s: 0; none was deleted\n", stdout)
 }
 
@@ -148,15 +149,15 @@ func TestReaper_singleRun(t *testing.T) {
 func TestReaper_repeating(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	r := start(t, f.environ, "reaper", "--every", "20ms")
-	r.waitFor(&r.stderr, `msg="reaper pass"`)
+	r := programtest.Start(t, f.environ, "reaper", "--every", "20ms")
+	r.WaitFor(&r.Stderr, `msg="reaper pass"`)
 	f.exec("ALTER TABLE idempotency_keys RENAME TO somewhere_else")
-	r.waitFor(&r.stderr, `level=ERROR msg="run failed" command=reaper error="reap keys: `)
+	r.WaitFor(&r.Stderr, `level=ERROR msg="run failed" command=reaper error="reap keys: `)
 	f.exec("ALTER TABLE somewhere_else RENAME TO idempotency_keys")
 	f.createPaidOrder("ancient-order-021")
 	f.exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")
-	r.waitFor(&r.stderr, `msg="reaper pass" deleted=1`)
-	r.stop()
+	r.WaitFor(&r.Stderr, `msg="reaper pass" deleted=1`)
+	r.Stop()
 }
 
 func TestJobs(t *testing.T) {
@@ -166,23 +167,23 @@ func TestJobs(t *testing.T) {
 	f.exec("UPDATE staged_jobs SET failed_at = now(), attempt = 1, last_error = 'no mailbox ada@example.com, 550 5.1.1'")
 	env := f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "LOG_LEVEL=error")
 
-	stdout, _ := succeed(t, env, "jobs", "list")
+	stdout, _ := programtest.Succeed(t, env, "jobs", "list")
 	for _, order := range orders {
 		require.Regexp(t, `(?m)^[0-9a-f-]{36}  receipt  `+f.account().String()+"  "+order+` +1 +\d+s +20.{17}  no mailbox \[removed\] 550 5\.1\.1$`, stdout)
 	}
-	stdout, _ = succeed(t, env, "jobs", "list", "--limit", "1")
+	stdout, _ = programtest.Succeed(t, env, "jobs", "list", "--limit", "1")
 	require.Equal(t, 2, strings.Count(stdout, "\n"))
 
-	stdout, _ = succeed(t, env, "jobs", "retry", orders[0], "--by", "grace", "--reason", "the address exists now")
+	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", orders[0], "--by", "grace", "--reason", "the address exists now")
 	require.Equal(t, "The worker tries again, now: 1\n", stdout)
-	stderr := fail(t, env, "jobs", "retry", orders[0], "--reason", "once more")
+	stderr := programtest.Fail(t, env, "jobs", "retry", orders[0], "--reason", "once more")
 	require.Equal(t, "orders: there is no failed job of this id, or of an order with this id (orders jobs list)\n", stderr)
-	stdout, _ = succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
+	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
 	require.Equal(t, "The worker tries again, now: 2\n", stdout)
-	stdout, _ = succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
+	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
 	require.Equal(t, "The worker tries again, now: 0\n", stdout)
 
-	succeed(t, f.with("RECEIPTS_DIR="+t.TempDir()), "worker", "--once")
+	programtest.Succeed(t, f.with("RECEIPTS_DIR="+t.TempDir()), "worker", "--once")
 	history := f.keys("show", "receipt-order-011")
 	require.Regexp(t, `(?m)^20.{17} +receipt\.retry \{"by": ?"grace", "reason": ?"the address exists now"\}$`, history)
 	require.Regexp(t, `(?m)^20.{17} +receipt\.sent \{"attempt": ?1\}$`, history)

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os/user"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -16,6 +16,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/cmd/internal/app"
+	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
@@ -25,26 +27,41 @@ import (
 	"example.com/orders-api/orders/refunds"
 )
 
-const keyAccountUsage = "search only the account with this `id`"
-
 const maxShownRefunds = 100 // the newest of an order
 
-func keysList(ctx context.Context, call *invocation) error {
-	var config setup.Maintenance
-	limit := call.flags.Int("limit", 100, "how many keys to list at most")
-	if err := call.load(&config, "limit"); err != nil {
+type keysList struct {
+	cli.Env[setup.Maintenance]
+
+	Limit cli.Count `default:"100" help:"How many keys to list at most."`
+}
+
+func (c keysList) Run(ctx context.Context) error {
+	config, err := c.Load()
+	if err != nil {
 		return err
 	}
-	pool, engine, err := openEngine(ctx, config, config.Logger(call.stderr))
+	pool, engine, err := app.OpenEngine(ctx, config, config.Logger(os.Stderr))
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	stuck, err := engine.Stuck(ctx, config.CompleterGrace, *limit)
+	stuck, err := engine.Stuck(ctx, config.CompleterGrace, int(c.Limit))
 	if err != nil {
 		return err
 	}
-	return printKeys(call.stdout, stuck)
+	const header = "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR"
+	return printTable(header, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", stuck, func(key idempotency.StoredKey) []any {
+		return []any{
+			key.ID, key.AccountID, key.Operation, key.Point, key.State(),
+			key.Attempt, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError,
+		}
+	})
+}
+
+// keyName is the argument of a command on one key.
+type keyName struct {
+	ID      string    `arg:"" help:"The key, its id, an order's or refund's id, a reference, or a provider's id."`
+	Account uuid.UUID `placeholder:"ID" help:"Search only the account with this id."`
 }
 
 // foundKey is the key that an operator's name selects.
@@ -113,20 +130,23 @@ func findKey(
 	return foundKey{}, errors.New(strings.Join(lines, "\n"))
 }
 
-func keysShow(ctx context.Context, call *invocation) error {
-	var config setup.Maintenance
-	call.argument = "ID"
-	account := accountFlag(call, keyAccountUsage)
-	if err := call.load(&config); err != nil {
+type keysShow struct {
+	cli.Env[setup.Maintenance]
+	keyName
+}
+
+func (c keysShow) Run(ctx context.Context) error {
+	config, err := c.Load()
+	if err != nil {
 		return err
 	}
-	pool, engine, err := openEngine(ctx, config, config.Logger(call.stderr))
+	pool, engine, err := app.OpenEngine(ctx, config, config.Logger(os.Stderr))
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	described := newServices(setup.App{Maintenance: config}, engine, pool, provider.Calls{}, nil)
-	key, err := findKey(ctx, pool, engine, described.operations, account.UUID, call.value)
+	described := app.NewServices(setup.App{Maintenance: config}, engine, pool, provider.Calls{}, nil)
+	key, err := findKey(ctx, pool, engine, described.Operations, c.Account, c.ID)
 	if err != nil {
 		return err
 	}
@@ -137,7 +157,7 @@ func keysShow(ctx context.Context, call *invocation) error {
 	}
 	if order := key.Links["order"]; order != nil {
 		of := operations.Target{AccountID: key.AccountID, Parent: order.ID}
-		for refund, err := range described.refunds.List(ctx, of, operations.Page{Limit: maxShownRefunds}) {
+		for refund, err := range described.Refunds.List(ctx, of, operations.Page{Limit: maxShownRefunds}) {
 			if err != nil {
 				return err
 			}
@@ -151,27 +171,49 @@ func keysShow(ctx context.Context, call *invocation) error {
 	if h.records, err = audit.Records(ctx, pool, key.AccountID, resources...); err != nil {
 		return err
 	}
-	return h.print(call.stdout)
+	return h.print(os.Stdout)
 }
 
-// operatorCommand returns a command that retries or resolves a key.
-func operatorCommand(
+// onApp is a command that calls the provider.
+type onApp struct{ cli.Env[setup.App] }
+
+func (c onApp) with(ctx context.Context, run func(*app.App) error) error {
+	config, err := c.Load()
+	if err != nil {
+		return err
+	}
+	a, err := app.Open(ctx, config, config.Logger(os.Stderr))
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	return run(a)
+}
+
+// operatorAction is a command of an operator on one key.
+type operatorAction struct {
+	onApp
+	keyName
+	by
+
+	Reason cli.Text `required:"" help:"The reason, for the audit record."`
+}
+
+type (
+	keysRetry   struct{ operatorAction }
+	keysResolve struct{ operatorAction }
+)
+
+func (c keysRetry) Run(ctx context.Context) error { return c.run(ctx, (*operations.Service).Retry) }
+
+func (c keysResolve) Run(ctx context.Context) error { return c.run(ctx, (*operations.Service).Resolve) }
+
+func (c operatorAction) run(
+	ctx context.Context,
 	action func(*operations.Service, context.Context, uuid.UUID, uuid.UUID, audit.Operator) (idempotency.Result, error),
-) func(context.Context, *invocation) error {
-	return func(ctx context.Context, call *invocation) error {
-		var config setup.App
-		call.argument = "ID"
-		account := accountFlag(call, keyAccountUsage)
-		by, reason := operatorFlags(call)
-		if err := call.load(&config, "reason", "by"); err != nil {
-			return err
-		}
-		a, err := openApp(ctx, config, config.Logger(call.stderr))
-		if err != nil {
-			return err
-		}
-		defer a.close()
-		key, err := findKey(ctx, a.pool, a.engine, a.operations, account.UUID, call.value)
+) error {
+	return c.with(ctx, func(a *app.App) error {
+		key, err := findKey(ctx, a.Pool, a.Engine, a.Operations, c.Account, c.ID)
 		if err != nil {
 			return err
 		}
@@ -181,42 +223,13 @@ func operatorCommand(
 		if key.Point == idempotency.Finished {
 			return fmt.Errorf("key %s is finished, and its response %d does not change", key.ID, key.ResponseCode)
 		}
-		result, err := action(a.operations, ctx, key.AccountID, key.ID, audit.Operator{Actor: *by, Reason: *reason})
+		result, err := action(a.Operations, ctx, key.AccountID, key.ID, audit.Operator{Actor: string(c.By), Reason: string(c.Reason)})
 		if err != nil {
 			return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
 		}
-		return call.printResult(nil, "Key %s is finished. Its response, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
-	}
+		return printed(nil, "Key %s is finished. Its response, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
+	})
 }
-
-// operatorFlags are for the audit record. Both are required.
-func operatorFlags(call *invocation) (by, reason *string) {
-	return byFlag(call), call.flags.String("reason", "", "`reason`, for the audit record (required)")
-}
-
-func byFlag(call *invocation) *string {
-	return call.flags.String("by", userName(), "`name` of the operator, for the audit record")
-}
-
-func userName() string {
-	current, err := user.Current()
-	if err != nil {
-		return ""
-	}
-	return current.Username
-}
-
-func printKeys(w io.Writer, keys []idempotency.StoredKey) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR")
-	for _, key := range keys {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", key.ID, key.AccountID, key.Operation, key.Point, key.State(),
-			key.Attempt, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError)
-	}
-	return table.Flush()
-}
-
-func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
 
 // history is what is known about a key and what it created.
 type history struct {

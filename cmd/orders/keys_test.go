@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/idempotency"
 )
 
@@ -25,7 +26,7 @@ func (f *fixture) quiet() []string {
 
 func (f *fixture) keys(args ...string) string {
 	f.t.Helper()
-	stdout, stderr := succeed(f.t, f.quiet(), append([]string{"keys"}, args...)...)
+	stdout, stderr := programtest.Succeed(f.t, f.quiet(), append([]string{"keys"}, args...)...)
 	require.Empty(f.t, stderr)
 	return stdout
 }
@@ -93,7 +94,7 @@ func TestKeysShow(t *testing.T) {
 		"an unused key":   {"show", "an-unused-key-0001"},
 		"another account": {"show", id.String(), "--account", uuid.NewString()},
 	} {
-		stderr := fail(t, f.quiet(), append([]string{"keys"}, args...)...)
+		stderr := programtest.Fail(t, f.quiet(), append([]string{"keys"}, args...)...)
 		require.Equal(t, "orders: no key, order or refund has this id, reference or provider's id\n", stderr, name)
 	}
 
@@ -110,18 +111,18 @@ func TestKeysShow_names(t *testing.T) {
 	const reference, refundKey = "basket 4711", "a-refund-of-an-order-1"
 	a := f.serve(f.environ, "--shutdown-delay", "0")
 	rejecting := f.rejectConfirms()
-	body := strings.Replace(tea, "{", `{"reference":"`+reference+`",`, 1)
-	order := func() apiResponse {
-		return a.mustDo(http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {"an-order-with-names"}})
+	body := strings.Replace(programtest.Tea, "{", `{"reference":"`+reference+`",`, 1)
+	order := func() programtest.Response {
+		return a.MustDo(http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {"an-order-with-names"}})
 	}
-	require.Equal(t, http.StatusServiceUnavailable, order().status)
+	require.Equal(t, http.StatusServiceUnavailable, order().Status)
 	rejecting.Release()
-	require.Equal(t, http.StatusCreated, order().status)
+	require.Equal(t, http.StatusCreated, order().Status)
 	account := f.account()
 	id, refund := idempotency.DeriveID("order", account, "an-order-with-names").String(), idempotency.DeriveID("refund", account, refundKey).String()
-	refunded := a.mustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":100}`, http.Header{"Idempotency-Key": {refundKey}})
-	require.Equal(t, http.StatusCreated, refunded.status)
-	a.stop()
+	refunded := a.MustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":100}`, http.Header{"Idempotency-Key": {refundKey}})
+	require.Equal(t, http.StatusCreated, refunded.Status)
+	a.Stop()
 	var intent, providerRefund string
 	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT payment_intent_id, provider_refund_id FROM orders, refunds").Scan(&intent, &providerRefund))
 
@@ -137,7 +138,7 @@ func TestKeysShow_names(t *testing.T) {
 	}
 
 	f.exec("UPDATE idempotency_keys SET finished_at = now() - interval '80 hours'")
-	succeed(t, f.quiet(), "reaper")
+	programtest.Succeed(t, f.quiet(), "reaper")
 	for _, name := range []string{id, reference, intent, "an-order-with-names"} {
 		history := f.keys("show", name)
 		require.Regexp(t, `(?m)^state +expired$`, history, name)
@@ -146,10 +147,10 @@ func TestKeysShow_names(t *testing.T) {
 
 	// Another account's key with the name of this order hides nothing.
 	b := f.serve(f.environ, "--shutdown-delay", "0")
-	b.key = createAccount(t, f.environ)
-	require.Equal(t, http.StatusCreated, b.mustDo(http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {id}}).status)
-	b.stop()
-	stderr := fail(t, f.quiet(), "keys", "show", id)
+	b.Key = createAccount(t, f.environ)
+	require.Equal(t, http.StatusCreated, b.MustDo(http.MethodPost, "/v1/orders", programtest.Tea, http.Header{"Idempotency-Key": {id}}).Status)
+	b.Stop()
+	stderr := programtest.Fail(t, f.quiet(), "keys", "show", id)
 	require.Regexp(t, `(?m)^  [0-9a-f-]{36}  account `+account.String()+`  order `+id+`, partially_refunded$`, stderr)
 	require.Equal(t, f.keys("show", reference), f.keys("show", id, "--account", account.String()))
 }
@@ -161,16 +162,16 @@ func TestKeysResolve_ambiguous(t *testing.T) {
 	const shared = "a-key-of-two-accounts"
 	a := f.serve(f.environ, "--shutdown-delay", "0")
 	f.abandonAt(a, shared)
-	a.key = createAccount(t, f.environ)
+	a.Key = createAccount(t, f.environ)
 	f.abandonAt(a, shared)
-	a.stop()
+	a.Stop()
 
-	stderr := fail(t, f.with("LOG_LEVEL=error"), "keys", "resolve", shared, "--reason", "a test")
+	stderr := programtest.Fail(t, f.with("LOG_LEVEL=error"), "keys", "resolve", shared, "--reason", "a test")
 	require.Regexp(t, `^orders: several keys match: give the id of one, or select an account with --account
 (  [0-9a-f-]{36}  account [0-9a-f-]{36}  idempotency key\n){2}$`, stderr)
 	require.Contains(t, f.keys("show", shared, "--account", mine.String()), idempotency.KeyID(mine, shared).String())
 	id := idempotency.KeyID(mine, shared).String()
-	stdout, _ := succeed(t, f.environ, "keys", "resolve", id, "--reason", "the customer does not want it any more")
+	stdout, _ := programtest.Succeed(t, f.environ, "keys", "resolve", id, "--reason", "the customer does not want it any more")
 	require.Regexp(t, `^Key `+id+` is finished\. Its response, to every retry:\n422 \{"type":"/problems/payment-refused".*"code":"closed_by_operator".*\}\n$`, stdout)
 	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished'"))
 	require.Empty(t, f.stripe.Charges())
@@ -185,13 +186,13 @@ func TestKeysRetry(t *testing.T) {
 	id := idempotency.KeyID(f.account(), key)
 
 	rejecting := f.rejectConfirms()
-	code, stdout, stderr := run(t, f.environ, "keys", "retry", key, "--reason", "Stripe is back")
+	code, stdout, stderr := programtest.Run(t, f.environ, "keys", "retry", key, "--reason", "Stripe is back")
 	rejecting.Release()
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
 	require.Regexp(t, `(?m)^orders: key `+id.String()+` is still unfinished, at charge_created: the outcome is not known yet: `, stderr)
 
-	stdout, _ = succeed(t, f.environ, "keys", "retry", "--by", "grace", key, "--reason", "Stripe is really back")
+	stdout, _ = programtest.Succeed(t, f.environ, "keys", "retry", "--by", "grace", key, "--reason", "Stripe is really back")
 	require.Regexp(t, `^Key `+id.String()+` is finished\. Its response, to every retry:\n201 \{"id":.*"status":"paid".*\}\n$`, stdout)
 	require.Len(t, f.stripe.Charges(), 1)
 
@@ -200,7 +201,7 @@ func TestKeysRetry(t *testing.T) {
 	require.Regexp(t, `(?m)^20.{17} +key\.retry \{"by": ?"grace", "reason": ?"Stripe is really back"\}$`, history)
 	require.Regexp(t, `(?m)^20.{17} +run 3, the last one so far$`, history)
 
-	stderr = fail(t, f.environ, "keys", "retry", key, "--reason", "once more")
+	stderr = programtest.Fail(t, f.environ, "keys", "retry", key, "--reason", "once more")
 	require.Contains(t, stderr, "orders: key "+id.String()+" is finished, and its response 201 does not change\n")
 	require.Len(t, f.stripe.Charges(), 1)
 }

@@ -1,28 +1,106 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"flag"
+	"cmp"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+	"os/user"
+	"runtime/debug"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"example.com/orders-api/cmd/internal/cli"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills the process
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	if err == nil || errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = fmt.Errorf("interrupted: %w", err)
-	}
-	fmt.Fprintln(os.Stderr, "orders:", err)
-	if errors.Is(err, errUsage) || errors.Is(err, errNotCompared) {
-		os.Exit(2)
-	}
-	os.Exit(1)
+type commands struct {
+	Serve     serve          `cmd:"" help:"Run the API."`
+	Worker    worker         `cmd:"" help:"Send staged receipts."`
+	Completer completer      `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
+	Reaper    reaper         `cmd:"" help:"Delete finished keys whose retention is over (cron)."`
+	Reconcile reconciliation `cmd:"" help:"Compare our records with the provider's payments and refunds (cron)."`
+
+	Keys struct {
+		List    keysList    `cmd:"" help:"List the abandoned keys and those that need review."`
+		Show    keysShow    `cmd:"" help:"Show the history of a key, order or refund, by any of its ids."`
+		Retry   keysRetry   `cmd:"" help:"Run an unfinished key again."`
+		Resolve keysResolve `cmd:"" help:"Finish an unfinished key without charging, unless it was charged already."`
+	} `cmd:"" help:"Find keys, and continue those that are stuck."`
+
+	Jobs struct {
+		List  jobsList  `cmd:"" help:"List the receipts that failed."`
+		Retry jobsRetry `cmd:"" help:"Send a failed receipt, or all of them, again."`
+	} `cmd:"" help:"Find and repeat failed receipts."`
+
+	Migrate struct {
+		Up     migrateUp     `cmd:"" help:"Apply all pending migrations."`
+		Down   migrateDown   `cmd:"" help:"Roll back the migration that was applied last, and delete its data."`
+		Citus  migrateCitus  `cmd:"" help:"Distribute the tables over the workers of a Citus cluster."`
+		Status migrateStatus `cmd:"" help:"List the migrations and whether they are applied."`
+	} `cmd:"" help:"Change the database schema."`
+
+	Accounts struct {
+		Create accountsCreate `cmd:"" help:"Create an account and print its API key."`
+		List   accountsList   `cmd:"" help:"List the accounts."`
+		Keys   struct {
+			List   accountsKeysList   `cmd:"" help:"List the API keys of an account, without their secrets."`
+			Create accountsKeysCreate `cmd:"" help:"Create another API key of an account and print it."`
+			Revoke accountsKeysRevoke `cmd:"" help:"Revoke an API key of an account."`
+		} `cmd:"" help:"Rotate the API keys of an account."`
+	} `cmd:"" help:"Create accounts and API keys."`
+
+	Healthcheck healthcheck      `cmd:"" help:"Check that a running API is ready (for containers)."`
+	Help        cli.Help         `cmd:"" help:"Print the help of a command, or with env all environment variables."`
+	Version     version          `cmd:"" help:"Print the version."`
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 }
+
+func main() {
+	cli.Main("orders", "An orders API that charges exactly once.", new(commands), kong.Vars{"version": versionText(), "user": userName()})
+}
+
+// buildVersion is for builds without Git: -ldflags "-X main.buildVersion=1.2.3".
+var buildVersion string
+
+func versionText() string {
+	info, _ := debug.ReadBuildInfo() // of a program that was built with modules
+	return fmt.Sprintf("orders %s, %s", cmp.Or(buildVersion, info.Main.Version), info.GoVersion)
+}
+
+type version struct{}
+
+func (version) Run() error { return printed(nil, "%s\n", versionText()) }
+
+// by is the operator that an audit record names.
+type by struct {
+	By cli.Text `default:"${user}" placeholder:"NAME" help:"Name of the operator, for the audit record (${user})."`
+}
+
+func userName() string {
+	current, err := user.Current()
+	if err != nil {
+		return "unknown"
+	}
+	return current.Username
+}
+
+// printed prints the result of a command that did not fail.
+func printed(err error, format string, arguments ...any) error {
+	if err == nil {
+		_, err = fmt.Printf(format, arguments...)
+	}
+	return err
+}
+
+// printTable prints a header and a line for each item.
+func printTable[T any](header, format string, items []T, columns func(T) []any) error {
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, header)
+	for _, item := range items {
+		fmt.Fprintf(table, format+"\n", columns(item)...)
+	}
+	return table.Flush()
+}
+
+func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }

@@ -3,47 +3,68 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
+	"os"
 	"strings"
 
+	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/migrations"
 )
 
-// migrate returns a command that needs a migrator.
-func migrate(run func(context.Context, *invocation, *migrations.Migrator) error) func(context.Context, *invocation) error {
-	return func(ctx context.Context, call *invocation) error {
-		var config setup.DatabaseOnly
-		if err := call.load(&config); err != nil {
-			return err
-		}
-		return setup.WithMigrator(ctx, config.Database, config.Logger(call.stderr), func(migrator *migrations.Migrator) error {
-			return run(ctx, call, migrator)
-		})
+type migrate struct{ cli.Env[setup.DatabaseOnly] }
+
+func (c migrate) with(ctx context.Context, run func(*migrations.Migrator) error) error {
+	config, err := c.Load()
+	if err != nil {
+		return err
 	}
+	return setup.WithMigrator(ctx, config.Database, config.Logger(os.Stderr), run)
 }
 
-func migrateUp(ctx context.Context, call *invocation, migrator *migrations.Migrator) error {
-	applied, err := migrator.Up(ctx)
-	return call.printResult(err, "applied: %d\n", applied)
+type migrateUp struct{ migrate }
+
+func (c migrateUp) Run(ctx context.Context) error {
+	return c.with(ctx, func(migrator *migrations.Migrator) error {
+		applied, err := migrator.Up(ctx)
+		return printed(err, "applied: %d\n", applied)
+	})
 }
 
-func migrateDown(ctx context.Context, call *invocation) error {
-	yes := call.flags.Bool("yes", false, "confirm that data will be deleted (required)")
-	return migrate(func(ctx context.Context, call *invocation, migrator *migrations.Migrator) error {
-		if !*yes {
-			return wrongUsage(call.name, "orders %s deletes the tables and columns of the migration that was applied last: it requires --yes", call.name)
-		}
+type migrateDown struct {
+	migrate
+
+	Yes bool `help:"Confirm that data will be deleted (required)."`
+}
+
+func (c migrateDown) Validate() error {
+	if !c.Yes {
+		return errors.New("deletes the tables and columns of the migration that was applied last: it requires --yes")
+	}
+	return nil
+}
+
+func (c migrateDown) Run(ctx context.Context) error {
+	return c.with(ctx, func(migrator *migrations.Migrator) error {
 		name, err := migrator.Down(ctx)
-		return call.printResult(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
-	})(ctx, call)
+		return printed(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
+	})
 }
 
-func migrateStatus(ctx context.Context, call *invocation, migrator *migrations.Migrator) error {
-	lines, err := migrator.Status(ctx)
-	return call.printResult(err, "%s\n", strings.Join(lines, "\n"))
+type migrateStatus struct{ migrate }
+
+func (c migrateStatus) Run(ctx context.Context) error {
+	return c.with(ctx, func(migrator *migrations.Migrator) error {
+		lines, err := migrator.Status(ctx)
+		return printed(err, "%s\n", strings.Join(lines, "\n"))
+	})
 }
 
-func migrateCitus(ctx context.Context, call *invocation, migrator *migrations.Migrator) error {
-	tables, err := migrator.Distribute(ctx)
-	return call.printResult(err, "distributed: %d %s\n", len(tables), strings.Join(tables, " "))
+type migrateCitus struct{ migrate }
+
+func (c migrateCitus) Run(ctx context.Context) error {
+	return c.with(ctx, func(migrator *migrations.Migrator) error {
+		tables, err := migrator.Distribute(ctx)
+		return printed(err, "distributed: %d %s\n", len(tables), strings.Join(tables, " "))
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/migrations/dbtest"
@@ -53,16 +54,16 @@ func TestServe_demotedPrimary(t *testing.T) {
 	t.Parallel()
 	oldServer, oldPrimary := newServer(t)
 	newServer, newPrimary := newServer(t)
-	stripe, provider := fakeStripe(t)
+	stripe, provider := programtest.FakeStripe(t)
 	var hosts []string
 	for _, pool := range []*pgxpool.Pool{oldPrimary, newPrimary} {
 		hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", pool.Config().ConnConfig.Port))
 	}
 	both := "postgres://orders:of-both-servers@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable"
-	env := environ(t, "DATABASE_URL="+both, "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider,
+	env := programtest.Environ(t, "DATABASE_URL="+both, "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider,
 		"LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", "RECEIPTS_DIR="+t.TempDir())
 	for _, server := range []*embeddedpg.Server{oldServer, newServer} {
-		succeed(t, append(env, "DATABASE_URL="+server.URL("postgres")), "migrate", "up")
+		programtest.Succeed(t, append(env, "DATABASE_URL="+server.URL("postgres")), "migrate", "up")
 	}
 	account, revoked, err := accounts.Create(t.Context(), oldPrimary, "Old")
 	require.NoError(t, err)
@@ -80,18 +81,18 @@ func TestServe_demotedPrimary(t *testing.T) {
 	f := &fixture{t: t, pool: oldPrimary, stripe: stripe, environ: env, apiKey: revoked}
 	a := f.serve(env, "--shutdown-delay", "0")
 	other := *a
-	other.key = created
-	worker := start(t, env, "worker")
-	requirePaid(t, a.mustOrder("before-the-failover", tea))
-	require.Equal(t, http.StatusUnauthorized, other.mustOrder("before-the-failover", tea).status)
-	eventually(t, func() bool { return a.ready() == http.StatusOK })
+	other.Key = created
+	worker := programtest.Start(t, env, "worker")
+	programtest.RequirePaid(t, a.MustOrder("before-the-failover", programtest.Tea))
+	require.Equal(t, http.StatusUnauthorized, other.MustOrder("before-the-failover", programtest.Tea).Status)
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
 
 	setReadOnly(t, oldPrimary, "on")
 	setReadOnly(t, newPrimary, "off")
 	var first time.Time
-	eventually(t, func() bool {
+	programtest.Eventually(t, func() bool {
 		key := "at-" + time.Now().Format("150405.000000000")
-		byRevoked, byCreated := a.mustOrder(key, tea).status, other.mustOrder(key, tea).status
+		byRevoked, byCreated := a.MustOrder(key, programtest.Tea).Status, other.MustOrder(key, programtest.Tea).Status
 		if first.IsZero() && (byRevoked == http.StatusCreated || byCreated == http.StatusCreated) {
 			first = time.Now()
 		}
@@ -102,19 +103,19 @@ func TestServe_demotedPrimary(t *testing.T) {
 
 	// Without a server that accepts writes, no process is ready.
 	setReadOnly(t, newPrimary, "on")
-	eventually(t, func() bool { return a.ready() == http.StatusServiceUnavailable })
-	for _, p := range []*process{a.process, worker} {
-		eventually(t, func() bool {
-			_, body := get(t, p.admin()+"/metrics")
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusServiceUnavailable })
+	for _, p := range []*programtest.Process{a.Process, worker} {
+		programtest.Eventually(t, func() bool {
+			_, body := programtest.Get(t, p.Admin()+"/metrics")
 			return strings.Contains(body, "\norders_database_up 0\n")
 		})
 	}
-	requireStartupError(t, env, "serve", "read only connection")
+	programtest.RequireStartupError(t, env, "serve", "read only connection")
 	setReadOnly(t, newPrimary, "off")
-	eventually(t, func() bool { return a.ready() == http.StatusOK })
-	requirePaid(t, other.mustOrder("after-the-outage-1", tea))
-	worker.stop()
-	a.stop()
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
+	programtest.RequirePaid(t, other.MustOrder("after-the-outage-1", programtest.Tea))
+	worker.Stop()
+	a.Stop()
 }
 
 // The first host accepts connections and never answers.
@@ -128,9 +129,9 @@ func TestServe_hungFirstHost(t *testing.T) {
 	require.NoError(t, err)
 	both.Host = hung.Addr().String() + "," + both.Host
 	a := f.serve(f.with("DATABASE_URL="+both.String()+"&connect_timeout=1"), "--shutdown-delay", "0")
-	eventually(t, func() bool { return a.ready() == http.StatusOK })
-	requirePaid(t, a.mustOrder("beside-a-hung-host", tea))
-	a.stop()
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
+	programtest.RequirePaid(t, a.MustOrder("beside-a-hung-host", programtest.Tea))
+	a.Stop()
 }
 
 // The error names all privileges that orders need, and readiness depends on them and on each
@@ -145,29 +146,29 @@ func TestServe_privilegesAndMigrations(t *testing.T) {
 		require.NoError(t, err)
 	})
 	env := f.with("DATABASE_URL="+dbtest.URL(f.pool)+"&role="+role, "ADMIN_ADDR=127.0.0.1:0")
-	p := start(t, env, "serve")
-	require.Equal(t, 1, p.wait())
-	lacking := regexp.MustCompile(`lacks (.*): grant`).FindStringSubmatch(p.stderr.String())
-	require.NotNil(t, lacking, p.stderr.String())
+	p := programtest.Start(t, env, "serve")
+	require.Equal(t, 1, p.Wait())
+	lacking := regexp.MustCompile(`lacks (.*): grant`).FindStringSubmatch(p.Stderr.String())
+	require.NotNil(t, lacking, p.Stderr.String())
 	privileges := strings.Split(lacking[1], ", ")
 	for _, privilege := range privileges {
 		execute(t, f.pool, "GRANT "+privilege+" TO "+role)
 	}
 	a := f.serve(env, "--shutdown-delay", "0")
-	id := requirePaid(t, a.mustOrder("an-order-of-the-role", tea))
-	require.Equal(t, http.StatusCreated, a.mustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":100}`,
-		http.Header{"Idempotency-Key": {"a-refund-of-the-role"}}).status)
-	eventually(t, func() bool { return a.ready() == http.StatusOK })
-	require.Equal(t, http.StatusPaymentRequired, a.mustOrder("a-decline-of-the-role", strings.Replace(tea, "pm_card_visa", "pm_card_visa_chargeDeclined", 1)).status)
+	id := programtest.RequirePaid(t, a.MustOrder("an-order-of-the-role", programtest.Tea))
+	require.Equal(t, http.StatusCreated, a.MustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":100}`,
+		http.Header{"Idempotency-Key": {"a-refund-of-the-role"}}).Status)
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
+	require.Equal(t, http.StatusPaymentRequired, a.MustOrder("a-decline-of-the-role", strings.Replace(programtest.Tea, "pm_card_visa", "pm_card_visa_chargeDeclined", 1)).Status)
 	f.exec("INSERT INTO expired_keys SELECT account_id, gen_random_uuid(), operation, request_path, created_at, finished_at FROM idempotency_keys LIMIT 1")
 	for path, want := range map[string]int{
 		"/v1/orders": 200, "/v1/orders/" + id: 200, "/v1/idempotency-keys/an-order-of-the-role": 200, "/v1/idempotency-keys/an-unused-key-of-it": 404,
 	} {
-		require.Equal(t, want, a.mustDo(http.MethodGet, path, "", nil).status, path)
+		require.Equal(t, want, a.MustDo(http.MethodGet, path, "", nil).Status, path)
 	}
-	_, metrics := get(t, a.admin()+"/metrics")
+	_, metrics := programtest.Get(t, a.Admin()+"/metrics")
 	require.Contains(t, metrics, "\norders_database_up 1\n")
-	require.NotContains(t, a.stderr.String(), "permission denied")
+	require.NotContains(t, a.Stderr.String(), "permission denied")
 	for _, fault := range []struct{ begin, end, logged string }{
 		{"REVOKE INSERT ON audit_records FROM " + role, "GRANT INSERT ON audit_records TO " + role, "lacks INSERT ON audit_records: grant"},
 		{
@@ -176,12 +177,12 @@ func TestServe_privilegesAndMigrations(t *testing.T) {
 		},
 	} {
 		execute(t, f.pool, fault.begin)
-		eventually(t, func() bool { return a.ready() == http.StatusServiceUnavailable })
-		a.waitFor(&a.stderr, "not ready.*"+fault.logged)
+		programtest.Eventually(t, func() bool { return a.Ready() == http.StatusServiceUnavailable })
+		a.WaitFor(&a.Stderr, "not ready.*"+fault.logged)
 		execute(t, f.pool, fault.end)
-		eventually(t, func() bool { return a.ready() == http.StatusOK })
+		programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
 	}
-	a.stop()
+	a.Stop()
 }
 
 // An empty search_path hides the tables, so a migration would not help.
@@ -190,6 +191,6 @@ func TestServe_searchPath(t *testing.T) {
 	f := newFixture(t)
 	for _, path := range []string{"''", "pg_catalog", "missing"} {
 		env := f.with("DATABASE_URL=" + dbtest.URL(f.pool) + "&search_path=" + url.QueryEscape(path))
-		requireStartupError(t, env, "serve", "search_path ("+path+") names no schema that has the tables")
+		programtest.RequireStartupError(t, env, "serve", "search_path ("+path+") names no schema that has the tables")
 	}
 }

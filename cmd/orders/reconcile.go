@@ -3,60 +3,62 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
+	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/orders/reconcile"
 )
 
-// errNotCompared means that the comparison is incomplete: the exit code is 2.
-var errNotCompared = errors.New("records were not compared")
+// notCompared is the error of an incomplete comparison: the exit code is 2.
+type notCompared struct{ error }
 
-func runReconcile(ctx context.Context, call *invocation) error {
-	var config setup.App
-	since := call.flags.Duration("since", 48*time.Hour, "how far back to compare")
-	fix := call.flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost")
-	lostRows := call.flags.Bool("lost-rows", false, "after a failover or a restore, while no other process runs: include recent activity and unknown accounts")
-	by := byFlag(call)
-	asJSON := call.flags.Bool("json", false, "print one JSON object")
-	if err := call.parse(&config); err != nil {
-		return err
-	}
-	if err := setup.Load(&config); err != nil {
-		return fmt.Errorf("%w: %w", errNotCompared, err)
-	}
-	if grace := config.CompleterGrace; *since <= grace {
-		return wrongUsage(call.name, "--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", *since, grace)
-	}
-	a, err := openApp(ctx, config, config.Logger(call.stderr))
-	if err != nil {
-		return fmt.Errorf("%w: %w", errNotCompared, err)
-	}
-	defer a.close()
-	if err := a.startMonitor(ctx, setup.CheckSchema); err != nil {
-		return fmt.Errorf("%w: %w", errNotCompared, err)
-	}
-	report, err := reconcile.Run(ctx, reconcile.Config{
-		Orders:   a.orders,
-		Refunds:  a.refunds,
-		Engine:   a.engine,
-		Pool:     a.pool,
-		Payments: a.payments,
-		Logger:   a.logger,
-		Since:    *since,
-		Grace:    config.CompleterGrace,
-		LostRows: *lostRows,
-		Fix:      *fix,
-		Actor:    *by,
+func (e notCompared) Error() string { return "records were not compared: " + e.error.Error() }
+func (e notCompared) Unwrap() error { return e.error }
+func (notCompared) ExitCode() int   { return 2 }
+
+type reconciliation struct {
+	onApp
+	by
+
+	Since    time.Duration `default:"48h" help:"How far back to compare."`
+	Fix      bool          `help:"Cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost."`
+	LostRows bool          `help:"After a failover or a restore, while no other process runs: include recent activity and unknown accounts."`
+	JSON     bool          `help:"Print one JSON object."`
+}
+
+func (c reconciliation) Run(ctx context.Context) error {
+	var report reconcile.Report
+	err := c.with(ctx, func(a *app.App) (err error) {
+		if grace := a.Config.CompleterGrace; c.Since <= grace {
+			return fmt.Errorf("--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", c.Since, grace)
+		}
+		if err := a.StartMonitor(ctx, setup.CheckSchema); err != nil {
+			return err
+		}
+		report, err = reconcile.Run(ctx, reconcile.Config{
+			Orders:   a.Orders,
+			Refunds:  a.Refunds,
+			Engine:   a.Engine,
+			Pool:     a.Pool,
+			Payments: a.Payments,
+			Logger:   a.Logger,
+			Since:    c.Since,
+			Grace:    a.Config.CompleterGrace,
+			LostRows: c.LostRows,
+			Fix:      c.Fix,
+			Actor:    string(c.By),
+		})
+		if err != nil {
+			return err
+		}
+		return printReport(os.Stdout, report, c.JSON)
 	})
-	if err == nil {
-		err = printReport(call.stdout, report, *asJSON)
-	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNotCompared, err)
+		return notCompared{err}
 	}
 	if open := report.Open(); open > 0 {
 		return fmt.Errorf("discrepancies: %d", open)

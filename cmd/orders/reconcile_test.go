@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -35,9 +36,9 @@ func (f *fixture) createPaidOrders(idempotencyKeys ...string) []string {
 	a := f.serve(f.with("LOG_LEVEL=info"), "--shutdown-delay", "0")
 	var ids []string
 	for _, key := range idempotencyKeys {
-		ids = append(ids, requirePaid(f.t, a.mustOrder(key, tea)))
+		ids = append(ids, programtest.RequirePaid(f.t, a.MustOrder(key, programtest.Tea)))
 	}
-	a.stop()
+	a.Stop()
 	f.exec("UPDATE orders SET created_at = created_at - interval '1 hour', paid_at = paid_at - interval '1 hour'")
 	f.exec("UPDATE idempotency_keys SET created_at = created_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour', finished_at = finished_at - interval '1 hour'")
 	return ids
@@ -48,12 +49,12 @@ func TestReconcile_exitCodes(t *testing.T) {
 	f := newFixtureAnHourAgo(t)
 	ids := f.createPaidOrders("reconciled-order-001", "reconciled-order-002", "reconciled-order-003")
 
-	stdout, stderr := succeed(t, f.environ, "reconcile")
+	stdout, stderr := programtest.Succeed(t, f.environ, "reconcile")
 	require.Regexp(t, `^Compared 3 intents, 3 orders and 0 refunds from \S+Z to \S+Z\. Discrepancies: 0, fixed: 0\. Foreign intents: 0, of unknown accounts: 0\.\n$`, stdout)
 	require.Empty(t, stderr)
 
 	f.exec("DELETE FROM orders WHERE id = $1", ids[1])
-	code, stdout, stderr := run(t, f.environ, "reconcile", "--fix")
+	code, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--fix")
 	require.Equal(t, 1, code)
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
 	lines := strings.Split(stdout, "\n")
@@ -61,7 +62,7 @@ func TestReconcile_exitCodes(t *testing.T) {
 		`"provider":\{"amount":2500,"currency":"usd"\},"created":"\S+Z","detail":"intent succeeded, order missing","fixed":false\}$`, lines[0])
 	require.Regexp(t, `^Compared 3 intents, 2 orders and 0 refunds .* Discrepancies: 1, fixed: 0\. `, lines[1])
 
-	code, stdout, stderr = run(t, f.environ, "reconcile", "--json")
+	code, stdout, stderr = programtest.Run(t, f.environ, "reconcile", "--json")
 	require.Equal(t, 1, code)
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
 	var report struct {
@@ -80,12 +81,12 @@ func TestReconcile_fix(t *testing.T) {
 	t.Parallel()
 	f := newFixtureAnHourAgo(t)
 	f.createIntent(f.account().String())
-	stdout, _ := succeed(t, f.environ, "reconcile", "--fix", "--since", "72h")
+	stdout, _ := programtest.Succeed(t, f.environ, "reconcile", "--fix", "--since", "72h")
 	require.Regexp(t, `(?m)^\{"kind":"orphaned_intent".* order missing","fixed":true\}$`, stdout)
 	require.Contains(t, stdout, "Discrepancies: 1, fixed: 1.")
 
 	f.createIntent(uuid.NewString())
-	code, stdout, stderr := run(t, f.environ, "reconcile", "--fix", "--lost-rows")
+	code, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--fix", "--lost-rows")
 	require.Equal(t, 1, code)
 	require.Regexp(t, `(?m)^\{"kind":"orphaned_intent".*"fixed":false,"fix_error":"the account is unknown`, stdout)
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
@@ -95,19 +96,20 @@ func TestReconcile_incomplete(t *testing.T) {
 	t.Parallel()
 	f := newFixtureAnHourAgo(t)
 	const notCompared = "orders: records were not compared: "
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: listEndpoint, After: 1, Times: stripetest.Always}) // the first one is of the start
-	code, stdout, stderr := run(t, f.environ, "reconcile", "--json")
+	rejecting := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: listEndpoint, After: 1, Times: stripetest.Always}) // the first one is of the start
+	code, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--json")
+	rejecting.Release()
 	require.Equal(t, 2, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, notCompared+"list the provider's intents: payments: ")
 
-	code, _, stderr = run(t, f.with("DATABASE_URL="), "reconcile")
+	code, _, stderr = programtest.Run(t, f.with("DATABASE_URL="), "reconcile")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, notCompared+"wrong configuration:\n  DATABASE_URL: not set")
 
-	code, _, stderr = run(t, f.environ, "reconcile", "--since", "5m")
+	code, _, stderr = programtest.Run(t, f.environ, "reconcile", "--since", "5m")
 	require.Equal(t, 2, code)
-	require.Equal(t, "orders: wrong usage: --since 5m0s is not more than COMPLETER_GRACE, 5m0s, within which activity is ignored\nSee orders help reconcile\n", stderr)
+	require.Equal(t, notCompared+"--since 5m0s is not more than COMPLETER_GRACE, 5m0s, within which activity is ignored\n", stderr)
 }
 
 // createIntent creates an intent of this account at the provider, without an order.
@@ -118,7 +120,7 @@ func (f *fixture) createIntent(account string) {
 		"metadata[order_id]": {uuid.NewString()}, "metadata[idempotency_key_id]": {uuid.NewString()},
 	}
 	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost,
-		value(f.environ, "STRIPE_API_BASE")+"/v1/payment_intents", strings.NewReader(form.Encode()))
+		programtest.Value(f.environ, "STRIPE_API_BASE")+"/v1/payment_intents", strings.NewReader(form.Encode()))
 	require.NoError(f.t, err)
 	request.Header.Set("Authorization", "Bearer sk_test_other")
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/migrations/dbtest"
 )
@@ -60,7 +61,7 @@ func newFixtureWithRoles(t *testing.T) (f *fixture, owner []string) {
 	f = newFixtureAnHourAgo(t)
 	f.pool = pool
 	f.environ = f.with("DATABASE_URL="+as("orders"), "LOG_LEVEL=info", "RECEIPTS_DIR="+t.TempDir())
-	return f, environ(t, "DATABASE_URL="+as("orders_owner"))
+	return f, programtest.Environ(t, "DATABASE_URL="+as("orders_owner"))
 }
 
 // Every command works with the roles of deploy/roles.sql, and the program's role has no more
@@ -68,58 +69,58 @@ func newFixtureWithRoles(t *testing.T) (f *fixture, owner []string) {
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	f, owner := newFixtureWithRoles(t)
-	succeed(t, owner, "migrate", "up")
-	succeed(t, owner, "migrate", "down", "--yes")
-	succeed(t, owner, "migrate", "up")
-	succeed(t, f.environ, "migrate", "status")
+	programtest.Succeed(t, owner, "migrate", "up")
+	programtest.Succeed(t, owner, "migrate", "down", "--yes")
+	programtest.Succeed(t, owner, "migrate", "up")
+	programtest.Succeed(t, f.environ, "migrate", "status")
 	f.apiKey = createAccount(t, f.environ)
 	account := f.account().String()
 
 	a := f.serve(f.environ, "--shutdown-delay", "0")
-	eventually(t, func() bool { return a.ready() == http.StatusOK })
-	u, err := url.Parse(a.base)
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
+	u, err := url.Parse(a.Base)
 	require.NoError(t, err)
-	succeed(t, f.with("LISTEN_ADDR="+u.Host), "healthcheck")
-	id := requirePaid(t, a.mustOrder("an-order-of-a-role", tea))
-	refund := a.mustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-refund-of-a-role"}})
-	require.Equal(t, http.StatusCreated, refund.status, refund.body)
+	programtest.Succeed(t, f.with("LISTEN_ADDR="+u.Host), "healthcheck")
+	id := programtest.RequirePaid(t, a.MustOrder("an-order-of-a-role", programtest.Tea))
+	refund := a.MustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-refund-of-a-role"}})
+	require.Equal(t, http.StatusCreated, refund.Status, refund.Body)
 	for _, key := range []string{"abandoned-order-01", "abandoned-order-02", "abandoned-order-03"} {
 		f.abandonAt(a, key)
 	}
-	a.stop()
+	a.Stop()
 
 	f.exec("UPDATE staged_jobs SET failed_at = now(), last_error = 'a test'")
-	listed, _ := succeed(t, f.environ, "jobs", "list")
+	listed, _ := programtest.Succeed(t, f.environ, "jobs", "list")
 	require.Contains(t, listed, id)
-	retried, _ := succeed(t, f.environ, "jobs", "retry", "all", "--reason", "a test")
+	retried, _ := programtest.Succeed(t, f.environ, "jobs", "retry", "all", "--reason", "a test")
 	require.Equal(t, "The worker tries again, now: 1\n", retried)
-	succeed(t, f.environ, "worker", "--once")
-	succeed(t, f.environ, "keys", "list")
-	succeed(t, f.environ, "keys", "show", "abandoned-order-01")
-	succeed(t, f.environ, "keys", "retry", "abandoned-order-01", "--reason", "a test")
-	succeed(t, f.environ, "keys", "resolve", "abandoned-order-02", "--reason", "a test")
-	succeed(t, f.environ, "completer")
+	programtest.Succeed(t, f.environ, "worker", "--once")
+	programtest.Succeed(t, f.environ, "keys", "list")
+	programtest.Succeed(t, f.environ, "keys", "show", "abandoned-order-01")
+	programtest.Succeed(t, f.environ, "keys", "retry", "abandoned-order-01", "--reason", "a test")
+	programtest.Succeed(t, f.environ, "keys", "resolve", "abandoned-order-02", "--reason", "a test")
+	programtest.Succeed(t, f.environ, "completer")
 	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL"))
 	f.createIntent(account)
 	f.exec("DELETE FROM idempotency_keys WHERE idempotency_key = 'abandoned-order-03'")
 	f.exec("DELETE FROM orders WHERE idempotency_key = 'abandoned-order-03'")
 	f.exec("UPDATE orders SET created_at = created_at - interval '1 hour'")
-	_, stdout, stderr := run(t, f.environ, "reconcile", "--lost-rows", "--fix", "--since", "72h", "--by", "grace")
+	_, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--lost-rows", "--fix", "--since", "72h", "--by", "grace")
 	require.Contains(t, stdout, "order missing, key expired", stderr)
 	require.Contains(t, stdout, "Discrepancies: 2, fixed: 1.", "a charge remains for the operator")
 	lost := f.keys("show", "abandoned-order-03")
 	require.Regexp(t, `(?m)^found +key whose rows were lost, expired by an operator$`, lost)
 	require.Regexp(t, `(?m)^state +expired\n(?s:.*)^20.{17} +key\.expire \{"by": ?"grace", "reason": ?"the rows of pi_\w+ were lost"\}$`, lost)
 	require.Equal(t, lost, f.keys("show", idempotency.KeyID(f.account(), "abandoned-order-03").String()))
-	require.Contains(t, fail(t, f.environ, "keys", "retry", "abandoned-order-03", "--reason", "a test"), "has expired, so nothing continues it")
+	require.Contains(t, programtest.Fail(t, f.environ, "keys", "retry", "abandoned-order-03", "--reason", "a test"), "has expired, so nothing continues it")
 	f.exec("UPDATE idempotency_keys SET finished_at = finished_at - interval '9 days', created_at = created_at - interval '9 days'")
-	succeed(t, f.environ, "reaper", "--dry-run")
-	succeed(t, f.environ, "reaper")
+	programtest.Succeed(t, f.environ, "reaper", "--dry-run")
+	programtest.Succeed(t, f.environ, "reaper")
 	require.NotZero(t, f.count("SELECT count(*) FROM expired_keys"))
-	succeed(t, f.environ, "accounts", "keys", "create", "--account", account)
-	listed, _ = succeed(t, f.environ, "accounts", "keys", "list", "--account", account)
+	programtest.Succeed(t, f.environ, "accounts", "keys", "create", "--account", account)
+	listed, _ = programtest.Succeed(t, f.environ, "accounts", "keys", "list", "--account", account)
 	key := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`).FindString(listed)
-	succeed(t, f.environ, "accounts", "keys", "revoke", key, "--account", account)
+	programtest.Succeed(t, f.environ, "accounts", "keys", "revoke", key, "--account", account)
 
 	for statement, denied := range map[string]bool{
 		"UPDATE audit_records SET action = 'x'":             true,
@@ -133,7 +134,7 @@ func TestRoles(t *testing.T) {
 		"CREATE TABLE x ()":                                 true,
 		"UPDATE staged_jobs SET run_at = now()":             false,
 	} {
-		conn, err := pgx.Connect(t.Context(), value(f.environ, "DATABASE_URL"))
+		conn, err := pgx.Connect(t.Context(), programtest.Value(f.environ, "DATABASE_URL"))
 		require.NoError(t, err)
 		_, err = conn.Exec(t.Context(), statement)
 		require.NoError(t, conn.Close(t.Context()))

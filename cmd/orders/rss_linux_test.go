@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/cmd/internal/programtest"
 )
 
 // An idle process uses about 27 MiB, and more with the race detector.
@@ -17,10 +19,10 @@ func TestServe_idleMemory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
-	eventually(t, func() bool { return a.ready() == http.StatusOK })
-	scraped, _ := get(t, a.admin()+"/metrics")
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
+	scraped, _ := programtest.Get(t, a.Admin()+"/metrics")
 	require.Equal(t, http.StatusOK, scraped)
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.Cmd.Process.Pid))
 	require.NoError(t, err)
 	var kilobytes int
 	for line := range strings.Lines(string(status)) {
@@ -32,5 +34,5 @@ func TestServe_idleMemory(t *testing.T) {
 	require.Positive(t, kilobytes)
 	require.Less(t, kilobytes, 40<<10)
 	t.Logf("%d KiB", kilobytes)
-	a.stop()
+	a.Stop()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -25,7 +25,7 @@ func TestLogs_noSecrets(t *testing.T) {
 	t.Parallel()
 	l := newLeakTest(t)
 	l.createOrders()
-	l.api.stop()
+	l.api.Stop()
 	l.environ = l.with("LOG_FORMAT=json")
 	l.startAPI()
 	l.awaitCustomers()
@@ -48,33 +48,33 @@ func TestLogs_noSecrets(t *testing.T) {
 		}
 	}
 	require.NotRegexp(t, `(?m) \w+=[0-9.]+(ns|µs|ms|[smh])\b`, log, "the name of a duration has its unit")
-	for line := range strings.Lines(l.api.stderr.String()) {
+	for line := range strings.Lines(l.api.Stderr.String()) {
 		require.True(t, json.Valid([]byte(line)), line)
 	}
 }
 
 type leakTest struct {
 	*fixture
-	api  *api
-	mail *mailServer
-	ran  []*process
+	api  *programtest.API
+	mail *programtest.MailServer
+	ran  []*programtest.Process
 	sent int
 }
 
 func newLeakTest(t *testing.T) *leakTest {
 	t.Helper()
 	database := passwordDatabase(t, "canary-database")
-	stripe, provider := fakeStripe(t)
-	l := &leakTest{mail: newMailServer(t, "canary-mail")}
-	l.fixture = &fixture{t: t, stripe: stripe, environ: environ(t,
+	stripe, provider := programtest.FakeStripe(t)
+	l := &leakTest{mail: programtest.NewMailServer(t, "canary-mail")}
+	l.fixture = &fixture{t: t, stripe: stripe, environ: programtest.Environ(t,
 		"DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_canary", "STRIPE_WEBHOOK_SECRET=whsec_canary", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0",
-		"SMTP_URL=smtp://tester:canary-mail@"+l.mail.address, "RECEIPTS_FROM=shop@example.com", "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "LOG_LEVEL=debug")}
+		"SMTP_URL=smtp://tester:canary-mail@"+l.mail.Address, "RECEIPTS_FROM=shop@example.com", "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "LOG_LEVEL=debug")}
 	l.run("migrate", "up")
-	create := start(t, l.environ, "accounts", "create", "--name", "Fixture")
-	require.Zero(t, create.wait())
-	lines := strings.Fields(create.stdout.String())
+	create := programtest.Start(t, l.environ, "accounts", "create", "--name", "Fixture")
+	require.Zero(t, create.Wait())
+	lines := strings.Fields(create.Stdout.String())
 	l.apiKey = lines[len(lines)-1]
-	create.stdout.text.Reset() // the only output that contains the key
+	create.Stdout.Text.Reset() // the only output that contains the key
 	l.ran = append(l.ran, create)
 	l.startAPI()
 	return l
@@ -83,12 +83,12 @@ func newLeakTest(t *testing.T) *leakTest {
 func (l *leakTest) startAPI() {
 	l.t.Helper()
 	l.api = l.serve(l.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
-	l.ran = append(l.ran, l.api.process)
+	l.ran = append(l.ran, l.api.Process)
 }
 
 func passwordDatabase(t *testing.T, password string) string {
 	t.Helper()
-	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{BinDir: serverPrograms(t), Logger: discard()})
+	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{BinDir: programtest.ServerPrograms(t), Logger: programtest.Discard()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	admin, err := pgx.Connect(t.Context(), server.URL("postgres"))
@@ -109,23 +109,23 @@ func passwordDatabase(t *testing.T, password string) string {
 
 func (l *leakTest) run(args ...string) int {
 	l.t.Helper()
-	p := start(l.t, l.environ, args...)
+	p := programtest.Start(l.t, l.environ, args...)
 	l.ran = append(l.ran, p)
-	return p.wait()
+	return p.Wait()
 }
 
 func challengedTea() string {
-	return strings.Replace(tea, "pm_card_visa", "pm_card_threeDSecure2Required", 1)
+	return strings.Replace(programtest.Tea, "pm_card_visa", "pm_card_threeDSecure2Required", 1)
 }
 
 func (l *leakTest) challenge(prefer ...string) int {
 	l.t.Helper()
 	l.sent++
-	response, err := l.api.do(l.t.Context(), http.MethodPost, "/v1/orders", challengedTea(), http.Header{
+	response, err := l.api.Do(l.t.Context(), http.MethodPost, "/v1/orders", challengedTea(), http.Header{
 		"Idempotency-Key": {fmt.Sprintf("canary-key-%05d", l.sent)}, "Prefer": prefer,
 	})
 	require.NoError(l.t, err)
-	return response.status
+	return response.Status
 }
 
 func (l *leakTest) deliver(eventType, id string) int {
@@ -133,8 +133,8 @@ func (l *leakTest) deliver(eventType, id string) int {
 	payload, signature, err := l.stripe.Event("whsec_canary", eventType, id)
 	require.NoError(l.t, err)
 	require.Contains(l.t, string(payload), id+"_secret_")
-	response := l.api.mustDo(http.MethodPost, "/v1/webhooks/stripe", string(payload), http.Header{"Stripe-Signature": {signature}})
-	return response.status
+	response := l.api.MustDo(http.MethodPost, "/v1/webhooks/stripe", string(payload), http.Header{"Stripe-Signature": {signature}})
+	return response.Status
 }
 
 func (l *leakTest) order(replacements ...string) int {
@@ -143,8 +143,8 @@ func (l *leakTest) order(replacements ...string) int {
 		`{"email":"ada@canary.example.com","currency":"usd","payment_method":"pm_card_visa","metadata":{"card":"4242424242424242"},` +
 			`"items":[{"sku":"tea","description":"canary","quantity":2,"unit_amount":1250}]}`)
 	l.sent++
-	response := l.api.mustOrder(fmt.Sprintf("canary-key-%05d", l.sent), body)
-	return response.status
+	response := l.api.MustOrder(fmt.Sprintf("canary-key-%05d", l.sent), body)
+	return response.Status
 }
 
 func (l *leakTest) createOrders() {
@@ -174,13 +174,13 @@ func (l *leakTest) createOrders() {
 		"an invalid key":      {"Idempotency-Key": {"canary key with spaces"}},
 		"a request id to log": {"X-Request-Id": {"canary\nlevel=ERROR"}, "Idempotency-Key": {"canary"}},
 	} {
-		response, err := l.api.do(l.t.Context(), http.MethodPost, "/v1/orders", tea, header)
+		response, err := l.api.Do(l.t.Context(), http.MethodPost, "/v1/orders", programtest.Tea, header)
 		if err == nil { // net/http does not send the last one
-			require.GreaterOrEqual(l.t, response.status, 400, name)
+			require.GreaterOrEqual(l.t, response.Status, 400, name)
 		}
 	}
 	for _, path := range []string{"/v1/orders/canary", "/v1/orders?after=canary", "/canary", "/v1/orders?card=4242424242424242"} {
-		l.api.mustDo(http.MethodGet, path, "", nil)
+		l.api.MustDo(http.MethodGet, path, "", nil)
 	}
 }
 
@@ -198,30 +198,30 @@ func (l *leakTest) awaitCustomers() {
 		id, _, _ := strings.Cut(l.clientSecrets()[0], "_secret_")
 		key := fmt.Sprintf("canary-key-%05d", l.sent)
 		down := l.stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorBefore, Endpoint: "GET /v1/payment_intents/{id}", Times: stripetest.Always})
-		failed := l.api.mustOrder(key, challengedTea())
+		failed := l.api.MustOrder(key, challengedTea())
 		down.Release()
-		reused := l.api.mustOrder(key, tea)
-		orders := l.api.mustDo(http.MethodGet, "/v1/orders", "", nil)
-		require.NotContains(l.t, failed.body+reused.body+orders.body, "_secret_")
+		reused := l.api.MustOrder(key, programtest.Tea)
+		orders := l.api.MustDo(http.MethodGet, "/v1/orders", "", nil)
+		require.NotContains(l.t, failed.Body+reused.Body+orders.Body, "_secret_")
 		require.Equal(l.t, http.StatusOK, l.deliver("payment_intent.requires_action", id))
 		require.Zero(l.t, l.run("keys", "show", key))
-		shown := &l.ran[len(l.ran)-1].stdout
+		shown := &l.ran[len(l.ran)-1].Stdout
 		require.NotContains(l.t, shown.String(), "_secret_")
-		shown.text.Reset()
+		shown.Text.Reset()
 
 		require.NoError(l.t, l.stripe.Authenticate(id, customer.approves))
 		require.Equal(l.t, http.StatusOK, l.deliver(customer.event, id))
-		final := l.api.mustOrder(key, challengedTea())
-		require.NotContains(l.t, final.body, "_secret_")
-		require.Equal(l.t, customer.status, final.status)
+		final := l.api.MustOrder(key, challengedTea())
+		require.NotContains(l.t, final.Body, "_secret_")
+		require.Equal(l.t, customer.status, final.Status)
 	}
 	// Two stay with the completer.
 	require.Equal(l.t, http.StatusAccepted, l.challenge())
 	require.Equal(l.t, http.StatusAccepted, l.challenge("respond-async"))
-	eventually(l.t, func() bool { return strings.Contains(l.api.stderr.String(), "background run") })
+	programtest.Eventually(l.t, func() bool { return strings.Contains(l.api.Stderr.String(), "background run") })
 
 	for _, path := range []string{"/metrics", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2"} {
-		_, shown := get(l.t, l.api.admin()+path)
+		_, shown := programtest.Get(l.t, l.api.Admin()+path)
 		for _, secret := range append(l.clientSecrets(), l.apiKey, "_secret_", "sk_test", "whsec", "canary", "4242424242424242") {
 			require.NotContains(l.t, shown, secret, path)
 		}
@@ -230,7 +230,7 @@ func (l *leakTest) awaitCustomers() {
 
 func (l *leakTest) connect() *pgx.Conn {
 	l.t.Helper()
-	conn, err := pgx.Connect(l.t.Context(), value(l.environ, "DATABASE_URL"))
+	conn, err := pgx.Connect(l.t.Context(), programtest.Value(l.environ, "DATABASE_URL"))
 	require.NoError(l.t, err)
 	l.t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
@@ -239,14 +239,14 @@ func (l *leakTest) connect() *pgx.Conn {
 func (l *leakTest) sendReceipts() {
 	l.t.Helper()
 	right := l.environ
-	l.environ = l.with("SMTP_URL=smtp://tester:canary-wrong@" + l.mail.address)
+	l.environ = l.with("SMTP_URL=smtp://tester:canary-wrong@" + l.mail.Address)
 	require.Equal(l.t, 1, l.run("worker", "--once"))
-	require.Empty(l.t, l.mail.received())
+	require.Empty(l.t, l.mail.Received())
 	l.environ = right
-	l.mail.rejectNext(1)
-	eventuallyEvery(l.t, 300*time.Millisecond, func() bool {
+	l.mail.RejectNext(1)
+	programtest.EventuallyEvery(l.t, 300*time.Millisecond, func() bool {
 		l.run("worker", "--once")
-		return len(l.mail.received()) > 1
+		return len(l.mail.Received()) > 1
 	})
 }
 
@@ -281,11 +281,11 @@ func (l *leakTest) runMaintenance() {
 		{"resolve", abandoned[2], "--reason", "a test"},
 	} {
 		require.Zero(l.t, l.run(append([]string{"keys"}, args...)...))
-		shown := &l.ran[len(l.ran)-1].stdout
+		shown := &l.ran[len(l.ran)-1].Stdout
 		for _, secret := range append(l.clientSecrets(), l.apiKey, "_secret_", "sk_test", "whsec", "canary-database") {
 			require.NotContains(l.t, shown.String(), secret)
 		}
-		shown.text.Reset()
+		shown.Text.Reset()
 	}
 	require.Zero(l.t, l.run("reaper", "--dry-run"))
 	require.Zero(l.t, l.run("reaper"))
@@ -301,19 +301,19 @@ func (l *leakTest) breakDatabase() {
 		_, err := conn.Exec(l.t.Context(), statement)
 		require.NoError(l.t, err)
 	}
-	eventually(l.t, func() bool {
-		return l.order() >= http.StatusInternalServerError && l.api.ready() == http.StatusServiceUnavailable
+	programtest.Eventually(l.t, func() bool {
+		return l.order() >= http.StatusInternalServerError && l.api.Ready() == http.StatusServiceUnavailable
 	})
 	l.run("migrate", "status")
-	l.api.stop()
+	l.api.Stop()
 
-	for _, command := range []string{"serve", "migrate up", "accounts create --name x", "dev"} {
-		requireStartupError(l.t, l.environ, command, "password authentication failed")
+	for _, command := range []string{"serve", "migrate up", "accounts create --name x"} {
+		programtest.RequireStartupError(l.t, l.environ, command, "password authentication failed")
 	}
-	u, err := url.Parse(value(l.environ, "DATABASE_URL"))
+	u, err := url.Parse(programtest.Value(l.environ, "DATABASE_URL"))
 	require.NoError(l.t, err)
 	keywords := "host=" + u.Hostname() + " port=" + u.Port() + " dbname=orders user=tester password=canary-database sslmode=disable"
-	requireStartupError(l.t, l.with("DATABASE_URL="+keywords), "migrate status", "password authentication failed")
+	programtest.RequireStartupError(l.t, l.with("DATABASE_URL="+keywords), "migrate status", "password authentication failed")
 }
 
 func (l *leakTest) rows() string {
@@ -342,8 +342,8 @@ func (l *leakTest) rows() string {
 func (l *leakTest) log() string {
 	var all strings.Builder
 	for _, p := range l.ran {
-		require.True(l.t, p.hasExited())
-		all.WriteString(p.stdout.String() + p.stderr.String())
+		require.True(l.t, p.HasExited())
+		all.WriteString(p.Stdout.String() + p.Stderr.String())
 	}
 	return all.String()
 }
@@ -351,23 +351,10 @@ func (l *leakTest) log() string {
 func (l *leakTest) clientSecrets() []string {
 	l.t.Helper()
 	var secrets []string
-	list := listIntents(l.t, value(l.environ, "STRIPE_API_BASE"), "sk_test_canary")
+	list := programtest.ListIntents(l.t, programtest.Value(l.environ, "STRIPE_API_BASE"), "sk_test_canary")
 	for _, match := range regexp.MustCompile(`"client_secret":\s*"([^"]+)"`).FindAllStringSubmatch(list, -1) {
 		secrets = append(secrets, match[1])
 	}
 	require.NotEmpty(l.t, secrets)
 	return secrets
-}
-
-func listIntents(t *testing.T, provider, apiKey string) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, provider+"/v1/payment_intents?limit=100", nil)
-	require.NoError(t, err)
-	request.Header.Set("Authorization", "Bearer "+apiKey)
-	response, err := new(http.Client).Do(request)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return string(body)
 }

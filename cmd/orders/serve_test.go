@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -14,44 +15,44 @@ import (
 func TestServe_fromEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
-	stripe, provider := fakeStripe(t)
-	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
+	stripe, provider := programtest.FakeStripe(t)
+	env := programtest.Environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
 
-	stdout, _ := succeed(t, env, "migrate", "status")
+	stdout, _ := programtest.Succeed(t, env, "migrate", "status")
 	require.Regexp(t, `^(pending  \d+_\w+\.sql\n)+$`, stdout)
-	stdout, _ = succeed(t, env, "migrate", "up")
+	stdout, _ = programtest.Succeed(t, env, "migrate", "up")
 	require.Regexp(t, `^applied: [1-9]\d*\n$`, stdout)
-	stdout, _ = succeed(t, env, "migrate", "up")
+	stdout, _ = programtest.Succeed(t, env, "migrate", "up")
 	require.Equal(t, "applied: 0\n", stdout)
-	code, stdout, stderr := run(t, env, "migrate", "down")
+	code, stdout, stderr := programtest.Run(t, env, "migrate", "down")
 	require.Equal(t, 2, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "orders: wrong usage: orders migrate down deletes the tables and columns of the migration that was applied last: it requires --yes\n")
-	stdout, _ = succeed(t, env, "migrate", "status")
+	require.Contains(t, stderr, "orders: migrate down: deletes the tables and columns of the migration that was applied last: it requires --yes\n")
+	stdout, _ = programtest.Succeed(t, env, "migrate", "status")
 	require.NotContains(t, stdout, "pending", "nothing was rolled back")
-	stdout, _ = succeed(t, env, "migrate", "down", "--yes")
+	stdout, _ = programtest.Succeed(t, env, "migrate", "down", "--yes")
 	require.Regexp(t, `^rolled back: \d+_\w+\.sql\n$`, stdout)
-	succeed(t, env, "migrate", "up")
-	stdout, _ = succeed(t, env, "migrate", "status")
+	programtest.Succeed(t, env, "migrate", "up")
+	stdout, _ = programtest.Succeed(t, env, "migrate", "status")
 	require.Regexp(t, `^(applied  \d+_\w+\.sql\n)+$`, stdout)
 
 	f := &fixture{t: t, pool: pool, stripe: stripe, environ: env, apiKey: createAccount(t, env)}
 	a := f.serve(env, "--shutdown-delay", "0")
-	eventually(t, func() bool { return a.ready() == http.StatusOK })
-	first := a.mustOrder("an-order-key-0001", tea)
-	id := requirePaid(t, first)
-	again := a.mustOrder("an-order-key-0001", tea)
-	require.Equal(t, first.body, again.body)
-	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
-	read := a.mustDo(http.MethodGet, "/v1/orders/"+id, "", nil)
-	require.Equal(t, http.StatusOK, read.status)
-	docs := a.mustDo(http.MethodGet, "/docs", "", nil)
-	require.NotContains(t, docs.body, "api-key")
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
+	first := a.MustOrder("an-order-key-0001", programtest.Tea)
+	id := programtest.RequirePaid(t, first)
+	again := a.MustOrder("an-order-key-0001", programtest.Tea)
+	require.Equal(t, first.Body, again.Body)
+	require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+	read := a.MustDo(http.MethodGet, "/v1/orders/"+id, "", nil)
+	require.Equal(t, http.StatusOK, read.Status)
+	docs := a.MustDo(http.MethodGet, "/docs", "", nil)
+	require.NotContains(t, docs.Body, "api-key")
 	require.Len(t, stripe.ChargesByOrder(id), 1)
 	require.Equal(t, map[string]int64{"usd": 2500}, stripe.MoneyMoved())
-	a.stop()
-	require.Contains(t, a.stderr.String(), `msg="payment provider" provider=`+provider+` mode=test`)
-	require.NotContains(t, a.stderr.String(), "serving metrics", "ADMIN_ADDR is empty")
+	a.Stop()
+	require.Contains(t, a.Stderr.String(), `msg="payment provider" provider=`+provider+` mode=test`)
+	require.NotContains(t, a.Stderr.String(), "serving metrics", "ADMIN_ADDR is empty")
 }
 
 // Migrations ignore the timeouts of the role.
@@ -63,7 +64,7 @@ DO $$ BEGIN
     EXECUTE format('ALTER DATABASE %I SET statement_timeout = 1', current_database());
 END $$`)
 	require.NoError(t, err)
-	succeed(t, environ(t, "DATABASE_URL="+dbtest.URL(pool)), "migrate", "up")
+	programtest.Succeed(t, programtest.Environ(t, "DATABASE_URL="+dbtest.URL(pool)), "migrate", "up")
 }
 
 // After a signal, the process is not ready, then closes its listener and releases the
@@ -73,30 +74,30 @@ func TestServe_stopWaitsForACharge(t *testing.T) {
 	f := newFixture(t)
 	a := f.serve(f.environ)
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	running := a.orderAsync("held-order-key-01")
+	running := a.OrderAsync("held-order-key-01")
 	<-held.Reached()
-	waiting := a.orderAsync("held-order-key-01", "wait=30")
-	eventually(t, func() bool {
+	waiting := a.OrderAsync("held-order-key-01", "wait=30")
+	programtest.Eventually(t, func() bool {
 		return f.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%awaited%'") > 0
 	})
-	eventually(t, func() bool { return a.ready() == http.StatusOK })
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
 
-	a.signal(syscall.SIGTERM)
-	eventually(t, func() bool { return a.ready() == http.StatusServiceUnavailable })
-	requirePaid(t, a.mustOrder("late-order-key-01", tea))
+	a.Signal(syscall.SIGTERM)
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusServiceUnavailable })
+	programtest.RequirePaid(t, a.MustOrder("late-order-key-01", programtest.Tea))
 	released := <-waiting
-	require.NoError(t, released.err)
-	require.Equal(t, http.StatusConflict, released.status)
-	require.Equal(t, "1", released.header.Get("Retry-After"))
-	eventually(t, func() bool { return a.ready() == 0 })
-	require.False(t, a.hasExited())
+	require.NoError(t, released.Err)
+	require.Equal(t, http.StatusConflict, released.Status)
+	require.Equal(t, "1", released.Header.Get("Retry-After"))
+	programtest.Eventually(t, func() bool { return a.Ready() == 0 })
+	require.False(t, a.HasExited())
 
 	held.Release()
 	first := <-running
-	require.NoError(t, first.err)
-	requirePaid(t, first.apiResponse)
-	require.Zero(t, a.wait())
-	require.Contains(t, a.stderr.String(), "msg=stopped")
+	require.NoError(t, first.Err)
+	programtest.RequirePaid(t, first.Response)
+	require.Zero(t, a.Wait())
+	require.Contains(t, a.Stderr.String(), "msg=stopped")
 	require.Len(t, f.stripe.Charges(), 2)
 }
 
@@ -110,18 +111,18 @@ func TestServe_readyWhileThePoolIsBusy(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE orders IN EXCLUSIVE MODE")
 	require.NoError(t, err)
-	created := a.orderAsync("waiting-order-key-1")
-	eventually(t, func() bool {
+	created := a.OrderAsync("waiting-order-key-1")
+	programtest.Eventually(t, func() bool {
 		var waiting bool
 		require.NoError(t, f.pool.QueryRow(t.Context(),
 			"SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'orders'::regclass)").Scan(&waiting))
 		return waiting
 	})
-	eventually(t, func() bool { return a.ready() == http.StatusOK })
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
 	require.Empty(t, created)
 	require.NoError(t, tx.Rollback(t.Context()))
-	requirePaid(t, (<-created).apiResponse)
-	a.stop()
+	programtest.RequirePaid(t, (<-created).Response)
+	a.Stop()
 }
 
 func TestServe_secondSignal(t *testing.T) {
@@ -129,15 +130,15 @@ func TestServe_secondSignal(t *testing.T) {
 	f := newFixture(t)
 	a := f.serve(f.environ)
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	lost := a.orderAsync("held-order-key-02")
+	lost := a.OrderAsync("held-order-key-02")
 	<-held.Reached()
-	a.signal(syscall.SIGTERM)
-	a.waitFor(&a.stderr, "stopping")
-	eventually(t, func() bool {
-		a.signal(syscall.SIGTERM) // the second one kills once the first one is handled
-		return a.hasExited()
+	a.Signal(syscall.SIGTERM)
+	a.WaitFor(&a.Stderr, "stopping")
+	programtest.Eventually(t, func() bool {
+		a.Signal(syscall.SIGTERM) // the second one kills once the first one is handled
+		return a.HasExited()
 	})
-	require.Error(t, (<-lost).err)
-	require.Equal(t, -1, a.wait())
-	require.Equal(t, syscall.SIGTERM, a.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+	require.Error(t, (<-lost).Err)
+	require.Equal(t, -1, a.Wait())
+	require.Equal(t, syscall.SIGTERM, a.Cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
 }

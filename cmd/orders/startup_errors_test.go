@@ -8,24 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
 )
-
-// requireStartupError checks that a command prints the reasons and no secret.
-func requireStartupError(t *testing.T, environ []string, command string, reasons ...string) {
-	t.Helper()
-	p := start(t, environ, strings.Fields(command)...)
-	require.Equal(t, 1, p.wait())
-	require.Regexp(t, `(?m)^orders: `, p.stderr.String())
-	for _, reason := range reasons {
-		require.Contains(t, p.stderr.String(), reason)
-	}
-	require.NotContains(t, p.stderr.String()+p.stdout.String(), "canary")
-	if strings.HasPrefix(command, "dev") {
-		p.requireNoProcessLeft()
-	}
-}
 
 func TestStartupError(t *testing.T) {
 	t.Parallel()
@@ -45,7 +31,7 @@ func TestStartupError(t *testing.T) {
 	}{
 		"several invalid variables": {
 			[]string{"DATABASE_URL=postgres://u:canary@h:99999/x", "STRIPE_SECRET_KEY=sk_live_canary", "LOG_FORMAT=xml", "RECEIPTS_FROM=x"},
-			"serve, worker --once, completer, reaper, keys list, keys show K, keys retry K --reason x, migrate up, accounts create --name x, dev",
+			"serve, worker --once, completer, reaper, keys list, keys show K, keys retry K --reason x, migrate up, accounts create --name x",
 			[]string{"orders: wrong configuration:\n  DATABASE_URL: cannot be parsed", "\n  LOG_FORMAT: "},
 		},
 		"durations out of order": { // every command that reads keys checks them (R9)
@@ -55,7 +41,6 @@ func TestStartupError(t *testing.T) {
 				"\n  durations out of order: CHARGE_WINDOW 24h0m0s must be less than KEY_RETENTION 1m12s\n"},
 		},
 		"no provider": {[]string{unreachable}, "keys retry K --reason x, keys resolve K --reason x", []string{"\n  STRIPE_SECRET_KEY: not set; "}},
-		"live key":    {[]string{"STRIPE_SECRET_KEY=sk_live_canary"}, "dev", []string{"STRIPE_SECRET_KEY: is not a test key"}},
 		"outdated schema": { // the role cannot create tables
 			[]string{"DATABASE_URL=" + empty.String(), "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts", "LISTEN_ADDR=127.0.0.1:0"},
 			"serve, worker, completer, reaper, keys list, accounts create --name x",
@@ -68,14 +53,14 @@ func TestStartupError(t *testing.T) {
 		},
 		"unreachable database": {
 			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts"},
-			"serve, worker, migrate up, accounts create --name x, dev",
+			"serve, worker, migrate up, accounts create --name x",
 			[]string{"connect to the database (DATABASE_URL): "},
 		},
 	} {
 		for command := range strings.SplitSeq(test.commands, ", ") {
 			t.Run(name+"/"+command, func(t *testing.T) {
 				t.Parallel()
-				requireStartupError(t, environ(t, test.settings...), command, test.reasons...)
+				programtest.RequireStartupError(t, programtest.Environ(t, test.settings...), command, test.reasons...)
 			})
 		}
 	}
@@ -86,8 +71,8 @@ func TestServe_settingsThatLose(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := f.serve(f.with("DATABASE_URL=" + dbtest.URL(f.pool) + "&synchronous_commit=off"))
-	a.waitFor(&a.stderr, `level=WARN msg="a crash of the database server can lose orders.* off=.*synchronous_commit`)
-	a.stop()
+	a.WaitFor(&a.Stderr, `level=WARN msg="a crash of the database server can lose orders.* off=.*synchronous_commit`)
+	a.Stop()
 }
 
 func TestStartupError_portInUse(t *testing.T) {
@@ -97,16 +82,12 @@ func TestStartupError_portInUse(t *testing.T) {
 	require.NoError(t, err)
 	defer listener.Close()
 	address := listener.Addr().String()
-	requireStartupError(t, f.with("LISTEN_ADDR="+address), "serve", portInUse("LISTEN_ADDR", address))
+	programtest.RequireStartupError(t, f.with("LISTEN_ADDR="+address), "serve", programtest.PortInUse("LISTEN_ADDR", address))
 	for _, command := range []string{"serve", "worker"} {
-		requireStartupError(t, f.with("ADMIN_ADDR="+address, "RECEIPTS_DIR="+t.TempDir()), command, portInUse("ADMIN_ADDR", address))
+		programtest.RequireStartupError(t, f.with("ADMIN_ADDR="+address, "RECEIPTS_DIR="+t.TempDir()), command, programtest.PortInUse("ADMIN_ADDR", address))
 	}
 	require.NoError(t, listener.Close())
-	requireStartupError(t, f.with("LISTEN_ADDR="+address, "ADMIN_ADDR="+address), "serve", portInUse("LISTEN_ADDR", address))
-}
-
-func portInUse(variable, address string) string {
-	return "orders: " + variable + ": another program, or another address of this one, uses " + address + ": stop it or choose another address\n"
+	programtest.RequireStartupError(t, f.with("LISTEN_ADDR="+address, "ADMIN_ADDR="+address), "serve", programtest.PortInUse("LISTEN_ADDR", address))
 }
 
 // The wait for an unresponsive server is bounded, and a log line names the server first.
@@ -115,11 +96,11 @@ func TestStartupError_unresponsiveDatabase(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer listener.Close()
-	env := environ(t, "DATABASE_URL=postgres://u:canary@"+listener.Addr().String()+"/orders?sslmode=disable", "STRIPE_SECRET_KEY=sk_test_1")
-	p := start(t, env, "serve")
-	p.waitFor(&p.stderr, "connecting to the database.*host=127.0.0.1")
-	require.Equal(t, 1, p.wait())
-	require.NotContains(t, p.stderr.String(), "canary")
+	env := programtest.Environ(t, "DATABASE_URL=postgres://u:canary@"+listener.Addr().String()+"/orders?sslmode=disable", "STRIPE_SECRET_KEY=sk_test_1")
+	p := programtest.Start(t, env, "serve")
+	p.WaitFor(&p.Stderr, "connecting to the database.*host=127.0.0.1")
+	require.Equal(t, 1, p.Wait())
+	require.NotContains(t, p.Stderr.String(), "canary")
 }
 
 // What Stripe rejects can never work; what does not answer is a warning, and replays need no
@@ -143,15 +124,15 @@ func TestStartup_provider(t *testing.T) {
 			f.stripe.Inject(test.rule)
 			if test.serves {
 				a := f.serve(f.environ)
-				require.Equal(t, 200, a.ready())
+				require.Equal(t, 200, a.Ready())
 				if test.rule.Fault == stripetest.HoldArrival {
-					require.NotContains(t, a.stderr.String(), "STRIPE_SECRET_KEY", "it serves before the provider responds")
+					require.NotContains(t, a.Stderr.String(), "STRIPE_SECRET_KEY", "it serves before the provider responds")
 				}
-				a.waitFor(&a.stderr, `level=WARN msg="STRIPE_SECRET_KEY: not available.*`+test.reason)
+				a.WaitFor(&a.Stderr, `level=WARN msg="STRIPE_SECRET_KEY: not available.*`+test.reason)
 				return
 			}
 			for _, command := range []string{"serve", "completer", "reconcile"} {
-				_, _, stderr := run(t, f.environ, command)
+				_, _, stderr := programtest.Run(t, f.environ, command)
 				require.Regexp(t, `(?m)^orders: (records were not compared: )?STRIPE_SECRET_KEY: .*`+test.reason, stderr)
 			}
 		})
@@ -161,11 +142,11 @@ func TestStartup_provider(t *testing.T) {
 func TestStartup_mailServer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	mail := newMailServer(t, "canary")
-	requireStartupError(t, f.with("SMTP_URL=smtp://tester:canary-wrong@"+mail.address), "worker",
-		"orders: SMTP_URL: receipts: connect to smtp://"+mail.address+": receipts: the mail server rejects the credentials: ")
+	mail := programtest.NewMailServer(t, "canary")
+	programtest.RequireStartupError(t, f.with("SMTP_URL=smtp://tester:canary-wrong@"+mail.Address), "worker",
+		"orders: SMTP_URL: receipts: connect to smtp://"+mail.Address+": receipts: the mail server rejects the credentials: ")
 
-	w := start(t, f.with("SMTP_URL=smtp://127.0.0.1:1"), "worker")
-	w.waitFor(&w.stderr, `level=WARN msg="SMTP_URL: not available, and tried again when it is needed" error=.*refused`)
-	w.stop()
+	w := programtest.Start(t, f.with("SMTP_URL=smtp://127.0.0.1:1"), "worker")
+	w.WaitFor(&w.Stderr, `level=WARN msg="SMTP_URL: not available, and tried again when it is needed" error=.*refused`)
+	w.Stop()
 }

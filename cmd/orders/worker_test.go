@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/cmd/internal/programtest"
 )
 
 func (f *fixture) createPaidOrder(idempotencyKey string) string {
 	f.t.Helper()
-	response, err := f.shared().order(idempotencyKey, tea)
+	response, err := f.shared().Order(idempotencyKey, programtest.Tea)
 	require.NoError(f.t, err)
-	return requirePaid(f.t, response)
+	return programtest.RequirePaid(f.t, response)
 }
 
 func (f *fixture) staged() int {
@@ -24,46 +26,46 @@ func TestWorker_once(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.createPaidOrder("receipt-order-001")
-	stderr := fail(t, f.with("SMTP_URL=smtp://127.0.0.1:1"), "worker", "--once")
+	stderr := programtest.Fail(t, f.with("SMTP_URL=smtp://127.0.0.1:1"), "worker", "--once")
 	require.Contains(t, stderr, "orders: receipts not sent: 1 to be retried, 0 failed, 0 lost\n")
 	f.exec("UPDATE staged_jobs SET run_at = now()") // instead of a wait for the backoff
-	mail := newMailServer(t, "a password")
-	env := f.with("SMTP_URL=smtp://tester:a%20password@" + mail.address)
+	mail := programtest.NewMailServer(t, "a password")
+	env := f.with("SMTP_URL=smtp://tester:a%20password@" + mail.Address)
 
-	stdout, _ := succeed(t, env, "worker", "--once")
+	stdout, _ := programtest.Succeed(t, env, "worker", "--once")
 	require.Empty(t, stdout)
-	require.Len(t, mail.received(), 1)
-	require.Contains(t, mail.received()[0], id)
-	require.Contains(t, mail.received()[0], "ada@example.com")
+	require.Len(t, mail.Received(), 1)
+	require.Contains(t, mail.Received()[0], id)
+	require.Contains(t, mail.Received()[0], "ada@example.com")
 	require.Zero(t, f.staged())
 
-	succeed(t, env, "worker", "--once")
-	require.Len(t, mail.received(), 1, "nothing is sent twice")
+	programtest.Succeed(t, env, "worker", "--once")
+	require.Len(t, mail.Received(), 1, "nothing is sent twice")
 }
 
 func TestWorker_repeating(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	mail := newMailServer(t, "")
-	mail.rejectNext(1)
-	w := start(t, f.with("SMTP_URL=smtp://"+mail.address, "LOG_LEVEL=debug"), "worker", "--every", "50ms")
-	w.waitFor(&w.stderr, "receipts are sent by mail")
+	mail := programtest.NewMailServer(t, "")
+	mail.RejectNext(1)
+	w := programtest.Start(t, f.with("SMTP_URL=smtp://"+mail.Address, "LOG_LEVEL=debug"), "worker", "--every", "50ms")
+	w.WaitFor(&w.Stderr, "receipts are sent by mail")
 	id := f.createPaidOrder("receipt-order-003")
-	w.waitFor(&w.stderr, "receipt failed")
-	eventually(t, func() bool { return len(mail.received()) == 1 })
-	require.Contains(t, mail.received()[0], id)
-	eventually(t, func() bool { return f.staged() == 0 })
-	w.stop()
-	require.Contains(t, w.stderr.String(), "msg=stopped")
-	require.Len(t, mail.received(), 1)
+	w.WaitFor(&w.Stderr, "receipt failed")
+	programtest.Eventually(t, func() bool { return len(mail.Received()) == 1 })
+	require.Contains(t, mail.Received()[0], id)
+	programtest.Eventually(t, func() bool { return f.staged() == 0 })
+	w.Stop()
+	require.Contains(t, w.Stderr.String(), "msg=stopped")
+	require.Len(t, mail.Received(), 1)
 }
 
 // A receipt in a folder that no operator chose is lost with its pod (R15).
 func TestWorker_noDestination(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	requireStartupError(t, f.environ, "worker --once", "orders: wrong configuration:\n  SMTP_URL: not set; ", "RECEIPTS_DIR")
-	requireStartupError(t, f.with("RECEIPTS_DIR=/proc"), "worker --once", "orders: RECEIPTS_DIR: receipts: ") // not even root can write there
+	programtest.RequireStartupError(t, f.environ, "worker --once", "orders: wrong configuration:\n  SMTP_URL: not set; ", "RECEIPTS_DIR")
+	programtest.RequireStartupError(t, f.with("RECEIPTS_DIR=/proc"), "worker --once", "orders: RECEIPTS_DIR: receipts: ") // not even root can write there
 }
 
 func TestWorker_files(t *testing.T) {
@@ -71,7 +73,7 @@ func TestWorker_files(t *testing.T) {
 	f := newFixture(t)
 	id := f.createPaidOrder("receipt-order-004")
 	folder := filepath.Join(t.TempDir(), "receipts")
-	_, stderr := succeed(t, f.with("RECEIPTS_DIR="+folder), "worker", "--once")
+	_, stderr := programtest.Succeed(t, f.with("RECEIPTS_DIR="+folder), "worker", "--once")
 	require.Contains(t, stderr, "folder="+folder)
 	mail, err := os.ReadFile(filepath.Join(folder, "receipt-"+id+".eml"))
 	require.NoError(t, err)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests /console of "orders dev" in a browser: every fault with every card, accessibility
+# Tests /console of "playground run" in a browser: every fault with every card, accessibility
 # with axe-core, and one scenario with only the keyboard. An argument is a folder for
 # screenshots.
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Generates clients from openapi.yaml with ogen, oapi-codegen and openapi-typescript, and
-# compiles and runs each against "orders dev" and against a server that responds as a later
+# compiles and runs each against "playground run" and against a server that responds as a later
 # version may. Everything happens in a folder that is deleted afterwards. SPEC is the
 # absolute path of another contract to generate from.
 set -euo pipefail

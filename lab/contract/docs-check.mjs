@@ -41,7 +41,7 @@ await openRequest();
 const replays = [await send(), await send()];
 if (replays[0] !== undefined || replays[1] !== 'true') faults.push(`replayed: ${replays}`);
 
-// With the URL that orders dev prints, the API key is filled in. The page itself stores the
+// With the URL that playground run prints, the API key is filled in. The page itself stores the
 // key that was typed above, which would hide a missing one.
 await page.evaluate(() => { localStorage.clear(); sessionStorage.clear(); });
 await page.goto(process.env.DOCS_URL);

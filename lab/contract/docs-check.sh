@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Creates an order at /docs of "orders dev" in a browser, with "Test Request" and "Send".
+# Creates an order at /docs of "playground run" in a browser, with "Test Request" and "Send".
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../browser/dev.sh

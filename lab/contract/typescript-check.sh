@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Generates the types of client/typescript from openapi.yaml, tests it with a fake server
-# and with "orders dev", checks that the tests detect each removed rule, and runs the
+# and with "playground run", checks that the tests detect each removed rule, and runs the
 # samples of examples/clients (sh, curl, jq, Python).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

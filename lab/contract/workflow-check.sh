@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the workflows of orders.arazzo.yaml against "orders dev" with Redocly Respect, then
+# Runs the workflows of orders.arazzo.yaml against "playground run" with Redocly Respect, then
 # checks that a workflow with a wrong expectation fails.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

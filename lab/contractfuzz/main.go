@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags.StringVar(&o.url, "url", "", "URL of a running server, which charges the orders")
 	flags.StringVar(&o.key, "key", "", "API key, with -url")
 	flags.StringVar(&o.secret, "webhook-secret", "", "secret that signs events, with -url")
-	flags.StringVar(&o.program, "orders", "bin/orders", "program to start, without -url")
+	flags.StringVar(&o.program, "orders", "bin/orders", "program beside which the playground is, without -url")
 	flags.StringVar(&o.contract, "spec", "openapi.yaml", "path of the contract")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -399,7 +399,7 @@ func (s *sequence) methods() {
 		x := s.send(r)
 		s.expect(x, x != nil && sameMethods(x.header.Get("Allow"), c.allowed[path]), "Allow is not %v", c.allowed[path])
 	case 1:
-		// Not "/": orders dev serves its console there.
+		// Not "/": playground run serves its console there.
 		r.method, r.target = pick(s.g, []string{"GET", "POST", "DELETE", "BREW"}), pick(s.g, []string{"/v1", "/v1/", "/v1/orders/", "/v2/orders", "/v1/order", "/V1/orders", "/v1/orders%2F", "/v1/../healthz", "/docs/", "/healthz/x"})
 		r.operation = &operation{id: "(unknown address)", responses: map[string]*response{"404": c.notFound, "401": rejected}}
 		if s.g.chance(70) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// server is "orders dev" with a private PostgreSQL and a fake Stripe, in a
+// server is "playground run" with a private PostgreSQL and a fake Stripe, in a
 // temporary folder.
 type server struct {
 	program, folder         string
@@ -30,7 +30,7 @@ const grace = 3 * time.Second
 func startServer(ctx context.Context, program string) (*server, error) {
 	parent := os.TempDir()
 	if memory := "/dev/shm"; isFolder(memory) {
-		parent = memory // the database of orders dev is durable, which is slow on a disk
+		parent = memory // the database of playground run is durable, which is slow on a disk
 	}
 	folder, err := os.MkdirTemp(parent, "contractfuzz")
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	command := exec.Command(s.program, "dev", "--provider-latency=0s") //nolint:noctx // stop ends it, and it stops its database
+	command := exec.Command(filepath.Join(filepath.Dir(s.program), "playground"), "run", "--provider-latency=0s") //nolint:noctx // stop ends it, and it stops its database
 	command.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache, "LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=", "LOG_LEVEL=warn",
 		"DATABASE_URL=", "SMTP_URL=", "STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "STRIPE_WEBHOOK_SECRET="+webhookSecret)
 	command.Stdout, command.Stderr = log, log
@@ -89,7 +89,7 @@ func (s *server) start(ctx context.Context) error {
 		}
 	}
 	text, _ := os.ReadFile(log.Name())
-	return fmt.Errorf("orders dev did not start:\n%s", text)
+	return fmt.Errorf("playground run did not start:\n%s", text)
 }
 
 func line(text []byte, pattern string) string {

@@ -36,11 +36,11 @@ func TestGuide(t *testing.T) {
 	run(t, folder, nil, "go", "test", "./credits")
 
 	// 3. The program
-	const config, app = "cmd/internal/setup/config.go", "cmd/orders/app.go"
+	const config, app = "cmd/internal/setup/config.go", "cmd/internal/app/app.go"
 	g.before(config, "}\n\nfunc (s *Stripe) validate", g.block("WalletsURL    string"))
 	g.before("cmd/internal/setup/env.txt", "SMTP_URL\n", g.block("URL of the wallet service."))
 	g.after("cmd/internal/setup/env_test.go", "\tclean := map[string]string{\n", g.block(`"WALLETS_URL": `))
-	g.before(app, "\ta := &app{config: config", g.block("a live Stripe key requires WALLETS_URL"))
+	g.before(app, "\ta := &App{Config: config", g.block("a live Stripe key requires WALLETS_URL"))
 	g.replace(app, `"log/slog"`, "\"errors\"\n\t\"log/slog\"")
 	g.replace(app, "func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Registration {\n\treturn nil\n}\n",
 		g.block("credits.Registration(pool,"))

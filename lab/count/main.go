@@ -25,10 +25,8 @@ const product, demo, harness, profile, nested = "product", "demo and development
 // product.
 func groups() map[string]string {
 	return map[string]string{
-		"cmd/internal/demo": demo, "cmd/internal/devservices": demo, "cmd/orders/demo.go": demo, "cmd/orders/dev.go": demo,
-		"cmd/orders/console.go": demo, "cmd/orders/dev_shop.go": demo,
-		"cmd/stripetest": demo, "examples": demo, "internal/earlierdesigns": demo, "internal/embeddedpg": demo, "internal/subprocess": demo, "payments/stripetest": demo,
-		"idempotency/idempotencytest": harness, "migrations/dbtest": harness, "orders/orderstest": harness,
+		"cmd/playground": demo, "cmd/stripetest": demo, "examples": demo, "internal/embeddedpg": demo, "internal/subprocess": demo, "payments/stripetest": demo,
+		"cmd/internal/programtest": harness, "idempotency/idempotencytest": harness, "migrations/dbtest": harness, "orders/orderstest": harness,
 		"spec": profile,
 	}
 }

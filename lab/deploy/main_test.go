@@ -115,7 +115,7 @@ func flagOf(t *testing.T, args []string, name string) time.Duration {
 	if text == "" {
 		help, err := orders(t, args[0], "-h")
 		require.NoError(t, err)
-		match := regexp.MustCompile(`(?s)-` + name + ` .*?\(default ([^)]+)\)`).FindStringSubmatch(help)
+		match := regexp.MustCompile(`--` + name + `=(\S+)`).FindStringSubmatch(help)
 		require.NotNil(t, match, help)
 		text = match[1]
 	}

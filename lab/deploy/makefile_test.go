@@ -20,7 +20,7 @@ func TestMakefile_env(t *testing.T) {
 		write("Makefile", read(t, "Makefile"), 0o600)
 		write(".env", "STRIPE_SECRET_KEY=\nRECEIPTS_FROM='Tea & more <tea@example.com>'\n", 0o600)
 		require.NoError(t, os.Mkdir(filepath.Join(folder, "bin"), 0o700))
-		write("bin/orders", "#!/bin/sh\necho \"$STRIPE_SECRET_KEY, $RECEIPTS_FROM, $QUOTED\"\n", 0o700)
+		write("bin/playground", "#!/bin/sh\necho \"$STRIPE_SECRET_KEY, $RECEIPTS_FROM, $QUOTED\"\n", 0o700)
 		cmd := exec.CommandContext(t.Context(), "make", "--silent", target, "GO=true")
 		cmd.Dir = folder
 		cmd.Env = append(os.Environ(), "STRIPE_SECRET_KEY=sk_test_1", "QUOTED=it's $HOME")

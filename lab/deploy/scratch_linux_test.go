@@ -137,7 +137,7 @@ func (i image) start(environment []string, name string, args ...string) *process
 }
 
 // newDatabase returns the URLs of an empty database, for the role that migrates and for
-// the role of all other commands. The server is that of orders dev.
+// the role of all other commands. The server is that of playground run.
 func newDatabase(t *testing.T) (owner, user string) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "orders-dev-")
@@ -146,7 +146,12 @@ func newDatabase(t *testing.T) (owner, user string) {
 	cache := filepath.Join(folder, "cache")
 	require.NoError(t, os.Mkdir(cache, 0o755))
 	require.NoError(t, os.Chmod(folder, 0o755)) // PostgreSQL does not run as root
-	cmd := exec.Command(program(t, "orders"), "dev")
+	playground := filepath.Join(folder, "playground")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", playground, "./cmd/playground")
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	cmd := exec.Command(playground, "run")
 	cmd.Env = os.Environ()
 	for name := range knownVariables(t) {
 		cmd.Env = append(cmd.Env, name+"=")

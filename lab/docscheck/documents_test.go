@@ -103,15 +103,14 @@ func (r *reader) set(command docscheck.Command) {
 }
 
 func isLongRunning(words []string) bool {
-	return len(words) > 1 && filepath.Base(words[0]) == "orders" && (slices.Contains([]string{"serve", "dev"}, words[1]) ||
-		words[1] == "worker" && !slices.Contains(words, "--once") || slices.Contains(words, "--every"))
+	return len(words) > 1 && filepath.Base(words[0]) == "orders" && (words[1] == "serve" || words[1] == "worker" && !slices.Contains(words, "--once") || slices.Contains(words, "--every"))
 }
 
 func (r *reader) startAndStop(part docscheck.Simple) {
 	r.T.Helper()
 	arguments := part.Words[1:]
 	p := programtest.Start(r.T, r.With(part.Assignments...), arguments...)
-	sign, known := map[string]string{"serve": "listening", "dev": "listening", "worker": "receipts"}[arguments[0]]
+	sign, known := map[string]string{"serve": "listening", "worker": "receipts"}[arguments[0]]
 	if !known {
 		sign = `msg="` + arguments[0]
 	}
@@ -183,30 +182,33 @@ func TestDocuments_mentions(t *testing.T) {
 				continue // no command
 			}
 			for _, part := range parts {
-				if filepath.Base(part.Program()) == "orders" && len(part.Words) > 1 && !strings.Contains(name, "/orders/") {
-					requireCommand(t, page.Path, part.Words[1:])
+				switch program := filepath.Base(part.Program()); {
+				case len(part.Words) < 2:
+				case program == "playground":
+					requireCommand(t, page.Path, programtest.Playground(), part.Words[1:])
+				case program == "orders" && !strings.Contains(name, "/orders/"):
+					requireCommand(t, page.Path, programtest.Program(), part.Words[1:])
 				}
 			}
 		}
 		for _, block := range page.Blocks {
 			for _, line := range block.Lines {
 				if match := crontab.FindStringSubmatch(line); match != nil && block.Language == "crontab" {
-					requireCommand(t, block.At(), strings.Fields(match[1]))
+					requireCommand(t, block.At(), programtest.Program(), strings.Fields(match[1]))
 				}
 				if match := manifest.FindStringSubmatch(line); match != nil && block.Language == "yaml" {
-					requireCommand(t, block.At(), strings.Split(strings.ReplaceAll(match[1], `"`, ""), ", "))
+					requireCommand(t, block.At(), programtest.Program(), strings.Split(strings.ReplaceAll(match[1], `"`, ""), ", "))
 				}
 			}
 		}
 	}
 }
 
-// requireCommand checks a command with its help. The first -h may be the value of a flag,
-// so there are two.
-func requireCommand(t *testing.T, at string, words []string) {
+// requireCommand checks a command with its help. A page may omit the value of its last flag.
+func requireCommand(t *testing.T, at, program string, words []string) {
 	t.Helper()
-	p := programtest.Start(t, nil, append(slices.Clone(words), "-h", "-h")...)
-	if p.Wait() != 0 && !strings.Contains(p.Stderr.String(), `invalid value "-h" for flag`) {
+	p := programtest.StartProgram(t, program, nil, append(slices.Clone(words), "-h")...)
+	if p.Wait() != 0 && !strings.Contains(p.Stderr.String(), `value but got "-h"`) {
 		t.Errorf("%s: orders %s: %s", at, strings.Join(words, " "), &p.Stderr)
 	}
 }
@@ -222,10 +224,11 @@ func TestDocuments_run(t *testing.T) {
 func TestDocuments_demo(t *testing.T) {
 	t.Parallel()
 	result := regexp.MustCompile(`(?m)^ [✓✗–] .+?(?:  | \d{3} )`)
-	printed := programtest.Run(t, programtest.Environ(t), "demo")
+	demo := programtest.StartProgram(t, programtest.Playground(), programtest.Environ(t), "demo")
+	require.Zero(t, demo.Wait(), "%s", &demo.Stderr)
 	shown := result.FindAllString(strings.Join(shownBelow(t, "README.md", "make demo"), "\n"), -1)
 	require.NotEmpty(t, shown)
-	require.Equal(t, result.FindAllString(printed, -1), shown)
+	require.Equal(t, result.FindAllString(demo.Stdout.String(), -1), shown)
 }
 
 func shownBelow(t *testing.T, path, command string) []string {

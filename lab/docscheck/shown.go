@@ -13,7 +13,7 @@ var changing = regexp.MustCompile(strings.Join([]string{
 	`(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT`, // Date headers
 	`(?:pi|ch|re|evt|req)_\w+`,       // ids of the provider
 	`ok_\w+`,                         // API keys
-	`\b\d{8}-\d{6}\b`,                // in keys of orders dev
+	`\b\d{8}-\d{6}\b`,                // in keys of playground run
 	`(?:localhost|127\.0\.0\.1):\d+`, // addresses
 	`\b[A-Z2-7]{26}\b`,               // request ids
 	`\b\d+(?:\.\d+)?(?:ms|s| s)\b`,   // durations

@@ -1,4 +1,4 @@
-// Package earlierdesigns_test runs the designs of internal/earlierdesigns, and this
+// Package earlierdesigns_test runs the designs of cmd/playground/earlierdesigns, and this
 // project's service with the same faults. spec/earlier-designs.md explains them.
 package earlierdesigns_test
 
@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/internal/earlierdesigns"
+	"example.com/orders-api/cmd/playground/earlierdesigns"
 	"example.com/orders-api/lab/programtest"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"

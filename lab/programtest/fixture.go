@@ -91,10 +91,10 @@ func (f *Fixture) Count(query string, arguments ...any) int {
 	return n
 }
 
-// StartDev starts orders dev and waits until it is ready.
+// StartDev starts playground run and waits until it is ready.
 func StartDev(t *testing.T, environ []string) *API {
 	t.Helper()
-	p := Start(t, environ, "dev")
+	p := StartProgram(t, Playground(), environ, "run")
 	p.WaitFor(&p.Stdout, "Send the same line again")
 	p.WaitFor(&p.Stderr, "listening")
 	return &API{

@@ -45,7 +45,7 @@ func (m Main) Run() int {
 	}
 	defer os.RemoveAll(folder)
 	program = filepath.Join(folder, "orders")
-	build := exec.Command("go", "build", "-o", program, "./cmd/orders") //nolint:noctx // go test bounds it
+	build := exec.Command("go", "build", "-o", folder, "./cmd/orders", "./cmd/playground") //nolint:noctx // go test bounds it
 	build.Dir = filepath.Join("..", "..")
 	if output, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n%s", build, err, output)
@@ -56,6 +56,9 @@ func (m Main) Run() int {
 
 // Program returns the path of the program.
 func Program() string { return program }
+
+// Playground returns the path of the playground, which runs everything in one process.
+func Playground() string { return filepath.Join(filepath.Dir(program), "playground") }
 
 // Output collects the output of a process.
 type Output struct {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the orders API at all levels. "orders dev" has the database, which is the store.
+# Checks the orders API at all levels. "playground run" has the database, which is the store.
 # Two processes of "orders serve" are two addresses of the service; the first one is killed
 # and paused. The fake Stripe is the dependency that is interrupted.
 # The arguments are flags of the command, such as -level 2 -seed 7.
@@ -74,7 +74,7 @@ cat >"$programs/expire" <<-END
 		exec "$folder/orders" reaper
 END
 # All processes of the database are killed except the first one. It is stopped until the
-# database starts again, so that "orders dev" does not end.
+# database starts again, so that "playground run" does not end.
 postmaster=$(head -n 1 "$(find "$folder/cache" -name postmaster.pid)")
 cat >"$programs/kill_store" <<-END
 	#!/bin/sh

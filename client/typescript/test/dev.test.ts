@@ -11,6 +11,6 @@ after(() => server.stop());
 
 const cards = ['pm_card_visa', 'pm_card_visa', 'pm_card_visa_chargeDeclined', 'pm_card_nobody', 'pm_card_threeDSecure2Required'];
 
-test('a purchase at orders dev is charged once, with one key', async () => {
+test('a purchase at playground run is charged once, with one key', async () => {
   await fc.assert(fc.asyncProperty(purchases(cards), (plan) => buy(server, url, apiKey, 2000, world, plan)), { numRuns: 50 });
 });

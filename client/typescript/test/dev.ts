@@ -1,4 +1,4 @@
-// "orders dev" as a world. Its address, an API key and its fake are in the environment.
+// "playground run" as a world. Its address, an API key and its fake are in the environment.
 import assert from 'node:assert/strict';
 import type { World } from './purchase.js';
 

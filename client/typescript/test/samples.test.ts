@@ -1,4 +1,4 @@
-// Runs the samples of examples/clients against "orders dev", with faults in between.
+// Runs the samples of examples/clients against "playground run", with faults in between.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';

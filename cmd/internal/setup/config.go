@@ -32,7 +32,7 @@ func (d *Database) validate(p *problems) {
 	if d.URL == "" {
 		p.missing("DATABASE_URL", "expected postgres://user:pass@host:5432/orders. "+
 			"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; "+
-			"orders dev needs none")
+			"playground run needs none")
 		return
 	}
 	config, err := pgxpool.ParseConfig(string(d.URL))
@@ -57,7 +57,7 @@ type Listen struct {
 	Addr Address `envconfig:"LISTEN_ADDR" default:":8080"`
 }
 
-// DevListen is [Listen] for orders dev, which shows an API key.
+// DevListen is [Listen] for playground run, which shows an API key.
 type DevListen struct {
 	Addr Address `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080"`
 }
@@ -96,7 +96,7 @@ type Stripe struct {
 }
 
 func (s *Stripe) validate(p *problems) {
-	const source = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
+	const source = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
 	switch {
 	case s.SecretKey == "":
 		p.missing("STRIPE_SECRET_KEY", source)
@@ -168,7 +168,7 @@ func (m *Mail) validate(p *problems) {
 	}
 }
 
-// Sender has a default for files and for orders dev.
+// Sender has a default for files and for playground run.
 func (m *Mail) Sender() string { return cmp.Or(m.From, "Orders <receipts@example.com>") }
 
 // HelloName is the name with which we greet the mail server: SMTP_HELLO, else that of this host,

@@ -36,9 +36,9 @@ const (
 )
 
 const (
-	getKey     = "; get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
+	getKey     = "; get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
 	noDatabase = "DATABASE_URL: not set; expected postgres://user:pass@host:5432/orders. " +
-		"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; orders dev needs none"
+		"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; playground run needs none"
 	noKey     = "STRIPE_SECRET_KEY: not set" + getKey
 	noTestKey = "STRIPE_SECRET_KEY: is not a test key (its value is not shown), and this command accepts no other; " +
 		"expected sk_test_… or rk_test_…"

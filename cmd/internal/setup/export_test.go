@@ -13,8 +13,8 @@ func EnvTemplate() string {
 	var out strings.Builder
 	out.WriteString("# Copy to .env, fill in and load with: set -a; . ./.env; set +a\n" +
 		"# Put a value with spaces or signs such as & between single quotes. An empty\n" +
-		"# variable counts as not set, unless its comment says otherwise. orders dev\n" +
-		"# needs none of them.\n")
+		"# variable counts as not set, unless its comment says otherwise. make run needs\n" +
+		"# none of them.\n")
 	for _, v := range variables(reflect.TypeFor[All]()) {
 		mark := ""
 		if strings.HasSuffix(v.name, "_ADDR") {

@@ -1,0 +1,69 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"example.com/orders-api/cmd/internal/hostcheck"
+	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/internal/connlimit"
+	"example.com/orders-api/internal/metrics"
+)
+
+const maxAdminConnections = 16
+
+// startAdmin serves metrics, profiles and, with ready, /readyz, unless address is empty. They
+// have a port of their own because they require no credentials.
+func startAdmin(ctx context.Context, address setup.Address, m *metrics.Metrics, ready func() error, logger *slog.Logger) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	listener, err := listen(ctx, "ADMIN_ADDR", address)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{
+		Handler:           hostcheck.Handler(string(address), adminRoutes(m, ready, logger)),
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		if err := connlimit.Serve(server, listener, maxAdminConnections); !errors.Is(err, http.ErrServerClosed) {
+			logger.Error("admin listener failed", "error", err)
+		}
+	}()
+	logger.InfoContext(ctx, "serving metrics and profiles", "address", listener.Addr().String())
+	return func() { _ = server.Close() }, nil
+}
+
+func adminRoutes(m *metrics.Metrics, ready func() error, logger *slog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	if ready != nil {
+		mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+			if err := ready(); err != nil {
+				logger.WarnContext(r.Context(), "not ready", "error", err)
+				http.Error(w, "not ready", http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = io.WriteString(w, "ok\n")
+		})
+	}
+	mux.Handle("GET /metrics", m.Handler())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connlimit.Verified(r.Context()) // so that no new connection ends a profile
+		mux.ServeHTTP(w, r)
+	})
+}

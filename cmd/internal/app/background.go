@@ -1,0 +1,124 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/metrics"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/receipts"
+)
+
+const (
+	completerLimit = 10_000 // keys in one run
+
+	// CompleterConcurrency stays within Stripe's 25 requests per second in test mode.
+	CompleterConcurrency = 8
+)
+
+// Completer returns a function that makes one pass over the abandoned keys.
+func (a *App) Completer(config setup.Completer, concurrency int) (func(context.Context) error, error) {
+	c, err := idempotency.NewCompleter(a.Engine, a.Operations.Operations(), idempotency.CompleterConfig{
+		Grace:         a.Config.CompleterGrace,
+		MaxAttempts:   config.MaxAttempts,
+		ActionTimeout: a.Config.ChargeWindow,
+		Limit:         completerLimit,
+		Concurrency:   concurrency,
+	})
+	return func(ctx context.Context) error { return complete(ctx, c, a.Metrics, a.Logger) }, err
+}
+
+func complete(ctx context.Context, c *idempotency.Completer, m *metrics.Metrics, logger *slog.Logger) error {
+	stop := context.AfterFunc(ctx, func() { logger.InfoContext(ctx, "stopping after the keys in progress") })
+	defer stop()
+	start := time.Now()
+	result, err := c.RunOnce(ctx)
+	m.Completed(result, err)
+	logger.InfoContext(ctx, "completer pass",
+		"completed", result.Completed,
+		"skipped", result.Skipped,
+		"requires_action", result.ActionRequired,
+		"failed", result.Failed,
+		"needs_review", result.NeedsReview,
+		"duration_seconds", time.Since(start).Seconds())
+	if err == nil && result.Failed+result.NeedsReview > 0 {
+		err = fmt.Errorf("abandoned keys not completed: %d will be tried again, %d need review (orders keys list)",
+			result.Failed, result.NeedsReview)
+	}
+	return err
+}
+
+// reapBatch keys are deleted in a transaction, in six milliseconds, so orders wait little.
+const reapBatch = 50
+
+// Reap deletes the finished keys that are older than retention.
+func Reap(ctx context.Context, engine *idempotency.Engine, retention time.Duration, m *metrics.Metrics, logger *slog.Logger) error {
+	start := time.Now()
+	deleted, err := engine.Reap(ctx, retention, reapBatch)
+	m.Reaped(deleted, err)
+	logger.InfoContext(ctx, "reaper pass", "deleted", deleted, "duration_seconds", time.Since(start).Seconds())
+	return err
+}
+
+// RunOrRepeat calls work once or, with an interval, repeatedly. A single run has no admin
+// listener, because it would end before a scrape.
+func RunOrRepeat(
+	ctx context.Context, command string, every time.Duration, adminAddr setup.Address,
+	monitor *postgres.Monitor, m *metrics.Metrics, logger *slog.Logger, work func(context.Context) error,
+) error {
+	if every == 0 {
+		return work(ctx)
+	}
+	stopMonitor, err := monitor.Start(ctx, setup.CheckSchema)
+	if err != nil {
+		return err
+	}
+	defer stopMonitor()
+	stopAdmin, err := startAdmin(ctx, adminAddr, m, nil, logger)
+	if err != nil {
+		return err
+	}
+	defer stopAdmin()
+	Repeat(ctx, command, every, logger, work)
+	return nil
+}
+
+// maxErrorPause bounds the pause after an error, unless --every is longer.
+const maxErrorPause = time.Minute
+
+// Repeat calls work until ctx ends. It doubles the pause after each error, so that an outage does
+// not fill the log.
+func Repeat(ctx context.Context, command string, every time.Duration, logger *slog.Logger, work func(context.Context) error) {
+	pause := every
+	for ctx.Err() == nil {
+		if err := work(ctx); err != nil {
+			pause = max(every, min(2*pause, maxErrorPause))
+			logger.ErrorContext(ctx, "run failed", "command", command, "error", err, "pause_seconds", pause.Seconds())
+		} else {
+			pause = every
+		}
+		// Jitter keeps several processes from running at the same moment.
+		jitter := time.Duration(rand.Int64N(int64(pause)/5+1)) - pause/10 //nolint:gosec // no secret
+		select {
+		case <-time.After(pause + jitter):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ReceiptGauges reads the metrics of the receipts.
+func ReceiptGauges(ctx context.Context, pool *pgxpool.Pool) ([]metrics.Gauge, error) {
+	pending, oldest, failed, err := receipts.ReadStats(ctx, pool)
+	return []metrics.Gauge{
+		{Name: "receipts_pending", Help: "Receipts that are still to be sent.", Value: float64(pending)},
+		{Name: "oldest_receipt_age_seconds", Help: "Age of the oldest pending receipt.", Value: oldest.Seconds()},
+		{Name: "receipts_failed", Help: "Receipts that need an operator: they are not tried again.", Value: float64(failed)},
+	}, err
+}

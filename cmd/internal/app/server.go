@@ -1,0 +1,144 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	ordersapi "example.com/orders-api"
+	"example.com/orders-api/api"
+	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/connlimit"
+	"example.com/orders-api/orders/webhooks"
+)
+
+// maxBackground bounds the runs whose clients got a 202.
+const maxBackground = 200
+
+// maxConnections includes idle connections, with 20 KiB each. At the limit, a new one closes
+// another, see [connlimit].
+const maxConnections = 4000
+
+// listen opens the address that an environment variable names.
+func listen(ctx context.Context, variable string, address setup.Address) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", string(address))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s: another program, or another address of this one, uses %s: stop it or choose another address", variable, address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", variable, err)
+	}
+	return listener, nil
+}
+
+// Server is the API and, unless it has no address, the admin listener.
+type Server struct {
+	*App
+	*http.Server
+
+	Listener net.Listener
+
+	ready *api.Readiness
+	runs  *api.Background
+}
+
+// Listen opens the addresses until the app closes.
+func (a *App) Listen(ctx context.Context, address, adminAddress setup.Address) (*Server, error) {
+	authPool, err := setup.AuthPool(ctx, a.Pool)
+	if err != nil {
+		return nil, err
+	}
+	a.onClose(authPool.Close)
+	if err := setup.CheckServing(ctx, a.Pool); err != nil {
+		return nil, err
+	}
+	runs := api.NewBackground(maxBackground, a.Logger)
+	authenticator := accounts.NewAuthenticator(authPool, time.Now)
+	a.Monitor.Add(authPool, authenticator.Reset)
+	if err := a.StartMonitor(ctx, setup.CheckServing); err != nil {
+		return nil, err
+	}
+	ready := api.NewReadiness(a.Monitor.Err)
+	router := api.NewRouter(api.Config{
+		Engine:        a.Engine,
+		Operations:    a.Operations,
+		Webhooks:      webhooks.Handler{Payments: a.Payments, Operations: a.Operations, Refunds: a.Refunds},
+		Authenticator: authenticator,
+		Limiter:       a.limiter,
+		Spec:          ordersapi.Spec,
+		Workflows:     ordersapi.Workflows,
+		Logger:        a.Logger,
+		OnRequest:     a.Metrics.OnRequest,
+		Background:    runs,
+		Retention:     a.Config.KeyRetention,
+		Ready:         ready,
+	})
+	stopAdmin, err := startAdmin(ctx, adminAddress, a.Metrics, ready.Check, a.Logger)
+	if err != nil {
+		return nil, err
+	}
+	a.onClose(stopAdmin)
+	listener, err := listen(ctx, "LISTEN_ADDR", address)
+	if err != nil {
+		return nil, err
+	}
+	a.onClose(func() { _ = listener.Close() }) // closed already if Run was called
+	return &Server{App: a, Server: api.NewServer(router, a.Logger), Listener: listener, ready: ready, runs: runs}, nil
+}
+
+// Run serves until ctx ends, or until the provider rejects its key, which is tried meanwhile,
+// because a provider that hangs must not delay replays. Then /readyz returns 503, and requests
+// are accepted for delay. After that, waiters are released and runs finish, so that no other
+// process takes over.
+func (s *Server) Run(ctx context.Context, delay time.Duration) error {
+	served, rejected := make(chan error, 1), make(chan error, 1)
+	go func() { served <- connlimit.Serve(s.Server, s.Listener, maxConnections) }()
+	s.Logger.Info("listening", "address", s.Listener.Addr().String())
+	go func() {
+		if err := setup.TryProvider(ctx, s.Payments, s.Logger); err != nil {
+			rejected <- err
+		}
+	}()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case err := <-rejected:
+		return err
+	case <-ctx.Done():
+	}
+	s.ready.Drain()
+	drain := s.Config.LongestRun()
+	s.Logger.Info("stopping: not ready, finishing runs in progress",
+		"shutdown_delay_seconds", delay.Seconds(), "drain_timeout_seconds", drain.Seconds())
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-time.After(delay):
+	}
+	drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer cancel()
+	s.Engine.DrainWaiters()
+	err := s.Shutdown(drainCtx)
+	if err == nil {
+		err = s.runs.Wait(drainCtx)
+	}
+	if err != nil {
+		return fmt.Errorf("stopped during runs; their keys will be taken over: %w", err)
+	}
+	s.Logger.Info("stopped")
+	return nil
+}
+
+// BaseURL returns the URL of a listener for a client on this machine, which loopback names.
+func BaseURL(address, loopback string) string {
+	host, port, _ := net.SplitHostPort(address) // valid
+	if host == "" || net.ParseIP(host).IsUnspecified() {
+		host = loopback
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}

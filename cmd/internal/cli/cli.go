@@ -1,0 +1,121 @@
+// Package cli runs the command that a command line selects. A command is a struct with a method
+// Run, and its flags are the struct's fields (see kong).
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"example.com/orders-api/cmd/internal/setup"
+)
+
+// Main runs the selected command of a program. After a failure it exits with 1, or with 2 if the
+// command line is wrong or the error has an exit code of its own.
+func Main(program, purpose string, commands any, options ...kong.Option) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal kills the process
+	selected, err := kong.Must(commands, append(options,
+		kong.Name(program), kong.Description(purpose), kong.Help(printHelp), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.BindTo(ctx, (*context.Context)(nil)))...).Parse(os.Args[1:])
+	if err == nil {
+		err = selected.Run()
+	}
+	if err == nil {
+		return
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("interrupted: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
+	code := 1
+	if coder := kong.ExitCoder(nil); errors.As(err, &coder) {
+		code = min(coder.ExitCode(), 2) // kong's code of a wrong command line is 80
+	}
+	if wrong := new(kong.ParseError); errors.As(err, &wrong) {
+		wrong.Context.Stdout = os.Stderr
+		_ = kong.DefaultShortHelpPrinter(kong.HelpOptions{}, wrong.Context)
+	}
+	os.Exit(code)
+}
+
+// Env is embedded in a command that reads these variables of the environment. The help of the
+// command lists them.
+type Env[T any] struct{}
+
+// Load reads the variables.
+func (Env[T]) Load() (T, error) {
+	var config T
+	return config, setup.Load(&config)
+}
+
+func (Env[T]) printEnv(w io.Writer) {
+	fmt.Fprint(w, "\nEnvironment:\n")
+	setup.PrintEnv(w, new(T))
+}
+
+func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
+	err := kong.DefaultHelpPrinter(options, ctx)
+	if selected := ctx.Selected(); selected != nil && err == nil {
+		if command, ok := selected.Target.Interface().(interface{ printEnv(io.Writer) }); ok {
+			command.printEnv(ctx.Stdout)
+		}
+	}
+	return err
+}
+
+// Help prints the help of a command, or the environment of all of them.
+type Help struct {
+	Command []string `arg:"" optional:"" help:"The command, or env for all environment variables."`
+}
+
+// Run runs the command.
+func (h *Help) Run(parser *kong.Kong) error {
+	if len(h.Command) == 1 && h.Command[0] == "env" {
+		setup.PrintEnv(os.Stdout, new(setup.All))
+		return nil
+	}
+	_, err := parser.Parse(append(h.Command, "--help"))
+	return err
+}
+
+// Count is a positive number.
+type Count int
+
+// Validate implements the validation of kong.
+func (c Count) Validate() error {
+	if c < 1 {
+		return errors.New("must be positive")
+	}
+	return nil
+}
+
+// Interval is a positive duration, or 0 if it is not set.
+type Interval struct{ time.Duration }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (i *Interval) UnmarshalText(text []byte) (err error) {
+	i.Duration, err = time.ParseDuration(string(text))
+	if err == nil && i.Duration <= 0 {
+		return errors.New("must be a positive duration")
+	}
+	return err
+}
+
+// Text is not empty.
+type Text string
+
+// Validate implements the validation of kong.
+func (t Text) Validate() error {
+	if t == "" {
+		return errors.New("must not be empty")
+	}
+	return nil
+}

@@ -1,4 +1,0 @@
-// Package demo shows how an order survives failures. [Tour] (`orders demo`) and [Console] (the
-// page /console of `orders dev`) run scenarios: an order with a card and a fault. The API is a
-// process that can be killed, and reaches the provider through a proxy that can lose a response.
-package demo

@@ -1,3 +1,0 @@
-// Package devservices starts the database and the fake Stripe of `orders dev`, if the environment
-// names none, migrates the database, and keeps an API key.
-package devservices

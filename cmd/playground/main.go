@@ -1,0 +1,15 @@
+// Command playground is for a developer's machine: `playground run` runs everything in one
+// process, with its own PostgreSQL and the fake Stripe, and `playground demo` is a guided tour.
+package main
+
+import "example.com/orders-api/cmd/internal/cli"
+
+type commands struct {
+	Run   run   `cmd:"" help:"Run everything in one process, with its own PostgreSQL and a fake Stripe."`
+	Demo  tour  `cmd:"" help:"Run a guided tour: charge an order, cause failures, see one charge."`
+	Serve serve `cmd:"" hidden:""`
+}
+
+func main() {
+	cli.Main("playground", "An orders API that charges exactly once, with all that it needs.", new(commands))
+}

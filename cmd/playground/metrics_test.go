@@ -1,0 +1,92 @@
+package main_test
+
+import (
+	"bufio"
+	"flag"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/cmd/internal/programtest"
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/payments/stripetest"
+)
+
+var update = flag.Bool("update", false, "write the list of metrics, "+metricsList)
+
+// metricsList is the file that lists all metrics, for the alert rules and the dashboard.
+const metricsList = "../../internal/metrics/testdata/metrics.txt"
+
+// The list of metrics is read from playground run, which has all of them.
+func TestGenerated(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	stripe, provider := programtest.FakeStripe(t)
+	mail := programtest.NewMailServer(t, "")
+	a, curl := startRun(t, programtest.Environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=rk_test_dev", "STRIPE_API_BASE="+provider,
+		"SMTP_URL=smtp://"+mail.Address, "LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0"))
+	programtest.RequirePaid(t, sendCurl(t, curl))
+	programtest.Eventually(t, func() bool { return len(mail.Received()) == 1 })
+	held := stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
+	a.Accepted("a-run-that-is-held")
+	<-held.Reached()
+	var found []string
+	programtest.Eventually(t, func() bool {
+		_, body := programtest.Get(t, a.Admin()+"/metrics")
+		found = describeMetrics(body)
+		all := strings.Join(found, "\n")
+		return strings.Contains(all, "orders_unfinished_keys") &&
+			strings.Contains(all, "orders_receipt_duration_seconds") && strings.Contains(all, "orders_maintenance_runs_total")
+	})
+	held.Release()
+	a.Stop()
+	text := strings.Join(found, "\n") + "\n"
+	if *update {
+		require.NoError(t, os.WriteFile(metricsList, []byte(text), 0o644))
+		return
+	}
+	want, err := os.ReadFile(metricsList)
+	require.NoError(t, err)
+	require.Equal(t, string(want), text, "run make generate")
+}
+
+func describeMetrics(exposition string) []string {
+	help, kind, labels := map[string]string{}, map[string]string{}, map[string]string{}
+	label := regexp.MustCompile(`[{,](\w+)="`)
+	for lines := bufio.NewScanner(strings.NewReader(exposition)); lines.Scan(); {
+		line := lines.Text()
+		if fields := strings.SplitN(line, " ", 4); fields[0] == "#" {
+			switch name := fields[2]; {
+			case !strings.HasPrefix(name, "orders_"):
+			case fields[1] == "HELP":
+				help[name] = fields[3]
+			default:
+				kind[name] = fields[3]
+			}
+			continue
+		}
+		name := line[:strings.IndexAny(line, "{ ")]
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if base, found := strings.CutSuffix(name, suffix); found && kind[base] == "histogram" {
+				name = base
+			}
+		}
+		var names []string
+		for _, match := range label.FindAllStringSubmatch(line, -1) {
+			if match[1] != "le" {
+				names = append(names, match[1])
+			}
+		}
+		labels[name] = strings.Join(names, ",")
+	}
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(kind)) {
+		list = append(list, name+"{"+labels[name]+"} "+kind[name]+": "+help[name])
+	}
+	return list
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/orders-api/cmd/internal/app"
+	"example.com/orders-api/cmd/internal/cli"
+	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/playground/internal/devservices"
+	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/receipts"
+)
+
+// environment has the variables of run, whose missing services it starts.
+type environment struct {
+	setup.App
+	setup.DevListen
+	setup.Admin
+	setup.Mail
+	setup.Completer
+}
+
+// extensions add to the server what is not the API. To delete one, delete its line and its files.
+type extensions struct {
+	consoleExtension
+	shopExtension
+}
+
+type run struct {
+	cli.Env[environment]
+	extensions
+
+	Reset bool `help:"Delete the private database and the state of the fake Stripe first."`
+}
+
+// Run runs everything.
+func (c *run) Run(ctx context.Context) (err error) {
+	var config environment
+	if err := setup.LoadDev(&config); err != nil {
+		return err
+	}
+	if c.Reset && config.URL != "" {
+		return errors.New("--reset deletes the private database only, and DATABASE_URL names another one")
+	}
+	fmt.Println("playground run: API, worker, completer and reaper in one process; Ctrl-C ends it and keeps the data")
+	folder, err := devservices.Folder(config.Stripe)
+	if err != nil {
+		return err
+	}
+	logger := config.Logger(os.Stderr)
+	services, err := devservices.Start(ctx, &config.Database, &config.Stripe, embeddedpg.Options{
+		DataDir: folder,
+		Reset:   c.Reset,
+		Logger:  logger,
+		Notice:  func(line string) { fmt.Println(line) },
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, services.Stop()) }()
+	if c.Reset {
+		fmt.Printf("Deleted the database and the state of the fake Stripe in %s\n", folder)
+	}
+	return playground{config, services, folder, logger}.run(ctx, c.extensions)
+}
+
+// playground is a run after its services have started.
+type playground struct {
+	config   environment
+	services *devservices.Services
+	folder   string
+	logger   *slog.Logger
+}
+
+// server is the server of a playground, which the extensions change before it starts.
+type server struct {
+	*app.Server
+	playground
+
+	base    string // URL of the API
+	docs    string // URL of the contract's page
+	account uuid.UUID
+	apiKey  string
+	mailer  receipts.Mailer
+	welcome strings.Builder
+	jobs    []func(context.Context) error // end with ctx
+}
+
+// line adds a line to the welcome.
+func (s *server) line(name, value string) { fmt.Fprintf(&s.welcome, "%-12s %s\n", name, value) }
+
+func (p playground) run(ctx context.Context, extensions extensions) error {
+	if err := devservices.Migrate(ctx, p.config.Database); err != nil {
+		return err
+	}
+	a, err := app.New(ctx, p.config.App, p.logger)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	listening, err := a.Listen(ctx, p.config.Addr, p.config.AdminAddr)
+	if err != nil {
+		return err
+	}
+	account, key, err := devservices.APIKey(ctx, a.Pool, filepath.Join(p.folder, "api-keys"))
+	if err != nil {
+		return err
+	}
+	mailer, err := p.config.Mailer(ctx, filepath.Join(p.folder, "receipts"), p.logger)
+	if err != nil {
+		return err
+	}
+	base := app.BaseURL(listening.Listener.Addr().String(), "localhost")
+	s := &server{Server: listening, playground: p, base: base, docs: base + "/docs", account: account, apiKey: key, mailer: mailer}
+	for _, extension := range []interface {
+		add(context.Context, *server) error
+	}{
+		extensions.consoleExtension,
+		extensions.shopExtension,
+	} {
+		if err := extension.add(ctx, s); err != nil {
+			return err
+		}
+	}
+	s.print() // before the first request, whose log line would interrupt it
+	group, ctx := errgroup.WithContext(ctx)
+	if err := s.startJobs(ctx, group); err != nil {
+		return err
+	}
+	for _, job := range s.jobs {
+		group.Go(func() error { return job(ctx) })
+	}
+	group.Go(func() error { return s.Run(ctx, 0) })
+	group.Go(func() error { return p.services.Watch(ctx) })
+	group.Go(func() error {
+		p.services.DeliverEvents(ctx, base+"/v1/webhooks/stripe", p.logger)
+		return nil
+	})
+	return group.Wait()
+}
+
+// print prints at once, so that no log line interrupts the text. The curl line has an
+// idempotency key that is new after each start, so that the user sees a first response and a
+// replay.
+func (s *server) print() {
+	extended := s.welcome.String()
+	s.welcome.Reset()
+	s.welcome.WriteString("\n")
+	s.line("Orders API", s.base+"   contract: "+s.docs)
+	s.welcome.WriteString(extended)
+	if s.services.Postgres != nil {
+		s.line("PostgreSQL", "psql '"+s.services.Postgres.URL("postgres")+"'")
+	}
+	stripe := s.config.Stripe
+	switch {
+	case s.services.SendsEvents():
+		s.line("Stripe", "a fake that sends webhooks; its charges: "+stripe.APIBase)
+	case s.services.Stripe != nil:
+		s.line("Stripe", "a fake; its charges: "+stripe.APIBase)
+	default:
+		s.line("Stripe", stripe.ProviderURL()+" (mode: "+stripe.Mode()+")")
+		if stripe.WebhookSecret == "" {
+			s.line("Webhooks", "off; set STRIPE_WEBHOOK_SECRET to the secret that this command prints:")
+			s.line("", "stripe listen --forward-to "+s.base+"/v1/webhooks/stripe")
+		}
+	}
+	if s.services.DataDir != "" {
+		s.line("Data", s.services.DataDir+"   playground run --reset deletes it")
+	}
+	s.line("API key", s.apiKey)
+	fmt.Fprintf(os.Stdout, `%s
+Create an order:
+
+  curl -i %s/v1/orders -H 'Authorization: Bearer %s' \
+    -H 'Content-Type: application/json' -H 'Idempotency-Key: my-order-%s' \
+    -d '{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",
+         "items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}'
+
+Send the same line again: the same bytes come back, and nothing is charged twice.
+
+`, &s.welcome, s.base, s.apiKey, time.Now().Format("20060102-150405"))
+}
+
+func (s *server) startJobs(ctx context.Context, group *errgroup.Group) error {
+	config, logger := s.config, s.logger
+	worker, err := receipts.NewWorker(s.Pool, s.mailer, receipts.Config{From: config.Sender(), Observe: s.Metrics.Receipt}, logger)
+	if err != nil {
+		return err
+	}
+	completer, err := s.Completer(config.Completer, app.CompleterConcurrency)
+	if err != nil {
+		return err
+	}
+	start := func(name string, every time.Duration, work func(context.Context) error) {
+		group.Go(func() error {
+			app.Repeat(ctx, name, every, logger, work)
+			return nil
+		})
+	}
+	start("worker", time.Second, func(ctx context.Context) error {
+		_, err := worker.RunOnce(ctx)
+		return err
+	})
+	start("completer", time.Minute, completer)
+	start("reaper", 10*time.Minute, func(ctx context.Context) error {
+		return app.Reap(ctx, s.Engine, config.KeyRetention, s.Metrics, logger)
+	})
+	return nil
+}

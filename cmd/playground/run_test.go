@@ -1,0 +1,216 @@
+package main_test
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/cmd/internal/programtest"
+	"example.com/orders-api/migrations/dbtest"
+)
+
+func startRun(t *testing.T, environ []string, flags ...string) (*programtest.API, string) {
+	t.Helper()
+	p := programtest.Start(t, environ, append([]string{"run"}, flags...)...)
+	p.WaitFor(&p.Stdout, "^playground run: ")
+	p.WaitFor(&p.Stdout, "Send the same line again")
+	p.WaitFor(&p.Stderr, "listening")
+	a := &programtest.API{Process: p}
+	a.Base = p.WaitFor(&p.Stdout, `Orders API +(http://\S+)`)[1]
+	a.Key = p.WaitFor(&p.Stdout, `API key +(ok_\S+)`)[1]
+	return a, p.WaitFor(&p.Stdout, `(?s)Create an order:\s+(curl .*?)\n\n`)[1]
+}
+
+func sendCurl(t *testing.T, line string) programtest.Response {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", "curl() { printf '%s\\0' \"$@\"; }\n"+line).Output()
+	require.NoError(t, err)
+	args := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+	a := &programtest.API{Process: &programtest.Process{T: t}}
+	header := http.Header{}
+	var body string
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		switch arg {
+		case "-i":
+		case "-H":
+			name, value, _ := strings.Cut(args[0], ": ")
+			header.Set(name, value)
+			args = args[1:]
+		case "-d":
+			body = args[0]
+			args = args[1:]
+		default:
+			require.Empty(t, a.Base, "curl %s", arg)
+			a.Base = arg
+		}
+	}
+	response := a.MustDo(http.MethodPost, "", body, header)
+	return response
+}
+
+// One private PostgreSQL after another, because each start of one takes a second.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	env := programtest.Environ(t, "LISTEN_ADDR=127.0.0.1:0")
+	a, curl := startRun(t, env)
+	first := sendCurl(t, curl)
+	id := programtest.RequirePaid(t, first)
+	again := sendCurl(t, curl)
+	require.Equal(t, first.Body, again.Body)
+	require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+
+	page := fakeStripeOf(a)
+	status, _ := programtest.GetAs(t, "localhost", page)
+	require.Equal(t, http.StatusOK, status)
+	status, _ = programtest.GetAs(t, "evil.example", page)
+	require.Equal(t, http.StatusMisdirectedRequest, status)
+	folder := a.WaitFor(&a.Stderr, `\.eml files.*folder=(\S+)`)[1]
+	require.Contains(t, folder, programtest.Value(env, "HOME"))
+	require.Contains(t, a.Stdout.String(), "Data         "+filepath.Dir(folder)+" ", "each clone has its receipts")
+	programtest.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(folder, "receipt-"+id+".eml"))
+		return err == nil
+	})
+	requireWebhooks(t, a)
+
+	data := a.WaitFor(&a.Stdout, `Data +(\S+) `)[1]
+	require.Contains(t, data, programtest.Value(env, "HOME"))
+	for _, command := range []string{"run", "run --reset"} {
+		code, _, stderr := programtest.Run(t, env, strings.Fields(command)...)
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, "playground: another playground run uses the data in "+data+": stop it, "+
+			"or set DATABASE_URL to another database\n")
+	}
+
+	// After kill -9, the next start keeps the key and the data, and the fake knows all payments.
+	a.Signal(syscall.SIGKILL)
+	a.Wait()
+	a.RequireNoProcessLeft()
+	b, nextCurl := startRun(t, env)
+	require.Equal(t, a.Key, b.Key)
+	for _, id := range []string{id, programtest.RequirePaid(t, sendCurl(t, nextCurl))} {
+		refund, err := b.Do(t.Context(), http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":500}`,
+			http.Header{"Idempotency-Key": {"refund-of-" + id}})
+		require.NoError(t, err)
+		require.Equal(t, http.StatusCreated, refund.Status, refund.Body)
+	}
+	b.Stop()
+	b.RequireNoProcessLeft()
+	stopping, stopped := strings.Index(b.Stderr.String(), "msg=\"stopping"), strings.Index(b.Stderr.String(), "msg=stopped")
+	require.True(t, 0 < stopping && stopping < stopped)
+
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	busy := listener.Addr().String()
+	programtest.RequireStartupError(t, append(slices.Clone(env), "LISTEN_ADDR="+busy), "run", programtest.PortInUse("LISTEN_ADDR", busy))
+
+	c, lastCurl := startRun(t, env, "--reset")
+	require.Contains(t, c.Stdout.String(), "Deleted the database and the state of the fake Stripe in "+data+"\n")
+	require.NotEqual(t, a.Key, c.Key)
+	programtest.RequirePaid(t, sendCurl(t, lastCurl))
+	require.Equal(t, 1, strings.Count(programtest.ListIntents(t, fakeStripeOf(c), "sk_test_fake"), "\"payment_intent\""))
+
+	dir := c.WaitFor(&c.Stderr, `private PostgreSQL is ready.*dir=(\S+)`)[1]
+	pid, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
+	require.NoError(t, err)
+	server, _, _ := strings.Cut(string(pid), "\n")
+	require.NoError(t, exec.CommandContext(t.Context(), "kill", "-QUIT", server).Run())
+	require.Equal(t, 1, c.Wait())
+	require.Contains(t, c.Stderr.String(), "playground: the private PostgreSQL stopped\n")
+	c.RequireNoProcessLeft()
+}
+
+func fakeStripeOf(a *programtest.API) string {
+	a.T.Helper()
+	return a.WaitFor(&a.Stdout, `Stripe +a fake.*(http://\S+)`)[1]
+}
+
+func TestRun_resetOtherDatabase(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := programtest.Run(t, programtest.Environ(t, "DATABASE_URL=postgres://127.0.0.1:1/orders"), "run", "--reset")
+	require.Equal(t, 1, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "--reset deletes the private database only, and DATABASE_URL names another one\n")
+}
+
+func requireWebhooks(t *testing.T, a *programtest.API) {
+	t.Helper()
+	with := func(paymentMethod string) string {
+		return strings.Replace(programtest.Tea, "pm_card_visa", paymentMethod, 1)
+	}
+	const key = "an-approved-order-1"
+	asked := a.MustOrder(key, with("pm_card_threeDSecure2Required"))
+	require.Equal(t, http.StatusAccepted, asked.Status, asked.Body)
+	var status struct {
+		Action struct {
+			ClientSecret    string `json:"client_secret"`
+			PaymentIntentID string `json:"payment_intent_id"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(asked.Body), &status))
+	approved, err := http.PostForm(fakeStripeOf(a)+"/customer/"+status.Action.PaymentIntentID+"/approve", url.Values{"client_secret": {status.Action.ClientSecret}})
+	require.NoError(t, err)
+	require.NoError(t, approved.Body.Close())
+	require.Equal(t, http.StatusNoContent, approved.StatusCode)
+	get := func(path string) string {
+		response := a.MustDo(http.MethodGet, path, "", nil)
+		return response.Body
+	}
+	programtest.Eventually(t, func() bool { return strings.Contains(get("/v1/idempotency-keys/"+key), `"state":"finished"`) })
+	a.WaitFor(&a.Stderr, `event_type=payment_intent\.succeeded`)
+
+	paid := a.MustOrder("an-order-to-refund-1", with("pm_card_pendingRefund"))
+	id := programtest.RequirePaid(t, paid)
+	refund := a.MustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-pending-refund-1"}})
+	require.Equal(t, http.StatusCreated, refund.Status, refund.Body)
+	require.Contains(t, refund.Body, `"status":"pending"`)
+	a.WaitFor(&a.Stderr, `event_type=refund\.updated.*outcome=refund_synced|outcome=refund_synced.*event_type=refund\.updated`)
+}
+
+func TestRun_ownServices(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	stripe, provider := programtest.FakeStripe(t)
+	mail := programtest.NewMailServer(t, "")
+	env := programtest.Environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=rk_test_dev", "STRIPE_API_BASE="+provider,
+		"SMTP_URL=smtp://"+mail.Address, "LISTEN_ADDR=127.0.0.1:0")
+	a, curl := startRun(t, env)
+	require.NotContains(t, a.Stdout.String(), "PostgreSQL  ")
+	require.NotContains(t, a.Stdout.String(), "a fake")
+	require.Contains(t, a.Stdout.String(), "\nStripe       "+provider+" (mode: test)\n")
+	require.Contains(t, a.Stdout.String(), "Shop         off: set SHOP_STRIPE_PUBLISHABLE_KEY")
+	require.Contains(t, a.Stdout.String(), "stripe listen --forward-to "+a.Base+"/v1/webhooks/stripe\n")
+	programtest.RequirePaid(t, sendCurl(t, curl))
+	require.Len(t, stripe.Charges(), 1)
+	programtest.Eventually(t, func() bool { return len(mail.Received()) == 1 })
+	a.Stop()
+
+	other := append(env[:len(env):len(env)], "DATABASE_URL="+dbtest.URL(dbtest.Empty(t)))
+	b, _ := startRun(t, other)
+	require.NotEqual(t, a.Key, b.Key)
+	b.Stop()
+	c, _ := startRun(t, env)
+	require.Equal(t, a.Key, c.Key)
+	c.Stop()
+}
+
+func TestRun_unreachableStripe(t *testing.T) {
+	t.Parallel()
+	a, _ := startRun(t, programtest.Environ(t, "DATABASE_URL="+dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_dev", "STRIPE_API_BASE=http://127.0.0.1:1", "LISTEN_ADDR=127.0.0.1:0"))
+	require.Contains(t, a.Stdout.String(), "\nStripe       http://127.0.0.1:1 (mode: test)\n")
+	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
+	a.Stop()
+}
