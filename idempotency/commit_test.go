@@ -48,7 +48,7 @@ func looping() operation {
 	}}
 }
 
-// The row shows whether a lost COMMIT was executed (R22).
+// The row shows whether a lost COMMIT was executed.
 func TestCommit_lost(t *testing.T) {
 	t.Parallel()
 	calls := &threeSteps{}
@@ -117,7 +117,7 @@ func TestCommit_lostBeforeFailure(t *testing.T) {
 	}
 }
 
-// A commit that no standby has confirmed is not reported as committed (R22).
+// A commit that no standby has confirmed is not reported as committed.
 func TestCommit_notReplicated(t *testing.T) {
 	t.Parallel()
 	f, wire := newWiredFixture(t)

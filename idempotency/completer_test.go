@@ -152,7 +152,7 @@ func TestCompleter_processDiedInLastAttempt(t *testing.T) {
 	require.Equal(t, 1, f.log.count("level=ERROR"))
 }
 
-// No command changes a key of a newer version (R18), nor does it use up the limit of a pass.
+// No command changes a key of a newer version, nor does it use up the limit of a pass.
 func TestCompleter_newerVersion(t *testing.T) {
 	t.Parallel()
 	op, waiting := &threeSteps{}, "action_required_at = now(), "

@@ -29,7 +29,7 @@ func (f *fixture) otherTransaction(statement string, arguments ...any) (rollback
 	}
 }
 
-// A wait for the row of a key ends with ErrInProgress after lock_timeout (R21).
+// A wait for the row of a key ends with ErrInProgress after lock_timeout.
 func TestDatabase_rowLocked(t *testing.T) {
 	t.Parallel()
 	const lock = "SELECT FROM idempotency_keys WHERE idempotency_key = $1 FOR UPDATE"

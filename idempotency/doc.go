@@ -8,14 +8,18 @@
 //
 // After a crash, a retry or the [Completer] continues from the last recovery point. It may
 // repeat the external call, which must be safe to repeat: [DeriveID] returns ids that all
-// runs of a key share (R5).
+// runs of a key share.
 //
-//   - One INSERT … ON CONFLICT DO NOTHING claims a key, and commits with the first step (R1).
-//   - The same key with another request is rejected in every state (R2, R3).
-//   - One run at a time holds the lease (R8), and every transaction asserts its token (R7).
-//   - An external call holds no transaction and no connection (R6).
-//   - Only [Finish] stores a response; an unknown outcome keeps the recovery point (R11).
-//   - A COMMIT with an unknown outcome is resolved by reading the row (R22).
+//   - One INSERT … ON CONFLICT DO NOTHING claims a key, and commits with the first step.
+//   - The same key with another request is rejected in every state.
+//   - One run at a time holds the lease, and every transaction asserts its token.
+//   - An external call holds no transaction and no connection.
+//   - Only [Finish] stores a response; an unknown outcome keeps the recovery point.
+//   - A COMMIT with an unknown outcome is resolved by reading the row.
+//
+// Read engine.go first, which decides what a request does, then operation.go, run.go, which
+// executes an operation, tx.go and lease.go, which has the statements of a run. Those that
+// others send are in keys.go (a key's row), completer.go, reaper.go and lookup.go.
 //
 // Numbers such as R7 name rules of docs/rules.md.
 package idempotency

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -25,9 +24,9 @@ type Engine struct {
 
 // Config configures an [Engine].
 type Config struct {
-	LockTimeout time.Duration    // of a lease (R8, R9)
+	LockTimeout time.Duration    // how long a lease lasts after each commit
 	Clock       func() time.Time // time.Now
-	Waiters     int              // requests that wait at once
+	Waiters     int              // how many requests may wait for a key at once
 	OnStep      StepHook         // may be nil
 	Logger      *slog.Logger
 }
@@ -45,12 +44,33 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	if config.OnStep == nil {
 		config.OnStep = func(ctx context.Context, _ StepStart) (context.Context, func(StepEnd)) { return ctx, func(StepEnd) {} }
 	}
-	store := &store{pool, config.LockTimeout}
-	return &Engine{config, store, newWaiters(config.Waiters, store.poll, config.Logger)}, nil
+	e := &Engine{config: config, store: &store{pool, config.LockTimeout}}
+	e.waiters = newWaiters(config.Waiters, e.Keys)
+	return e, nil
+}
+
+// Request is one use of a key.
+type Request struct {
+	AccountID uuid.UUID
+	Key       Key
+	Method    string // part of the fingerprint, like Path and Params
+	Path      string
+	Params    []byte // canonical, from Canonicalize
+
+	OnClaim func() // called when the claim or takeover is committed, unless nil
+}
+
+// Result is the result of a request.
+type Result struct {
+	Response Response
+	Replayed bool // the response was stored by an earlier request
+	KeyID    uuid.UUID
+	Attempt  int           // runs so far, 0 without a key
+	From, To RecoveryPoint // where this run began and ended
 }
 
 // Do runs the operation for a new key, replays the response of a finished one, and takes over
-// an unfinished one that no run holds (R2). The end of ctx does not stop it (R10).
+// an unfinished one that no run holds. The end of ctx does not stop it (R10, detached work).
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	id := KeyID(req.AccountID, req.Key)
@@ -64,17 +84,20 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 		return Result{KeyID: id}, err
 	}
 
-	// The INSERT of the claim decides, not this lookup (R1).
-	r := e.newExecution(Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Path: req.Path, Params: req.Params}, op, Started, req.OnClaim)
-	r.request, r.fingerprint = &req, hash
-	result, existing, err := r.execute(ctx)
-	if existing != nil {
-		return e.decide(ctx, existing, hash, op, req.OnClaim)
+	// The lookup only saves work: the INSERT of the claim decides (R1, claim by insert).
+	run := e.newRun(op, Run{
+		AccountID: req.AccountID, Key: req.Key, KeyID: id, Path: req.Path, Params: req.Params,
+		request: &req, fingerprint: hash, onClaim: req.OnClaim, point: Started,
+	})
+	err = run.execute(ctx)
+	if run.claimedBy != nil {
+		return e.decide(ctx, run.claimedBy, hash, op, req.OnClaim)
 	}
-	return result, err
+	return run.result(), err
 }
 
-// Resume continues an unfinished request from its stored parameters (R4).
+// Resume continues an unfinished request from its stored parameters, because current ones or
+// current prices could charge another amount (R4, stored parameters).
 func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operations []Operation) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	stored, err := e.store.find(ctx, accountID, keyID)
@@ -88,7 +111,8 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operati
 	return e.decide(ctx, stored, stored.Fingerprint, operations[i], nil)
 }
 
-// decide rejects a request with a known key, replays its response or takes it over (R2).
+// decide rejects a request with a known key, replays its response or takes it over, in this
+// order (R2, order of the answers).
 func (e *Engine) decide(ctx context.Context, stored *keyRow, hash []byte, op Operation, onClaim func()) (Result, error) {
 	result := stored.result()
 	switch {
@@ -106,111 +130,61 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, hash []byte, op Ope
 	case stored.Operation != op.Name():
 		return result, fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.Operation)
 	}
-	run := Run{AccountID: stored.AccountID, Key: stored.Key, KeyID: stored.ID, Path: stored.Path, Params: stored.Params, Resumed: true}
-	r := e.newExecution(run, op, stored.Point, onClaim)
-	if _, known := r.steps.At[stored.Point]; !known {
-		return result, fmt.Errorf("%w: recovery point %q", ErrNewerVersion, stored.Point) // only that version knows what has been done (R18)
+	run := e.newRun(op, Run{
+		AccountID: stored.AccountID, Key: stored.Key, KeyID: stored.ID, Path: stored.Path, Params: stored.Params, Resumed: true,
+		onClaim: onClaim, point: stored.Point,
+	})
+	if _, known := run.steps.At[run.point]; !known { // only the newer version knows what has happened (R18, newer versions)
+		return result, fmt.Errorf("%w: recovery point %q", ErrNewerVersion, run.point)
 	}
-	switch err := r.takeOver(ctx); {
-	case errors.Is(err, ErrInProgress):
-		return result, err // another run was faster
-	case err != nil:
-		r.release(ctx, err) // the takeover may have been committed
+	if err := run.takeOver(ctx); err != nil {
 		return result, err
 	}
-	result, _, err := r.execute(ctx)
-	return result, err
+	err := run.execute(ctx)
+	return run.result(), err
 }
 
-type execution struct {
-	Run
-	engine    *Engine
-	operation string
-	steps     Steps
-	onClaim   func()
-
-	request     *Request // of a new key, whose claim inserts it
-	fingerprint []byte
-	claimed     bool // the claim or the takeover is committed
-
-	token    uuid.UUID
-	mayHold  bool // claimed, or the claim's COMMIT has an unknown outcome
-	from     RecoveryPoint
-	point    RecoveryPoint
-	response Response
+func (e *Engine) newRun(op Operation, run Run) *Run {
+	run.engine, run.operation, run.token, run.from = e, op.Name(), uuid.New(), run.point
+	run.steps = op.Steps(&run)
+	return &run
 }
 
-func (e *Engine) newExecution(r Run, op Operation, from RecoveryPoint, onClaim func()) *execution {
-	run := &execution{Run: r, engine: e, operation: op.Name(), onClaim: onClaim, token: uuid.New(), from: from, point: from}
-	run.lockTimeout, run.clock = e.config.LockTimeout, e.config.Clock
-	run.steps = op.Steps(&run.Run)
-	return run
+func (run *Run) result() Result {
+	return Result{Response: run.response, KeyID: run.KeyID, Attempt: run.Attempt, From: run.from, To: run.point}
 }
 
-// execute runs steps until the request is finished or one fails, which releases the lease.
-// existing is the row of a key that another request has claimed.
-func (r *execution) execute(ctx context.Context) (result Result, existing *keyRow, err error) {
-	err = errPanicked
-	defer func() {
-		result = Result{Response: r.response, KeyID: r.KeyID, Attempt: r.Attempt, From: r.from, To: r.point}
-		if err != nil && existing == nil && r.mayHold && !errors.Is(err, ErrLeaseLost) {
-			r.release(ctx, err)
-		}
-	}()
-	for r.notifyClaimed(); r.point != Finished; r.notifyClaimed() {
-		if existing, err = r.step(ctx); err != nil {
-			return result, existing, err
-		}
-		err = errPanicked
-	}
-	r.engine.waiters.notify(r.AccountID, r.KeyID)
-	return result, nil, nil
+func (k *keyRow) result() Result {
+	return Result{KeyID: k.ID, Attempt: k.Attempt, From: k.Point, To: k.Point}
 }
 
-func (r *execution) notifyClaimed() {
-	if r.claimed && r.onClaim != nil {
-		r.onClaim()
-		r.onClaim = nil
-	}
+// AwaitTurn blocks until [Engine.Do] can run or replay the key, or ctx ends. It returns false
+// if too many requests wait or the process stops.
+func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
+	return e.waiters.wait(ctx, accountID, id, e.hasTurn)
 }
 
-func (r *execution) step(ctx context.Context) (existing *keyRow, err error) {
-	ctx, done := r.engine.config.OnStep(ctx, StepStart{r.operation, r.KeyID, r.Attempt, r.point})
-	end := StepEnd{To: r.point, Err: errPanicked}
-	defer func() { done(end) }()
-
-	record := r.steps.Start
-	if r.claimed {
-		begun := r.clock()
-		record, err = r.call(ctx)
-		end.Call = r.clock().Sub(begun)
-		if err != nil {
-			end.Err = err
-			return nil, err
-		}
-	}
-	begun := r.clock()
-	existing, err = r.commit(ctx, record)
-	end.To, end.Commit, end.Err = r.point, r.clock().Sub(begun), err
-	return existing, err
+func (e *Engine) hasTurn(key StoredKey) bool {
+	clockAhead := key.Idle < -e.config.LockTimeout
+	return key.Point == Finished || !key.Leased && (key.Idle > takeoverPause || clockAhead)
 }
 
-// call ends with the lease (R8), also by the wall clock, because the monotonic one stops
-// while a machine is suspended.
-func (r *execution) call(ctx context.Context) (RecordFunc, error) {
-	now, end := r.clock(), r.leaseSent.Add(r.lockTimeout)
-	ctx, cancel := context.WithTimeout(ctx, min(end.Sub(now), end.Round(0).Sub(now.Round(0))))
-	defer cancel()
-	return r.steps.At[r.point](ctx)
+// AwaitChange blocks like AwaitTurn, but until the key is finished, needs review or, unless it
+// already did, requires an action.
+func (e *Engine) AwaitChange(ctx context.Context, known StoredKey) bool {
+	return e.waiters.wait(ctx, known.AccountID, known.ID, known.hasChanged)
 }
 
-// retry makes up to three attempts, with backoff and jitter.
-func retry(attempt func() error) error {
-	for n := 1; ; n++ {
-		err := attempt()
-		if err == nil || n == 3 || !isRetryable(err) {
-			return err
-		}
-		time.Sleep(time.Duration(10+rand.IntN(20)) * time.Millisecond << n) //nolint:gosec // jitter needs no secrecy
-	}
+func (k StoredKey) hasChanged(now StoredKey) bool {
+	return now.Point == Finished || now.NeedsReviewAt != nil || now.ActionRequired && !k.ActionRequired
+}
+
+// DrainWaiters wakes all waiters and rejects new ones.
+func (e *Engine) DrainWaiters() { e.waiters.drain() }
+
+// Waiters counts the requests that wait.
+func (e *Engine) Waiters() int {
+	e.waiters.mu.Lock()
+	defer e.waiters.mu.Unlock()
+	return len(e.waiters.waiting)
 }

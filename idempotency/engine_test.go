@@ -17,22 +17,11 @@ func TestNew_invalidConfig(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	newEngine := func(c idempotency.Config) error { _, err := idempotency.New(f.pool, c); return err }
-	reap := func(retention time.Duration) error { _, err := f.engine.Reap(t.Context(), retention, 1); return err }
-	newCompleter := func(grace, timeout time.Duration, count int) error {
-		_, err := idempotency.NewCompleter(f.engine, nil, idempotency.CompleterConfig{
-			Grace: grace, MaxAttempts: 1, ActionTimeout: timeout, Limit: count, Concurrency: 1,
-		})
-		return err
-	}
 	_, err := idempotency.New(dbtest.New(t), idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.Default()})
 	require.ErrorContains(t, err, "postgres.Configure")
 	for want, err := range map[string]error{
-		"LockTimeout must be positive":                           newEngine(idempotency.Config{Clock: time.Now, Logger: slog.Default()}),
-		"Clock and Logger are required":                          newEngine(idempotency.Config{LockTimeout: time.Minute}),
-		"the retention of 1m0s must be more than the lease":      reap(lockTimeout),
-		"the grace of 1m0s must be more than the lease":          newCompleter(lockTimeout, time.Hour, 1),
-		"the action timeout of 1m0s must be more than the lease": newCompleter(time.Hour, lockTimeout, 1),
-		"MaxAttempts, Limit and Concurrency must be positive":    newCompleter(time.Hour, time.Hour, 0),
+		"LockTimeout must be positive":  newEngine(idempotency.Config{Clock: time.Now, Logger: slog.Default()}),
+		"Clock and Logger are required": newEngine(idempotency.Config{LockTimeout: time.Minute}),
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -62,12 +51,12 @@ func TestDo_knownKey(t *testing.T) {
 		name    string
 		state   given
 		change  func(*idempotency.Request)
-		invalid bool // by today's rules (R19)
+		invalid bool // by today's rules
 		err     error
 		calls   int64
 	}{
 		{name: "finished", state: finished},
-		{name: "finished, now invalid (R19)", state: finished, invalid: true},
+		{name: "finished, now invalid", state: finished, invalid: true},
 		{name: "finished, other body", state: finished, change: otherBody, err: idempotency.ErrFinishedKeyReused},
 		{name: "finished, other path", state: finished, change: otherPath, err: idempotency.ErrFinishedKeyReused},
 		{name: "finished, other method", state: finished, change: otherMethod, err: idempotency.ErrFinishedKeyReused},
@@ -128,7 +117,7 @@ func TestDo_otherAccount(t *testing.T) {
 	require.NotEqual(t, first.Response.Body, second.Response.Body)
 }
 
-// OnClaim is called after the commit, with no connection held (R6).
+// OnClaim is called after the commit, with no connection held.
 func TestDo_onClaim(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -163,7 +152,7 @@ func TestDo_onClaim(t *testing.T) {
 	require.Equal(t, 1, claims, "a new key that its first step finishes")
 }
 
-// A resumed run has the stored parameters (R4).
+// A resumed run has the stored parameters.
 func TestResume_storedRequest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -190,7 +179,7 @@ func TestResume_storedRequest(t *testing.T) {
 	require.False(t, second.Now().Before(first.CreatedAt))
 }
 
-// A row of a newer version stays unchanged (R18).
+// A row of a newer version stays unchanged.
 func TestDo_newerVersion(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -251,7 +240,7 @@ func TestDo_unstorableResponse(t *testing.T) {
 	for name, response := range map[string]idempotency.Response{
 		"no status":                {},
 		"informational":            {Status: 199},
-		"server error (R11)":       {Status: 500},
+		"server error":             {Status: 500},
 		"header with a NUL":        {Status: 200, Headers: map[string]string{"Location": "/\x00"}},
 		"header with a line break": {Status: 200, Headers: map[string]string{"Location": "/\r\nX: y"}},
 	} {

@@ -15,38 +15,27 @@ import (
 
 // The errors of the engine.
 var (
-	ErrInvalidKey = errors.New("an idempotency key is 16 to 255 visible ASCII characters")
-
-	// ErrKeyReused means that the key was first used with another request (R2).
+	// ErrKeyReused means that the key was first used with another request.
 	ErrKeyReused = errors.New("the idempotency key was used with another request")
 
 	ErrFinishedKeyReused = fmt.Errorf("%w, which is finished", ErrKeyReused)
 
 	ErrInProgress = errors.New("a request with this idempotency key is in progress")
 
-	// ErrLeaseLost is the ErrInProgress of a run that lost its lease (R7).
+	// ErrLeaseLost is the ErrInProgress of a run whose lease another run has taken over.
 	ErrLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
 
-	// ErrActionRequired is wrapped by the error of a step that waits for an action, such as a customer's
-	// approval, until the ActionTimeout.
+	// ErrActionRequired is for the errors of steps to wrap. It means that the request waits for an
+	// action, such as a customer's approval, at most until the ActionTimeout.
 	ErrActionRequired = errors.New("an action outside of the service is required")
 
-	// ErrNewerVersion is of a key that a newer version of the program wrote (R18).
+	// ErrNewerVersion means that this version does not know the key's operation, recovery point or
+	// fingerprint, so a newer one wrote it.
 	ErrNewerVersion = errors.New("the idempotency key was written by a newer version of the program, and only that version can continue it")
 
-	// ErrNotFound is of a key that was never used, or reaped.
+	// ErrNotFound means that the key was never used, or was reaped.
 	ErrNotFound = errors.New("no such idempotency key")
 )
-
-// KeyExpiredError means that the key was used and its row is gone (R17).
-type KeyExpiredError struct {
-	Key  StoredKey
-	Lost bool // what the request created was lost, so an operator expired the key
-}
-
-func (e *KeyExpiredError) Error() string {
-	return "the idempotency key has expired; it was used for " + e.Key.Operation
-}
 
 // Errors that only the engine distinguishes.
 var (
@@ -82,22 +71,23 @@ func translateOn(conn *pgx.Conn, err error) error {
 	}
 }
 
-// keyRowLocked reports whether a wait for a key's row met lock_timeout (R21): only then does
-// PostgreSQL name the table in the error's context.
+// keyRowLocked reports whether a wait for a key's row exceeded lock_timeout (R21, session timeouts).
+// Only then does PostgreSQL name the table in the error's context.
 func keyRowLocked(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == postgres.LockNotAvailable && strings.Contains(pg.Where, `"idempotency_keys`)
 }
 
-// notSent reports whether an argument did not fit its statement, so pgx sent nothing.
+// notSent reports whether pgx sent nothing, because an argument did not fit its statement.
 func notSent(err error) bool {
 	_, before := errors.AsType[pgx.ErrPreprocessingBatch](err)
 	_, network := errors.AsType[net.Error](err)
 	return before && !network && postgres.SQLState(err) == "" && !errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// commitMayHaveApplied reports whether a batch may be committed despite err: the connection
-// broke, a callback failed, or a coordinator of Citus lost a worker (XX000).
+// commitMayHaveApplied reports whether a batch may be committed despite err, because the
+// connection broke or a callback failed. On Citus, an internal error (XX000) may mean that the
+// coordinator lost a worker during COMMIT.
 func commitMayHaveApplied(conn *pgx.Conn, err error) bool {
 	switch state := postgres.SQLState(err); {
 	case notSent(err):
@@ -109,9 +99,14 @@ func commitMayHaveApplied(conn *pgx.Conn, err error) bool {
 	}
 }
 
-// isRetryable reports whether a transaction conflicted with another one or was lost.
+// isRetryable reports whether a transaction conflicted with another one, or its connection was lost.
 func isRetryable(err error) bool {
 	state := postgres.SQLState(err)
 	return state == postgres.SerializationFailure || state == postgres.DeadlockDetected ||
 		errors.Is(err, errConnectionLost) || errors.Is(err, errCommitUnknown) || errors.Is(err, errNotCommitted)
+}
+
+// commitUnknown does not wrap its cause, which says nothing about the COMMIT.
+func commitUnknown(cause error) error {
+	return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", postgres.ErrUnavailable, cause.Error())
 }

@@ -74,7 +74,7 @@ func TestCanonicalize_malformed(t *testing.T) {
 	}
 }
 
-// The limits hold for the value, in any notation (R3).
+// The limits hold for the value, in any notation.
 func TestCanonicalize_numbers(t *testing.T) {
 	t.Parallel()
 	const (
@@ -155,7 +155,7 @@ func FuzzCanonicalize(f *testing.F) {
 	})
 }
 
-// Fingerprints are stored: within a version they never change (R3).
+// Fingerprints are stored: within a version they never change.
 func TestFingerprint_frozen(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -16,6 +16,9 @@ import (
 // Key is an idempotency key, see [ParseKey].
 type Key string
 
+// ErrInvalidKey is the error of [ParseKey].
+var ErrInvalidKey = errors.New("an idempotency key is 16 to 255 visible ASCII characters")
+
 // ParseKey accepts 16 to 255 visible ASCII characters. Stripe's limit is 255.
 func ParseKey(s string) (Key, error) {
 	invisible := func(c rune) bool { return c < '!' || c > '~' }
@@ -25,13 +28,13 @@ func ParseKey(s string) (Key, error) {
 	return Key(s), nil
 }
 
-// KeyID is the derived id of a key's row (R5).
+// KeyID is the derived id of a key's row.
 func KeyID(accountID uuid.UUID, key Key) uuid.UUID {
 	return DeriveID("idempotency_key", accountID, key)
 }
 
 // DeriveID is the id of what the key's request creates: a UUIDv8 from a word such as "order",
-// the account and the key (R5).
+// the account and the key. A retry after lost rows finds the same object by it (R5, derived ids).
 func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 	// The zero byte and the fixed length of the account separate the parts.
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s%s", word, accountID[:], key))
@@ -53,9 +56,9 @@ const (
 	maxDigits       = 17        // significant digits that identify any double
 )
 
-// Canonicalize returns a JSON object in the canonical form of RFC 8785 (R3). [ErrMalformed] is
-// also of duplicate members, lone surrogates, what costs more than its size (R25), and digits
-// that a double drops.
+// Canonicalize returns a JSON object in the canonical form of RFC 8785 (R3, canonical fingerprint).
+// Also rejects duplicate members, lone surrogates, oversized structures, and numbers that a double
+// cannot hold, because some of these cost more than their size (R25, bounded outsiders).
 func Canonicalize(body []byte) ([]byte, error) {
 	if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
 		return nil, fmt.Errorf("%w: the body must be a JSON object", ErrMalformed)
@@ -138,10 +141,11 @@ func significantDigits(number string) string {
 	return strings.Trim(strings.Replace(mantissa, ".", "", 1), "-0")
 }
 
-// fingerprintVersion is the first byte of a fingerprint; another input needs another one.
+// fingerprintVersion is the first byte of a fingerprint. It changes with the input of the hash.
 const fingerprintVersion = 1
 
-// fingerprint identifies a request (R3). Method and path contain no zero byte.
+// fingerprint identifies a request (R3, canonical fingerprint). Method and path contain no zero byte,
+// which separates the parts.
 func fingerprint(method, path string, params []byte) []byte {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", method, path, params))
 	return append([]byte{fingerprintVersion}, sum[:]...)

@@ -37,7 +37,7 @@ func TestParseKey_bounds(t *testing.T) {
 	}
 }
 
-// Derived ids are stored here and by providers: they never change (R5).
+// Derived ids are stored here and by providers: they never change.
 func TestDeriveID_frozen(t *testing.T) {
 	t.Parallel()
 	account := uuid.MustParse("6f1c7f9e-53bd-4b0a-8c36-0f5f3f1f2c11")

@@ -52,7 +52,7 @@ type fixture struct {
 }
 
 // newFixture has one connection by default, so a connection held across an external call
-// blocks the test (R6).
+// blocks the test.
 func newFixture(t testing.TB, configure ...func(*pgxpool.Config)) *fixture {
 	t.Helper()
 	one := func(config *pgxpool.Config) { config.MaxConns = 1 }

@@ -146,7 +146,7 @@ func TestDo_raceOfDifferentRequests(t *testing.T) {
 	require.Equal(t, map[string]int{"done": 1}, f.effects(req))
 }
 
-// The database's clock decides whether a lease has expired (R8).
+// The database's clock decides whether a lease has expired.
 func TestDo_wrongProcessClock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -171,7 +171,7 @@ func TestDo_wrongProcessClock(t *testing.T) {
 	}
 }
 
-// A run whose lease was taken over writes nothing more (R7).
+// A run whose lease was taken over writes nothing more.
 func TestDo_leaseLost(t *testing.T) {
 	t.Parallel()
 	noQuery := func(context.Context, *idempotency.Tx, *idempotency.Run) error { return nil }
@@ -246,7 +246,7 @@ func TestDo_overtaken(t *testing.T) {
 	}
 }
 
-// The run writes nothing (R7).
+// The run writes nothing.
 func TestDo_keyChangedDuringCall(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -5,16 +5,31 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// CountExpired returns how many keys Reap would delete now.
+func (e *Engine) CountExpired(ctx context.Context, retention time.Duration) (n int, err error) {
+	err = e.store.queryRow(ctx, "SELECT count(*) FROM idempotency_keys WHERE finished_at <= now() - $1::interval", []any{retention}, &n)
+	return n, err
+}
+
+// expiredSQL lists the finished keys past their retention, from $3: until VACUUM, the
+// index keeps the entries of deleted rows, which each batch would read again.
+const expiredSQL = `
+SELECT account_id, id, finished_at, 0
+  FROM idempotency_keys
+ WHERE finished_at <= now() - $1::interval
+   AND finished_at >= $3
+ ORDER BY finished_at
+ LIMIT $2`
+
 // Reap deletes finished keys past their retention, in transactions of at most batch keys,
-// until none is left or ctx ends (R16). It pauses for as long as each batch took, to use at
+// until none is left or ctx ends. It pauses for as long as each batch took, to use at
 // most half of the database's time.
 func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (total int, err error) {
-	if retention <= e.config.LockTimeout {
-		return 0, fmt.Errorf("idempotency: the retention of %s must be more than the lease of %s (R9)", retention, e.config.LockTimeout)
-	}
 	var from time.Time
 	for ctx.Err() == nil {
 		start := e.config.Clock()
@@ -40,8 +55,53 @@ func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (
 	return total, nil
 }
 
-// CountExpired returns how many keys Reap would delete now.
-func (e *Engine) CountExpired(ctx context.Context, retention time.Duration) (n int, err error) {
-	err = e.store.queryRow(ctx, "SELECT count(*) FROM idempotency_keys WHERE finished_at <= now() - $1::interval", []any{retention}, &n)
-	return n, err
+// deleteSQL deletes keys of one account, because Citus deletes only from one shard, and keeps
+// what rejects their reuse (R17, used for ever). An unfinished key stays, because it has no
+// finished_at (R16, unfinished keys stay).
+const deleteSQL = `
+WITH deleted AS (
+    DELETE FROM idempotency_keys
+     WHERE account_id = $1
+       AND id IN (
+           SELECT id
+             FROM idempotency_keys
+            WHERE account_id = $1
+              AND id = ANY($2::uuid[])
+              AND finished_at <= now() - $3::interval
+              FOR UPDATE SKIP LOCKED
+       )
+    RETURNING account_id, id, operation, request_path, created_at, finished_at
+)
+INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at)
+SELECT * FROM deleted
+ON CONFLICT DO NOTHING`
+
+func (s *store) delete(ctx context.Context, retention time.Duration, keys []candidate) (deleted int, err error) {
+	byAccount := map[uuid.UUID][]uuid.UUID{}
+	for _, key := range keys {
+		byAccount[key.AccountID] = append(byAccount[key.AccountID], key.ID)
+	}
+	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		batch := &pgx.Batch{} // one transaction
+		for accountID, ids := range byAccount {
+			batch.Queue(deleteSQL, accountID, ids, retention).Exec(func(tag pgconn.CommandTag) error {
+				deleted += int(tag.RowsAffected())
+				return nil
+			})
+		}
+		return conn.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return 0, err
+	}
+	return deleted, nil
+}
+
+// Expire makes a key whose row was lost an expired key (R17, used for ever).
+func (e *Engine) Expire(ctx context.Context, accountID, id uuid.UUID, operation, path string, createdAt time.Time) error {
+	_, err := e.store.exec(ctx, `
+INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at, lost)
+VALUES ($1, $2, $3, $4, $5, now(), true)
+ON CONFLICT DO NOTHING`, accountID, id, operation, path, createdAt)
+	return err
 }

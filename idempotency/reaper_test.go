@@ -32,7 +32,7 @@ func (f *fixture) countExpired() int {
 	return n
 }
 
-// Only finished keys past their retention are deleted (R16).
+// Only finished keys past their retention are deleted.
 func TestReaper_selection(t *testing.T) {
 	t.Parallel()
 	const ancient = "last_run_at = now() - interval '9 years', created_at = now() - interval '9 years'"
@@ -73,7 +73,7 @@ func TestReaper_selection(t *testing.T) {
 	f.requireIdle()
 }
 
-// One statement per account deletes the keys of a batch (R20).
+// One statement per account deletes the keys of a batch.
 func TestReaper_batches(t *testing.T) {
 	t.Parallel()
 	wire := &idempotencytest.Wire{}
@@ -152,7 +152,7 @@ func TestReaper_cancelled(t *testing.T) {
 	require.Zero(t, deleted)
 }
 
-// A reaped key never executes again, with any operation (R17).
+// A reaped key never executes again, with any operation.
 func TestDo_reapedKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -199,7 +199,7 @@ func TestDo_reapedKey(t *testing.T) {
 	f.requireIdle()
 }
 
-// A row with a derived id shows that the key was used (R17).
+// A row with a derived id shows that the key was used.
 func TestDo_rowDeletedByOperator(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

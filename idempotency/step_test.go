@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// The recovery point stays, and the lease is released (R11).
+// The recovery point stays, and the lease is released.
 func TestStep_callFails(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -107,7 +107,7 @@ func TestStep_onClaimPanics(t *testing.T) {
 	require.Equal(t, onceEach, f.effects(req))
 }
 
-// A closed client connection does not cancel the work (R10).
+// A closed client connection does not cancel the work.
 func TestStep_clientGone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -122,7 +122,7 @@ func TestStep_clientGone(t *testing.T) {
 	require.Equal(t, onceEach, f.effects(req))
 }
 
-// A call ends with the lease (R8).
+// A call ends with the lease.
 func TestStep_callOutlivesLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

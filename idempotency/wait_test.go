@@ -3,12 +3,10 @@ package idempotency_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -99,7 +97,7 @@ func (f *fixture) startBlocked() (idempotency.Request, *threeSteps, *blockedCall
 	return req, op, call, first
 }
 
-// Waiting requests hold no connection (R6) and get the response of the run.
+// Waiting requests hold no connection and get the response of the run.
 func TestAwaitTurn_runFinishes(t *testing.T) {
 	t.Parallel()
 	const waiters = 50
@@ -152,68 +150,20 @@ INSERT INTO idempotency_keys (
     recovery_point, lease_token, attempt, last_run_at, created_at
 ) VALUES ($1, $2, $3, 'start_only', 'POST', '/', '', decode(repeat('01', 33), 'hex'), 'reserved', $1, 1, now(), now())`
 
-func TestAwaitStatus_ends(t *testing.T) {
+// AwaitChange reads the key until it changes, here from an action to a review.
+func TestAwaitChange(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		known   idempotency.StoredKey
-		ignored string
-		columns string
-	}{
-		"finished":               {columns: finishedColumns},
-		"needs review":           {columns: "needs_review_at = now()"},
-		"action required":        {columns: "action_required_at = now()"},
-		"action required before": {known: idempotency.StoredKey{ActionRequired: true}, ignored: "action_required_at = now()", columns: "needs_review_at = now()"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			wire := &idempotencytest.Wire{}
-			f := newWaitingFixture(t, 1, wire.Configure)
-			req := f.putChanged(&threeSteps{}, released, time.Hour, test.ignored)
-			test.known.AccountID, test.known.ID = req.AccountID, keyID(req)
-			waited := make(chan bool, 1)
-			go func() { waited <- f.engine.AwaitChange(t.Context(), test.known) }()
-			f.requireWaiting(1)
-			wire.Reset()
-			require.Eventually(t, func() bool { return wire.Count("AS awaited") > 1 }, waitFor, tick)
-			require.Empty(t, waited)
-			f.update(req, test.columns)
-			require.True(t, <-waited)
-		})
-	}
-}
-
-func TestPoll_conditions(t *testing.T) {
-	t.Parallel()
-	const old = time.Hour
-	f := newFixture(t)
-	all, readers := []string{"turn", "status", "end"}, []string{"status", "end"}
-	for name, test := range map[string]struct {
-		state  given
-		ago    time.Duration // since the last run
-		update string
-		wakes  []string
-	}{
-		"finished":                  {state: finished, wakes: all},
-		"leased":                    {state: leased, ago: old},
-		"lease expired":             {state: expired, ago: old, wakes: []string{"turn"}},
-		"released":                  {state: released, ago: old, wakes: []string{"turn"}},
-		"leased by a clock ahead":   {state: given{Point: paid, Leased: true, LeaseAge: -old}, update: "last_run_at = locked_at", wakes: []string{"turn"}},
-		"released by a recent run":  {state: released},
-		"needs review":              {state: released, ago: old, update: "needs_review_at = now()", wakes: all},
-		"needs review, leased":      {state: leased, ago: old, update: "needs_review_at = now()", wakes: readers},
-		"action required":           {state: released, ago: old, update: "action_required_at = now()", wakes: []string{"turn", "status"}},
-		"action required, just now": {state: released, update: "action_required_at = now()", wakes: []string{"status"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			req := f.putChanged(&threeSteps{}, test.state, test.ago, test.update)
-			for _, change := range idempotency.AwaitedChanges {
-				wakes, err := f.engine.PollWakes(t.Context(), req.AccountID, keyID(req), change)
-				require.NoError(t, err)
-				require.Equal(t, slices.Contains(test.wakes, string(change)), wakes, change)
-			}
-			wakes, err := f.engine.PollWakes(t.Context(), uuid.New(), keyID(req), "end")
-			require.NoError(t, err)
-			require.False(t, wakes, "another account's key")
-		})
-	}
+	wire := &idempotencytest.Wire{}
+	f := newWaitingFixture(t, 1, wire.Configure)
+	req := f.putChanged(&threeSteps{}, released, time.Hour, "action_required_at = now()")
+	known, err := f.engine.Key(t.Context(), req.AccountID, keyID(req))
+	require.NoError(t, err)
+	waited := make(chan bool, 1)
+	go func() { waited <- f.engine.AwaitChange(t.Context(), known) }()
+	f.requireWaiting(1)
+	wire.Reset()
+	require.Eventually(t, func() bool { return wire.RoundTrips() > 1 }, waitFor, tick)
+	require.Empty(t, waited)
+	f.update(req, "needs_review_at = now()")
+	require.True(t, <-waited)
 }

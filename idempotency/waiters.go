@@ -2,9 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,13 +16,12 @@ const (
 	takeoverPause = time.Second
 )
 
-// waiters wakes the requests of this process that wait for a key, without a connection (R6):
-// one goroutine polls all awaited keys. No wake-up is lost, because every poll reports a
-// finished key, and a released one until it is taken over.
+// waiters wakes the requests of this process that wait for a key, without a connection (R6,
+// nothing held during a call): one goroutine reads all awaited keys. No wake-up is lost, because
+// a finished key stays finished, and a released one stays released until it is taken over.
 type waiters struct {
 	capacity int
-	poll     func(ctx context.Context, keys []awaitedKey) (changed []awaitedKey, err error)
-	logger   *slog.Logger
+	read     readKeys
 	running  context.Context // ends when the waiters are drained
 	drain    context.CancelFunc
 
@@ -35,62 +31,26 @@ type waiters struct {
 }
 
 type waiter struct {
-	key     awaitedKey
-	changed chan struct{} // closed to wake it
+	accountID, keyID uuid.UUID
+	changed          func(StoredKey) bool
+	wake             chan struct{} // closed to wake it
 }
 
-type awaitedKey struct {
-	AccountID, ID uuid.UUID
-	Change        awaitedChange
-}
+type readKeys func(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]StoredKey, error)
 
-type awaitedChange string
-
-const (
-	awaitTurn   awaitedChange = "turn"   // the key can be taken over, or is finished
-	awaitStatus awaitedChange = "status" // the key is finished, or needs review or an action
-	awaitEnd    awaitedChange = "end"    // the key is finished or needs review
-)
-
-func newWaiters(capacity int, poll func(context.Context, []awaitedKey) ([]awaitedKey, error), logger *slog.Logger) *waiters {
+func newWaiters(capacity int, read readKeys) *waiters {
 	running, drain := context.WithCancel(context.Background())
-	return &waiters{capacity: capacity, poll: poll, logger: logger, running: running, drain: drain, waiting: map[*waiter]struct{}{}}
+	return &waiters{capacity: capacity, read: read, running: running, drain: drain, waiting: map[*waiter]struct{}{}}
 }
 
-// AwaitTurn blocks until [Engine.Do] is worth another call or ctx ends. It returns false
-// if too many requests wait or the process stops.
-func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
-	return e.waiters.wait(ctx, awaitedKey{accountID, id, awaitTurn})
-}
-
-// AwaitChange is AwaitTurn until the key is finished, needs review or, unless it already
-// did, requires an action.
-func (e *Engine) AwaitChange(ctx context.Context, known StoredKey) bool {
-	change := awaitStatus
-	if known.ActionRequired {
-		change = awaitEnd
-	}
-	return e.waiters.wait(ctx, awaitedKey{known.AccountID, known.ID, change})
-}
-
-// DrainWaiters wakes all waiters and rejects new ones.
-func (e *Engine) DrainWaiters() { e.waiters.drain() }
-
-// Waiters counts the requests that wait.
-func (e *Engine) Waiters() int {
-	e.waiters.mu.Lock()
-	defer e.waiters.mu.Unlock()
-	return len(e.waiters.waiting)
-}
-
-func (w *waiters) wait(ctx context.Context, key awaitedKey) bool {
-	self := &waiter{key, make(chan struct{})}
+func (w *waiters) wait(ctx context.Context, accountID, keyID uuid.UUID, changed func(StoredKey) bool) bool {
+	self := &waiter{accountID, keyID, changed, make(chan struct{})}
 	if !w.add(self) {
 		return false
 	}
 	defer w.remove(self)
 	select {
-	case <-self.changed:
+	case <-self.wake:
 		return true
 	case <-ctx.Done():
 		return true
@@ -108,7 +68,7 @@ func (w *waiters) add(waiter *waiter) bool {
 	w.waiting[waiter] = struct{}{}
 	if !w.polling {
 		w.polling = true
-		go w.pollLoop()
+		go w.poll()
 	}
 	return true
 }
@@ -119,47 +79,55 @@ func (w *waiters) remove(waiter *waiter) {
 	delete(w.waiting, waiter)
 }
 
-func (w *waiters) notify(accountID, id uuid.UUID) {
-	w.wake(func(key awaitedKey) bool { return key.AccountID == accountID && key.ID == id })
+// notify wakes the waiters of a key that a run of this process has finished.
+func (w *waiters) notify(keyID uuid.UUID) {
+	w.wake(func(waiter *waiter) bool { return waiter.keyID == keyID })
 }
 
-func (w *waiters) wake(changed func(awaitedKey) bool) {
+func (w *waiters) wake(due func(*waiter) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for waiter := range w.waiting {
-		if changed(waiter.key) {
-			close(waiter.changed)
+		if due(waiter) {
+			close(waiter.wake)
 			delete(w.waiting, waiter)
 		}
 	}
 }
 
-func (w *waiters) pollLoop() {
-	failing := false
+// poll reads the awaited keys in each interval until there are none.
+func (w *waiters) poll() {
 	for {
 		select {
 		case <-time.After(pollInterval):
 		case <-w.running.Done():
 		}
-		w.mu.Lock()
-		keys := map[awaitedKey]bool{} // whether the key has changed
-		for waiter := range w.waiting {
-			keys[waiter.key] = false
-		}
-		polling := len(keys) > 0 && w.running.Err() == nil
-		w.polling = polling
-		w.mu.Unlock()
-		if !polling {
+		accountIDs, ids := w.awaited()
+		if len(ids) == 0 {
 			return
 		}
-		changed, err := w.poll(w.running, slices.Collect(maps.Keys(keys)))
-		if err != nil && !failing && w.running.Err() == nil { // once per outage
-			w.logger.Warn("idempotency: poll of awaited keys failed, retrying", "keys", len(keys), "error", err)
-		}
-		failing = err != nil
-		for _, key := range changed {
-			keys[key] = true
-		}
-		w.wake(func(key awaitedKey) bool { return keys[key] })
+		keys, _ := w.read(w.running, accountIDs, ids) // a failed one is repeated
+		w.wake(func(waiter *waiter) bool {
+			key, found := keys[waiter.keyID]
+			return found && waiter.changed(key)
+		})
 	}
+}
+
+// awaited returns each awaited key once, with its account. Without any, it ends the polling.
+func (w *waiters) awaited() (accountIDs, ids []uuid.UUID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	accountOf := map[uuid.UUID]uuid.UUID{}
+	for waiter := range w.waiting {
+		accountOf[waiter.keyID] = waiter.accountID
+	}
+	if w.running.Err() != nil {
+		clear(accountOf)
+	}
+	for id, accountID := range accountOf {
+		accountIDs, ids = append(accountIDs, accountID), append(ids, id)
+	}
+	w.polling = len(ids) > 0
+	return accountIDs, ids
 }

@@ -1,10 +1,8 @@
 package idempotency
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,42 +12,61 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-type fakePoll struct {
-	mu      sync.Mutex
-	changed []awaitedKey
-	err     error
-	polls   [][]awaitedKey
+func TestWaiters_conditions(t *testing.T) {
+	t.Parallel()
+	e := &Engine{config: Config{LockTimeout: time.Minute}}
+	const old = time.Hour
+	now := time.Now()
+	waiting := StoredKey{ActionRequired: true}
+	for _, test := range []struct {
+		name                            string
+		key                             StoredKey
+		turn, change, changeAfterAction bool
+	}{
+		{"finished", StoredKey{Point: Finished}, true, true, true},
+		{"leased", StoredKey{Leased: true, Idle: old}, false, false, false},
+		{"released", StoredKey{Idle: old}, true, false, false},
+		{"released by a recent run", StoredKey{}, false, false, false},
+		{"released by a clock ahead", StoredKey{Idle: -old}, true, false, false},
+		{"needs review", StoredKey{Idle: old, NeedsReviewAt: &now}, true, true, true},
+		{"needs review, leased", StoredKey{Leased: true, Idle: old, NeedsReviewAt: &now}, false, true, true},
+		{"action required", StoredKey{Idle: old, ActionRequired: true}, true, true, false},
+		{"action required, just now", StoredKey{ActionRequired: true}, false, true, false},
+	} {
+		require.Equal(t, test.turn, e.hasTurn(test.key), test.name)
+		require.Equal(t, test.change, StoredKey{}.hasChanged(test.key), test.name)
+		require.Equal(t, test.changeAfterAction, waiting.hasChanged(test.key), test.name)
+	}
 }
 
-func (p *fakePoll) poll(_ context.Context, keys []awaitedKey) ([]awaitedKey, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.polls = append(p.polls, keys)
-	return p.changed, p.err
+// fakeKeys are read instead of the database.
+type fakeKeys struct {
+	mu    sync.Mutex
+	keys  map[uuid.UUID]StoredKey
+	err   error
+	reads [][]uuid.UUID
 }
 
-func (p *fakePoll) set(err error, changed ...awaitedKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.changed, p.err = changed, err
+func (f *fakeKeys) read(_ context.Context, _, ids []uuid.UUID) (map[uuid.UUID]StoredKey, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads = append(f.reads, ids)
+	return f.keys, f.err
 }
 
-func (p *fakePoll) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.polls)
+func (f *fakeKeys) set(err error, finished ...uuid.UUID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keys, f.err = map[uuid.UUID]StoredKey{}, err
+	for _, id := range finished {
+		f.keys[id] = StoredKey{Point: Finished}
+	}
 }
 
-func newTestWaiters(t *testing.T, capacity int) (*waiters, *fakePoll, *bytes.Buffer) {
-	t.Helper()
-	p, log := &fakePoll{}, &bytes.Buffer{}
-	w := newWaiters(capacity, p.poll, slog.New(slog.NewTextHandler(log, nil)))
-	t.Cleanup(w.drain) // or a failed test would also report the poller's goroutine
-	return w, p, log
-}
-
-func newAwaitedKey(change awaitedChange) awaitedKey {
-	return awaitedKey{uuid.New(), uuid.New(), change}
+func (f *fakeKeys) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.reads)
 }
 
 type waitResult struct {
@@ -57,17 +74,21 @@ type waitResult struct {
 	took   time.Duration
 }
 
-func (w *waiters) waitAsync(ctx context.Context, key awaitedKey, timeout time.Duration) <-chan waitResult {
-	done := make(chan waitResult, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		begun := time.Now()
-		waited := w.wait(ctx, key)
-		done <- waitResult{waited, time.Since(begun)}
-	}()
-	synctest.Wait()
-	return done
+func newTestWaiters(t *testing.T, capacity int) (*waiters, *fakeKeys, func(context.Context, uuid.UUID) <-chan waitResult) {
+	t.Helper()
+	f := &fakeKeys{}
+	w := newWaiters(capacity, f.read)
+	t.Cleanup(w.drain) // or a failed test would also report the poller's goroutine
+	return w, f, func(ctx context.Context, id uuid.UUID) <-chan waitResult {
+		done := make(chan waitResult, 1)
+		go func() {
+			begun := time.Now()
+			waited := w.wait(ctx, uuid.Nil, id, func(key StoredKey) bool { return key.Point == Finished })
+			done <- waitResult{waited, time.Since(begun)}
+		}()
+		synctest.Wait()
+		return done
+	}
 }
 
 func (w *waiters) isEmpty() bool {
@@ -76,31 +97,33 @@ func (w *waiters) isEmpty() bool {
 	return len(w.waiting) == 0 && !w.polling
 }
 
-// The number of polls does not depend on that of waiters, except without any.
-func TestWaiters_onePollPerInterval(t *testing.T) {
+// The number of reads does not depend on that of waiters, except without any, and a failed one
+// is repeated.
+func TestWaiters_oneReadPerInterval(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, p, _ := newTestWaiters(t, 500)
-		turn := newAwaitedKey(awaitTurn)
-		status := awaitedKey{turn.AccountID, turn.ID, awaitStatus}
+		w, f, wait := newTestWaiters(t, 500)
+		id, other := uuid.New(), uuid.New()
 		var waiting []<-chan waitResult
 		for i := range 500 {
-			waiting = append(waiting, w.waitAsync(t.Context(), []awaitedKey{turn, status}[i%2], time.Minute))
+			waiting = append(waiting, wait(t.Context(), []uuid.UUID{id, other}[i%2]))
 		}
 		<-time.After(10 * time.Second)
+		f.set(errors.New("no connection"))
+		<-time.After(10 * time.Second)
 		synctest.Wait()
-		require.Equal(t, int(10*time.Second/pollInterval), p.count())
-		require.ElementsMatch(t, []awaitedKey{turn, status}, p.polls[0])
+		require.Equal(t, int(20*time.Second/pollInterval), f.count())
+		require.ElementsMatch(t, []uuid.UUID{id, other}, f.reads[0])
 
-		p.set(nil, turn, status)
+		f.set(nil, id, other)
 		for _, done := range waiting {
 			got := <-done
 			require.True(t, got.waited)
-			require.LessOrEqual(t, got.took, 10*time.Second+pollInterval)
+			require.LessOrEqual(t, got.took, 20*time.Second+pollInterval)
 		}
-		polls := p.count()
+		reads := f.count()
 		<-time.After(time.Minute)
-		require.Equal(t, polls, p.count())
+		require.Equal(t, reads, f.count())
 		require.True(t, w.isEmpty())
 	})
 }
@@ -108,18 +131,15 @@ func TestWaiters_onePollPerInterval(t *testing.T) {
 func TestWaiters_notify(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, p, _ := newTestWaiters(t, 10)
-		turn := newAwaitedKey(awaitTurn)
-		turns := w.waitAsync(t.Context(), turn, time.Minute)
-		reader := w.waitAsync(t.Context(), awaitedKey{turn.AccountID, turn.ID, awaitStatus}, time.Minute)
-		w.notify(uuid.New(), turn.ID)
-		w.notify(turn.AccountID, uuid.New())
+		w, f, wait := newTestWaiters(t, 10)
+		id := uuid.New()
+		waiting := wait(t.Context(), id)
+		w.notify(uuid.New())
 		synctest.Wait()
-		require.Empty(t, turns)
-		w.notify(turn.AccountID, turn.ID)
-		require.Equal(t, waitResult{true, 0}, <-turns)
-		require.Equal(t, waitResult{true, 0}, <-reader)
-		require.Zero(t, p.count())
+		require.Empty(t, waiting)
+		w.notify(id)
+		require.Equal(t, waitResult{true, 0}, <-waiting)
+		require.Zero(t, f.count())
 		<-time.After(pollInterval)
 		synctest.Wait()
 		require.True(t, w.isEmpty())
@@ -129,45 +149,22 @@ func TestWaiters_notify(t *testing.T) {
 func TestWaiters_fullOrDrained(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, p, log := newTestWaiters(t, 2)
+		w, f, wait := newTestWaiters(t, 2)
 		ctx, cancel := context.WithCancel(t.Context())
-		first := w.waitAsync(ctx, newAwaitedKey(awaitTurn), time.Minute)
-		second := w.waitAsync(t.Context(), newAwaitedKey(awaitStatus), time.Minute)
-		require.Equal(t, waitResult{}, <-w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), time.Minute), "full")
+		first, second := wait(ctx, uuid.New()), wait(t.Context(), uuid.New())
+		require.Equal(t, waitResult{}, <-wait(t.Context(), uuid.New()), "full")
 
 		cancel()
 		require.True(t, (<-first).waited)
-		third := w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), time.Minute)
+		third := wait(t.Context(), uuid.New())
 		require.Empty(t, third, "there is capacity again")
 
 		w.drain()
 		require.Equal(t, waitResult{}, <-second)
 		require.Equal(t, waitResult{}, <-third)
-		require.Equal(t, waitResult{}, <-w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), time.Minute), "drained")
+		require.Equal(t, waitResult{}, <-wait(t.Context(), uuid.New()), "drained")
 		synctest.Wait()
 		require.True(t, w.isEmpty())
-		require.Zero(t, p.count())
-		require.Empty(t, log.String())
-	})
-}
-
-func TestWaiters_pollFails(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, p, log := newTestWaiters(t, 10)
-		key := newAwaitedKey(awaitTurn)
-		p.set(errors.New("no connection"))
-		long := w.waitAsync(t.Context(), key, time.Minute)
-		short := w.waitAsync(t.Context(), key, 5*time.Second)
-		require.Equal(t, waitResult{true, 5 * time.Second}, <-short)
-		require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("poll of awaited keys failed")))
-		require.Contains(t, log.String(), "no connection")
-		p.set(nil)
-		<-time.After(2 * pollInterval)
-		p.set(errors.New("no connection"))
-		<-time.After(time.Second)
-		require.Equal(t, 2, bytes.Count(log.Bytes(), []byte("poll of awaited keys failed")), "once per outage")
-		p.set(nil, key)
-		require.True(t, (<-long).waited)
+		require.Zero(t, f.count())
 	})
 }

@@ -46,10 +46,7 @@ func (c *completer) Run(ctx context.Context) error {
 		return err
 	}
 	defer a.Close()
-	pass, err := a.Completer(config.Completer, int(c.Concurrency))
-	if err != nil {
-		return err
-	}
+	pass := a.Completer(config.Completer, int(c.Concurrency))
 	return app.RunOrRepeat(ctx, "completer", c.Every.Duration, config.AdminAddr, a.Monitor, a.Metrics, logger, pass)
 }
 

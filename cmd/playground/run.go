@@ -197,10 +197,6 @@ func (s *server) startJobs(ctx context.Context, group *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
-	completer, err := s.Completer(config.Completer, app.CompleterConcurrency)
-	if err != nil {
-		return err
-	}
 	start := func(name string, every time.Duration, work func(context.Context) error) {
 		group.Go(func() error {
 			app.Repeat(ctx, name, every, logger, work)
@@ -211,7 +207,7 @@ func (s *server) startJobs(ctx context.Context, group *errgroup.Group) error {
 		_, err := worker.RunOnce(ctx)
 		return err
 	})
-	start("completer", time.Minute, completer)
+	start("completer", time.Minute, s.Completer(config.Completer, app.CompleterConcurrency))
 	start("reaper", 10*time.Minute, func(ctx context.Context) error {
 		return app.Reap(ctx, s.Engine, config.KeyRetention, s.Metrics, logger)
 	})

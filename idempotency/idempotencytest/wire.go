@@ -35,7 +35,7 @@ type Wire struct {
 	statements map[string]int
 }
 
-// Configure puts the wire before a pool, which sends no pings.
+// Configure routes the pool's traffic through w and disables pings.
 func (w *Wire) Configure(config *pgxpool.Config) {
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	config.ConnConfig.Tracer = (*tracer)(w)

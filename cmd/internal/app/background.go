@@ -24,15 +24,15 @@ const (
 )
 
 // Completer returns a function that makes one pass over the abandoned keys.
-func (a *App) Completer(config setup.Completer, concurrency int) (func(context.Context) error, error) {
-	c, err := idempotency.NewCompleter(a.Engine, a.Operations.Operations(), idempotency.CompleterConfig{
+func (a *App) Completer(config setup.Completer, concurrency int) func(context.Context) error {
+	c := idempotency.NewCompleter(a.Engine, a.Operations.Operations(), idempotency.CompleterConfig{
 		Grace:         a.Config.CompleterGrace,
 		MaxAttempts:   config.MaxAttempts,
 		ActionTimeout: a.Config.ChargeWindow,
 		Limit:         completerLimit,
 		Concurrency:   concurrency,
 	})
-	return func(ctx context.Context) error { return complete(ctx, c, a.Metrics, a.Logger) }, err
+	return func(ctx context.Context) error { return complete(ctx, c, a.Metrics, a.Logger) }
 }
 
 func complete(ctx context.Context, c *idempotency.Completer, m *metrics.Metrics, logger *slog.Logger) error {

@@ -1,0 +1,148 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// RecoveryPoint names how far a request has come.
+type RecoveryPoint string
+
+// The recovery points of the engine.
+const (
+	Started  RecoveryPoint = "started" // never stored, because the first step commits with the claim
+	Finished RecoveryPoint = "finished"
+)
+
+// Response is replayed byte for byte (R14, the same bytes).
+type Response struct {
+	Status  int               // 200 to 499
+	Headers map[string]string // printable ASCII
+	Body    []byte
+}
+
+// StoredKey is the public part of a key's row. Its times are of the database's clock.
+type StoredKey struct {
+	AccountID, ID  uuid.UUID
+	Key            Key
+	Operation      string
+	Path           string
+	Point          RecoveryPoint
+	Attempt        int
+	CreatedAt      time.Time
+	LastRunAt      time.Time
+	Idle           time.Duration // since LastRunAt
+	FinishedAt     *time.Time    // nil while unfinished
+	NeedsReviewAt  *time.Time
+	Leased         bool   // a run holds the key
+	ClockAhead     bool   // a time of the key is in the future
+	ActionRequired bool   // the last run ended with ErrActionRequired
+	LastError      string // of the last run
+	ResponseCode   int    // 0 while unfinished
+}
+
+// The states of a key.
+const (
+	StateInProgress     = "in_progress"     // a run holds the key
+	StateWaiting        = "waiting"         // unfinished, and no run holds the key
+	StateActionRequired = "requires_action" // the same, and an action is required first
+	StateNeedsReview    = "needs_review"    // the completer has made its last attempt
+	StateFinished       = "finished"        // the response is stored
+)
+
+// State returns one of them.
+func (k StoredKey) State() string {
+	switch {
+	case k.Point == Finished:
+		return StateFinished
+	case k.NeedsReviewAt != nil:
+		return StateNeedsReview
+	case k.Leased:
+		return StateInProgress
+	case k.ActionRequired:
+		return StateActionRequired
+	default:
+		return StateWaiting
+	}
+}
+
+// keyRow is a key's whole row.
+type keyRow struct {
+	StoredKey
+	Params, Fingerprint []byte
+	Token               uuid.UUID
+	LockedAt            *time.Time // nil when no run holds the key
+	ReadAt              time.Time  // by the database's clock
+	Headers             map[string]string
+	Body                []byte
+}
+
+func (k *keyRow) response() Response { return Response{k.ResponseCode, k.Headers, k.Body} }
+
+// keyColumns are the fields of StoredKey in their order; $1 is the length of a lease.
+const keyColumns = `
+       k.account_id, k.id, k.idempotency_key, k.operation, k.request_path, k.recovery_point, k.attempt,
+       k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at, k.needs_review_at,
+       coalesce(k.locked_at BETWEEN now() - $1::interval AND now() + $1::interval, false),
+       greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + $1::interval,
+       k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0)`
+
+const findSQL = `
+SELECT` + keyColumns + `,
+       k.request_params, k.params_hash, k.lease_token, k.locked_at, now(), k.response_headers, k.response_body
+  FROM idempotency_keys AS k
+ WHERE k.account_id = $2 AND k.id = $3`
+
+// find returns a key's row or [ErrNotFound]. The row is never nil.
+func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*keyRow, error) {
+	var keys []keyRow
+	err := retry(func() (err error) {
+		keys, err = collect(ctx, s, pgx.RowToStructByPos[keyRow], findSQL, s.lockTimeout, accountID, id)
+		return err
+	})
+	if err == nil && len(keys) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return &keyRow{}, err
+	}
+	return &keys[0], nil
+}
+
+// KeyExpiredError means that the key was used and its row is gone, so it never executes again.
+type KeyExpiredError struct {
+	Key  StoredKey
+	Lost bool // what the request created was lost, so an operator expired the key
+}
+
+func (e *KeyExpiredError) Error() string {
+	return "the idempotency key has expired; it was used for " + e.Key.Operation
+}
+
+// keyExpired returns the [*KeyExpiredError] of a reaped key or [ErrNotFound].
+func (s *store) keyExpired(ctx context.Context, accountID, id uuid.UUID, key Key) error {
+	expired := &KeyExpiredError{Key: StoredKey{AccountID: accountID, ID: id, Key: key, Point: Finished}}
+	k := &expired.Key
+	err := s.queryRow(ctx, `
+SELECT operation, request_path, created_at, finished_at, lost
+  FROM expired_keys
+ WHERE account_id = $1 AND id = $2`, []any{accountID, id}, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt, &expired.Lost)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	return expired
+}
+
+// list returns the keys that a condition selects, whose arguments begin with $2.
+func (s *store) list(ctx context.Context, condition string, arguments ...any) ([]StoredKey, error) {
+	return collect(ctx, s, pgx.RowToStructByPos[StoredKey], `
+SELECT`+keyColumns+`
+  FROM idempotency_keys AS k`+condition, append([]any{s.lockTimeout}, arguments...)...)
+}

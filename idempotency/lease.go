@@ -1,0 +1,215 @@
+package idempotency
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/internal/postgres"
+)
+
+// The statements of a run claim a key, and take, prove, renew and end its lease. Each names one
+// account, by which Citus distributes the tables.
+
+// claimSQL is the claim (R1, claim by insert). It names no constraint: the second of two claims
+// may meet either unique index. On conflict it raises claim_conflict, because the COMMIT queued
+// behind it must not execute. Here and below, OR avoids the call of a function that would
+// only return true.
+const claimSQL = `
+WITH claimed AS (
+    INSERT INTO idempotency_keys (
+        id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
+        recovery_point, lease_token, attempt, locked_at, last_run_at, created_at
+    ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, now(), now(), now())
+    ON CONFLICT DO NOTHING
+    RETURNING locked_at
+)
+SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'claim_conflict'), max(locked_at) FROM claimed`
+
+// notExpiredSQL raises claim_conflict if the key was reaped (R17, used for ever). It is a
+// statement of its own, because Citus accepts no subquery in the INSERT of the claim.
+const notExpiredSQL = `
+SELECT count(*) = 0 OR idempotency_assert(count(*) = 0, 'claim_conflict')
+  FROM expired_keys
+ WHERE account_id = $1 AND id = $2`
+
+func (run *Run) queueClaim(batch *pgx.Batch, point RecoveryPoint, leaseStart *time.Time) {
+	batch.Queue(notExpiredSQL, run.AccountID, run.KeyID)
+	batch.Queue(claimSQL, run.KeyID, run.AccountID, string(run.Key), run.operation,
+		run.request.Method, run.Path, run.Params, run.fingerprint, string(point), run.token,
+	).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(nil, leaseStart)
+		run.CreatedAt = *leaseStart // now() is both
+		return err
+	})
+}
+
+// queueAsserted queues a statement that returns the start of the lease.
+func queueAsserted(batch *pgx.Batch, query string, leaseStart *time.Time, arguments ...any) {
+	batch.Queue(query, arguments...).QueryRow(func(row pgx.Row) error { return row.Scan(nil, leaseStart) })
+}
+
+// takeOver leases the key, or returns ErrInProgress if the row has changed (R1, claim by
+// insert). A lease that starts later than LockTimeout from now is of a clock that ran ahead,
+// and none (R8, the database's clock).
+func (run *Run) takeOver(ctx context.Context) error {
+	var start time.Time
+	sent := run.clock()
+	err := run.engine.store.queryRow(ctx, `
+UPDATE idempotency_keys
+   SET lease_token        = $3,
+       attempt            = attempt + 1,
+       locked_at          = now(),
+       last_run_at        = now(),
+       action_required_at = NULL
+ WHERE account_id = $1 AND id = $2
+   AND recovery_point = $4
+   AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $5::interval AND now() + $5::interval)
+RETURNING attempt, created_at, locked_at`,
+		[]any{run.AccountID, run.KeyID, run.token, string(run.point), run.engine.config.LockTimeout}, &run.Attempt, &run.CreatedAt, &start)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return ErrInProgress // another run was faster
+	case err == nil:
+		run.setLease(start, sent)
+	case !errors.Is(err, ErrInProgress):
+		run.mayHold = true // the takeover may be committed
+		run.release(ctx, err)
+	}
+	return err
+}
+
+// whereHeld is the fence (R7, fence). Each commit moves the start of the lease, so a COMMIT that
+// arrives after its repetition fails.
+const whereHeld = `
+     WHERE account_id = $1 AND id = $2
+       AND lease_token = $3
+       AND recovery_point = $4
+       AND locked_at <= $5`
+
+const assertHeld = `
+SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held`
+
+// fence returns the arguments of a statement with whereHeld.
+func (run *Run) fence(more ...any) []any {
+	return append([]any{run.AccountID, run.KeyID, run.token, string(run.point), run.leaseStart}, more...)
+}
+
+const fenceSQL = `
+WITH held AS (
+    SELECT locked_at
+      FROM idempotency_keys` + whereHeld + `
+       FOR NO KEY UPDATE
+)` + assertHeld
+
+// queueLock locks the key's row for a transaction that reads before it writes. For a new key,
+// the commit then names the start of this claim.
+func (run *Run) queueLock(batch *pgx.Batch) {
+	if run.claimed {
+		queueAsserted(batch, fenceSQL, new(time.Time), run.fence()...)
+	} else {
+		run.queueClaim(batch, Started, &run.leaseStart)
+	}
+}
+
+// advanceSQL renews the lease from its own time; now() is the beginning of the transaction.
+const advanceSQL = `
+WITH held AS (
+    UPDATE idempotency_keys
+       SET recovery_point = $6,
+           locked_at      = statement_timestamp(),
+           last_error     = NULL` + whereHeld + `
+    RETURNING locked_at
+)` + assertHeld
+
+func (run *Run) queueAdvance(batch *pgx.Batch, point RecoveryPoint, leaseStart *time.Time) {
+	queueAsserted(batch, advanceSQL, leaseStart, run.fence(string(point))...)
+}
+
+// invalidate makes an unknown COMMIT fail if it has not arrived yet (R22, three outcomes of
+// COMMIT), by moving the start of the lease, which its fence names.
+func (run *Run) invalidate(ctx context.Context, doubt error) error {
+	var start time.Time
+	sent := run.clock()
+	err := run.engine.store.queryRow(ctx, advanceSQL, run.fence(string(run.point)), nil, &start)
+	switch {
+	case err == nil:
+		run.setLease(start, sent)
+		return fmt.Errorf("%w: %w", errNotCommitted, doubt)
+	case errors.Is(err, ErrLeaseLost):
+		return err
+	default:
+		return commitUnknown(err)
+	}
+}
+
+const finishSQL = `
+WITH held AS (
+    UPDATE idempotency_keys
+       SET recovery_point   = 'finished',
+           locked_at        = NULL,
+           last_error       = NULL,
+           finished_at      = now(),
+           needs_review_at  = NULL,
+           response_code    = $6,
+           response_headers = $7,
+           response_body    = $8` + whereHeld + `
+    RETURNING finished_at AS locked_at
+)` + assertHeld
+
+func (run *Run) queueFinish(batch *pgx.Batch, response Response, leaseStart *time.Time) {
+	headers, _ := json.Marshal(response.Headers) // cannot fail; pgx encodes no map in QueryExecModeExec
+	queueAsserted(batch, finishSQL, leaseStart, run.fence(response.Status, string(headers), response.Body)...)
+}
+
+const releaseTimeout = 3 * time.Second // short, because the response waits, and longer than lock_timeout
+
+// release ends the lease early and keeps the recovery point (R11, final only). Of the failed
+// runs it keeps the first and the last ten.
+func (run *Run) release(ctx context.Context, cause error) {
+	if !run.mayHold || run.claimedBy != nil || errors.Is(cause, ErrLeaseLost) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	actionRequired := errors.Is(cause, ErrActionRequired)
+	_, err := run.engine.store.exec(ctx, `
+UPDATE idempotency_keys
+   SET locked_at          = NULL,
+       last_error         = $4::text,
+       failed_runs        = CASE WHEN $5 THEN failed_runs ELSE coalesce(
+                                failed_runs - CASE WHEN jsonb_array_length(failed_runs) > 10 THEN 1 ELSE 11 END, '[]'
+                            ) || jsonb_build_array(jsonb_build_object(
+                                'at', now(), 'attempt', attempt, 'recovery_point', recovery_point, 'error', $4::text
+                            )) END,
+       action_required_at = now() + $6::interval,
+       needs_review_at    = CASE WHEN NOT $5 THEN needs_review_at END,
+       completer_attempt  = CASE WHEN $5 THEN 0 ELSE completer_attempt END
+ WHERE account_id = $1 AND id = $2
+   AND lease_token = $3
+   AND recovery_point <> 'finished'`,
+		run.AccountID, run.KeyID, run.token, postgres.Text(cause.Error(), 500), actionRequired, postgres.NowIf(actionRequired))
+	if err != nil {
+		run.engine.config.Logger.WarnContext(ctx, "idempotency: lease not released, it will expire", "key_id", run.KeyID, "error", err)
+	}
+}
+
+// setLease renews the lease, which ends here before it ends in the database, because sent is
+// before start (R8, the database's clock).
+func (run *Run) setLease(start, sent time.Time) {
+	run.claimed, run.mayHold = true, true
+	run.leaseStart, run.leaseSent = start, sent
+	run.CreatedAt = run.CreatedAt.UTC()
+}
+
+// Now returns the database's time, at most a round trip too late. Start uses now() in SQL.
+func (run *Run) Now() time.Time {
+	return run.leaseStart.Add(run.clock().Sub(run.leaseSent)).UTC().Truncate(time.Microsecond)
+}
+
+// LeaseEnd returns the end of the lease by the database's clock.
+func (run *Run) LeaseEnd() time.Time { return run.leaseStart.Add(run.engine.config.LockTimeout) }

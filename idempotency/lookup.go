@@ -1,0 +1,180 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
+)
+
+// Key returns a key of the account, or [ErrNotFound].
+func (e *Engine) Key(ctx context.Context, accountID, id uuid.UUID) (StoredKey, error) {
+	stored, err := e.store.find(ctx, accountID, id)
+	return stored.StoredKey, err
+}
+
+// Lookup returns a key and its response, a [*KeyExpiredError] or [ErrNotFound].
+func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (StoredKey, Response, error) {
+	id := KeyID(accountID, key)
+	stored, err := e.store.find(ctx, accountID, id)
+	if errors.Is(err, ErrNotFound) {
+		err = e.store.keyExpired(ctx, accountID, id, key)
+	}
+	return stored.StoredKey, stored.response(), err
+}
+
+// NextLeaseEnd returns when the lease of a run that takes the key now would end.
+func (e *Engine) NextLeaseEnd(key StoredKey) time.Time {
+	return key.LastRunAt.Add(key.Idle + e.config.LockTimeout)
+}
+
+const byIDSQL = `
+  JOIN unnest($2::uuid[], $3::uuid[]) AS wanted (account_id, id)
+    ON wanted.account_id = k.account_id AND wanted.id = k.id`
+
+// Keys returns those keys that exist, by id.
+func (e *Engine) Keys(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]StoredKey, error) {
+	list, err := e.store.list(ctx, byIDSQL, accountIDs, ids)
+	byID := make(map[uuid.UUID]StoredKey, len(list))
+	for _, key := range list {
+		byID[key.ID] = key
+	}
+	return byID, err
+}
+
+const stuckSQL = `
+ WHERE k.finished_at IS NULL
+   AND (
+        k.needs_review_at IS NOT NULL
+        OR (
+            k.needs_review_at IS NULL AND k.action_required_at IS NULL
+            AND k.last_run_at NOT BETWEEN now() - $2::interval AND now() + $1::interval
+            AND (k.locked_at IS NULL OR k.locked_at NOT BETWEEN now() - $1::interval AND now() + $1::interval)
+        )
+   )
+ ORDER BY k.last_run_at
+ LIMIT $3`
+
+// Stuck lists the abandoned keys and those that need review, the longest idle first.
+func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]StoredKey, error) {
+	return e.store.list(ctx, stuckSQL, grace, limit)
+}
+
+// byNameSQL searches all accounts for the zero UUID. The array makes the planner use both
+// unique indexes, which begin with the account.
+const byNameSQL = `
+ WHERE k.account_id = ANY(ARRAY(
+           SELECT id
+             FROM accounts
+            WHERE $4::uuid IN (id, '00000000-0000-0000-0000-000000000000')
+       ))
+   AND (k.id = $2 OR k.idempotency_key = $3)
+ ORDER BY (k.id = $2) DESC, k.created_at
+ LIMIT 10`
+
+// Find returns the key with an id or, if there is none, those with a client's key, so that no
+// client hides a key. accountID uuid.Nil means all accounts.
+func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) ([]StoredKey, error) {
+	id, _ := uuid.Parse(idOrKey) // otherwise uuid.Nil, which no key has
+	keys, err := e.store.list(ctx, byNameSQL, id, idOrKey, accountID)
+	if len(keys) > 0 && keys[0].ID == id {
+		keys = keys[:1]
+	}
+	return keys, err
+}
+
+// Lost returns account, id, operation and age of the keys that [Engine.Expire] expired and that
+// have this id or client's key.
+func (e *Engine) Lost(ctx context.Context, accountIDs []uuid.UUID, idOrKey string) ([]StoredKey, error) {
+	id, _ := uuid.Parse(idOrKey)
+	ids := []uuid.UUID{id}
+	for _, accountID := range accountIDs {
+		ids = append(ids, KeyID(accountID, Key(idOrKey)))
+	}
+	return collect(ctx, e.store, pgx.RowToStructByNameLax[StoredKey], `
+SELECT account_id, id, operation, created_at
+  FROM expired_keys
+ WHERE account_id = ANY($1) AND id = ANY($2) AND lost`, accountIDs, ids)
+}
+
+// FailedRun is a run that ended without a final outcome.
+type FailedRun struct {
+	At      time.Time     `json:"at"`
+	Attempt int           `json:"attempt"` // its number
+	Point   RecoveryPoint `json:"recovery_point"`
+	Error   string        `json:"error"`
+}
+
+// FailedRuns returns the first failed run of a key and the last ten. A run whose process died is
+// not among them.
+func (e *Engine) FailedRuns(ctx context.Context, accountID, id uuid.UUID) (runs []FailedRun, err error) {
+	err = e.store.queryRow(ctx, "SELECT failed_runs FROM idempotency_keys WHERE account_id = $1 AND id = $2", []any{accountID, id}, &runs)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil // reaped
+	}
+	return runs, err
+}
+
+// Stats counts the keys of all accounts. An age is 0 if there is no such key.
+type Stats struct {
+	Unfinished           []Unfinished
+	OldestActionRequired time.Duration // since it was claimed
+	NeedsReview          int
+	OldestFinished       time.Duration
+}
+
+// Unfinished counts the keys of an operation at a recovery point, without those that need
+// review or an action.
+type Unfinished struct {
+	Operation         string
+	Point             RecoveryPoint
+	Keys              int
+	Oldest            time.Duration // since it was claimed
+	OldestUnattempted time.Duration // since the last run of a key without the completer's attempt
+}
+
+// unfinishedSQL reads ages. If a clock ran ahead, a time is in the future, and its distance is
+// the age, so that it alerts as well.
+const unfinishedSQL = `
+SELECT operation, recovery_point, count(*), greatest(now() - min(created_at), max(created_at) - now()),
+       greatest(
+           now() - min(last_run_at) FILTER (WHERE completer_attempt = 0),
+           max(last_run_at) FILTER (WHERE completer_attempt = 0) - now(),
+           interval '0'
+       )
+  FROM idempotency_keys
+ WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NULL
+ GROUP BY operation, recovery_point
+ ORDER BY operation, recovery_point`
+
+const oldestActionRequiredSQL = `
+SELECT greatest(now() - min(created_at), max(created_at) - now(), interval '0')
+  FROM idempotency_keys
+ WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NOT NULL`
+
+const needsReviewSQL = "SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL AND needs_review_at IS NOT NULL"
+
+const oldestFinishedSQL = "SELECT greatest(now() - min(finished_at), interval '0') FROM idempotency_keys WHERE finished_at IS NOT NULL"
+
+// ReadStats counts the keys in one round trip.
+func ReadStats(ctx context.Context, pool *pgxpool.Pool) (stats Stats, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue(unfinishedSQL).Query(func(rows pgx.Rows) (err error) {
+		stats.Unfinished, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unfinished])
+		return err
+	})
+	for query, value := range map[string]any{
+		oldestActionRequiredSQL: &stats.OldestActionRequired,
+		needsReviewSQL:          &stats.NeedsReview,
+		oldestFinishedSQL:       &stats.OldestFinished,
+	} {
+		batch.Queue(query).QueryRow(func(row pgx.Row) error { return row.Scan(value) })
+	}
+	err = pool.SendBatch(ctx, batch).Close()
+	return stats, postgres.Translate(err)
+}

@@ -1,0 +1,237 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/internal/postgres"
+)
+
+// Run is one run of an operation under one lease.
+type Run struct {
+	AccountID uuid.UUID
+	Key       Key
+	KeyID     uuid.UUID
+	Path      string // of the request
+	Params    []byte // as stored
+
+	Resumed bool // an earlier run may have made this run's external calls
+
+	Attempt   int // from 1; like CreatedAt, not known yet in Start
+	CreatedAt time.Time
+
+	engine    *Engine
+	operation string
+	steps     Steps
+	onClaim   func()
+
+	request     *Request // of a new key, which the first step claims
+	fingerprint []byte
+	claimedBy   *keyRow // the row of another request, if the claim met one
+
+	from, point RecoveryPoint
+	response    Response
+
+	token   uuid.UUID
+	claimed bool // the claim or the takeover is committed
+	mayHold bool // the same, or its outcome is unknown
+
+	// leaseStart is locked_at; leaseSent is our clock just before sending.
+	leaseStart, leaseSent time.Time
+}
+
+func (run *Run) clock() time.Time { return run.engine.config.Clock() }
+
+// execute runs steps until the request is finished or one fails, which releases the lease.
+func (run *Run) execute(ctx context.Context) error {
+	defer onPanic(func() { run.release(ctx, errPanicked) })
+	for {
+		if run.claimed && run.onClaim != nil {
+			run.onClaim()
+			run.onClaim = nil
+		}
+		if run.point == Finished {
+			run.engine.waiters.notify(run.KeyID)
+			return nil
+		}
+		if err := run.step(ctx); err != nil {
+			run.release(ctx, err)
+			return err
+		}
+	}
+}
+
+func onPanic(f func()) {
+	if cause := recover(); cause != nil {
+		f()
+		panic(cause)
+	}
+}
+
+// step makes a call, unless it is the step that claims the key, and commits its result.
+func (run *Run) step(ctx context.Context) (err error) {
+	ctx, done := run.engine.config.OnStep(ctx, StepStart{run.operation, run.KeyID, run.Attempt, run.point})
+	defer onPanic(func() { done(StepEnd{Err: errPanicked}) })
+	var end StepEnd
+	record := run.steps.Start
+	if run.claimed {
+		begun := run.clock()
+		record, err = run.call(ctx)
+		end.Call = run.clock().Sub(begun)
+	}
+	if err == nil {
+		begun := run.clock()
+		err = run.commit(ctx, record)
+		end.Commit = run.clock().Sub(begun)
+	}
+	end.Err = err
+	done(end)
+	return err
+}
+
+// call ends with the lease (R8, the database's clock), also by the wall clock, because the
+// monotonic one stops while a machine is suspended.
+func (run *Run) call(ctx context.Context) (RecordFunc, error) {
+	now, end := run.clock(), run.leaseSent.Add(run.engine.config.LockTimeout)
+	ctx, cancel := context.WithTimeout(ctx, min(end.Sub(now), end.Round(0).Sub(now.Round(0))))
+	defer cancel()
+	return run.steps.At[run.point](ctx)
+}
+
+// commit commits a record with the next recovery point, and in the first step with the claim.
+func (run *Run) commit(ctx context.Context, record RecordFunc) error {
+	return retry(func() error {
+		err := run.transact(ctx, record)
+		if errors.Is(err, errCommitUnknown) && run.claimed {
+			err = run.invalidate(ctx, err) // the INSERT of a repeated claim waits for the first one
+		}
+		switch {
+		case errors.Is(err, errClaimConflict), errors.Is(err, ErrLeaseLost):
+			return run.resolve(ctx, err)
+		case !run.claimed && postgres.SQLState(err) == postgres.UniqueViolation:
+			return run.violated(ctx, postgres.Constraint(err))
+		default:
+			return err
+		}
+	})
+}
+
+// transact records the result of the step, and commits it.
+func (run *Run) transact(ctx context.Context, record RecordFunc) error {
+	if record == nil {
+		return fmt.Errorf("idempotency: the step from %q has no record", run.point)
+	}
+	tx := &Tx{store: run.engine.store, lock: run.queueLock}
+	defer tx.close(ctx)
+	recording, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	next, err := record(recording, tx)
+	if err != nil && !run.claimed && !tx.open && tx.failed == nil {
+		// An expired key may have charged, so it takes precedence over a rejection (R2, order of the answers).
+		if expired := run.engine.store.keyExpired(ctx, run.AccountID, run.KeyID, run.Key); !errors.Is(expired, ErrNotFound) {
+			err = expired
+		}
+	}
+	if err == nil {
+		err = next.check(run.steps)
+	}
+	if err == nil && !run.claimed && next.point == Finished {
+		err = tx.begin(ctx) // the row must exist before it is finished
+	}
+	if err != nil {
+		return err
+	}
+	return run.moveTo(ctx, tx, next)
+}
+
+// moveTo commits the claim or the fenced UPDATE with what the step has recorded.
+func (run *Run) moveTo(ctx context.Context, tx *Tx, next Transition) error {
+	var start, sent time.Time
+	err := tx.commit(ctx, func(batch *pgx.Batch) {
+		sent = run.clock()
+		switch {
+		case !run.claimed && !tx.open:
+			run.queueClaim(batch, next.point, &start)
+		case next.point == Finished:
+			run.queueFinish(batch, next.response, &start)
+		default:
+			run.queueAdvance(batch, next.point, &start)
+		}
+	})
+	switch {
+	case err == nil:
+		run.Attempt = max(run.Attempt, 1)
+		run.point, run.response = next.point, next.response
+		run.setLease(start, sent)
+	case errors.Is(err, errCommitUnknown), errors.Is(err, errNotReplicated):
+		run.mayHold = true
+	}
+	return err
+}
+
+// resolve reads the row after the claim met one or the fence did not hold (R22, three outcomes
+// of COMMIT). Without an error, this run did commit.
+func (run *Run) resolve(ctx context.Context, failure error) error {
+	sent := run.clock()
+	stored, err := run.engine.store.find(ctx, run.AccountID, run.KeyID)
+	switch {
+	case errors.Is(err, ErrNotFound) && run.claimed:
+		return failure // a failover lost the row; the next request claims the key again
+	case errors.Is(err, ErrNotFound):
+		err = run.engine.store.keyExpired(ctx, run.AccountID, run.KeyID, run.Key)
+		if errors.Is(err, ErrNotFound) {
+			err = errNotCommitted // the conflicting row is gone again
+		}
+		return err
+	case err != nil && run.mayHold:
+		return commitUnknown(err)
+	case err != nil:
+		return err
+	case stored.Token != run.token && !run.claimed:
+		run.claimedBy = stored
+		return failure
+	case stored.Token != run.token, stored.Point != Finished && stored.LockedAt == nil:
+		return ErrLeaseLost // taken over, or released by an operator
+	}
+	run.Attempt, run.CreatedAt = stored.Attempt, stored.CreatedAt
+	run.point, run.response = stored.Point, stored.response()
+	start := stored.ReadAt
+	if stored.LockedAt != nil {
+		start = *stored.LockedAt
+	}
+	run.setLease(start, sent.Add(start.Sub(stored.ReadAt)))
+	return nil
+}
+
+func (run *Run) violated(ctx context.Context, constraint string) error {
+	if run.steps.Violated != nil {
+		if err := run.steps.Violated(ctx, constraint); err != nil {
+			return err
+		}
+	}
+	// The key's row is gone, but a derived id exists.
+	return &KeyExpiredError{Key: StoredKey{AccountID: run.AccountID, ID: run.KeyID, Key: run.Key, Operation: run.operation, Path: run.Path}}
+}
+
+// StepHook is called before each step, which runs on the returned context, and its function
+// after the step.
+type StepHook func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
+
+// StepStart identifies a step.
+type StepStart struct {
+	Operation string
+	KeyID     uuid.UUID
+	Attempt   int // 0 for the step that claims the key
+	From      RecoveryPoint
+}
+
+// StepEnd is the result of a step. What did not run has the duration 0.
+type StepEnd struct {
+	Call, Commit time.Duration
+	Err          error
+}
