@@ -54,13 +54,17 @@ func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
 
 func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status operations.KeyStatus, required *operations.ActionRequiredError, err error) {
 	err = h.Limiter.Do(ctx, account, func(ctx context.Context) (err error) {
-		if status, err = h.Operations.KeyStatus(ctx, account, key); err != nil || status.State() != idempotency.StateActionRequired {
+		status, err = h.Operations.KeyStatus(ctx, account, key)
+		if err != nil || status.State() != idempotency.StateActionRequired {
 			return err
 		}
-		required, err = h.actions.get(ctx, status.ID, func(ctx context.Context) (*operations.ActionRequiredError, error) {
-			return h.Operations.RequiredAction(ctx, status.StoredKey)
+		err = h.actions.do(ctx, status.ID, func(ctx context.Context) error {
+			return h.Operations.ContinueAfterAction(ctx, status.StoredKey)
 		})
-		if err == nil && required == nil {
+		if errors.As(err, &required) {
+			return nil
+		}
+		if err == nil {
 			status, err = h.Operations.KeyStatus(ctx, account, key)
 		}
 		return err

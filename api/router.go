@@ -39,7 +39,7 @@ type Config struct {
 
 type handlers struct {
 	Config
-	actions shared[*operations.ActionRequiredError]
+	actions shared
 }
 
 // NewRouter returns the API.

@@ -13,43 +13,40 @@ import (
 
 const sharedMaxAge = time.Second
 
-// shared gives all requests with an id the result of one read per second (R25).
-type shared[T comparable] struct {
-	reads sync.Map // of *sharedRead, by id
+// shared does the same work once per second for all requests with an id (R25, bounded outsiders).
+type shared struct {
+	works sync.Map // of *sharedWork, by id
 }
 
-type sharedRead[T comparable] struct {
-	done  chan struct{} // closed when the fields below are set
-	value T
-	err   error
+type sharedWork struct {
+	done chan struct{} // closed when err is set
+	err  error
 }
 
-var errReadPanicked = errors.New("the request that read for others panicked")
+var errWorkPanicked = errors.New("the request that worked for others panicked")
 
-// get does not keep a zero value. A timer removes each result, because an idle process must
-// not keep a client secret.
-func (s *shared[T]) get(ctx context.Context, id uuid.UUID, read func(context.Context) (T, error)) (T, error) {
-	var zero T
-	own := &sharedRead[T]{done: make(chan struct{}), err: errReadPanicked}
-	if existing, found := s.reads.LoadOrStore(id, own); found {
-		other := existing.(*sharedRead[T])
+// do returns the error of the work. A success is not kept for later requests, because it changes
+// what they see. A timer removes the error, which may hold a client secret.
+func (s *shared) do(ctx context.Context, id uuid.UUID, work func(context.Context) error) error {
+	own := &sharedWork{done: make(chan struct{}), err: errWorkPanicked}
+	if existing, found := s.works.LoadOrStore(id, own); found {
+		other := existing.(*sharedWork)
 		defer admission.Suspend(ctx)()
 		select {
 		case <-other.done:
-			return other.value, other.err
+			return other.err
 		case <-ctx.Done():
-			return zero, ctx.Err()
+			return ctx.Err()
 		}
 	}
 	defer func() {
-		if own.value == zero && own.err == nil {
-			s.reads.Delete(id)
+		if own.err == nil {
+			s.works.Delete(id)
 		} else {
-			time.AfterFunc(sharedMaxAge, func() { s.reads.Delete(id) })
+			time.AfterFunc(sharedMaxAge, func() { s.works.Delete(id) })
 		}
 		close(own.done)
 	}()
-	// Without the client's cancellation, because other requests wait for the result.
-	own.value, own.err = read(context.WithoutCancel(ctx))
-	return own.value, own.err
+	own.err = work(context.WithoutCancel(ctx)) // other requests wait for it
+	return own.err
 }

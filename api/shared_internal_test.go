@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"testing"
@@ -10,76 +11,67 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
 )
 
-// reader counts reads, each of which takes 300 ms. The first returns an action.
-type reader struct {
-	shared[*operations.ActionRequiredError]
+// worker counts how often it works, for 300 ms each time. At first an action is required.
+type worker struct {
+	shared
 	count int
-	err   error // of later reads
 }
 
-func (r *reader) action(ctx context.Context) (*operations.ActionRequiredError, error) {
-	return r.get(ctx, uuid.Nil, func(ctx context.Context) (*operations.ActionRequiredError, error) {
-		r.count++
-		first := r.count == 1
+func (w *worker) work(ctx context.Context) error {
+	return w.do(ctx, uuid.Nil, func(ctx context.Context) error {
+		w.count++
+		first := w.count == 1
 		<-time.After(300 * time.Millisecond)
 		if first {
-			return &operations.ActionRequiredError{Action: json.RawMessage("1")}, ctx.Err()
+			return cmp.Or[error](ctx.Err(), &operations.ActionRequiredError{Action: json.RawMessage("1")})
 		}
-		return nil, r.err
+		return nil
 	})
 }
 
-func (r *reader) kept() bool {
-	_, kept := r.reads.Load(uuid.Nil)
+func (w *worker) kept() bool {
+	_, kept := w.works.Load(uuid.Nil)
 	return kept
 }
 
 func TestShared_usedForASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := &reader{}
+		w := &worker{}
 		for _, wait := range []time.Duration{0, 999 * time.Millisecond} {
 			<-time.After(wait)
-			required, err := r.action(t.Context())
-			require.NoError(t, err)
-			require.NotNil(t, required)
+			require.ErrorIs(t, w.work(t.Context()), idempotency.ErrActionRequired)
 		}
-		require.Equal(t, 1, r.count)
+		require.Equal(t, 1, w.count)
 		<-time.After(time.Millisecond)
 		synctest.Wait()
-		require.False(t, r.kept(), "no client secret is kept, even if there is no other request")
+		require.False(t, w.kept(), "no client secret is kept, even if there is no other request")
 
-		required, err := r.action(t.Context())
-		require.NoError(t, err)
-		require.Nil(t, required)
-		require.Equal(t, 2, r.count)
-		require.False(t, r.kept(), "the status of the key has changed")
+		require.NoError(t, w.work(t.Context()))
+		require.Equal(t, 2, w.count)
+		require.False(t, w.kept(), "the status of the key has changed")
 	})
 }
 
-// A read outlives the request that started it, but a request does not outlive its client.
+// The work outlives the request that started it, but a request does not outlive its client.
 func TestShared_clientGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := &reader{}
+		w := &worker{}
 		gone, cancel := context.WithCancel(t.Context())
-		go func() { _, _ = r.action(gone) }()
+		go func() { _ = w.work(gone) }()
 		synctest.Wait()
 		waiting := make(chan error)
-		go func() {
-			_, err := r.action(gone)
-			waiting <- err
-		}()
+		go func() { waiting <- w.work(gone) }()
 		synctest.Wait()
 		cancel()
 		require.ErrorIs(t, <-waiting, context.Canceled)
-		required, err := r.action(t.Context())
-		require.NoError(t, err)
-		require.NotNil(t, required)
-		require.Equal(t, 1, r.count)
+		require.ErrorIs(t, w.work(t.Context()), idempotency.ErrActionRequired)
+		require.Equal(t, 1, w.count)
 		<-time.After(time.Second)
 	})
 }
@@ -87,18 +79,17 @@ func TestShared_clientGone(t *testing.T) {
 func TestShared_panic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := &shared[*operations.ActionRequiredError]{}
-		read := func(context.Context) (*operations.ActionRequiredError, error) {
+		s := &shared{}
+		work := func(context.Context) error {
 			<-time.After(time.Second)
 			panic("a mistake")
 		}
 		go func() {
 			defer func() { _ = recover() }()
-			_, _ = a.get(t.Context(), uuid.Nil, read)
+			_ = s.do(t.Context(), uuid.Nil, work)
 		}()
 		synctest.Wait()
-		_, err := a.get(t.Context(), uuid.Nil, read)
-		require.ErrorIs(t, err, errReadPanicked)
+		require.ErrorIs(t, s.do(t.Context(), uuid.Nil, work), errWorkPanicked)
 		<-time.After(time.Second)
 	})
 }

@@ -46,24 +46,21 @@ func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idemp
 	return s.engine.Resume(ctx, accountID, keyID, s.Operations())
 }
 
-// RequiredAction returns the action that a key waits for. If there is none any more, it continues
-// the request, and returns nil unless that requires another action.
-func (s *Service) RequiredAction(ctx context.Context, key idempotency.StoredKey) (*ActionRequiredError, error) {
+// ContinueAfterAction continues the request of a key, or returns an [*ActionRequiredError] if it
+// still requires an action. A run that does not finish is no error, because the key's status shows it.
+func (s *Service) ContinueAfterAction(ctx context.Context, key idempotency.StoredKey) error {
 	registered, _ := s.find(key)
-	if registered.RequiredAction == nil {
-		return nil, nil
+	if registered.CheckAction == nil {
+		return nil
 	}
-	required, err := registered.RequiredAction(ctx, key)
-	if required != nil || err != nil {
-		return required, err
+	if err := registered.CheckAction(ctx, key); err != nil {
+		return err
 	}
-	_, err = s.Resume(ctx, key.AccountID, key.ID)
-	required, _ = errors.AsType[*ActionRequiredError](err)
-	_, unfinished := errors.AsType[*ProviderError](err)
-	if required != nil || unfinished || errors.Is(err, idempotency.ErrInProgress) {
-		return required, nil
+	_, err := s.Resume(ctx, key.AccountID, key.ID)
+	if _, unfinished := errors.AsType[*ProviderError](err); unfinished || errors.Is(err, idempotency.ErrInProgress) {
+		return nil
 	}
-	return nil, err
+	return err
 }
 
 func (s *Service) find(key idempotency.StoredKey) (Registration, bool) {
@@ -98,8 +95,8 @@ type Registration struct {
 	// Find, if set, returns the resources with this id or another name, for operators.
 	Find func(ctx context.Context, accountIDs []uuid.UUID, name string) ([]Found, error)
 
-	// RequiredAction, if set, reads the action that a key waits for, or nil.
-	RequiredAction func(ctx context.Context, key idempotency.StoredKey) (*ActionRequiredError, error)
+	// CheckAction, if set, returns an [*ActionRequiredError] if a key still waits for an action.
+	CheckAction func(ctx context.Context, key idempotency.StoredKey) error
 
 	// Resolve, if set, returns the operation that ends an unfinished key for an operator. It must
 	// not store a failure while the request can still succeed (R23, cancel first).

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -117,11 +116,7 @@ func TestChargeWindow_limit(t *testing.T) {
 func (f *fixture) readStatus(ctx context.Context) (result idempotency.Result, err error) {
 	status, err := f.Operations.KeyStatus(ctx, f.Account, f.key)
 	if err == nil && status.State() == idempotency.StateActionRequired {
-		var required *operations.ActionRequiredError
-		if required, err = f.Operations.RequiredAction(ctx, status.StoredKey); required != nil {
-			return result, required
-		}
-		if err == nil {
+		if err = f.Operations.ContinueAfterAction(ctx, status.StoredKey); err == nil {
 			status, err = f.Operations.KeyStatus(ctx, f.Account, f.key)
 		}
 	}

@@ -49,25 +49,25 @@ func (r *orderRun) actionRequired() error {
 	return &operations.ActionRequiredError{Action: Approval{*r.action, *r.order.PaymentIntentID}}
 }
 
-// requiredAction reads the action from the provider, because the client secret is never stored.
-// After the charge window there is none (R24).
-func (s *Service) requiredAction(ctx context.Context, key idempotency.StoredKey) (*operations.ActionRequiredError, error) {
+// checkAction reads the action from the provider, because the client secret is never stored. None
+// is required after the charge window (R24).
+func (s *Service) checkAction(ctx context.Context, key idempotency.StoredKey) error {
 	order, err := s.find(ctx, key.AccountID, orderID(key.AccountID, key.Key))
 	if err != nil {
-		return nil, mustExist(err, key.ID)
+		return mustExist(err, key.ID)
 	}
 	if s.windowOver(order, s.Engine.NextLeaseEnd(key)) {
-		return nil, nil
+		return nil
 	}
 	ctx, cancel := s.Context(ctx)
 	defer cancel()
 	intent, failed := s.readIntent(ctx, order)
 	switch {
 	case failed != nil:
-		return nil, s.RetryLater(operations.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
+		return s.RetryLater(operations.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
 	case intent.Action == nil:
-		return nil, nil
+		return nil
 	default:
-		return &operations.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}, nil
+		return &operations.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}
 	}
 }

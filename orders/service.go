@@ -35,10 +35,10 @@ func (s *Service) Registration() operations.Registration {
 		Get: func(ctx context.Context, of operations.Target) (any, error) {
 			return s.Get(ctx, of.AccountID, of.ID)
 		},
-		List:           s.List,
-		Filters:        []string{"reference"},
-		Find:           s.findByName,
-		RequiredAction: s.requiredAction,
+		List:        s.List,
+		Filters:     []string{"reference"},
+		Find:        s.findByName,
+		CheckAction: s.checkAction,
 		Resolve: func(idempotency.StoredKey) idempotency.Operation {
 			return createOrder{Service: s, close: true}
 		},
