@@ -129,13 +129,32 @@ func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key ide
 // serveAsync executes the request in the background. It responds with 202 once the claim is
 // durable, unless the client's wait suffices for the result.
 func (h *handlers) serveAsync(w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
-	claimed := make(chan struct{})
-	req.OnClaim = sync.OnceFunc(func() { close(claimed) })
-	done := h.Background.start(r.Context(), func(ctx context.Context) runResult { return h.run(ctx, req) })
+	claimed, decided := false, make(chan struct{})
+	decide := sync.OnceFunc(func() { close(decided) })
+	req.OnClaim = sync.OnceFunc(func() {
+		claimed = true
+		decide()
+	})
+	done := h.Background.start(r.Context(), func(ctx context.Context) runResult {
+		defer decide()
+		return h.run(ctx, req)
+	})
 	if done == nil { // too many runs, so the preference is ignored
 		return h.writeRunResult(w, r, req.Key, h.run(r.Context(), req))
 	}
-	run, ended := awaitRun(claimed, done, req.prefer.wait)
+	<-decided
+	var run runResult
+	ended := !claimed
+	switch {
+	case ended:
+		run = <-done
+	case req.prefer.wait > 0:
+		select {
+		case run = <-done:
+			run.waited, ended = req.prefer.wait, true
+		case <-time.After(req.prefer.wait):
+		}
+	}
 	switch {
 	case !ended:
 		return h.writeAccepted(w, r, req.Key, req.prefer, nil)
@@ -144,27 +163,4 @@ func (h *handlers) serveAsync(w http.ResponseWriter, r *http.Request, req idempo
 	default:
 		return h.writeRunResult(w, r, req.Key, run)
 	}
-}
-
-// awaitRun waits for the end of a run, for up to wait after the claim.
-func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration) (run runResult, ended bool) {
-	select {
-	case <-claimed:
-	case run = <-done:
-		ended = true
-	}
-	select {
-	case <-claimed: // takes precedence over a run that has ended since
-	default:
-		return run, true // the run claimed nothing
-	}
-	if !ended && wait > 0 {
-		select {
-		case run = <-done:
-			ended = true
-		case <-time.After(wait):
-		}
-	}
-	run.waited = wait
-	return run, ended && wait > 0
 }

@@ -92,35 +92,22 @@ type preferences struct {
 	wait         time.Duration // 0 if there is none; at most maxWait
 }
 
-// A line is a list of preferences (RFC 7240):
-//
-//	preference = token [ BWS "=" BWS word ] *( OWS ";" [ OWS parameter ] )
-var (
-	listElement       = regexp.MustCompile(`(?:[^",]|"(?:[^"\\]|\\.?)*(?:"|$))+`)
-	preferencePattern = regexp.MustCompile("^[ \t]*(" + token + ")[ \t]*(?:=[ \t]*(?:(" + token + `)|"((?:[^"\\]|\\.)*)")?[ \t]*)?(?:;|$)`)
-)
-
-const token = "[-!#$%&'*+.^_`|~0-9A-Za-z]+" // of RFC 9110
-
-// readPreferences uses the first preference of a name.
-func readPreferences(header http.Header) preferences {
-	var p preferences
+// readPreferences uses the first preference of a name (RFC 7240). A comma or semicolon ends a value
+// even in quotes, which no preference of this API needs.
+func readPreferences(header http.Header) (p preferences) {
 	seen := map[string]bool{}
-	for _, line := range header.Values("Prefer") {
-		for _, element := range listElement.FindAllString(line, -1) {
-			found := preferencePattern.FindStringSubmatch(element)
-			if found == nil || seen[strings.ToLower(found[1])] {
-				continue
-			}
-			name, value := strings.ToLower(found[1]), found[2]+unescape.Replace(found[3])
-			seen[name] = true
-			switch name {
-			case "respond-async":
-				p.respondAsync = value == ""
-			case "wait":
-				p.wait = parseWait(value)
-			}
+	for element := range strings.SplitSeq(strings.Join(header.Values("Prefer"), ","), ",") {
+		preference, _, _ := strings.Cut(element, ";")
+		name, value, _ := strings.Cut(preference, "=")
+		name, value = strings.ToLower(strings.Trim(name, " \t")), strings.Trim(value, " \t\"")
+		switch {
+		case seen[name]:
+		case name == "respond-async":
+			p.respondAsync = value == ""
+		case name == "wait":
+			p.wait = parseWait(value)
 		}
+		seen[name] = true
 	}
 	return p
 }

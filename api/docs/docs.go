@@ -14,9 +14,9 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"go.yaml.in/yaml/v3"
@@ -46,30 +46,27 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// Routes registers the contract, its workflows, and /docs with its scripts and diagrams, which
-// the first request prepares, because this would slow down the start.
+// Routes registers the contract, its workflows, and /docs with its scripts and diagrams.
 func Routes(r chi.Router, contract, workflows []byte) {
-	r.Get("/openapi.yaml", serve("application/yaml", plain(contract)))
+	r.Get("/openapi.yaml", serve("application/yaml", func() []byte { return contract }))
 	r.Get("/openapi.json", serve("application/json", func() []byte { return asJSON(contract) }))
-	r.Get("/orders.arazzo.yaml", serve("application/yaml", plain(workflows)))
-	r.Get("/docs", serve("text/html; charset=utf-8", plain(pageHTML)))
+	r.Get("/orders.arazzo.yaml", serve("application/yaml", func() []byte { return workflows }))
+	r.Get("/docs", serve("text/html; charset=utf-8", func() []byte { return pageHTML }))
 
 	files := map[string]http.HandlerFunc{
-		"init.js":   serve(javaScript, plain(initJS)),
-		"scalar.js": serveForms(javaScript, func() (unchanged, gzipped form) { return newForm(decompressScalar()), newForm(scalarGzip) }),
+		"init.js":   serve(javaScript, func() []byte { return initJS }),
+		"scalar.js": serve(javaScript, decompressScalar),
 	}
 	drawings, _ := fs.Glob(diagrams, "diagrams/*") // the pattern is valid
 	for _, name := range drawings {
 		drawing, _ := diagrams.ReadFile(name) // it is embedded
-		files[path.Base(name)] = serve("image/svg+xml", plain(drawing))
+		files[path.Base(name)] = serve("image/svg+xml", func() []byte { return drawing })
 	}
 	names := strings.ReplaceAll(strings.Join(slices.Sorted(maps.Keys(files)), "|"), ".", `\.`)
 	r.Get("/docs/{file:("+names+")}", func(w http.ResponseWriter, r *http.Request) {
 		files[chi.URLParam(r, "file")](w, r)
 	})
 }
-
-func plain(content []byte) func() []byte { return func() []byte { return content } }
 
 func asJSON(contract []byte) []byte {
 	var value any
@@ -84,6 +81,7 @@ func decompressScalar() []byte {
 	return content
 }
 
+// form is a content as it is or with gzip, each with its own tag.
 type form struct {
 	content []byte
 	tag     string
@@ -94,23 +92,24 @@ func newForm(content []byte) form {
 	return form{content, `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
 }
 
+func compressed(content []byte) []byte {
+	var packed bytes.Buffer
+	writer := gzip.NewWriter(&packed)
+	_, _ = writer.Write(content)
+	_ = writer.Close()
+	return packed.Bytes()
+}
+
 // acceptsGzip matches an Accept-Encoding with gzip and a weight above 0 (RFC 9110, 12.5.3).
 var acceptsGzip = regexp.MustCompile(`(?i)(^|,)\s*gzip\s*($|,|;\s*q=(1|0\.\d*[1-9]))`)
 
+// serve responds with the form that the client accepts, or with 304 if the client has it. The first
+// request prepares both, because that would slow down the start.
 func serve(contentType string, content func() []byte) http.HandlerFunc {
-	return serveForms(contentType, func() (unchanged, gzipped form) {
+	forms := sync.OnceValues(func() (unchanged, gzipped form) {
 		whole := content()
-		var compressed bytes.Buffer
-		writer := gzip.NewWriter(&compressed)
-		_, _ = writer.Write(whole)
-		_ = writer.Close()
-		return newForm(whole), newForm(compressed.Bytes())
+		return newForm(whole), newForm(compressed(whole))
 	})
-}
-
-// serveForms responds with the form that the client accepts, or with 304 if it is cached.
-func serveForms(contentType string, prepare func() (unchanged, gzipped form)) http.HandlerFunc {
-	forms := sync.OnceValues(prepare)
 	return func(w http.ResponseWriter, r *http.Request) {
 		accepted, gzipped := forms()
 		header := w.Header()
@@ -124,18 +123,12 @@ func serveForms(contentType string, prepare func() (unchanged, gzipped form)) ht
 		// clients revalidate with the ETag, because the paths have no version
 		header.Set("Cache-Control", "no-cache")
 		header.Set("ETag", accepted.tag)
-		// The contract has neither ranges (206, 416) nor 412.
-		get := r.Clone(r.Context())
-		get.Header.Del("Range")
-		get.Header.Del("If-Match")
-		http.ServeContent(noRanges{w}, get, "", time.Time{}, bytes.NewReader(accepted.content))
+		header.Set("Accept-Ranges", "none")
+		if strings.Contains(strings.Join(r.Header.Values("If-None-Match"), ","), accepted.tag) {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		header.Set("Content-Length", strconv.Itoa(len(accepted.content)))
+		_, _ = io.Copy(w, struct{ io.Reader }{bytes.NewReader(accepted.content)}) // in parts, for slow clients
 	}
-}
-
-// noRanges replaces the Accept-Ranges header of http.ServeContent.
-type noRanges struct{ http.ResponseWriter }
-
-func (w noRanges) WriteHeader(status int) {
-	w.Header().Set("Accept-Ranges", "none")
-	w.ResponseWriter.WriteHeader(status)
 }
