@@ -73,7 +73,7 @@ func (c *reaper) Run(ctx context.Context) error {
 	}
 	defer pool.Close()
 	monitor := postgres.NewMonitor(pool, logger)
-	m := metrics.New(metrics.Config{Pool: pool, Ready: monitor.Err, Logger: logger, Jobs: app.ReceiptGauges, Retention: config.KeyRetention})
+	m := metrics.New(metrics.Config{Pool: pool, Ready: monitor.Err, Logger: logger, Retention: config.KeyRetention})
 	return app.RunOrRepeat(ctx, "reaper", c.Every.Duration, config.AdminAddr, monitor, m, logger, func(ctx context.Context) error {
 		if !c.DryRun {
 			return app.Reap(ctx, engine, config.KeyRetention, m, logger)
@@ -106,7 +106,7 @@ func (c *worker) Run(ctx context.Context) error {
 	}
 	defer pool.Close()
 	monitor := postgres.NewMonitor(pool, logger)
-	m := metrics.New(metrics.Config{Pool: pool, Ready: monitor.Err, Logger: logger, Jobs: app.ReceiptGauges})
+	m := metrics.New(metrics.Config{Pool: pool, Ready: monitor.Err, Logger: logger})
 	mail := setup.Mail(config.WorkerMail)
 	mailer, err := mail.Mailer(ctx, "", logger)
 	if err != nil {

@@ -9,22 +9,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/receipts"
 )
 
 // readingTimeout bounds the queries of a scrape, which Prometheus cancels after ten seconds.
 const readingTimeout = 3 * time.Second
 
-// Gauge is a figure about pending work. The name has no prefix.
-type Gauge struct {
-	Name, Help string
-	Value      float64
-}
-
 // backlog collects the metrics about pending work from the database.
 type backlog struct {
 	pool   *pgxpool.Pool
 	ready  func() error
-	jobs   func(context.Context, *pgxpool.Pool) ([]Gauge, error)
 	logger *slog.Logger
 }
 
@@ -44,9 +38,10 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	if err == nil {
 		keys, err = idempotency.ReadStats(ctx, b.pool)
 	}
-	var jobs []Gauge
-	if err == nil && b.jobs != nil {
-		jobs, err = b.jobs(ctx, b.pool)
+	var pending, failed int
+	var oldest time.Duration
+	if err == nil {
+		pending, oldest, failed, err = receipts.ReadStats(ctx, b.pool)
 	}
 	if err != nil {
 		b.logger.WarnContext(ctx, "metrics: pending work cannot be read", "error", err)
@@ -73,7 +68,7 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 		"Keys that need an operator: the completer has used up its attempts.", float64(keys.NeedsReview), nil)
 	gauge("oldest_finished_key_age_seconds",
 		"Time since the oldest finished key was finished. A reaper that runs keeps it near the retention.", keys.OldestFinished.Seconds(), nil)
-	for _, g := range jobs {
-		gauge(g.Name, g.Help, g.Value, nil)
-	}
+	gauge("receipts_pending", "Receipts that are still to be sent.", float64(pending), nil)
+	gauge("oldest_receipt_age_seconds", "Age of the oldest pending receipt.", oldest.Seconds(), nil)
+	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(failed), nil)
 }

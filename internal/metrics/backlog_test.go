@@ -21,7 +21,7 @@ func TestBacklog(t *testing.T) {
 	for _, name := range []string{
 		"orders_oldest_key_requiring_action_age_seconds",
 		"orders_keys_needing_review", "orders_oldest_finished_key_age_seconds", "orders_completer_lag_seconds",
-		"orders_jobs_pending",
+		"orders_receipts_pending",
 	} {
 		require.Contains(t, empty, name)
 		require.Zero(t, empty[name], name)
@@ -54,7 +54,7 @@ func TestBacklog(t *testing.T) {
 		`orders_unfinished_keys{operation="create_order",recovery_point="charge_created"}`: 2,
 		`orders_unfinished_keys{operation="create_order",recovery_point="order_created"}`:  1,
 		"orders_keys_needing_review": 1,
-		"orders_jobs_pending":        1,
+		"orders_receipts_pending":    1,
 	} {
 		require.InDelta(t, want, found[name], 0, name)
 	}
@@ -101,7 +101,7 @@ func TestBacklog_databaseFails(t *testing.T) {
 			require.Contains(t, found, "orders_database_up")
 			require.Zero(t, found["orders_database_up"])
 			require.NotContains(t, found, "orders_keys_needing_review", "0 would be wrong")
-			require.NotContains(t, found, "orders_jobs_pending")
+			require.NotContains(t, found, "orders_receipts_pending")
 			require.Positive(t, found["go_goroutines"])
 			require.Contains(t, found, `orders_requests_total{outcome="created"}`)
 			require.Contains(t, found, "orders_pool_max_connections")

@@ -1,7 +1,6 @@
 package metrics_test
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -58,7 +56,7 @@ func newFixture(t *testing.T) *fixture {
 	limiter, err := admission.New(admission.Config{Work: 10, Backlog: 20, Wait: time.Second, InFlight: 30})
 	require.NoError(t, err)
 	f.metrics = metrics.New(metrics.Config{
-		Pool: pool, Ready: ready, Logger: discard, Jobs: jobs, Limiter: limiter,
+		Pool: pool, Ready: ready, Logger: discard, Limiter: limiter,
 		Waiters: func() int { return f.Engine.Waiters() }, Retention: retention, Grace: grace,
 	})
 	f.Shop = orderstest.New(t, orderstest.Options{
@@ -103,12 +101,6 @@ func (f *fixture) exec(query string, arguments ...any) {
 	f.t.Helper()
 	_, err := f.Pool.Exec(f.t.Context(), query, arguments...)
 	require.NoError(f.t, err)
-}
-
-func jobs(ctx context.Context, pool *pgxpool.Pool) ([]metrics.Gauge, error) {
-	var n float64
-	err := pool.QueryRow(ctx, "SELECT count(*) FROM staged_jobs").Scan(&n)
-	return []metrics.Gauge{{Name: "jobs_pending", Help: "Jobs.", Value: n}}, err
 }
 
 type samples map[string]float64

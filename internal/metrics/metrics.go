@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -23,8 +22,6 @@ type Config struct {
 	Pool   *pgxpool.Pool // required
 	Ready  func() error  // required; nil sets the gauge database_up
 	Logger *slog.Logger  // required
-	// Jobs reads the gauges of staged jobs when metrics are scraped; nil without jobs.
-	Jobs func(context.Context, *pgxpool.Pool) ([]Gauge, error)
 
 	Limiter *admission.Limiter // nil for a command without one
 	Waiters func() int         // nil for a command without an engine
@@ -61,7 +58,7 @@ func New(config Config) *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
-		&backlog{config.Pool, config.Ready, config.Jobs, config.Logger},
+		&backlog{config.Pool, config.Ready, config.Logger},
 	)
 	r := registrar{promauto.With(registry)}
 	m := &Metrics{

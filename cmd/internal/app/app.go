@@ -77,7 +77,6 @@ func New(ctx context.Context, config setup.App, logger *slog.Logger) (_ *App, er
 		Pool:      a.Pool,
 		Ready:     a.Monitor.Err,
 		Logger:    logger,
-		Jobs:      ReceiptGauges,
 		Limiter:   a.limiter,
 		Waiters:   func() int { return a.Engine.Waiters() },
 		Retention: config.KeyRetention,

@@ -7,13 +7,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/receipts"
 )
 
 const (
@@ -111,14 +108,4 @@ func Repeat(ctx context.Context, command string, every time.Duration, logger *sl
 		case <-ctx.Done():
 		}
 	}
-}
-
-// ReceiptGauges reads the metrics of the receipts.
-func ReceiptGauges(ctx context.Context, pool *pgxpool.Pool) ([]metrics.Gauge, error) {
-	pending, oldest, failed, err := receipts.ReadStats(ctx, pool)
-	return []metrics.Gauge{
-		{Name: "receipts_pending", Help: "Receipts that are still to be sent.", Value: float64(pending)},
-		{Name: "oldest_receipt_age_seconds", Help: "Age of the oldest pending receipt.", Value: oldest.Seconds()},
-		{Name: "receipts_failed", Help: "Receipts that need an operator: they are not tried again.", Value: float64(failed)},
-	}, err
 }
