@@ -120,23 +120,6 @@ Total: 39.98 EUR
 	require.Equal(t, message, again, "the same in every attempt")
 }
 
-func TestMessage_senderWithoutName(t *testing.T) {
-	t.Parallel()
-	message, err := newMessage(netmail.Address{Address: "shop@example.com"}, testOrder())
-	require.NoError(t, err)
-	require.Equal(t, "Receipt for order 0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11", message.Subject)
-	require.NotContains(t, message.Text, "Shop:")
-}
-
-func TestMessage_invalidRecipient(t *testing.T) {
-	t.Parallel()
-	o := testOrder()
-	o.Email = "jane@example.com, eve@example.com"
-	_, err := newMessage(testSender, o)
-	require.ErrorIs(t, err, ErrPermanent)
-	require.NotContains(t, err.Error(), "jane", "the error is logged")
-}
-
 func TestMessage_sender(t *testing.T) {
 	t.Parallel()
 	for sender, header := range map[string]string{ // "" if invalid
@@ -158,5 +141,9 @@ func TestMessage_sender(t *testing.T) {
 		message, err := newMessage(worker.from, testOrder())
 		require.NoError(t, err)
 		require.Equal(t, header, parseMail(t, writeMail(t, message)).Header.Get("From"))
+		if worker.from.Name == "" {
+			require.Equal(t, "Receipt for order 0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11", message.Subject)
+			require.NotContains(t, message.Text, "Shop:")
+		}
 	}
 }
