@@ -2,8 +2,21 @@ package receipts
 
 import (
 	"crypto/x509"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
+
+// NewTestMessage returns a receipt with this description of its first item.
+func NewTestMessage(t testing.TB, description string) Message {
+	t.Helper()
+	o := testOrder()
+	o.Items[0].Description = description
+	message, err := newMessage(testSender, o)
+	require.NoError(t, err)
+	return message
+}
 
 var ParseMail = parseMail
 

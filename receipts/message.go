@@ -22,13 +22,9 @@ import (
 
 // Message is a rendered receipt.
 type Message struct {
+	*mail.Msg
+
 	OrderID uuid.UUID
-	ID      string // Message-ID
-	Date    time.Time
-	From    netmail.Address
-	To      netmail.Address
-	Subject string
-	Text    string
 }
 
 // ErrPermanent means that a retry cannot succeed.
@@ -39,19 +35,6 @@ type Mailer interface {
 	// Send is repeated after an error that is not [ErrPermanent]. Errors are logged, so they must
 	// not quote the recipient.
 	Send(ctx context.Context, message Message) error
-}
-
-// mime encodes body and headers, so no content can add a line to them.
-func (m Message) mime() *mail.Msg {
-	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
-	msg.FromMailAddress(&m.From)
-	msg.ToMailAddress(&m.To)
-	msg.Subject(m.Subject)
-	msg.SetDateWithValue(m.Date)
-	msg.SetMessageIDWithValue(m.ID)
-	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834
-	msg.SetBodyString(mail.TypeTextPlain, m.Text)
-	return msg
 }
 
 const maxAddress = 254 // bytes (RFC 5321, 4.5.3.1.3)
@@ -90,7 +73,7 @@ func NewFiles(folder string) (*Files, error) {
 
 // Send writes receipt-<order id>.eml. If the process dies meanwhile, the receipt is sent again.
 func (f *Files) Send(_ context.Context, message Message) error {
-	err := message.mime().WriteToFile(filepath.Join(f.folder, "receipt-"+message.OrderID.String()+".eml"))
+	err := message.WriteToFile(filepath.Join(f.folder, "receipt-"+message.OrderID.String()+".eml"))
 	if err != nil {
 		return fmt.Errorf("receipts: %w", err)
 	}
@@ -157,13 +140,14 @@ func newMessage(from netmail.Address, o order) (Message, error) {
 		return Message{}, fmt.Errorf("receipts: render: %w", err)
 	}
 	_, domain, _ := strings.Cut(from.Address, "@")
-	return Message{
-		OrderID: o.ID,
-		ID:      "receipt." + o.ID.String() + "@" + domain,
-		Date:    o.PaidAt.UTC(),
-		From:    from,
-		To:      netmail.Address{Address: o.Email},
-		Subject: subject,
-		Text:    text.String(),
-	}, nil
+	// The library encodes body and headers, so no content can add a line to them.
+	message := mail.NewMsg(mail.WithNoDefaultUserAgent())
+	message.FromMailAddress(&from)
+	message.ToMailAddress(&netmail.Address{Address: o.Email})
+	message.Subject(subject)
+	message.SetDateWithValue(o.PaidAt.UTC())
+	message.SetMessageIDWithValue("receipt." + o.ID.String() + "@" + domain)
+	message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834
+	message.SetBodyString(mail.TypeTextPlain, text.String())
+	return Message{message, o.ID}, nil
 }

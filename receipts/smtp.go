@@ -94,7 +94,7 @@ var ErrCredentials = errors.New("receipts: the mail server rejects the credentia
 func (s *SMTP) Check(ctx context.Context) error { return s.send(ctx) }
 
 // Send treats rejected credentials and a rejected sender as temporary.
-func (s *SMTP) Send(ctx context.Context, message Message) error { return s.send(ctx, message.mime()) }
+func (s *SMTP) Send(ctx context.Context, message Message) error { return s.send(ctx, message.Msg) }
 
 func (s *SMTP) send(ctx context.Context, messages ...*mail.Msg) error {
 	ctx, cancel := context.WithCancel(ctx)
