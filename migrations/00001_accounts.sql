@@ -15,7 +15,8 @@ CREATE TABLE api_keys (
 
     PRIMARY KEY (account_id, id),
 
-    -- account_id is in every unique constraint, so that the table can be distributed by it (R20).
+    -- account_id is in every unique constraint, so that the table can be distributed by it (R20,
+    -- the account in every table).
     CONSTRAINT api_keys_key_hash_unique UNIQUE (key_hash, account_id)
 );
 

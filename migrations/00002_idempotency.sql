@@ -8,8 +8,8 @@ CREATE DOMAIN idempotency_key AS text -- one expression with {16,255} is 40 time
 CREATE DOMAIN name64 AS text CHECK (char_length(VALUE) BETWEEN 1 AND 64);
 CREATE DOMAIN http_method AS text CHECK (char_length(VALUE) BETWEEN 1 AND 16);
 CREATE DOMAIN http_path AS text CHECK (char_length(VALUE) BETWEEN 1 AND 512);
-CREATE DOMAIN fingerprint AS bytea CHECK (octet_length(VALUE) = 33); -- version byte + SHA-256 (R3)
-CREATE DOMAIN response_code AS integer CHECK (VALUE BETWEEN 200 AND 499); -- only final outcomes are stored (R11)
+CREATE DOMAIN fingerprint AS bytea CHECK (octet_length(VALUE) = 33); -- version byte + SHA-256
+CREATE DOMAIN response_code AS integer CHECK (VALUE BETWEEN 200 AND 499); -- only final outcomes are stored
 CREATE DOMAIN error_message AS text CHECK (char_length(VALUE) <= 500);
 CREATE DOMAIN attempt_number AS integer CHECK (VALUE >= 1);
 CREATE DOMAIN attempt_count AS integer CHECK (VALUE >= 0);
@@ -37,12 +37,12 @@ CREATE TABLE idempotency_keys (
     operation          name64          NOT NULL,
     request_method     http_method     NOT NULL,
     request_path       http_path       NOT NULL,
-    request_params     bytea           NOT NULL, -- canonical JSON, which resumed runs use (R4)
+    request_params     bytea           NOT NULL, -- canonical JSON, which resumed runs use
     params_hash        fingerprint     NOT NULL,
     recovery_point     name64          NOT NULL,
-    lease_token        uuid            NOT NULL, -- the fence of each write (R7)
-    locked_at          timestamptz,              -- start of the lease (R8)
-    attempt            attempt_number  NOT NULL, -- counts runs, and is no fence (R7)
+    lease_token        uuid            NOT NULL, -- the fence of each write (R7, fence)
+    locked_at          timestamptz,              -- start of the lease
+    attempt            attempt_number  NOT NULL, -- counts runs, and is no fence
     completer_attempt  attempt_count   NOT NULL DEFAULT 0,
     last_run_at        timestamptz     NOT NULL,
     last_error         error_message,
@@ -53,7 +53,7 @@ CREATE TABLE idempotency_keys (
     finished_at        timestamptz,
     response_code      response_code,
     response_headers   jsonb,
-    response_body      bytea,                    -- jsonb reorders members and rejects \u0000 (R14)
+    response_body      bytea,                    -- jsonb reorders members and rejects \u0000
 
     CONSTRAINT key_is_consistent CHECK (idempotency_key_is_consistent(
         recovery_point, finished_at, locked_at, action_required_at, response_code, response_headers, response_body
@@ -65,8 +65,9 @@ CREATE TABLE idempotency_keys (
     autovacuum_analyze_scale_factor = 0.02
 );
 
--- Of concurrent claims, one succeeds (R1). Indexed texts have the collation C, because an upgrade of
--- the C library or ICU can change the order of another one, and indexes then miss rows.
+-- Of concurrent claims, one succeeds (R1, claim by insert). Indexed texts have the collation C,
+-- because an upgrade of the C library or ICU can change the order of others, and indexes then miss
+-- rows.
 CREATE UNIQUE INDEX idempotency_keys_idempotency_key_unique ON idempotency_keys (account_id, idempotency_key);
 
 -- The predicates avoid recovery_point, because each step changes it, and an update of an indexed
@@ -84,7 +85,7 @@ CREATE INDEX idempotency_keys_finished_idx ON idempotency_keys (finished_at) -- 
 -- equally good indexes.
 ALTER TABLE idempotency_keys ADD PRIMARY KEY (account_id, id);
 
--- What remains of a reaped key (R17).
+-- What remains of a reaped key, so that nobody can use it again (R17, used for ever).
 CREATE TABLE expired_keys (
     account_id   uuid        NOT NULL,
     id           uuid        NOT NULL,
@@ -92,7 +93,7 @@ CREATE TABLE expired_keys (
     request_path http_path   NOT NULL, -- names the order of a refund
     created_at   timestamptz NOT NULL,
     finished_at  timestamptz NOT NULL,
-    lost         boolean     NOT NULL DEFAULT false, -- an operator expired it, because its rows are lost: no response names them
+    lost         boolean     NOT NULL DEFAULT false, -- an operator expired it because its order is lost, so no response names the order
 
     PRIMARY KEY (account_id, id)
 ) WITH (

@@ -26,12 +26,12 @@ $$;
 -- +goose StatementEnd
 
 -- No foreign key to accounts, as in idempotency_keys. The id derives from account and key, so the
--- primary key permits one order of a key, also after the key was reaped (R17, expired keys).
+-- primary key permits one order of a key, also after the key was reaped (R17, used for ever).
 CREATE TABLE orders (
     account_id        uuid           NOT NULL,
     id                uuid           NOT NULL, -- derived from account and key (R5, derived ids)
     idempotency_key   text           NOT NULL,
-    reference         varchar(64)    COLLATE "C", -- the client's own name of the purchase (R26)
+    reference         varchar(64)    COLLATE "C", -- the client's own name of the purchase
     email             email_address  NOT NULL,
     currency          currency       NOT NULL,
     amount            amount         NOT NULL,
@@ -42,7 +42,7 @@ CREATE TABLE orders (
     off_session       boolean        NOT NULL DEFAULT false, -- the customer cannot approve the payment
     status            order_status   NOT NULL,
     payment_intent_id external_id    COLLATE "C", -- committed before the confirm
-    create_attempt    attempt_number NOT NULL DEFAULT 1, -- part of the provider key (R12)
+    create_attempt    attempt_number NOT NULL DEFAULT 1, -- part of the key at the provider, which repeats its 500s under one key
     confirm_attempt   attempt_number NOT NULL DEFAULT 1,
     created_at        timestamptz    NOT NULL,
     paid_at           timestamptz,
@@ -66,9 +66,9 @@ CREATE INDEX orders_account_id_created_at_idx ON orders (account_id, created_at,
 CREATE UNIQUE INDEX orders_payment_intent_id_unique ON orders (account_id, payment_intent_id)
     WHERE payment_intent_id IS NOT NULL;
 
--- Of a purchase, at most one order has not failed (R26); the id tells failed ones apart. The index
--- also serves lists. It does not contain the status, so that a change of it alone stays a HOT
--- update: a failed order has a failure_code.
+-- Of a purchase, at most one order has not failed (R26, one order per reference); the id tells failed
+-- ones apart. The index also serves lists. It contains failure_code, which only a failed order has,
+-- instead of the status, so that a change of the status alone stays a HOT update.
 CREATE UNIQUE INDEX orders_reference_unique
     ON orders (account_id, reference, (CASE WHEN failure_code IS NOT NULL THEN id END)) NULLS NOT DISTINCT
     WHERE reference IS NOT NULL;
@@ -95,7 +95,7 @@ CREATE TABLE audit_records (
 -- Without created_at the entries of a resource are equal, and PostgreSQL deduplicates them.
 CREATE INDEX audit_records_account_id_resource_id_idx ON audit_records (account_id, resource_id);
 
--- Work that must follow a transaction, which inserts the job (R15).
+-- Work that must follow a transaction. That transaction inserts the job (R15, staged receipt).
 CREATE TABLE staged_jobs (
     account_id uuid          NOT NULL,
     id         uuid          NOT NULL,

@@ -18,12 +18,12 @@ CREATE TABLE refunds (
     status             refund_status NOT NULL,
     provider_refund_id external_id   COLLATE "C", -- without it, the refund is not in orders.amount_refunded
     failure_reason     external_id,
-    -- Stripe replays a refusal under its key, so a refused refund is sent again under the next one (R12).
+    -- Stripe replays a refusal under its key, so a refused refund is sent again under the next one.
     provider_attempt   integer       NOT NULL DEFAULT 1,
     -- When the last call that may have been executed was sent, and NULL if there is none. An INSERT
     -- that does not set it counts as sent.
     provider_sent_at   timestamptz   DEFAULT now(),
-    provider_failed_at timestamptz,  -- a 500 that the provider replays for a day (R12)
+    provider_failed_at timestamptz,  -- a 500 that the provider replays for a day
     created_at         timestamptz   NOT NULL,
 
     FOREIGN KEY (account_id, order_id) REFERENCES orders (account_id, id),

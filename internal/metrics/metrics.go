@@ -20,7 +20,7 @@ import (
 // Config configures a [Metrics].
 type Config struct {
 	Pool   *pgxpool.Pool // required
-	Ready  func() error  // required; nil sets the gauge database_up
+	Ready  func() error  // required; without an error, the gauge database_up is 1
 	Logger *slog.Logger  // required
 
 	Limiter *admission.Limiter // nil for a command without one
