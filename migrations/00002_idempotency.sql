@@ -53,7 +53,7 @@ CREATE TABLE idempotency_keys (
     finished_at        timestamptz,
     response_code      response_code,
     response_headers   jsonb,
-    response_body      bytea,                    -- jsonb reorders members and rejects \u0000
+    response_body      bytea,                    -- jsonb reorders members and rejects \u0000 (R14, the same bytes)
 
     CONSTRAINT key_is_consistent CHECK (idempotency_key_is_consistent(
         recovery_point, finished_at, locked_at, action_required_at, response_code, response_headers, response_body

@@ -87,7 +87,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap never returns a *stripe.Error, because that contains the client secret.
+// Unwrap never returns a *stripe.Error, because that contains the client secret (R13, one sender).
 func (e *Error) Unwrap() error { return e.cause }
 
 func (e *Error) retryable() bool {

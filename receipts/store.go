@@ -39,10 +39,11 @@ SELECT account_id, id, attempt
 }
 
 // clockAhead is longer than any backoff, so a run_at further in the future was set while the
-// database's clock ran ahead, and the job is due.
+// database's clock ran ahead, and the job is due (R8, the database's clock).
 const clockAhead = 2 * maxBackoff
 
-// claim reports false if another worker has the job or its row is locked.
+// claim reports false if another worker has the job or its row is locked. The statement is
+// conditional, so any number of workers may claim (R16, unfinished keys stay).
 func (w *Worker) claim(ctx context.Context, j *job, lease time.Duration) (claimed bool, err error) {
 	err = postgres.Translate(w.pool.QueryRow(ctx, `
 UPDATE staged_jobs

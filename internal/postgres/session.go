@@ -27,7 +27,8 @@ var sessionParameters = map[string]string{
 
 // Configure gives a pool's sessions timeouts and a name, unless the connection string sets them.
 // The sessions record a COMMIT that was not replicated, and never cause one (R22, three outcomes of
-// COMMIT). They only use a server that accepts writes, because another one may have old rows.
+// COMMIT). They only use a server that accepts writes, because another one may have old rows (R30,
+// ready to take an order).
 func Configure(config *pgxpool.Config) {
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range sessionParameters {
@@ -62,8 +63,8 @@ func IsConfigured(config *pgxpool.Config) bool {
 }
 
 // disableCancel keeps pgx from cancelling an abandoned statement, because that would end a COMMIT's
-// wait for its synchronous standby. pgx sends the request through DialFunc, so DialFunc fails once
-// the connection is established.
+// wait for its synchronous standby (R22, three outcomes of COMMIT). pgx sends the request through
+// DialFunc, so DialFunc fails once the connection is established.
 func disableCancel(config *pgxpool.Config) {
 	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
 		var connected atomic.Bool
@@ -83,7 +84,7 @@ func disableCancel(config *pgxpool.Config) {
 }
 
 // CheckSession returns an error that names the settings that sessions lack: those of [Configure],
-// which a pooler may drop, and others that change what is stored. The isolation level is one of
+// which a pooler may drop (R21, session timeouts), and others that change what is stored. The isolation level is one of
 // them, because no BEGIN names it: PostgreSQL would then inspect all its settings at COMMIT, which
 // is 2 % of an order's CPU.
 func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -38,6 +39,7 @@ type providerProxy struct {
 	routes      *http.ServeMux                  // names the endpoints
 	onArrival   func(context.Context) time.Time // called for each request; returns the time
 	noSearch    bool                            // not every account has it
+	started     time.Time
 
 	mu    sync.Mutex
 	calls map[string]call // by the provider's id of the request
@@ -53,7 +55,7 @@ func newProviderProxy(
 ) (*providerProxy, string) {
 	t.Helper()
 	p := &providerProxy{
-		interceptor: i, stripe: stripe, routes: http.NewServeMux(), onArrival: onArrival, noSearch: noSearch, calls: map[string]call{},
+		interceptor: i, stripe: stripe, routes: http.NewServeMux(), onArrival: onArrival, noSearch: noSearch, started: time.Now(), calls: map[string]call{},
 	}
 	for _, pattern := range []string{
 		createIntent, confirmIntent, cancelIntent, readIntent, listIntents, searchIntents, createRefund, readRefund, listRefunds,
@@ -66,6 +68,12 @@ func newProviderProxy(
 }
 
 func (p *providerProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// A process that starts tries its key, while it takes requests, with lists of what is newer than
+	// itself. These are outside of the flow.
+	if since, _ := strconv.ParseInt(r.URL.Query().Get("created[gte]"), 10, 64); since >= p.started.Unix() {
+		p.stripe.ServeHTTP(w, r)
+		return
+	}
 	// A request that has arrived is processed, even if its client has disconnected.
 	ctx := context.WithoutCancel(r.Context())
 	at := p.onArrival(ctx)
