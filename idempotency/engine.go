@@ -22,7 +22,7 @@ type Engine struct {
 	waiters *waiters
 }
 
-// Config configures an [Engine].
+// Config configures an [Engine]. All fields but Waiters and OnStep are required.
 type Config struct {
 	LockTimeout time.Duration    // how long a lease lasts after each commit
 	Clock       func() time.Time // time.Now
@@ -33,13 +33,8 @@ type Config struct {
 
 // New returns an engine on pool, which must be configured by [postgres.Configure].
 func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
-	switch {
-	case !postgres.IsConfigured(pool.Config()):
+	if !postgres.IsConfigured(pool.Config()) {
 		return nil, errors.New("idempotency: the pool was not made with postgres.Configure")
-	case config.LockTimeout <= 0:
-		return nil, errors.New("idempotency: LockTimeout must be positive")
-	case config.Clock == nil || config.Logger == nil:
-		return nil, errors.New("idempotency: Clock and Logger are required")
 	}
 	if config.OnStep == nil {
 		config.OnStep = func(ctx context.Context, _ StepStart) (context.Context, func(StepEnd)) { return ctx, func(StepEnd) {} }

@@ -3,13 +3,10 @@ package idempotency_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
@@ -68,44 +65,6 @@ func TestDo_raceForNewKey(t *testing.T) {
 		}
 		f.requireIdle()
 	}
-}
-
-// The server logs what it sends: a race has named errors.
-func TestDo_serverErrors(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	logged := map[string]int{}
-	f := newFixture(t, connections(8), func(config *pgxpool.Config) {
-		config.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			name, _, _ := strings.Cut(err.Message, ":")
-			logged[err.Code+" "+name]++
-			return true
-		}
-	})
-	const duplicates = 100
-	var lookedUp sync.WaitGroup // each request finds no key
-	lookedUp.Add(duplicates)
-	op := &threeSteps{}
-	req := f.request()
-	results, errs := f.race(duplicates, req, operation{name: op.Name(), steps: func(run *idempotency.Run) idempotency.Steps {
-		lookedUp.Done()
-		lookedUp.Wait()
-		return op.Steps(run)
-	}})
-	requireOneExecution(t, results, errs)
-	require.Equal(t, onceEach, f.effects(req))
-	require.Equal(t, map[string]int{"IK001 claim_conflict": duplicates - 1}, logged)
-
-	clear(logged)
-	req = f.request()
-	_, err := f.do(req, &threeSteps{pay: func(context.Context, *idempotency.Run) error {
-		f.update(req, "lease_token = md5(lease_token::text)::uuid")
-		return nil
-	}})
-	require.ErrorIs(t, err, idempotency.ErrLeaseLost)
-	require.Equal(t, map[string]int{"IK002 lease_lost": 1}, logged)
 }
 
 func TestDo_raceForAbandonedKey(t *testing.T) {

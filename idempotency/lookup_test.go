@@ -102,12 +102,7 @@ func TestLookup_states(t *testing.T) {
 	f.put(reaped, op, finished)
 	require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
 	_, _, err := lookup(reaped)
-	var keyExpired *idempotency.KeyExpiredError
-	require.ErrorAs(t, err, &keyExpired)
-	require.Equal(t, reaped.Key, keyExpired.Key.Key)
-	require.Equal(t, op.Name(), keyExpired.Key.Operation)
-	require.Equal(t, reaped.Path, keyExpired.Key.Path)
-	require.WithinDuration(t, time.Now(), keyExpired.Key.CreatedAt, time.Minute)
+	require.ErrorAs(t, err, new(*idempotency.KeyExpiredError))
 
 	stored := idempotency.Response{Status: 402, Headers: map[string]string{"Content-Type": "text/plain"}, Body: []byte("no")}
 	for want, state := range map[string]given{
