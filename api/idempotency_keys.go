@@ -19,7 +19,7 @@ import (
 	"example.com/orders-api/operations"
 )
 
-// retryAfter is for an unfinished key, by its state.
+// retryAfter has the Retry-After of an unfinished key, by its state.
 var retryAfter = map[string]time.Duration{
 	idempotency.StateInProgress:     time.Second,
 	idempotency.StateWaiting:        unavailableRetryAfter,
@@ -73,7 +73,7 @@ func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempot
 	case errors.Is(err, idempotency.ErrNotFound):
 		err = errNotFound
 	case err != nil:
-		err = &keyedError{error: err} // the outcome is about the key in the path
+		err = &keyedError{error: err} // because the outcome is about the key in the path
 	}
 	return status, required, err
 }
@@ -99,7 +99,8 @@ func pathKey(r *http.Request) (idempotency.Key, error) {
 
 const keyAddress = "/v1/idempotency-keys/"
 
-// keySegment needs no escaping, which some proxies undo: ~ and base64url stand for a key that needs it.
+// keySegment returns a path segment without escapes, because some proxies undo them. A key that
+// would need them is ~ and its base64url.
 func keySegment(key idempotency.Key) string {
 	if escaped := url.PathEscape(string(key)); escaped == string(key) && key[0] != '~' {
 		return escaped
@@ -140,7 +141,7 @@ func (h *handlers) view(key operations.KeyStatus, required *operations.ActionReq
 	if key.Response != nil {
 		view.ExpiresAt = &operations.Timestamp{Time: key.FinishedAt.Add(h.Retention)}
 	}
-	if required != nil && !key.Settled() { // also if another run holds the key now
+	if required != nil && !key.Settled() { // The action is shown even if another run holds the key now.
 		view.State = idempotency.StateActionRequired
 		view.Action = required.Action
 	}

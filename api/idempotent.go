@@ -26,7 +26,7 @@ type idempotentRequest struct {
 type runResult struct {
 	idempotency.Result
 	err    error
-	waited time.Duration // the client's wait if it was honoured
+	waited time.Duration // the wait that the client asked for, if it was honoured
 }
 
 // serve executes an operation under a key and writes its response.
@@ -40,7 +40,7 @@ func (h *handlers) serve(w http.ResponseWriter, r *http.Request, operation idemp
 	entryOf(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 
 	if err := checkQuery(r.URL.RawQuery); err != nil {
-		return err // a client that expects an effect of the query must not be charged without it
+		return err // A client that expects an effect of the query must not be charged without it.
 	}
 	body, err := readBody(w, r, maxBody)
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *handlers) writeRunResult(w http.ResponseWriter, r *http.Request, key id
 func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *operations.ActionRequiredError) error {
 	status, err := h.Operations.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {
-		return err // the same request again finds the key
+		return err // The same request again finds the key.
 	}
 	state := idempotency.StateActionRequired
 	if required == nil {
@@ -139,7 +139,7 @@ func (h *handlers) serveAsync(w http.ResponseWriter, r *http.Request, req idempo
 		defer decide()
 		return h.run(ctx, req)
 	})
-	if done == nil { // too many runs, so the preference is ignored
+	if done == nil { // There are too many runs, so the preference is ignored.
 		return h.writeRunResult(w, r, req.Key, h.run(r.Context(), req))
 	}
 	<-decided
@@ -158,7 +158,7 @@ func (h *handlers) serveAsync(w http.ResponseWriter, r *http.Request, req idempo
 	switch {
 	case !ended:
 		return h.writeAccepted(w, r, req.Key, req.prefer, nil)
-	case errors.Is(run.err, idempotency.ErrInProgress) && run.Attempt > 0: // claimed by another run
+	case errors.Is(run.err, idempotency.ErrInProgress) && run.Attempt > 0: // Another run has claimed the key.
 		return h.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.waited}, nil)
 	default:
 		return h.writeRunResult(w, r, req.Key, run)

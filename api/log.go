@@ -19,7 +19,7 @@ type logEntry struct {
 	requestID string
 	level     slog.Level
 	attrs     []slog.Attr
-	outcome   string // of the run under a key, "" without one
+	outcome   string // how the run of the key ended; "" for a request without a key
 }
 
 type logEntryKey struct{}
@@ -48,7 +48,7 @@ func (l *logEntry) problem(ctx context.Context, p problem, cause error) {
 
 func (l *logEntry) result(result idempotency.Result, err error) {
 	l.setOutcome(outcome(result, err))
-	if result.Attempt > 0 { // the key exists
+	if result.Attempt > 0 { // Without an attempt, there is no such key.
 		l.add(
 			slog.String("from", string(result.From)),
 			slog.String("to", string(result.To)),
@@ -120,10 +120,10 @@ func Outcomes() []string {
 		"in_progress",
 		"reused",
 		"lease_lost",
-		"rejected", // the request is not valid, or the server is overloaded
+		"rejected", // The request is not valid, or the server is overloaded.
 		"retryable",
 		"refund_synced",
-		"refund_failed", // after its response, so the customer has no money
-		"ignored",       // an event was not about an object of ours
+		"refund_failed", // It failed after its response, so the customer has no money.
+		"ignored",       // The event is not about an object of ours.
 	}
 }

@@ -53,12 +53,12 @@ func withHeaders(ready *Readiness) func(http.Handler) http.Handler {
 	}
 }
 
-// withLog handles panics, and writes a log line, without the path, which may contain a secret.
+// withLog recovers panics and logs each request, without its path, because that may contain a secret.
 func withLog(logger *slog.Logger, onRequest func(RequestEvent)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
-			entry := &logEntry{requestID: r.Header.Get("X-Request-Id")} // of a proxy
+			entry := &logEntry{requestID: r.Header.Get("X-Request-Id")} // A proxy may have set it.
 			if !requestIDPattern.MatchString(entry.requestID) {
 				entry.requestID = rand.Text()
 			}
@@ -92,7 +92,7 @@ func withLog(logger *slog.Logger, onRequest func(RequestEvent)) func(http.Handle
 	}
 }
 
-// knownMethod bounds the number of a metric's labels.
+// knownMethod bounds the number of label values of a metric.
 func knownMethod(method string) string {
 	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost}, method) {
 		return method

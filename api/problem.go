@@ -191,7 +191,7 @@ func (p problem) forRequest(r *http.Request, err error) problem {
 		p.Detail = strings.Replace(p.Detail, ", with the same key", "", 1)
 	}
 	if errors.Is(err, errNoPage) && strings.HasPrefix(r.URL.Path, keyAddress) {
-		p.Outcome = outcomeUnknown // a proxy may have changed the address of a used key
+		p.Outcome = outcomeUnknown // A proxy may have changed the address of a used key.
 	}
 	_, lookedUp := errors.AsType[*keyedError](err)
 	interrupted := p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable

@@ -41,15 +41,6 @@ func (conn *rawConn) write(text string) {
 	require.NoError(conn.t, err)
 }
 
-func (conn *rawConn) requireContinue() {
-	conn.t.Helper()
-	for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} {
-		line, err := conn.reader.ReadString('\n')
-		require.NoError(conn.t, err)
-		require.Equal(conn.t, want, line)
-	}
-}
-
 func (conn *rawConn) readResponse() response {
 	conn.t.Helper()
 	resp, err := http.ReadResponse(conn.reader, nil)

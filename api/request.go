@@ -22,8 +22,8 @@ import (
 
 const maxBody = 64 << 10 // bytes: a hundred items with full descriptions
 
-// readBody does not call a body malformed that ends early, because a client that corrects it
-// might use a new key and pay twice.
+// readBody reports a body that ends early as interrupted and not as malformed, because a client that
+// corrects its request might use a new key and pay twice.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if !acceptable(r.Header, w.Header()) {
 		return nil, errUnsupportedMedia
@@ -61,7 +61,7 @@ func acceptable(header, response http.Header) bool {
 	return true
 }
 
-// readKey accepts the raw key, or a String of RFC 9651.
+// readKey accepts the raw key, or the key as a String of RFC 9651.
 func readKey(header http.Header) (idempotency.Key, error) {
 	if len(header.Values("Idempotency-Key")) > 1 {
 		return "", idempotency.ErrInvalidKey
@@ -130,7 +130,7 @@ func parseWait(value string) time.Duration {
 	if errors.Is(err, strconv.ErrSyntax) {
 		return 0
 	}
-	return time.Duration(min(seconds, uint64(maxWait/time.Second))) * time.Second // out of range, seconds is the maximum
+	return time.Duration(min(seconds, uint64(maxWait/time.Second))) * time.Second // If it is out of range, seconds is the maximum.
 }
 
 func checkQuery(rawQuery string) error {

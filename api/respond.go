@@ -35,8 +35,8 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p.RequestID = entry.requestID
 	entry.problem(r.Context(), p, err)
 	if p.Status == http.StatusRequestEntityTooLarge {
-		// chi's ResponseWriter hides the exceeded limit from net/http, which would read
-		// the rest
+		// Otherwise net/http would read the rest of the body, because chi's ResponseWriter hides
+		// that the limit was exceeded.
 		w.Header().Set("Connection", "close")
 	}
 	if p.retryAfter > 0 {
@@ -46,7 +46,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	write(w, p.Status, "application/problem+json", body)
 }
 
-// writeResult writes the stored response of a key, the same bytes each time (R14).
+// writeResult writes the stored response of a key (R14, the same bytes).
 func writeResult(w http.ResponseWriter, result idempotency.Result) {
 	header := w.Header()
 	for name, value := range result.Response.Headers {
@@ -63,5 +63,5 @@ func write(w http.ResponseWriter, status int, contentType string, body []byte) {
 	header.Set("Content-Type", contentType)
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that has gone retries
+	_, _ = w.Write(body) // A client that has gone sends the request again.
 }

@@ -101,7 +101,7 @@ func noRoute(routes chi.Routes, authenticated func(http.Handler) http.Handler) h
 	}
 }
 
-// routePath is what chi matches.
+// routePath returns the path that chi matches.
 func routePath(r *http.Request) string { return cmp.Or(r.URL.RawPath, r.URL.Path) }
 
 // allowedMethods returns the value of Allow, or "" if there is no such path.

@@ -30,8 +30,8 @@ func NewServer(handler http.Handler, logger *slog.Logger) *http.Server {
 
 var errDraining = errors.New("shutting down")
 
-// Readiness reports whether this process should get traffic. A probe costs nothing, because the
-// check is the result of a background one (R25).
+// Readiness reports whether this process should get traffic. A probe costs nothing, because it
+// reads the result of a background check (R25, bounded outsiders).
 type Readiness struct {
 	check    func() error
 	draining atomic.Bool
@@ -52,7 +52,7 @@ func (r *Readiness) Check() error {
 	return r.check()
 }
 
-// Background holds the runs of respond-async, whose number no connection bounds.
+// Background bounds the runs of respond-async, because they outlive the connections of their clients.
 type Background struct {
 	slots  chan struct{}
 	logger *slog.Logger

@@ -18,8 +18,8 @@ const maxEventBody = 256 << 10 // bytes; a payment's event has about three KiB
 // WebhookPath is the route of the provider's events.
 const WebhookPath = "/v1/webhooks/stripe"
 
-// receiveEvent takes a permit only after the signature is verified (R25). Stripe repeats the
-// request until it succeeds.
+// receiveEvent takes a permit only after the signature is verified (R25, bounded outsiders). Stripe
+// repeats the request until it succeeds.
 func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	payload, err := readBody(w, r, maxEventBody)
 	if err != nil {
@@ -39,7 +39,7 @@ func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	})
 	entryOf(r.Context()).event(event, result, err)
 	if errors.Is(err, admission.ErrRateLimited) {
-		return admission.ErrOverloaded // the provider is not that account
+		return admission.ErrOverloaded // The provider does not send for that account only.
 	}
 	if err != nil {
 		return err

@@ -81,7 +81,7 @@ func decompressScalar() []byte {
 	return content
 }
 
-// form is a content as it is or with gzip, each with its own tag.
+// form is a content, unchanged or with gzip. Each form has its own ETag.
 type form struct {
 	content []byte
 	tag     string
@@ -120,7 +120,7 @@ func serve(contentType string, content func() []byte) http.HandlerFunc {
 		}
 		header.Set("Content-Type", contentType)
 		header.Set("Content-Security-Policy", policy)
-		// clients revalidate with the ETag, because the paths have no version
+		// Clients revalidate with the ETag, because the paths have no version.
 		header.Set("Cache-Control", "no-cache")
 		header.Set("ETag", accepted.tag)
 		header.Set("Accept-Ranges", "none")
@@ -129,6 +129,6 @@ func serve(contentType string, content func() []byte) http.HandlerFunc {
 			return
 		}
 		header.Set("Content-Length", strconv.Itoa(len(accepted.content)))
-		_, _ = io.Copy(w, struct{ io.Reader }{bytes.NewReader(accepted.content)}) // in parts, for slow clients
+		_, _ = io.Copy(w, struct{ io.Reader }{bytes.NewReader(accepted.content)}) // in parts, so that a slow client holds only one of them
 	}
 }
