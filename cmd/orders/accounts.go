@@ -2,51 +2,33 @@ package main
 
 import (
 	"context"
-	"os"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/cli"
-	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/accounts"
 )
 
-// onDatabase is a command that needs only the database.
-type onDatabase struct{ cli.Env[setup.DatabaseOnly] }
-
-func (c onDatabase) with(ctx context.Context, run func(*pgxpool.Pool) error) error {
-	config, err := c.Load()
-	if err != nil {
-		return err
-	}
-	pool, err := setup.Pool(ctx, config.Database, config.Logger(os.Stderr))
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	return run(pool)
-}
-
 type accountsCreate struct {
-	onDatabase
+	local
 
 	Name cli.Text `required:"" help:"The account's name."`
 }
 
 // Run prints the new API key as its last line.
 func (c accountsCreate) Run(ctx context.Context) error {
-	return c.with(ctx, func(pool *pgxpool.Pool) error {
-		id, key, err := accounts.Create(ctx, pool, string(c.Name))
+	return c.with(ctx, func(a *app.App) error {
+		id, key, err := accounts.Create(ctx, a.Pool, string(c.Name))
 		return printed(err, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, c.Name, key)
 	})
 }
 
-type accountsList struct{ onDatabase }
+type accountsList struct{ local }
 
 func (c accountsList) Run(ctx context.Context) error {
-	return c.with(ctx, func(pool *pgxpool.Pool) error {
-		list, err := accounts.List(ctx, pool)
+	return c.with(ctx, func(a *app.App) error {
+		list, err := accounts.List(ctx, a.Pool)
 		if err != nil {
 			return err
 		}
@@ -58,7 +40,7 @@ func (c accountsList) Run(ctx context.Context) error {
 
 // ofAccount is a command on the API keys of an account.
 type ofAccount struct {
-	onDatabase
+	local
 
 	Account uuid.UUID `required:"" placeholder:"ID" help:"The account's id."`
 }
@@ -66,8 +48,8 @@ type ofAccount struct {
 type accountsKeysList struct{ ofAccount }
 
 func (c accountsKeysList) Run(ctx context.Context) error {
-	return c.with(ctx, func(pool *pgxpool.Pool) error {
-		keys, err := accounts.ListKeys(ctx, pool, c.Account)
+	return c.with(ctx, func(a *app.App) error {
+		keys, err := accounts.ListKeys(ctx, a.Pool, c.Account)
 		if err != nil {
 			return err
 		}
@@ -85,8 +67,8 @@ type accountsKeysCreate struct{ ofAccount }
 
 // Run prints the new API key as its last line.
 func (c accountsKeysCreate) Run(ctx context.Context) error {
-	return c.with(ctx, func(pool *pgxpool.Pool) error {
-		key, apiKey, err := accounts.CreateKey(ctx, pool, c.Account)
+	return c.with(ctx, func(a *app.App) error {
+		key, apiKey, err := accounts.CreateKey(ctx, a.Pool, c.Account)
 		return printed(err, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, c.Account, apiKey)
 	})
 }
@@ -98,8 +80,8 @@ type accountsKeysRevoke struct {
 }
 
 func (c accountsKeysRevoke) Run(ctx context.Context) error {
-	return c.with(ctx, func(pool *pgxpool.Pool) error {
-		key, err := accounts.RevokeKey(ctx, pool, c.Account, c.ID)
+	return c.with(ctx, func(a *app.App) error {
+		key, err := accounts.RevokeKey(ctx, a.Pool, c.Account, c.ID)
 		if err != nil {
 			return err
 		}

@@ -5,16 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
-	"example.com/orders-api/internal/metrics"
-	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/receipts"
 )
 
@@ -40,14 +35,9 @@ func (c *completer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	logger := config.Logger(os.Stderr)
-	a, err := app.Open(ctx, config.App, logger)
-	if err != nil {
-		return err
-	}
-	defer a.Close()
-	pass := a.Completer(config.Completer, int(c.Concurrency))
-	return app.RunOrRepeat(ctx, "completer", c.Every.Duration, config.AdminAddr, a.Monitor, a.Metrics, logger, pass)
+	return withProvider(ctx, config.App, func(a *app.App) error {
+		return a.RunOrRepeat(ctx, "completer", c.Every.Duration, config.AdminAddr, a.Completer(config.Completer, int(c.Concurrency)))
+	})
 }
 
 type reaper struct {
@@ -66,26 +56,20 @@ func (c *reaper) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	logger := config.Logger(os.Stderr)
-	pool, engine, err := app.OpenEngine(ctx, config.Maintenance, logger)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	monitor := postgres.NewMonitor(pool, logger)
-	m := metrics.New(metrics.Config{Pool: pool, Ready: monitor.Err, Logger: logger, Retention: config.KeyRetention})
-	return app.RunOrRepeat(ctx, "reaper", c.Every.Duration, config.AdminAddr, monitor, m, logger, func(ctx context.Context) error {
-		if !c.DryRun {
-			return app.Reap(ctx, engine, config.KeyRetention, m, logger)
-		}
-		n, err := engine.CountExpired(ctx, config.KeyRetention)
-		return printed(err, "finished keys older than %s: %d; none was deleted\n", config.KeyRetention, n)
+	return withApp(ctx, setup.App{Maintenance: config.Maintenance}, func(a *app.App) error {
+		return a.RunOrRepeat(ctx, "reaper", c.Every.Duration, config.AdminAddr, func(ctx context.Context) error {
+			if !c.DryRun {
+				return a.Reap(ctx)
+			}
+			n, err := a.Engine.CountExpired(ctx, config.KeyRetention)
+			return printed(err, "finished keys older than %s: %d; none was deleted\n", config.KeyRetention, n)
+		})
 	})
 }
 
 type worker struct {
 	cli.Env[struct {
-		setup.DatabaseOnly
+		setup.Maintenance
 		setup.OptionalAdmin
 		setup.WorkerMail
 	}]
@@ -99,50 +83,44 @@ func (c *worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	logger := config.Logger(os.Stderr)
-	pool, err := setup.Pool(ctx, config.Database, logger)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	monitor := postgres.NewMonitor(pool, logger)
-	m := metrics.New(metrics.Config{Pool: pool, Ready: monitor.Err, Logger: logger})
-	mail := setup.Mail(config.WorkerMail)
-	mailer, err := mail.Mailer(ctx, "", logger)
-	if err != nil {
-		return err
-	}
-	w, err := receipts.NewWorker(pool, mailer, receipts.Config{From: mail.Sender(), Observe: m.Receipt}, logger)
-	if err != nil {
-		return err
-	}
-	if c.Once {
-		result, err := w.RunOnce(ctx)
-		retried, failed, lost := result[receipts.Retried], result[receipts.Failed], result[receipts.Lost]
-		if err == nil && retried+failed+lost > 0 {
-			err = fmt.Errorf("receipts not sent: %d to be retried, %d failed, %d lost", retried, failed, lost)
+	return withApp(ctx, setup.App{Maintenance: config.Maintenance}, func(a *app.App) error {
+		mail := setup.Mail(config.WorkerMail)
+		mailer, err := mail.Mailer(ctx, "", a.Logger)
+		if err != nil {
+			return err
+		}
+		w, err := receipts.NewWorker(a.Pool, mailer, receipts.Config{From: mail.Sender(), Observe: a.Metrics.Receipt}, a.Logger)
+		if err != nil {
+			return err
+		}
+		if c.Once {
+			result, err := w.RunOnce(ctx)
+			retried, failed, lost := result[receipts.Retried], result[receipts.Failed], result[receipts.Lost]
+			if err == nil && retried+failed+lost > 0 {
+				err = fmt.Errorf("receipts not sent: %d to be retried, %d failed, %d lost", retried, failed, lost)
+			}
+			return err
+		}
+		err = a.RunOrRepeat(ctx, "worker", c.Every.Duration, config.AdminAddr, func(ctx context.Context) error {
+			_, err := w.RunOnce(ctx)
+			return err
+		})
+		if err == nil {
+			a.Logger.Info("stopped")
 		}
 		return err
-	}
-	err = app.RunOrRepeat(ctx, "worker", c.Every.Duration, config.AdminAddr, monitor, m, logger, func(ctx context.Context) error {
-		_, err := w.RunOnce(ctx)
-		return err
 	})
-	if err == nil {
-		logger.Info("stopped")
-	}
-	return err
 }
 
 type jobsList struct {
-	onDatabase
+	local
 
-	Limit cli.Count `default:"100" help:"How many jobs to list at most."`
+	Limit int `default:"100" help:"How many jobs to list at most."`
 }
 
 func (c jobsList) Run(ctx context.Context) error {
-	return c.with(ctx, func(pool *pgxpool.Pool) error {
-		jobs, err := receipts.ListFailed(ctx, pool, "", int(c.Limit))
+	return c.with(ctx, func(a *app.App) error {
+		jobs, err := receipts.ListFailed(ctx, a.Pool, "", c.Limit)
 		if err != nil {
 			return err
 		}
@@ -160,7 +138,7 @@ func (c jobsList) Run(ctx context.Context) error {
 const maxRetried = 100_000
 
 type jobsRetry struct {
-	onDatabase
+	local
 	by
 
 	Job    string   `arg:"" help:"The id of a job or of an order, or all."`
@@ -168,12 +146,12 @@ type jobsRetry struct {
 }
 
 func (c jobsRetry) Run(ctx context.Context) error {
-	return c.with(ctx, func(pool *pgxpool.Pool) error {
+	return c.with(ctx, func(a *app.App) error {
 		name := c.Job
 		if name == "all" {
 			name = ""
 		}
-		jobs, err := receipts.ListFailed(ctx, pool, name, maxRetried)
+		jobs, err := receipts.ListFailed(ctx, a.Pool, name, maxRetried)
 		switch {
 		case err != nil:
 			return err
@@ -182,7 +160,7 @@ func (c jobsRetry) Run(ctx context.Context) error {
 		}
 		retried := 0
 		for _, j := range jobs {
-			changed, err := receipts.RetryFailed(ctx, pool, j, string(c.By), string(c.Reason))
+			changed, err := receipts.RetryFailed(ctx, a.Pool, j, string(c.By), string(c.Reason))
 			if err != nil {
 				return err
 			}

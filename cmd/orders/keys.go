@@ -3,18 +3,18 @@ package main
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"text/template"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/cli"
@@ -23,38 +23,30 @@ import (
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/orders/refunds"
 )
 
 const maxShownRefunds = 100 // the newest of an order
 
 type keysList struct {
-	cli.Env[setup.Maintenance]
+	local
 
-	Limit cli.Count `default:"100" help:"How many keys to list at most."`
+	Limit int `default:"100" help:"How many keys to list at most."`
 }
 
 func (c keysList) Run(ctx context.Context) error {
-	config, err := c.Load()
-	if err != nil {
-		return err
-	}
-	pool, engine, err := app.OpenEngine(ctx, config, config.Logger(os.Stderr))
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	stuck, err := engine.Stuck(ctx, config.CompleterGrace, int(c.Limit))
-	if err != nil {
-		return err
-	}
-	const header = "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR"
-	return printTable(header, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", stuck, func(key idempotency.StoredKey) []any {
-		return []any{
-			key.ID, key.AccountID, key.Operation, key.Point, key.State(),
-			key.Attempt, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError,
+	return c.with(ctx, func(a *app.App) error {
+		stuck, err := a.Engine.Stuck(ctx, a.Config.CompleterGrace, c.Limit)
+		if err != nil {
+			return err
 		}
+		const header = "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR"
+		return printTable(header, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", stuck, func(key idempotency.StoredKey) []any {
+			return []any{
+				key.ID, key.AccountID, key.Operation, key.Point, key.State(),
+				key.Attempt, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError,
+			}
+		})
 	})
 }
 
@@ -67,40 +59,31 @@ type keyName struct {
 // foundKey is the key that an operator's name selects.
 type foundKey struct {
 	operations.KeyStatus
-	as string // what the name names
+	As string // what the name names
 }
 
-// findKey searches the keys, and what they created. A client may choose another one's id as its
+// find searches the keys, and what they created. A client may choose another one's id as its
 // key, so several matches are listed instead of guessed.
-func findKey(
-	ctx context.Context, pool *pgxpool.Pool, engine *idempotency.Engine, registered *operations.Service, account uuid.UUID, name string,
-) (foundKey, error) {
-	keys, err := engine.Find(ctx, account, name)
+func (n keyName) find(ctx context.Context, a *app.App) (foundKey, error) {
+	keys, err := a.Engine.Find(ctx, n.Account, n.ID)
 	if err != nil {
 		return foundKey{}, err
 	}
 	found := map[uuid.UUID]foundKey{}
 	for _, key := range keys {
-		found[key.ID] = foundKey{operations.KeyStatus{StoredKey: key, Links: registered.Links(key)}, "idempotency key"}
+		found[key.ID] = foundKey{operations.KeyStatus{StoredKey: key, Links: a.Operations.Links(key)}, "idempotency key"}
 	}
-	if len(keys) != 1 || keys[0].ID.String() != name {
-		accountIDs := []uuid.UUID{account}
-		if account == uuid.Nil {
-			list, err := accounts.List(ctx, pool)
-			if err != nil {
-				return foundKey{}, err
-			}
-			accountIDs = nil
-			for _, one := range list {
-				accountIDs = append(accountIDs, one.ID)
-			}
+	if len(keys) != 1 || keys[0].ID.String() != n.ID {
+		accountIDs, err := n.accounts(ctx, a)
+		if err != nil {
+			return foundKey{}, err
 		}
-		objects, err := registered.Find(ctx, accountIDs, name)
+		objects, err := a.Operations.Find(ctx, accountIDs, n.ID)
 		if err != nil {
 			return foundKey{}, err
 		}
 		for _, object := range objects {
-			key, err := registered.KeyStatus(ctx, object.AccountID, object.Key)
+			key, err := a.Operations.KeyStatus(ctx, object.AccountID, object.Key)
 			if err != nil {
 				return foundKey{}, fmt.Errorf("%s of account %s: %w", object.What, object.AccountID, err)
 			}
@@ -108,7 +91,7 @@ func findKey(
 				found[key.ID] = foundKey{key, object.What}
 			}
 		}
-		lost, err := engine.Lost(ctx, accountIDs, name)
+		lost, err := a.Engine.Lost(ctx, accountIDs, n.ID)
 		if err != nil {
 			return foundKey{}, err
 		}
@@ -116,83 +99,70 @@ func findKey(
 			found[key.ID] = foundKey{operations.KeyStatus{StoredKey: key, Expired: true}, "key whose rows were lost, expired by an operator"}
 		}
 	}
-	switch len(found) {
-	case 0:
-		return foundKey{}, errors.New("no key, order or refund has this id, reference or provider's id")
-	case 1:
-		return slices.Collect(maps.Values(found))[0], nil
-	}
 	lines := []string{"several keys match: give the id of one, or select an account with --account"}
 	for id, key := range found {
-		lines = append(lines, fmt.Sprintf("  %s  account %s  %s", id, key.AccountID, key.as))
+		if len(found) == 1 {
+			return key, nil
+		}
+		lines = append(lines, fmt.Sprintf("  %s  account %s  %s", id, key.AccountID, key.As))
+	}
+	if len(found) == 0 {
+		lines[0] = "no key, order or refund has this id, reference or provider's id"
 	}
 	slices.Sort(lines[1:])
 	return foundKey{}, errors.New(strings.Join(lines, "\n"))
 }
 
+func (n keyName) accounts(ctx context.Context, a *app.App) (ids []uuid.UUID, err error) {
+	if n.Account != uuid.Nil {
+		return []uuid.UUID{n.Account}, nil
+	}
+	list, err := accounts.List(ctx, a.Pool)
+	for _, account := range list {
+		ids = append(ids, account.ID)
+	}
+	return ids, err
+}
+
 type keysShow struct {
-	cli.Env[setup.Maintenance]
+	local
 	keyName
 }
 
 func (c keysShow) Run(ctx context.Context) error {
-	config, err := c.Load()
-	if err != nil {
-		return err
-	}
-	pool, engine, err := app.OpenEngine(ctx, config, config.Logger(os.Stderr))
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	described := app.NewServices(setup.App{Maintenance: config}, engine, pool, provider.Calls{}, nil)
-	key, err := findKey(ctx, pool, engine, described.Operations, c.Account, c.ID)
-	if err != nil {
-		return err
-	}
-	h := history{foundKey: key}
-	resources := []uuid.UUID{key.ID}
-	for _, resource := range key.Links {
-		resources = append(resources, resource.ID)
-	}
-	if order := key.Links["order"]; order != nil {
-		of := operations.Target{AccountID: key.AccountID, Parent: order.ID}
-		for refund, err := range described.Refunds.List(ctx, of, operations.Page{Limit: maxShownRefunds}) {
-			if err != nil {
-				return err
-			}
-			h.refunds = append(h.refunds, refund.(refunds.Refund))
-			resources = append(resources, refund.(refunds.Refund).ID)
+	return c.with(ctx, func(a *app.App) error {
+		key, err := c.find(ctx, a)
+		if err != nil {
+			return err
 		}
-	}
-	if h.failed, err = engine.FailedRuns(ctx, key.AccountID, key.ID); err != nil {
-		return err
-	}
-	if h.records, err = audit.Records(ctx, pool, key.AccountID, resources...); err != nil {
-		return err
-	}
-	return h.print(os.Stdout)
-}
-
-// onApp is a command that calls the provider.
-type onApp struct{ cli.Env[setup.App] }
-
-func (c onApp) with(ctx context.Context, run func(*app.App) error) error {
-	config, err := c.Load()
-	if err != nil {
-		return err
-	}
-	a, err := app.Open(ctx, config, config.Logger(os.Stderr))
-	if err != nil {
-		return err
-	}
-	defer a.Close()
-	return run(a)
+		h := history{foundKey: key}
+		resources := []uuid.UUID{key.ID}
+		for _, resource := range key.Links {
+			resources = append(resources, resource.ID)
+		}
+		if order := key.Links["order"]; order != nil {
+			of := operations.Target{AccountID: key.AccountID, Parent: order.ID}
+			for refund, err := range a.Refunds.List(ctx, of, operations.Page{Limit: maxShownRefunds}) {
+				if err != nil {
+					return err
+				}
+				h.Refunds = append(h.Refunds, refund.(refunds.Refund))
+				resources = append(resources, refund.(refunds.Refund).ID)
+			}
+		}
+		if h.failed, err = a.Engine.FailedRuns(ctx, key.AccountID, key.ID); err != nil {
+			return err
+		}
+		if h.records, err = audit.Records(ctx, a.Pool, key.AccountID, resources...); err != nil {
+			return err
+		}
+		return h.print(os.Stdout)
+	})
 }
 
 // operatorAction is a command of an operator on one key.
 type operatorAction struct {
-	onApp
+	cli.Env[setup.App]
 	keyName
 	by
 
@@ -212,8 +182,12 @@ func (c operatorAction) run(
 	ctx context.Context,
 	action func(*operations.Service, context.Context, uuid.UUID, uuid.UUID, audit.Operator) (idempotency.Result, error),
 ) error {
-	return c.with(ctx, func(a *app.App) error {
-		key, err := findKey(ctx, a.Pool, a.Engine, a.Operations, c.Account, c.ID)
+	config, err := c.Load()
+	if err != nil {
+		return err
+	}
+	return withProvider(ctx, config, func(a *app.App) error {
+		key, err := c.find(ctx, a)
 		if err != nil {
 			return err
 		}
@@ -234,75 +208,58 @@ func (c operatorAction) run(
 // history is what is known about a key and what it created.
 type history struct {
 	foundKey
-	refunds []refunds.Refund
+
+	Refunds []refunds.Refund
 	failed  []idempotency.FailedRun
 	records []audit.Record
 }
 
+//go:embed history.txt.tmpl
+var historyText string
+
 func (h history) print(w io.Writer) error {
+	text, err := template.New("history").Parse(historyText)
+	if err != nil {
+		return err
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(name, format string, arguments ...any) {
-		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, arguments...))
-	}
-	line("found", "%s", h.as)
-	line("key", "%s", h.ID)
-	line("account", "%s", h.AccountID)
-	if h.Key != "" {
-		line("Idempotency-Key", "%s", h.Key)
-	}
-	line("operation", "%s", h.Operation)
-	line("state", "%s", h.State())
-	if !h.Expired {
-		line("recovery point", "%s", h.Point)
-		line("runs", "%d", h.Attempt)
-	}
-	if h.ClockAhead {
-		line("clock", "a time of this key is in the future: the database's clock ran ahead when it was stored")
-	}
-	if h.LastError != "" {
-		line("last error", "%s", h.LastError)
-	}
-	for _, member := range slices.Sorted(maps.Keys(h.Links)) {
-		line(member, "%s, at %s", h.Links[member].ID, h.Links[member].Href)
-	}
-	for _, refund := range h.refunds {
-		line("refund of the order", "%s, %s, %d %s", refund.ID, refund.Status, refund.Amount, refund.Currency)
-	}
-	fmt.Fprintln(table, "\nTimeline, UTC")
-	for _, event := range h.timeline() {
-		line(formatTime(event.at), "%s", event.text)
+	if err := text.Execute(table, h); err != nil {
+		return err
 	}
 	return table.Flush()
 }
 
-type timelineEvent struct {
+type event struct {
 	at   time.Time
-	text string
+	Text string
 }
 
-func (h history) timeline() []timelineEvent {
-	events := []timelineEvent{{h.CreatedAt, "key claimed"}}
+func (e event) At() string { return formatTime(e.at) }
+
+// Timeline returns the events of the key, the oldest first.
+func (h history) Timeline() []event {
+	events := []event{{h.CreatedAt, "key claimed"}}
 	for _, record := range h.records {
 		text := fmt.Sprintf("%s %s", record.Action, record.Data)
 		if record.ClientIP != "" {
 			text += " from " + record.ClientIP
 		}
-		events = append(events, timelineEvent{record.CreatedAt, text})
+		events = append(events, event{record.CreatedAt, text})
 	}
 	for _, run := range h.failed {
-		events = append(events, timelineEvent{run.At, fmt.Sprintf("run %d failed at %s: %s", run.Attempt, run.Point, run.Error)})
+		events = append(events, event{run.At, fmt.Sprintf("run %d failed at %s: %s", run.Attempt, run.Point, run.Error)})
 	}
 	if h.Attempt > 1 {
-		events = append(events, timelineEvent{h.LastRunAt, fmt.Sprintf("run %d, the last one so far", h.Attempt)})
+		events = append(events, event{h.LastRunAt, fmt.Sprintf("run %d, the last one so far", h.Attempt)})
 	}
 	if h.NeedsReviewAt != nil {
-		events = append(events, timelineEvent{*h.NeedsReviewAt, "no attempts of the completer are left: needs review"})
+		events = append(events, event{*h.NeedsReviewAt, "no attempts of the completer are left: needs review"})
 	}
 	if h.FinishedAt != nil && h.Expired {
-		events = append(events, timelineEvent{*h.FinishedAt, "finished; the response is deleted, because the key has expired"})
+		events = append(events, event{*h.FinishedAt, "finished; the response is deleted, because the key has expired"})
 	} else if h.FinishedAt != nil {
-		events = append(events, timelineEvent{*h.FinishedAt, fmt.Sprintf("finished, response %d stored", h.ResponseCode)})
+		events = append(events, event{*h.FinishedAt, fmt.Sprintf("finished, response %d stored", h.ResponseCode)})
 	}
-	slices.SortStableFunc(events, func(a, b timelineEvent) int { return cmp.Compare(a.at.UnixMicro(), b.at.UnixMicro()) })
+	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at.UnixMicro(), b.at.UnixMicro()) })
 	return events
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"os/user"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/cli"
+	"example.com/orders-api/cmd/internal/setup"
 )
 
 type commands struct {
@@ -83,6 +86,36 @@ func userName() string {
 		return "unknown"
 	}
 	return current.Username
+}
+
+// local is a command that does not call the provider.
+type local struct{ cli.Env[setup.Maintenance] }
+
+func (c local) with(ctx context.Context, run func(*app.App) error) error {
+	config, err := c.Load()
+	if err != nil {
+		return err
+	}
+	return withApp(ctx, setup.App{Maintenance: config}, run)
+}
+
+func withApp(ctx context.Context, config setup.App, run func(*app.App) error) error {
+	a, err := app.New(ctx, config, config.Logger(os.Stderr))
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	return run(a)
+}
+
+// withProvider is for commands that call the provider first of all, so it tries the key.
+func withProvider(ctx context.Context, config setup.App, run func(*app.App) error) error {
+	return withApp(ctx, config, func(a *app.App) error {
+		if err := a.TryProvider(ctx); err != nil {
+			return err
+		}
+		return run(a)
+	})
 }
 
 // printed prints the result of a command that did not fail.

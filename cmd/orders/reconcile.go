@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/orders-api/cmd/internal/app"
+	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/orders/reconcile"
 )
@@ -21,7 +22,7 @@ func (e notCompared) Unwrap() error { return e.error }
 func (notCompared) ExitCode() int   { return 2 }
 
 type reconciliation struct {
-	onApp
+	cli.Env[setup.App]
 	by
 
 	Since    time.Duration `default:"48h" help:"How far back to compare."`
@@ -32,7 +33,11 @@ type reconciliation struct {
 
 func (c reconciliation) Run(ctx context.Context) error {
 	var report reconcile.Report
-	err := c.with(ctx, func(a *app.App) (err error) {
+	config, err := c.Load()
+	if err != nil {
+		return notCompared{err}
+	}
+	err = withProvider(ctx, config, func(a *app.App) (err error) {
 		if grace := a.Config.CompleterGrace; c.Since <= grace {
 			return fmt.Errorf("--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", c.Since, grace)
 		}

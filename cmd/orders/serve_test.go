@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -72,13 +73,14 @@ END $$`)
 func TestServe_stopWaitsForACharge(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	a := f.serve(f.environ)
+	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"))
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	running := a.OrderAsync("held-order-key-01")
 	<-held.Reached()
 	waiting := a.OrderAsync("held-order-key-01", "wait=30")
 	programtest.Eventually(t, func() bool {
-		return f.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%awaited%'") > 0
+		_, body := programtest.Get(t, a.Admin()+"/metrics")
+		return strings.Contains(body, "\norders_waiters 1\n")
 	})
 	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
 

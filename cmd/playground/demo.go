@@ -25,12 +25,12 @@ type tour struct {
 // Run runs the demo.
 func (c *tour) Run(ctx context.Context) (err error) {
 	var config demo.Env
-	if err := setup.LoadDev(&config); err != nil {
+	if err := load(&config, &config.Database, &config.Stripe); err != nil {
 		return err
 	}
 	var everything environment
 	if c.Console {
-		if err := setup.LoadDev(&everything); err != nil {
+		if err := load(&everything, &everything.Database, &everything.Stripe); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ import (
 // environment has the variables of run, whose missing services it starts.
 type environment struct {
 	setup.App
-	setup.DevListen
+	setup.Listen
 	setup.Admin
 	setup.Mail
 	setup.Completer
@@ -34,6 +34,38 @@ type environment struct {
 type extensions struct {
 	consoleExtension
 	shopExtension
+}
+
+// load reads config. Without a database or a key of the provider, d and s are empty afterwards. It
+// accepts only test keys, because a key of an unknown kind may move real money.
+func load(config any, d *setup.Database, s *setup.Stripe) error {
+	const private, fake = "postgres://playground", "sk_test_playground"
+	for name, value := range map[string]string{
+		"DATABASE_URL":      private,
+		"LISTEN_ADDR":       "127.0.0.1:8080", // because it prints an API key
+		"RECEIPTS_FROM":     "Orders <receipts@example.com>",
+		"STRIPE_SECRET_KEY": fake,
+	} {
+		if strings.TrimSpace(os.Getenv(name)) == "" {
+			_ = os.Setenv(name, value)
+		}
+	}
+	if err := setup.Load(config); err != nil {
+		return err
+	}
+	if d.URL == private {
+		d.URL = ""
+	}
+	switch {
+	case s.Mode() != "test":
+		return errors.New("STRIPE_SECRET_KEY: is not a test key (its value is not shown), and the playground accepts no other; " +
+			"expected sk_test_… or rk_test_…")
+	case s.SecretKey == fake && s.APIBase != "":
+		return errors.New("STRIPE_API_BASE: set without STRIPE_SECRET_KEY; set both, or neither for the fake Stripe")
+	case s.SecretKey == fake:
+		s.SecretKey = ""
+	}
+	return nil
 }
 
 type run struct {
@@ -46,7 +78,7 @@ type run struct {
 // Run runs everything.
 func (c *run) Run(ctx context.Context) (err error) {
 	var config environment
-	if err := setup.LoadDev(&config); err != nil {
+	if err := load(&config, &config.Database, &config.Stripe); err != nil {
 		return err
 	}
 	if c.Reset && config.URL != "" {
@@ -208,8 +240,6 @@ func (s *server) startJobs(ctx context.Context, group *errgroup.Group) error {
 		return err
 	})
 	start("completer", time.Minute, s.Completer(config.Completer, app.CompleterConcurrency))
-	start("reaper", 10*time.Minute, func(ctx context.Context) error {
-		return app.Reap(ctx, s.Engine, config.KeyRetention, s.Metrics, logger)
-	})
+	start("reaper", 10*time.Minute, s.Reap)
 	return nil
 }

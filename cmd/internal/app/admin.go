@@ -19,28 +19,29 @@ const maxAdminConnections = 16
 
 // startAdmin serves metrics, profiles and, with ready, /readyz, unless address is empty. They
 // have a port of their own because they require no credentials.
-func startAdmin(ctx context.Context, address setup.Address, m *metrics.Metrics, ready func() error, logger *slog.Logger) (stop func(), err error) {
+func (a *App) startAdmin(ctx context.Context, address setup.Address, ready func() error) error {
 	if address == "" {
-		return func() {}, nil
+		return nil
 	}
 	listener, err := listen(ctx, "ADMIN_ADDR", address)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	server := &http.Server{
-		Handler:           hostcheck.Handler(string(address), adminRoutes(m, ready, logger)),
+		Handler:           hostcheck.Handler(string(address), adminRoutes(a.Metrics, ready, a.Logger)),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(a.Logger.Handler(), slog.LevelDebug),
 	}
 	go func() {
 		if err := connlimit.Serve(server, listener, maxAdminConnections); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("admin listener failed", "error", err)
+			a.Logger.Error("admin listener failed", "error", err)
 		}
 	}()
-	logger.InfoContext(ctx, "serving metrics and profiles", "address", listener.Addr().String())
-	return func() { _ = server.Close() }, nil
+	a.Logger.InfoContext(ctx, "serving metrics and profiles", "address", listener.Addr().String())
+	a.onClose(func() { _ = server.Close() })
+	return nil
 }
 
 func adminRoutes(m *metrics.Metrics, ready func() error, logger *slog.Logger) http.Handler {

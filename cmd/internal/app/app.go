@@ -21,37 +21,25 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// App holds the services of every command that runs operations.
+// App holds the services of a process.
 type App struct {
-	Services
-
-	Config   setup.App
-	Logger   *slog.Logger
-	Pool     *pgxpool.Pool
-	Monitor  *postgres.Monitor
-	Metrics  *metrics.Metrics
-	Engine   *idempotency.Engine
-	Payments *payments.Client
+	Config     setup.App
+	Logger     *slog.Logger
+	Pool       *pgxpool.Pool
+	Monitor    *postgres.Monitor
+	Metrics    *metrics.Metrics
+	Engine     *idempotency.Engine
+	Payments   *payments.Client
+	Operations *operations.Service
+	Orders     *orders.Service
+	Refunds    *refunds.Service
 
 	limiter *admission.Limiter
 	closing []func()
 }
 
-// Open creates the app of a command that calls the provider first of all, so it tries the
-// provider's key.
-func Open(ctx context.Context, config setup.App, logger *slog.Logger) (*App, error) {
-	a, err := New(ctx, config, logger)
-	if err != nil {
-		return nil, err
-	}
-	if err := setup.TryProvider(ctx, a.Payments, logger); err != nil {
-		a.Close()
-		return nil, err
-	}
-	return a, nil
-}
-
-// New connects to the database and creates the services. The caller closes the app.
+// New connects to the database and creates the services, which without a key of the provider only
+// describe what is stored. The caller closes the app.
 func New(ctx context.Context, config setup.App, logger *slog.Logger) (_ *App, err error) {
 	a := &App{Config: config, Logger: logger}
 	defer func() {
@@ -82,7 +70,13 @@ func New(ctx context.Context, config setup.App, logger *slog.Logger) (_ *App, er
 		Retention: config.KeyRetention,
 		Grace:     config.CompleterGrace,
 	})
-	a.Engine, err = newEngine(config.Maintenance, a.Pool, a.Metrics.OnStep, logger)
+	a.Engine, err = idempotency.New(a.Pool, idempotency.Config{
+		LockTimeout: config.LockTimeout,
+		Clock:       time.Now,
+		Waiters:     maxWaiters,
+		OnStep:      a.Metrics.OnStep,
+		Logger:      logger,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -99,9 +93,18 @@ func New(ctx context.Context, config setup.App, logger *slog.Logger) (_ *App, er
 	})
 	a.onClose(a.Payments.Close)
 	calls := provider.Calls{Payments: a.Payments, Timeout: config.StripeTimeout, Logger: logger}
-	a.Services = NewServices(config, a.Engine, a.Pool, calls, transport)
-	logger.Info("payment provider", "provider", config.ProviderURL(), "mode", config.Mode())
+	a.Operations = operations.New(a.Engine, a.Pool)
+	a.Orders = &orders.Service{Calls: calls, Pool: a.Pool, Engine: a.Engine, ChargeWindow: config.ChargeWindow}
+	a.Refunds = &refunds.Service{Calls: calls, Pool: a.Pool, Orders: a.Orders}
+	a.Operations.Register(a.Orders.Registration(), a.Refunds.Registration())
+	a.Operations.Register(registrations(config, a.Pool, transport)...)
 	return a, nil
+}
+
+// TryProvider tries the provider's key.
+func (a *App) TryProvider(ctx context.Context) error {
+	a.Logger.InfoContext(ctx, "payment provider", "provider", a.Config.ProviderURL(), "mode", a.Config.Mode())
+	return setup.TryProvider(ctx, a.Payments, a.Logger)
 }
 
 // StartMonitor starts the monitor until the app closes.
@@ -120,25 +123,6 @@ func (a *App) Close() {
 	for _, closing := range slices.Backward(a.closing) {
 		closing()
 	}
-}
-
-// Services are the operations.
-type Services struct {
-	Operations *operations.Service
-	Orders     *orders.Service
-	Refunds    *refunds.Service
-}
-
-// NewServices registers all operations. Without calls and a transport, they only describe keys.
-func NewServices(
-	config setup.App, engine *idempotency.Engine, pool *pgxpool.Pool, calls provider.Calls, transport http.RoundTripper,
-) Services {
-	s := Services{Operations: operations.New(engine, pool)}
-	s.Orders = &orders.Service{Calls: calls, Pool: pool, Engine: engine, ChargeWindow: config.ChargeWindow}
-	s.Refunds = &refunds.Service{Calls: calls, Pool: pool, Orders: s.Orders}
-	s.Operations.Register(s.Orders.Registration(), s.Refunds.Registration())
-	s.Operations.Register(registrations(config, pool, transport)...)
-	return s
 }
 
 // registrations returns the operations of other packages.
@@ -160,27 +144,3 @@ const (
 	// workPerConnection is the number of permits for each connection: two keep it busy.
 	workPerConnection = 2
 )
-
-func newEngine(config setup.Maintenance, pool *pgxpool.Pool, onStep idempotency.StepHook, logger *slog.Logger) (*idempotency.Engine, error) {
-	return idempotency.New(pool, idempotency.Config{
-		LockTimeout: config.LockTimeout,
-		Clock:       time.Now,
-		Waiters:     maxWaiters,
-		OnStep:      onStep,
-		Logger:      logger,
-	})
-}
-
-// OpenEngine is for commands without the provider. The caller closes the pool.
-func OpenEngine(ctx context.Context, config setup.Maintenance, logger *slog.Logger) (*pgxpool.Pool, *idempotency.Engine, error) {
-	pool, err := setup.Pool(ctx, config.Database, logger)
-	if err != nil {
-		return nil, nil, err
-	}
-	engine, err := newEngine(config, pool, nil, logger)
-	if err != nil {
-		pool.Close()
-		return nil, nil, err
-	}
-	return pool, engine, nil
-}

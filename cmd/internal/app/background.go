@@ -9,8 +9,6 @@ import (
 
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/metrics"
-	"example.com/orders-api/internal/postgres"
 )
 
 const (
@@ -29,61 +27,52 @@ func (a *App) Completer(config setup.Completer, concurrency int) func(context.Co
 		Limit:         completerLimit,
 		Concurrency:   concurrency,
 	})
-	return func(ctx context.Context) error { return complete(ctx, c, a.Metrics, a.Logger) }
-}
-
-func complete(ctx context.Context, c *idempotency.Completer, m *metrics.Metrics, logger *slog.Logger) error {
-	stop := context.AfterFunc(ctx, func() { logger.InfoContext(ctx, "stopping after the keys in progress") })
-	defer stop()
-	start := time.Now()
-	result, err := c.RunOnce(ctx)
-	m.Completed(result, err)
-	logger.InfoContext(ctx, "completer pass",
-		"completed", result.Completed,
-		"skipped", result.Skipped,
-		"requires_action", result.ActionRequired,
-		"failed", result.Failed,
-		"needs_review", result.NeedsReview,
-		"duration_seconds", time.Since(start).Seconds())
-	if err == nil && result.Failed+result.NeedsReview > 0 {
-		err = fmt.Errorf("abandoned keys not completed: %d will be tried again, %d need review (orders keys list)",
-			result.Failed, result.NeedsReview)
+	return func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, func() { a.Logger.InfoContext(ctx, "stopping after the keys in progress") })
+		defer stop()
+		start := time.Now()
+		result, err := c.RunOnce(ctx)
+		a.Metrics.Completed(result, err)
+		a.Logger.InfoContext(ctx, "completer pass",
+			"completed", result.Completed,
+			"skipped", result.Skipped,
+			"requires_action", result.ActionRequired,
+			"failed", result.Failed,
+			"needs_review", result.NeedsReview,
+			"duration_seconds", time.Since(start).Seconds())
+		if err == nil && result.Failed+result.NeedsReview > 0 {
+			err = fmt.Errorf("abandoned keys not completed: %d will be tried again, %d need review (orders keys list)",
+				result.Failed, result.NeedsReview)
+		}
+		return err
 	}
-	return err
 }
 
 // reapBatch keys are deleted in a transaction, in six milliseconds, so orders wait little.
 const reapBatch = 50
 
-// Reap deletes the finished keys that are older than retention.
-func Reap(ctx context.Context, engine *idempotency.Engine, retention time.Duration, m *metrics.Metrics, logger *slog.Logger) error {
+// Reap deletes the finished keys whose retention is over.
+func (a *App) Reap(ctx context.Context) error {
 	start := time.Now()
-	deleted, err := engine.Reap(ctx, retention, reapBatch)
-	m.Reaped(deleted, err)
-	logger.InfoContext(ctx, "reaper pass", "deleted", deleted, "duration_seconds", time.Since(start).Seconds())
+	deleted, err := a.Engine.Reap(ctx, a.Config.KeyRetention, reapBatch)
+	a.Metrics.Reaped(deleted, err)
+	a.Logger.InfoContext(ctx, "reaper pass", "deleted", deleted, "duration_seconds", time.Since(start).Seconds())
 	return err
 }
 
 // RunOrRepeat calls work once or, with an interval, repeatedly. A single run has no admin
 // listener, because it would end before a scrape.
-func RunOrRepeat(
-	ctx context.Context, command string, every time.Duration, adminAddr setup.Address,
-	monitor *postgres.Monitor, m *metrics.Metrics, logger *slog.Logger, work func(context.Context) error,
-) error {
+func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Duration, address setup.Address, work func(context.Context) error) error {
 	if every == 0 {
 		return work(ctx)
 	}
-	stopMonitor, err := monitor.Start(ctx, setup.CheckSchema)
-	if err != nil {
+	if err := a.StartMonitor(ctx, setup.CheckSchema); err != nil {
 		return err
 	}
-	defer stopMonitor()
-	stopAdmin, err := startAdmin(ctx, adminAddr, m, nil, logger)
-	if err != nil {
+	if err := a.startAdmin(ctx, address, nil); err != nil {
 		return err
 	}
-	defer stopAdmin()
-	Repeat(ctx, command, every, logger, work)
+	Repeat(ctx, command, every, a.Logger, work)
 	return nil
 }
 

@@ -78,11 +78,9 @@ func (a *App) Listen(ctx context.Context, address, adminAddress setup.Address) (
 		Retention:     a.Config.KeyRetention,
 		Ready:         ready,
 	})
-	stopAdmin, err := startAdmin(ctx, adminAddress, a.Metrics, ready.Check, a.Logger)
-	if err != nil {
+	if err := a.startAdmin(ctx, adminAddress, ready.Check); err != nil {
 		return nil, err
 	}
-	a.onClose(stopAdmin)
 	listener, err := listen(ctx, "LISTEN_ADDR", address)
 	if err != nil {
 		return nil, err
@@ -100,7 +98,7 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 	go func() { served <- connlimit.Serve(s.Server, s.Listener, maxConnections) }()
 	s.Logger.Info("listening", "address", s.Listener.Addr().String())
 	go func() {
-		if err := setup.TryProvider(ctx, s.Payments, s.Logger); err != nil {
+		if err := s.TryProvider(ctx); err != nil {
 			rejected <- err
 		}
 	}()

@@ -56,16 +56,16 @@ func (Env[T]) Load() (T, error) {
 	return config, setup.Load(&config)
 }
 
-func (Env[T]) printEnv(w io.Writer) {
+func (Env[T]) printEnv(w io.Writer) error {
 	fmt.Fprint(w, "\nEnvironment:\n")
-	setup.PrintEnv(w, new(T))
+	return setup.PrintEnv(w, new(T))
 }
 
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	err := kong.DefaultHelpPrinter(options, ctx)
 	if selected := ctx.Selected(); selected != nil && err == nil {
-		if command, ok := selected.Target.Interface().(interface{ printEnv(io.Writer) }); ok {
-			command.printEnv(ctx.Stdout)
+		if command, ok := selected.Target.Interface().(interface{ printEnv(io.Writer) error }); ok {
+			return command.printEnv(ctx.Stdout)
 		}
 	}
 	return err
@@ -79,8 +79,7 @@ type Help struct {
 // Run runs the command.
 func (h *Help) Run(parser *kong.Kong) error {
 	if len(h.Command) == 1 && h.Command[0] == "env" {
-		setup.PrintEnv(os.Stdout, new(setup.All))
-		return nil
+		return setup.PrintEnv(os.Stdout, new(setup.All))
 	}
 	_, err := parser.Parse(append(h.Command, "--help"))
 	return err

@@ -57,19 +57,14 @@ type Listen struct {
 	Addr Address `envconfig:"LISTEN_ADDR" default:":8080"`
 }
 
-// DevListen is [Listen] for playground run, which shows an API key.
-type DevListen struct {
-	Addr Address `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080"`
-}
-
 // Admin is the address of the admin listener of orders serve.
 type Admin struct {
-	AdminAddr Address `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off"`
+	AdminAddr Address `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081"`
 }
 
 // OptionalAdmin has no default, because the API on the same machine uses that.
 type OptionalAdmin struct {
-	AdminAddr Address `envconfig:"ADMIN_ADDR" empty:"off"`
+	AdminAddr Address `envconfig:"ADMIN_ADDR"`
 }
 
 // Address is host:port, or "".
@@ -100,13 +95,6 @@ func (s *Stripe) validate(p *problems) {
 	switch {
 	case s.SecretKey == "":
 		p.missing("STRIPE_SECRET_KEY", source)
-		if s.APIBase != "" && p.dev {
-			p.add("STRIPE_API_BASE", "set without STRIPE_SECRET_KEY; set both, or neither for the fake Stripe")
-		}
-	case p.dev && s.Mode() != "test":
-		// A key of an unknown kind may move real money.
-		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and this command accepts no other; "+
-			"expected sk_test_… or rk_test_…")
 	case !secretKey.MatchString(string(s.SecretKey)), strings.HasPrefix(string(s.SecretKey), "sk_org_"):
 		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_, not with sk_org_, "+
 			"and has only letters, digits and _ (its value is not shown); %s", source)
@@ -168,7 +156,7 @@ func (m *Mail) validate(p *problems) {
 	}
 }
 
-// Sender has a default for files and for playground run.
+// Sender has a default for files.
 func (m *Mail) Sender() string { return cmp.Or(m.From, "Orders <receipts@example.com>") }
 
 // HelloName is the name with which we greet the mail server: SMTP_HELLO, else that of this host,

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"text/template"
 	"unicode"
 
 	"github.com/kelseyhightower/envconfig"
@@ -19,29 +20,29 @@ type validator interface{ validate(*problems) }
 
 // Load fills config, a pointer to a struct of groups of variables. The error names every
 // invalid variable, and contains no secret. Space around a value is removed, because files such as
-// Kubernetes secrets end with a line break. An empty variable counts as not set, unless it has the
-// tag "empty".
-func Load(config any) error { return load(config, &problems{}) }
-
-// LoadDev is [Load] for commands that start missing services and accept only test keys.
-func LoadDev(config any) error { return load(config, &problems{dev: true}) }
-
-func load(config any, found *problems) error {
-	for _, v := range variables(reflect.TypeOf(config).Elem()) {
-		value, set := os.LookupEnv(v.name)
+// Kubernetes secrets end with a line break. An empty variable counts as not set, except that it
+// turns the admin listener off.
+func Load(config any) error {
+	var names strings.Builder
+	if err := envconfig.Usagef("", config, &names, "{{range .}}{{usage_key .}} {{end}}"); err != nil {
+		return err
+	}
+	found := &problems{}
+	for name := range strings.FieldsSeq(names.String()) {
+		value, set := os.LookupEnv(name)
 		value = strings.TrimSpace(value)
 		invisible := strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) })
 		if invisible || quoted.MatchString(value) {
-			found.add(v.name, "has quotes around its value, or an invisible character in it; remove them")
-			defer func() { _ = os.Setenv(v.name, value) }()
-			_ = os.Unsetenv(v.name)
+			found.add(name, "has quotes around its value, or an invisible character in it; remove them")
+			defer func() { _ = os.Setenv(name, value) }()
+			_ = os.Unsetenv(name)
 			continue
 		}
 		if set {
-			_ = os.Setenv(v.name, value)
+			_ = os.Setenv(name, value)
 		}
-		if value == "" && v.empty == "" {
-			_ = os.Unsetenv(v.name) // envconfig would not use the default
+		if value == "" && name != "ADMIN_ADDR" {
+			_ = os.Unsetenv(name) // envconfig would not use the default
 		}
 	}
 	err := envconfig.Process("", config)
@@ -87,10 +88,7 @@ func validateAll(config reflect.Value, found *problems) {
 
 // problems are the errors in the environment. A line has the name of the variable, what is
 // wrong and what is expected.
-type problems struct {
-	dev   bool
-	lines []string
-}
+type problems struct{ lines []string }
 
 func (p *problems) add(name, format string, arguments ...any) {
 	p.lines = append(p.lines, name+": "+fmt.Sprintf(format, arguments...))
@@ -100,14 +98,12 @@ func (p *problems) has(name string) bool {
 	return slices.ContainsFunc(p.lines, func(line string) bool { return strings.HasPrefix(line, name+":") })
 }
 
-// missing adds a problem for a variable that is not set, except with [LoadDev].
+// missing adds a problem for a variable that is not set.
 func (p *problems) missing(name, advice string) {
-	if !p.dev && !p.has(name) {
+	if !p.has(name) {
 		p.add(name, "not set; %s", advice)
 	}
 }
-
-type variable struct{ name, fallback, empty, description string }
 
 //go:embed env.txt
 var descriptions string
@@ -116,27 +112,9 @@ func description(name string) string {
 	return regexp.MustCompile(`(?m)^` + name + `\n((?: .*\n)+)`).FindStringSubmatch(descriptions)[1]
 }
 
-// variables returns the variables of a struct of groups, in order.
-func variables(t reflect.Type) []variable {
-	var list []variable
-	for i := range t.NumField() {
-		field := t.Field(i)
-		if name := field.Tag.Get("envconfig"); name != "" {
-			list = append(list, variable{name, field.Tag.Get("default"), field.Tag.Get("empty"), description(name)})
-		} else if field.Anonymous {
-			list = append(list, variables(field.Type)...)
-		}
-	}
-	return list
-}
+var usage = template.Must(template.New("usage").Funcs(template.FuncMap{"describe": description}).Parse(
+	`{{range .}}  {{.Key}}{{with .Tags.Get "default"}} (default {{.}}){{end}}
+{{describe .Key}}{{end}}`))
 
 // PrintEnv prints the variables of config.
-func PrintEnv(w io.Writer, config any) {
-	for _, v := range variables(reflect.TypeOf(config).Elem()) {
-		fmt.Fprint(w, "  ", v.name)
-		if v.fallback != "" {
-			fmt.Fprintf(w, " (default %s)", v.fallback)
-		}
-		fmt.Fprint(w, "\n", v.description)
-	}
-}
+func PrintEnv(w io.Writer, config any) error { return envconfig.Usaget("", config, w, usage) }

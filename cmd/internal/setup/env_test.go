@@ -39,9 +39,7 @@ const (
 	getKey     = "; get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
 	noDatabase = "DATABASE_URL: not set; expected postgres://user:pass@host:5432/orders. " +
 		"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; playground run needs none"
-	noKey     = "STRIPE_SECRET_KEY: not set" + getKey
-	noTestKey = "STRIPE_SECRET_KEY: is not a test key (its value is not shown), and this command accepts no other; " +
-		"expected sk_test_… or rk_test_…"
+	noKey           = "STRIPE_SECRET_KEY: not set" + getKey
 	noWebhookSecret = "STRIPE_WEBHOOK_SECRET: is not a signing secret, which begins with whsec_ (its value is not shown); " +
 		"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off"
 )
@@ -49,7 +47,6 @@ const (
 func TestLoad(t *testing.T) {
 	for name, test := range map[string]struct {
 		environment []string
-		dev         bool
 		problems    []string // in this order
 	}{
 		"empty variables count as not set": {
@@ -133,25 +130,15 @@ func TestLoad(t *testing.T) {
 				"COMPLETER_MAX_ATTEMPTS: 0 is not from 1 to 1000",
 			},
 		},
-		"a live key, dev": {environment: []string{"STRIPE_SECRET_KEY=sk_live_canary"}, dev: true, problems: []string{noTestKey}},
 		"an organisation's key": {
 			environment: []string{database, "STRIPE_SECRET_KEY=sk_org_live_canary"},
 			problems:    []string{"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey},
 		},
-		"the provider's URL without a key, dev": {
-			environment: []string{"STRIPE_API_BASE=http://127.0.0.1:12111"},
-			dev:         true,
-			problems:    []string{"STRIPE_API_BASE: set without STRIPE_SECRET_KEY; set both, or neither for the fake Stripe"},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			setenv(t, test.environment...)
-			load := setup.Load
-			if test.dev {
-				load = setup.LoadDev
-			}
 			var config setup.All
-			err := load(&config)
+			err := setup.Load(&config)
 			require.EqualError(t, err, "wrong configuration:\n  "+strings.Join(test.problems, "\n  ")+"\norders help env lists every variable")
 			require.NotContains(t, err.Error(), "canary")
 		})
@@ -171,10 +158,6 @@ func TestLoad_accepted(t *testing.T) {
 		var config setup.All
 		require.NoError(t, setup.Load(&config), environment)
 		require.NotContains(t, config.ProviderURL(), "canary")
-	}
-	for _, environment := range [][]string{{}, {"STRIPE_SECRET_KEY=rk_test_1"}, {"SMTP_URL=smtp://127.0.0.1:1025"}} {
-		setenv(t, environment...)
-		require.NoError(t, setup.LoadDev(new(setup.All)), environment)
 	}
 }
 
@@ -267,7 +250,6 @@ func TestLoad_variablesOfTheCommand(t *testing.T) {
 }
 
 func TestLoad_addresses(t *testing.T) {
-	var dev struct{ setup.DevListen }
 	var serve struct {
 		setup.Listen
 		setup.Admin
@@ -275,22 +257,21 @@ func TestLoad_addresses(t *testing.T) {
 	var worker struct{ setup.OptionalAdmin }
 	load := func(settings ...string) {
 		setenv(t, append(settings, database, testKey)...)
-		require.NoError(t, setup.LoadDev(&dev))
 		require.NoError(t, setup.Load(&serve))
 		require.NoError(t, setup.Load(&worker))
 	}
 	load()
-	require.Equal(t, []setup.Address{"127.0.0.1:8080", ":8080"}, []setup.Address{dev.Addr, serve.Addr})
+	require.Equal(t, setup.Address(":8080"), serve.Addr)
 	require.Equal(t, []setup.Address{"127.0.0.1:8081", ""}, []setup.Address{serve.AdminAddr, worker.AdminAddr})
 	load("LISTEN_ADDR=:9000", "ADMIN_ADDR=127.0.0.1:9001")
-	require.Equal(t, []setup.Address{":9000", ":9000"}, []setup.Address{dev.Addr, serve.Addr})
+	require.Equal(t, setup.Address(":9000"), serve.Addr)
 	require.Equal(t, []setup.Address{"127.0.0.1:9001", "127.0.0.1:9001"}, []setup.Address{serve.AdminAddr, worker.AdminAddr})
 }
 
 func TestPrintEnv(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	setup.PrintEnv(&out, new(setup.All))
+	require.NoError(t, setup.PrintEnv(&out, new(setup.All)))
 	for _, name := range names {
 		require.Contains(t, out.String(), "  "+name)
 	}
@@ -300,7 +281,7 @@ func TestPrintEnv(t *testing.T) {
 	}
 
 	out.Reset()
-	setup.PrintEnv(&out, new(setup.DatabaseOnly))
+	require.NoError(t, setup.PrintEnv(&out, new(setup.DatabaseOnly)))
 	require.Contains(t, out.String(), "DATABASE_URL")
 	require.Contains(t, out.String(), "LOG_LEVEL (default info)")
 	require.NotContains(t, out.String(), "STRIPE_SECRET_KEY")

@@ -1,11 +1,13 @@
 package setup
 
 import (
-	"fmt"
+	"io"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
+	"text/template"
+
+	"github.com/kelseyhightower/envconfig"
 )
 
 // EnvTemplate returns the contents of .env.example, which a shell reads.
@@ -15,23 +17,29 @@ func EnvTemplate() string {
 		"# Put a value with spaces or signs such as & between single quotes. An empty\n" +
 		"# variable counts as not set, unless its comment says otherwise. make run needs\n" +
 		"# none of them.\n")
-	for _, v := range variables(reflect.TypeFor[All]()) {
-		mark := ""
-		if strings.HasSuffix(v.name, "_ADDR") {
-			mark = "#" // the default depends on the command
-		}
-		fmt.Fprintf(&out, "\n# %s\n%s%s=%s\n", words(v.description), mark, v.name, v.fallback)
-	}
+	// The default of an address depends on the command.
+	printVariables(&out, `{{range .}}
+# {{words .Key}}
+{{if hasSuffix .Key "_ADDR"}}#{{end}}{{.Key}}={{.Tags.Get "default"}}
+{{end}}`)
 	return out.String()
 }
 
-func words(text string) string { return strings.Join(strings.Fields(text), " ") }
+func printVariables(w io.Writer, text string) {
+	functions := template.FuncMap{"words": func(name string) string { return strings.Join(strings.Fields(description(name)), " ") }, "hasSuffix": strings.HasSuffix}
+	if err := envconfig.Usaget("", new(All), w, template.Must(template.New("").Funcs(functions).Parse(text))); err != nil {
+		panic(err)
+	}
+}
 
 // Defaults has all variables of help env, each with its default or "".
 func Defaults() map[string]string {
+	var lines strings.Builder
+	printVariables(&lines, "{{range .}}{{.Key}}={{.Tags.Get \"default\"}}\n{{end}}")
 	defaults := map[string]string{}
-	for _, v := range variables(reflect.TypeFor[All]()) {
-		defaults[v.name] = v.fallback
+	for line := range strings.Lines(lines.String()) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		defaults[name] = value
 	}
 	return defaults
 }
