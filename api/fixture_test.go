@@ -273,6 +273,13 @@ func withMember(name string, value any) func(map[string]any) {
 	return func(members map[string]any) { members[name] = value }
 }
 
+func (f *fixture) createPaid(t *testing.T, change ...func(map[string]any)) string {
+	t.Helper()
+	got := f.create(t, newKey(), orderBody(change...))
+	require.Equal(t, http.StatusCreated, got.status, "%s", got.body)
+	return got.header.Get("Location")
+}
+
 func newKey() string { return "key-" + rand.Text() }
 
 func (f *fixture) rowCounts(t *testing.T) map[string]int {

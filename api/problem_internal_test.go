@@ -14,7 +14,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
-	"example.com/orders-api/orders/refunds"
+	"example.com/orders-api/orders"
 )
 
 func TestRetryAfterSeconds_roundsUp(t *testing.T) {
@@ -37,7 +37,7 @@ func TestProblemOf_outcome(t *testing.T) {
 		{postgres.ErrUnavailable, "unknown", "unknown"},
 		{idempotency.ErrNewerVersion, "unknown", "unknown"},
 		{&validation.Error{Fields: []validation.Field{{Pointer: "/email"}}}, "unknown", "none"},
-		{&refunds.ExceedsRemainingError{}, "unknown", "none"},
+		{&orders.OrderExistsError{}, "unknown", "none"},
 		{operations.ErrNotFound, "unknown", "none"},
 		{provider, "unknown", "unknown"},
 		{&operations.ProviderError{Kind: operations.ErrOutcomeUnknown}, "unknown", "unknown"},

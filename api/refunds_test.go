@@ -12,6 +12,7 @@ import (
 	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
@@ -24,13 +25,6 @@ func (got response) refund(t *testing.T) refunds.Refund { return decode[refunds.
 func (f *fixture) createRefund(t *testing.T, order, key, body string, edits ...requestEdit) response {
 	t.Helper()
 	return f.send(t, http.MethodPost, order+"/refunds", body, append([]requestEdit{header("Idempotency-Key", key)}, edits...)...)
-}
-
-func (f *fixture) createPaid(t *testing.T, change ...func(map[string]any)) string {
-	t.Helper()
-	got := f.create(t, newKey(), orderBody(change...))
-	require.Equal(t, http.StatusCreated, got.status, "%s", got.body)
-	return got.header.Get("Location")
 }
 
 func TestCreateRefund_severalParts(t *testing.T) {
@@ -194,4 +188,47 @@ func TestCreateRefund_inProgress(t *testing.T) {
 	require.Equal(t, []any{"order-not-refundable", client.RetryNever}, []any{p.slug(), p.Retry}, "its amount is reserved")
 	held.Release()
 	require.Equal(t, http.StatusCreated, receive(t, first).status)
+}
+
+// A refund fails days later. Our record is updated, the stored response stays.
+func TestWebhook_refundFails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order, key := f.createPaid(t, withMember("payment_method", "pm_card_pendingRefund")), newKey()
+	got := f.createRefund(t, order, key, `{}`)
+	refund := got.refund(t)
+	require.Equal(t, payments.RefundPending, refund.Status)
+	require.NoError(t, f.Stripe.Settle(*refund.ProviderRefundID, false))
+	payload, signature, err := f.Stripe.Event(orderstest.WebhookSecret, "refund.failed", *refund.ProviderRefundID)
+	require.NoError(t, err)
+	received := f.deliver(t, string(payload), signature)
+	requireReceived(t, received)
+	line := f.requestLine(t, received)
+	require.Equal(t, []any{"refund_failed", refund.ID.String()}, []any{line["outcome"], line["refund_id"]})
+	require.Equal(t, payments.RefundFailed, f.get(t, got.header.Get("Location")).refund(t).Status)
+	require.Equal(t, string(got.body), string(f.createRefund(t, order, key, `{}`).body))
+}
+
+func TestRefunds_notFound(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order := f.createPaid(t)
+	for _, path := range []string{order + "/refunds/" + uuid.NewString(), "/v1/orders/x/refunds", "/v1/orders/" + uuid.NewString() + "/refunds"} {
+		require.Equal(t, "not-found", f.get(t, path).problem(t).slug(), path)
+	}
+}
+
+// The key of a refund is known by the refund and its order, also when it is reaped.
+func TestGetKey_refund(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order, key := f.createPaid(t), newKey()
+	refund := f.createRefund(t, order, key, `{"amount":100}`).header.Get("Location")
+	was := f.getKey(t, key).keyStatus(t)
+	require.Equal(t, []string{order, refund}, []string{was.Order.Href, was.Refund.Href})
+	require.Equal(t, 2, idempotencytest.Reap(t, f.Pool))
+	require.Equal(t, client.KeyStatus{
+		Key: client.Key(key), State: "expired", Operation: was.Operation, CreatedAt: was.CreatedAt, Order: was.Order, Refund: was.Refund,
+	}, f.getKey(t, key).keyStatus(t))
+	require.Contains(t, f.create(t, key, orderBody()).problem(t).Detail, "in refund")
 }

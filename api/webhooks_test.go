@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/orders/orderstest"
-	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -188,23 +187,4 @@ func TestLog_webhookLine(t *testing.T) {
 	f.exec(t, "UPDATE idempotency_keys SET locked_at = NULL")
 	require.NoError(t, f.Stripe.Settle(f.intentID(t), true))
 	require.Equal(t, plus("outcome", "recovered", "from", "charge_created", "to", "finished", "attempt", 2.0), line(payload, signature))
-}
-
-// A refund fails days later. Our record is updated, the stored response stays.
-func TestWebhook_refundFails(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	order, key := f.createPaid(t, withMember("payment_method", "pm_card_pendingRefund")), newKey()
-	got := f.createRefund(t, order, key, `{}`)
-	refund := got.refund(t)
-	require.Equal(t, payments.RefundPending, refund.Status)
-	require.NoError(t, f.Stripe.Settle(*refund.ProviderRefundID, false))
-	payload, signature, err := f.Stripe.Event(orderstest.WebhookSecret, "refund.failed", *refund.ProviderRefundID)
-	require.NoError(t, err)
-	received := f.deliver(t, string(payload), signature)
-	requireReceived(t, received)
-	line := f.requestLine(t, received)
-	require.Equal(t, []any{"refund_failed", refund.ID.String()}, []any{line["outcome"], line["refund_id"]})
-	require.Equal(t, payments.RefundFailed, f.get(t, got.header.Get("Location")).refund(t).Status)
-	require.Equal(t, string(got.body), string(f.createRefund(t, order, key, `{}`).body))
 }

@@ -89,17 +89,3 @@ func TestGetKey(t *testing.T) {
 	require.Nil(t, status.ExpiresAt)
 	require.Equal(t, &client.Resource{ID: "r1", Href: "/v1/orders/o1/refunds/r1"}, status.Refund)
 }
-
-func TestCreateRefund(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, closeConnection,
-		respond(201, jsonType, `{"id":"r1","order_id":"o1","amount":500,"currency":"usd","status":"succeeded","provider_refund_id":"re_1"}`))
-	refund, err := f.CreateRefund(t.Context(), key, "o1", client.RefundParams{Amount: 500, Reason: "requested_by_customer"})
-	require.NoError(t, err)
-	require.Equal(t, client.Refund{ID: "r1", OrderID: "o1", Amount: 500, Currency: "usd", Status: "succeeded", ProviderRefundID: "re_1"}, refund)
-	for _, r := range f.received() {
-		require.Equal(t, "POST /v1/orders/o1/refunds", r.method+" "+r.uri)
-		require.Equal(t, string(key), r.header.Get("Idempotency-Key"))
-		require.JSONEq(t, `{"amount":500,"reason":"requested_by_customer"}`, r.body)
-	}
-}

@@ -72,26 +72,3 @@ type OrderPage struct {
 func (c *Client) ListOrders(ctx context.Context, query url.Values) (OrderPage, error) {
 	return read[OrderPage](ctx, c, "/v1/orders?"+query.Encode())
 }
-
-// RefundParams are the parameters of a refund.
-type RefundParams struct {
-	Amount int64  `json:"amount,omitempty"` // 0 means the rest
-	Reason string `json:"reason,omitempty"`
-}
-
-// Refund is a refund.
-type Refund struct {
-	ID               string    `json:"id"`
-	OrderID          string    `json:"order_id"`
-	Amount           int64     `json:"amount"`
-	Currency         string    `json:"currency"`
-	Reason           string    `json:"reason"`
-	Status           string    `json:"status"`
-	ProviderRefundID string    `json:"provider_refund_id"` // at Stripe
-	CreatedAt        time.Time `json:"created_at"`
-}
-
-// CreateRefund refunds an order once per key, see [Client.Do]. Each refund has its own key.
-func (c *Client) CreateRefund(ctx context.Context, key Key, orderID string, params RefundParams) (Refund, error) {
-	return create[Refund](ctx, c, key, "/v1/orders/"+url.PathEscape(orderID)+"/refunds", params)
-}

@@ -95,6 +95,10 @@ type Registration struct {
 	// Find, if set, returns the resources with this id or another name, for operators.
 	Find func(ctx context.Context, accountIDs []uuid.UUID, name string) ([]Found, error)
 
+	// Sync, if set, applies what the provider says about its object for a resource, which may change
+	// after the response. It reports whether the resource failed since.
+	Sync func(ctx context.Context, accountID, id uuid.UUID, providerID string) (failed bool, err error)
+
 	// CheckAction, if set, returns an [*ActionRequiredError] if a key still waits for an action.
 	CheckAction func(ctx context.Context, key idempotency.StoredKey) error
 
@@ -105,6 +109,16 @@ type Registration struct {
 
 // MemberResource is the [Registration.Member] of operations that have none of their own.
 const MemberResource = "resource"
+
+// Sync is [Registration.Sync] of the operation with a member, or [ErrNotFound].
+func (s *Service) Sync(ctx context.Context, member string, accountID, id uuid.UUID, providerID string) (failed bool, err error) {
+	for _, r := range s.registrations {
+		if r.Member == member && r.Sync != nil {
+			return r.Sync(ctx, accountID, id, providerID)
+		}
+	}
+	return false, ErrNotFound
+}
 
 // IsNested reports whether the Path is below another resource.
 func (r Registration) IsNested() bool { return strings.Contains(r.Path, "{id}") }

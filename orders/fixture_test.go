@@ -27,7 +27,6 @@ import (
 	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
-	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -171,8 +170,6 @@ func outcomeOf(result idempotency.Result, err error) string {
 	var provider *operations.ProviderError
 	var expired *idempotency.KeyExpiredError
 	var invalid *validation.Error
-	var notRefundable *refunds.NotRefundableError
-	var exceeds *refunds.ExceedsRemainingError
 	switch {
 	case errors.As(err, &provider) && errors.Is(err, operations.ErrOutcomeUnknown):
 		return "503 outcome unknown, " + provider.RetryAfter.String()
@@ -188,10 +185,6 @@ func outcomeOf(result idempotency.Result, err error) string {
 		return "422 key expired"
 	case errors.As(err, &invalid):
 		return "422 invalid"
-	case errors.As(err, &notRefundable):
-		return "422 not refundable, " + string(notRefundable.Status)
-	case errors.As(err, &exceeds):
-		return fmt.Sprintf("422 exceeds remaining %d", exceeds.Remaining)
 	case err != nil:
 		return err.Error()
 	case result.Response.Status == http.StatusCreated:

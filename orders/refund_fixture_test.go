@@ -3,6 +3,7 @@ package orders_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -123,4 +124,25 @@ func (f *fixture) expireProviderKeys() {
 	f.t.Helper()
 	f.Stripe.Advance(age)
 	f.exec("UPDATE refunds SET created_at = created_at - $1::interval, provider_failed_at = provider_failed_at - $1::interval, provider_sent_at = provider_sent_at - $1::interval", age)
+}
+
+func refund(want string) step {
+	return func(f *fixture) {
+		f.t.Helper()
+		f.sentKey = f.refundKey()
+		f.send = func(f *fixture) (idempotency.Result, error) { return f.refund(f.refundKey(), oneBody) }
+		f.expect(want, f.send)
+	}
+}
+
+func (f *fixture) refundKey() idempotency.Key { return f.key + "-refund" }
+
+func refundAtProvider(parameters ...string) step {
+	return func(f *fixture) {
+		form := url.Values{"payment_intent": {*f.getOrder().PaymentIntentID}}
+		for i := 0; i < len(parameters); i += 2 {
+			form.Set(parameters[i], parameters[i+1])
+		}
+		f.outOfBand("/v1/refunds", form)
+	}
 }

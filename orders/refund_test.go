@@ -62,10 +62,10 @@ func TestRefund_severalParts(t *testing.T) {
 		"metadata[idempotency_key_id]": {idempotency.KeyID(f.Account, "the-first-part-of-it").String()},
 	}, form)
 
-	require.Equal(t, "422 exceeds remaining 2500", outcomeOf(f.refund("more-than-what-is-left", `{"amount":2501}`)))
+	require.Equal(t, "at most 2500 of the order can be refunded", outcomeOf(f.refund("more-than-what-is-left", `{"amount":2501}`)))
 	require.Equal(t, "201", outcomeOf(f.refund("all-that-is-left-of-it", `{}`)))
-	require.Equal(t, "422 not refundable, refunded", outcomeOf(f.refund("when-nothing-is-left-of-it", `{}`)))
-	require.Equal(t, "422 not refundable, refunded", outcomeOf(f.refund("when-nothing-is-left-of-it", `{"amount":1}`)))
+	require.Equal(t, "nothing can be refunded of an order that is refunded", outcomeOf(f.refund("when-nothing-is-left-of-it", `{}`)))
+	require.Equal(t, "nothing can be refunded of an order that is refunded", outcomeOf(f.refund("when-nothing-is-left-of-it", `{"amount":1}`)))
 	require.Equal(t, "refunded 4300, succeeded 2500, succeeded 1800; 4300", f.summary())
 	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys"), "a rejected request does not use its key")
 	checkRefundInvariants(t, f)
@@ -75,8 +75,8 @@ func TestRefund_orderNotPaid(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
 	failed, pending, unknown := f.withKey(t, "an-order-that-failed"), f.withKey(t, "an-order-in-progress"), f.withKey(t, "an-order-that-is-unknown")
-	failed.do(payWith(declinedCard), create("402 card_declined generic_decline"), refund("422 not refundable, payment_failed"))
-	pending.do(stopBefore(confirm), refund("422 not refundable, pending"))
+	failed.do(payWith(declinedCard), create("402 card_declined generic_decline"), refund("nothing can be refunded of an order that is payment_failed"))
+	pending.do(stopBefore(confirm), refund("nothing can be refunded of an order that is pending"))
 	unknown.do(refund(operations.ErrNotFound.Error()))
 	require.Zero(t, f.count("SELECT count(*) FROM refunds"))
 }
@@ -91,9 +91,9 @@ func TestRefund_concurrent(t *testing.T) {
 		refunded int64
 		rejected []string
 	}{
-		"parts":                     {`{"amount":1000}`, 4, nil, 4000, []string{"422 exceeds remaining 300"}},
-		"whole amount":              {`{}`, 1, nil, 4300, []string{"422 not refundable, paid", "422 not refundable, refunded"}},
-		"parts, and responses lost": {`{"amount":1000}`, 4, []stripetest.Rule{{Fault: stripetest.CloseAfter, Endpoint: makeRefund, Times: 7}}, 4000, []string{"422 exceeds remaining 300"}},
+		"parts":                     {`{"amount":1000}`, 4, nil, 4000, []string{"at most 300 of the order can be refunded"}},
+		"whole amount":              {`{}`, 1, nil, 4300, []string{"nothing can be refunded of an order that is paid", "nothing can be refunded of an order that is refunded"}},
+		"parts, and responses lost": {`{"amount":1000}`, 4, []stripetest.Rule{{Fault: stripetest.CloseAfter, Endpoint: makeRefund, Times: 7}}, 4000, []string{"at most 300 of the order can be refunded"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -133,7 +133,7 @@ func TestRefund_resumedByCompleter(t *testing.T) {
 	f := newFixture(t, options{}, createPaid(visa))
 	f.do(rateLimit(makeRefund))
 	f.expect("503 unavailable, 2s", func(f *fixture) (idempotency.Result, error) { return f.refund(oneRefund, `{}`) })
-	require.Equal(t, "422 not refundable, paid", outcomeOf(f.refund("another-refund-of-it", `{"amount":1}`)), "the amount is reserved")
+	require.Equal(t, "nothing can be refunded of an order that is paid", outcomeOf(f.refund("another-refund-of-it", `{"amount":1}`)), "the amount is reserved")
 	f.exec(`UPDATE idempotency_keys SET request_params = '{"amount":"all"}' WHERE operation = 'create_refund'`)
 	f.ageLastRun(2 * grace)
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())

@@ -47,15 +47,6 @@ func create(want string) step {
 	}
 }
 
-func refund(want string) step {
-	return func(f *fixture) {
-		f.t.Helper()
-		f.sentKey = f.refundKey()
-		f.send = func(f *fixture) (idempotency.Result, error) { return f.refund(f.refundKey(), oneBody) }
-		f.expect(want, f.send)
-	}
-}
-
 func retry(want string) step {
 	return func(f *fixture) {
 		f.t.Helper()
@@ -78,8 +69,6 @@ func retryByOperator(want string) step {
 func resolve(want string) step {
 	return func(f *fixture) { f.expect(want, (*fixture).resolve) }
 }
-
-func (f *fixture) refundKey() idempotency.Key { return f.key + "-refund" }
 
 func (f *fixture) expect(want string, send func(*fixture) (idempotency.Result, error)) {
 	f.t.Helper()
@@ -166,16 +155,6 @@ func confirmAtProvider(f *fixture) {
 }
 
 func confirmOnSession(f *fixture) { f.outOfBand(f.intentPath()+"/confirm", nil) }
-
-func refundAtProvider(parameters ...string) step {
-	return func(f *fixture) {
-		form := url.Values{"payment_intent": {*f.getOrder().PaymentIntentID}}
-		for i := 0; i < len(parameters); i += 2 {
-			form.Set(parameters[i], parameters[i+1])
-		}
-		f.outOfBand("/v1/refunds", form)
-	}
-}
 
 func (f *fixture) run(steps []step) {
 	f.t.Helper()

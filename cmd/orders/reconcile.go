@@ -45,17 +45,17 @@ func (c reconciliation) Run(ctx context.Context) error {
 			return err
 		}
 		report, err = reconcile.Run(ctx, reconcile.Config{
-			Orders:   a.Orders,
-			Refunds:  a.Refunds,
-			Engine:   a.Engine,
-			Pool:     a.Pool,
-			Payments: a.Payments,
-			Logger:   a.Logger,
-			Since:    c.Since,
-			Grace:    a.Config.CompleterGrace,
-			LostRows: c.LostRows,
-			Fix:      c.Fix,
-			Actor:    string(c.By),
+			Orders:     a.Orders,
+			Operations: a.Operations,
+			Engine:     a.Engine,
+			Pool:       a.Pool,
+			Payments:   a.Payments,
+			Logger:     a.Logger,
+			Since:      c.Since,
+			Grace:      a.Config.CompleterGrace,
+			LostRows:   c.LostRows,
+			Fix:        c.Fix,
+			Actor:      string(c.By),
 		})
 		if err != nil {
 			return err

@@ -112,7 +112,7 @@ func (s *Shop) Refund(ctx context.Context, req idempotency.Request) (idempotency
 
 // Webhooks handles the events of the fake.
 func (s *Shop) Webhooks() webhooks.Handler {
-	return webhooks.Handler{Payments: s.Payments, Operations: s.Operations, Refunds: s.Refunds}
+	return webhooks.Handler{Payments: s.Payments, Operations: s.Operations}
 }
 
 // API returns the API and a key of the account, by default with generous limits.

@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -8,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -25,13 +25,6 @@ func declined(f *fixture) { require.Equal(f.t, http.StatusPaymentRequired, f.cre
 func challengeDeclined(f *fixture) {
 	require.Zero(f.t, f.create(challengeCard))
 	require.NoError(f.t, f.Stripe.Authenticate(f.intentID(), false))
-}
-
-func paidAndRefunded(card string) step {
-	return func(f *fixture) {
-		require.Equal(f.t, http.StatusCreated, f.create(card))
-		require.Equal(f.t, http.StatusCreated, f.refund())
-	}
 }
 
 func createOrder(f *fixture) (status int) { return f.create(visa) }
@@ -54,8 +47,6 @@ func sql(statements ...string) step {
 	}
 }
 
-func dashboardRefund(f *fixture) { f.insertRefund() }
-
 func charge(changes ...string) step {
 	return func(f *fixture) { f.insertCharge(changes...) }
 }
@@ -74,7 +65,7 @@ const (
 func discrepancyCases() map[string]discrepancyCase {
 	const asFailed = `UPDATE orders SET status = 'payment_failed', paid_at = NULL, failure_code = 'card_declined'`
 	return map[string]discrepancyCase{
-		"both sides agree":              {setup: []step{paidAndRefunded(visa)}},
+		"both sides agree":              {setup: []step{paid}},
 		"both sides agree on a decline": {setup: []step{declined}},
 		"a lost order whose card was declined": {
 			setup: []step{declined, loseOrder},
@@ -144,7 +135,6 @@ func discrepancyCases() map[string]discrepancyCase {
 			},
 		},
 		"a key stuck before the intent":              {setup: []step{stopBefore(createIntent)}},
-		"a key stuck in a refund":                    {setup: []step{paid, failing(stripetest.RateLimit, makeRefund, (*fixture).refund)}},
 		"an intent that the key's next run will use": {setup: []step{failing(stripetest.CloseAfter, createIntent, createOrder)}},
 		"two orphaned intents of a paid order": {
 			setup: []step{paid, intent(), intent("payment_method", "")},
@@ -161,73 +151,15 @@ func discrepancyCases() map[string]discrepancyCase {
 			setup: []step{stopBefore(confirm), intent()},
 			want:  []string{"orphaned_intent: intent requires_confirmation, order pending"},
 		},
-
-		"a pending refund": {setup: []step{paidAndRefunded(pendingRefund)}},
-		"refunded at the dashboard": {
-			setup: []step{paidAndRefunded(visa), dashboardRefund},
-			want:  []string{"unrecorded_refund: refund succeeded, our refund missing"},
-		},
-		"refunded at the dashboard, which failed": {
-			setup: []step{paidAndRefunded(pendingRefund), func(f *fixture) {
-				require.NoError(f.t, f.Stripe.Settle(f.insertRefund(), false))
-			}},
-		},
-		"a foreign payment refunded": {
-			setup: []step{paid, func(f *fixture) {
-				foreign := f.insertForeignIntent("payment_method", visa, "confirm", "true",
-					"automatic_payment_methods[enabled]", "true", "automatic_payment_methods[allow_redirects]", "never")
-				f.insertRefund("payment_intent", foreign)
-			}},
-		},
-		"refunded twice": {
-			setup: []step{paidAndRefunded(visa), func(f *fixture) {
-				f.insertRefund("amount", "1800",
-					"metadata[account_id]", f.Account.String(),
-					"metadata[order_id]", orderID(f.Account, orderKey).String(),
-					"metadata[refund_id]", idempotency.DeriveID("refund", f.Account, refundKey).String(),
-					"metadata[idempotency_key_id]", idempotency.KeyID(f.Account, refundKey).String())
-			}},
-			want: []string{"unrecorded_refund: refund succeeded, our refund succeeded, response 201"},
-		},
-		"a lost refund": {
-			setup: []step{paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys WHERE operation = 'create_refund'",
-				"UPDATE orders SET amount_refunded = 0, status = 'paid'")},
-			want: []string{"unrecorded_refund: refund succeeded, our refund missing"},
-		},
-		"refunded, and recorded as failed": {
-			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET status = 'failed', provider_refund_id = NULL",
-				"UPDATE orders SET amount_refunded = 0, status = 'paid'")},
-			want: []string{"unrecorded_refund: refund succeeded, our refund failed, response 201"},
-		},
-		"the recorded refund does not exist": {
-			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = 're_UNKNOWN'")},
-			want: []string{
-				"missing_at_provider: refund missing, our refund succeeded, response 201",
-				"unrecorded_refund: refund succeeded, our refund succeeded, response 201",
-			},
-		},
-		"a pending refund without a key": {
-			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'")},
-			want: []string{
-				"unrecorded_refund: refund succeeded, our refund missing",
-				"orphaned_record: our refund pending, response 201",
-			},
-		},
-		"a refund that succeeded without an event": {
-			setup: []step{paidAndRefunded(pendingRefund), func(f *fixture) { f.settle(true) }},
-			want:  []string{"refund_status_changed: refund succeeded, our refund pending, response 201"},
-		},
-		"a refund that failed without an event": {
-			setup: []step{paidAndRefunded(refundFail), func(f *fixture) { f.settle(false) }},
-			want:  []string{"refund_status_changed: refund failed, our refund succeeded, response 201"},
-		},
 	}
 }
 
 // Fix cancels orphaned intents and applies the status of refunds, and nothing else.
 func TestRun_discrepancies(t *testing.T) {
 	t.Parallel()
-	for name, test := range discrepancyCases() {
+	cases := discrepancyCases()
+	maps.Copy(cases, refundCases())
+	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var fixed, left []string
@@ -271,7 +203,6 @@ func TestRun_recent(t *testing.T) {
 	cases := discrepancyCases()
 	for _, name := range []string{
 		"a lost order", "another amount", "a pending order without a key", "an orphaned intent of a lost order",
-		"the recorded refund does not exist", "a refund that succeeded without an event",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -38,7 +38,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			})
 		case RefundStatusChanged:
 			err = refunds.repair(ctx, *d, d.ProviderRefundID, func() error {
-				_, err := r.Refunds.Sync(ctx, d.AccountID, d.RefundID, d.ProviderRefundID)
+				_, err := r.Operations.Sync(ctx, "refund", d.AccountID, d.RefundID, d.ProviderRefundID)
 				return err
 			})
 		default:

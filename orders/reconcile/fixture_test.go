@@ -165,14 +165,6 @@ func (f *fixture) intentID() (id string) {
 	return id
 }
 
-func (f *fixture) refund() int {
-	f.t.Helper()
-	order := orderID(f.Account, orderKey)
-	result, _ := f.Refund(f.t.Context(),
-		request(f.t, f.Account, refundKey, "/v1/orders/"+order.String()+"/refunds", `{"amount":1800}`))
-	return result.Response.Status
-}
-
 func (f *fixture) settle(success bool) {
 	f.t.Helper()
 	require.NoError(f.t, f.Stripe.Settle(f.Stripe.Refunds()[0].ID, success))
@@ -253,7 +245,7 @@ func (f *fixture) insertRefund(changes ...string) string {
 
 func (f *fixture) config() reconcile.Config {
 	return reconcile.Config{
-		Orders: f.Orders, Refunds: f.Refunds, Engine: f.Engine, Pool: f.Pool, Payments: f.Payments, Logger: f.Logger,
+		Orders: f.Orders, Operations: f.Operations, Engine: f.Engine, Pool: f.Pool, Payments: f.Payments, Logger: f.Logger,
 		Since: 48 * time.Hour, Grace: grace,
 	}
 }

@@ -11,19 +11,19 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 )
 
 // Config configures [Run].
 type Config struct {
-	Orders   *orders.Service
-	Refunds  *refunds.Service
-	Engine   *idempotency.Engine
-	Pool     *pgxpool.Pool
-	Payments *payments.Client
-	Logger   *slog.Logger
+	Orders     *orders.Service
+	Operations *operations.Service
+	Engine     *idempotency.Engine
+	Pool       *pgxpool.Pool
+	Payments   *payments.Client
+	Logger     *slog.Logger
 
 	Since time.Duration // how far back to compare; more than Grace
 	Grace time.Duration // activity within it may be in progress, so it is ignored

@@ -2,7 +2,6 @@ package reconcile_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
@@ -14,7 +13,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -150,23 +148,6 @@ func TestRun_incomplete(t *testing.T) {
 	}
 }
 
-func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
-	t.Parallel()
-	f := newOldFixture(t, paidAndRefunded(pendingRefund))
-	f.age()
-	f.transport.after = map[string]func(){listRefunds: func() {
-		f.settle(true)
-		payload, signature, err := f.Stripe.Event(orderstest.WebhookSecret, "refund.updated", f.Stripe.Refunds()[0].ID)
-		require.NoError(t, err)
-		event, err := f.Webhooks().Verify(payload, signature)
-		require.NoError(t, err)
-		_, err = f.Webhooks().Handle(t.Context(), event)
-		require.NoError(t, err)
-	}}
-	require.Empty(t, f.discrepancies())
-	require.Equal(t, 1, f.reconcile(false).Refunds)
-}
-
 func TestRun_fixFails(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -209,52 +190,4 @@ func TestRun_fixFails(t *testing.T) {
 			require.Empty(t, f.Stripe.OrdersChargedTwice())
 		})
 	}
-}
-
-// orders reconcile --json prints nothing that a client sent.
-func TestReport_json(t *testing.T) {
-	t.Parallel()
-	f := newOldFixture(t, paidAndRefunded(visa))
-	f.exec("UPDATE refunds SET amount = 1700")
-	f.insertIntent("metadata[account_id]", uuid.NewString())
-	f.age()
-	report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
-	require.NoError(t, err)
-	text, err := json.Marshal(report)
-	require.NoError(t, err)
-	text = anyTime.ReplaceAll(anyID.ReplaceAll(text, []byte("ID")), []byte("TIME"))
-	require.JSONEq(t, `{
-		"since": "TIME",
-		"until": "TIME",
-		"intents": 2,
-		"foreign_intents": 0,
-		"unknown_intents": 0,
-		"orders": 1,
-		"refunds": 1,
-		"discrepancies": [{
-			"kind": "amount_mismatch",
-			"account_id": "ID",
-			"order_id": "ID",
-			"refund_id": "ID",
-			"key_id": "ID",
-			"intent_id": "ID",
-			"provider_refund_id": "ID",
-			"local": {"amount": 1700, "currency": "usd"},
-			"provider": {"amount": 1800, "currency": "usd"},
-			"created": "TIME",
-			"detail": "refund succeeded, our refund succeeded, response 201",
-			"fixed": false
-		}, {
-			"kind": "orphaned_intent",
-			"account_id": "ID",
-			"order_id": "ID",
-			"key_id": "ID",
-			"intent_id": "ID",
-			"provider": {"amount": 4300, "currency": "usd"},
-			"created": "TIME",
-			"detail": "intent requires_confirmation, order missing, unknown account",
-			"fixed": false,
-			"fix_error": "the account is unknown, so the intent may belong to another database"
-		}]
-	}`, string(text))
 }

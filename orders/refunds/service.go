@@ -41,15 +41,16 @@ func (s *Service) Registration() operations.Registration {
 		Get:       func(ctx context.Context, of operations.Target) (any, error) { return s.get(ctx, of) },
 		List:      s.List,
 		Find:      s.findByName,
+		Sync:      s.sync,
 		Resolve: func(idempotency.StoredKey) idempotency.Operation {
 			return createRefund{Service: s, resolving: true}
 		},
 	}
 }
 
-// Sync reads a refund from the provider and applies its status, which may change for
+// sync reads a refund from the provider and applies its status, which may change for
 // days. The stored response does not change, so failed reports that the customer's money came back.
-func (s *Service) Sync(ctx context.Context, accountID, id uuid.UUID, providerID string) (failed bool, err error) {
+func (s *Service) sync(ctx context.Context, accountID, id uuid.UUID, providerID string) (failed bool, err error) {
 	ctx, cancel := s.Context(ctx)
 	defer cancel()
 	r, err := s.find(ctx, accountID, id)

@@ -10,7 +10,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 )
 
@@ -46,7 +45,6 @@ type Result struct {
 type Handler struct {
 	Payments   *payments.Client
 	Operations *operations.Service
-	Refunds    *refunds.Service
 }
 
 // Verify verifies the signature of an unchanged body.
@@ -83,7 +81,7 @@ func (h Handler) Handle(ctx context.Context, event Event) (result Result, err er
 	busy := errors.Is(err, idempotency.ErrInProgress)
 	if event.providerRefundID != "" && (!known || busy || run.Replayed) {
 		// A run in progress may have read the refund before.
-		result.RefundFailed, err = h.Refunds.Sync(ctx, event.AccountID, event.refundID, event.providerRefundID)
+		result.RefundFailed, err = h.Operations.Sync(ctx, "refund", event.AccountID, event.refundID, event.providerRefundID)
 		if errors.Is(err, operations.ErrNotFound) {
 			return result, nil
 		}

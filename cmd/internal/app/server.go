@@ -67,7 +67,7 @@ func (a *App) Listen(ctx context.Context, address, adminAddress setup.Address) (
 	router := api.NewRouter(api.Config{
 		Engine:        a.Engine,
 		Operations:    a.Operations,
-		Webhooks:      webhooks.Handler{Payments: a.Payments, Operations: a.Operations, Refunds: a.Refunds},
+		Webhooks:      webhooks.Handler{Payments: a.Payments, Operations: a.Operations},
 		Authenticator: authenticator,
 		Limiter:       a.limiter,
 		Spec:          ordersapi.Spec,

@@ -1,0 +1,171 @@
+package reconcile_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders/orderstest"
+	"example.com/orders-api/orders/reconcile"
+	"example.com/orders-api/payments/stripetest"
+)
+
+func paidAndRefunded(card string) step {
+	return func(f *fixture) {
+		require.Equal(f.t, http.StatusCreated, f.create(card))
+		require.Equal(f.t, http.StatusCreated, f.refund())
+	}
+}
+
+func dashboardRefund(f *fixture) { f.insertRefund() }
+
+func (f *fixture) refund() int {
+	f.t.Helper()
+	order := orderID(f.Account, orderKey)
+	result, _ := f.Refund(f.t.Context(),
+		request(f.t, f.Account, refundKey, "/v1/orders/"+order.String()+"/refunds", `{"amount":1800}`))
+	return result.Response.Status
+}
+
+func refundCases() map[string]discrepancyCase {
+	return map[string]discrepancyCase{
+		"a key stuck in a refund": {setup: []step{paid, failing(stripetest.RateLimit, makeRefund, (*fixture).refund)}},
+		"a pending refund":        {setup: []step{paidAndRefunded(pendingRefund)}},
+		"refunded at the dashboard": {
+			setup: []step{paidAndRefunded(visa), dashboardRefund},
+			want:  []string{"unrecorded_refund: refund succeeded, our refund missing"},
+		},
+		"refunded at the dashboard, which failed": {
+			setup: []step{paidAndRefunded(pendingRefund), func(f *fixture) {
+				require.NoError(f.t, f.Stripe.Settle(f.insertRefund(), false))
+			}},
+		},
+		"a foreign payment refunded": {
+			setup: []step{paid, func(f *fixture) {
+				foreign := f.insertForeignIntent("payment_method", visa, "confirm", "true",
+					"automatic_payment_methods[enabled]", "true", "automatic_payment_methods[allow_redirects]", "never")
+				f.insertRefund("payment_intent", foreign)
+			}},
+		},
+		"refunded twice": {
+			setup: []step{paidAndRefunded(visa), func(f *fixture) {
+				f.insertRefund("amount", "1800",
+					"metadata[account_id]", f.Account.String(),
+					"metadata[order_id]", orderID(f.Account, orderKey).String(),
+					"metadata[refund_id]", idempotency.DeriveID("refund", f.Account, refundKey).String(),
+					"metadata[idempotency_key_id]", idempotency.KeyID(f.Account, refundKey).String())
+			}},
+			want: []string{"unrecorded_refund: refund succeeded, our refund succeeded, response 201"},
+		},
+		"a lost refund": {
+			setup: []step{paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys WHERE operation = 'create_refund'",
+				"UPDATE orders SET amount_refunded = 0, status = 'paid'")},
+			want: []string{"unrecorded_refund: refund succeeded, our refund missing"},
+		},
+		"refunded, and recorded as failed": {
+			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET status = 'failed', provider_refund_id = NULL",
+				"UPDATE orders SET amount_refunded = 0, status = 'paid'")},
+			want: []string{"unrecorded_refund: refund succeeded, our refund failed, response 201"},
+		},
+		"the recorded refund does not exist": {
+			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = 're_UNKNOWN'")},
+			want: []string{
+				"missing_at_provider: refund missing, our refund succeeded, response 201",
+				"unrecorded_refund: refund succeeded, our refund succeeded, response 201",
+			},
+		},
+		"a pending refund without a key": {
+			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'")},
+			want: []string{
+				"unrecorded_refund: refund succeeded, our refund missing",
+				"orphaned_record: our refund pending, response 201",
+			},
+		},
+		"a refund that succeeded without an event": {
+			setup: []step{paidAndRefunded(pendingRefund), func(f *fixture) { f.settle(true) }},
+			want:  []string{"refund_status_changed: refund succeeded, our refund pending, response 201"},
+		},
+		"a refund that failed without an event": {
+			setup: []step{paidAndRefunded(refundFail), func(f *fixture) { f.settle(false) }},
+			want:  []string{"refund_status_changed: refund failed, our refund succeeded, response 201"},
+		},
+	}
+}
+
+func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t, paidAndRefunded(pendingRefund))
+	f.age()
+	f.transport.after = map[string]func(){listRefunds: func() {
+		f.settle(true)
+		payload, signature, err := f.Stripe.Event(orderstest.WebhookSecret, "refund.updated", f.Stripe.Refunds()[0].ID)
+		require.NoError(t, err)
+		event, err := f.Webhooks().Verify(payload, signature)
+		require.NoError(t, err)
+		_, err = f.Webhooks().Handle(t.Context(), event)
+		require.NoError(t, err)
+	}}
+	require.Empty(t, f.discrepancies())
+	require.Equal(t, 1, f.reconcile(false).Refunds)
+}
+
+// orders reconcile --json prints nothing that a client sent.
+func TestReport_json(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t, paidAndRefunded(visa))
+	f.exec("UPDATE refunds SET amount = 1700")
+	f.insertIntent("metadata[account_id]", uuid.NewString())
+	f.age()
+	report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+	require.NoError(t, err)
+	text, err := json.Marshal(report)
+	require.NoError(t, err)
+	text = anyTime.ReplaceAll(anyID.ReplaceAll(text, []byte("ID")), []byte("TIME"))
+	require.JSONEq(t, `{
+		"since": "TIME",
+		"until": "TIME",
+		"intents": 2,
+		"foreign_intents": 0,
+		"unknown_intents": 0,
+		"orders": 1,
+		"refunds": 1,
+		"discrepancies": [{
+			"kind": "amount_mismatch",
+			"account_id": "ID",
+			"order_id": "ID",
+			"refund_id": "ID",
+			"key_id": "ID",
+			"intent_id": "ID",
+			"provider_refund_id": "ID",
+			"local": {"amount": 1700, "currency": "usd"},
+			"provider": {"amount": 1800, "currency": "usd"},
+			"created": "TIME",
+			"detail": "refund succeeded, our refund succeeded, response 201",
+			"fixed": false
+		}, {
+			"kind": "orphaned_intent",
+			"account_id": "ID",
+			"order_id": "ID",
+			"key_id": "ID",
+			"intent_id": "ID",
+			"provider": {"amount": 4300, "currency": "usd"},
+			"created": "TIME",
+			"detail": "intent requires_confirmation, order missing, unknown account",
+			"fixed": false,
+			"fix_error": "the account is unknown, so the intent may belong to another database"
+		}]
+	}`, string(text))
+}
+
+func TestRun_recentRefund(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"the recorded refund does not exist", "a refund that succeeded without an event"} {
+		f := newFixture(t, 0, 1)
+		f.do(refundCases()[name].setup...)
+		require.Empty(t, f.reconcile(true).Discrepancies, name)
+	}
+}
