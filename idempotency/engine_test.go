@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/migrations/dbtest"
 )
 
@@ -94,6 +95,19 @@ func TestDo_knownKey(t *testing.T) {
 		})
 	}
 	f.requireIdle()
+}
+
+func TestDo_otherAccount(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	mine := f.request()
+	theirs := mine
+	theirs.AccountID = idempotencytest.Account(t, f.pool)
+	first := f.mustDo(mine, oneStep())
+	second := f.mustDo(theirs, oneStep())
+	require.False(t, second.Replayed)
+	require.NotEqual(t, first.KeyID, second.KeyID)
+	require.NotEqual(t, first.Response.Body, second.Response.Body)
 }
 
 // OnClaim is called after the commit, with no connection held.
