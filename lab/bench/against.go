@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"example.com/orders-api/lab/load"
 	"example.com/orders-api/lab/measure"
 )
 
@@ -30,7 +29,7 @@ func (b *bench) compare(ctx context.Context) (err error) {
 		"clients", "orders/s", "against", "ratio", "api ms", "against", "ratio", "replays/s", "against", "ratio")
 	for _, clients := range b.clients {
 		for _, s := range []*system{current, other} {
-			load.Closed(ctx, clients, b.window/2, s.createOrders(s.clients, fmt.Sprintf("warm-%d", clients)))
+			measure.Closed(ctx, clients, b.window/2, s.createOrders(s.clients, fmt.Sprintf("warm-%d", clients)))
 		}
 		var a, z []window
 		for round := range b.rounds {

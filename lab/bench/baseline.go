@@ -19,7 +19,6 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/lab/load"
 	"example.com/orders-api/lab/measure"
 )
 
@@ -152,11 +151,11 @@ func (b *bench) least(ctx context.Context) (err error) {
 		return err
 	}
 	const clients = 16
-	load.Closed(ctx, clients, b.window/2, s.createOrders(s.clients, "warm"))
+	measure.Closed(ctx, clients, b.window/2, s.createOrders(s.clients, "warm"))
 	var rounds []window
 	for round := range b.rounds {
 		apiBefore, baselineBefore := s.cpu(0), s.cpu(1)
-		report := load.Closed(ctx, clients, b.window, s.createOrders(s.clients, fmt.Sprintf("least-%d", round)))
+		report := measure.Closed(ctx, clients, b.window, s.createOrders(s.clients, fmt.Sprintf("least-%d", round)))
 		if err := allCreated(report); err != nil {
 			return err
 		}

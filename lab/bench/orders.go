@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"example.com/orders-api/lab/load"
 	"example.com/orders-api/lab/measure"
 )
 
@@ -44,7 +43,7 @@ func (b *bench) orders(ctx context.Context) (err error) {
 		return err
 	}
 	defer f.close()
-	load.Closed(ctx, slices.Max(b.clients), 3*time.Second, s.createOrders(s.clients, "warm"))
+	measure.Closed(ctx, slices.Max(b.clients), 3*time.Second, s.createOrders(s.clients, "warm"))
 
 	b.printHeader()
 	for _, clients := range b.clients {
@@ -71,7 +70,7 @@ func (b *bench) orders(ctx context.Context) (err error) {
 }
 
 // measure creates orders for a window and replays them for half of one.
-func (s *system) measure(ctx context.Context, clients []*load.Client, w *window) error {
+func (s *system) measure(ctx context.Context, clients []*measure.Client, w *window) error {
 	name := fmt.Sprintf("%s-%d-%d", w.Scenario, w.Clients, w.Round)
 	walBefore, err := s.bench.WAL(ctx)
 	if err != nil {
@@ -81,7 +80,7 @@ func (s *system) measure(ctx context.Context, clients []*load.Client, w *window)
 	if err != nil {
 		return err
 	}
-	report := load.Closed(ctx, w.Clients, s.bench.window, s.createOrders(clients, name))
+	report := measure.Closed(ctx, w.Clients, s.bench.window, s.createOrders(clients, name))
 	after, err := s.usage()
 	if err != nil {
 		return err
@@ -102,7 +101,7 @@ func (s *system) measure(ctx context.Context, clients []*load.Client, w *window)
 	if w.Memory, err = s.peakMemory(); err != nil {
 		return err
 	}
-	replays := load.Closed(ctx, w.Clients, s.bench.window/2, s.replay(clients, name, n))
+	replays := measure.Closed(ctx, w.Clients, s.bench.window/2, s.replay(clients, name, n))
 	if bad := replays.Statuses()[0]; bad > 0 {
 		return fmt.Errorf("%d of %d replays failed", bad, len(replays.Requests))
 	}
@@ -110,7 +109,7 @@ func (s *system) measure(ctx context.Context, clients []*load.Client, w *window)
 	return ctx.Err()
 }
 
-func allCreated(report load.Report) error {
+func allCreated(report measure.Report) error {
 	for _, r := range report.Requests {
 		if r.Err != nil || r.Status != http.StatusCreated {
 			return errors.Join(fmt.Errorf("not every response has status 201: %v", report.Statuses()), r.Err)
@@ -131,9 +130,38 @@ func (s *system) countRoundTrips(ctx context.Context) (roundTrips, commits float
 		return 0, 0, err
 	}
 	proxied := s.clients[len(s.clients)-1:]
-	load.Closed(ctx, 16, 3*time.Second, s.createOrders(proxied, "count-warm"))
+	measure.Closed(ctx, 16, 3*time.Second, s.createOrders(proxied, "count-warm"))
 	proxy.Reset()
-	counted := load.Closed(ctx, 16, 3*time.Second, s.createOrders(proxied, "count"))
+	counted := measure.Closed(ctx, 16, 3*time.Second, s.createOrders(proxied, "count"))
 	orders := float64(len(counted.WithStatus(http.StatusCreated).Requests))
 	return float64(proxy.RoundTrips.Load()) / orders, float64(proxy.Commits.Load()) / orders, nil
+}
+
+// processes compares two API processes with one, on the same cores and database. Both
+// always run; only the target of the requests changes.
+func (b *bench) processes(ctx context.Context) (err error) {
+	s, err := b.startSystem(ctx, 0, 2)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	clients := slices.Max(b.clients)
+	measure.Closed(ctx, clients, b.window/2, s.createOrders(s.clients, "warm"))
+
+	var ratios []window
+	for round := range b.rounds {
+		one := window{Scenario: "one-process", Clients: clients, Round: round + 1}
+		two := window{Scenario: "two-processes", Clients: clients, Round: round + 1}
+		if err := errors.Join(s.measure(ctx, s.clients[:1], &one), s.measure(ctx, s.clients, &two)); err != nil {
+			return err
+		}
+		two.Floor = one.Orders // the reference of the ratio
+		b.windows = append(b.windows, one, two)
+		ratios = append(ratios, two)
+	}
+	fmt.Fprintf(b.out, "\ntwo processes on one database, %d clients: %.0f orders/s; one: %.0f; ratio %.2f; no errors\n", clients,
+		measure.Median(ratios, func(w window) float64 { return w.Orders }),
+		measure.Median(ratios, func(w window) float64 { return w.Floor }),
+		measure.Median(ratios, func(w window) float64 { return w.Orders / w.Floor }))
+	return s.audit(ctx)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/orders-api/lab/load"
 	"example.com/orders-api/lab/measure"
 )
 
@@ -67,7 +66,7 @@ func (b *bench) slowProviderCase(ctx context.Context, inFlight int, delay time.D
 // three of them.
 func (s *system) inFlight(ctx context.Context, clients int, spread time.Duration, round int, duration time.Duration) (rate float64, err error) {
 	create := s.createWithRetries(fmt.Sprintf("flight-%d", round))
-	report := load.Closed(ctx, clients, rampUp+duration, func(ctx context.Context, i int) (int, error) {
+	report := measure.Closed(ctx, clients, rampUp+duration, func(ctx context.Context, i int) (int, error) {
 		if i < clients {
 			time.Sleep(spread * time.Duration(i) / time.Duration(clients))
 		}

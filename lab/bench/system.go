@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -16,7 +18,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/internal/subprocess"
-	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // system is a database, a fake Stripe, and API processes that use both.
@@ -29,8 +31,8 @@ type system struct {
 	stripe    *subprocess.Process
 	environ   []string
 	apis      []*subprocess.Process
-	clients   []*load.Client // by process in apis
-	retrying  *client.Client // of the first process
+	clients   []*measure.Client // by process in apis
+	retrying  *client.Client    // of the first process
 	addresses []string
 	body      []byte
 	created   atomic.Int64 // 201 responses that are not replays
@@ -147,7 +149,7 @@ func (s *system) startServer(ctx context.Context, process *subprocess.Process, d
 		return err
 	}
 	s.apis = append(s.apis, process)
-	s.clients = append(s.clients, load.NewClient(address, s.apiKey))
+	s.clients = append(s.clients, measure.NewClient(address, s.apiKey))
 	s.addresses = append(s.addresses, address)
 	if s.retrying == nil {
 		s.retrying, err = client.New(client.Config{
@@ -161,7 +163,7 @@ func (s *system) startServer(ctx context.Context, process *subprocess.Process, d
 
 // createOrders creates one order per request, each with a new key. The clients take
 // turns. name must be unique.
-func (s *system) createOrders(clients []*load.Client, name string) load.Send {
+func (s *system) createOrders(clients []*measure.Client, name string) measure.Send {
 	return func(_ context.Context, i int) (int, error) {
 		response, err := clients[i%len(clients)].CreateOrder(key(name, i), s.body)
 		if response.Status == http.StatusCreated && !response.Replayed {
@@ -172,7 +174,7 @@ func (s *system) createOrders(clients []*load.Client, name string) load.Send {
 }
 
 // createWithRetries is createOrders with the retries of client.Do.
-func (s *system) createWithRetries(name string) load.Send {
+func (s *system) createWithRetries(name string) measure.Send {
 	return func(ctx context.Context, i int) (int, error) {
 		response, err := s.retrying.Do(ctx, s.order(key(name, i)))
 		if err == nil && !response.Replayed() {
@@ -183,7 +185,7 @@ func (s *system) createWithRetries(name string) load.Send {
 }
 
 // replay repeats the first n requests of createOrders. Each response must be a replay.
-func (s *system) replay(clients []*load.Client, name string, n int) load.Send {
+func (s *system) replay(clients []*measure.Client, name string, n int) measure.Send {
 	return func(_ context.Context, i int) (int, error) {
 		response, err := clients[i%len(clients)].CreateOrder(key(name, i%n), s.body)
 		if err == nil && !response.Replayed {
@@ -232,4 +234,25 @@ func (s *system) stop() error {
 		s.pool.Close()
 	}
 	return err
+}
+
+type bench struct {
+	options
+	*measure.PostgreSQL
+	out      io.Writer
+	programs string
+	systems  int
+	windows  []window
+}
+
+func open(ctx context.Context, o options, out io.Writer) (*bench, error) {
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	postgres, err := measure.Start(ctx, out)
+	if err != nil {
+		return nil, err
+	}
+	return &bench{options: o, PostgreSQL: postgres, out: out, programs: filepath.Dir(executable)}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -116,4 +117,14 @@ func (l *log) tail() string {
 	defer l.mu.Unlock()
 	lines := strings.SplitAfter(l.text.String(), "\n")
 	return strings.Join(lines[max(0, len(lines)-15):], "")
+}
+
+// attributes end a child, also a stopped one, with the test binary. Only Linux has
+// Pdeathsig: elsewhere the children of a killed test binary continue.
+func attributes() *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{}
+	if signal := reflect.ValueOf(a).Elem().FieldByName("Pdeathsig"); signal.IsValid() {
+		signal.SetInt(int64(syscall.SIGKILL))
+	}
+	return a
 }

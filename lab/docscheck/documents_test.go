@@ -2,9 +2,13 @@ package docscheck_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -260,4 +264,34 @@ func TestDocuments_addresses(t *testing.T) {
 		}
 	}
 	a.Stop()
+}
+
+// A stop of the tour whose function was renamed or moved would lead a reader nowhere.
+func TestCodeTour(t *testing.T) {
+	t.Parallel()
+	const tour = "docs/code-tour.md"
+	page, err := fs.ReadFile(root, tour)
+	require.NoError(t, err)
+	stops := codeLink.FindAllStringSubmatch(string(page), -1)
+	require.NotEmpty(t, stops)
+	for _, stop := range stops {
+		_, err := declarationOf(root, path.Join(path.Dir(tour), stop[2]), stop[1])
+		require.NoError(t, err, "%s: %s", tour, stop[1])
+	}
+}
+
+// Chromium's fonts differ between machines, so the pictures are not drawn again here.
+func TestDiagrams_drawnFromTheirText(t *testing.T) {
+	t.Parallel()
+	texts, err := filepath.Glob("../../api/docs/diagrams/*.mmd")
+	require.NoError(t, err)
+	require.NotEmpty(t, texts)
+	for _, path := range texts {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		picture, err := os.ReadFile(strings.TrimSuffix(path, ".mmd") + ".svg")
+		require.NoError(t, err)
+		sum := sha256.Sum256(text)
+		require.Contains(t, string(picture), hex.EncodeToString(sum[:]), "%s has changed: run make -C lab diagrams", path)
+	}
 }

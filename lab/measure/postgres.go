@@ -1,3 +1,13 @@
+// Package measure has what the programs bench, peers and steady measure with: a durable
+// PostgreSQL, the CPU times of processes, a proxy that counts round trips, and the load.
+//
+// [Closed] is a closed loop: each client sends the next request after the last response.
+// It measures throughput. It cannot overload a server, because its rate decreases with
+// the latency.
+//
+// [Open] is an open loop: it sends at a constant rate, independent of the responses. The
+// latency of a request counts from its due time. Otherwise a late generator would hide
+// latency that clients see (coordinated omission).
 package measure
 
 import (
@@ -6,12 +16,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/procfs"
 
 	"example.com/orders-api/internal/embeddedpg"
 )
@@ -108,4 +124,121 @@ func (p *PostgreSQL) Close() error {
 		err = errors.Join(err, os.RemoveAll(p.Folder))
 	}
 	return err
+}
+
+// CountingProxy is a TCP proxy for PostgreSQL that counts round trips and commits.
+type CountingProxy struct {
+	URL        string       // of the database through this proxy
+	RoundTrips atomic.Int64 // each ends with ReadyForQuery
+	Commits    atomic.Int64
+
+	listener net.Listener
+	target   string
+}
+
+// NewCountingProxy returns a proxy for the database.
+func NewCountingProxy(ctx context.Context, database string) (*CountingProxy, error) {
+	u, err := url.Parse(database)
+	if err != nil {
+		return nil, err
+	}
+	p := &CountingProxy{target: u.Host}
+	if p.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	go p.serve(ctx)
+	u.Host = p.listener.Addr().String()
+	p.URL = u.String()
+	return p, nil
+}
+
+// Close ends the proxy. Open connections stay.
+func (p *CountingProxy) Close() error { return p.listener.Close() }
+
+// Reset sets both counts to zero.
+func (p *CountingProxy) Reset() {
+	p.RoundTrips.Store(0)
+	p.Commits.Store(0)
+}
+
+func (p *CountingProxy) serve(ctx context.Context) {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := new(net.Dialer).DialContext(ctx, "tcp", p.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		go p.forward(client, server)
+	}
+}
+
+func (p *CountingProxy) forward(client, server net.Conn) {
+	var both sync.WaitGroup
+	both.Go(func() {
+		_, _ = io.Copy(server, client)
+		_ = server.Close()
+	})
+	both.Go(func() {
+		p.countMessages(io.TeeReader(server, client))
+		_ = client.Close()
+	})
+	both.Wait()
+}
+
+func (p *CountingProxy) countMessages(stream io.Reader) {
+	messages := pgproto3.NewFrontend(stream, nil)
+	for {
+		message, err := messages.Receive()
+		if err != nil {
+			// Unknown message: forward the rest without counting.
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, net.ErrClosed) {
+				_, _ = io.Copy(io.Discard, stream)
+			}
+			return
+		}
+		switch m := message.(type) {
+		case *pgproto3.ReadyForQuery:
+			p.RoundTrips.Add(1)
+		case *pgproto3.CommandComplete:
+			if string(m.CommandTag) == "COMMIT" {
+				p.Commits.Add(1)
+			}
+		}
+	}
+}
+
+// userHZ is the number of clock ticks per second in /proc/PID/stat on Linux.
+const userHZ = 100
+
+// CPU returns the CPU seconds of processes, by their ids. Those of the server include its
+// backends. On a system without /proc all are zero.
+func (p *PostgreSQL) CPU() (map[int]float64, error) {
+	seconds := map[int]float64{}
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return seconds, nil //nolint:nilerr // not Linux
+	}
+	all, err := fs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	for _, process := range all {
+		stat, err := process.Stat()
+		if err != nil {
+			continue // has exited
+		}
+		switch server := p.PID(); {
+		case process.PID == server:
+			seconds[server] += stat.CPUTime() + float64(stat.CUTime+stat.CSTime)/userHZ // exited backends
+		case stat.PPID == server:
+			seconds[server] += stat.CPUTime()
+		default:
+			seconds[process.PID] = stat.CPUTime()
+		}
+	}
+	return seconds, nil
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"example.com/orders-api/internal/subprocess"
-	"example.com/orders-api/lab/load"
 	"example.com/orders-api/lab/measure"
 )
 
@@ -123,9 +122,9 @@ func (i *instance) measure(ctx context.Context, w *window) error {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // createOrders requires that each request creates an order.
-func (i *instance) createOrders(ctx context.Context, clients int, duration time.Duration, name string) (load.Report, error) {
+func (i *instance) createOrders(ctx context.Context, clients int, duration time.Duration, name string) (measure.Report, error) {
 	body := orderBody(3400, "pm_card_visa")
-	report := load.Closed(ctx, clients, duration, func(_ context.Context, n int) (int, error) {
+	report := measure.Closed(ctx, clients, duration, func(_ context.Context, n int) (int, error) {
 		response, err := i.load.CreateOrder(fmt.Sprintf("peers-%s-%010d", name, n), body)
 		return response.Status, err
 	})

@@ -17,7 +17,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/internal/subprocess"
-	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // peer is a program that serves POST /v1/orders. It gets LISTEN, DATABASE_URL,
@@ -25,7 +25,7 @@ import (
 type peer struct {
 	name    string
 	title   string   // in the tables
-	folder  string   // of its module, below lab/peers
+	folder  string   // of its program, below lab/peers/programs
 	server  string   // folder of a server that the peer needs, which also gets these variables
 	environ []string // more variables
 }
@@ -35,12 +35,11 @@ const ours = "orders"
 func all() []peer {
 	return []peer{
 		{name: ours, title: "this program"},
-		{name: "dbos18tx", title: "DBOS 1.8.0, transactions", folder: "dbos18"},
-		{name: "dbos18steps", title: "DBOS 1.8.0, steps", folder: "dbos18", environ: []string{"PEER_STEPS=1"}},
-		{name: "dbos010", title: "DBOS 0.10.0", folder: "dbos010"},
+		{name: "dbos18tx", title: "DBOS 1.8.0, transactions", folder: "dbos"},
+		{name: "dbos18steps", title: "DBOS 1.8.0, steps", folder: "dbos", environ: []string{"PEER_STEPS=1"}},
 		{name: "river", title: "River", folder: "river"},
-		{name: "temporal", title: "Temporal", folder: "temporal", server: "temporal/server"},
-		{name: "restate", title: "Restate", folder: "restate", server: "restate/server"},
+		{name: "temporal", title: "Temporal", folder: "temporal", server: "temporalserver"},
+		{name: "restate", title: "Restate", folder: "restate", server: "restateserver"},
 		{name: "cache", title: "response cache", folder: "cache"},
 	}
 }
@@ -48,7 +47,7 @@ func all() []peer {
 // The programs run in the root of the repository.
 const (
 	programs = "bin"
-	sources  = "lab/peers"
+	sources  = "lab/peers/programs"
 )
 
 func (p peer) build(ctx context.Context) error {
@@ -60,7 +59,7 @@ func (p peer) build(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		command := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(sources, folder), "-o", target, ".") //nolint:gosec // our own folders
+		command := exec.CommandContext(ctx, "go", "build", "-C", sources, "-o", target, "./"+folder) //nolint:gosec // our own folders
 		if out, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", folder, err, out)
 		}
@@ -73,23 +72,32 @@ func program(folder string) string {
 	if folder == "" {
 		return filepath.Join(programs, ours)
 	}
-	return filepath.Join(programs, "peer-"+strings.ReplaceAll(folder, "/", "-"))
+	return filepath.Join(programs, "peer-"+folder)
 }
 
 var productLine = regexp.MustCompile(`(?m)^product: (\d+) lines$`)
 
-// lines returns the lines of Go and SQL, without comments and blank lines.
+// lines returns the lines of Go and SQL, without comments and blank lines, and for a peer with
+// those that all peers share.
 func (p peer) lines(ctx context.Context) (int, error) {
-	folder := ".."
+	folders := []string{".."}
 	if p.folder != "" {
-		folder = "peers/" + p.folder
+		folders = []string{"peers/programs/" + p.folder, "peers/programs/shop"}
 	}
-	out, err := exec.CommandContext(ctx, "go", "-C", "lab", "run", "./count", folder).Output()
-	match := productLine.FindSubmatch(out)
-	if err != nil || match == nil {
-		return 0, errors.Join(fmt.Errorf("count the lines of %s: %s", folder, out), err)
+	sum := 0
+	for _, folder := range folders {
+		out, err := exec.CommandContext(ctx, "go", "-C", "lab", "run", "./count", folder).Output() //nolint:gosec // our own program
+		match := productLine.FindSubmatch(out)
+		if err != nil || match == nil {
+			return 0, errors.Join(fmt.Errorf("count the lines of %s: %s", folder, out), err)
+		}
+		lines, err := strconv.Atoi(string(match[1]))
+		if err != nil {
+			return 0, err
+		}
+		sum += lines
 	}
-	return strconv.Atoi(string(match[1]))
+	return sum, nil
 }
 
 // instance is a peer with a database of its own. It runs during a turn only.
@@ -103,8 +111,8 @@ type instance struct {
 	server   *subprocess.Process // nil if the peer needs none
 	ready    string              // URL
 	client   *client.Client
-	load     *load.Client // of the same server
-	created  int          // 201 responses
+	load     *measure.Client // of the same server
+	created  int             // 201 responses
 }
 
 func (l *lab) open(ctx context.Context, p peer, database string) (*instance, error) {
@@ -171,7 +179,7 @@ func (i *instance) start(ctx context.Context, database, stripe string, environ .
 	if err != nil {
 		return err
 	}
-	i.load = load.NewClient(address, i.apiKey)
+	i.load = measure.NewClient(address, i.apiKey)
 	i.ready = "http://" + address + "/healthz"
 	i.api = i.process(i.folder, append(environ, "LISTEN="+address))
 	if i.name == ours {

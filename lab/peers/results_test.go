@@ -82,9 +82,7 @@ func (r results) targets() string {
 		ratio   float64
 	}{
 		{"DBOS 1.8.0", []string{"dbos18tx", "dbos18steps"}, 16, 2.2},
-		{"DBOS 0.10.0", []string{"dbos010"}, 16, 1.8},
 		{"DBOS 1.8.0", []string{"dbos18tx", "dbos18steps"}, 64, 2.0},
-		{"DBOS 0.10.0", []string{"dbos010"}, 64, 1.7},
 	} {
 		measured := math.Inf(1)
 		for _, p := range t.peers {

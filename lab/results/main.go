@@ -1,5 +1,5 @@
 // Command results executes a large run, and keeps the figures that the run prints in
-// NAME.json, from which docs/proof.md is generated:
+// results.json, from which docs/proof.md is generated:
 //
 //	go -C lab run ./results crash
 //	go -C lab run ./results soak 'SOAK="-orders 1500 -kills 25"'
@@ -62,11 +62,26 @@ func measure(args []string) error {
 	if r.Figures, err = known[i].read(printed.String()); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(r, "", "  ")
+	all, err := records("results/results.json")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile("results/"+known[i].name+".json", append(text, '\n'), 0o644) //nolint:gosec // not confidential
+	all[known[i].name] = r
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile("results/results.json", append(text, '\n'), 0o644) //nolint:gosec // not confidential
+}
+
+// records returns the last record of each run.
+func records(path string) (map[string]record, error) {
+	text, err := os.ReadFile(path) //nolint:gosec // a file of this folder
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]record{}
+	return all, json.Unmarshal(text, &all)
 }
 
 // read returns the figures in what a run printed: those of a pattern without a group are the

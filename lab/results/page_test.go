@@ -1,11 +1,8 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"regexp"
 	"strconv"
@@ -43,13 +40,12 @@ var maps = strings.NewReplacer("map[", "", "]", "")
 
 func (r run) table(t *testing.T) string {
 	t.Helper()
-	written, err := os.ReadFile(r.name + ".json")
-	if errors.Is(err, fs.ErrNotExist) {
+	all, err := records("results.json")
+	require.NoError(t, err)
+	last, ok := all[r.name]
+	if !ok {
 		return fmt.Sprintf("No run of `%s` is recorded.\n", r.command)
 	}
-	require.NoError(t, err)
-	var last record
-	require.NoError(t, json.Unmarshal(written, &last))
 	rows := fmt.Sprintf("`%s` on %s: %s on %d cores\n\n| measured | |\n| --- | --- |\n",
 		last.Command, last.Date, last.Took, last.Cores)
 	for _, f := range last.Figures {

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // clients send a mixture of requests. Of twenty, one is declined, one must be approved and is,
@@ -163,8 +163,8 @@ func (c *clients) once(ctx context.Context, method, address, key, body string, w
 }
 
 // audit fails if a request failed, or if our records, the provider's or the receipts disagree.
-func (s *system) audit(ctx context.Context, report load.Report, retries int64, out io.Writer) error {
-	failed := report.Filter(func(r load.Request) bool { return r.Err != nil })
+func (s *system) audit(ctx context.Context, report measure.Report, retries int64, out io.Writer) error {
+	failed := report.Filter(func(r measure.Request) bool { return r.Err != nil })
 	fmt.Fprintf(out, "requests  %d; %d failed, %d retries\n", len(report.Requests), len(failed.Requests), retries)
 	fmt.Fprintf(out, "commands as cron jobs  %d\n", s.cronRuns)
 	if len(failed.Requests) > 0 || report.Dropped > 0 {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // sample has the figures of one moment by name, whose last word is the unit.
@@ -44,7 +44,7 @@ func tolerance(name string) (factor, slack float64) {
 
 // judge prints the mean of each figure in each part, and returns an error that names those that
 // grew.
-func judge(samples []sample, report load.Report, o options, out io.Writer) error {
+func judge(samples []sample, report measure.Report, o options, out io.Writer) error {
 	part := o.duration / parts
 	var means [parts]map[string]float64
 	for i := range parts {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 // Each leak that the run is for fails it, and a figure that only varies does not.
@@ -18,7 +18,7 @@ func TestJudge(t *testing.T) {
 	names := []string{"serve: memory MiB", "worker: goroutines", "serve: descriptors", "sessions", "orders: dead rows"}
 	play := func(leaks string, growth float64) error {
 		var samples []sample
-		var report load.Report
+		var report measure.Report
 		for minute := range 61 {
 			leaked := growth * float64(minute)
 			s := sample{at: time.Duration(minute) * time.Minute, figures: map[string]float64{}, orders: float64(minute) * 1000}
@@ -29,7 +29,7 @@ func TestJudge(t *testing.T) {
 			case "CPU":
 				s.cpu += leaked * s.orders / 100
 			}
-			report.Requests = append(report.Requests, load.Request{At: s.at, Latency: 10 * time.Millisecond, Status: 201})
+			report.Requests = append(report.Requests, measure.Request{At: s.at, Latency: 10 * time.Millisecond, Status: 201})
 			for i, name := range names {
 				s.figures[name] = 40 + 3*float64((minute+i)%3) // varies
 				if name == leaks {

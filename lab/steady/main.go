@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/lab/load"
+	"example.com/orders-api/lab/measure"
 )
 
 func main() {
@@ -72,7 +72,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	})
 	c := newClients(s.address, s.stripeURL, s.apiKey)
-	report := load.Open(ctx, o.rate, o.warm+o.duration, 500, c.send)
+	report := measure.Open(ctx, o.rate, o.warm+o.duration, 500, c.send)
 	cancel()
 	if err := jobs.Wait(); err != nil {
 		return err

@@ -8,9 +8,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/lab/engine/proxytest"
+	"example.com/orders-api/migrations/dbtest"
 )
 
 // The name of a fault says whether the server has committed.
@@ -142,3 +144,5 @@ func accounts(t *testing.T, pool *pgxpool.Pool) int {
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM accounts").Scan(&n))
 	return n
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
