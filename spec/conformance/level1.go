@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -170,4 +171,165 @@ func checkCorrected(ctx context.Context, s *suite) error { // IR-39
 		return notChecked("no request was rejected for its form")
 	}
 	return nil
+}
+
+func checkProblemTypes(ctx context.Context, s *suite) error { // IR-51
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	reused := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Changed})
+	invalid := s.send(ctx, request{keys: []string{newKey()}, body: s.p.Operation.Invalid})
+	switch {
+	case !reused.rejected():
+		return notChecked("a reused key is not rejected (IR-13)")
+	case reused.member("type") == "" && s.p.Dialect.Verdict == "none":
+		s.deviates(noVerdict)
+		return nil
+	case reused.member("type") == "":
+		return fails(shown(first, reused), "a reused key: the response has no problem type")
+	case reused.member("type") == invalid.member("type"):
+		return fails(shown(invalid, first, reused), "a reused key has the problem type of an invalid value")
+	case s.level < 5 || s.hooks.expire == nil:
+		return nil
+	}
+	expired, err := s.expired(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !expired.after.rejected():
+		return notChecked("an expired key is not rejected (IR-34)")
+	case expired.after.member("type") == "":
+		return fails(shown(expired.after), "an expired key: the response has no problem type")
+	case slices.Contains([]string{reused.member("type"), invalid.member("type")}, expired.after.member("type")):
+		return fails(shown(reused, expired.after), "an expired key has the problem type of another error")
+	}
+	return nil
+}
+
+func checkLifetime(ctx context.Context, s *suite) error { // IR-52
+	if s.p.Status == nil || s.p.Status.Expires == "" {
+		return notChecked("status.expires is missing")
+	}
+	_, _, _, err := s.finishedKeyExpires(ctx)
+	return err
+}
+
+func checkOctets(ctx context.Context, s *suite) error { // IR-53
+	key := "case-" + newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	other, err := s.settle(ctx, request{keys: []string{strings.ToUpper(key)}, body: s.p.Operation.Body}, s.p.Patience)
+	switch {
+	case err != nil:
+		return err
+	case other.same(s, first):
+		return s.breaks(wrongResponse, "a key in upper case got the response of the key in lower case", first, other)
+	case !other.success(s):
+		return fails(shown(first, other), "a new key in upper case: %s instead of %d", other.outcome(), s.p.Operation.Status)
+	}
+	return nil
+}
+
+func checkSignificantFields(ctx context.Context, s *suite) error { // IR-54
+	if len(s.p.Operation.Significant) == 0 {
+		return notChecked("operation.significant is missing: header fields that change the effect")
+	}
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.p.Operation.Significant)) {
+		value := s.p.Operation.Significant[name]
+		other := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body, header: map[string]string{name: value}})
+		if other.same(s, first) {
+			return s.breaks(wrongResponse, fmt.Sprintf("another value of %s got the stored response", name), first, other)
+		}
+		if !other.rejected() {
+			return fails(shown(first, other), "another value of %s got %s instead of a rejection", name, other.outcome())
+		}
+	}
+	return nil
+}
+
+func checkOtherMethods(ctx context.Context, s *suite) error { // IR-56
+	key := newKey()
+	if _, err := s.execute(ctx, key, s.p.Operation.Body); err != nil {
+		return err
+	}
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions} {
+		read := &otherOperation{Method: method, Path: s.p.Operation.Path}
+		without := s.send(ctx, request{other: read})
+		if without.status >= http.StatusInternalServerError {
+			return notChecked(fmt.Sprintf("%s without a key: %s", method, without.outcome()))
+		}
+		for _, keys := range [][]string{{key}, {newKey()}, {"short"}} {
+			if with := s.send(ctx, request{keys: keys, other: read}); with.status != without.status || with.replayed(s) {
+				return fails(shown(without, with), "%s with a key: %s instead of %d", method, with.outcome(), without.status)
+			}
+		}
+	}
+	return nil
+}
+
+func checkAuthorisedReplay(ctx context.Context, s *suite) error { // IR-58
+	if s.p.RestrictedCredential == nil {
+		return notChecked("restricted_credential is missing: a credential of the account that may not execute the operation")
+	}
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	unused := s.send(ctx, request{keys: []string{newKey()}, body: s.p.Operation.Body, credential: s.p.RestrictedCredential})
+	if !unused.rejected() {
+		return notChecked("restricted_credential may execute the operation")
+	}
+	replayed := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body, credential: s.p.RestrictedCredential})
+	if !replayed.rejected() || replayed.replayed(s) || contains(replayed, first.id(s)) {
+		return s.breaks(otherTenant, "a credential that may not execute the operation got its stored response", unused, first, replayed)
+	}
+	return nil
+}
+
+// checkBrowsers sends what a browser sends for a script of another origin.
+func checkBrowsers(ctx context.Context, s *suite) error { // IR-59
+	origin := s.p.Origin
+	if origin == "" {
+		origin = "https://conformance.example"
+	}
+	preflight := s.send(ctx, request{noAccount: true, other: &otherOperation{Method: http.MethodOptions, Path: s.p.Operation.Path, Headers: map[string]string{
+		"Origin": origin, "Access-Control-Request-Method": s.p.Operation.Method,
+		"Access-Control-Request-Headers": strings.ToLower(s.p.KeyHeader) + ",content-type",
+	}}})
+	if preflight.header.Get("Access-Control-Allow-Origin") == "" {
+		return notChecked("the server allows no requests from the origin " + origin)
+	}
+	if !lists(preflight.header, "Access-Control-Allow-Headers", s.p.KeyHeader) {
+		return fails(shown(preflight), "the preflight response does not allow %s", s.p.KeyHeader)
+	}
+	e, err := s.settled(ctx, request{keys: []string{newKey()}, body: s.p.Operation.Body, header: map[string]string{"Origin": origin}})
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{s.p.KeyHeader, s.p.ReplayHeader, "Retry-After", "Location"} {
+		if name != "" && !lists(e.header, "Access-Control-Expose-Headers", name) {
+			return fails(shown(e), "%s is not exposed to scripts", name)
+		}
+	}
+	return nil
+}
+
+// lists reports whether a list of header fields has a name.
+func lists(header http.Header, field, name string) bool {
+	for listed := range strings.SplitSeq(strings.Join(header.Values(field), ","), ",") {
+		if listed = strings.TrimSpace(listed); listed == "*" || strings.EqualFold(listed, name) {
+			return true
+		}
+	}
+	return false
 }

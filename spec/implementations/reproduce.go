@@ -38,20 +38,20 @@ func (s subject) cases(root string) ([]string, error) {
 	return names, nil
 }
 
-// reproduceAll runs the cases against each subject and keeps their output in observed/.
+// reproduceAll runs the cases against each subject and keeps their output in observed.txt.
 func reproduceAll(ctx context.Context, root string, selected []subject, names []string) error {
 	work, err := prepare(ctx, root, selected)
 	if err != nil {
 		return err
 	}
 	defer work.remove()
+	seen, err := observed(root)
+	if err != nil {
+		return err
+	}
 	var failed []error
 	for _, s := range selected {
 		cases, err := s.cases(root)
-		if err != nil {
-			return err
-		}
-		seen, err := s.observed(root)
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func reproduceAll(ctx context.Context, root string, selected []subject, names []
 				continue
 			}
 			if output, err := work.reproduce(ctx, root, s, name); err == nil {
-				seen[s.store.Name+" "+name] = output
+				seen[s.String()+" "+name] = output
 			} else {
 				failed = append(failed, fmt.Errorf("%s: %s: %w", s, name, err))
 			}
@@ -68,17 +68,17 @@ func reproduceAll(ctx context.Context, root string, selected []subject, names []
 				return ctx.Err()
 			}
 		}
-		if err := s.keep(root, seen); err != nil {
+		if err := keep(root, seen); err != nil {
 			return err
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// observed returns the outputs of a store and a case, such as "redis crash". Each has two
-// runs, with an empty line between them.
-func (s subject) observed(root string) (map[string]string, error) {
-	text, err := os.ReadFile(filepath.Join(root, "observed", s.id+".txt")) //nolint:gosec // a file of the repository
+// observed returns the outputs of a subject and a case, such as "fiber/redis crash". Each has
+// two runs, with an empty line between them.
+func observed(root string) (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "observed.txt")) //nolint:gosec // a file of the repository
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -92,13 +92,13 @@ func (s subject) observed(root string) (map[string]string, error) {
 }
 
 // keep writes the outputs in the form that observed reads.
-func (s subject) keep(root string, seen map[string]string) error {
+func keep(root string, seen map[string]string) error {
 	var parts []string
 	for title, output := range seen {
 		parts = append(parts, fmt.Sprintf("== %s\n%s\n", title, output))
 	}
 	slices.Sort(parts)
-	return os.WriteFile(filepath.Join(root, "observed", s.id+".txt"), []byte(strings.Join(parts, "\n")), 0o644) //nolint:gosec // a file of the repository
+	return os.WriteFile(filepath.Join(root, "observed.txt"), []byte(strings.Join(parts, "\n")), 0o644) //nolint:gosec // a file of the repository
 }
 
 // reproduce runs a case twice, each time with a fresh server, store and provider.
