@@ -1,4 +1,4 @@
-// Tests /docs and the problem pages, see docs-check.sh.
+// Tests /docs and the problem pages, see check.sh.
 import { chromium } from 'playwright-core';
 
 const [, , executablePath, url, key, folder] = process.argv;
