@@ -39,8 +39,8 @@ run: ## Run everything in one process, on a private PostgreSQL and the fake Stri
 	@$(GO) build -o bin/orders ./cmd/orders
 	@$(LOAD_ENV); exec bin/orders dev $(RUN)
 
-# -vet=off: make lint runs vet. -p 4 -parallel 4: most tests wait for the database, so tests and
-# the compiler run at once. GOGC=800 spares the compiler garbage collections, and -dwarf=false and
+# -vet=off: make lint runs vet. -p 3 -parallel 3: tests wait for the database, so some tests and
+# the compiler run at once, but with more of them a slow machine meets their timeouts. GOGC=800 spares the compiler garbage collections, and -dwarf=false and
 # -s -w omit debug tables. -N -l omit optimizations, because these cost more time than they save;
 # only in the standard library (std) they save more. checkptr=0 omits checks of unsafe pointers,
 # which this code does not use. netgo and osusergo need no C compiler, and atexit_sleep_ms=0 avoids
@@ -54,7 +54,7 @@ FLAGS := -tags netgo,osusergo -ldflags='-s -w' $(RACE) \
 test: ## Run all tests; they start the PostgreSQL they need (RACE=: without the race detector, faster)
 	@echo "Testing with$(if $(RACE),,out) the race detector …"
 	GORACE=atexit_sleep_ms=0 GOGC=800 $(if $(DATABASE_URL),,$(GO) run $(FLAGS) ./migrations/dbtest/withserver) \
-		$(GO) test -vet=off $(FLAGS) -p 4 -parallel 4 $(LONGEST) ./...
+		$(GO) test -vet=off $(FLAGS) -p 3 -parallel 3 $(LONGEST) ./...
 
 FUZZTIME ?= 30s
 
