@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -309,7 +310,13 @@ func (p *purchase) unused() {
 	}
 }
 
-func keyPath(key string) string { return "/v1/idempotency-keys/" + url.PathEscape(key) }
+// keyPath is the address that the contract gives a key: one that needs escaping is in base64url.
+func keyPath(key string) string {
+	if url.PathEscape(key) != key || key[0] == '~' {
+		key = "~" + base64.RawURLEncoding.EncodeToString([]byte(key))
+	}
+	return "/v1/idempotency-keys/" + key
+}
 
 // orderOf returns a paid order for refunds.
 func (s *sequence) orderOf(amount int) *purchase {
