@@ -39,13 +39,14 @@ run: ## Run everything in one process, on a private PostgreSQL and the fake Stri
 	@$(GO) build -o bin/orders ./cmd/orders
 	@$(LOAD_ENV); exec bin/orders dev $(RUN)
 
-# -vet=off: make lint runs vet. -p 3 -parallel 3: tests wait for the database, so some tests and
-# the compiler run at once, but with more of them a slow machine meets their timeouts. GOGC=800 spares the compiler garbage collections, and -dwarf=false and
-# -s -w omit debug tables. -N -l omit optimizations, because these cost more time than they save;
-# only in the standard library (std) they save more. checkptr=0 omits checks of unsafe pointers,
-# which this code does not use. netgo and osusergo need no C compiler, and atexit_sleep_ms=0 avoids
-# the race detector's pause of a second at the end of each process. The packages that take longest
-# come first, so that none of them is alone at the end. withserver starts one PostgreSQL for all.
+# -vet=off: make lint runs vet. -p 3 -parallel 3: tests wait for the database, so several run at
+# once beside the compiler; with more, they meet timeouts on a slow machine. GOGC=800 spares the
+# compiler garbage collections, and -dwarf=false and -s -w omit debug tables. -N -l omit
+# optimizations, because these cost more time than they save; only in the standard library (std)
+# they save more. checkptr=0 omits checks of unsafe pointers, which this code does not use. netgo
+# and osusergo need no C compiler, and atexit_sleep_ms=0 avoids the race detector's pause of a
+# second at the end of each process. The packages that take longest come first, so that none of
+# them is alone at the end. withserver starts one PostgreSQL for all.
 LONGEST := $(wildcard ./orders ./cmd/orders ./api)
 FLAGS := -tags netgo,osusergo -ldflags='-s -w' $(RACE) \
 	-gcflags=all='-dwarf=false -d=checkptr=0 -N -l' -gcflags=std='-dwarf=false -d=checkptr=0'
