@@ -18,7 +18,7 @@ func TestRepeat_outage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		runs := 0
-		ctx, stop := context.WithTimeout(t.Context(), time.Hour+time.Minute)
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour+2*maxErrorPause)
 		defer stop()
 		begin := time.Now()
 		repeat(ctx, "worker", time.Second, slog.New(slog.NewTextHandler(&log, nil)), func(context.Context) error {
