@@ -39,13 +39,14 @@ run: ## Run everything in one process, on a private PostgreSQL and the fake Stri
 	@$(GO) build -o bin/ ./cmd/orders ./cmd/playground
 	@$(LOAD_ENV); exec bin/playground run $(RUN)
 
-# -vet=off: make lint runs vet. -p 4 -parallel 4: most tests wait for the database, so tests and
-# the compiler run at once. GOGC=800 spares the compiler garbage collections, and -dwarf=false and
-# -s -w omit debug tables. -N -l omit optimizations, because these cost more time than they save;
-# only in the standard library (std) they save more. checkptr=0 omits checks of unsafe pointers,
-# which this code does not use. netgo and osusergo need no C compiler, and atexit_sleep_ms=0 avoids
-# the race detector's pause of a second at the end of each process. The packages that take longest
-# come first, so that none of them is alone at the end. withserver starts one PostgreSQL for all.
+# -vet=off: make lint runs vet. -p 3 -parallel 3: tests wait for the database, so several run at
+# once beside the compiler; with more, they meet timeouts on a slow machine. GOGC=800 spares the
+# compiler garbage collections, and -dwarf=false and -s -w omit debug tables. -N -l omit
+# optimizations, because these cost more time than they save; only in the standard library (std)
+# they save more. checkptr=0 omits checks of unsafe pointers, which this code does not use. netgo
+# and osusergo need no C compiler, and atexit_sleep_ms=0 avoids the race detector's pause of a
+# second at the end of each process. The packages that take longest come first, so that none of
+# them is alone at the end. withserver starts one PostgreSQL for all.
 LONGEST := $(wildcard ./orders ./cmd/orders ./cmd/playground ./api)
 FLAGS := -tags netgo,osusergo -ldflags='-s -w' $(RACE) \
 	-gcflags=all='-dwarf=false -d=checkptr=0 -N -l' -gcflags=std='-dwarf=false -d=checkptr=0'
@@ -54,7 +55,7 @@ FLAGS := -tags netgo,osusergo -ldflags='-s -w' $(RACE) \
 test: ## Run all tests; they start the PostgreSQL they need (RACE=: without the race detector, faster)
 	@echo "Testing with$(if $(RACE),,out) the race detector …"
 	GORACE=atexit_sleep_ms=0 GOGC=800 $(if $(DATABASE_URL),,$(GO) run $(FLAGS) ./migrations/dbtest/withserver) \
-		$(GO) test -vet=off $(FLAGS) -p 4 -parallel 4 $(LONGEST) ./...
+		$(GO) test -vet=off $(FLAGS) -p 3 -parallel 3 $(LONGEST) ./...
 
 FUZZTIME ?= 30s
 

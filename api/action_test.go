@@ -105,7 +105,7 @@ func TestAction_providerUnavailable(t *testing.T) {
 // they wait for it.
 func TestAction_sharedRead(t *testing.T) {
 	t.Parallel()
-	const clients = 500
+	const clients = 100
 	f := newFixture(t, poolSize(4), limiterBounds(1, 2*clients))
 	key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
 	intent := actionOf(t, f.create(t, key, order)).PaymentIntentID

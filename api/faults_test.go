@@ -142,7 +142,7 @@ func TestCreateOrder_concurrent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
-	running := make([]<-chan asyncResponse, 50)
+	running := make([]<-chan asyncResponse, 25)
 	for i := range running {
 		running[i] = f.createAsync(t, key, orderBody())
 	}

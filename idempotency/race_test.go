@@ -50,15 +50,15 @@ func requireOneExecution(t *testing.T, results []idempotency.Result, errs []erro
 func TestDo_raceForNewKey(t *testing.T) {
 	t.Parallel()
 	for size, rounds := range map[int32]int{1: 1, 8: 4} {
-		f := newFixture(t, connections(size))
+		f, racers := newFixture(t, connections(size)), 8+2*int(size)
 		for range rounds {
 			req := f.request()
-			results, errs := f.race(24, req, oneStep())
+			results, errs := f.race(racers, req, oneStep())
 			requireOneExecution(t, results, errs)
 			require.Equal(t, map[string]int{"done": 1}, f.effects(req))
 
 			req, op := f.request(), &threeSteps{}
-			results, errs = f.race(24, req, op)
+			results, errs = f.race(racers, req, op)
 			requireOneExecution(t, results, errs)
 			require.Equal(t, onceEach, f.effects(req))
 			require.EqualValues(t, 2, op.calls.Load())

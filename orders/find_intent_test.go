@@ -51,8 +51,9 @@ func TestFindIntent_longList(t *testing.T) {
 	}
 }
 
-// slowStep is longer than three slow pages, and half of it is shorter than five.
-const slowStep = 4 * time.Second
+// slowStep is longer than three slow pages, and half of it is shorter than five. On a busy machine,
+// a page takes seconds more.
+const slowStep = 12 * time.Second
 
 func (f *fixture) listSlowly() {
 	f.Stripe.Inject(stripetest.Rule{Fault: stripetest.NoSearch, Times: stripetest.Always})

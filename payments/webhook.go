@@ -49,6 +49,8 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 		return Event{}, ErrInvalidEvent
 	case event.Data.Object == nil:
 		return Event{}, ErrThinEvent
+	case (*event.Data.Object)[0] != '{':
+		return Event{}, ErrInvalidEvent
 	}
 	about := subject(*event.Data.Object)
 	about.ID, about.Type = event.ID, event.Type

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"net/http"
@@ -316,7 +317,13 @@ func (p *purchase) unused() {
 	}
 }
 
-func keyPath(key string) string { return "/v1/idempotency-keys/" + url.PathEscape(key) }
+// keyPath is the address that the contract gives a key: one that needs escaping is in base64url.
+func keyPath(key string) string {
+	if url.PathEscape(key) != key || key[0] == '~' {
+		key = "~" + base64.RawURLEncoding.EncodeToString([]byte(key))
+	}
+	return "/v1/idempotency-keys/" + key
+}
 
 // orderOf returns a paid order for refunds.
 func (s *sequence) orderOf(amount int) *purchase {

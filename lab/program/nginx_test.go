@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -221,12 +220,13 @@ func established(t *testing.T, address string) (n int) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
-	proc, err := procfs.NewDefaultFS()
+	number, err := strconv.Atoi(port)
 	require.NoError(t, err)
-	all, err := proc.NetTCP()
+	table, err := os.ReadFile("/proc/net/tcp") // of 127.0.0.1
 	require.NoError(t, err)
-	for _, line := range all {
-		if line.St == 1 && strconv.FormatUint(line.LocalPort, 10) == port {
+	for line := range strings.Lines(string(table)) {
+		columns := strings.Fields(line)
+		if local, state := columns[1], columns[3]; state == "01" && strings.HasSuffix(local, fmt.Sprintf(":%04X", number)) {
 			n++
 		}
 	}

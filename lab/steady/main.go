@@ -65,7 +65,10 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	jobs, ctx := errgroup.WithContext(ctx)
-	jobs.Go(func() error { return s.cron(ctx) })
+	jobs.Go(func() error {
+		s.cron(ctx)
+		return nil
+	})
 	var samples []sample
 	jobs.Go(func() error {
 		samples, err = s.collect(ctx, o)

@@ -70,7 +70,7 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 			pi.PaymentMethod = optional(pm.ID)
 			pi.Status = requiresConfirmation
 		}
-		s.intents.put(pi)
+		s.putIntent(pi)
 		c.intent = pi
 		if confirm {
 			how.method = ""

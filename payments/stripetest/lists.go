@@ -70,7 +70,10 @@ func listPage[T interface {
 		page := list[T]{Object: "list", URL: c.request.URL.Path, Data: []T{}}
 		for _, id := range slices.Backward(older) {
 			o := t.byID[id]
-			if o.createdAt() < from || o.createdAt() > to || !match(o) {
+			if o.createdAt() < from {
+				break // the others are older
+			}
+			if o.createdAt() > to || !match(o) {
 				continue
 			}
 			if len(page.Data) == limit {
@@ -103,6 +106,17 @@ func (pi *intent) indexed(until time.Time) *intent {
 	return nil
 }
 
+// putIntent stores an intent, whose metadata never changes.
+func (s *Server) putIntent(pi *intent) {
+	if s.intents.byID[pi.ID] == nil {
+		for name, value := range pi.Metadata {
+			pair := [2]string{name, value}
+			s.searchable[pair] = append(s.searchable[pair], pi.ID)
+		}
+	}
+	s.intents.put(pi)
+}
+
 // searchIntents returns one page only: with has_more, but without next_page.
 func (s *Server) searchIntents(c *call) (effect, *apiError) {
 	f := c.form
@@ -119,9 +133,8 @@ func (s *Server) searchIntents(c *call) (effect, *apiError) {
 	name, value := query[1]+query[2], query[3]+query[4]
 	return func() (any, *apiError) {
 		found := []*intent{} // newest first
-		for _, pi := range slices.Backward(s.intents.all()) {
-			v := pi.indexed(s.now().Add(-s.options.SearchDelay))
-			if v != nil && v.Metadata[name] == value {
+		for _, id := range slices.Backward(s.searchable[[2]string{name, value}]) {
+			if v := s.intents.byID[id].indexed(s.now().Add(-s.options.SearchDelay)); v != nil {
 				found = append(found, v)
 			}
 		}

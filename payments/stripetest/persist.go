@@ -50,7 +50,7 @@ func (s *Server) load(content []byte) error {
 		}
 		if pi := stored.Intent; pi != nil {
 			pi.versions = []version{{intent: *pi}} // a search finds it at once
-			s.intents.put(pi)
+			s.putIntent(pi)
 		}
 		for _, pm := range stored.Methods {
 			s.methods.put(pm)

@@ -28,17 +28,18 @@ type Server struct {
 	closeOnce sync.Once
 
 	// mu protects the fields below. It is not held during a wait or a write.
-	mu       sync.Mutex
-	ahead    time.Duration
-	keys     map[string]*savedKey
-	intents  table[*intent]
-	charges  table[*Charge]
-	refunds  table[*Refund]
-	methods  table[*paymentMethod]
-	rules    []*Injection
-	requests []*Request
-	file     string // of Persist
-	failed   error  // of the last write to file
+	mu         sync.Mutex
+	ahead      time.Duration
+	keys       map[string]*savedKey
+	intents    table[*intent]
+	charges    table[*Charge]
+	refunds    table[*Refund]
+	searchable map[[2]string][]string // ids of intents by name and value of their metadata
+	methods    table[*paymentMethod]
+	rules      []*Injection
+	requests   []*Request
+	file       string // of Persist
+	failed     error  // of the last write to file
 }
 
 // New returns a server without objects.
@@ -48,10 +49,11 @@ func New(opts Options) *Server {
 	}
 	opts.SearchDelay = cmp.Or(opts.SearchDelay, time.Minute)
 	s := &Server{
-		options: opts,
-		mux:     http.NewServeMux(),
-		closing: make(chan struct{}),
-		keys:    make(map[string]*savedKey),
+		options:    opts,
+		mux:        http.NewServeMux(),
+		closing:    make(chan struct{}),
+		keys:       make(map[string]*savedKey),
+		searchable: make(map[[2]string][]string),
 	}
 	s.endpoints = map[string]endpoint{
 		"POST /v1/payment_intents":              s.createIntent,
