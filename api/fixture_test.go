@@ -49,7 +49,7 @@ type fixture struct {
 
 	authClock atomic.Int64 // time of the Authenticator's clock, in nanoseconds
 
-	background *api.Background
+	background api.Background
 }
 
 type options struct {
@@ -89,10 +89,8 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	if s.ready == nil {
 		s.ready = api.NewReadiness(func() error { return nil })
 	}
-	var err error
-	f.limiter, err = admission.New(admission.Config{Work: s.work, Backlog: s.backlog, Wait: time.Minute, InFlight: 10_000})
-	require.NoError(t, err)
-	f.background = api.NewBackground(s.background, logger)
+	f.limiter = admission.New(admission.Config{Work: s.work, Backlog: s.backlog, Wait: time.Minute, InFlight: 10_000})
+	f.background = make(api.Background, s.background)
 	f.router, f.apiKey = f.API(t, api.Config{
 		Authenticator: f.newAuthenticator(t), Limiter: f.limiter, Spec: s.spec, Ready: s.ready, Background: f.background,
 	})

@@ -41,7 +41,7 @@ var exampleErrors = map[string]error{
 	"idempotency-key-invalid":     idempotency.ErrInvalidKey,
 	"malformed-request":           fmt.Errorf("%w: the body must be a JSON object", idempotency.ErrMalformed),
 	"unauthorized":                accounts.ErrUnauthorized,
-	"not-found":                   errNotFound,
+	"not-found":                   operations.ErrNotFound,
 	"method-not-allowed":          errMethodNotAllowed,
 	"idempotency-key-in-progress": idempotency.ErrInProgress,
 	"too-large":                   fmt.Errorf("%w: at most 64 KiB are allowed here", errTooLarge),

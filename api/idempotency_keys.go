@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
@@ -19,12 +17,12 @@ import (
 	"example.com/orders-api/operations"
 )
 
-// retryAfter has the Retry-After of an unfinished key, by its state.
-var retryAfter = map[string]time.Duration{
-	idempotency.StateInProgress:     time.Second,
-	idempotency.StateWaiting:        unavailableRetryAfter,
-	idempotency.StateActionRequired: 5 * time.Second,
-	idempotency.StateNeedsReview:    time.Minute,
+// retryAfter has the Retry-After of an unfinished key in seconds, by its state.
+var retryAfter = map[string]string{
+	idempotency.StateInProgress:     "1",
+	idempotency.StateWaiting:        "2",
+	idempotency.StateActionRequired: "5",
+	idempotency.StateNeedsReview:    "60",
 }
 
 func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
@@ -47,7 +45,7 @@ func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wait, unfinished := retryAfter[status.State()]; unfinished {
-		w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
+		w.Header().Set("Retry-After", wait)
 	}
 	return writeJSON(w, http.StatusOK, h.view(status, required))
 }
@@ -71,7 +69,7 @@ func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempot
 	})
 	switch {
 	case errors.Is(err, idempotency.ErrNotFound):
-		err = errNotFound
+		err = operations.ErrNotFound
 	case err != nil:
 		err = &keyedError{error: err} // because the outcome is about the key in the path
 	}

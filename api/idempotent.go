@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -39,7 +38,7 @@ func (h *handlers) serve(w http.ResponseWriter, r *http.Request, operation idemp
 	account := accountID(r.Context())
 	entryOf(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 
-	if err := checkQuery(r.URL.RawQuery); err != nil {
+	if _, err := readQuery(r.URL.RawQuery); err != nil {
 		return err // A client that expects an effect of the query must not be charged without it.
 	}
 	body, err := readBody(w, r, maxBody)
@@ -122,29 +121,24 @@ func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key ide
 	}
 	applied.write(w.Header())
 	w.Header().Set("Location", keyAddress+keySegment(key))
-	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter[state].Seconds())))
+	w.Header().Set("Retry-After", retryAfter[state])
 	return writeJSON(w, http.StatusAccepted, h.view(status, required))
 }
 
 // serveAsync executes the request in the background. It responds with 202 once the claim is
 // durable, unless the client's wait suffices for the result.
 func (h *handlers) serveAsync(w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
-	claimed, decided := false, make(chan struct{})
-	decide := sync.OnceFunc(func() { close(decided) })
-	req.OnClaim = sync.OnceFunc(func() {
-		claimed = true
-		decide()
-	})
-	done := h.Background.start(r.Context(), func(ctx context.Context) runResult {
-		defer decide()
+	claimed := make(chan bool, 2) // whether the claim is durable; the end of the run sends false
+	req.OnClaim = sync.OnceFunc(func() { claimed <- true })
+	done := h.start(r.Context(), func(ctx context.Context) runResult {
+		defer func() { claimed <- false }()
 		return h.run(ctx, req)
 	})
 	if done == nil { // There are too many runs, so the preference is ignored.
 		return h.writeRunResult(w, r, req.Key, h.run(r.Context(), req))
 	}
-	<-decided
 	var run runResult
-	ended := !claimed
+	ended := !<-claimed
 	switch {
 	case ended:
 		run = <-done

@@ -108,22 +108,3 @@ type RequestEvent struct {
 	Duration time.Duration
 	Outcome  string // "" without an idempotency key or event
 }
-
-// Outcomes are the values of RequestEvent.Outcome.
-func Outcomes() []string {
-	return []string{
-		"created",
-		"replayed",
-		"recovered",
-		"accepted",
-		"requires_action",
-		"in_progress",
-		"reused",
-		"lease_lost",
-		"rejected", // The request is not valid, or the server is overloaded.
-		"retryable",
-		"refund_synced",
-		"refund_failed", // It failed after its response, so the customer has no money.
-		"ignored",       // The event is not about an object of ours.
-	}
-}

@@ -27,7 +27,7 @@ const noContent = "default-src 'none'; base-uri 'none'; form-action 'none'; fram
 
 func withoutQuery(next http.Handler) http.Handler {
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		if err := checkQuery(r.URL.RawQuery); err != nil {
+		if _, err := readQuery(r.URL.RawQuery); err != nil {
 			return err
 		}
 		next.ServeHTTP(w, r)

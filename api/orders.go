@@ -18,8 +18,8 @@ func orderProblem(err error) (p problem, ok bool) {
 		p = newProblem("order-exists", "The order in order_id has this reference, and its payment has not failed.")
 		p.OrderID = &exists.OrderID
 	case errors.As(err, &notRefundable) && notRefundable.Status.Open():
-		p = newProblem("order-not-refundable", "The payment of the order is in progress. Send the same request again shortly.").after(inProgressRetryAfter)
-		p.Retry = retrySameKey
+		p = newProblem("order-not-refundable", "The payment of the order is in progress. Send the same request again shortly.")
+		p.Retry, p.retryAfter = retrySameKey, 1
 	case errors.As(err, &notRefundable) && notRefundable.Status == orders.StatusPaymentFailed:
 		p = newProblem("order-not-refundable", "The payment of the order failed, so there is nothing to refund.")
 	case errors.As(err, &notRefundable):

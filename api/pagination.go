@@ -2,10 +2,12 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,52 +50,54 @@ func encode(object any, err error) ([]byte, error) {
 	return operations.EncodeJSON(object)
 }
 
-const queryUnreadable = "the query string cannot be read"
+// readQuery returns the parameters of a query, each given once and of a known name.
+func readQuery(rawQuery string, known ...string) (map[string]string, error) {
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return nil, validation.Invalid("", validation.CodeInvalidFormat, "the query string cannot be read")
+	}
+	values := map[string]string{}
+	for name, all := range query {
+		switch {
+		case !slices.Contains(known, name):
+			return nil, validation.Invalid("", validation.CodeUnknownParameter,
+				"the query string has unknown parameters; known are: "+cmp.Or(strings.Join(known, ", "), "none"))
+		case len(all) > 1:
+			return nil, validation.Invalid("/"+name, validation.CodeDuplicateParameter, "must be given once")
+		}
+		values[name] = all[0]
+	}
+	return values, nil
+}
 
 // parsePage accepts only limit, after and filters.
-func parsePage(rawQuery string, filters ...string) (p operations.Page, err error) {
+func parsePage(rawQuery string, filters ...string) (operations.Page, error) {
+	query, err := readQuery(rawQuery, append([]string{"limit", "after"}, filters...)...)
+	if err != nil {
+		return operations.Page{}, err
+	}
 	var errs []validation.Field
+	page := operations.Page{Limit: defaultPage, Filters: query}
 	reject := func(pointer, code, detail string) {
 		errs = append(errs, validation.Field{Pointer: pointer, Code: code, Detail: detail})
 	}
-	query, err := url.ParseQuery(rawQuery)
-	if err != nil {
-		reject("", validation.CodeInvalidFormat, queryUnreadable)
-	}
-	p.Limit = defaultPage
-	if query.Has("limit") {
+	if limit, given := query["limit"]; given {
 		detail := fmt.Sprintf("must be an integer from 1 to %d", maxPage)
-		p.Limit, err = strconv.Atoi(query.Get("limit"))
+		page.Limit, err = strconv.Atoi(limit)
 		switch {
-		case strconv.Itoa(p.Limit) != query.Get("limit") && !errors.Is(err, strconv.ErrRange):
+		case strconv.Itoa(page.Limit) != limit && !errors.Is(err, strconv.ErrRange):
 			reject("/limit", validation.CodeInvalidFormat, detail)
-		case p.Limit < 1 || p.Limit > maxPage:
+		case page.Limit < 1 || page.Limit > maxPage:
 			reject("/limit", validation.CodeOutOfRange, detail)
 		}
 	}
-	if query.Has("after") {
-		if p.After, err = parseID(query.Get("after")); err != nil {
+	if after, given := query["after"]; given {
+		if page.After, err = parseID(after); err != nil {
 			reject("/after", validation.CodeInvalidFormat, "must be an id of this list")
 		}
 	}
-	known := append([]string{"limit", "after"}, filters...)
-	p.Filters = map[string]string{}
-	for _, name := range filters {
-		if query.Has(name) {
-			p.Filters[name] = query.Get(name)
-		}
-	}
-	for _, name := range known {
-		if len(query[name]) > 1 {
-			reject("/"+name, validation.CodeDuplicateParameter, "must be given once")
-		}
-		delete(query, name)
-	}
-	if len(query) > 0 {
-		reject("", validation.CodeUnknownParameter, "the query string has unknown parameters; known are "+strings.Join(known, ", "))
-	}
 	if len(errs) > 0 {
-		return operations.Page{}, &validation.Error{Fields: errs}
+		return page, &validation.Error{Fields: errs}
 	}
-	return p, nil
+	return page, nil
 }

@@ -30,6 +30,7 @@ func TestReadPreferences_forms(t *testing.T) {
 		"the first wait counts":              {[]string{"wait=5, wait=10"}, wait(5)},
 		"the first counts, although invalid": {[]string{"wait=soon, wait=10"}, preferences{}},
 		"parameters are dropped":             {[]string{"wait=10; a=b ; c, respond-async;d"}, both},
+		"a comma in quotes":                  {[]string{`x="a, respond-async, \", wait=5"; y=",wait=6", wait=10`}, wait(10)},
 		"unknown ones":                       {[]string{`return=minimal, wait=10; x, handling="lenient", respond-async, priority=1`}, both},
 	} {
 		require.Equal(t, test.want, readPreferences(http.Header{"Prefer": test.lines}), name)

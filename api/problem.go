@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -23,7 +22,6 @@ import (
 
 // Errors of this package. Each has a row in problemRows.
 var (
-	errNotFound         = errors.New("not found")
 	errNoPage           = errors.New("no such page")
 	errMethodNotAllowed = errors.New("method not allowed")
 	errTooLarge         = errors.New("the body is too large")
@@ -40,44 +38,36 @@ const (
 	outcomeFinal   = "final"
 )
 
-// Values of Retry-After if the error has none.
-const (
-	inProgressRetryAfter  = time.Second
-	unavailableRetryAfter = 2 * time.Second
-)
-
 // problemRows maps an error to its problem by the first row that matches. Without a detail, the
 // error itself is shown.
 var problemRows = []struct {
-	err        error
-	slug       string
-	detail     string
-	retryAfter time.Duration
+	err    error
+	slug   string
+	detail string
 }{
-	{accounts.ErrUnauthorized, "unauthorized", "Send a valid API key as a bearer token, in one Authorization header.", 0},
-	{errNoPage, "not-found", "There is no resource at this address.", 0},
-	{errNotFound, "not-found", "There is no such resource in this account.", 0},
-	{operations.ErrNotFound, "not-found", "There is no such resource in this account.", 0},
-	{webhooks.ErrOff, "not-found", "The server has no webhook secret, so the webhook is off.", 0},
-	{errMethodNotAllowed, "method-not-allowed", "The Allow header lists the methods that this resource supports.", 0},
-	{errTooLarge, "too-large", "", 0},
-	{errUnsupportedMedia, "unsupported-media-type", "Send Content-Type: application/json, in UTF-8 and without a content encoding.", 0},
-	{errKeyMissing, "idempotency-key-missing", "Send an Idempotency-Key header of 16 to 255 visible ASCII characters.", 0},
-	{idempotency.ErrInvalidKey, "idempotency-key-invalid", "Send one Idempotency-Key header of 16 to 255 visible ASCII characters, raw or quoted.", 0},
-	{idempotency.ErrMalformed, "malformed-request", "", 0},
-	{webhooks.ErrRefused, "malformed-request", "The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes of the server's clock.", 0},
-	{webhooks.ErrInvalid, "malformed-request", "The signature is valid, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double.", 0},
-	{webhooks.ErrThin, "malformed-request", "The signature is valid, but this is a thin event: it has no data.object. Set the payload style of the endpoint to Snapshot in Stripe's dashboard.", 0},
-	{idempotency.ErrKeyReused, "idempotency-key-reused", "The body or the address differs from the key's first request.", 0},
-	{idempotency.ErrInProgress, "idempotency-key-in-progress", "Send the same request again shortly.", inProgressRetryAfter},
-	{operations.ErrOutcomeUnknown, "payment-outcome-unknown", "Send the same request with the same key to find out.", unavailableRetryAfter},
-	{operations.ErrProviderUnavailable, "temporarily-unavailable", "The payment provider did not accept the request.", unavailableRetryAfter},
-	{errBodyCut, "temporarily-unavailable", "The body ended early. Send the same request again, with the same key.", unavailableRetryAfter},
-	{admission.ErrRateLimited, "rate-limited", "Send the same request again a little later, with the same key.", unavailableRetryAfter},
-	{admission.ErrOverloaded, "temporarily-unavailable", "The server is overloaded. Send the same request again a little later, with the same key.", unavailableRetryAfter},
-	{postgres.ErrUnavailable, "temporarily-unavailable", "Send the same request again, with the same key.", unavailableRetryAfter},
-	{idempotency.ErrNewerVersion, "temporarily-unavailable", "Send the same request again, with the same key.", unavailableRetryAfter},
-	{errNotReady, "temporarily-unavailable", "Send the same request again, with the same key.", unavailableRetryAfter},
+	{accounts.ErrUnauthorized, "unauthorized", "Send a valid API key as a bearer token, in one Authorization header."},
+	{errNoPage, "not-found", "There is no resource at this address."},
+	{operations.ErrNotFound, "not-found", "There is no such resource in this account."},
+	{webhooks.ErrOff, "not-found", "The server has no webhook secret, so the webhook is off."},
+	{errMethodNotAllowed, "method-not-allowed", "The Allow header lists the methods that this resource supports."},
+	{errTooLarge, "too-large", ""},
+	{errUnsupportedMedia, "unsupported-media-type", "Send Content-Type: application/json, in UTF-8 and without a content encoding."},
+	{errKeyMissing, "idempotency-key-missing", "Send an Idempotency-Key header of 16 to 255 visible ASCII characters."},
+	{idempotency.ErrInvalidKey, "idempotency-key-invalid", "Send one Idempotency-Key header of 16 to 255 visible ASCII characters, raw or quoted."},
+	{idempotency.ErrMalformed, "malformed-request", ""},
+	{webhooks.ErrRefused, "malformed-request", "The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes of the server's clock."},
+	{webhooks.ErrInvalid, "malformed-request", "The signature is valid, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double."},
+	{webhooks.ErrThin, "malformed-request", "The signature is valid, but this is a thin event: it has no data.object. Set the payload style of the endpoint to Snapshot in Stripe's dashboard."},
+	{idempotency.ErrKeyReused, "idempotency-key-reused", "The body or the address differs from the key's first request."},
+	{idempotency.ErrInProgress, "idempotency-key-in-progress", "Send the same request again shortly."},
+	{operations.ErrOutcomeUnknown, "payment-outcome-unknown", "Send the same request with the same key to find out."},
+	{operations.ErrProviderUnavailable, "temporarily-unavailable", "The payment provider did not accept the request."},
+	{errBodyCut, "temporarily-unavailable", "The body ended early. Send the same request again, with the same key."},
+	{admission.ErrRateLimited, "rate-limited", "Send the same request again a little later, with the same key."},
+	{admission.ErrOverloaded, "temporarily-unavailable", "The server is overloaded. Send the same request again a little later, with the same key."},
+	{postgres.ErrUnavailable, "temporarily-unavailable", "Send the same request again, with the same key."},
+	{idempotency.ErrNewerVersion, "temporarily-unavailable", "Send the same request again, with the same key."},
+	{errNotReady, "temporarily-unavailable", "Send the same request again, with the same key."},
 }
 
 // keyedError is the error of a request that looked up its key.
@@ -102,14 +92,9 @@ type problem struct {
 
 func newProblem(slug, detail string) problem {
 	t := problemTypeOf(slug)
-	return problem{Problem: operations.Problem{
+	return problem{retryAfter: t.RetryAfter, Problem: operations.Problem{
 		Type: "/problems/" + slug, Title: t.Title, Status: t.Status, Detail: detail, Retry: t.Retry, Outcome: t.Outcome[0],
 	}}
-}
-
-func (p problem) after(wait time.Duration) problem {
-	p.retryAfter = max(int(math.Ceil(wait.Seconds())), 1)
-	return p
 }
 
 // problemOf maps an error to its problem. The text of an unknown error is only logged.
@@ -128,28 +113,19 @@ func problemOf(err error) problem {
 	for _, row := range problemRows {
 		if errors.Is(err, row.err) {
 			p := newProblem(row.slug, cmp.Or(row.detail, err.Error()))
-			if wait := retryAfterOf(err, row.retryAfter); wait > 0 {
-				p = p.after(wait)
-			}
-			if errors.Is(err, idempotency.ErrFinishedKeyReused) {
+			provider, failed := errors.AsType[*operations.ProviderError](err)
+			switch {
+			case failed:
+				p.retryAfter = max(int(math.Ceil(provider.RetryAfter.Seconds())), 1)
+			case errors.Is(err, admission.ErrRateLimited), errors.Is(err, admission.ErrOverloaded):
+				p.retryAfter = 1 + rand.IntN(3) //nolint:gosec // jitter, because rejections come in bursts
+			case errors.Is(err, idempotency.ErrFinishedKeyReused):
 				p.Outcome = outcomeFinal
 			}
 			return p
 		}
 	}
 	return newProblem("internal-error", "Send the same request again, with the same key.")
-}
-
-func retryAfterOf(err error, fallback time.Duration) time.Duration {
-	provider, ok := errors.AsType[*operations.ProviderError](err)
-	switch {
-	case ok:
-		return max(provider.RetryAfter, time.Second)
-	case errors.Is(err, admission.ErrRateLimited), errors.Is(err, admission.ErrOverloaded):
-		return time.Duration(1+rand.IntN(3)) * time.Second //nolint:gosec // jitter, because rejections come in bursts
-	default:
-		return fallback
-	}
 }
 
 // expiredProblem names what an expired key created, unless the records are lost.

@@ -17,10 +17,11 @@ import (
 	"example.com/orders-api/orders"
 )
 
-func TestRetryAfterSeconds_roundsUp(t *testing.T) {
+func TestProblemOf_retryAfterRoundsUp(t *testing.T) {
 	t.Parallel()
 	for wait, seconds := range map[time.Duration]int{0: 1, time.Second: 1, time.Second + time.Nanosecond: 2, time.Hour: 3600} {
-		require.Equal(t, seconds, newProblem("internal-error", "").after(wait).retryAfter, wait)
+		err := &operations.ProviderError{Kind: operations.ErrOutcomeUnknown, RetryAfter: wait}
+		require.Equal(t, seconds, problemOf(err).retryAfter, wait)
 	}
 }
 

@@ -23,6 +23,8 @@ type problemType struct {
 	Or      string   // another value of retry, if there is one
 	Outcome []string // the possible values; the first one is the default
 	Text    []byte   // Markdown
+
+	RetryAfter int `yaml:"retry_after"` // seconds; 0 without the header
 }
 
 // problemTypes returns all types, by status. The tests read each file, so none has an error.

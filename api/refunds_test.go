@@ -190,6 +190,17 @@ func TestCreateRefund_inProgress(t *testing.T) {
 	require.Equal(t, http.StatusCreated, receive(t, first).status)
 }
 
+func TestCreateRefund_providerFails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order, key := f.createPaid(t), newKey()
+	down := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: refundEndpoint, Times: stripetest.Always})
+	require.Equal(t, http.StatusServiceUnavailable, f.createRefund(t, order, key, `{}`).status)
+	down.Release()
+	require.Equal(t, http.StatusCreated, f.createRefund(t, order, key, `{}`).status)
+	require.Equal(t, map[string]int64{"usd": 0}, f.Stripe.MoneyMoved())
+}
+
 // A refund fails days later. Our record is updated, the stored response stays.
 func TestWebhook_refundFails(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"regexp"
 	"strconv"
@@ -17,7 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/operations"
 )
 
 const maxBody = 64 << 10 // bytes: a hundred items with full descriptions
@@ -92,11 +91,13 @@ type preferences struct {
 	wait         time.Duration // 0 if there is none; at most maxWait
 }
 
-// readPreferences uses the first preference of a name (RFC 7240). A comma or semicolon ends a value
-// even in quotes, which no preference of this API needs.
+// preferencePattern matches an element of Prefer, whose quoted texts may have commas.
+var preferencePattern = regexp.MustCompile(`(?:[^,"]|"(?:[^"\\]|\\.)*"?)+`)
+
+// readPreferences uses the first preference of a name (RFC 7240).
 func readPreferences(header http.Header) (p preferences) {
 	seen := map[string]bool{}
-	for element := range strings.SplitSeq(strings.Join(header.Values("Prefer"), ","), ",") {
+	for _, element := range preferencePattern.FindAllString(strings.Join(header.Values("Prefer"), ","), -1) {
 		preference, _, _ := strings.Cut(element, ";")
 		name, value, _ := strings.Cut(preference, "=")
 		name, value = strings.ToLower(strings.Trim(name, " \t")), strings.Trim(value, " \t\"")
@@ -133,22 +134,11 @@ func parseWait(value string) time.Duration {
 	return time.Duration(min(seconds, uint64(maxWait/time.Second))) * time.Second // If it is out of range, seconds is the maximum.
 }
 
-func checkQuery(rawQuery string) error {
-	query, err := url.ParseQuery(rawQuery)
-	switch {
-	case err != nil:
-		return validation.Invalid("", validation.CodeInvalidFormat, queryUnreadable)
-	case len(query) > 0:
-		return validation.Invalid("", validation.CodeUnknownParameter, "the query string has parameters, and this operation has none")
-	}
-	return nil
-}
-
 // parseID accepts the canonical form of a UUID only; uuid.Parse accepts four forms.
 func parseID(s string) (uuid.UUID, error) {
 	id, err := uuid.Parse(s)
 	if err != nil || id.String() != s || id == uuid.Nil {
-		return uuid.Nil, errNotFound
+		return uuid.Nil, operations.ErrNotFound
 	}
 	return id, nil
 }

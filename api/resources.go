@@ -17,27 +17,16 @@ func (h *handlers) operationRoutes(r, plain chi.Router, o operations.Registratio
 		id = o.Member + "_id"
 	}
 	r.Method(http.MethodPost, o.Path, handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		if _, err := target(r, o); err != nil {
+		if _, err := target(r, o, ""); err != nil {
 			return err
 		}
 		return h.serve(w, r, o.Operation)
 	}))
-	plain.Method(http.MethodGet, o.Path+"/{"+id+"}", h.read(func(r *http.Request) ([]byte, error) {
-		of, err := target(r, o)
-		if err == nil {
-			of.ID, err = parseID(chi.URLParam(r, id))
-		}
-		if err != nil {
-			return nil, err
-		}
+	plain.Method(http.MethodGet, o.Path+"/{"+id+"}", h.read(o, id, func(r *http.Request, of operations.Target) ([]byte, error) {
 		return encode(o.Get(r.Context(), of))
 	}))
 	if o.List != nil {
-		r.Method(http.MethodGet, o.Path, h.read(func(r *http.Request) ([]byte, error) {
-			of, err := target(r, o)
-			if err != nil {
-				return nil, err
-			}
+		r.Method(http.MethodGet, o.Path, h.read(o, "", func(r *http.Request, of operations.Target) ([]byte, error) {
 			page, err := parsePage(r.URL.RawQuery, o.Filters...)
 			if err != nil {
 				return nil, err
@@ -49,11 +38,14 @@ func (h *handlers) operationRoutes(r, plain chi.Router, o operations.Registratio
 	}
 }
 
-// target returns what a request is about, without the id of a resource.
-func target(r *http.Request, o operations.Registration) (of operations.Target, err error) {
+// target returns what a request is about. The path parameter id names a resource, "" all of them.
+func target(r *http.Request, o operations.Registration, id string) (of operations.Target, err error) {
 	of.AccountID = accountID(r.Context())
 	if o.IsNested() {
 		of.Parent, err = parseID(chi.URLParam(r, "id"))
+	}
+	if err == nil && id != "" {
+		of.ID, err = parseID(chi.URLParam(r, id))
 	}
 	return of, err
 }
@@ -61,13 +53,17 @@ func target(r *http.Request, o operations.Registration) (of operations.Target, e
 const readTimeout = 5 * time.Second // of a GET's queries
 
 // read sends the response without a permit, because a client may be slow.
-func (h *handlers) read(next func(r *http.Request) (json []byte, err error)) handlerFunc {
+func (h *handlers) read(o operations.Registration, id string, next func(*http.Request, operations.Target) (json []byte, err error)) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		of, err := target(r, o, id)
+		if err != nil {
+			return err
+		}
 		var body []byte
-		err := h.Limiter.Do(r.Context(), accountID(r.Context()), func(ctx context.Context) (err error) {
+		err = h.Limiter.Do(r.Context(), of.AccountID, func(ctx context.Context) (err error) {
 			ctx, cancel := context.WithTimeout(ctx, readTimeout)
 			defer cancel()
-			body, err = next(r.WithContext(ctx))
+			body, err = next(r.WithContext(ctx), of)
 			return err
 		})
 		if err != nil {

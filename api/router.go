@@ -30,7 +30,7 @@ type Config struct {
 	Workflows     []byte // orders.arazzo.yaml
 	Logger        *slog.Logger
 
-	Background *Background // a process that stops waits for it
+	Background Background // a process that stops waits for it
 	Ready      *Readiness
 	Retention  time.Duration // of a finished key
 
@@ -68,7 +68,7 @@ func NewRouter(config Config) chi.Router {
 	account := r.With(authenticated)
 	plain = account.With(withoutQuery) // the others check their query
 	plain.Method(http.MethodGet, "/v1/idempotency-keys/{key}", handlerFunc(h.getKey))
-	for _, operation := range config.Operations.Registrations() {
+	for _, operation := range config.Operations.Registrations {
 		h.operationRoutes(account, plain, operation)
 	}
 	return r
@@ -79,22 +79,22 @@ func NewRouter(config Config) chi.Router {
 func noRoute(routes chi.Routes, authenticated func(http.Handler) http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		allowed := allowedMethods(routes, r)
+		isOptions := r.Method == http.MethodOptions && (allowed != "" || r.RequestURI == "*")
 		var respond http.Handler = handlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
-			if allowed == "" {
-				return errNoPage
+			if allowed != "" {
+				w.Header().Set("Allow", allowed)
 			}
-			w.Header().Set("Allow", allowed)
-			return errMethodNotAllowed
-		})
-		switch {
-		case r.Method == http.MethodOptions && (allowed != "" || r.RequestURI == "*"):
-			respond = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				if allowed != "" {
-					w.Header().Set("Allow", allowed)
-				}
+			switch {
+			case isOptions:
 				w.WriteHeader(http.StatusNoContent)
-			})
-		case strings.HasPrefix(routePath(r)+"/", "/v1/"):
+				return nil
+			case allowed == "":
+				return errNoPage
+			default:
+				return errMethodNotAllowed
+			}
+		})
+		if !isOptions && strings.HasPrefix(routePath(r)+"/", "/v1/") {
 			respond = authenticated(respond) // 401 comes before 404 and 405
 		}
 		respond.ServeHTTP(w, r)
@@ -110,15 +110,13 @@ func allowedMethods(routes chi.Routes, r *http.Request) string {
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		if routes.Match(chi.NewRouteContext(), method, routePath(r)) {
 			allowed = append(allowed, method)
-			if method == http.MethodGet {
-				allowed = append(allowed, http.MethodHead)
-			}
 		}
 	}
-	if len(allowed) == 0 {
+	if allowed == nil {
 		return ""
 	}
-	return strings.Join(append(allowed, http.MethodOptions), ", ")
+	text := strings.Join(append(allowed, http.MethodOptions), ", ")
+	return strings.Replace(text, "GET", "GET, HEAD", 1)
 }
 
 func healthz(w http.ResponseWriter, _ *http.Request) error {

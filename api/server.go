@@ -52,23 +52,15 @@ func (r *Readiness) Check() error {
 	return r.check()
 }
 
-// Background bounds the runs of respond-async, because they outlive the connections of their clients.
-type Background struct {
-	slots  chan struct{}
-	logger *slog.Logger
-}
-
-// NewBackground returns a Background for up to limit runs.
-func NewBackground(limit int, logger *slog.Logger) *Background {
-	return &Background{slots: make(chan struct{}, limit), logger: logger}
-}
+// Background has room for the runs of respond-async, which outlive the connections of their clients.
+type Background chan struct{}
 
 // Wait blocks until all runs have ended, or ctx ends, and lets no run begin.
-func (b *Background) Wait(ctx context.Context) error {
-	for range cap(b.slots) {
+func (b Background) Wait(ctx context.Context) error {
+	for range cap(b) {
 		select {
-		case b.slots <- struct{}{}:
-			defer func() { <-b.slots }()
+		case b <- struct{}{}:
+			defer func() { <-b }()
 		case <-ctx.Done():
 			return fmt.Errorf("background runs: %w", ctx.Err())
 		}
@@ -76,16 +68,16 @@ func (b *Background) Wait(ctx context.Context) error {
 	return nil
 }
 
-// start begins a run, or returns nil if there are too many.
-func (b *Background) start(ctx context.Context, run func(context.Context) runResult) <-chan runResult {
+// start begins a run in the background, or returns nil if there are too many.
+func (h *handlers) start(ctx context.Context, run func(context.Context) runResult) <-chan runResult {
 	select {
-	case b.slots <- struct{}{}:
+	case h.Background <- struct{}{}:
 	default:
 		return nil
 	}
 	done := make(chan runResult, 1)
 	go func() {
-		defer func() { <-b.slots }()
+		defer func() { <-h.Background }()
 		begun := time.Now()
 		entry := &logEntry{}
 		result := recovered(ctx, run, entry)
@@ -93,7 +85,7 @@ func (b *Background) start(ctx context.Context, run func(context.Context) runRes
 		if result.err != nil && !errors.Is(result.err, idempotency.ErrActionRequired) {
 			entry.problem(ctx, problemOf(result.err), result.err)
 		}
-		b.logger.LogAttrs(ctx, entry.level, "background run", append([]slog.Attr{
+		h.Logger.LogAttrs(ctx, entry.level, "background run", append([]slog.Attr{
 			slog.String("request_id", entryOf(ctx).requestID),
 			slog.String("account_id", accountID(ctx).String()),
 			slog.String("key_id", result.KeyID.String()),

@@ -33,7 +33,7 @@ func (s *Service) Links(key idempotency.StoredKey) Links {
 	if registered.IsNested() {
 		above, _, _ := strings.Cut(registered.Path, "/{id}")
 		parent := ParentID(registered.Path, key.Path)
-		for _, r := range s.registrations {
+		for _, r := range s.Registrations {
 			if r.Path == above {
 				links[r.Member] = &Resource{ID: parent, Href: above + "/" + parent.String()}
 			}
@@ -76,7 +76,7 @@ func (k KeyStatus) Settled() bool {
 
 // KeyStatus returns the status of a key, or [idempotency.ErrNotFound] if it was never used.
 func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempotency.Key) (KeyStatus, error) {
-	status, response, err := s.engine.Lookup(ctx, accountID, key)
+	status, response, err := s.Engine.Lookup(ctx, accountID, key)
 	expired, reaped := errors.AsType[*idempotency.KeyExpiredError](err)
 	if reaped {
 		status, err = expired.Key, nil

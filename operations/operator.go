@@ -15,10 +15,10 @@ import (
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
 	_, _, err := s.unfinished(ctx, accountID, keyID)
 	if err == nil {
-		err = audit.WriteKey(ctx, s.pool, accountID, keyID, "key.retry", by)
+		err = audit.WriteKey(ctx, s.Pool, accountID, keyID, "key.retry", by)
 	}
 	if err == nil {
-		err = s.engine.Requeue(ctx, accountID, keyID, s.Operations())
+		err = s.Engine.Requeue(ctx, accountID, keyID, s.Operations())
 	}
 	if err != nil {
 		return idempotency.Result{KeyID: keyID}, err
@@ -34,17 +34,17 @@ func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, by au
 		err = ErrNotResolvable
 	}
 	if err == nil {
-		err = audit.WriteKey(ctx, s.pool, accountID, keyID, "key.resolve", by)
+		err = audit.WriteKey(ctx, s.Pool, accountID, keyID, "key.resolve", by)
 	}
 	if err != nil {
 		return idempotency.Result{KeyID: keyID}, err
 	}
-	return s.engine.Resume(ctx, accountID, keyID, []idempotency.Operation{registered.Resolve(key)})
+	return s.Engine.Resume(ctx, accountID, keyID, []idempotency.Operation{registered.Resolve(key)})
 }
 
 // unfinished returns a key that an operator can change now, with its operation.
 func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.StoredKey, Registration, error) {
-	key, err := s.engine.Key(ctx, accountID, keyID)
+	key, err := s.Engine.Key(ctx, accountID, keyID)
 	switch {
 	case errors.Is(err, idempotency.ErrNotFound), err == nil && key.FinishedAt != nil:
 		return key, Registration{}, ErrNoUnfinishedKey

@@ -15,27 +15,14 @@ import (
 
 // Service continues, describes and resolves the keys of all registered operations.
 type Service struct {
-	engine        *idempotency.Engine
-	pool          *pgxpool.Pool
-	registrations []Registration
+	Engine        *idempotency.Engine
+	Pool          *pgxpool.Pool
+	Registrations []Registration
 }
-
-// New returns a Service without operations.
-func New(engine *idempotency.Engine, pool *pgxpool.Pool) *Service {
-	return &Service{engine: engine, pool: pool}
-}
-
-// Register adds operations, before the Service is used.
-func (s *Service) Register(added ...Registration) {
-	s.registrations = append(s.registrations, added...)
-}
-
-// Registrations returns all operations.
-func (s *Service) Registrations() []Registration { return slices.Clone(s.registrations) }
 
 // Operations returns all operations for the engine.
 func (s *Service) Operations() (list []idempotency.Operation) {
-	for _, registered := range s.registrations {
+	for _, registered := range s.Registrations {
 		list = append(list, registered.Operation)
 	}
 	return list
@@ -43,7 +30,7 @@ func (s *Service) Operations() (list []idempotency.Operation) {
 
 // Resume continues the request of an unfinished key from its stored parameters.
 func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Result, error) {
-	return s.engine.Resume(ctx, accountID, keyID, s.Operations())
+	return s.Engine.Resume(ctx, accountID, keyID, s.Operations())
 }
 
 // ContinueAfterAction continues the request of a key, or returns an [*ActionRequiredError] if it
@@ -64,11 +51,11 @@ func (s *Service) ContinueAfterAction(ctx context.Context, key idempotency.Store
 }
 
 func (s *Service) find(key idempotency.StoredKey) (Registration, bool) {
-	i := slices.IndexFunc(s.registrations, func(r Registration) bool { return r.Operation.Name() == key.Operation })
+	i := slices.IndexFunc(s.Registrations, func(r Registration) bool { return r.Operation.Name() == key.Operation })
 	if i < 0 {
 		return Registration{}, false
 	}
-	return s.registrations[i], true
+	return s.Registrations[i], true
 }
 
 // Registration describes an operation that creates a resource. Package api serves POST Path, GET
@@ -112,7 +99,7 @@ const MemberResource = "resource"
 
 // Sync is [Registration.Sync] of the operation with a member, or [ErrNotFound].
 func (s *Service) Sync(ctx context.Context, member string, accountID, id uuid.UUID, providerID string) (failed bool, err error) {
-	for _, r := range s.registrations {
+	for _, r := range s.Registrations {
 		if r.Member == member && r.Sync != nil {
 			return r.Sync(ctx, accountID, id, providerID)
 		}
@@ -143,7 +130,7 @@ type Found struct {
 
 // Find returns the resources of the accounts with this name, see [Registration.Find].
 func (s *Service) Find(ctx context.Context, accountIDs []uuid.UUID, name string) (found []Found, err error) {
-	for _, r := range s.registrations {
+	for _, r := range s.Registrations {
 		if r.Find == nil {
 			continue
 		}

@@ -119,15 +119,13 @@ func TestGrant_notResolvable(t *testing.T) {
 	f := newFixture(t)
 	f.wallets.down = true
 	require.Equal(t, http.StatusServiceUnavailable, f.grant().Code)
-	list := f.Operations.Registrations()
+	list := f.Operations.Registrations
 	registration := list[len(list)-1]
 	registration.Resolve = nil
-	without := operations.New(f.Engine, f.Pool)
-	without.Register(registration)
-	_, err := f.resolve(without)
+	_, err := f.resolve(&operations.Service{Engine: f.Engine, Pool: f.Pool, Registrations: []operations.Registration{registration}})
 	require.ErrorIs(t, err, operations.ErrNotResolvable)
 	require.Zero(t, f.auditRecords())
-	_, err = f.resolve(operations.New(f.Engine, f.Pool)) // of an older version
+	_, err = f.resolve(&operations.Service{Engine: f.Engine, Pool: f.Pool}) // of an older version
 	require.ErrorIs(t, err, idempotency.ErrNewerVersion)
 	require.Zero(t, f.auditRecords())
 }

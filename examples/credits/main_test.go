@@ -39,7 +39,7 @@ func newFixture(t *testing.T) *fixture {
 	server := httptest.NewServer(f.wallets)
 	t.Cleanup(server.Close)
 	f.client = &credits.Wallets{URL: server.URL, HTTP: server.Client()}
-	f.Operations.Register(credits.Registration(f.Pool, f.client))
+	f.Operations.Registrations = append(f.Operations.Registrations, credits.Registration(f.Pool, f.client))
 	f.router, f.apiKey = f.API(t, api.Config{Spec: ordersapi.Spec})
 	return f
 }

@@ -37,7 +37,7 @@ const (
 	maxInterval = 50 * time.Millisecond
 )
 
-// Config bounds a [Limiter]. All fields are required.
+// Config bounds a [Limiter]. All fields are required, and InFlight is at least Work.
 type Config struct {
 	Work    int // requests that use the processors and the database
 	Backlog int // requests that wait for their first permit
@@ -77,11 +77,8 @@ type account struct {
 type waiter chan struct{}
 
 // New returns a limiter.
-func New(config Config) (*Limiter, error) {
-	if config.Work < 1 || config.Backlog < 1 || config.Wait <= 0 || config.InFlight < config.Work {
-		return nil, errors.New("admission: Work, Backlog and Wait must be positive, and InFlight at least Work")
-	}
-	return &Limiter{config: config, stats: Stats{Capacity: config.Work}, accounts: map[uuid.UUID]*account{}}, nil
+func New(config Config) *Limiter {
+	return &Limiter{config: config, stats: Stats{Capacity: config.Work}, accounts: map[uuid.UUID]*account{}}
 }
 
 // Do runs work with a permit, which its context carries, or returns [ErrOverloaded] or

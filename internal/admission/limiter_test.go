@@ -31,8 +31,7 @@ func bubble(t *testing.T, config admission.Config, test func(*testing.T, *fixtur
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l, err := admission.New(config)
-		require.NoError(t, err)
+		l := admission.New(config)
 		test(t, &fixture{l, t})
 		synctest.Wait()
 		stats := l.Stats()
@@ -318,19 +317,4 @@ func TestSuspend(t *testing.T) {
 		end(t, waiting)
 		admission.Suspend(t.Context())() // without a permit
 	})
-}
-
-func TestNew_rejectsBounds(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*admission.Config){
-		"Work":     func(c *admission.Config) { c.Work = 0 },
-		"Backlog":  func(c *admission.Config) { c.Backlog = 0 },
-		"Wait":     func(c *admission.Config) { c.Wait = 0 },
-		"InFlight": func(c *admission.Config) { c.InFlight = 0 },
-	} {
-		config := small()
-		change(&config)
-		_, err := admission.New(config)
-		require.ErrorContains(t, err, name)
-	}
 }

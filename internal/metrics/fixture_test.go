@@ -41,7 +41,7 @@ type fixture struct {
 
 	t          *testing.T
 	metrics    *metrics.Metrics
-	background *api.Background
+	background api.Background
 	apiKey     string
 	url        string
 	client     *http.Client
@@ -53,8 +53,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{t: t}
 	pool := idempotencytest.NewPool(t)
-	limiter, err := admission.New(admission.Config{Work: 10, Backlog: 20, Wait: time.Second, InFlight: 30})
-	require.NoError(t, err)
+	limiter := admission.New(admission.Config{Work: 10, Backlog: 20, Wait: time.Second, InFlight: 30})
 	f.metrics = metrics.New(metrics.Config{
 		Pool: pool, Ready: ready, Logger: discard, Limiter: limiter,
 		Waiters: func() int { return f.Engine.Waiters() }, Retention: retention, Grace: grace,
@@ -65,7 +64,7 @@ func newFixture(t *testing.T) *fixture {
 		Payments:    payments.Config{Transport: admission.SuspendDuring(payments.NewTransport()), Observe: f.metrics.ProviderAttempt},
 		Engine:      idempotency.Config{Waiters: 10, OnStep: f.metrics.OnStep},
 	})
-	f.background = api.NewBackground(10, discard)
+	f.background = make(api.Background, 10)
 	router, apiKey := f.API(t, api.Config{Limiter: limiter, Background: f.background, OnRequest: f.metrics.OnRequest})
 	server := httptest.NewServer(router)
 	f.apiKey, f.url, f.client = apiKey, server.URL, server.Client()

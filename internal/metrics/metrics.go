@@ -11,22 +11,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/payments"
 )
 
-// Config configures a [Metrics].
+// Config configures a [Metrics]. All fields are required.
 type Config struct {
-	Pool   *pgxpool.Pool // required
-	Ready  func() error  // required; without an error, the gauge database_up is 1
-	Logger *slog.Logger  // required
+	Pool    *pgxpool.Pool
+	Ready   func() error // without an error, the gauge database_up is 1
+	Logger  *slog.Logger
+	Limiter *admission.Limiter
+	Waiters func() int
 
-	Limiter *admission.Limiter // nil for a command without one
-	Waiters func() int         // nil for a command without an engine
-
-	Retention, Grace time.Duration // alerts compare ages with them; 0 if unknown
+	Retention, Grace time.Duration // alerts compare ages with them
 }
 
 // Metrics holds the metrics of a process.
@@ -93,9 +91,8 @@ func New(config Config) *Metrics {
 	}
 	// increase() ignores the first value of a new series, so those that an alert counts start at 0.
 	m.reaped.WithLabelValues()
-	for _, outcome := range api.Outcomes() {
-		m.requests.WithLabelValues(outcome)
-	}
+	m.requests.WithLabelValues("lease_lost")
+	m.requests.WithLabelValues("refund_failed")
 	for _, call := range payments.Calls() {
 		m.provider.WithLabelValues(call, payments.OutcomeNeedsOperator)
 		m.provider.WithLabelValues(call, payments.Refused.String())
@@ -108,12 +105,8 @@ func New(config Config) *Metrics {
 		m.maintenance.WithLabelValues(command, result(false))
 	}
 	r.pool(config.Pool)
-	if config.Limiter != nil {
-		r.limiter(config.Limiter)
-	}
-	if config.Waiters != nil {
-		r.gauge("waiters", "Requests that wait for a key which another run holds (Prefer: wait).", nil, config.Waiters)
-	}
+	r.limiter(config.Limiter)
+	r.gauge("waiters", "Requests that wait for a key which another run holds (Prefer: wait).", nil, config.Waiters)
 	r.setting("key_retention_seconds", "How long a finished key is kept (KEY_RETENTION).", config.Retention)
 	r.setting("completer_grace_seconds", "Idle time after which an unfinished key counts as abandoned (COMPLETER_GRACE).", config.Grace)
 	return m
@@ -166,9 +159,7 @@ func (r registrar) count(name, help string, read func() float64) {
 }
 
 func (r registrar) setting(name, help string, value time.Duration) {
-	if value > 0 {
-		r.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, value.Seconds)
-	}
+	r.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, value.Seconds)
 }
 
 // Handler serves the metrics. Those that cannot be read are absent.

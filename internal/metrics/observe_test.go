@@ -70,7 +70,7 @@ func TestNew_zero(t *testing.T) {
 	f.order("an-order-of-teas-02", strings.Replace(tea, "pm_card_visa", "pm_unknown", 1))
 	f.metrics.Completed(idempotency.CompleterResult{}, postgres.ErrUnavailable)
 	f.metrics.Reaped(1, postgres.ErrUnavailable)
-	counted := regexp.MustCompile(`needs_operator|refused|requests_total|completer_keys|keys_deleted|maintenance_runs`)
+	counted := regexp.MustCompile(`needs_operator|refused|lease_lost|refund_failed|completer_keys|keys_deleted|maintenance_runs`)
 	for name := range scrape(t, f.metrics) {
 		if counted.MatchString(name) {
 			require.Contains(t, start, name)
@@ -128,9 +128,8 @@ func TestStep_commitResult(t *testing.T) {
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	l, err := admission.New(admission.Config{Work: 1, Backlog: 1, Wait: time.Minute, InFlight: 3})
-	require.NoError(t, err)
-	m := metrics.New(metrics.Config{Pool: f.Pool, Ready: ready, Logger: discard, Limiter: l})
+	l := admission.New(admission.Config{Work: 1, Backlog: 1, Wait: time.Minute, InFlight: 3})
+	m := metrics.New(metrics.Config{Pool: f.Pool, Ready: ready, Logger: discard, Limiter: l, Waiters: f.Engine.Waiters})
 
 	nothing := func(context.Context) error { return nil }
 	waiting := make(chan error, 1)

@@ -73,7 +73,7 @@ func TestGuide(t *testing.T) {
 	g.replace("openapi.yaml", "x-extensible-enum: [create_order, create_refund]", "x-extensible-enum: [create_order, create_refund, grant_credit]")
 	g.replace("openapi.yaml", "refund_created, finished]", "refund_created, credit_inserted, credit_refused, finished]")
 	const fixture = "api/fixture_test.go"
-	g.before(fixture, "\tf.limiter, err = admission.New(", g.block("wallets := httptest.NewServer"))
+	g.before(fixture, "\tf.limiter = admission.New(", g.block("wallets := httptest.NewServer"))
 	g.replace(fixture, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/credits"`)
 	g.write("api/credits_test.go", g.block("func TestCredits"))
 	run(t, folder, nil, "go", "test", "./api")

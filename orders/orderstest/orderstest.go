@@ -92,11 +92,12 @@ func New(tb testing.TB, o Options) *Shop {
 	var err error
 	s.Engine, err = idempotency.New(s.Pool, o.Engine)
 	require.NoError(tb, err)
-	s.Operations = operations.New(s.Engine, s.Pool)
 	calls := provider.Calls{Payments: s.Payments, Timeout: stepTimeout, Logger: s.Logger}
 	s.Orders = &orders.Service{Calls: calls, Pool: s.Pool, Engine: s.Engine, ChargeWindow: cmp.Or(o.ChargeWindow, 24*time.Hour)}
 	s.Refunds = &refunds.Service{Calls: calls, Pool: s.Pool, Orders: s.Orders}
-	s.Operations.Register(s.Orders.Registration(), s.Refunds.Registration())
+	s.Operations = &operations.Service{
+		Engine: s.Engine, Pool: s.Pool, Registrations: []operations.Registration{s.Orders.Registration(), s.Refunds.Registration()},
+	}
 	return s
 }
 
@@ -127,11 +128,10 @@ func (s *Shop) API(tb testing.TB, config api.Config) (router chi.Router, apiKey 
 		config.Authenticator = accounts.NewAuthenticator(s.Pool, time.Now)
 	}
 	if config.Limiter == nil {
-		config.Limiter, err = admission.New(admission.Config{Work: 1000, Backlog: 1000, Wait: time.Minute, InFlight: 10_000})
-		require.NoError(tb, err)
+		config.Limiter = admission.New(admission.Config{Work: 1000, Backlog: 1000, Wait: time.Minute, InFlight: 10_000})
 	}
 	if config.Background == nil {
-		config.Background = api.NewBackground(100, s.Logger)
+		config.Background = make(api.Background, 100)
 	}
 	if config.Ready == nil {
 		config.Ready = api.NewReadiness(func() error { return nil })

@@ -52,15 +52,12 @@ func New(ctx context.Context, config setup.App, logger *slog.Logger) (_ *App, er
 	}
 	a.onClose(a.Pool.Close)
 	a.Monitor = postgres.NewMonitor(a.Pool, logger)
-	a.limiter, err = admission.New(admission.Config{
+	a.limiter = admission.New(admission.Config{
 		Work:     workPerConnection * int(a.Pool.Config().MaxConns),
 		Backlog:  maxBacklog,
 		Wait:     maxBacklogWait,
 		InFlight: maxInFlight,
 	})
-	if err != nil {
-		return nil, err
-	}
 	a.Metrics = metrics.New(metrics.Config{
 		Pool:      a.Pool,
 		Ready:     a.Monitor.Err,
@@ -93,11 +90,11 @@ func New(ctx context.Context, config setup.App, logger *slog.Logger) (_ *App, er
 	})
 	a.onClose(a.Payments.Close)
 	calls := provider.Calls{Payments: a.Payments, Timeout: config.StripeTimeout, Logger: logger}
-	a.Operations = operations.New(a.Engine, a.Pool)
 	a.Orders = &orders.Service{Calls: calls, Pool: a.Pool, Engine: a.Engine, ChargeWindow: config.ChargeWindow}
 	a.Refunds = &refunds.Service{Calls: calls, Pool: a.Pool, Orders: a.Orders}
-	a.Operations.Register(a.Orders.Registration(), a.Refunds.Registration())
-	a.Operations.Register(registrations(config, a.Pool, transport)...)
+	own := []operations.Registration{a.Orders.Registration(), a.Refunds.Registration()}
+	others := registrations(config, a.Pool, transport)
+	a.Operations = &operations.Service{Engine: a.Engine, Pool: a.Pool, Registrations: append(own, others...)}
 	return a, nil
 }
 

@@ -44,7 +44,7 @@ type Server struct {
 	Listener net.Listener
 
 	ready *api.Readiness
-	runs  *api.Background
+	runs  api.Background
 }
 
 // Listen opens the addresses until the app closes.
@@ -57,7 +57,7 @@ func (a *App) Listen(ctx context.Context, address, adminAddress setup.Address) (
 	if err := setup.CheckServing(ctx, a.Pool); err != nil {
 		return nil, err
 	}
-	runs := api.NewBackground(maxBackground, a.Logger)
+	runs := make(api.Background, maxBackground)
 	authenticator := accounts.NewAuthenticator(authPool, time.Now)
 	a.Monitor.Add(authPool, authenticator.Reset)
 	if err := a.StartMonitor(ctx, setup.CheckServing); err != nil {
