@@ -47,10 +47,6 @@ func (c reconciliation) Run(ctx context.Context) error {
 		report, err = reconcile.Run(ctx, reconcile.Config{
 			Orders:     a.Orders,
 			Operations: a.Operations,
-			Engine:     a.Engine,
-			Pool:       a.Pool,
-			Payments:   a.Payments,
-			Logger:     a.Logger,
 			Since:      c.Since,
 			Grace:      a.Config.CompleterGrace,
 			LostRows:   c.LostRows,

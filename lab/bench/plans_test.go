@@ -76,9 +76,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	require.NoError(t, err)
 	_, _, _, err = receipts.ReadStats(t.Context(), f.Pool)
 	require.NoError(t, err)
-	_, err = reconcile.Run(t.Context(), reconcile.Config{
-		Orders: f.Orders, Engine: f.Engine, Pool: f.Pool, Payments: f.Payments, Logger: f.Logger, Since: 2 * grace, Grace: grace,
-	})
+	_, err = reconcile.Run(t.Context(), reconcile.Config{Orders: f.Orders, Since: 2 * grace, Grace: grace})
 	require.NoError(t, err)
 
 	for _, plan := range plantest.Of(t, f.Pool) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/payments"
 )
 
@@ -61,17 +60,18 @@ type providerState struct {
 	created  time.Time
 }
 
-// localState is an order or a refund with its key, which is empty if it was reaped.
+// localState is an order or a refund with what its key's row has, if it was not reaped.
 type localState struct {
 	reference
 	status     string
 	money      Money
 	providerID string // the recorded intent or refund, "" if none
 	createdAt  time.Time
-	key        idempotency.StoredKey
-}
 
-func (l localState) unfinished() bool { return l.key.ID != uuid.Nil && l.key.FinishedAt == nil }
+	finishedAt, lockedAt, lastRunAt *time.Time
+	responseCode                    int
+	unfinished                      bool // false also without a key
+}
 
 func (c *comparison[P]) compareListed(ctx context.Context) error {
 	c.listed = map[uuid.UUID]struct{}{}
@@ -139,9 +139,6 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 		if l.providerID == page[i].id {
 			c.listed[l.recordID] = struct{}{}
 		}
-		if c.isRecent(l, page[i]) {
-			continue
-		}
 		c.ours++
 		if err := c.compare(ctx, l, page[i]); err != nil {
 			return err
@@ -176,12 +173,9 @@ func (c *comparison[P]) compareRecords(ctx context.Context) error {
 func (c *comparison[P]) compareRecord(ctx context.Context, l localState) error {
 	_, listed := c.listed[l.recordID]
 	absent := providerState{id: l.providerID, status: missing}
-	if c.isRecent(l, absent) {
-		return nil
-	}
 	c.records++
 	switch {
-	case l.unfinished():
+	case l.unfinished:
 		return nil // a run of the key is responsible
 	case l.providerID == "", c.classify(l, absent) == OrphanedRecord:
 		return c.compare(ctx, l, absent)
@@ -223,12 +217,11 @@ func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	if c.LostRows {
 		return false // no run is active
 	}
-	times := []time.Time{l.createdAt, l.key.LastRunAt, p.created}
-	if l.key.FinishedAt != nil {
-		times = append(times, *l.key.FinishedAt)
-	}
 	future := c.report.Until.Add(c.Grace + time.Since(c.began) + clockSkew)
-	return l.key.Leased || slices.ContainsFunc(times, func(at time.Time) bool { return at.After(c.report.Until) && at.Before(future) })
+	times := []*time.Time{&l.createdAt, &p.created, l.finishedAt, l.lockedAt, l.lastRunAt}
+	return slices.ContainsFunc(times, func(at *time.Time) bool {
+		return at != nil && at.After(c.report.Until) && at.Before(future)
+	})
 }
 
 func (c *comparison[P]) recheck(ctx context.Context, providerID string) (Kind, error) {
@@ -262,8 +255,8 @@ func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
 	if !c.hasAccount(l.accountID) {
 		facts = append(facts, "unknown account")
 	}
-	if l.key.ResponseCode != 0 {
-		facts = append(facts, fmt.Sprintf("response %d", l.key.ResponseCode))
+	if l.responseCode != 0 {
+		facts = append(facts, fmt.Sprintf("response %d", l.responseCode))
 	}
 	if kind == OrphanedRecord {
 		facts = facts[1:] // no object was read

@@ -243,16 +243,9 @@ func (f *fixture) insertRefund(changes ...string) string {
 	return f.post("/v1/refunds", form(map[string]string{"payment_intent": f.Stripe.Charges()[0].IntentID, "amount": "7"}, changes...))
 }
 
-func (f *fixture) config() reconcile.Config {
-	return reconcile.Config{
-		Orders: f.Orders, Operations: f.Operations, Engine: f.Engine, Pool: f.Pool, Payments: f.Payments, Logger: f.Logger,
-		Since: 48 * time.Hour, Grace: grace,
-	}
-}
-
 func (f *fixture) run(change func(*reconcile.Config)) (reconcile.Report, error) {
 	f.t.Helper()
-	config := f.config()
+	config := reconcile.Config{Orders: f.Orders, Operations: f.Operations, Since: 48 * time.Hour, Grace: grace}
 	change(&config)
 	return reconcile.Run(f.t.Context(), config)
 }

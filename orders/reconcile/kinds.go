@@ -12,8 +12,8 @@ func comparePayments(r *run) *comparison[payments.Intent] {
 		run:           r,
 		object:        "intent",
 		record:        "order",
-		list:          r.Payments.List,
-		get:           r.Payments.Get,
+		list:          r.Orders.Payments.List,
+		get:           r.Orders.Payments.Get,
 		state:         intentState,
 		selectRecords: selectOrders,
 		classify:      classifyPayment,
@@ -40,9 +40,9 @@ func intentState(i payments.Intent) providerState {
 
 func classifyPayment(l localState, p providerState) Kind {
 	recorded := l.providerID == p.id
-	awaited := l.unfinished() && (recorded || l.providerID == "") // the key's next run uses this intent
+	awaited := l.unfinished && (recorded || l.providerID == "") // the key's next run uses this intent
 	paid := orders.Status(l.status).Paid()
-	failed := l.key.ResponseCode != 0 && l.key.ResponseCode != http.StatusCreated
+	failed := l.responseCode != 0 && l.responseCode != http.StatusCreated
 	charged := p.status == string(payments.StatusSucceeded)
 	switch {
 	case paid && recorded && !charged:
@@ -85,8 +85,8 @@ func compareRefunds(r *run, payment *comparison[payments.Intent]) *comparison[pa
 		run:           r,
 		object:        "refund",
 		record:        "our refund",
-		list:          r.Payments.ListAllRefunds,
-		get:           r.Payments.GetRefund,
+		list:          r.Orders.Payments.ListAllRefunds,
+		get:           r.Orders.Payments.GetRefund,
 		state:         refundState,
 		payment:       payment.read,
 		selectRecords: selectRefunds,
@@ -103,7 +103,7 @@ func refundState(r payments.Refund) providerState {
 
 func classifyRefund(l localState, p providerState) Kind {
 	recorded := l.providerID == p.id
-	awaited := l.unfinished() && l.providerID == "" // the key's next run uses this refund
+	awaited := l.unfinished && l.providerID == "" // the key's next run uses this refund
 	switch {
 	case p.status == missing && (awaited || payments.RefundStatus(l.status).Void()):
 		return ""

@@ -136,7 +136,9 @@ func TestRun_anotherProviderAccount(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		_, err := f.run(func(c *reconcile.Config) {
 			c.LostRows, c.Fix = lost, lost
-			c.Payments = newPayments(t, stripetest.New(stripetest.Options{}))
+			another := *f.Orders
+			another.Payments = newPayments(t, stripetest.New(stripetest.Options{}))
+			c.Orders = &another
 		})
 		require.ErrorContains(t, err, "another account or mode")
 	}

@@ -2,28 +2,20 @@ package reconcile
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/payments"
 )
 
 // Config configures [Run].
 type Config struct {
 	Orders     *orders.Service
 	Operations *operations.Service
-	Engine     *idempotency.Engine
-	Pool       *pgxpool.Pool
-	Payments   *payments.Client
-	Logger     *slog.Logger
 
 	Since time.Duration // how far back to compare; more than Grace
 	Grace time.Duration // activity within it may be in progress, so it is ignored
@@ -38,9 +30,9 @@ type Config struct {
 }
 
 // Run compares payments and refunds. Orders in progress cause no false alarm, because each intent is
-// read before its order, each key between two reads of its order, and recent activity is ignored.
+// read before its order, each order together with its key, and recent activity is ignored.
 func Run(ctx context.Context, config Config) (Report, error) {
-	now, err := postgres.Now(ctx, config.Pool)
+	now, err := postgres.Now(ctx, config.Orders.Pool)
 	if err != nil {
 		return Report{}, err
 	}
@@ -52,7 +44,7 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	if r.LostRows {
 		r.report.Until = now
 	}
-	if r.accounts, err = accountIDs(ctx, r.Pool); err != nil {
+	if r.accounts, err = accountIDs(ctx, r.Orders.Pool); err != nil {
 		return Report{}, err
 	}
 	intents := comparePayments(r)

@@ -20,17 +20,29 @@ SELECT record.account_id,
        record.status,
        record.amount,
        record.currency,
-       record.created_at,`
+       record.created_at,
+       key.finished_at,
+       key.locked_at,
+       key.last_run_at,
+       coalesce(key.response_code, 0),
+       key.id IS NOT NULL AND key.finished_at IS NULL,`
+
+// withKey reads a record and its key in one snapshot, because a transaction that commits between
+// two statements would look like a discrepancy.
+const withKey = ` AS record
+  LEFT JOIN idempotency_keys AS key
+    ON key.account_id = record.account_id
+   AND key.idempotency_key = record.idempotency_key`
 
 const selectOrders = columns + `
        record.id,
        coalesce(record.payment_intent_id, '')
-  FROM orders AS record`
+  FROM orders` + withKey
 
 const selectRefunds = columns + `
        record.order_id,
        coalesce(record.provider_refund_id, '')
-  FROM refunds AS record`
+  FROM refunds` + withKey
 
 const byID = `
   JOIN unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, id)
@@ -70,33 +82,12 @@ func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]local
 	return states, nil
 }
 
-// query reads records, their keys, and the records again, because a transaction may commit in
-// between, and a record that was read before its key would be a false alarm.
 func (c *comparison[P]) query(ctx context.Context, query string, arguments ...any) ([]localState, error) {
-	records, err := c.queryRecords(ctx, query, arguments...)
-	if err != nil || len(records) == 0 {
-		return nil, err
-	}
-	var accountIDs, ids, keyIDs []uuid.UUID
-	for _, l := range records {
-		accountIDs, ids, keyIDs = append(accountIDs, l.accountID), append(ids, l.recordID), append(keyIDs, l.keyID)
-	}
-	keys, err := c.Engine.Keys(ctx, accountIDs, keyIDs)
-	if err != nil {
-		return nil, err
-	}
-	records, err = c.queryRecords(ctx, c.selectRecords+byID, accountIDs, ids)
-	for i, l := range records {
-		records[i].key = keys[l.keyID]
-	}
-	return records, err
-}
-
-func (c *comparison[P]) queryRecords(ctx context.Context, query string, arguments ...any) ([]localState, error) {
-	return postgres.Collect(ctx, c.Pool, "read records", func(row pgx.CollectableRow) (localState, error) {
+	return postgres.Collect(ctx, c.Orders.Pool, "read records", func(row pgx.CollectableRow) (localState, error) {
 		var l localState
 		var key idempotency.Key
-		err := row.Scan(&l.accountID, &l.recordID, &key, &l.status, &l.money.Amount, &l.money.Currency, &l.createdAt, &l.orderID, &l.providerID)
+		err := row.Scan(&l.accountID, &l.recordID, &key, &l.status, &l.money.Amount, &l.money.Currency, &l.createdAt,
+			&l.finishedAt, &l.lockedAt, &l.lastRunAt, &l.responseCode, &l.unfinished, &l.orderID, &l.providerID)
 		l.keyID = idempotency.KeyID(l.accountID, key)
 		return l, err
 	}, query, arguments...)
