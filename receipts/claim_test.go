@@ -137,11 +137,10 @@ func TestRunOnce_killedBeforeDelete(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), f.pool.Config())
 	require.NoError(t, err)
 	mailer := newSMTP(t, server.url())
-	killed, err := receipts.NewWorker(pool, mailerFunc(func(ctx context.Context, message receipts.Message) error {
+	killed := receipts.NewWorker(pool, mailerFunc(func(ctx context.Context, message receipts.Message) error {
 		defer pool.Close()
 		return mailer.Send(ctx, message)
-	}), receipts.Config{From: "shop@example.com"}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
+	}), "shop@example.com", nil, slog.New(slog.DiscardHandler))
 	requirePass(t, killed, receipts.Result{receipts.Lost: 1})
 
 	worker := f.worker(t, mailer)

@@ -98,8 +98,7 @@ const makeDue = `UPDATE staged_jobs SET run_at = now()`
 
 func (f fixture) worker(t *testing.T, mailer receipts.Mailer, change ...func(*receipts.Worker)) *receipts.Worker {
 	t.Helper()
-	worker, err := receipts.NewWorker(f.pool, mailer, receipts.Config{From: "The Shop <shop@example.com>"}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
+	worker := receipts.NewWorker(f.pool, mailer, "The Shop <shop@example.com>", nil, slog.New(slog.DiscardHandler))
 	worker.SetBackoff(func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute })
 	for _, c := range change {
 		c(worker)

@@ -126,7 +126,11 @@ func oneLine(text string) string {
 }
 
 // newMessage renders a receipt. It is the same in every attempt of an order.
-func newMessage(from netmail.Address, o order) (Message, error) {
+func newMessage(sender string, o order) (Message, error) {
+	from, err := netmail.ParseAddress(sender)
+	if err != nil {
+		return Message{}, fmt.Errorf("receipts: sender: %w", err)
+	}
 	if !ValidAddress(o.Email) {
 		return Message{}, fmt.Errorf("%w: not a plain e-mail address", ErrPermanent)
 	}
@@ -142,7 +146,7 @@ func newMessage(from netmail.Address, o order) (Message, error) {
 	_, domain, _ := strings.Cut(from.Address, "@")
 	// The library encodes body and headers, so no content can add a line to them.
 	message := mail.NewMsg(mail.WithNoDefaultUserAgent())
-	message.FromMailAddress(&from)
+	message.FromMailAddress(from)
 	message.ToMailAddress(&netmail.Address{Address: o.Email})
 	message.Subject(subject)
 	message.SetDateWithValue(o.PaidAt.UTC())

@@ -30,7 +30,7 @@ func testOrder() order {
 	}
 }
 
-var testSender = netmail.Address{Name: "The Shop", Address: "shop@example.com"}
+const testSender = "The Shop <shop@example.com>"
 
 type parsed struct {
 	Header netmail.Header
@@ -126,23 +126,19 @@ func TestMessage_sender(t *testing.T) {
 		"shop@example.com":             "<shop@example.com>",
 		"Shop <shop@example.com>":      `"Shop" <shop@example.com>`,
 		"Bücher <shop@example.com>":    "=?utf-8?q?B=C3=BCcher?= <shop@example.com>",
-		"shop@bücher.example":          "",
-		"shop@localhost":               "",
 		"a@example.com, b@example.com": "",
 		"":                             "",
 		"Shop":                         "",
 	} {
-		worker, err := NewWorker(nil, nil, Config{From: sender}, nil)
+		message, err := newMessage(sender, testOrder())
 		if header == "" {
 			require.Error(t, err, sender)
 			continue
 		}
 		require.NoError(t, err)
-		message, err := newMessage(worker.from, testOrder())
-		require.NoError(t, err)
 		mail := parseMail(t, writeMail(t, message))
 		require.Equal(t, header, mail.Header.Get("From"))
-		if worker.from.Name == "" {
+		if sender == "shop@example.com" {
 			require.Equal(t, "Receipt for order 0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11", mail.Header.Get("Subject"))
 			require.NotContains(t, mail.Text, "Shop:")
 		}

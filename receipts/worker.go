@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	netmail "net/mail"
 	"slices"
 	"time"
 
@@ -34,17 +33,11 @@ func backoff(attempt int) time.Duration {
 	return delay*4/5 + rand.N(delay*2/5) //nolint:gosec // jitter needs no secrecy
 }
 
-// Config configures a [Worker].
-type Config struct {
-	From    string                                   // such as Shop <shop@example.com>
-	Observe func(outcome string, took time.Duration) // of each attempt, also concurrently; may be nil
-}
-
 // Worker sends due receipts. Any number may run concurrently.
 type Worker struct {
 	pool    *pgxpool.Pool
 	mailer  Mailer
-	from    netmail.Address
+	from    string
 	observe func(outcome string, took time.Duration)
 	logger  *slog.Logger
 
@@ -54,16 +47,12 @@ type Worker struct {
 	backoff     func(attempt int) time.Duration
 }
 
-// NewWorker returns a Worker.
-func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Logger) (*Worker, error) {
-	from, err := netmail.ParseAddress(config.From)
-	if err != nil || !ValidAddress(from.Address) {
-		return nil, fmt.Errorf("receipts: sender %q: want an address such as Shop <shop@example.com>", config.From)
-	}
-	return &Worker{
-		pool: pool, mailer: mailer, from: *from, observe: config.Observe, logger: logger,
-		concurrency: concurrency, sendTimeout: sendTimeout, backoff: backoff,
-	}, nil
+// NewWorker returns a Worker. from is such as Shop <shop@example.com>. observe may be nil, and is
+// otherwise called after each attempt, also concurrently.
+func NewWorker(
+	pool *pgxpool.Pool, mailer Mailer, from string, observe func(outcome string, took time.Duration), logger *slog.Logger,
+) *Worker {
+	return &Worker{pool, mailer, from, observe, logger, concurrency, sendTimeout, backoff}
 }
 
 // RunOnce tries every due job once. If ctx is cancelled, it finishes those in progress.

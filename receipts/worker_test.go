@@ -81,9 +81,7 @@ func TestRunOnce_permanentFailure(t *testing.T) {
 	}})
 	order := f.insertPaidOrder(t, "jane@example.com")
 	var log bytes.Buffer
-	worker, err := receipts.NewWorker(f.pool, newSMTP(t, server.url()),
-		receipts.Config{From: "shop@example.com"}, slog.New(slog.NewJSONHandler(&log, nil)))
-	require.NoError(t, err)
+	worker := receipts.NewWorker(f.pool, newSMTP(t, server.url()), "shop@example.com", nil, slog.New(slog.NewJSONHandler(&log, nil)))
 
 	requirePass(t, worker, receipts.Result{receipts.Failed: 1})
 	f.exec(t, makeDue)

@@ -89,10 +89,7 @@ func (c *worker) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w, err := receipts.NewWorker(a.Pool, mailer, receipts.Config{From: mail.Sender(), Observe: a.Metrics.Receipt}, a.Logger)
-		if err != nil {
-			return err
-		}
+		w := receipts.NewWorker(a.Pool, mailer, mail.Sender(), a.Metrics.Receipt, a.Logger)
 		if c.Once {
 			result, err := w.RunOnce(ctx)
 			retried, failed, lost := result[receipts.Retried], result[receipts.Failed], result[receipts.Lost]

@@ -166,9 +166,7 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	}
 	s.print() // before the first request, whose log line would interrupt it
 	group, ctx := errgroup.WithContext(ctx)
-	if err := s.startJobs(ctx, group); err != nil {
-		return err
-	}
+	s.startJobs(ctx, group)
 	for _, job := range s.jobs {
 		group.Go(func() error { return job(ctx) })
 	}
@@ -223,12 +221,9 @@ Send the same line again: the same bytes come back, and nothing is charged twice
 `, &s.welcome, s.base, s.apiKey, time.Now().Format("20060102-150405"))
 }
 
-func (s *server) startJobs(ctx context.Context, group *errgroup.Group) error {
+func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 	config, logger := s.config, s.logger
-	worker, err := receipts.NewWorker(s.Pool, s.mailer, receipts.Config{From: config.Sender(), Observe: s.Metrics.Receipt}, logger)
-	if err != nil {
-		return err
-	}
+	worker := receipts.NewWorker(s.Pool, s.mailer, config.Sender(), s.Metrics.Receipt, logger)
 	start := func(name string, every time.Duration, work func(context.Context) error) {
 		group.Go(func() error {
 			app.Repeat(ctx, name, every, logger, work)
@@ -241,5 +236,4 @@ func (s *server) startJobs(ctx context.Context, group *errgroup.Group) error {
 	})
 	start("completer", time.Minute, s.Completer(config.Completer, app.CompleterConcurrency))
 	start("reaper", 10*time.Minute, s.Reap)
-	return nil
 }

@@ -38,8 +38,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	f := newFixture(t, 1)
 	f.fillTables(10_000)
 	f.Pool.Reset() // drops the statements so far
-	worker, err := receipts.NewWorker(f.Pool, nowhere{}, receipts.Config{From: "shop@example.com"}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
+	worker := receipts.NewWorker(f.Pool, nowhere{}, "shop@example.com", nil, slog.New(slog.DiscardHandler))
 
 	const often = 6 // PostgreSQL considers a generic plan from the sixth execution on
 	for i := range often {
@@ -69,7 +68,7 @@ func TestPlans_useIndexes(t *testing.T) {
 		require.NoError(t, err)
 	}
 	rejected := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
-	_, err = f.create("an-order-that-is-resumed")
+	_, err := f.create("an-order-that-is-resumed")
 	require.Error(t, err)
 	rejected.Release()
 	_, err = f.create("an-order-that-is-resumed")

@@ -70,10 +70,7 @@ func Tour(ctx context.Context, env Env, services *devservices.Services, out io.W
 }
 
 func (t *tour) run(ctx context.Context) error {
-	worker, err := receipts.NewWorker(t.Pool, t.system, receipts.Config{From: "Orders <receipts@example.com>"}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
+	worker := receipts.NewWorker(t.Pool, t.system, "Orders <receipts@example.com>", nil, slog.New(slog.DiscardHandler))
 	working, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	go func() {
