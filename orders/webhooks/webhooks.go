@@ -21,15 +21,12 @@ var (
 	ErrThin    = payments.ErrThinEvent
 )
 
-// Event is an event with a valid signature.
+// Event is an event with a valid signature. The ids in its metadata are uuid.Nil if there are none,
+// as in an event of another program.
 type Event struct {
-	ID        string
-	Type      string
-	AccountID uuid.UUID // uuid.Nil if the event is not ours
+	payments.Event
 
-	keyID            uuid.UUID
-	refundID         uuid.UUID // uuid.Nil without a refund of ours
-	providerRefundID string
+	AccountID, keyID, refundID uuid.UUID
 }
 
 // Result is what an event has caused.
@@ -50,27 +47,18 @@ type Handler struct {
 // Verify verifies the signature of an unchanged body.
 func (h Handler) Verify(payload []byte, signature string) (Event, error) {
 	delivered, err := h.Payments.Event(payload, signature)
-	if err != nil {
-		return Event{}, err
-	}
-	event := Event{ID: delivered.ID, Type: delivered.Type}
-	accountID, noAccount := uuid.Parse(delivered.Metadata["account_id"])
-	keyID, noKey := uuid.Parse(delivered.Metadata["idempotency_key_id"])
-	if noAccount != nil || noKey != nil || delivered.IntentID == "" {
-		return event, nil // of another program
-	}
-	event.AccountID, event.keyID = accountID, keyID
-	if refundID, err := uuid.Parse(delivered.Metadata["refund_id"]); err == nil {
-		event.refundID, event.providerRefundID = refundID, delivered.RefundID
-	}
-	return event, nil
+	event := Event{Event: delivered}
+	event.AccountID, _ = uuid.Parse(delivered.Metadata["account_id"])
+	event.keyID, _ = uuid.Parse(delivered.Metadata["idempotency_key_id"])
+	event.refundID, _ = uuid.Parse(delivered.Metadata["refund_id"])
+	return event, err
 }
 
 // Handle resumes the key of an event. The run reads the outcome from the provider, so an
 // old, repeated or wrong event changes nothing. If the key is finished, Handle applies the
 // refund's status. After an error, the provider should repeat the event.
 func (h Handler) Handle(ctx context.Context, event Event) (result Result, err error) {
-	if event.AccountID == uuid.Nil {
+	if event.AccountID == uuid.Nil || event.keyID == uuid.Nil || event.IntentID == "" {
 		return result, nil
 	}
 	run, err := h.Operations.Resume(ctx, event.AccountID, event.keyID)
@@ -79,9 +67,9 @@ func (h Handler) Handle(ctx context.Context, event Event) (result Result, err er
 		result.KeyID = event.keyID
 	}
 	busy := errors.Is(err, idempotency.ErrInProgress)
-	if event.providerRefundID != "" && (!known || busy || run.Replayed) {
+	if event.RefundID != "" && event.refundID != uuid.Nil && (!known || busy || run.Replayed) {
 		// A run in progress may have read the refund before.
-		result.RefundFailed, err = h.Operations.Sync(ctx, "refund", event.AccountID, event.refundID, event.providerRefundID)
+		result.RefundFailed, err = h.Operations.Sync(ctx, "refund", event.AccountID, event.refundID, event.RefundID)
 		if errors.Is(err, operations.ErrNotFound) {
 			return result, nil
 		}
