@@ -40,7 +40,8 @@ func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Inte
 // verify rejects an intent that was changed at the provider.
 func verify(order orderRow, intent payments.Intent, err error) (payments.Intent, *payments.Error) {
 	failed := provider.Failure(err)
-	if failed == nil && !intent.Matches(order.Amount, order.Currency, order.ID.String()) {
+	ours := intent.Amount == order.Amount && intent.Currency == order.Currency && intent.Metadata["order_id"] == order.ID.String()
+	if failed == nil && !ours {
 		failed = &payments.Error{NeedsOperator: true, Code: "not_our_payment"}
 	}
 	return intent, failed

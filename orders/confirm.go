@@ -32,10 +32,10 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, e
 	// An earlier run may have confirmed the intent, so read it before acting (R12).
 	intent, failed := r.readIntent(ctx, r.order)
 	switch {
-	case closing:
-		return r.closeOrder(ctx, intent, failed, why)
 	case failed != nil:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
+	case closing:
+		return r.closeOrder(ctx, intent, why)
 	case intent.Status == payments.StatusRequiresConfirmation:
 		return r.confirm(ctx, false)
 	default:
@@ -140,11 +140,9 @@ func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
 }
 
 // closeOrder keeps a charge, a payment in process or a decline, and otherwise cancels the intent.
-func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, failed *payments.Error, why provider.Problem) (idempotency.RecordFunc, error) {
+func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, why provider.Problem) (idempotency.RecordFunc, error) {
 	notDeclined := intent.LastError == nil
 	switch {
-	case failed != nil:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
 	case intent.Status == payments.StatusRequiresConfirmation,
 		intent.Status == payments.StatusRequiresAction,
 		intent.Status == payments.StatusRequiresPaymentMethod && notDeclined:

@@ -66,7 +66,24 @@ func (r *orderRun) insertOrder(ctx context.Context, tx *idempotency.Tx) (idempot
 	}
 	request.ID, request.Status = orderID(r.AccountID, r.Key), StatusPending
 	r.order = orderRow{OrderRequest: request, CreateAttempt: 1, ConfirmAttempt: 1}
-	insertOrderTx(tx, r.Run, r.order)
+	tx.Queue(`
+INSERT INTO orders (
+    id,
+    account_id,
+    idempotency_key,
+    email,
+    currency,
+    amount,
+    items,
+    metadata,
+    payment_method,
+    off_session,
+    status,
+    reference,
+    created_at
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, now())`,
+		request.ID, r.AccountID, string(r.Key), request.Email, request.Currency, request.Amount, request.Items, request.Metadata,
+		request.PaymentMethod, request.OffSession, request.Status, request.Reference)
 	r.auditTx(ctx, tx, "order.created", map[string]any{"amount": r.order.Amount, "currency": r.order.Currency})
 	return idempotency.Advance(pointOrderCreated), nil
 }

@@ -141,27 +141,6 @@ func (s *Service) findByName(ctx context.Context, accountIDs []uuid.UUID, name s
 	return postgres.Collect(ctx, s.Pool, "find orders", pgx.RowToStructByPos[operations.Found], findSQL, accountIDs, id, name, derived)
 }
 
-func insertOrderTx(tx *idempotency.Tx, run *idempotency.Run, o orderRow) {
-	tx.Queue(`
-INSERT INTO orders (
-    id,
-    account_id,
-    idempotency_key,
-    email,
-    currency,
-    amount,
-    items,
-    metadata,
-    payment_method,
-    off_session,
-    status,
-    reference,
-    created_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, now())`,
-		o.ID, run.AccountID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
-		o.PaymentMethod, o.OffSession, o.Status, o.Reference)
-}
-
 // updateOrderTx changes an order with constant SQL, whose values start at $3.
 func updateOrderTx(tx *idempotency.Tx, accountID, id uuid.UUID, set string, values ...any) {
 	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2", append([]any{accountID, id}, values...)...)

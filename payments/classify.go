@@ -74,7 +74,7 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 		card           = response.Type == stripe.ErrorTypeCard
 		invalid        = response.Type == stripe.ErrorTypeInvalidRequest
 		anotherIntent  = e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID
-		mayHaveCharged = e.Intent != nil && e.Intent.mayHaveCharged()
+		mayHaveCharged = e.Intent != nil && slices.Contains([]Status{StatusSucceeded, StatusProcessing, StatusRequiresCapture}, e.Intent.Status)
 	)
 	switch {
 	case status == http.StatusPaymentRequired && card && anotherIntent:

@@ -55,15 +55,6 @@ func (a Action) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.Type) }
 // Decline is why a card was not charged, with Stripe's text for the customer.
 type Decline struct{ Code, DeclineCode, Message string }
 
-// Matches reports whether this is the intent of the order.
-func (i Intent) Matches(amount int64, currency, orderID string) bool {
-	return i.Amount == amount && i.Currency == currency && i.Metadata["order_id"] == orderID
-}
-
-func (i Intent) mayHaveCharged() bool {
-	return i.Status == StatusSucceeded || i.Status == StatusProcessing || i.Status == StatusRequiresCapture
-}
-
 // CreateParams must be the same in each call with a key, because Stripe rejects others.
 type CreateParams struct {
 	Amount        int64

@@ -91,10 +91,6 @@ func TestGet_intent(t *testing.T) {
 		Created:   time.Date(2025, time.October, 9, 8, 53, 20, 0, time.UTC),
 		LastError: &payments.Decline{Code: "card_declined", DeclineCode: "lost_card", Message: "Your card was declined."},
 	}, got)
-	require.True(t, got.Matches(2500, "eur", "7b0f"))
-	require.False(t, got.Matches(2501, "eur", "7b0f"))
-	require.False(t, got.Matches(2500, "usd", "7b0f"))
-	require.False(t, got.Matches(2500, "eur", "7b10"))
 }
 
 func TestCreate_mismatch(t *testing.T) {

@@ -36,11 +36,6 @@ type Refund struct {
 	Created       time.Time
 }
 
-// Matches reports whether this is our refund with the given id.
-func (r Refund) Matches(intentID string, amount int64, currency, refundID string) bool {
-	return r.IntentID == intentID && r.Amount == amount && r.Currency == currency && r.Metadata["refund_id"] == refundID
-}
-
 // RefundParams are the parameters of a refund.
 type RefundParams struct {
 	IntentID string

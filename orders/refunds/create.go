@@ -60,17 +60,22 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
-	refund := Refund{
-		ID:       refundID(r.AccountID, r.Key),
-		OrderID:  orderID,
-		Amount:   amount,
-		Currency: order.Currency,
-		Reason:   request.Reason,
-		Status:   payments.RefundPending,
-	}
-	insertTx(tx, r.Run, refund)
-	audit.WriteTx(ctx, tx, r.AccountID, refund.ID, "refund.created", map[string]any{
-		"order_id": refund.OrderID, "amount": refund.Amount, "currency": refund.Currency, "reason": refund.Reason,
+	id := refundID(r.AccountID, r.Key)
+	tx.Queue(`
+INSERT INTO refunds (
+    id,
+    account_id,
+    order_id,
+    idempotency_key,
+    amount,
+    currency,
+    reason,
+    status,
+    created_at
+) VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', now())`,
+		id, r.AccountID, orderID, string(r.Key), amount, order.Currency, request.Reason)
+	audit.WriteTx(ctx, tx, r.AccountID, id, "refund.created", map[string]any{
+		"order_id": orderID, "amount": amount, "currency": order.Currency, "reason": request.Reason,
 	})
 	return idempotency.Advance(pointRefundCreated), nil
 }
@@ -136,7 +141,13 @@ func (r *refundRun) markSent() (idempotency.RecordFunc, error) {
 
 // recordAttempt repeats the step.
 func (r *refundRun) recordAttempt(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-	setProviderAttemptTx(tx, r.AccountID, r.refund)
+	tx.Queue(`
+UPDATE refunds
+   SET provider_attempt   = $3,
+       provider_sent_at   = $4,
+       provider_failed_at = $5
+ WHERE account_id = $1
+   AND id = $2`, r.AccountID, r.refund.ID, r.refund.ProviderAttempt, r.refund.ProviderSentAt, r.refund.ProviderFailedAt)
 	return idempotency.Advance(pointRefundCreated), nil
 }
 
@@ -167,11 +178,20 @@ func (r *refundRun) adoptRest(made payments.Refund) {
 	}
 }
 
-// recordFailure is the transaction 2 of a refund that the provider does not have.
+// recordFailure is the transaction 2 of a refund that the provider does not have. It fails if an
+// event has just recorded the refund.
 func (r *refundRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		if err := failTx(ctx, tx, r.AccountID, r.refund.ID, why.Code); err != nil {
-			return idempotency.Transition{}, err
+		err := tx.QueryRow(ctx, `
+UPDATE refunds
+   SET status         = 'failed',
+       failure_reason = $3
+ WHERE account_id = $1
+   AND id = $2
+   AND provider_refund_id IS NULL
+RETURNING id`, []any{r.AccountID, r.refund.ID, why.Code}, new(uuid.UUID))
+		if err != nil {
+			return idempotency.Transition{}, fmt.Errorf("record the failure of refund %s, which may be at the provider: %w", r.refund.ID, err)
 		}
 		audit.WriteTx(ctx, tx, r.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.Code})
 		return why.Finish(r.refund.OrderID)

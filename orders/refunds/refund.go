@@ -82,8 +82,8 @@ func (r row) matches(at payments.Refund) bool {
 	known := []payments.RefundStatus{
 		payments.RefundPending, payments.RefundRequiresAction, payments.RefundSucceeded, payments.RefundFailed, payments.RefundCanceled,
 	}
-	return slices.Contains(known, at.Status) && at.Matches(r.IntentID, r.Amount, r.Currency, r.ID.String()) &&
-		(r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
+	return slices.Contains(known, at.Status) && at.IntentID == r.IntentID && at.Amount == r.Amount && at.Currency == r.Currency &&
+		at.Metadata["refund_id"] == r.ID.String() && (r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
 }
 
 // NotRefundableError means that an order is not paid, or completely refunded.

@@ -3,7 +3,6 @@ package refunds
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 
 	"github.com/google/uuid"
@@ -46,48 +45,6 @@ SELECT coalesce(sum(amount), 0)::bigint
    AND order_id = $2
    AND status NOT IN ('failed', 'canceled')`, []any{accountID, id}, &reserved)
 	return o, reserved, err
-}
-
-func insertTx(tx *idempotency.Tx, run *idempotency.Run, r Refund) {
-	tx.Queue(`
-INSERT INTO refunds (
-    id,
-    account_id,
-    order_id,
-    idempotency_key,
-    amount,
-    currency,
-    reason,
-    status,
-    created_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now())`,
-		r.ID, run.AccountID, r.OrderID, string(run.Key), r.Amount, r.Currency, r.Reason, r.Status)
-}
-
-func setProviderAttemptTx(tx *idempotency.Tx, accountID uuid.UUID, r row) {
-	tx.Queue(`
-UPDATE refunds
-   SET provider_attempt   = $3,
-       provider_sent_at   = $4,
-       provider_failed_at = $5
- WHERE account_id = $1
-   AND id = $2`, accountID, r.ID, r.ProviderAttempt, r.ProviderSentAt, r.ProviderFailedAt)
-}
-
-// failTx fails if an event has just recorded the refund.
-func failTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID, why string) error {
-	err := tx.QueryRow(ctx, `
-UPDATE refunds
-   SET status         = 'failed',
-       failure_reason = $3
- WHERE account_id = $1
-   AND id = $2
-   AND provider_refund_id IS NULL
-RETURNING id`, []any{accountID, id, why}, new(uuid.UUID))
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = fmt.Errorf("refund %s is at the provider", id)
-	}
-	return err
 }
 
 // applyStatusTx records the provider's status of a refund and updates the order. Statuses
