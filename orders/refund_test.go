@@ -1,19 +1,15 @@
 package orders_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -44,9 +40,6 @@ func TestRefund_severalParts(t *testing.T) {
 	}, result.Response.Headers)
 	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"order_id":%q,"amount":1800,"currency":"usd","reason":"duplicate","status":"succeeded","provider_refund_id":%q,"created_at":%q}`,
 		part.ID, orderID(f.Account, f.key), f.Stripe.Refunds()[0].ID, formatTime(part.CreatedAt.Time)), string(result.Response.Body))
-	var answered refunds.Refund
-	require.NoError(t, json.Unmarshal(result.Response.Body, &answered))
-	require.Equal(t, part, answered)
 
 	sent := f.Stripe.Requests()[len(f.Stripe.Requests())-1]
 	require.Equal(t, "orders-api-"+idempotency.KeyID(f.Account, "the-first-part-of-it").String()+"-refund", sent.Key)
@@ -69,16 +62,6 @@ func TestRefund_severalParts(t *testing.T) {
 	require.Equal(t, "refunded 4300, succeeded 2500, succeeded 1800; 4300", f.summary())
 	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys"), "a rejected request does not use its key")
 	checkRefundInvariants(t, f)
-}
-
-func TestRefund_orderNotPaid(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	failed, pending, unknown := f.withKey(t, "an-order-that-failed"), f.withKey(t, "an-order-in-progress"), f.withKey(t, "an-order-that-is-unknown")
-	failed.do(payWith(declinedCard), create("402 card_declined generic_decline"), refund("nothing can be refunded of an order that is payment_failed"))
-	pending.do(stopBefore(confirm), refund("nothing can be refunded of an order that is pending"))
-	unknown.do(refund(operations.ErrNotFound.Error()))
-	require.Zero(t, f.count("SELECT count(*) FROM refunds"))
 }
 
 // Ten concurrent refunds, each sent twice, never refund more than was charged.
@@ -141,16 +124,20 @@ func TestRefund_resumedByCompleter(t *testing.T) {
 	checkRefundInvariants(t, f)
 }
 
-// The client's retry finds a lost refund at the provider, at any age (R5).
+func loseRefunds(f *fixture) {
+	f.exec("DELETE FROM refunds")
+	f.exec("DELETE FROM idempotency_keys WHERE operation = 'create_refund'")
+	f.exec("DELETE FROM audit_records WHERE resource_type = 'refund'")
+	f.exec("UPDATE orders SET amount_refunded = 0, status = 'paid'")
+}
+
+// The client's retry finds a lost refund at the provider, at any age (R5, derived ids).
 func TestRefund_rowsLostInRestore(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, createPaid(visa))
 	first, err := f.refund(oneRefund, oneBody)
 	require.Equal(t, "201", outcomeOf(first, err))
-	f.exec("DELETE FROM refunds")
-	f.exec("DELETE FROM idempotency_keys WHERE operation = 'create_refund'")
-	f.exec("DELETE FROM audit_records WHERE resource_type = 'refund'")
-	f.exec("UPDATE orders SET amount_refunded = 0, status = 'paid'")
+	loseRefunds(f)
 	f.Stripe.Advance(48 * time.Hour)
 	f.transport.reset()
 	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
@@ -167,37 +154,12 @@ func TestRefund_lostRest(t *testing.T) {
 	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
 	rest, err := f.refund(theRest, `{}`)
 	require.Equal(t, "201", outcomeOf(rest, err))
-	f.exec("DELETE FROM refunds")
-	f.exec("DELETE FROM idempotency_keys WHERE operation = 'create_refund'")
-	f.exec("DELETE FROM audit_records WHERE resource_type = 'refund'")
-	f.exec("UPDATE orders SET amount_refunded = 0, status = 'paid'")
+	loseRefunds(f)
 	require.Equal(t, "201", outcomeOf(f.refund(theRest, `{}`)))
 	require.EqualValues(t, 2500, f.getRefund(theRest).Amount)
 	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
 	require.Equal(t, "refunded 4300, succeeded 1800, succeeded 2500; 4300", f.summary())
 	checkRefundInvariants(t, f)
-}
-
-func TestListRefunds_pages(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	other := f.withKey(t, "another-order-of-theirs")
-	f.do(createPaid(visa))
-	other.do(createPaid(visa))
-	var newest []refunds.Refund
-	for i := range 5 {
-		key := idempotency.Key(fmt.Sprintf("one-of-five-refunds-%d", i))
-		require.Equal(t, "201", outcomeOf(f.refund(key, `{"amount":10}`)))
-		newest = append([]refunds.Refund{f.getRefund(key)}, newest...)
-	}
-	require.Equal(t, "201", outcomeOf(other.refund("a-refund-of-the-other", `{}`)))
-
-	for follows, after := range map[int]uuid.UUID{0: uuid.Nil, 2: newest[1].ID, 5: newest[4].ID} {
-		of := operations.Target{AccountID: f.Account, Parent: orderID(f.Account, f.key)}
-		page, err := collect[refunds.Refund](f.Refunds.List(t.Context(), of, operations.Page{Limit: 2, After: after}))
-		require.NoError(t, err)
-		require.Equal(t, newest[follows:][:min(2, 5-follows)], append([]refunds.Refund{}, page...))
-	}
 }
 
 func ageLastSend(age time.Duration) step {

@@ -37,7 +37,7 @@ func TestBackoff(t *testing.T) {
 func TestRunOnce_sends(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	server := newMailServer(t, script{})
+	server := newMailServer(t, script{smtpUTF8: true})
 	worker := f.worker(t, newSMTP(t, server.url()))
 	order := f.insertPaidOrder(t, "jane@example.com")
 
@@ -48,6 +48,8 @@ func TestRunOnce_sends(t *testing.T) {
 	require.Equal(t, []string{`order receipt.sent {"attempt": 1}`}, f.audited(t, order))
 	require.Len(t, server.mails(), 1)
 	require.Equal(t, "shop.example.com", server.mails()[0].hello)
+	require.False(t, server.mails()[0].utf8, "older servers reject a mail that requests SMTPUTF8")
+	require.Equal(t, "shop@example.com", server.mails()[0].from)
 	require.Equal(t, []string{"jane@example.com"}, server.mails()[0].to)
 	mail := receipts.ParseMail(t, server.mails()[0].raw)
 	require.Equal(t, "The Shop: receipt for order "+order.String(), mail.Header.Get("Subject"))

@@ -30,9 +30,9 @@ type nowhere struct{}
 
 func (nowhere) Send(context.Context, receipts.Message) error { return nil }
 
-// Every statement of orders, receipts and reconcile uses an index, and a generic plan. Lists
-// and the audit records of a key are planned each time, because the plan depends on the limit
-// and on the number of ids.
+// Every statement of orders, receipts and reconcile uses an index, and a generic plan. Lists, the
+// audit records of a key and an operator's search are planned each time, because the plan depends
+// on the limit and on the number of ids.
 func TestPlans_useIndexes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 1)
@@ -86,7 +86,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	}
 }
 
-var plannedEachTime = regexp.MustCompile(`LIMIT \$|FROM audit_records`)
+var plannedEachTime = regexp.MustCompile(`LIMIT \$|FROM audit_records|WITH named`)
 
 func (f *fixture) fillTables(n int) {
 	f.tb.Helper()

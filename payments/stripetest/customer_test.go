@@ -87,28 +87,6 @@ func TestConfirmAsCustomer_afterFailedChallenge(t *testing.T) {
 	require.Len(t, s.Charges(), 1)
 }
 
-func TestAuthenticate_concurrentCancel(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	charges := 0
-	for range 50 {
-		id := s.challenge(challengeCard).field("id")
-		cancel := s.background(intentsPath+"/"+id+"/cancel", "", "")
-		approved := s.Authenticate(id, true) == nil
-		r := <-cancel
-		require.NoError(t, r.err)
-		if approved {
-			charges++
-			requireUnexpectedState(t, r, "succeeded")
-			continue
-		}
-		require.Equal(t, http.StatusOK, r.status, r.body)
-		require.Equal(t, "canceled", s.read(id).field("status"))
-		require.Empty(t, s.read(id).field("next_action.type"))
-	}
-	require.Len(t, s.Charges(), charges)
-}
-
 func TestAuthenticate_http(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})

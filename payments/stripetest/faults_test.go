@@ -1,7 +1,6 @@
 package stripetest_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"syscall"
@@ -80,50 +79,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// disconnect posts a new intent and closes the connection as soon as the request is held.
-func (s *fake) disconnect(hold *stripetest.Injection, key string) {
-	s.t.Helper()
-	ctx, cancel := context.WithCancel(s.t.Context())
-	defer cancel()
-	held, failed := hold.Triggered()+1, make(chan error, 1)
-	go func() {
-		failed <- s.sendUntil(ctx, http.MethodPost, intentsPath, visa, http.Header{"Idempotency-Key": {key}}).err
-	}()
-	require.Eventually(s.t, func() bool { return hold.Triggered() == held }, 10*time.Second, time.Millisecond)
-	cancel()
-	require.ErrorIs(s.t, <-failed, context.Canceled)
-}
-
-func TestHoldResponse(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: createPattern, Times: 2})
-	late := s.background(intentsPath, "late", visa)
-	reached(t, hold)
-	require.Len(t, s.Charges(), 1, "the effect does not wait")
-	require.Equal(t, http.StatusOK, s.get(intentsPath).status, "others are served")
-
-	s.disconnect(hold, "never")
-	require.Len(t, s.Charges(), 2)
-	require.Equal(t, "true", s.post(intentsPath, "never", visa).header.Get("Idempotent-Replayed"))
-
-	hold.Release()
-	require.Equal(t, http.StatusOK, (<-late).status)
-}
-
-func TestHoldRunning_clientDisconnects(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Key: "k"})
-	s.disconnect(hold, "k")
-	require.Equal(t, http.StatusConflict, s.post(intentsPath, "k", visa).status)
-	require.Empty(t, s.Charges())
-
-	hold.Release()
-	require.Eventually(t, func() bool { return len(s.Charges()) == 1 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"))
-}
-
 func TestErrorLater(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
@@ -175,20 +130,6 @@ func TestInject_severalFaults(t *testing.T) {
 	require.Equal(t, []stripetest.Fault{stripetest.Slow, stripetest.ErrorAfter, stripetest.CloseAfter}, s.Requests()[1].Faults)
 	require.Equal(t, 500, s.post(intentsPath, "k", visa).status)
 	require.Len(t, s.Charges(), 1)
-}
-
-func TestInject_invalidRule(t *testing.T) {
-	t.Parallel()
-	s := stripetest.New(stripetest.Options{})
-	for _, rule := range []stripetest.Rule{
-		{},
-		{Fault: "no-such-fault"},
-		{Fault: stripetest.RateLimit, Endpoint: "/v1/payment_intents"},
-		{Fault: stripetest.Slow},
-		{Fault: stripetest.RateLimit, Delay: time.Second},
-	} {
-		require.Panics(t, func() { s.Inject(rule) }, "%+v", rule)
-	}
 }
 
 func TestClose_endsDelays(t *testing.T) {

@@ -2,7 +2,6 @@ package stripetest_test
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -57,17 +56,6 @@ func TestKey_replay(t *testing.T) {
 	}
 }
 
-func TestKey_otherRequest(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", visa).status)
-	r := s.post(intentsPath, "k", "off_session=true&"+strings.TrimSuffix(visa, "&off_session=true"))
-	require.Equal(t, "idempotency_error", r.field("error.type"))
-	r = s.post(intentsPath+"/pi_x/confirm", "k", visa)
-	require.Equal(t, "idempotency_error", r.field("error.type"), "another endpoint")
-	require.Equal(t, 1, s.executions("k"))
-}
-
 func TestKey_inFlight(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
@@ -90,21 +78,6 @@ func TestKey_inFlight(t *testing.T) {
 	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"), "the 409 was not stored")
 	require.Equal(t, 1, s.executions("k"))
 	require.Len(t, s.Charges(), 1)
-}
-
-func TestKey_notSent(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	first := s.post(intentsPath, "", visa)
-	key := first.header.Get("Idempotency-Key")
-	require.Equal(t, first.body, s.post(intentsPath, key, visa).body)
-	require.NotEqual(t, key, s.post(intentsPath, "", visa).header.Get("Idempotency-Key"))
-	require.Len(t, s.Charges(), 2)
-
-	get := s.send(http.MethodGet, intentsPath, "", http.Header{"Idempotency-Key": {key}})
-	require.Equal(t, http.StatusOK, get.status)
-	require.NotContains(t, get.header, "Idempotency-Key")
-	require.NotContains(t, get.header, "Original-Request")
 }
 
 func TestKey_expires(t *testing.T) {

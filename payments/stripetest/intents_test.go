@@ -47,16 +47,6 @@ func TestIntent_lifecycle(t *testing.T) {
 	require.EqualValues(t, 1763722800, charge.Created)
 }
 
-func TestConfirm_withoutPaymentMethod(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	r := s.post(intentsPath, "", "amount=2000&currency=usd&payment_method_types[0]=card")
-	require.Equal(t, "requires_payment_method", r.field("status"))
-	path := intentsPath + "/" + r.field("id") + "/confirm"
-	requireUnexpectedState(t, s.post(path, "", ""), "requires_payment_method")
-	require.Equal(t, "succeeded", s.post(path, "", "payment_method=pm_card_visa").field("status"))
-}
-
 func requireUnexpectedState(t *testing.T, r reply, status string) {
 	t.Helper()
 	requireError(t, r, http.StatusBadRequest, "payment_intent_unexpected_state", "")

@@ -68,20 +68,3 @@ func TestSearch(t *testing.T) {
 	require.True(t, more)
 	require.Equal(t, "search_result", page.field("object"))
 }
-
-func TestSearch_invalid(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	for _, query := range []string{
-		"order-1", "metadata['order_id']", "metadata[order_id]:'order-1'", "metadata['order_id']:order-1", "metadata['order_id'='order-1'",
-		ofOrder1 + " OR " + ofOrder1, "-" + ofOrder1, "status:'succeeded'",
-	} {
-		requireError(t, s.search(query), http.StatusBadRequest, "", "")
-	}
-	requireError(t, s.get(searchPath), http.StatusBadRequest, "parameter_missing", "query")
-	requireError(t, s.search(ofOrder1+"&page=2"), http.StatusBadRequest, "parameter_unknown", "page")
-
-	s.Inject(stripetest.Rule{Fault: stripetest.NoSearch})
-	require.Equal(t, http.StatusOK, s.get(intentsPath).status)
-	requireError(t, s.search(ofOrder1), http.StatusBadRequest, "", "")
-}

@@ -1,7 +1,6 @@
 package stripetest_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -96,11 +95,7 @@ func (s *fake) get(path string) reply {
 }
 
 func (s *fake) send(method, path, body string, header http.Header) reply {
-	return s.sendUntil(s.t.Context(), method, path, body, header)
-}
-
-func (s *fake) sendUntil(ctx context.Context, method, path, body string, header http.Header) reply {
-	r, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {
 		return reply{err: err}
 	}
