@@ -138,25 +138,20 @@ SELECT key_hash,
 	return found, nil
 }
 
+// rememberLocked evicts an arbitrary key if the cache is full.
 func (a *Authenticator) rememberLocked(hashes []keyHash, found map[keyHash]uuid.UUID, verifiedAt time.Time) {
 	for _, hash := range hashes {
-		if accountID, valid := found[hash]; valid {
-			a.addLocked(hash, verifiedKey{accountID, verifiedAt})
-		} else {
-			delete(a.cache, hash)
-		}
+		delete(a.cache, hash)
 	}
-}
-
-// addLocked evicts an arbitrary entry if the cache is full.
-func (a *Authenticator) addLocked(hash keyHash, key verifiedKey) {
-	if _, cached := a.cache[hash]; !cached && len(a.cache) >= maxCached {
-		for evicted := range a.cache {
-			delete(a.cache, evicted)
-			break
+	for hash, accountID := range found {
+		if len(a.cache) >= maxCached {
+			for evicted := range a.cache {
+				delete(a.cache, evicted)
+				break
+			}
 		}
+		a.cache[hash] = verifiedKey{accountID, verifiedAt}
 	}
-	a.cache[hash] = key
 }
 
 // An API key is keyPrefix, which secret scanners recognise, and 130 random bits in

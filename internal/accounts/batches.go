@@ -18,8 +18,8 @@ import (
 type batches struct {
 	lookUp func([]keyHash) (map[keyHash]uuid.UUID, error)
 
+	running sync.Mutex // held during a lookup
 	mu      sync.Mutex
-	running bool
 	next    *batch // nil if no key waits for the next lookup
 }
 
@@ -53,26 +53,19 @@ func (b *batches) join(hash keyHash) *batch {
 	defer b.mu.Unlock()
 	if b.next == nil {
 		b.next = &batch{hashes: map[keyHash]struct{}{}, done: make(chan struct{})}
+		go b.run(b.next)
 	}
 	b.next.hashes[hash] = struct{}{}
-	if !b.running {
-		b.running = true
-		go b.run()
-	}
 	return b.next
 }
 
-func (b *batches) run() {
-	for next := b.take(); next != nil; next = b.take() {
-		next.found, next.err = b.lookUp(slices.Collect(maps.Keys(next.hashes)))
-		close(next.done)
-	}
-}
-
-func (b *batches) take() *batch {
+// run looks up a batch after the one before it.
+func (b *batches) run(next *batch) {
+	b.running.Lock()
+	defer b.running.Unlock()
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	next := b.next
-	b.next, b.running = nil, next != nil
-	return next
+	b.next = nil
+	b.mu.Unlock()
+	next.found, next.err = b.lookUp(slices.Collect(maps.Keys(next.hashes)))
+	close(next.done)
 }

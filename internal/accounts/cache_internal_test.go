@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 )
 
@@ -14,7 +15,7 @@ func TestCache_bound(t *testing.T) {
 	for i := range maxCached + 100 {
 		var hash keyHash
 		binary.BigEndian.PutUint64(hash[:], uint64(i))
-		a.addLocked(hash, verifiedKey{})
+		a.rememberLocked(nil, map[keyHash]uuid.UUID{hash: {}}, time.Time{})
 		_, cached := a.cache[hash]
 		require.True(t, cached)
 	}

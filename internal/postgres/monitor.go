@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,8 +41,7 @@ type monitoredPool struct {
 	*pgxpool.Pool
 
 	reset  func()
-	mu     sync.Mutex
-	opened int64 // number of sessions opened before the last reset
+	opened atomic.Int64 // number of sessions opened before the last reset
 }
 
 // NewMonitor returns a Monitor of a configured pool.
@@ -135,9 +133,7 @@ func (m *Monitor) checkServer(ctx context.Context, session *pgxpool.Pool) error 
 func (m *Monitor) reset() {
 	for _, pool := range m.pools {
 		pool.reset()
-		pool.mu.Lock()
-		pool.opened = pool.Stat().NewConnsCount()
-		pool.mu.Unlock()
+		pool.opened.Store(pool.Stat().NewConnsCount())
 	}
 }
 
@@ -145,10 +141,7 @@ func (m *Monitor) reset() {
 // pool may be busy.
 func (p *monitoredPool) check(ctx context.Context) error {
 	stat := p.Stat()
-	p.mu.Lock()
-	opened := p.opened
-	p.mu.Unlock()
-	if stat.NewConnsCount() > opened && stat.TotalConns() > stat.ConstructingConns() {
+	if stat.NewConnsCount() > p.opened.Load() && stat.TotalConns() > stat.ConstructingConns() {
 		return nil
 	}
 	conn, err := p.Acquire(ctx)
