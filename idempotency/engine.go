@@ -40,7 +40,7 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 		config.OnStep = func(ctx context.Context, _ StepStart) (context.Context, func(StepEnd)) { return ctx, func(StepEnd) {} }
 	}
 	e := &Engine{config: config, store: &store{pool, config.LockTimeout}}
-	e.waiters = newWaiters(config.Waiters, e.Keys)
+	e.waiters = newWaiters(config.Waiters, e.store.changed, config.Logger)
 	return e, nil
 }
 
@@ -156,22 +156,17 @@ func (k *keyRow) result() Result {
 // AwaitTurn blocks until [Engine.Do] can run or replay the key, or ctx ends. It returns false
 // if too many requests wait or the process stops.
 func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
-	return e.waiters.wait(ctx, accountID, id, e.hasTurn)
-}
-
-func (e *Engine) hasTurn(key StoredKey) bool {
-	clockAhead := key.Idle < -e.config.LockTimeout
-	return key.Point == Finished || !key.Leased && (key.Idle > takeoverPause || clockAhead)
+	return e.waiters.wait(ctx, awaited{accountID, id, awaitTurn})
 }
 
 // AwaitChange blocks like AwaitTurn, but until the key is finished, needs review or, unless it
 // already did, requires an action.
 func (e *Engine) AwaitChange(ctx context.Context, known StoredKey) bool {
-	return e.waiters.wait(ctx, known.AccountID, known.ID, known.hasChanged)
-}
-
-func (k StoredKey) hasChanged(now StoredKey) bool {
-	return now.Point == Finished || now.NeedsReviewAt != nil || now.ActionRequired && !k.ActionRequired
+	change := awaitAction
+	if known.ActionRequired {
+		change = awaitEnd
+	}
+	return e.waiters.wait(ctx, awaited{known.AccountID, known.ID, change})
 }
 
 // DrainWaiters wakes all waiters and rejects new ones.

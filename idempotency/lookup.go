@@ -33,13 +33,11 @@ func (e *Engine) NextLeaseEnd(key StoredKey) time.Time {
 	return key.LastRunAt.Add(key.Idle + e.config.LockTimeout)
 }
 
-const byIDSQL = `
-  JOIN unnest($2::uuid[], $3::uuid[]) AS wanted (account_id, id)
-    ON wanted.account_id = k.account_id AND wanted.id = k.id`
-
 // Keys returns those keys that exist, by id.
 func (e *Engine) Keys(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]StoredKey, error) {
-	list, err := e.store.list(ctx, byIDSQL, accountIDs, ids)
+	list, err := e.store.list(ctx, `
+  JOIN unnest($2::uuid[], $3::uuid[]) AS wanted (account_id, id)
+    ON wanted.account_id = k.account_id AND wanted.id = k.id`, accountIDs, ids)
 	byID := make(map[uuid.UUID]StoredKey, len(list))
 	for _, key := range list {
 		byID[key.ID] = key

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -89,59 +89,50 @@ func (c *blockedCall) release(err error) {
 	close(c.released)
 }
 
-func (f *fixture) startBlocked() (idempotency.Request, *threeSteps, *blockedCall, <-chan outcome) {
-	req, call := f.request(), newBlockedCall()
-	op := &threeSteps{pay: call.call}
-	first := f.doAsync(req, op)
-	<-call.reached
-	return req, op, call, first
-}
-
-// Waiting requests hold no connection and get the response of the run.
-func TestAwaitTurn_runFinishes(t *testing.T) {
+// Waiting requests hold no connection. They get the response of the run or, if it fails, one of
+// them takes over.
+func TestAwaitTurn(t *testing.T) {
 	t.Parallel()
 	const waiters = 50
-	f := newWaitingFixture(t, waiters)
-	req, op, call, first := f.startBlocked()
-	waiting := f.doWaitingAsync(waiters, req, op)
-	f.requireIdle()
-	extra := f.doWaiting(t.Context(), req, op)
-	require.ErrorIs(t, extra.err, idempotency.ErrInProgress)
-	require.True(t, extra.refused, "no more requests may wait")
+	for name, test := range map[string]struct {
+		failure  error
+		attempts int
+	}{
+		"the run finishes": {nil, 1},
+		"the run fails":    {errNoResponse, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newWaitingFixture(t, waiters, connections(4))
+			req, call := f.request(), newBlockedCall()
+			op := &threeSteps{pay: call.call}
+			first := f.doAsync(req, op)
+			<-call.reached
+			waiting := f.doWaitingAsync(waiters, req, op)
+			f.requireIdle()
+			extra := f.doWaiting(t.Context(), req, op)
+			require.ErrorIs(t, extra.err, idempotency.ErrInProgress)
+			require.True(t, extra.refused, "no more requests may wait")
 
-	call.release(nil)
-	executed := <-first
-	require.NoError(t, executed.err)
-	for _, done := range waiting {
-		got := <-done
-		require.NoError(t, got.err)
-		require.Equal(t, executed.Response, got.Response)
-		require.True(t, got.Replayed)
+			call.release(test.failure)
+			got := <-first
+			require.ErrorIs(t, got.err, test.failure)
+			results, errs := []idempotency.Result{got.Result}, []error{nil}
+			if test.failure != nil {
+				results, errs = nil, nil
+			}
+			for _, done := range waiting {
+				got := <-done
+				require.NoError(t, got.err)
+				results, errs = append(results, got.Result), append(errs, nil)
+			}
+			requireOneExecution(t, results, errs)
+			require.Equal(t, onceEach, f.effects(req))
+			require.Equal(t, keyState{Point: "finished", Attempt: test.attempts}, f.state(req))
+			require.EqualValues(t, 1+test.attempts, op.calls.Load(), "reserve once, pay in each attempt")
+			require.Zero(t, f.engine.Waiters())
+		})
 	}
-	require.Equal(t, onceEach, f.effects(req))
-	require.Equal(t, keyState{Point: "finished", Attempt: 1}, f.state(req))
-	require.Zero(t, f.engine.Waiters())
-}
-
-func TestAwaitTurn_runFails(t *testing.T) {
-	t.Parallel()
-	const waiters = 50
-	f := newWaitingFixture(t, waiters, connections(4))
-	req, op, call, first := f.startBlocked()
-	waiting := f.doWaitingAsync(waiters, req, op)
-	call.release(errNoResponse)
-	require.ErrorIs(t, (<-first).err, errNoResponse)
-
-	var results []idempotency.Result
-	for _, done := range waiting {
-		got := <-done
-		require.NoError(t, got.err)
-		results = append(results, got.Result)
-	}
-	requireOneExecution(t, results, make([]error, waiters))
-	require.Equal(t, onceEach, f.effects(req))
-	require.Equal(t, keyState{Point: "finished", Attempt: 2}, f.state(req))
-	require.EqualValues(t, 3, op.calls.Load(), "reserve once, pay twice")
 }
 
 const insertOtherRequest = `
@@ -150,20 +141,54 @@ INSERT INTO idempotency_keys (
     recovery_point, lease_token, attempt, last_run_at, created_at
 ) VALUES ($1, $2, $3, 'start_only', 'POST', '/', '', decode(repeat('01', 33), 'hex'), 'reserved', $1, 1, now(), now())`
 
-// AwaitChange reads the key until it changes, here from an action to a review.
-func TestAwaitChange(t *testing.T) {
+// The changes that end a wait for a turn, and for a change of a key that requires no action yet, or
+// already does.
+func TestAwait_conditions(t *testing.T) {
 	t.Parallel()
+	const idle = "last_run_at = now() - interval '1 hour'"
+	tests := map[string]struct {
+		state  given
+		update string
+		want   [3]bool
+	}{
+		"finished":                  {finished, idle, [3]bool{true, true, true}},
+		"leased":                    {leased, idle, [3]bool{false, false, false}},
+		"lease expired":             {expired, idle, [3]bool{true, false, false}},
+		"released":                  {released, idle, [3]bool{true, false, false}},
+		"released by a recent run":  {released, "last_run_at = now() + interval '30 seconds'", [3]bool{false, false, false}},
+		"released by a clock ahead": {released, "last_run_at = now() + interval '1 hour'", [3]bool{true, false, false}},
+		"needs review":              {released, idle + ", needs_review_at = now()", [3]bool{true, true, true}},
+		"needs review, leased":      {leased, idle + ", needs_review_at = now()", [3]bool{false, true, true}},
+		"action required":           {released, idle + ", action_required_at = now()", [3]bool{true, true, false}},
+	}
 	wire := &idempotencytest.Wire{}
-	f := newWaitingFixture(t, 1, wire.Configure)
-	req := f.putChanged(&threeSteps{}, released, time.Hour, "action_required_at = now()")
-	known, err := f.engine.Key(t.Context(), req.AccountID, keyID(req))
-	require.NoError(t, err)
-	waited := make(chan bool, 1)
-	go func() { waited <- f.engine.AwaitChange(t.Context(), known) }()
-	f.requireWaiting(1)
+	f := newWaitingFixture(t, 3*len(tests), wire.Configure)
+	ctx, cancel := context.WithCancel(t.Context())
+	woken := map[string]*[3]atomic.Bool{}
+	var waiting sync.WaitGroup
+	for name, test := range tests {
+		req := f.putChanged(&threeSteps{}, test.state, 0, test.update)
+		key := idempotency.StoredKey{AccountID: req.AccountID, ID: keyID(req)}
+		known := key
+		known.ActionRequired = true
+		woken[name] = &[3]atomic.Bool{}
+		for i, await := range []func() bool{
+			func() bool { return f.engine.AwaitTurn(ctx, key.AccountID, key.ID) },
+			func() bool { return f.engine.AwaitChange(ctx, key) },
+			func() bool { return f.engine.AwaitChange(ctx, known) },
+		} {
+			waiting.Go(func() { woken[name][i].Store(await() && ctx.Err() == nil) })
+		}
+	}
+	f.requireWaiting(14)
 	wire.Reset()
 	require.Eventually(t, func() bool { return wire.RoundTrips() > 1 }, waitFor, tick)
-	require.Empty(t, waited)
-	f.update(req, "needs_review_at = now()")
-	require.True(t, <-waited)
+	f.requireWaiting(14)
+	cancel()
+	waiting.Wait()
+	for name, test := range tests {
+		for i, want := range test.want {
+			require.Equal(t, want, woken[name][i].Load(), "%s, %d", name, i)
+		}
+	}
 }

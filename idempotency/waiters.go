@@ -2,10 +2,12 @@ package idempotency
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 const (
@@ -16,12 +18,49 @@ const (
 	takeoverPause = time.Second
 )
 
+// awaited is a change of a key.
+type awaited struct {
+	AccountID, ID uuid.UUID
+	Change        string
+}
+
+const (
+	awaitTurn   = "turn"   // the key is finished or can be taken over
+	awaitAction = "action" // the key is finished, needs review or requires an action
+	awaitEnd    = "end"    // the key is finished or needs review
+)
+
+const changedSQL = `
+SELECT awaited.account_id, awaited.id, awaited.change
+  FROM idempotency_keys AS k
+  JOIN unnest($1::uuid[], $2::uuid[], $3::text[]) AS awaited (account_id, id, change)
+    ON awaited.account_id = k.account_id AND awaited.id = k.id
+ WHERE k.finished_at IS NOT NULL
+    OR awaited.change <> 'turn' AND k.needs_review_at IS NOT NULL
+    OR awaited.change = 'action' AND k.action_required_at IS NOT NULL
+    OR (
+        awaited.change = 'turn'
+        AND k.last_run_at NOT BETWEEN now() - $5::interval AND now() + $4::interval
+        AND (k.locked_at IS NULL OR k.locked_at NOT BETWEEN now() - $4::interval AND now() + $4::interval)
+    )`
+
+// changed returns the changes that have happened.
+func (s *store) changed(ctx context.Context, keys map[awaited]bool) ([]awaited, error) {
+	var accountIDs, ids []uuid.UUID
+	var changes []string
+	for key := range keys {
+		accountIDs, ids, changes = append(accountIDs, key.AccountID), append(ids, key.ID), append(changes, key.Change)
+	}
+	return collect(ctx, s, pgx.RowToStructByPos[awaited], changedSQL, accountIDs, ids, changes, s.lockTimeout, takeoverPause)
+}
+
 // waiters wakes the requests of this process that wait for a key, without a connection (R6,
-// nothing held during a call): one goroutine reads all awaited keys. No wake-up is lost, because
+// nothing held during a call): one goroutine polls all awaited keys. No wake-up is lost, because
 // a finished key stays finished, and a released one stays released until it is taken over.
 type waiters struct {
 	capacity int
-	read     readKeys
+	read     readChanged
+	logger   *slog.Logger
 	running  context.Context // ends when the waiters are drained
 	drain    context.CancelFunc
 
@@ -31,20 +70,20 @@ type waiters struct {
 }
 
 type waiter struct {
-	accountID, keyID uuid.UUID
-	changed          func(StoredKey) bool
-	wake             chan struct{} // closed to wake it
+	awaited
+
+	wake chan struct{} // closed to wake it
 }
 
-type readKeys func(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]StoredKey, error)
+type readChanged func(ctx context.Context, keys map[awaited]bool) ([]awaited, error)
 
-func newWaiters(capacity int, read readKeys) *waiters {
+func newWaiters(capacity int, read readChanged, logger *slog.Logger) *waiters {
 	running, drain := context.WithCancel(context.Background())
-	return &waiters{capacity: capacity, read: read, running: running, drain: drain, waiting: map[*waiter]struct{}{}}
+	return &waiters{capacity: capacity, read: read, logger: logger, running: running, drain: drain, waiting: map[*waiter]struct{}{}}
 }
 
-func (w *waiters) wait(ctx context.Context, accountID, keyID uuid.UUID, changed func(StoredKey) bool) bool {
-	self := &waiter{accountID, keyID, changed, make(chan struct{})}
+func (w *waiters) wait(ctx context.Context, key awaited) bool {
+	self := &waiter{key, make(chan struct{})}
 	if !w.add(self) {
 		return false
 	}
@@ -81,53 +120,54 @@ func (w *waiters) remove(waiter *waiter) {
 
 // notify wakes the waiters of a key that a run of this process has finished.
 func (w *waiters) notify(keyID uuid.UUID) {
-	w.wake(func(waiter *waiter) bool { return waiter.keyID == keyID })
+	w.wake(func(key awaited) bool { return key.ID == keyID })
 }
 
-func (w *waiters) wake(due func(*waiter) bool) {
+func (w *waiters) wake(changed func(awaited) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for waiter := range w.waiting {
-		if due(waiter) {
+		if changed(waiter.awaited) {
 			close(waiter.wake)
 			delete(w.waiting, waiter)
 		}
 	}
 }
 
-// poll reads the awaited keys in each interval until there are none.
+// poll reads which awaited changes have happened, in each interval until none is awaited.
 func (w *waiters) poll() {
-	for {
+	for failing := false; ; {
 		select {
 		case <-time.After(pollInterval):
 		case <-w.running.Done():
 		}
-		accountIDs, ids := w.awaited()
-		if len(ids) == 0 {
+		keys := w.awaited()
+		if len(keys) == 0 {
 			return
 		}
-		keys, _ := w.read(w.running, accountIDs, ids) // a failed one is repeated
-		w.wake(func(waiter *waiter) bool {
-			key, found := keys[waiter.keyID]
-			return found && waiter.changed(key)
-		})
+		changed, err := w.read(w.running, keys)
+		if err != nil && !failing && w.running.Err() == nil { // once per outage
+			w.logger.Warn("awaited keys cannot be read, so requests wait longer", "keys", len(keys), "error", err)
+		}
+		failing = err != nil
+		for _, key := range changed {
+			keys[key] = true
+		}
+		w.wake(func(key awaited) bool { return keys[key] })
 	}
 }
 
-// awaited returns each awaited key once, with its account. Without any, it ends the polling.
-func (w *waiters) awaited() (accountIDs, ids []uuid.UUID) {
+// awaited returns each awaited change once, as not happened. Without any, it ends the polling.
+func (w *waiters) awaited() map[awaited]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	accountOf := map[uuid.UUID]uuid.UUID{}
+	keys := map[awaited]bool{}
 	for waiter := range w.waiting {
-		accountOf[waiter.keyID] = waiter.accountID
+		keys[waiter.awaited] = false
 	}
 	if w.running.Err() != nil {
-		clear(accountOf)
+		clear(keys)
 	}
-	for id, accountID := range accountOf {
-		accountIDs, ids = append(accountIDs, accountID), append(ids, id)
-	}
-	w.polling = len(ids) > 0
-	return accountIDs, ids
+	w.polling = len(keys) > 0
+	return keys
 }

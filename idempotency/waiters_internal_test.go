@@ -3,6 +3,8 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,55 +14,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWaiters_conditions(t *testing.T) {
-	t.Parallel()
-	e := &Engine{config: Config{LockTimeout: time.Minute}}
-	const old = time.Hour
-	now := time.Now()
-	waiting := StoredKey{ActionRequired: true}
-	for _, test := range []struct {
-		name                            string
-		key                             StoredKey
-		turn, change, changeAfterAction bool
-	}{
-		{"finished", StoredKey{Point: Finished}, true, true, true},
-		{"leased", StoredKey{Leased: true, Idle: old}, false, false, false},
-		{"released", StoredKey{Idle: old}, true, false, false},
-		{"released by a recent run", StoredKey{}, false, false, false},
-		{"released by a clock ahead", StoredKey{Idle: -old}, true, false, false},
-		{"needs review", StoredKey{Idle: old, NeedsReviewAt: &now}, true, true, true},
-		{"needs review, leased", StoredKey{Leased: true, Idle: old, NeedsReviewAt: &now}, false, true, true},
-		{"action required", StoredKey{Idle: old, ActionRequired: true}, true, true, false},
-		{"action required, just now", StoredKey{ActionRequired: true}, false, true, false},
-	} {
-		require.Equal(t, test.turn, e.hasTurn(test.key), test.name)
-		require.Equal(t, test.change, StoredKey{}.hasChanged(test.key), test.name)
-		require.Equal(t, test.changeAfterAction, waiting.hasChanged(test.key), test.name)
-	}
-}
-
 // fakeKeys are read instead of the database.
 type fakeKeys struct {
-	mu    sync.Mutex
-	keys  map[uuid.UUID]StoredKey
-	err   error
-	reads [][]uuid.UUID
+	mu      sync.Mutex
+	changed []awaited
+	err     error
+	reads   []map[awaited]bool
+	log     strings.Builder
 }
 
-func (f *fakeKeys) read(_ context.Context, _, ids []uuid.UUID) (map[uuid.UUID]StoredKey, error) {
+func (f *fakeKeys) read(_ context.Context, keys map[awaited]bool) ([]awaited, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reads = append(f.reads, ids)
-	return f.keys, f.err
+	f.reads = append(f.reads, keys)
+	return f.changed, f.err
 }
 
-func (f *fakeKeys) set(err error, finished ...uuid.UUID) {
+func (f *fakeKeys) set(err error, changed ...awaited) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.keys, f.err = map[uuid.UUID]StoredKey{}, err
-	for _, id := range finished {
-		f.keys[id] = StoredKey{Point: Finished}
-	}
+	f.changed, f.err = changed, err
 }
 
 func (f *fakeKeys) count() int {
@@ -74,22 +47,24 @@ type waitResult struct {
 	took   time.Duration
 }
 
-func newTestWaiters(t *testing.T, capacity int) (*waiters, *fakeKeys, func(context.Context, uuid.UUID) <-chan waitResult) {
+func newTestWaiters(t *testing.T, capacity int) (*waiters, *fakeKeys, func(context.Context, awaited) <-chan waitResult) {
 	t.Helper()
 	f := &fakeKeys{}
-	w := newWaiters(capacity, f.read)
+	w := newWaiters(capacity, f.read, slog.New(slog.NewTextHandler(&f.log, nil)))
 	t.Cleanup(w.drain) // or a failed test would also report the poller's goroutine
-	return w, f, func(ctx context.Context, id uuid.UUID) <-chan waitResult {
+	return w, f, func(ctx context.Context, key awaited) <-chan waitResult {
 		done := make(chan waitResult, 1)
 		go func() {
 			begun := time.Now()
-			waited := w.wait(ctx, uuid.Nil, id, func(key StoredKey) bool { return key.Point == Finished })
+			waited := w.wait(ctx, key)
 			done <- waitResult{waited, time.Since(begun)}
 		}()
 		synctest.Wait()
 		return done
 	}
 }
+
+func newAwaited() awaited { return awaited{uuid.New(), uuid.New(), awaitTurn} }
 
 func (w *waiters) isEmpty() bool {
 	w.mu.Lock()
@@ -103,19 +78,20 @@ func TestWaiters_oneReadPerInterval(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, f, wait := newTestWaiters(t, 500)
-		id, other := uuid.New(), uuid.New()
+		key, other := newAwaited(), newAwaited()
 		var waiting []<-chan waitResult
 		for i := range 500 {
-			waiting = append(waiting, wait(t.Context(), []uuid.UUID{id, other}[i%2]))
+			waiting = append(waiting, wait(t.Context(), []awaited{key, other}[i%2]))
 		}
 		<-time.After(10 * time.Second)
 		f.set(errors.New("no connection"))
 		<-time.After(10 * time.Second)
 		synctest.Wait()
 		require.Equal(t, int(20*time.Second/pollInterval), f.count())
-		require.ElementsMatch(t, []uuid.UUID{id, other}, f.reads[0])
+		require.Equal(t, map[awaited]bool{key: false, other: false}, f.reads[0])
+		require.Equal(t, 1, strings.Count(f.log.String(), "no connection"), "one line per outage")
 
-		f.set(nil, id, other)
+		f.set(nil, key, other)
 		for _, done := range waiting {
 			got := <-done
 			require.True(t, got.waited)
@@ -132,12 +108,12 @@ func TestWaiters_notify(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, f, wait := newTestWaiters(t, 10)
-		id := uuid.New()
-		waiting := wait(t.Context(), id)
+		key := newAwaited()
+		waiting := wait(t.Context(), key)
 		w.notify(uuid.New())
 		synctest.Wait()
 		require.Empty(t, waiting)
-		w.notify(id)
+		w.notify(key.ID)
 		require.Equal(t, waitResult{true, 0}, <-waiting)
 		require.Zero(t, f.count())
 		<-time.After(pollInterval)
@@ -151,18 +127,18 @@ func TestWaiters_fullOrDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f, wait := newTestWaiters(t, 2)
 		ctx, cancel := context.WithCancel(t.Context())
-		first, second := wait(ctx, uuid.New()), wait(t.Context(), uuid.New())
-		require.Equal(t, waitResult{}, <-wait(t.Context(), uuid.New()), "full")
+		first, second := wait(ctx, newAwaited()), wait(t.Context(), newAwaited())
+		require.Equal(t, waitResult{}, <-wait(t.Context(), newAwaited()), "full")
 
 		cancel()
 		require.True(t, (<-first).waited)
-		third := wait(t.Context(), uuid.New())
+		third := wait(t.Context(), newAwaited())
 		require.Empty(t, third, "there is capacity again")
 
 		w.drain()
 		require.Equal(t, waitResult{}, <-second)
 		require.Equal(t, waitResult{}, <-third)
-		require.Equal(t, waitResult{}, <-wait(t.Context(), uuid.New()), "drained")
+		require.Equal(t, waitResult{}, <-wait(t.Context(), newAwaited()), "drained")
 		synctest.Wait()
 		require.True(t, w.isEmpty())
 		require.Zero(t, f.count())
