@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,7 +45,7 @@ type CompleterConfig struct {
 	// as soon as its lease would end after that age, and then once in each grace.
 	ActionTimeout time.Duration
 
-	Limit       int // of each kind of keys in one pass
+	Limit       int // of keys in one pass
 	Concurrency int // keys in progress at once
 }
 
@@ -72,28 +74,22 @@ func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err err
 	case err != nil:
 		return total, fmt.Errorf("list abandoned keys: %w", err)
 	}
-	results := make([]CompleterResult, len(keys))
+	var mu sync.Mutex
 	workers, running := errgroup.WithContext(ctx) // ends with ctx or with the first error
 	workers.SetLimit(c.config.Concurrency)
-	for i, key := range keys {
-		workers.Go(func() (err error) { // waits for a free worker
-			if running.Err() == nil {
-				results[i], err = c.complete(ctx, key)
+	for _, key := range keys {
+		workers.Go(func() error { // waits for a free worker
+			if running.Err() != nil {
+				return nil
 			}
+			count, err := c.complete(ctx, key, &total)
+			mu.Lock()
+			defer mu.Unlock()
+			*count++
 			return err
 		})
 	}
 	err = workers.Wait()
-	for _, result := range results {
-		total.Completed += result.Completed
-		total.Skipped += result.Skipped
-		total.ActionRequired += result.ActionRequired
-		total.Failed += result.Failed
-		total.NeedsReview += result.NeedsReview
-	}
-	if err == nil && ctx.Err() == nil {
-		err = c.reviewPolled(ctx, &total)
-	}
 	return total, err
 }
 
@@ -112,66 +108,67 @@ func knownSteps(operations []Operation) (names []string) {
 	return names
 }
 
-// dueSQL lists the keys of all accounts that are due, of each account in turn, so that none
-// delays another (R20, the account in every table: an exception). The inner LIMIT bounds the
-// sort after a long outage.
-func dueSQL(condition string) string {
-	return `
+// dueSQL lists the keys of all accounts that are due, of each account and kind in turn, so that
+// none delays another (R20, the account in every table: an exception).
+var dueSQL = `
 WITH due AS (
-    SELECT account_id, id, last_run_at, completer_attempt + (action_required_at IS NULL)::integer AS attempts
+` + ofKind("'abandoned'", "completer_attempt + 1", abandonedSQL) + `
+ UNION ALL
+` + ofKind("'waiting'", "completer_attempt", actionRequiredSQL) + `
+ UNION ALL
+` + ofKind("'polled'", "$9::bigint + 1", polledSQL) + `
+)
+SELECT account_id, id, last_run_at, attempts
+  FROM due
+ ORDER BY row_number() OVER (PARTITION BY account_id, kind ORDER BY last_run_at), last_run_at
+ LIMIT $2`
+
+// ofKind lists the due keys of a kind. Its LIMIT bounds the sort after a long outage.
+func ofKind(kind, attempts, condition string) string {
+	return `(
+    SELECT account_id, id, last_run_at, ` + attempts + ` AS attempts, ` + kind + ` AS kind
       FROM idempotency_keys
      WHERE finished_at IS NULL AND needs_review_at IS NULL
        AND ` + condition + `
        AND array_position($1::text[], ` + stepSQL + `) IS NOT NULL
      ORDER BY last_run_at
      LIMIT 100 * $2
-)
-SELECT account_id, id, last_run_at, attempts
-  FROM due
- ORDER BY row_number() OVER (PARTITION BY account_id ORDER BY last_run_at), last_run_at
- LIMIT $2`
+)`
 }
 
-// abandonedSQL lists the keys whose grace is over. The first condition on last_run_at is for the
+// abandonedSQL selects the keys whose grace is over. The first condition on last_run_at is for the
 // index, the second is the backoff: it doubles with each attempt, up to $5. 20 doublings fit
 // an interval.
-var abandonedSQL = dueSQL(`action_required_at IS NULL
+const abandonedSQL = `action_required_at IS NULL
        AND last_run_at NOT BETWEEN now() - $4::interval AND now() + $3::interval
        AND last_run_at NOT BETWEEN
            now() - least($4::interval * 2 ^ least(completer_attempt, 20), greatest($5::interval, $4::interval))
            AND now() + $3::interval
-       AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $3::interval AND now() + $3::interval)`)
+       AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $3::interval AND now() + $3::interval)`
 
-// actionRequiredSQL lists the keys that have waited $4 since their last run. A run ends the
-// wait when they are $5 old: they are due at once, and then after each $6.
-var actionRequiredSQL = dueSQL(`action_required_at IS NOT NULL
+// actionRequiredSQL selects the keys that have waited $6 since their last run. A run ends the
+// wait when they are $7 old: they are due at once, and then after each grace.
+const actionRequiredSQL = `action_required_at IS NOT NULL
        AND (
-            last_run_at NOT BETWEEN now() - $4::interval AND now() + $3::interval
+            last_run_at NOT BETWEEN now() - $6::interval AND now() + $3::interval
             OR (
-                created_at <= now() - $5::interval
-                AND last_run_at <= greatest(created_at + $5::interval, now() - $6::interval)
+                created_at <= now() - $7::interval
+                AND last_run_at <= greatest(created_at + $7::interval, now() - $4::interval)
             )
-       )`)
+       )`
 
-// due returns the keys of both kinds in turn.
+// polledSQL selects keys older than $8 that are never abandoned, because clients run them far
+// more often than the completer would. No attempt is left for them, so they need review.
+const polledSQL = `action_required_at IS NULL
+       AND last_run_at > now() - $4::interval
+       AND created_at NOT BETWEEN now() - $8::interval AND now() + $3::interval
+       AND attempt > 2 * $9::bigint`
+
 func (c *Completer) due(ctx context.Context) ([]candidate, error) {
-	store, toCandidate := c.engine.store, pgx.RowToStructByPos[candidate]
-	abandoned, err := collect(ctx, store, toCandidate, abandonedSQL, c.steps, c.config.Limit, store.lockTimeout, c.config.Grace, maxBackoff)
-	if err != nil {
-		return nil, err
-	}
+	store := c.engine.store
 	timeout := c.config.ActionTimeout - store.lockTimeout // the lease of a run that still waits ends before it
-	waiting, err := collect(ctx, store, toCandidate, actionRequiredSQL,
-		c.steps, c.config.Limit, store.lockTimeout, actionPollGraces*c.config.Grace, timeout, c.config.Grace)
-	return inTurn(abandoned, waiting), err
-}
-
-func inTurn(a, b []candidate) (all []candidate) {
-	for len(a) > 0 && len(b) > 0 {
-		all = append(all, a[0], b[0])
-		a, b = a[1:], b[1:]
-	}
-	return append(append(all, a...), b...)
+	return collect(ctx, store, pgx.RowToStructByPos[candidate], dueSQL, c.steps, c.config.Limit, store.lockTimeout,
+		c.config.Grace, maxBackoff, actionPollGraces*c.config.Grace, timeout, pollingLimit, c.config.MaxAttempts)
 }
 
 // claimAbandonedSQL counts an attempt of the completer and starts its backoff, unless the
@@ -187,79 +184,50 @@ UPDATE idempotency_keys
    AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $4::interval AND now() + $4::interval)
    AND array_position($5::text[], ` + stepSQL + `) IS NOT NULL`
 
-func (c *Completer) complete(ctx context.Context, key candidate) (CompleterResult, error) {
+// complete resumes a key. It returns the count of total that the key belongs to.
+func (c *Completer) complete(ctx context.Context, key candidate, total *CompleterResult) (count *int, err error) {
+	log := c.engine.config.Logger.With("account_id", key.AccountID, "key_id", key.ID, "completer_attempts", key.Attempts)
+	if key.Attempts > c.config.MaxAttempts {
+		c.markNeedsReview(ctx, key, log.With("error", "no run has finished it, and no attempts are left"))
+		return &total.NeedsReview, nil
+	}
 	store := c.engine.store
 	claimed, err := store.exec(ctx, claimAbandonedSQL, key.AccountID, key.ID, key.At, store.lockTimeout, c.steps)
 	switch {
 	case errors.Is(err, ErrInProgress), err == nil && !claimed:
-		return CompleterResult{Skipped: 1}, nil
+		return &total.Skipped, nil
 	case err != nil && ctx.Err() != nil:
-		return CompleterResult{}, nil
+		return new(int), nil
 	case err != nil:
-		return CompleterResult{}, fmt.Errorf("claim abandoned key: %w", err)
+		return new(int), fmt.Errorf("claim abandoned key: %w", err)
 	}
 	result, err := c.resume(ctx, key)
-	log := c.engine.config.Logger.With("account_id", key.AccountID, "key_id", key.ID, "attempt", result.Attempt, "recovery_point", result.To)
+	log = log.With("attempt", result.Attempt, "recovery_point", result.To)
 	switch {
 	case err == nil && !result.Replayed:
 		log.InfoContext(ctx, "abandoned key completed", "from", result.From, "response", result.Response.Status)
-		return CompleterResult{Completed: 1}, nil
+		return &total.Completed, nil
 	case err == nil, errors.Is(err, ErrInProgress):
-		return CompleterResult{Skipped: 1}, nil
+		return &total.Skipped, nil
 	case errors.Is(err, ErrActionRequired):
-		return CompleterResult{ActionRequired: 1}, nil
+		return &total.ActionRequired, nil
 	case key.Attempts < c.config.MaxAttempts:
 		log.WarnContext(ctx, "abandoned key not completed, it will be tried again", "error", err)
-		return CompleterResult{Failed: 1}, nil
+		return &total.Failed, nil
+	default:
+		c.markNeedsReview(ctx, key, log.With("error", err))
+		return &total.NeedsReview, nil
 	}
-	log.ErrorContext(ctx, "abandoned key needs review, no attempts are left", "completer_attempts", key.Attempts, "error", err)
-	if err := c.markNeedsReview(ctx, key); err != nil {
-		log.ErrorContext(ctx, "abandoned key could not be marked for review, it will be tried again", "error", err)
-	}
-	return CompleterResult{NeedsReview: 1}, nil
 }
 
 // resume keeps a panic in one key's operation from the other keys.
 func (c *Completer) resume(ctx context.Context, key candidate) (result Result, err error) {
-	if key.Attempts > c.config.MaxAttempts {
-		return Result{}, errors.New("no attempts are left, and the last one did not end")
-	}
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic: %v", cause)
 		}
 	}()
 	return c.engine.Resume(ctx, key.AccountID, key.ID, c.operations)
-}
-
-// polledSQL lists the old keys that ran within the grace and far more often than the
-// completer would run them.
-const polledSQL = `
-SELECT account_id, id, last_run_at, 0
-  FROM idempotency_keys
- WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NULL
-   AND last_run_at > now() - $1::interval
-   AND created_at NOT BETWEEN now() - $2::interval AND now() + $3::interval
-   AND attempt > 2 * $4::bigint
-   AND array_position($5::text[], ` + stepSQL + `) IS NOT NULL
- LIMIT $6`
-
-// reviewPolled marks old keys that clients run so often that they are never abandoned.
-func (c *Completer) reviewPolled(ctx context.Context, total *CompleterResult) error {
-	store := c.engine.store
-	keys, err := collect(ctx, store, pgx.RowToStructByPos[candidate], polledSQL,
-		c.config.Grace, pollingLimit, store.lockTimeout, c.config.MaxAttempts, c.steps, c.config.Limit)
-	if err != nil {
-		return fmt.Errorf("list polled keys: %w", err)
-	}
-	for _, key := range keys {
-		if err := c.markNeedsReview(ctx, key); err != nil {
-			return fmt.Errorf("mark polled key: %w", err)
-		}
-		c.engine.config.Logger.ErrorContext(ctx, "polled key needs review, no run finishes it", "account_id", key.AccountID, "key_id", key.ID)
-		total.NeedsReview++
-	}
-	return nil
 }
 
 const markNeedsReviewSQL = `
@@ -269,9 +237,12 @@ UPDATE idempotency_keys
    AND finished_at IS NULL AND needs_review_at IS NULL
    AND array_position($3::text[], ` + stepSQL + `) IS NOT NULL`
 
-func (c *Completer) markNeedsReview(ctx context.Context, key candidate) error {
+func (c *Completer) markNeedsReview(ctx context.Context, key candidate, log *slog.Logger) {
+	log.ErrorContext(ctx, "key needs review, no attempts are left")
 	_, err := c.engine.store.exec(context.WithoutCancel(ctx), markNeedsReviewSQL, key.AccountID, key.ID, c.steps)
-	return err
+	if err != nil {
+		log.ErrorContext(ctx, "key could not be marked for review, the next pass tries again", "cause", err)
+	}
 }
 
 const requeueSQL = `

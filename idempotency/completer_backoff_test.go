@@ -81,7 +81,7 @@ func TestCompleter_polledKey(t *testing.T) {
 		})
 	}
 	require.Zero(t, op.calls.Load(), "a mark is no run")
-	require.Equal(t, 4, f.log.count(`level=ERROR msg="polled key needs review`))
+	require.Equal(t, 4, f.log.count(`level=ERROR msg="key needs review`))
 
 	// A run of the client may still finish the key.
 	req := f.putChanged(op, released, 0, old+"attempt = 1000")

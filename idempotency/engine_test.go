@@ -227,25 +227,6 @@ func TestDo_responseBytes(t *testing.T) {
 	}
 }
 
-func TestDo_unstorableResponse(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for name, response := range map[string]idempotency.Response{
-		"no status":                {},
-		"informational":            {Status: 199},
-		"server error":             {Status: 500},
-		"header with a NUL":        {Status: 200, Headers: map[string]string{"Location": "/\x00"}},
-		"header with a line break": {Status: 200, Headers: map[string]string{"Location": "/\r\nX: y"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			req := f.request()
-			_, err := f.do(req, finishing(response))
-			require.Error(t, err)
-			require.Empty(t, f.row(req))
-		})
-	}
-}
-
 func finishing(response idempotency.Response) operation {
 	return startOnly(func(context.Context, *idempotency.Tx, *idempotency.Run) (idempotency.Transition, error) {
 		return idempotency.Finish(response), nil

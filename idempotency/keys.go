@@ -20,8 +20,8 @@ const (
 
 // Response is replayed byte for byte (R14, the same bytes).
 type Response struct {
-	Status  int               // 200 to 499
-	Headers map[string]string // printable ASCII
+	Status  int // 200 to 499
+	Headers map[string]string
 	Body    []byte
 }
 

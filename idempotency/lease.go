@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -126,10 +125,6 @@ WITH held AS (
     RETURNING locked_at
 )` + assertHeld
 
-func (run *Run) queueAdvance(batch *pgx.Batch, point RecoveryPoint, leaseStart *time.Time) {
-	queueAsserted(batch, advanceSQL, leaseStart, run.fence(string(point))...)
-}
-
 // invalidate makes an unknown COMMIT fail if it has not arrived yet (R22, three outcomes of
 // COMMIT), by moving the start of the lease, which its fence names.
 func (run *Run) invalidate(ctx context.Context, doubt error) error {
@@ -160,11 +155,6 @@ WITH held AS (
            response_body    = $8` + whereHeld + `
     RETURNING finished_at AS locked_at
 )` + assertHeld
-
-func (run *Run) queueFinish(batch *pgx.Batch, response Response, leaseStart *time.Time) {
-	headers, _ := json.Marshal(response.Headers) // cannot fail; pgx encodes no map in QueryExecModeExec
-	queueAsserted(batch, finishSQL, leaseStart, run.fence(response.Status, string(headers), response.Body)...)
-}
 
 const releaseTimeout = 3 * time.Second // short, because the response waits, and longer than lock_timeout
 

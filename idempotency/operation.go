@@ -1,10 +1,6 @@
 package idempotency
 
-import (
-	"context"
-	"fmt"
-	"strings"
-)
+import "context"
 
 // Operation is work that executes once per key.
 type Operation interface {
@@ -50,27 +46,8 @@ func Advance(point RecoveryPoint) Transition { return Transition{point: point} }
 // Finish stores the response of every retry. It must be final, because a stored failure would
 // hide a charge that still happens (R11, final only).
 func Finish(response Response) Transition {
-	if response.Headers == nil {
-		response.Headers = map[string]string{}
-	}
 	if response.Body == nil {
 		response.Body = []byte{}
 	}
 	return Transition{point: Finished, response: response}
-}
-
-// check rejects what no step continues, or what cannot be replayed unchanged.
-func (t Transition) check(steps Steps) error {
-	if _, known := steps.At[t.point]; t.point != Finished && !known {
-		return fmt.Errorf("idempotency: a step advanced to %q, from which there is no step", t.point)
-	}
-	if s := t.response.Status; t.point == Finished && (s < 200 || s > 499) {
-		return fmt.Errorf("idempotency: a response of status %d cannot be stored", s)
-	}
-	for name, value := range t.response.Headers {
-		if strings.ContainsFunc(name+value, func(c rune) bool { return c < ' ' || c > '~' }) {
-			return fmt.Errorf("idempotency: header %q is not printable ASCII", name)
-		}
-	}
-	return nil
 }

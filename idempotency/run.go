@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -137,8 +138,8 @@ func (run *Run) transact(ctx context.Context, record RecordFunc) error {
 			err = expired
 		}
 	}
-	if err == nil {
-		err = next.check(run.steps)
+	if _, known := run.steps.At[next.point]; err == nil && next.point != Finished && !known {
+		err = fmt.Errorf("idempotency: a step advanced to %q, from which there is no step", next.point)
 	}
 	if err == nil && !run.claimed && next.point == Finished {
 		err = tx.begin(ctx) // the row must exist before it is finished
@@ -158,9 +159,10 @@ func (run *Run) moveTo(ctx context.Context, tx *Tx, next Transition) error {
 		case !run.claimed && !tx.open:
 			run.queueClaim(batch, next.point, &start)
 		case next.point == Finished:
-			run.queueFinish(batch, next.response, &start)
+			headers, _ := json.Marshal(next.response.Headers) // cannot fail; pgx encodes no map in QueryExecModeExec
+			queueAsserted(batch, finishSQL, &start, run.fence(next.response.Status, string(headers), next.response.Body)...)
 		default:
-			run.queueAdvance(batch, next.point, &start)
+			queueAsserted(batch, advanceSQL, &start, run.fence(string(next.point))...)
 		}
 	})
 	switch {

@@ -189,10 +189,10 @@ func TestStep_misuse(t *testing.T) {
 		"no first step":                    {idempotency.Steps{}, "no record", ""},
 		"back to started":                  {idempotency.Steps{Start: next(idempotency.Advance(idempotency.Started))}, `advanced to "started"`, ""},
 		"zero transition":                  {idempotency.Steps{Start: next(idempotency.Transition{})}, `advanced to ""`, ""},
-		"finished without a response":      {idempotency.Steps{Start: next(idempotency.Advance(idempotency.Finished))}, "a response of status 0 cannot be stored", ""},
+		"finished without a response":      {idempotency.Steps{Start: next(idempotency.Advance(idempotency.Finished))}, "domain response_code", ""},
 		"unknown point of a later step":    {from(noCall(next(idempotency.Advance("unknown")))), `advanced to "unknown", from which there is no step`, "reserved"},
 		"a later step without a record":    {from(noCall(nil)), "no record", "reserved"},
-		"a later step stores an error 503": {from(noCall(next(idempotency.Finish(idempotency.Response{Status: 503})))), "status 503", "reserved"},
+		"a later step stores an error 503": {from(noCall(next(idempotency.Finish(idempotency.Response{Status: 503})))), "domain response_code", "reserved"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := f.request()

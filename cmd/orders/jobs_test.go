@@ -97,7 +97,7 @@ func TestCompleter_providerFails(t *testing.T) {
 
 	stderr := programtest.Fail(t, f.with("COMPLETER_MAX_ATTEMPTS=2"), "completer")
 	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=1 needs_review=1")
-	require.Len(t, lines(stderr, `level=ERROR msg="abandoned key needs review, no attempts are left"`), 1)
+	require.Len(t, lines(stderr, `level=ERROR msg="key needs review, no attempts are left"`), 1)
 	require.Contains(t, stderr, "orders: abandoned keys not completed: 1 will be tried again, 1 need review (orders keys list)\n")
 }
 
