@@ -17,24 +17,20 @@ type accountsCreate struct {
 }
 
 // Run prints the new API key as its last line.
-func (c accountsCreate) Run(ctx context.Context) error {
-	return c.with(ctx, func(a *app.App) error {
-		id, key, err := accounts.Create(ctx, a.Pool, string(c.Name))
-		return printed(err, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, c.Name, key)
-	})
+func (c accountsCreate) Run(ctx context.Context, a *app.App) error {
+	id, key, err := accounts.Create(ctx, a.Pool, string(c.Name))
+	return printed(err, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, c.Name, key)
 }
 
 type accountsList struct{ local }
 
-func (c accountsList) Run(ctx context.Context) error {
-	return c.with(ctx, func(a *app.App) error {
-		list, err := accounts.List(ctx, a.Pool)
-		if err != nil {
-			return err
-		}
-		return printTable("ID\tCREATED\tAPI KEYS\tNAME", "%s\t%s\t%d\t%q", list, func(account accounts.Account) []any {
-			return []any{account.ID, formatTime(account.CreatedAt), account.Keys, account.Name}
-		})
+func (accountsList) Run(ctx context.Context, a *app.App) error {
+	list, err := accounts.List(ctx, a.Pool)
+	if err != nil {
+		return err
+	}
+	return printTable("ID\tCREATED\tAPI KEYS\tNAME", "%s\t%s\t%d\t%q", list, func(account accounts.Account) []any {
+		return []any{account.ID, formatTime(account.CreatedAt), account.Keys, account.Name}
 	})
 }
 
@@ -47,30 +43,26 @@ type ofAccount struct {
 
 type accountsKeysList struct{ ofAccount }
 
-func (c accountsKeysList) Run(ctx context.Context) error {
-	return c.with(ctx, func(a *app.App) error {
-		keys, err := accounts.ListKeys(ctx, a.Pool, c.Account)
-		if err != nil {
-			return err
+func (c accountsKeysList) Run(ctx context.Context, a *app.App) error {
+	keys, err := accounts.ListKeys(ctx, a.Pool, c.Account)
+	if err != nil {
+		return err
+	}
+	return printTable("PREFIX\tID\tCREATED\tREVOKED", "%s\t%s\t%s\t%s", keys, func(key accounts.Key) []any {
+		revoked := "-"
+		if key.RevokedAt != nil {
+			revoked = formatTime(*key.RevokedAt)
 		}
-		return printTable("PREFIX\tID\tCREATED\tREVOKED", "%s\t%s\t%s\t%s", keys, func(key accounts.Key) []any {
-			revoked := "-"
-			if key.RevokedAt != nil {
-				revoked = formatTime(*key.RevokedAt)
-			}
-			return []any{key.Prefix, key.ID, formatTime(key.CreatedAt), revoked}
-		})
+		return []any{key.Prefix, key.ID, formatTime(key.CreatedAt), revoked}
 	})
 }
 
 type accountsKeysCreate struct{ ofAccount }
 
 // Run prints the new API key as its last line.
-func (c accountsKeysCreate) Run(ctx context.Context) error {
-	return c.with(ctx, func(a *app.App) error {
-		key, apiKey, err := accounts.CreateKey(ctx, a.Pool, c.Account)
-		return printed(err, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, c.Account, apiKey)
-	})
+func (c accountsKeysCreate) Run(ctx context.Context, a *app.App) error {
+	key, apiKey, err := accounts.CreateKey(ctx, a.Pool, c.Account)
+	return printed(err, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, c.Account, apiKey)
 }
 
 type accountsKeysRevoke struct {
@@ -79,13 +71,11 @@ type accountsKeysRevoke struct {
 	ID uuid.UUID `arg:"" help:"The API key's id, which accounts keys list prints."`
 }
 
-func (c accountsKeysRevoke) Run(ctx context.Context) error {
-	return c.with(ctx, func(a *app.App) error {
-		key, err := accounts.RevokeKey(ctx, a.Pool, c.Account, c.ID)
-		if err != nil {
-			return err
-		}
-		return printed(nil, "API key %s (%s…) was revoked at %s, UTC. It stops working within 5 seconds.\n",
-			key.ID, key.Prefix, formatTime(*key.RevokedAt))
-	})
+func (c accountsKeysRevoke) Run(ctx context.Context, a *app.App) error {
+	key, err := accounts.RevokeKey(ctx, a.Pool, c.Account, c.ID)
+	if err != nil {
+		return err
+	}
+	return printed(nil, "API key %s (%s…) was revoked at %s, UTC. It stops working within 5 seconds.\n",
+		key.ID, key.Prefix, formatTime(*key.RevokedAt))
 }

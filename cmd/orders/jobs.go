@@ -13,98 +13,74 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-type completer struct {
-	cli.Env[struct {
-		setup.App
-		setup.OptionalAdmin
-		setup.Completer
-	}]
-
-	repeating
-
-	Concurrency cli.Count `default:"8" help:"How many keys to resume at the same time."`
-}
-
 // repeating is a command that cron runs, or that repeats itself.
 type repeating struct {
 	Every cli.Interval `placeholder:"DURATION" help:"Repeat the run at this interval until a signal arrives, instead of once."`
 }
 
-func (c *completer) Run(ctx context.Context) error {
-	config, err := c.Load()
-	if err != nil {
+type completer struct {
+	repeating
+
+	Concurrency cli.Count `default:"8" help:"How many keys to resume at the same time."`
+}
+
+func (*completer) Environment(config *setup.Config) []any {
+	return append(config.Operations(), (*setup.OptionalAdmin)(&config.Admin), &config.Completer)
+}
+
+func (c *completer) Run(ctx context.Context, a *app.App) error {
+	if err := a.TryProvider(ctx); err != nil {
 		return err
 	}
-	return withProvider(ctx, config.App, func(a *app.App) error {
-		return a.RunOrRepeat(ctx, "completer", c.Every.Duration, config.AdminAddr, a.Completer(config.Completer, int(c.Concurrency)))
-	})
+	return a.RunOrRepeat(ctx, "completer", c.Every.Duration, a.Completer(int(c.Concurrency)))
 }
 
 type reaper struct {
-	cli.Env[struct {
-		setup.Maintenance
-		setup.OptionalAdmin
-	}]
-
 	repeating
 
 	DryRun bool `help:"Count the keys and delete nothing."`
 }
 
-func (c *reaper) Run(ctx context.Context) error {
-	config, err := c.Load()
-	if err != nil {
-		return err
-	}
-	return withApp(ctx, setup.App{Maintenance: config.Maintenance}, func(a *app.App) error {
-		return a.RunOrRepeat(ctx, "reaper", c.Every.Duration, config.AdminAddr, func(ctx context.Context) error {
-			if !c.DryRun {
-				return a.Reap(ctx)
-			}
-			n, err := a.Engine.CountExpired(ctx, config.KeyRetention)
-			return printed(err, "finished keys older than %s: %d; none was deleted\n", config.KeyRetention, n)
-		})
+func (*reaper) Environment(config *setup.Config) []any {
+	return append(config.Keys(), (*setup.OptionalAdmin)(&config.Admin))
+}
+
+func (c *reaper) Run(ctx context.Context, a *app.App) error {
+	return a.RunOrRepeat(ctx, "reaper", c.Every.Duration, func(ctx context.Context) error {
+		if !c.DryRun {
+			return a.Reap(ctx)
+		}
+		retention := a.Config.KeyRetention
+		n, err := a.Engine.CountExpired(ctx, retention)
+		return printed(err, "finished keys older than %s: %d; none was deleted\n", retention, n)
 	})
 }
 
 type worker struct {
-	cli.Env[struct {
-		setup.Maintenance
-		setup.OptionalAdmin
-		setup.WorkerMail
-	}]
-
 	Once  bool         `help:"Send the receipts that are due, and fail if one could not be sent."`
 	Every cli.Interval `default:"1s" help:"How often to poll for new receipts."`
 }
 
-func (c *worker) Run(ctx context.Context) error {
-	config, err := c.Load()
+func (*worker) Environment(config *setup.Config) []any {
+	return append(config.Keys(), (*setup.OptionalAdmin)(&config.Admin), &config.Mail)
+}
+
+func (c *worker) Run(ctx context.Context, a *app.App) error {
+	mailer, err := a.Config.Mailer(ctx, a.Logger)
 	if err != nil {
 		return err
 	}
-	return withApp(ctx, setup.App{Maintenance: config.Maintenance}, func(a *app.App) error {
-		mail := setup.Mail(config.WorkerMail)
-		mailer, err := mail.Mailer(ctx, "", a.Logger)
-		if err != nil {
-			return err
+	w := receipts.NewWorker(a.Pool, mailer, a.Config.Sender(), a.Metrics.Receipt, a.Logger)
+	if c.Once {
+		result, err := w.RunOnce(ctx)
+		retried, failed, lost := result[receipts.Retried], result[receipts.Failed], result[receipts.Lost]
+		if err == nil && retried+failed+lost > 0 {
+			err = fmt.Errorf("receipts not sent: %d to be retried, %d failed, %d lost", retried, failed, lost)
 		}
-		w := receipts.NewWorker(a.Pool, mailer, mail.Sender(), a.Metrics.Receipt, a.Logger)
-		if c.Once {
-			result, err := w.RunOnce(ctx)
-			retried, failed, lost := result[receipts.Retried], result[receipts.Failed], result[receipts.Lost]
-			if err == nil && retried+failed+lost > 0 {
-				err = fmt.Errorf("receipts not sent: %d to be retried, %d failed, %d lost", retried, failed, lost)
-			}
-			return err
-		}
-		err = a.RunOrRepeat(ctx, "worker", c.Every.Duration, config.AdminAddr, func(ctx context.Context) error {
-			_, err := w.RunOnce(ctx)
-			return err
-		})
-		if err == nil {
-			a.Logger.Info("stopped")
-		}
+		return err
+	}
+	return a.RunOrRepeat(ctx, "worker", c.Every.Duration, func(ctx context.Context) error {
+		_, err := w.RunOnce(ctx)
 		return err
 	})
 }
@@ -115,19 +91,17 @@ type jobsList struct {
 	Limit int `default:"100" help:"How many jobs to list at most."`
 }
 
-func (c jobsList) Run(ctx context.Context) error {
-	return c.with(ctx, func(a *app.App) error {
-		jobs, err := receipts.ListFailed(ctx, a.Pool, "", c.Limit)
-		if err != nil {
-			return err
+func (c jobsList) Run(ctx context.Context, a *app.App) error {
+	jobs, err := receipts.ListFailed(ctx, a.Pool, "", c.Limit)
+	if err != nil {
+		return err
+	}
+	const header = "JOB\tKIND\tACCOUNT\tORDER\tATTEMPTS\tAGE\tFAILED\tLAST ERROR"
+	return printTable(header, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", jobs, func(j receipts.FailedJob) []any {
+		return []any{
+			j.ID, j.Kind, j.AccountID, cmp.Or(j.OrderID, "-"),
+			j.Attempts, j.Age.Round(time.Second), formatTime(j.FailedAt), j.LastError,
 		}
-		const header = "JOB\tKIND\tACCOUNT\tORDER\tATTEMPTS\tAGE\tFAILED\tLAST ERROR"
-		return printTable(header, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", jobs, func(j receipts.FailedJob) []any {
-			return []any{
-				j.ID, j.Kind, j.AccountID, cmp.Or(j.OrderID, "-"),
-				j.Attempts, j.Age.Round(time.Second), formatTime(j.FailedAt), j.LastError,
-			}
-		})
 	})
 }
 
@@ -142,29 +116,27 @@ type jobsRetry struct {
 	Reason cli.Text `required:"" help:"The reason, for the audit record."`
 }
 
-func (c jobsRetry) Run(ctx context.Context) error {
-	return c.with(ctx, func(a *app.App) error {
-		name := c.Job
-		if name == "all" {
-			name = ""
-		}
-		jobs, err := receipts.ListFailed(ctx, a.Pool, name, maxRetried)
-		switch {
-		case err != nil:
+func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
+	name := c.Job
+	if name == "all" {
+		name = ""
+	}
+	jobs, err := receipts.ListFailed(ctx, a.Pool, name, maxRetried)
+	switch {
+	case err != nil:
+		return err
+	case len(jobs) == 0 && name != "":
+		return errors.New("there is no failed job of this id, or of an order with this id (orders jobs list)")
+	}
+	retried := 0
+	for _, j := range jobs {
+		changed, err := receipts.RetryFailed(ctx, a.Pool, j, string(c.By), string(c.Reason))
+		if err != nil {
 			return err
-		case len(jobs) == 0 && name != "":
-			return errors.New("there is no failed job of this id, or of an order with this id (orders jobs list)")
 		}
-		retried := 0
-		for _, j := range jobs {
-			changed, err := receipts.RetryFailed(ctx, a.Pool, j, string(c.By), string(c.Reason))
-			if err != nil {
-				return err
-			}
-			if changed {
-				retried++
-			}
+		if changed {
+			retried++
 		}
-		return printed(nil, "The worker tries again, now: %d\n", retried)
-	})
+	}
+	return printed(nil, "The worker tries again, now: %d\n", retried)
 }

@@ -18,7 +18,6 @@ import (
 
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/cli"
-	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/operations"
@@ -34,19 +33,17 @@ type keysList struct {
 	Limit int `default:"100" help:"How many keys to list at most."`
 }
 
-func (c keysList) Run(ctx context.Context) error {
-	return c.with(ctx, func(a *app.App) error {
-		stuck, err := a.Engine.Stuck(ctx, a.Config.CompleterGrace, c.Limit)
-		if err != nil {
-			return err
+func (c keysList) Run(ctx context.Context, a *app.App) error {
+	stuck, err := a.Engine.Stuck(ctx, a.Config.CompleterGrace, c.Limit)
+	if err != nil {
+		return err
+	}
+	const header = "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR"
+	return printTable(header, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", stuck, func(key idempotency.StoredKey) []any {
+		return []any{
+			key.ID, key.AccountID, key.Operation, key.Point, key.State(),
+			key.Attempt, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError,
 		}
-		const header = "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR"
-		return printTable(header, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", stuck, func(key idempotency.StoredKey) []any {
-			return []any{
-				key.ID, key.AccountID, key.Operation, key.Point, key.State(),
-				key.Attempt, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError,
-			}
-		})
 	})
 }
 
@@ -129,40 +126,38 @@ type keysShow struct {
 	keyName
 }
 
-func (c keysShow) Run(ctx context.Context) error {
-	return c.with(ctx, func(a *app.App) error {
-		key, err := c.find(ctx, a)
-		if err != nil {
-			return err
-		}
-		h := history{foundKey: key}
-		resources := []uuid.UUID{key.ID}
-		for _, resource := range key.Links {
-			resources = append(resources, resource.ID)
-		}
-		if order := key.Links["order"]; order != nil {
-			of := operations.Target{AccountID: key.AccountID, Parent: order.ID}
-			for refund, err := range a.Refunds.List(ctx, of, operations.Page{Limit: maxShownRefunds}) {
-				if err != nil {
-					return err
-				}
-				h.Refunds = append(h.Refunds, refund.(refunds.Refund))
-				resources = append(resources, refund.(refunds.Refund).ID)
+func (c keysShow) Run(ctx context.Context, a *app.App) error {
+	key, err := c.find(ctx, a)
+	if err != nil {
+		return err
+	}
+	h := history{foundKey: key}
+	resources := []uuid.UUID{key.ID}
+	for _, resource := range key.Links {
+		resources = append(resources, resource.ID)
+	}
+	if order := key.Links["order"]; order != nil {
+		of := operations.Target{AccountID: key.AccountID, Parent: order.ID}
+		for refund, err := range a.Refunds.List(ctx, of, operations.Page{Limit: maxShownRefunds}) {
+			if err != nil {
+				return err
 			}
+			h.Refunds = append(h.Refunds, refund.(refunds.Refund))
+			resources = append(resources, refund.(refunds.Refund).ID)
 		}
-		if h.failed, err = a.Engine.FailedRuns(ctx, key.AccountID, key.ID); err != nil {
-			return err
-		}
-		if h.records, err = audit.Records(ctx, a.Pool, key.AccountID, resources...); err != nil {
-			return err
-		}
-		return h.print(os.Stdout)
-	})
+	}
+	if h.failed, err = a.Engine.FailedRuns(ctx, key.AccountID, key.ID); err != nil {
+		return err
+	}
+	if h.records, err = audit.Records(ctx, a.Pool, key.AccountID, resources...); err != nil {
+		return err
+	}
+	return h.print(os.Stdout)
 }
 
 // operatorAction is a command of an operator on one key.
 type operatorAction struct {
-	cli.Env[setup.App]
+	remote
 	keyName
 	by
 
@@ -174,35 +169,34 @@ type (
 	keysResolve struct{ operatorAction }
 )
 
-func (c keysRetry) Run(ctx context.Context) error { return c.run(ctx, (*operations.Service).Retry) }
+func (c keysRetry) Run(ctx context.Context, a *app.App) error {
+	return c.run(ctx, a, a.Operations.Retry)
+}
 
-func (c keysResolve) Run(ctx context.Context) error { return c.run(ctx, (*operations.Service).Resolve) }
+func (c keysResolve) Run(ctx context.Context, a *app.App) error {
+	return c.run(ctx, a, a.Operations.Resolve)
+}
 
 func (c operatorAction) run(
 	ctx context.Context,
-	action func(*operations.Service, context.Context, uuid.UUID, uuid.UUID, audit.Operator) (idempotency.Result, error),
+	a *app.App,
+	action func(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error),
 ) error {
-	config, err := c.Load()
+	if err := a.TryProvider(ctx); err != nil {
+		return err
+	}
+	key, err := c.find(ctx, a)
 	if err != nil {
 		return err
 	}
-	return withProvider(ctx, config, func(a *app.App) error {
-		key, err := c.find(ctx, a)
-		if err != nil {
-			return err
-		}
-		if key.Expired {
-			return fmt.Errorf("key %s has expired, so nothing continues it", key.ID)
-		}
-		if key.Point == idempotency.Finished {
-			return fmt.Errorf("key %s is finished, and its response %d does not change", key.ID, key.ResponseCode)
-		}
-		result, err := action(a.Operations, ctx, key.AccountID, key.ID, audit.Operator{Actor: string(c.By), Reason: string(c.Reason)})
-		if err != nil {
-			return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
-		}
-		return printed(nil, "Key %s is finished. Its response, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
-	})
+	if key.Expired || key.Point == idempotency.Finished {
+		return fmt.Errorf("key %s is %s, so nothing continues it", key.ID, key.State())
+	}
+	result, err := action(ctx, key.AccountID, key.ID, audit.Operator{Actor: string(c.By), Reason: string(c.Reason)})
+	if err != nil {
+		return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
+	}
+	return printed(nil, "Key %s is finished. Its response, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
 }
 
 // history is what is known about a key and what it created.
@@ -217,24 +211,17 @@ type history struct {
 //go:embed history.txt.tmpl
 var historyText string
 
+var historyTemplate = template.Must(template.New("history").Parse(historyText))
+
 func (h history) print(w io.Writer) error {
-	text, err := template.New("history").Parse(historyText)
-	if err != nil {
-		return err
-	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if err := text.Execute(table, h); err != nil {
-		return err
-	}
-	return table.Flush()
+	return errors.Join(historyTemplate.Execute(table, h), table.Flush())
 }
 
 type event struct {
-	at   time.Time
+	At   time.Time
 	Text string
 }
-
-func (e event) At() string { return formatTime(e.at) }
 
 // Timeline returns the events of the key, the oldest first.
 func (h history) Timeline() []event {
@@ -260,6 +247,6 @@ func (h history) Timeline() []event {
 	} else if h.FinishedAt != nil {
 		events = append(events, event{*h.FinishedAt, fmt.Sprintf("finished, response %d stored", h.ResponseCode)})
 	}
-	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at.UnixMicro(), b.at.UnixMicro()) })
+	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.At.UnixMicro(), b.At.UnixMicro()) })
 	return events
 }

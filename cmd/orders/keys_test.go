@@ -196,6 +196,6 @@ func TestKeysRetry(t *testing.T) {
 	require.Regexp(t, `(?m)^20.{17} +run 3, the last one so far$`, history)
 
 	stderr = programtest.Fail(t, f.environ, "keys", "retry", key, "--reason", "once more")
-	require.Contains(t, stderr, "orders: key "+id.String()+" is finished, and its response 201 does not change\n")
+	require.Contains(t, stderr, "orders: key "+id.String()+" is finished, so nothing continues it\n")
 	require.Len(t, f.stripe.Charges(), 1)
 }

@@ -57,6 +57,26 @@ type commands struct {
 	Help        cli.Help         `cmd:"" help:"Print the help of a command, or with env all environment variables."`
 	Version     version          `cmd:"" help:"Print the version."`
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
+
+	app *app.App // of the command that runs, if it needs one
+}
+
+// ProvideApp creates the app for a command whose Run has a parameter for it.
+func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
+	config, err := cli.Load(selected)
+	if err != nil {
+		return nil, err
+	}
+	c.app, err = app.New(ctx, config)
+	return c.app, err
+}
+
+// AfterRun closes the app.
+func (c *commands) AfterRun() error {
+	if c.app != nil {
+		c.app.Close()
+	}
+	return nil
 }
 
 func main() {
@@ -89,34 +109,14 @@ func userName() string {
 }
 
 // local is a command that does not call the provider.
-type local struct{ cli.Env[setup.Maintenance] }
+type local struct{}
 
-func (c local) with(ctx context.Context, run func(*app.App) error) error {
-	config, err := c.Load()
-	if err != nil {
-		return err
-	}
-	return withApp(ctx, setup.App{Maintenance: config}, run)
-}
+func (local) Environment(config *setup.Config) []any { return config.Keys() }
 
-func withApp(ctx context.Context, config setup.App, run func(*app.App) error) error {
-	a, err := app.New(ctx, config, config.Logger(os.Stderr))
-	if err != nil {
-		return err
-	}
-	defer a.Close()
-	return run(a)
-}
+// remote is a command that calls the provider.
+type remote struct{}
 
-// withProvider is for commands that call the provider first of all, so it tries the key.
-func withProvider(ctx context.Context, config setup.App, run func(*app.App) error) error {
-	return withApp(ctx, config, func(a *app.App) error {
-		if err := a.TryProvider(ctx); err != nil {
-			return err
-		}
-		return run(a)
-	})
-}
+func (remote) Environment(config *setup.Config) []any { return config.Operations() }
 
 // printed prints the result of a command that did not fail.
 func printed(err error, format string, arguments ...any) error {

@@ -7,25 +7,18 @@ import (
 	"os"
 	"strings"
 
-	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/migrations"
 )
 
-type migrate struct{ cli.Env[setup.DatabaseOnly] }
+type migrate struct{}
 
-func (c migrate) with(ctx context.Context, run func(*migrations.Migrator) error) error {
-	config, err := c.Load()
-	if err != nil {
-		return err
-	}
-	return setup.WithMigrator(ctx, config.Database, config.Logger(os.Stderr), run)
-}
+func (migrate) Environment(config *setup.Config) []any { return []any{&config.Database, &config.Log} }
 
 type migrateUp struct{ migrate }
 
-func (c migrateUp) Run(ctx context.Context) error {
-	return c.with(ctx, func(migrator *migrations.Migrator) error {
+func (migrateUp) Run(ctx context.Context, config *setup.Config) error {
+	return setup.WithMigrator(ctx, config.Database, config.Logger(os.Stderr), func(migrator *migrations.Migrator) error {
 		applied, err := migrator.Up(ctx)
 		return printed(err, "applied: %d\n", applied)
 	})
@@ -44,8 +37,8 @@ func (c migrateDown) Validate() error {
 	return nil
 }
 
-func (c migrateDown) Run(ctx context.Context) error {
-	return c.with(ctx, func(migrator *migrations.Migrator) error {
+func (migrateDown) Run(ctx context.Context, config *setup.Config) error {
+	return setup.WithMigrator(ctx, config.Database, config.Logger(os.Stderr), func(migrator *migrations.Migrator) error {
 		name, err := migrator.Down(ctx)
 		return printed(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
 	})
@@ -53,8 +46,8 @@ func (c migrateDown) Run(ctx context.Context) error {
 
 type migrateStatus struct{ migrate }
 
-func (c migrateStatus) Run(ctx context.Context) error {
-	return c.with(ctx, func(migrator *migrations.Migrator) error {
+func (migrateStatus) Run(ctx context.Context, config *setup.Config) error {
+	return setup.WithMigrator(ctx, config.Database, config.Logger(os.Stderr), func(migrator *migrations.Migrator) error {
 		lines, err := migrator.Status(ctx)
 		return printed(err, "%s\n", strings.Join(lines, "\n"))
 	})
@@ -62,8 +55,8 @@ func (c migrateStatus) Run(ctx context.Context) error {
 
 type migrateCitus struct{ migrate }
 
-func (c migrateCitus) Run(ctx context.Context) error {
-	return c.with(ctx, func(migrator *migrations.Migrator) error {
+func (migrateCitus) Run(ctx context.Context, config *setup.Config) error {
+	return setup.WithMigrator(ctx, config.Database, config.Logger(os.Stderr), func(migrator *migrations.Migrator) error {
 		tables, err := migrator.Distribute(ctx)
 		return printed(err, "distributed: %d %s\n", len(tables), strings.Join(tables, " "))
 	})

@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
-	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
+	"github.com/alecthomas/kong"
+
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/orders/reconcile"
 )
@@ -22,7 +23,7 @@ func (e notCompared) Unwrap() error { return e.error }
 func (notCompared) ExitCode() int   { return 2 }
 
 type reconciliation struct {
-	cli.Env[setup.App]
+	remote
 	by
 
 	Since    time.Duration `default:"48h" help:"How far back to compare."`
@@ -31,33 +32,11 @@ type reconciliation struct {
 	JSON     bool          `help:"Print one JSON object."`
 }
 
-func (c reconciliation) Run(ctx context.Context) error {
-	var report reconcile.Report
-	config, err := c.Load()
-	if err != nil {
-		return notCompared{err}
+func (c reconciliation) Run(ctx context.Context, program *commands, selected *kong.Context) error {
+	report, err := c.compare(ctx, program, selected)
+	if err == nil {
+		err = printReport(os.Stdout, report, c.JSON)
 	}
-	err = withProvider(ctx, config, func(a *app.App) (err error) {
-		if grace := a.Config.CompleterGrace; c.Since <= grace {
-			return fmt.Errorf("--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", c.Since, grace)
-		}
-		if err := a.StartMonitor(ctx, setup.CheckSchema); err != nil {
-			return err
-		}
-		report, err = reconcile.Run(ctx, reconcile.Config{
-			Orders:     a.Orders,
-			Operations: a.Operations,
-			Since:      c.Since,
-			Grace:      a.Config.CompleterGrace,
-			LostRows:   c.LostRows,
-			Fix:        c.Fix,
-			Actor:      string(c.By),
-		})
-		if err != nil {
-			return err
-		}
-		return printReport(os.Stdout, report, c.JSON)
-	})
 	if err != nil {
 		return notCompared{err}
 	}
@@ -65,6 +44,29 @@ func (c reconciliation) Run(ctx context.Context) error {
 		return fmt.Errorf("discrepancies: %d", open)
 	}
 	return nil
+}
+
+func (c reconciliation) compare(ctx context.Context, program *commands, selected *kong.Context) (reconcile.Report, error) {
+	a, err := program.ProvideApp(ctx, selected)
+	if err != nil {
+		return reconcile.Report{}, err
+	}
+	grace := a.Config.CompleterGrace
+	if c.Since <= grace {
+		return reconcile.Report{}, fmt.Errorf("--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", c.Since, grace)
+	}
+	if err := errors.Join(a.TryProvider(ctx), a.StartMonitor(ctx, setup.CheckSchema)); err != nil {
+		return reconcile.Report{}, err
+	}
+	return reconcile.Run(ctx, reconcile.Config{
+		Orders:     a.Orders,
+		Operations: a.Operations,
+		Since:      c.Since,
+		Grace:      grace,
+		LostRows:   c.LostRows,
+		Fix:        c.Fix,
+		Actor:      string(c.By),
+	})
 }
 
 // printReport prints an object for each discrepancy and then the counts, or one object.

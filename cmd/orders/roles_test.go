@@ -112,7 +112,7 @@ func TestRoles(t *testing.T) {
 	require.Regexp(t, `(?m)^found +key whose rows were lost, expired by an operator$`, lost)
 	require.Regexp(t, `(?m)^state +expired\n(?s:.*)^20.{17} +key\.expire \{"by": ?"grace", "reason": ?"the rows of pi_\w+ were lost"\}$`, lost)
 	require.Equal(t, lost, f.keys("show", idempotency.KeyID(f.account(), "abandoned-order-03").String()))
-	require.Contains(t, programtest.Fail(t, f.environ, "keys", "retry", "abandoned-order-03", "--reason", "a test"), "has expired, so nothing continues it")
+	require.Contains(t, programtest.Fail(t, f.environ, "keys", "retry", "abandoned-order-03", "--reason", "a test"), "is expired, so nothing continues it")
 	f.exec("UPDATE idempotency_keys SET finished_at = finished_at - interval '9 days', created_at = created_at - interval '9 days'")
 	programtest.Succeed(t, f.environ, "reaper", "--dry-run")
 	programtest.Succeed(t, f.environ, "reaper")

@@ -9,36 +9,23 @@ import (
 	"time"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
 )
 
 type serve struct {
-	cli.Env[struct {
-		setup.App
-		setup.Listen
-		setup.Admin
-	}]
-
 	ShutdownDelay time.Duration `default:"2s" help:"How long a stopping server still accepts requests while /readyz returns 503, so that load balancers send new requests elsewhere."`
 }
 
-func (c *serve) Run(ctx context.Context) error {
-	config, err := c.Load()
-	if err != nil {
-		return err
-	}
-	logger := config.Logger(os.Stderr)
+func (*serve) Environment(config *setup.Config) []any {
+	return append(config.Operations(), &config.Listen, &config.Admin)
+}
+
+func (c *serve) Run(ctx context.Context, a *app.App) error {
 	tuneGC()
-	a, err := app.New(ctx, config.App, logger)
-	if err != nil {
+	if err := setup.WarnOfLoss(ctx, a.Pool, a.Logger); err != nil {
 		return err
 	}
-	defer a.Close()
-	if err := setup.WarnOfLoss(ctx, a.Pool, logger); err != nil {
-		return err
-	}
-	s, err := a.Listen(ctx, config.Addr, config.AdminAddr)
+	s, err := a.Listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -59,16 +46,12 @@ func tuneGC() {
 // healthcheck is for containers, because the image has no shell. It uses no proxy and follows
 // no redirects, so that no other server responds.
 type healthcheck struct {
-	cli.Env[setup.Listen]
-
 	Timeout time.Duration `default:"3s" help:"How long to wait for the response."`
 }
 
-func (c *healthcheck) Run(ctx context.Context) error {
-	config, err := c.Load()
-	if err != nil {
-		return err
-	}
+func (*healthcheck) Environment(config *setup.Config) []any { return []any{&config.Listen} }
+
+func (c *healthcheck) Run(ctx context.Context, config *setup.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	target := app.BaseURL(string(config.Addr), "127.0.0.1") + "/readyz" // an empty image does not resolve localhost

@@ -56,7 +56,6 @@ func TestWorker_repeating(t *testing.T) {
 	require.Contains(t, mail.Received()[0], id)
 	programtest.Eventually(t, func() bool { return f.staged() == 0 })
 	w.Stop()
-	require.Contains(t, w.Stderr.String(), "msg=stopped")
 	require.Len(t, mail.Received(), 1)
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/cmd/playground/internal/demo"
 	"example.com/orders-api/cmd/playground/internal/devservices"
@@ -16,23 +15,25 @@ import (
 )
 
 type tour struct {
-	cli.Env[demo.Env]
 	extensions // for --console
 
 	Console bool `help:"After the tour, run playground run with the console on the tour's database, with the environment of playground run; Ctrl-C ends it."`
 }
 
+// Environment has all groups of playground run only with --console, so that without it a wrong value
+// of the others does no harm.
+func (c *tour) Environment(config *setup.Config) []any {
+	if c.Console {
+		return new(run).Environment(config)
+	}
+	return []any{&config.Database, &config.Stripe}
+}
+
 // Run runs the demo.
 func (c *tour) Run(ctx context.Context) (err error) {
-	var config demo.Env
-	if err := load(&config, &config.Database, &config.Stripe); err != nil {
+	config := new(setup.Config)
+	if err := load(config, c.Environment(config)); err != nil {
 		return err
-	}
-	var everything environment
-	if c.Console {
-		if err := load(&everything, &everything.Database, &everything.Stripe); err != nil {
-			return err
-		}
 	}
 	fmt.Println("playground demo: a tour of charging exactly once")
 	services, err := devservices.Start(ctx, &config.Database, &config.Stripe, embeddedpg.Options{
@@ -43,7 +44,7 @@ func (c *tour) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, services.Stop()) }()
-	if err := demo.Tour(ctx, config, services, os.Stdout); err != nil {
+	if err := demo.Tour(ctx, demo.Env{Database: config.Database, Stripe: config.Stripe}, services, os.Stdout); err != nil {
 		return err
 	}
 	if !c.Console {
@@ -55,27 +56,23 @@ func (c *tour) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	everything.Database, everything.Stripe = config.Database, config.Stripe
-	return playground{everything, services, folder, everything.Logger(os.Stderr)}.run(ctx, c.extensions)
+	return playground{config, services, folder, config.Logger(os.Stderr)}.run(ctx, c.extensions)
 }
 
 // serve is the API process that the tour and the console kill.
 type serve struct{}
 
-func (serve) Run(ctx context.Context) error {
-	var config struct {
-		setup.App
-		setup.Listen
-	}
-	if err := setup.Load(&config); err != nil {
-		return err
-	}
-	a, err := app.New(ctx, config.App, config.Logger(os.Stderr))
+func (serve) Environment(config *setup.Config) []any {
+	return append(config.Operations(), &config.Listen)
+}
+
+func (serve) Run(ctx context.Context, config *setup.Config) error {
+	a, err := app.New(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	s, err := a.Listen(ctx, config.Addr, "")
+	s, err := a.Listen(ctx)
 	if err != nil {
 		return err
 	}

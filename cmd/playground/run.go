@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,21 +15,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/cmd/playground/internal/devservices"
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/receipts"
 )
-
-// environment has the variables of run, whose missing services it starts.
-type environment struct {
-	setup.App
-	setup.Listen
-	setup.Admin
-	setup.Mail
-	setup.Completer
-}
 
 // extensions add to the server what is not the API. To delete one, delete its line and its files.
 type extensions struct {
@@ -36,13 +27,15 @@ type extensions struct {
 	shopExtension
 }
 
-// load reads config. Without a database or a key of the provider, d and s are empty afterwards. It
-// accepts only test keys, because a key of an unknown kind may move real money.
-func load(config any, d *setup.Database, s *setup.Stripe) error {
-	const private, fake = "postgres://playground", "sk_test_playground"
+// load reads groups of config. The database, the key of the provider and the folder of the receipts
+// are empty afterwards if the environment names none. It accepts only test keys, because a key of an
+// unknown kind may move real money.
+func load(config *setup.Config, groups []any) error {
+	const private, fake, receipts = "postgres://playground", "sk_test_playground", "the folder of playground run"
 	for name, value := range map[string]string{
 		"DATABASE_URL":      private,
 		"LISTEN_ADDR":       "127.0.0.1:8080", // because it prints an API key
+		"RECEIPTS_DIR":      receipts,
 		"RECEIPTS_FROM":     "Orders <receipts@example.com>",
 		"STRIPE_SECRET_KEY": fake,
 	} {
@@ -50,35 +43,41 @@ func load(config any, d *setup.Database, s *setup.Stripe) error {
 			_ = os.Setenv(name, value)
 		}
 	}
-	if err := setup.Load(config); err != nil {
+	if err := setup.Load(groups...); err != nil {
 		return err
 	}
-	if d.URL == private {
-		d.URL = ""
+	if config.URL == private {
+		config.URL = ""
+	}
+	if config.Dir == receipts {
+		config.Dir = ""
 	}
 	switch {
-	case s.Mode() != "test":
+	case config.Mode() != "test":
 		return errors.New("STRIPE_SECRET_KEY: is not a test key (its value is not shown), and the playground accepts no other; " +
 			"expected sk_test_… or rk_test_…")
-	case s.SecretKey == fake && s.APIBase != "":
+	case config.SecretKey == fake && config.APIBase != "":
 		return errors.New("STRIPE_API_BASE: set without STRIPE_SECRET_KEY; set both, or neither for the fake Stripe")
-	case s.SecretKey == fake:
-		s.SecretKey = ""
+	case config.SecretKey == fake:
+		config.SecretKey = ""
 	}
 	return nil
 }
 
 type run struct {
-	cli.Env[environment]
 	extensions
 
 	Reset bool `help:"Delete the private database and the state of the fake Stripe first."`
 }
 
+func (*run) Environment(config *setup.Config) []any {
+	return append(config.Operations(), &config.Listen, &config.Admin, &config.Mail, &config.Completer)
+}
+
 // Run runs everything.
 func (c *run) Run(ctx context.Context) (err error) {
-	var config environment
-	if err := load(&config, &config.Database, &config.Stripe); err != nil {
+	config := new(setup.Config)
+	if err := load(config, c.Environment(config)); err != nil {
 		return err
 	}
 	if c.Reset && config.URL != "" {
@@ -108,7 +107,7 @@ func (c *run) Run(ctx context.Context) (err error) {
 
 // playground is a run after its services have started.
 type playground struct {
-	config   environment
+	config   *setup.Config
 	services *devservices.Services
 	folder   string
 	logger   *slog.Logger
@@ -135,12 +134,12 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	if err := devservices.Migrate(ctx, p.config.Database); err != nil {
 		return err
 	}
-	a, err := app.New(ctx, p.config.App, p.logger)
+	a, err := app.New(ctx, p.config)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	listening, err := a.Listen(ctx, p.config.Addr, p.config.AdminAddr)
+	listening, err := a.Listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -148,7 +147,8 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	if err != nil {
 		return err
 	}
-	mailer, err := p.config.Mailer(ctx, filepath.Join(p.folder, "receipts"), p.logger)
+	p.config.Dir = cmp.Or(p.config.Dir, filepath.Join(p.folder, "receipts"))
+	mailer, err := p.config.Mailer(ctx, p.logger)
 	if err != nil {
 		return err
 	}
@@ -234,6 +234,6 @@ func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 		_, err := worker.RunOnce(ctx)
 		return err
 	})
-	start("completer", time.Minute, s.Completer(config.Completer, app.CompleterConcurrency))
+	start("completer", time.Minute, s.Completer(app.CompleterConcurrency))
 	start("reaper", 10*time.Minute, s.Reap)
 }

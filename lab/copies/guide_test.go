@@ -42,7 +42,7 @@ func TestGuide(t *testing.T) {
 	g.after("cmd/internal/setup/env_test.go", "\tclean := map[string]string{\n", g.block(`"WALLETS_URL": `))
 	g.before(app, "\ta := &App{Config: config", g.block("a live Stripe key requires WALLETS_URL"))
 	g.replace(app, `"log/slog"`, "\"errors\"\n\t\"log/slog\"")
-	g.replace(app, "func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Registration {\n\treturn nil\n}\n",
+	g.replace(app, "func registrations(*setup.Config, *pgxpool.Pool, http.RoundTripper) []operations.Registration {\n\treturn nil\n}\n",
 		g.block("credits.Registration(pool,"))
 	g.replace(app, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/credits"`)
 	run(t, folder, nil, "make", "generate")

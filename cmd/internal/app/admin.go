@@ -10,16 +10,16 @@ import (
 	"time"
 
 	"example.com/orders-api/cmd/internal/hostcheck"
-	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/internal/metrics"
 )
 
 const maxAdminConnections = 16
 
-// startAdmin serves metrics, profiles and, with ready, /readyz, unless address is empty. They
+// startAdmin serves metrics, profiles and, with ready, /readyz, unless ADMIN_ADDR is empty. They
 // have a port of their own because they require no credentials.
-func (a *App) startAdmin(ctx context.Context, address setup.Address, ready func() error) error {
+func (a *App) startAdmin(ctx context.Context, ready func() error) error {
+	address := a.Config.AdminAddr
 	if address == "" {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
 	"time"
 
@@ -23,7 +24,7 @@ import (
 
 // App holds the services of a process.
 type App struct {
-	Config     setup.App
+	Config     *setup.Config
 	Logger     *slog.Logger
 	Pool       *pgxpool.Pool
 	Monitor    *postgres.Monitor
@@ -40,7 +41,8 @@ type App struct {
 
 // New connects to the database and creates the services, which without a key of the provider only
 // describe what is stored. The caller closes the app.
-func New(ctx context.Context, config setup.App, logger *slog.Logger) (_ *App, err error) {
+func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
+	logger := config.Logger(os.Stderr)
 	a := &App{Config: config, Logger: logger}
 	defer func() {
 		if err != nil {
@@ -123,7 +125,7 @@ func (a *App) Close() {
 }
 
 // registrations returns the operations of other packages.
-func registrations(setup.App, *pgxpool.Pool, http.RoundTripper) []operations.Registration {
+func registrations(*setup.Config, *pgxpool.Pool, http.RoundTripper) []operations.Registration {
 	return nil
 }
 

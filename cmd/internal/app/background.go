@@ -19,10 +19,10 @@ const (
 )
 
 // Completer returns a function that makes one pass over the abandoned keys.
-func (a *App) Completer(config setup.Completer, concurrency int) func(context.Context) error {
+func (a *App) Completer(concurrency int) func(context.Context) error {
 	c := idempotency.NewCompleter(a.Engine, a.Operations.Operations(), idempotency.CompleterConfig{
 		Grace:         a.Config.CompleterGrace,
-		MaxAttempts:   config.MaxAttempts,
+		MaxAttempts:   a.Config.MaxAttempts,
 		ActionTimeout: a.Config.ChargeWindow,
 		Limit:         completerLimit,
 		Concurrency:   concurrency,
@@ -62,14 +62,14 @@ func (a *App) Reap(ctx context.Context) error {
 
 // RunOrRepeat calls work once or, with an interval, repeatedly. A single run has no admin
 // listener, because it would end before a scrape.
-func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Duration, address setup.Address, work func(context.Context) error) error {
+func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Duration, work func(context.Context) error) error {
 	if every == 0 {
 		return work(ctx)
 	}
 	if err := a.StartMonitor(ctx, setup.CheckSchema); err != nil {
 		return err
 	}
-	if err := a.startAdmin(ctx, address, nil); err != nil {
+	if err := a.startAdmin(ctx, nil); err != nil {
 		return err
 	}
 	Repeat(ctx, command, every, a.Logger, work)

@@ -2,11 +2,9 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"syscall"
 	"time"
 
 	ordersapi "example.com/orders-api"
@@ -27,9 +25,6 @@ const maxConnections = 4000
 // listen opens the address that an environment variable names.
 func listen(ctx context.Context, variable string, address setup.Address) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", string(address))
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s: another program, or another address of this one, uses %s: stop it or choose another address", variable, address)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", variable, err)
 	}
@@ -48,7 +43,7 @@ type Server struct {
 }
 
 // Listen opens the addresses until the app closes.
-func (a *App) Listen(ctx context.Context, address, adminAddress setup.Address) (*Server, error) {
+func (a *App) Listen(ctx context.Context) (*Server, error) {
 	authPool, err := setup.AuthPool(ctx, a.Pool)
 	if err != nil {
 		return nil, err
@@ -78,10 +73,10 @@ func (a *App) Listen(ctx context.Context, address, adminAddress setup.Address) (
 		Retention:     a.Config.KeyRetention,
 		Ready:         ready,
 	})
-	if err := a.startAdmin(ctx, adminAddress, ready.Check); err != nil {
+	if err := a.startAdmin(ctx, ready.Check); err != nil {
 		return nil, err
 	}
-	listener, err := listen(ctx, "LISTEN_ADDR", address)
+	listener, err := listen(ctx, "LISTEN_ADDR", a.Config.Addr)
 	if err != nil {
 		return nil, err
 	}
@@ -94,30 +89,23 @@ func (a *App) Listen(ctx context.Context, address, adminAddress setup.Address) (
 // are accepted for delay. After that, waiters are released and runs finish, so that no other
 // process takes over.
 func (s *Server) Run(ctx context.Context, delay time.Duration) error {
-	served, rejected := make(chan error, 1), make(chan error, 1)
-	go func() { served <- connlimit.Serve(s.Server, s.Listener, maxConnections) }()
+	serving, fail := context.WithCancelCause(ctx)
+	go func() { fail(connlimit.Serve(s.Server, s.Listener, maxConnections)) }()
 	s.Logger.Info("listening", "address", s.Listener.Addr().String())
 	go func() {
 		if err := s.TryProvider(ctx); err != nil {
-			rejected <- err
+			fail(err)
 		}
 	}()
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve: %w", err)
-	case err := <-rejected:
-		return err
-	case <-ctx.Done():
+	<-serving.Done()
+	if ctx.Err() == nil {
+		return context.Cause(serving)
 	}
 	s.ready.Drain()
 	drain := s.Config.LongestRun()
 	s.Logger.Info("stopping: not ready, finishing runs in progress",
 		"shutdown_delay_seconds", delay.Seconds(), "drain_timeout_seconds", drain.Seconds())
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve: %w", err)
-	case <-time.After(delay):
-	}
+	<-time.After(delay)
 	drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
 	s.Engine.DrainWaiters()

@@ -1,12 +1,11 @@
 // Package cli runs the command that a command line selects. A command is a struct with a method
-// Run, and its flags are the struct's fields (see kong).
+// Run, and its flags are the struct's fields (see kong). Run may have a parameter for the environment.
 package cli
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -24,7 +23,7 @@ func Main(program, purpose string, commands any, options ...kong.Option) {
 	context.AfterFunc(ctx, stop) // a second signal kills the process
 	selected, err := kong.Must(commands, append(options,
 		kong.Name(program), kong.Description(purpose), kong.Help(printHelp), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.BindTo(ctx, (*context.Context)(nil)))...).Parse(os.Args[1:])
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.BindToProvider(Load))...).Parse(os.Args[1:])
 	if err == nil {
 		err = selected.Run()
 	}
@@ -46,26 +45,23 @@ func Main(program, purpose string, commands any, options ...kong.Option) {
 	os.Exit(code)
 }
 
-// Env is embedded in a command that reads these variables of the environment. The help of the
-// command lists them.
-type Env[T any] struct{}
-
-// Load reads the variables.
-func (Env[T]) Load() (T, error) {
-	var config T
-	return config, setup.Load(&config)
+// environment is a command that reads the environment. Its help lists the variables of these groups.
+type environment interface {
+	Environment(config *setup.Config) []any
 }
 
-func (Env[T]) printEnv(w io.Writer) error {
-	fmt.Fprint(w, "\nEnvironment:\n")
-	return setup.PrintEnv(w, new(T))
+// Load reads the variables of the selected command.
+func Load(selected *kong.Context) (*setup.Config, error) {
+	config := new(setup.Config)
+	return config, setup.Load(selected.Selected().Target.Addr().Interface().(environment).Environment(config)...)
 }
 
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	err := kong.DefaultHelpPrinter(options, ctx)
 	if selected := ctx.Selected(); selected != nil && err == nil {
-		if command, ok := selected.Target.Interface().(interface{ printEnv(io.Writer) error }); ok {
-			return command.printEnv(ctx.Stdout)
+		if command, ok := selected.Target.Addr().Interface().(environment); ok {
+			fmt.Fprint(ctx.Stdout, "\nEnvironment:\n")
+			return setup.PrintEnv(ctx.Stdout, command.Environment(new(setup.Config))...)
 		}
 	}
 	return err
@@ -79,7 +75,7 @@ type Help struct {
 // Run runs the command.
 func (h *Help) Run(parser *kong.Kong) error {
 	if len(h.Command) == 1 && h.Command[0] == "env" {
-		return setup.PrintEnv(os.Stdout, new(setup.All))
+		return setup.PrintEnv(os.Stdout, new(setup.Config).All()...)
 	}
 	_, err := parser.Parse(append(h.Command, "--help"))
 	return err

@@ -159,7 +159,7 @@ func RequireStartupError(t *testing.T, environ []string, command string, reasons
 }
 
 func PortInUse(variable, address string) string {
-	return variable + ": another program, or another address of this one, uses " + address + ": stop it or choose another address\n"
+	return variable + ": listen tcp " + address + ": bind: address already in use\n"
 }
 
 func ListIntents(t *testing.T, provider, apiKey string) string {

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,40 +30,37 @@ type Database struct {
 }
 
 func (d *Database) validate(p *problems) {
-	if d.URL == "" {
-		p.missing("DATABASE_URL", "expected postgres://user:pass@host:5432/orders. "+
+	config, err := pgxpool.ParseConfig(string(d.URL))
+	unreadable, names := errors.AsType[*fs.PathError](err)
+	switch {
+	case d.URL == "":
+		p.add("DATABASE_URL", "not set; expected postgres://user:pass@host:5432/orders. "+
 			"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; "+
 			"playground run needs none")
-		return
-	}
-	config, err := pgxpool.ParseConfig(string(d.URL))
-	if unreadable, ok := errors.AsType[*fs.PathError](err); ok {
+	case names:
 		p.add("DATABASE_URL", "names a file that cannot be read: %v", unreadable)
-		return
-	}
-	if err != nil { // the driver's error would show the password
+	case err != nil: // the driver's error would show the password
 		p.add("DATABASE_URL", "cannot be parsed, or a file that it names cannot (its value is not shown); "+
 			"expected postgres://user:pass@host:5432/orders, with special characters percent-encoded")
-		return
-	}
-	switch config.ConnConfig.DefaultQueryExecMode {
-	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
+	case slices.Contains(inferring, config.ConnConfig.DefaultQueryExecMode):
 		p.add("DATABASE_URL", "its default_query_exec_mode infers parameter types and cannot encode an order; "+
 			"use cache_describe behind a pooler, and otherwise the default")
 	}
 }
+
+var inferring = []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
 
 // Listen is the address of the API.
 type Listen struct {
 	Addr Address `envconfig:"LISTEN_ADDR" default:":8080"`
 }
 
-// Admin is the address of the admin listener of orders serve.
+// Admin is the address of the admin listener.
 type Admin struct {
 	AdminAddr Address `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081"`
 }
 
-// OptionalAdmin has no default, because the API on the same machine uses that.
+// OptionalAdmin is [Admin] without a default, because the API on the same machine uses that one.
 type OptionalAdmin struct {
 	AdminAddr Address `envconfig:"ADMIN_ADDR"`
 }
@@ -94,7 +92,7 @@ func (s *Stripe) validate(p *problems) {
 	const source = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
 	switch {
 	case s.SecretKey == "":
-		p.missing("STRIPE_SECRET_KEY", source)
+		p.add("STRIPE_SECRET_KEY", "not set; "+source)
 	case !secretKey.MatchString(string(s.SecretKey)), strings.HasPrefix(string(s.SecretKey), "sk_org_"):
 		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_, not with sk_org_, "+
 			"and has only letters, digits and _ (its value is not shown); %s", source)
@@ -107,10 +105,9 @@ func (s *Stripe) validate(p *problems) {
 			p.add("STRIPE_API_BASE", "is plain http, which would expose a live key; use https")
 		}
 	}
-	if s.WebhookSecret != "" && !webhookSecret.MatchString(string(s.WebhookSecret)) {
-		p.add("STRIPE_WEBHOOK_SECRET", "is not a signing secret, which begins with whsec_ (its value is not shown); "+
+	p.check(s.WebhookSecret == "" || webhookSecret.MatchString(string(s.WebhookSecret)), "STRIPE_WEBHOOK_SECRET",
+		"is not a signing secret, which begins with whsec_ (its value is not shown); "+
 			"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off")
-	}
 }
 
 var (
@@ -123,14 +120,12 @@ func (s *Stripe) Mode() string { return payments.KeyMode(string(s.SecretKey)) }
 
 // ProviderURL omits credentials and the path.
 func (s *Stripe) ProviderURL() string {
-	base, err := url.Parse(cmp.Or(s.APIBase, "https://api.stripe.com"))
-	if err != nil {
-		return ""
-	}
+	base, _ := url.Parse(cmp.Or(s.APIBase, "https://api.stripe.com")) // validated
 	return base.Scheme + "://" + base.Host
 }
 
-// Mail is where receipts are sent, and by whom.
+// Mail is where receipts are sent, and by whom. There is no default folder, because a pod loses its
+// files (R15, receipts in the order's transaction).
 type Mail struct {
 	SMTPURL Secret `envconfig:"SMTP_URL"`
 	Hello   string `envconfig:"SMTP_HELLO"`
@@ -139,21 +134,19 @@ type Mail struct {
 }
 
 func (m *Mail) validate(p *problems) {
+	p.check(m.SMTPURL != "" || m.Dir != "", "SMTP_URL",
+		"not set; expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead")
 	if m.SMTPURL != "" {
-		if _, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName("")); err != nil {
-			p.add("SMTP_URL", "%v", err)
-		}
+		_, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName(""))
+		p.check(err == nil, "SMTP_URL", "%v", err)
+		p.check(m.From != "", "RECEIPTS_FROM", "not set; expected the sender of the receipts, such as My Shop <orders@example.com>")
 	}
 	literal, _ := netip.ParseAddr(strings.TrimPrefix(strings.Trim(m.Hello, "[]"), "IPv6:"))
-	if m.Hello != "" && !receipts.ValidAddress("x@"+m.Hello) && (m.Hello[0] != '[' || !literal.IsValid()) {
-		p.add("SMTP_HELLO", "%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]", m.Hello)
-	}
-	if m.SMTPURL != "" && m.From == "" {
-		p.missing("RECEIPTS_FROM", "expected the sender of the receipts, such as My Shop <orders@example.com>")
-	}
-	if from, err := mail.ParseAddress(m.Sender()); err != nil || !receipts.ValidAddress(from.Address) {
-		p.add("RECEIPTS_FROM", "%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.From)
-	}
+	p.check(m.Hello == "" || receipts.ValidAddress("x@"+m.Hello) || m.Hello[0] == '[' && literal.IsValid(), "SMTP_HELLO",
+		"%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]", m.Hello)
+	from, err := mail.ParseAddress(m.Sender())
+	p.check(err == nil && receipts.ValidAddress(from.Address), "RECEIPTS_FROM",
+		"%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.From)
 }
 
 // Sender has a default for files.
@@ -170,17 +163,6 @@ func (m *Mail) HelloName(host string) string {
 		return from.Address[strings.LastIndexByte(from.Address, '@')+1:]
 	}
 	return m.Hello
-}
-
-// WorkerMail is [Mail] for orders worker. It has no default folder, because a pod loses its
-// files (R15).
-type WorkerMail Mail
-
-func (m *WorkerMail) validate(p *problems) {
-	if m.SMTPURL == "" && m.Dir == "" {
-		p.missing("SMTP_URL", "expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead")
-	}
-	(*Mail)(m).validate(p)
 }
 
 // Within shortest, no provider answers. longest is about ten years, which every interval of the
@@ -222,7 +204,7 @@ func (d *Durations) validate(p *problems) {
 			p.add(next.name, "%s is not from %s to %s", next.value, shortest, longest)
 			continue
 		case previous.value >= next.value:
-			p.add("durations out of order", "%s %s must be less than %s %s", previous.name, previous.value, next.name, next.value)
+			p.lines = append(p.lines, fmt.Sprintf("durations out of order: %s %s must be less than %s %s", previous.name, previous.value, next.name, next.value))
 		}
 		previous = next
 	}
@@ -238,9 +220,7 @@ type Completer struct {
 }
 
 func (c *Completer) validate(p *problems) {
-	if c.MaxAttempts < 1 || c.MaxAttempts > 1000 {
-		p.add("COMPLETER_MAX_ATTEMPTS", "%d is not from 1 to 1000", c.MaxAttempts)
-	}
+	p.check(c.MaxAttempts >= 1 && c.MaxAttempts <= 1000, "COMPLETER_MAX_ATTEMPTS", "%d is not from 1 to 1000", c.MaxAttempts)
 }
 
 // Log configures the log.
@@ -250,13 +230,11 @@ type Log struct {
 }
 
 func (l *Log) validate(p *problems) {
-	if l.Format != "text" && l.Format != "json" {
-		p.add("LOG_FORMAT", "%q is neither text nor json", l.Format)
-	}
+	p.check(l.Format == "text" || l.Format == "json", "LOG_FORMAT", "%q is neither text nor json", l.Format)
 }
 
-// All is the environment of all commands together.
-type All struct {
+// Config has all variables. A command loads the groups that it needs.
+type Config struct {
 	Database
 	Listen
 	Admin
@@ -267,34 +245,24 @@ type All struct {
 	Log
 }
 
-// DatabaseOnly is the environment of commands that need only the database.
-type DatabaseOnly struct {
-	Database
-	Log
+// All returns the groups of all commands together.
+func (c *Config) All() []any {
+	return []any{&c.Database, &c.Listen, &c.Admin, &c.Stripe, &c.Mail, &c.Durations, &c.Completer, &c.Log}
 }
 
-// Maintenance is the environment of reaper, keys list and keys show.
-type Maintenance struct {
-	DatabaseOnly
-	Durations
-}
+// Keys returns the groups of commands that read or delete keys.
+func (c *Config) Keys() []any { return []any{&c.Database, &c.Log, &c.Durations} }
 
-// App is the environment of the commands that run operations.
-type App struct {
-	Maintenance
-	Stripe
-}
+// Operations returns the groups of commands that run operations.
+func (c *Config) Operations() []any { return append(c.Keys(), &c.Stripe) }
 
 // Secret is a value that only a conversion to string shows.
 type Secret string
 
 const redacted = "[redacted]"
 
-// Format hides the value also from verbs that do not use String.
+// Format hides the value from all verbs.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
-
-// String hides the value from callers that do not use fmt.
-func (Secret) String() string { return redacted }
 
 // MarshalText hides the value from encoding/json and slog.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }

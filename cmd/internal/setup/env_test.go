@@ -23,6 +23,7 @@ func setenv(t *testing.T, settings ...string) {
 		t.Setenv(name, "") // restores the value after the test
 		require.NoError(t, os.Unsetenv(name))
 	}
+	t.Setenv("RECEIPTS_DIR", "receipts")
 	for _, setting := range settings {
 		name, value, _ := strings.Cut(setting, "=")
 		require.Contains(t, names, name)
@@ -39,6 +40,7 @@ const (
 	getKey     = "; get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
 	noDatabase = "DATABASE_URL: not set; expected postgres://user:pass@host:5432/orders. " +
 		"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; playground run needs none"
+	noMail          = "SMTP_URL: not set; expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead"
 	noKey           = "STRIPE_SECRET_KEY: not set" + getKey
 	noWebhookSecret = "STRIPE_WEBHOOK_SECRET: is not a signing secret, which begins with whsec_ (its value is not shown); " +
 		"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off"
@@ -50,8 +52,8 @@ func TestLoad(t *testing.T) {
 		problems    []string // in this order
 	}{
 		"empty variables count as not set": {
-			environment: []string{"DATABASE_URL=", "STRIPE_SECRET_KEY=", "LISTEN_ADDR=", "STRIPE_TIMEOUT=", "LOG_LEVEL=", "SMTP_URL=", "RECEIPTS_FROM="},
-			problems:    []string{noDatabase, noKey},
+			environment: []string{"DATABASE_URL=", "STRIPE_SECRET_KEY=", "LISTEN_ADDR=", "STRIPE_TIMEOUT=", "LOG_LEVEL=", "SMTP_URL=", "RECEIPTS_DIR=", "RECEIPTS_FROM="},
+			problems:    []string{noDatabase, noKey, noMail},
 		},
 		"every variable is invalid": {
 			environment: []string{
@@ -137,8 +139,8 @@ func TestLoad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			setenv(t, test.environment...)
-			var config setup.All
-			err := setup.Load(&config)
+			var config setup.Config
+			err := setup.Load(config.All()...)
 			require.EqualError(t, err, "wrong configuration:\n  "+strings.Join(test.problems, "\n  ")+"\norders help env lists every variable")
 			require.NotContains(t, err.Error(), "canary")
 		})
@@ -155,8 +157,8 @@ func TestLoad_accepted(t *testing.T) {
 		{database + "?default_query_exec_mode=cache_describe", testKey},
 	} {
 		setenv(t, environment...)
-		var config setup.All
-		require.NoError(t, setup.Load(&config), environment)
+		var config setup.Config
+		require.NoError(t, setup.Load(config.All()...), environment)
 		require.NotContains(t, config.ProviderURL(), "canary")
 	}
 }
@@ -172,9 +174,9 @@ func TestLoad_distortedValues(t *testing.T) {
 	for name, fallback := range setup.Defaults() {
 		value := cmp.Or(clean[name], fallback)
 		require.NotEmpty(t, value, "%s: has neither a default nor a value in this test", name)
-		load := func(value string) (config setup.All, err error) {
+		load := func(value string) (config setup.Config, err error) {
 			setenv(t, database, testKey, "RECEIPTS_FROM=shop@example.com", name+"="+value)
-			return config, setup.Load(&config)
+			return config, setup.Load(config.All()...)
 		}
 		want, err := load(value)
 		require.NoError(t, err)
@@ -213,9 +215,9 @@ func TestLoad_emptyVariables(t *testing.T) {
 	for _, name := range names {
 		settings = append(settings, name+"=")
 	}
-	setenv(t, append(settings, database, testKey)...)
-	var config setup.All
-	require.NoError(t, setup.Load(&config))
+	setenv(t, append(settings, database, testKey, "RECEIPTS_DIR=receipts")...)
+	var config setup.Config
+	require.NoError(t, setup.Load(config.All()...))
 	require.Equal(t, setup.Address(":8080"), config.Addr)
 	require.Empty(t, config.AdminAddr, "empty turns it off")
 	require.Equal(t, "20s", config.StripeTimeout.String())
@@ -230,48 +232,51 @@ func TestLoad_emptyVariables(t *testing.T) {
 }
 
 func TestLoad_variablesOfTheCommand(t *testing.T) {
-	setenv(t, database, "LISTEN_ADDR=wrong", "STRIPE_TIMEOUT=wrong", "RECEIPTS_FROM=wrong")
-	var databaseOnly setup.DatabaseOnly
-	require.NoError(t, setup.Load(&databaseOnly))
-	var maintenance setup.Maintenance
-	require.ErrorContains(t, setup.Load(&maintenance), "STRIPE_TIMEOUT", "all durations are compared")
-	require.NotContains(t, setup.Load(&maintenance).Error(), "STRIPE_SECRET_KEY")
-	var app setup.App
-	require.ErrorContains(t, setup.Load(&app), "STRIPE_SECRET_KEY")
-	require.NotContains(t, setup.Load(&app).Error(), "LISTEN_ADDR")
-	require.ErrorContains(t, setup.Load(new(setup.Mail)), "RECEIPTS_FROM")
-	require.EqualError(t, setup.Load(new(struct{ setup.WorkerMail })), "wrong configuration:\n"+
-		"  SMTP_URL: not set; expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead\n"+
+	setenv(t, database, "LISTEN_ADDR=wrong", "RECEIPTS_DIR=", "RECEIPTS_FROM=wrong")
+	var config setup.Config
+	load := func(groups ...any) error {
+		t.Setenv("STRIPE_TIMEOUT", "wrong")
+		return setup.Load(groups...)
+	}
+	require.NoError(t, load(&config.Database, &config.Log))
+	err := load(config.Keys()...)
+	require.ErrorContains(t, err, "STRIPE_TIMEOUT", "all durations are compared")
+	require.NotContains(t, err.Error(), "STRIPE_SECRET_KEY")
+	err = load(config.Operations()...)
+	require.ErrorContains(t, err, "STRIPE_SECRET_KEY")
+	require.NotContains(t, err.Error(), "LISTEN_ADDR")
+	require.EqualError(t, load(new(setup.Mail)), "wrong configuration:\n"+
+		"  "+noMail+"\n"+
 		"  RECEIPTS_FROM: \"wrong\" is not a sender such as receipts@example.com or Orders <receipts@example.com>\n"+
 		"orders help env lists every variable")
 	t.Setenv("RECEIPTS_FROM", "")
 	t.Setenv("RECEIPTS_DIR", "receipts")
-	require.NoError(t, setup.Load(new(struct{ setup.WorkerMail })))
+	require.NoError(t, load(new(setup.Mail)))
 }
 
 func TestLoad_addresses(t *testing.T) {
-	var serve struct {
-		setup.Listen
-		setup.Admin
-	}
-	var worker struct{ setup.OptionalAdmin }
-	load := func(settings ...string) {
-		setenv(t, append(settings, database, testKey)...)
-		require.NoError(t, setup.Load(&serve))
+	for _, test := range []struct {
+		settings            []string
+		addr, serve, worker setup.Address
+	}{
+		{nil, ":8080", "127.0.0.1:8081", ""},
+		{[]string{"LISTEN_ADDR=:9000", "ADMIN_ADDR=127.0.0.1:9001"}, ":9000", "127.0.0.1:9001", "127.0.0.1:9001"},
+	} {
+		setenv(t, test.settings...)
+		var config setup.Config
+		require.NoError(t, setup.Load(&config.Listen, &config.Admin))
+		require.Equal(t, test.addr, config.Addr)
+		require.Equal(t, test.serve, config.AdminAddr)
+		var worker setup.OptionalAdmin
 		require.NoError(t, setup.Load(&worker))
+		require.Equal(t, test.worker, worker.AdminAddr)
 	}
-	load()
-	require.Equal(t, setup.Address(":8080"), serve.Addr)
-	require.Equal(t, []setup.Address{"127.0.0.1:8081", ""}, []setup.Address{serve.AdminAddr, worker.AdminAddr})
-	load("LISTEN_ADDR=:9000", "ADMIN_ADDR=127.0.0.1:9001")
-	require.Equal(t, setup.Address(":9000"), serve.Addr)
-	require.Equal(t, []setup.Address{"127.0.0.1:9001", "127.0.0.1:9001"}, []setup.Address{serve.AdminAddr, worker.AdminAddr})
 }
 
 func TestPrintEnv(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	require.NoError(t, setup.PrintEnv(&out, new(setup.All)))
+	require.NoError(t, setup.PrintEnv(&out, new(setup.Config).All()...))
 	for _, name := range names {
 		require.Contains(t, out.String(), "  "+name)
 	}
@@ -281,7 +286,7 @@ func TestPrintEnv(t *testing.T) {
 	}
 
 	out.Reset()
-	require.NoError(t, setup.PrintEnv(&out, new(setup.DatabaseOnly)))
+	require.NoError(t, setup.PrintEnv(&out, new(setup.Database), new(setup.Log)))
 	require.Contains(t, out.String(), "DATABASE_URL")
 	require.Contains(t, out.String(), "LOG_LEVEL (default info)")
 	require.NotContains(t, out.String(), "STRIPE_SECRET_KEY")

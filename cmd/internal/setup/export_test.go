@@ -27,8 +27,10 @@ func EnvTemplate() string {
 
 func printVariables(w io.Writer, text string) {
 	functions := template.FuncMap{"words": func(name string) string { return strings.Join(strings.Fields(description(name)), " ") }, "hasSuffix": strings.HasSuffix}
-	if err := envconfig.Usaget("", new(All), w, template.Must(template.New("").Funcs(functions).Parse(text))); err != nil {
-		panic(err)
+	for _, group := range new(Config).All() {
+		if err := envconfig.Usaget("", group, w, template.Must(template.New("").Funcs(functions).Parse(text))); err != nil {
+			panic(err)
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ func TestSecret_notPrinted(t *testing.T) {
 	t.Parallel()
 	const canary = "canary"
 	secret := setup.Secret(canary)
-	config := setup.All{Database: setup.Database{URL: canary}, Stripe: setup.Stripe{SecretKey: canary}, Mail: setup.Mail{SMTPURL: canary}}
+	config := setup.Config{Database: setup.Database{URL: canary}, Stripe: setup.Stripe{SecretKey: canary}, Mail: setup.Mail{SMTPURL: canary}}
 
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%10s", "%T %v"} {
 		for name, value := range map[string]any{
@@ -34,7 +34,7 @@ func TestSecret_notPrinted(t *testing.T) {
 			require.NotContains(t, text, fmt.Sprintf("%X", canary), "%s with %s", name, verb)
 		}
 	}
-	require.NotContains(t, fmt.Sprint(secret, config)+fmt.Sprintln(secret)+secret.String(), canary)
+	require.NotContains(t, fmt.Sprint(secret, config)+fmt.Sprintln(secret), canary)
 	require.NotContains(t, fmt.Errorf("wrapped: %v", secret).Error(), canary)
 
 	encoded, err := json.Marshal(map[string]any{"secret": secret, "config": config})

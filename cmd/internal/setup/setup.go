@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +38,7 @@ const connectTimeout = 3 * time.Second
 
 // Pool connects to the database and checks the sessions' timeouts (R21) and the migrations.
 func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, error) {
-	pool, err := Connect(ctx, d, logger, postgres.Configure)
+	pool, err := connect(ctx, d, logger, postgres.Configure)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +58,7 @@ func AuthPool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// Connect connects to the database, with what configure sets.
-func Connect(ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+func connect(ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(string(d.URL))
 	if err != nil {
 		return nil, errors.New("DATABASE_URL cannot be parsed") // the driver's error shows the password
@@ -137,25 +135,22 @@ SELECT privilege || ' ON ' || name
 // WarnOfLoss logs the settings with which a crash of the database server can lose orders whose
 // cards were charged.
 func WarnOfLoss(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) error {
-	var off string
-	err := pool.QueryRow(ctx, `
-SELECT coalesce(string_agg(name, ', ' ORDER BY name), '')
+	off, err := postgres.Collect(ctx, pool, "check the durability of the database", pgx.RowTo[string], `
+SELECT name
   FROM pg_settings
  WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
-   AND setting = 'off'`).Scan(&off)
-	if err != nil {
-		return fmt.Errorf("check the durability of the database: %w", err)
+   AND setting = 'off'`)
+	if len(off) > 0 {
+		logger.WarnContext(ctx, "a crash of the database server can lose orders whose cards were charged: turn these settings on",
+			"off", strings.Join(off, ", "))
 	}
-	if off != "" {
-		logger.WarnContext(ctx, "a crash of the database server can lose orders whose cards were charged: turn these settings on", "off", off)
-	}
-	return nil
+	return err
 }
 
 // WithMigrator connects without a pooler. Migrations have no statement timeout, and a short
 // lock_timeout, because other sessions queue behind them.
 func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, run func(*migrations.Migrator) error) error {
-	pool, err := Connect(ctx, d, logger, func(config *pgxpool.Config) {
+	pool, err := connect(ctx, d, logger, func(config *pgxpool.Config) {
 		params := config.ConnConfig.RuntimeParams
 		params["lock_timeout"] = "5000"
 		params["statement_timeout"], params["idle_in_transaction_session_timeout"] = "0", "0"
@@ -185,13 +180,12 @@ const tryTimeout = 5 * time.Second
 // tried returns the error of a setting that can never work, and logs that of a service that may
 // only be unavailable.
 func tried(ctx context.Context, logger *slog.Logger, setting string, never bool, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case never:
+	if never {
 		return fmt.Errorf("%s: %w", setting, err)
 	}
-	logger.WarnContext(ctx, setting+": not available, and tried again when it is needed", "error", err)
+	if err != nil {
+		logger.WarnContext(ctx, setting+": not available, and tried again when it is needed", "error", err)
+	}
 	return nil
 }
 
@@ -204,8 +198,8 @@ func TryProvider(ctx context.Context, client *payments.Client, logger *slog.Logg
 }
 
 // Mailer returns the mailer of the receipts, and tries it. Without SMTP_URL, they are files
-// in RECEIPTS_DIR or else in the folder.
-func (m *Mail) Mailer(ctx context.Context, folder string, logger *slog.Logger) (receipts.Mailer, error) {
+// in RECEIPTS_DIR.
+func (m *Mail) Mailer(ctx context.Context, logger *slog.Logger) (receipts.Mailer, error) {
 	if m.SMTPURL != "" {
 		host, _ := os.Hostname()
 		mailer, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName(host))
@@ -218,11 +212,10 @@ func (m *Mail) Mailer(ctx context.Context, folder string, logger *slog.Logger) (
 		err = mailer.Check(ctx)
 		return mailer, tried(ctx, logger, "SMTP_URL", errors.Is(err, receipts.ErrCredentials), err)
 	}
-	folder = cmp.Or(m.Dir, folder)
-	mailer, err := receipts.NewFiles(folder)
+	mailer, err := receipts.NewFiles(m.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("RECEIPTS_DIR: %w (set SMTP_URL to send receipts by mail instead)", err)
 	}
-	logger.Info("receipts are written as .eml files, because SMTP_URL is not set", "folder", folder)
+	logger.Info("receipts are written as .eml files, because SMTP_URL is not set", "folder", m.Dir)
 	return mailer, nil
 }
