@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ func TestAuthentication_invalidKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order, key := orderBody(), newKey()
-	stored := f.create(t, key, order)
+	stored := f.create(t, key, order, header("Authorization", "bearer   "+f.apiKey))
 	require.Equal(t, http.StatusCreated, stored.status)
 	revoked := f.otherAccount(t)
 	f.exec(t, "UPDATE api_keys SET revoked_at = now() WHERE prefix = $1", revoked[:8])
@@ -26,6 +27,8 @@ func TestAuthentication_invalidKey(t *testing.T) {
 		"missing":        nil,
 		"two headers":    {"Bearer " + f.apiKey, "Bearer " + f.apiKey},
 		"another scheme": {"Basic " + f.apiKey},
+		"no token":       {"Bearer  "},
+		"an empty line":  {"", "Bearer " + f.apiKey},
 		"malformed":      {"Bearer " + f.apiKey + "A"},
 		"unknown":        {"Bearer ok_AAAAAAAAAAAAAAAAAAAAAAAAAA"},
 		"revoked":        {"Bearer " + revoked},
@@ -37,7 +40,7 @@ func TestAuthentication_invalidKey(t *testing.T) {
 		} {
 			require.Equal(t, http.StatusUnauthorized, got.status, name)
 			challenge := `Bearer realm="orders", error="invalid_token"`
-			if name == "missing" || name == "two headers" || name == "another scheme" {
+			if slices.Contains([]string{"missing", "two headers", "another scheme", "no token", "an empty line"}, name) {
 				challenge = `Bearer realm="orders"` // RFC 6750, 3.1
 			}
 			require.Equal(t, challenge, got.header.Get("WWW-Authenticate"), name)

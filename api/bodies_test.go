@@ -83,16 +83,24 @@ func TestCreateOrder_bodySize(t *testing.T) {
 func TestCreateOrder_mediaType(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody(), header("Content-Type", "Application/JSON; charset=UTF-8")).status)
+	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody(),
+		header("Content-Type", `Application/JSON; charset="UTF-8"; v=1`), header("Content-Encoding", "Identity")).status)
 	before := f.rowCounts(t)
-	for coding, e := range map[string]requestEdit{"": header("Content-Type", "text/plain"), "identity": header("Content-Encoding", "gzip")} {
-		for _, got := range []response{
-			f.create(t, newKey(), orderBody(), e),
-			f.deliver(t, "{}", "", e),
-		} {
-			require.Equal(t, "unsupported-media-type", got.problem(t).slug(), "%s", got.body)
-			require.Equal(t, "application/json", got.header.Get("Accept"))
-			require.Equal(t, coding, got.header.Get("Accept-Encoding"))
+	for coding, edits := range map[string][]requestEdit{
+		"": {
+			header("Content-Type"),
+			header("Content-Type", "text/plain"),
+			header("Content-Type", "application/json; charset=iso-8859-1"),
+			header("Content-Type", "application/json", "application/json"),
+		},
+		"identity": {header("Content-Encoding", "identity", "gzip")},
+	} {
+		for _, e := range edits {
+			for _, got := range []response{f.create(t, newKey(), orderBody(), e), f.deliver(t, "{}", "", e)} {
+				require.Equal(t, "unsupported-media-type", got.problem(t).slug(), "%s", got.body)
+				require.Equal(t, "application/json", got.header.Get("Accept"))
+				require.Equal(t, coding, got.header.Get("Accept-Encoding"))
+			}
 		}
 	}
 	require.Equal(t, before, f.rowCounts(t))

@@ -79,7 +79,7 @@ func (h *handlers) run(ctx context.Context, req idempotentRequest) (run runResul
 	}
 }
 
-// execute has a permit, so the body of a shed request is not parsed.
+// execute runs with a permit, so the body of a rejected request is never parsed.
 func (h *handlers) execute(ctx context.Context, req idempotentRequest) (result idempotency.Result, err error) {
 	if req.Params, err = idempotency.Canonicalize(req.body); err != nil {
 		return result, err

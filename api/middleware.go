@@ -43,8 +43,8 @@ func withHeaders(ready *Readiness) func(http.Handler) http.Handler {
 			header.Set("Content-Security-Policy", noContent)
 			header.Set("Referrer-Policy", "no-referrer")
 			header.Set("X-Content-Type-Options", "nosniff")
-			// Beside a Content-Length, chunks may hide another request from a proxy
-			// (RFC 9112, 6.1). net/http removes the length.
+			// A request with a length and chunks may hide a second request from a proxy
+			// (RFC 9112, 6.1). net/http has removed the length.
 			if len(r.TransferEncoding) > 0 || ready.draining.Load() {
 				header.Set("Connection", "close")
 			}

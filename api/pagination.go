@@ -50,7 +50,7 @@ func encode(object any, err error) ([]byte, error) {
 	return operations.EncodeJSON(object)
 }
 
-// readQuery returns the parameters of a query, each given once and of a known name.
+// readQuery returns the parameters of a query. Each must have a known name and be given once.
 func readQuery(rawQuery string, known ...string) (map[string]string, error) {
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {

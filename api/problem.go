@@ -70,7 +70,7 @@ var problemRows = []struct {
 	{errNotReady, "temporarily-unavailable", "Send the same request again, with the same key."},
 }
 
-// keyedError is the error of a request that looked up its key.
+// keyedError wraps the error of a request that has looked up its key.
 type keyedError struct {
 	error
 	created operations.Links // what a reaped key created

@@ -175,16 +175,6 @@ func TestRawHTTP_slowBody(t *testing.T) {
 	require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
 }
 
-func TestRawHTTP_expectContinue(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	conn := f.dial(t)
-	conn.write(f.requestHead(length(orderBody()), "Expect: 100-continue"))
-	got := conn.readResponse()
-	require.Equal(t, "idempotency-key-missing", got.slug(), "rejected without the body")
-	require.True(t, got.closes)
-}
-
 // A request that a proxy could parse differently must not hide a second request: of a length
 // beside chunks, the chunks count, and the connection ends. net/http rejects other forms.
 func TestRawHTTP_requestSmuggling(t *testing.T) {

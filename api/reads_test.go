@@ -3,7 +3,6 @@ package api_test
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -61,23 +60,6 @@ func TestReads_otherAccount(t *testing.T) {
 		unknown.header.Del("Date")
 		require.Equal(t, unknown.header, foreign.header)
 	}
-}
-
-func TestReads_notFound(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	id := f.create(t, newKey(), orderBody()).order(t).ID.String()
-	for _, path := range []string{
-		"/v1/orders/" + uuid.NewString(),
-		"/v1/orders/" + strings.ToUpper(id),
-		"/v1/orders/" + id + "/",
-		"/v1/orders/" + "%" + strconv.FormatInt(int64(id[0]), 16) + id[1:],
-		"/v1/orders/",
-	} {
-		got := f.get(t, path)
-		require.Equal(t, "not-found", got.problem(t).slug(), path)
-	}
-	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders/"+id).status)
 }
 
 // Server and contract agree on the form of every id in a path or query. The id of zeros

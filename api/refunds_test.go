@@ -220,15 +220,6 @@ func TestWebhook_refundFails(t *testing.T) {
 	require.Equal(t, string(got.body), string(f.createRefund(t, order, key, `{}`).body))
 }
 
-func TestRefunds_notFound(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	order := f.createPaid(t)
-	for _, path := range []string{order + "/refunds/" + uuid.NewString(), "/v1/orders/x/refunds", "/v1/orders/" + uuid.NewString() + "/refunds"} {
-		require.Equal(t, "not-found", f.get(t, path).problem(t).slug(), path)
-	}
-}
-
 // The key of a refund is known by the refund and its order, also when it is reaped.
 func TestGetKey_refund(t *testing.T) {
 	t.Parallel()

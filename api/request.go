@@ -44,7 +44,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	return body, nil
 }
 
-// acceptable reports whether a body is JSON without a coding. Otherwise the response lists what is.
+// acceptable reports whether a body is JSON without a coding. Otherwise it sets headers of the
+// response that list what is accepted.
 func acceptable(header, response http.Header) bool {
 	encoding := strings.Join(header.Values("Content-Encoding"), ",")
 	encoded := encoding != "" && !strings.EqualFold(encoding, "identity")
@@ -83,12 +84,12 @@ var quotedKey = regexp.MustCompile(`^"((?:[^"\\]|\\["\\])*)"$`)
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\`, "")
 
-// Proxies close a silent connection after a minute, and a run may follow a wait.
-const maxWait = 30 * time.Second
+// maxWait is in seconds. Proxies close a silent connection after a minute, and a run may follow a wait.
+const maxWait = 30
 
 type preferences struct {
 	respondAsync bool
-	wait         time.Duration // 0 if there is none; at most maxWait
+	wait         time.Duration // 0 if there is none
 }
 
 // preferencePattern matches an element of Prefer, whose quoted texts may have commas.
@@ -106,7 +107,9 @@ func readPreferences(header http.Header) (p preferences) {
 		case name == "respond-async":
 			p.respondAsync = value == ""
 		case name == "wait":
-			p.wait = parseWait(value)
+			if seconds, err := strconv.ParseUint(value, 10, 64); !errors.Is(err, strconv.ErrSyntax) {
+				p.wait = time.Duration(min(seconds, maxWait)) * time.Second // seconds is the largest number if it is out of range
+			}
 		}
 		seen[name] = true
 	}
@@ -124,14 +127,6 @@ func (p preferences) write(header http.Header) {
 	if len(applied) > 0 {
 		header.Set("Preference-Applied", strings.Join(applied, ", "))
 	}
-}
-
-func parseWait(value string) time.Duration {
-	seconds, err := strconv.ParseUint(value, 10, 64)
-	if errors.Is(err, strconv.ErrSyntax) {
-		return 0
-	}
-	return time.Duration(min(seconds, uint64(maxWait/time.Second))) * time.Second // If it is out of range, seconds is the maximum.
 }
 
 // parseID accepts the canonical form of a UUID only; uuid.Parse accepts four forms.

@@ -1,57 +1,14 @@
 package api
 
 import (
-	"errors"
-	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/operations/validation"
 )
-
-func TestAcceptable(t *testing.T) {
-	t.Parallel()
-	for want, headers := range map[bool][]http.Header{
-		true: {
-			{"Content-Type": {`Application/Json; charset="UTF-8"; v=1`}},
-			{"Content-Type": {"application/json"}, "Content-Encoding": {"Identity"}},
-		},
-		false: {
-			{},
-			{"Content-Type": {"text/json"}},
-			{"Content-Type": {"application/json; charset=iso-8859-1"}},
-			{"Content-Type": {"application/json", "application/json"}},
-			{"Content-Type": {"application/json"}, "Content-Encoding": {"identity", "gzip"}},
-		},
-	} {
-		for _, header := range headers {
-			require.Equal(t, want, acceptable(header, http.Header{}), "%v", header)
-		}
-	}
-}
-
-func TestBearerToken_headers(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		token string
-		lines []string
-	}{
-		{"ok_1", []string{"bearer ok_1"}},
-		{"ok_1", []string{"Bearer   ok_1"}},
-		{"", nil},
-		{"", []string{"Bearer  "}},
-		{"", []string{"Basic ok_1"}},
-		{"", []string{"", "Bearer ok_1"}},
-	} {
-		token, err := bearerToken(http.Header{"Authorization": test.lines})
-		require.Equal(t, test.token, token, "%q", test.lines)
-		require.Equal(t, test.token == "", errors.Is(err, accounts.ErrUnauthorized), "%q", test.lines)
-	}
-}
 
 func TestParsePage_parameters(t *testing.T) {
 	t.Parallel()

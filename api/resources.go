@@ -10,7 +10,7 @@ import (
 	"example.com/orders-api/operations"
 )
 
-// operationRoutes adds the routes of an operation. Those of plain have no query.
+// operationRoutes adds the routes of an operation. The routes of plain accept no query.
 func (h *handlers) operationRoutes(r, plain chi.Router, o operations.Registration) {
 	id := "id"
 	if o.IsNested() {
@@ -38,7 +38,7 @@ func (h *handlers) operationRoutes(r, plain chi.Router, o operations.Registratio
 	}
 }
 
-// target returns what a request is about. The path parameter id names a resource, "" all of them.
+// target returns the resource that the path parameter id names, or all of them if id is empty.
 func target(r *http.Request, o operations.Registration, id string) (of operations.Target, err error) {
 	of.AccountID = accountID(r.Context())
 	if o.IsNested() {

@@ -19,10 +19,10 @@ var (
 	// ErrNotResolvable means that there is no [Registration.Resolve].
 	ErrNotResolvable = errors.New("its operation has no way to be resolved (Registration.Resolve), only retried")
 
-	// ErrOutcomeUnknown means that the request may have had its effect (R11).
+	// ErrOutcomeUnknown means that the request may have had its effect (R11, final only).
 	ErrOutcomeUnknown = errors.New("the outcome is not known yet")
 
-	// ErrProviderUnavailable means that the failed call had no effect (R11).
+	// ErrProviderUnavailable means that the failed call had no effect (R11, final only).
 	ErrProviderUnavailable = errors.New("the payment provider is unavailable")
 )
 
@@ -30,7 +30,7 @@ var (
 type ProviderError struct {
 	Kind       error // ErrOutcomeUnknown or ErrProviderUnavailable
 	RetryAfter time.Duration
-	Cause      error // for the log, so without secrets (R13)
+	Cause      error // is logged, so it has no secrets
 }
 
 func (e *ProviderError) Error() string { return fmt.Sprintf("%v: %v", e.Kind, e.Cause) }

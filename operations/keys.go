@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// Resource links to what the request of a key creates or names.
+// Resource links to a resource that the request of a key creates or names.
 type Resource struct {
 	ID   uuid.UUID `json:"id"`
 	Href string    `json:"href"`
@@ -21,8 +21,8 @@ type Resource struct {
 // Links are resources by their [Registration.Member].
 type Links map[string]*Resource
 
-// Links returns what a key's request creates, and what that is below. It returns nil for an
-// operation of a newer version (R18, unknown recovery points stay).
+// Links returns the resource that a key's request creates, and the one above it. For an operation of
+// a newer version it returns nil (R18, newer versions).
 func (s *Service) Links(key idempotency.StoredKey) Links {
 	registered, known := s.find(key)
 	if !known {

@@ -27,7 +27,7 @@ func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audi
 }
 
 // Resolve ends an unfinished key. The operator does not choose the response, because
-// [Registration.Resolve] fails only what can no longer succeed (R23).
+// [Registration.Resolve] fails only what can no longer succeed (R23, cancelled, then failed).
 func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
 	key, registered, err := s.unfinished(ctx, accountID, keyID)
 	if err == nil && registered.Resolve == nil {
@@ -57,7 +57,7 @@ func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (i
 	if known {
 		_, known = registered.Operation.Steps(&idempotency.Run{}).At[key.Point]
 	}
-	if !known { // only the newer version can end it (R18)
+	if !known { // Only the newer version can end it (R18, newer versions).
 		err = fmt.Errorf("%w: operation %q, recovery point %q", idempotency.ErrNewerVersion, key.Operation, key.Point)
 	}
 	return key, registered, err

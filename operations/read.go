@@ -41,7 +41,7 @@ type Cursor struct {
 	ID        uuid.UUID
 }
 
-// Cursor returns the place of After, which created reads, or the beginning of the list.
+// Cursor returns the place of After, whose time created returns, or the beginning of the list.
 func (p Page) Cursor(created func(id uuid.UUID) (Timestamp, error)) (Cursor, error) {
 	if p.After == uuid.Nil {
 		return Cursor{time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC), uuid.Max}, nil
@@ -58,7 +58,7 @@ func NoList(err error) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) { yield(nil, err) }
 }
 
-// List reads rows one at a time as view shows them, and holds a connection meanwhile.
+// List yields the view of each row. It reads one row at a time, and holds a connection meanwhile.
 func List[R any](
 	ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[R], view func(R) any, query string, arguments ...any,
 ) iter.Seq2[any, error] {

@@ -82,22 +82,22 @@ type Registration struct {
 	// Find, if set, returns the resources with this id or another name, for operators.
 	Find func(ctx context.Context, accountIDs []uuid.UUID, name string) ([]Found, error)
 
-	// Sync, if set, applies what the provider says about its object for a resource, which may change
-	// after the response. It reports whether the resource failed since.
+	// Sync, if set, reads the provider's object for a resource, which may change after the response,
+	// and records its state. It reports whether the resource has failed since.
 	Sync func(ctx context.Context, accountID, id uuid.UUID, providerID string) (failed bool, err error)
 
 	// CheckAction, if set, returns an [*ActionRequiredError] if a key still waits for an action.
 	CheckAction func(ctx context.Context, key idempotency.StoredKey) error
 
 	// Resolve, if set, returns the operation that ends an unfinished key for an operator. It must
-	// not store a failure while the request can still succeed (R23, cancel first).
+	// not store a failure while the request can still succeed (R23, cancelled, then failed).
 	Resolve func(key idempotency.StoredKey) idempotency.Operation
 }
 
 // MemberResource is the [Registration.Member] of operations that have none of their own.
 const MemberResource = "resource"
 
-// Sync is [Registration.Sync] of the operation with a member, or [ErrNotFound].
+// Sync calls [Registration.Sync] of the operation with this member, or returns [ErrNotFound].
 func (s *Service) Sync(ctx context.Context, member string, accountID, id uuid.UUID, providerID string) (failed bool, err error) {
 	for _, r := range s.Registrations {
 		if r.Member == member && r.Sync != nil {

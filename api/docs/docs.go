@@ -81,7 +81,7 @@ func decompressScalar() []byte {
 	return content
 }
 
-// form is a content, unchanged or with gzip. Each form has its own ETag.
+// form is a document as it is sent, unchanged or compressed. Each form has its own ETag.
 type form struct {
 	content []byte
 	tag     string

@@ -61,15 +61,9 @@ func TestPage_callsNoOtherHost(t *testing.T) {
 		require.Contains(t, start, option)
 	}
 	require.NotContains(t, start, "proxyUrl")
-}
 
-func TestPage_scripts(t *testing.T) {
-	t.Parallel()
-	site := served()
-	page := site.get(t, "/docs", nil).Body.String()
 	scripts := regexp.MustCompile(`<script src="([^"]+)"></script>`).FindAllStringSubmatch(page, -1)
 	require.Len(t, scripts, strings.Count(page, "<script"), "the policy forbids inline scripts")
-	require.Len(t, scripts, 2)
 	for _, script := range scripts {
 		require.Equal(t, http.StatusOK, site.get(t, script[1], nil).Code, script[1])
 	}
@@ -79,9 +73,12 @@ func TestScalar_acceptEncoding(t *testing.T) {
 	t.Parallel()
 	site := served()
 	for line, want := range map[string]bool{"": false, "br, GZIP;q=0.5, *;q=0.1": true, "gzip; q=0.000, identity": false, "not-gzip": false} {
-		response := site.get(t, "/docs/init.js", http.Header{"Accept-Encoding": {line}, "Range": {"bytes=0-9"}, "If-Match": {`"another"`}})
-		require.Equal(t, http.StatusOK, response.Code)
-		require.Equal(t, want, response.Header().Get("Content-Encoding") == "gzip", line)
+		first := site.get(t, "/docs/init.js", http.Header{"Accept-Encoding": {line}, "Range": {"bytes=0-9"}, "If-Match": {`"another"`}})
+		require.Equal(t, http.StatusOK, first.Code)
+		require.Equal(t, want, first.Header().Get("Content-Encoding") == "gzip", line)
+		again := site.get(t, "/docs/init.js", http.Header{"Accept-Encoding": {line}, "If-None-Match": {first.Header().Get("ETag")}})
+		require.Equal(t, http.StatusNotModified, again.Code, line)
+		require.Empty(t, again.Body.Bytes())
 	}
 }
 
@@ -111,17 +108,6 @@ func TestScalar_versionOfLicence(t *testing.T) {
 	licence, err := os.ReadFile("scalar.LICENSE")
 	require.NoError(t, err)
 	require.Contains(t, string(licence), "version "+banner[1])
-}
-
-func TestRoutes_notModified(t *testing.T) {
-	t.Parallel()
-	site := served()
-	for _, coding := range []string{"gzip", "identity"} {
-		first := site.get(t, "/docs", http.Header{"Accept-Encoding": {coding}})
-		again := site.get(t, "/docs", http.Header{"Accept-Encoding": {coding}, "If-None-Match": {first.Header().Get("ETag")}})
-		require.Equal(t, http.StatusNotModified, again.Code, coding)
-		require.Empty(t, again.Body.Bytes())
-	}
 }
 
 func TestRoutes_otherPaths(t *testing.T) {

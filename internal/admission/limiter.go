@@ -62,7 +62,7 @@ type Limiter struct {
 	lastPermit time.Time     // for such a request; zero if none waits now
 
 	rejecting int       // rejections that are delayed
-	notManyAt time.Time // of the latest rejection that found no more of them than the limit
+	notManyAt time.Time // when delayed rejections last did not outnumber the backlog's limit
 	slowUntil time.Time // until then, rejections are delayed by Wait
 }
 

@@ -1,5 +1,5 @@
 // Package connlimit bounds the connections of an HTTP/1.1 server, and the memory that they hold
-// for slow clients, so that unknown clients do not lock the others out (R25).
+// for slow clients, so that unknown clients do not lock out the others (R25, bounded outsiders).
 //
 // A connection waits for its client, except while a handler works that has called [Verified]. At a
 // bound, the connection is closed that has waited longest: first of those that never had verified
