@@ -80,7 +80,7 @@ func New(config Config) (*Client, error) {
 		config: config,
 		http: &http.Client{
 			Transport: config.Transport,
-			// Another server must not receive the API key, nor answer for this one (R31).
+			// Another server must not receive the API key, nor answer for this one (R31, one call, one answer).
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		sleep:       sleep,

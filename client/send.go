@@ -97,7 +97,7 @@ func (c *Client) exchange(ctx context.Context, r Request) (response Response, er
 	if r.Key != "" {
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set("Idempotency-Key", string(r.Key))
-		// A body that can be read only once: net/http resends nothing by itself (R31).
+		// A body that can be read only once: net/http resends nothing by itself (R31, one call, one answer).
 		request.Body, request.GetBody = io.NopCloser(request.Body), nil
 	}
 	received, err := c.http.Do(request)

@@ -37,7 +37,7 @@ func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Inte
 	return verify(order, intent, err)
 }
 
-// verify rejects an intent that was changed at the provider.
+// verify returns an error if the intent was changed at the provider.
 func verify(order orderRow, intent payments.Intent, err error) (payments.Intent, *payments.Error) {
 	failed := provider.Failure(err)
 	ours := intent.Amount == order.Amount && intent.Currency == order.Currency && intent.Metadata["order_id"] == order.ID.String()
@@ -47,7 +47,7 @@ func verify(order orderRow, intent payments.Intent, err error) (payments.Intent,
 	return intent, failed
 }
 
-// cancel cancels the intent, and only then fails the order (R23).
+// cancel fails the order only after the provider has cancelled its intent (R23, cancel first).
 func (r *orderRun) cancel(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
 	key := provider.Key(r.KeyID, "-cancel", r.order.ConfirmAttempt)
 	intent, err := r.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
@@ -65,8 +65,8 @@ func (r *orderRun) cancel(ctx context.Context, why provider.Problem) (idempotenc
 	}
 }
 
-// rotateKey repeats the step under the next provider key, because the current one replays an
-// error (R12), once per run.
+// rotateKey repeats the step under the next provider key, because Stripe replays an error under the
+// current one (R12, read first). A run does so once.
 func (r *orderRun) rotateKey(attempt *int, at idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.RecordFunc, error) {
 	if r.rotated {
 		return nil, r.retryLater(kind, failed)

@@ -13,8 +13,8 @@ import (
 
 const processingRetryAfter = 30 * time.Second
 
-// confirmIntent charges the card, which Stripe does at most once per intent. An unknown outcome
-// follows from the intent's status.
+// confirmIntent charges the card, which Stripe does at most once per intent. If the outcome is
+// unknown, the status of the intent shows it.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.Context(ctx)
 	defer cancel()
@@ -29,7 +29,7 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, e
 		r.unconfirmed = false
 		return r.confirm(ctx, true)
 	}
-	// An earlier run may have confirmed the intent, so read it before acting (R12).
+	// An earlier run may have confirmed the intent, so read it before acting (R12, read first).
 	intent, failed := r.readIntent(ctx, r.order)
 	switch {
 	case failed != nil:
@@ -49,13 +49,13 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 	case failed == nil:
 		return r.resolveByStatus(ctx, intent)
 	case failed.Outcome == payments.Declined && failed.Intent != nil && failed.Intent.Status == payments.StatusRequiresPaymentMethod:
-		// The intent has no card any more (R23).
+		// Stripe dropped the card, so nobody can charge the intent any more.
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.NotExecuted && first:
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
 
-	// The outcome is unknown or must be verified (R12).
+	// The outcome is unknown, or the error may be the effect of an earlier confirm.
 	intent, unread := r.readIntent(ctx, r.order)
 	switch {
 	case unread != nil:
@@ -84,7 +84,7 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 	case payments.StatusRequiresPaymentMethod, payments.StatusCanceled:
 		switch {
 		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.OffSession:
-			// The customer may have the client secret, and pay with another card (R23).
+			// The customer may have the client secret, and pay with another card (R23, cancel first).
 			return r.cancel(ctx, provider.Declined(*intent.LastError))
 		case intent.LastError != nil:
 			return r.recordFailure(provider.Declined(*intent.LastError)), nil
@@ -98,7 +98,8 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 	}
 }
 
-// recordPayment is transaction 3: paid, receipt staged (R15), response stored.
+// recordPayment is transaction 3. It marks the order as paid, stages its receipt and stores the
+// response (R15, staged receipt).
 func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	paidAt := r.Now()
 	paid := r.order.Order
@@ -111,7 +112,7 @@ func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idemp
 	return operations.FinishCreated(r.Path+"/"+paid.ID.String(), paid)
 }
 
-// recordFailure is the transaction 3 of an order that can no longer be charged (R23).
+// recordFailure is the transaction 3 of an order that can no longer be charged.
 func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		updateOrderTx(tx, r.AccountID, r.order.ID,
@@ -133,13 +134,13 @@ func (r *orderRun) mustClose() (why provider.Problem, closing bool) {
 	}
 }
 
-// windowOver reports whether the order's charge window ends before a lease does (R24), by the
-// database's clock (R8).
+// windowOver reports whether the order's charge window ends before a lease does (R24, charge window).
+// Both times are of the database's clock.
 func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
 	return leaseEnd.After(order.CreatedAt.Add(s.ChargeWindow))
 }
 
-// closeOrder keeps a charge, a payment in process or a decline, and otherwise cancels the intent.
+// closeOrder keeps a charge, a payment in process or a decline. Otherwise it cancels the intent.
 func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, why provider.Problem) (idempotency.RecordFunc, error) {
 	notDeclined := intent.LastError == nil
 	switch {

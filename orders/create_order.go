@@ -22,7 +22,7 @@ const (
 	pointChargeCreated idempotency.RecoveryPoint = "charge_created"
 )
 
-const providerKeyTTL = 23 * time.Hour // a provider key works for 24 hours, less clock skew (R12)
+const providerKeyTTL = 23 * time.Hour // Stripe forgets a key after 24 hours, and clocks differ
 
 type createOrder struct {
 	*Service
@@ -58,7 +58,8 @@ type orderRun struct {
 	search         intentSearch     // see findIntent
 }
 
-// insertOrder is transaction 1, which also claims the key. The id is derived (R5).
+// insertOrder is transaction 1, which also claims the key. A retry after lost rows finds the same
+// payment, because the id derives from the key (R5, derived ids).
 func (r *orderRun) insertOrder(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	request, err := DecodeOrderRequest(r.Params)
 	if err != nil {
@@ -88,7 +89,8 @@ INSERT INTO orders (
 	return idempotency.Advance(pointOrderCreated), nil
 }
 
-// referenceTaken returns the error of a violated index of references (R26).
+// referenceTaken returns the error of a request with the reference of another order (R26, one order
+// per reference).
 func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error {
 	if !strings.Contains(constraint, "orders_reference_unique") {
 		return nil
@@ -113,23 +115,23 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	why, closing := r.mustClose()
 	keyWorks := !r.createRejected && r.Now().Sub(r.order.CreatedAt.Time) <= providerKeyTTL
 	if r.Resumed || !keyWorks {
-		// An earlier run may have created the intent, and its provider key may have expired (R12).
+		// An earlier run may have created the intent, and its key may have expired (R12, read first).
 		if record, err := r.findIntent(ctx, keyWorks); record != nil || err != nil {
 			return record, err
 		}
 	}
 	if closing && !keyWorks {
-		// A create in flight may arrive, but no run confirms its intent (R23).
+		// A create in flight may still arrive, but no run confirms its intent.
 		return r.failWithoutIntent(ctx, why)
 	}
-	// Also if the order closes, because the search may not find an intent yet. The next step
-	// cancels it.
+	// The create is sent also if the order closes, because the search may not find an intent yet. The
+	// next step cancels what the create returns.
 	intent, failed := r.sendCreate(ctx)
 	switch {
 	case failed == nil:
-		r.unconfirmed = !r.Resumed && !intent.Replayed // the key may be of lost rows
+		r.unconfirmed = !r.Resumed && !intent.Replayed // a replayed intent may be of lost rows, and confirmed
 		return r.recordIntent(intent.ID), nil
-	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged (R23)
+	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, provider.RefusedBy(failed))
@@ -143,8 +145,8 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	}
 }
 
-// failWithoutIntent fails an order that no intent of the provider pays, because it refused the
-// create or has none. If it does not know the latest intent of our account, it is another account
+// failWithoutIntent fails an order without an intent, because the provider refused the create or has
+// none. If it does not know the latest intent of our account, it is another account
 // or mode, as with a wrong API key, and neither its refusals nor its empty lists are final.
 func (r *orderRun) failWithoutIntent(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
 	latest, err := r.LatestIntent(ctx, r.AccountID)

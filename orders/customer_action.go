@@ -37,8 +37,8 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 	return r.recordAction, nil
 }
 
-// recordAction records the status before the client receives the client secret: from then on, a
-// decline does not end the payment (R23). The step then repeats.
+// recordAction records the status before the client receives the client secret, because from then on
+// a decline does not end the payment (R23, cancel first). Then the step repeats.
 func (r *orderRun) recordAction(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	updateOrderTx(tx, r.AccountID, r.order.ID, "status = 'requires_action'")
 	r.auditTx(ctx, tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
@@ -49,8 +49,8 @@ func (r *orderRun) actionRequired() error {
 	return &operations.ActionRequiredError{Action: Approval{*r.action, *r.order.PaymentIntentID}}
 }
 
-// checkAction reads the action from the provider, because the client secret is never stored. None
-// is required after the charge window (R24).
+// checkAction reads the action from the provider, because the client secret is never stored. After
+// the charge window, no action is required (R24, charge window).
 func (s *Service) checkAction(ctx context.Context, key idempotency.StoredKey) error {
 	order, err := s.find(ctx, key.AccountID, orderID(key.AccountID, key.Key))
 	if err != nil {

@@ -14,8 +14,8 @@ const (
 	// clockSkew is how far the provider's clock may be from the database's.
 	clockSkew = 5 * time.Minute
 
-	// lostRowsReach is how much older than its order an intent may be, which a retry after lost
-	// rows has inserted again.
+	// lostRowsReach: after lost rows, a retry inserts the order again, so its intent may be this much
+	// older.
 	lostRowsReach = 24 * time.Hour
 
 	// searchDelay is the age from which the provider's search finds an intent.
@@ -31,10 +31,10 @@ type intentSearch struct {
 	after        string
 }
 
-// findIntent returns the record of the order's intent, or nil if the provider has none. It
-// searches by metadata and lists what that may not find, until the end of the charge window,
-// because a failover may have lost later runs. With onlyOld, it may omit an intent that the
-// create returns. After half of the step's time, the next step continues.
+// findIntent returns the record of the order's intent, or nil if the provider has none. It searches by
+// metadata, and lists the intents that the search may not find. The list ends with the charge window,
+// because a failover may have lost later runs. onlyOld skips recent intents, because repeating the
+// create returns those. After half of the step's time, the next step continues.
 func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.RecordFunc, error) {
 	if r.search.since.IsZero() || r.search.onlyOld != onlyOld { // the provider key may expire during a search
 		r.search = intentSearch{onlyOld: onlyOld}
@@ -67,8 +67,8 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 	return r.recordIntent(found.ID), nil
 }
 
-// searchByMetadata also sets the range of the list, because the search does not find the latest
-// intents, and not every account has it.
+// searchByMetadata also sets the range of the list: the latest intents, which the search does not find
+// yet, or all that may be ours if the account has no search.
 func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	created, now := r.order.CreatedAt.Time, r.Now()
 	since, until := now.Add(-searchDelay), now
@@ -96,7 +96,7 @@ func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	return nil
 }
 
-// add leaves the amount to confirmIntent.
+// add does not compare the amount, because confirmIntent does.
 func (s *intentSearch) add(order orderRow, intent payments.Intent) {
 	ours := intent.Metadata["order_id"] == order.ID.String()
 	if ours && (s.found.ID == "" || precedence(intent.Status) > precedence(s.found.Status)) {
@@ -104,8 +104,8 @@ func (s *intentSearch) add(order orderRow, intent payments.Intent) {
 	}
 }
 
-// precedence ranks the intents of an order: succeeded, in progress, failed (the client may know
-// that), unconfirmed.
+// precedence ranks the intents of an order: succeeded, in progress, failed (the client may have been
+// told), unconfirmed.
 func precedence(status payments.Status) int {
 	switch status {
 	case payments.StatusSucceeded:

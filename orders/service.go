@@ -16,7 +16,7 @@ type Service struct {
 	provider.Calls
 	Pool         *pgxpool.Pool
 	Engine       *idempotency.Engine
-	ChargeWindow time.Duration // the age from which an order is not charged (R24)
+	ChargeWindow time.Duration // the age from which an order is not charged (R24, charge window)
 }
 
 // Names of the operation.

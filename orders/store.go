@@ -17,7 +17,7 @@ import (
 
 type orderRow struct {
 	OrderRequest
-	CreateAttempt, ConfirmAttempt int // numbers of the provider keys (R12)
+	CreateAttempt, ConfirmAttempt int // numbers in the provider keys, see rotateKey
 	FailureCode, DeclineCode      *string
 }
 
@@ -62,7 +62,7 @@ func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (orderRow, 
    AND id = $2`, accountID, id)
 }
 
-// mustExist is for a step: a missing order is no response.
+// mustExist hides ErrNotFound from the API, which would answer 404, because the order of a key exists.
 func mustExist(err error, keyID uuid.UUID) error {
 	if errors.Is(err, operations.ErrNotFound) {
 		return fmt.Errorf("the order of key %s is missing", keyID)

@@ -49,14 +49,3 @@ func TestCheck(t *testing.T) {
 		})
 	}
 }
-
-func TestCheck_accepted(t *testing.T) {
-	t.Parallel()
-	list := respond(response{status: 200, body: `{"object":"list","data":[],"has_more":false}`})
-	rejected, err := newClient(t, list).Check(t.Context())
-	require.NoError(t, err)
-	require.False(t, rejected)
-	require.Len(t, list.seen(), 2)
-	require.Equal(t, "GET /v1/payment_intents", list.seen()[0].call)
-	require.Equal(t, "GET /v1/refunds", list.seen()[1].call)
-}

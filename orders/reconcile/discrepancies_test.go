@@ -201,8 +201,10 @@ func TestRun_discrepancies(t *testing.T) {
 func TestRun_recent(t *testing.T) {
 	t.Parallel()
 	cases := discrepancyCases()
+	maps.Copy(cases, refundCases())
 	for _, name := range []string{
 		"a lost order", "another amount", "a pending order without a key", "an orphaned intent of a lost order",
+		"the recorded refund does not exist", "a refund that succeeded without an event",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

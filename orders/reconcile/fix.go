@@ -30,7 +30,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 				return err
 			})
 		case r.LostRows && d.Local == (Money{}) && (d.Kind == UnrecordedCharge || d.Kind == OpenIntent):
-			err = intents.expireKey(ctx, d) // the charge itself needs an operator
+			err = r.expireKey(ctx, intents, d) // the charge itself needs an operator
 		default:
 			continue
 		}
@@ -44,14 +44,14 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 
 // expireKey rejects retries of a charged order whose rows are lost (R17, used for ever): once the
 // provider's keys have expired, they would charge again.
-func (c *comparison[P]) expireKey(ctx context.Context, d *Discrepancy) error {
-	err := c.verify(ctx, *d, d.IntentID)
+func (r *run) expireKey(ctx context.Context, intents *comparison[payments.Intent], d *Discrepancy) error {
+	err := intents.verify(ctx, *d, d.IntentID)
 	if err == nil {
-		by := audit.Operator{Actor: c.Actor, Reason: "the rows of " + d.IntentID + " were lost"}
-		err = audit.WriteKey(ctx, c.Orders.Pool, d.AccountID, d.KeyID, "key.expire", by)
+		by := audit.Operator{Actor: r.Actor, Reason: "the rows of " + d.IntentID + " were lost"}
+		err = audit.WriteKey(ctx, r.Orders.Pool, d.AccountID, d.KeyID, "key.expire", by)
 	}
 	if err == nil {
-		err = c.Orders.Engine.Expire(ctx, d.AccountID, d.KeyID, orders.Operation, orders.Path, d.Created)
+		err = r.Orders.Engine.Expire(ctx, d.AccountID, d.KeyID, orders.Operation, orders.Path, d.Created)
 	}
 	if err == nil {
 		d.Detail += ", key expired"

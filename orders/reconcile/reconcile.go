@@ -79,15 +79,15 @@ type Kind string
 
 // The kinds, the most severe first.
 const (
-	DuplicateCharge     Kind = "duplicate_charge"      // of an order that records another charge
-	UnrecordedCharge    Kind = "unrecorded_charge"     // of an order that is lost or not paid
-	MissingAtProvider   Kind = "missing_at_provider"   // a recorded charge or refund
-	AmountMismatch      Kind = "amount_mismatch"       // or the currency
-	UnrecordedRefund    Kind = "unrecorded_refund"     // lost, or made at the dashboard
-	OpenIntent          Kind = "open_intent"           // can succeed although its order is finished or lost
-	OrphanedRecord      Kind = "orphaned_record"       // a pending order or refund without an unfinished key
-	RefundStatusChanged Kind = "refund_status_changed" // without an event
-	OrphanedIntent      Kind = "orphaned_intent"       // not charged, and no run will use it
+	DuplicateCharge     Kind = "duplicate_charge"      // the order records another charge
+	UnrecordedCharge    Kind = "unrecorded_charge"     // the order is lost or not paid
+	MissingAtProvider   Kind = "missing_at_provider"   // a recorded charge or refund does not exist
+	AmountMismatch      Kind = "amount_mismatch"       // the amounts or the currencies differ
+	UnrecordedRefund    Kind = "unrecorded_refund"     // our record is lost, or the refund was made at the dashboard
+	OpenIntent          Kind = "open_intent"           // it can succeed although its order is finished or lost
+	OrphanedRecord      Kind = "orphaned_record"       // a pending order or refund has no unfinished key
+	RefundStatusChanged Kind = "refund_status_changed" // no event has reported the change
+	OrphanedIntent      Kind = "orphaned_intent"       // it is not charged, and no run will use it
 )
 
 var bySeverity = []Kind{
@@ -99,7 +99,7 @@ var bySeverity = []Kind{
 type Discrepancy struct {
 	Kind             Kind      `json:"kind"`
 	AccountID        uuid.UUID `json:"account_id"`
-	OrderID          uuid.UUID `json:"order_id,omitzero"` // also of a lost order
+	OrderID          uuid.UUID `json:"order_id,omitzero"` // set for a lost order, too
 	RefundID         uuid.UUID `json:"refund_id,omitzero"`
 	KeyID            uuid.UUID `json:"key_id,omitzero"`
 	IntentID         string    `json:"intent_id,omitempty"`

@@ -160,12 +160,3 @@ func TestReport_json(t *testing.T) {
 		}]
 	}`, string(text))
 }
-
-func TestRun_recentRefund(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"the recorded refund does not exist", "a refund that succeeded without an event"} {
-		f := newFixture(t, 0, 1)
-		f.do(refundCases()[name].setup...)
-		require.Empty(t, f.reconcile(true).Discrepancies, name)
-	}
-}

@@ -38,10 +38,10 @@ type refundRun struct {
 	*idempotency.Run
 
 	refund  row        // see load
-	before  *time.Time // what ProviderSentAt was before this run's call
+	before  *time.Time // ProviderSentAt before this run's call
 	marked  bool       // see markSent
-	rotated bool       // once per run
-	refused error      // the call had no effect, which is recorded
+	rotated bool       // the provider key was replaced, which a run does once
+	refused error      // of a call without an effect, which is recorded before the run ends
 }
 
 // insertRefund is transaction 1. It locks the order before it reads the remaining amount, so
@@ -81,7 +81,7 @@ INSERT INTO refunds (
 }
 
 // sendRefund refunds the money. The provider forgets its key after a day, so the step lists the
-// intent's refunds first (R12).
+// intent's refunds first (R12, read first).
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.Context(ctx)
 	defer cancel()
@@ -123,8 +123,8 @@ func (r *refundRun) load(ctx context.Context) (err error) {
 	return err
 }
 
-// kindOfFailure returns the kind of an error before this run's call, or after a call without an
-// effect.
+// kindOfFailure returns the kind of an error before this run's call, or after a call that had no
+// effect. It is unknown if an earlier call may have been executed.
 func (r *refundRun) kindOfFailure() error {
 	if r.refund.ProviderSentAt == nil {
 		return operations.ErrProviderUnavailable
@@ -240,7 +240,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		return r.recordAttempt, nil
 	}
 
-	// The list shows whether the refund was made, also by what caused a refusal (R12, R23).
+	// The list shows whether the refund was made, possibly by an earlier call that caused a refusal.
 	found, unread := r.findRefund(ctx)
 	switch {
 	case unread != nil:
@@ -270,7 +270,7 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	return found, provider.Failure(err)
 }
 
-// resolve fails a refund that the provider does not have, unless it may be in flight (R23).
+// resolve fails a refund that the provider does not have, unless its call may still be executed.
 func (r *refundRun) resolve(ctx context.Context) (idempotency.RecordFunc, error) {
 	if sent := r.refund.ProviderSentAt; sent != nil && r.Now().Sub(*sent) <= inFlightGrace {
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})

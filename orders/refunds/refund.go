@@ -54,9 +54,9 @@ func DecodeRequest(canonical []byte) (Request, error) {
 type row struct {
 	Refund
 	IntentID         string     `db:"payment_intent_id"`
-	ProviderAttempt  int        // number of the provider key (R12)
+	ProviderAttempt  int        // number in the provider key
 	ProviderSentAt   *time.Time // of the last call that may have been executed, or nil
-	ProviderFailedAt *time.Time // when the provider stored a 500 under our key (R12)
+	ProviderFailedAt *time.Time // when the provider stored a 500 under our key
 }
 
 // refundable returns the amount of a new refund, beside those that have reserved theirs.

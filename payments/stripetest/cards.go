@@ -64,8 +64,8 @@ func (s *Server) checkMethod(id string) *apiError {
 
 func (s *Server) cardOf(ch *Charge) card { return testCards[s.methods.byID[ch.PaymentMethod].CardName] }
 
-// useMethod returns a payment method, which is valid for one intent. Each use of a test name
-// such as pm_card_visa creates another.
+// useMethod returns a payment method. A method is valid for one intent, and each use of a test name
+// such as pm_card_visa creates a new one.
 func (s *Server) useMethod(pi *intent, id string) (*paymentMethod, *apiError) {
 	pm, ok := s.methods.byID[id]
 	if !ok {

@@ -189,8 +189,8 @@ func (i *Injection) matches(c *call) bool {
 		(i.rule.Fault != NextPageError || c.form.values.Has("starting_after"))
 }
 
-// wait ends when the client disconnects only for a held response, because Stripe completes
-// what it started.
+// wait ends early only for a held response whose client disconnects, because Stripe completes a
+// request that it has started.
 func (s *Server) wait(c *call, i *Injection) {
 	if !i.waits {
 		return

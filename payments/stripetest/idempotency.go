@@ -9,8 +9,8 @@ import (
 
 const keyTTL = 24 * time.Hour // the minimum that Stripe promises
 
-// savedKey has bytes, because a JSON string cannot hold invalid UTF-8. They are compared, which
-// detects an unstable encoding; Stripe decodes the parameters.
+// savedKey stores bytes, because a JSON string cannot hold invalid UTF-8. Comparing the encoded
+// parameters detects an unstable encoding; Stripe compares the decoded ones.
 type savedKey struct {
 	Key, Path, Params []byte
 	FirstUsed         time.Time

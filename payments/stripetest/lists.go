@@ -106,7 +106,7 @@ func (pi *intent) indexed(until time.Time) *intent {
 	return nil
 }
 
-// putIntent stores an intent, whose metadata never changes.
+// putIntent stores an intent. Its metadata never changes.
 func (s *Server) putIntent(pi *intent) {
 	if s.intents.byID[pi.ID] == nil {
 		for name, value := range pi.Metadata {
@@ -117,7 +117,7 @@ func (s *Server) putIntent(pi *intent) {
 	s.intents.put(pi)
 }
 
-// searchIntents returns one page only: with has_more, but without next_page.
+// searchIntents returns the first page only. It sets has_more, but has no next_page.
 func (s *Server) searchIntents(c *call) (effect, *apiError) {
 	f := c.form
 	f.require("query")
