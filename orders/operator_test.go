@@ -75,6 +75,7 @@ func TestRetry(t *testing.T) {
 	f.checkFinal()
 }
 
+// [TestChargeWindow] has more scenarios of an order that closes.
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	shared := newFixture(t, options{}, create("201"))
@@ -94,14 +95,6 @@ func TestResolve(t *testing.T) {
 			},
 			outcome: "422 closed_by_operator", calls: "search 200, create 400, search 200, list 200, get 200",
 		},
-		"intent created, response lost": {
-			steps:   []step{loseResponse(createIntent), create("503 unavailable, 1s")},
-			outcome: "422 closed_by_operator", calls: "search 200, create 200, get 200, cancel 200", intents: []string{"canceled"},
-		},
-		"unconfirmed": {
-			steps:   []step{stopBefore(confirm)},
-			outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intents: []string{"canceled"},
-		},
 		"charged, response lost": {
 			steps:   []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")},
 			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
@@ -113,10 +106,6 @@ func TestResolve(t *testing.T) {
 		"cancelled at the provider": {
 			steps:   []step{stopBefore(confirm), cancelAtProvider},
 			outcome: "422 closed_by_operator", calls: "get 200", intents: []string{"canceled"},
-		},
-		"declined, response lost": {
-			steps:   []step{payWith("pm_card_chargeDeclinedExpiredCard"), stopBefore(confirm), confirmAtProvider},
-			outcome: "402 expired_card expired_card", calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"requires action":            {steps: []step{challenge}, outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intents: []string{"canceled"}},
 		"processing, then succeeded": {steps: []step{inProcess, paymentSucceeds}, outcome: "201", calls: "get 200", intents: []string{"succeeded"}},

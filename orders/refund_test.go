@@ -111,19 +111,6 @@ func TestRefund_concurrent(t *testing.T) {
 	}
 }
 
-func TestRefund_resumedByCompleter(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{}, createPaid(visa))
-	f.do(rateLimit(makeRefund))
-	f.expect("503 unavailable, 2s", func(f *fixture) (idempotency.Result, error) { return f.refund(oneRefund, `{}`) })
-	require.Equal(t, "nothing can be refunded of an order that is paid", outcomeOf(f.refund("another-refund-of-it", `{"amount":1}`)), "the amount is reserved")
-	f.exec(`UPDATE idempotency_keys SET request_params = '{"amount":"all"}' WHERE operation = 'create_refund'`)
-	f.ageLastRun(2 * grace)
-	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
-	f.do(expectSummary("refunded 4300, succeeded 4300; 4300"))
-	checkRefundInvariants(t, f)
-}
-
 func loseRefunds(f *fixture) {
 	f.exec("DELETE FROM refunds")
 	f.exec("DELETE FROM idempotency_keys WHERE operation = 'create_refund'")
