@@ -106,14 +106,6 @@ func TestCommit_lostBeforeFailure(t *testing.T) {
 			f.mustDo(req, &threeSteps{})
 			require.Equal(t, onceEach, f.effects(req))
 		})
-		t.Run(name+", next call fails", func(t *testing.T) {
-			req := f.request()
-			wire.Strike(1, fault)
-			result, err := f.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }})
-			require.ErrorIs(t, err, errNoResponse)
-			require.Zero(t, result.Response)
-			require.Equal(t, keyState{Point: string(reserved), Attempt: 1, LastError: new(errNoResponse.Error())}, f.state(req))
-		})
 	}
 }
 

@@ -94,46 +94,25 @@ func TestDatabase_timeouts(t *testing.T) {
 	f.requireIdle()
 }
 
+// A conflict with another transaction is repeated twice.
 func TestDatabase_conflicts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for _, conflicts := range []int{2, 3} {
+	for conflicts, want := range map[int]error{2: nil, 3: postgres.ErrUnavailable} {
 		for _, point := range []idempotency.RecoveryPoint{idempotency.Started, reserved} {
-			t.Run(fmt.Sprintf("%d times at %s", conflicts, point), func(t *testing.T) {
-				sequence := fmt.Sprintf("attempts_%d_%s", conflicts, point)
-				_, err := f.pool.Exec(t.Context(), "CREATE SEQUENCE "+sequence)
-				require.NoError(t, err)
-				req, steps := f.request(), &threeSteps{}
-				op := beforeRecord(steps, point, func(_ context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
-					tx.Queue(fmt.Sprintf("DO $$ BEGIN IF nextval('%s') <= %d THEN RAISE SQLSTATE '40001'; END IF; END $$", sequence, conflicts))
-					return nil
-				})
-				_, err = f.do(req, op)
-				if conflicts < 3 {
-					require.EqualValues(t, 2, steps.calls.Load())
-				} else {
-					require.ErrorIs(t, err, postgres.ErrUnavailable)
-					_, err = f.do(req, op)
-				}
-				require.NoError(t, err)
-				require.Equal(t, onceEach, f.effects(req))
+			sequence := fmt.Sprintf("attempts_%d_%s", conflicts, point)
+			_, err := f.pool.Exec(t.Context(), "CREATE SEQUENCE "+sequence)
+			require.NoError(t, err)
+			req, steps := f.request(), &threeSteps{}
+			op := beforeRecord(steps, point, func(_ context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+				tx.Queue(fmt.Sprintf("DO $$ BEGIN IF nextval('%s') <= %d THEN RAISE SQLSTATE '40001'; END IF; END $$", sequence, conflicts))
+				return nil
 			})
+			_, err = f.do(req, op)
+			require.ErrorIs(t, err, want)
+			f.mustDo(req, op)
+			require.Equal(t, onceEach, f.effects(req))
 		}
 	}
 	f.requireIdle()
-}
-
-func TestDatabase_poolClosed(t *testing.T) {
-	t.Parallel()
-	f := newCompleterFixture(newFixture(t), oneStep())
-	f.pool.Close()
-	ctx := t.Context()
-	for name, call := range map[string]func() error{
-		"Do":                func() error { _, err := f.do(f.request(), oneStep()); return err },
-		"ReadStats":         func() error { _, err := idempotency.ReadStats(ctx, f.pool); return err },
-		"Completer.RunOnce": func() error { _, err := f.completer().RunOnce(ctx); return err },
-		"Reap":              func() error { _, err := f.engine.Reap(ctx, retention, batch); return err },
-	} {
-		require.ErrorIs(t, call(), postgres.ErrUnavailable, name)
-	}
 }

@@ -3,7 +3,6 @@ package idempotency_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +27,6 @@ func (f *fixture) stuck(limit int) []idempotency.Key {
 func TestStuck_selection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	require.Empty(t, f.stuck(10))
 	op := &threeSteps{}
 	abandoned := f.putAbandoned(op, released, 3*grace)
 	died := f.putAbandoned(op, given{Point: reserved, Leased: true, LeaseAge: 4 * grace}, 4*grace)
@@ -77,18 +75,15 @@ func TestFailedRuns(t *testing.T) {
 	}
 	runs, err := f.engine.FailedRuns(t.Context(), f.account, keyID(req))
 	require.NoError(t, err)
-	var errors []string
+	var attempts []int
 	for _, run := range runs {
 		require.WithinDuration(t, time.Now(), run.At, time.Minute)
-		require.Equal(t, fmt.Sprintf("%d no response %d", run.Attempt, run.Attempt), fmt.Sprint(run.Attempt, " ", run.Error))
+		require.Equal(t, fmt.Sprintf("no response %d", run.Attempt), run.Error)
 		require.Equal(t, reserved, run.Point)
-		errors = append(errors, run.Error[len("no response "):])
+		attempts = append(attempts, run.Attempt)
 	}
-	require.Equal(t, "1 4 5 6 7 8 9 10 11 12 13", strings.Join(errors, " "), "the first, and the last ten; a wait for an action is no failure")
+	require.Equal(t, []int{1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, attempts, "the first, and the last ten; a wait for an action is no failure")
 
-	runs, err = f.engine.FailedRuns(t.Context(), f.account, uuid.New())
-	require.NoError(t, err)
-	require.Empty(t, runs)
 }
 
 func TestLookup_states(t *testing.T) {
@@ -147,13 +142,6 @@ func TestStatus_precedence(t *testing.T) {
 	}
 }
 
-func (f *fixture) find(account uuid.UUID, idOrKey string) []idempotency.StoredKey {
-	f.t.Helper()
-	list, err := f.engine.Find(f.t.Context(), account, idOrKey)
-	require.NoError(f.t, err)
-	return list
-}
-
 func TestFind_arguments(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -188,7 +176,9 @@ func TestFind_arguments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var ids []uuid.UUID
-			for _, status := range f.find(test.account, test.idOrKey) {
+			list, err := f.engine.Find(t.Context(), test.account, test.idOrKey)
+			require.NoError(t, err)
+			for _, status := range list {
 				ids = append(ids, status.ID)
 			}
 			require.Equal(t, test.want, ids)

@@ -177,31 +177,22 @@ func TestDo_leaseLost(t *testing.T) {
 	}
 }
 
+// Another run takes the key between this run's lookup and its takeover.
 func TestDo_overtaken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for name, faster := range map[string]*threeSteps{
-		"and finishes":      {},
-		"and fails":         {pay: func(context.Context, *idempotency.Run) error { return errNoResponse }},
-		"and still running": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			req, slow := f.request(), &threeSteps{}
-			f.put(req, slow, given{Point: reserved})
-			var left string
-			_, err := f.do(req, operation{name: slow.Name(), steps: func(run *idempotency.Run) idempotency.Steps {
-				if faster == nil {
-					f.update(req, "lease_token = md5(lease_token::text)::uuid, locked_at = now()")
-				} else {
-					_, _ = f.do(req, faster)
-				}
-				left = f.row(req)
-				return slow.Steps(run)
-			}})
-			require.ErrorIs(t, err, idempotency.ErrInProgress)
-			require.Zero(t, slow.calls.Load())
-			require.Equal(t, left, f.row(req))
-		})
+	for _, faster := range []*threeSteps{{}, failingToPay()} {
+		req, slow := f.request(), &threeSteps{}
+		f.put(req, slow, given{Point: reserved})
+		var left string
+		_, err := f.do(req, operation{name: slow.Name(), steps: func(run *idempotency.Run) idempotency.Steps {
+			_, _ = f.do(req, faster)
+			left = f.row(req)
+			return slow.Steps(run)
+		}})
+		require.ErrorIs(t, err, idempotency.ErrInProgress)
+		require.Zero(t, slow.calls.Load())
+		require.Equal(t, left, f.row(req))
 	}
 }
 

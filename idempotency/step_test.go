@@ -92,21 +92,6 @@ func TestStep_panics(t *testing.T) {
 	}
 }
 
-func TestStep_onClaimPanics(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	req := f.request()
-	req.OnClaim = func() { panic("bug") }
-	for attempt := 1; attempt <= 2; attempt++ {
-		require.PanicsWithValue(t, "bug", func() { _, _ = f.do(req, &threeSteps{}) })
-		f.requireIdle()
-		require.Equal(t, keyState{Point: string(reserved), Attempt: attempt, LastError: new("the run panicked")}, f.state(req))
-	}
-	req.OnClaim = nil
-	f.mustDo(req, &threeSteps{})
-	require.Equal(t, onceEach, f.effects(req))
-}
-
 // A closed client connection does not cancel the work.
 func TestStep_clientGone(t *testing.T) {
 	t.Parallel()
