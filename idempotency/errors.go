@@ -22,11 +22,11 @@ var (
 
 	ErrInProgress = errors.New("a request with this idempotency key is in progress")
 
-	// ErrLeaseLost is the ErrInProgress of a run whose lease another run has taken over.
+	// ErrLeaseLost means that another run has taken over the lease. It wraps ErrInProgress.
 	ErrLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
 
-	// ErrActionRequired is for the errors of steps to wrap. It means that the request waits for an
-	// action, such as a customer's approval, at most until the ActionTimeout.
+	// ErrActionRequired means that the request waits for an action, such as a customer's approval,
+	// at most until the ActionTimeout. The errors of steps wrap it.
 	ErrActionRequired = errors.New("an action outside of the service is required")
 
 	// ErrNewerVersion means that this version does not know the key's operation, recovery point or
@@ -47,12 +47,12 @@ var (
 	errPanicked       = errors.New("the run panicked")
 )
 
-// translateOn is [postgres.Translate] with the errors of the engine.
+// translateOn adds the errors of the engine to [postgres.Translate].
 func translateOn(conn *pgx.Conn, err error) error {
 	switch state := postgres.SQLState(err); {
 	case err == nil:
 		return nil
-	case state == "IK001": // of idempotency_assert, as IK002
+	case state == "IK001": // idempotency_assert raises both
 		return errClaimConflict
 	case state == "IK002":
 		return ErrLeaseLost

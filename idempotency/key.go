@@ -16,7 +16,7 @@ import (
 // Key is an idempotency key, see [ParseKey].
 type Key string
 
-// ErrInvalidKey is the error of [ParseKey].
+// ErrInvalidKey means that [ParseKey] rejected a key.
 var ErrInvalidKey = errors.New("an idempotency key is 16 to 255 visible ASCII characters")
 
 // ParseKey accepts 16 to 255 visible ASCII characters. Stripe's limit is 255.
@@ -28,12 +28,12 @@ func ParseKey(s string) (Key, error) {
 	return Key(s), nil
 }
 
-// KeyID is the derived id of a key's row.
+// KeyID derives the id of a key's row.
 func KeyID(accountID uuid.UUID, key Key) uuid.UUID {
 	return DeriveID("idempotency_key", accountID, key)
 }
 
-// DeriveID is the id of what the key's request creates: a UUIDv8 from a word such as "order",
+// DeriveID returns the id of what the key's request creates, a UUIDv8 from a word such as "order",
 // the account and the key. A retry after lost rows finds the same object by it (R5, derived ids).
 func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 	// The zero byte and the fixed length of the account separate the parts.
@@ -44,20 +44,20 @@ func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 	return id
 }
 
-// ErrMalformed is the error of [Canonicalize].
+// ErrMalformed means that [Canonicalize] rejected a body.
 var ErrMalformed = errors.New("malformed JSON")
 
 const (
 	maxDepth        = 32        // levels; orders need three
 	maxValues       = 2048      // names and values, which cost more than their bytes; an order has fewer than 1,000
-	maxInteger      = 1<<53 - 1 // every JSON reader keeps it
+	maxInteger      = 1<<53 - 1 // the largest that every JSON reader keeps
 	minNumber       = 1e-30     // except 0; numbers near 1e-308 are expensive to parse
 	maxNumberLength = 100       // bytes; strconv.ParseFloat misreads a number of more than 800 digits
 	maxDigits       = 17        // significant digits that identify any double
 )
 
 // Canonicalize returns a JSON object in the canonical form of RFC 8785 (R3, canonical fingerprint).
-// Also rejects duplicate members, lone surrogates, oversized structures, and numbers that a double
+// It also rejects duplicate members, lone surrogates, oversized structures, and numbers that a double
 // cannot hold, because some of these cost more than their size (R25, bounded outsiders).
 func Canonicalize(body []byte) ([]byte, error) {
 	if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {

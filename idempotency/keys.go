@@ -25,7 +25,7 @@ type Response struct {
 	Body    []byte
 }
 
-// StoredKey is the public part of a key's row. Its times are of the database's clock.
+// StoredKey is the public part of a key's row. Its times are the database's.
 type StoredKey struct {
 	AccountID, ID  uuid.UUID
 	Key            Key
@@ -54,7 +54,7 @@ const (
 	StateFinished       = "finished"        // the response is stored
 )
 
-// State returns one of them.
+// State returns the state of the key, which is one of the constants above.
 func (k StoredKey) State() string {
 	switch {
 	case k.Point == Finished:

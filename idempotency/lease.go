@@ -53,8 +53,8 @@ func queueAsserted(batch *pgx.Batch, query string, leaseStart *time.Time, argume
 }
 
 // takeOver leases the key, or returns ErrInProgress if the row has changed (R1, claim by
-// insert). A lease that starts later than LockTimeout from now is of a clock that ran ahead,
-// and none (R8, the database's clock).
+// insert). A lease that starts more than LockTimeout from now was set by a clock that ran
+// ahead, and counts as none (R8, the database's clock).
 func (run *Run) takeOver(ctx context.Context) error {
 	var start time.Time
 	sent := run.clock()
@@ -158,8 +158,8 @@ WITH held AS (
 
 const releaseTimeout = 3 * time.Second // short, because the response waits, and longer than lock_timeout
 
-// release ends the lease early and keeps the recovery point (R11, final only). Of the failed
-// runs it keeps the first and the last ten.
+// release ends the lease early and keeps the recovery point (R11, final only). It
+// stores the errors of the first failed run and of the last ten.
 func (run *Run) release(ctx context.Context, cause error) {
 	if !run.mayHold || run.claimedBy != nil || errors.Is(cause, ErrLeaseLost) {
 		return

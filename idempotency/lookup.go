@@ -166,13 +166,9 @@ func ReadStats(ctx context.Context, pool *pgxpool.Pool) (stats Stats, err error)
 		stats.Unfinished, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unfinished])
 		return err
 	})
-	for query, value := range map[string]any{
-		oldestActionRequiredSQL: &stats.OldestActionRequired,
-		needsReviewSQL:          &stats.NeedsReview,
-		oldestFinishedSQL:       &stats.OldestFinished,
-	} {
-		batch.Queue(query).QueryRow(func(row pgx.Row) error { return row.Scan(value) })
-	}
+	batch.Queue(oldestActionRequiredSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&stats.OldestActionRequired) })
+	batch.Queue(needsReviewSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&stats.NeedsReview) })
+	batch.Queue(oldestFinishedSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&stats.OldestFinished) })
 	err = pool.SendBatch(ctx, batch).Close()
 	return stats, postgres.Translate(err)
 }

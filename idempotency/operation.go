@@ -19,8 +19,8 @@ type Steps struct {
 	Start RecordFunc
 
 	// Violated, if set, returns the error of a unique constraint that does not derive from
-	// the key, otherwise nil. Citus does not report the name alone, so constraint is there a text
-	// that contains it.
+	// the key, otherwise nil. Citus reports the name only within a message, so constraint is that
+	// message there.
 	Violated func(ctx context.Context, constraint string) error
 
 	At map[RecoveryPoint]StepFunc // by where they begin

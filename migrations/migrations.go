@@ -32,8 +32,8 @@ type Migrator struct {
 	provider *goose.Provider
 }
 
-// New returns a Migrator. Its advisory lock is of the session, so there must be no pooler in
-// transaction mode.
+// New returns a Migrator. It takes an advisory lock of the session, so its pool must not go through
+// a pooler in transaction mode.
 func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120)) // two minutes
 	if err != nil {

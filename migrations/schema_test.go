@@ -260,7 +260,7 @@ SELECT conname::text
 }
 
 // The order of other collations can change with a library of the server, and an index then misses
-// rows: two orders could have one reference (R26).
+// rows: two orders could have one reference (R26, one order per reference).
 func TestSchema_indexedTextsHaveCollationC(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, texts(t, dbtest.New(t), `

@@ -25,7 +25,7 @@ var ErrUnauthorized = errors.New("the API key is not valid")
 const (
 	maxAge        = 5 * time.Second // how long a cached key is accepted, also if it was revoked since
 	maxCached     = 10_000          // about a megabyte
-	lookupTimeout = 5 * time.Second // of a lookup, and separately of the wait for its result
+	lookupTimeout = 5 * time.Second // bounds a lookup, and separately the wait for its result
 )
 
 // Authenticator finds the account of an API key. It is safe for concurrent use.
@@ -159,7 +159,7 @@ func (a *Authenticator) rememberLocked(hashes []keyHash, found map[keyHash]uuid.
 const (
 	keyPrefix      = "ok_"
 	randomLength   = 26
-	randomAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // of rand.Text
+	randomAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // what rand.Text uses
 )
 
 // storedPrefixLength is what is stored in plain text; 105 secret bits remain.

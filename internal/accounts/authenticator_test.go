@@ -116,7 +116,7 @@ func TestAuthenticate_lookupTimeout(t *testing.T) {
 	f.requireAccepted(1)
 }
 
-// After a failover, nothing that the old server verified is valid (R30).
+// After a failover, nothing that the old server verified is valid (R30, ready to take an order).
 func TestAuthenticator_reset(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -13,8 +13,8 @@ import (
 )
 
 // batches looks up API keys, one batch at a time. Keys that arrive during a lookup share the next
-// one, so a key waits for at most two lookups, however many keys outsiders try. A key of a request
-// that has ended stays in its batch, which costs less than the request did.
+// one, so a key waits for at most two lookups. A batch has no limit: looking up a key costs less than
+// the request did, and many small batches would take as long as a large one.
 type batches struct {
 	lookUp func([]keyHash) (map[keyHash]uuid.UUID, error)
 

@@ -20,7 +20,7 @@ func TestCreate(t *testing.T) {
 	pool := idempotencytest.NewPool(t)
 	id, apiKey := create(t, pool)
 	require.Regexp(t, `^ok_[A-Z2-7]{26}$`, apiKey)
-	require.EqualValues(t, 4, id.Version(), "random (R5)")
+	require.EqualValues(t, 4, id.Version(), "random, because derived ids hash it")
 
 	var hash []byte
 	var prefix, rows string

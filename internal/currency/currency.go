@@ -1,4 +1,4 @@
-// Package currency has the currencies that Stripe accepts, with its limits of one charge.
+// Package currency lists the currencies that Stripe accepts, and the limits of one charge.
 package currency
 
 import (
@@ -38,7 +38,7 @@ var maximums = map[string]int64{
 	"cop": 9_999_999_999, "huf": 9_999_999_999, "idr": MaxAmount, "inr": 999_999_999, "jpy": 9_999_999_999, "lbp": 99_999_999_999,
 }
 
-// Find returns a currency by its code in lower case. An unknown one has the limits of most.
+// Find returns a currency by its code in lower case. An unknown currency has the limits that most have.
 func Find(code string) (c Currency, known bool) {
 	c = Currency{Decimals: 2, Minimum: max(1, minimums[code]), Maximum: max(99_999_999, maximums[code]), Step: 1}
 	switch code {

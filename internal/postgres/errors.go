@@ -16,7 +16,7 @@ var (
 	// shutdown, a full disk or a timeout.
 	ErrUnavailable = errors.New("the database is unavailable")
 
-	// ErrLockTimeout is the ErrUnavailable of a statement that exceeded lock_timeout.
+	// ErrLockTimeout means that a statement exceeded lock_timeout. It wraps ErrUnavailable.
 	ErrLockTimeout = fmt.Errorf("%w: lock timeout", ErrUnavailable)
 )
 

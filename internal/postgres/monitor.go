@@ -11,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A process that cannot take orders stays ready for at most the sum of both.
+// A process that can no longer take orders stays ready for at most the sum of both.
 const (
 	checkInterval = time.Second
 	checkTimeout  = 1500 * time.Millisecond
 )
 
-const startTimeout = 5 * time.Second // of the first check, which opens the connections
+const startTimeout = 5 * time.Second // bounds the first check, which opens the connections
 
 var (
 	errNotChecked = errors.New("the database was not checked yet")
@@ -44,7 +44,7 @@ type monitoredPool struct {
 	opened atomic.Int64 // number of sessions opened before the last reset
 }
 
-// NewMonitor returns a Monitor of a configured pool.
+// NewMonitor returns a Monitor that watches a configured pool.
 func NewMonitor(pool *pgxpool.Pool, logger *slog.Logger) *Monitor {
 	m := &Monitor{logger: logger}
 	m.result.Store(&errNotChecked)
@@ -52,7 +52,7 @@ func NewMonitor(pool *pgxpool.Pool, logger *slog.Logger) *Monitor {
 	return m
 }
 
-// Add adds a pool, and what resets it, before Start.
+// Add adds a pool and the function that resets it. It must be called before Start.
 func (m *Monitor) Add(pool *pgxpool.Pool, reset func()) {
 	m.pools = append(m.pools, &monitoredPool{Pool: pool, reset: reset})
 }
@@ -79,12 +79,11 @@ func (m *Monitor) Start(ctx context.Context, check func(context.Context, *pgxpoo
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		for ticker := time.NewTicker(checkInterval); ; {
+		for {
 			select {
-			case <-ticker.C:
+			case <-time.After(checkInterval):
 				m.run(ctx, session, check, checkTimeout)
 			case <-ctx.Done():
-				ticker.Stop()
 				return
 			}
 		}

@@ -26,7 +26,7 @@ var sessionParameters = map[string]string{
 }
 
 // Configure gives a pool's sessions timeouts and a name, unless the connection string sets them.
-// The sessions record a COMMIT that was not replicated, and never cause one (R22, three outcomes of
+// The sessions record a COMMIT that was not replicated, and never cancel its wait (R22, three outcomes of
 // COMMIT). They only use a server that accepts writes, because another one may have old rows (R30,
 // ready to take an order).
 func Configure(config *pgxpool.Config) {

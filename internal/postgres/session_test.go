@@ -117,7 +117,7 @@ func TestConfigure_hooks(t *testing.T) {
 	require.Equal(t, 1, dials)
 }
 
-// An abandoned statement is not cancelled at the server (R22), and its connection is
+// An abandoned statement is not cancelled at the server (R22, three outcomes of COMMIT), and its connection is
 // closed.
 func TestConfigure_neverCancels(t *testing.T) {
 	t.Parallel()
