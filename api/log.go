@@ -99,12 +99,3 @@ func (l *logEntry) write(logger *slog.Logger, r *http.Request, w middleware.Wrap
 	}, l.attrs...)...)
 	return route
 }
-
-// RequestEvent describes a request.
-type RequestEvent struct {
-	Method   string // GET, HEAD, POST or "other"
-	Route    string // the pattern, "" if no route matched
-	Status   int
-	Duration time.Duration
-	Outcome  string // "" without an idempotency key or event
-}

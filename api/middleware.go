@@ -54,7 +54,7 @@ func withHeaders(ready *Readiness) func(http.Handler) http.Handler {
 }
 
 // withLog recovers panics and logs each request, without its path, because that may contain a secret.
-func withLog(logger *slog.Logger, onRequest func(RequestEvent)) func(http.Handler) http.Handler {
+func withLog(logger *slog.Logger, onRequest observer) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
@@ -81,7 +81,7 @@ func withLog(logger *slog.Logger, onRequest func(RequestEvent)) func(http.Handle
 				took := time.Since(start)
 				route := entry.write(logger, r, ww, took)
 				if onRequest != nil {
-					onRequest(RequestEvent{knownMethod(r.Method), route, ww.Status(), took, entry.outcome})
+					onRequest(knownMethod(r.Method), route, ww.Status(), took, entry.outcome)
 				}
 				if cause != nil && started {
 					panic(http.ErrAbortHandler) // closes the connection after a partial response

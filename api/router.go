@@ -34,8 +34,12 @@ type Config struct {
 	Ready      *Readiness
 	Retention  time.Duration // of a finished key
 
-	OnRequest func(RequestEvent) // after each request; may be nil
+	OnRequest observer // may be nil
 }
+
+// observer gets the method (GET, HEAD, POST or "other"), the matched pattern or "", the status and
+// duration of each request, and its outcome, which is "" without an idempotency key or event.
+type observer = func(method, route string, status int, took time.Duration, outcome string)
 
 type handlers struct {
 	Config

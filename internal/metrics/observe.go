@@ -8,30 +8,29 @@ import (
 	"strconv"
 	"time"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
 )
 
-// OnRequest records a request, see [api.Config].
-func (m *Metrics) OnRequest(e api.RequestEvent) {
-	m.http.WithLabelValues(e.Method, cmp.Or(e.Route, "none"), strconv.Itoa(e.Status/100)+"xx").Observe(e.Duration.Seconds())
-	if e.Outcome != "" {
-		m.requests.WithLabelValues(e.Outcome).Inc()
+// OnRequest records a request, see api.Config.
+func (m *Metrics) OnRequest(method, route string, status int, took time.Duration, outcome string) {
+	m.http.WithLabelValues(method, cmp.Or(route, "none"), strconv.Itoa(status/100)+"xx").Observe(took.Seconds())
+	if outcome != "" {
+		m.requests.WithLabelValues(outcome).Inc()
 	}
-	if e.Route == api.WebhookPath && e.Method == http.MethodPost {
-		m.webhooks.WithLabelValues(webhookResult(e)).Inc()
+	if route == "/v1/webhooks/stripe" && method == http.MethodPost {
+		m.webhooks.WithLabelValues(webhookResult(status, outcome)).Inc()
 	}
 }
 
-func webhookResult(e api.RequestEvent) string {
+func webhookResult(status int, outcome string) string {
 	switch {
-	case e.Status >= http.StatusInternalServerError:
+	case status >= http.StatusInternalServerError:
 		return "failed"
-	case e.Status >= http.StatusBadRequest:
+	case status >= http.StatusBadRequest:
 		return "rejected"
-	case e.Outcome == "ignored":
+	case outcome == "ignored":
 		return "ignored"
 	default:
 		return "accepted"

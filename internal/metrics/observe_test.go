@@ -192,11 +192,11 @@ func TestMaintenance(t *testing.T) {
 func TestOnRequest_events(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for _, e := range []api.RequestEvent{
-		{Status: 200, Outcome: "ignored"}, {Status: 200, Outcome: "refund_failed"}, {Status: 400}, {Status: 503, Outcome: "retryable"},
-	} {
-		e.Method, e.Route = http.MethodPost, api.WebhookPath
-		f.metrics.OnRequest(e)
+	for _, event := range []struct {
+		status  int
+		outcome string
+	}{{200, "ignored"}, {200, "refund_failed"}, {400, ""}, {503, "retryable"}} {
+		f.metrics.OnRequest(http.MethodPost, api.WebhookPath, event.status, time.Second, event.outcome)
 	}
 	require.Equal(t, map[string]float64{
 		`orders_webhooks_total{result="accepted"}`: 1, `orders_webhooks_total{result="failed"}`: 1,

@@ -41,6 +41,8 @@ type story struct {
 }
 
 const (
+	order = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
+		`"items":[{"sku":"tea","quantity":1,"unit_amount":2500}]}`
 	lockTimeout = 90 * time.Second
 	header      = "| moment | at Stripe | recovery point | lease token | locked at | response code | order |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- |\n"
@@ -69,10 +71,8 @@ func newStory(t *testing.T) *story {
 
 // post sends the same request each time.
 func (s *story) post(ctx context.Context) (idempotency.Result, error) {
-	const body = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
-		`"items":[{"sku":"tea","quantity":1,"unit_amount":2500}]}`
 	return s.Create(ctx, idempotency.Request{
-		AccountID: s.Account, Key: "4f1d3c52-basket-17", Method: http.MethodPost, Path: "/v1/orders", Params: []byte(body),
+		AccountID: s.Account, Key: "4f1d3c52-basket-17", Method: http.MethodPost, Path: "/v1/orders", Params: []byte(order),
 	})
 }
 
