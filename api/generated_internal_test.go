@@ -30,10 +30,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of openapi.yaml and the examples in problems")
 
-const (
-	exampleOrder  = "3eeb7e96-e59c-840f-9cb1-a089daba079f"
-	exampleRefund = "244f7315-c43c-889d-b7ef-a5cc5dc7aeec"
-)
+const exampleOrder = "3eeb7e96-e59c-840f-9cb1-a089daba079f"
 
 // exampleErrors are the errors in the examples. The other types are stored responses.
 var exampleErrors = map[string]error{
@@ -48,8 +45,7 @@ var exampleErrors = map[string]error{
 	"unsupported-media-type":      errUnsupportedMedia,
 	"idempotency-key-reused":      idempotency.ErrKeyReused,
 	"idempotency-key-expired": &keyedError{error: &idempotency.KeyExpiredError{}, created: operations.Links{
-		"order":  {ID: uuid.MustParse(exampleOrder)},
-		"refund": {ID: uuid.MustParse(exampleRefund), Href: "/v1/orders/" + exampleOrder + "/refunds/" + exampleRefund},
+		"order": {ID: uuid.MustParse(exampleOrder)},
 	}},
 	"validation-failed": &keyedError{error: &validation.Error{Fields: []validation.Field{
 		{Pointer: "/items/0/quantity", Code: validation.CodeOutOfRange, Detail: "must be from 1 to 10000"},

@@ -97,10 +97,18 @@ func newProblem(slug, detail string) problem {
 	}}
 }
 
+// operationProblems map the errors of single operations.
+var operationProblems = []func(error) (problem, bool){
+	orderProblem,
+	refundProblem,
+}
+
 // problemOf maps an error to its problem. The text of an unknown error is only logged.
 func problemOf(err error) problem {
-	if p, ok := orderProblem(err); ok {
-		return p
+	for _, operationProblem := range operationProblems {
+		if p, ok := operationProblem(err); ok {
+			return p
+		}
 	}
 	if invalid, ok := errors.AsType[*validation.Error](err); ok {
 		p := newProblem("validation-failed", summary(invalid.Fields))

@@ -100,12 +100,9 @@ func TestRun(t *testing.T) {
 	a.RequireNoProcessLeft()
 	b, nextCurl := startRun(t, env)
 	require.Equal(t, a.Key, b.Key)
-	for _, id := range []string{id, programtest.RequirePaid(t, sendCurl(t, nextCurl))} {
-		refund, err := b.Do(t.Context(), http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":500}`,
-			http.Header{"Idempotency-Key": {"refund-of-" + id}})
-		require.NoError(t, err)
-		require.Equal(t, http.StatusCreated, refund.Status, refund.Body)
-	}
+	programtest.RequirePaid(t, sendCurl(t, nextCurl))
+	refund := b.MustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":500}`, http.Header{"Idempotency-Key": {"refund-of-" + id}})
+	require.Equal(t, http.StatusCreated, refund.Status, refund.Body)
 	b.Stop()
 	b.RequireNoProcessLeft()
 	stopping, stopped := strings.Index(b.Stderr.String(), "msg=\"stopping"), strings.Index(b.Stderr.String(), "msg=stopped")
@@ -172,9 +169,8 @@ func requireWebhooks(t *testing.T, a *programtest.API) {
 	programtest.Eventually(t, func() bool { return strings.Contains(get("/v1/idempotency-keys/"+key), `"state":"finished"`) })
 	a.WaitFor(&a.Stderr, `event_type=payment_intent\.succeeded`)
 
-	paid := a.MustOrder("an-order-to-refund-1", with("pm_card_pendingRefund"))
-	id := programtest.RequirePaid(t, paid)
-	refund := a.MustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-pending-refund-1"}})
+	toRefund := programtest.RequirePaid(t, a.MustOrder("an-order-to-refund-1", with("pm_card_pendingRefund")))
+	refund := a.MustDo(http.MethodPost, "/v1/orders/"+toRefund+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-pending-refund-1"}})
 	require.Equal(t, http.StatusCreated, refund.Status, refund.Body)
 	require.Contains(t, refund.Body, `"status":"pending"`)
 	a.WaitFor(&a.Stderr, `event_type=refund\.updated.*outcome=refund_synced|outcome=refund_synced.*event_type=refund\.updated`)

@@ -58,19 +58,9 @@ func TestGuide(t *testing.T) {
 	run(t, folder, nil, "go", "test", "-run", "Problem", "./api")
 
 	// 5. The contract
-	_, contract, found := strings.Cut(read(t, folder, "examples/credits/openapi.yaml"), "\npaths:\n")
-	require.True(t, found)
-	paths, components, found := strings.Cut(contract, "\n# What the paths refer to")
-	require.True(t, found)
-	_, components, found = strings.Cut(components, "\ncomponents:\n")
-	require.True(t, found)
-	g.after("openapi.yaml", "\npaths:\n", paths+"\n")
-	for _, section := range strings.Split(components, "\n\n") {
-		name, content, _ := strings.Cut(section, "\n")
-		g.after("openapi.yaml", "\n"+name+"\n", content+"\n\n")
-	}
+	g.addContract("credits")
 	g.after("openapi.yaml", "\ntags:\n", g.block("- name: Credits"))
-	g.replace("openapi.yaml", "x-extensible-enum: [create_order, create_refund]", "x-extensible-enum: [create_order, create_refund, grant_credit]")
+	g.replace("openapi.yaml", "create_order, create_refund]", "create_order, create_refund, grant_credit]")
 	g.replace("openapi.yaml", "refund_created, finished]", "refund_created, credit_inserted, credit_refused, finished]")
 	const fixture = "api/fixture_test.go"
 	g.before(fixture, "\tf.limiter = admission.New(", g.block("wallets := httptest.NewServer"))
@@ -85,6 +75,39 @@ func TestGuide(t *testing.T) {
 		return
 	}
 	run(t, folder, nil, "make", "generated", "contract")
+}
+
+// The same for a path below another resource, in at most 12 files.
+func TestGuide_below(t *testing.T) {
+	_, folder := clone(t)
+	g := guide{t, folder, read(t, root, "docs/add-an-operation.md")}
+	g.write("notes/notes.go", read(t, folder, "examples/notes/notes.go"))
+	g.write("migrations/20261126104000_notes.sql", "-- +goose Up\n"+read(t, folder, "examples/notes/schema.sql")+"\n-- +goose Down\nDROP TABLE notes;\n")
+	const app, fixture = "cmd/internal/app/app.go", "api/fixture_test.go"
+	g.replace(app, "func registrations(*setup.Config, *pgxpool.Pool, http.RoundTripper) []operations.Registration {\n\treturn nil\n}\n",
+		g.block("notes.Registration(pool)"))
+	g.before(fixture, "\tf.limiter = admission.New(", g.block("notes.Registration(f.Pool)"))
+	for _, name := range []string{app, fixture} {
+		g.replace(name, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/notes"`)
+	}
+	g.addContract("notes")
+	g.replace("openapi.yaml", "create_order, create_refund]", "create_order, create_refund, create_note]")
+	g.write("api/notes_test.go", g.block("func TestNotes"))
+	run(t, folder, nil, "make", "generated", "contract")
+	run(t, folder, nil, "go", "test", "./api", "./migrations")
+	require.LessOrEqual(t, len(g.changed("--others", "--modified")), 12)
+}
+
+// The page also deletes refunds, and changes at most 15 files that are not only theirs.
+func TestGuide_delete(t *testing.T) {
+	_, folder := clone(t)
+	git(t, folder, "rm", "-rq", "lab", "spec")
+	g := guide{t, folder, read(t, root, "docs/add-an-operation.md")}
+	run(t, folder, nil, "bash", "-ec", g.block("git rm"))
+	run(t, folder, nil, "make", "fmt", "generate", "contract")
+	require.LessOrEqual(t, len(g.changed("--modified")), 15)
+	run(t, folder, nil, "go", "vet", "./...")
+	run(t, folder, nil, "go", "test", "./api", "./client", "./cmd/...", "./orders/...")
 }
 
 // guide is the page, and the copy that a reader changes.
@@ -104,6 +127,28 @@ func (g guide) block(text string) string {
 	}
 	require.Fail(g.t, "the page has no such block", text)
 	return ""
+}
+
+// addContract adds the contract of an example to openapi.yaml.
+func (g guide) addContract(example string) {
+	g.t.Helper()
+	_, contract, found := strings.Cut(read(g.t, g.folder, "examples/"+example+"/openapi.yaml"), "\npaths:\n")
+	require.True(g.t, found)
+	paths, components, found := strings.Cut(contract, "\n# What the paths refer to")
+	require.True(g.t, found)
+	_, components, found = strings.Cut(components, "\ncomponents:\n")
+	require.True(g.t, found)
+	g.after("openapi.yaml", "\npaths:\n", paths+"\n")
+	for _, section := range strings.Split(components, "\n\n") {
+		name, content, _ := strings.Cut(section, "\n")
+		g.after("openapi.yaml", "\n"+name+"\n", content+"\n\n")
+	}
+}
+
+// changed lists files that differ from the commit.
+func (g guide) changed(which ...string) []string {
+	g.t.Helper()
+	return strings.Fields(git(g.t, g.folder, append([]string{"ls-files", "--exclude-standard"}, which...)...))
 }
 
 func (g guide) write(name, text string) {

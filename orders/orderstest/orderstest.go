@@ -95,20 +95,16 @@ func New(tb testing.TB, o Options) *Shop {
 	calls := provider.Calls{Payments: s.Payments, Timeout: stepTimeout, Logger: s.Logger}
 	s.Orders = &orders.Service{Calls: calls, Pool: s.Pool, Engine: s.Engine, ChargeWindow: cmp.Or(o.ChargeWindow, 24*time.Hour)}
 	s.Refunds = &refunds.Service{Calls: calls, Pool: s.Pool, Orders: s.Orders}
-	s.Operations = &operations.Service{
-		Engine: s.Engine, Pool: s.Pool, Registrations: []operations.Registration{s.Orders.Registration(), s.Refunds.Registration()},
-	}
+	s.Operations = &operations.Service{Engine: s.Engine, Pool: s.Pool, Registrations: []operations.Registration{
+		s.Orders.Registration(),
+		s.Refunds.Registration(),
+	}}
 	return s
 }
 
 // Create executes POST /v1/orders without HTTP.
 func (s *Shop) Create(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
 	return s.Engine.Do(ctx, req, s.Orders.Registration().Operation)
-}
-
-// Refund executes POST /v1/orders/{id}/refunds without HTTP.
-func (s *Shop) Refund(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
-	return s.Engine.Do(ctx, req, s.Refunds.Registration().Operation)
 }
 
 // Webhooks handles the events of the fake.

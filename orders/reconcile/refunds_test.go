@@ -31,6 +31,16 @@ func (f *fixture) refund() int {
 	return result.Response.Status
 }
 
+func TestRun_refunds(t *testing.T) {
+	t.Parallel()
+	testDiscrepancies(t, refundCases())
+}
+
+func TestRun_recentRefund(t *testing.T) {
+	t.Parallel()
+	testRecent(t, refundCases(), "the recorded refund does not exist", "a refund that succeeded without an event")
+}
+
 func refundCases() map[string]discrepancyCase {
 	return map[string]discrepancyCase{
 		"a key stuck in a refund": {setup: []step{paid, failing(stripetest.RateLimit, makeRefund, (*fixture).refund)}},

@@ -90,10 +90,10 @@ for (const [name, command] of Object.entries<string[]>({
     await world.customer(action, true);
     await run('approved', 0);
 
-    const { id } = JSON.parse(first);
+    const refunded = `/v1/orders/${JSON.parse(first).id}`;
     write('refund', '{"amount":500}');
-    await run('refund', 0, ['cut body without a length'], `/v1/orders/${id}/refunds`);
-    await run('refund', 0, [], `/v1/orders/${id}/refunds`);
-    assert.equal((await get(`${api}/v1/orders/${id}`, apiKey)).amount_refunded, 500);
+    await run('refund', 0, ['cut body without a length'], `${refunded}/refunds`);
+    await run('refund', 0, [], `${refunded}/refunds`);
+    assert.equal((await get(api + refunded, apiKey)).amount_refunded, 500);
   });
 }

@@ -94,9 +94,11 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 	calls := provider.Calls{Payments: a.Payments, Timeout: config.StripeTimeout, Logger: logger}
 	a.Orders = &orders.Service{Calls: calls, Pool: a.Pool, Engine: a.Engine, ChargeWindow: config.ChargeWindow}
 	a.Refunds = &refunds.Service{Calls: calls, Pool: a.Pool, Orders: a.Orders}
-	own := []operations.Registration{a.Orders.Registration(), a.Refunds.Registration()}
-	others := registrations(config, a.Pool, transport)
-	a.Operations = &operations.Service{Engine: a.Engine, Pool: a.Pool, Registrations: append(own, others...)}
+	a.Operations = &operations.Service{Engine: a.Engine, Pool: a.Pool, Registrations: []operations.Registration{
+		a.Orders.Registration(),
+		a.Refunds.Registration(),
+	}}
+	a.Operations.Registrations = append(a.Operations.Registrations, registrations(config, a.Pool, transport)...)
 	return a, nil
 }
 

@@ -1,0 +1,28 @@
+package api
+
+import (
+	"errors"
+
+	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/refunds"
+)
+
+func refundProblem(err error) (p problem, ok bool) {
+	if exceeds, ok := errors.AsType[*refunds.ExceedsRemainingError](err); ok {
+		p = newProblem("refund-exceeds-remaining", "Send an amount of at most what remains, or omit it to refund all of that.")
+		p.Remaining = exceeds.Remaining
+		return p, true
+	}
+	order, ok := errors.AsType[*refunds.NotRefundableError](err)
+	switch {
+	case !ok:
+	case order.Status.Open():
+		p = newProblem("order-not-refundable", "The payment of the order is in progress. Send the same request again shortly.")
+		p.Retry, p.retryAfter = retrySameKey, 1
+	case order.Status == orders.StatusPaymentFailed:
+		p = newProblem("order-not-refundable", "The payment of the order failed, so there is nothing to refund.")
+	default:
+		p = newProblem("order-not-refundable", "The order is refunded in full. Refunds in progress count as refunded.")
+	}
+	return p, ok
+}

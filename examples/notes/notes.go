@@ -1,0 +1,72 @@
+// Package notes is the second example of docs/add-an-operation.md: a note of the shop's staff on an
+// order, once per idempotency key.
+package notes
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/validation"
+)
+
+// Note is a note as the API shows it.
+type Note struct {
+	ID      uuid.UUID `json:"id"`
+	OrderID uuid.UUID `json:"order_id"`
+	Text    string    `json:"text"`
+}
+
+const path = "/v1/orders/{id}/notes"
+
+// Registration describes the operation for the API, the completer and operators.
+func Registration(pool *pgxpool.Pool) operations.Registration {
+	return operations.Registration{
+		Operation: createNote{},
+		Path:      path,
+		Member:    operations.MemberResource,
+		ID:        noteID,
+		Get: func(ctx context.Context, of operations.Target) (any, error) {
+			return operations.Get(ctx, pool, pgx.RowToStructByName[Note],
+				"SELECT id, order_id, text FROM notes WHERE account_id = $1 AND order_id = $2 AND id = $3", of.AccountID, of.Parent, of.ID)
+		},
+	}
+}
+
+func noteID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
+	return idempotency.DeriveID("note", accountID, key)
+}
+
+type createNote struct{}
+
+func (createNote) Name() string { return "create_note" }
+
+// Steps returns only transaction 1, which finishes the key, because there is no external call.
+func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
+	return idempotency.Steps{Start: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+		in := validation.NewDecoder(run.Params)
+		note := Note{
+			ID:      noteID(run.AccountID, run.Key),
+			OrderID: operations.ParentID(path, run.Path),
+			Text:    in.Text("text", validation.Required, 1, 500),
+		}
+		if err := in.Err(); err != nil {
+			return idempotency.Transition{}, err // the key stays unused
+		}
+		const order = "SELECT id FROM orders WHERE account_id = $1 AND id = $2 FOR KEY SHARE"
+		err := tx.QueryRow(ctx, order, []any{run.AccountID, note.OrderID}, new(uuid.UUID))
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = operations.ErrNotFound // also for the order of another account
+		}
+		if err != nil {
+			return idempotency.Transition{}, err
+		}
+		tx.Queue("INSERT INTO notes (account_id, id, order_id, text) VALUES ($1, $2, $3, $4)", run.AccountID, note.ID, note.OrderID, note.Text)
+		return operations.FinishCreated(run.Path+"/"+note.ID.String(), note)
+	}}
+}
