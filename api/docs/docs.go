@@ -9,11 +9,9 @@ import (
 	"encoding/json"
 	"io"
 	"io/fs"
-	"maps"
 	"net/http"
 	"path"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,19 +51,13 @@ func Routes(r chi.Router, contract, workflows []byte) {
 	r.Get("/orders.arazzo.yaml", serve("application/yaml", func() []byte { return workflows }))
 	r.Get("/docs", serve("text/html; charset=utf-8", func() []byte { return pageHTML }))
 
-	files := map[string]http.HandlerFunc{
-		"init.js":   serve(javaScript, func() []byte { return initJS }),
-		"scalar.js": serve(javaScript, decompressScalar),
-	}
+	r.Get("/docs/init.js", serve(javaScript, func() []byte { return initJS }))
+	r.Get("/docs/scalar.js", serve(javaScript, decompressScalar))
 	drawings, _ := fs.Glob(diagrams, "diagrams/*") // the pattern is valid
 	for _, name := range drawings {
 		drawing, _ := diagrams.ReadFile(name) // it is embedded
-		files[path.Base(name)] = serve("image/svg+xml", func() []byte { return drawing })
+		r.Get("/docs/"+path.Base(name), serve("image/svg+xml", func() []byte { return drawing }))
 	}
-	names := strings.ReplaceAll(strings.Join(slices.Sorted(maps.Keys(files)), "|"), ".", `\.`)
-	r.Get("/docs/{file:("+names+")}", func(w http.ResponseWriter, r *http.Request) {
-		files[chi.URLParam(r, "file")](w, r)
-	})
 }
 
 func asJSON(contract []byte) []byte {

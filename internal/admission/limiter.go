@@ -318,9 +318,3 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer Suspend(r.Context())()
 	return t.next.RoundTrip(r)
 }
-
-func (t transport) CloseIdleConnections() {
-	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
-		closer.CloseIdleConnections()
-	}
-}
