@@ -27,7 +27,7 @@ func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audi
 }
 
 // Resolve ends an unfinished key. The operator does not choose the response, because
-// [Registration.Resolve] fails only what can no longer succeed (R23, cancelled, then failed).
+// [Registration.Resolve] fails only what can no longer succeed (R23, cancel first).
 func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
 	key, registered, err := s.unfinished(ctx, accountID, keyID)
 	if err == nil && registered.Resolve == nil {

@@ -3,14 +3,17 @@ package operations
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 )
 
 // Service continues, describes and resolves the keys of all registered operations.
@@ -79,8 +82,10 @@ type Registration struct {
 	List    func(ctx context.Context, of Target, page Page) iter.Seq2[any, error]
 	Filters []string
 
-	// Find, if set, returns the resources with this id or another name, for operators.
-	Find func(ctx context.Context, accountIDs []uuid.UUID, name string) ([]Found, error)
+	// Table, if set, has the resources. Operators find them by id, by idempotency key, and by Names: at
+	// least one column with an index that begins with the account.
+	Table string
+	Names []string
 
 	// Sync, if set, reads the provider's object for a resource, which may change after the response,
 	// and records its state. It reports whether the resource has failed since.
@@ -90,7 +95,7 @@ type Registration struct {
 	CheckAction func(ctx context.Context, key idempotency.StoredKey) error
 
 	// Resolve, if set, returns the operation that ends an unfinished key for an operator. It must
-	// not store a failure while the request can still succeed (R23, cancelled, then failed).
+	// not store a failure while the request can still succeed (R23, cancel first).
 	Resolve func(key idempotency.StoredKey) idempotency.Operation
 }
 
@@ -128,17 +133,38 @@ type Found struct {
 	What      string // such as order 6f2a…, payment_failed
 }
 
-// Find returns the resources of the accounts with this name, see [Registration.Find].
+// Find returns the resources of the accounts with this name, see [Registration.Names].
 func (s *Service) Find(ctx context.Context, accountIDs []uuid.UUID, name string) (found []Found, err error) {
+	id, _ := uuid.Parse(name) // otherwise uuid.Nil, which no resource has
 	for _, r := range s.Registrations {
-		if r.Find == nil {
+		if r.Table == "" {
 			continue
 		}
-		some, err := r.Find(ctx, accountIDs, name)
+		derived := make([]uuid.UUID, len(accountIDs))
+		for i, accountID := range accountIDs { // a reaped key is known by what it created (R5, derived ids)
+			derived[i] = r.ID(accountID, idempotency.Key(name))
+		}
+		some, err := postgres.Collect(ctx, s.Pool, "find "+r.Table, pgx.RowToStructByPos[Found], r.findSQL(), accountIDs, id, name, derived)
 		if err != nil {
 			return nil, err
 		}
 		found = append(found, some...)
 	}
 	return found, nil
+}
+
+// findSQL makes each lookup by an index that begins with the account, so a search of all accounts
+// takes a few lookups for each of them.
+func (r Registration) findSQL() (query string) {
+	for _, column := range r.Names {
+		query += fmt.Sprintf("    UNION SELECT account_id, id FROM %s WHERE account_id = ANY($1) AND %s = $3\n", r.Table, column)
+	}
+	return fmt.Sprintf(`
+WITH named AS (
+    SELECT account_id, id FROM %[1]s WHERE account_id = ANY($1) AND id = $2
+%[2]s    UNION SELECT * FROM unnest($1::uuid[], $4::uuid[])
+    LIMIT 20 + cardinality($1)
+)
+SELECT account_id, idempotency_key, '%[3]s ' || id || ', ' || status
+  FROM %[1]s JOIN named USING (account_id, id)`, r.Table, query, r.Member)
 }

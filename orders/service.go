@@ -37,7 +37,8 @@ func (s *Service) Registration() operations.Registration {
 		},
 		List:        s.List,
 		Filters:     []string{"reference"},
-		Find:        s.findByName,
+		Table:       "orders",
+		Names:       []string{"reference", "payment_intent_id"},
 		CheckAction: s.checkAction,
 		Resolve: func(idempotency.StoredKey) idempotency.Operation {
 			return createOrder{Service: s, close: true}

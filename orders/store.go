@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
 )
@@ -115,30 +114,6 @@ func (s *Service) List(ctx context.Context, of operations.Target, page operation
    AND (created_at, id) < ($2, $3)`+where+`
  ORDER BY created_at DESC, id DESC
  LIMIT $4`, arguments...)
-}
-
-// findSQL makes each lookup by an index that begins with the account, so a search of all accounts
-// takes four lookups for each of them.
-const findSQL = `
-WITH named AS (
-    SELECT account_id, id FROM orders WHERE account_id = ANY($1) AND id = $2
-    UNION SELECT account_id, id FROM orders WHERE account_id = ANY($1) AND reference = $3
-    UNION SELECT account_id, id FROM orders WHERE account_id = ANY($1) AND payment_intent_id = $3
-    UNION SELECT * FROM unnest($1::uuid[], $4::uuid[])
-    LIMIT 20 + cardinality($1)
-)
-SELECT account_id, idempotency_key, 'order ' || id || ', ' || status
-  FROM orders JOIN named USING (account_id, id)`
-
-// findByName returns the orders of the accounts with this id, reference, intent or idempotency
-// key, at most 20.
-func (s *Service) findByName(ctx context.Context, accountIDs []uuid.UUID, name string) ([]operations.Found, error) {
-	id, _ := uuid.Parse(name) // otherwise uuid.Nil, which no order has
-	derived := make([]uuid.UUID, len(accountIDs))
-	for i, accountID := range accountIDs { // a reaped key is known by what it created (R5, derived ids)
-		derived[i] = orderID(accountID, idempotency.Key(name))
-	}
-	return postgres.Collect(ctx, s.Pool, "find orders", pgx.RowToStructByPos[operations.Found], findSQL, accountIDs, id, name, derived)
 }
 
 // updateOrderTx changes an order with constant SQL, whose values start at $3.

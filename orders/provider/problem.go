@@ -18,7 +18,7 @@ const (
 )
 
 // Problem is the stored response of an order or a refund that failed, and can no longer succeed
-// (R23, cancel before a failure is stored).
+// (R23, cancel first).
 type Problem struct {
 	operations.Problem
 	Code            string    `json:"code,omitempty"`

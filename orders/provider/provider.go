@@ -24,7 +24,7 @@ const (
 // Calls makes the calls of steps.
 type Calls struct {
 	Payments *payments.Client
-	Timeout  time.Duration // of a step's calls, retries included (R9, the order of durations)
+	Timeout  time.Duration // of a step's calls, retries included (R9, order of the durations)
 	Logger   *slog.Logger
 }
 

@@ -40,7 +40,8 @@ func (s *Service) Registration() operations.Registration {
 		ID:        refundID,
 		Get:       func(ctx context.Context, of operations.Target) (any, error) { return s.get(ctx, of) },
 		List:      s.List,
-		Find:      s.findByName,
+		Table:     "refunds",
+		Names:     []string{"provider_refund_id"},
 		Sync:      s.sync,
 		Resolve: func(idempotency.StoredKey) idempotency.Operation {
 			return createRefund{Service: s, resolving: true}

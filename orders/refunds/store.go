@@ -149,24 +149,3 @@ func (s *Service) List(ctx context.Context, of operations.Target, page operation
  ORDER BY r.created_at DESC, r.id DESC
  LIMIT $5`, of.AccountID, of.Parent, after.CreatedAt, after.ID, page.Limit)
 }
-
-// findSQL makes each lookup by an index that begins with the account.
-const findSQL = `
-WITH named AS (
-    SELECT account_id, id FROM refunds WHERE account_id = ANY($1) AND id = $2
-    UNION SELECT account_id, id FROM refunds WHERE account_id = ANY($1) AND provider_refund_id = $3
-    UNION SELECT * FROM unnest($1::uuid[], $4::uuid[])
-    LIMIT 20 + cardinality($1)
-)
-SELECT account_id, idempotency_key, 'refund ' || id || ', ' || status
-  FROM refunds JOIN named USING (account_id, id)`
-
-// findByName returns the refunds of the accounts with this id, provider's id or idempotency key.
-func (s *Service) findByName(ctx context.Context, accountIDs []uuid.UUID, name string) ([]operations.Found, error) {
-	id, _ := uuid.Parse(name) // otherwise uuid.Nil, which no refund has
-	derived := make([]uuid.UUID, len(accountIDs))
-	for i, accountID := range accountIDs { // a reaped key is known by what it created (R5, derived ids)
-		derived[i] = refundID(accountID, idempotency.Key(name))
-	}
-	return postgres.Collect(ctx, s.Pool, "find refunds", pgx.RowToStructByPos[operations.Found], findSQL, accountIDs, id, name, derived)
-}

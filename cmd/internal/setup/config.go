@@ -125,7 +125,7 @@ func (s *Stripe) ProviderURL() string {
 }
 
 // Mail is where receipts are sent, and by whom. There is no default folder, because a pod loses its
-// files (R15, receipts in the order's transaction).
+// files (R15, staged receipt).
 type Mail struct {
 	SMTPURL Secret `envconfig:"SMTP_URL"`
 	Hello   string `envconfig:"SMTP_HELLO"`
