@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a clone a shop's own: renames the module, and removes lab/, spec/, docs/proof.md and, unless
+# Makes a clone a shop's own: renames the module, writes the shop's README, and removes lab/, spec/, docs/proof.md and, unless
 # KEEP=demo, the demo and its console, with the lines that lead to them, each of which stands alone.
 # The branch "template" keeps the result, so that `make upgrade` can merge a newer version into the
 # shop's changes.
@@ -8,6 +8,10 @@ set -euo pipefail
 own() {
 	local old new=$1 line='(^|[^A-Za-z0-9_.-])(lab|spec)/|-C (lab|spec)|lab/own|proof\.md'
 	old=$(sed -n 's/^module //p' go.mod)
+	# The first page of a shop, with what the template guarantees.
+	{ cat lab/copies/testdata/README.md && echo && sed -n '/^## What is guaranteed/,/^## What it is not/p' README.md; } |
+		sed '/^## What it is not/d' | cat -s >README.new
+	mv README.new README.md
 	git rm -rqf --ignore-unmatch lab spec docs/proof.md .github/workflows/lab.yml
 	rm -rf lab spec
 	# An upgrade keeps the demo if the shop has it.
@@ -16,10 +20,8 @@ own() {
 		git rm -rqf cmd/playground/{internal/demo,earlierdesigns} cmd/playground/{demo,console}{,_test}.go internal/subprocess docs/console.{md,png}
 		sed -i.bak -E '/consoleExtension|cmd:"" hidden|  tour  /d' cmd/playground/{main,run}.go
 		sed -i.bak '/^\.PHONY: demo/,/^$/d' Makefile
-		sed -i.bak -e '/^## The demo/,/^## /{/^## Run/!d' -e '}' README.md
-		rm cmd/playground/{main,run}.go.bak {Makefile,README.md}.bak
+		rm cmd/playground/{main,run}.go.bak Makefile.bak
 	fi
-	sed -i.bak -e 's/ There is no release\.$//' -e 's/^## Make it yours$/## Change it/' README.md && rm README.md.bak
 	git grep -lIE "$line" -- ':!*.go' ':!*.sql' | while read -r file; do
 		cp "$file" "$file.bak"
 		case $file in
