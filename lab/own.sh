@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes a clone a shop's own: renames the module, writes the shop's README, and removes lab/, spec/, docs/proof.md and, unless
-# KEEP=demo, the demo and its console, with the lines that lead to them, each of which stands alone.
+# Makes a clone a shop's own: renames the module, writes the shop's README, and removes lab/, spec/,
+# docs/proof.md and, unless KEEP=demo, the demo and its console, with the lines that lead to them, each
+# of which stands alone.
 # The branch "template" keeps the result, so that `make upgrade` can merge a newer version into the
 # shop's changes.
 set -euo pipefail
@@ -16,9 +17,9 @@ own() {
 	rm -rf lab spec
 	# An upgrade keeps the demo if the shop has it.
 	if [ "${KEEP-}" != demo ] && ! git cat-file -e template:cmd/playground/demo.go 2>/dev/null; then
-		line+='|docs/console\.|\(console\.md'
+		line+='|docs/console\.|\(console\.md|playground/earlierdesigns'
 		git rm -rqf cmd/playground/{internal/demo,earlierdesigns} cmd/playground/{demo,console}{,_test}.go internal/subprocess docs/console.{md,png}
-		sed -i.bak -E '/consoleExtension|cmd:"" hidden|  tour  /d' cmd/playground/{main,run}.go
+		sed -i.bak -E '/consoleExtension|cmd:"" hidden|  tour  |guided tour/d' cmd/playground/{main,run}.go
 		sed -i.bak '/^\.PHONY: demo/,/^$/d' Makefile
 		rm cmd/playground/{main,run}.go.bak Makefile.bak
 	fi

@@ -1,5 +1,6 @@
 // Command playground is for a developer's machine: `playground run` runs everything in one
-// process, with its own PostgreSQL and the fake Stripe, and `playground demo` is a guided tour.
+// process, with its own PostgreSQL and the fake Stripe.
+// The guided tour is `playground demo`.
 package main
 
 import "example.com/orders-api/cmd/internal/cli"

@@ -128,7 +128,7 @@ func requireOwned(t *testing.T, folder string) {
 	t.Helper()
 	gone := []string{
 		oldPath(t), "lab/", "-C lab", "-C spec", "make own ", "crash matrix", "soak", "conformance", "make bench", "laboratory",
-		"playground demo", "make demo", "the demo", "the console", "/console", "consoleextension", "earlierdesigns", "earlier designs",
+		"playground demo", "make demo", "the demo", "the console", "docs/console", "consoleextension", "earlierdesigns", "earlier designs",
 	}
 	for _, name := range strings.Fields(run(t, folder, nil, "git", "ls-files")) {
 		if name == "api/docs/scalar.js.gz" || filepath.Base(name) == "go.sum" {
