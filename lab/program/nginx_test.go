@@ -43,6 +43,7 @@ http {
             proxy_pass http://orders/v1/;
             proxy_http_version 1.1;
             proxy_set_header Connection "";
+            proxy_read_timeout 120s;
         }
     }
 }
