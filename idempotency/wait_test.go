@@ -155,7 +155,7 @@ func TestAwait_conditions(t *testing.T) {
 		"leased":                    {leased, idle, [3]bool{false, false, false}},
 		"lease expired":             {expired, idle, [3]bool{true, false, false}},
 		"released":                  {released, idle, [3]bool{true, false, false}},
-		"released by a recent run":  {released, "last_run_at = now() + interval '30 seconds'", [3]bool{false, false, false}},
+		"released by a recent run":  {released, "last_run_at = now() + interval '50 seconds'", [3]bool{false, false, false}},
 		"released by a clock ahead": {released, "last_run_at = now() + interval '1 hour'", [3]bool{true, false, false}},
 		"needs review":              {released, idle + ", needs_review_at = now()", [3]bool{true, true, true}},
 		"needs review, leased":      {leased, idle + ", needs_review_at = now()", [3]bool{false, true, true}},
@@ -177,7 +177,8 @@ func TestAwait_conditions(t *testing.T) {
 			func() bool { return f.engine.AwaitChange(ctx, key) },
 			func() bool { return f.engine.AwaitChange(ctx, known) },
 		} {
-			waiting.Go(func() { woken[name][i].Store(await() && ctx.Err() == nil) })
+			result := &woken[name][i]
+			waiting.Go(func() { result.Store(await() && ctx.Err() == nil) })
 		}
 	}
 	f.requireWaiting(14)
