@@ -83,7 +83,6 @@ func TestFailedRuns(t *testing.T) {
 		attempts = append(attempts, run.Attempt)
 	}
 	require.Equal(t, []int{1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, attempts, "the first, and the last ten; a wait for an action is no failure")
-
 }
 
 func TestLookup_states(t *testing.T) {

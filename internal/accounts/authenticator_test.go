@@ -72,7 +72,9 @@ func TestAuthenticate_sharedLookup(t *testing.T) {
 		others = append(others, f.authenticate(t.Context(), f.apiKey))
 	}
 	cancel()
-	require.ErrorIs(t, <-first, context.Canceled)
+	err := <-first
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	close(b.released)
 	for _, other := range others {
 		require.NoError(t, <-other)

@@ -1,7 +1,6 @@
 package accounts_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/postgres"
 )
 
 func TestAuthenticate_unknownKey(t *testing.T) {
@@ -85,40 +83,4 @@ func TestAuthenticate_batch(t *testing.T) {
 	require.ErrorIs(t, <-first, accounts.ErrUnauthorized)
 	require.NoError(t, requests.Wait())
 	require.EqualValues(t, 1+1, f.lookups.count.Load())
-}
-
-func TestAuthenticate_failedBatch(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	b := f.lookups.setBlock(block{})
-	results := []<-chan error{f.authenticate(t.Context(), unknownKey())}
-	<-b.reached
-	results = append(results, f.authenticate(t.Context(), f.apiKey), f.authenticate(t.Context(), unknownKey()))
-	f.requireWaiting(2)
-	f.lookups.setDown(true)
-	close(b.released)
-	for _, result := range results {
-		err := <-result
-		require.ErrorIs(t, err, postgres.ErrUnavailable)
-		require.NotErrorIs(t, err, accounts.ErrUnauthorized)
-	}
-	f.lookups.setDown(false)
-	f.requireAccepted(1)
-}
-
-func TestAuthenticate_queue(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	b := f.lookups.setBlock(block{})
-	first := f.authenticate(t.Context(), unknownKey())
-	<-b.reached
-	ctx, cancel := context.WithCancel(t.Context())
-	waiting := f.authenticate(ctx, unknownKey())
-	f.requireWaiting(1)
-	cancel()
-	err := <-waiting
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	require.ErrorIs(t, err, context.Canceled)
-	close(b.released)
-	require.ErrorIs(t, <-first, accounts.ErrUnauthorized)
 }
