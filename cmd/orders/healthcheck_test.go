@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/programtest"
+	"example.com/orders-api/internal/programtest"
 )
 
 func TestHealthcheck_runningAPI(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/programtest"
 )
 
 func (f *fixture) account() uuid.UUID {

@@ -4,8 +4,8 @@ import (
 	"flag"
 	"testing"
 
-	"example.com/orders-api/cmd/internal/programtest"
 	orders "example.com/orders-api/cmd/orders"
+	"example.com/orders-api/internal/programtest"
 )
 
 func TestMain(m *testing.M) {

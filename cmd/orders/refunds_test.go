@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/programtest"
 )
 
 // The history of an order has its refunds, and a refund is found by its names.

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/migrations/dbtest"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/programtest"
+	"example.com/orders-api/internal/programtest"
 )
 
 // An idle process uses about 27 MiB, and more with the race detector.

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/programtest"
 	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/payments/stripetest"
 )
 

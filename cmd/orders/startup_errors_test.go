@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/programtest"
+	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
 )

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/programtest"
+	"example.com/orders-api/internal/programtest"
 )
 
 // Each command has the flags, arguments and exit codes that scripts and pages use.

@@ -7,14 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/programtest"
+	"example.com/orders-api/internal/programtest"
 )
 
 func (f *fixture) createPaidOrder(idempotencyKey string) string {
 	f.t.Helper()
-	response, err := f.shared().Order(idempotencyKey, programtest.Tea)
-	require.NoError(f.t, err)
-	return programtest.RequirePaid(f.t, response)
+	return programtest.RequirePaid(f.t, f.shared().MustOrder(idempotencyKey, programtest.Tea))
 }
 
 func (f *fixture) staged() int {

@@ -4,8 +4,8 @@ import (
 	"flag"
 	"testing"
 
-	"example.com/orders-api/cmd/internal/programtest"
 	playground "example.com/orders-api/cmd/playground"
+	"example.com/orders-api/internal/programtest"
 )
 
 func TestMain(m *testing.M) {

@@ -23,7 +23,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -41,9 +42,9 @@ func TestDistribute_populated(t *testing.T) {
 	require.Equal(t, http.StatusCreated, first.Status, first.Body)
 	api.Stop()
 
-	require.Contains(t, programtest.Run(t, f.Environ, "migrate", "citus"), "distributed: 8 ")
+	require.Contains(t, labtest.Run(t, f.Environ, "migrate", "citus"), "distributed: 8 ")
 	require.Equal(t, 1, f.Count("SELECT count(*) FROM pg_constraint WHERE conname = 'refunds_account_id_order_id_fkey'"), "dropped and created again")
-	require.Contains(t, programtest.Run(t, f.Environ, "migrate", "citus"), "distributed: 0 ")
+	require.Contains(t, labtest.Run(t, f.Environ, "migrate", "citus"), "distributed: 0 ")
 
 	api = f.Serve(f.Environ)
 	replay, err := api.Order(t.Context(), "populated-order-1")
@@ -91,7 +92,7 @@ func TestRequests_oneShard(t *testing.T) {
 	require.Equal(t, multiBefore, multi(), "no statement of a request reaches several shards")
 	require.Greater(t, single(), singleBefore+10, "the counters count")
 	api.Stop()
-	programtest.Run(t, f.Environ, "completer")
+	labtest.Run(t, f.Environ, "completer")
 	require.Greater(t, multi(), multiBefore, "the completer's query reads all shards")
 }
 
@@ -149,8 +150,8 @@ func TestSoak_workerKilled(t *testing.T) {
 	c := startCluster(t)
 	f := c.fixture("shop")
 	api := f.Serve(f.Environ)
-	worker := programtest.Start(t, f.With("RECEIPTS_DIR="+t.TempDir()), "worker")
-	completer := programtest.Start(t, f.Environ, "completer", "--every", "2s")
+	worker := labtest.Start(t, f.With("RECEIPTS_DIR="+t.TempDir()), "worker")
+	completer := labtest.Start(t, f.Environ, "completer", "--every", "2s")
 	group, ctx := errgroup.WithContext(t.Context())
 	var placed atomic.Bool
 	group.Go(func() error {
@@ -182,7 +183,7 @@ func TestThroughput(t *testing.T) {
 	c.coordinator.exec("postgres", "CREATE DATABASE plain")
 	plain := c.migrated("plain")
 	plain.CreateAccount()
-	fixtures := []*programtest.Fixture{plain, c.fixture("shop")}
+	fixtures := []*labtest.Fixture{plain, c.fixture("shop")}
 	apis := []*programtest.API{fixtures[0].Serve(fixtures[0].Environ), fixtures[1].Serve(fixtures[1].Environ)}
 	var ratios []float64
 	for round := range 4 {
@@ -210,7 +211,7 @@ func TestThroughput(t *testing.T) {
 func TestCommands(t *testing.T) {
 	c := startCluster(t)
 	f := c.fixture("shop")
-	require.Contains(t, programtest.Run(t, f.Environ, "migrate", "citus"), "distributed: 0 ")
+	require.Contains(t, labtest.Run(t, f.Environ, "migrate", "citus"), "distributed: 0 ")
 	require.Equal(t, 2, f.Count(`SELECT count(*) FROM run_command_on_workers('SHOW lock_timeout') WHERE result = '2s'`), "sessions on workers")
 
 	api := f.Serve(f.Environ, "--shutdown-delay", "0")
@@ -221,17 +222,17 @@ func TestCommands(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, order.Status, order.Body)
 	}
 	rejecting.Release()
-	require.Contains(t, programtest.Run(t, f.Environ, "keys", "show", "to-be-retried-001"), "charge_created")
-	programtest.Run(t, f.Environ, "keys", "retry", "to-be-retried-001", "--reason", "a test")
-	programtest.Run(t, f.Environ, "keys", "resolve", "to-be-resolved-01", "--reason", "a test")
+	require.Contains(t, labtest.Run(t, f.Environ, "keys", "show", "to-be-retried-001"), "charge_created")
+	labtest.Run(t, f.Environ, "keys", "retry", "to-be-retried-001", "--reason", "a test")
+	labtest.Run(t, f.Environ, "keys", "resolve", "to-be-resolved-01", "--reason", "a test")
 	f.Exec("UPDATE idempotency_keys SET last_run_at = now() - interval '10 minutes' WHERE finished_at IS NULL")
-	require.Contains(t, programtest.Run(t, f.Environ, "keys", "list"), "charge_created")
-	programtest.Run(t, f.Environ, "completer")
+	require.Contains(t, labtest.Run(t, f.Environ, "keys", "list"), "charge_created")
+	labtest.Run(t, f.Environ, "completer")
 	require.Len(t, f.Stripe.Charges(), 2)
-	require.Contains(t, programtest.Run(t, f.Environ, "reconcile"), "Discrepancies: 0")
+	require.Contains(t, labtest.Run(t, f.Environ, "reconcile"), "Discrepancies: 0")
 
 	f.Exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")
-	programtest.Run(t, f.Environ, "reaper")
+	labtest.Run(t, f.Environ, "reaper")
 	require.Equal(t, 3, f.Count("SELECT count(*) FROM expired_keys"))
 	expired, err := api.Order(t.Context(), "to-be-completed-1")
 	require.NoError(t, err)
@@ -240,10 +241,10 @@ func TestCommands(t *testing.T) {
 
 	var account string
 	require.NoError(t, f.Pool.QueryRow(t.Context(), "SELECT id::text FROM accounts").Scan(&account))
-	created := programtest.Run(t, f.Environ, "accounts", "keys", "create", "--account", account)
+	created := labtest.Run(t, f.Environ, "accounts", "keys", "create", "--account", account)
 	id := uuidPattern.FindString(created)
-	require.Contains(t, programtest.Run(t, f.Environ, "accounts", "keys", "revoke", "--account", account, id), "was revoked")
-	require.Contains(t, programtest.Run(t, f.Environ, "accounts", "keys", "list", "--account", account), id)
+	require.Contains(t, labtest.Run(t, f.Environ, "accounts", "keys", "revoke", "--account", account, id), "was revoked")
+	require.Contains(t, labtest.Run(t, f.Environ, "accounts", "keys", "list", "--account", account), id)
 
 	api.Stop()
 }
@@ -314,12 +315,12 @@ func place(ctx context.Context, api *programtest.API, prefix string, orders, cli
 }
 
 // requireConsistent checks the ledger of the provider, the database and the responses.
-func requireConsistent(t *testing.T, f *programtest.Fixture, orders int) {
+func requireConsistent(t *testing.T, f *labtest.Fixture, orders int) {
 	t.Helper()
 	require.Len(t, f.Stripe.Charges(), orders)
 	require.Empty(t, f.Stripe.OrdersChargedTwice())
 	require.Equal(t, orders, f.Count("SELECT count(*) FROM orders WHERE status = 'paid'"))
 	require.Equal(t, orders, f.Count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished' AND response_code = 201"))
 	require.Equal(t, orders, f.Count("SELECT count(DISTINCT id) FROM orders"))
-	require.Contains(t, programtest.Run(t, f.Environ, "reconcile"), "Discrepancies: 0")
+	require.Contains(t, labtest.Run(t, f.Environ, "reconcile"), "Discrepancies: 0")
 }

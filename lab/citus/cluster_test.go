@@ -20,10 +20,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(programtest.Main{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 
 // cluster is a Citus cluster: a coordinator and two workers on this machine.
 type cluster struct {
@@ -195,29 +196,29 @@ func (c *cluster) createDatabase(name string) {
 }
 
 // fixture returns a fixture on a migrated and distributed database.
-func (c *cluster) fixture(name string) *programtest.Fixture {
+func (c *cluster) fixture(name string) *labtest.Fixture {
 	c.t.Helper()
 	f := c.emptyFixture(name)
-	require.Contains(c.t, programtest.Run(c.t, f.Environ, "migrate", "citus"), "distributed: 8 ")
+	require.Contains(c.t, labtest.Run(c.t, f.Environ, "migrate", "citus"), "distributed: 8 ")
 	f.CreateAccount()
 	return f
 }
 
 // emptyFixture returns a fixture on a migrated database that is not distributed.
-func (c *cluster) emptyFixture(name string) *programtest.Fixture {
+func (c *cluster) emptyFixture(name string) *labtest.Fixture {
 	c.t.Helper()
 	c.createDatabase(name)
 	return c.migrated(name)
 }
 
-func (c *cluster) migrated(name string) *programtest.Fixture {
+func (c *cluster) migrated(name string) *labtest.Fixture {
 	c.t.Helper()
 	pool, err := pgxpool.New(c.t.Context(), c.coordinator.url(name))
 	require.NoError(c.t, err)
 	c.t.Cleanup(pool.Close)
-	f := programtest.NewFixtureOn(c.t, pool, c.coordinator.url(name),
+	f := labtest.NewFixtureOn(c.t, pool, c.coordinator.url(name),
 		"STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=5s", "COMPLETER_GRACE=6s")
-	programtest.Run(c.t, f.Environ, "migrate", "up")
+	labtest.Run(c.t, f.Environ, "migrate", "up")
 	return f
 }
 

@@ -11,7 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/migrations/dbtest"
 )
 
@@ -80,7 +81,7 @@ func TestUpgrade(t *testing.T) {
 
 	build := func() { t.Helper(); run(t, shop, nil, "go", "build", "-o", "bin/", "./cmd/orders") }
 	pool := dbtest.Empty(t)
-	fixture := programtest.NewFixtureOn(t, pool, dbtest.URL(pool))
+	fixture := labtest.NewFixtureOn(t, pool, dbtest.URL(pool))
 	orders := func(args ...string) string {
 		t.Helper()
 		return run(t, shop, fixture.Environ, "bin/orders", args...)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/lab/labtest"
 )
 
 // Without -matrix=all, TestMutants only checks that the patches apply.
@@ -86,7 +86,7 @@ func newMutant(t *testing.T, patch string) mutant {
 	t.Helper()
 	header := patchHeader.FindStringSubmatch(read(t, patch))
 	require.NotNil(t, header, "the patch has no lines cases: or test:, and verdict:")
-	m := mutant{overlay: programtest.Overlay(t, patch), verdict: header[3]}
+	m := mutant{overlay: labtest.Overlay(t, patch), verdict: header[3]}
 	if header[1] == "test" {
 		m.test = strings.Fields(header[2])
 		require.Len(t, m.test, 2, "a package and a test")

@@ -19,12 +19,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/lab/docscheck"
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(programtest.Main{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 
 // Each command of this program and each curl line must succeed and print the shown
 // output. The table runners lists the other programs.
@@ -57,7 +58,7 @@ func calls(command docscheck.Command, program string) bool {
 }
 
 type reader struct {
-	*programtest.Fixture
+	*labtest.Fixture
 
 	folder string
 	api    *programtest.API // started for the first curl line
@@ -66,10 +67,10 @@ type reader struct {
 // newReader returns a reader with the program on its PATH.
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	r := &reader{Fixture: programtest.NewFixture(t), folder: t.TempDir()}
+	r := &reader{Fixture: labtest.NewFixture(t), folder: t.TempDir()}
 	bin := filepath.Join(r.folder, "bin")
 	require.NoError(t, os.Mkdir(bin, 0o755))
-	require.NoError(t, os.Symlink(programtest.Program(), filepath.Join(bin, "orders")))
+	require.NoError(t, os.Symlink(labtest.Program(), filepath.Join(bin, "orders")))
 	r.Environ = r.With("PATH="+bin+":"+os.Getenv("PATH"), "API_KEY="+r.APIKey, "ADMIN_ADDR=127.0.0.1:0")
 	return r
 }
@@ -113,7 +114,7 @@ func isLongRunning(words []string) bool {
 func (r *reader) startAndStop(part docscheck.Simple) {
 	r.T.Helper()
 	arguments := part.Words[1:]
-	p := programtest.Start(r.T, r.With(part.Assignments...), arguments...)
+	p := labtest.Start(r.T, r.With(part.Assignments...), arguments...)
 	sign, known := map[string]string{"serve": "listening", "worker": "receipts"}[arguments[0]]
 	if !known {
 		sign = `msg="` + arguments[0]
@@ -134,7 +135,7 @@ func (r *reader) runInShell(command docscheck.Command) {
 	text := openVariable.ReplaceAllString(command.Text, "")
 	if calls(command, "curl") {
 		if r.api == nil {
-			r.api = programtest.StartDev(r.T, r.Environ)
+			r.api = labtest.StartDev(r.T, r.Environ)
 		}
 		text = strings.ReplaceAll(text, "http://localhost:8080", r.api.Base)
 		if own := "http://127.0.0.1:8081"; strings.Contains(text, own) {
@@ -147,7 +148,7 @@ func (r *reader) runInShell(command docscheck.Command) {
 		r.abandon(filepath.Base(stuck))
 		text = key.ReplaceAllString(text, filepath.Base(stuck))
 	}
-	ctx, cancel := context.WithTimeout(r.T.Context(), programtest.Timeout)
+	ctx, cancel := context.WithTimeout(r.T.Context(), programtest.WaitTimeout)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-c", text)
 	shell.Dir, shell.Env, shell.WaitDelay = r.folder, r.Environ, time.Second
@@ -189,19 +190,19 @@ func TestDocuments_mentions(t *testing.T) {
 				switch program := filepath.Base(part.Program()); {
 				case len(part.Words) < 2:
 				case program == "playground":
-					requireCommand(t, page.Path, programtest.Playground(), part.Words[1:])
+					requireCommand(t, page.Path, labtest.Playground(), part.Words[1:])
 				case program == "orders" && !strings.Contains(name, "/orders/"):
-					requireCommand(t, page.Path, programtest.Program(), part.Words[1:])
+					requireCommand(t, page.Path, labtest.Program(), part.Words[1:])
 				}
 			}
 		}
 		for _, block := range page.Blocks {
 			for _, line := range block.Lines {
 				if match := crontab.FindStringSubmatch(line); match != nil && block.Language == "crontab" {
-					requireCommand(t, block.At(), programtest.Program(), strings.Fields(match[1]))
+					requireCommand(t, block.At(), labtest.Program(), strings.Fields(match[1]))
 				}
 				if match := manifest.FindStringSubmatch(line); match != nil && block.Language == "yaml" {
-					requireCommand(t, block.At(), programtest.Program(), strings.Split(strings.ReplaceAll(match[1], `"`, ""), ", "))
+					requireCommand(t, block.At(), labtest.Program(), strings.Split(strings.ReplaceAll(match[1], `"`, ""), ", "))
 				}
 			}
 		}
@@ -219,7 +220,7 @@ func requireCommand(t *testing.T, at, program string, words []string) {
 
 func TestDocuments_run(t *testing.T) {
 	t.Parallel()
-	a := programtest.StartDev(t, programtest.Environ(t))
+	a := labtest.StartDev(t, programtest.Environ(t))
 	a.Stop()
 	require.NoError(t, docscheck.Compare(shownBelow(t, "docs/first-order.md", "make run"), a.Stdout.String()))
 }
@@ -228,7 +229,7 @@ func TestDocuments_run(t *testing.T) {
 func TestDocuments_demo(t *testing.T) {
 	t.Parallel()
 	result := regexp.MustCompile(`(?m)^ [✓✗–] .+?(?:  | \d{3} )`)
-	demo := programtest.StartProgram(t, programtest.Playground(), programtest.Environ(t), "demo")
+	demo := programtest.StartProgram(t, labtest.Playground(), programtest.Environ(t), "demo")
 	require.Zero(t, demo.Wait(), "%s", &demo.Stderr)
 	shown := result.FindAllString(strings.Join(shownBelow(t, "README.md", "make demo"), "\n"), -1)
 	require.NotEmpty(t, shown)
@@ -250,8 +251,8 @@ func shownBelow(t *testing.T, path, command string) []string {
 
 func TestDocuments_addresses(t *testing.T) {
 	t.Parallel()
-	f := programtest.NewFixture(t)
-	a := programtest.StartDev(t, f.Environ)
+	f := labtest.NewFixture(t)
+	a := labtest.StartDev(t, f.Environ)
 	for _, page := range allPages(t) {
 		for _, link := range page.Links() {
 			path, ours := strings.CutPrefix(link, "http://localhost:8080")

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/cmd/playground/earlierdesigns"
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -28,7 +29,7 @@ const (
 	read    = "GET /v1/payment_intents/{id}"
 )
 
-func TestMain(m *testing.M) { os.Exit(programtest.Main{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 
 // The process is killed after the charge, before it stores anything.
 func TestKilledAfterCharge(t *testing.T) {
@@ -52,7 +53,7 @@ func TestKilledAfterCharge(t *testing.T) {
 	})
 	t.Run("this project", func(t *testing.T) {
 		t.Parallel()
-		f := programtest.NewFixture(t)
+		f := labtest.NewFixture(t)
 		api := f.Serve(f.Environ)
 		held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirm})
 		first := orderAsync(t, api)
@@ -85,7 +86,7 @@ func TestProviderSlowerThanLock(t *testing.T) {
 	})
 	t.Run("this project", func(t *testing.T) {
 		t.Parallel()
-		f := programtest.NewFixture(t)
+		f := labtest.NewFixture(t)
 		api := f.Serve(f.Environ)
 		held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirm})
 		first := orderAsync(t, api)
@@ -117,7 +118,7 @@ func TestKeysLostInFailover(t *testing.T) {
 	})
 	t.Run("this project", func(t *testing.T) {
 		t.Parallel()
-		f := programtest.NewFixture(t)
+		f := labtest.NewFixture(t)
 		api := f.Serve(f.Environ)
 		requirePaid(t, api)
 		for _, table := range []string{"orders", "idempotency_keys", "staged_jobs", "audit_records"} {
@@ -153,7 +154,7 @@ func TestStored500AfterCharge(t *testing.T) {
 	})
 	t.Run("this project", func(t *testing.T) {
 		t.Parallel()
-		f := programtest.NewFixture(t)
+		f := labtest.NewFixture(t)
 		api := f.Serve(f.Environ)
 		f.Stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter, Endpoint: confirm})
 		requirePaid(t, api)
@@ -178,7 +179,7 @@ func TestRetryAfterProviderKeyExpired(t *testing.T) {
 	})
 	t.Run("this project", func(t *testing.T) {
 		t.Parallel()
-		f := programtest.NewFixture(t)
+		f := labtest.NewFixture(t)
 		api := f.Serve(f.Environ)
 		lost := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: confirm, Times: stripetest.Always})
 		unread := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: read, Times: stripetest.Always})
@@ -235,7 +236,7 @@ func requirePaid(t *testing.T, api *programtest.API) {
 }
 
 // endLease ends the leases of all runs, as time does.
-func endLease(f *programtest.Fixture) {
+func endLease(f *labtest.Fixture) {
 	f.Exec("UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour'")
 }
 

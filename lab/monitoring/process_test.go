@@ -20,11 +20,12 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(programtest.Main{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 
 const (
 	createEndpoint  = "POST /v1/payment_intents"
@@ -34,7 +35,7 @@ const (
 
 // plant are running processes, whose metrics are read, and what their faults need.
 type plant struct {
-	*programtest.Fixture
+	*labtest.Fixture
 	*programtest.API
 
 	t     *testing.T
@@ -49,7 +50,7 @@ func (p *plant) start(args ...string) {
 	if args[0] == "serve" {
 		p.API = p.Serve(environ, "--shutdown-delay", "0")
 	} else {
-		p.API = &programtest.API{Process: programtest.Start(p.t, environ, args...)}
+		p.API = &programtest.API{Process: labtest.Start(p.t, environ, args...)}
 	}
 	p.admin[args[0]] = p.WaitFor(&p.Stderr, `serving metrics.*address"?[=:]"?([0-9.]+:[0-9]+)`)[1]
 }
@@ -89,7 +90,7 @@ func (p *plant) orders(n int, replacements ...string) {
 // command may fail, as a run with failed keys does.
 func (p *plant) command(args ...string) {
 	p.t.Helper()
-	programtest.Start(p.t, p.With("COMPLETER_MAX_ATTEMPTS=1", "RECEIPTS_DIR="+p.t.TempDir()), args...).Wait()
+	labtest.Start(p.t, p.With("COMPLETER_MAX_ATTEMPTS=1", "RECEIPTS_DIR="+p.t.TempDir()), args...).Wait()
 }
 
 // lockKeys keeps the runs of the orders waiting.
@@ -357,7 +358,7 @@ func TestAlerts_realProcess(t *testing.T) {
 		seen[rule.Alert] = true
 		t.Run(rule.Alert, func(t *testing.T) {
 			t.Parallel()
-			p := &plant{Fixture: programtest.NewFixture(t), t: t, admin: map[string]string{}}
+			p := &plant{Fixture: labtest.NewFixture(t), t: t, admin: map[string]string{}}
 			if s.conns > 0 {
 				p.Environ = p.With(fmt.Sprintf("DATABASE_URL=%s&pool_max_conns=%d", p.databaseURL(), s.conns))
 			}

@@ -25,7 +25,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/lab/labtest"
 )
 
 // Variables of check.sh. Its folder is removed when it ends, with all processes whose
@@ -341,7 +341,7 @@ func until(t *testing.T, condition string, done func() bool, details ...func() s
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	port, err := programtest.FreePort()
+	port, err := labtest.FreePort()
 	require.NoError(t, err)
 	return port
 }

@@ -22,17 +22,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 )
 
 // kills is how often TestPatroni_synchronous kills the leader.
 const kills = 10
 
-func TestMain(m *testing.M) { os.Exit(programtest.Main{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 
 // system is a cluster and the program with all its commands.
 type system struct {
-	*programtest.Fixture
+	*labtest.Fixture
 
 	cluster *cluster
 	api     *programtest.API
@@ -47,9 +48,9 @@ func newSystem(t *testing.T, synchronous bool) *system {
 	t.Cleanup(pool.Close)
 	s := &system{
 		cluster: c,
-		Fixture: programtest.NewFixtureOn(t, pool, c.url(), "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s", "RECEIPTS_DIR="+t.TempDir()),
+		Fixture: labtest.NewFixtureOn(t, pool, c.url(), "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s", "RECEIPTS_DIR="+t.TempDir()),
 	}
-	programtest.Run(t, s.Environ, "migrate", "up")
+	labtest.Run(t, s.Environ, "migrate", "up")
 	s.CreateAccount()
 	s.startAll()
 	return s
@@ -59,8 +60,8 @@ func (s *system) startAll() {
 	s.T.Helper()
 	s.api = s.Serve(s.Environ, "--shutdown-delay", "0")
 	s.others = []*programtest.Process{
-		programtest.Start(s.T, s.Environ, "worker"),
-		programtest.Start(s.T, s.Environ, "completer", "--every", "1s"),
+		labtest.Start(s.T, s.Environ, "worker"),
+		labtest.Start(s.T, s.Environ, "completer", "--every", "1s"),
 	}
 }
 
@@ -187,7 +188,7 @@ func (l *load) untilAccepted(t *testing.T, after time.Time) time.Time {
 // abandon sends orders that no client repeats. Only the completer can finish them.
 func (s *system) abandon(name string) {
 	for n := range 4 {
-		ctx, cancel := context.WithTimeout(context.Background(), programtest.Timeout)
+		ctx, cancel := context.WithTimeout(context.Background(), programtest.WaitTimeout)
 		go func() {
 			defer cancel()
 			_, _ = s.api.Order(ctx, fmt.Sprintf("patroni-abandoned-%s-%d", name, n))
@@ -234,7 +235,7 @@ func (s *system) requireExactlyOnce(responses map[string]programtest.Response) {
 func (s *system) untilCompared(orders int) {
 	s.T.Helper()
 	until(s.T, "all orders are compared", func() bool {
-		report := programtest.Run(s.T, s.Environ, "reconcile", "--since", "2h")
+		report := labtest.Run(s.T, s.Environ, "reconcile", "--since", "2h")
 		require.Contains(s.T, report, "Discrepancies: 0,")
 		return strings.Contains(report, fmt.Sprintf("Compared %d intents, %[1]d orders", orders))
 	})
@@ -381,7 +382,7 @@ func TestPatroni_asynchronous(t *testing.T) {
 	responses := maps.Clone(load.responses)
 	lost := missing(t, s.orders(), responses)
 	require.GreaterOrEqual(t, len(lost), 30, "acknowledged orders are lost")
-	p := programtest.Start(t, s.Environ, "reconcile", "--lost-rows", "--since", "2h", "--json")
+	p := labtest.Start(t, s.Environ, "reconcile", "--lost-rows", "--since", "2h", "--json")
 	require.Equal(t, 1, p.Wait(), p.Stderr.String())
 	var report struct {
 		Discrepancies []struct {

@@ -20,14 +20,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/internal/embeddedpg"
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(programtest.Main{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 
 // pooledFixture has its own server and pooler. Its pool connects to the server directly.
 type pooledFixture struct {
-	*programtest.Fixture
+	*labtest.Fixture
 
 	server *embeddedpg.Server
 	direct []string // without the pooler
@@ -50,11 +51,11 @@ func newPooledFixture(t *testing.T) *pooledFixture {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	f := &pooledFixture{
-		Fixture: programtest.NewFixtureOn(t, pool, server.URL("postgres"), "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s"),
+		Fixture: labtest.NewFixtureOn(t, pool, server.URL("postgres"), "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s"),
 		server:  server,
 	}
 	f.direct = f.Environ
-	programtest.Run(t, f.direct, "migrate", "up")
+	labtest.Run(t, f.direct, "migrate", "up")
 	f.CreateAccount()
 	return f
 }
@@ -71,7 +72,7 @@ func (f *pooledFixture) pooler(port int, settings string) *pooler {
 
 func requireStartupError(t *testing.T, environ []string, command string, reasons ...string) {
 	t.Helper()
-	p := programtest.Start(t, environ, strings.Fields(command)...)
+	p := labtest.Start(t, environ, strings.Fields(command)...)
 	require.Equal(t, 1, p.Wait())
 	require.Regexp(t, `(?m)^orders: `, p.Stderr.String())
 	for _, reason := range reasons {
@@ -126,7 +127,7 @@ func TestPooler_sessionPooling(t *testing.T) {
 	p := f.pooler(0, "pool_mode = session")
 	env := f.With("DATABASE_URL=" + preparing(t, p))
 	f.Serve(env, "--shutdown-delay", "0").Stop()
-	require.Equal(t, "applied: 0\n", programtest.Run(t, env, "migrate", "up"))
+	require.Equal(t, "applied: 0\n", labtest.Run(t, env, "migrate", "up"))
 }
 
 // With version 1.21 or later, DATABASE_URL needs no query mode.
@@ -171,7 +172,7 @@ func TestPooler_restarted(t *testing.T) {
 		clients.Go(func() error {
 			process := []*programtest.API{a, b}[i%2]
 			for n := 0; !over.Load(); n++ {
-				if _, err := process.UntilPaid(t.Context(), fmt.Sprintf("pooled-order-key-%d-%d", i, n)); err != nil {
+				if _, err := labtest.UntilPaid(t.Context(), process, fmt.Sprintf("pooled-order-key-%d-%d", i, n)); err != nil {
 					over.Store(true)
 					return err
 				}
@@ -213,7 +214,7 @@ func TestPooler_exhausted(t *testing.T) {
 	require.NotEmpty(t, refused.Header.Get("Retry-After"))
 	_, err = busy.Exec(t.Context(), "ROLLBACK")
 	require.NoError(t, err)
-	_, err = a.UntilPaid(t.Context(), "crowded-order-key-1")
+	_, err = labtest.UntilPaid(t.Context(), a, "crowded-order-key-1")
 	require.NoError(t, err)
 	require.Len(t, f.Stripe.Charges(), 1)
 	a.Stop()
@@ -275,9 +276,9 @@ func TestPooler_notReplicated(t *testing.T) {
 	standby("")
 	programtest.Eventually(t, func() bool { return f.Count(second) == 1 })
 	b := f.Serve(f.Environ, "--shutdown-delay", "0")
-	_, err = b.UntilPaid(t.Context(), "standby-order-key-1")
+	_, err = labtest.UntilPaid(t.Context(), b, "standby-order-key-1")
 	require.NoError(t, err)
-	_, err = b.UntilPaid(t.Context(), "standby-order-key-2")
+	_, err = labtest.UntilPaid(t.Context(), b, "standby-order-key-2")
 	require.NoError(t, err)
 	require.Len(t, f.Stripe.Charges(), 2)
 	b.Stop()

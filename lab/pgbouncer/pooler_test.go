@@ -25,7 +25,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/lab/labtest"
 )
 
 // program is the variable with the path of PgBouncer.
@@ -82,7 +82,7 @@ func startPooler(ctx context.Context, options options) (*pooler, error) {
 func (p *pooler) start(ctx context.Context, options options, server *pgx.ConnConfig) error {
 	var err error
 	if p.port == 0 {
-		if p.port, err = programtest.FreePort(); err != nil {
+		if p.port, err = labtest.FreePort(); err != nil {
 			return err
 		}
 	}

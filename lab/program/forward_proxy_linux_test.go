@@ -14,7 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -86,7 +87,7 @@ func TestForwardProxy(t *testing.T) {
 			listener := httptest.NewServer(proxy)
 			t.Cleanup(listener.Close)
 			address := "http://" + test.user + strings.TrimPrefix(listener.URL, "http://")
-			p := programtest.Start(t, programtest.Environ(t, "DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_proxy",
+			p := labtest.Start(t, programtest.Environ(t, "DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_proxy",
 				"STRIPE_API_BASE="+test.base, "SSL_CERT_FILE="+certificate,
 				"HTTPS_PROXY="+address, "HTTP_PROXY="+address, "NO_PROXY="+test.without), "reconcile")
 			p.Wait()

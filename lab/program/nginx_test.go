@@ -21,7 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 )
 
 // A URI in proxy_pass makes nginx decode each path and encode it again.
@@ -88,7 +89,7 @@ func startNginx(t *testing.T, upstreams ...string) string {
 
 func TestNginx_location(t *testing.T) {
 	t.Parallel()
-	f := programtest.NewFixture(t)
+	f := labtest.NewFixture(t)
 	a := f.Serve(f.With("LISTEN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	a.Base = "http://" + startNginx(t, strings.TrimPrefix(a.Base, "http://"))
 	for _, key := range []string{"order/2026/the-first", "order%2F2026-the-first", "100%-of-the-orders", "../../../etc/passwd", "order//of/two/slashes"} {
@@ -107,7 +108,7 @@ func TestNginx_location(t *testing.T) {
 // Two processes are restarted in turn while clients send orders.
 func TestNginx_restarts(t *testing.T) {
 	t.Parallel()
-	f := programtest.NewFixture(t)
+	f := labtest.NewFixture(t)
 	addresses := []string{free(t), free(t)}
 	serve := func(n int) *programtest.API {
 		return f.Serve(f.With("LISTEN_ADDR="+addresses[n]), "--shutdown-delay", "2s")
@@ -156,7 +157,7 @@ func keys(m map[int]int) (list []int) {
 
 // One account has more connections to the proxy than a process allows.
 func TestNginx_connections(t *testing.T) {
-	f := programtest.NewFixture(t)
+	f := labtest.NewFixture(t)
 	a := f.Serve(f.With("LISTEN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	backend := strings.TrimPrefix(a.Base, "http://")
 	address := startNginx(t, backend)
@@ -198,7 +199,7 @@ func TestNginx_connections(t *testing.T) {
 	for range connections {
 		require.NoError(t, <-open)
 	}
-	words := strings.Fields(programtest.Run(t, f.Environ, "accounts", "create", "--name", "Another"))
+	words := strings.Fields(labtest.Run(t, f.Environ, "accounts", "create", "--name", "Another"))
 	other := &programtest.API{Base: a.Base, Key: words[len(words)-1]}
 	slowest, most, orders := time.Duration(0), 0, 0
 	for start := time.Now(); time.Since(start) < 20*time.Second; orders++ {

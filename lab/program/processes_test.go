@@ -15,19 +15,20 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/payments/stripetest"
 )
 
 const confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
 
-func TestMain(m *testing.M) { os.Exit(programtest.Main{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 
 // Two processes on one database act as one API. Concurrent requests to both charge an
 // order once and get one response. If one process dies, the other takes its keys over.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
-	f := programtest.NewFixture(t)
+	f := labtest.NewFixture(t)
 	env := f.With("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
 	a, b := f.Serve(env, "--shutdown-delay", "0"), f.Serve(env, "--shutdown-delay", "0")
 	const orders = 4
@@ -36,7 +37,7 @@ func TestTwoProcesses(t *testing.T) {
 	for n := range orders {
 		for i, process := range []*programtest.API{a, b, b, a} {
 			clients.Go(func() (err error) {
-				responses[n][i], err = process.UntilPaid(t.Context(), fmt.Sprintf("shared-order-key-%d", n))
+				responses[n][i], err = labtest.UntilPaid(t.Context(), process, fmt.Sprintf("shared-order-key-%d", n))
 				return err
 			})
 		}
@@ -67,7 +68,7 @@ func TestTwoProcesses(t *testing.T) {
 	a.Signal(syscall.SIGKILL)
 	require.Error(t, <-lost)
 	held.Release()
-	_, err = b.UntilPaid(t.Context(), "orphan-order-key-1")
+	_, err = labtest.UntilPaid(t.Context(), b, "orphan-order-key-1")
 	require.NoError(t, err)
 	require.Len(t, f.Stripe.Charges(), orders+1)
 	require.Empty(t, f.Stripe.OrdersChargedTwice())
@@ -80,7 +81,7 @@ func TestTwoProcesses(t *testing.T) {
 func TestActions_waiting(t *testing.T) {
 	t.Parallel()
 	const before, waiting, memory = 30, 80, 1 << 18
-	f := programtest.NewFixture(t)
+	f := labtest.NewFixture(t)
 	a := f.Serve(f.With("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	admin := &programtest.API{Base: "http://" + a.WaitFor(&a.Stderr, `serving metrics.*\baddress=([0-9.]+:[0-9]+)`)[1]}
 	measure := func(pattern, path string) (n int) {
@@ -124,7 +125,7 @@ func TestActions_waiting(t *testing.T) {
 	require.Less(t, goroutines(), goroutinesBefore+10)
 
 	sent := len(f.Stripe.Requests())
-	programtest.Run(t, f.Environ, "completer")
+	labtest.Run(t, f.Environ, "completer")
 	require.Len(t, f.Stripe.Requests(), sent+2, "the completer tries the key at its start, and does not run them yet")
 
 	t.Logf("heap: %+d KiB, goroutines: %+d", (heap()-heapBefore)>>10, goroutines()-goroutinesBefore)

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 )
 
 // The primary becomes read-only under load and stays alive, so sessions that only read could stay
@@ -42,7 +43,7 @@ func TestReplication_demotedPrimary(t *testing.T) {
 		group.Go(func() error {
 			for n := 0; ctx.Err() == nil; n++ {
 				key := fmt.Sprintf("demoted-order-%d-%04d", client, n)
-				got, err := a.UntilPaid(context.Background(), key)
+				got, err := labtest.UntilPaid(context.Background(), a, key)
 				if err != nil {
 					return err
 				}

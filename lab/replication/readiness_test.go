@@ -19,7 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 )
 
 // No process that has rejected orders for two seconds is ready (R30).
@@ -58,8 +59,8 @@ func TestReadiness_lag(t *testing.T) {
 			if fault.hung {
 				served.Host = first.address + "," + direct.Host
 			}
-			f := programtest.NewFixtureOn(t, pool, direct.String())
-			programtest.Run(t, f.Environ, "migrate", "up")
+			f := labtest.NewFixtureOn(t, pool, direct.String())
+			labtest.Run(t, f.Environ, "migrate", "up")
 			f.CreateAccount()
 			execute(t, pool, "CREATE ROLE "+role, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "+role)
 			a := f.Serve(f.With("DATABASE_URL="+served.String()+"&connect_timeout=1"+fault.parameter), "--shutdown-delay", "0")

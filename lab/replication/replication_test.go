@@ -23,14 +23,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/internal/embeddedpg"
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(programtest.Main{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 
 // pair is a primary, its standby, and a fixture whose environment names both.
 type pair struct {
-	*programtest.Fixture
+	*labtest.Fixture
 
 	t                *testing.T
 	primary, standby *embeddedpg.Server
@@ -52,8 +53,8 @@ func newPair(t *testing.T) *pair {
 	p.standby, p.onStandby = p.startServer(filepath.Join(folder, "standby"))
 	p.until(p.onPrimary, "SELECT count(*) = 1 FROM pg_stat_replication WHERE state = 'streaming'")
 
-	p.Fixture = programtest.NewFixtureOn(t, p.onPrimary, p.url(), "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s")
-	programtest.Run(t, p.Environ, "migrate", "up")
+	p.Fixture = labtest.NewFixtureOn(t, p.onPrimary, p.url(), "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s")
+	labtest.Run(t, p.Environ, "migrate", "up")
 	p.CreateAccount()
 	return p
 }
@@ -164,7 +165,7 @@ func (p *pair) requireConsistent(responses map[string]programtest.Response) {
 func (p *pair) reconcile(text string) (code int, report string) {
 	p.t.Helper()
 	programtest.Eventually(p.t, func() bool {
-		command := programtest.Start(p.t, p.Environ, "reconcile", "--since", "1h")
+		command := labtest.Start(p.t, p.Environ, "reconcile", "--since", "1h")
 		code = command.Wait()
 		report = command.Stdout.String()
 		return strings.Contains(report, text)
@@ -190,7 +191,7 @@ func TestReplication_synchronous(t *testing.T) {
 		group.Go(func() error {
 			for n := range each {
 				key := fmt.Sprintf("replicated-order-%d-%03d", client, n)
-				got, err := a.UntilPaid(context.Background(), key)
+				got, err := labtest.UntilPaid(context.Background(), a, key)
 				if err != nil {
 					return err
 				}
@@ -229,7 +230,7 @@ func TestReplication_asynchronous(t *testing.T) {
 	a := p.Serve(p.Environ, "--shutdown-delay", "0")
 	responses := map[string]programtest.Response{}
 	create := func(key string) {
-		got, err := a.UntilPaid(t.Context(), key)
+		got, err := labtest.UntilPaid(t.Context(), a, key)
 		require.NoError(t, err)
 		responses[key] = got
 	}
@@ -251,7 +252,7 @@ func TestReplication_asynchronous(t *testing.T) {
 	}
 
 	for _, key := range lost {
-		again, err := a.UntilPaid(t.Context(), key)
+		again, err := labtest.UntilPaid(t.Context(), a, key)
 		require.NoError(t, err)
 		require.Equal(t, paidOrder(t, responses[key]), paidOrder(t, again), "the same order and payment")
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/lab/programtest"
+	"example.com/orders-api/lab/labtest"
 )
 
 var mutants = flag.Bool("mutants", false, "run a short soak with each mutant")
@@ -28,7 +28,7 @@ func TestMutants(t *testing.T) {
 	for _, patch := range append(patches, "../crash/testdata/mutants/fingerprint-after-replay.patch") {
 		t.Run(strings.TrimSuffix(filepath.Base(patch), ".patch"), func(t *testing.T) {
 			t.Parallel()
-			overlay := programtest.Overlay(t, patch)
+			overlay := labtest.Overlay(t, patch)
 			if *mutants {
 				requireRejected(t, overlay)
 			}

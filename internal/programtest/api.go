@@ -1,7 +1,6 @@
 package programtest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
+// FakeStripe returns a fake Stripe and its URL.
 func FakeStripe(t *testing.T) (*stripetest.Server, string) {
 	t.Helper()
 	stripe := stripetest.New(stripetest.Options{})
@@ -26,20 +26,25 @@ func FakeStripe(t *testing.T) (*stripetest.Server, string) {
 	return stripe, server.URL
 }
 
+// API is a running API and an API key for it.
 type API struct {
 	*Process
 	Base string
 	Key  string
 }
 
+// Response is a response of the API.
 type Response struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
+// Do sends one request on a new connection.
 func (a *API) Do(ctx context.Context, method, path, body string, header http.Header) (Response, error) {
-	request, err := http.NewRequestWithContext(ctx, method, a.Base+path, bytes.NewReader([]byte(body)))
+	ctx, cancel := context.WithTimeout(ctx, WaitTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, a.Base+path, strings.NewReader(body))
 	if err != nil {
 		return Response{}, err
 	}
@@ -47,8 +52,7 @@ func (a *API) Do(ctx context.Context, method, path, body string, header http.Hea
 	for name, values := range header {
 		request.Header[name] = values
 	}
-	client := http.Client{Timeout: WaitTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // it follows no redirect (R31)
 	if err != nil {
 		return Response{}, err
 	}
@@ -57,10 +61,12 @@ func (a *API) Do(ctx context.Context, method, path, body string, header http.Hea
 	return Response{response.StatusCode, response.Header, string(content)}, err
 }
 
-func (a *API) Order(idempotencyKey, body string) (Response, error) {
-	return a.Do(context.Background(), http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {idempotencyKey}})
+// Order sends an order of [Tea].
+func (a *API) Order(ctx context.Context, idempotencyKey string) (Response, error) {
+	return a.Do(ctx, http.MethodPost, "/v1/orders", Tea, http.Header{"Idempotency-Key": {idempotencyKey}})
 }
 
+// MustDo is [API.Do] that requires a response.
 func (a *API) MustDo(method, path, body string, header http.Header) Response {
 	a.T.Helper()
 	response, err := a.Do(context.Background(), method, path, body, header)
@@ -68,6 +74,7 @@ func (a *API) MustDo(method, path, body string, header http.Header) Response {
 	return response
 }
 
+// MustOrder sends an order and requires a response.
 func (a *API) MustOrder(idempotencyKey, body string) Response {
 	a.T.Helper()
 	return a.MustDo(http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {idempotencyKey}})
@@ -78,6 +85,7 @@ type orderResult struct {
 	Err error
 }
 
+// OrderAsync sends an order of [Tea] in the background.
 func (a *API) OrderAsync(idempotencyKey string, prefer ...string) <-chan orderResult {
 	done := make(chan orderResult, 1)
 	go func() {
@@ -87,6 +95,7 @@ func (a *API) OrderAsync(idempotencyKey string, prefer ...string) <-chan orderRe
 	return done
 }
 
+// Ready returns the status of /readyz, or 0.
 func (a *API) Ready() int {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -97,9 +106,11 @@ func (a *API) Ready() int {
 	return response.Status
 }
 
+// Tea is the body of an order of 25.00.
 const Tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
 	`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
 
+// RequirePaid requires the response of a paid order of [Tea], and returns its id.
 func RequirePaid(t *testing.T, a Response) string {
 	t.Helper()
 	require.Equal(t, http.StatusCreated, a.Status, a.Body)
@@ -113,22 +124,27 @@ func RequirePaid(t *testing.T, a Response) string {
 	require.EqualValues(t, 2500, order.Amount)
 	return order.ID.String()
 }
+
+// Accepted sends an order of [Tea] that a 202 answers.
 func (a *API) Accepted(idempotencyKey string) {
 	a.T.Helper()
 	got := a.MustDo(http.MethodPost, "/v1/orders", Tea, http.Header{"Idempotency-Key": {idempotencyKey}, "Prefer": {"respond-async"}})
 	require.Equal(a.T, http.StatusAccepted, got.Status, got.Body)
 }
 
+// Admin returns the URL of the admin listener.
 func (p *Process) Admin() string {
 	p.T.Helper()
 	return "http://" + p.WaitFor(&p.Stderr, `serving metrics.*\baddress"?[=:]"?([0-9.]+:[0-9]+)`)[1]
 }
 
+// Get returns the status and body of a GET.
 func Get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	return GetAs(t, "", url)
 }
 
+// GetAs is [Get] with a Host header.
 func GetAs(t *testing.T, host, url string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -143,7 +159,7 @@ func GetAs(t *testing.T, host, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// requireStartupError checks that a command prints the reasons and no secret.
+// RequireStartupError checks that a command prints the reasons and no secret.
 func RequireStartupError(t *testing.T, environ []string, command string, reasons ...string) {
 	t.Helper()
 	p := Start(t, environ, strings.Fields(command)...)
@@ -158,10 +174,12 @@ func RequireStartupError(t *testing.T, environ []string, command string, reasons
 	}
 }
 
+// PortInUse is the error of an address that is in use.
 func PortInUse(variable, address string) string {
 	return variable + ": listen tcp " + address + ": bind: address already in use\n"
 }
 
+// ListIntents returns the provider's list of intents.
 func ListIntents(t *testing.T, provider, apiKey string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, provider+"/v1/payment_intents?limit=100", nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// With a password, the server requires a login of "tester".
+// MailServer collects mails. With a password, it requires a login of "tester".
 type MailServer struct {
 	Address  string
 	password string
@@ -23,6 +23,7 @@ type MailServer struct {
 	busy  int
 }
 
+// NewMailServer starts a server until the end of the test.
 func NewMailServer(t *testing.T, password string) *MailServer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -46,12 +47,14 @@ func NewMailServer(t *testing.T, password string) *MailServer {
 	return m
 }
 
+// Received returns the accepted mails.
 func (m *MailServer) Received() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.mails)
 }
 
+// RejectNext rejects the next n mails for now.
 func (m *MailServer) RejectNext(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

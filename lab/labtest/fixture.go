@@ -1,12 +1,10 @@
-package programtest
+package labtest
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,13 +16,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
 )
-
-// Tea is the body of an order of 25.00.
-const Tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
-	`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
 
 // Fixture is a database with one account, a fake Stripe, and the environment for
 // both.
@@ -48,11 +43,10 @@ func NewFixture(t *testing.T) *Fixture {
 // NewFixtureOn returns a fixture without an account on this database.
 func NewFixtureOn(t *testing.T, pool *pgxpool.Pool, url string, settings ...string) *Fixture {
 	t.Helper()
-	stripe := stripetest.New(stripetest.Options{})
-	server := httptest.NewServer(stripe)
-	t.Cleanup(server.Close)
-	t.Cleanup(stripe.Close) // before server.Close, which waits for held requests
-	environ := Environ(t, append([]string{"DATABASE_URL=" + url, "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE=" + server.URL}, settings...)...)
+	stripe, provider := programtest.FakeStripe(t)
+	environ := programtest.Environ(t, append([]string{
+		"DATABASE_URL=" + url, "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE=" + provider, "LISTEN_ADDR=127.0.0.1:0",
+	}, settings...)...)
 	return &Fixture{T: t, Pool: pool, Stripe: stripe, Environ: environ}
 }
 
@@ -69,16 +63,16 @@ func (f *Fixture) With(settings ...string) []string {
 }
 
 // Serve starts the API and waits until it listens.
-func (f *Fixture) Serve(environ []string, args ...string) *API {
+func (f *Fixture) Serve(environ []string, args ...string) *programtest.API {
 	f.T.Helper()
 	return f.Listening(Start(f.T, environ, append([]string{"serve"}, args...)...))
 }
 
 // Listening waits until a started API listens.
-func (f *Fixture) Listening(p *Process) *API {
+func (f *Fixture) Listening(p *programtest.Process) *programtest.API {
 	f.T.Helper()
 	address := p.WaitFor(&p.Stderr, `listening.*address"?[=:]"?([0-9.]+:[0-9]+)`)[1]
-	return &API{Process: p, Base: "http://" + address, Key: f.APIKey}
+	return &programtest.API{Process: p, Base: "http://" + address, Key: f.APIKey}
 }
 
 // Exec executes a statement.
@@ -97,62 +91,22 @@ func (f *Fixture) Count(query string, arguments ...any) int {
 }
 
 // StartDev starts playground run and waits until it is ready.
-func StartDev(t *testing.T, environ []string) *API {
+func StartDev(t *testing.T, environ []string) *programtest.API {
 	t.Helper()
-	p := StartProgram(t, Playground(), environ, "run")
+	p := programtest.StartProgram(t, Playground(), append(environ[:len(environ):len(environ)], "LISTEN_ADDR=127.0.0.1:0"), "run")
 	p.WaitFor(&p.Stdout, "Send the same line again")
 	p.WaitFor(&p.Stderr, "listening")
-	return &API{
+	return &programtest.API{
 		Process: p,
 		Base:    p.WaitFor(&p.Stdout, `Orders API +(http://\S+)`)[1],
 		Key:     p.WaitFor(&p.Stdout, `API key +(ok_\S+)`)[1],
 	}
 }
 
-// API is a running API and an API key for it.
-type API struct {
-	*Process
-
-	Base, Key string
-}
-
-// Response is a response of the API.
-type Response struct {
-	Status int
-	Header http.Header
-	Body   string
-}
-
-// Do sends one request on a new connection.
-func (a *API) Do(ctx context.Context, method, path, body string, header http.Header) (Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, a.Base+path, strings.NewReader(body))
-	if err != nil {
-		return Response{}, err
-	}
-	request.Header = http.Header{"Authorization": {"Bearer " + a.Key}, "Content-Type": {"application/json"}}
-	for name, values := range header {
-		request.Header[name] = values
-	}
-	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // it follows no redirect (R31)
-	if err != nil {
-		return Response{}, err
-	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	return Response{response.StatusCode, response.Header, string(content)}, err
-}
-
-// Order sends an order of [Tea].
-func (a *API) Order(ctx context.Context, idempotencyKey string) (Response, error) {
-	return a.Do(ctx, http.MethodPost, "/v1/orders", Tea, http.Header{"Idempotency-Key": {idempotencyKey}})
-}
-
 // UntilPaid retries until the response is final, which must be 201. It returns an error, so
 // that any goroutine may call it.
-func (a *API) UntilPaid(ctx context.Context, idempotencyKey string) (Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+func UntilPaid(ctx context.Context, a *programtest.API, idempotencyKey string) (programtest.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, programtest.WaitTimeout)
 	defer cancel()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -160,17 +114,17 @@ func (a *API) UntilPaid(ctx context.Context, idempotencyKey string) (Response, e
 		got, err := a.Order(ctx, idempotencyKey)
 		switch {
 		case err != nil:
-			return Response{}, err
+			return programtest.Response{}, err
 		case got.Status == http.StatusCreated && strings.Contains(got.Body, `"amount":2500`):
 			return got, nil
 		case got.Status != http.StatusConflict && got.Status != http.StatusServiceUnavailable,
 			got.Header.Get("Retry-After") == "":
-			return Response{}, fmt.Errorf("%s: %d %s", idempotencyKey, got.Status, got.Body)
+			return programtest.Response{}, fmt.Errorf("%s: %d %s", idempotencyKey, got.Status, got.Body)
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return Response{}, fmt.Errorf("%s: still %d %s", idempotencyKey, got.Status, got.Body)
+			return programtest.Response{}, fmt.Errorf("%s: still %d %s", idempotencyKey, got.Status, got.Body)
 		}
 	}
 }

@@ -16,6 +16,7 @@ func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 
+// RequireNoProcessLeft waits until the process and those that it started have exited.
 func (p *Process) RequireNoProcessLeft() {
 	p.T.Helper()
 	<-p.exited
@@ -46,6 +47,7 @@ func sessionOf(t *testing.T, session int) []string {
 	return list
 }
 
+// SignalGroup sends a signal to the process and those that it started.
 func (p *Process) SignalGroup(signal syscall.Signal) {
 	p.T.Helper()
 	require.NoError(p.T, syscall.Kill(-p.Cmd.Process.Pid, signal))

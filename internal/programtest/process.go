@@ -1,3 +1,4 @@
+// Package programtest runs the program as a process, with a fake Stripe and a mail server.
 package programtest
 
 import (
@@ -23,7 +24,7 @@ import (
 // beProgram makes the test binary run as the program, so that no other build is needed.
 const beProgram = "ORDERS_TEST_BE_PROGRAM"
 
-// testMain runs the tests, or the program in a process that [start] has started.
+// Main runs the tests, or the program in a process that [Start] has started.
 func Main(m *testing.M, program func()) {
 	if os.Getenv(beProgram) != "" {
 		program()
@@ -32,38 +33,49 @@ func Main(m *testing.M, program func()) {
 	os.Exit(dbtest.Main{M: m}.Run())
 }
 
+// WaitTimeout bounds every wait, on a busy machine too.
 const WaitTimeout = time.Minute
 
+// Process is a running program.
 type Process struct {
 	T              *testing.T
 	Cmd            *exec.Cmd
-	Stdout, Stderr output
+	Stdout, Stderr Output
 	exited         chan struct{}
 }
 
-type output struct {
+// Output collects the output of a process.
+type Output struct {
 	mu   sync.Mutex
 	Text bytes.Buffer
 }
 
-func (o *output) Write(p []byte) (int, error) {
+// Write implements [io.Writer].
+func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.Text.Write(p)
 }
 
-func (o *output) String() string {
+func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.Text.String()
 }
 
+// Start starts the program that the test binary contains, see [Main]. The end of the test kills it.
 func Start(t *testing.T, environ []string, args ...string) *Process {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
+	return StartProgram(t, program, append(slices.Clip(environ), beProgram+"=1"), args...)
+}
+
+// StartProgram is [Start] for another program.
+func StartProgram(t *testing.T, program string, environ []string, args ...string) *Process {
+	t.Helper()
 	p := &Process{T: t, Cmd: exec.Command(program, args...), exited: make(chan struct{})}
-	p.Cmd.Env = append(slices.Clip(environ), beProgram+"=1")
+	p.Cmd.Env = environ
 	p.Cmd.Stdout, p.Cmd.Stderr = &p.Stdout, &p.Stderr
 	p.Cmd.SysProcAttr = attributes()
 	p.Cmd.WaitDelay = WaitTimeout // an orphaned child would keep the output open
@@ -91,6 +103,7 @@ func lastLines(text string) string {
 	return strings.Join(lines[max(0, len(lines)-30):], "")
 }
 
+// Signal sends a signal to a process that may have exited.
 func (p *Process) Signal(signal syscall.Signal) {
 	p.T.Helper()
 	if err := p.Cmd.Process.Signal(signal); !errors.Is(err, os.ErrProcessDone) {
@@ -98,7 +111,7 @@ func (p *Process) Signal(signal syscall.Signal) {
 	}
 }
 
-// wait returns the exit code, -1 after a signal.
+// Wait returns the exit code, -1 after a signal.
 func (p *Process) Wait() int {
 	p.T.Helper()
 	select {
@@ -110,13 +123,15 @@ func (p *Process) Wait() int {
 	}
 }
 
+// Stop stops the process and requires the exit code 0.
 func (p *Process) Stop() {
 	p.T.Helper()
 	p.Signal(syscall.SIGTERM)
 	require.Zero(p.T, p.Wait(), "%s", &p.Stderr)
 }
 
-func (p *Process) WaitFor(out *output, pattern string) []string {
+// WaitFor waits until the output matches, and returns the groups.
+func (p *Process) WaitFor(out *Output, pattern string) []string {
 	p.T.Helper()
 	expression := regexp.MustCompile(pattern)
 	var match []string
@@ -129,6 +144,7 @@ func (p *Process) WaitFor(out *output, pattern string) []string {
 	return match
 }
 
+// HasExited reports whether the process has exited.
 func (p *Process) HasExited() bool {
 	select {
 	case <-p.exited:
@@ -138,6 +154,7 @@ func (p *Process) HasExited() bool {
 	}
 }
 
+// Run runs the program to its end.
 func Run(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	p := Start(t, environ, args...)
@@ -145,6 +162,7 @@ func Run(t *testing.T, environ []string, args ...string) (code int, stdout, stde
 	return code, p.Stdout.String(), p.Stderr.String()
 }
 
+// Succeed requires the exit code 0.
 func Succeed(t *testing.T, environ []string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	code, stdout, stderr := Run(t, environ, args...)
@@ -152,6 +170,7 @@ func Succeed(t *testing.T, environ []string, args ...string) (stdout, stderr str
 	return stdout, stderr
 }
 
+// Fail requires the exit code 1 and no output but an error.
 func Fail(t *testing.T, environ []string, args ...string) (stderr string) {
 	t.Helper()
 	code, stdout, stderr := Run(t, environ, args...)
@@ -160,11 +179,13 @@ func Fail(t *testing.T, environ []string, args ...string) (stderr string) {
 	return stderr
 }
 
+// Eventually calls done until it returns true.
 func Eventually(t *testing.T, done func() bool) {
 	t.Helper()
 	EventuallyEvery(t, 10*time.Millisecond, done)
 }
 
+// EventuallyEvery is [Eventually] with an interval.
 func EventuallyEvery(t *testing.T, interval time.Duration, done func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(interval)
@@ -179,6 +200,7 @@ func EventuallyEvery(t *testing.T, interval time.Duration, done func() bool) {
 	}
 }
 
+// Environ returns only these settings and a temporary home.
 func Environ(t *testing.T, settings ...string) []string {
 	t.Helper()
 	home, err := os.MkdirTemp("", "orders-home-")
@@ -198,17 +220,18 @@ func Environ(t *testing.T, settings ...string) []string {
 	return environ
 }
 
+// Value returns a variable of an environment.
 func Value(environ []string, name string) string {
 	found := ""
 	for _, setting := range environ {
-		if rest, ok := bytes.CutPrefix([]byte(setting), []byte(name+"=")); ok {
-			found = string(rest)
+		if value, ok := strings.CutPrefix(setting, name+"="); ok {
+			found = value
 		}
 	}
 	return found
 }
 
-// serverPrograms returns the folder of the PostgreSQL programs, so that no process
+// ServerPrograms returns the folder of the PostgreSQL programs, so that no process
 // downloads them.
 func ServerPrograms(t *testing.T) string {
 	t.Helper()
@@ -220,4 +243,5 @@ func ServerPrograms(t *testing.T) string {
 	return folder
 }
 
+// Discard returns a logger without output.
 func Discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
