@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// A stop waits for a run that has no client any more (R10).
+// A stop waits for a run that has no client any more (R10, detached work).
 func TestServe_stopWaitsForARunWithoutClient(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]func(a *programtest.API, reached <-chan struct{}){

@@ -49,7 +49,7 @@ func setReadOnly(t *testing.T, pool *pgxpool.Pool, value string) {
 }
 
 // A primary that is demoted and stays alive still answers the sessions that only read. On its
-// successor, an API key is revoked and an account created before the failover (R30).
+// successor, an API key is revoked and an account created before the failover (R30, ready to take an order).
 func TestServe_demotedPrimary(t *testing.T) {
 	t.Parallel()
 	oldServer, oldPrimary := newServer(t)

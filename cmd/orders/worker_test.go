@@ -57,7 +57,7 @@ func TestWorker_repeating(t *testing.T) {
 	require.Len(t, mail.Received(), 1)
 }
 
-// A receipt in a folder that no operator chose is lost with its pod (R15).
+// A receipt in a folder that no operator chose is lost with its pod (R15, staged receipt).
 func TestWorker_noDestination(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -52,7 +52,7 @@ func (a *API) Do(ctx context.Context, method, path, body string, header http.Hea
 	for name, values := range header {
 		request.Header[name] = values
 	}
-	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // it follows no redirect (R31)
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // it follows no redirect (R31, one call, one answer)
 	if err != nil {
 		return Response{}, err
 	}

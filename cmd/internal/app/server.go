@@ -120,7 +120,8 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 	return nil
 }
 
-// BaseURL returns the URL of a listener for a client on this machine, which loopback names.
+// BaseURL returns the URL of a listener for a client on this machine. loopback replaces an unspecified
+// host.
 func BaseURL(address, loopback string) string {
 	host, port, _ := net.SplitHostPort(address) // valid
 	if host == "" || net.ParseIP(host).IsUnspecified() {

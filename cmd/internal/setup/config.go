@@ -165,14 +165,14 @@ func (m *Mail) HelloName(host string) string {
 	return m.Hello
 }
 
-// Within shortest, no provider answers. longest is about ten years, which every interval of the
-// database can hold.
+// No provider answers within shortest. Every interval of the database can hold longest, which is about
+// ten years.
 const (
 	shortest = 100 * time.Millisecond
 	longest  = 87600 * time.Hour
 )
 
-// Durations must be in this order.
+// Durations are the limits of a key's life. Each must be less than the next one.
 type Durations struct {
 	StripeTimeout  time.Duration `envconfig:"STRIPE_TIMEOUT" default:"20s"`
 	LockTimeout    time.Duration `envconfig:"LOCK_TIMEOUT" default:"90s"`
@@ -181,9 +181,9 @@ type Durations struct {
 	KeyRetention   time.Duration `envconfig:"KEY_RETENTION" default:"72h"`
 }
 
-// validate rejects durations out of order (R9): another run would take over during a call, or
-// the completer would resume keys in progress. The retention keeps the response that ends the
-// window (R24).
+// validate rejects durations that are out of order (R9, order of the durations), because another run
+// would take over during a call, or the completer would resume keys in progress. The retention is the
+// longest, so that it keeps the response that ends the window (R24, charge window).
 func (d *Durations) validate(p *problems) {
 	type duration struct {
 		name  string

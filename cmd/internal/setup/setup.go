@@ -36,7 +36,7 @@ const poolSize = 10
 // lookup of an API key, so that the next host is reached in time.
 const connectTimeout = 3 * time.Second
 
-// Pool connects to the database and checks the sessions' timeouts (R21) and the migrations.
+// Pool connects to the database and checks the sessions' timeouts (R21, session timeouts) and the migrations.
 func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, error) {
 	pool, err := connect(ctx, d, logger, postgres.Configure)
 	if err != nil {
@@ -51,7 +51,7 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, 
 
 const authPoolSize = 2 // see [accounts.NewAuthenticator]
 
-// AuthPool returns a small pool for requests whose credentials are not verified yet (R25).
+// AuthPool returns a small pool for requests whose credentials are not verified yet (R25, bounded outsiders).
 func AuthPool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
 	config := main.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = authPoolSize, 0, 0
@@ -109,7 +109,7 @@ SELECT current_setting('search_path'),
 }
 
 // CheckServing returns an error if a migration is not applied, or the role lacks a privilege
-// that orders, refunds, events and the metrics need (R30).
+// that orders, refunds, events and the metrics need (R30, ready to take an order).
 func CheckServing(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := CheckSchema(ctx, pool); err != nil {
 		return err

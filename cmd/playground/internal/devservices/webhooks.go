@@ -71,7 +71,7 @@ func (d *Services) deliver(ctx context.Context, url, eventType, id string, logge
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Stripe-Signature", signature)
-	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // Stripe follows no redirect either (R31)
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // Stripe follows no redirect either (R31, one call, one answer)
 	if err == nil {
 		err = response.Body.Close()
 	}
