@@ -1,5 +1,5 @@
 -- A client of a pooler cannot set timeouts for its session, so the role sets them, with
--- the values that the API uses (R21). They apply to new sessions: run this before
+-- the values that the API uses (R21, session timeouts). They apply to new sessions: run this before
 -- PgBouncer connects.
 ALTER ROLE orders SET lock_timeout = '2s';
 ALTER ROLE orders SET statement_timeout = '10s';

@@ -81,7 +81,7 @@ func (op grantCredit) Steps(run *idempotency.Run) idempotency.Steps {
 
 type grantRun struct{ *idempotency.Run }
 
-// creditID is the same in every run (R5).
+// creditID is the same in every run (R5, derived ids).
 func creditID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("credit", accountID, key)
 }
@@ -108,8 +108,8 @@ func (r *grantRun) insertCredit(_ context.Context, tx *idempotency.Tx) (idempote
 	return idempotency.Advance(pointInserted), nil
 }
 
-// step makes the external call, with no transaction open (R6), and may run again. The refusal
-// is the detail of the problem if the credit is cancelled.
+// step makes the external call, with no transaction open (R6, nothing held during a call), and may run
+// again. The refusal is the detail of the problem if the credit is cancelled.
 func (r *grantRun) step(call call, refusal string) idempotency.StepFunc {
 	return func(ctx context.Context) (idempotency.RecordFunc, error) {
 		credit, err := r.credit()
@@ -117,7 +117,7 @@ func (r *grantRun) step(call call, refusal string) idempotency.StepFunc {
 			return nil, err
 		}
 		outcome, err := call(ctx, credit)
-		if err != nil { // nothing is stored, and the client gets 503 (R11)
+		if err != nil { // nothing is stored, and the client gets 503 (R11, final only)
 			return nil, &operations.ProviderError{Kind: operations.ErrOutcomeUnknown, RetryAfter: 2 * time.Second, Cause: err}
 		}
 		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
@@ -130,7 +130,7 @@ func (r *grantRun) record(tx *idempotency.Tx, credit Credit, outcome Outcome, re
 	switch outcome {
 	case Granted:
 		credit.Status = "granted"
-	case Refused: // an earlier put may be in flight and succeed later, so cancel before the failure is stored (R23, R31)
+	case Refused: // R23, cancel first: an earlier put may be in flight and succeed later
 		return idempotency.Advance(pointRefused), nil
 	case Cancelled:
 		credit.Status = "refused"

@@ -143,7 +143,7 @@ func TestGrant_refusalIsStored(t *testing.T) {
 	require.Contains(t, f.send("", "/v1/idempotency-keys/"+key, "").Body.String(), `"type":"/problems/credit-refused"`)
 }
 
-// A put has no response, and the next one is refused. The first may be executed at any time (R23).
+// A put has no response, and the next one is refused. The first may be executed at any time (R23, cancel first).
 func TestGrant_refusedBesideOneInFlight(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -186,7 +186,7 @@ func TestGrant_refusedBesideOneInFlight(t *testing.T) {
 	}
 }
 
-// No server but the service answers a call (R31).
+// No server but the service answers a call (R31, one call, one answer).
 func TestGrant_redirected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -224,7 +224,7 @@ func TestGrant_invalid(t *testing.T) {
 	requireProblem(t, "idempotency-key-reused", f.send(key, "/v1/credits", `{"wallet":"ann","amount":9900}`))
 }
 
-// A reaped key never executes again, whichever operation used it (R17).
+// A reaped key never executes again, whichever operation used it (R17, used for ever).
 func TestGrant_reapedKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

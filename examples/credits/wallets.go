@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Wallets is the client of the wallet service. HTTP needs a Timeout below that of a lease (R9).
+// Wallets is the client of the wallet service. HTTP needs a Timeout below that of a lease (R9, order of the durations).
 type Wallets struct {
 	URL  string
 	HTTP *http.Client
@@ -38,7 +38,7 @@ func (w *Wallets) Put(ctx context.Context, credit Credit) (Outcome, error) {
 	})
 }
 
-// Cancel makes the service refuse the id, so that a call in flight grants nothing either (R23).
+// Cancel makes the service refuse the id, so that a call in flight grants nothing either (R23, cancel first).
 func (w *Wallets) Cancel(ctx context.Context, credit Credit) (Outcome, error) {
 	return w.send(ctx, http.MethodDelete, credit.ID, nil, map[int]Outcome{http.StatusNoContent: Cancelled, http.StatusConflict: Granted})
 }

@@ -61,7 +61,7 @@ func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecre
 	return p, clientSecret, err
 }
 
-// givenUp is the age of a request whose customer no longer expects a charge (R24), so it is sent
+// givenUp is the age of a request whose customer no longer expects a charge (R24, charge window), so it is sent
 // only if the API knows its key. Otherwise the shop's staff decide: the key's row may have been
 // lost after the charge, which a retry is certain to find for 23 hours.
 const givenUp = 22 * time.Hour
