@@ -111,6 +111,22 @@ func (p *PostgreSQL) WAL(ctx context.Context) (int64, error) {
 	return bytes, err
 }
 
+// WALSince divides the WAL since a position into records and images of whole pages, in bytes. The
+// position "" only returns the present one.
+func (p *PostgreSQL) WALSince(ctx context.Context, position string) (now string, records, images float64, err error) {
+	if position == "" {
+		_, err = p.admin.Exec(ctx, "CREATE EXTENSION IF NOT EXISTS pg_walinspect")
+		if err == nil {
+			err = p.admin.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text").Scan(&now)
+		}
+		return now, 0, 0, err
+	}
+	err = p.admin.QueryRow(ctx, `
+SELECT now::text, sum(record_size)::float8, sum(fpi_size)::float8
+FROM pg_current_wal_flush_lsn() now, pg_get_wal_stats($1::text::pg_lsn, now) GROUP BY now`, position).Scan(&now, &records, &images)
+	return now, records, images, err
+}
+
 // Close stops the server and removes the folder.
 func (p *PostgreSQL) Close() error {
 	var err error

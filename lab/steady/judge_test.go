@@ -22,10 +22,10 @@ func TestJudge(t *testing.T) {
 		for minute := range 61 {
 			leaked := growth * float64(minute)
 			s := sample{at: time.Duration(minute) * time.Minute, figures: map[string]float64{}, orders: float64(minute) * 1000}
-			s.wal, s.cpu = s.orders*6000, s.orders*1.5
+			s.records, s.cpu = s.orders*6000, s.orders*1.5
 			switch leaks {
 			case "WAL":
-				s.wal += leaked * s.orders
+				s.records += leaked * s.orders
 			case "CPU":
 				s.cpu += leaked * s.orders / 100
 			}
