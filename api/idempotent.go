@@ -45,14 +45,14 @@ func (h *handlers) serve(w http.ResponseWriter, r *http.Request, operation idemp
 	if err != nil {
 		return err
 	}
-	r = r.WithContext(audit.WithClientIP(r.Context(), middleware.GetClientIPAddr(r.Context())))
+	ctx := audit.WithClientIP(r.Context(), middleware.GetClientIPAddr(r.Context()))
 	req := idempotentRequest{operation: operation, body: body, prefer: readPreferences(r.Header), Request: idempotency.Request{
 		AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path,
 	}}
 	if req.prefer.respondAsync {
-		return h.serveAsync(w, r, req)
+		return h.serveAsync(ctx, w, r, req)
 	}
-	return h.writeRunResult(w, r, key, h.run(r.Context(), req))
+	return h.writeRunResult(w, r, key, h.run(ctx, req))
 }
 
 // run executes the request with a permit. For up to the client's wait, it waits without a
@@ -127,15 +127,15 @@ func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key ide
 
 // serveAsync executes the request in the background. It responds with 202 once the claim is
 // durable, unless the client's wait suffices for the result.
-func (h *handlers) serveAsync(w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
+func (h *handlers) serveAsync(ctx context.Context, w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
 	claimed := make(chan bool, 2) // whether the claim is durable; the end of the run sends false
 	req.OnClaim = sync.OnceFunc(func() { claimed <- true })
-	done := h.start(r.Context(), func(ctx context.Context) runResult {
+	done := h.start(ctx, func(ctx context.Context) runResult {
 		defer func() { claimed <- false }()
 		return h.run(ctx, req)
 	})
 	if done == nil { // There are too many runs, so the preference is ignored.
-		return h.writeRunResult(w, r, req.Key, h.run(r.Context(), req))
+		return h.writeRunResult(w, r, req.Key, h.run(ctx, req))
 	}
 	var run runResult
 	ended := !<-claimed

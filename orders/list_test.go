@@ -61,7 +61,8 @@ func TestList_pages(t *testing.T) {
 			}
 		}
 		require.ElementsMatch(t, want, got)
-		for range f.Orders.List(t.Context(), of, operations.Page{Limit: size}) {
+		for _, err := range f.Orders.List(t.Context(), of, operations.Page{Limit: size}) {
+			require.NoError(t, err)
 			break // returns the connection, otherwise the next query waits
 		}
 		require.Zero(t, f.Pool.Stat().AcquiredConns())
