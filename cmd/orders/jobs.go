@@ -88,11 +88,11 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 type jobsList struct {
 	local
 
-	Limit int `default:"100" help:"How many jobs to list at most."`
+	Limit cli.Count `default:"100" help:"How many jobs to list at most."`
 }
 
 func (c jobsList) Run(ctx context.Context, a *app.App) error {
-	jobs, err := receipts.ListFailed(ctx, a.Pool, "", c.Limit)
+	jobs, err := receipts.ListFailed(ctx, a.Pool, "", int(c.Limit))
 	if err != nil {
 		return err
 	}

@@ -30,11 +30,11 @@ const maxShownRefunds = 100 // the newest of an order
 type keysList struct {
 	local
 
-	Limit int `default:"100" help:"How many keys to list at most."`
+	Limit cli.Count `default:"100" help:"How many keys to list at most."`
 }
 
 func (c keysList) Run(ctx context.Context, a *app.App) error {
-	stuck, err := a.Engine.Stuck(ctx, a.Config.CompleterGrace, c.Limit)
+	stuck, err := a.Engine.Stuck(ctx, a.Config.CompleterGrace, int(c.Limit))
 	if err != nil {
 		return err
 	}

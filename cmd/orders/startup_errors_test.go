@@ -1,9 +1,14 @@
 package main_test
 
 import (
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -137,6 +142,44 @@ func TestStartup_provider(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A key that is rejected ends the process once the runs in progress have ended.
+func TestStartup_providerRejectsDuringRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	stripe, err := url.Parse(programtest.Value(f.environ, "STRIPE_API_BASE"))
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(stripe)
+	created, release := make(chan struct{}), make(chan struct{})
+	create := sync.OnceFunc(func() { close(created) })
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet { // the try
+			<-created
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"error":{"type":"invalid_request_error","message":"Invalid API Key provided"}}`)
+			return
+		}
+		create()
+		<-release
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(provider.Close)
+	a := f.serve(f.with("STRIPE_API_BASE=" + provider.URL))
+	order := a.OrderAsync("order-of-a-rejected-key")
+	programtest.Eventually(t, func() bool {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(a.Base, "http://"))
+		if err == nil {
+			require.NoError(t, conn.Close())
+		}
+		return err != nil
+	})
+	close(release)
+	result := <-order
+	require.NoError(t, result.Err)
+	require.Equal(t, http.StatusCreated, result.Status, result.Body)
+	require.Equal(t, 1, a.Wait())
+	require.Contains(t, a.Stderr.String(), "orders: STRIPE_SECRET_KEY: ")
 }
 
 func TestStartup_mailServer(t *testing.T) {

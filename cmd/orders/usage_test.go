@@ -35,6 +35,7 @@ func TestUsage(t *testing.T) {
 		"worker --every 0s":               {code: 2, stderr: "--every: must be a positive duration\n"},
 		"reaper --every=-1s":              {code: 2, stderr: "--every: must be a positive duration\n"},
 		"completer --concurrency 0":       {code: 2, stderr: "--concurrency: must be positive\n"},
+		"keys list --limit 0":             {code: 2, stderr: "--limit: must be positive\n"},
 		"reconcile --since 1x":            {code: 2, stderr: `--since: expected duration but got "1x"`},
 		"keys list --limit many":          {code: 2, stderr: "--limit: expected a valid 64 bit int"},
 		"keys show":                       {code: 2, stderr: `expected "<id>"` + "\n"},

@@ -50,11 +50,13 @@ func Constraint(err error) string {
 }
 
 // Translate wraps err in [ErrUnavailable] or [ErrLockTimeout] if its cause is the state of the
-// database. That includes errors without an SQLSTATE, because no response arrived.
+// database. That includes errors without an SQLSTATE, because then no response arrived, unless a
+// row arrived that the program cannot read.
 func Translate(err error) error {
 	_, connect := errors.AsType[*pgconn.ConnectError](err)
+	_, unreadable := errors.AsType[pgx.ScanArgError](err)
 	switch state := SQLState(err); {
-	case err == nil, errors.Is(err, ErrUnavailable):
+	case err == nil, errors.Is(err, ErrUnavailable), unreadable, errors.Is(err, pgx.ErrNoRows), errors.Is(err, pgx.ErrTooManyRows):
 		return err
 	case state == LockNotAvailable:
 		return fmt.Errorf("%w: %w", ErrLockTimeout, err)

@@ -38,3 +38,13 @@ func TestTranslate_changedResultType(t *testing.T) {
 	require.Equal(t, "0A000", postgres.SQLState(err), "another unsupported feature")
 	require.NotErrorIs(t, postgres.Translate(err), postgres.ErrUnavailable)
 }
+
+// A mistake of the program is no outage, which clients would wait for.
+func TestTranslate_unreadableRow(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	var n int
+	err := pool.QueryRow(t.Context(), "SELECT NULL::int").Scan(&n)
+	require.ErrorContains(t, err, "cannot scan NULL")
+	require.NotErrorIs(t, postgres.Translate(err), postgres.ErrUnavailable)
+}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -85,9 +86,9 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 }
 
 // Run serves until ctx ends, or until the provider rejects its key, which is tried meanwhile,
-// because a provider that hangs must not delay replays. Then /readyz returns 503, and requests
-// are accepted for delay. After that, waiters are released and runs finish, so that no other
-// process takes over.
+// because a provider that hangs must not delay replays. Then /readyz returns 503, and after the end
+// of ctx requests are accepted for delay. After that, waiters are released and runs finish, so that
+// no other process takes over.
 func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 	serving, fail := context.WithCancelCause(ctx)
 	go func() { fail(connlimit.Serve(s.Server, s.Listener, maxConnections)) }()
@@ -98,8 +99,9 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 		}
 	}()
 	<-serving.Done()
+	var failed error
 	if ctx.Err() == nil {
-		return context.Cause(serving)
+		failed, delay = context.Cause(serving), 0
 	}
 	s.ready.Drain()
 	drain := s.Config.LongestRun()
@@ -114,10 +116,10 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 		err = s.runs.Wait(drainCtx)
 	}
 	if err != nil {
-		return fmt.Errorf("stopped during runs; their keys will be taken over: %w", err)
+		return errors.Join(failed, fmt.Errorf("stopped during runs; their keys will be taken over: %w", err))
 	}
 	s.Logger.Info("stopped")
-	return nil
+	return failed
 }
 
 // BaseURL returns the URL of a listener for a client on this machine. loopback replaces an unspecified
