@@ -70,7 +70,7 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	if err != nil {
 		return err
 	}
-	w := receipts.NewWorker(a.Pool, mailer, a.Config.Sender(), a.Metrics.Receipt, a.Logger)
+	w := receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Metrics.Receipt, a.Logger)
 	if c.Once {
 		result, err := w.RunOnce(ctx)
 		retried, failed, lost := result[receipts.Retried], result[receipts.Failed], result[receipts.Lost]

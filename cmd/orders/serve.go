@@ -54,7 +54,7 @@ func (*healthcheck) Environment(config *setup.Config) []any { return []any{&conf
 func (c *healthcheck) Run(ctx context.Context, config *setup.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	target := app.BaseURL(string(config.Addr), "127.0.0.1") + "/readyz" // an empty image does not resolve localhost
+	target := app.BaseURL(string(config.ListenAddr), "127.0.0.1") + "/readyz" // an empty image does not resolve localhost
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ func (c consoleExtension) add(ctx context.Context, s *server) error {
 	console, err := demo.NewConsole(ctx, demo.Options{
 		Env:     demo.Env{Database: config.Database, Stripe: config.Stripe},
 		Fake:    s.services.Stripe,
-		Pool:    s.Pool,
+		Pool:    s.App.Pool,
 		Account: s.account,
 		APIKey:  s.apiKey,
 		LogFile: filepath.Join(s.folder, "console.log"),
@@ -29,7 +29,7 @@ func (c consoleExtension) add(ctx context.Context, s *server) error {
 	if err != nil {
 		return err
 	}
-	s.Handler = console.Mount(s.Handler)
+	s.HTTP.Handler = console.Mount(s.HTTP.Handler)
 	s.mailer = console
 	s.docs = console.DocsURL()
 	s.line("Console", console.URL()+"   cause a failure, and see the recovery")

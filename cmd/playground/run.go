@@ -46,11 +46,11 @@ func load(config *setup.Config, groups []any) error {
 	if err := setup.Load(groups...); err != nil {
 		return err
 	}
-	if config.URL == private {
-		config.URL = ""
+	if config.DatabaseURL == private {
+		config.DatabaseURL = ""
 	}
-	if config.Dir == receipts {
-		config.Dir = ""
+	if config.ReceiptsDir == receipts {
+		config.ReceiptsDir = ""
 	}
 	switch {
 	case config.Mode() != "test":
@@ -80,7 +80,7 @@ func (c *run) Run(ctx context.Context) (err error) {
 	if err := load(config, c.Environment(config)); err != nil {
 		return err
 	}
-	if c.Reset && config.URL != "" {
+	if c.Reset && config.DatabaseURL != "" {
 		return errors.New("--reset deletes the private database only, and DATABASE_URL names another one")
 	}
 	fmt.Println("playground run: API, worker, completer and reaper in one process; Ctrl-C ends it and keeps the data")
@@ -147,7 +147,7 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	if err != nil {
 		return err
 	}
-	p.config.Dir = cmp.Or(p.config.Dir, filepath.Join(p.folder, "receipts"))
+	p.config.ReceiptsDir = cmp.Or(p.config.ReceiptsDir, filepath.Join(p.folder, "receipts"))
 	mailer, err := p.config.Mailer(ctx, p.logger)
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ Send the same line again: the same bytes come back, and nothing is charged twice
 
 func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 	config, logger := s.config, s.logger
-	worker := receipts.NewWorker(s.Pool, s.mailer, config.Sender(), s.Metrics.Receipt, logger)
+	worker := receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), s.App.Metrics.Receipt, logger)
 	start := func(name string, every time.Duration, work func(context.Context) error) {
 		group.Go(func() error {
 			app.Repeat(ctx, name, every, logger, work)
@@ -234,6 +234,6 @@ func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 		_, err := worker.RunOnce(ctx)
 		return err
 	})
-	start("completer", time.Minute, s.Completer(app.CompleterConcurrency))
-	start("reaper", 10*time.Minute, s.Reap)
+	start("completer", time.Minute, s.App.Completer(app.CompleterConcurrency))
+	start("reaper", 10*time.Minute, s.App.Reap)
 }

@@ -25,8 +25,8 @@ func (shopExtension) add(ctx context.Context, s *server) error {
 		storefront.Run(ctx)
 		return nil
 	})
-	next := s.Handler
-	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	next := s.HTTP.Handler
+	s.HTTP.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == shop.Path || strings.HasPrefix(r.URL.Path, shop.Path+"/") {
 			storefront.ServeHTTP(w, r)
 			return
@@ -37,7 +37,7 @@ func (shopExtension) add(ctx context.Context, s *server) error {
 }
 
 func newShop(ctx context.Context, s *server) (*shop.Shop, error) {
-	config := shop.Config{Pool: s.Pool, Logger: s.logger, PublishableKey: os.Getenv("SHOP_STRIPE_PUBLISHABLE_KEY")}
+	config := shop.Config{Pool: s.App.Pool, Logger: s.logger, PublishableKey: os.Getenv("SHOP_STRIPE_PUBLISHABLE_KEY")}
 	if s.services.Stripe != nil {
 		config.PublishableKey, config.FakeStripe = "pk_test_fake", s.config.APIBase
 	}
@@ -48,5 +48,5 @@ func newShop(ctx context.Context, s *server) (*shop.Shop, error) {
 	if config.Orders, err = client.New(client.Config{BaseURL: s.base, APIKey: s.apiKey}); err != nil {
 		return nil, err
 	}
-	return shop.New(config), shop.Migrate(ctx, s.Pool)
+	return shop.New(config), shop.Migrate(ctx, s.App.Pool)
 }

@@ -22,7 +22,7 @@ const (
 func (a *App) Completer(concurrency int) func(context.Context) error {
 	c := idempotency.NewCompleter(a.Engine, a.Operations.Operations(), idempotency.CompleterConfig{
 		Grace:         a.Config.CompleterGrace,
-		MaxAttempts:   a.Config.MaxAttempts,
+		MaxAttempts:   a.Config.CompleterMaxAttempts,
 		ActionTimeout: a.Config.ChargeWindow,
 		Limit:         completerLimit,
 		Concurrency:   concurrency,

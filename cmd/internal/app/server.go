@@ -34,9 +34,8 @@ func listen(ctx context.Context, variable string, address setup.Address) (net.Li
 
 // Server is the API and, unless it has no address, the admin listener.
 type Server struct {
-	*App
-	*http.Server
-
+	App      *App
+	HTTP     *http.Server
 	Listener net.Listener
 
 	ready *api.Readiness
@@ -77,12 +76,12 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 	if err := a.startAdmin(ctx, ready.Check); err != nil {
 		return nil, err
 	}
-	listener, err := listen(ctx, "LISTEN_ADDR", a.Config.Addr)
+	listener, err := listen(ctx, "LISTEN_ADDR", a.Config.ListenAddr)
 	if err != nil {
 		return nil, err
 	}
 	a.onClose(func() { _ = listener.Close() }) // closed already if Run was called
-	return &Server{App: a, Server: api.NewServer(router, a.Logger), Listener: listener, ready: ready, runs: runs}, nil
+	return &Server{App: a, HTTP: api.NewServer(router, a.Logger), Listener: listener, ready: ready, runs: runs}, nil
 }
 
 // Run serves until ctx ends, or until the provider rejects its key, which is tried meanwhile,
@@ -91,10 +90,10 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 // no other process takes over.
 func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 	serving, fail := context.WithCancelCause(ctx)
-	go func() { fail(connlimit.Serve(s.Server, s.Listener, maxConnections)) }()
-	s.Logger.Info("listening", "address", s.Listener.Addr().String())
+	go func() { fail(connlimit.Serve(s.HTTP, s.Listener, maxConnections)) }()
+	s.App.Logger.Info("listening", "address", s.Listener.Addr().String())
 	go func() {
-		if err := s.TryProvider(ctx); err != nil {
+		if err := s.App.TryProvider(ctx); err != nil {
 			fail(err)
 		}
 	}()
@@ -104,21 +103,21 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 		failed, delay = context.Cause(serving), 0
 	}
 	s.ready.Drain()
-	drain := s.Config.LongestRun()
-	s.Logger.Info("stopping: not ready, finishing runs in progress",
+	drain := s.App.Config.LongestRun()
+	s.App.Logger.Info("stopping: not ready, finishing runs in progress",
 		"shutdown_delay_seconds", delay.Seconds(), "drain_timeout_seconds", drain.Seconds())
 	<-time.After(delay)
 	drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
-	s.Engine.DrainWaiters()
-	err := s.Shutdown(drainCtx)
+	s.App.Engine.DrainWaiters()
+	err := s.HTTP.Shutdown(drainCtx)
 	if err == nil {
 		err = s.runs.Wait(drainCtx)
 	}
 	if err != nil {
 		return errors.Join(failed, fmt.Errorf("stopped during runs; their keys will be taken over: %w", err))
 	}
-	s.Logger.Info("stopped")
+	s.App.Logger.Info("stopped")
 	return failed
 }
 

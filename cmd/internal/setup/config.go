@@ -26,14 +26,14 @@ import (
 
 // Database has the connection string.
 type Database struct {
-	URL Secret `envconfig:"DATABASE_URL"`
+	DatabaseURL Secret `envconfig:"DATABASE_URL"`
 }
 
 func (d *Database) validate(p *problems) {
-	config, err := pgxpool.ParseConfig(string(d.URL))
+	config, err := pgxpool.ParseConfig(string(d.DatabaseURL))
 	unreadable, names := errors.AsType[*fs.PathError](err)
 	switch {
-	case d.URL == "":
+	case d.DatabaseURL == "":
 		p.add("DATABASE_URL", "not set; expected postgres://user:pass@host:5432/orders. "+
 			"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; "+
 			"playground run needs none")
@@ -52,7 +52,7 @@ var inferring = []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimp
 
 // Listen is the address of the API.
 type Listen struct {
-	Addr Address `envconfig:"LISTEN_ADDR" default:":8080"`
+	ListenAddr Address `envconfig:"LISTEN_ADDR" default:":8080"`
 }
 
 // Admin is the address of the admin listener.
@@ -127,42 +127,44 @@ func (s *Stripe) ProviderURL() string {
 // Mail is where receipts are sent, and by whom. There is no default folder, because a pod loses its
 // files (R15, staged receipt).
 type Mail struct {
-	SMTPURL Secret `envconfig:"SMTP_URL"`
-	Hello   string `envconfig:"SMTP_HELLO"`
-	Dir     string `envconfig:"RECEIPTS_DIR"`
-	From    string `envconfig:"RECEIPTS_FROM"`
+	SMTPURL      Secret `envconfig:"SMTP_URL"`
+	SMTPHello    string `envconfig:"SMTP_HELLO"`
+	ReceiptsDir  string `envconfig:"RECEIPTS_DIR"`
+	ReceiptsFrom string `envconfig:"RECEIPTS_FROM"`
 }
 
 func (m *Mail) validate(p *problems) {
-	p.check(m.SMTPURL != "" || m.Dir != "", "SMTP_URL",
+	p.check(m.SMTPURL != "" || m.ReceiptsDir != "", "SMTP_URL",
 		"not set; expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead")
 	if m.SMTPURL != "" {
 		_, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName(""))
 		p.check(err == nil, "SMTP_URL", "%v", err)
-		p.check(m.From != "", "RECEIPTS_FROM", "not set; expected the sender of the receipts, such as My Shop <orders@example.com>")
+		p.check(m.ReceiptsFrom != "", "RECEIPTS_FROM", "not set; expected the sender of the receipts, such as My Shop <orders@example.com>")
 	}
-	literal, _ := netip.ParseAddr(strings.TrimPrefix(strings.Trim(m.Hello, "[]"), "IPv6:"))
-	p.check(m.Hello == "" || receipts.ValidAddress("x@"+m.Hello) || m.Hello[0] == '[' && literal.IsValid(), "SMTP_HELLO",
-		"%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]", m.Hello)
-	from, err := mail.ParseAddress(m.Sender())
+	literal, _ := netip.ParseAddr(strings.TrimPrefix(strings.Trim(m.SMTPHello, "[]"), "IPv6:"))
+	p.check(m.SMTPHello == "" || receipts.ValidAddress("x@"+m.SMTPHello) || m.SMTPHello[0] == '[' && literal.IsValid(), "SMTP_HELLO",
+		"%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]", m.SMTPHello)
+	from, err := mail.ParseAddress(m.ReceiptsSender())
 	p.check(err == nil && receipts.ValidAddress(from.Address), "RECEIPTS_FROM",
-		"%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.From)
+		"%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.ReceiptsFrom)
 }
 
-// Sender has a default for files.
-func (m *Mail) Sender() string { return cmp.Or(m.From, "Orders <receipts@example.com>") }
+// ReceiptsSender returns RECEIPTS_FROM, or a default for receipts in files.
+func (m *Mail) ReceiptsSender() string {
+	return cmp.Or(m.ReceiptsFrom, "Orders <receipts@example.com>")
+}
 
 // HelloName is the name with which we greet the mail server: SMTP_HELLO, else that of this host,
 // else the sender's domain, because servers reject a name without a dot such as that of a pod.
 func (m *Mail) HelloName(host string) string {
-	if m.Hello == "" && strings.Contains(host, ".") {
+	if m.SMTPHello == "" && strings.Contains(host, ".") {
 		return host
 	}
-	from, _ := mail.ParseAddress(m.Sender())
-	if m.Hello == "" && from != nil {
+	from, _ := mail.ParseAddress(m.ReceiptsSender())
+	if m.SMTPHello == "" && from != nil {
 		return from.Address[strings.LastIndexByte(from.Address, '@')+1:]
 	}
-	return m.Hello
+	return m.SMTPHello
 }
 
 // No provider answers within shortest. Every interval of the database can hold longest, which is about
@@ -216,11 +218,11 @@ func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout + 15*t
 
 // Completer bounds the attempts of the completer.
 type Completer struct {
-	MaxAttempts int `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10"`
+	CompleterMaxAttempts int `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10"`
 }
 
 func (c *Completer) validate(p *problems) {
-	p.check(c.MaxAttempts >= 1 && c.MaxAttempts <= 1000, "COMPLETER_MAX_ATTEMPTS", "%d is not from 1 to 1000", c.MaxAttempts)
+	p.check(c.CompleterMaxAttempts >= 1 && c.CompleterMaxAttempts <= 1000, "COMPLETER_MAX_ATTEMPTS", "%d is not from 1 to 1000", c.CompleterMaxAttempts)
 }
 
 // Log configures the log.

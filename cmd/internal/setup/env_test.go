@@ -205,7 +205,7 @@ func TestMail_HelloName(t *testing.T) {
 		{"", "orders-worker-7d9c", "shop.example.com"},
 		{"", "", "shop.example.com"},
 	} {
-		m := setup.Mail{Hello: test.hello, From: "My Shop <orders@shop.example.com>"}
+		m := setup.Mail{SMTPHello: test.hello, ReceiptsFrom: "My Shop <orders@shop.example.com>"}
 		require.Equal(t, test.want, m.HelloName(test.host))
 	}
 }
@@ -218,15 +218,15 @@ func TestLoad_emptyVariables(t *testing.T) {
 	setenv(t, append(settings, database, testKey, "RECEIPTS_DIR=receipts")...)
 	var config setup.Config
 	require.NoError(t, setup.Load(config.All()...))
-	require.Equal(t, setup.Address(":8080"), config.Addr)
+	require.Equal(t, setup.Address(":8080"), config.ListenAddr)
 	require.Empty(t, config.AdminAddr, "empty turns it off")
 	require.Equal(t, "20s", config.StripeTimeout.String())
 	require.Equal(t, "1m30s", config.LockTimeout.String())
 	require.Equal(t, "5m0s", config.CompleterGrace.String())
 	require.Equal(t, "24h0m0s", config.ChargeWindow.String())
 	require.Equal(t, "72h0m0s", config.KeyRetention.String())
-	require.Equal(t, 10, config.MaxAttempts)
-	require.Equal(t, "Orders <receipts@example.com>", config.Sender())
+	require.Equal(t, 10, config.CompleterMaxAttempts)
+	require.Equal(t, "Orders <receipts@example.com>", config.ReceiptsSender())
 	require.Equal(t, slog.LevelInfo, config.Level)
 	require.Equal(t, "text", config.Format)
 }
@@ -265,7 +265,7 @@ func TestLoad_addresses(t *testing.T) {
 		setenv(t, test.settings...)
 		var config setup.Config
 		require.NoError(t, setup.Load(&config.Listen, &config.Admin))
-		require.Equal(t, test.addr, config.Addr)
+		require.Equal(t, test.addr, config.ListenAddr)
 		require.Equal(t, test.serve, config.AdminAddr)
 		var worker setup.OptionalAdmin
 		require.NoError(t, setup.Load(&worker))

@@ -17,7 +17,7 @@ func TestSecret_notPrinted(t *testing.T) {
 	t.Parallel()
 	const canary = "canary"
 	secret := setup.Secret(canary)
-	config := setup.Config{Database: setup.Database{URL: canary}, Stripe: setup.Stripe{SecretKey: canary}, Mail: setup.Mail{SMTPURL: canary}}
+	config := setup.Config{Database: setup.Database{DatabaseURL: canary}, Stripe: setup.Stripe{SecretKey: canary}, Mail: setup.Mail{SMTPURL: canary}}
 
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%10s", "%T %v"} {
 		for name, value := range map[string]any{

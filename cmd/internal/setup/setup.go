@@ -59,11 +59,11 @@ func AuthPool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
 }
 
 func connect(ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config)) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(string(d.URL))
+	config, err := pgxpool.ParseConfig(string(d.DatabaseURL))
 	if err != nil {
 		return nil, errors.New("DATABASE_URL cannot be parsed") // the driver's error shows the password
 	}
-	if !strings.Contains(string(d.URL), "pool_max_conns") {
+	if !strings.Contains(string(d.DatabaseURL), "pool_max_conns") {
 		config.MaxConns = poolSize
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
@@ -212,10 +212,10 @@ func (m *Mail) Mailer(ctx context.Context, logger *slog.Logger) (receipts.Mailer
 		err = mailer.Check(ctx)
 		return mailer, tried(ctx, logger, "SMTP_URL", errors.Is(err, receipts.ErrCredentials), err)
 	}
-	mailer, err := receipts.NewFiles(m.Dir)
+	mailer, err := receipts.NewFiles(m.ReceiptsDir)
 	if err != nil {
 		return nil, fmt.Errorf("RECEIPTS_DIR: %w (set SMTP_URL to send receipts by mail instead)", err)
 	}
-	logger.Info("receipts are written as .eml files, because SMTP_URL is not set", "folder", m.Dir)
+	logger.Info("receipts are written as .eml files, because SMTP_URL is not set", "folder", m.ReceiptsDir)
 	return mailer, nil
 }

@@ -104,7 +104,7 @@ func newSystem(ctx context.Context, options Options) (*system, error) {
 		Args:       []string{"serve"},
 		Log:        s.LogFile,
 		Environ: append(os.Environ(),
-			"DATABASE_URL="+string(s.URL),
+			"DATABASE_URL="+string(s.DatabaseURL),
 			"LISTEN_ADDR="+address,
 			"STRIPE_SECRET_KEY="+string(s.SecretKey),
 			"STRIPE_API_BASE="+s.proxy.url,

@@ -37,7 +37,7 @@ type Services struct {
 func Start(ctx context.Context, d *setup.Database, s *setup.Stripe, options embeddedpg.Options) (*Services, error) {
 	begin := time.Now()
 	services := &Services{acted: make(chan string, 100)}
-	if d.URL == "" {
+	if d.DatabaseURL == "" {
 		options.BinDir = os.Getenv("PG_BIN")
 		server, err := embeddedpg.Start(ctx, options)
 		if errors.Is(err, embeddedpg.ErrInUse) {
@@ -48,7 +48,7 @@ func Start(ctx context.Context, d *setup.Database, s *setup.Stripe, options embe
 			return nil, err
 		}
 		services.Postgres, services.DataDir = server, options.DataDir
-		d.URL = setup.Secret(server.URL("postgres"))
+		d.DatabaseURL = setup.Secret(server.URL("postgres"))
 	}
 	if s.SecretKey == "" {
 		if err := services.startStripe(ctx, s, options); err != nil {
