@@ -29,7 +29,7 @@ func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audi
 // Resolve ends an unfinished key. The operator does not choose the response, because
 // [Registration.Resolve] fails only what can no longer succeed (R23, cancel first).
 func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
-	key, registered, err := s.unfinished(ctx, accountID, keyID)
+	_, registered, err := s.unfinished(ctx, accountID, keyID)
 	if err == nil && registered.Resolve == nil {
 		err = ErrNotResolvable
 	}
@@ -39,7 +39,7 @@ func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, by au
 	if err != nil {
 		return idempotency.Result{KeyID: keyID}, err
 	}
-	return s.Engine.Resume(ctx, accountID, keyID, []idempotency.Operation{registered.Resolve(key)})
+	return s.Engine.Resume(ctx, accountID, keyID, []idempotency.Operation{registered.Resolve})
 }
 
 // unfinished returns a key that an operator can change now, with its operation.

@@ -94,9 +94,9 @@ type Registration struct {
 	// CheckAction, if set, returns an [*ActionRequiredError] if a key still waits for an action.
 	CheckAction func(ctx context.Context, key idempotency.StoredKey) error
 
-	// Resolve, if set, returns the operation that ends an unfinished key for an operator. It must
-	// not store a failure while the request can still succeed (R23, cancel first).
-	Resolve func(key idempotency.StoredKey) idempotency.Operation
+	// Resolve, if set, is the operation with which an operator ends an unfinished key. It must not
+	// store a failure while the request can still succeed (R23, cancel first).
+	Resolve idempotency.Operation
 }
 
 // MemberResource is the [Registration.Member] of operations that have none of their own.

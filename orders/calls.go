@@ -10,15 +10,15 @@ import (
 )
 
 func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
-	intent, err := r.Payments.Create(ctx, provider.Key(r.KeyID, "", r.order.CreateAttempt), payments.CreateParams{
+	intent, err := r.calls.Payments.Create(ctx, provider.Key(r.run.KeyID, "", r.order.CreateKeyNumber), payments.CreateParams{
 		Amount:        r.order.Amount,
 		Currency:      r.order.Currency,
 		PaymentMethod: r.order.PaymentMethod,
 		Description:   "Order " + r.order.ID.String(),
 		Metadata: map[string]string{ // package webhooks reads it
-			"account_id":         r.AccountID.String(),
+			"account_id":         r.run.AccountID.String(),
 			"order_id":           r.order.ID.String(),
-			"idempotency_key_id": r.KeyID.String(),
+			"idempotency_key_id": r.run.KeyID.String(),
 		},
 	})
 	return intent, provider.Failure(err)
@@ -27,13 +27,13 @@ func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.E
 func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.Error) {
 	ctx, cancel := provider.SendContext(ctx)
 	defer cancel()
-	key := provider.Key(r.KeyID, "-confirm", r.order.ConfirmAttempt)
-	intent, err := r.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.OffSession)
+	key := provider.Key(r.run.KeyID, "-confirm", r.order.ConfirmKeyNumber)
+	intent, err := r.calls.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.OffSession)
 	return verify(r.order, intent, err)
 }
 
 func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Intent, *payments.Error) {
-	intent, err := s.Payments.Get(ctx, *order.PaymentIntentID)
+	intent, err := s.Calls.Payments.Get(ctx, *order.PaymentIntentID)
 	return verify(order, intent, err)
 }
 
@@ -49,8 +49,8 @@ func verify(order orderRow, intent payments.Intent, err error) (payments.Intent,
 
 // cancel fails the order only after the provider has cancelled its intent (R23, cancel first).
 func (r *orderRun) cancel(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
-	key := provider.Key(r.KeyID, "-cancel", r.order.ConfirmAttempt)
-	intent, err := r.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
+	key := provider.Key(r.run.KeyID, "-cancel", r.order.ConfirmKeyNumber)
+	intent, err := r.calls.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
 	failed := provider.Failure(err)
 	switch {
 	case failed == nil && intent.Status == payments.StatusCanceled:
@@ -59,7 +59,7 @@ func (r *orderRun) cancel(ctx context.Context, why provider.Problem) (idempotenc
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	case failed.ReplayedError, failed.UnexpectedState:
 		// The repeated step reads whether the intent was charged or cancelled.
-		return r.rotateKey(&r.order.ConfirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+		return r.rotateKey(&r.order.ConfirmKeyNumber, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
 	}
@@ -67,18 +67,18 @@ func (r *orderRun) cancel(ctx context.Context, why provider.Problem) (idempotenc
 
 // rotateKey repeats the step under the next provider key, because Stripe replays an error under the
 // current one (R12, read first). A run does so once.
-func (r *orderRun) rotateKey(attempt *int, at idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.RecordFunc, error) {
+func (r *orderRun) rotateKey(number *int, at idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.RecordFunc, error) {
 	if r.rotated {
 		return nil, r.retryLater(kind, failed)
 	}
 	r.rotated = true
-	*attempt++
+	*number++
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		updateOrderTx(tx, r.AccountID, r.order.ID, "create_attempt = $3, confirm_attempt = $4", r.order.CreateAttempt, r.order.ConfirmAttempt)
+		updateOrderTx(tx, r.run.AccountID, r.order.ID, "create_attempt = $3, confirm_attempt = $4", r.order.CreateKeyNumber, r.order.ConfirmKeyNumber)
 		return idempotency.Advance(at), nil
 	}, nil
 }
 
 func (r *orderRun) retryLater(kind error, failed *payments.Error) error {
-	return r.RetryLater(kind, failed, "order_id", r.order.ID, "key_id", r.KeyID)
+	return r.calls.RetryLater(kind, failed, "order_id", r.order.ID, "key_id", r.run.KeyID)
 }

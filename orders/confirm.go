@@ -16,7 +16,7 @@ const processingRetryAfter = 30 * time.Second
 // confirmIntent charges the card, which Stripe does at most once per intent. If the outcome is
 // unknown, the status of the intent shows it.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.Context(ctx)
+	ctx, cancel := r.calls.Context(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, e
 		return r.confirm(ctx, true)
 	}
 	// An earlier run may have confirmed the intent, so read it before acting (R12, read first).
-	intent, failed := r.readIntent(ctx, r.order)
+	intent, failed := r.service.readIntent(ctx, r.order)
 	switch {
 	case failed != nil:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
@@ -56,14 +56,14 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 	}
 
 	// The outcome is unknown, or the error may be the effect of an earlier confirm.
-	intent, unread := r.readIntent(ctx, r.order)
+	intent, unread := r.service.readIntent(ctx, r.order)
 	switch {
 	case unread != nil:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, unread)
 	case intent.Status != payments.StatusRequiresConfirmation:
 		return r.resolveByStatus(ctx, intent)
 	case failed.ReplayedError, failed.UnexpectedState:
-		return r.rotateKey(&r.order.ConfirmAttempt, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+		return r.rotateKey(&r.order.ConfirmKeyNumber, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	case failed.Outcome == payments.Declined:
 		return r.cancel(ctx, provider.DeclinedBy(failed))
 	case failed.Outcome == payments.Refused:
@@ -101,21 +101,21 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 // recordPayment is transaction 3. It marks the order as paid, stages its receipt and stores the
 // response (R15, staged receipt).
 func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-	paidAt := r.Now()
+	paidAt := r.run.Now()
 	paid := r.order.Order
 	paid.Status, paid.PaidAt = StatusPaid, &operations.Timestamp{Time: paidAt}
-	updateOrderTx(tx, r.AccountID, paid.ID, "status = 'paid', paid_at = $3", paidAt)
-	receipts.StageTx(tx, r.AccountID, paid.ID)
+	updateOrderTx(tx, r.run.AccountID, paid.ID, "status = 'paid', paid_at = $3", paidAt)
+	receipts.StageTx(tx, r.run.AccountID, paid.ID)
 	r.auditTx(ctx, tx, "order.paid", map[string]any{
 		"payment_intent_id": *paid.PaymentIntentID, "amount": paid.Amount, "currency": paid.Currency,
 	})
-	return operations.FinishCreated(r.Path+"/"+paid.ID.String(), paid)
+	return operations.FinishCreated(r.run.Path+"/"+paid.ID.String(), paid)
 }
 
 // recordFailure is the transaction 3 of an order that can no longer be charged.
 func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		updateOrderTx(tx, r.AccountID, r.order.ID,
+		updateOrderTx(tx, r.run.AccountID, r.order.ID,
 			"status = 'payment_failed', failure_code = $3, decline_code = $4", why.Code, optional(why.DeclineCode))
 		r.auditTx(ctx, tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
 		return why.Finish(r.order.ID)
@@ -125,9 +125,9 @@ func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 // mustClose reports whether and why the order must close without another confirm.
 func (r *orderRun) mustClose() (why provider.Problem, closing bool) {
 	switch {
-	case r.close:
+	case r.closedByOperator:
 		return provider.Refused("closed_by_operator", "The order was closed by its seller before the card was charged."), true
-	case r.windowOver(r.order, r.LeaseEnd()):
+	case r.service.windowOver(r.order, r.run.LeaseEnd()):
 		return provider.Refused("charge_window_over", "The order was not charged in time, and it will not be charged any more."), true
 	default:
 		return provider.Problem{}, false

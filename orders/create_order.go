@@ -25,14 +25,14 @@ const (
 const providerKeyTTL = 23 * time.Hour // Stripe forgets a key after 24 hours, and clocks differ
 
 type createOrder struct {
-	*Service
-	close bool // an operator closes the order, see mustClose
+	service          *Service
+	closedByOperator bool // see mustClose
 }
 
 func (createOrder) Name() string { return Operation }
 
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
-	r := &orderRun{createOrder: op, Run: run}
+	r := &orderRun{run: run, service: op.service, calls: op.service.Calls, closedByOperator: op.closedByOperator}
 	return idempotency.Steps{
 		Start:    r.insertOrder,
 		Violated: r.referenceTaken,
@@ -44,8 +44,10 @@ func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 }
 
 type orderRun struct {
-	createOrder
-	*idempotency.Run
+	run              *idempotency.Run
+	service          *Service
+	calls            provider.Calls
+	closedByOperator bool // see mustClose
 
 	order orderRow // see load
 
@@ -61,12 +63,12 @@ type orderRun struct {
 // insertOrder is transaction 1, which also claims the key. A retry after lost rows finds the same
 // payment, because the id derives from the key (R5, derived ids).
 func (r *orderRun) insertOrder(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-	request, err := DecodeOrderRequest(r.Params)
+	request, err := DecodeOrderRequest(r.run.Params)
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
-	request.ID, request.Status = orderID(r.AccountID, r.Key), StatusPending
-	r.order = orderRow{OrderRequest: request, CreateAttempt: 1, ConfirmAttempt: 1}
+	request.ID, request.Status = orderID(r.run.AccountID, r.run.Key), StatusPending
+	r.order = orderRow{OrderRequest: request, CreateKeyNumber: 1, ConfirmKeyNumber: 1}
 	tx.Queue(`
 INSERT INTO orders (
     id,
@@ -83,7 +85,7 @@ INSERT INTO orders (
     reference,
     created_at
 ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, now())`,
-		request.ID, r.AccountID, string(r.Key), request.Email, request.Currency, request.Amount, request.Items, request.Metadata,
+		request.ID, r.run.AccountID, string(r.run.Key), request.Email, request.Currency, request.Amount, request.Items, request.Metadata,
 		request.PaymentMethod, request.OffSession, request.Status, request.Reference)
 	r.auditTx(ctx, tx, "order.created", map[string]any{"amount": r.order.Amount, "currency": r.order.Currency})
 	return idempotency.Advance(pointOrderCreated), nil
@@ -95,7 +97,7 @@ func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error 
 	if !strings.Contains(constraint, "orders_reference_unique") {
 		return nil
 	}
-	other, err := r.findByReference(ctx, r.AccountID, *r.order.Reference)
+	other, err := r.service.findByReference(ctx, r.run.AccountID, *r.order.Reference)
 	if errors.Is(err, operations.ErrNotFound) {
 		return fmt.Errorf("%w: the other order with this reference has just failed", postgres.ErrUnavailable)
 	}
@@ -107,14 +109,14 @@ func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error 
 
 // createIntent creates the PaymentIntent, unconfirmed, so no money moves.
 func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.Context(ctx)
+	ctx, cancel := r.calls.Context(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
 	why, closing := r.mustClose()
-	keyWorks := !r.createRejected && r.Now().Sub(r.order.CreatedAt.Time) <= providerKeyTTL
-	if r.Resumed || !keyWorks {
+	keyWorks := !r.createRejected && r.run.Now().Sub(r.order.CreatedAt.Time) <= providerKeyTTL
+	if r.run.Resumed || !keyWorks {
 		// An earlier run may have created the intent, and its key may have expired (R12, read first).
 		if record, err := r.findIntent(ctx, keyWorks); record != nil || err != nil {
 			return record, err
@@ -129,7 +131,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	intent, failed := r.sendCreate(ctx)
 	switch {
 	case failed == nil:
-		r.unconfirmed = !r.Resumed && !intent.Replayed // a replayed intent may be of lost rows, and confirmed
+		r.unconfirmed = !r.run.Resumed && !intent.Replayed // a replayed intent may be of lost rows, and confirmed
 		return r.recordIntent(intent.ID), nil
 	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
@@ -139,7 +141,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		r.createRejected = true
 		return repeatCreate, nil
 	case failed.ReplayedError:
-		return r.rotateKey(&r.order.CreateAttempt, pointOrderCreated, operations.ErrProviderUnavailable, failed)
+		return r.rotateKey(&r.order.CreateKeyNumber, pointOrderCreated, operations.ErrProviderUnavailable, failed)
 	default: // an unconfirmed intent moves no money, so the outcome does not matter
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
@@ -149,11 +151,11 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 // none. If it does not know the latest intent of our account, it is another account
 // or mode, as with a wrong API key, and neither its refusals nor its empty lists are final.
 func (r *orderRun) failWithoutIntent(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
-	latest, err := r.LatestIntent(ctx, r.AccountID)
+	latest, err := r.service.LatestIntent(ctx, r.run.AccountID)
 	if err != nil || latest == "" {
 		return r.recordFailure(why), err
 	}
-	if _, err = r.Payments.Get(ctx, latest); err != nil {
+	if _, err = r.calls.Payments.Get(ctx, latest); err != nil {
 		return nil, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
 	}
 	return r.recordFailure(why), nil
@@ -162,11 +164,11 @@ func (r *orderRun) failWithoutIntent(ctx context.Context, why provider.Problem) 
 func (r *orderRun) load(ctx context.Context) (err error) {
 	switch {
 	case r.order.ID == uuid.Nil:
-		r.order, err = r.find(ctx, r.AccountID, orderID(r.AccountID, r.Key))
+		r.order, err = r.service.find(ctx, r.run.AccountID, orderID(r.run.AccountID, r.run.Key))
 	case r.order.CreatedAt.IsZero(): // inserted with its key
-		r.order.CreatedAt = operations.Timestamp{Time: r.CreatedAt}
+		r.order.CreatedAt = operations.Timestamp{Time: r.run.CreatedAt}
 	}
-	return mustExist(err, r.KeyID)
+	return mustExist(err, r.run.KeyID)
 }
 
 func repeatCreate(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
@@ -177,12 +179,12 @@ func repeatCreate(context.Context, *idempotency.Tx) (idempotency.Transition, err
 func (r *orderRun) recordIntent(id string) idempotency.RecordFunc {
 	r.order.PaymentIntentID = &id
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		updateOrderTx(tx, r.AccountID, r.order.ID, "payment_intent_id = $3", id)
+		updateOrderTx(tx, r.run.AccountID, r.order.ID, "payment_intent_id = $3", id)
 		r.auditTx(ctx, tx, "order.charge_created", map[string]any{"payment_intent_id": id})
 		return idempotency.Advance(pointChargeCreated), nil
 	}
 }
 
 func (r *orderRun) auditTx(ctx context.Context, tx *idempotency.Tx, action string, data map[string]any) {
-	audit.WriteTx(ctx, tx, r.AccountID, r.order.ID, action, data)
+	audit.WriteTx(ctx, tx, r.run.AccountID, r.order.ID, action, data)
 }

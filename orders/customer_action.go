@@ -40,7 +40,7 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 // recordAction records the status before the client receives the client secret, because from then on
 // a decline does not end the payment (R23, cancel first). Then the step repeats.
 func (r *orderRun) recordAction(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-	updateOrderTx(tx, r.AccountID, r.order.ID, "status = 'requires_action'")
+	updateOrderTx(tx, r.run.AccountID, r.order.ID, "status = 'requires_action'")
 	r.auditTx(ctx, tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
 	return idempotency.Advance(pointChargeCreated), nil
 }
@@ -59,12 +59,12 @@ func (s *Service) checkAction(ctx context.Context, key idempotency.StoredKey) er
 	if s.windowOver(order, s.Engine.NextLeaseEnd(key)) {
 		return nil
 	}
-	ctx, cancel := s.Context(ctx)
+	ctx, cancel := s.Calls.Context(ctx)
 	defer cancel()
 	intent, failed := s.readIntent(ctx, order)
 	switch {
 	case failed != nil:
-		return s.RetryLater(operations.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
+		return s.Calls.RetryLater(operations.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
 	case intent.Action == nil:
 		return nil
 	default:

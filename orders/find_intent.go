@@ -45,7 +45,7 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 	deadline, _ := ctx.Deadline()
 	more := r.search.since.Before(r.search.until)
 	for more && r.search.found.Status != payments.StatusSucceeded {
-		page, next, err := r.Payments.List(ctx, r.search.since, r.search.until, r.search.after)
+		page, next, err := r.calls.Payments.List(ctx, r.search.since, r.search.until, r.search.after)
 		if err != nil {
 			return nil, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
 		}
@@ -53,14 +53,14 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 			r.search.add(r.order, intent)
 		}
 		r.search.after, more = next, next != ""
-		if more && time.Until(deadline) < r.Timeout/2 {
+		if more && time.Until(deadline) < r.calls.Timeout/2 {
 			return repeatCreate, nil
 		}
 	}
 	found := r.search.found
 	r.search = intentSearch{} // a repeated step searches again
 	// The create may return a charged intent that is not found yet.
-	unsure := onlyOld && found.Status == payments.StatusRequiresConfirmation && r.Now().Sub(found.Created) <= providerKeyTTL
+	unsure := onlyOld && found.Status == payments.StatusRequiresConfirmation && r.run.Now().Sub(found.Created) <= providerKeyTTL
 	if found.ID == "" || unsure {
 		return nil, nil
 	}
@@ -70,15 +70,15 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 // searchByMetadata also sets the range of the list: the latest intents, which the search does not find
 // yet, or all that may be ours if the account has no search.
 func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
-	created, now := r.order.CreatedAt.Time, r.Now()
+	created, now := r.order.CreatedAt.Time, r.run.Now()
 	since, until := now.Add(-searchDelay), now
-	if end := created.Add(r.ChargeWindow); until.After(end) {
+	if end := created.Add(r.service.ChargeWindow); until.After(end) {
 		until = end
 	}
 	if r.search.onlyOld {
 		until = now.Add(-providerKeyTTL)
 	}
-	ids, err := r.Payments.Search(ctx, r.order.ID)
+	ids, err := r.calls.Payments.Search(ctx, r.order.ID)
 	switch failed := provider.Failure(err); {
 	case failed != nil && failed.NotOffered:
 		since = created.Add(-lostRowsReach)
@@ -86,7 +86,7 @@ func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 		return failed
 	}
 	for _, id := range ids {
-		intent, err := r.Payments.Get(ctx, id) // the search may return an old status
+		intent, err := r.calls.Payments.Get(ctx, id) // the search may return an old status
 		if err != nil {
 			return provider.Failure(err)
 		}

@@ -13,7 +13,7 @@ import (
 
 // Service creates and reads orders, also concurrently. To read orders, Pool suffices.
 type Service struct {
-	provider.Calls
+	Calls        provider.Calls
 	Pool         *pgxpool.Pool
 	Engine       *idempotency.Engine
 	ChargeWindow time.Duration // the age from which an order is not charged (R24, charge window)
@@ -28,7 +28,7 @@ const (
 // Registration describes the operation for the API, the completer and operators.
 func (s *Service) Registration() operations.Registration {
 	return operations.Registration{
-		Operation: createOrder{Service: s},
+		Operation: createOrder{service: s},
 		Path:      Path,
 		Member:    "order",
 		ID:        orderID,
@@ -40,8 +40,6 @@ func (s *Service) Registration() operations.Registration {
 		Table:       "orders",
 		Names:       []string{"reference", "payment_intent_id"},
 		CheckAction: s.checkAction,
-		Resolve: func(idempotency.StoredKey) idempotency.Operation {
-			return createOrder{Service: s, close: true}
-		},
+		Resolve:     createOrder{service: s, closedByOperator: true},
 	}
 }

@@ -16,8 +16,9 @@ import (
 
 type orderRow struct {
 	OrderRequest
-	CreateAttempt, ConfirmAttempt int // numbers in the provider keys, see rotateKey
-	FailureCode, DeclineCode      *string
+	CreateKeyNumber          int `db:"create_attempt"`  // in the provider key of a create, see rotateKey
+	ConfirmKeyNumber         int `db:"confirm_attempt"` // in those of a confirm and of a cancel
+	FailureCode, DeclineCode *string
 }
 
 const selectOrder = `

@@ -34,7 +34,7 @@ func Registration(pool *pgxpool.Pool, wallets *Wallets) operations.Registration 
 		Get: func(ctx context.Context, of operations.Target) (any, error) {
 			return findCredit(ctx, pool, of.AccountID, of.ID)
 		},
-		Resolve: func(idempotency.StoredKey) idempotency.Operation { return grantCredit{wallets.Cancel, wallets.Cancel} },
+		Resolve: grantCredit{wallets.Cancel, wallets.Cancel},
 	}
 }
 

@@ -41,10 +41,10 @@ func SendContext(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Key returns the provider key of a step's call. Its form never changes, because another key would
 // be another payment (R5, derived ids).
-func Key(keyID uuid.UUID, step string, attempt int) string {
+func Key(keyID uuid.UUID, step string, number int) string {
 	key := "orders-api-" + keyID.String() + step
-	if attempt > 1 {
-		key += "-" + strconv.Itoa(attempt)
+	if number > 1 {
+		key += "-" + strconv.Itoa(number)
 	}
 	return key
 }

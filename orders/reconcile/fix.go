@@ -21,7 +21,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 		case d.Kind == OrphanedIntent:
 			// The key is random, because the provider may repeat a 500 under an earlier one.
 			d.Fixed, err = intents.repair(ctx, *d, d.IntentID, func() error {
-				_, err := r.Orders.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
+				_, err := r.Orders.Calls.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
 				return err
 			})
 		case d.Kind == RefundStatusChanged:
@@ -37,7 +37,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 		if err != nil {
 			d.FixError = err.Error()
 		}
-		r.Orders.Logger.InfoContext(ctx, "reconcile: fix", "kind", d.Kind, "account_id", d.AccountID, "order_id", d.OrderID,
+		r.Orders.Calls.Logger.InfoContext(ctx, "reconcile: fix", "kind", d.Kind, "account_id", d.AccountID, "order_id", d.OrderID,
 			"key_id", d.KeyID, "intent_id", d.IntentID, "fixed", d.Fixed, "error", d.FixError)
 	}
 }

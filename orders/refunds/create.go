@@ -19,14 +19,14 @@ import (
 const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 
 type createRefund struct {
-	*Service
-	resolving bool // an operator ends the refund, see resolve
+	service          *Service
+	closedByOperator bool // see resolve
 }
 
 func (createRefund) Name() string { return "create_refund" }
 
 func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
-	r := &refundRun{createRefund: op, Run: run}
+	r := &refundRun{run: run, service: op.service, calls: op.service.Calls, closedByOperator: op.closedByOperator}
 	return idempotency.Steps{
 		Start: r.insertRefund,
 		At:    map[idempotency.RecoveryPoint]idempotency.StepFunc{pointRefundCreated: r.sendRefund},
@@ -34,8 +34,10 @@ func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
 }
 
 type refundRun struct {
-	createRefund
-	*idempotency.Run
+	run              *idempotency.Run
+	service          *Service
+	calls            provider.Calls
+	closedByOperator bool // see resolve
 
 	refund  row        // see load
 	before  *time.Time // ProviderSentAt before this run's call
@@ -47,12 +49,12 @@ type refundRun struct {
 // insertRefund is transaction 1. It locks the order before it reads the remaining amount, so
 // concurrent refunds never exceed the charge.
 func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-	request, err := DecodeRequest(r.Params)
+	request, err := DecodeRequest(r.run.Params)
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
-	orderID := operations.ParentID(path, r.Path)
-	order, reserved, err := lockOrderTx(ctx, tx, r.AccountID, orderID)
+	orderID := operations.ParentID(path, r.run.Path)
+	order, reserved, err := lockOrderTx(ctx, tx, r.run.AccountID, orderID)
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
@@ -60,7 +62,7 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
-	id := refundID(r.AccountID, r.Key)
+	id := refundID(r.run.AccountID, r.run.Key)
 	tx.Queue(`
 INSERT INTO refunds (
     id,
@@ -73,8 +75,8 @@ INSERT INTO refunds (
     status,
     created_at
 ) VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', now())`,
-		id, r.AccountID, orderID, string(r.Key), amount, order.Currency, request.Reason)
-	audit.WriteTx(ctx, tx, r.AccountID, id, "refund.created", map[string]any{
+		id, r.run.AccountID, orderID, string(r.run.Key), amount, order.Currency, request.Reason)
+	audit.WriteTx(ctx, tx, r.run.AccountID, id, "refund.created", map[string]any{
 		"order_id": orderID, "amount": amount, "currency": order.Currency, "reason": request.Reason,
 	})
 	return idempotency.Advance(pointRefundCreated), nil
@@ -83,7 +85,7 @@ INSERT INTO refunds (
 // sendRefund refunds the money. The provider forgets its key after a day, so the step lists the
 // intent's refunds first (R12, read first).
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.Context(ctx)
+	ctx, cancel := r.calls.Context(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
@@ -101,9 +103,9 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 		return r.recordRefund(found)
 	case r.providerReplaysError():
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
-	case r.resolving:
+	case r.closedByOperator:
 		return r.resolve(ctx)
-	case r.Resumed, r.rotated:
+	case r.run.Resumed, r.rotated:
 		return r.markSent()
 	default:
 		return r.send(ctx)
@@ -112,13 +114,13 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 
 func (r *refundRun) load(ctx context.Context) (err error) {
 	if r.refund.ID == uuid.Nil {
-		r.refund, err = r.find(ctx, r.AccountID, refundID(r.AccountID, r.Key))
-		if !r.Resumed { // the row has the time of its insertion, in case this run dies
+		r.refund, err = r.service.find(ctx, r.run.AccountID, refundID(r.run.AccountID, r.run.Key))
+		if !r.run.Resumed { // the row has the time of its insertion, in case this run dies
 			r.refund.ProviderSentAt = nil
 		}
 	}
 	if errors.Is(err, operations.ErrNotFound) {
-		err = fmt.Errorf("the refund of key %s is missing", r.KeyID)
+		err = fmt.Errorf("the refund of key %s is missing", r.run.KeyID)
 	}
 	return err
 }
@@ -134,20 +136,20 @@ func (r *refundRun) kindOfFailure() error {
 
 // markSent records the time before the call, so that a crash cannot lose it.
 func (r *refundRun) markSent() (idempotency.RecordFunc, error) {
-	now := r.Now()
+	now := r.run.Now()
 	r.before, r.refund.ProviderSentAt, r.marked = r.refund.ProviderSentAt, &now, true
-	return r.recordAttempt, nil
+	return r.recordCall, nil
 }
 
-// recordAttempt repeats the step.
-func (r *refundRun) recordAttempt(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+// recordCall repeats the step.
+func (r *refundRun) recordCall(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	tx.Queue(`
 UPDATE refunds
    SET provider_attempt   = $3,
        provider_sent_at   = $4,
        provider_failed_at = $5
  WHERE account_id = $1
-   AND id = $2`, r.AccountID, r.refund.ID, r.refund.ProviderAttempt, r.refund.ProviderSentAt, r.refund.ProviderFailedAt)
+   AND id = $2`, r.run.AccountID, r.refund.ID, r.refund.KeyNumber, r.refund.ProviderSentAt, r.refund.ProviderFailedAt)
 	return idempotency.Advance(pointRefundCreated), nil
 }
 
@@ -158,21 +160,21 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
 	}
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		applyStatusTx(ctx, tx, r.AccountID, r.refund, made)
+		applyStatusTx(ctx, tx, r.run.AccountID, r.refund, made)
 		if made.Status.Void() {
 			code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))
 			return provider.Refused(code, "The payment provider could not give the money back.").Finish(r.refund.OrderID)
 		}
 		refunded := r.refund.Refund
 		refunded.Status, refunded.ProviderRefundID = made.Status, &made.ID
-		return operations.FinishCreated(r.Path+"/"+refunded.ID.String(), refunded)
+		return operations.FinishCreated(r.run.Path+"/"+refunded.ID.String(), refunded)
 	}, nil
 }
 
 // adoptRest reduces a refund of the order's rest to what was refunded: after lost rows, another
 // refund may not be recorded yet.
 func (r *refundRun) adoptRest(made payments.Refund) {
-	request, err := DecodeRequest(r.Params)
+	request, err := DecodeRequest(r.run.Params)
 	if err == nil && request.Amount == 0 && made.Amount < r.refund.Amount {
 		r.refund.Amount = made.Amount
 	}
@@ -189,11 +191,11 @@ UPDATE refunds
  WHERE account_id = $1
    AND id = $2
    AND provider_refund_id IS NULL
-RETURNING id`, []any{r.AccountID, r.refund.ID, why.Code}, new(uuid.UUID))
+RETURNING id`, []any{r.run.AccountID, r.refund.ID, why.Code}, new(uuid.UUID))
 		if err != nil {
 			return idempotency.Transition{}, fmt.Errorf("record the failure of refund %s, which may be at the provider: %w", r.refund.ID, err)
 		}
-		audit.WriteTx(ctx, tx, r.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.Code})
+		audit.WriteTx(ctx, tx, r.run.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.Code})
 		return why.Finish(r.refund.OrderID)
 	}
 }
@@ -205,7 +207,7 @@ const (
 )
 
 func (r *refundRun) providerReplaysError() bool {
-	return r.refund.ProviderFailedAt != nil && r.Now().Sub(*r.refund.ProviderFailedAt) < storedErrorTTL
+	return r.refund.ProviderFailedAt != nil && r.run.Now().Sub(*r.refund.ProviderFailedAt) < storedErrorTTL
 }
 
 func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
@@ -218,13 +220,13 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		Currency: r.refund.Currency,
 		Reason:   r.refund.Reason,
 		Metadata: map[string]string{ // package webhooks reads it
-			"account_id":         r.AccountID.String(),
+			"account_id":         r.run.AccountID.String(),
 			"order_id":           r.refund.OrderID.String(),
 			"refund_id":          r.refund.ID.String(),
-			"idempotency_key_id": r.KeyID.String(),
+			"idempotency_key_id": r.run.KeyID.String(),
 		},
 	}
-	made, err := r.Payments.Refund(sending, provider.Key(r.KeyID, "-refund", r.refund.ProviderAttempt), params)
+	made, err := r.calls.Payments.Refund(sending, provider.Key(r.run.KeyID, "-refund", r.refund.KeyNumber), params)
 	failed := provider.Failure(err)
 	switch {
 	case failed == nil:
@@ -232,12 +234,12 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	case failed.Outcome == payments.NotExecuted && failed.ReplayedError && !r.rotated:
 		// As the provider replays a refusal, no call under this key had an effect or will have one.
 		r.rotated, r.refund.ProviderSentAt = true, nil
-		r.refund.ProviderAttempt++
-		return r.recordAttempt, nil
+		r.refund.KeyNumber++
+		return r.recordCall, nil
 	case failed.Outcome == payments.NotExecuted:
 		r.refund.ProviderSentAt = r.before
 		r.refused = r.retryLater(r.kindOfFailure(), failed)
-		return r.recordAttempt, nil
+		return r.recordCall, nil
 	}
 
 	// The list shows whether the refund was made, possibly by an earlier call that caused a refusal.
@@ -248,9 +250,9 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	case found.ID != "":
 		return r.recordRefund(found)
 	case failed.ReplayedError: // the refund may still be made
-		now := r.Now()
+		now := r.run.Now()
 		r.refund.ProviderFailedAt, r.refund.ProviderSentAt = &now, &now
-		return r.recordAttempt, nil
+		return r.recordCall, nil
 	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
 		return r.recordFailure(provider.RefusedBy(failed)), nil
 	default:
@@ -260,7 +262,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 
 func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.Error) {
 	var found payments.Refund
-	refunds, err := r.Payments.ListRefunds(ctx, r.refund.IntentID)
+	refunds, err := r.calls.Payments.ListRefunds(ctx, r.refund.IntentID)
 	for _, at := range refunds {
 		// Of two refunds, one that is not void counts.
 		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || found.Status.Void()) {
@@ -272,16 +274,16 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 
 // resolve fails a refund that the provider does not have, unless its call may still be executed.
 func (r *refundRun) resolve(ctx context.Context) (idempotency.RecordFunc, error) {
-	if sent := r.refund.ProviderSentAt; sent != nil && r.Now().Sub(*sent) <= inFlightGrace {
+	if sent := r.refund.ProviderSentAt; sent != nil && r.run.Now().Sub(*sent) <= inFlightGrace {
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
 	}
 	// The empty list of another provider account, as with a wrong API key, proves nothing.
-	if _, err := r.Payments.Get(ctx, r.refund.IntentID); err != nil {
+	if _, err := r.calls.Payments.Get(ctx, r.refund.IntentID); err != nil {
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, provider.Failure(err))
 	}
 	return r.recordFailure(provider.Refused("closed_by_operator", "The refund was closed by the seller before it was made.")), nil
 }
 
 func (r *refundRun) retryLater(kind error, failed *payments.Error) error {
-	return r.RetryLater(kind, failed, "order_id", r.refund.OrderID, "refund_id", r.refund.ID, "key_id", r.KeyID)
+	return r.calls.RetryLater(kind, failed, "order_id", r.refund.OrderID, "refund_id", r.refund.ID, "key_id", r.run.KeyID)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
@@ -24,7 +23,7 @@ import (
 
 // Service refunds orders, also concurrently. To read refunds, Pool and Orders suffice.
 type Service struct {
-	provider.Calls
+	Calls  provider.Calls
 	Pool   *pgxpool.Pool
 	Orders *orders.Service
 }
@@ -34,7 +33,7 @@ const path = "/v1/orders/{id}/refunds"
 // Registration describes the operation for the API, the completer and operators.
 func (s *Service) Registration() operations.Registration {
 	return operations.Registration{
-		Operation: createRefund{Service: s},
+		Operation: createRefund{service: s},
 		Path:      path,
 		Member:    "refund",
 		ID:        refundID,
@@ -43,31 +42,29 @@ func (s *Service) Registration() operations.Registration {
 		Table:     "refunds",
 		Names:     []string{"provider_refund_id"},
 		Sync:      s.sync,
-		Resolve: func(idempotency.StoredKey) idempotency.Operation {
-			return createRefund{Service: s, resolving: true}
-		},
+		Resolve:   createRefund{service: s, closedByOperator: true},
 	}
 }
 
 // sync reads a refund from the provider and applies its status, which may change for
 // days. The stored response does not change, so failed reports that the customer's money came back.
 func (s *Service) sync(ctx context.Context, accountID, id uuid.UUID, providerID string) (failed bool, err error) {
-	ctx, cancel := s.Context(ctx)
+	ctx, cancel := s.Calls.Context(ctx)
 	defer cancel()
 	r, err := s.find(ctx, accountID, id)
 	if err != nil {
 		return false, err
 	}
-	made, err := s.Payments.GetRefund(ctx, providerID)
+	made, err := s.Calls.Payments.GetRefund(ctx, providerID)
 	about := []any{"order_id", r.OrderID, "refund_id", r.ID}
 	if failed := provider.Failure(err); failed != nil {
-		return false, s.RetryLater(operations.ErrProviderUnavailable, failed, about...)
+		return false, s.Calls.RetryLater(operations.ErrProviderUnavailable, failed, about...)
 	}
 	if !r.matches(made) {
-		return false, s.RetryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"}, about...)
+		return false, s.Calls.RetryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"}, about...)
 	}
 	if r.ProviderRefundID == nil && r.Status == payments.RefundFailed && !made.Status.Void() {
-		s.Logger.ErrorContext(ctx, "the provider made a refund whose stored response is a failure", about...)
+		s.Calls.Logger.ErrorContext(ctx, "the provider made a refund whose stored response is a failure", about...)
 	}
 	batch := &pgx.Batch{}
 	applyStatusTx(ctx, batch, accountID, r, made)
@@ -79,7 +76,7 @@ func (s *Service) sync(ctx context.Context, accountID, id uuid.UUID, providerID 
 		return false, fmt.Errorf("apply refund status: %w", postgres.Translate(err))
 	}
 	if failed = made.Status.Void() && !r.Status.Void(); failed {
-		s.Logger.WarnContext(ctx, "a refund failed after its response", append(about, "reason", made.FailureReason)...)
+		s.Calls.Logger.WarnContext(ctx, "a refund failed after its response", append(about, "reason", made.FailureReason)...)
 	}
 	return failed, nil
 }
