@@ -17,7 +17,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
-	"example.com/orders-api/orders/webhooks"
+	"example.com/orders-api/payments"
 )
 
 // Errors of this package. Each has a row in problemRows.
@@ -48,16 +48,16 @@ var problemRows = []struct {
 	{accounts.ErrUnauthorized, "unauthorized", "Send a valid API key as a bearer token, in one Authorization header."},
 	{errNoPage, "not-found", "There is no resource at this address."},
 	{operations.ErrNotFound, "not-found", "There is no such resource in this account."},
-	{webhooks.ErrOff, "not-found", "The server has no webhook secret, so the webhook is off."},
+	{payments.ErrWebhooksOff, "not-found", "The server has no webhook secret, so the webhook is off."},
 	{errMethodNotAllowed, "method-not-allowed", "The Allow header lists the methods that this resource supports."},
 	{errTooLarge, "too-large", ""},
 	{errUnsupportedMedia, "unsupported-media-type", "Send Content-Type: application/json, in UTF-8 and without a content encoding."},
 	{errKeyMissing, "idempotency-key-missing", "Send an Idempotency-Key header of 16 to 255 visible ASCII characters."},
 	{idempotency.ErrInvalidKey, "idempotency-key-invalid", "Send one Idempotency-Key header of 16 to 255 visible ASCII characters, raw or quoted."},
 	{idempotency.ErrMalformed, "malformed-request", ""},
-	{webhooks.ErrRefused, "malformed-request", "The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes of the server's clock."},
-	{webhooks.ErrInvalid, "malformed-request", "The signature is valid, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double."},
-	{webhooks.ErrThin, "malformed-request", "The signature is valid, but this is a thin event: it has no data.object. Set the payload style of the endpoint to Snapshot in Stripe's dashboard."},
+	{payments.ErrSignature, "malformed-request", "The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes of the server's clock."},
+	{payments.ErrInvalidEvent, "malformed-request", "The signature is valid, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double."},
+	{payments.ErrThinEvent, "malformed-request", "The signature is valid, but this is a thin event: it has no data.object. Set the payload style of the endpoint to Snapshot in Stripe's dashboard."},
 	{idempotency.ErrKeyReused, "idempotency-key-reused", "The body or the address differs from the key's first request."},
 	{idempotency.ErrInProgress, "idempotency-key-in-progress", "Send the same request again shortly."},
 	{operations.ErrOutcomeUnknown, "payment-outcome-unknown", "Send the same request with the same key to find out."},

@@ -1,5 +1,5 @@
-// Package webhooks takes the provider's events. An event is only a hint: the outcome is read from
-// the provider.
+// Package webhooks handles the provider's events. An event only starts a run: the outcome is read
+// from the provider, not from the event.
 package webhooks
 
 import (
@@ -13,16 +13,8 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Errors of [Handler.Verify].
-var (
-	ErrOff     = payments.ErrWebhooksOff
-	ErrRefused = payments.ErrSignature
-	ErrInvalid = payments.ErrInvalidEvent
-	ErrThin    = payments.ErrThinEvent
-)
-
-// Event is an event with a valid signature. The ids in its metadata are uuid.Nil if there are none,
-// as in an event of another program.
+// Event is an event with a valid signature. Its ids are read from the metadata of the event's object.
+// They are uuid.Nil if another program created the object.
 type Event struct {
 	payments.Event
 
@@ -31,10 +23,10 @@ type Event struct {
 
 // Result is what an event has caused.
 type Result struct {
-	KeyID    uuid.UUID // uuid.Nil if the key is unknown
-	RefundID uuid.UUID // whose status was applied, or uuid.Nil
+	KeyID    uuid.UUID // uuid.Nil if we have no such key
+	RefundID uuid.UUID // the refund whose status was updated, or uuid.Nil
 
-	RefundFailed bool               // after its response
+	RefundFailed bool               // the refund failed after its response was stored
 	Run          idempotency.Result // empty if another run holds the key
 }
 
@@ -44,7 +36,7 @@ type Handler struct {
 	Operations *operations.Service
 }
 
-// Verify verifies the signature of an unchanged body.
+// Verify verifies the signature of an unchanged body, and returns the errors of [payments.Client.Event].
 func (h Handler) Verify(payload []byte, signature string) (Event, error) {
 	delivered, err := h.Payments.Event(payload, signature)
 	event := Event{Event: delivered}
@@ -54,21 +46,22 @@ func (h Handler) Verify(payload []byte, signature string) (Event, error) {
 	return event, err
 }
 
-// Handle resumes the key of an event. The run reads the outcome from the provider, so an
-// old, repeated or wrong event changes nothing. If the key is finished, Handle applies the
-// refund's status. After an error, the provider should repeat the event.
+// Handle resumes the key of an event. The run reads the outcome from the provider, so an old,
+// repeated or wrong event changes nothing. If no run can record the status of a refund, because its
+// key is finished, reaped or held by another run, Handle records it. After an error, the provider
+// should send the event again.
 func (h Handler) Handle(ctx context.Context, event Event) (result Result, err error) {
 	if event.AccountID == uuid.Nil || event.keyID == uuid.Nil || event.IntentID == "" {
 		return result, nil
 	}
 	run, err := h.Operations.Resume(ctx, event.AccountID, event.keyID)
-	known := !errors.Is(err, idempotency.ErrNotFound) // of another database, or reaped
+	known := !errors.Is(err, idempotency.ErrNotFound) // the key is reaped, or of another database
 	if known {
 		result.KeyID = event.keyID
 	}
 	busy := errors.Is(err, idempotency.ErrInProgress)
 	if event.RefundID != "" && event.refundID != uuid.Nil && (!known || busy || run.Replayed) {
-		// A run in progress may have read the refund before.
+		// A run in progress may have read the refund before its status changed.
 		result.RefundFailed, err = h.Operations.Sync(ctx, "refund", event.AccountID, event.refundID, event.RefundID)
 		if errors.Is(err, operations.ErrNotFound) {
 			return result, nil
