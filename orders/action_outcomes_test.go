@@ -1,5 +1,7 @@
 package orders_test
 
+import "example.com/orders-api/payments/stripetest"
+
 const challengeCard = "pm_card_threeDSecure2Required"
 
 var challengeCards = []string{
@@ -48,6 +50,13 @@ func actionOutcomes() scenarios {
 			payWith(challengeCard), create("202 action required"),
 			failChallenge, before(cancel, payWithOtherCard), retry("201"),
 			expectCalls("create 200, confirm 200, get 200, cancel 400, get 200"),
+		},
+		"another program replaces the card, and our confirm declines it": {
+			payWith(challengeCard), create("202 action required"),
+			failChallenge, fault(stripetest.ErrorBefore, cancel), retry("503 outcome unknown, 30s"),
+			replaceCard(declinedCard), retry("402 card_declined generic_decline"),
+			expectCalls("create 200, confirm 200, get 200, cancel 500, get 200, cancel-2 500, " +
+				"get 200, confirm-2 402, get 200, cancel-2 500, get 200, cancel-3 200"),
 		},
 		"another card is tried after our cancel": {
 			payWith(challengeCard), create("202 action required"),

@@ -48,8 +48,10 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 	switch {
 	case failed == nil:
 		return r.resolveByStatus(ctx, intent)
-	case failed.Outcome == payments.Declined && failed.Intent != nil && failed.Intent.Status == payments.StatusRequiresPaymentMethod:
-		// Stripe dropped the card, so nobody can charge the intent any more.
+	case failed.Outcome == payments.Declined && failed.Intent != nil &&
+		failed.Intent.Status == payments.StatusRequiresPaymentMethod && r.order.Status == StatusPending:
+		// Stripe dropped the card, and no customer has the client secret, because the order has never
+		// required an action. So nobody can charge the intent any more.
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.NotExecuted && first:
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)

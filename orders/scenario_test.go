@@ -112,6 +112,10 @@ func payWithOtherCard(f *fixture) {
 	require.NoError(f.t, f.Stripe.ConfirmAsCustomer(*f.getOrder().PaymentIntentID, visa))
 }
 
+func replaceCard(card string) step {
+	return func(f *fixture) { require.NoError(f.t, f.Stripe.ReplaceMethod(*f.getOrder().PaymentIntentID, card)) }
+}
+
 func customerCannotPay(f *fixture) {
 	id := *f.getOrder().PaymentIntentID
 	require.Error(f.t, f.Stripe.Authenticate(id, true))

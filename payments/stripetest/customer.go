@@ -38,6 +38,20 @@ func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 	})
 }
 
+// ReplaceMethod replaces the payment method of an intent without confirming it, as any program with a
+// secret key of the account can.
+func (s *Server) ReplaceMethod(id, paymentMethod string) error {
+	return s.change(id, func(pi *intent) error {
+		pm, refused := s.useMethod(pi, paymentMethod)
+		if refused != nil || !confirmable(pi) {
+			return fmt.Errorf("stripetest: the payment method of %s cannot be replaced", id)
+		}
+		pi.Status, pi.PaymentMethod = requiresConfirmation, optional(pm.ID)
+		pi.LastPaymentError, pi.NextAction = nil, nil
+		return nil
+	})
+}
+
 // change changes an intent outside of a request. A decline is a change, too.
 func (s *Server) change(id string, act func(*intent) error) error {
 	s.mu.Lock()
