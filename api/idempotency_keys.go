@@ -134,7 +134,7 @@ func (h *handlers) view(key operations.KeyStatus, required *operations.ActionReq
 		Resource:  key.Links[operations.MemberResource],
 	}
 	if !key.Expired {
-		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Attempt, &operations.Timestamp{Time: key.LastRunAt}
+		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Runs, &operations.Timestamp{Time: key.LastRunAt}
 	}
 	if key.Response != nil {
 		view.ExpiresAt = &operations.Timestamp{Time: key.FinishedAt.Add(h.Retention)}

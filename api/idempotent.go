@@ -152,7 +152,7 @@ func (h *handlers) serveAsync(ctx context.Context, w http.ResponseWriter, r *htt
 	switch {
 	case !ended:
 		return h.writeAccepted(w, r, req.Key, req.prefer, nil)
-	case errors.Is(run.err, idempotency.ErrInProgress) && run.Attempt > 0: // Another run has claimed the key.
+	case errors.Is(run.err, idempotency.ErrInProgress) && run.Runs > 0: // Another run has claimed the key.
 		return h.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.waited}, nil)
 	default:
 		return h.writeRunResult(w, r, req.Key, run)

@@ -48,11 +48,11 @@ func (l *logEntry) problem(ctx context.Context, p problem, cause error) {
 
 func (l *logEntry) result(result idempotency.Result, err error) {
 	l.setOutcome(outcome(result, err))
-	if result.Attempt > 0 { // Without an attempt, there is no such key.
+	if result.Runs > 0 { // Without a run, there is no such key.
 		l.add(
 			slog.String("from", string(result.From)),
 			slog.String("to", string(result.To)),
-			slog.Int("attempt", result.Attempt),
+			slog.Int("attempt", result.Runs),
 		)
 	}
 }
@@ -78,7 +78,7 @@ func outcome(result idempotency.Result, err error) string {
 		return "retryable"
 	case result.Replayed:
 		return "replayed"
-	case result.Attempt > 1:
+	case result.Runs > 1:
 		return "recovered"
 	default:
 		return "created"

@@ -19,7 +19,9 @@ const (
 	// pollingLimit is the age at which a key that clients keep running needs review.
 	pollingLimit = 30 * time.Hour
 
-	actionPollGraces = 3 // for a key that requires an action, which a webhook usually runs earlier
+	// actionPollGraces is after how many graces the completer runs a key that requires an action.
+	// Usually the provider's webhook has run it earlier.
+	actionPollGraces = 3
 )
 
 // Completer resumes abandoned keys, whose clients did not retry.
@@ -64,6 +66,14 @@ type CompleterResult struct {
 	ActionRequired int // wait for an action
 }
 
+func (r *CompleterResult) add(other CompleterResult) {
+	r.Completed += other.Completed
+	r.Skipped += other.Skipped
+	r.Failed += other.Failed
+	r.NeedsReview += other.NeedsReview
+	r.ActionRequired += other.ActionRequired
+}
+
 // RunOnce makes one pass over the keys that are due. When ctx ends, it finishes those in
 // progress.
 func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err error) {
@@ -82,10 +92,10 @@ func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err err
 			if running.Err() != nil {
 				return nil
 			}
-			count, err := c.complete(ctx, key, &total)
+			counted, err := c.complete(ctx, key)
 			mu.Lock()
 			defer mu.Unlock()
-			*count++
+			total.add(counted)
 			return err
 		})
 	}
@@ -93,10 +103,10 @@ func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err err
 	return total, err
 }
 
-// stepSQL names the step that continues a key, which must be one of knownSteps: no command
-// changes the row of another step, counters included (R18, newer versions). With array_position,
-// unlike = ANY, the planner expects that most keys match, so it reads an index in order up to
-// the LIMIT. Its functions are immutable, because Citus requires it in an UPDATE.
+// stepSQL names the step that continues a key. Commands change a row, even its counters, only if the
+// step is one of knownSteps (R18, newer versions). They compare it with array_position, because the
+// planner then expects that most keys match, unlike with = ANY, so it reads an index in order up to
+// the LIMIT. Citus requires that the functions in an UPDATE are immutable, as these are.
 const stepSQL = `get_byte(params_hash, 0)::text || '/' || operation || '/' || recovery_point`
 
 func knownSteps(operations []Operation) (names []string) {
@@ -108,8 +118,8 @@ func knownSteps(operations []Operation) (names []string) {
 	return names
 }
 
-// dueSQL lists the keys of all accounts that are due, of each account and kind in turn, so that
-// none delays another (R20, the account in every table: an exception).
+// dueSQL lists the due keys of all accounts, which is an exception to R20, the account in every
+// table. It takes them from each account and kind in turn, so that none delays another.
 var dueSQL = `
 WITH due AS (
 ` + ofKind("'abandoned'", "completer_attempt + 1", abandonedSQL) + `
@@ -139,18 +149,17 @@ func ofKind(kind, attempts, condition string) string {
 // abandonedSQL selects the keys whose grace is over. The first condition on last_run_at is for the
 // index, the second is the backoff: it doubles with each attempt, up to $5. 20 doublings fit
 // an interval.
-const abandonedSQL = `action_required_at IS NULL
-       AND last_run_at NOT BETWEEN now() - $4::interval AND now() + $3::interval
-       AND last_run_at NOT BETWEEN
-           now() - least($4::interval * 2 ^ least(completer_attempt, 20), greatest($5::interval, $4::interval))
-           AND now() + $3::interval
-       AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $3::interval AND now() + $3::interval)`
+var abandonedSQL = `action_required_at IS NULL
+       AND ` + notSince("last_run_at", "$4::interval", "$3") + `
+       AND ` + notSince("last_run_at",
+	"least($4::interval * 2 ^ least(completer_attempt, 20), greatest($5::interval, $4::interval))", "$3") + `
+       AND ` + notLeased("$3")
 
 // actionRequiredSQL selects the keys that have waited $6 since their last run. A run ends the
 // wait when they are $7 old: they are due at once, and then after each grace.
-const actionRequiredSQL = `action_required_at IS NOT NULL
+var actionRequiredSQL = `action_required_at IS NOT NULL
        AND (
-            last_run_at NOT BETWEEN now() - $6::interval AND now() + $3::interval
+            ` + notSince("last_run_at", "$6::interval", "$3") + `
             OR (
                 created_at <= now() - $7::interval
                 AND last_run_at <= greatest(created_at + $7::interval, now() - $4::interval)
@@ -159,14 +168,14 @@ const actionRequiredSQL = `action_required_at IS NOT NULL
 
 // polledSQL selects keys older than $8 that are never abandoned, because clients run them far
 // more often than the completer would. No attempt is left for them, so they need review.
-const polledSQL = `action_required_at IS NULL
+var polledSQL = `action_required_at IS NULL
        AND last_run_at > now() - $4::interval
-       AND created_at NOT BETWEEN now() - $8::interval AND now() + $3::interval
+       AND ` + notSince("created_at", "$8::interval", "$3") + `
        AND attempt > 2 * $9::bigint`
 
 func (c *Completer) due(ctx context.Context) ([]candidate, error) {
 	store := c.engine.store
-	timeout := c.config.ActionTimeout - store.lockTimeout // the lease of a run that still waits ends before it
+	timeout := c.config.ActionTimeout - store.lockTimeout // later, the lease of a run ends after the ActionTimeout
 	return collect(ctx, store, pgx.RowToStructByPos[candidate], dueSQL, c.steps, c.config.Limit, store.lockTimeout,
 		c.config.Grace, maxBackoff, actionPollGraces*c.config.Grace, timeout, pollingLimit, c.config.MaxAttempts)
 }
@@ -174,49 +183,49 @@ func (c *Completer) due(ctx context.Context) ([]candidate, error) {
 // claimAbandonedSQL counts an attempt of the completer and starts its backoff, unless the
 // key has changed since it was listed. It takes no lease. Completers do not exclude each other
 // by a lock, because Citus has none across shards (R16, unfinished keys stay).
-const claimAbandonedSQL = `
+var claimAbandonedSQL = `
 UPDATE idempotency_keys
    SET completer_attempt = completer_attempt + (action_required_at IS NULL)::integer,
        last_run_at       = now()
  WHERE account_id = $1 AND id = $2
    AND finished_at IS NULL AND needs_review_at IS NULL
    AND last_run_at = $3
-   AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $4::interval AND now() + $4::interval)
+   AND ` + notLeased("$4") + `
    AND array_position($5::text[], ` + stepSQL + `) IS NOT NULL`
 
-// complete resumes a key. It returns the count of total that the key belongs to.
-func (c *Completer) complete(ctx context.Context, key candidate, total *CompleterResult) (count *int, err error) {
+// complete resumes a key. The result counts this key.
+func (c *Completer) complete(ctx context.Context, key candidate) (CompleterResult, error) {
 	log := c.engine.config.Logger.With("account_id", key.AccountID, "key_id", key.ID, "completer_attempts", key.Attempts)
 	if key.Attempts > c.config.MaxAttempts {
 		c.markNeedsReview(ctx, key, log.With("error", "no run has finished it, and no attempts are left"))
-		return &total.NeedsReview, nil
+		return CompleterResult{NeedsReview: 1}, nil
 	}
 	store := c.engine.store
 	claimed, err := store.exec(ctx, claimAbandonedSQL, key.AccountID, key.ID, key.At, store.lockTimeout, c.steps)
 	switch {
 	case errors.Is(err, ErrInProgress), err == nil && !claimed:
-		return &total.Skipped, nil
+		return CompleterResult{Skipped: 1}, nil
 	case err != nil && ctx.Err() != nil:
-		return new(int), nil
+		return CompleterResult{}, nil
 	case err != nil:
-		return new(int), fmt.Errorf("claim abandoned key: %w", err)
+		return CompleterResult{}, fmt.Errorf("claim abandoned key: %w", err)
 	}
 	result, err := c.resume(ctx, key)
-	log = log.With("attempt", result.Attempt, "recovery_point", result.To)
+	log = log.With("attempt", result.Runs, "recovery_point", result.To)
 	switch {
 	case err == nil && !result.Replayed:
 		log.InfoContext(ctx, "abandoned key completed", "from", result.From, "response", result.Response.Status)
-		return &total.Completed, nil
+		return CompleterResult{Completed: 1}, nil
 	case err == nil, errors.Is(err, ErrInProgress):
-		return &total.Skipped, nil
+		return CompleterResult{Skipped: 1}, nil
 	case errors.Is(err, ErrActionRequired):
-		return &total.ActionRequired, nil
+		return CompleterResult{ActionRequired: 1}, nil
 	case key.Attempts < c.config.MaxAttempts:
 		log.WarnContext(ctx, "abandoned key not completed, it will be tried again", "error", err)
-		return &total.Failed, nil
+		return CompleterResult{Failed: 1}, nil
 	default:
 		c.markNeedsReview(ctx, key, log.With("error", err))
-		return &total.NeedsReview, nil
+		return CompleterResult{NeedsReview: 1}, nil
 	}
 }
 

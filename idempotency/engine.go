@@ -60,7 +60,7 @@ type Result struct {
 	Response Response
 	Replayed bool // the response was stored by an earlier request
 	KeyID    uuid.UUID
-	Attempt  int           // runs so far, 0 without a key
+	Runs     int           // so far, 0 without a key
 	From, To RecoveryPoint // where this run began and ended
 }
 
@@ -146,11 +146,11 @@ func (e *Engine) newRun(op Operation, run Run) *Run {
 }
 
 func (run *Run) result() Result {
-	return Result{Response: run.response, KeyID: run.KeyID, Attempt: run.Attempt, From: run.from, To: run.point}
+	return Result{Response: run.response, KeyID: run.KeyID, Runs: run.Number, From: run.from, To: run.point}
 }
 
 func (k *keyRow) result() Result {
-	return Result{KeyID: k.ID, Attempt: k.Attempt, From: k.Point, To: k.Point}
+	return Result{KeyID: k.ID, Runs: k.Runs, From: k.Point, To: k.Point}
 }
 
 // AwaitTurn blocks until [Engine.Do] can run or replay the key, or ctx ends. It returns false

@@ -27,7 +27,7 @@ func TestDo_newKey(t *testing.T) {
 	result := f.mustDo(req, &threeSteps{})
 	require.Equal(t, 201, result.Response.Status)
 	result.Response = idempotency.Response{}
-	require.Equal(t, idempotency.Result{KeyID: keyID(req), Attempt: 1, From: idempotency.Started, To: idempotency.Finished}, result)
+	require.Equal(t, idempotency.Result{KeyID: keyID(req), Runs: 1, From: idempotency.Started, To: idempotency.Finished}, result)
 	require.Equal(t, onceEach, f.effects(req))
 	require.Equal(t, keyState{Point: "finished", Attempt: 1}, f.state(req))
 	f.requireIdle()
@@ -89,7 +89,7 @@ func TestDo_knownKey(t *testing.T) {
 			require.Equal(t, idempotency.Finished, result.To)
 			require.Equal(t, test.state.Point == idempotency.Finished, result.Replayed)
 			if !result.Replayed {
-				require.Equal(t, 2, result.Attempt)
+				require.Equal(t, 2, result.Runs)
 				require.Equal(t, 201, result.Response.Status)
 			}
 		})
@@ -164,7 +164,7 @@ func TestResume_storedRequest(t *testing.T) {
 	require.Equal(t, first.KeyID, second.KeyID)
 	require.False(t, first.CreatedAt.IsZero())
 	require.Equal(t, first.CreatedAt, second.CreatedAt)
-	require.Equal(t, []int{1, 2}, []int{first.Attempt, second.Attempt})
+	require.Equal(t, []int{1, 2}, []int{first.Number, second.Number})
 	require.False(t, second.Now().Before(first.CreatedAt))
 }
 

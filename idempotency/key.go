@@ -94,7 +94,7 @@ func checkLimits(body []byte) error {
 					i++
 				}
 			}
-		case 't', 'f', 'n': // one of each true, false and null
+		case 't', 'f', 'n': // each of true, false and null has one of these letters
 			values++
 		case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 			values++

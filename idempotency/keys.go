@@ -32,7 +32,7 @@ type StoredKey struct {
 	Operation      string
 	Path           string
 	Point          RecoveryPoint
-	Attempt        int
+	Runs           int // so far
 	CreatedAt      time.Time
 	LastRunAt      time.Time
 	Idle           time.Duration // since LastRunAt
@@ -49,7 +49,7 @@ type StoredKey struct {
 const (
 	StateInProgress     = "in_progress"     // a run holds the key
 	StateWaiting        = "waiting"         // unfinished, and no run holds the key
-	StateActionRequired = "requires_action" // the same, and an action is required first
+	StateActionRequired = "requires_action" // waiting, and an action is required before the next run
 	StateNeedsReview    = "needs_review"    // the completer has made its last attempt
 	StateFinished       = "finished"        // the response is stored
 )
@@ -90,6 +90,19 @@ const keyColumns = `
        coalesce(k.locked_at BETWEEN now() - $1::interval AND now() + $1::interval, false),
        greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + $1::interval,
        k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0)`
+
+// notLeased is the condition that no run holds the key. Its argument is the parameter with the
+// length of a lease. A time that is further ahead than that was set by a clock that ran ahead, so
+// such a lease has ended (R8, the database's clock).
+func notLeased(length string) string {
+	return "(locked_at IS NULL OR " + notSince("locked_at", length+"::interval", length) + ")"
+}
+
+// notSince is the condition that a time is longer ago than an interval, or too far ahead, as in
+// notLeased.
+func notSince(column, interval, leaseLength string) string {
+	return column + " NOT BETWEEN now() - " + interval + " AND now() + " + leaseLength + "::interval"
+}
 
 const findSQL = `
 SELECT` + keyColumns + `,
@@ -140,7 +153,7 @@ SELECT operation, request_path, created_at, finished_at, lost
 	return expired
 }
 
-// list returns the keys that a condition selects, whose arguments begin with $2.
+// list returns the keys that a condition selects. The arguments of the condition begin with $2.
 func (s *store) list(ctx context.Context, condition string, arguments ...any) ([]StoredKey, error) {
 	return collect(ctx, s, pgx.RowToStructByPos[StoredKey], `
 SELECT`+keyColumns+`

@@ -52,9 +52,7 @@ func queueAsserted(batch *pgx.Batch, query string, leaseStart *time.Time, argume
 	batch.Queue(query, arguments...).QueryRow(func(row pgx.Row) error { return row.Scan(nil, leaseStart) })
 }
 
-// takeOver leases the key, or returns ErrInProgress if the row has changed (R1, claim by
-// insert). A lease that starts more than LockTimeout from now was set by a clock that ran
-// ahead, and counts as none (R8, the database's clock).
+// takeOver leases the key, or returns ErrInProgress if the row has changed (R1, claim by insert).
 func (run *Run) takeOver(ctx context.Context) error {
 	var start time.Time
 	sent := run.clock()
@@ -67,9 +65,9 @@ UPDATE idempotency_keys
        action_required_at = NULL
  WHERE account_id = $1 AND id = $2
    AND recovery_point = $4
-   AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $5::interval AND now() + $5::interval)
+   AND `+notLeased("$5")+`
 RETURNING attempt, created_at, locked_at`,
-		[]any{run.AccountID, run.KeyID, run.token, string(run.point), run.engine.config.LockTimeout}, &run.Attempt, &run.CreatedAt, &start)
+		[]any{run.AccountID, run.KeyID, run.token, string(run.point), run.engine.config.LockTimeout}, &run.Number, &run.CreatedAt, &start)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return ErrInProgress // another run was faster
@@ -158,8 +156,8 @@ WITH held AS (
 
 const releaseTimeout = 3 * time.Second // short, because the response waits, and longer than lock_timeout
 
-// release ends the lease early and keeps the recovery point (R11, final only). It
-// stores the errors of the first failed run and of the last ten.
+// release ends the lease early and keeps the recovery point (R11, final only). It adds the run to
+// failed_runs, which has the first run and the last ten: when it is full, "- 1" removes the second.
 func (run *Run) release(ctx context.Context, cause error) {
 	if !run.mayHold || run.claimedBy != nil || errors.Is(cause, ErrLeaseLost) {
 		return
@@ -172,7 +170,7 @@ UPDATE idempotency_keys
    SET locked_at          = NULL,
        last_error         = $4::text,
        failed_runs        = CASE WHEN $5 THEN failed_runs ELSE coalesce(
-                                failed_runs - CASE WHEN jsonb_array_length(failed_runs) > 10 THEN 1 ELSE 11 END, '[]'
+                                CASE WHEN jsonb_array_length(failed_runs) > 10 THEN failed_runs - 1 ELSE failed_runs END, '[]'
                             ) || jsonb_build_array(jsonb_build_object(
                                 'at', now(), 'attempt', attempt, 'recovery_point', recovery_point, 'error', $4::text
                             )) END,
@@ -188,8 +186,9 @@ UPDATE idempotency_keys
 	}
 }
 
-// setLease renews the lease, which ends here before it ends in the database, because sent is
-// before start (R8, the database's clock).
+// setLease stores when the database began the lease, and when we sent the statement that did so. We
+// count the lease from the sending, so for us it ends before it ends in the database (R8, the
+// database's clock).
 func (run *Run) setLease(start, sent time.Time) {
 	run.claimed, run.mayHold = true, true
 	run.leaseStart, run.leaseSent = start, sent

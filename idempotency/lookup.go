@@ -45,14 +45,14 @@ func (e *Engine) Keys(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uui
 	return byID, err
 }
 
-const stuckSQL = `
+var stuckSQL = `
  WHERE k.finished_at IS NULL
    AND (
         k.needs_review_at IS NOT NULL
         OR (
             k.needs_review_at IS NULL AND k.action_required_at IS NULL
-            AND k.last_run_at NOT BETWEEN now() - $2::interval AND now() + $1::interval
-            AND (k.locked_at IS NULL OR k.locked_at NOT BETWEEN now() - $1::interval AND now() + $1::interval)
+            AND ` + notSince("last_run_at", "$2::interval", "$1") + `
+            AND ` + notLeased("$1") + `
         )
    )
  ORDER BY k.last_run_at
@@ -63,7 +63,7 @@ func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]S
 	return e.store.list(ctx, stuckSQL, grace, limit)
 }
 
-// byNameSQL searches all accounts for the zero UUID. The array makes the planner use both
+// byNameSQL searches all accounts if the account is the zero UUID. The array makes the planner use both
 // unique indexes, which begin with the account.
 const byNameSQL = `
  WHERE k.account_id = ANY(ARRAY(
@@ -86,8 +86,8 @@ func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) 
 	return keys, err
 }
 
-// Lost returns account, id, operation and age of the keys that [Engine.Expire] expired and that
-// have this id or client's key.
+// Lost returns account, id, operation and age of the keys that [Engine.ExpireLost] expired and
+// that have this id or client's key.
 func (e *Engine) Lost(ctx context.Context, accountIDs []uuid.UUID, idOrKey string) ([]StoredKey, error) {
 	id, _ := uuid.Parse(idOrKey)
 	ids := []uuid.UUID{id}
@@ -102,10 +102,10 @@ SELECT account_id, id, operation, created_at
 
 // FailedRun is a run that ended without a final outcome.
 type FailedRun struct {
-	At      time.Time     `json:"at"`
-	Attempt int           `json:"attempt"` // its number
-	Point   RecoveryPoint `json:"recovery_point"`
-	Error   string        `json:"error"`
+	At     time.Time     `json:"at"`
+	Number int           `json:"attempt"`
+	Point  RecoveryPoint `json:"recovery_point"`
+	Error  string        `json:"error"`
 }
 
 // FailedRuns returns the first failed run of a key and the last ten. A run whose process died is
@@ -133,11 +133,11 @@ type Unfinished struct {
 	Point             RecoveryPoint
 	Keys              int
 	Oldest            time.Duration // since it was claimed
-	OldestUnattempted time.Duration // since the last run of a key without the completer's attempt
+	OldestUnattempted time.Duration // since the last run of a key that the completer has not attempted
 }
 
-// unfinishedSQL reads ages. If a clock ran ahead, a time is in the future, and its distance is
-// the age, so that it alerts as well.
+// unfinishedSQL measures ages. A clock that ran ahead has set times in the future: then the age is
+// how far ahead they are, so that it raises an alert as well.
 const unfinishedSQL = `
 SELECT operation, recovery_point, count(*), greatest(now() - min(created_at), max(created_at) - now()),
        greatest(

@@ -54,7 +54,7 @@ func TestStuck_selection(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(-24*time.Hour), got.LastRunAt, time.Minute)
 	require.WithinDuration(t, time.Now().Add(-time.Hour), *got.NeedsReviewAt, time.Minute)
 	require.Equal(t, idempotency.StoredKey{
-		AccountID: f.account, ID: keyID(review), Key: review.Key, Operation: "three_steps", Path: "/v1/things", Point: paid, Attempt: 1,
+		AccountID: f.account, ID: keyID(review), Key: review.Key, Operation: "three_steps", Path: "/v1/things", Point: paid, Runs: 1,
 		LastError: "no response", CreatedAt: got.CreatedAt, LastRunAt: got.LastRunAt, Idle: got.Idle, NeedsReviewAt: got.NeedsReviewAt,
 	}, got)
 }
@@ -78,9 +78,9 @@ func TestFailedRuns(t *testing.T) {
 	var attempts []int
 	for _, run := range runs {
 		require.WithinDuration(t, time.Now(), run.At, time.Minute)
-		require.Equal(t, fmt.Sprintf("no response %d", run.Attempt), run.Error)
+		require.Equal(t, fmt.Sprintf("no response %d", run.Number), run.Error)
 		require.Equal(t, reserved, run.Point)
-		attempts = append(attempts, run.Attempt)
+		attempts = append(attempts, run.Number)
 	}
 	require.Equal(t, []int{1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, attempts, "the first, and the last ten; a wait for an action is no failure")
 }

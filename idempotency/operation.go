@@ -18,12 +18,12 @@ type Steps struct {
 	// unique constraint, the key was used before: [*KeyExpiredError]. Violated overrides this.
 	Start RecordFunc
 
-	// Violated, if set, returns the error of a unique constraint that does not derive from
-	// the key, otherwise nil. Citus reports the name only within a message, so constraint is that
-	// message there.
+	// Violated, if set, returns the error for a violated unique constraint that does not depend on
+	// the key, and nil for the others. Citus reports the name only within a message, so on Citus
+	// constraint is that message.
 	Violated func(ctx context.Context, constraint string) error
 
-	At map[RecoveryPoint]StepFunc // by where they begin
+	At map[RecoveryPoint]StepFunc // by the recovery point where they begin
 }
 
 // StepFunc makes an external call, if it has one, without a connection (R6, nothing held during

@@ -167,7 +167,7 @@ func TestDo_leaseLost(t *testing.T) {
 				return nil
 			}}
 			result := f.mustDo(req, op)
-			require.Equal(t, 2, result.Attempt)
+			require.Equal(t, 2, result.Runs)
 			if test.finished {
 				wake()
 			}

@@ -10,15 +10,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// CountExpired returns how many keys Reap would delete now.
-func (e *Engine) CountExpired(ctx context.Context, retention time.Duration) (n int, err error) {
+// CountReapable returns how many keys Reap would delete now.
+func (e *Engine) CountReapable(ctx context.Context, retention time.Duration) (n int, err error) {
 	err = e.store.queryRow(ctx, "SELECT count(*) FROM idempotency_keys WHERE finished_at <= now() - $1::interval", []any{retention}, &n)
 	return n, err
 }
 
-// expiredSQL lists the finished keys past their retention, from $3: until VACUUM, the
-// index keeps the entries of deleted rows, which each batch would read again.
-const expiredSQL = `
+// reapableSQL lists the finished keys past their retention, of which $3 is where the last batch
+// ended: until VACUUM, the index keeps the entries of deleted rows, and each batch would read them.
+const reapableSQL = `
 SELECT account_id, id, finished_at, 0
   FROM idempotency_keys
  WHERE finished_at <= now() - $1::interval
@@ -33,7 +33,7 @@ func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (
 	var from time.Time
 	for ctx.Err() == nil {
 		start := e.config.Clock()
-		keys, err := collect(ctx, e.store, pgx.RowToStructByPos[candidate], expiredSQL, retention, batch, from)
+		keys, err := collect(ctx, e.store, pgx.RowToStructByPos[candidate], reapableSQL, retention, batch, from)
 		deleted, last := 0, from
 		if err == nil && len(keys) > 0 {
 			last = keys[len(keys)-1].At
@@ -55,9 +55,9 @@ func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (
 	return total, nil
 }
 
-// deleteSQL deletes keys of one account, because Citus deletes only from one shard, and keeps
-// what rejects their reuse (R17, used for ever). An unfinished key stays, because it has no
-// finished_at (R16, unfinished keys stay).
+// deleteSQL deletes keys of one account, because Citus deletes only from one shard. The rows that it
+// inserts reject a reuse of the keys (R17, used for ever). An unfinished key stays, because it has
+// no finished_at (R16, unfinished keys stay).
 const deleteSQL = `
 WITH deleted AS (
     DELETE FROM idempotency_keys
@@ -97,8 +97,8 @@ func (s *store) delete(ctx context.Context, retention time.Duration, keys []cand
 	return deleted, nil
 }
 
-// Expire makes a key whose row was lost an expired key (R17, used for ever).
-func (e *Engine) Expire(ctx context.Context, accountID, id uuid.UUID, operation, path string, createdAt time.Time) error {
+// ExpireLost makes a key whose row was lost an expired key (R17, used for ever).
+func (e *Engine) ExpireLost(ctx context.Context, accountID, id uuid.UUID, operation, path string, createdAt time.Time) error {
 	_, err := e.store.exec(ctx, `
 INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at, lost)
 VALUES ($1, $2, $3, $4, $5, now(), true)

@@ -25,7 +25,7 @@ func (f *fixture) reap() int {
 
 func (f *fixture) countExpired() int {
 	f.t.Helper()
-	n, err := f.engine.CountExpired(f.t.Context(), retention)
+	n, err := f.engine.CountReapable(f.t.Context(), retention)
 	require.NoError(f.t, err)
 	return n
 }

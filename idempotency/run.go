@@ -19,11 +19,11 @@ type Run struct {
 	Key       Key
 	KeyID     uuid.UUID
 	Path      string // of the request
-	Params    []byte // as stored
+	Params    []byte // canonical, as they are stored
 
 	Resumed bool // an earlier run may have made this run's external calls
 
-	Attempt   int // from 1; like CreatedAt, not known yet in Start
+	Number    int // of this run, from 1; like CreatedAt, it is not known yet in Start
 	CreatedAt time.Time
 
 	engine    *Engine
@@ -40,9 +40,10 @@ type Run struct {
 
 	token   uuid.UUID
 	claimed bool // the claim or the takeover is committed
-	mayHold bool // the same, or its outcome is unknown
+	mayHold bool // claimed, or the outcome of the claim or takeover is unknown
 
-	// leaseStart is locked_at; leaseSent is our clock just before sending.
+	// leaseStart is the row's locked_at. leaseSent is the time of our clock just before we sent the
+	// statement that has set it.
 	leaseStart, leaseSent time.Time
 }
 
@@ -76,7 +77,7 @@ func onPanic(f func()) {
 
 // step makes a call, unless it is the step that claims the key, and commits its result.
 func (run *Run) step(ctx context.Context) (err error) {
-	ctx, done := run.engine.config.OnStep(ctx, StepStart{run.operation, run.KeyID, run.Attempt, run.point})
+	ctx, done := run.engine.config.OnStep(ctx, StepStart{run.operation, run.KeyID, run.Number, run.point})
 	defer onPanic(func() { done(StepEnd{Err: errPanicked}) })
 	var end StepEnd
 	record := run.steps.Start
@@ -95,8 +96,8 @@ func (run *Run) step(ctx context.Context) (err error) {
 	return err
 }
 
-// call ends with the lease (R8, the database's clock), also by the wall clock, because the
-// monotonic one stops while a machine is suspended.
+// call makes the step's call, which ends with the lease (R8, the database's clock). It compares the
+// wall clock too, because the monotonic clock stops while a machine is suspended.
 func (run *Run) call(ctx context.Context) (RecordFunc, error) {
 	now, end := run.clock(), run.leaseSent.Add(run.engine.config.LockTimeout)
 	ctx, cancel := context.WithTimeout(ctx, min(end.Sub(now), end.Round(0).Sub(now.Round(0))))
@@ -109,7 +110,7 @@ func (run *Run) commit(ctx context.Context, record RecordFunc) error {
 	return retry(func() error {
 		err := run.transact(ctx, record)
 		if errors.Is(err, errCommitUnknown) && run.claimed {
-			err = run.invalidate(ctx, err) // the INSERT of a repeated claim waits for the first one
+			err = run.invalidate(ctx, err) // a claim needs none: its repeated INSERT waits for the first one
 		}
 		switch {
 		case errors.Is(err, errClaimConflict), errors.Is(err, ErrLeaseLost):
@@ -167,7 +168,7 @@ func (run *Run) moveTo(ctx context.Context, tx *Tx, next Transition) error {
 	})
 	switch {
 	case err == nil:
-		run.Attempt = max(run.Attempt, 1)
+		run.Number = max(run.Number, 1)
 		run.point, run.response = next.point, next.response
 		run.setLease(start, sent)
 	case errors.Is(err, errCommitUnknown), errors.Is(err, errNotReplicated):
@@ -176,7 +177,7 @@ func (run *Run) moveTo(ctx context.Context, tx *Tx, next Transition) error {
 	return err
 }
 
-// resolve reads the row after the claim met one or the fence did not hold (R22, three outcomes
+// resolve reads the row after the claim met a row, or the fence did not hold (R22, three outcomes
 // of COMMIT). Without an error, this run did commit.
 func (run *Run) resolve(ctx context.Context, failure error) error {
 	sent := run.clock()
@@ -200,7 +201,7 @@ func (run *Run) resolve(ctx context.Context, failure error) error {
 	case stored.Token != run.token, stored.Point != Finished && stored.LockedAt == nil:
 		return ErrLeaseLost // taken over, or released by an operator
 	}
-	run.Attempt, run.CreatedAt = stored.Attempt, stored.CreatedAt
+	run.Number, run.CreatedAt = stored.Runs, stored.CreatedAt
 	run.point, run.response = stored.Point, stored.response()
 	start := stored.ReadAt
 	if stored.LockedAt != nil {
@@ -216,19 +217,19 @@ func (run *Run) violated(ctx context.Context, constraint string) error {
 			return err
 		}
 	}
-	// The key's row is gone, but a derived id exists.
+	// The key's row is gone, but a row with an id that derives from the key exists.
 	return &KeyExpiredError{Key: StoredKey{AccountID: run.AccountID, ID: run.KeyID, Key: run.Key, Operation: run.operation, Path: run.Path}}
 }
 
-// StepHook is called before each step, which runs on the returned context, and its function
-// after the step.
+// StepHook is called before each step. The step runs on the context that it returns, and the
+// function that it returns is called after the step.
 type StepHook func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
 
 // StepStart identifies a step.
 type StepStart struct {
 	Operation string
 	KeyID     uuid.UUID
-	Attempt   int // 0 for the step that claims the key
+	RunNumber int // 0 for the step that claims the key
 	From      RecoveryPoint
 }
 

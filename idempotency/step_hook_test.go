@@ -61,7 +61,7 @@ func TestOnStep_everyStep(t *testing.T) {
 		require.Equal(t, "three_steps", step.Operation)
 		require.Equal(t, keyID(req), step.KeyID)
 		require.True(t, step.ended)
-		got = append(got, summary{step.From, step.Attempt, step.Call > 0, step.Commit > 0, step.Err})
+		got = append(got, summary{step.From, step.RunNumber, step.Call > 0, step.Commit > 0, step.Err})
 	}
 	require.Equal(t, []summary{
 		{idempotency.Started, 0, false, true, nil},

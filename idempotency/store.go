@@ -69,10 +69,10 @@ func collect[T any](ctx context.Context, s *store, scan pgx.RowToFunc[T], query 
 	return list, err
 }
 
-// retry makes up to three attempts, with backoff and jitter.
-func retry(attempt func() error) error {
+// retry calls f up to three times, with backoff and jitter.
+func retry(f func() error) error {
 	for n := 1; ; n++ {
-		err := attempt()
+		err := f()
 		if err == nil || n == 3 || !isRetryable(err) {
 			return err
 		}

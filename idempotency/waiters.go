@@ -13,12 +13,12 @@ import (
 const (
 	pollInterval = 200 * time.Millisecond
 
-	// takeoverPause is from the last run to a waiter's takeover, because waiters would
-	// otherwise call a failing provider without a pause.
+	// takeoverPause is the time from the last run of a key until a waiter may take the key over.
+	// Otherwise waiters would call a failing provider without a pause.
 	takeoverPause = time.Second
 )
 
-// awaited is a change of a key.
+// awaited is a change of a key for which a request waits.
 type awaited struct {
 	AccountID, ID uuid.UUID
 	Change        string
@@ -30,7 +30,7 @@ const (
 	awaitEnd    = "end"    // the key is finished or needs review
 )
 
-const changedSQL = `
+var changedSQL = `
 SELECT awaited.account_id, awaited.id, awaited.change
   FROM idempotency_keys AS k
   JOIN unnest($1::uuid[], $2::uuid[], $3::text[]) AS awaited (account_id, id, change)
@@ -40,8 +40,8 @@ SELECT awaited.account_id, awaited.id, awaited.change
     OR awaited.change = 'action' AND k.action_required_at IS NOT NULL
     OR (
         awaited.change = 'turn'
-        AND k.last_run_at NOT BETWEEN now() - $5::interval AND now() + $4::interval
-        AND (k.locked_at IS NULL OR k.locked_at NOT BETWEEN now() - $4::interval AND now() + $4::interval)
+        AND ` + notSince("last_run_at", "$5::interval", "$4") + `
+        AND ` + notLeased("$4") + `
     )`
 
 // changed returns the changes that have happened.
@@ -157,7 +157,8 @@ func (w *waiters) poll() {
 	}
 }
 
-// awaited returns each awaited change once, as not happened. Without any, it ends the polling.
+// awaited returns the awaited changes, with false because none has happened. Without any, the
+// polling ends.
 func (w *waiters) awaited() map[awaited]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -51,7 +51,7 @@ func (c *reaper) Run(ctx context.Context, a *app.App) error {
 			return a.Reap(ctx)
 		}
 		retention := a.Config.KeyRetention
-		n, err := a.Engine.CountExpired(ctx, retention)
+		n, err := a.Engine.CountReapable(ctx, retention)
 		return printed(err, "finished keys older than %s: %d; none was deleted\n", retention, n)
 	})
 }

@@ -42,7 +42,7 @@ func (c keysList) Run(ctx context.Context, a *app.App) error {
 	return printTable(header, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", stuck, func(key idempotency.StoredKey) []any {
 		return []any{
 			key.ID, key.AccountID, key.Operation, key.Point, key.State(),
-			key.Attempt, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError,
+			key.Runs, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError,
 		}
 	})
 }
@@ -234,10 +234,10 @@ func (h history) Timeline() []event {
 		events = append(events, event{record.CreatedAt, text})
 	}
 	for _, run := range h.failed {
-		events = append(events, event{run.At, fmt.Sprintf("run %d failed at %s: %s", run.Attempt, run.Point, run.Error)})
+		events = append(events, event{run.At, fmt.Sprintf("run %d failed at %s: %s", run.Number, run.Point, run.Error)})
 	}
-	if h.Attempt > 1 {
-		events = append(events, event{h.LastRunAt, fmt.Sprintf("run %d, the last one so far", h.Attempt)})
+	if h.Runs > 1 {
+		events = append(events, event{h.LastRunAt, fmt.Sprintf("run %d, the last one so far", h.Runs)})
 	}
 	if h.NeedsReviewAt != nil {
 		events = append(events, event{*h.NeedsReviewAt, "no attempts of the completer are left: needs review"})

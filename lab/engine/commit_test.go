@@ -171,7 +171,7 @@ func TestTakeover_responseLost(t *testing.T) {
 	require.False(t, state.Leased)
 
 	result := f.mustDo(req, op)
-	require.Equal(t, 3, result.Attempt)
+	require.Equal(t, 3, result.Runs)
 	require.EqualValues(t, 1, op.calls.Load())
 }
 

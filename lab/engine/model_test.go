@@ -122,7 +122,7 @@ func (m *model) callReturns(t *rapid.T, err error) {
 	default:
 		require.NoError(t, <-run.done)
 		require.False(t, run.result.Replayed)
-		require.Equal(t, m.attempt, run.result.Attempt)
+		require.Equal(t, m.attempt, run.result.Runs)
 		m.point, m.holder, m.body = idempotency.Finished, nil, string(run.result.Response.Body)
 		m.effects["paid"]++
 	}

@@ -55,7 +55,7 @@ func newStory(t *testing.T) *story {
 	s.Shop = orderstest.New(t, orderstest.Options{Engine: idempotency.Config{
 		LockTimeout: lockTimeout,
 		OnStep: func(ctx context.Context, start idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-			if start.Attempt > 1 {
+			if start.RunNumber > 1 {
 				s.record("takeover")
 			}
 			return ctx, func(end idempotency.StepEnd) {

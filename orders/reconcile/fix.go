@@ -51,7 +51,7 @@ func (r *run) expireKey(ctx context.Context, intents *comparison[payments.Intent
 		err = audit.WriteKey(ctx, r.Orders.Pool, d.AccountID, d.KeyID, "key.expire", by)
 	}
 	if err == nil {
-		err = r.Orders.Engine.Expire(ctx, d.AccountID, d.KeyID, orders.Operation, orders.Path, d.Created)
+		err = r.Orders.Engine.ExpireLost(ctx, d.AccountID, d.KeyID, orders.Operation, orders.Path, d.Created)
 	}
 	if err == nil {
 		d.Detail += ", key expired"
