@@ -92,6 +92,9 @@ type problem struct {
 
 func newProblem(slug, detail string) problem {
 	t := problemTypeOf(slug)
+	if t == nil {
+		panic("api: there is no file problems/" + slug + ".md")
+	}
 	return problem{retryAfter: t.RetryAfter, Problem: operations.Problem{
 		Type: "/problems/" + slug, Title: t.Title, Status: t.Status, Detail: detail, Retry: t.Retry, Outcome: t.Outcome[0],
 	}}

@@ -17,6 +17,13 @@ import (
 	"example.com/orders-api/orders"
 )
 
+func TestProblemRows_haveFiles(t *testing.T) {
+	t.Parallel()
+	for _, row := range problemRows {
+		require.NotNil(t, problemTypeOf(row.slug), "problems/%s.md", row.slug)
+	}
+}
+
 func TestProblemOf_retryAfterRoundsUp(t *testing.T) {
 	t.Parallel()
 	for wait, seconds := range map[time.Duration]int{0: 1, time.Second: 1, time.Second + time.Nanosecond: 2, time.Hour: 3600} {

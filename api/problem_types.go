@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"embed"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -27,14 +28,17 @@ type problemType struct {
 	RetryAfter int `yaml:"retry_after"` // seconds; 0 without the header
 }
 
-// problemTypes returns all types, by status. The tests read each file, so none has an error.
+// problemTypes returns all types, by status. NewRouter calls it too, so that a file with a wrong
+// header ends the start, with its name.
 var problemTypes = sync.OnceValue(func() (types []problemType) {
 	files, _ := problemFiles.ReadDir("problems")
 	for _, file := range files {
 		content, _ := problemFiles.ReadFile(path.Join("problems", file.Name()))
-		parts := bytes.SplitN(content, []byte("---\n"), 3)
-		t := problemType{Slug: strings.TrimSuffix(file.Name(), ".md"), Text: parts[2]}
-		_ = yaml.Unmarshal(parts[1], &t)
+		header, text, _ := bytes.Cut(bytes.TrimPrefix(content, []byte("---\n")), []byte("---\n"))
+		t := problemType{Slug: strings.TrimSuffix(file.Name(), ".md"), Text: text}
+		if err := yaml.Unmarshal(header, &t); err != nil || t.Title == "" || t.Status == 0 || t.Retry == "" || len(t.Outcome) == 0 {
+			panic(fmt.Sprintf("api: problems/%s: a title, status, retry and outcome are required (%v)", file.Name(), err))
+		}
 		types = append(types, t)
 	}
 	slices.SortStableFunc(types, func(a, b problemType) int { return a.Status - b.Status })

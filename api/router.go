@@ -48,6 +48,7 @@ type handlers struct {
 
 // NewRouter returns the API.
 func NewRouter(config Config) chi.Router {
+	problemTypes()
 	r := chi.NewRouter()
 	r.Use(
 		middleware.ClientIPFromRemoteAddr,
