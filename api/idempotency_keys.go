@@ -76,8 +76,8 @@ func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempot
 	return status, required, err
 }
 
-// pathKey reads the raw key in the path. chi matches the escaped path only if it is not Go's
-// own encoding, so a % may be part of the key.
+// pathKey returns the key in the path. Only with a RawPath, chi's parameter still has the escapes;
+// otherwise a % is part of the key.
 func pathKey(r *http.Request) (idempotency.Key, error) {
 	key := chi.URLParam(r, "key")
 	if r.URL.RawPath != "" {
@@ -98,7 +98,7 @@ func pathKey(r *http.Request) (idempotency.Key, error) {
 const keyAddress = "/v1/idempotency-keys/"
 
 // keySegment returns a path segment without escapes, because some proxies undo them. A key that
-// would need them is ~ and its base64url.
+// would need them becomes ~ and its base64url.
 func keySegment(key idempotency.Key) string {
 	if escaped := url.PathEscape(string(key)); escaped == string(key) && key[0] != '~' {
 		return escaped

@@ -55,8 +55,8 @@ func (h *handlers) serve(w http.ResponseWriter, r *http.Request, operation idemp
 	return h.writeRunResult(w, r, key, h.run(ctx, req))
 }
 
-// run executes the request with a permit. For up to the client's wait, it waits without a
-// permit for another run of the key, and tries again.
+// run executes the request with a permit. If another run holds the key, and the client asked to wait
+// (Prefer: wait), run waits for that one without a permit, and then tries again.
 func (h *handlers) run(ctx context.Context, req idempotentRequest) (run runResult) {
 	waiting, cancel := context.WithTimeout(ctx, req.prefer.wait)
 	defer cancel()
@@ -79,7 +79,8 @@ func (h *handlers) run(ctx context.Context, req idempotentRequest) (run runResul
 	}
 }
 
-// execute runs with a permit, so the body of a rejected request is never parsed.
+// execute parses the body and does the request. The caller has a permit, so the body of a request
+// that admission rejects is never parsed.
 func (h *handlers) execute(ctx context.Context, req idempotentRequest) (result idempotency.Result, err error) {
 	if req.Params, err = idempotency.Canonicalize(req.body); err != nil {
 		return result, err
@@ -108,7 +109,7 @@ func (h *handlers) writeRunResult(w http.ResponseWriter, r *http.Request, key id
 	return nil
 }
 
-// writeAccepted responds with 202 to a request that will be finished.
+// writeAccepted responds with 202 to a request that is not finished yet.
 func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *operations.ActionRequiredError) error {
 	status, err := h.Operations.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {

@@ -52,7 +52,8 @@ func (r *Readiness) Check() error {
 	return r.check()
 }
 
-// Background has room for the runs of respond-async, which outlive the connections of their clients.
+// Background has a place for each run of respond-async, because a run outlives its client's
+// connection.
 type Background chan struct{}
 
 // Wait blocks until all runs have ended, or ctx ends, and lets no run begin.

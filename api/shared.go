@@ -25,8 +25,9 @@ type sharedWork struct {
 
 var errWorkPanicked = errors.New("the request that worked for others panicked")
 
-// do returns the error of the work. A success is not kept for later requests, because it changes
-// what they see. A timer removes the error, which may hold a client secret.
+// do works, or waits for the request that does, and returns the error of the work. Later requests
+// get an error for sharedMaxAge. A timer then removes it, because it may hold a client secret. A
+// success is not kept, because it changes what they see.
 func (s *shared) do(ctx context.Context, id uuid.UUID, work func(context.Context) error) error {
 	own := &sharedWork{done: make(chan struct{}), err: errWorkPanicked}
 	if existing, found := s.works.LoadOrStore(id, own); found {

@@ -96,7 +96,7 @@ func compressed(content []byte) []byte {
 var acceptsGzip = regexp.MustCompile(`(?i)(^|,)\s*gzip\s*($|,|;\s*q=(1|0\.\d*[1-9]))`)
 
 // serve responds with the form that the client accepts, or with 304 if the client has it. The first
-// request prepares both, because that would slow down the start.
+// request for a document prepares both forms, because preparing all would slow down the start.
 func serve(contentType string, content func() []byte) http.HandlerFunc {
 	forms := sync.OnceValues(func() (unchanged, gzipped form) {
 		whole := content()
@@ -121,6 +121,7 @@ func serve(contentType string, content func() []byte) http.HandlerFunc {
 			return
 		}
 		header.Set("Content-Length", strconv.Itoa(len(accepted.content)))
-		_, _ = io.Copy(w, struct{ io.Reader }{bytes.NewReader(accepted.content)}) // in parts, so that a slow client holds only one of them
+		// Without the reader's WriteTo, io.Copy writes in parts, so a slow client holds only one of them.
+		_, _ = io.Copy(w, struct{ io.Reader }{bytes.NewReader(accepted.content)})
 	}
 }

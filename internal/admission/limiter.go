@@ -25,9 +25,10 @@ const (
 	// gets 4/5 of the bound, and another one is always admitted.
 	shareFactor = 4
 
-	// When delayed rejections outnumber the backlog's limit for as long as Wait, most clients
-	// seem to ignore Retry-After. Then the delay is Wait for slowRejections. A burst, or a
-	// pause of the database, ends earlier.
+	// A rejection is sent after rejectionDelay. If more of them than the backlog's limit are
+	// delayed at once, for as long as Wait, most clients seem to ignore Retry-After: then the
+	// delay is Wait, until slowRejections is over. A burst of requests, or a pause of the
+	// database, ends earlier.
 	rejectionDelay = 100 * time.Millisecond
 	slowRejections = 10 * time.Second
 
@@ -54,26 +55,26 @@ type Limiter struct {
 
 	mu       sync.Mutex
 	stats    Stats
-	accounts map[uuid.UUID]*account // with requests in progress
-	turns    list.List              // of *account with new requests that wait, next first
-	resuming list.List              // of waiter, before all new requests
+	accounts map[uuid.UUID]*account // those with requests in progress
+	turns    list.List              // each *account whose new requests wait; the first one is next
+	resuming list.List              // the waiter of each request that resumes; new ones come after them
 
 	interval   time.Duration // average time between two permits for requests that waited
-	lastPermit time.Time     // for such a request; zero if none waits now
+	lastPermit time.Time     // when such a request got its permit last; zero if none waits now
 
-	rejecting int       // rejections that are delayed
-	notManyAt time.Time // when delayed rejections last did not outnumber the backlog's limit
-	slowUntil time.Time // until then, rejections are delayed by Wait
+	rejecting int       // how many rejections are delayed now
+	notManyAt time.Time // when they last were no more than the backlog's limit
+	slowUntil time.Time // until then, a rejection is delayed by Wait
 }
 
 type account struct {
 	id       uuid.UUID
 	inFlight int
-	queue    list.List     // of waiter, oldest first
-	turn     *list.Element // nil if the queue is empty
+	queue    list.List     // the waiter of each new request that waits, oldest first
+	turn     *list.Element // its element in turns; nil if the queue is empty
 }
 
-// waiter is closed when its request has a permit.
+// waiter is a channel that is closed when its request has a permit.
 type waiter chan struct{}
 
 // New returns a limiter.
@@ -98,7 +99,8 @@ func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context
 	return work(context.WithValue(ctx, permitKey{}, p))
 }
 
-// delayRejection counts delayed rejections again only when the slow ones have ended.
+// delayRejection waits before a rejection is sent. During slow rejections, and for Wait after them,
+// it does not judge whether there are many, because the delay itself makes them many.
 func (l *Limiter) delayRejection(ctx context.Context) {
 	l.mu.Lock()
 	l.rejecting++
@@ -158,7 +160,7 @@ func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 	a.inFlight++
 	l.stats.InFlight++
 	p := &permit{limiter: l, account: a}
-	if !busy { // then none waits
+	if !busy { // no request waits while a permit is free
 		l.stats.Running++
 		return p, nil, nil
 	}

@@ -82,7 +82,8 @@ func (l *listener) hasRoom() bool {
 	return l.open < l.limit || l.closeLongest(func(c *conn) bool { return time.Since(c.since) >= minWait })
 }
 
-// closeLongest reports whether a connection that waits matched.
+// closeLongest closes the matching connection that has waited longest, and reports whether there was
+// one.
 func (l *listener) closeLongest(match func(*conn) bool) bool {
 	for _, waiting := range []*list.List{&l.unverified, &l.verified} {
 		for element := waiting.Front(); element != nil; element = element.Next() {
@@ -122,7 +123,8 @@ func (c *conn) work() {
 	}
 }
 
-// hold counts bytes in memory for a slow client, whose cost has a bound (R25, bounded outsiders).
+// hold counts bytes that are in memory for a slow client. While there are too many, it closes
+// connections (R25, bounded outsiders).
 func (c *conn) hold(bytes int) {
 	if c.waiting != nil {
 		c.held += bytes

@@ -65,7 +65,8 @@ func (s *Server) initialise(ctx context.Context) error {
 	return nil
 }
 
-// initdb creates the data directory, and holds the lock if this process is killed.
+// initdb creates the data directory. The program inherits the lock, so that it keeps the folder if
+// this process is killed.
 func (s *Server) initdb(ctx context.Context) error {
 	fresh := filepath.Join(s.dir, freshName)
 	password := rand.Text()

@@ -49,8 +49,8 @@ func (s *Server) command(ctx context.Context, name string, args ...string) *exec
 
 // supervisor runs the server. Its arguments are the signal that stops it, a folder to remove
 // then or "", and its command line. Only this process holds the other end of standard input:
-// when that is closed, by stop or by the end of this process, the server is stopped. As
-// nobody, rm removes the data and leaves the folder for the next sweep.
+// when that is closed, by stop or by the end of this process, the server is stopped. As the user
+// nobody, rm can only remove the data, and the next sweep removes the folder.
 const supervisor = `
 signal=$1 folder=$2; shift 2
 exec 9<&0

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	startTimeout = time.Minute // usually 30 ms, but longer after a crash
-	stopTimeout  = time.Minute // usually 20 ms, but longer for kept data
+	startTimeout = time.Minute // a start takes 30 ms, but longer after a crash
+	stopTimeout  = time.Minute // a stop takes 20 ms, but longer if the server must write data that is kept
 	portAttempts = 5
 	superuser    = "postgres"
 )
 
 // Options configure [Start].
 type Options struct {
-	BinDir   string            // of initdb and postgres, version 15 or later; "" searches for them
-	DataDir  string            // of data that is kept and durable; "" is for temporary data
+	BinDir   string            // folder of initdb and postgres, version 15 or later; "" searches for one
+	DataDir  string            // folder of data that is kept and durable; "" is for temporary data
 	Reset    bool              // deletes the data in DataDir first
-	Settings map[string]string // of the server; they override this package's
+	Settings map[string]string // settings of the server, which override this package's
 	Notice   func(line string) // is called before a download; the default logs it
 	Logger   *slog.Logger      // required
 }

@@ -2,8 +2,8 @@ package subprocess
 
 import "syscall"
 
-// attributes end a child with its parent. Ctrl-C in a terminal does not reach its process
-// group: the parent stops it.
+// attributes end a child with its parent. The child has a process group of its own, which Ctrl-C
+// does not reach, because the parent stops the child.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

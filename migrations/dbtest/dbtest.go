@@ -22,7 +22,7 @@ import (
 
 const (
 	poolSize         = 4           // hundreds of tests share the server's 300 connections
-	operationTimeout = time.Minute // for milliseconds on an idle machine
+	operationTimeout = time.Minute // on an idle machine, it takes milliseconds
 	closeTimeout     = 10 * time.Second
 )
 

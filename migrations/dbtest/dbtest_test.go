@@ -59,7 +59,7 @@ func TestEmpty_hasNoSchema(t *testing.T) {
 	require.Zero(t, countTables(t, dbtest.Empty(t)))
 }
 
-// role makes TestAsChild, which otherwise does nothing, a test in its own process.
+// role is the variable that makes TestAsChild a test in its own process. Otherwise it does nothing.
 const role = "DBTEST_TEST_ROLE"
 
 func TestAsChild(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"example.com/orders-api/migrations"
 )
 
-// What a cluster does in another way is in this file alone, so that it can be replaced.
+// What differs on a cluster of servers is in this file, so that tests of a cluster can replace it.
 
 func (s *server) connectNodes(context.Context) error { return nil }
 

@@ -50,7 +50,7 @@ func sharedServer(t testing.TB) *server {
 func startServer(ctx context.Context) (s *server, err error) {
 	s = &server{url: os.Getenv("DATABASE_URL"), pooled: os.Getenv("DBTEST_POOLER_URL")}
 	if s.url == "" {
-		// go test would record a call of os.Getenv, and reuse no result at another address.
+		// go test records each os.Getenv, and then reuses no result if the address is another one.
 		s.url, _ = syscall.Getenv("DBTEST_SERVER")
 	}
 	if s.url == "" {

@@ -23,7 +23,7 @@ type call struct {
 	record  *Request
 
 	run       effect
-	intent    *intent // that it creates or changes; locked while it is executed
+	intent    *intent // created or changed by the call, and locked during it
 	entry     *savedKey
 	triggered []*Injection
 }

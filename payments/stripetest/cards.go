@@ -3,12 +3,12 @@ package stripetest
 import "net/http"
 
 type card struct {
-	challenge     bool     // on-session; otherwise declined
-	offSession    bool     // set up for off-session payments
-	decline       *decline // nil: the payment succeeds
-	processing    bool     // until Settle
-	refundPending bool     // until Settle
-	refundFails   bool     // after it succeeded, by Settle
+	challenge     bool     // asks the customer, so a payment without the customer (off-session) is declined
+	offSession    bool     // was set up for off-session payments, so these are not declined
+	decline       *decline // how each payment is declined; nil if it succeeds
+	processing    bool     // a payment is processing until Settle
+	refundPending bool     // a refund is pending until Settle
+	refundFails   bool     // a refund that has succeeded can fail by Settle
 }
 
 type decline struct{ code, reason, message, param string } // reason is Stripe's decline_code

@@ -9,8 +9,8 @@ import (
 
 const keyTTL = 24 * time.Hour // the minimum that Stripe promises
 
-// savedKey stores bytes, because a JSON string cannot hold invalid UTF-8. Comparing the encoded
-// parameters detects an unstable encoding; Stripe compares the decoded ones.
+// savedKey stores bytes, because a JSON string cannot hold invalid UTF-8. Stripe compares decoded
+// parameters. The fake compares the encoded ones, to detect clients whose encoding is not stable.
 type savedKey struct {
 	Key, Path, Params []byte
 	FirstUsed         time.Time

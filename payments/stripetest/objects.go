@@ -38,7 +38,7 @@ type intent struct {
 	PaymentMethod           optional          `json:"payment_method"`
 	Status                  string            `json:"status"`
 
-	busy     bool      // locked by a request: others get lock_timeout
+	busy     bool      // a request has locked it, and others get lock_timeout
 	versions []version // for searches, oldest first
 }
 

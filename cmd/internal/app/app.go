@@ -39,8 +39,9 @@ type App struct {
 	closing []func()
 }
 
-// New connects to the database and creates the services, which without a key of the provider only
-// describe what is stored. The caller closes the app.
+// New connects to the database and creates the services. In a command that does not load the
+// provider's key, they can describe what is stored, but not call the provider. The caller closes
+// the app.
 func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 	logger := config.Logger(os.Stderr)
 	a := &App{Config: config, Logger: logger}
@@ -102,7 +103,7 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 	return a, nil
 }
 
-// TryProvider tries the provider's key.
+// TryProvider checks that the provider accepts its key.
 func (a *App) TryProvider(ctx context.Context) error {
 	a.Logger.InfoContext(ctx, "payment provider", "provider", a.Config.ProviderURL(), "mode", a.Config.Mode())
 	return setup.TryProvider(ctx, a.Payments, a.Logger)

@@ -48,7 +48,8 @@ func (a *App) Completer(concurrency int) func(context.Context) error {
 	}
 }
 
-// reapBatch keys are deleted in a transaction, in six milliseconds, so orders wait little.
+// reapBatch is how many keys one transaction deletes. It takes six milliseconds, so orders hardly
+// wait for it.
 const reapBatch = 50
 
 // Reap deletes the finished keys whose retention is over.

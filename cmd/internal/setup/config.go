@@ -167,8 +167,8 @@ func (m *Mail) HelloName(host string) string {
 	return m.SMTPHello
 }
 
-// No provider answers within shortest. Every interval of the database can hold longest, which is about
-// ten years.
+// shortest is less than a provider needs to answer. longest, about ten years, fits into each interval
+// that a statement computes.
 const (
 	shortest = 100 * time.Millisecond
 	longest  = 87600 * time.Hour

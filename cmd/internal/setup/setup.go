@@ -32,8 +32,8 @@ func (l *Log) Logger(w io.Writer) *slog.Logger {
 // poolSize is the default of pool_max_conns. No provider call holds a connection.
 const poolSize = 10
 
-// connectTimeout bounds an attempt at one host, which can take minutes. It is shorter than the
-// lookup of an API key, so that the next host is reached in time.
+// connectTimeout bounds an attempt to connect to one host, which otherwise can take minutes. It is
+// shorter than the timeout of a lookup of an API key, so that the next host is reached in time.
 const connectTimeout = 3 * time.Second
 
 // Pool connects to the database and checks the sessions' timeouts (R21, session timeouts) and the migrations.

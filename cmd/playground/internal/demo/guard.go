@@ -68,7 +68,7 @@ func (c *Console) opens(w http.ResponseWriter, r *http.Request, path string) boo
 	if r.Method != http.MethodGet || r.URL.Path != path || !isLocal(r) || !isSameOrigin(r) || !c.isToken(r.URL.Query().Get("token")) {
 		return false
 	}
-	http.SetCookie(w, &http.Cookie{ // not Secure, because dev has no TLS
+	http.SetCookie(w, &http.Cookie{ // not Secure, because the playground has no TLS
 		Name: cookieName, Value: token(c.APIKey), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})
 	privateHeader(w.Header())
@@ -108,7 +108,7 @@ func (c *Console) URL() string { return c.BaseURL + pagePath + "?token=" + token
 // DocsURL returns the URL of the contract's page with the API key.
 func (c *Console) DocsURL() string { return c.BaseURL + docsPath + "?token=" + token(c.APIKey) }
 
-// token is derived from the API key, so that an open page works after a restart of dev.
+// token is derived from the API key, so that an open page works after a restart.
 func token(apiKey string) string {
 	mac := hmac.New(sha256.New, []byte(apiKey))
 	mac.Write([]byte("console"))

@@ -24,7 +24,7 @@ import (
 	"example.com/orders-api/migrations"
 )
 
-// Folder returns the data folder of dev. Each clone, renamed project and provider has its own,
+// Folder returns the data folder of `playground run`. Each clone, renamed project and provider has its own,
 // because the others do not know its payments.
 func Folder(stripe setup.Stripe) (string, error) {
 	working, err := os.Getwd()
