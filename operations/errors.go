@@ -30,7 +30,7 @@ var (
 type ProviderError struct {
 	Kind       error // ErrOutcomeUnknown or ErrProviderUnavailable
 	RetryAfter time.Duration
-	Cause      error // is logged, so it has no secrets
+	Cause      error // it is logged, so it must not contain secrets
 }
 
 func (e *ProviderError) Error() string { return fmt.Sprintf("%v: %v", e.Kind, e.Cause) }

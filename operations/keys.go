@@ -47,7 +47,7 @@ type KeyStatus struct {
 	idempotency.StoredKey
 	Expired  bool            // reaped, or ended by an operator: only operation, path and times are known
 	Response *StoredResponse // nil if none is stored
-	Links    Links           // none if an operator expired the key of lost rows
+	Links    Links           // none if the rows of the key were lost and an operator expired it
 }
 
 // StoredResponse describes a stored response.

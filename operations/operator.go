@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/operations/audit"
 )
 
-// Retry resumes an unfinished key. The completer attempts it again, too.
+// Retry resumes an unfinished key. If that fails, the completer has all its attempts again.
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
 	_, _, err := s.unfinished(ctx, accountID, keyID)
 	if err == nil {

@@ -41,7 +41,8 @@ type Cursor struct {
 	ID        uuid.UUID
 }
 
-// Cursor returns the place of After, whose time created returns, or the beginning of the list.
+// Cursor returns the place of After, or without After the beginning of the list. created returns the
+// time of a row.
 func (p Page) Cursor(created func(id uuid.UUID) (Timestamp, error)) (Cursor, error) {
 	if p.After == uuid.Nil {
 		return Cursor{time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC), uuid.Max}, nil

@@ -24,19 +24,19 @@ type Problem struct {
 	Outcome string `json:"outcome"`
 }
 
-// NewProblem returns a Problem after which only a new key can make another attempt.
+// NewProblem returns a final Problem: only a request with a new key can still succeed.
 func NewProblem(slug string, status int, title, detail string) Problem {
 	return Problem{Type: "/problems/" + slug, Title: title, Status: status, Detail: detail, Retry: "new-key", Outcome: "final"}
 }
 
-// FinishCreated stores the response 201 with a new resource.
+// FinishCreated returns the transition that stores the response 201 with a new resource.
 func FinishCreated(location string, resource any) (idempotency.Transition, error) {
 	return finish(201, map[string]string{"Content-Type": "application/json", "Location": location}, resource)
 }
 
 func (p Problem) status() int { return p.Status }
 
-// FinishProblem stores a [Problem], or a problem that embeds one.
+// FinishProblem returns the transition that stores a [Problem], or a problem that embeds one.
 func FinishProblem(problem interface{ status() int }) (idempotency.Transition, error) {
 	return finish(problem.status(), map[string]string{"Content-Type": problemMediaType}, problem)
 }

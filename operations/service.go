@@ -69,7 +69,7 @@ type Registration struct {
 	// Path is such as /v1/credits or, below another operation's resource, /v1/orders/{id}/refunds.
 	Path string
 
-	// Member shows the resource in the status of a key: order, refund, or [MemberResource].
+	// Member is the resource's name in the status of a key: order, refund, or [MemberResource].
 	Member string
 
 	// ID returns the id of the resource that a key creates (R5, derived ids).
@@ -82,7 +82,7 @@ type Registration struct {
 	List    func(ctx context.Context, of Target, page Page) iter.Seq2[any, error]
 	Filters []string
 
-	// Table, if set, has the resources. Operators find them by id, by idempotency key, and by Names: at
+	// Table, if set, is the resources' table. Operators find them by id, by idempotency key, and by Names: at
 	// least one column with an index that begins with the account.
 	Table string
 	Names []string
@@ -141,7 +141,7 @@ func (s *Service) Find(ctx context.Context, accountIDs []uuid.UUID, name string)
 			continue
 		}
 		derived := make([]uuid.UUID, len(accountIDs))
-		for i, accountID := range accountIDs { // a reaped key is known by what it created (R5, derived ids)
+		for i, accountID := range accountIDs { // a reaped key is found by the id of what it created (R5, derived ids)
 			derived[i] = r.ID(accountID, idempotency.Key(name))
 		}
 		some, err := postgres.Collect(ctx, s.Pool, "find "+r.Table, pgx.RowToStructByPos[Found], r.findSQL(), accountIDs, id, name, derived)
@@ -153,8 +153,8 @@ func (s *Service) Find(ctx context.Context, accountIDs []uuid.UUID, name string)
 	return found, nil
 }
 
-// findSQL makes each lookup by an index that begins with the account, so a search of all accounts
-// takes a few lookups for each of them.
+// findSQL uses only indexes that begin with the account, so a search through all accounts takes a few
+// index lookups per account.
 func (r Registration) findSQL() (query string) {
 	for _, column := range r.Names {
 		query += fmt.Sprintf("    UNION SELECT account_id, id FROM %s WHERE account_id = ANY($1) AND %s = $3\n", r.Table, column)

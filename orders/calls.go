@@ -37,7 +37,7 @@ func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Inte
 	return verify(order, intent, err)
 }
 
-// verify returns an error if the intent was changed at the provider.
+// verify returns the error of a call, or an error if the intent is not that of the order.
 func verify(order orderRow, intent payments.Intent, err error) (payments.Intent, *payments.Error) {
 	failed := provider.Failure(err)
 	ours := intent.Amount == order.Amount && intent.Currency == order.Currency && intent.Metadata["order_id"] == order.ID.String()

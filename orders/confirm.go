@@ -13,8 +13,8 @@ import (
 
 const processingRetryAfter = 30 * time.Second
 
-// confirmIntent charges the card, which Stripe does at most once per intent. If the outcome is
-// unknown, the status of the intent shows it.
+// confirmIntent charges the card. Stripe charges an intent at most once, so after a confirm with an
+// unknown outcome, the intent's status shows whether the card was charged.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.calls.Context(ctx)
 	defer cancel()
@@ -114,7 +114,7 @@ func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idemp
 	return operations.FinishCreated(r.run.Path+"/"+paid.ID.String(), paid)
 }
 
-// recordFailure is the transaction 3 of an order that can no longer be charged.
+// recordFailure returns transaction 3 of an order that can no longer be charged.
 func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		updateOrderTx(tx, r.run.AccountID, r.order.ID,
@@ -142,7 +142,8 @@ func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
 	return leaseEnd.After(order.CreatedAt.Add(s.ChargeWindow))
 }
 
-// closeOrder keeps a charge, a payment in process or a decline. Otherwise it cancels the intent.
+// closeOrder cancels the intent and fails the order. If the card was charged or declined, or the
+// payment is in process, that result stays.
 func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, why provider.Problem) (idempotency.RecordFunc, error) {
 	notDeclined := intent.LastError == nil
 	switch {

@@ -51,8 +51,8 @@ type orderRun struct {
 
 	order orderRow // see load
 
-	// unconfirmed: the key's first run has just created the intent. After a failover it may be
-	// stale, but it only decides whether to skip a GET, and which 503 to return.
+	// unconfirmed means that this run, the key's first, has just created the intent. After a failover
+	// it may be wrong, but it only decides whether to skip a GET, and which 503 to return.
 	unconfirmed    bool
 	rotated        bool             // see rotateKey
 	createRejected bool             // the provider accepts no create, see createIntent
@@ -60,8 +60,8 @@ type orderRun struct {
 	search         intentSearch     // see findIntent
 }
 
-// insertOrder is transaction 1, which also claims the key. A retry after lost rows finds the same
-// payment, because the id derives from the key (R5, derived ids).
+// insertOrder is transaction 1, which also claims the key. The order's id derives from the key, so if
+// a failover loses the rows, a retry inserts the same id and finds its payment (R5, derived ids).
 func (r *orderRun) insertOrder(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	request, err := DecodeOrderRequest(r.run.Params)
 	if err != nil {
@@ -91,8 +91,8 @@ INSERT INTO orders (
 	return idempotency.Advance(pointOrderCreated), nil
 }
 
-// referenceTaken returns the error of a request with the reference of another order (R26, one order
-// per reference).
+// referenceTaken returns the error of a request whose reference another order has (R26, one order
+// per reference), or nil if the violated constraint is another one.
 func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error {
 	if !strings.Contains(constraint, "orders_reference_unique") {
 		return nil
@@ -126,12 +126,12 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		// A create in flight may still arrive, but no run confirms its intent.
 		return r.failWithoutIntent(ctx, why)
 	}
-	// The create is sent also if the order closes, because the search may not find an intent yet. The
-	// next step cancels what the create returns.
+	// The create is sent even if the order must close, because the search may not find the intent of an
+	// earlier run yet. The next step cancels the intent that the create returns.
 	intent, failed := r.sendCreate(ctx)
 	switch {
 	case failed == nil:
-		r.unconfirmed = !r.run.Resumed && !intent.Replayed // a replayed intent may be of lost rows, and confirmed
+		r.unconfirmed = !r.run.Resumed && !intent.Replayed // a run whose rows were lost may have confirmed a replayed one
 		return r.recordIntent(intent.ID), nil
 	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
@@ -147,9 +147,9 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	}
 }
 
-// failWithoutIntent fails an order without an intent, because the provider refused the create or has
-// none. If it does not know the latest intent of our account, it is another account
-// or mode, as with a wrong API key, and neither its refusals nor its empty lists are final.
+// failWithoutIntent fails an order that has no intent, because the provider refused the create or
+// lists none. But if it does not know the account's latest intent either, the API key belongs to
+// another Stripe account or mode, and neither a refusal nor an empty list is final.
 func (r *orderRun) failWithoutIntent(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
 	latest, err := r.service.LatestIntent(ctx, r.run.AccountID)
 	if err != nil || latest == "" {
@@ -165,7 +165,7 @@ func (r *orderRun) load(ctx context.Context) (err error) {
 	switch {
 	case r.order.ID == uuid.Nil:
 		r.order, err = r.service.find(ctx, r.run.AccountID, orderID(r.run.AccountID, r.run.Key))
-	case r.order.CreatedAt.IsZero(): // inserted with its key
+	case r.order.CreatedAt.IsZero(): // this run inserted it, in the transaction that created the key
 		r.order.CreatedAt = operations.Timestamp{Time: r.run.CreatedAt}
 	}
 	return mustExist(err, r.run.KeyID)

@@ -8,5 +8,5 @@
 //	finished
 //
 // Money moves only on a PaymentIntent whose id is committed, so reading it resolves an unknown
-// outcome at any age. Package refunds is an operation on what this one creates.
+// outcome at any age.
 package orders

@@ -14,8 +14,8 @@ const (
 	// clockSkew is how far the provider's clock may be from the database's.
 	clockSkew = 5 * time.Minute
 
-	// lostRowsReach: after lost rows, a retry inserts the order again, so its intent may be this much
-	// older.
+	// lostRowsReach is how much older than its order an intent may be, because a retry after lost rows
+	// inserts the order again.
 	lostRowsReach = 24 * time.Hour
 
 	// searchDelay is the age from which the provider's search finds an intent.
@@ -31,10 +31,11 @@ type intentSearch struct {
 	after        string
 }
 
-// findIntent returns the record of the order's intent, or nil if the provider has none. It searches by
-// metadata, and lists the intents that the search may not find. The list ends with the charge window,
-// because a failover may have lost later runs. onlyOld skips recent intents, because repeating the
-// create returns those. After half of the step's time, the next step continues.
+// findIntent returns the function that records the order's intent, or nil if the provider has none. It
+// searches by metadata, and lists the recent intents, which the search may not find yet. The list ends
+// with the charge window: any run until then may have created the intent, although a failover lost the
+// run. With onlyOld, findIntent skips recent intents, because repeating the create returns those. After
+// half of the step's time, it stops, and the repeated step continues.
 func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.RecordFunc, error) {
 	if r.search.since.IsZero() || r.search.onlyOld != onlyOld { // the provider key may expire during a search
 		r.search = intentSearch{onlyOld: onlyOld}
@@ -59,7 +60,7 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 	}
 	found := r.search.found
 	r.search = intentSearch{} // a repeated step searches again
-	// The create may return a charged intent that is not found yet.
+	// Repeating the create may return another intent, which is charged but not found yet.
 	unsure := onlyOld && found.Status == payments.StatusRequiresConfirmation && r.run.Now().Sub(found.Created) <= providerKeyTTL
 	if found.ID == "" || unsure {
 		return nil, nil
@@ -67,8 +68,8 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 	return r.recordIntent(found.ID), nil
 }
 
-// searchByMetadata also sets the range of the list: the latest intents, which the search does not find
-// yet, or all that may be ours if the account has no search.
+// searchByMetadata also sets the range of the list that follows: the last hour, or, if the account has
+// no search, the whole time in which the intent may have been created.
 func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	created, now := r.order.CreatedAt.Time, r.run.Now()
 	since, until := now.Add(-searchDelay), now
@@ -96,7 +97,7 @@ func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	return nil
 }
 
-// add does not compare the amount, because confirmIntent does.
+// add keeps the order's intent with the highest precedence. confirmIntent compares the amount.
 func (s *intentSearch) add(order orderRow, intent payments.Intent) {
 	ours := intent.Metadata["order_id"] == order.ID.String()
 	if ours && (s.found.ID == "" || precedence(intent.Status) > precedence(s.found.Status)) {
@@ -104,8 +105,8 @@ func (s *intentSearch) add(order orderRow, intent payments.Intent) {
 	}
 }
 
-// precedence ranks the intents of an order: succeeded, in progress, failed (the client may have been
-// told), unconfirmed.
+// precedence ranks the intents of an order: succeeded, in progress, failed (the client may already
+// have the failure), unconfirmed.
 func precedence(status payments.Status) int {
 	switch status {
 	case payments.StatusSucceeded:

@@ -11,15 +11,15 @@ import (
 	"example.com/orders-api/orders/provider"
 )
 
-// Service creates and reads orders, also concurrently. To read orders, Pool suffices.
+// Service creates and reads orders. It is safe for concurrent use. One that only reads needs only Pool.
 type Service struct {
 	Calls        provider.Calls
 	Pool         *pgxpool.Pool
 	Engine       *idempotency.Engine
-	ChargeWindow time.Duration // the age from which an order is not charged (R24, charge window)
+	ChargeWindow time.Duration // an order of this age is not charged any more (R24, charge window)
 }
 
-// Names of the operation.
+// Operation is the name in each key's row.
 const (
 	Operation = "create_order"
 	Path      = "/v1/orders"

@@ -62,7 +62,8 @@ func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (orderRow, 
    AND id = $2`, accountID, id)
 }
 
-// mustExist hides ErrNotFound from the API, which would answer 404, because the order of a key exists.
+// mustExist replaces ErrNotFound, which the API would answer with 404. The order of a key exists, so
+// its absence is an error of ours.
 func mustExist(err error, keyID uuid.UUID) error {
 	if errors.Is(err, operations.ErrNotFound) {
 		return fmt.Errorf("the order of key %s is missing", keyID)
@@ -77,8 +78,9 @@ func (s *Service) findByReference(ctx context.Context, accountID uuid.UUID, refe
    AND failure_code IS NULL`, accountID, reference)
 }
 
-// LatestIntent returns the recorded intent of the account's latest order that has one, or "". A
-// provider account that does not know it is not ours, so its empty answers prove nothing.
+// LatestIntent returns the recorded intent of the account's latest order that has one, or "". If the
+// provider does not know this intent, our API key belongs to another of its accounts, whose empty
+// answers prove nothing.
 func (s *Service) LatestIntent(ctx context.Context, accountID uuid.UUID) (string, error) {
 	id, err := operations.Get(ctx, s.Pool, pgx.RowTo[string], `
 SELECT payment_intent_id
@@ -117,7 +119,7 @@ func (s *Service) List(ctx context.Context, of operations.Target, page operation
  LIMIT $4`, arguments...)
 }
 
-// updateOrderTx changes an order with constant SQL, whose values start at $3.
+// updateOrderTx queues an UPDATE of an order. set is constant SQL, and its values begin with $3.
 func updateOrderTx(tx *idempotency.Tx, accountID, id uuid.UUID, set string, values ...any) {
 	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2", append([]any{accountID, id}, values...)...)
 }

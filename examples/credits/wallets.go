@@ -48,7 +48,8 @@ func (w *Wallets) send(ctx context.Context, method string, id uuid.UUID, body []
 	if err != nil {
 		return 0, err
 	}
-	// R31: net/http resends nothing by itself, and no other address answers for the service.
+	// net/http resends nothing by itself, and no other address answers for the service (R31, one call,
+	// one answer).
 	request.GetBody = nil
 	client := *w.HTTP
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

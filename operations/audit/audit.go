@@ -32,12 +32,12 @@ const insertRecord = Insert + " VALUES ($1, $2, $3, $4, $5, $6, $7)"
 
 type clientIPKey struct{}
 
-// WithClientIP returns the context of a client's request, whose records have the address.
+// WithClientIP returns the context of a client's request. Records that are written with it have the address.
 func WithClientIP(ctx context.Context, ip netip.Addr) context.Context {
 	return context.WithValue(ctx, clientIPKey{}, ip)
 }
 
-// ClientIP returns the client's address. It is invalid, so NULL in SQL, without a client.
+// ClientIP returns the client's address. Without a client it is invalid, which is NULL in SQL.
 func ClientIP(ctx context.Context) netip.Addr {
 	ip, _ := ctx.Value(clientIPKey{}).(netip.Addr)
 	return ip

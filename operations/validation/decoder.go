@@ -18,9 +18,9 @@ import (
 type Decoder struct {
 	members map[string]json.RawMessage
 	known   []string // names that were read
-	pointer string   // of the object
-	errs    *[]Field // of the request
-	err     error    // it is not a JSON object
+	pointer string   // JSON pointer of the object
+	errs    *[]Field // of the whole request
+	err     error    // if the request is not a JSON object
 }
 
 // NewDecoder returns a Decoder of canonical JSON.
@@ -143,14 +143,15 @@ func (d *Decoder) Integer(name string, must bool, minimum, maximum int64) int64 
 	return int64(number)
 }
 
-// Object reads an object of known members with read, unless it is absent.
+// Object calls read for the object with this name, unless it is absent. Members that read does not
+// read are errors.
 func (d *Decoder) Object(name string, must bool, read func(*Decoder)) {
 	if members, ok := member[map[string]json.RawMessage](d, name, must, "an object"); ok {
 		d.nested(name, members, read)
 	}
 }
 
-// Objects reads an array of 1 to maximum objects, each with read.
+// Objects calls read for each object in an array of 1 to maximum objects.
 func (d *Decoder) Objects(name string, maximum int, read func(*Decoder)) {
 	list, ok := member[[]json.RawMessage](d, name, Required, "an array")
 	size := fmt.Sprintf("must have 1 to %d items", maximum)
@@ -180,7 +181,7 @@ func (d *Decoder) nested(path string, members map[string]json.RawMessage, read f
 	object.rejectUnknown()
 }
 
-// Texts reads an optional object of up to maximum texts.
+// Texts reads an optional object with up to maximum members, all of them strings.
 func (d *Decoder) Texts(name string, maximum, maxName, maxText int) map[string]string {
 	texts := map[string]string{}
 	members, _ := member[map[string]json.RawMessage](d, name, Optional, "an object")

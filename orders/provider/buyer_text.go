@@ -1,8 +1,8 @@
 package provider
 
-// buyerText is what a customer may read about a code or decline code, or "". Only the card's issuer
-// may explain other reasons, such as a stolen card or a suspicion of fraud, and only to the
-// cardholder (https://docs.stripe.com/declines/codes, July 2026), so they get a general text.
+// buyerText is what a customer may read about a code or decline code, or "" if only a general text is
+// allowed. For example, only the card's issuer may tell a cardholder that the card was reported stolen
+// (https://docs.stripe.com/declines/codes, July 2026).
 func buyerText(code string) string {
 	switch code {
 	case "insufficient_funds", "withdrawal_count_limit_exceeded":

@@ -27,7 +27,7 @@ type Problem struct {
 	OrderID         uuid.UUID `json:"order_id"`
 }
 
-// Finish stores the problem.
+// Finish returns the transition that stores the problem as the response of the key.
 func (p Problem) Finish(order uuid.UUID) (idempotency.Transition, error) {
 	p.OrderID = order
 	return operations.FinishProblem(p)
@@ -44,17 +44,17 @@ func Declined(d payments.Decline) Problem {
 	}
 }
 
-// DeclinedBy is [Declined] for a call.
+// DeclinedBy is [Declined] for the error of a call.
 func DeclinedBy(failed *payments.Error) Problem {
 	return Declined(payments.Decline{Code: failed.Code, DeclineCode: failed.DeclineCode, Message: failed.Message})
 }
 
-// Refused is the problem of what the provider, or we, refuse.
+// Refused is the problem of a request that the provider refused, or that was closed before its effect.
 func Refused(code, detail string) Problem {
 	return Problem{Problem: operations.NewProblem(SlugPaymentRefused, 422, "The payment provider refused the request", detail), Code: code}
 }
 
-// RefusedBy is [Refused] for a call.
+// RefusedBy is [Refused] for the error of a call.
 func RefusedBy(failed *payments.Error) Problem {
 	p := Refused(cmp.Or(failed.Code, "payment_refused"), cmp.Or(buyerText(failed.Code), "The payment provider did not accept the request."))
 	p.ProviderMessage = failed.Message

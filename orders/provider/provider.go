@@ -21,14 +21,15 @@ const (
 	misuseRetryAfter = time.Minute // an operator must act first
 )
 
-// Calls makes the calls of steps.
+// Calls has what every step needs to call the provider.
 type Calls struct {
 	Payments *payments.Client
 	Timeout  time.Duration // of a step's calls, retries included (R9, order of the durations)
 	Logger   *slog.Logger
 }
 
-// Context bounds a step's calls, without monotonic time, which stops while a machine is suspended.
+// Context bounds a step's calls. Its deadline has no monotonic time, because that stops while a machine
+// is suspended.
 func (c Calls) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, time.Now().Add(c.Timeout).Round(0))
 }
@@ -40,7 +41,7 @@ func SendContext(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Key returns the provider key of a step's call. Its form never changes, because another key would
-// be another payment (R5, derived ids).
+// be another payment (R5, derived ids). number counts the keys of the step from 1.
 func Key(keyID uuid.UUID, step string, number int) string {
 	key := "orders-api-" + keyID.String() + step
 	if number > 1 {
@@ -49,7 +50,7 @@ func Key(keyID uuid.UUID, step string, number int) string {
 	return key
 }
 
-// Failure returns the error of a call, or nil.
+// Failure returns the error of a call as a [*payments.Error], or nil.
 func Failure(err error) *payments.Error {
 	if err == nil {
 		return nil
@@ -61,8 +62,8 @@ func Failure(err error) *payments.Error {
 	return failed
 }
 
-// RetryLater returns the error of a step without a final outcome (R11, only final responses are
-// stored). attrs are for the log.
+// RetryLater returns the error of a step without a final outcome, so that no response is stored (R11,
+// final only). attrs are for the log.
 func (c Calls) RetryLater(kind error, failed *payments.Error, attrs ...any) error {
 	wait := retryAfter
 	if failed.NeedsOperator {

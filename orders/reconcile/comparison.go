@@ -60,7 +60,7 @@ type providerState struct {
 	created  time.Time
 }
 
-// localState is an order or a refund with what its key's row has, if it was not reaped.
+// localState is an order or a refund, and the state of its key unless the key was reaped.
 type localState struct {
 	reference
 	status     string

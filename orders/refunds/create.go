@@ -43,7 +43,7 @@ type refundRun struct {
 	before  *time.Time // ProviderSentAt before this run's call
 	marked  bool       // see markSent
 	rotated bool       // the provider key was replaced, which a run does once
-	refused error      // of a call without an effect, which is recorded before the run ends
+	refused error      // the error of this run's call, which had no effect; returned once that is recorded
 }
 
 // insertRefund is transaction 1. It locks the order before it reads the remaining amount, so
@@ -82,8 +82,8 @@ INSERT INTO refunds (
 	return idempotency.Advance(pointRefundCreated), nil
 }
 
-// sendRefund refunds the money. The provider forgets its key after a day, so the step lists the
-// intent's refunds first (R12, read first).
+// sendRefund refunds the money. The provider forgets its key after a day and would then refund again,
+// so the step lists the intent's refunds first (R12, read first).
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.calls.Context(ctx)
 	defer cancel()
@@ -115,7 +115,7 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 func (r *refundRun) load(ctx context.Context) (err error) {
 	if r.refund.ID == uuid.Nil {
 		r.refund, err = r.service.find(ctx, r.run.AccountID, refundID(r.run.AccountID, r.run.Key))
-		if !r.run.Resumed { // the row has the time of its insertion, in case this run dies
+		if !r.run.Resumed { // the INSERT has set it, in case this run dies during its call
 			r.refund.ProviderSentAt = nil
 		}
 	}
@@ -125,8 +125,8 @@ func (r *refundRun) load(ctx context.Context) (err error) {
 	return err
 }
 
-// kindOfFailure returns the kind of an error before this run's call, or after a call that had no
-// effect. It is unknown if an earlier call may have been executed.
+// kindOfFailure returns the kind of an error that occurs before this run's call, or of a call that had
+// no effect. The outcome is unknown only if an earlier call may have been executed.
 func (r *refundRun) kindOfFailure() error {
 	if r.refund.ProviderSentAt == nil {
 		return operations.ErrProviderUnavailable
@@ -141,7 +141,7 @@ func (r *refundRun) markSent() (idempotency.RecordFunc, error) {
 	return r.recordCall, nil
 }
 
-// recordCall repeats the step.
+// recordCall stores what is known about the calls to the provider, and repeats the step.
 func (r *refundRun) recordCall(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	tx.Queue(`
 UPDATE refunds
@@ -171,8 +171,8 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 	}, nil
 }
 
-// adoptRest reduces a refund of the order's rest to what was refunded: after lost rows, another
-// refund may not be recorded yet.
+// adoptRest corrects the amount of a refund that requested the rest of the order. If the rows of
+// another refund were lost, the rest was computed without it, and the provider has refunded less.
 func (r *refundRun) adoptRest(made payments.Refund) {
 	request, err := DecodeRequest(r.run.Params)
 	if err == nil && request.Amount == 0 && made.Amount < r.refund.Amount {
@@ -180,8 +180,9 @@ func (r *refundRun) adoptRest(made payments.Refund) {
 	}
 }
 
-// recordFailure is the transaction 2 of a refund that the provider does not have. It fails if an
-// event has just recorded the refund.
+// recordFailure returns transaction 2 of a refund that the provider does not have. The transaction
+// fails if an event has recorded the refund in the meantime. It need not lock the order, see
+// lockOrderSQL.
 func (r *refundRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		err := tx.QueryRow(ctx, `
@@ -264,7 +265,7 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	var found payments.Refund
 	refunds, err := r.calls.Payments.ListRefunds(ctx, r.refund.IntentID)
 	for _, at := range refunds {
-		// Of two refunds, one that is not void counts.
+		// If there are two, the one that is not void counts.
 		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || found.Status.Void()) {
 			found = at
 		}

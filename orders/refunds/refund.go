@@ -55,11 +55,11 @@ type row struct {
 	Refund
 	IntentID         string     `db:"payment_intent_id"`
 	KeyNumber        int        `db:"provider_attempt"` // in the provider key, see recordCall
-	ProviderSentAt   *time.Time // of the last call that may have been executed, or nil
+	ProviderSentAt   *time.Time // time of the last call that may have been executed, or nil
 	ProviderFailedAt *time.Time // when the provider stored a 500 under our key
 }
 
-// refundable returns the amount of a new refund, beside those that have reserved theirs.
+// refundable returns the amount of a new refund. reserved is the sum of the order's other refunds.
 func refundable(o orders.Order, requested, reserved int64) (int64, error) {
 	remaining := o.Amount - reserved
 	limits, _ := currency.Find(o.Currency)

@@ -21,7 +21,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Service refunds orders, also concurrently. To read refunds, Pool and Orders suffice.
+// Service refunds orders. It is safe for concurrent use. One that only reads needs only Pool and Orders.
 type Service struct {
 	Calls  provider.Calls
 	Pool   *pgxpool.Pool
@@ -46,8 +46,8 @@ func (s *Service) Registration() operations.Registration {
 	}
 }
 
-// sync reads a refund from the provider and applies its status, which may change for
-// days. The stored response does not change, so failed reports that the customer's money came back.
+// sync reads a refund from the provider and records its status, which may change for days. The stored
+// response does not change, so failed reports that the refund has failed since.
 func (s *Service) sync(ctx context.Context, accountID, id uuid.UUID, providerID string) (failed bool, err error) {
 	ctx, cancel := s.Calls.Context(ctx)
 	defer cancel()

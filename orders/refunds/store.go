@@ -17,8 +17,10 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Changes of a refund and its order lock the order first.
-
+// lockOrderSQL is the first statement of a transaction that reserves an amount of the order or updates
+// its amount_refunded. recordFailure does neither, because the provider has not made its refund: if a
+// status is recorded concurrently, PostgreSQL checks provider_refund_id again after the wait, and at
+// worst a new refund still counts the failed one's amount as reserved.
 const lockOrderSQL = `
 SELECT status,
        amount,
@@ -48,7 +50,7 @@ SELECT coalesce(sum(amount), 0)::bigint
 }
 
 // applyStatusTx records the provider's status of a refund and updates the order. Statuses
-// may arrive out of order, so a succeeded refund never becomes pending, and a failed one stays so.
+// may arrive out of order, so a succeeded refund never becomes pending, and a failed one stays failed.
 func applyStatusTx(ctx context.Context, tx postgres.Queuer, accountID uuid.UUID, r row, made payments.Refund) {
 	tx.Queue(lockOrderSQL, accountID, r.OrderID)
 	tx.Queue(`
@@ -75,7 +77,7 @@ SELECT $6,
        $7
   FROM applied`, accountID, r.ID, string(made.Status), made.ID,
 		pgtype.Text{String: made.FailureReason, Valid: made.FailureReason != ""}, uuid.Must(uuid.NewV7()), audit.ClientIP(ctx), r.Amount)
-	// A refund that is only reserved here has returned no money.
+	// A refund without a provider_refund_id only reserves its amount, and has returned no money.
 	tx.Queue(`
 UPDATE orders AS o
    SET amount_refunded = back.total,
