@@ -29,7 +29,7 @@ type Config struct {
 	Timeout   time.Duration // bounds a call or a page with its retries
 	Logger    *slog.Logger
 
-	Observe func(Attempt) // may be nil
+	Observe func(HTTPAttempt) // may be nil
 
 	WebhookSecret string // whsec_…; "" disables webhooks
 

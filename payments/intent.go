@@ -33,7 +33,7 @@ type Intent struct {
 	Currency       string
 	Metadata       map[string]string
 	Created        time.Time
-	LastError      *Decline // of the latest attempt, or nil
+	LastError      *Decline // of the latest confirm, or nil
 	Action         *Action  // of StatusRequiresAction
 	Replayed       bool     // Stripe repeated an earlier response of this key, so the status may be stale
 }

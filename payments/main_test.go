@@ -97,7 +97,7 @@ func newClient(t *testing.T, transport http.RoundTripper, change ...func(*paymen
 		Logger:    slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Transport: transport,
 		Backoff:   time.Microsecond,
-		Observe:   func(made payments.Attempt) { require.Contains(t, payments.Calls(), made.Call) },
+		Observe:   func(made payments.HTTPAttempt) { require.Contains(t, payments.Calls(), made.Call) },
 	}
 	for _, f := range change {
 		f(&cfg)

@@ -9,7 +9,7 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-const maxAttempts = 3 // of one call
+const maxHTTPAttempts = 3 // of one call
 
 type call struct {
 	name     string
@@ -59,7 +59,7 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 		pause := limit - rand.N(limit/2+1) //nolint:gosec // jitter needs no secrecy
 		// Without time for its response, another attempt would turn NotExecuted into Unknown.
 		tooLate := time.Until(deadline)-pause < budget/10
-		if n == maxAttempts || !failed.retryable() || tooLate {
+		if n == maxHTTPAttempts || !failed.retryable() || tooLate {
 			return failed
 		}
 		select {
@@ -70,15 +70,15 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 	}
 }
 
-// Calls are the values of [Attempt.Call].
+// Calls are the values of [HTTPAttempt.Call].
 func Calls() []string {
 	return []string{
 		"create", "confirm", "get", "cancel", "search", "list", "refund", "get_refund", "list_refunds", "list_all_refunds",
 	}
 }
 
-// Attempt is one HTTP attempt of a call.
-type Attempt struct {
+// HTTPAttempt is one HTTP attempt of a call.
+type HTTPAttempt struct {
 	Call string
 	Took time.Duration
 	Err  *Error // nil if it succeeded
@@ -90,7 +90,7 @@ const OutcomeNeedsOperator = "needs_operator"
 
 // Outcome returns the word for the result in the log and in the metrics: answered, needs_operator
 // or an [Outcome].
-func (a Attempt) Outcome() string {
+func (a HTTPAttempt) Outcome() string {
 	switch {
 	case a.Err == nil:
 		return "answered"
@@ -109,7 +109,7 @@ func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Durat
 	ctx, trace := traceSend(ctx, call.key)
 	start := time.Now()
 	failed := classify(send(ctx), trace, call)
-	made := Attempt{Call: call.name, Took: time.Since(start), Err: failed}
+	made := HTTPAttempt{Call: call.name, Took: time.Since(start), Err: failed}
 	c.logAttempt(ctx, call, n, made, trace)
 	if c.config.Observe != nil {
 		c.config.Observe(made)
@@ -117,7 +117,7 @@ func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Durat
 	return failed
 }
 
-func (c *Client) logAttempt(ctx context.Context, call call, n int, made Attempt, trace *sendTrace) {
+func (c *Client) logAttempt(ctx context.Context, call call, n int, made HTTPAttempt, trace *sendTrace) {
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
 		slog.String("call", call.name),

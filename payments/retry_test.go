@@ -99,10 +99,10 @@ func TestAttempt_logAndObserve(t *testing.T) {
 		response{status: 401, body: stripeError(invalid, "", "")},
 		response{status: 200, body: intent("succeeded")})
 	var log bytes.Buffer
-	var observed []payments.Attempt
+	var observed []payments.HTTPAttempt
 	client := newClient(t, provider, func(c *payments.Config) {
 		c.Logger = slog.New(slog.NewJSONHandler(&log, nil))
-		c.Observe = func(e payments.Attempt) { observed = append(observed, e) }
+		c.Observe = func(e payments.HTTPAttempt) { observed = append(observed, e) }
 	})
 	e := confirmFailure(t, client)
 	_, err := client.Get(t.Context(), "pi_1")

@@ -185,7 +185,7 @@ func TestTransport_reusedConnectionBreaks(t *testing.T) {
 				}
 			})
 			client := newClient(t, nil, at(url), func(cfg *payments.Config) {
-				cfg.Observe = func(payments.Attempt) { attempts.Add(1) }
+				cfg.Observe = func(payments.HTTPAttempt) { attempts.Add(1) }
 			})
 			_, err := client.Get(t.Context(), "pi_1")
 			require.NoError(t, err)

@@ -20,7 +20,7 @@ func NewTestMessage(t testing.TB, description string) Message {
 
 var ParseMail = parseMail
 
-const BatchSize, MaxAttempts = batchSize, maxAttempts
+const BatchSize, MaxAttempts = batchSize, maxMailAttempts
 
 var Backoff = backoff
 

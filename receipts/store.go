@@ -19,10 +19,10 @@ import (
 // account in every table).
 
 type job struct {
-	AccountID uuid.UUID
-	ID        uuid.UUID
-	Attempt   int
-	orderID   string // known once the job is claimed
+	AccountID   uuid.UUID
+	ID          uuid.UUID
+	MailAttempt int
+	orderID     string // known once the job is claimed
 }
 
 func (w *Worker) due(ctx context.Context, until time.Time) ([]job, error) {
@@ -55,7 +55,7 @@ UPDATE staged_jobs
    AND (run_at <= now() OR run_at > now() + $5::interval)
    AND failed_at IS NULL
 RETURNING attempt,
-          coalesce(args->>'order_id', '')`, j.AccountID, j.ID, j.Attempt, lease, clockAhead).Scan(&j.Attempt, &j.orderID))
+          coalesce(args->>'order_id', '')`, j.AccountID, j.ID, j.MailAttempt, lease, clockAhead).Scan(&j.MailAttempt, &j.orderID))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), errors.Is(err, postgres.ErrLockTimeout):
 		return false, nil
@@ -95,7 +95,7 @@ DELETE FROM staged_jobs
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
-   AND failed_at IS NULL`, "sent", map[string]any{"attempt": j.Attempt}, j.AccountID, j.ID, j.Attempt)
+   AND failed_at IS NULL`, "sent", map[string]any{"attempt": j.MailAttempt}, j.AccountID, j.ID, j.MailAttempt)
 }
 
 // changeAudited changes a job and records it, in one statement.
@@ -120,7 +120,7 @@ UPDATE staged_jobs
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
-   AND failed_at IS NULL`, j.AccountID, j.ID, j.Attempt, delay, errorText(cause), postgres.NowIf(permanent))
+   AND failed_at IS NULL`, j.AccountID, j.ID, j.MailAttempt, delay, errorText(cause), postgres.NowIf(permanent))
 	return tag.RowsAffected() == 1, err
 }
 
@@ -138,7 +138,7 @@ var address = regexp.MustCompile(`\S*@\S*`)
 
 func withoutAddresses(text string) string { return address.ReplaceAllString(text, "[removed]") }
 
-// FailedJob is a job that needs an operator, of any kind.
+// FailedJob is a job of any kind that needs an operator.
 type FailedJob struct {
 	AccountID, ID uuid.UUID
 	Kind          string

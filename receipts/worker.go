@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	concurrency  = 4                // so that a slow mail does not delay the others
-	sendTimeout  = 30 * time.Second // of one mail; a shutdown waits for it
-	maxAttempts  = 300              // about three days, so a weekend's outage loses nothing
-	maxBackoff   = 15 * time.Minute
-	queryTimeout = 10 * time.Second // of one statement, with the wait for a connection
+	concurrency     = 4                // so that a slow mail does not delay the others
+	sendTimeout     = 30 * time.Second // of one mail; a shutdown waits for it
+	maxMailAttempts = 300              // about three days, so a weekend's outage loses nothing
+	maxBackoff      = 15 * time.Minute
+	queryTimeout    = 10 * time.Second // of one statement, with the wait for a connection
 )
 
 // backoff returns 1s after the first attempt, then 2s, 4s, … up to 15 minutes, ±20%.
@@ -137,7 +137,7 @@ func (w *Worker) sendOne(ctx context.Context, j job) (outcome string, err error)
 
 // send holds no database connection while the mail server works (R6, nothing held during a call).
 func (w *Worker) send(ctx context.Context, j job) error {
-	if j.Attempt > maxAttempts {
+	if j.MailAttempt > maxMailAttempts {
 		return errors.New("receipts: no attempt ended")
 	}
 	orderID, err := uuid.Parse(j.orderID)
@@ -158,19 +158,19 @@ func (w *Worker) send(ctx context.Context, j job) error {
 }
 
 func (w *Worker) record(ctx context.Context, j job, cause error) (outcome string) {
-	log := w.logger.With("account_id", j.AccountID, "job_id", j.ID, "order_id", j.orderID, "attempt", j.Attempt)
+	log := w.logger.With("account_id", j.AccountID, "job_id", j.ID, "order_id", j.orderID, "attempt", j.MailAttempt)
 	var held bool
 	var err error
 	switch {
 	case cause == nil:
 		outcome = Sent
 		held, err = w.delete(ctx, j)
-	case errors.Is(cause, ErrPermanent) || j.Attempt >= maxAttempts:
+	case errors.Is(cause, ErrPermanent) || j.MailAttempt >= maxMailAttempts:
 		outcome = Failed
 		held, err = w.recordFailure(ctx, j, 0, cause, true)
 	default:
 		outcome = Retried
-		held, err = w.recordFailure(ctx, j, w.backoff(j.Attempt), cause, false)
+		held, err = w.recordFailure(ctx, j, w.backoff(j.MailAttempt), cause, false)
 	}
 	switch {
 	case err != nil || !held:

@@ -65,7 +65,7 @@ func result(ok bool) string {
 }
 
 // ProviderAttempt records a request to the payment provider.
-func (m *Metrics) ProviderAttempt(e payments.Attempt) {
+func (m *Metrics) ProviderAttempt(e payments.HTTPAttempt) {
 	m.provider.WithLabelValues(e.Call, e.Outcome()).Observe(e.Took.Seconds())
 }
 

@@ -111,7 +111,7 @@ func TestPath(t *testing.T) {
 		Pool: idempotencytest.NewPool(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = passed }),
 		Payments: payments.Config{
 			Transport: admission.SuspendDuring(passed),
-			Observe:   func(payments.Attempt) { passed.record(metrics) },
+			Observe:   func(payments.HTTPAttempt) { passed.record(metrics) },
 		},
 		Engine: idempotency.Config{
 			OnStep: func(ctx context.Context, _ idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
