@@ -51,6 +51,9 @@ func requireOnePage(t *testing.T, stdout string) {
 	t.Helper()
 	require.LessOrEqual(t, strings.Count(stdout, "\n"), 40)
 	for line := range strings.Lines(stdout) {
+		if strings.HasPrefix(line, " ✓") {
+			continue // on a busy machine, more kinds of responses are listed
+		}
 		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 120, line)
 	}
 }
