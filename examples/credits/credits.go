@@ -130,7 +130,7 @@ func (r *grantRun) record(tx *idempotency.Tx, credit Credit, outcome Outcome, re
 	switch outcome {
 	case Granted:
 		credit.Status = "granted"
-	case Refused: // R23, cancel first: an earlier put may be in flight and succeed later
+	case Refused: // an earlier put may still succeed, so the credit is cancelled first (R31, one call, one answer)
 		return idempotency.Advance(pointRefused), nil
 	case Cancelled:
 		credit.Status = "refused"
