@@ -175,14 +175,14 @@ var polledSQL = `action_required_at IS NULL
 
 func (c *Completer) due(ctx context.Context) ([]candidate, error) {
 	store := c.engine.store
-	timeout := c.config.ActionTimeout - store.lockTimeout // later, the lease of a run ends after the ActionTimeout
+	timeout := c.config.ActionTimeout - store.lockTimeout // from this age on, a run's lease ends after ActionTimeout
 	return collect(ctx, store, pgx.RowToStructByPos[candidate], dueSQL, c.steps, c.config.Limit, store.lockTimeout,
 		c.config.Grace, maxBackoff, actionPollGraces*c.config.Grace, timeout, pollingLimit, c.config.MaxAttempts)
 }
 
 // claimAbandonedSQL counts an attempt of the completer and starts its backoff, unless the
-// key has changed since it was listed. It takes no lease. Completers do not exclude each other
-// by a lock, because Citus has none across shards (R16, unfinished keys stay).
+// key has changed since it was listed (R16, unfinished keys stay). It takes no lease. No lock keeps
+// completers apart, because Citus has none across shards: only the first one finds the $3 listed.
 var claimAbandonedSQL = `
 UPDATE idempotency_keys
    SET completer_attempt = completer_attempt + (action_required_at IS NULL)::integer,

@@ -110,7 +110,7 @@ func (run *Run) commit(ctx context.Context, record RecordFunc) error {
 	return retry(func() error {
 		err := run.transact(ctx, record)
 		if errors.Is(err, errCommitUnknown) && run.claimed {
-			err = run.invalidate(ctx, err) // a claim needs none: its repeated INSERT waits for the first one
+			err = run.invalidate(ctx, err) // not for a claim, whose repeated INSERT waits for the first one
 		}
 		switch {
 		case errors.Is(err, errClaimConflict), errors.Is(err, ErrLeaseLost):

@@ -37,7 +37,7 @@ const (
 	thisService
 )
 
-// compares reports whether the earlier designs have the failure. They take one card, which pays.
+// compares reports whether the earlier designs can meet the failure. They know only a card that pays.
 func (p *play) compares() bool {
 	return p.claim == "" && p.Fake != nil && p.card.Pays && p.fault.earlier != nil
 }
@@ -55,7 +55,7 @@ func (p *play) compare(ctx context.Context) error {
 	return errors.Join(err, dropped)
 }
 
-// runDesign sends the order, which has the failure, and then retries it.
+// runDesign sends an order that meets the failure, and then retries it.
 func (p *play) runDesign(ctx context.Context, index int) error {
 	fake := stripetest.New(stripetest.Options{})
 	url, stop, err := devservices.Serve(ctx, fake)

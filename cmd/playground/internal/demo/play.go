@@ -180,13 +180,13 @@ func (p *play) update(change func(*view)) {
 
 func (p *play) note(e event) { p.update(func(*view) { p.add(e) }) }
 
-// record adds an event, after those of the state that has changed since the last one.
+// record adds an event, after events for what has changed in the state since the last one.
 func (p *play) record(e event) (id string) {
 	_, _ = p.observe(func() { id = p.add(e) }) // there is no state before the claim
 	return id
 }
 
-// amend replaces an event that has ended, and adds those of the state that it has changed.
+// amend replaces an event that has ended, and adds events for the changes that it made to the state.
 func (p *play) amend(id string, e event) {
 	_, _ = p.observe(func() {
 		if i := slices.IndexFunc(p.view.Events, func(old event) bool { return old.ID == id }); i >= 0 {
@@ -196,8 +196,8 @@ func (p *play) amend(id string, e event) {
 	})
 }
 
-// observe reads the state, adds the events of what has changed, and calls add. It does nothing
-// if the play has ended.
+// observe reads the state, adds events for what has changed, and calls add. It does nothing if the
+// play has ended.
 func (p *play) observe(add func()) (s state, err error) {
 	if p == nil || p.ctx.Err() != nil {
 		return s, nil
