@@ -75,7 +75,7 @@ func (c newerCase) run(t testing.TB, program string) (wrong []string, err error)
 
 	known := h.query("SELECT format('recovery_point = %L, operation = %L, params_hash = %L', recovery_point, operation, params_hash) FROM idempotency_keys WHERE finished_at IS NULL")
 	require.Len(t, known, 1)
-	h.rewrite("UPDATE idempotency_keys SET completer_attempt = 1, " + unknowns()[c.unknown] + " WHERE finished_at IS NULL")
+	h.rewrite("UPDATE idempotency_keys SET " + unknowns()[c.unknown] + " WHERE finished_at IS NULL")
 	if c.recovery == operator {
 		h.rewrite("UPDATE idempotency_keys SET needs_review_at = now(), action_required_at = NULL WHERE finished_at IS NULL")
 	}
