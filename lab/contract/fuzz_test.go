@@ -45,13 +45,26 @@ func FuzzOrderRequest(f *testing.F) {
 		f.Add([]byte(strings.Replace(validOrder, `"ada@example.com"`, string(email), 1)))
 	}
 	for _, edit := range [][2]string{
-		{`"usd"`, `"us\n"`}, {`"usd"`, `"usd\n"`}, {`"pm_card_visa"`, `"pm_card_visa\n"`},
-		{`"quantity":2`, `"quantity":1.5`}, {`"quantity":2`, `"quantity":1e-400`}, {`"quantity":2,"unit_amount":1250`, `"quantity":2.0,"unit_amount":1e2`},
+		{`"usd"`, `"us\n"`},
+		{`"usd"`, `"usd\n"`},
+		{`"pm_card_visa"`, `"pm_card_visa\n"`},
+		{`"quantity":2`, `"quantity":1.5`},
+		{`"quantity":2`, `"quantity":1e-400`},
+		{`"quantity":2,"unit_amount":1250`, `"quantity":2.0,"unit_amount":1e2`},
 		{`"quantity":2,"unit_amount":1250`, `"quantity":10000,"unit_amount":99999999`}, // the total is too large
-		{`"tea"`, `"a\u0085b"`}, {`"tea"`, `"a\u2028b"`}, {`"tea"`, `"` + strings.Repeat("😀", 64) + `"`}, {`"tea"`, `"` + strings.Repeat("😀", 65) + `"`},
-		{`"Assam"`, `""`}, {`"Assam"`, "null"}, {`"description":"Assam",`, ""}, {`"sku":"tea",`, ""},
-		{`"metadata":{"note":"blue"}`, `"metadata":null`}, {`{"note":"blue"}`, `{"a":1}`}, {`{"note":"blue"}`, `{"":"x"}`},
-		{`{"note":"blue"}`, `{"\u0000":"\u0000\r\n","b":""}`}, {`"metadata":{"note":"blue"}`, `"EMAIL":"x@example.com"`},
+		{`"tea"`, `"a\u0085b"`},
+		{`"tea"`, `"a\u2028b"`},
+		{`"tea"`, `"` + strings.Repeat("😀", 64) + `"`},
+		{`"tea"`, `"` + strings.Repeat("😀", 65) + `"`},
+		{`"Assam"`, `""`},
+		{`"Assam"`, "null"},
+		{`"description":"Assam",`, ""},
+		{`"sku":"tea",`, ""},
+		{`"metadata":{"note":"blue"}`, `"metadata":null`},
+		{`{"note":"blue"}`, `{"a":1}`},
+		{`{"note":"blue"}`, `{"":"x"}`},
+		{`{"note":"blue"}`, `{"\u0000":"\u0000\r\n","b":""}`},
+		{`"metadata":{"note":"blue"}`, `"EMAIL":"x@example.com"`},
 	} {
 		f.Add([]byte(strings.Replace(validOrder, edit[0], edit[1], 1)))
 	}

@@ -58,7 +58,7 @@ func FuzzStripeResponse(f *testing.F) {
 		{500, "", fmt.Sprintf(failed, "api_error", "")},
 		{502, "3", "<html>pi_1_secret_CaNaRy</html>"},
 	} {
-		f.Add(uint16(response.status-200), response.retryAfter, []byte(response.body)) //nolint:gosec // a status
+		f.Add(uint16(response.status-200), response.retryAfter, []byte(response.body))
 	}
 	f.Fuzz(func(t *testing.T, status uint16, retryAfter string, body []byte) {
 		code := 200 + int(status)%400

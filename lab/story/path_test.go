@@ -78,7 +78,7 @@ func (*trace) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)  
 
 func (t *trace) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.record("")
-	return http.DefaultTransport.RoundTrip(r)
+	return new(http.Transport).RoundTrip(r)
 }
 
 // body and response record when a request is read and answered.
