@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +81,8 @@ func correction(problem *client.Problem) string {
 }
 
 // resolve handles a request that cannot succeed. The problem may name the order of this
-// purchase, whose key or row was lost. If there is no such order, the purchase stops.
+// purchase, whose key or row was lost. If there is no such order, the purchase stops. An order
+// whose payment has not ended decides later: if it fails, the reference is free again.
 func (s *Shop) resolve(ctx context.Context, p purchase, problem *client.Problem) (purchase, error) {
 	s.Logger.ErrorContext(ctx, "shop: order rejected", "purchase", p.ID, "order", problem.OrderID, "error", problem)
 	if problem.OrderID == "" {
@@ -89,13 +91,13 @@ func (s *Shop) resolve(ctx context.Context, p purchase, problem *client.Problem)
 	limited, cancel := context.WithTimeout(ctx, s.Patience)
 	defer cancel()
 	switch order, err := s.Orders.GetOrder(limited, problem.OrderID); {
-	case err == nil:
-		return s.finish(ctx, p, order)
 	case isNotFound(err):
 		return s.stop(ctx, p)
-	default: // the next attempt reads it again
-		s.Logger.WarnContext(ctx, "shop: order not read", "purchase", p.ID, "order", problem.OrderID, "error", err)
-		return p, nil
+	case err != nil || slices.Contains([]string{"pending", "requires_action", "payment_failed"}, order.Status):
+		s.Logger.WarnContext(ctx, "shop: order not final", "purchase", p.ID, "order", problem.OrderID, "status", order.Status, "error", err)
+		return p, nil // the next attempt sends the request again
+	default:
+		return s.finish(ctx, p, order)
 	}
 }
 
