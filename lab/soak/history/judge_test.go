@@ -66,6 +66,9 @@ func TestJudge(t *testing.T) {
 		"concurrent requests": {
 			created(0, 10, "a"), post(1, 9, 409, "idempotency-key-in-progress"), created(2, 5, "a"),
 		},
+		"the request claims the key, and another program takes its run over": {
+			post(0, 10, 409, "idempotency-key-in-progress"), read(1, 9, "in_progress"), created(11, 12, "a"),
+		},
 		"reads that are concurrent with the request": {
 			created(0, 10, "a"), read(1, 3, ""), read(2, 8, "finished"), read(3, 5, "in_progress"), read(4, 12, "in_progress"),
 		},

@@ -16,7 +16,7 @@
 //
 //	201, 402, a stored 422    claimed by this request, which becomes final, or final with the same bytes
 //	202                       claimed by this request
-//	409                       unused or claimed
+//	409                       unused or claimed, also by this request if another program took its run over
 //	another rejection         unused
 //	key reused                claimed or final, by another request
 //	key expired               expired, or final if the soak has aged the key, which becomes expired
@@ -73,10 +73,15 @@ var model = (&porcupine.NondeterministicModel{
 		if op.Kind == Failover {
 			return s.lose()
 		}
-		if next, legal := s.step(op); legal {
+		next, legal := s.step(op)
+		switch {
+		case !legal:
+			return nil
+		case op.Kind == Post && op.Status == 409: // it may have claimed the key itself, and lost its lease
+			return []any{next, next.claim(op)}
+		default:
 			return []any{next}
 		}
-		return nil
 	},
 }).ToModel()
 
