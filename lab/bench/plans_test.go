@@ -16,7 +16,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/lab/plantest"
+	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/reconcile"
@@ -78,7 +78,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	_, err = reconcile.Run(t.Context(), reconcile.Config{Orders: f.Orders, Since: 2 * grace, Grace: grace})
 	require.NoError(t, err)
 
-	for _, plan := range plantest.Of(t, f.Pool) {
+	for _, plan := range labtest.Plans(t, f.Pool) {
 		require.NotRegexp(t, sequentialScan, plan.Text, plan.Statement)
 		if plan.Custom+plan.Generic >= often && !plannedEachTime.MatchString(plan.Statement) {
 			require.NotZero(t, plan.Generic, plan.Statement)
@@ -151,7 +151,7 @@ SELECT gen_random_uuid(), id, sha256(uuid_send(gen_random_uuid())), 'ok_many'
 		require.NoError(t, err)
 	}
 	var found int
-	for _, plan := range plantest.Of(t, pool) {
+	for _, plan := range labtest.Plans(t, pool) {
 		if strings.Contains(plan.Statement, "key_hash") {
 			require.Contains(t, plan.Text, "api_keys_key_hash_unique")
 			found++

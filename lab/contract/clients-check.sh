@@ -19,6 +19,8 @@ mv clients.sum go.sum
 node later.mjs "$url" >later.log &
 quietly npx openapi-typescript "$spec" --output contract.ts
 npx tsc --strict --skipLibCheck --target es2022 --module nodenext --moduleResolution nodenext client.mts
+# Only the client: a server is not needed.
+echo '{"generator": {"features": {"disable_all": true, "enable": ["paths/client"]}}}' >ogen.yml
 quietly go tool ogen -config ogen.yml -target ogen/client -package client "$spec"
 mkdir oapicodegen/client
 quietly go tool oapi-codegen -generate types,client -package client -o oapicodegen/client/client.go "$spec"

@@ -11,7 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/lab/plantest"
+	"example.com/orders-api/lab/labtest"
 )
 
 // insertKeys inserts keys that ran last an hour ago.
@@ -72,7 +72,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, deleted)
 
-	plans := plantest.Of(t, f.pool)
+	plans := labtest.Plans(t, f.pool)
 	var all string
 	for _, plan := range plans {
 		all += plan.Text

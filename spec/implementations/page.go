@@ -245,6 +245,15 @@ const legend = `
 | refused | A repetition of a finished request gets a refusal, such as 422, instead of the first response. Under "other account", the first request of that account gets it. No second charge was found. |
 | no final response | A repetition gets no success for as long as the command waits: it gets 409, or a 5xx, which may be a stored one. No second charge was found. After a kill, the command waits for 10 seconds more than the entry's time for a takeover, which is 2 seconds if none is documented. |
 | – | The scenario was not exercised; the section says why. |
+
+Not included:
+
+- @nestarc/idempotency: npm answered 404 for the package on 2026-11-25, where the entries were written.
+- express-idempotency with MongoDB: it needs a MongoDB server, which Debian does not have.
+- Powertools for AWS Lambda with DynamoDB: it needs DynamoDB.
+- idempotency4j: it is obtained from Maven Central, which was not reachable where the entries were written.
+- velmie/idempo and bright-room/idem (Go): the module proxy answered 403 for both on 2026-11-25, where the entries were written.
+- Restate and Temporal: each needs a server of its own, which the runner does not start. [The peers](../lab/peers/README.md) compare both while they are killed.
 `
 
 func safetyPage(root string, found []checked) (string, error) {
@@ -263,9 +272,6 @@ func safetyPage(root string, found []checked) (string, error) {
 		fmt.Fprintf(&text, "| [%s](#%s) | %s | %s |\n", one.Name, one.id, one.store.Name, strings.Join(cells, " | "))
 	}
 	text.WriteString(legend)
-	if err := excluded(root, &text); err != nil {
-		return "", err
-	}
 	text.WriteString("\nIs something wrong or missing here? [How to add or correct an entry](implementations/README.md) explains it.\n")
 	for i, one := range found {
 		if i == 0 || found[i-1].id != one.id {
@@ -281,23 +287,6 @@ func safetyPage(root string, found []checked) (string, error) {
 	}
 	fmt.Fprintf(&text, scriptSection, script)
 	return text.String(), nil
-}
-
-// excluded lists the implementations of excluded.yaml.
-func excluded(root string, text *strings.Builder) error {
-	var list []struct{ Name, Reason string }
-	content, err := os.ReadFile(filepath.Join(root, "excluded.yaml")) //nolint:gosec // a file of this folder
-	if err != nil {
-		return err
-	}
-	if err := yaml.Unmarshal(content, &list); err != nil {
-		return err
-	}
-	text.WriteString("\nNot included:\n\n")
-	for _, one := range list {
-		fmt.Fprintf(text, "- %s: %s\n", one.Name, one.Reason)
-	}
-	return nil
 }
 
 // describe writes what is true of all stores.
