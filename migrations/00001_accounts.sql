@@ -1,6 +1,6 @@
 -- +goose Up
 CREATE TABLE accounts (
-    id         uuid        PRIMARY KEY, -- UUIDv4: derived ids are unique in all databases (R5, derived ids)
+    id         uuid        PRIMARY KEY, -- random: other ids derive from it, and must differ between databases (R5, derived ids)
     name       text        NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
     created_at timestamptz NOT NULL DEFAULT now()
 );
@@ -15,8 +15,8 @@ CREATE TABLE api_keys (
 
     PRIMARY KEY (account_id, id),
 
-    -- account_id is in every unique constraint, so that the table can be distributed by it (R20,
-    -- the account in every table).
+    -- account_id is in every unique constraint, because a sharded table can only enforce those that
+    -- contain its distribution column (R20, the account in every table).
     CONSTRAINT api_keys_key_hash_unique UNIQUE (key_hash, account_id)
 );
 

@@ -1,6 +1,7 @@
 -- +goose Up
--- Fourteen files of an unreleased version made the same schema. This one has the last of their
--- numbers, so that a database with all of them needs nothing, and one with fewer is rejected.
+-- Before the first release, fourteen migrations made the schema that these four make. This one keeps the
+-- last number, so a database that has all fourteen is up to date. On one that has fewer, this migration
+-- fails.
 CREATE DOMAIN refund_status AS text
     CHECK (VALUE IN ('pending', 'requires_action', 'succeeded', 'failed', 'canceled'));
 CREATE DOMAIN refund_reason AS text
@@ -16,14 +17,15 @@ CREATE TABLE refunds (
     currency           currency      NOT NULL,
     reason             refund_reason,
     status             refund_status NOT NULL,
-    provider_refund_id external_id   COLLATE "C", -- without it, the refund is not in orders.amount_refunded
+    provider_refund_id external_id   COLLATE "C", -- until it is set, orders.amount_refunded does not include the refund
     failure_reason     external_id,
-    -- Stripe replays a refusal under its key, so a refused refund is sent again under the next one.
+    -- Part of the provider's key. Stripe replays a refusal under the same key, so a refused refund is
+    -- sent again under the next one.
     provider_attempt   integer       NOT NULL DEFAULT 1,
-    -- When the last call that may have been executed was sent, and NULL if there is none. An INSERT
-    -- that does not set it counts as sent.
+    -- The time of the last call that Stripe may have executed; NULL if there is none. The default counts
+    -- a row as sent unless its INSERT says otherwise, because that is the safe assumption.
     provider_sent_at   timestamptz   DEFAULT now(),
-    provider_failed_at timestamptz,  -- a 500 that the provider replays for a day
+    provider_failed_at timestamptz,  -- the time of a 500, which the provider replays for a day
     created_at         timestamptz   NOT NULL,
 
     FOREIGN KEY (account_id, order_id) REFERENCES orders (account_id, id),

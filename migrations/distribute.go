@@ -19,8 +19,8 @@ var ErrNoCitus = errors.New("the database has no extension citus: create it on t
 var distributeSQL string
 
 // Distribute spreads the tables over the workers of a Citus cluster by account_id (R20, the account
-// in every table), in one transaction, and returns the tables. Each is locked while its rows are
-// moved.
+// in every table), in one transaction, and returns the tables. Each table stays locked until the
+// transaction ends.
 func (m *Migrator) Distribute(ctx context.Context) (tables []string, err error) {
 	err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, distributeSQL) // CollectRows returns the error

@@ -32,8 +32,8 @@ type Migrator struct {
 	provider *goose.Provider
 }
 
-// New returns a Migrator. It takes an advisory lock of the session, so its pool must not go through
-// a pooler in transaction mode.
+// New returns a Migrator. To exclude others, a Migrator takes a session-level advisory lock, so its
+// pool must not go through a pooler in transaction mode.
 func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120)) // two minutes
 	if err != nil {
@@ -42,20 +42,21 @@ func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
 	db := stdlib.OpenDBFromPool(pool)
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
 		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true), goose.WithSlog(logger),
-		goose.WithAllowOutofOrder(true)) // newer migrations of the template are below a shop's own
+		goose.WithAllowOutofOrder(true)) // a shop's own migrations have higher numbers than later ones of the template
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("migrations: %w", err), db.Close())
 	}
 	return &Migrator{pool: pool, provider: provider}, nil
 }
 
-// Close does not close the pool.
+// Close releases what New opened. It does not close the pool.
 func (m *Migrator) Close() error { return m.provider.Close() }
 
 //go:embed statements/grant.sql
 var grantSQL string
 
-// Up applies all pending migrations and returns their number.
+// Up applies all pending migrations and returns their number. It then limits the privileges of the
+// program's role.
 func (m *Migrator) Up(ctx context.Context) (int, error) {
 	results, err := m.provider.Up(ctx)
 	if err == nil {
@@ -82,7 +83,8 @@ func (m *Migrator) Down(ctx context.Context) (string, error) {
 	return result.Source.Path, nil
 }
 
-// Status has a line for each migration, and for each version of another program.
+// Status returns a line for each migration, and one for each applied version that this program does
+// not know.
 func (m *Migrator) Status(ctx context.Context) (lines []string, err error) {
 	pending, unknown, err := compare(ctx, m.pool)
 	if err != nil {
@@ -102,15 +104,16 @@ func (m *Migrator) Status(ctx context.Context) (lines []string, err error) {
 }
 
 // Pending returns the file names of this program's migrations that the database lacks. It needs
-// only SELECT on goose's table. Versions that this program does not know are no error, because
-// they are there while a newer program replaces this one.
+// only SELECT on goose's table. Applied versions that this program does not know are no error, because
+// a newer program that replaces this one has applied them first.
 func Pending(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	pending, _, err := compare(ctx, pool)
 	return pending, err
 }
 
-// compare compares sets, because the highest version says nothing about the ones below it.
-// Unlike goose, it creates no table, which the program's role must not do.
+// compare returns the migrations that the database lacks, and the versions that this program does not
+// know. It compares all versions, because the highest one does not show whether those below it are
+// applied. Unlike goose, it creates no table, because the program's role must not.
 func compare(ctx context.Context, pool *pgxpool.Pool) (pending []string, unknown []int64, err error) {
 	unknown, err = postgres.Collect(ctx, pool, "migrations: applied versions", pgx.RowTo[int64], `
 SELECT version_id

@@ -134,13 +134,13 @@ func TestMigrator_pending(t *testing.T) {
 	require.Equal(t, files[len(files)-1], name)
 	requirePending(t, pool, name)
 
-	// A rolled-back version of another tool has a second row.
+	// Another tool may record a rollback as a second row of the version.
 	_, err = pool.Exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (1, false)")
 	require.NoError(t, err)
 	requirePending(t, pool, files[0], name)
 }
 
-// A shop's own migration has the time as its number, and a newer one of the template a lower one.
+// A shop's own migrations are numbered by time, so a later migration of the template has a lower number.
 func TestMigrator_outOfOrder(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)

@@ -197,7 +197,7 @@ func TestSchema_checks(t *testing.T) {
 	}
 }
 
-// insert rolls the row back. A refund gets its order first.
+// insert inserts the row, and before a refund its order, in a transaction that it rolls back.
 func insert(ctx context.Context, pool *pgxpool.Pool, table string, r row) error {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
@@ -259,8 +259,8 @@ SELECT conname::text
 	}
 }
 
-// The order of other collations can change with a library of the server, and an index then misses
-// rows: two orders could have one reference (R26, one order per reference).
+// An upgrade of a library on the server can change the order of another collation. An index would then
+// miss rows, so two orders could have one reference (R26, one order per reference).
 func TestSchema_indexedTextsHaveCollationC(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, texts(t, dbtest.New(t), `

@@ -6,7 +6,7 @@ import (
 	"example.com/orders-api/migrations"
 )
 
-// What differs on a cluster of servers is in this file, so that tests of a cluster can replace it.
+// This file has the parts that differ on a cluster of servers, so that tests of a cluster can replace it.
 
 func (s *server) connectNodes(context.Context) error { return nil }
 

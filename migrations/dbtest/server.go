@@ -30,8 +30,8 @@ type server struct {
 	url      string
 	pooled   string // through a pooler, or empty
 	admin    *pgxpool.Pool
-	workers  []*pgxpool.Pool        // none, see one_server.go
-	template func() (string, error) // makes it at first use
+	workers  []*pgxpool.Pool        // empty, unless one_server.go is replaced
+	template func() (string, error) // creates the template at first use
 }
 
 func sharedServer(t testing.TB) *server {
@@ -50,7 +50,7 @@ func sharedServer(t testing.TB) *server {
 func startServer(ctx context.Context) (s *server, err error) {
 	s = &server{url: os.Getenv("DATABASE_URL"), pooled: os.Getenv("DBTEST_POOLER_URL")}
 	if s.url == "" {
-		// go test records each os.Getenv, and then reuses no result if the address is another one.
+		// Not os.Getenv: go test records its use, and would reuse no cached result if the address changes.
 		s.url, _ = syscall.Getenv("DBTEST_SERVER")
 	}
 	if s.url == "" {

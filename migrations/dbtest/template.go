@@ -39,7 +39,7 @@ func (s *server) makeTemplate() (string, error) {
 	return name, errors.Join(err, unlockErr)
 }
 
-// build creates a database that is renamed when it is complete.
+// build creates the template under another name, and renames it when it is complete.
 func (s *server) build(ctx context.Context, name string) error {
 	building := name + "_build"
 	if err := s.exec(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", quote(building))); err != nil {

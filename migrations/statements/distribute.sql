@@ -1,6 +1,6 @@
 -- Lists the statements that distribute the tables, in their order. accounts and api_keys are read
--- before the account is known, so they are copied to every node. Foreign keys are created again,
--- because Citus accepts none between a distributed table and another one.
+-- before the account is known, so they are copied to every node. Foreign keys are dropped and created
+-- again, because Citus accepts none from a distributed table to a table that is not yet distributed.
 WITH tables AS (
     SELECT c.oid,
            c.relname IN ('accounts', 'api_keys') AS is_reference
@@ -21,7 +21,7 @@ WITH tables AS (
        AND confrelid::regclass::text NOT IN ('accounts', 'api_keys')
        AND EXISTS (SELECT FROM tables WHERE NOT is_reference AND tables.oid IN (conrelid, confrelid))
 )
--- Foreign keys to reference tables require one connection per worker: sequential.
+-- Foreign keys to reference tables require that Citus uses one connection per worker: sequential mode.
 SELECT 0 AS step, '' AS name, $$SET LOCAL citus.multi_shard_modify_mode = sequential;
        SET LOCAL statement_timeout = 0;
        SET LOCAL lock_timeout = 0;

@@ -1,11 +1,12 @@
--- The roles that get the privileges of new tables (deploy/roles.sql) keep only those that the program
--- uses, so that none of its processes can rewrite the audit trail, admit an expired key or change the
--- record of migrations. Other roles and tables keep theirs.
+-- deploy/roles.sql grants the program's role all privileges on rows of each new table. This statement
+-- revokes the ones that the program does not use, so that none of its processes can rewrite the audit
+-- trail, admit an expired key or change the record of migrations. It changes no other role and no other
+-- table.
 DO $$
 DECLARE
     statement text;
 BEGIN
-    LOCK TABLE goose_db_version IN SHARE UPDATE EXCLUSIVE MODE; -- concurrent grants fail
+    LOCK TABLE goose_db_version IN SHARE UPDATE EXCLUSIVE MODE; -- without it, concurrent grants fail
     FOR statement IN
         SELECT DISTINCT format('REVOKE ALL ON %1$s FROM %2$s; GRANT %3$s ON %1$s TO %2$s', c.oid::regclass, grantee::regrole, needed)
           FROM (VALUES ('goose_db_version', 'SELECT'),
