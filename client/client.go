@@ -20,12 +20,12 @@ type Config struct {
 	APIKey  string
 
 	Timeout             time.Duration     // of one attempt; 0 means a minute
-	Backoff, MaxBackoff time.Duration     // limits of the jitter, which doubles; 0 means 500 ms and 30 s
-	Observe             func(Attempt)     // called after each attempt, unless it is nil
+	Backoff, MaxBackoff time.Duration     // the jitter's limit doubles from Backoff to MaxBackoff; 0 means 500 ms and 30 s
+	Observe             func(Attempt)     // called after each attempt; may be nil
 	Transport           http.RoundTripper // nil means a default
 }
 
-// Format hides the API key from all verbs.
+// Format implements [fmt.Formatter], so that no verb prints the API key.
 func (Config) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "client.Config") }
 
 func (c Config) validate() error {
@@ -36,23 +36,23 @@ func (c Config) validate() error {
 	switch {
 	case c.APIKey == "":
 		errs = append(errs, errors.New("client: APIKey is missing"))
-	case strings.ContainsFunc(c.APIKey, func(r rune) bool { return r < '!' || r > '~' }): // every attempt would fail
+	case strings.ContainsFunc(c.APIKey, func(r rune) bool { return r < '!' || r > '~' }): // each attempt would fail, and retries would not end
 		errs = append(errs, errors.New("client: APIKey must have only visible ASCII characters"))
 	}
 	return errors.Join(errs...)
 }
 
-// Client sends requests to the API, also concurrently.
+// Client sends requests to the API. It is safe for concurrent use.
 type Client struct {
 	config Config
 	http   *http.Client
 
-	sleep       func(ctx context.Context, wait time.Duration) error // replaced by tests, like the next two
+	sleep       func(ctx context.Context, wait time.Duration) error // tests replace this and the next two fields
 	random      func(limit time.Duration) time.Duration
 	maxResponse int64 // bytes
 }
 
-// Format hides the API key from all verbs.
+// Format implements [fmt.Formatter], so that no verb prints the API key.
 func (*Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "client.Client") }
 
 // New returns a Client.
@@ -72,7 +72,7 @@ func New(config Config) (*Client, error) {
 			DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 			TLSHandshakeTimeout: 5 * time.Second,
 			MaxIdleConnsPerHost: 32,
-			IdleConnTimeout:     time.Minute, // the API's is two minutes
+			IdleConnTimeout:     time.Minute, // less than the API's two minutes, so that the client closes idle connections first
 			ForceAttemptHTTP2:   true,
 		}
 	}
@@ -80,7 +80,8 @@ func New(config Config) (*Client, error) {
 		config: config,
 		http: &http.Client{
 			Transport: config.Transport,
-			// Another server must not receive the API key, nor answer for this one (R31, one call, one answer).
+			// A redirect is not followed, because another server must neither receive the API key nor answer
+			// for this one (R31, one call, one answer).
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		sleep:       sleep,

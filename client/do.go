@@ -13,8 +13,8 @@ import (
 )
 
 // Do repeats the request until a final response: a 201, a [*Problem] whose Retry is not
-// RetrySameKey, or an [*ActionRequiredError]. If the context ends earlier, or a problem does
-// not resolve earlier attempts, it returns an [*OutcomeUnknownError].
+// RetrySameKey, or an [*ActionRequiredError]. It returns an [*OutcomeUnknownError] if the context
+// ends earlier, or if the problem does not resolve earlier attempts.
 func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
 		return Response{}, err
@@ -22,7 +22,7 @@ func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	response, attempts, err := c.repeat(ctx, r)
 	problem, rejected := errors.AsType[*Problem](err)
 	resolved := rejected && (attempts == 1 || problem.Retry == RetryNewKey || problem.Outcome == OutcomeFinal)
-	if err == nil || asks(err) || resolved {
+	if err == nil || requiresAction(err) || resolved {
 		return response, err
 	}
 	return Response{}, &OutcomeUnknownError{Key: r.Key, Attempts: attempts, Problem: problem, cause: err}
@@ -53,9 +53,9 @@ func decode[T any](response Response) (T, error) {
 	return result, nil
 }
 
-func asks(err error) bool {
-	_, asks := errors.AsType[*ActionRequiredError](err)
-	return asks
+func requiresAction(err error) bool {
+	_, required := errors.AsType[*ActionRequiredError](err)
+	return required
 }
 
 func (c *Client) repeat(ctx context.Context, r Request) (response Response, attempts int, err error) {
@@ -65,7 +65,7 @@ func (c *Client) repeat(ctx context.Context, r Request) (response Response, atte
 			err = response.outcome(r)
 		}
 		problem, rejected := errors.AsType[*Problem](err)
-		if err == nil || asks(err) || rejected && problem.Retry != RetrySameKey {
+		if err == nil || requiresAction(err) || rejected && problem.Retry != RetrySameKey {
 			return response, attempts, err
 		}
 		if stopped := c.pause(ctx, attempts, response.RetryAfter()); stopped != nil {
@@ -74,7 +74,8 @@ func (c *Client) repeat(ctx context.Context, r Request) (response Response, atte
 	}
 }
 
-// pause fails at once if the deadline is before its end.
+// pause waits before the next attempt. If the deadline of ctx is before the end of the wait, it fails
+// at once.
 func (c *Client) pause(ctx context.Context, attempts int, retryAfter time.Duration) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -90,7 +91,8 @@ func (c *Client) pause(ctx context.Context, attempts int, retryAfter time.Durati
 	return c.sleep(ctx, wait)
 }
 
-// outcome returns nil for a success.
+// outcome returns nil for a success, the [*Problem] or [*ActionRequiredError] that the response
+// contains, or otherwise ErrUnreadable.
 func (r Response) outcome(request Request) error {
 	_, success := request.method()
 	mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -113,7 +115,7 @@ func (r Response) outcome(request Request) error {
 	return fmt.Errorf("%w: status %d, %d bytes of %q", ErrUnreadable, r.Status, len(r.Body), mediaType)
 }
 
-// isObject reports whether the body is a JSON object, which a truncated one is not.
+// isObject reports whether the body is a complete JSON object.
 func isObject(body []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) && json.Valid(body)
 }

@@ -307,7 +307,7 @@ func TestSend_oneAttempt(t *testing.T) {
 	require.Equal(t, time.Second, got.RetryAfter())
 	require.Equal(t, `{ "as" : "it is" }`, f.received()[0].body)
 
-	// net/http would resend a request with a key when the reused connection breaks (R31).
+	// net/http would resend a request with a key when the reused connection breaks (R31, one call, one answer).
 	_, err = f.Send(t.Context(), request)
 	require.Error(t, err)
 	require.Len(t, f.received(), 2)

@@ -36,6 +36,5 @@
 //     rejection is about the later attempt only. Only a 201, the retry member new-key, or
 //     the outcome member final resolves earlier attempts, including those before a crash.
 //
-// The package stores and logs nothing. Without a deadline in the context, retries do not
-// end.
+// The package stores and logs nothing. If the context has no deadline, retries do not end.
 package client

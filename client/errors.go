@@ -44,13 +44,13 @@ type Problem struct {
 	Detail          string       `json:"detail"`
 	Retry           Retry        `json:"retry"`
 	Outcome         Outcome      `json:"outcome"`
-	Code            string       `json:"code"`             // of a decline or refusal
-	DeclineCode     string       `json:"decline_code"`     // of a decline
+	Code            string       `json:"code"`             // set after a decline or a refusal
+	DeclineCode     string       `json:"decline_code"`     // set after a decline
 	ProviderMessage string       `json:"provider_message"` // Stripe's own text, for operators only
 	OrderID         string       `json:"order_id"`
-	Remaining       int64        `json:"remaining"`  // of refund-exceeds-remaining
+	Remaining       int64        `json:"remaining"`  // set if Type is /problems/refund-exceeds-remaining
 	RequestID       string       `json:"request_id"` // for support
-	Errors          []FieldError `json:"errors"`     // of an invalid request
+	Errors          []FieldError `json:"errors"`     // set if the request is invalid
 }
 
 // FieldError is an invalid member of a request.
@@ -89,13 +89,14 @@ type Action struct {
 	PaymentIntentID string `json:"payment_intent_id"`
 }
 
-// Format hides the client secret from all verbs.
+// Format implements [fmt.Formatter], so that no verb prints the client secret.
 func (a Action) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.Type+" "+a.PaymentIntentID) }
 
-// LogValue hides the client secret. Only encoding/json passes it on.
+// LogValue implements [slog.LogValuer], so that no handler logs the client secret. Only encoding/json
+// includes it.
 func (a Action) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(a)) }
 
-// OutcomeUnknownError means that the request may have its effect, even later. Keep the key
+// OutcomeUnknownError means that the request may take effect, even later. Keep the key
 // and send the same request again.
 type OutcomeUnknownError struct {
 	Key      Key
@@ -110,7 +111,8 @@ func (e *OutcomeUnknownError) Error() string {
 	return fmt.Sprintf("client: outcome unknown after %d attempts; keep the key and send the same request again: %v", e.Attempts, e.cause)
 }
 
-// Unwrap returns the context's error, or nil. A [*Problem] would count as final.
+// Unwrap returns the context's error. It returns nil instead of a [*Problem], because a caller that
+// finds one with errors.As would take it as final.
 func (e *OutcomeUnknownError) Unwrap() error {
 	if e.Problem != nil {
 		return nil

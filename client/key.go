@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Key identifies one purchase or refund. It has 16 to 255 visible ASCII characters, and does
-// not begin with a quote, because the header would be a String of RFC 9651.
+// Key identifies one purchase or refund. It has 16 to 255 visible ASCII characters. The first one
+// is not a quote, because a header that begins with a quote is a String (RFC 9651).
 type Key string
 
 // NewKey returns a random key. Store it before the first send.
@@ -35,15 +35,15 @@ type KeyStatus struct {
 	Attempt       int        `json:"attempt"`
 	CreatedAt     time.Time  `json:"created_at"`
 	LastRunAt     *time.Time `json:"last_run_at"`
-	ExpiresAt     *time.Time `json:"expires_at"` // of the response; the key stays used
+	ExpiresAt     *time.Time `json:"expires_at"` // when the response is deleted; the key stays used
 
 	Response *KeyResponse `json:"response"` // nil while no response is stored
-	Order    *Resource    `json:"order"`    // that the request names or creates
-	Refund   *Resource    `json:"refund"`   // that the request creates
+	Order    *Resource    `json:"order"`    // the order that the request names or creates
+	Refund   *Resource    `json:"refund"`   // the refund that the request creates
 	Action   *Action      `json:"action"`   // nil unless the state is requires_action
 }
 
-// LogValue hides the action's client secret.
+// LogValue implements [slog.LogValuer], so that no handler logs the action's client secret.
 func (s KeyStatus) LogValue() slog.Value {
 	type visible KeyStatus
 	if s.Action != nil {
@@ -55,8 +55,8 @@ func (s KeyStatus) LogValue() slog.Value {
 // KeyResponse describes the stored response of a key.
 type KeyResponse struct {
 	Status   int    `json:"status"`
-	Type     string `json:"type"`     // of a problem, otherwise empty
-	Location string `json:"location"` // of what was created, otherwise empty
+	Type     string `json:"type"`     // the type of a problem; otherwise empty
+	Location string `json:"location"` // the path of the created resource; otherwise empty
 }
 
 // Resource links to an object of the API.
@@ -65,8 +65,9 @@ type Resource struct {
 	Href string `json:"href"` // a path
 }
 
-// GetKey reads the state of a key. An unknown key is a [*Problem], which does not prove that
-// nothing was charged: a request may be in flight, or the key's row lost after the charge.
+// GetKey reads the state of a key. For an unknown key it returns a [*Problem]. That does not prove
+// that nothing was charged, because a request may be in flight, or a failover may have lost the key
+// after the charge.
 func (c *Client) GetKey(ctx context.Context, key Key) (KeyStatus, error) {
 	if err := key.validate(); err != nil {
 		return KeyStatus{}, err

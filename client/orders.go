@@ -15,8 +15,9 @@ type OrderParams struct {
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	OffSession    bool              `json:"off_session,omitempty"` // the customer is not present
 
-	// Reference is your own name of the purchase, such as the id of a basket. A second order
-	// of it, with another key, is a [*Problem] of type order-exists with the first OrderID.
+	// Reference is your own name for the purchase, such as the id of a basket. If an order with
+	// another key has the same reference and has not failed, CreateOrder returns a [*Problem] of type
+	// order-exists with the OrderID of that order.
 	Reference string `json:"reference,omitempty"`
 }
 
@@ -28,7 +29,7 @@ type Item struct {
 	UnitAmount  int64  `json:"unit_amount"`
 }
 
-// Order is an order.
+// Order is an order as the API returns it.
 type Order struct {
 	ID              string            `json:"id"`
 	Status          string            `json:"status"`
@@ -56,7 +57,7 @@ func (c *Client) CreateOrder(ctx context.Context, key Key, params OrderParams) (
 	return create[Order](ctx, c, key, "/v1/orders", params)
 }
 
-// GetOrder reads an order. An unknown id is a [*Problem].
+// GetOrder reads an order. For an unknown id it returns a [*Problem].
 func (c *Client) GetOrder(ctx context.Context, id string) (Order, error) {
 	return read[Order](ctx, c, "/v1/orders/"+url.PathEscape(id))
 }

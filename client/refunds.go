@@ -8,11 +8,11 @@ import (
 
 // RefundParams are the parameters of a refund.
 type RefundParams struct {
-	Amount int64  `json:"amount,omitempty"` // 0 means the rest
+	Amount int64  `json:"amount,omitempty"` // 0 means all that remains
 	Reason string `json:"reason,omitempty"`
 }
 
-// Refund is a refund.
+// Refund is a refund as the API returns it.
 type Refund struct {
 	ID               string    `json:"id"`
 	OrderID          string    `json:"order_id"`
@@ -20,7 +20,7 @@ type Refund struct {
 	Currency         string    `json:"currency"`
 	Reason           string    `json:"reason"`
 	Status           string    `json:"status"`
-	ProviderRefundID string    `json:"provider_refund_id"` // at Stripe
+	ProviderRefundID string    `json:"provider_refund_id"` // Stripe's id
 	CreatedAt        time.Time `json:"created_at"`
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Request is what every attempt sends.
+// Request is a POST. Every attempt sends the same one.
 type Request struct {
 	Key  Key
 	Path string // such as /v1/orders
@@ -23,7 +23,7 @@ type Attempt struct {
 	Method, Path string
 	Key          Key      // "" for reads
 	Response     Response // zero if Err is set
-	Err          error    // without a complete response
+	Err          error    // set if there is no complete response
 }
 
 // Response is a complete response.
@@ -46,7 +46,7 @@ func (r Response) Replayed() bool { return r.Header.Get("Idempotent-Replayed") =
 
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// RetryAfter returns the requested delay or 0. A date counts from the Date header.
+// RetryAfter returns the delay that the response requests, or 0. A date is relative to the Date header.
 func (r Response) RetryAfter() time.Duration {
 	value := r.Header.Get("Retry-After")
 	if date, err := http.ParseTime(value); err == nil {
@@ -60,12 +60,12 @@ func (r Response) RetryAfter() time.Duration {
 	if errors.Is(err, strconv.ErrSyntax) {
 		return 0
 	}
-	return min(time.Duration(seconds)*time.Second, maxRetryAfter) // out of range, seconds is the maximum
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter) // if the value is out of range, seconds is the maximum of its type
 }
 
 const maxResponse = 64 << 20 // bytes, more than the longest list
 
-// Send makes one attempt, which may have its effect even after an error.
+// Send makes one attempt. The request may take effect even if Send returns an error.
 func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
 		return Response{}, err
@@ -97,7 +97,7 @@ func (c *Client) exchange(ctx context.Context, r Request) (response Response, er
 	if r.Key != "" {
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set("Idempotency-Key", string(r.Key))
-		// A body that can be read only once: net/http resends nothing by itself (R31, one call, one answer).
+		// Without GetBody, net/http cannot resend the request by itself (R31, one call, one answer).
 		request.Body, request.GetBody = io.NopCloser(request.Body), nil
 	}
 	received, err := c.http.Do(request)

@@ -1,5 +1,6 @@
-// A client of the orders API: each request takes effect exactly once. ../doc.go states the
-// rules and their reasons. A caller stores the key and the request before the first call.
+// A client of the orders API. It retries a request so that it takes effect exactly once.
+// ../doc.go states the rules and their reasons. A caller stores the key and the request before
+// the first call.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import type { components } from './contract.js'; // openapi-typescript generates it from openapi.yaml
@@ -10,7 +11,7 @@ export type Order = Schemas['Order'];
 export type RefundParams = Schemas['RefundRequest'];
 export type Refund = Schemas['Refund'];
 export type Problem = Schemas['ProblemDetails'];
-// client_secret is for the customer's browser: JSON.stringify includes it, inspect and console.log do not.
+// client_secret is for the customer's browser, so JSON.stringify includes it. inspect and console.log hide it.
 export type Action = NonNullable<Schemas['KeyStatus']['action']>;
 
 export type Result<T> =
@@ -21,10 +22,10 @@ export type Result<T> =
   | { kind: 'declined' | 'refused'; problem: Problem }
   // Correct the request, and send it with the same key.
   | { kind: 'corrected'; problem: Problem }
-  // Another call does not help.
+  // Another call with this key cannot succeed.
   | { kind: 'reused' | 'expired' | 'never'; problem: Problem }
-  // The request may have had its effect. Keep the key, and make the same call later. If
-  // there is a problem, it is about the last attempt only.
+  // The request may have taken effect. Keep the key, and make the same call later. The
+  // problem, if any, is about the last attempt only.
   | { kind: 'unknown'; attempts: number; problem?: Problem; detail: string };
 
 export interface Request {
@@ -34,7 +35,7 @@ export interface Request {
 }
 export interface Options {
   signal?: AbortSignal;
-  deadline?: number; // milliseconds since 1970; without one, retries do not end
+  deadline?: number; // milliseconds since 1970; without a deadline, retries do not end
 }
 export interface Config {
   baseUrl: string;
@@ -48,20 +49,21 @@ export interface Config {
   random?: () => number;
 }
 
-// newKey is for the caller, who stores the key. No other function of this file calls it.
+// newKey returns a random key. The caller stores it before the first call. Nothing in this file
+// calls newKey, because a retry with a new key would charge again.
 export const newKey = (): string => crypto.randomUUID();
 
 const maxResponse = 1 << 20; // characters
-const maxTimer = 2 ** 31 - 1; // setTimeout does not wait for a longer time
+const maxTimer = 2 ** 31 - 1; // setTimeout fires at once if the delay is longer
 
 export class Orders {
-  readonly #config: Required<Config>; // private: a log of the object does not show apiKey
+  readonly #config: Required<Config>; // private, so that a log of the object does not show apiKey
 
   constructor({
     baseUrl, apiKey, timeoutMs = 60_000, backoffMs = 500, maxBackoffMs = 30_000,
     observe = () => {}, fetch = globalThis.fetch, sleep = pause, random = Math.random,
   }: Config) {
-    // fetch would reject another URL or API key in each attempt, and retries would not end.
+    // fetch would throw for any other URL or API key in each attempt, and retries would not end.
     if (!URL.canParse(baseUrl) || !/^https?:\/\/[^?#@]+$/i.test(baseUrl)) throw new TypeError('baseUrl must be an http or https URL');
     if (!/^[!-~]+$/.test(apiKey)) throw new TypeError('apiKey must be visible ASCII characters');
     if (!(timeoutMs > 0 && timeoutMs <= maxTimer && backoffMs > 0 && maxBackoffMs > 0)) throw new TypeError('a duration is invalid');
@@ -77,9 +79,10 @@ export class Orders {
     return this.send({ key, path: `/v1/orders/${orderId}/refunds`, body: JSON.stringify(params) }, options);
   }
 
-  // send repeats the request, with the same bytes and key, until its response is final.
+  // send repeats the request, with the same bytes and key, until a response is final, the deadline
+  // would pass or the signal is aborted.
   async send<T>({ key, path, body }: Request, { signal, deadline = Infinity }: Options = {}): Promise<Result<T>> {
-    // A key that begins with a quote would be read as a String of RFC 9651.
+    // The API would read a key that begins with a quote as a String (RFC 9651).
     if (!/^[!#-~][!-~]{15,254}$/.test(key)) throw new TypeError('a key has 16 to 255 visible ASCII characters, the first one not a quote');
     if (!path.startsWith('/')) throw new TypeError('path must begin with a slash'); // otherwise it could change the host
     const { backoffMs, maxBackoffMs, observe, sleep, random } = this.#config;
@@ -112,7 +115,8 @@ export class Orders {
 
   async #attempt({ key, path, body }: Request, deadline: number, signal?: AbortSignal) {
     const { baseUrl, apiKey, timeoutMs, fetch } = this.#config;
-    // Not AbortSignal.any: Node 20 may collect its timeout as garbage, and the attempt would not end.
+    // AbortSignal.any is not used, because Node 20 may collect its timeout as garbage, and the attempt
+    // would not end.
     const controller = new AbortController();
     const abort = () => controller.abort(signal?.reason);
     const timeout = setTimeout(() => controller.abort(new Error('timeout')), Math.min(timeoutMs, deadline - Date.now()));
@@ -127,8 +131,9 @@ export class Orders {
           'Idempotency-Key': key,
         },
         body,
-        // Another server must not receive the API key, nor answer for this one (R31). fetch resends a
-        // request only after a 421, with which a server refuses to execute it (RFC 9110, 15.5.20).
+        // Another server must neither receive the API key nor answer for this one (R31, one call, one
+        // answer). fetch itself resends a request only after a 421, which means that the server has not
+        // executed it (RFC 9110, 15.5.20).
         redirect: 'manual',
         signal: controller.signal,
       });
@@ -152,7 +157,7 @@ async function read(response: Response): Promise<string> {
   return text + decoder.decode();
 }
 
-// judge returns a final result, or undefined: send the same request again.
+// judge returns the result of a final response, or undefined if the same request must be sent again.
 function judge<T>(response: Response, text: string): Result<T> | undefined {
   const mediaType = response.headers.get('content-type')?.split(';')[0]?.trim().toLowerCase();
   let value;
@@ -191,7 +196,8 @@ const isReplay = (response: Response): boolean => response.headers.get('idempote
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-// retryAfter returns milliseconds: seconds, or a date relative to Date (RFC 9110, 10.2.3).
+// retryAfter returns the requested delay in milliseconds. The header has seconds, or a date that is
+// relative to the Date header (RFC 9110, 10.2.3).
 function retryAfter(headers: Headers): number {
   const value = headers.get('retry-after') ?? '';
   if (/^\d+$/.test(value)) return Number(value) * 1000;
@@ -200,5 +206,5 @@ function retryAfter(headers: Headers): number {
   return Math.max(Date.parse(value) - now, 0) || 0;
 }
 
-// An abort ends the pause. send checks the signal then.
+// pause waits, or ends early without an error if the signal is aborted. send checks the signal after it.
 const pause = (ms: number, signal?: AbortSignal): Promise<void> => delay(ms, undefined, { signal }).catch(() => {});

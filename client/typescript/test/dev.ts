@@ -1,4 +1,5 @@
-// "playground run" as a world. Its address, an API key and its fake are in the environment.
+// Implements World by "playground run". The environment has its address, an API key and the address of
+// its fake Stripe.
 import assert from 'node:assert/strict';
 import type { World } from './purchase.js';
 

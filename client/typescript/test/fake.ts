@@ -1,4 +1,4 @@
-// An API that keeps the rules of the contract in memory.
+// Implements World by an API in memory that keeps the rules of the contract.
 import { problem } from './faults.js';
 import type { Call, Reply } from './faults.js';
 import type { World } from './purchase.js';

@@ -26,7 +26,8 @@ export function problem(status: number, slug: string, retry: unknown, more: obje
 
 const html = (status: number): Reply => ({ status, headers: { 'content-type': 'text/html' }, body: '<h1>Bad Gateway</h1>' });
 
-// rejections are sent in place of the API's response, before or after the API has run.
+// rejections replace the API's response. The API does not get the request ("before"), or has already
+// executed it ("after").
 const rejections: Record<string, () => Reply> = {
   '409': () => problem(409, 'idempotency-key-in-progress', 'same-key', { outcome: 'unknown' }, { 'retry-after': '1' }),
   '429': () => problem(429, 'rate-limited', 'same-key', { outcome: 'none' }, {
@@ -82,7 +83,7 @@ export class FaultyServer {
   api: API = async () => problem(404, 'not-found', 'never');
   plan: string[] = []; // one fault for each of the next requests
   calls: Call[] = [];
-  replies: Reply[] = []; // responses that a client takes as complete
+  replies: Reply[] = []; // responses that seem complete to the client
   readonly #server: Server;
 
   constructor() {
@@ -114,7 +115,7 @@ export class FaultyServer {
     let reply = time === 'before' ? undefined : await this.api(call);
     const deliver = deliveries[name];
     if (deliver && reply) {
-      if (name === 'cut body without a length') this.replies.push(reply); // its end is not visible to the client
+      if (name === 'cut body without a length') this.replies.push(reply); // without a length, the client cannot detect the cut
       deliver(response, reply);
       return;
     }

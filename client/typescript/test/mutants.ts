@@ -1,4 +1,4 @@
-// Removes one rule of the client at a time. The tests must fail each time.
+// Removes one rule of the client at a time, and requires that its tests fail.
 import { spawn } from 'node:child_process';
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 
@@ -35,7 +35,7 @@ const mutants: [rule: string, code: string, replacement: string][] = [
 const build = new URL('..', import.meta.url);
 const source = readFileSync(new URL('orders.js', build), 'utf8');
 
-// detected runs the tests with a changed client.
+// detected reports whether the tests fail with the changed client.
 async function detected(code: string, replacement: string, number: number): Promise<boolean> {
   const mutant = source.replace(code, () => replacement);
   if (mutant === source) throw new Error(`orders.js does not contain ${code}`);

@@ -16,7 +16,7 @@ let url = '';
 before(async () => { url = await server.start(); });
 after(() => server.stop());
 
-// A failure prints the seed and the path. fc.assert accepts both, to repeat it.
+// A failure prints a seed and a path. Pass both to fc.assert to repeat the failure.
 test('a purchase is charged once, with one key', async () => {
   await fc.assert(fc.asyncProperty(purchases(cards), (plan) => buy(server, url, 'k', 100, fakeWorld(), plan)), { numRuns: 200, endOnFailure: process.env.END_ON_FAILURE === '1' });
 });
@@ -25,7 +25,8 @@ const key = '2f1cdb0e-8a0f-4b0e-9d3c-6f6a2f3f9f10';
 const params: OrderParams = { email: 'ada@example.com', currency: 'usd', payment_method: 'paid', items: [{ sku: 'tea', quantity: 2, unit_amount: 1250 }] };
 const busy = (retryAfter: string, headers = {}): Reply => problem(503, 'payment-outcome-unknown', 'same-key', {}, { 'retry-after': retryAfter, ...headers });
 
-// client returns a client of a server that sends these responses, and its waits.
+// client returns a client of a server that first sends these responses, and the list of the client's
+// waits.
 function client(replies: Reply[], more: Partial<Config> = {}) {
   const waits: number[] = [];
   const { api } = fakeWorld();
@@ -37,7 +38,7 @@ function client(replies: Reply[], more: Partial<Config> = {}) {
 }
 
 test('Retry-After', async () => {
-  const longest = 2 ** 31 - 1; // of setTimeout
+  const longest = 2 ** 31 - 1; // the longest delay of setTimeout
   const date = 'Fri, 20 Nov 2026 09:30:00 GMT';
   for (const [value, want] of [
     ['0', 0], ['1', 1000], ['007', 7000], ['99999999999', longest], ['9'.repeat(400), longest], ['-1', 0], ['+1', 0], ['1.5', 0], ['1, 2', 0], ['soon', 0], ['soon GMT', 0],
@@ -147,7 +148,7 @@ test('kinds of a problem', async () => {
 test('an attempt is one request', async () => {
   const attempts: unknown[] = [];
   const { orders } = client([], { observe: (attempt) => void attempts.push(attempt) });
-  await orders.createOrder(key, params); // the next attempt uses its connection
+  await orders.createOrder(key, params); // the next attempt reuses this connection
   server.plan = ['no response', 'redirect to a page, after', 'redirect, after'];
   assert.equal((await orders.createOrder(key, params)).kind, 'created');
   assert.equal(attempts.length, 5);

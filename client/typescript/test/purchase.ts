@@ -1,4 +1,5 @@
-// A purchase by a caller that obeys the client's results, and what must hold for it.
+// Makes a purchase as a caller that obeys the client's results, and checks that it is charged at most
+// once.
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { newKey, Orders } from '../orders.js';
@@ -14,12 +15,12 @@ export interface World {
 }
 
 export interface Purchase {
-  cards: string[]; // the next one after each decline
+  cards: string[]; // after each decline, the customer uses the next card
   invalid: boolean; // the first request must be corrected
-  changes: boolean; // the caller changes a valid request, if the result is corrected
+  changes: boolean; // after the result 'corrected', the caller changes the request even if it was valid
   approves: boolean;
   faults: string[];
-  aborts: number[]; // the call is aborted during this wait
+  aborts: number[]; // for each call, the wait during which it is aborted
   random: number;
 }
 
@@ -36,11 +37,12 @@ export const purchases = (cards: string[]): fc.Arbitrary<Purchase> => fc.record(
 const backoffMs = 100;
 const maxBackoffMs = 1000;
 
-// buy checks: no second charge, never another key, a corrected request keeps its key.
+// buy makes the purchase of the plan. It checks the charges, and that each call sends only its stored
+// key and bytes.
 export async function buy(server: FaultyServer, url: string, apiKey: string, timeoutMs: number, world: World, plan: Purchase): Promise<void> {
   server.api = world.api;
   server.plan = [...plan.faults];
-  const stored: { key: string; params: OrderParams }[] = []; // before the first send
+  const stored: { key: string; params: OrderParams }[] = []; // each request is stored before its first send
   const store = (key: string, card: string, email: string) => stored.push({
     key, params: { email, currency: 'usd', payment_method: card, items: [{ sku: 'tea', quantity: 2, unit_amount: 1250 }] },
   });
@@ -69,7 +71,7 @@ export async function buy(server: FaultyServer, url: string, apiKey: string, tim
         waits.push(ms);
         assert.ok(waits.length < 100, 'the call does not end');
         if (waits.length > abortIn) controller.abort();
-        if (waits.length > plan.faults.length) await new Promise((resolve) => setTimeout(resolve, 20)); // a real request in progress
+        if (waits.length > plan.faults.length) await new Promise((resolve) => setTimeout(resolve, 20)); // gives a request that is in progress time to end
       },
     });
     const result: Result<Order> = await orders.createOrder(key, params, { signal: controller.signal });

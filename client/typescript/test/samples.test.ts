@@ -19,7 +19,7 @@ for (const [name, command] of Object.entries<string[]>({
 })) {
   test(name, { concurrency: true, timeout: 300_000 }, async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'orders-sample-'));
-    writeFileSync(join(folder, '.curlrc'), 'location\nretry = 3\n'); // of a user: no sample obeys it
+    writeFileSync(join(folder, '.curlrc'), 'location\nretry = 3\n'); // a user's configuration of curl, which the sample must ignore
     const server = new FaultyServer();
     t.after(() => server.stop());
     server.api = world.api;
