@@ -8,7 +8,7 @@ import (
 	"example.com/orders-api/cmd/playground/internal/demo"
 )
 
-// consoleExtension adds the console.
+// consoleExtension adds the page /console. It also becomes the mailer, so that it can count receipts.
 type consoleExtension struct {
 	ProviderLatency time.Duration `default:"700ms" help:"How much latency the console adds to each call to the provider, so that you see a row at each recovery point."`
 }

@@ -43,7 +43,7 @@ type consoleDesign struct {
 	Lines           []string
 }
 
-// columns returns one column of the row at each step.
+// column returns the values that a column of the row has at each step.
 func (v consoleView) column(name string) (values []string) {
 	for _, step := range v.Steps {
 		for _, column := range step.Columns {
@@ -63,8 +63,8 @@ func (v consoleView) timeline() string {
 	return b.String()
 }
 
-// designs returns the charges/paid orders of three designs: of a lock with a cached response, and
-// what it answers to the retry; of one call with the provider's key; and of this service.
+// designs returns "charges/paid orders" of three designs: a lock with a cached response, one call with the
+// provider's key, and this service. The first also has its response to the retry.
 func (v consoleView) designs() string {
 	var texts []string
 	for i, d := range v.Designs {
@@ -210,12 +210,12 @@ func TestConsole(t *testing.T) {
 	var left int
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_namespace WHERE nspname IN ('lock_design', 'one_call_design')").Scan(&left))
 	require.Zero(t, left, "the tables of the earlier designs are dropped")
-	// The console's API process does not block a stop.
+	// The API process of the console does not keep playground run from stopping.
 	a.Stop()
 	a.RequireNoProcessLeft()
 }
 
-// requireCrashedRow requires the rows of docs/how-it-works.md after a crash.
+// requireCrashedRow requires that the row has the values that docs/how-it-works.md shows for a crash.
 func requireCrashedRow(t *testing.T, view consoleView) {
 	t.Helper()
 	require.Equal(t, []string{"order_created", "order_created", "charge_created", "charge_created", "charge_created", "finished"}, view.column("recovery_point"))

@@ -20,8 +20,8 @@ type tour struct {
 	Console bool `help:"After the tour, run playground run with the console on the tour's database, with the environment of playground run; Ctrl-C ends it."`
 }
 
-// Environment has all groups of playground run only with --console, so that without it a wrong value
-// of the others does no harm.
+// Environment returns the groups that the tour reads. Only --console needs all groups of playground run,
+// so without it a wrong value in another group does not stop the tour.
 func (c *tour) Environment(config *setup.Config) []any {
 	if c.Console {
 		return new(run).Environment(config)
@@ -59,7 +59,7 @@ func (c *tour) Run(ctx context.Context) (err error) {
 	return playground{config, services, folder, config.Logger(os.Stderr)}.run(ctx, c.extensions)
 }
 
-// serve is the API process that the tour and the console kill.
+// serve is the API process that the tour and the console start, and kill.
 type serve struct{}
 
 func (serve) Environment(config *setup.Config) []any {

@@ -52,7 +52,7 @@ func requireOnePage(t *testing.T, stdout string) {
 	require.LessOrEqual(t, strings.Count(stdout, "\n"), 40)
 	for line := range strings.Lines(stdout) {
 		if strings.HasPrefix(line, " ✓") {
-			continue // on a busy machine, more kinds of responses are listed
+			continue // on a busy machine, the line lists more kinds of responses
 		}
 		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 120, line)
 	}
@@ -65,7 +65,7 @@ func requireNoTempFiles(t *testing.T, environ []string) {
 	require.Empty(t, left)
 }
 
-// Without any setup, and even without a home folder.
+// The demo needs no setup, and not even a home folder.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	env := append(programtest.Environ(t), "HOME=", "LISTEN_ADDR=127.0.0.1:0")
@@ -105,7 +105,7 @@ func TestDemo_onStripe(t *testing.T) {
 	stripe, provider := programtest.FakeStripe(t)
 	env := stripeMode(t, dbtest.URL(pool), provider)
 	p := programtest.Start(t, env, "demo")
-	programtest.Eventually(t, func() bool { // instead of a wait for the lease of the killed process, which is 22 s
+	programtest.Eventually(t, func() bool { // expires the lease of the killed process, which would take 22 s
 		_, err := pool.Exec(t.Context(), "UPDATE idempotency_keys SET locked_at = now() - interval '1 hour' WHERE locked_at < now() - interval '3 seconds'")
 		require.NoError(t, err)
 		return p.HasExited()
@@ -179,7 +179,7 @@ func doubleCharger(t *testing.T, stripe *stripetest.Server) string {
 	return server.URL
 }
 
-// Ctrl-C reaches every process of the terminal, a signal only one.
+// Ctrl-C sends a signal to every process of the terminal. Other signals reach only the demo itself.
 func TestDemo_stopped(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(*programtest.Process){
@@ -190,7 +190,7 @@ func TestDemo_stopped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := programtest.Environ(t)
-			if name != "Ctrl-C" { // the private PostgreSQL is in the same group of processes
+			if name != "Ctrl-C" { // only Ctrl-C tests the private PostgreSQL, which gets the signal too
 				env = programtest.Environ(t, "DATABASE_URL="+dbtest.URL(dbtest.New(t)))
 			}
 			p := programtest.Start(t, env, "demo")

@@ -1,6 +1,5 @@
-// Command playground is for a developer's machine: `playground run` runs everything in one
-// process, with its own PostgreSQL and the fake Stripe.
-// The guided tour is `playground demo`.
+// Command playground is for a developer's machine. `playground run` runs everything in one process,
+// with a private PostgreSQL and the fake Stripe. `playground demo` is a guided tour.
 package main
 
 import "example.com/orders-api/cmd/internal/cli"

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the list of metrics, "+metricsLis
 // metricsList is the file that lists all metrics, for the alert rules and the dashboard.
 const metricsList = "../../internal/metrics/testdata/metrics.txt"
 
-// The list of metrics is read from playground run, which has all of them.
+// The list comes from playground run, because only a process that runs everything has all metrics.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)

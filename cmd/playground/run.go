@@ -21,20 +21,21 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// extensions add to the server what is not the API. To delete one, delete its line and its files.
+// extensions add the console and the shop to the server. To delete an extension, delete its lines and
+// its files.
 type extensions struct {
 	consoleExtension
 	shopExtension
 }
 
-// load reads groups of config. The database, the key of the provider and the folder of the receipts
-// are empty afterwards if the environment names none. It accepts only test keys, because a key of an
-// unknown kind may move real money.
+// load reads groups of config. Unlike setup.Load, it accepts an environment without a database, a
+// provider's key or a folder for receipts, and leaves these fields empty. It accepts only test keys,
+// because a key of an unknown kind may move real money.
 func load(config *setup.Config, groups []any) error {
 	const private, fake, receipts = "postgres://playground", "sk_test_playground", "the folder of playground run"
 	for name, value := range map[string]string{
 		"DATABASE_URL":      private,
-		"LISTEN_ADDR":       "127.0.0.1:8080", // because it prints an API key
+		"LISTEN_ADDR":       "127.0.0.1:8080", // loopback only, because playground run prints an API key
 		"RECEIPTS_DIR":      receipts,
 		"RECEIPTS_FROM":     "Orders <receipts@example.com>",
 		"STRIPE_SECRET_KEY": fake,
@@ -105,7 +106,7 @@ func (c *run) Run(ctx context.Context) (err error) {
 	return playground{config, services, folder, logger}.run(ctx, c.extensions)
 }
 
-// playground is a run after its services have started.
+// playground is a `playground run` whose services have started.
 type playground struct {
 	config   *setup.Config
 	services *devservices.Services
@@ -119,15 +120,15 @@ type server struct {
 	playground
 
 	base    string // URL of the API
-	docs    string // URL of the contract's page
+	docs    string // URL of the API's documentation
 	account uuid.UUID
 	apiKey  string
 	mailer  receipts.Mailer
 	welcome strings.Builder
-	jobs    []func(context.Context) error // end with ctx
+	jobs    []func(context.Context) error // each returns when ctx ends
 }
 
-// line adds a line to the welcome.
+// line adds a line to the welcome text.
 func (s *server) line(name, value string) { fmt.Fprintf(&s.welcome, "%-12s %s\n", name, value) }
 
 func (p playground) run(ctx context.Context, extensions extensions) error {
@@ -179,9 +180,8 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	return group.Wait()
 }
 
-// print prints at once, so that no log line interrupts the text. The curl line has an
-// idempotency key that is new after each start, so that the user sees a first response and a
-// replay.
+// print prints the welcome text in one write, so that no log line interrupts it. Its curl line has a new
+// idempotency key after each start, so that the user sees first a response and then its replay.
 func (s *server) print() {
 	extended := s.welcome.String()
 	s.welcome.Reset()

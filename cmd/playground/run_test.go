@@ -60,7 +60,7 @@ func sendCurl(t *testing.T, line string) programtest.Response {
 	return response
 }
 
-// One private PostgreSQL after another, because each start of one takes a second.
+// One test covers all that needs a private PostgreSQL, because each start of one takes a second.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	env := programtest.Environ(t, "LISTEN_ADDR=127.0.0.1:0")
@@ -94,7 +94,7 @@ func TestRun(t *testing.T) {
 			"or set DATABASE_URL to another database\n")
 	}
 
-	// After kill -9, the next start keeps the key and the data, and the fake knows all payments.
+	// After SIGKILL, the next start has the same API key and data, and the fake still has all payments.
 	a.Signal(syscall.SIGKILL)
 	a.Wait()
 	a.RequireNoProcessLeft()

@@ -1,3 +1,3 @@
-// Package earlierdesigns has two common designs that charge a customer twice after certain
-// faults. The console runs them beside this service. Do not use them.
+// Package earlierdesigns implements two common designs that charge a customer twice after certain
+// faults. The console compares them with this service. Do not use them.
 package earlierdesigns

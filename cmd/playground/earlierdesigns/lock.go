@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// LockTTL is how long a request holds its lock at most.
+	// LockTTL is the longest time for which a request holds its lock.
 	LockTTL     = 30 * time.Second
 	responseTTL = 24 * time.Hour
 )
@@ -30,7 +30,7 @@ type LockedShop struct {
 	Stripe paymentintent.Client
 }
 
-// Order creates and charges an order. The end of ctx is the end of the process.
+// Order creates and charges an order. Cancelling ctx simulates that the process is killed.
 func (s LockedShop) Order(ctx context.Context, key string) error {
 	if s.Redis.get("response:"+key) != "" {
 		return nil
@@ -61,7 +61,7 @@ func (s LockedShop) PaidOrders(ctx context.Context) (n int, err error) {
 	return n, s.DB.QueryRow(ctx, "SELECT count(*) FROM lock_design.orders").Scan(&n)
 }
 
-// Redis is an in-process store with four commands of Redis, whose clock moves by Advance only.
+// Redis is an in-process store with four commands of Redis. Only Advance moves its clock.
 type Redis struct {
 	mu      sync.Mutex
 	now     time.Duration
@@ -101,7 +101,7 @@ func (r *Redis) set(key, value string, ttl time.Duration) {
 	r.entries[key] = entry{value, r.now + ttl}
 }
 
-// delete is the script that Redis recommends for unlocking.
+// delete is the script that Redis recommends for unlocking: it deletes the key only if it has the value.
 func (r *Redis) delete(key, value string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +124,7 @@ func (r *Redis) Advance(d time.Duration) {
 	r.now += d
 }
 
-// FailOver promotes a replica that has received nothing, because replication is asynchronous.
+// FailOver promotes an empty replica. Replication is asynchronous, so it may have received nothing.
 func (r *Redis) FailOver() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

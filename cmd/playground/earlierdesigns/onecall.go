@@ -10,13 +10,14 @@ import (
 	"github.com/stripe/stripe-go/v79/paymentintent"
 )
 
-// OneCallShop commits key and order before the provider call, and derives the provider's key.
-// It creates and confirms the payment in one call, so it has no id if the response is lost.
+// OneCallShop commits key and order before the provider call, and derives the provider's key from
+// the client's. It creates and confirms the payment in one call, so if the response is lost, it does
+// not know the id of the payment.
 type OneCallShop struct {
 	DB     *pgxpool.Pool
 	Stripe paymentintent.Client
 
-	NewKeyAfter500 bool // otherwise, every attempt has the same provider key
+	NewKeyAfter500 bool // if false, every attempt has the same provider key
 }
 
 // Order creates an order, or continues it.

@@ -33,8 +33,8 @@ CREATE TABLE one_call_design.orders (
 	return err
 }
 
-// Stripe returns a client of a fake. net/http repeats requests on a used connection, so each
-// has its own.
+// Stripe returns a client of a fake. Each request has its own connection, because net/http may resend
+// a request when a reused connection breaks.
 func Stripe(url string) paymentintent.Client {
 	return paymentintent.Client{Key: "sk_test_earlier", B: stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
 		URL:               stripe.String(url),

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Console is the page and its API process. It is the mailer of the worker, so that it sees
-// the receipts.
+// Console is the page /console, with an API process that it can kill. It is also the worker's mailer,
+// so that it can count the receipts.
 type Console struct {
 	*system
 	logger *slog.Logger
-	starts chan scenario // from the page to Run, which runs one at a time
+	starts chan scenario // sent by the page; Run runs one scenario at a time
 }
 
-// NewConsole returns the console. The caller must call Run, which closes it.
+// NewConsole returns the console. The caller must call Run, because Run closes it.
 func NewConsole(ctx context.Context, options Options, logger *slog.Logger) (*Console, error) {
 	s, err := newSystem(ctx, options)
 	if err != nil {

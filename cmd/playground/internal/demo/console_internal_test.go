@@ -83,7 +83,7 @@ func TestPage_token(t *testing.T) {
 	}
 }
 
-// The page of the contract has the API key only for a browser that has the cookie.
+// The API's documentation contains the API key only if the browser has the cookie.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	_, site := newSite(t)

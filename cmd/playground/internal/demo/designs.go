@@ -14,11 +14,11 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// designView is what a failure leads to in one design.
+// designView is the result of a failure in one design.
 type designView struct {
 	Title   string   `json:"title"`
-	Charges int      `json:"charges"` // in the ledger of its fake
-	Orders  int      `json:"orders"`  // paid ones
+	Charges int      `json:"charges"` // at its provider
+	Orders  int      `json:"orders"`  // the paid orders in its database
 	Lines   []string `json:"lines"`   // each request and its response
 }
 
@@ -37,12 +37,13 @@ const (
 	thisService
 )
 
-// compares reports whether the earlier designs can meet the failure. They know only a card that pays.
+// compares reports whether the play also runs the earlier designs. Only the console does, with the fake, a
+// card that pays and a fault that the designs can meet.
 func (p *play) compares() bool {
 	return p.claim == "" && p.Fake != nil && p.card.Pays && p.fault.earlier != nil
 }
 
-// compare runs the failure on the earlier designs, with two more fakes.
+// compare runs the failure on both earlier designs. Each has a fake of its own.
 func (p *play) compare(ctx context.Context) error {
 	if err := earlierdesigns.CreateTables(ctx, p.Pool); err != nil {
 		return fmt.Errorf("create the tables of the earlier designs: %w", err)
@@ -55,7 +56,7 @@ func (p *play) compare(ctx context.Context) error {
 	return errors.Join(err, dropped)
 }
 
-// runDesign sends an order that meets the failure, and then retries it.
+// runDesign injects the failure, sends an order that meets it, and then retries the order.
 func (p *play) runDesign(ctx context.Context, index int) error {
 	fake := stripetest.New(stripetest.Options{})
 	url, stop, err := devservices.Serve(ctx, fake)
@@ -63,7 +64,7 @@ func (p *play) runDesign(ctx context.Context, index int) error {
 		return err
 	}
 	defer func() {
-		fake.Close() // first, so that no request is held
+		fake.Close() // first, because it ends requests that a fault holds
 		_ = stop()
 	}()
 
@@ -105,7 +106,7 @@ func (p *play) runDesign(ctx context.Context, index int) error {
 		if attempt == 0 {
 			pass(p.fault.earlier.later)
 		}
-		process = ctx // started again
+		process = ctx // the process is started again
 		if err := wait(ctx, p.Latency); err != nil {
 			return err
 		}
@@ -126,7 +127,7 @@ func responseTo(failed error) string {
 	}
 }
 
-// showDesign shows this service among the designs.
+// showDesign updates the result of this service among the designs.
 func (p *play) showDesign() {
 	if len(p.view.Designs) == 0 {
 		return

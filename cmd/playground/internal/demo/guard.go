@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// policy allows no other server, and neither inline scripts nor inline styles.
+// policy allows neither other servers nor inline scripts nor inline styles.
 const policy = "default-src 'none'; " +
 	"script-src 'self'; " +
 	"style-src 'self'; " +
@@ -23,7 +23,7 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// guard rejects other users and machines, because the page charges orders.
+// guard rejects requests of other users and machines, because the page charges orders.
 func (c *Console) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)
@@ -46,9 +46,9 @@ func privateHeader(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// rejects returns the reason to reject a request, "" for none. Host is checked against DNS
-// rebinding, Origin against cross-site requests. The cookie excludes other users of this
-// machine, and a proxy that sets Host to localhost and adds no header.
+// rejects returns the reason to reject a request, or "". The check of Host prevents DNS rebinding, and
+// that of Origin cross-site requests. The cookie excludes other users of this machine. It also excludes
+// requests through a proxy that sets Host to localhost and adds no header.
 func (c *Console) rejects(r *http.Request) string {
 	cookie, err := r.Cookie(cookieName)
 	switch {
@@ -63,7 +63,8 @@ func (c *Console) rejects(r *http.Request) string {
 	}
 }
 
-// opens sets the cookie if the URL has the token, and redirects without the token.
+// opens sets the cookie if the URL has the token, redirects to the URL without it, and reports whether
+// it did.
 func (c *Console) opens(w http.ResponseWriter, r *http.Request, path string) bool {
 	if r.Method != http.MethodGet || r.URL.Path != path || !isLocal(r) || !isSameOrigin(r) || !c.isToken(r.URL.Query().Get("token")) {
 		return false
@@ -102,13 +103,13 @@ func isSameOrigin(r *http.Request) bool {
 
 const cookieName = "orders_console"
 
-// URL returns the URL of the page.
+// URL returns the URL of the console with its token.
 func (c *Console) URL() string { return c.BaseURL + pagePath + "?token=" + token(c.APIKey) }
 
-// DocsURL returns the URL of the contract's page with the API key.
+// DocsURL returns a URL of the API's documentation that sets the cookie, so that the page has the API key.
 func (c *Console) DocsURL() string { return c.BaseURL + docsPath + "?token=" + token(c.APIKey) }
 
-// token is derived from the API key, so that an open page works after a restart.
+// token derives the token from the API key, so that an open page still works after a restart.
 func token(apiKey string) string {
 	mac := hmac.New(sha256.New, []byte(apiKey))
 	mac.Write([]byte("console"))
@@ -121,7 +122,7 @@ func (c *Console) isToken(text string) bool {
 
 const docsPath = "/docs"
 
-// docs adds the API key to the contract's page if the request has the cookie.
+// docs serves the API's documentation, and adds the API key to it if the request has the cookie.
 func (c *Console) docs(w http.ResponseWriter, r *http.Request, api http.Handler) {
 	if c.opens(w, r, docsPath) {
 		return

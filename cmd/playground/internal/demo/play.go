@@ -18,7 +18,7 @@ import (
 	"example.com/orders-api/client"
 )
 
-// play is one run of a scenario, with its view for the page. After an error, its steps do
+// play is one run of a scenario, with its view for the page. After an error, its remaining steps do
 // nothing.
 type play struct {
 	*system
@@ -32,7 +32,7 @@ type play struct {
 
 	killDuringApproval bool
 
-	observing sync.Mutex // an older state never follows a newer one
+	observing sync.Mutex // held from the read of a state to its record, so that states are recorded in order
 
 	mu    sync.Mutex
 	state state // the latest
@@ -54,7 +54,7 @@ type view struct {
 	Checks  []check      `json:"checks"`
 }
 
-// rowStep is the key's row from an event on, in the columns of docs/how-it-works.md.
+// rowStep is the key's row after an event, in the columns that docs/how-it-works.md shows.
 type rowStep struct {
 	Event   string   `json:"event"`
 	Columns []column `json:"columns"`
@@ -67,7 +67,7 @@ type column struct {
 
 const (
 	phaseRunning = "running"
-	phaseDone    = "done" // the end state was checked, whatever the results
+	phaseDone    = "done" // all checks were made, even if some did not hold
 	phaseFailed  = "failed"
 )
 
@@ -86,7 +86,7 @@ const (
 	laneProvider = "provider"
 	laneMail     = "mail"
 
-	// Kinds of events, "" for all others.
+	// The kinds of events. Other events have the kind "".
 	kindPoint  = "point"
 	kindFault  = "fault"
 	kindRepair = "repair"
@@ -130,7 +130,7 @@ func orderBody(paymentMethod string, quantity int) []byte {
 
 const playTimeout = 2 * time.Minute
 
-// run runs the scenario and checks its end state. The error has the failed checks.
+// run runs the scenario and checks its end state. The error also reports failed checks.
 func (p *play) run(ctx context.Context) error {
 	ctx, stop := context.WithTimeoutCause(ctx, playTimeout, fmt.Errorf("took longer than %s", playTimeout))
 	defer stop()
@@ -139,7 +139,7 @@ func (p *play) run(ctx context.Context) error {
 	defer p.fail(nil)
 	p.current.Store(p)
 	p.step(func() error { return p.ready(ctx) })
-	p.update(func(*view) { p.began = time.Now() }) // without the start of the API
+	p.update(func(*view) { p.began = time.Now() }) // the time does not include the start of the API
 	compared := make(chan error, 1)
 	if p.compares() {
 		p.update(func(v *view) { v.Designs = designViews() })
@@ -180,13 +180,13 @@ func (p *play) update(change func(*view)) {
 
 func (p *play) note(e event) { p.update(func(*view) { p.add(e) }) }
 
-// record adds an event, after events for what has changed in the state since the last one.
+// record reads the state, adds events for its changes since the last read, and then adds e.
 func (p *play) record(e event) (id string) {
-	_, _ = p.observe(func() { id = p.add(e) }) // there is no state before the claim
+	_, _ = p.observe(func() { id = p.add(e) }) // before the claim there is no row to read
 	return id
 }
 
-// amend replaces an event that has ended, and adds events for the changes that it made to the state.
+// amend replaces the event of a call when the call has ended, and adds events for the changes of the state.
 func (p *play) amend(id string, e event) {
 	_, _ = p.observe(func() {
 		if i := slices.IndexFunc(p.view.Events, func(old event) bool { return old.ID == id }); i >= 0 {
@@ -196,7 +196,7 @@ func (p *play) amend(id string, e event) {
 	})
 }
 
-// observe reads the state, adds events for what has changed, and calls add. It does nothing if the
+// observe reads the state, adds events for what has changed, and then calls add. It does nothing if the
 // play has ended.
 func (p *play) observe(add func()) (s state, err error) {
 	if p == nil || p.ctx.Err() != nil {
@@ -220,7 +220,7 @@ func (p *play) observe(add func()) (s state, err error) {
 	return s, err
 }
 
-// add returns the id of the event. A repeated fault has one event.
+// add adds an event and returns its id. A fault that repeats the last event adds none.
 func (p *play) add(e event) (id string) {
 	events := p.view.Events
 	if n := len(events); n > 0 && e.Kind == kindFault && events[n-1].Text == e.Text {
@@ -266,7 +266,8 @@ func (p *play) send(title string, r client.Request) (response client.Response) {
 	return response
 }
 
-// sendUntilFinal also waits for the customer's decision.
+// sendUntilFinal sends the request until its response is final. If the customer must approve, it waits for
+// the decision and sends the request again.
 func (p *play) sendUntilFinal(title string) (final client.Response) {
 	p.announce(sentRequest{title: title})
 	var action *client.ActionRequiredError
@@ -285,13 +286,13 @@ func (p *play) sendUntilFinal(title string) (final client.Response) {
 	return p.sendUntilFinal(afterWindow)
 }
 
-// responded records a response of the API.
+// responded records a response of the API, or its absence.
 func (p *play) responded(r client.Response) {
 	var concurrent bool
 	p.update(func(*view) {
 		last := &p.sent[len(p.sent)-1]
 		last.responses = append(last.responses, describe(r))
-		concurrent = last.concurrent // they share one event
+		concurrent = last.concurrent // concurrent requests share one event
 	})
 	if concurrent {
 		return
@@ -335,8 +336,8 @@ func problemOf(r client.Response) string {
 	return strings.TrimPrefix(problem.Type, "/problems/")
 }
 
-// summary returns the responses, such as "no response, 4 × 409 (in progress), 201", without
-// that of the replay at the end.
+// summary returns the responses, such as "no response, 4 × 409 (in progress), 201". It omits the last
+// one, the replay that verify requests.
 func (p *play) summary() string {
 	short := strings.NewReplacer(" created", "", ", replayed", " replayed", "idempotency-key-in-progress", "(in progress)")
 	counts := map[string]int{}

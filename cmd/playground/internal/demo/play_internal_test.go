@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// A charge is shown before the transaction that records it.
+// The timeline shows a charge before the transaction that records it.
 func TestPlay_changes(t *testing.T) {
 	t.Parallel()
 	c, _ := newSite(t)

@@ -26,8 +26,8 @@ type proxy struct {
 	provider http.RoundTripper
 
 	mu   sync.Mutex
-	lost chan int // gets the status of the next confirm, whose response is lost; nil for no fault
-	down bool     // the response was lost, and no call is forwarded
+	lost chan int // gets the status of the lost response; nil unless loseResponse was called
+	down bool     // the response is lost, and no further call is forwarded
 }
 
 func newProxy(ctx context.Context, s *system) (*proxy, error) {
@@ -43,15 +43,15 @@ func newProxy(ctx context.Context, s *system) (*proxy, error) {
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport: p,
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
-			panic(http.ErrAbortHandler) // a broken connection, not a response
+			panic(http.ErrAbortHandler) // breaks the connection instead of sending a response
 		},
 		ErrorLog: log.New(io.Discard, "", 0), // net/http would print between the demo's lines
 	})
 	return p, err
 }
 
-// loseResponse forwards the next confirm, loses its response, and forwards nothing more until
-// restore. The channel gets the status of the response.
+// loseResponse makes the proxy forward the next confirm, lose its response, and forward nothing more
+// until restore. The channel gets the status of the lost response.
 func (p *proxy) loseResponse() <-chan int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,8 @@ func (p *proxy) restore() {
 
 var errLost = errors.New("the response is lost")
 
-// RoundTrip returns after the state of the order was observed.
+// RoundTrip forwards a call. It records the state of the order before it returns, so that the timeline
+// shows a charge before the transaction that records it.
 func (p *proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	text, purpose := meaning(r)
 	p.mu.Lock()

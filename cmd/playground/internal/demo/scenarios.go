@@ -17,7 +17,7 @@ type card struct {
 	ID    string
 	Title string
 	Pays  bool
-	Asks  bool // the customer must approve each payment, which needs the fake
+	Asks  bool // the customer must approve each payment; only the fake can simulate that
 }
 
 func cards() []card {
@@ -35,13 +35,13 @@ type fault struct {
 	Story     string
 	NeedsFake bool
 	run       func(*play) client.Response
-	earlier   *failure // nil if the earlier designs are not compared
+	earlier   *failure // nil if this fault does not run the earlier designs
 }
 
-// failure is what happens to an earlier design.
+// failure is the fault as an earlier design meets it.
 type failure struct {
-	atProvider stripetest.Fault // of its first call, "" for none
-	later      time.Duration    // how long after that the client retries
+	atProvider stripetest.Fault // the fault of the first call; "" for none
+	later      time.Duration    // how long the client waits before it retries
 }
 
 func faults() []fault {
@@ -77,8 +77,8 @@ const (
 type scenario struct {
 	card     card
 	fault    fault
-	customer string // decision; "" waits for one on the page
-	claim    string // of the tour
+	customer string // the customer's decision; "" waits for a decision on the page
+	claim    string // the line of the tour; "" on the console
 }
 
 func (o Options) choose(cardID, faultID string) (scenario, error) {
@@ -150,7 +150,7 @@ func (p *play) concurrent() (final client.Response) {
 			final = r
 		}
 	}
-	if executed == 0 { // the run that claimed the key is not finished
+	if executed == 0 { // the run that claimed the key has no final outcome yet
 		final = p.sendUntilFinal(again)
 		executed, retryLater = 1, retryLater-1
 	}
@@ -197,8 +197,8 @@ func (p *play) loseResponse() {
 
 const later = 25 * time.Hour
 
-// lateRetry retries when the provider has deleted its keys. The fake's clock is moved only
-// during the retry, because other clients use the fake too.
+// lateRetry retries after the provider has deleted its keys. It moves the fake's clock only during the
+// retry, because other clients use the same fake.
 func (p *play) lateRetry() client.Response {
 	p.loseResponse()
 	p.pause()
@@ -209,7 +209,7 @@ func (p *play) lateRetry() client.Response {
 	return p.sendUntilFinal(again)
 }
 
-// killed restarts the API process after the charge, or while the customer must approve.
+// killed kills and restarts the API process after the charge, or while the customer must approve.
 func (p *play) killed() client.Response {
 	if p.card.Asks {
 		p.killDuringApproval = true
@@ -256,7 +256,7 @@ func (p *play) storedError() client.Response {
 	return final
 }
 
-// askCustomer waits for a decision, and sends it to the bank.
+// askCustomer waits for the customer's decision, and reports it to the fake as the bank would.
 func (p *play) askCustomer(action client.Action) {
 	if p.decision != "" {
 		p.fail(errors.New("the bank asked a second time"))

@@ -17,7 +17,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// row is the row of the key and its order, with what the tables of docs/how-it-works.md show.
+// row has the columns of the key and its order that docs/how-it-works.md shows.
 type row struct {
 	Point, Token, LockedAt, ResponseCode string
 
@@ -76,8 +76,8 @@ SELECT k.recovery_point,
 	return s, nil
 }
 
-// addChanges returns the id of the event that has changed the row or the payments, "" for
-// none.
+// addChanges adds an event for each change since the last state. It returns the id of the event that
+// changed the row or the payments last, or "".
 func (p *play) addChanges(s state) (cause string) {
 	old := p.state
 	p.state = s
@@ -159,7 +159,7 @@ func (s state) charges() (n int, amount int64) {
 
 func dollars(cents int64) string { return fmt.Sprintf("$%d.%02d", cents/100, cents%100) }
 
-// expected returns the number of charges, and of receipts.
+// expected returns how many charges the order must have. It must have as many receipts.
 func (p *play) expected() int {
 	if p.card.Pays || p.decision == approves {
 		return 1
@@ -169,7 +169,7 @@ func (p *play) expected() int {
 
 const receiptTimeout = 10 * time.Second
 
-// verify sends the order once more and checks the end state, whatever the fault.
+// verify sends the order once more and checks the end state. The checks are the same for all faults.
 func (p *play) verify(final client.Response) {
 	status, orderStatus := http.StatusPaymentRequired, orders.StatusPaymentFailed
 	switch {
@@ -211,7 +211,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// makeOlder changes the times of an order without a run.
+// makeOlder moves the times of the order and its key back. It fails while a run holds the lease.
 func (p *play) makeOlder(by time.Duration) error {
 	tag, err := p.Pool.Exec(p.ctx, `
 WITH idle AS (

@@ -41,7 +41,7 @@ type Options struct {
 	Latency time.Duration   // added to each call to the provider
 }
 
-// system is what one play at a time runs on.
+// system is the API process, the proxy and the clients that plays use, one play at a time.
 type system struct {
 	Options
 	provider  *payments.Client // reaches the provider without the proxy

@@ -22,8 +22,8 @@ type tour struct {
 	plays []*play
 }
 
-// Tour creates the schema and an account in the database, runs the scenario of each claim
-// and prints a line for it. It stops at the first claim that does not hold.
+// Tour creates the schema and an account in the database. Then it runs the scenario of each claim, and
+// prints a line for it. It stops at the first claim that does not hold.
 func Tour(ctx context.Context, env Env, services *devservices.Services, out io.Writer) error {
 	if err := devservices.Migrate(ctx, env.Database); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (t *tour) run(ctx context.Context) error {
 	go func() {
 		defer close(stopped)
 		for working.Err() == nil {
-			_, _ = worker.RunOnce(working) // a receipt that is not sent fails a claim
+			_, _ = worker.RunOnce(working) // a missing receipt fails the check of its claim
 			_ = wait(working, 100*time.Millisecond)
 		}
 	}()
@@ -92,7 +92,7 @@ func (t *tour) run(ctx context.Context) error {
 	return t.print(ctx, "each receipt arrives once", func() (string, error) { return t.audit(ctx) })
 }
 
-// print prints the line of a claim.
+// print calls prove, and prints the line of the claim with its result.
 func (t *tour) print(ctx context.Context, claim string, prove func() (string, error)) error {
 	outcome, err := prove()
 	var skipped errNeedsFake
@@ -144,7 +144,8 @@ func (t *tour) prove(ctx context.Context, c claim) (outcome string, err error) {
 	return p.summary() + ": charged " + dollars(quantity*unitAmount) + " once", nil
 }
 
-// audit checks at the end that each paid order, and no other, has one charge and one receipt.
+// audit checks at the end that each paid order has one charge and one receipt, and that no other order has
+// any.
 func (t *tour) audit(ctx context.Context) (outcome string, err error) {
 	paid := 0
 	for _, p := range t.plays {

@@ -24,8 +24,8 @@ import (
 	"example.com/orders-api/migrations"
 )
 
-// Folder returns the data folder of `playground run`. Each clone, renamed project and provider has its own,
-// because the others do not know its payments.
+// Folder returns the data folder of `playground run`. Clones, renamed projects and providers do not share a
+// folder, because the orders of one have no payments at the provider of another.
 func Folder(stripe setup.Stripe) (string, error) {
 	working, err := os.Getwd()
 	if err == nil {
@@ -45,7 +45,8 @@ func Folder(stripe setup.Stripe) (string, error) {
 	return embeddedpg.CacheDir("dev", folderName(cmp.Or(module, "orders"), working, provider))
 }
 
-// folderName finds the clone as the nearest parent of the working directory with a go.mod.
+// folderName returns the name of the folder. The clone is the nearest folder with a go.mod, from the working
+// directory upwards.
 func folderName(module, working, provider string) string {
 	clone := working
 	for dir := working; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
@@ -66,14 +67,14 @@ func Migrate(ctx context.Context, d setup.Database) error {
 	})
 }
 
-// APIKey returns an account and its API key, which are the same after a restart, so that curl
-// lines keep working. The file has one key for each database.
+// APIKey returns an account and its API key. Both stay the same after a restart, so that the user's curl
+// commands keep working. The file has one key for each database.
 func APIKey(ctx context.Context, pool *pgxpool.Pool, path string) (account uuid.UUID, key string, err error) {
-	stored, err := os.ReadFile(path) //nolint:gosec // in the cache folder
+	stored, err := os.ReadFile(path) //nolint:gosec // the path is in our cache folder
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return account, "", fmt.Errorf("read API key of dev: %w", err)
 	}
-	authenticator := accounts.NewAuthenticator(pool, time.Now) // before the first request
+	authenticator := accounts.NewAuthenticator(pool, time.Now) // on the orders' pool, because no request is served yet
 	for key := range strings.FieldsSeq(string(stored)) {
 		if account, err = authenticator.Authenticate(ctx, key); !errors.Is(err, accounts.ErrUnauthorized) {
 			return account, key, err

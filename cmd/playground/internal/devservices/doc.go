@@ -1,3 +1,3 @@
-// Package devservices starts the database and the fake Stripe of `playground run`, if the environment
-// names none, migrates the database, and keeps an API key.
+// Package devservices starts a private database and the fake Stripe, unless the environment names others.
+// It also migrates the database, and stores an API key for `playground run`.
 package devservices

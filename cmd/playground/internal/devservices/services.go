@@ -25,15 +25,15 @@ type Services struct {
 	Postgres *embeddedpg.Server // nil if the environment names a database
 	Stripe   *stripetest.Server // nil if the environment has an API key
 	DataDir  string             // "" if no data is kept
-	Took     time.Duration      // of the start
+	Took     time.Duration      // how long the start took
 
 	stopStripe    func() error
 	acted         chan string  // ids of the intents whose customers acted
-	webhookSecret setup.Secret // of the fake's events; "" if the user sends them
+	webhookSecret setup.Secret // signs the fake's events; "" if the user sends events
 }
 
-// Start starts the services whose addresses d and s lack, and sets these. The fake's state is
-// kept with the data of the database.
+// Start starts the services that d and s do not name, and stores their addresses in d and s. The state
+// of the fake is kept with the data of the database.
 func Start(ctx context.Context, d *setup.Database, s *setup.Stripe, options embeddedpg.Options) (*Services, error) {
 	begin := time.Now()
 	services := &Services{acted: make(chan string, 100)}
@@ -78,14 +78,14 @@ func (d *Services) startStripe(ctx context.Context, s *setup.Stripe, options emb
 	}
 	d.Stripe, d.stopStripe = stripe, stop
 	s.SecretKey, s.APIBase = "sk_test_fake", url
-	if s.WebhookSecret == "" { // with a secret of their own, users send the events
+	if s.WebhookSecret == "" { // a user with a secret sends the events, for example with stripe listen
 		d.webhookSecret = setup.Secret("whsec_" + rand.Text())
 		s.WebhookSecret = d.webhookSecret
 	}
 	return nil
 }
 
-// Serve serves handler at a loopback address until stop is called, and logs nothing.
+// Serve serves handler at a loopback address until stop is called. It logs nothing.
 func Serve(ctx context.Context, handler http.Handler) (url string, stop func() error, err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -18,7 +18,7 @@ func (d *Services) serveStripe(w http.ResponseWriter, r *http.Request) {
 		id, _, _ := strings.Cut(path, "/")
 		select {
 		case d.acted <- id:
-		default: // the completer resumes the key
+		default: // the channel is full; without the event, the completer resumes the key later
 		}
 	}
 }
@@ -29,8 +29,8 @@ func (d *Services) SendsEvents() bool { return d.webhookSecret != "" }
 // settleAfter is how long a refund is pending at the fake.
 const settleAfter = 2 * time.Second
 
-// DeliverEvents sends to url, until ctx ends, the events of what is decided outside of a
-// request of the API: a customer's action and a pending refund.
+// DeliverEvents sends events to url until ctx ends: one after each action of a customer, and one when
+// a pending refund is settled. These are the changes at the provider that no response reports.
 func (d *Services) DeliverEvents(ctx context.Context, url string, logger *slog.Logger) {
 	if !d.SendsEvents() {
 		return
@@ -57,11 +57,11 @@ func (d *Services) DeliverEvents(ctx context.Context, url string, logger *slog.L
 	}
 }
 
-// deliver sends an event once: the completer resumes the key of a payment without it.
+// deliver sends an event once and does not retry, because the completer resumes the key of a payment anyway.
 func (d *Services) deliver(ctx context.Context, url, eventType, id string, logger *slog.Logger) {
 	payload, signature, err := d.Stripe.Event(string(d.webhookSecret), eventType, id)
 	if err != nil {
-		return // a customer of an intent that does not exist
+		return // the customer acted on an intent that does not exist
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

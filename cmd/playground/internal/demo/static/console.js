@@ -2,7 +2,7 @@
 
 const $ = (id) => document.getElementById(id);
 
-// element makes <tag class="name"> around children: elements, or text as it is.
+// element makes <tag class="name"> with children: elements, or strings that are not parsed as HTML.
 function element(tag, name, ...children) {
   const made = document.createElement(tag);
   if (name) made.className = name;
@@ -70,7 +70,7 @@ function makeCheck(check) {
 
 const plural = (n, noun) => `${n} ${noun}${n === 1 ? '' : 's'}`;
 
-// verdict returns a class, and the text below the counter.
+// verdict returns the CSS class of a design, and the text below its counter.
 function verdict({ charges, orders, running }) {
   if (charges > 1) return ['bad', '✗ charged twice'];
   if (charges === 1 && orders === 1) return ['good', '✓ charged once'];
@@ -93,7 +93,7 @@ function showDesigns(view) {
   if ($('summary').textContent !== summary) $('summary').textContent = summary;
 }
 
-// breakable lets a name break after an underscore only, as far as the column's width allows.
+// breakable lets a long name wrap after an underscore.
 const breakable = (text) => text.split(/(?<=_)/).flatMap((part) => [part, element('wbr')]);
 
 let steps = [];
@@ -160,7 +160,7 @@ function show(view) {
   fill($('checks'), view.checks, (check) => `${view.id} ${check.text}`, makeCheck);
 }
 
-// working shows whether an order is in progress. The button keeps its focus.
+// working shows whether an order is in progress. The button is not disabled, so that it keeps its focus.
 function working(now) {
   running = now;
   const button = document.querySelector('button[type=submit]');
@@ -199,11 +199,11 @@ function decide(decision) {
 }
 
 $('customer').addEventListener('click', ({ target }) => { if (target.value) decide(target.value); });
-$('customer').addEventListener('close', () => decide('decline')); // with Escape
+$('customer').addEventListener('close', () => decide('decline')); // also if the user closes the window with Escape
 
 const unreachable = 'playground run does not respond. This page continues when it does.';
 
-// poll reads the latest play, a few times a second.
+// poll reads the latest play five times a second.
 let latest = '';
 async function poll() {
   const response = await fetch('/console/play').catch(() => null);
