@@ -17,7 +17,8 @@ import (
 	"example.com/orders-api/client"
 )
 
-// storedKey returns the key of a request, which is durable before each send.
+// storedKey returns the key of a request, and creates it at the first call. The key is on disk
+// before anything is sent.
 func storedKey(file string) (client.Key, error) {
 	folder, err := os.Open(filepath.Dir(file))
 	if err != nil {
@@ -29,7 +30,7 @@ func storedKey(file string) (client.Key, error) {
 			return "", err
 		}
 	}
-	// A run that created the key may have stopped before this.
+	// Always sync, because the run that created the key may have stopped before its sync.
 	if err := folder.Sync(); err != nil {
 		return "", err
 	}
@@ -47,7 +48,7 @@ func createKey(file string) error {
 	if err := errors.Join(err, unfinished.Sync(), unfinished.Close()); err != nil {
 		return err
 	}
-	// Link does not replace the key of another run.
+	// Unlike a rename, a link does not replace the key that another run has created.
 	err = os.Link(unfinished.Name(), file)
 	if errors.Is(err, fs.ErrExist) {
 		return nil

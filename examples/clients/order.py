@@ -17,7 +17,7 @@ import uuid
 
 
 def stored_key(file):
-    """Returns the key of FILE. The first call creates it. The key is durable before each send."""
+    """Returns the key of FILE, and creates it at the first call. It is on disk before anything is sent."""
     if not os.path.exists(file):
         new = f"{file}.{os.getpid()}"
         with open(new, "w") as f:
@@ -25,11 +25,11 @@ def stored_key(file):
             f.flush()
             os.fsync(f.fileno())
         try:
-            os.link(new, file)  # does not replace the key of another run
+            os.link(new, file)  # unlike a rename, does not replace the key of another run
         except FileExistsError:
             pass
         os.unlink(new)
-    # A run that created the key may have stopped before this.
+    # Always sync, because the run that created the key may have stopped before its sync.
     folder = os.open(os.path.dirname(os.path.abspath(file)), os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)
@@ -54,7 +54,7 @@ def attempt(path, body, key):
         return (response.status, response.headers.get_content_type(),
                 value if isinstance(value, dict) else None, int(after) if after.isdecimal() else 0)
     except (OSError, http.client.HTTPException, ValueError):
-        return 0, "", None, 0  # no response, or a part of one
+        return 0, "", None, 0  # no response, or an incomplete one
     finally:
         connection.close()
 
@@ -80,6 +80,6 @@ while True:
         if value.get("retry") in ("corrected", "never"):
             print(json.dumps(value))
             sys.exit("Rejected. An earlier attempt may have succeeded: keep the key.")
-    # Anything else: the same request with the same key, after Retry-After and a random time.
+    # After any other response, send the same request again, after Retry-After and a random time.
     time.sleep(after + random.uniform(0, limit))
     limit = min(limit * 2, 30)

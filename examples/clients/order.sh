@@ -6,17 +6,17 @@
 set -eu
 path=$1 file=$2
 
-# Store the key first. ln does not replace the key of another run.
+# Store the key first. Unlike mv, ln does not replace the key of another run.
 if ! [ -e "$file.key" ]; then
   od -An -N16 -tx1 /dev/urandom | tr -d ' \n' >"$file.key.$$"
   sync
   ln "$file.key.$$" "$file.key" || true
   rm "$file.key.$$"
 fi
-sync # a run that created the key may have stopped before this
+sync # always, because the run that created the key may have stopped before its sync
 key=$(cat "$file.key")
 
-# --disable: no .curlrc follows redirects or repeats the request.
+# With --disable, no .curlrc can make curl follow redirects or repeat the request.
 limit=1
 while :; do
   response=$(curl --disable --silent --max-time 60 --max-filesize 1000000 --header @- --data-binary "@$file" \
@@ -25,7 +25,7 @@ Authorization: Bearer $ORDERS_API_KEY
 Content-Type: application/json
 Idempotency-Key: $key
 END
-  ) || response=$(printf '\n000\nnone') # no response, or a part of one
+  ) || response=$(printf '\n000\nnone') # no response, or an incomplete one
   type=$(printf %s "$response" | tail -n 1)
   status=$(printf %s "$response" | tail -n 2 | head -n 1)
   body=$(printf %s "$response" | sed '$d' | sed '$d')
@@ -44,7 +44,7 @@ END
       printf '%s\n' "$body"; echo 'Rejected. An earlier attempt may have succeeded: keep the key.' >&2; exit 1 ;;
   esac
 
-  # Anything else: the same request with the same key, after Retry-After and a random time.
+  # After any other response, send the same request again, after Retry-After and a random time.
   case $after in '' | *[!0-9]*) after=0 ;; esac
   sleep "$after"
   sleep $(($(od -An -N2 -tu2 /dev/urandom) % (limit + 1)))

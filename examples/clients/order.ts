@@ -4,22 +4,22 @@
 // After a crash, or to correct FILE, run it again: the key stays.
 import { closeSync, existsSync, fsyncSync, linkSync, openSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { newKey, Orders } from './orders.js'; // client/typescript/orders.ts
+import { newKey, Orders } from './orders.js'; // a copy of client/typescript/orders.ts
 
-// storedKey returns the key of a request. The first call creates it. The key is durable
-// before each send.
+// storedKey returns the key of a request, and creates it at the first call. The key is on disk
+// before anything is sent.
 function storedKey(file: string): string {
   if (!existsSync(file)) {
     const unfinished = `${file}.${process.pid}`;
     writeFileSync(unfinished, newKey(), { flush: true });
     try {
-      linkSync(unfinished, file); // does not replace the key of another run
+      linkSync(unfinished, file); // unlike a rename, does not replace the key of another run
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
     }
     unlinkSync(unfinished);
   }
-  const folder = openSync(dirname(file), 'r'); // a run that created the key may have stopped before this
+  const folder = openSync(dirname(file), 'r'); // always, because the run that created the key may have stopped before its sync
   fsyncSync(folder);
   closeSync(folder);
   return readFileSync(file, 'utf8');

@@ -1,5 +1,5 @@
-// Package credits is the example of docs/add-an-operation.md: it grants store credit,
-// which an external wallet service keeps, once per idempotency key.
+// Package credits is the first example of docs/add-an-operation.md. It grants store credit, once per
+// idempotency key. An external wallet service keeps the credit.
 package credits
 
 import (
@@ -16,7 +16,7 @@ import (
 	"example.com/orders-api/operations/validation"
 )
 
-// Credit is a credit as the API shows it.
+// Credit is a credit as the API returns it.
 type Credit struct {
 	ID     uuid.UUID `json:"id"`
 	Wallet string    `json:"wallet"`
@@ -50,7 +50,8 @@ func findCredit(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID
 	return credit, err
 }
 
-// grantCredit puts the credit. If an operator ends it, grantCredit cancels it instead.
+// grantCredit puts the credit at the wallet service. If an operator ends the operation, Resolve runs it
+// with Cancel as put, so that the credit is cancelled instead.
 type grantCredit struct{ put, cancel call }
 
 type call func(context.Context, Credit) (Outcome, error)
@@ -81,12 +82,12 @@ func (op grantCredit) Steps(run *idempotency.Run) idempotency.Steps {
 
 type grantRun struct{ *idempotency.Run }
 
-// creditID is the same in every run (R5, derived ids).
+// creditID returns the same id in every run (R5, derived ids).
 func creditID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("credit", accountID, key)
 }
 
-// credit decodes the request. The limits are those of the table.
+// credit decodes the request, with the limits of the table.
 func (r *grantRun) credit() (Credit, error) {
 	in := validation.NewDecoder(r.Params)
 	credit := Credit{
@@ -101,15 +102,15 @@ func (r *grantRun) credit() (Credit, error) {
 func (r *grantRun) insertCredit(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	credit, err := r.credit()
 	if err != nil {
-		return idempotency.Transition{}, err // the key stays unused
+		return idempotency.Transition{}, err // the transaction is rolled back, so the key stays unused
 	}
 	tx.Queue("INSERT INTO credits (account_id, id, wallet, amount, status) VALUES ($1, $2, $3, $4, $5)",
 		r.AccountID, credit.ID, credit.Wallet, credit.Amount, credit.Status)
 	return idempotency.Advance(pointInserted), nil
 }
 
-// step makes the external call, with no transaction open (R6, nothing held during a call), and may run
-// again. The refusal is the detail of the problem if the credit is cancelled.
+// step returns a step that makes the external call while no transaction is open (R6, nothing held during
+// a call). The step may run again. If the credit is cancelled, refusal is the detail of the problem.
 func (r *grantRun) step(call call, refusal string) idempotency.StepFunc {
 	return func(ctx context.Context) (idempotency.RecordFunc, error) {
 		credit, err := r.credit()
@@ -117,7 +118,7 @@ func (r *grantRun) step(call call, refusal string) idempotency.StepFunc {
 			return nil, err
 		}
 		outcome, err := call(ctx, credit)
-		if err != nil { // nothing is stored, and the client gets 503 (R11, final only)
+		if err != nil { // no result is stored, and the client gets 503 (R11, final only)
 			return nil, &operations.ProviderError{Kind: operations.ErrOutcomeUnknown, RetryAfter: 2 * time.Second, Cause: err}
 		}
 		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {

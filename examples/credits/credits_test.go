@@ -45,7 +45,7 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	f.wallets.lostResponses = 1
 	require.Equal(t, http.StatusServiceUnavailable, f.grant().Code)
 	id := idempotency.KeyID(f.Account, key)
-	_, err := f.Pool.Exec(t.Context(), // a dead process does not release its lease
+	_, err := f.Pool.Exec(t.Context(), // restores the lease, because a process that dies does not release it
 		"UPDATE idempotency_keys SET locked_at = last_run_at, last_error = NULL WHERE account_id = $1 AND id = $2", f.Account, id)
 	require.NoError(t, err)
 
@@ -71,7 +71,7 @@ UPDATE idempotency_keys
 	require.Equal(t, "true", f.grant().Header().Get("Idempotent-Replayed"))
 }
 
-// An operator ends a credit that no retry finishes. The wallet service decides the response.
+// An operator ends a credit that no retry finishes. The wallet service decides whether it was granted.
 func TestGrant_resolve(t *testing.T) {
 	t.Parallel()
 	const closed = "The credit was closed by the seller before it was granted."
@@ -104,7 +104,7 @@ func TestGrant_resolve(t *testing.T) {
 			if test.detail != "" {
 				granted = 0
 				require.Equal(t, test.detail, requireProblem(t, "credit-refused", again)["detail"])
-				outcome, err := f.client.Put(t.Context(), f.credit()) // a call that was in flight
+				outcome, err := f.client.Put(t.Context(), f.credit()) // as a call that was in flight
 				require.NoError(t, err)
 				require.Equal(t, credits.Cancelled, outcome)
 			}
@@ -125,7 +125,7 @@ func TestGrant_notResolvable(t *testing.T) {
 	_, err := f.resolve(&operations.Service{Engine: f.Engine, Pool: f.Pool, Registrations: []operations.Registration{registration}})
 	require.ErrorIs(t, err, operations.ErrNotResolvable)
 	require.Zero(t, f.auditRecords())
-	_, err = f.resolve(&operations.Service{Engine: f.Engine, Pool: f.Pool}) // of an older version
+	_, err = f.resolve(&operations.Service{Engine: f.Engine, Pool: f.Pool}) // an older version, which does not know the operation
 	require.ErrorIs(t, err, idempotency.ErrNewerVersion)
 	require.Zero(t, f.auditRecords())
 }
@@ -143,11 +143,12 @@ func TestGrant_refusalIsStored(t *testing.T) {
 	require.Contains(t, f.send("", "/v1/idempotency-keys/"+key, "").Body.String(), `"type":"/problems/credit-refused"`)
 }
 
-// A put has no response, and the next one is refused. The first may be executed at any time (R23, cancel first).
+// A put gets no response, and the next one is refused. The service may still execute the first one, at any
+// time (R23, cancel first).
 func TestGrant_refusedBesideOneInFlight(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		beforeCancel bool // the first put is executed then, otherwise at the end
+		beforeCancel bool // the first put is executed before the cancel; otherwise at the end
 		lost         int  // responses to the cancel
 		granted      int
 	}{
@@ -186,7 +187,7 @@ func TestGrant_refusedBesideOneInFlight(t *testing.T) {
 	}
 }
 
-// No server but the service answers a call (R31, one call, one answer).
+// No other server can answer a call to the wallet service (R31, one call, one answer).
 func TestGrant_redirected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -96,15 +96,15 @@ func requireProblem(t *testing.T, slug string, got *httptest.ResponseRecorder) (
 // walletService stores a credit once per id, unless the id was cancelled first.
 type walletService struct {
 	mu            sync.Mutex
-	credits       map[string]string // by path; empty if cancelled
+	credits       map[string]string // the body by path; empty if the credit was cancelled
 	calls         int
 	lostResponses int
 	down          bool
 	missing       bool         // no wallet exists
-	slow          int          // puts without a response, which are executed later
-	inFlight      []func()     // executes them
-	onCancel      func()       // before a cancel
-	gateway       http.Handler // answers instead of the service
+	slow          int          // how many puts get no response, and are executed later
+	inFlight      []func()     // each executes a slow put
+	onCancel      func()       // called before each cancel
+	gateway       http.Handler // if set, answers instead of the service
 }
 
 // execute executes the slow puts.

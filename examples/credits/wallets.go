@@ -10,13 +10,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// Wallets is the client of the wallet service. HTTP needs a Timeout below that of a lease (R9, order of the durations).
+// Wallets is the client of the wallet service. HTTP needs a Timeout that is shorter than a lease, so that
+// a call ends before another run can take over (R9, order of the durations).
 type Wallets struct {
 	URL  string
 	HTTP *http.Client
 }
 
-// Outcome is what the service has decided.
+// Outcome is the decision of the wallet service.
 type Outcome int
 
 // The outcomes.
@@ -26,7 +27,8 @@ const (
 	Cancelled                    // no call can grant the credit any more
 )
 
-// Put grants the credit with its id, once. After an error, the outcome is unknown.
+// Put grants the credit. The service grants an id once, so Put may be repeated. After an error, the outcome
+// is unknown.
 func (w *Wallets) Put(ctx context.Context, credit Credit) (Outcome, error) {
 	body, err := json.Marshal(map[string]any{"wallet": credit.Wallet, "amount": credit.Amount})
 	if err != nil {
@@ -38,7 +40,8 @@ func (w *Wallets) Put(ctx context.Context, credit Credit) (Outcome, error) {
 	})
 }
 
-// Cancel makes the service refuse the id, so that a call in flight grants nothing either (R23, cancel first).
+// Cancel makes the service refuse the id from now on, so that a put in flight can grant nothing (R23, cancel
+// first).
 func (w *Wallets) Cancel(ctx context.Context, credit Credit) (Outcome, error) {
 	return w.send(ctx, http.MethodDelete, credit.ID, nil, map[int]Outcome{http.StatusNoContent: Cancelled, http.StatusConflict: Granted})
 }
@@ -48,8 +51,8 @@ func (w *Wallets) send(ctx context.Context, method string, id uuid.UUID, body []
 	if err != nil {
 		return 0, err
 	}
-	// net/http resends nothing by itself, and no other address answers for the service (R31, one call,
-	// one answer).
+	// Without GetBody, net/http cannot resend the request, and without redirects no other address can
+	// answer for the service (R31, one call, one answer).
 	request.GetBody = nil
 	client := *w.HTTP
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

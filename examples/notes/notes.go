@@ -1,5 +1,5 @@
-// Package notes is the second example of docs/add-an-operation.md: a note of the shop's staff on an
-// order, once per idempotency key.
+// Package notes is the second example of docs/add-an-operation.md. It stores a note of the shop's staff
+// about an order, once per idempotency key.
 package notes
 
 import (
@@ -15,7 +15,7 @@ import (
 	"example.com/orders-api/operations/validation"
 )
 
-// Note is a note as the API shows it.
+// Note is a note as the API returns it.
 type Note struct {
 	ID      uuid.UUID `json:"id"`
 	OrderID uuid.UUID `json:"order_id"`
@@ -46,7 +46,7 @@ type createNote struct{}
 
 func (createNote) Name() string { return "create_note" }
 
-// Steps returns only transaction 1, which finishes the key, because there is no external call.
+// Steps returns only the first transaction. It already finishes the key, because there is no external call.
 func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
 	return idempotency.Steps{Start: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		in := validation.NewDecoder(run.Params)
@@ -56,7 +56,7 @@ func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
 			Text:    in.Text("text", validation.Required, 1, 500),
 		}
 		if err := in.Err(); err != nil {
-			return idempotency.Transition{}, err // the key stays unused
+			return idempotency.Transition{}, err // the transaction is rolled back, so the key stays unused
 		}
 		const order = "SELECT id FROM orders WHERE account_id = $1 AND id = $2 FOR KEY SHARE"
 		err := tx.QueryRow(ctx, order, []any{run.AccountID, note.OrderID}, new(uuid.UUID))

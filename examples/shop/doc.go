@@ -5,12 +5,12 @@
 // # The life of a key
 //
 //  1. The key is created with the basket (saveBasket), so all tabs of a basket have it.
-//  2. When the customer pays, the whole request is stored with it, including the card
+//  2. When the customer pays, the whole request, including the card, is stored with the key
 //     (submit), and committed before the first attempt. Each attempt sends these bytes with
-//     this key: that of a reload, of a second tab, or of Run after the customer has left.
-//  3. A new key replaces it only if the API says so (reopen), after a decline. The lost
-//     response of a request is never a reason.
-//  4. It is dropped when the order is paid (finish).
+//     this key, also after a reload, from a second tab, or by Run after the customer has left.
+//  3. A new key replaces the key only if the API allows it (reopen), for example after a
+//     decline. A lost response is never a reason for a new key.
+//  4. The key is dropped when the order is paid (finish).
 //
 // The states of a purchase:
 //

@@ -57,7 +57,8 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// network can fail before or after a request, change its API key, or respond itself.
+// network is the transport between shop and API. It can fail before or after a request, change the API
+// key, or respond in place of the API.
 type network struct {
 	http.Transport
 	mode atomic.Value
@@ -116,10 +117,10 @@ func (f *fixture) browser() *browser {
 type page struct {
 	status     int
 	header     http.Header
-	path, text string // after redirects
+	path, text string // of the last response, after redirects
 }
 
-// send sends a request, or a form if there is one. origin is "" if the page is the shop's.
+// send sends a GET, or a POST if form is set. origin "" means the shop's own page.
 func (b *browser) send(path string, form url.Values, origin string) page {
 	b.Helper()
 	response, err := b.try(path, form, origin)
@@ -160,7 +161,7 @@ func (b *browser) fill() string {
 	return got.path
 }
 
-// status is what the payment page gets.
+// status is the shop's response to the payment page.
 type status struct {
 	State        string
 	Message      string
@@ -185,13 +186,13 @@ func (b *browser) pay(path, card string) status {
 	return b.post(path, form(card))
 }
 
-// resume is what the page sends after a reload.
+// resume sends what the payment page sends after a reload.
 func (b *browser) resume(path string) status {
 	b.Helper()
 	return b.post(path, url.Values{})
 }
 
-// row is the purchase with this path.
+// row is a row of shop.purchases.
 type row struct {
 	State          string
 	IdempotencyKey *client.Key
@@ -216,7 +217,7 @@ func (f *fixture) exec(sql string, arguments ...any) {
 	require.NoError(f, err)
 }
 
-// loseRows leaves what a failover leaves of the API's database that has lost all orders.
+// loseRows deletes the rows that the API would lose in a failover to a standby without the orders.
 func (f *fixture) loseRows() {
 	f.Helper()
 	for _, table := range []string{"staged_jobs", "audit_records", "orders", "idempotency_keys"} {
@@ -230,7 +231,7 @@ func (f *fixture) age(by time.Duration) {
 	f.exec("UPDATE shop.purchases SET requested_at = requested_at - $1::interval, attempted_at = attempted_at - $1::interval", by)
 }
 
-// runOnce runs the background loop once, a while after the customers have left.
+// runOnce runs one pass of the background loop, as if the customers had left ten minutes ago.
 func (f *fixture) runOnce() {
 	f.Helper()
 	f.age(10 * time.Minute)

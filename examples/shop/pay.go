@@ -14,12 +14,12 @@ import (
 	"example.com/orders-api/client"
 )
 
-// attempt sends the stored bytes with the stored key (rule 1 of package client), and records a
-// final response (rule 2). After any other response, the client repeats the request for
-// s.Patience (rules 3 and 4).
+// attempt sends the stored bytes with the stored key, and records a final response (rules 1 and 2 of
+// package client). After any other response, the client repeats the request until s.Patience is over
+// (rules 3 and 4).
 func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecret string, err error) {
 	if err = s.begin(ctx, &p); errors.Is(err, pgx.ErrNoRows) {
-		return p, "", nil // another attempt has just ended it: the page asks again
+		return p, "", nil // another attempt has just ended the payment, so the page repeats its request
 	} else if err != nil {
 		return p, "", err
 	}
@@ -33,7 +33,7 @@ func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecre
 	if err == nil {
 		response, err = s.Orders.Do(limited, client.Request{Key: p.Key, Path: "/v1/orders", Body: p.Request})
 	}
-	ctx = context.WithoutCancel(ctx) // a result is recorded even while the shop shuts down
+	ctx = context.WithoutCancel(ctx) // the result is recorded even if the shop is shutting down
 	action, mustAct := errors.AsType[*client.ActionRequiredError](err)
 	problem, rejected := errors.AsType[*client.Problem](err)
 	switch {
@@ -44,27 +44,27 @@ func (s *Shop) attempt(ctx context.Context, p purchase) (_ purchase, clientSecre
 		if err = json.Unmarshal(response.Body, &order); err == nil {
 			p, err = s.finish(ctx, p, order)
 		}
-	case mustAct: // afterwards, the page sends the same request again
+	case mustAct: // after the customer's action, the page sends the same request again
 		clientSecret, err = action.Action.ClientSecret, nil
 	case rejected && problem.Retry == client.RetryNewKey:
-		// The old key never charges, and the customer decides on another payment.
+		// The old key can no longer charge, and the customer decides whether to pay again.
 		p, err = s.reopen(ctx, p, client.NewKey(), "Nothing was charged. "+problem.Detail)
 	case rejected && problem.Retry == client.RetryCorrected && p.Attempts == 1:
-		p, err = s.reopen(ctx, p, p.Key, correction(problem)) // the key is not used
+		p, err = s.reopen(ctx, p, p.Key, correction(problem)) // the only attempt did not use the key
 	case rejected && problem.Retry == client.RetryNever:
 		p, err = s.resolve(ctx, p, problem)
 	default:
-		// The outcome is unknown (rule 5), also if only a later attempt was rejected: the page
-		// or Run sends the request again.
+		// The outcome is unknown (rule 5), even if this attempt was rejected, because an earlier one
+		// may have succeeded. The page or Run sends the request again.
 		s.Logger.WarnContext(ctx, "shop: outcome unknown", "purchase", p.ID, "attempts", p.Attempts, "error", err)
 		err = nil
 	}
 	return p, clientSecret, err
 }
 
-// givenUp is the age of a request whose customer no longer expects a charge (R24, charge window), so it is sent
-// only if the API knows its key. Otherwise the shop's staff decide: the key's row may have been
-// lost after the charge, which a retry is certain to find for 23 hours.
+// givenUp is the age after which a customer no longer expects a charge (R24, charge window). An older
+// request is sent only if the API knows its key; otherwise the shop's staff decide. A failover may have
+// lost the key after the charge, and a retry is certain to find that charge only for 23 hours.
 const givenUp = 22 * time.Hour
 
 func isNotFound(err error) bool {
@@ -72,7 +72,8 @@ func isNotFound(err error) bool {
 	return rejected && problem.Status == http.StatusNotFound
 }
 
-// correction is for the customer. Anything but an invalid member is the shop's own mistake.
+// correction returns the message for the customer. If no member of the request is invalid, the mistake is
+// the shop's own.
 func correction(problem *client.Problem) string {
 	if len(problem.Errors) == 0 {
 		return "Nothing was charged. The shop cannot take payments at the moment."
@@ -80,9 +81,9 @@ func correction(problem *client.Problem) string {
 	return "Nothing was charged. Please correct " + strings.TrimPrefix(problem.Errors[0].Pointer, "/") + ": " + problem.Errors[0].Detail + "."
 }
 
-// resolve handles a request that cannot succeed. The problem may name the order of this
-// purchase, whose key or row was lost. If there is no such order, the purchase stops. An order
-// whose payment has not ended decides later: if it fails, the reference is free again.
+// resolve handles a request that is rejected for good. The problem may name an earlier order of this
+// purchase, because the shop or the API has lost the key. Without such an order, the purchase stops. While
+// the payment of that order has not ended, the purchase waits, because a failure frees the reference.
 func (s *Shop) resolve(ctx context.Context, p purchase, problem *client.Problem) (purchase, error) {
 	s.Logger.ErrorContext(ctx, "shop: order rejected", "purchase", p.ID, "order", problem.OrderID, "error", problem)
 	if problem.OrderID == "" {
@@ -101,7 +102,7 @@ func (s *Shop) resolve(ctx context.Context, p purchase, problem *client.Problem)
 	}
 }
 
-// Run finishes the purchases whose customers have left, until ctx ends.
+// Run finishes the purchases of customers who have left, until ctx ends.
 func (s *Shop) Run(ctx context.Context) {
 	for tick := time.Tick(s.Idle / 3); ; {
 		if err := s.RunOnce(ctx); err != nil && ctx.Err() == nil {
@@ -115,8 +116,8 @@ func (s *Shop) Run(ctx context.Context) {
 	}
 }
 
-// RunOnce makes one attempt for each purchase that was not continued for a while, which becomes
-// longer with each attempt, because many customers never approve.
+// RunOnce makes one attempt for each purchase that has been idle for some time. That time grows with each
+// attempt, because many customers never approve their payment.
 func (s *Shop) RunOnce(ctx context.Context) error {
 	rows, _ := s.Pool.Query(ctx, "SELECT"+columns+`FROM shop.purchases
  WHERE state = 'paying' AND attempted_at < now() - $1::interval * least(attempts + 1, 60) ORDER BY attempted_at LIMIT 100`, s.Idle)

@@ -18,7 +18,7 @@ import (
 	"example.com/orders-api/client"
 )
 
-// products returns what the shop sells. A real shop has a table.
+// products returns the products of the shop. A real shop has a table.
 func products() []client.Item {
 	return []client.Item{
 		{SKU: "tea", Description: "Green tea", UnitAmount: 1250},
@@ -38,7 +38,7 @@ const (
 	stopped  state = "stopped" // only the shop's staff can continue
 )
 
-// purchase is a row of shop.purchases, which explains its columns.
+// purchase is a row of shop.purchases. The migrations explain its columns.
 type purchase struct {
 	ID          uuid.UUID
 	State       state
@@ -52,15 +52,15 @@ type purchase struct {
 	Message     string
 }
 
-// Path returns the path of its page.
+// Path returns the path of the purchase's page.
 func (p purchase) Path() string { return Path + "/purchases/" + p.ID.String() }
 
-// Order returns the stored request, or what the basket costs now.
+// Order returns the stored request, or without one the basket at today's prices.
 func (p purchase) Order() (order client.OrderParams) {
 	if json.Unmarshal(p.Request, &order) == nil {
 		return order
 	}
-	// Even a shop that has lost this table cannot charge a purchase with its reference twice.
+	// The reference prevents a second charge even if the shop loses this table.
 	order.Currency, order.Reference = "usd", p.ID.String()
 	for _, item := range products() {
 		if item.Quantity = p.Quantities[item.SKU]; item.Quantity > 0 {
@@ -106,8 +106,8 @@ func (s *Shop) find(ctx context.Context, customer, id string) (purchase, error) 
 	return s.one(ctx, "SELECT"+columns+"FROM shop.purchases WHERE customer = $1 AND id::text = $2", customer, id)
 }
 
-// saveBasket stores the customer's basket, with a new key for a new one. A basket that is being
-// paid does not change.
+// saveBasket stores the customer's basket. A new basket gets a new key, and a basket that is being paid
+// does not change.
 func (s *Shop) saveBasket(ctx context.Context, customer string, quantities map[string]int64) (purchase, error) {
 	return s.one(ctx, `
 INSERT INTO shop.purchases AS p (customer, idempotency_key, quantities)
@@ -117,11 +117,11 @@ VALUES ($1, $2, $3)
 RETURNING`+columns, customer, client.NewKey(), quantities)
 }
 
-// unchanged selects a purchase while it has this key and request.
+// unchanged selects the purchase if it still has this key and request.
 const unchanged = " WHERE id = $1 AND idempotency_key = $2 AND request IS NOT DISTINCT FROM $3 "
 
-// change executes an UPDATE that ends in unchanged, and returns the purchase, which another
-// attempt may have changed before.
+// change executes an UPDATE with the condition unchanged, and returns the purchase as it is then. If
+// another attempt has changed the purchase first, the UPDATE changes nothing.
 func (s *Shop) change(ctx context.Context, p purchase, update string, arguments ...any) (purchase, error) {
 	if _, err := s.Pool.Exec(ctx, update, append([]any{p.ID, p.Key, p.Request}, arguments...)...); err != nil {
 		return p, err
@@ -129,28 +129,28 @@ func (s *Shop) change(ctx context.Context, p purchase, update string, arguments 
 	return s.one(ctx, "SELECT"+columns+"FROM shop.purchases WHERE id = $1", p.ID)
 }
 
-// submit stores the exact request next to its key, before the first attempt. If another tab
-// was faster, its request stays.
+// submit stores the exact request next to its key, before the first attempt. If another tab was
+// faster, the request of that tab stays.
 func (s *Shop) submit(ctx context.Context, p purchase, email, paymentMethod string) (purchase, error) {
 	order := p.Order()
 	order.Email, order.PaymentMethod = email, paymentMethod
-	request, _ := json.Marshal(order) // strings and numbers: it cannot fail
+	request, _ := json.Marshal(order) // cannot fail with strings and numbers
 	return s.change(ctx, p, `UPDATE shop.purchases
    SET state = 'paying', request = $4, email = $5, attempts = 0, requested_at = now(), attempted_at = now(), message = ''`+unchanged,
 		request, email)
 }
 
-// begin counts an attempt before it is sent, or returns pgx.ErrNoRows if another one has ended
-// the purchase. The customer may have paid again with the same key since: then a stale tab must
-// not send the former request.
+// begin counts an attempt before it is sent, or returns pgx.ErrNoRows if another attempt has ended the
+// purchase. It compares the request, too: after a correction, the customer may have paid again with the
+// same key, and then a stale tab must not send the former request.
 func (s *Shop) begin(ctx context.Context, p *purchase) error {
 	return s.Pool.QueryRow(ctx, "UPDATE shop.purchases SET attempts = attempts + 1, attempted_at = now()"+unchanged+
 		"AND state = 'paying' RETURNING attempts", p.ID, p.Key, p.Request).Scan(&p.Attempts)
 }
 
-// finish records the order and drops the key: the next purchase has another one. Key and
-// reference only name the order, so its content is compared, too: after the restore of a backup,
-// the reference may be that of a basket which the customer has paid and the shop has forgotten.
+// finish records the order and drops the key, because the next purchase needs another one. Key and
+// reference only identify the order, so finish also compares its content. After the restore of a backup,
+// a basket may have the reference of an order that the customer has already paid.
 func (s *Shop) finish(ctx context.Context, p purchase, order client.Order) (purchase, error) {
 	want := p.Order()
 	if order.Status != "paid" || order.Amount != p.Amount() || order.Currency != want.Currency ||
@@ -166,8 +166,8 @@ func (s *Shop) stop(ctx context.Context, p purchase) (purchase, error) {
 	return s.change(ctx, p, "UPDATE shop.purchases SET state = 'stopped'"+unchanged)
 }
 
-// reopen lets the customer pay again. It does nothing if another attempt has begun, which needs
-// the stored request.
+// reopen lets the customer pay again. It does nothing if another attempt has begun, because that attempt
+// needs the stored request.
 func (s *Shop) reopen(ctx context.Context, p purchase, key client.Key, message string) (purchase, error) {
 	return s.change(ctx, p, "UPDATE shop.purchases SET state = 'basket', request = NULL, idempotency_key = $4, message = $5"+unchanged+
 		"AND state = 'paying' AND attempts = $6", key, message, p.Attempts)

@@ -29,10 +29,10 @@ type Config struct {
 	Orders         *client.Client // of the orders API
 	Logger         *slog.Logger
 	PublishableKey string // of Stripe, for the browser
-	FakeStripe     string // origin of a fake; "" means Stripe itself
+	FakeStripe     string // origin of the fake Stripe; "" means Stripe itself
 
-	Patience time.Duration // of one attempt, while the customer waits; 0 means 20 seconds
-	Idle     time.Duration // after which Run continues a purchase, longer than Patience; 0 means 30 seconds
+	Patience time.Duration // limit of one attempt, while the customer waits; 0 means 20 seconds
+	Idle     time.Duration // Run continues a purchase after this time; longer than Patience; 0 means 30 seconds
 }
 
 // Shop is the storefront.
@@ -46,8 +46,8 @@ type Shop struct {
 //go:embed migrations static templates
 var files embed.FS
 
-// policy is what Stripe documents for Stripe.js (https://docs.stripe.com/security/guide), which
-// also styles the elements that it adds.
+// policy is the Content-Security-Policy that Stripe documents for Stripe.js
+// (https://docs.stripe.com/security/guide), and allows inline styles, because Stripe.js sets them.
 const policy = "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; img-src 'self' data:; " +
 	"script-src 'self' https://js.stripe.com https://*.js.stripe.com %[1]s; " +
 	"frame-src https://js.stripe.com https://*.js.stripe.com https://hooks.stripe.com; " +
@@ -117,8 +117,8 @@ func (s *Shop) postBasket(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// showPurchase shows the payment page or the result, at one URL, so that a reload, the back
-// button and a second tab show the current state.
+// showPurchase shows the payment page or the result. Both have one URL, so that a reload, the back button
+// and a second tab show the current state.
 func (s *Shop) showPurchase(w http.ResponseWriter, r *http.Request) error {
 	p, err := s.find(r.Context(), customer(w, r), r.PathValue("id"))
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Shop) pay(w http.ResponseWriter, r *http.Request) error {
 	ctx := context.WithoutCancel(r.Context())
 	p, err := s.find(ctx, customer(w, r), r.PathValue("id"))
 	if card := r.PostFormValue("payment_method"); err == nil && p.State == inBasket && card != "" {
-		if r.PostFormValue("amount") == strconv.FormatInt(p.Amount(), 10) { // what the customer has seen
+		if r.PostFormValue("amount") == strconv.FormatInt(p.Amount(), 10) { // the total that the customer has seen
 			p, err = s.submit(ctx, p, r.PostFormValue("email"), card)
 		} else {
 			p.Message = "Your basket has changed in another tab. Nothing was charged. Reload this page to see the new total."
@@ -144,7 +144,7 @@ func (s *Shop) pay(w http.ResponseWriter, r *http.Request) error {
 	if err == nil && p.State == paying {
 		p, clientSecret, err = s.attempt(ctx, p)
 	}
-	if errors.Is(err, pgx.ErrNoRows) { // the customer's cookie was deleted: the page says so
+	if errors.Is(err, pgx.ErrNoRows) { // the customer's cookie was deleted, so the page reloads and shows 404
 		return json.NewEncoder(w).Encode(map[string]any{"state": "unknown"})
 	}
 	if err != nil {

@@ -61,8 +61,8 @@ func TestPay_keyLife(t *testing.T) {
 	require.Len(t, f.Stripe.Charges(), 2)
 }
 
-// payLost pays, and every response is lost until the shop's patience ends. The API then completes
-// the run that has begun.
+// payLost pays, but the shop receives no response until its patience ends. It returns when the API has
+// charged the order.
 func (f *fixture) payLost(b *browser, path string) {
 	f.T.Helper()
 	f.network.mode.Store(lost)
@@ -248,7 +248,7 @@ func TestPay_keyLost(t *testing.T) {
 	}
 }
 
-// The first order's payment waits for the customer's approval, so it decides about the purchase.
+// The payment of the first order still waits for the customer's approval, so the purchase waits for its end.
 func TestPay_keyLost_notYetApproved(t *testing.T) {
 	t.Parallel()
 	for name, approve := range map[string]bool{"approved": true, "declined": false} {
@@ -265,7 +265,7 @@ func TestPay_keyLost_notYetApproved(t *testing.T) {
 
 			require.NoError(t, f.Stripe.Authenticate(intent, approve))
 			_, err := f.shop.Orders.Do(t.Context(), client.Request{Key: *first.IdempotencyKey, Path: "/v1/orders", Body: first.Request})
-			require.Equal(t, approve, err == nil, err) // as the completer will
+			require.Equal(t, approve, err == nil, err) // in place of the completer
 			require.Equal(t, "paid", b.resume(path).State)
 			require.Len(t, f.Stripe.Charges(), 1)
 			require.Equal(t, approve, f.Stripe.Charges()[0].IntentID == intent)
@@ -273,8 +273,8 @@ func TestPay_keyLost_notYetApproved(t *testing.T) {
 	}
 }
 
-// The reference of a restored basket names an order of other goods, or one whose receipt went
-// elsewhere: it is not this payment.
+// A restored basket may have the reference of an order with other goods, or with another email address.
+// The shop does not take that order as this payment.
 func TestPay_keyLost_otherOrder(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ basket, payment url.Values }{
@@ -300,8 +300,8 @@ func TestPay_keyLost_otherOrder(t *testing.T) {
 	}
 }
 
-// The API has lost the rows of a charge whose response was lost: the stored request finds it,
-// because a key that the API does not know proves nothing.
+// The API has lost the rows of a charge, and the shop never got the response. A retry of the stored request
+// finds the charge, and after 22 hours the staff decide. An unknown key never counts as "not charged".
 func TestRunOnce_rowsLost(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -329,7 +329,7 @@ func TestRunOnce_rowsLost(t *testing.T) {
 	}
 }
 
-// The operator has expired the key of a lost order, as the runbook says.
+// The operator has expired the key of a lost order, as the runbook describes.
 func TestPay_keyExpired(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -346,8 +346,8 @@ func TestPay_keyExpired(t *testing.T) {
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 
-// A request that never arrived does not charge a customer who has long given up, in whatever
-// way it is continued.
+// A request that never arrived does not charge a customer who has long given up. This holds for each way
+// in which the purchase can continue.
 func TestPay_late(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -364,7 +364,7 @@ func TestPay_late(t *testing.T) {
 	require.Empty(t, f.Stripe.Requests())
 }
 
-// An attempt that is refused beside one in flight ends nothing.
+// If an attempt is rejected while another one is in flight, that one can still finish the purchase.
 func TestPay_refusedBesideInFlight(t *testing.T) {
 	t.Parallel()
 	for refusal, state := range map[string]string{wrongKey: "paying", moved: "paying", notFound: "stopped"} {
@@ -391,7 +391,7 @@ func TestPay_refusedBesideInFlight(t *testing.T) {
 	}
 }
 
-// A gateway in front of the API redirects: the request is not sent to another address.
+// If a gateway in front of the API redirects, the shop does not send the request to another address.
 func TestPay_redirected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -408,8 +408,8 @@ func TestPay_redirected(t *testing.T) {
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 
-// An attempt has read the purchase, and then the customer corrects the request in another tab:
-// the former body is not sent with the key.
+// If the customer corrects the request in another tab after an attempt has read the purchase, the attempt
+// does not send the former body with the key.
 func TestPay_staleTab(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -430,7 +430,7 @@ func TestPay_staleTab(t *testing.T) {
 		_, err := b.try(path+"/pay", url.Values{}, "")
 		return err
 	})
-	for waits := false; !waits; { // for the lock of the row
+	for waits := false; !waits; { // until the attempt waits for the lock of the row
 		require.NoError(t, f.Pool.QueryRow(t.Context(),
 			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits))
 	}

@@ -1,29 +1,28 @@
 -- +goose Up
--- The table of the example shop. goose's own table is in the same schema, so that the
--- versions of the shop and of the API are independent.
+-- The table of the example shop. goose's own table is in the same schema, so that the shop
+-- and the API have independent versions.
 
 CREATE TABLE shop.purchases (
-    id              uuid        PRIMARY KEY DEFAULT gen_random_uuid(), -- the basket's, and the order's reference
+    id              uuid        PRIMARY KEY DEFAULT gen_random_uuid(), -- also the order's reference at the API
     customer        text        COLLATE "C" NOT NULL CHECK (char_length(customer) <= 64), -- from the cookie
     state           text        NOT NULL DEFAULT 'basket' CHECK (state IN ('basket', 'paying', 'paid', 'stopped')),
     quantities      jsonb       NOT NULL,             -- by SKU
     idempotency_key text        COLLATE "C" UNIQUE,   -- from the basket's creation until the order is paid
     request         bytea,                            -- the exact body; jsonb would change its bytes
-    attempts        integer     NOT NULL DEFAULT 0,   -- of the request, each counted before it is sent
+    attempts        integer     NOT NULL DEFAULT 0,   -- each attempt is counted before the request is sent
     attempted_at    timestamptz NOT NULL DEFAULT now(),
     requested_at    timestamptz NOT NULL DEFAULT now(), -- when the customer pressed the button
     order_id        text,
-    message         text        NOT NULL DEFAULT '',  -- to the customer: why the last attempt failed
+    message         text        NOT NULL DEFAULT '',  -- tells the customer why the last payment failed
     created_at      timestamptz NOT NULL DEFAULT now(),
 
-    -- Nothing is sent that is not stored: key and request are there before the first attempt.
+    -- Key and request are stored before the first attempt, because a retry must send the same ones.
     CONSTRAINT request_is_stored CHECK ((state = 'basket') = (request IS NULL)),
     CONSTRAINT key_is_dropped_when_paid CHECK ((state = 'paid') = (idempotency_key IS NULL)),
     CONSTRAINT paid_has_order CHECK ((state = 'paid') = (order_id IS NOT NULL))
 );
 
--- A customer with two tabs has one basket, and does not get a second one while the first
--- is being paid.
+-- A customer has one basket in all tabs, and gets no second basket while the first is being paid.
 CREATE UNIQUE INDEX purchases_open ON shop.purchases (customer) WHERE state IN ('basket', 'paying');
 
 CREATE INDEX purchases_of_customer ON shop.purchases (customer, created_at);

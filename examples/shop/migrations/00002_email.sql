@@ -1,5 +1,5 @@
 -- +goose Up
--- The form shows it again after a decline, when the request is gone.
+-- After a decline the request is deleted, and the form shows this email address again.
 ALTER TABLE shop.purchases ADD email text NOT NULL DEFAULT '';
 
 -- +goose Down

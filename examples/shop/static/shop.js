@@ -1,6 +1,6 @@
-// The payment page. The server has the key, the request and the result. This script
-// collects the card, opens the bank's question, and sends the same request again until the
-// state is known.
+// The payment page. The server stores the key, the request and the result. This script
+// collects the card, opens the bank's approval, and repeats its request until the server
+// reports how the payment ended.
 const form = document.getElementById('payment');
 const { key, currency, amount } = form.dataset;
 const part = (id) => document.getElementById(id);
@@ -16,7 +16,7 @@ elements.create('payment').mount('#card');
 
 const pause = (seconds) => new Promise((done) => { setTimeout(done, 1000 * seconds); });
 
-// show shows one of: the form, the button of the approval, or what is in progress.
+// show shows the form, the approval button or the progress, and hides the others.
 function show({ message = '', progress = '', approve = false }) {
   part('message').textContent = message;
   part('progress').textContent = progress;
@@ -27,7 +27,7 @@ function show({ message = '', progress = '', approve = false }) {
 
 form.addEventListener('submit', async (event) => {
   event.preventDefault();
-  show({ progress: 'Your card is being checked …' }); // hides the button: a second click does nothing
+  show({ progress: 'Your card is being checked …' }); // hides the button, so that there is no second click
   const { error: incomplete } = await elements.submit();
   if (incomplete) return show({ message: incomplete.message });
   const { paymentMethod, error } = await stripe.createPaymentMethod({ elements });
@@ -35,20 +35,20 @@ form.addEventListener('submit', async (event) => {
   return pay({ email: part('email').value, payment_method: paymentMethod.id, amount });
 });
 
-// pay sends the request until the payment has ended or the customer must act. The server
-// ignores the card if it has a request of this basket already.
+// pay sends the request until the payment has ended or the customer must act. If the server
+// already has a request for this basket, it ignores this card.
 async function pay(request) {
   for (let asked = false; ;) {
     show({ progress: 'Your payment is in progress. Please wait …' });
     const result = await send(request);
     if (result.state === 'basket') return show({ message: result.message });
-    if (result.state !== 'paying') return location.reload(); // the server's page says what it is
+    if (result.state !== 'paying') return location.reload(); // the reloaded page shows the state
     if (result.client_secret && asked) {
       return show({ message: 'Your bank has not approved the payment yet. Nothing was charged so far.', approve: true });
     }
     if (result.client_secret) {
       show({ progress: 'Your bank asks you to approve the payment.' });
-      // Its result is not trusted: the next response of the server is the result.
+      // The result in the browser is not trusted. Only the server's next response counts.
       await stripe.handleNextAction({ clientSecret: result.client_secret });
       asked = true;
     } else {
@@ -58,8 +58,8 @@ async function pay(request) {
   }
 }
 
-// send repeats the request until it gets the server's state. A lost response is no reason
-// for a new purchase, and no reason to say that the payment failed.
+// send repeats the request until the server returns a state. A lost response is neither a
+// reason for a new purchase nor a reason to report that the payment failed.
 async function send(request) {
   for (let wait = 1; ; wait = Math.min(2 * wait, 15)) {
     try {
