@@ -57,7 +57,7 @@ func (r *orderRun) cancel(ctx context.Context, why provider.Problem) (idempotenc
 		return r.recordFailure(why), nil
 	case failed == nil:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
-	case failed.ReplayedError, failed.UnexpectedState:
+	case failed.SavedUnderKey, failed.UnexpectedState:
 		// The repeated step reads whether the intent was charged or cancelled.
 		return r.rotateKey(&r.order.ConfirmKeyNumber, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	default:

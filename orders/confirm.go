@@ -64,12 +64,12 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, unread)
 	case intent.Status != payments.StatusRequiresConfirmation:
 		return r.resolveByStatus(ctx, intent)
-	case failed.ReplayedError, failed.UnexpectedState:
-		return r.rotateKey(&r.order.ConfirmKeyNumber, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	case failed.Outcome == payments.Declined:
 		return r.cancel(ctx, provider.DeclinedBy(failed))
 	case failed.Outcome == payments.Refused:
 		return r.cancel(ctx, provider.RefusedBy(failed))
+	case failed.SavedUnderKey, failed.UnexpectedState:
+		return r.rotateKey(&r.order.ConfirmKeyNumber, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the confirm may still arrive
 	}

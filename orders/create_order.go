@@ -140,7 +140,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	case closing && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
 		r.createRejected = true
 		return repeatCreate, nil
-	case failed.ReplayedError:
+	case failed.SavedUnderKey:
 		return r.rotateKey(&r.order.CreateKeyNumber, pointOrderCreated, operations.ErrProviderUnavailable, failed)
 	default: // an unconfirmed intent moves no money, so the outcome does not matter
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)

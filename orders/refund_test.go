@@ -2,6 +2,7 @@ package orders_test
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"sync"
 	"testing"
@@ -155,6 +156,68 @@ func ageLastSend(age time.Duration) step {
 
 func resolveRefund(want string) step {
 	return func(f *fixture) { require.Equal(f.t, want, outcomeOf(f.resolveKey(f.refundKey()))) }
+}
+
+// Unless Stripe has saved a refusal under our key, an earlier call with this key may still be executed
+// after the cause of the refusal has gone. So the refusal is not final until no such call can arrive.
+func TestRefund_refusedWhileInFlight(t *testing.T) {
+	t.Parallel()
+	disputed := respond(makeRefund, http.StatusBadRequest, `"type":"invalid_request_error","code":"charge_disputed"`)
+	for name, send := range map[string]func(*fixture, interceptor){
+		"by an earlier run": func(f *fixture, delay interceptor) {
+			f.inject(stripetest.Rule{Fault: stripetest.CloseBefore, Endpoint: makeRefund, After: 1, Times: stripetest.Always})
+			f.transport.intercept(delay)
+			f.do(refund("503 outcome unknown, 1s"), disputed, retry("503 outcome unknown, 10m0s"))
+		},
+		"by an earlier attempt": func(f *fixture, delay interceptor) {
+			f.do(disputed)
+			f.transport.intercept(inOrder(makeRefund, delay, f.transport.interceptor))
+			f.do(refund("503 outcome unknown, 10m0s"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, options{}, createPaid(visa))
+			delayed := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: makeRefund})
+			send(f, inOrder(makeRefund, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				return hangUp(req, next, delayed)
+			}))
+			f.do(expectSummary("paid 0, pending 1800; 0"))
+			delayed.Release()
+			require.Eventually(t, func() bool { return len(f.Stripe.Refunds()) == 1 }, time.Minute, time.Millisecond)
+			f.do(retry("201"), expectSummary(refunded))
+			checkRefundInvariants(t, f)
+		})
+	}
+
+	f := newFixture(t, options{}, createPaid(visa))
+	f.do(
+		loseRequest(makeRefund), refund("503 outcome unknown, 1s"), ageLastSend(9*time.Minute),
+		disputed, retry("503 outcome unknown, 10m0s"), ageLastSend(2*time.Minute),
+		disputed, retry("422 charge_disputed"), expectSummary(notRefunded),
+	)
+	checkRefundInvariants(t, f)
+}
+
+// A refusal that Stripe has saved under our key is final at once.
+func TestRefund_refusalReplayed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(visa), refundAtProvider())
+	f.do(
+		interceptFirst(makeRefund, dropResponse), refund("422 charge_already_refunded"),
+		expectCalls("list 200, refund 0, refund 400, list 200"), expectSummary("paid 0, failed 1800; 4300"),
+	)
+}
+
+func inOrder(call string, each ...interceptor) interceptor {
+	return func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if callOf(req) != call || len(each) == 0 {
+			return next.RoundTrip(req)
+		}
+		first := each[0]
+		each = each[1:]
+		return first(req, next)
+	}
 }
 
 func retryUnsent(f *fixture) {

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	shortRetryAfter         = 1 * time.Second // no response, or the intent is locked
-	busyRetryAfter          = 2 * time.Second
-	replayedErrorRetryAfter = 30 * time.Second // Stripe resolves its 500s later
-	operatorRetryAfter      = 60 * time.Second
+	shortRetryAfter      = 1 * time.Second // no response, or the intent is locked
+	busyRetryAfter       = 2 * time.Second
+	savedErrorRetryAfter = 30 * time.Second // Stripe resolves its 500s later
+	operatorRetryAfter   = 60 * time.Second
 )
 
 // classify returns nil for success. It reads status, type and code, because Stripe's error types
@@ -76,6 +76,7 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 		anotherIntent  = e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID
 		mayHaveCharged = e.Intent != nil && slices.Contains([]Status{StatusSucceeded, StatusProcessing, StatusRequiresCapture}, e.Intent.Status)
 	)
+	e.SavedUnderKey = replayed
 	switch {
 	case status == http.StatusPaymentRequired && card && anotherIntent:
 		e.needOperator(ErrMismatch)
@@ -93,7 +94,6 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 	case status == http.StatusBadRequest && invalid:
 		// An operator can set up the account or fix the bug, so it is not final.
 		e.needOperator(nil)
-		e.ReplayedError = replayed
 		if !mayHaveCharged {
 			e.Outcome = NotExecuted
 		}
@@ -107,8 +107,8 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 			e.RetryAfter = shortRetryAfter
 		}
 	case status == http.StatusInternalServerError && response.Type == stripe.ErrorTypeAPI && call.key != "":
-		e.ReplayedError = true
-		e.RetryAfter = replayedErrorRetryAfter
+		e.SavedUnderKey = true
+		e.RetryAfter = savedErrorRetryAfter
 	}
 	if e.NeedsOperator && !card {
 		e.OperatorMessage = withoutSecrets(response.Msg)

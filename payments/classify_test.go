@@ -41,7 +41,7 @@ const methodOfCustomer = "The `payment_method` parameter supplied pm_1 belongs t
 
 type classified struct {
 	outcome         payments.Outcome
-	replayedError   bool
+	savedUnderKey   bool
 	unexpectedState bool
 	needsOperator   bool
 	retryAfter      time.Duration
@@ -62,7 +62,7 @@ func TestClassify(t *testing.T) {
 		retried      = classified{outcome: payments.Unknown, retryAfter: 2 * time.Second, attempts: 3}
 	)
 	replayedFault := ourFault
-	replayedFault.replayedError = true
+	replayedFault.savedUnderKey = true
 	refusedWith := func(message string) classified {
 		return classified{outcome: payments.Refused, message: message, attempts: 1}
 	}
@@ -122,7 +122,7 @@ func TestClassify(t *testing.T) {
 		"rate limit":                     {response{status: 429, body: stripeError(invalid, "rate_limit", "")}, limited(2*time.Second, 3)},
 		"429 from a proxy":               {response{status: 429, body: "<html>slow down"}, retried},
 
-		"500 that Stripe stores":            {response{status: 500, body: stripeError("api_error", "", "")}, classified{replayedError: true, retryAfter: 30 * time.Second, attempts: 1}},
+		"500 that Stripe stores":            {response{status: 500, body: stripeError("api_error", "", "")}, classified{savedUnderKey: true, retryAfter: 30 * time.Second, attempts: 1}},
 		"500 from a proxy":                  {response{status: 500, body: "<html>oops"}, retried},
 		"502 in HTML":                       {response{status: 502, body: "<html>" + clientSecret}, retried},
 		"503 in Stripe's format":            {response{status: 503, body: stripeError("api_error", "", "")}, retried},
@@ -159,7 +159,7 @@ func TestClassify(t *testing.T) {
 				got, err := confirm(t, newClient(t, provider))
 				e := failure(t, err)
 				require.Equal(t, test.want, classified{
-					e.Outcome, e.ReplayedError, e.UnexpectedState, e.NeedsOperator, e.RetryAfter, e.Message, len(provider.seen()),
+					e.Outcome, e.SavedUnderKey, e.UnexpectedState, e.NeedsOperator, e.RetryAfter, e.Message, len(provider.seen()),
 				}, e)
 				require.Zero(t, got)
 				require.Equal(t, test.response.status, e.HTTPStatus)

@@ -52,7 +52,8 @@ type Error struct {
 	OperatorMessage string  // for the operator; with NeedsOperator
 	Intent          *Intent // in Stripe's error, or nil
 
-	ReplayedError   bool // Stripe repeats this response under the same key; a 500 may have had its effect
+	SavedUnderKey   bool // Stripe repeats this response under the same key; a 500 may have its effect, or still get it
+	EarlierUnknown  bool // an earlier attempt of this call may still be executed, unless SavedUnderKey
 	UnexpectedState bool // the intent does not allow this call, possibly after an earlier one
 	NotOffered      bool // see [Client.Search]
 	NeedsOperator   bool // a bug, a wrong configuration or an incomplete account; never final
@@ -92,5 +93,5 @@ func (e *Error) Unwrap() error { return e.cause }
 
 func (e *Error) retryable() bool {
 	final := e.Outcome == Declined || e.Outcome == Refused
-	return !final && !e.NeedsOperator && !e.ReplayedError && !e.UnexpectedState && !e.NotOffered
+	return !final && !e.NeedsOperator && !e.SavedUnderKey && !e.UnexpectedState && !e.NotOffered
 }

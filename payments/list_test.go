@@ -98,7 +98,7 @@ func TestList_incomplete(t *testing.T) {
 	} {
 		provider := respond(page(true, "pi_2", "pi_1"), test.second)
 		ids, err := list(t, newClient(t, provider))
-		require.False(t, failure(t, err).ReplayedError)
+		require.False(t, failure(t, err).SavedUnderKey)
 		require.Equal(t, []string{"pi_2", "pi_1"}, ids, name)
 		require.Len(t, provider.seen(), test.attempts, name)
 	}

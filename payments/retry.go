@@ -45,16 +45,17 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	budget := time.Until(deadline)
-	mayHaveExecuted := false
+	earlierUnknown := false
 	for n := 1; ; n++ {
 		failed := c.attempt(ctx, call, n, budget/2, send)
 		if failed == nil {
 			return nil
 		}
-		if mayHaveExecuted && failed.Outcome == NotExecuted && !failed.ReplayedError {
+		failed.EarlierUnknown = earlierUnknown
+		if earlierUnknown && failed.Outcome == NotExecuted && !failed.SavedUnderKey {
 			failed.Outcome = Unknown
 		}
-		mayHaveExecuted = failed.Outcome == Unknown
+		earlierUnknown = earlierUnknown || failed.Outcome == Unknown
 		limit := c.config.Backoff << (n - 1)
 		pause := limit - rand.N(limit/2+1) //nolint:gosec // jitter needs no secrecy
 		// Without time for its response, another attempt would turn NotExecuted into Unknown.

@@ -87,7 +87,7 @@ func TestTransport_connectionFaults(t *testing.T) {
 			e := confirmFailure(t, newClient(t, nil, at(url)))
 			require.Equal(t, payments.Unknown, e.Outcome, e)
 			require.ErrorIs(t, e, test.cause)
-			require.False(t, e.NeedsOperator || e.ReplayedError || e.UnexpectedState)
+			require.False(t, e.NeedsOperator || e.SavedUnderKey || e.UnexpectedState)
 			require.Positive(t, e.RetryAfter)
 			require.EqualValues(t, 3, connections.Load())
 		})

@@ -213,6 +213,7 @@ func (r *refundRun) providerReplaysError() bool {
 
 func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	r.marked = false
+	sentAt := r.run.Now()
 	sending, cancel := provider.SendContext(ctx)
 	defer cancel()
 	params := payments.RefundParams{
@@ -232,7 +233,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	switch {
 	case failed == nil:
 		return r.recordRefund(made)
-	case failed.Outcome == payments.NotExecuted && failed.ReplayedError && !r.rotated:
+	case failed.Outcome == payments.NotExecuted && failed.SavedUnderKey && !r.rotated:
 		// As the provider replays a refusal, no call under this key had an effect or will have one.
 		r.rotated, r.refund.ProviderSentAt = true, nil
 		r.refund.KeyNumber++
@@ -250,12 +251,21 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, unread)
 	case found.ID != "":
 		return r.recordRefund(found)
-	case failed.ReplayedError: // the refund may still be made
+	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
+		earlier := r.before
+		if failed.EarlierUnknown {
+			earlier = &sentAt
+		}
+		if r.mayArrive(earlier) && !failed.SavedUnderKey {
+			r.refund.ProviderSentAt = earlier
+			r.refused = r.retryAfterGrace()
+			return r.recordCall, nil
+		}
+		return r.recordFailure(provider.RefusedBy(failed)), nil
+	case failed.SavedUnderKey: // the refund may still be made
 		now := r.run.Now()
 		r.refund.ProviderFailedAt, r.refund.ProviderSentAt = &now, &now
 		return r.recordCall, nil
-	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
-		return r.recordFailure(provider.RefusedBy(failed)), nil
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the refund may still arrive
 	}
@@ -275,14 +285,24 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 
 // resolve fails a refund that the provider does not have, unless its call may still be executed.
 func (r *refundRun) resolve(ctx context.Context) (idempotency.RecordFunc, error) {
-	if sent := r.refund.ProviderSentAt; sent != nil && r.run.Now().Sub(*sent) <= inFlightGrace {
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
+	if r.mayArrive(r.refund.ProviderSentAt) {
+		return nil, r.retryAfterGrace()
 	}
 	// The empty list of another provider account, as with a wrong API key, proves nothing.
 	if _, err := r.calls.Payments.Get(ctx, r.refund.IntentID); err != nil {
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, provider.Failure(err))
 	}
 	return r.recordFailure(provider.Refused("closed_by_operator", "The refund was closed by the seller before it was made.")), nil
+}
+
+// mayArrive reports whether a call that was sent at this time may still be executed. While one may, no
+// failure is stored, unless the provider has saved it under the key of that call.
+func (r *refundRun) mayArrive(sent *time.Time) bool {
+	return sent != nil && r.run.Now().Sub(*sent) <= inFlightGrace
+}
+
+func (r *refundRun) retryAfterGrace() error {
+	return r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
 }
 
 func (r *refundRun) retryLater(kind error, failed *payments.Error) error {
