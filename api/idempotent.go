@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5/middleware"
+	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
@@ -55,28 +56,35 @@ func (h *handlers) serve(w http.ResponseWriter, r *http.Request, operation idemp
 	return h.writeRunResult(w, r, key, h.run(ctx, req))
 }
 
-// run executes the request with a permit. If another run holds the key, and the client asked to wait
-// (Prefer: wait), run waits for that one without a permit, and then tries again.
-func (h *handlers) run(ctx context.Context, req idempotentRequest) (run runResult) {
-	waiting, cancel := context.WithTimeout(ctx, req.prefer.wait)
+// inTurn does the work of a key with a permit. While another run holds the key, inTurn waits for
+// that one without a permit, for at most the time to wait, and then tries again.
+func (h *handlers) inTurn(ctx context.Context, account uuid.UUID, wait time.Duration, work func(context.Context) (idempotency.Result, error)) (run runResult) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
-		run.err = h.Limiter.Do(ctx, req.AccountID, func(ctx context.Context) (err error) {
-			run.Result, err = h.execute(ctx, req)
+		run.err = h.Limiter.Do(ctx, account, func(ctx context.Context) (err error) {
+			run.Result, err = work(ctx)
 			return err
 		})
-		if req.prefer.wait == 0 || !errors.Is(run.err, idempotency.ErrInProgress) {
+		if wait == 0 || !errors.Is(run.err, idempotency.ErrInProgress) {
 			return run
 		}
 		run.waited = 0
-		if !h.Engine.AwaitTurn(waiting, req.AccountID, run.KeyID) {
+		if !h.Engine.AwaitTurn(waiting, account, run.KeyID) {
 			return run
 		}
-		run.waited = req.prefer.wait
+		run.waited = wait
 		if waiting.Err() != nil {
 			return run
 		}
 	}
+}
+
+// run executes the request, and waits for another run if the client asked to (Prefer: wait).
+func (h *handlers) run(ctx context.Context, req idempotentRequest) runResult {
+	return h.inTurn(ctx, req.AccountID, req.prefer.wait, func(ctx context.Context) (idempotency.Result, error) {
+		return h.execute(ctx, req)
+	})
 }
 
 // execute parses the body and does the request. The caller has a permit, so the body of a request

@@ -29,6 +29,7 @@ var (
 	errKeyMissing       = errors.New("no Idempotency-Key")
 	errNotReady         = errors.New("not ready")
 	errBodyCut          = errors.New("the body ended early")
+	errEventBusy        = errors.New("another run holds the key of the event")
 )
 
 const (
@@ -67,6 +68,7 @@ var problemRows = []struct {
 	{admission.ErrOverloaded, "temporarily-unavailable", "The server is overloaded. Send the same request again a little later, with the same key."},
 	{postgres.ErrUnavailable, "temporarily-unavailable", "Send the same request again, with the same key."},
 	{idempotency.ErrNewerVersion, "temporarily-unavailable", "Send the same request again, with the same key."},
+	{errEventBusy, "temporarily-unavailable", "Another request holds the key of the event. Deliver the event again."},
 	{errNotReady, "temporarily-unavailable", "Send the same request again, with the same key."},
 }
 

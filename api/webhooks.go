@@ -1,13 +1,16 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/orders/webhooks"
@@ -17,6 +20,9 @@ const maxEventBody = 256 << 10 // bytes; a payment's event has about three KiB
 
 // WebhookPath is the route of the provider's events.
 const WebhookPath = "/v1/webhooks/stripe"
+
+// maxEventWait, with a run after it, is shorter than the time in which Stripe expects the response.
+const maxEventWait = 5 * time.Second
 
 // receiveEvent takes a permit only after the signature is verified (R25, bounded outsiders). Stripe
 // repeats the request until it succeeds.
@@ -31,17 +37,19 @@ func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	}
 	connlimit.Verified(r.Context())
 	var result webhooks.Result
-	err = h.Limiter.Do(r.Context(), event.AccountID, func(ctx context.Context) (err error) {
+	err = h.inTurn(r.Context(), event.AccountID, maxEventWait, func(ctx context.Context) (_ idempotency.Result, err error) {
 		if result, err = h.Webhooks.Handle(ctx, event); err != nil {
 			err = &keyedError{error: err}
 		}
-		return err
-	})
+		return result.Run, err
+	}).err
 	entryOf(r.Context()).event(event, result, err)
-	if errors.Is(err, admission.ErrRateLimited) {
+	switch {
+	case errors.Is(err, admission.ErrRateLimited):
 		return admission.ErrOverloaded // The provider does not send for that account only.
-	}
-	if err != nil {
+	case errors.Is(err, idempotency.ErrInProgress):
+		return &keyedError{error: errEventBusy} // 503, because 409 would count as a rejected event
+	case err != nil:
 		return err
 	}
 	return writeJSON(w, http.StatusOK, map[string]bool{"received": true})
@@ -56,9 +64,9 @@ func (l *logEntry) event(event webhooks.Event, result webhooks.Result, err error
 	case err == nil && result.RefundID != uuid.Nil:
 		l.add(slog.String("refund_id", result.RefundID.String()))
 		l.setOutcome(map[bool]string{false: "refund_synced", true: "refund_failed"}[result.RefundFailed])
-	case err == nil && result.Run.Response.Status == 0:
+	case err == nil && result.KeyID == uuid.Nil:
 		l.setOutcome("ignored")
 	default:
-		l.result(result.Run, err)
+		l.result(result.Run, cmp.Or(err, result.Unfinished))
 	}
 }

@@ -87,6 +87,32 @@ func TestWebhook_finishesOrder(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
+// A run has read that the payment requires an action, and the customer approves it before the run
+// has ended. No other event follows, so this one must not be lost.
+func TestWebhook_approvedDuringRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, limiterBounds(1, 100))
+	key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
+	intent := actionOf(t, f.create(t, key, order)).PaymentIntentID
+	held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: readEndpoint})
+	retry := f.createAsync(t, key, order)
+	<-held.Reached()
+	require.NoError(t, f.Stripe.Authenticate(intent, true))
+
+	requireReceived(t, f.deliverEvent(t, "payment_intent.requires_action"))
+	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
+	succeeded := f.sendAsync(f.request(t, http.MethodPost, webhookPath, payload,
+		header("Authorization"), header("Stripe-Signature", signature), header("X-Request-Id", "the-approval")))
+	require.Eventually(t, func() bool { return f.Engine.Waiters() == 1 || len(succeeded) > 0 }, stepTimeout, time.Millisecond)
+	held.Release()
+	actionOf(t, receive(t, retry))
+	requireReceived(t, receive(t, succeeded))
+	require.Equal(t, "recovered", f.log.await(t, map[string]any{"request_id": "the-approval"})["outcome"])
+	require.Equal(t, map[string]int{"idempotency_keys": 1, "orders": 1, "refunds": 0, "audit_records": 4, "staged_jobs": 1}, f.rowCounts(t))
+	require.Equal(t, map[string]int64{"usd": 4300}, f.Stripe.MoneyMoved())
+	require.Contains(t, string(f.get(t, f.getKey(t, key).keyStatus(t).Order.Href).body), `"status":"paid"`)
+}
+
 func signatureHeader(secret, payload string, at time.Time) string {
 	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), stripetest.Sign(secret, []byte(payload), at))
 }
@@ -167,7 +193,7 @@ func TestWebhook_fails(t *testing.T) {
 
 func TestLog_webhookLine(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := newFixture(t, func(s *options) { s.waiters = 0 })
 	line := func(payload, signature string) map[string]any {
 		return f.requestLine(t, f.deliver(t, payload, signature))
 	}
@@ -183,7 +209,12 @@ func TestLog_webhookLine(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(payload), &event))
 	base = plus("event_id", event.ID, "event_type", "payment_intent.succeeded", "key_id", keyID)
 	f.exec(t, "UPDATE idempotency_keys SET locked_at = now()")
-	require.Equal(t, plus("outcome", "ignored"), line(payload, signature), "held by another run")
+	busy := []any{"outcome", "in_progress", "from", "charge_created", "to", "charge_created", "attempt", 1.0}
+	require.Equal(t, plus(append(busy, "level", "WARN", "problem", "temporarily-unavailable", "error", "another run holds the key of the event")...),
+		line(payload, signature), "as many requests wait as may")
+	undecided, undecidedSignature := f.signedEvent(t, "payment_intent.processing")
+	require.NoError(t, json.Unmarshal([]byte(undecided), &event))
+	require.Equal(t, plus(append(busy, "event_id", event.ID, "event_type", "payment_intent.processing")...), line(undecided, undecidedSignature))
 	f.exec(t, "UPDATE idempotency_keys SET locked_at = NULL")
 	require.NoError(t, f.Stripe.Settle(f.intentID(t), true))
 	require.Equal(t, plus("outcome", "recovered", "from", "charge_created", "to", "finished", "attempt", 2.0), line(payload, signature))

@@ -5,6 +5,7 @@ package webhooks
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -27,7 +28,8 @@ type Result struct {
 	RefundID uuid.UUID // the refund whose status was updated, or uuid.Nil
 
 	RefundFailed bool               // the refund failed after its response was stored
-	Run          idempotency.Result // empty if another run holds the key
+	Run          idempotency.Result // empty if RefundID is set
+	Unfinished   error              // why the key has no response, although the event need not be repeated
 }
 
 // Handler handles events.
@@ -49,7 +51,8 @@ func (h Handler) Verify(payload []byte, signature string) (Event, error) {
 // Handle resumes the key of an event. The run reads the outcome from the provider, so an old,
 // repeated or wrong event changes nothing. If no run can record the status of a refund, because its
 // key is finished, reaped or held by another run, Handle records it. After an error, the provider
-// should send the event again.
+// should send the event again. The error is [idempotency.ErrInProgress] if the event decides a
+// payment while another run, which may have read the payment before, holds the key.
 func (h Handler) Handle(ctx context.Context, event Event) (result Result, err error) {
 	if event.AccountID == uuid.Nil || event.keyID == uuid.Nil || event.IntentID == "" {
 		return result, nil
@@ -60,23 +63,26 @@ func (h Handler) Handle(ctx context.Context, event Event) (result Result, err er
 		result.KeyID = event.keyID
 	}
 	busy := errors.Is(err, idempotency.ErrInProgress)
-	if event.RefundID != "" && event.refundID != uuid.Nil && (!known || busy || run.Replayed) {
+	switch {
+	case event.RefundID != "" && event.refundID != uuid.Nil && (!known || busy || run.Replayed):
 		// A run in progress may have read the refund before its status changed.
-		result.RefundFailed, err = h.Operations.Sync(ctx, "refund", event.AccountID, event.refundID, event.RefundID)
-		if errors.Is(err, operations.ErrNotFound) {
-			return result, nil
+		failed, syncErr := h.Operations.Sync(ctx, "refund", event.AccountID, event.refundID, event.RefundID)
+		if errors.Is(syncErr, operations.ErrNotFound) {
+			break
 		}
-		result.RefundID = event.refundID
+		result.RefundID, result.RefundFailed = event.refundID, failed
+		return result, syncErr
+	case known && !errors.Is(err, idempotency.ErrActionRequired) && !(event.undecided() && (busy || stillProcessing(err))):
+		result.Run = run
 		return result, err
 	}
-	if !known {
-		return result, nil
-	}
-	result.Run = run
-	if busy || errors.Is(err, idempotency.ErrActionRequired) || event.Type == "payment_intent.processing" && stillProcessing(err) {
-		return result, nil // another event follows when the payment is decided
-	}
-	return result, err
+	result.Run, result.Unfinished = run, err
+	return result, nil
+}
+
+// undecided reports whether another event follows when the payment is decided.
+func (e Event) undecided() bool {
+	return slices.Contains([]string{"payment_intent.created", "payment_intent.requires_action", "payment_intent.processing"}, e.Type)
 }
 
 func stillProcessing(err error) bool {
