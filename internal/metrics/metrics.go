@@ -40,7 +40,6 @@ type Metrics struct {
 	completed   *prometheus.CounterVec
 	reaped      *prometheus.CounterVec
 	maintenance *prometheus.CounterVec
-	webhooks    *prometheus.CounterVec
 }
 
 // Upper bounds of buckets in seconds: quick is for this process, slow for the provider.
@@ -83,11 +82,6 @@ func New(config Config) *Metrics {
 			"Finished keys that this process deleted after their retention."),
 		maintenance: r.counter("maintenance_runs_total",
 			"Runs of the completer and the reaper in this process, by result.", "command", "result"),
-		webhooks: r.counter("webhooks_total",
-			"Events that the payment provider sent: accepted, ignored (not about an object of ours), rejected (4xx) or failed (5xx).", "result"),
-	}
-	for _, result := range []string{"accepted", "ignored", "rejected", "failed"} {
-		m.webhooks.WithLabelValues(result)
 	}
 	// increase() ignores the first value of a new series, so those that an alert counts start at 0.
 	m.reaped.WithLabelValues()
@@ -106,7 +100,7 @@ func New(config Config) *Metrics {
 	}
 	r.pool(config.Pool)
 	r.limiter(config.Limiter)
-	r.gauge("waiters", "Requests that wait for a key which another run holds (Prefer: wait).", nil, config.Waiters)
+	r.gauge("waiters", "Requests (Prefer: wait) and events that wait for a key which another run holds.", nil, config.Waiters)
 	r.setting("key_retention_seconds", "How long a finished key is kept (KEY_RETENTION).", config.Retention)
 	r.setting("completer_grace_seconds", "Idle time after which an unfinished key counts as abandoned (COMPLETER_GRACE).", config.Grace)
 	return m

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -18,22 +17,6 @@ func (m *Metrics) OnRequest(method, route string, status int, took time.Duration
 	m.http.WithLabelValues(method, cmp.Or(route, "none"), strconv.Itoa(status/100)+"xx").Observe(took.Seconds())
 	if outcome != "" {
 		m.requests.WithLabelValues(outcome).Inc()
-	}
-	if route == "/v1/webhooks/stripe" && method == http.MethodPost {
-		m.webhooks.WithLabelValues(webhookResult(status, outcome)).Inc()
-	}
-}
-
-func webhookResult(status int, outcome string) string {
-	switch {
-	case status >= http.StatusInternalServerError:
-		return "failed"
-	case status >= http.StatusBadRequest:
-		return "rejected"
-	case outcome == "ignored":
-		return "ignored"
-	default:
-		return "accepted"
 	}
 }
 

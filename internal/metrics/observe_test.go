@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/metrics"
@@ -187,19 +186,4 @@ func TestMaintenance(t *testing.T) {
 	problems, err := promlint.New(w.Body).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)
-}
-
-func TestOnRequest_events(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for _, event := range []struct {
-		status  int
-		outcome string
-	}{{200, "ignored"}, {200, "refund_failed"}, {400, ""}, {503, "retryable"}} {
-		f.metrics.OnRequest(http.MethodPost, api.WebhookPath, event.status, time.Second, event.outcome)
-	}
-	require.Equal(t, map[string]float64{
-		`orders_webhooks_total{result="accepted"}`: 1, `orders_webhooks_total{result="failed"}`: 1,
-		`orders_webhooks_total{result="ignored"}`: 1, `orders_webhooks_total{result="rejected"}`: 1,
-	}, scrape(t, f.metrics).withPrefix("orders_webhooks_total"))
 }
