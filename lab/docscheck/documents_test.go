@@ -18,6 +18,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
 
 	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/lab/docscheck"
@@ -278,6 +280,22 @@ func TestCodeTour(t *testing.T) {
 	for _, stop := range stops {
 		_, err := declarationOf(root, path.Join(path.Dir(tour), stop[2]), stop[1])
 		require.NoError(t, err, "%s: %s", tour, stop[1])
+	}
+}
+
+// docs/libraries.md gives the reason for each library that go.mod requires directly.
+func TestLibraries(t *testing.T) {
+	t.Parallel()
+	page, err := fs.ReadFile(root, "docs/libraries.md")
+	require.NoError(t, err)
+	text, err := fs.ReadFile(root, "go.mod")
+	require.NoError(t, err)
+	file, err := modfile.Parse("go.mod", text, nil)
+	require.NoError(t, err)
+	for _, required := range file.Require {
+		prefix, _, _ := module.SplitPathVersion(required.Mod.Path)
+		want(t, required.Indirect || regexp.MustCompile(`[\[/]`+regexp.QuoteMeta(path.Base(prefix))+`[] /)]`).Match(page),
+			"docs/libraries.md omits %s", required.Mod.Path)
 	}
 }
 
