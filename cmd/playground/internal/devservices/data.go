@@ -32,7 +32,7 @@ func Folder(stripe setup.Stripe) (string, error) {
 		working, err = filepath.EvalSymlinks(working)
 	}
 	if err != nil {
-		return "", fmt.Errorf("find the working directory, which names the data of dev: %w", err)
+		return "", fmt.Errorf("find the working directory, which names the data folder of playground run: %w", err)
 	}
 	module := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -72,7 +72,7 @@ func Migrate(ctx context.Context, d setup.Database) error {
 func APIKey(ctx context.Context, pool *pgxpool.Pool, path string) (account uuid.UUID, key string, err error) {
 	stored, err := os.ReadFile(path) //nolint:gosec // the path is in our cache folder
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return account, "", fmt.Errorf("read API key of dev: %w", err)
+		return account, "", fmt.Errorf("read the API key of playground run: %w", err)
 	}
 	authenticator := accounts.NewAuthenticator(pool, time.Now) // on the orders' pool, because no request is served yet
 	for key := range strings.FieldsSeq(string(stored)) {
@@ -84,7 +84,7 @@ func APIKey(ctx context.Context, pool *pgxpool.Pool, path string) (account uuid.
 		return account, "", err
 	}
 	if err := os.WriteFile(path, fmt.Appendln(stored, key), 0o600); err != nil {
-		return account, "", fmt.Errorf("store API key of dev: %w", err)
+		return account, "", fmt.Errorf("store the API key of playground run: %w", err)
 	}
 	return account, key, nil
 }
