@@ -81,11 +81,12 @@ func TestGetKey(t *testing.T) {
 	require.Equal(t, &client.KeyResponse{Status: 201, Location: "/v1/orders/o1"}, status.Response)
 	require.Nil(t, status.Refund)
 	require.Equal(t, "/v1/orders/o1", status.Order.Href)
-	require.Equal(t, "/v1/idempotency-keys/a%2Fkey%2320%25-0123456", f.received()[0].uri)
+	require.Equal(t, "/v1/idempotency-keys/~YS9rZXkjMjAlLTAxMjM0NTY", f.received()[0].uri, "nothing that a proxy could decode")
 
-	status, err = f.GetKey(t.Context(), "a/key#20%-0123456")
+	status, err = f.GetKey(t.Context(), "~a-key-with-a-tilde")
 	require.NoError(t, err)
 	require.Equal(t, "expired", status.State)
 	require.Nil(t, status.ExpiresAt)
 	require.Equal(t, &client.Resource{ID: "r1", Href: "/v1/orders/o1/refunds/r1"}, status.Refund)
+	require.Equal(t, "/v1/idempotency-keys/~fmEta2V5LXdpdGgtYS10aWxkZQ", f.received()[1].uri, "not the key that the rest may encode")
 }

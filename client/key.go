@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/base64"
 	"log/slog"
 	"net/url"
 	"regexp"
@@ -72,5 +73,9 @@ func (c *Client) GetKey(ctx context.Context, key Key) (KeyStatus, error) {
 	if err := key.validate(); err != nil {
 		return KeyStatus{}, err
 	}
-	return read[KeyStatus](ctx, c, "/v1/idempotency-keys/"+url.PathEscape(string(key)))
+	segment := url.PathEscape(string(key))
+	if segment != string(key) || key[0] == '~' { // Some proxies undo escapes, so the API also accepts this form.
+		segment = "~" + base64.RawURLEncoding.EncodeToString([]byte(key))
+	}
+	return read[KeyStatus](ctx, c, "/v1/idempotency-keys/"+segment)
 }
