@@ -1,6 +1,7 @@
 package receipts_test
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,15 +17,21 @@ func TestFiles_send(t *testing.T) {
 	files, err := receipts.NewFiles(folder)
 	require.NoError(t, err)
 
-	for _, description := range []string{"Mug", "Cup"} {
-		require.NoError(t, files.Send(t.Context(), receipts.NewTestMessage(t, description)))
-	}
+	require.NoError(t, files.Send(t.Context(), receipts.NewTestMessage(t, "Mug")))
+	const name = "receipt-0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11.eml"
+	first, err := os.Open(filepath.Join(folder, name))
+	require.NoError(t, err)
+	defer first.Close()
+	require.NoError(t, files.Send(t.Context(), receipts.NewTestMessage(t, "Cup")))
+	raw, err := io.ReadAll(first)
+	require.NoError(t, err)
+	require.Contains(t, receipts.ParseMail(t, raw).Text, "Mug", "a file is replaced as a whole")
 
 	entries, err := os.ReadDir(folder)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
-	require.Equal(t, "receipt-0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11.eml", entries[0].Name())
-	raw, err := os.ReadFile(filepath.Join(folder, entries[0].Name()))
+	require.Equal(t, name, entries[0].Name())
+	raw, err = os.ReadFile(filepath.Join(folder, entries[0].Name()))
 	require.NoError(t, err)
 	require.Contains(t, receipts.ParseMail(t, raw).Text, "Cup")
 	info, err := os.Stat(folder)

@@ -71,13 +71,34 @@ func NewFiles(folder string) (*Files, error) {
 	return &Files{folder: folder}, nil
 }
 
-// Send writes receipt-<order id>.eml. If the process dies meanwhile, the receipt is sent again.
+// Send writes receipt-<order id>.eml, and returns once a power failure cannot remove it, because
+// the receipt's job is deleted then (R15, staged receipt). It renames a complete file, so that no
+// reader finds a part of a receipt.
 func (f *Files) Send(_ context.Context, message Message) error {
-	err := message.WriteToFile(filepath.Join(f.folder, "receipt-"+message.OrderID.String()+".eml"))
+	name := "receipt-" + message.OrderID.String() + ".eml"
+	part := filepath.Join(f.folder, "."+name)
+	err := message.WriteToFile(part)
+	if err == nil {
+		err = syncToDisk(part)
+	}
+	if err == nil {
+		err = os.Rename(part, filepath.Join(f.folder, name))
+	}
+	if err == nil {
+		err = syncToDisk(f.folder)
+	}
 	if err != nil {
 		return fmt.Errorf("receipts: %w", err)
 	}
 	return nil
+}
+
+func syncToDisk(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
 }
 
 //go:embed receipt.txt.tmpl
