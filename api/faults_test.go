@@ -121,21 +121,32 @@ func TestCreateOrder_clientDisconnects(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
+// A client that disconnects while its request waits is no error of the server.
 func TestGetOrder_clientDisconnects(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, poolSize(1))
-	conn, err := f.Pool.Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	ctx, hangUp := context.WithCancel(t.Context())
-	defer hangUp()
-	done := f.sendAsync(f.request(t, http.MethodGet, "/v1/orders", "", header("X-Request-Id", "hung-up-")).WithContext(ctx))
-	require.Eventually(t, func() bool { return f.limiter.Stats().InFlight == 1 }, responseTimeout, time.Millisecond)
-	hangUp()
-	require.ErrorIs(t, (<-done).err, context.Canceled)
-	line := f.log.await(t, map[string]any{"request_id": "hung-up-"})
-	require.Equal(t, "INFO", line["level"], "%v", line)
-	require.Equal(t, "temporarily-unavailable", line["problem"])
+	for name, hold := range map[string]func(t *testing.T, f *fixture){
+		"connection": func(t *testing.T, f *fixture) {
+			conn, err := f.Pool.Acquire(t.Context())
+			require.NoError(t, err)
+			t.Cleanup(conn.Release)
+		},
+		"permit": func(t *testing.T, f *fixture) { f.fillLimiter(t, f.Account, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, poolSize(1), limiterBounds(1, 1))
+			hold(t, f)
+			inFlight := f.limiter.Stats().InFlight
+			ctx, hangUp := context.WithCancel(t.Context())
+			defer hangUp()
+			done := f.sendAsync(f.request(t, http.MethodGet, "/v1/orders", "", header("X-Request-Id", "hung-up-")).WithContext(ctx))
+			require.Eventually(t, func() bool { return f.limiter.Stats().InFlight > inFlight }, responseTimeout, time.Millisecond)
+			hangUp()
+			require.ErrorIs(t, (<-done).err, context.Canceled)
+			line := f.log.await(t, map[string]any{"request_id": "hung-up-"})
+			require.Equal(t, []any{"INFO", 499.0, nil}, []any{line["level"], line["status"], line["problem"]})
+		})
+	}
 }
 
 func TestCreateOrder_concurrent(t *testing.T) {

@@ -117,7 +117,8 @@ func (h *handlers) writeRunResult(w http.ResponseWriter, r *http.Request, key id
 	return nil
 }
 
-// writeAccepted responds with 202 to a request that is not finished yet.
+// writeAccepted responds with 202 to a request that is not finished yet. It reads the status without a
+// permit, because its run had one, and a rejection now would only make the client repeat the request.
 func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *operations.ActionRequiredError) error {
 	status, err := h.Operations.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {

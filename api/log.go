@@ -30,19 +30,15 @@ func entryOf(ctx context.Context) *logEntry {
 
 func (l *logEntry) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }
 
-func (l *logEntry) problem(ctx context.Context, p problem, cause error) {
+func (l *logEntry) problem(p problem, cause error) {
 	l.add(slog.String("problem", path.Base(p.Type)))
 	if p.Status < http.StatusInternalServerError {
 		return
 	}
 	l.add(slog.String("error", cause.Error()))
-	switch {
-	case errors.Is(cause, context.Canceled) && ctx.Err() != nil:
-		// The client has closed the connection.
-	case p.Status == http.StatusInternalServerError:
+	l.level = slog.LevelWarn
+	if p.Status == http.StatusInternalServerError {
 		l.level = slog.LevelError
-	default:
-		l.level = slog.LevelWarn
 	}
 }
 

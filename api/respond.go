@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -29,11 +31,23 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
+// statusClientGone is the status in log and metrics of a request whose client has closed the
+// connection, as in nginx. It is no 5xx, because those alert.
+const statusClientGone = 499
+
+func clientGone(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, context.Canceled)
+}
+
 func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+	if clientGone(r.Context(), err) {
+		w.WriteHeader(statusClientGone)
+		return
+	}
 	p := problemOf(err).forRequest(r, err)
 	entry := entryOf(r.Context())
 	p.RequestID = entry.requestID
-	entry.problem(r.Context(), p, err)
+	entry.problem(p, err)
 	if p.Status == http.StatusRequestEntityTooLarge {
 		// Otherwise net/http would read the rest of the body, because chi's ResponseWriter hides
 		// that the limit was exceeded.

@@ -83,8 +83,8 @@ func (h *handlers) start(ctx context.Context, run func(context.Context) runResul
 		entry := &logEntry{}
 		result := recovered(ctx, run, entry)
 		entry.result(result.Result, result.err)
-		if result.err != nil && !errors.Is(result.err, idempotency.ErrActionRequired) {
-			entry.problem(ctx, problemOf(result.err), result.err)
+		if result.err != nil && !errors.Is(result.err, idempotency.ErrActionRequired) && !clientGone(ctx, result.err) {
+			entry.problem(problemOf(result.err), result.err)
 		}
 		h.Logger.LogAttrs(ctx, entry.level, "background run", append([]slog.Attr{
 			slog.String("request_id", entryOf(ctx).requestID),
