@@ -15,11 +15,7 @@ func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.E
 		Currency:      r.order.Currency,
 		PaymentMethod: r.order.PaymentMethod,
 		Description:   "Order " + r.order.ID.String(),
-		Metadata: map[string]string{ // package webhooks reads it
-			"account_id":         r.run.AccountID.String(),
-			"order_id":           r.order.ID.String(),
-			"idempotency_key_id": r.run.KeyID.String(),
-		},
+		Metadata:      provider.Metadata{AccountID: r.run.AccountID, OrderID: r.order.ID, KeyID: r.run.KeyID}.Encode(),
 	})
 	return intent, provider.Failure(err)
 }
@@ -40,7 +36,7 @@ func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Inte
 // verify returns the error of a call, or an error if the intent is not that of the order.
 func verify(order orderRow, intent payments.Intent, err error) (payments.Intent, *payments.Error) {
 	failed := provider.Failure(err)
-	ours := intent.Amount == order.Amount && intent.Currency == order.Currency && intent.Metadata["order_id"] == order.ID.String()
+	ours := intent.Amount == order.Amount && intent.Currency == order.Currency && provider.ParseMetadata(intent.Metadata).OrderID == order.ID
 	if failed == nil && !ours {
 		failed = &payments.Error{NeedsOperator: true, Code: "not_our_payment"}
 	}

@@ -79,7 +79,7 @@ func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	if r.search.onlyOld {
 		until = now.Add(-providerKeyTTL)
 	}
-	ids, err := r.calls.Payments.Search(ctx, r.order.ID)
+	ids, err := r.calls.Payments.Search(ctx, provider.MetadataOrderID, r.order.ID.String())
 	switch failed := provider.Failure(err); {
 	case failed != nil && failed.NotOffered:
 		since = created.Add(-lostRowsReach)
@@ -99,7 +99,7 @@ func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 
 // add keeps the order's intent with the highest precedence. confirmIntent compares the amount.
 func (s *intentSearch) add(order orderRow, intent payments.Intent) {
-	ours := intent.Metadata["order_id"] == order.ID.String()
+	ours := provider.ParseMetadata(intent.Metadata).OrderID == order.ID
 	if ours && (s.found.ID == "" || precedence(intent.Status) > precedence(s.found.Status)) {
 		s.found = intent
 	}

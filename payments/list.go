@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stripe/stripe-go/v79"
 )
 
@@ -20,19 +19,18 @@ func (c *Client) List(ctx context.Context, since, until time.Time, after string)
 	})
 }
 
-// Search returns the ids of the intents with the order's id in their metadata. Stripe's index lags
-// by a minute, or by an hour during an outage. If the account has no search, the error has
-// NotOffered.
-func (c *Client) Search(ctx context.Context, orderID uuid.UUID) (ids []string, err error) {
+// Search returns the ids of the intents with this value in their metadata. Stripe's index lags by a
+// minute, or by an hour during an outage. If the account has no search, the error has NotOffered.
+func (c *Client) Search(ctx context.Context, name, value string) (ids []string, err error) {
 	found, _, err := page(ctx, c, call{name: "search", optional: true}, "", newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 		it := c.intents.Search(&stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{
 			Context: params.Context,
 			Single:  true,
 			Limit:   params.Limit,
-			Query:   "metadata['order_id']:'" + orderID.String() + "'",
+			Query:   "metadata['" + name + "']:'" + value + "'",
 		}})
 		results := it.PaymentIntentSearchResult()
-		if results.HasMore { // no order has a hundred intents
+		if results.HasMore { // no value has a hundred intents
 			return nil, false, fmt.Errorf("%w: several pages", ErrUnreadable)
 		}
 		return results.Data, false, it.Err()

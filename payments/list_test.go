@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/payments"
@@ -104,17 +103,17 @@ func TestList_incomplete(t *testing.T) {
 	}
 }
 
-var searched = uuid.MustParse("7b0f7b0f-0000-8000-8000-000000000000")
+const searched = "7b0f7b0f-0000-8000-8000-000000000000"
 
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	provider := respond(page(false, "pi_2", "pi_1"))
-	found, err := newClient(t, provider).Search(t.Context(), searched)
+	found, err := newClient(t, provider).Search(t.Context(), "order_id", searched)
 	require.NoError(t, err)
 	require.Equal(t, []string{"pi_2", "pi_1"}, found)
 	sent := provider.seen()[0]
 	require.Equal(t, "GET /v1/payment_intents/search", sent.call)
-	require.Equal(t, url.Values{"query": {"metadata['order_id']:'" + searched.String() + "'"}, "limit": {"100"}}, sent.form)
+	require.Equal(t, url.Values{"query": {"metadata['order_id']:'" + searched + "'"}, "limit": {"100"}}, sent.form)
 }
 
 func TestSearch_fails(t *testing.T) {
@@ -135,7 +134,7 @@ func TestSearch_fails(t *testing.T) {
 		"an intent without an id": {page(false, "pi_2", ""), false, 3},
 	} {
 		provider := respond(test.response)
-		found, err := newClient(t, provider).Search(t.Context(), searched)
+		found, err := newClient(t, provider).Search(t.Context(), "order_id", searched)
 		e := failure(t, err)
 		require.Empty(t, found, name)
 		require.Equal(t, test.notOffered, e.NotOffered, name)

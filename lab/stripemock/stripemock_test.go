@@ -159,7 +159,7 @@ func TestClient_requests(t *testing.T) {
 	_, _ = client.Confirm(t.Context(), "k-confirm", "pi_1", true)
 	_, _ = client.Get(t.Context(), "pi_1")
 	_, _ = client.Cancel(t.Context(), "k-cancel", "pi_1")
-	_, _ = client.Search(t.Context(), uuid.New())
+	_, _ = client.Search(t.Context(), "order_id", uuid.NewString())
 	_, _, _ = client.List(t.Context(), time.Unix(1, 0), time.Now(), "")
 	_, _ = client.Refund(t.Context(), "k-refund", payments.RefundParams{
 		IntentID: "pi_1", Amount: 100, Currency: "usd", Reason: new("requested_by_customer"), Metadata: map[string]string{"refund_id": "r1"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -37,22 +38,18 @@ type comparison[P any] struct {
 	ours, foreign, unknown, records int
 }
 
-// reference has the ids in an object's metadata. It is empty for an object of another program.
-type reference struct{ accountID, recordID, orderID, keyID uuid.UUID }
+// metadataIDs are the ids in an object's metadata. They are zero for an object of another program.
+type metadataIDs struct{ accountID, recordID, orderID, keyID uuid.UUID }
 
-func referenceOf(metadata map[string]string, recordID string) reference {
-	var ids [4]uuid.UUID
-	for i, name := range []string{"account_id", recordID, "order_id", "idempotency_key_id"} {
-		var err error
-		if ids[i], err = uuid.Parse(metadata[name]); err != nil {
-			return reference{}
-		}
+func idsOf(m provider.Metadata, recordID uuid.UUID) metadataIDs {
+	if slices.Contains([]uuid.UUID{m.AccountID, recordID, m.OrderID, m.KeyID}, uuid.Nil) {
+		return metadataIDs{}
 	}
-	return reference{ids[0], ids[1], ids[2], ids[3]}
+	return metadataIDs{m.AccountID, recordID, m.OrderID, m.KeyID}
 }
 
 type providerState struct {
-	reference
+	metadataIDs
 	id       string
 	intentID string // the payment of a refund
 	status   string
@@ -62,7 +59,7 @@ type providerState struct {
 
 // localState is an order or a refund, and the state of its key unless the key was reaped.
 type localState struct {
-	reference
+	metadataIDs
 	status     string
 	money      Money
 	providerID string // the recorded intent or refund, "" if none
@@ -153,7 +150,7 @@ func (c *comparison[P]) compareRecords(ctx context.Context) error {
 		newest = newest.Add(clockSkew) // the lost primary's clock may have been ahead
 	}
 	for _, accountID := range c.accounts {
-		last := localState{reference: reference{accountID: accountID, recordID: uuid.Max}, createdAt: newest}
+		last := localState{metadataIDs: metadataIDs{accountID: accountID, recordID: uuid.Max}, createdAt: newest}
 		for more := true; more; {
 			page, err := c.recordsBefore(ctx, last)
 			if err != nil {

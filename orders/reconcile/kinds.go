@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -25,8 +26,9 @@ func comparePayments(r *run) *comparison[payments.Intent] {
 const declined = "declined"
 
 func intentState(i payments.Intent) providerState {
+	m := provider.ParseMetadata(i.Metadata)
 	p := providerState{
-		reference: referenceOf(i.Metadata, "order_id"), id: i.ID, status: string(i.Status),
+		metadataIDs: idsOf(m, m.OrderID), id: i.ID, status: string(i.Status),
 		money: Money{i.Amount, i.Currency}, created: i.Created,
 	}
 	switch {
@@ -95,8 +97,9 @@ func compareRefunds(r *run, payment *comparison[payments.Intent]) *comparison[pa
 }
 
 func refundState(r payments.Refund) providerState {
+	m := provider.ParseMetadata(r.Metadata)
 	return providerState{
-		reference: referenceOf(r.Metadata, "refund_id"), id: r.ID, intentID: r.IntentID, status: string(r.Status),
+		metadataIDs: idsOf(m, m.RefundID), id: r.ID, intentID: r.IntentID, status: string(r.Status),
 		money: Money{r.Amount, r.Currency}, created: r.Created,
 	}
 }

@@ -72,7 +72,7 @@ func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]local
 	}
 	states := make([]localState, len(page))
 	for i, p := range page {
-		states[i] = localState{reference: p.reference, status: missing}
+		states[i] = localState{metadataIDs: p.metadataIDs, status: missing}
 		for _, l := range records {
 			if l.accountID == p.accountID && l.recordID == p.recordID {
 				states[i] = l

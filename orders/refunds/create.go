@@ -221,12 +221,9 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		Amount:   r.refund.Amount,
 		Currency: r.refund.Currency,
 		Reason:   r.refund.Reason,
-		Metadata: map[string]string{ // package webhooks reads it
-			"account_id":         r.run.AccountID.String(),
-			"order_id":           r.refund.OrderID.String(),
-			"refund_id":          r.refund.ID.String(),
-			"idempotency_key_id": r.run.KeyID.String(),
-		},
+		Metadata: provider.Metadata{
+			AccountID: r.run.AccountID, OrderID: r.refund.OrderID, RefundID: r.refund.ID, KeyID: r.run.KeyID,
+		}.Encode(),
 	}
 	made, err := r.calls.Payments.Refund(sending, provider.Key(r.run.KeyID, "-refund", r.refund.KeyNumber), params)
 	failed := provider.Failure(err)
@@ -276,7 +273,7 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	refunds, err := r.calls.Payments.ListRefunds(ctx, r.refund.IntentID)
 	for _, at := range refunds {
 		// If there are two, the one that is not void counts.
-		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || found.Status.Void()) {
+		if provider.ParseMetadata(at.Metadata).RefundID == r.refund.ID && (found.ID == "" || found.Status.Void()) {
 			found = at
 		}
 	}

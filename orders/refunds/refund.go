@@ -13,6 +13,7 @@ import (
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -83,7 +84,7 @@ func (r row) matches(at payments.Refund) bool {
 		payments.RefundPending, payments.RefundRequiresAction, payments.RefundSucceeded, payments.RefundFailed, payments.RefundCanceled,
 	}
 	return slices.Contains(known, at.Status) && at.IntentID == r.IntentID && at.Amount == r.Amount && at.Currency == r.Currency &&
-		at.Metadata["refund_id"] == r.ID.String() && (r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
+		provider.ParseMetadata(at.Metadata).RefundID == r.ID && (r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
 }
 
 // NotRefundableError means that an order is not paid, or completely refunded.

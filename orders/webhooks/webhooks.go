@@ -11,6 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
+	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -41,11 +42,8 @@ type Handler struct {
 // Verify verifies the signature of an unchanged body, and returns the errors of [payments.Client.Event].
 func (h Handler) Verify(payload []byte, signature string) (Event, error) {
 	delivered, err := h.Payments.Event(payload, signature)
-	event := Event{Event: delivered}
-	event.AccountID, _ = uuid.Parse(delivered.Metadata["account_id"])
-	event.keyID, _ = uuid.Parse(delivered.Metadata["idempotency_key_id"])
-	event.refundID, _ = uuid.Parse(delivered.Metadata["refund_id"])
-	return event, err
+	ids := provider.ParseMetadata(delivered.Metadata)
+	return Event{Event: delivered, AccountID: ids.AccountID, keyID: ids.KeyID, refundID: ids.RefundID}, err
 }
 
 // Handle resumes the key of an event. The run reads the outcome from the provider, so an old,
