@@ -43,22 +43,21 @@ func tolerance(name string) (factor, slack float64) {
 	}
 }
 
-// judge prints the mean of each figure in each part, and returns an error that names those that
-// grew.
+// judge prints each figure of each part, and returns an error that names those that grew.
 func judge(samples []sample, report measure.Report, o options, out io.Writer) error {
 	part := o.duration / parts
-	var means [parts]map[string]float64
+	var figures [parts]map[string]float64
 	for i := range parts {
 		from := o.warm + time.Duration(i)*part
-		means[i] = mean(samples, from, from+part)
+		figures[i] = summarize(samples, from, from+part)
 		latency := report.EndedWithin(from, part).Percentiles(0.5, 0.99)
-		means[i]["order: p50 ms"] = float64(latency[0].Microseconds()) / 1000
-		means[i]["order: p99 ms"] = float64(latency[1].Microseconds()) / 1000
+		figures[i]["order: p50 ms"] = float64(latency[0].Microseconds()) / 1000
+		figures[i]["order: p99 ms"] = float64(latency[1].Microseconds()) / 1000
 	}
 	var grown error
-	for _, name := range slices.Sorted(maps.Keys(means[0])) {
-		first, last := means[0][name], means[parts-1][name]
-		fmt.Fprintf(out, "%s  %.4g  %.4g  %.4g\n", name, first, means[1][name], last)
+	for _, name := range slices.Sorted(maps.Keys(figures[0])) {
+		first, last := figures[0][name], figures[parts-1][name]
+		fmt.Fprintf(out, "%s  %.4g  %.4g  %.4g\n", name, first, figures[1][name], last)
 		factor, slack := tolerance(name)
 		if last > first*factor+slack {
 			grown = errors.Join(grown, fmt.Errorf("%s grew from %.4g to %.4g", name, first, last))
@@ -67,21 +66,35 @@ func judge(samples []sample, report measure.Report, o options, out io.Writer) er
 	return grown
 }
 
-// mean also divides WAL and CPU time between the first and the last sample by the orders between
-// them.
-func mean(samples []sample, from, to time.Duration) map[string]float64 {
+// summarize returns the mean of each figure, but of what requests and connections hold for a while
+// (goroutines, descriptors, sessions) the lowest decile: a moment of more load raises a mean for as
+// long as a pool keeps its connections, and a leak raises the lowest values, too. WAL and CPU time
+// are divided by the orders between the first and the last sample.
+func summarize(samples []sample, from, to time.Duration) map[string]float64 {
+	values := map[string][]float64{}
 	samples = slices.DeleteFunc(slices.Clone(samples), func(s sample) bool { return s.at < from || s.at >= to })
-	sums := map[string]float64{}
 	for _, s := range samples {
 		for name, value := range s.figures {
-			sums[name] += value / float64(len(samples))
+			values[name] = append(values[name], value)
+		}
+	}
+	figures := map[string]float64{}
+	for name, all := range values {
+		slices.Sort(all)
+		switch name[strings.LastIndex(name, " ")+1:] {
+		case "goroutines", "descriptors", "sessions":
+			figures[name] = all[len(all)/10]
+		default:
+			for _, value := range all {
+				figures[name] += value / float64(len(all))
+			}
 		}
 	}
 	if len(samples) > 1 {
 		from, to := samples[0], samples[len(samples)-1]
-		sums["WAL records of an order, bytes"] = (to.records - from.records) / (to.orders - from.orders)
-		sums["WAL page images of an order, image-bytes"] = (to.images - from.images) / (to.orders - from.orders)
-		sums["serve: CPU of an order, CPU-ms"] = (to.cpu - from.cpu) / (to.orders - from.orders)
+		figures["WAL records of an order, bytes"] = (to.records - from.records) / (to.orders - from.orders)
+		figures["WAL page images of an order, image-bytes"] = (to.images - from.images) / (to.orders - from.orders)
+		figures["serve: CPU of an order, CPU-ms"] = (to.cpu - from.cpu) / (to.orders - from.orders)
 	}
-	return sums
+	return figures
 }

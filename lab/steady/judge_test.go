@@ -32,6 +32,9 @@ func TestJudge(t *testing.T) {
 			report.Requests = append(report.Requests, measure.Request{At: s.at, Latency: 10 * time.Millisecond, Status: 201})
 			for i, name := range names {
 				s.figures[name] = 40 + 3*float64((minute+i)%3) // varies
+				if i > 0 && i < 4 && minute > 40 && minute%4 > 0 {
+					s.figures[name] += 20 // the machine is busy
+				}
 				if name == leaks {
 					s.figures[name] += leaked
 				}
