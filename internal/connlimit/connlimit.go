@@ -44,7 +44,7 @@ type connKey struct{}
 // Verified marks the credentials of a request as verified. Without [Serve], it does nothing.
 func Verified(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
-		defer c.lock()()
+		defer c.listener.lock()()
 		c.work()
 	}
 }
@@ -55,7 +55,7 @@ type listener struct {
 
 	mu         sync.Mutex
 	open       int
-	held       int       // bytes, of all connections
+	totalHeld  int       // bytes, of all connections
 	unverified list.List // of *conn that never had verified credentials, longest wait first
 	verified   list.List // of other *conn that wait for their client, longest wait first
 }
@@ -98,12 +98,12 @@ func (l *listener) closeLongest(match func(*conn) bool) bool {
 
 type conn struct {
 	net.Conn
-	*listener
-	ctx    context.Context // until the connection is closed
-	cancel context.CancelFunc
+	listener *listener
+	ctx      context.Context // until the connection is closed
+	cancel   context.CancelFunc
 
-	// For these fields, and in the private methods, the listener is locked.
-	waiting *list.List // unverified or verified, nil at work
+	// The listener's lock guards these fields, and the callers of the private methods hold it.
+	waiting *list.List // the listener's unverified or verified, nil at work
 	element *list.Element
 	since   time.Time // when the wait began
 	held    int       // bytes
@@ -117,48 +117,57 @@ func (c *conn) wait(list *list.List) {
 
 func (c *conn) work() {
 	if c.waiting != nil {
-		c.hold(-c.held)
+		c.release(c.held)
 		c.waiting.Remove(c.element)
 		c.waiting = nil
 	}
 }
 
-// hold counts bytes that are in memory for a slow client. While there are too many, it closes
-// connections (R25, bounded outsiders).
+// hold counts bytes that are in memory while the connection waits for its client. While there are too
+// many, it closes connections (R25, bounded outsiders).
 func (c *conn) hold(bytes int) {
-	if c.waiting != nil {
-		c.held += bytes
-		c.listener.held += bytes
+	if c.waiting == nil {
+		return
 	}
-	for c.listener.held > maxHeld {
-		c.closeLongest(func(other *conn) bool { return other.held > 0 })
+	c.held += bytes
+	c.listener.totalHeld += bytes
+	for c.listener.totalHeld > maxHeld {
+		c.listener.closeLongest(func(other *conn) bool { return other.held > 0 })
 	}
+}
+
+// release stops counting bytes, unless the end of the wait has released them already.
+func (c *conn) release(bytes int) {
+	bytes = min(bytes, c.held)
+	c.held -= bytes
+	c.listener.totalHeld -= bytes
 }
 
 func (c *conn) close() error {
 	if c.ctx.Err() == nil {
 		c.work()
-		c.open--
+		c.listener.open--
 		c.cancel()
 	}
 	return c.Conn.Close()
 }
 
-// changed begins the time between two requests. An unverified connection pauses. A verified one
-// begins to wait, unless its request did not end the last wait, because it had no credentials.
+// changed handles the end of a request. An unverified connection pauses. A verified one begins to wait
+// for its next request; if this request had no credentials, the last wait has not ended.
 func changed(nc net.Conn, state http.ConnState) {
 	if state != http.StateIdle {
 		return
 	}
 	c := nc.(*conn)
 	var pause <-chan time.Time
-	unlock := c.lock()
-	c.hold(-c.held)
+	l := c.listener
+	unlock := l.lock()
+	c.release(c.held)
 	switch c.waiting {
 	case nil:
-		c.wait(&c.verified)
-	case &c.unverified:
-		pause = time.After(time.Duration(c.unverified.Len()) * time.Second / unverifiedRate)
+		c.wait(&l.verified)
+	case &l.unverified:
+		pause = time.After(time.Duration(l.unverified.Len()) * time.Second / unverifiedRate)
 	}
 	unlock()
 	if pause != nil {
@@ -171,23 +180,23 @@ func changed(nc net.Conn, state http.ConnState) {
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	defer c.lock()()
+	defer c.listener.lock()()
 	c.hold(n)
 	return n, err
 }
 
 func (c *conn) Write(p []byte) (int, error) {
-	unlock := c.lock()
+	unlock := c.listener.lock()
 	working := c.waiting == nil
 	if working {
-		c.wait(&c.verified)
+		c.wait(&c.listener.verified)
 	}
 	c.hold(len(p))
 	unlock()
 	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
 	n, err := c.Conn.Write(p)
-	defer c.lock()()
-	c.hold(-len(p))
+	defer c.listener.lock()()
+	c.release(len(p))
 	if working {
 		c.work()
 	}
@@ -195,6 +204,6 @@ func (c *conn) Write(p []byte) (int, error) {
 }
 
 func (c *conn) Close() error {
-	defer c.lock()()
+	defer c.listener.lock()()
 	return c.close()
 }
