@@ -180,7 +180,7 @@ UPDATE idempotency_keys
  WHERE account_id = $1 AND id = $2
    AND lease_token = $3
    AND recovery_point <> 'finished'`,
-		run.AccountID, run.KeyID, run.token, postgres.Text(cause.Error(), 500), actionRequired, postgres.NowIf(actionRequired))
+		run.AccountID, run.KeyID, run.token, postgres.CleanText(cause.Error(), 500), actionRequired, postgres.NowIf(actionRequired))
 	if err != nil {
 		run.engine.config.Logger.WarnContext(ctx, "idempotency: lease not released, it will expire", "key_id", run.KeyID, "error", err)
 	}

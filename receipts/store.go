@@ -131,7 +131,7 @@ func errorText(cause error) string {
 	if failed, ok := errors.AsType[*sendError](cause); ok {
 		text += " (" + failed.cause.Error() + ")"
 	}
-	return postgres.Text(withoutAddresses(text), limit)
+	return postgres.CleanText(withoutAddresses(text), limit)
 }
 
 var address = regexp.MustCompile(`\S*@\S*`)

@@ -48,8 +48,8 @@ func NowIf(set bool) *time.Duration {
 	return nil
 }
 
-// Text returns at most limit characters of s, with "?" for what a text column cannot store.
-func Text(s string, limit int) string {
+// CleanText returns at most limit characters of s, with "?" for what a text column cannot store.
+func CleanText(s string, limit int) string {
 	characters := []rune(strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "?"), "?"))
 	return string(characters[:min(len(characters), limit)])
 }
