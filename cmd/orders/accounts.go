@@ -11,7 +11,7 @@ import (
 )
 
 type accountsCreate struct {
-	local
+	withoutProvider
 
 	Name cli.Text `required:"" help:"The account's name."`
 }
@@ -22,7 +22,7 @@ func (c accountsCreate) Run(ctx context.Context, a *app.App) error {
 	return printed(err, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, c.Name, key)
 }
 
-type accountsList struct{ local }
+type accountsList struct{ withoutProvider }
 
 func (accountsList) Run(ctx context.Context, a *app.App) error {
 	list, err := accounts.List(ctx, a.Pool)
@@ -36,7 +36,7 @@ func (accountsList) Run(ctx context.Context, a *app.App) error {
 
 // ofAccount is a command on the API keys of an account.
 type ofAccount struct {
-	local
+	withoutProvider
 
 	Account uuid.UUID `required:"" placeholder:"ID" help:"The account's id."`
 }

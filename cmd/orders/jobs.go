@@ -25,7 +25,7 @@ type completer struct {
 }
 
 func (*completer) Environment(config *setup.Config) []any {
-	return append(config.Operations(), (*setup.OptionalAdmin)(&config.Admin), &config.Completer)
+	return append(config.Operations(), config.Admin.Optional(), &config.Completer)
 }
 
 func (c *completer) Run(ctx context.Context, a *app.App) error {
@@ -42,7 +42,7 @@ type reaper struct {
 }
 
 func (*reaper) Environment(config *setup.Config) []any {
-	return append(config.Keys(), (*setup.OptionalAdmin)(&config.Admin))
+	return append(config.Keys(), config.Admin.Optional())
 }
 
 func (c *reaper) Run(ctx context.Context, a *app.App) error {
@@ -62,7 +62,7 @@ type worker struct {
 }
 
 func (*worker) Environment(config *setup.Config) []any {
-	return append(config.Keys(), (*setup.OptionalAdmin)(&config.Admin), &config.Mail)
+	return append(config.Keys(), config.Admin.Optional(), &config.Mail)
 }
 
 func (c *worker) Run(ctx context.Context, a *app.App) error {
@@ -86,7 +86,7 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 }
 
 type jobsList struct {
-	local
+	withoutProvider
 
 	Limit cli.Count `default:"100" help:"How many jobs to list at most."`
 }
@@ -109,7 +109,7 @@ func (c jobsList) Run(ctx context.Context, a *app.App) error {
 const maxRetried = 100_000
 
 type jobsRetry struct {
-	local
+	withoutProvider
 	by
 
 	Job    string   `arg:"" help:"The id of a job or of an order, or all."`

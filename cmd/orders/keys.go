@@ -28,7 +28,7 @@ import (
 const maxShownRefunds = 100 // the newest of an order
 
 type keysList struct {
-	local
+	withoutProvider
 
 	Limit cli.Count `default:"100" help:"How many keys to list at most."`
 }
@@ -122,7 +122,7 @@ func (n keyName) accounts(ctx context.Context, a *app.App) (ids []uuid.UUID, err
 }
 
 type keysShow struct {
-	local
+	withoutProvider
 	keyName
 }
 
@@ -157,7 +157,7 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 
 // operatorAction is a command of an operator on one key.
 type operatorAction struct {
-	remote
+	withProvider
 	keyName
 	by
 

@@ -61,7 +61,7 @@ type commands struct {
 	app *app.App // of the command that runs, if it needs one
 }
 
-// ProvideApp creates the app for a command whose Run has a parameter for it.
+// ProvideApp creates the app. kong calls it for a command whose Run has a parameter of this type.
 func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
 	config, err := cli.Load(selected)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (*app
 	return c.app, err
 }
 
-// AfterRun closes the app.
+// AfterRun closes the app. kong calls it after the command's Run.
 func (c *commands) AfterRun() error {
 	if c.app != nil {
 		c.app.Close()
@@ -108,15 +108,15 @@ func userName() string {
 	return current.Username
 }
 
-// local is a command that does not call the provider.
-type local struct{}
+// withoutProvider is a part of the commands that do not call the provider.
+type withoutProvider struct{}
 
-func (local) Environment(config *setup.Config) []any { return config.Keys() }
+func (withoutProvider) Environment(config *setup.Config) []any { return config.Keys() }
 
-// remote is a command that calls the provider.
-type remote struct{}
+// withProvider is a part of the commands that call the provider.
+type withProvider struct{}
 
-func (remote) Environment(config *setup.Config) []any { return config.Operations() }
+func (withProvider) Environment(config *setup.Config) []any { return config.Operations() }
 
 // printed prints the result of a command that did not fail.
 func printed(err error, format string, arguments ...any) error {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"example.com/orders-api/cmd/internal/app"
+	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/orders/reconcile"
 )
@@ -23,7 +25,7 @@ func (e notCompared) Unwrap() error { return e.error }
 func (notCompared) ExitCode() int   { return 2 }
 
 type reconciliation struct {
-	remote
+	withProvider
 	by
 
 	Since    time.Duration `default:"48h" help:"How far back to compare."`
@@ -32,8 +34,9 @@ type reconciliation struct {
 	JSON     bool          `help:"Print one JSON object."`
 }
 
-func (c reconciliation) Run(ctx context.Context, program *commands, selected *kong.Context) error {
-	report, err := c.compare(ctx, program, selected)
+// Run loads the environment itself, because the exit code is 2 for each error that prevents the comparison.
+func (c reconciliation) Run(ctx context.Context, selected *kong.Context) error {
+	report, err := c.compare(ctx, selected)
 	if err == nil {
 		err = printReport(os.Stdout, report, c.JSON)
 	}
@@ -46,11 +49,16 @@ func (c reconciliation) Run(ctx context.Context, program *commands, selected *ko
 	return nil
 }
 
-func (c reconciliation) compare(ctx context.Context, program *commands, selected *kong.Context) (reconcile.Report, error) {
-	a, err := program.ProvideApp(ctx, selected)
+func (c reconciliation) compare(ctx context.Context, selected *kong.Context) (reconcile.Report, error) {
+	config, err := cli.Load(selected)
 	if err != nil {
 		return reconcile.Report{}, err
 	}
+	a, err := app.New(ctx, config)
+	if err != nil {
+		return reconcile.Report{}, err
+	}
+	defer a.Close()
 	grace := a.Config.CompleterGrace
 	if c.Since <= grace {
 		return reconcile.Report{}, fmt.Errorf("--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", c.Since, grace)

@@ -127,7 +127,7 @@ func (a *App) Close() {
 	}
 }
 
-// registrations returns the operations of other packages.
+// registrations returns the operations that a clone adds (docs/add-an-operation.md).
 func registrations(*setup.Config, *pgxpool.Pool, http.RoundTripper) []operations.Registration {
 	return nil
 }

@@ -60,10 +60,12 @@ type Admin struct {
 	AdminAddr Address `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081"`
 }
 
-// OptionalAdmin is [Admin] without a default, because the API on the same machine uses that one.
-type OptionalAdmin struct {
+type optionalAdmin struct {
 	AdminAddr Address `envconfig:"ADMIN_ADDR"`
 }
+
+// Optional returns a without its default address, which the API on the same machine uses.
+func (a *Admin) Optional() any { return (*optionalAdmin)(a) }
 
 // Address is host:port, or "".
 type Address string
@@ -183,9 +185,9 @@ type Durations struct {
 	KeyRetention   time.Duration `envconfig:"KEY_RETENTION" default:"72h"`
 }
 
-// validate rejects durations that are out of order (R9, order of the durations), because another run
-// would take over during a call, or the completer would resume keys in progress. The retention is the
-// longest, so that it keeps the response that ends the window (R24, charge window).
+// validate rejects durations that are out of order (R9, order of the durations). For example, if a lease
+// were shorter than a provider step, another run could take the key over during the call. The retention
+// is longer than the charge window, so that a late retry gets the stored response (R24, charge window).
 func (d *Durations) validate(p *problems) {
 	type duration struct {
 		name  string

@@ -267,8 +267,8 @@ func TestLoad_addresses(t *testing.T) {
 		require.NoError(t, setup.Load(&config.Listen, &config.Admin))
 		require.Equal(t, test.addr, config.ListenAddr)
 		require.Equal(t, test.serve, config.AdminAddr)
-		var worker setup.OptionalAdmin
-		require.NoError(t, setup.Load(&worker))
+		var worker setup.Admin
+		require.NoError(t, setup.Load(worker.Optional()))
 		require.Equal(t, test.worker, worker.AdminAddr)
 	}
 }
