@@ -137,18 +137,3 @@ func (f *fixture) awaitFinished(t *testing.T, key string) (status client.KeyStat
 	}, stepTimeout, 20*time.Millisecond)
 	return status
 }
-
-// After the charge window (R24), reading the status of the key ends the order, too. Package
-// orders tests the window.
-func TestAction_chargeWindow(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
-	intent := actionOf(t, f.create(t, key, order)).PaymentIntentID
-	f.exec(t, "UPDATE orders SET created_at = created_at - interval '24 hours'")
-	require.Equal(t, http.StatusUnprocessableEntity, f.getKey(t, key).keyStatus(t).Response.Status)
-	got := f.create(t, key, order)
-	require.Contains(t, string(got.body), `"code":"charge_window_over"`)
-	require.Error(t, f.Stripe.Authenticate(intent, true))
-	require.Empty(t, f.Stripe.Charges())
-}
