@@ -94,7 +94,7 @@ func TestDatabase_timeouts(t *testing.T) {
 	f.requireIdle()
 }
 
-// A conflict with another transaction is repeated twice.
+// A step whose transaction conflicts with another one is tried three times.
 func TestDatabase_conflicts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

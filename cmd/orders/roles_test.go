@@ -52,7 +52,7 @@ func newFixtureWithRoles(t *testing.T) (f *fixture, owner []string) {
 	require.NoError(t, err)
 	file, err := os.ReadFile("../../deploy/roles.sql")
 	require.NoError(t, err)
-	statements := regexp.MustCompile(`(?m)^\\set ON_ERROR_STOP on$`).ReplaceAll(file, nil) // of psql
+	statements := regexp.MustCompile(`(?m)^\\set ON_ERROR_STOP on$`).ReplaceAll(file, nil) // a command of psql, not SQL
 	statements = regexp.MustCompile(`\borders(_owner)?\b`).ReplaceAll(statements, []byte("${0}"+suffix))
 	_, err = conn.Exec(t.Context(), string(statements))
 	require.NoError(t, err)

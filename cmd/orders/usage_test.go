@@ -62,8 +62,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// The program that runs in production contains nothing that pretends, installs or breaks on
-// purpose, and nothing that only tests need.
+// The program runs in production, so it must not depend on the playground, the private PostgreSQL, the
+// examples or packages for tests such as the fake Stripe.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")

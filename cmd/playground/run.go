@@ -75,7 +75,7 @@ func (*run) Environment(config *setup.Config) []any {
 	return append(config.Operations(), &config.Listen, &config.Admin, &config.Mail, &config.Completer)
 }
 
-// Run runs everything.
+// Run starts the services, and then runs everything.
 func (c *run) Run(ctx context.Context) (err error) {
 	config := new(setup.Config)
 	if err := load(config, c.Environment(config)); err != nil {
@@ -106,7 +106,7 @@ func (c *run) Run(ctx context.Context) (err error) {
 	return playground{config, services, folder, logger}.run(ctx, c.extensions)
 }
 
-// playground is a `playground run` whose services have started.
+// playground runs the API and its jobs. Its database and its provider have started.
 type playground struct {
 	config   *setup.Config
 	services *devservices.Services

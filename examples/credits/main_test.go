@@ -102,12 +102,12 @@ type walletService struct {
 	down          bool
 	missing       bool         // no wallet exists
 	slow          int          // how many puts get no response, and are executed later
-	inFlight      []func()     // each executes a slow put
+	inFlight      []func()     // each executes a put that got no response
 	onCancel      func()       // called before each cancel
 	gateway       http.Handler // if set, answers instead of the service
 }
 
-// execute executes the slow puts.
+// execute executes the puts that got no response, as if they had been slow on their way.
 func (w *walletService) execute() {
 	w.missing = false
 	for _, put := range w.inFlight {

@@ -196,8 +196,8 @@ func (p *play) amend(id string, e event) {
 	})
 }
 
-// observe reads the state, adds events for what has changed, and then calls add. It does nothing if the
-// play has ended.
+// observe reads the state of the order, adds an event for each change since the last read, and then calls
+// add for the event of its caller. After the end of the play, it does nothing.
 func (p *play) observe(add func()) (s state, err error) {
 	if p == nil || p.ctx.Err() != nil {
 		return s, nil

@@ -76,8 +76,8 @@ SELECT k.recovery_point,
 	return s, nil
 }
 
-// addChanges adds an event for each change since the last state. It returns the id of the event that
-// changed the row or the payments last, or "".
+// addChanges stores s as the latest state, and adds an event for each difference from the one before. It
+// returns the id of the last of these events, or "" if neither the row nor the payments have changed.
 func (p *play) addChanges(s state) (cause string) {
 	old := p.state
 	p.state = s
