@@ -128,7 +128,7 @@ WITH due AS (
  UNION ALL
 ` + ofKind("'polled'", "$9::bigint + 1", polledSQL) + `
 )
-SELECT account_id, id, last_run_at, attempts
+SELECT account_id, id, last_run_at, runs, attempts
   FROM due
  ORDER BY row_number() OVER (PARTITION BY account_id, kind ORDER BY last_run_at), last_run_at
  LIMIT $2`
@@ -136,7 +136,7 @@ SELECT account_id, id, last_run_at, attempts
 // ofKind lists the due keys of a kind. Its LIMIT bounds the sort after a long outage.
 func ofKind(kind, attempts, condition string) string {
 	return `(
-    SELECT account_id, id, last_run_at, ` + attempts + ` AS attempts, ` + kind + ` AS kind
+    SELECT account_id, id, last_run_at, attempt AS runs, ` + attempts + ` AS attempts, ` + kind + ` AS kind
       FROM idempotency_keys
      WHERE finished_at IS NULL AND needs_review_at IS NULL
        AND ` + condition + `
@@ -173,10 +173,18 @@ var polledSQL = `action_required_at IS NULL
        AND ` + notSince("created_at", "$8::interval", "$3") + `
        AND attempt > 2 * $9::bigint`
 
-func (c *Completer) due(ctx context.Context) ([]candidate, error) {
+// dueKey is a key that is due, as dueSQL has read it.
+type dueKey struct {
+	AccountID, ID uuid.UUID
+	LastRunAt     time.Time
+	Runs          int // so far
+	Attempts      int // of the completer, including this one
+}
+
+func (c *Completer) due(ctx context.Context) ([]dueKey, error) {
 	store := c.engine.store
 	timeout := c.config.ActionTimeout - store.lockTimeout // from this age on, a run's lease ends after ActionTimeout
-	return collect(ctx, store, pgx.RowToStructByPos[candidate], dueSQL, c.steps, c.config.Limit, store.lockTimeout,
+	return collect(ctx, store, pgx.RowToStructByPos[dueKey], dueSQL, c.steps, c.config.Limit, store.lockTimeout,
 		c.config.Grace, maxBackoff, actionPollGraces*c.config.Grace, timeout, pollingLimit, c.config.MaxAttempts)
 }
 
@@ -194,14 +202,13 @@ UPDATE idempotency_keys
    AND array_position($5::text[], ` + stepSQL + `) IS NOT NULL`
 
 // complete resumes a key. The result counts this key.
-func (c *Completer) complete(ctx context.Context, key candidate) (CompleterResult, error) {
+func (c *Completer) complete(ctx context.Context, key dueKey) (CompleterResult, error) {
 	log := c.engine.config.Logger.With("account_id", key.AccountID, "key_id", key.ID, "completer_attempts", key.Attempts)
 	if key.Attempts > c.config.MaxAttempts {
-		c.markNeedsReview(ctx, key, log.With("error", "no run has finished it, and no attempts are left"))
-		return CompleterResult{NeedsReview: 1}, nil
+		return c.markNeedsReview(ctx, key, key.Runs, log.With("error", "no run has finished it, and no attempts are left")), nil
 	}
 	store := c.engine.store
-	claimed, err := store.exec(ctx, claimAbandonedSQL, key.AccountID, key.ID, key.At, store.lockTimeout, c.steps)
+	claimed, err := store.exec(ctx, claimAbandonedSQL, key.AccountID, key.ID, key.LastRunAt, store.lockTimeout, c.steps)
 	switch {
 	case errors.Is(err, ErrInProgress), err == nil && !claimed:
 		return CompleterResult{Skipped: 1}, nil
@@ -224,34 +231,40 @@ func (c *Completer) complete(ctx context.Context, key candidate) (CompleterResul
 		log.WarnContext(ctx, "abandoned key not completed, it will be tried again", "error", err)
 		return CompleterResult{Failed: 1}, nil
 	default:
-		c.markNeedsReview(ctx, key, log.With("error", err))
-		return CompleterResult{NeedsReview: 1}, nil
+		return c.markNeedsReview(ctx, key, result.Runs, log.With("error", err)), nil
 	}
 }
 
 // resume keeps a panic in one key's operation from the other keys.
-func (c *Completer) resume(ctx context.Context, key candidate) (result Result, err error) {
+func (c *Completer) resume(ctx context.Context, key dueKey) (result Result, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v", cause)
+			result.Runs, err = key.Runs+1, fmt.Errorf("panic: %v", cause)
 		}
 	}()
 	return c.engine.Resume(ctx, key.AccountID, key.ID, c.operations)
 }
 
+// markNeedsReviewSQL marks a key unless it has run since its run $3. A run of a client may have ended
+// with a required action, and the completer must end the wait for it.
 const markNeedsReviewSQL = `
 UPDATE idempotency_keys
    SET needs_review_at = now()
  WHERE account_id = $1 AND id = $2
+   AND attempt = $3
    AND finished_at IS NULL AND needs_review_at IS NULL
-   AND array_position($3::text[], ` + stepSQL + `) IS NOT NULL`
+   AND array_position($4::text[], ` + stepSQL + `) IS NOT NULL`
 
-func (c *Completer) markNeedsReview(ctx context.Context, key candidate, log *slog.Logger) {
+func (c *Completer) markNeedsReview(ctx context.Context, key dueKey, runs int, log *slog.Logger) CompleterResult {
+	marked, err := c.engine.store.exec(context.WithoutCancel(ctx), markNeedsReviewSQL, key.AccountID, key.ID, runs, c.steps)
+	if err == nil && !marked {
+		return CompleterResult{Skipped: 1}
+	}
 	log.ErrorContext(ctx, "key needs review, no attempts are left")
-	_, err := c.engine.store.exec(context.WithoutCancel(ctx), markNeedsReviewSQL, key.AccountID, key.ID, c.steps)
 	if err != nil {
 		log.ErrorContext(ctx, "key could not be marked for review, the next pass tries again", "cause", err)
 	}
+	return CompleterResult{NeedsReview: 1}
 }
 
 const requeueSQL = `

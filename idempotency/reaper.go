@@ -19,12 +19,17 @@ func (e *Engine) CountReapable(ctx context.Context, retention time.Duration) (n 
 // reapableSQL lists the finished keys past their retention, of which $3 is where the last batch
 // ended: until VACUUM, the index keeps the entries of deleted rows, and each batch would read them.
 const reapableSQL = `
-SELECT account_id, id, finished_at, 0
+SELECT account_id, id, finished_at
   FROM idempotency_keys
  WHERE finished_at <= now() - $1::interval
    AND finished_at >= $3
  ORDER BY finished_at
  LIMIT $2`
+
+type reapable struct {
+	AccountID, ID uuid.UUID
+	FinishedAt    time.Time
+}
 
 // Reap deletes finished keys past their retention, in transactions of at most batch keys,
 // until none is left or ctx ends. It pauses for as long as each batch took, to use at
@@ -33,10 +38,10 @@ func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (
 	var from time.Time
 	for ctx.Err() == nil {
 		start := e.config.Clock()
-		keys, err := collect(ctx, e.store, pgx.RowToStructByPos[candidate], reapableSQL, retention, batch, from)
+		keys, err := collect(ctx, e.store, pgx.RowToStructByPos[reapable], reapableSQL, retention, batch, from)
 		deleted, last := 0, from
 		if err == nil && len(keys) > 0 {
-			last = keys[len(keys)-1].At
+			last = keys[len(keys)-1].FinishedAt
 			deleted, err = e.store.delete(ctx, retention, keys)
 		}
 		total += deleted
@@ -76,7 +81,7 @@ INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, f
 SELECT * FROM deleted
 ON CONFLICT DO NOTHING`
 
-func (s *store) delete(ctx context.Context, retention time.Duration, keys []candidate) (deleted int, err error) {
+func (s *store) delete(ctx context.Context, retention time.Duration, keys []reapable) (deleted int, err error) {
 	byAccount := map[uuid.UUID][]uuid.UUID{}
 	for _, key := range keys {
 		byAccount[key.AccountID] = append(byAccount[key.AccountID], key.ID)

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -78,11 +77,4 @@ func retry(f func() error) error {
 		}
 		time.Sleep(time.Duration(10+rand.IntN(20)) * time.Millisecond << n) //nolint:gosec // jitter needs no secrecy
 	}
-}
-
-// candidate is a key that a background command has listed.
-type candidate struct {
-	AccountID, ID uuid.UUID
-	At            time.Time // its last run, or its end
-	Attempts      int       // of the completer, including this one
 }
