@@ -10,7 +10,7 @@ import (
 )
 
 func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
-	intent, err := r.calls.Payments.Create(ctx, provider.Key(r.run.KeyID, "", r.order.CreateKeyNumber), payments.CreateParams{
+	intent, err := r.service.Calls.Payments.Create(ctx, provider.Key(r.run.KeyID, "", r.order.CreateKeyNumber), payments.CreateParams{
 		Amount:        r.order.Amount,
 		Currency:      r.order.Currency,
 		PaymentMethod: r.order.PaymentMethod,
@@ -24,7 +24,7 @@ func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.
 	ctx, cancel := provider.SendContext(ctx)
 	defer cancel()
 	key := provider.Key(r.run.KeyID, "-confirm", r.order.ConfirmKeyNumber)
-	intent, err := r.calls.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.OffSession)
+	intent, err := r.service.Calls.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.OffSession)
 	return verify(r.order, intent, err)
 }
 
@@ -46,7 +46,7 @@ func verify(order orderRow, intent payments.Intent, err error) (payments.Intent,
 // cancel fails the order only after the provider has cancelled its intent (R23, cancel first).
 func (r *orderRun) cancel(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
 	key := provider.Key(r.run.KeyID, "-cancel", r.order.ConfirmKeyNumber)
-	intent, err := r.calls.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
+	intent, err := r.service.Calls.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
 	failed := provider.Failure(err)
 	switch {
 	case failed == nil && intent.Status == payments.StatusCanceled:
@@ -55,26 +55,26 @@ func (r *orderRun) cancel(ctx context.Context, why provider.Problem) (idempotenc
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	case failed.SavedUnderKey, failed.UnexpectedState:
 		// The repeated step reads whether the intent was charged or cancelled.
-		return r.rotateKey(&r.order.ConfirmKeyNumber, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+		r.order.ConfirmKeyNumber++
+		return r.repeatWithNextKey(pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
 	}
 }
 
-// rotateKey repeats the step under the next provider key, because Stripe replays an error under the
-// current one (R12, read first). A run does so once.
-func (r *orderRun) rotateKey(number *int, at idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.RecordFunc, error) {
-	if r.rotated {
+// repeatWithNextKey repeats the step under the next provider key, because Stripe replays an error under
+// the current one (R12, read first). A run does so once.
+func (r *orderRun) repeatWithNextKey(point idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.RecordFunc, error) {
+	if r.keyRotated {
 		return nil, r.retryLater(kind, failed)
 	}
-	r.rotated = true
-	*number++
+	r.keyRotated = true
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		updateOrderTx(tx, r.run.AccountID, r.order.ID, "create_attempt = $3, confirm_attempt = $4", r.order.CreateKeyNumber, r.order.ConfirmKeyNumber)
-		return idempotency.Advance(at), nil
+		return idempotency.Advance(point), nil
 	}, nil
 }
 
 func (r *orderRun) retryLater(kind error, failed *payments.Error) error {
-	return r.calls.RetryLater(kind, failed, "order_id", r.order.ID, "key_id", r.run.KeyID)
+	return r.service.Calls.RetryLater(kind, failed, "order_id", r.order.ID, "key_id", r.run.KeyID)
 }

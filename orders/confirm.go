@@ -16,34 +16,35 @@ const processingRetryAfter = 30 * time.Second
 // confirmIntent charges the card. Stripe charges an intent at most once, so after a confirm with an
 // unknown outcome, the intent's status shows whether the card was charged.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.calls.Context(ctx)
+	ctx, cancel := r.service.Calls.Context(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	why, closing := r.mustClose()
-	if r.action != nil && !closing { // recorded by recordAction
+	closing := r.closeReason()
+	if r.action != nil && closing == nil { // recorded by recordAction
 		return nil, r.actionRequired()
 	}
-	if r.unconfirmed && !closing {
-		r.unconfirmed = false
-		return r.confirm(ctx, true)
+	if r.justCreated && closing == nil {
+		return r.confirm(ctx)
 	}
 	// An earlier run may have confirmed the intent, so read it before acting (R12, read first).
 	intent, failed := r.service.readIntent(ctx, r.order)
 	switch {
 	case failed != nil:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
-	case closing:
-		return r.closeOrder(ctx, intent, why)
+	case closing != nil:
+		return r.closeOrder(ctx, intent, *closing)
 	case intent.Status == payments.StatusRequiresConfirmation:
-		return r.confirm(ctx, false)
+		return r.confirm(ctx)
 	default:
 		return r.resolveByStatus(ctx, intent)
 	}
 }
 
-func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordFunc, error) {
+func (r *orderRun) confirm(ctx context.Context) (idempotency.RecordFunc, error) {
+	firstConfirm := r.justCreated
+	r.justCreated = false
 	intent, failed := r.sendConfirm(ctx)
 	switch {
 	case failed == nil:
@@ -53,7 +54,7 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 		// Stripe dropped the card, and no customer has the client secret, because the order has never
 		// required an action. So nobody can charge the intent any more.
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
-	case failed.Outcome == payments.NotExecuted && first:
+	case failed.Outcome == payments.NotExecuted && firstConfirm:
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
 
@@ -69,7 +70,8 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.RecordF
 	case failed.Outcome == payments.Refused:
 		return r.cancel(ctx, provider.RefusedBy(failed))
 	case failed.SavedUnderKey, failed.UnexpectedState:
-		return r.rotateKey(&r.order.ConfirmKeyNumber, pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+		r.order.ConfirmKeyNumber++
+		return r.repeatWithNextKey(pointChargeCreated, operations.ErrOutcomeUnknown, failed)
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the confirm may still arrive
 	}
@@ -84,9 +86,9 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 	case payments.StatusRequiresAction:
 		return r.awaitAction(ctx, intent)
 	case payments.StatusRequiresPaymentMethod, payments.StatusCanceled:
+		payableWithOtherCard := intent.Status == payments.StatusRequiresPaymentMethod && !r.order.OffSession // by a customer with the client secret
 		switch {
-		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.OffSession:
-			// The customer may have the client secret, and pay with another card (R23, cancel first).
+		case intent.LastError != nil && payableWithOtherCard: // (R23, cancel first)
 			return r.cancel(ctx, provider.Declined(*intent.LastError))
 		case intent.LastError != nil:
 			return r.recordFailure(provider.Declined(*intent.LastError)), nil
@@ -118,21 +120,21 @@ func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idemp
 func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		updateOrderTx(tx, r.run.AccountID, r.order.ID,
-			"status = 'payment_failed', failure_code = $3, decline_code = $4", why.Code, optional(why.DeclineCode))
+			"status = 'payment_failed', failure_code = $3, decline_code = nullif($4, '')", why.Code, why.DeclineCode)
 		r.auditTx(ctx, tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
 		return why.Finish(r.order.ID)
 	}
 }
 
-// mustClose reports whether and why the order must close without another confirm.
-func (r *orderRun) mustClose() (why provider.Problem, closing bool) {
+// closeReason returns why the order must close without another confirm, or nil if it stays open.
+func (r *orderRun) closeReason() *provider.Problem {
 	switch {
 	case r.closedByOperator:
-		return provider.Refused("closed_by_operator", "The order was closed by its seller before the card was charged."), true
+		return new(provider.Refused("closed_by_operator", "The order was closed by its seller before the card was charged."))
 	case r.service.windowOver(r.order, r.run.LeaseEnd()):
-		return provider.Refused("charge_window_over", "The order was not charged in time, and it will not be charged any more."), true
+		return new(provider.Refused("charge_window_over", "The order was not charged in time, and it will not be charged any more."))
 	default:
-		return provider.Problem{}, false
+		return nil
 	}
 }
 

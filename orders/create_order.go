@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -22,17 +21,15 @@ const (
 	pointChargeCreated idempotency.RecoveryPoint = "charge_created"
 )
 
-const providerKeyTTL = 23 * time.Hour // Stripe forgets a key after 24 hours, and clocks differ
-
 type createOrder struct {
 	service          *Service
-	closedByOperator bool // see mustClose
+	closedByOperator bool // see closeReason
 }
 
 func (createOrder) Name() string { return Operation }
 
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
-	r := &orderRun{run: run, service: op.service, calls: op.service.Calls, closedByOperator: op.closedByOperator}
+	r := &orderRun{createOrder: op, run: run}
 	return idempotency.Steps{
 		Start:    r.insertOrder,
 		Violated: r.referenceTaken,
@@ -44,20 +41,20 @@ func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 }
 
 type orderRun struct {
-	run              *idempotency.Run
-	service          *Service
-	calls            provider.Calls
-	closedByOperator bool // see mustClose
+	createOrder
 
+	run   *idempotency.Run
 	order orderRow // see load
 
-	// unconfirmed means that this run, the key's first, has just created the intent. After a failover
-	// it may be wrong, but it only decides whether to skip a GET, and which 503 to return.
-	unconfirmed    bool
-	rotated        bool             // see rotateKey
-	createRejected bool             // the provider accepts no create, see createIntent
-	action         *payments.Action // recorded by this run, see awaitAction
-	search         intentSearch     // see findIntent
+	createUnrepeatable bool         // a repeated create would not return an earlier run's intent
+	search             intentSearch // see findIntent
+
+	// justCreated means that this run, the key's first, has created the intent in the step before. After
+	// a failover it may be wrong, but it only decides whether to skip a GET, and which 503 to return.
+	justCreated bool
+
+	action     *payments.Action // recorded by this run, see awaitAction
+	keyRotated bool             // see repeatWithNextKey
 }
 
 // insertOrder is transaction 1, which also claims the key. The order's id derives from the key, so if
@@ -107,41 +104,55 @@ func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error 
 	return &OrderExistsError{other.ID}
 }
 
-// createIntent creates the PaymentIntent, unconfirmed, so no money moves.
+// createIntent creates the PaymentIntent, unconfirmed, so no money moves. It searches for the intent of
+// an earlier run first, unless a repeated create is sure to return it (R12, read first):
+//
+//	run      provider key   order       calls
+//	first    remembered     any         create
+//	resumed  remembered     any         search, then create if none is found
+//	any      forgotten      stays open  search all, then create if none is found
+//	any      forgotten      must close  search all, then fail the order if none is found
+//
+// In the second row, the order may have been inserted again after lost rows, so its provider key may be
+// older than the order. The create is sent even if the order must close, because the search may not find
+// the intent of an earlier run yet; the next step cancels what the create returns.
 func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.calls.Context(ctx)
+	ctx, cancel := r.service.Calls.Context(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	why, closing := r.mustClose()
-	keyWorks := !r.createRejected && r.run.Now().Sub(r.order.CreatedAt.Time) <= providerKeyTTL
-	if r.run.Resumed || !keyWorks {
-		// An earlier run may have created the intent, and its key may have expired (R12, read first).
-		if record, err := r.findIntent(ctx, keyWorks); record != nil || err != nil {
-			return record, err
+	closing := r.closeReason()
+	createRepeatable := !r.createUnrepeatable && r.keyRemembered(r.order.CreatedAt.Time)
+	if r.run.Resumed || !createRepeatable {
+		switch id, complete, err := r.findIntent(ctx, createRepeatable); {
+		case err != nil:
+			return nil, err
+		case !complete:
+			return repeatCreate, nil
+		case id != "":
+			return r.recordIntent(id), nil
 		}
 	}
-	if closing && !keyWorks {
+	if closing != nil && !createRepeatable {
 		// A create in flight may still arrive, but no run confirms its intent.
-		return r.failWithoutIntent(ctx, why)
+		return r.failWithoutIntent(ctx, *closing)
 	}
-	// The create is sent even if the order must close, because the search may not find the intent of an
-	// earlier run yet. The next step cancels the intent that the create returns.
 	intent, failed := r.sendCreate(ctx)
 	switch {
 	case failed == nil:
-		r.unconfirmed = !r.run.Resumed && !intent.Replayed // a run whose rows were lost may have confirmed a replayed one
+		r.justCreated = !r.run.Resumed && !intent.Replayed // a run whose rows were lost may have confirmed a replayed one
 		return r.recordIntent(intent.ID), nil
 	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, provider.RefusedBy(failed))
-	case closing && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
-		r.createRejected = true
+	case closing != nil && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
+		r.createUnrepeatable = true // the provider accepts no create, and the order must close nevertheless
 		return repeatCreate, nil
 	case failed.SavedUnderKey:
-		return r.rotateKey(&r.order.CreateKeyNumber, pointOrderCreated, operations.ErrProviderUnavailable, failed)
+		r.order.CreateKeyNumber++
+		return r.repeatWithNextKey(pointOrderCreated, operations.ErrProviderUnavailable, failed)
 	default: // an unconfirmed intent moves no money, so the outcome does not matter
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
@@ -155,7 +166,7 @@ func (r *orderRun) failWithoutIntent(ctx context.Context, why provider.Problem) 
 	if err != nil || latest == "" {
 		return r.recordFailure(why), err
 	}
-	if _, err = r.calls.Payments.Get(ctx, latest); err != nil {
+	if _, err = r.service.Calls.Payments.Get(ctx, latest); err != nil {
 		return nil, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
 	}
 	return r.recordFailure(why), nil

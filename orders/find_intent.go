@@ -4,15 +4,14 @@ import (
 	"context"
 	"time"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
 const (
-	// clockSkew is how far the provider's clock may be from the database's.
-	clockSkew = 5 * time.Minute
+	// providerKeyTTL is how long Stripe remembers a key.
+	providerKeyTTL = 24 * time.Hour
 
 	// lostRowsReach is how much older than its order an intent may be, because a retry after lost rows
 	// inserts the order again.
@@ -23,49 +22,62 @@ const (
 )
 
 type intentSearch struct {
-	onlyOld bool            // see findIntent
-	found   payments.Intent // the one with the highest precedence so far
+	createRepeatable bool            // see findIntent
+	found            payments.Intent // the one with the highest precedence so far
 
 	// The range of the list and its cursor, once the search by metadata is done.
 	since, until time.Time
 	after        string
 }
 
-// findIntent returns the function that records the order's intent, or nil if the provider has none. It
+// findIntent returns the id of the intent of an earlier run, or "" if the create is to be sent. It
 // searches by metadata, and lists the recent intents, which the search may not find yet. The list ends
 // with the charge window: any run until then may have created the intent, although a failover lost the
-// run. With onlyOld, findIntent skips recent intents, because repeating the create returns those. After
-// half of the step's time, it stops, and the repeated step continues.
-func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.RecordFunc, error) {
-	if r.search.since.IsZero() || r.search.onlyOld != onlyOld { // the provider key may expire during a search
-		r.search = intentSearch{onlyOld: onlyOld}
+// run. If the create is repeatable, the provider still has its key, so the list omits the intents
+// that a repeated create would return. After half of the step's time, the search is incomplete, and
+// the repeated step continues it.
+func (r *orderRun) findIntent(ctx context.Context, createRepeatable bool) (id string, complete bool, err error) {
+	if r.search.since.IsZero() || r.search.createRepeatable != createRepeatable { // the provider key may expire during a search
+		r.search = intentSearch{createRepeatable: createRepeatable}
 		if failed := r.searchByMetadata(ctx); failed != nil {
-			return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+			return "", false, r.retryLater(operations.ErrProviderUnavailable, failed)
 		}
 	}
 	deadline, _ := ctx.Deadline()
 	more := r.search.since.Before(r.search.until)
 	for more && r.search.found.Status != payments.StatusSucceeded {
-		page, next, err := r.calls.Payments.List(ctx, r.search.since, r.search.until, r.search.after)
+		page, next, err := r.service.Calls.Payments.List(ctx, r.search.since, r.search.until, r.search.after)
 		if err != nil {
-			return nil, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
+			return "", false, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
 		}
 		for _, intent := range page {
 			r.search.add(r.order, intent)
 		}
 		r.search.after, more = next, next != ""
-		if more && time.Until(deadline) < r.calls.Timeout/2 {
-			return repeatCreate, nil
+		if more && time.Until(deadline) < r.service.Calls.Timeout/2 {
+			return "", false, nil
 		}
 	}
 	found := r.search.found
 	r.search = intentSearch{} // a repeated step searches again
-	// Repeating the create may return another intent, which is charged but not found yet.
-	unsure := onlyOld && found.Status == payments.StatusRequiresConfirmation && r.run.Now().Sub(found.Created) <= providerKeyTTL
-	if found.ID == "" || unsure {
-		return nil, nil
+	if !createRepeatable || found.ID == "" || found.Status == payments.StatusSucceeded {
+		return found.ID, true, nil
 	}
-	return r.recordIntent(found.ID), nil
+	// Another intent may be charged, but not found yet, because the list was short.
+	switch recent := r.keyRemembered(found.Created); {
+	case !recent: // the other one may be of a later create, whose key was forgotten as well
+		r.createUnrepeatable = true
+		return r.findIntent(ctx, false)
+	case found.Status == payments.StatusRequiresConfirmation: // the repeated create returns the other one
+		return "", true, nil
+	default:
+		return found.ID, true, nil
+	}
+}
+
+// keyRemembered reports whether the provider still has the key of a create at this time.
+func (r *orderRun) keyRemembered(created time.Time) bool {
+	return r.run.Now().Sub(created) <= providerKeyTTL-provider.ClockSkew
 }
 
 // searchByMetadata also sets the range of the list that follows: the last hour, or, if the account has
@@ -76,10 +88,10 @@ func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 	if end := created.Add(r.service.ChargeWindow); until.After(end) {
 		until = end
 	}
-	if r.search.onlyOld {
+	if r.search.createRepeatable {
 		until = now.Add(-providerKeyTTL)
 	}
-	ids, err := r.calls.Payments.Search(ctx, provider.MetadataOrderID, r.order.ID.String())
+	ids, err := r.service.Calls.Payments.Search(ctx, provider.MetadataOrderID, r.order.ID.String())
 	switch failed := provider.Failure(err); {
 	case failed != nil && failed.NotOffered:
 		since = created.Add(-lostRowsReach)
@@ -87,13 +99,13 @@ func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
 		return failed
 	}
 	for _, id := range ids {
-		intent, err := r.calls.Payments.Get(ctx, id) // the search may return an old status
+		intent, err := r.service.Calls.Payments.Get(ctx, id) // the search may return an old status
 		if err != nil {
 			return provider.Failure(err)
 		}
 		r.search.add(r.order, intent)
 	}
-	r.search.since, r.search.until = since.Add(-clockSkew), until.Add(clockSkew)
+	r.search.since, r.search.until = since.Add(-provider.ClockSkew), until.Add(provider.ClockSkew)
 	return nil
 }
 

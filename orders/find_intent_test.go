@@ -81,7 +81,7 @@ func TestFindIntent_windowEnds(t *testing.T) {
 
 func TestFindIntent_range(t *testing.T) {
 	t.Parallel()
-	const skew = 5 * time.Minute
+	const skew = time.Hour
 	f := newFixture(t, options{})
 	for key, test := range map[idempotency.Key]struct {
 		age          time.Duration
@@ -93,7 +93,7 @@ func TestFindIntent_range(t *testing.T) {
 		"nine-days-after-it":                    {9 * 24 * time.Hour, true, 0, 0},
 		"nine-days-after-it-without-search":     {9 * 24 * time.Hour, false, -24 * time.Hour, 24 * time.Hour},
 		"the-provider-key-works":                {time.Hour, true, 0, 0},
-		"the-provider-key-works-without-search": {time.Hour, false, -24 * time.Hour, -22 * time.Hour},
+		"the-provider-key-works-without-search": {time.Hour, false, -24 * time.Hour, -23 * time.Hour},
 	} {
 		f := f.withKey(t, key)
 		f.do(stopBefore(createIntent))
@@ -142,4 +142,19 @@ func TestFindIntent_searchLags(t *testing.T) {
 	f.transport.reset()
 	f.do(retry("201"), expectCalls("search 200, list 200, get 200, confirm 200"), expectIntents("succeeded"))
 	f.checkFinal()
+}
+
+// The search does not find a recent charge, whose time is of another clock than the order's.
+func TestFindIntent_clocksDiffer(t *testing.T) {
+	t.Parallel()
+	const charged, recent = 23*time.Hour + 40*time.Minute, 25 * time.Minute
+	for name, ahead := range map[string]time.Duration{"provider ahead": 55 * time.Minute, "provider behind": -55 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, options{searchDelay: time.Hour, clock: func() time.Time { return time.Now().Add(ahead - charged - recent) }})
+			f.do(stopBefore(createIntent), pass(charged), rateLimit(confirm), retry("503 outcome unknown, 2s"), confirmAtProvider, loseIntent)
+			f.do(pass(recent), retry("201"), expectCalls("search 200, list 200, get 200"), expectCharges(1))
+			f.checkFinal()
+		})
+	}
 }

@@ -98,6 +98,27 @@ func TestLostRows_oldUnconfirmedIntent(t *testing.T) {
 	f.checkFinal()
 }
 
+// The rows are lost twice, and the search finds only the first run's intent, which is not charged. The
+// second run charged another one, because the provider key was forgotten.
+func TestLostRows_twice(t *testing.T) {
+	t.Parallel()
+	for first, then := range map[string]step{"requires_confirmation": func(*fixture) {}, "canceled": func(f *fixture) {
+		f.outOfBand("/v1/payment_intents/"+f.intents()[0].ID+"/cancel", nil)
+	}} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, options{searchDelay: time.Hour, clock: aDayAgo})
+			f.do(loseResponse(createIntent), create("503 unavailable, 1s"), then, loseRows)
+			f.do(pass(24*time.Hour+5*time.Minute), create("201"), loseRows, pass(5*time.Minute))
+			f.do(rateLimit(createIntent), retry("503 unavailable, 2s"), pass(time.Minute))
+			f.transport.reset()
+			f.do(retry("201"), expectCalls("search 200, get 200, search 200, get 200, list 200, get 200"))
+			f.do(expectCharges(1), expectIntents("succeeded", first))
+			f.checkFinal()
+		})
+	}
+}
+
 // reconcile --lost-rows --fix has cancelled the intent, but the provider replays the responses of
 // the lost run, whose client secret is of no use.
 func TestLostRows_cancelledAtProvider(t *testing.T) {

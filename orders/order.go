@@ -104,7 +104,9 @@ func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 	request.Metadata = in.Texts("metadata", 20, 40, 500)
 	request.OffSession = in.Flag("off_session")
 	reference := in.Text("reference", validation.Optional, 1, maxReference)
-	request.Reference = optional(reference)
+	if reference != "" {
+		request.Reference = &reference
+	}
 	in.Check("reference", validReference(reference) || reference == "", validation.CodeInvalidFormat, "must be printable ASCII characters")
 	in.Check("email", receipts.ValidAddress(request.Email), validation.CodeInvalidFormat,
 		"must be an ASCII email address such as ada@example.com, with an internationalised domain in punycode (xn--…)")

@@ -16,7 +16,7 @@ import (
 
 type orderRow struct {
 	OrderRequest
-	CreateKeyNumber          int `db:"create_attempt"`  // in the provider key of a create, see rotateKey
+	CreateKeyNumber          int `db:"create_attempt"`  // in the provider key of a create, see repeatWithNextKey
 	ConfirmKeyNumber         int `db:"confirm_attempt"` // in those of a confirm and of a cancel
 	FailureCode, DeclineCode *string
 }
@@ -122,11 +122,4 @@ func (s *Service) List(ctx context.Context, of operations.Target, page operation
 // updateOrderTx queues an UPDATE of an order. set is constant SQL, and its values begin with $3.
 func updateOrderTx(tx *idempotency.Tx, accountID, id uuid.UUID, set string, values ...any) {
 	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2", append([]any{accountID, id}, values...)...)
-}
-
-func optional(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }

@@ -16,6 +16,9 @@ import (
 	"example.com/orders-api/payments"
 )
 
+// ClockSkew is how far the provider's clock may be from the database's.
+const ClockSkew = time.Hour
+
 const (
 	retryAfter       = 2 * time.Second
 	misuseRetryAfter = time.Minute // an operator must act first

@@ -14,11 +14,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-const (
-	clockSkew = 5 * time.Minute // between the clocks of the provider and the database
-
-	missing = "missing" // status of a record or object that does not exist
-)
+const missing = "missing" // status of a record or object that does not exist
 
 type comparison[P any] struct {
 	*run
@@ -73,7 +69,7 @@ type localState struct {
 func (c *comparison[P]) compareListed(ctx context.Context) error {
 	c.listed = map[uuid.UUID]struct{}{}
 	for after := ""; ; {
-		objects, next, err := c.list(ctx, c.report.Since.Add(-clockSkew), time.Time{}, after)
+		objects, next, err := c.list(ctx, c.report.Since.Add(-provider.ClockSkew), time.Time{}, after)
 		if err != nil {
 			return fmt.Errorf("list the provider's %ss: %w", c.object, err)
 		}
@@ -147,7 +143,7 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 func (c *comparison[P]) compareRecords(ctx context.Context) error {
 	newest := c.report.Until
 	if c.LostRows {
-		newest = newest.Add(clockSkew) // the lost primary's clock may have been ahead
+		newest = newest.Add(provider.ClockSkew) // the lost primary's clock may have been ahead
 	}
 	for _, accountID := range c.accounts {
 		last := localState{metadataIDs: metadataIDs{accountID: accountID, recordID: uuid.Max}, createdAt: newest}
@@ -214,7 +210,7 @@ func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	if c.LostRows {
 		return false // no run is active
 	}
-	future := c.report.Until.Add(c.Grace + time.Since(c.began) + clockSkew)
+	future := c.report.Until.Add(c.Grace + time.Since(c.began) + provider.ClockSkew)
 	times := []*time.Time{&l.createdAt, &p.created, l.finishedAt, l.lockedAt, l.lastRunAt}
 	return slices.ContainsFunc(times, func(at *time.Time) bool {
 		return at != nil && at.After(c.report.Until) && at.Before(future)

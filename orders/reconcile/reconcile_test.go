@@ -91,7 +91,7 @@ func TestRun_edges(t *testing.T) {
 		gets    int
 	}{
 		"the order before, the intent after":          {lag: -20 * time.Minute, intents: 1},
-		"the order after, the intent before":          {younger: 20 * time.Minute, orders: 1, gets: 2},
+		"the order after, the intent before":          {younger: 20 * time.Minute, lag: time.Hour, orders: 1, gets: 2},
 		"the order after, the intent a little before": {younger: 11 * time.Minute, lag: -8 * time.Minute, intents: 1, orders: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
