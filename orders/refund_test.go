@@ -250,6 +250,12 @@ func TestResolve_refund(t *testing.T) {
 			[]step{loseRequest(makeRefund), refund("503 outcome unknown, 1s")},
 			"503 outcome unknown, 10m0s", "paid 0, pending 1800; 0",
 		},
+		"not made, and a later call may be in flight": {
+			[]step{
+				loseRequest(makeRefund), refund("503 outcome unknown, 1s"), ageLastSend(11 * time.Minute),
+				loseRequest(makeRefund), retry("503 outcome unknown, 1s"),
+			}, "503 outcome unknown, 10m0s", "paid 0, pending 1800; 0",
+		},
 		"not made, and only operators have run since": {
 			[]step{
 				loseRequest(makeRefund), refund("503 outcome unknown, 1s"), ageLastSend(9 * time.Minute),

@@ -20,13 +20,14 @@ const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 
 type createRefund struct {
 	service          *Service
-	closedByOperator bool // see resolve
+	closedByOperator bool // see closeUnmade
 }
 
 func (createRefund) Name() string { return "create_refund" }
 
 func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &refundRun{run: run, service: op.service, calls: op.service.Calls, closedByOperator: op.closedByOperator}
+	r.next = r.begin
 	return idempotency.Steps{
 		Start: r.insertRefund,
 		At:    map[idempotency.RecoveryPoint]idempotency.StepFunc{pointRefundCreated: r.sendRefund},
@@ -37,13 +38,11 @@ type refundRun struct {
 	run              *idempotency.Run
 	service          *Service
 	calls            provider.Calls
-	closedByOperator bool // see resolve
+	closedByOperator bool // see closeUnmade
 
-	refund  row        // see load
-	before  *time.Time // ProviderSentAt before this run's call
-	marked  bool       // see markSent
-	rotated bool       // the provider key was replaced, which a run does once
-	refused error      // the error of this run's call, which had no effect; returned once that is recorded
+	refund  row                  // see load
+	rotated bool                 // the provider key was replaced, which a run does once
+	next    idempotency.StepFunc // what sendRefund does next, see recordThen
 }
 
 // insertRefund is transaction 1. It locks the order before it reads the remaining amount, so
@@ -82,20 +81,55 @@ INSERT INTO refunds (
 	return idempotency.Advance(pointRefundCreated), nil
 }
 
-// sendRefund refunds the money. The provider forgets its key after a day and would then refund again,
-// so the step lists the intent's refunds first (R12, read first).
+// sendRefund refunds the money. Its calls are divided by commits, see recordThen.
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.calls.Context(ctx)
 	defer cancel()
+	return r.next(ctx)
+}
+
+func (r *refundRun) begin(ctx context.Context) (idempotency.RecordFunc, error) {
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	switch {
-	case r.refused != nil:
-		return nil, r.refused
-	case r.marked:
-		return r.send(ctx)
+	return r.findOrSend(ctx)
+}
+
+func (r *refundRun) load(ctx context.Context) (err error) {
+	r.refund, err = r.service.find(ctx, r.run.AccountID, refundID(r.run.AccountID, r.run.Key))
+	if errors.Is(err, operations.ErrNotFound) {
+		return fmt.Errorf("the refund of key %s is missing", r.run.KeyID)
 	}
+	if !r.run.Resumed {
+		// The INSERT counts this run's call as sent (the column's default), in case the run dies during
+		// it. No earlier call exists.
+		r.refund.ProviderSentAt = nil
+	}
+	return err
+}
+
+// recordThen stores what is known about the calls to the provider, and then repeats the step with next.
+func (r *refundRun) recordThen(next idempotency.StepFunc) (idempotency.RecordFunc, error) {
+	r.next = next
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+		tx.Queue(`
+UPDATE refunds
+   SET provider_attempt   = $3,
+       provider_sent_at   = $4,
+       provider_failed_at = $5
+ WHERE account_id = $1
+   AND id = $2`, r.run.AccountID, r.refund.ID, r.refund.KeyNumber, r.refund.ProviderSentAt, r.refund.ProviderFailedAt)
+		return idempotency.Advance(pointRefundCreated), nil
+	}, nil
+}
+
+func (r *refundRun) recordThenFail(err error) (idempotency.RecordFunc, error) {
+	return r.recordThen(func(context.Context) (idempotency.RecordFunc, error) { return nil, err })
+}
+
+// findOrSend lists the intent's refunds before it sends one, because the provider forgets its key after
+// a day and would then refund again (R12, read first).
+func (r *refundRun) findOrSend(ctx context.Context) (idempotency.RecordFunc, error) {
 	switch found, failed := r.findRefund(ctx); {
 	case failed != nil:
 		return nil, r.retryLater(r.kindOfFailure(), failed)
@@ -104,25 +138,15 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 	case r.providerReplaysError():
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
 	case r.closedByOperator:
-		return r.resolve(ctx)
-	case r.run.Resumed, r.rotated:
-		return r.markSent()
-	default:
-		return r.send(ctx)
+		return r.closeUnmade(ctx)
 	}
-}
-
-func (r *refundRun) load(ctx context.Context) (err error) {
-	if r.refund.ID == uuid.Nil {
-		r.refund, err = r.service.find(ctx, r.run.AccountID, refundID(r.run.AccountID, r.run.Key))
-		if !r.run.Resumed { // the INSERT has set it, in case this run dies during its call
-			r.refund.ProviderSentAt = nil
-		}
+	earlier, now := r.refund.ProviderSentAt, r.run.Now()
+	send := func(ctx context.Context) (idempotency.RecordFunc, error) { return r.send(ctx, earlier) }
+	if !r.run.Resumed && !r.rotated { // see load
+		return send(ctx)
 	}
-	if errors.Is(err, operations.ErrNotFound) {
-		err = fmt.Errorf("the refund of key %s is missing", r.run.KeyID)
-	}
-	return err
+	r.refund.ProviderSentAt = &now // recorded before the call, so that a crash cannot lose it
+	return r.recordThen(send)
 }
 
 // kindOfFailure returns the kind of an error that occurs before this run's call, or of a call that had
@@ -132,25 +156,6 @@ func (r *refundRun) kindOfFailure() error {
 		return operations.ErrProviderUnavailable
 	}
 	return operations.ErrOutcomeUnknown
-}
-
-// markSent records the time before the call, so that a crash cannot lose it.
-func (r *refundRun) markSent() (idempotency.RecordFunc, error) {
-	now := r.run.Now()
-	r.before, r.refund.ProviderSentAt, r.marked = r.refund.ProviderSentAt, &now, true
-	return r.recordCall, nil
-}
-
-// recordCall stores what is known about the calls to the provider, and repeats the step.
-func (r *refundRun) recordCall(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-	tx.Queue(`
-UPDATE refunds
-   SET provider_attempt   = $3,
-       provider_sent_at   = $4,
-       provider_failed_at = $5
- WHERE account_id = $1
-   AND id = $2`, r.run.AccountID, r.refund.ID, r.refund.KeyNumber, r.refund.ProviderSentAt, r.refund.ProviderFailedAt)
-	return idempotency.Advance(pointRefundCreated), nil
 }
 
 // recordRefund is transaction 2.
@@ -181,8 +186,8 @@ func (r *refundRun) adoptRest(made payments.Refund) {
 }
 
 // recordFailure returns transaction 2 of a refund that the provider does not have. The transaction
-// fails if an event has recorded the refund in the meantime. It need not lock the order, see
-// lockOrderSQL.
+// fails if an event has recorded the refund in the meantime. It does not lock the order, because it
+// changes no sum: at worst, a concurrent refund still counts this one's amount as reserved.
 func (r *refundRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		err := tx.QueryRow(ctx, `
@@ -211,8 +216,9 @@ func (r *refundRun) providerReplaysError() bool {
 	return r.refund.ProviderFailedAt != nil && r.run.Now().Sub(*r.refund.ProviderFailedAt) < storedErrorTTL
 }
 
-func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
-	r.marked = false
+// send makes the refund. earlier is the time of the last call before this one that may have been
+// executed, or nil.
+func (r *refundRun) send(ctx context.Context, earlier *time.Time) (idempotency.RecordFunc, error) {
 	sentAt := r.run.Now()
 	sending, cancel := provider.SendContext(ctx)
 	defer cancel()
@@ -234,11 +240,10 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		// As the provider replays a refusal, no call under this key had an effect or will have one.
 		r.rotated, r.refund.ProviderSentAt = true, nil
 		r.refund.KeyNumber++
-		return r.recordCall, nil
+		return r.recordThen(r.findOrSend)
 	case failed.Outcome == payments.NotExecuted:
-		r.refund.ProviderSentAt = r.before
-		r.refused = r.retryLater(r.kindOfFailure(), failed)
-		return r.recordCall, nil
+		r.refund.ProviderSentAt = earlier
+		return r.recordThenFail(r.retryLater(r.kindOfFailure(), failed))
 	}
 
 	// The list shows whether the refund was made, possibly by an earlier call that caused a refusal.
@@ -249,20 +254,18 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	case found.ID != "":
 		return r.recordRefund(found)
 	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
-		earlier := r.before
 		if failed.EarlierUnknown {
 			earlier = &sentAt
 		}
 		if r.mayArrive(earlier) && !failed.SavedUnderKey {
 			r.refund.ProviderSentAt = earlier
-			r.refused = r.retryAfterGrace()
-			return r.recordCall, nil
+			return r.recordThenFail(r.retryAfterGrace())
 		}
 		return r.recordFailure(provider.RefusedBy(failed)), nil
 	case failed.SavedUnderKey: // the refund may still be made
 		now := r.run.Now()
 		r.refund.ProviderFailedAt, r.refund.ProviderSentAt = &now, &now
-		return r.recordCall, nil
+		return r.recordThen(r.findOrSend)
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the refund may still arrive
 	}
@@ -280,8 +283,8 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	return found, provider.Failure(err)
 }
 
-// resolve fails a refund that the provider does not have, unless its call may still be executed.
-func (r *refundRun) resolve(ctx context.Context) (idempotency.RecordFunc, error) {
+// closeUnmade fails a refund that the provider does not have, unless its call may still be executed.
+func (r *refundRun) closeUnmade(ctx context.Context) (idempotency.RecordFunc, error) {
 	if r.mayArrive(r.refund.ProviderSentAt) {
 		return nil, r.retryAfterGrace()
 	}

@@ -18,9 +18,7 @@ import (
 )
 
 // lockOrderSQL is the first statement of a transaction that reserves an amount of the order or updates
-// its amount_refunded. recordFailure does neither, because the provider has not made its refund: if a
-// status is recorded concurrently, PostgreSQL checks provider_refund_id again after the wait, and at
-// worst a new refund still counts the failed one's amount as reserved.
+// its amount_refunded.
 const lockOrderSQL = `
 SELECT status,
        amount,
@@ -58,25 +56,26 @@ WITH applied AS (
     UPDATE refunds
        SET status             = $3,
            provider_refund_id = $4,
-           amount             = $8, -- see adoptRest
-           failure_reason     = CASE WHEN $3 IN ('failed', 'canceled') THEN $5 END
+           amount             = $5, -- see adoptRest
+           failure_reason     = CASE WHEN $3 IN ('failed', 'canceled') THEN $6 END
      WHERE account_id = $1
        AND id = $2
-       AND (provider_refund_id IS NULL OR provider_refund_id = $4 AND (
-               status IN ('pending', 'requires_action') AND status <> $3
-            OR status = 'succeeded' AND $3 IN ('failed', 'canceled')
-       ))
+       AND (
+               provider_refund_id IS NULL
+            OR (provider_refund_id = $4 AND status IN ('pending', 'requires_action') AND status <> $3)
+            OR (provider_refund_id = $4 AND status = 'succeeded' AND $3 IN ('failed', 'canceled'))
+       )
     RETURNING account_id, id, status, provider_refund_id, amount, currency
 )`+audit.Insert+`
-SELECT $6,
+SELECT $7,
        account_id,
        'refund.' || status,
        'refund',
        id::text,
        jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
-       $7
-  FROM applied`, accountID, r.ID, string(made.Status), made.ID,
-		pgtype.Text{String: made.FailureReason, Valid: made.FailureReason != ""}, uuid.Must(uuid.NewV7()), audit.ClientIP(ctx), r.Amount)
+       $8
+  FROM applied`, accountID, r.ID, string(made.Status), made.ID, r.Amount,
+		pgtype.Text{String: made.FailureReason, Valid: made.FailureReason != ""}, uuid.Must(uuid.NewV7()), audit.ClientIP(ctx))
 	// A refund without a provider_refund_id only reserves its amount, and has returned no money.
 	tx.Queue(`
 UPDATE orders AS o
