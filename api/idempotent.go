@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5/middleware"
@@ -133,38 +132,4 @@ func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key ide
 	w.Header().Set("Location", keyAddress+keySegment(key))
 	w.Header().Set("Retry-After", retryAfter[state])
 	return writeJSON(w, http.StatusAccepted, h.view(status, required))
-}
-
-// serveAsync executes the request in the background. It responds with 202 once the claim is
-// durable, unless the client's wait suffices for the result.
-func (h *handlers) serveAsync(ctx context.Context, w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
-	claimed := make(chan bool, 2) // whether the claim is durable; the end of the run sends false
-	req.OnClaim = sync.OnceFunc(func() { claimed <- true })
-	done := h.start(ctx, func(ctx context.Context) runResult {
-		defer func() { claimed <- false }()
-		return h.run(ctx, req)
-	})
-	if done == nil { // There are too many runs, so the preference is ignored.
-		return h.writeRunResult(w, r, req.Key, h.run(ctx, req))
-	}
-	var run runResult
-	ended := !<-claimed
-	switch {
-	case ended:
-		run = <-done
-	case req.prefer.wait > 0:
-		select {
-		case run = <-done:
-			run.waited, ended = req.prefer.wait, true
-		case <-time.After(req.prefer.wait):
-		}
-	}
-	switch {
-	case !ended:
-		return h.writeAccepted(w, r, req.Key, req.prefer, nil)
-	case errors.Is(run.err, idempotency.ErrInProgress) && run.Runs > 0: // Another run has claimed the key.
-		return h.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.waited}, nil)
-	default:
-		return h.writeRunResult(w, r, req.Key, run)
-	}
 }

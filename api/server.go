@@ -1,16 +1,11 @@
 package api
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
-
-	"example.com/orders-api/idempotency"
 )
 
 // NewServer returns a server for [connlimit.Serve], which bounds the time to send a response.
@@ -50,60 +45,4 @@ func (r *Readiness) Check() error {
 		return errDraining
 	}
 	return r.check()
-}
-
-// Background has a place for each run of respond-async, because a run outlives its client's
-// connection.
-type Background chan struct{}
-
-// Wait blocks until all runs have ended, or ctx ends, and lets no run begin.
-func (b Background) Wait(ctx context.Context) error {
-	for range cap(b) {
-		select {
-		case b <- struct{}{}:
-			defer func() { <-b }()
-		case <-ctx.Done():
-			return fmt.Errorf("background runs: %w", ctx.Err())
-		}
-	}
-	return nil
-}
-
-// start begins a run in the background, or returns nil if there are too many.
-func (h *handlers) start(ctx context.Context, run func(context.Context) runResult) <-chan runResult {
-	select {
-	case h.Background <- struct{}{}:
-	default:
-		return nil
-	}
-	done := make(chan runResult, 1)
-	go func() {
-		defer func() { <-h.Background }()
-		begun := time.Now()
-		entry := &logEntry{}
-		result := recovered(ctx, run, entry)
-		entry.result(result.Result, result.err)
-		if result.err != nil && !errors.Is(result.err, idempotency.ErrActionRequired) && !clientGone(ctx, result.err) {
-			entry.problem(problemOf(result.err), result.err)
-		}
-		h.Logger.LogAttrs(ctx, entry.level, "background run", append([]slog.Attr{
-			slog.String("request_id", entryOf(ctx).requestID),
-			slog.String("account_id", accountID(ctx).String()),
-			slog.String("key_id", result.KeyID.String()),
-			slog.Float64("duration_seconds", time.Since(begun).Seconds()),
-		}, entry.attrs...)...)
-		done <- result
-	}()
-	return done
-}
-
-// recovered turns a panic into an error, because it would end the process.
-func recovered(ctx context.Context, run func(context.Context) runResult, entry *logEntry) (result runResult) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			entry.add(slog.String("stack", string(debug.Stack())))
-			result.err = fmt.Errorf("panic: %v", cause)
-		}
-	}()
-	return run(ctx)
 }
