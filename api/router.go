@@ -43,7 +43,7 @@ type observer = func(method, route string, status int, took time.Duration, outco
 
 type handlers struct {
 	Config
-	actions shared
+	actions coalescer
 }
 
 // NewRouter returns the API.

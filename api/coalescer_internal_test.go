@@ -17,7 +17,7 @@ import (
 
 // worker counts how often it works, for 300 ms each time. At first an action is required.
 type worker struct {
-	shared
+	coalescer
 	count int
 }
 
@@ -38,7 +38,7 @@ func (w *worker) kept() bool {
 	return kept
 }
 
-func TestShared_usedForASecond(t *testing.T) {
+func TestCoalescer_usedForASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &worker{}
@@ -58,7 +58,7 @@ func TestShared_usedForASecond(t *testing.T) {
 }
 
 // The work outlives the request that started it, but a request does not outlive its client.
-func TestShared_clientGone(t *testing.T) {
+func TestCoalescer_clientGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &worker{}
@@ -76,20 +76,20 @@ func TestShared_clientGone(t *testing.T) {
 	})
 }
 
-func TestShared_panic(t *testing.T) {
+func TestCoalescer_panic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &shared{}
+		c := &coalescer{}
 		work := func(context.Context) error {
 			<-time.After(time.Second)
 			panic("a mistake")
 		}
 		go func() {
 			defer func() { _ = recover() }()
-			_ = s.do(t.Context(), uuid.Nil, work)
+			_ = c.do(t.Context(), uuid.Nil, work)
 		}()
 		synctest.Wait()
-		require.ErrorIs(t, s.do(t.Context(), uuid.Nil, work), errWorkPanicked)
+		require.ErrorIs(t, c.do(t.Context(), uuid.Nil, work), errWorkPanicked)
 		<-time.After(time.Second)
 	})
 }
