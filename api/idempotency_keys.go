@@ -44,10 +44,11 @@ func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if wait, unfinished := retryAfter[status.State()]; unfinished {
+	view := h.view(status, required)
+	if wait, unfinished := retryAfter[view.State]; unfinished {
 		w.Header().Set("Retry-After", wait)
 	}
-	return writeJSON(w, http.StatusOK, h.view(status, required))
+	return writeJSON(w, http.StatusOK, view)
 }
 
 func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status operations.KeyStatus, required *operations.ActionRequiredError, err error) {

@@ -39,6 +39,9 @@ const (
 	outcomeFinal   = "final"
 )
 
+// withSameKey is part of details. [problem.forRequest] removes it if the request has no key.
+const withSameKey = ", with the same key"
+
 // problemRows maps an error to its problem by the first row that matches. Without a detail, the
 // error itself is shown.
 var problemRows = []struct {
@@ -63,13 +66,13 @@ var problemRows = []struct {
 	{idempotency.ErrInProgress, "idempotency-key-in-progress", "Send the same request again shortly."},
 	{operations.ErrOutcomeUnknown, "payment-outcome-unknown", "Send the same request with the same key to find out."},
 	{operations.ErrProviderUnavailable, "temporarily-unavailable", "The payment provider did not accept the request."},
-	{errBodyCut, "temporarily-unavailable", "The body ended early. Send the same request again, with the same key."},
-	{admission.ErrRateLimited, "rate-limited", "Send the same request again a little later, with the same key."},
-	{admission.ErrOverloaded, "temporarily-unavailable", "The server is overloaded. Send the same request again a little later, with the same key."},
-	{postgres.ErrUnavailable, "temporarily-unavailable", "Send the same request again, with the same key."},
-	{idempotency.ErrNewerVersion, "temporarily-unavailable", "Send the same request again, with the same key."},
+	{errBodyCut, "temporarily-unavailable", "The body ended early. Send the same request again" + withSameKey + "."},
+	{admission.ErrRateLimited, "rate-limited", "Send the same request again a little later" + withSameKey + "."},
+	{admission.ErrOverloaded, "temporarily-unavailable", "The server is overloaded. Send the same request again a little later" + withSameKey + "."},
+	{postgres.ErrUnavailable, "temporarily-unavailable", "Send the same request again" + withSameKey + "."},
+	{idempotency.ErrNewerVersion, "temporarily-unavailable", "Send the same request again" + withSameKey + "."},
 	{errEventBusy, "temporarily-unavailable", "Another request holds the key of the event. Deliver the event again."},
-	{errNotReady, "temporarily-unavailable", "Send the same request again, with the same key."},
+	{errNotReady, "temporarily-unavailable", "Send the same request again" + withSameKey + "."},
 }
 
 // keyedError wraps the error of a request that has looked up its key.
@@ -138,7 +141,7 @@ func problemOf(err error) problem {
 			return p
 		}
 	}
-	return newProblem("internal-error", "Send the same request again, with the same key.")
+	return newProblem("internal-error", "Send the same request again"+withSameKey+".")
 }
 
 // expiredProblem names what an expired key created, unless the records are lost.
@@ -177,14 +180,14 @@ func summary(all []validation.Field) string {
 func (p problem) forRequest(r *http.Request, err error) problem {
 	hasKey := r.Method == http.MethodPost && r.URL.Path != WebhookPath && r.Header.Get("Idempotency-Key") != ""
 	if !hasKey {
-		p.Detail = strings.Replace(p.Detail, ", with the same key", "", 1)
-	}
-	if errors.Is(err, errNoPage) && strings.HasPrefix(r.URL.Path, keyAddress) {
-		p.Outcome = outcomeUnknown // A proxy may have changed the address of a used key.
+		p.Detail = strings.Replace(p.Detail, withSameKey, "", 1)
 	}
 	_, lookedUp := errors.AsType[*keyedError](err)
-	interrupted := p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
-	if p.Outcome == outcomeNone && (lookedUp && interrupted || !lookedUp && hasKey) {
+	switch {
+	case p.Outcome != outcomeNone:
+	case !lookedUp && hasKey, // an earlier request may have used the key
+		lookedUp && (p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable), // the run was interrupted
+		errors.Is(err, errNoPage) && strings.HasPrefix(r.URL.Path, keyAddress):                            // a proxy may have changed the address of a used key
 		p.Outcome = outcomeUnknown
 	}
 	return p
