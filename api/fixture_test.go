@@ -61,13 +61,13 @@ type options struct {
 
 	waiters    int
 	background int
-	work       int
+	permits    int
 	backlog    int
 }
 
 func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	t.Helper()
-	s := options{spec: []byte("openapi: 3.1.0"), waiters: 1000, background: 100, work: 1000, backlog: 1000}
+	s := options{spec: []byte("openapi: 3.1.0"), waiters: 1000, background: 100, permits: 1000, backlog: 1000}
 	for _, c := range change {
 		c(&s)
 	}
@@ -89,7 +89,7 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	if s.ready == nil {
 		s.ready = api.NewReadiness(func() error { return nil })
 	}
-	f.limiter = admission.New(admission.Config{Work: s.work, Backlog: s.backlog, Wait: time.Minute, InFlight: 10_000})
+	f.limiter = admission.New(admission.Config{Permits: s.permits, Backlog: s.backlog, Wait: time.Minute, InFlight: 10_000})
 	f.background = make(api.Background, s.background)
 	f.router, f.apiKey = f.API(t, api.Config{
 		Authenticator: f.newAuthenticator(t), Limiter: f.limiter, Spec: s.spec, Ready: s.ready, Background: f.background,

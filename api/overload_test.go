@@ -14,8 +14,8 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func limiterBounds(work, backlog int) func(*options) {
-	return func(s *options) { s.work, s.backlog = work, backlog }
+func limiterBounds(permits, backlog int) func(*options) {
+	return func(s *options) { s.permits, s.backlog = permits, backlog }
 }
 
 func (f *fixture) fillLimiter(t *testing.T, account uuid.UUID, n int) {

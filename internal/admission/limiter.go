@@ -38,9 +38,9 @@ const (
 	maxInterval = 50 * time.Millisecond
 )
 
-// Config bounds a [Limiter]. All fields are required, and InFlight is at least Work.
+// Config bounds a [Limiter]. All fields are required, and InFlight is at least Permits.
 type Config struct {
-	Work    int // requests that use the processors and the database
+	Permits int // requests at work: they use the processors and the database
 	Backlog int // requests that wait for their first permit
 
 	// Wait bounds the wait at the measured rate; without a permit, it ends after twice Wait.
@@ -79,7 +79,7 @@ type waiter chan struct{}
 
 // New returns a limiter.
 func New(config Config) *Limiter {
-	return &Limiter{config: config, stats: Stats{Capacity: config.Work}, accounts: map[uuid.UUID]*account{}}
+	return &Limiter{config: config, stats: Stats{Permits: config.Permits}, accounts: map[uuid.UUID]*account{}}
 }
 
 // Do runs work with a permit, which its context carries, or returns [ErrOverloaded] or
@@ -143,7 +143,7 @@ func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 		a = &account{id: accountID}
 	}
 	err := share(a.inFlight, l.stats.InFlight, l.config.InFlight)
-	busy := l.stats.Running >= l.config.Work
+	busy := l.stats.Running >= l.config.Permits
 	if busy && err == nil {
 		bound := l.backlogBound()
 		if a.queue.Len() == 0 {
@@ -176,7 +176,7 @@ func (l *Limiter) backlogBound() int {
 	if l.interval == 0 {
 		return l.config.Backlog
 	}
-	return min(l.config.Backlog, max(l.config.Work, int(l.config.Wait/l.interval)))
+	return min(l.config.Backlog, max(l.config.Permits, int(l.config.Wait/l.interval)))
 }
 
 // share returns an error if an account with n of all requests may have no more.
@@ -225,7 +225,7 @@ func (l *Limiter) dequeue(a *account, element *list.Element) waiter {
 
 // grant gives free permits to requests that resume, then to the accounts in turn.
 func (l *Limiter) grant() {
-	for l.stats.Running < l.config.Work {
+	for l.stats.Running < l.config.Permits {
 		var w waiter
 		if first := l.resuming.Front(); first != nil {
 			w = l.resuming.Remove(first).(waiter)
@@ -254,7 +254,7 @@ func (l *Limiter) measure(now time.Time) {
 
 // Stats are the counts of a [Limiter].
 type Stats struct {
-	Capacity int // the most requests that may be at work
+	Permits  int // as configured
 	Running  int // requests at work
 	Backlog  int // new requests that wait for a permit
 	InFlight int // requests in progress

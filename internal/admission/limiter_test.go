@@ -35,7 +35,7 @@ func bubble(t *testing.T, config admission.Config, test func(*testing.T, *fixtur
 		test(t, &fixture{l, t})
 		synctest.Wait()
 		stats := l.Stats()
-		stats.Capacity, stats.Rejected = 0, 0
+		stats.Permits, stats.Rejected = 0, 0
 		require.Equal(t, admission.Stats{}, stats)
 	})
 }
@@ -85,7 +85,7 @@ func end(t *testing.T, requests ...*request) {
 }
 
 func small() admission.Config {
-	return admission.Config{Work: 1, Backlog: 10, Wait: time.Second, InFlight: 100}
+	return admission.Config{Permits: 1, Backlog: 10, Wait: time.Second, InFlight: 100}
 }
 
 func TestDo_waitsForAPermit(t *testing.T) {
@@ -93,7 +93,7 @@ func TestDo_waitsForAPermit(t *testing.T) {
 		first, second := f.begin(t.Context(), alice), f.begin(t.Context(), alice)
 		require.True(t, first.hasPermit())
 		require.False(t, second.hasPermit())
-		require.Equal(t, admission.Stats{Capacity: 1, Running: 1, Backlog: 1, InFlight: 2}, f.Stats())
+		require.Equal(t, admission.Stats{Permits: 1, Running: 1, Backlog: 1, InFlight: 2}, f.Stats())
 		end(t, first)
 		require.True(t, second.hasPermit())
 		end(t, second)
@@ -172,7 +172,7 @@ func (f *fixture) insist(clients int, duration time.Duration, rejected func(time
 }
 
 func fast() admission.Config {
-	return admission.Config{Work: 1, Wait: time.Second, Backlog: 1000, InFlight: 10_000}
+	return admission.Config{Permits: 1, Wait: time.Second, Backlog: 1000, InFlight: 10_000}
 }
 
 func TestDo_speed(t *testing.T) {
@@ -254,7 +254,7 @@ func TestDo_independentClients(t *testing.T) {
 }
 
 func TestDo_tooManyInFlight(t *testing.T) {
-	bubble(t, admission.Config{Work: 1, Backlog: 100, Wait: time.Second, InFlight: 5}, func(t *testing.T, f *fixture) {
+	bubble(t, admission.Config{Permits: 1, Backlog: 100, Wait: time.Second, InFlight: 5}, func(t *testing.T, f *fixture) {
 		var all []*request
 		for range 4 {
 			all = append(all, f.begin(t.Context(), alice))
@@ -307,7 +307,7 @@ func TestSuspend(t *testing.T) {
 		<-arrived
 		other, waiting := f.begin(t.Context(), bob), f.begin(t.Context(), bob)
 		require.True(t, other.hasPermit())
-		require.Equal(t, admission.Stats{Capacity: 1, Running: 1, Backlog: 1, InFlight: 3}, f.Stats())
+		require.Equal(t, admission.Stats{Permits: 1, Running: 1, Backlog: 1, InFlight: 3}, f.Stats())
 		close(respond)
 		synctest.Wait()
 		require.Empty(t, done, "the permit is taken")

@@ -125,7 +125,7 @@ func (r registrar) pool(pool *pgxpool.Pool) {
 
 func (r registrar) limiter(l *admission.Limiter) {
 	r.gauge("limiter_capacity", "Maximum number of requests at work at the same time.",
-		nil, func() int { return l.Stats().Capacity })
+		nil, func() int { return l.Stats().Permits })
 	r.gauge("limiter_running", "Requests at work: they use the processors and the database.",
 		nil, func() int { return l.Stats().Running })
 	r.gauge("limiter_backlog", "New requests that wait for a permit.",

@@ -127,7 +127,7 @@ func TestStep_commitResult(t *testing.T) {
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	l := admission.New(admission.Config{Work: 1, Backlog: 1, Wait: time.Minute, InFlight: 3})
+	l := admission.New(admission.Config{Permits: 1, Backlog: 1, Wait: time.Minute, InFlight: 3})
 	m := metrics.New(metrics.Config{Pool: f.Pool, Ready: ready, Logger: discard, Limiter: l, Waiters: f.Engine.Waiters})
 
 	nothing := func(context.Context) error { return nil }

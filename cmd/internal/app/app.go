@@ -56,7 +56,7 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 	a.onClose(a.Pool.Close)
 	a.Monitor = postgres.NewMonitor(a.Pool, logger)
 	a.limiter = admission.New(admission.Config{
-		Work:     workPerConnection * int(a.Pool.Config().MaxConns),
+		Permits:  permitsPerConnection * int(a.Pool.Config().MaxConns),
 		Backlog:  maxBacklog,
 		Wait:     maxBacklogWait,
 		InFlight: maxInFlight,
@@ -143,6 +143,6 @@ const (
 	maxBacklogWait = 650 * time.Millisecond
 	maxBacklog     = 1000
 
-	// workPerConnection is the number of permits for each connection: two keep it busy.
-	workPerConnection = 2
+	// Two requests keep a connection busy, because each also computes.
+	permitsPerConnection = 2
 )
