@@ -128,8 +128,8 @@ func checkBoth(req *http.Request, body []byte, got response) (undocumented, viol
 	return nil, err
 }
 
-// check returns how a response violates the contract. A request that the contract forbids
-// must have been rejected.
+// check returns how a response violates the contract. The contract also requires that a request
+// which it does not allow is rejected.
 func (c contract) check(req *http.Request, body []byte, got response) error {
 	if err := checkHeaders(got); err != nil {
 		return err
@@ -142,12 +142,12 @@ func (c contract) check(req *http.Request, body []byte, got response) error {
 	if sent.Method == http.MethodHead {
 		sent.Method = http.MethodGet
 	}
-	sent.URL.Path = sent.URL.EscapedPath() // an encoded slash separates nothing
+	sent.URL.Path = sent.URL.EscapedPath() // FindRoute would split a parameter at a decoded slash
 	sent.Body = io.NopCloser(bytes.NewReader(body))
 	route, params, err := c.router.FindRoute(sent)
 	if err != nil || strings.HasSuffix(sent.URL.Path, "/") || slices.Contains(slices.Collect(maps.Values(params)), "") {
-		// No such operation. The validator's router ignores a trailing slash, and accepts
-		// an empty parameter.
+		// The contract has no such path. FindRoute finds some of these, because it ignores a
+		// trailing slash and accepts an empty parameter.
 		if req.Method == http.MethodOptions && got.status == http.StatusNoContent {
 			return nil
 		}
@@ -161,8 +161,8 @@ func (c contract) check(req *http.Request, body []byte, got response) error {
 			return err
 		}
 	}
-	// As OpenAPI 3.0, the validator does not compile the schemas of parameters and headers for
-	// each message. They have no keyword that it does not know then.
+	// For OpenAPI 3.1, the validator compiles the schemas of parameters and headers anew for each
+	// message, which is slow. They have no keyword that 3.0 lacks.
 	spec, filtered := *route.Spec, *route
 	spec.OpenAPI = "3.0.3"
 	filtered.Spec = &spec

@@ -73,18 +73,19 @@ func decompressScalar() []byte {
 	return content
 }
 
-// form is a document as it is sent, unchanged or compressed. Each form has its own ETag.
-type form struct {
+// representation is a document as the server sends it, either unchanged or compressed with gzip. The
+// two have different ETags, as RFC 9110 requires (8.8.3.3).
+type representation struct {
 	content []byte
-	tag     string
+	etag    string
 }
 
-func newForm(content []byte) form {
+func newRepresentation(content []byte) representation {
 	sum := sha256.Sum256(content)
-	return form{content, `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
+	return representation{content, `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
 }
 
-func compressed(content []byte) []byte {
+func compress(content []byte) []byte {
 	var packed bytes.Buffer
 	writer := gzip.NewWriter(&packed)
 	_, _ = writer.Write(content)
@@ -95,33 +96,34 @@ func compressed(content []byte) []byte {
 // acceptsGzip matches an Accept-Encoding with gzip and a weight above 0 (RFC 9110, 12.5.3).
 var acceptsGzip = regexp.MustCompile(`(?i)(^|,)\s*gzip\s*($|,|;\s*q=(1|0\.\d*[1-9]))`)
 
-// serve responds with the form that the client accepts, or with 304 if the client has it. The first
-// request for a document prepares both forms, because preparing all would slow down the start.
+// serve responds with a document, compressed if the client accepts gzip, or with 304 if the client's
+// copy is current. The document is prepared at its first request, because compressing all of them
+// would delay the start.
 func serve(contentType string, content func() []byte) http.HandlerFunc {
-	forms := sync.OnceValues(func() (unchanged, gzipped form) {
-		whole := content()
-		return newForm(whole), newForm(compressed(whole))
+	representations := sync.OnceValues(func() (unchanged, compressed representation) {
+		document := content()
+		return newRepresentation(document), newRepresentation(compress(document))
 	})
 	return func(w http.ResponseWriter, r *http.Request) {
-		accepted, gzipped := forms()
+		selected, compressed := representations()
 		header := w.Header()
 		header.Set("Vary", "Accept-Encoding")
 		if acceptsGzip.MatchString(strings.Join(r.Header.Values("Accept-Encoding"), ",")) {
 			header.Set("Content-Encoding", "gzip")
-			accepted = gzipped
+			selected = compressed
 		}
 		header.Set("Content-Type", contentType)
 		header.Set("Content-Security-Policy", policy)
 		// Clients revalidate with the ETag, because the paths have no version.
 		header.Set("Cache-Control", "no-cache")
-		header.Set("ETag", accepted.tag)
+		header.Set("ETag", selected.etag)
 		header.Set("Accept-Ranges", "none")
-		if strings.Contains(strings.Join(r.Header.Values("If-None-Match"), ","), accepted.tag) {
+		if strings.Contains(strings.Join(r.Header.Values("If-None-Match"), ","), selected.etag) {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
-		header.Set("Content-Length", strconv.Itoa(len(accepted.content)))
+		header.Set("Content-Length", strconv.Itoa(len(selected.content)))
 		// Without the reader's WriteTo, io.Copy writes in parts, so a slow client holds only one of them.
-		_, _ = io.Copy(w, struct{ io.Reader }{bytes.NewReader(accepted.content)})
+		_, _ = io.Copy(w, struct{ io.Reader }{bytes.NewReader(selected.content)})
 	}
 }
