@@ -61,13 +61,18 @@ type commands struct {
 	app *app.App // of the command that runs, if it needs one
 }
 
-// ProvideApp creates the app. kong calls it for a command whose Run has a parameter of this type.
-func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
+// newApp creates the app with the environment of the selected command.
+func newApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
 	config, err := cli.Load(selected)
 	if err != nil {
 		return nil, err
 	}
-	c.app, err = app.New(ctx, config)
+	return app.New(ctx, config)
+}
+
+// ProvideApp creates the app. kong calls it for a command whose Run has a parameter of this type.
+func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (_ *app.App, err error) {
+	c.app, err = newApp(ctx, selected)
 	return c.app, err
 }
 

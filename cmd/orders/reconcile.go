@@ -11,8 +11,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/orders/reconcile"
 )
@@ -34,7 +32,7 @@ type reconciliation struct {
 	JSON     bool          `help:"Print one JSON object."`
 }
 
-// Run loads the environment itself, because the exit code is 2 for each error that prevents the comparison.
+// Run creates the app itself, because the exit code is 2 for each error that prevents the comparison.
 func (c reconciliation) Run(ctx context.Context, selected *kong.Context) error {
 	report, err := c.compare(ctx, selected)
 	if err == nil {
@@ -50,11 +48,7 @@ func (c reconciliation) Run(ctx context.Context, selected *kong.Context) error {
 }
 
 func (c reconciliation) compare(ctx context.Context, selected *kong.Context) (reconcile.Report, error) {
-	config, err := cli.Load(selected)
-	if err != nil {
-		return reconcile.Report{}, err
-	}
-	a, err := app.New(ctx, config)
+	a, err := newApp(ctx, selected)
 	if err != nil {
 		return reconcile.Report{}, err
 	}

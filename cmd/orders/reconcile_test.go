@@ -96,7 +96,7 @@ func TestReconcile_incomplete(t *testing.T) {
 	t.Parallel()
 	f := newFixtureAnHourAgo(t)
 	const notCompared = "orders: records were not compared: "
-	rejecting := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: listEndpoint, After: 1, Times: stripetest.Always}) // the first one is of the start
+	rejecting := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: listEndpoint, After: 1, Times: stripetest.Always}) // the first list is the try at the start
 	code, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--json")
 	rejecting.Release()
 	require.Equal(t, 2, code)

@@ -93,7 +93,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 }
 
 // lookUp returns the accounts of valid keys. If the authenticator is reset meanwhile, it repeats the
-// lookup, because the result is of the former server.
+// lookup, because the former server returned the result.
 func (a *Authenticator) lookUp(hashes []keyHash) (found map[keyHash]uuid.UUID, err error) {
 	for current := false; !current; {
 		a.mu.Lock()

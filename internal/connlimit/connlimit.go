@@ -126,11 +126,10 @@ func (c *conn) work() {
 // hold counts bytes that are in memory while the connection waits for its client. While there are too
 // many, it closes connections (R25, bounded outsiders).
 func (c *conn) hold(bytes int) {
-	if c.waiting == nil {
-		return
+	if c.waiting != nil {
+		c.held += bytes
+		c.listener.totalHeld += bytes
 	}
-	c.held += bytes
-	c.listener.totalHeld += bytes
 	for c.listener.totalHeld > maxHeld {
 		c.listener.closeLongest(func(other *conn) bool { return other.held > 0 })
 	}

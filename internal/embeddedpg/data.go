@@ -16,7 +16,7 @@ const (
 	dataName  = "data"
 	freshName = "data.new"
 
-	// passfileName is a passfile of libpq, so that a URL can be printed.
+	// passfileName is a file with the password, which libpq reads, so that a printed URL does not show it.
 	passfileName = "pgpass"
 )
 
@@ -37,7 +37,8 @@ func (s *Server) openData(ctx context.Context, cache string) error {
 	return s.openScratch(ctx, parent)
 }
 
-// reset renames the data directory, because an interrupted removal would leave a damaged one.
+// reset renames the data directory, and the next initdb removes it. An interrupted removal under the old
+// name would leave a damaged data directory.
 func (s *Server) reset() error {
 	fresh := filepath.Join(s.dir, freshName)
 	err := os.RemoveAll(fresh)
@@ -65,8 +66,8 @@ func (s *Server) initialise(ctx context.Context) error {
 	return nil
 }
 
-// initdb creates the data directory. The program inherits the lock, so that it keeps the folder if
-// this process is killed.
+// initdb creates the data directory. The program initdb inherits the folder's lock, so that no other
+// process uses the folder while initdb still runs after this process was killed.
 func (s *Server) initdb(ctx context.Context) error {
 	fresh := filepath.Join(s.dir, freshName)
 	password := rand.Text()

@@ -74,7 +74,7 @@ func ownFolder(path string) error {
 	return os.Chmod(path, folderMode()) // Mkdir applies the umask
 }
 
-// folderMode is private, unless the server of another user must pass through.
+// folderMode returns the mode of our folders. It is private, unless the server runs as another user.
 func folderMode() fs.FileMode {
 	if asNobody() {
 		return 0o711

@@ -47,10 +47,10 @@ func (s *Server) command(ctx context.Context, name string, args ...string) *exec
 	return cmd
 }
 
-// supervisor runs the server. Its arguments are the signal that stops it, a folder to remove
-// then or "", and its command line. Only this process holds the other end of standard input:
-// when that is closed, by stop or by the end of this process, the server is stopped. As the user
-// nobody, rm can only remove the data, and the next sweep removes the folder.
+// supervisor is a shell script that stops the server when standard input is closed. Only this process
+// holds the other end, so the server also stops if this process is killed. The arguments are the signal
+// that stops the server, a folder to remove afterwards or "", and the server's command line. If rm runs
+// as the user nobody, it can remove only the data, and the next sweep removes the folder.
 const supervisor = `
 signal=$1 folder=$2; shift 2
 exec 9<&0

@@ -40,8 +40,7 @@ type App struct {
 }
 
 // New connects to the database and creates the services. In a command that does not load the
-// provider's key, they can describe what is stored, but not call the provider. The caller closes
-// the app.
+// provider's key, they can read what is stored, but not call the provider. The caller closes the app.
 func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 	logger := config.Logger(os.Stderr)
 	a := &App{Config: config, Logger: logger}

@@ -84,10 +84,10 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 	return &Server{App: a, HTTP: api.NewServer(router, a.Logger), Listener: listener, ready: ready, runs: runs}, nil
 }
 
-// Run serves until ctx ends, or until the provider rejects its key, which is tried meanwhile,
-// because a provider that hangs must not delay replays. Then /readyz returns 503, and after the end
-// of ctx requests are accepted for delay. After that, waiters are released and runs finish, so that
-// no other process takes over.
+// Run serves until ctx ends, or until the provider rejects its key. The key is tried while requests are
+// served, because a provider that does not answer must not delay replays. When ctx ends, /readyz returns
+// 503, and requests are still accepted for delay. Then waiters are released and runs finish, so that no
+// other process has to take over their keys.
 func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 	serving, fail := context.WithCancelCause(ctx)
 	go func() { fail(connlimit.Serve(s.HTTP, s.Listener, maxConnections)) }()

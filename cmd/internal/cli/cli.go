@@ -81,7 +81,7 @@ func (h *Help) Run(parser *kong.Kong) error {
 	return err
 }
 
-// Count is a positive number.
+// Count is a flag's value that must be positive.
 type Count int
 
 // Validate implements the validation of kong.
@@ -104,7 +104,7 @@ func (i *Interval) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Text is not empty.
+// Text is a flag's value that must not be empty.
 type Text string
 
 // Validate implements the validation of kong.

@@ -120,7 +120,7 @@ var (
 // Mode returns test, live or unknown, by the prefix of the key.
 func (s *Stripe) Mode() string { return payments.KeyMode(string(s.SecretKey)) }
 
-// ProviderURL omits credentials and the path.
+// ProviderURL returns the provider's URL without credentials and path.
 func (s *Stripe) ProviderURL() string {
 	base, _ := url.Parse(cmp.Or(s.APIBase, "https://api.stripe.com")) // validated
 	return base.Scheme + "://" + base.Host

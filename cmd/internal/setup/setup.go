@@ -167,7 +167,7 @@ func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, run func
 	return run(migrator)
 }
 
-// ProviderTransport uses the proxy of HTTPS_PROXY.
+// ProviderTransport returns a transport that uses the proxy of HTTPS_PROXY.
 func ProviderTransport() *http.Transport {
 	transport := payments.NewTransport()
 	transport.Proxy = http.ProxyFromEnvironment
