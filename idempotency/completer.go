@@ -150,8 +150,8 @@ func ofKind(kind, attempts, condition string) string {
 // index, the second is the backoff: it doubles with each attempt, up to $5. 20 doublings fit
 // an interval.
 var abandonedSQL = `action_required_at IS NULL
-       AND ` + notSince("last_run_at", "$4::interval", "$3") + `
-       AND ` + notSince("last_run_at",
+       AND ` + notWithin("last_run_at", "$4::interval", "$3") + `
+       AND ` + notWithin("last_run_at",
 	"least($4::interval * 2 ^ least(completer_attempt, 20), greatest($5::interval, $4::interval))", "$3") + `
        AND ` + notLeased("$3")
 
@@ -159,7 +159,7 @@ var abandonedSQL = `action_required_at IS NULL
 // wait when they are $7 old: they are due at once, and then after each grace.
 var actionRequiredSQL = `action_required_at IS NOT NULL
        AND (
-            ` + notSince("last_run_at", "$6::interval", "$3") + `
+            ` + notWithin("last_run_at", "$6::interval", "$3") + `
             OR (
                 created_at <= now() - $7::interval
                 AND last_run_at <= greatest(created_at + $7::interval, now() - $4::interval)
@@ -167,10 +167,11 @@ var actionRequiredSQL = `action_required_at IS NOT NULL
        )`
 
 // polledSQL selects keys older than $8 that are never abandoned, because clients run them far
-// more often than the completer would. No attempt is left for them, so they need review.
+// more often than the completer would. They count one attempt more than the completer makes, so
+// they need review.
 var polledSQL = `action_required_at IS NULL
        AND last_run_at > now() - $4::interval
-       AND ` + notSince("created_at", "$8::interval", "$3") + `
+       AND ` + notWithin("created_at", "$8::interval", "$3") + `
        AND attempt > 2 * $9::bigint`
 
 // dueKey is a key that is due, as dueSQL has read it.

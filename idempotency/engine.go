@@ -85,7 +85,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 		request: &req, fingerprint: hash, onClaim: req.OnClaim, point: Started,
 	})
 	err = run.execute(ctx)
-	if run.claimedBy != nil {
+	if run.claimedBy != nil { // err is the conflict of the claim, so the other request's row decides
 		return e.decide(ctx, run.claimedBy, hash, op, req.OnClaim)
 	}
 	return run.result(), err
@@ -153,8 +153,9 @@ func (k *keyRow) result() Result {
 	return Result{KeyID: k.ID, Runs: k.Runs, From: k.Point, To: k.Point}
 }
 
-// AwaitTurn blocks until [Engine.Do] can run or replay the key, or ctx ends. It returns false
-// if too many requests wait or the process stops.
+// AwaitTurn blocks until [Engine.Do] can run or replay the key, or ctx ends. In both cases it returns
+// true, because Do then returns the key's state. It returns false if too many requests wait or the
+// process stops.
 func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
 	return e.waiters.wait(ctx, awaited{accountID, id, awaitTurn})
 }

@@ -47,7 +47,8 @@ var (
 	errPanicked       = errors.New("the run panicked")
 )
 
-// translateOn adds the errors of the engine to [postgres.Translate].
+// translateOn adds the errors of the engine to [postgres.Translate]. A timeout closes the connection as well,
+// but it is tested first, because only a lost connection is retried.
 func translateOn(conn *pgx.Conn, err error) error {
 	switch state := postgres.SQLState(err); {
 	case err == nil:

@@ -95,12 +95,12 @@ const keyColumns = `
 // length of a lease. A time that is further ahead than that was set by a clock that ran ahead, so
 // such a lease has ended (R8, the database's clock).
 func notLeased(length string) string {
-	return "(locked_at IS NULL OR " + notSince("locked_at", length+"::interval", length) + ")"
+	return "(locked_at IS NULL OR " + notWithin("locked_at", length+"::interval", length) + ")"
 }
 
-// notSince is the condition that a time is longer ago than an interval, or too far ahead, as in
-// notLeased.
-func notSince(column, interval, leaseLength string) string {
+// notWithin is the condition that a time is not within the last interval: it is longer ago, or further
+// ahead than a lease, as in notLeased.
+func notWithin(column, interval, leaseLength string) string {
 	return column + " NOT BETWEEN now() - " + interval + " AND now() + " + leaseLength + "::interval"
 }
 

@@ -106,7 +106,7 @@ WITH held AS (
 // queueLock locks the key's row for a transaction that reads before it writes. For a new key,
 // the commit then names the start of this claim.
 func (run *Run) queueLock(batch *pgx.Batch) {
-	if run.claimed {
+	if run.leased {
 		queueAsserted(batch, fenceSQL, new(time.Time), run.fence()...)
 	} else {
 		run.queueClaim(batch, Started, &run.leaseStart)
@@ -140,6 +140,7 @@ func (run *Run) invalidate(ctx context.Context, doubt error) error {
 	}
 }
 
+// finishSQL returns the time of the end in the column that assertHeld reads, because the lease ends.
 const finishSQL = `
 WITH held AS (
     UPDATE idempotency_keys
@@ -190,7 +191,7 @@ UPDATE idempotency_keys
 // count the lease from the sending, so for us it ends before it ends in the database (R8, the
 // database's clock).
 func (run *Run) setLease(start, sent time.Time) {
-	run.claimed, run.mayHold = true, true
+	run.leased, run.mayHold = true, true
 	run.leaseStart, run.leaseSent = start, sent
 	run.CreatedAt = run.CreatedAt.UTC()
 }

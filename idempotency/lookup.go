@@ -28,21 +28,10 @@ func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (Stor
 	return stored.StoredKey, stored.response(), err
 }
 
-// NextLeaseEnd returns when the lease of a run that takes the key now would end.
+// NextLeaseEnd returns when the lease of a run that takes the key now would end. LastRunAt plus Idle is the
+// database's time at which the key was read.
 func (e *Engine) NextLeaseEnd(key StoredKey) time.Time {
 	return key.LastRunAt.Add(key.Idle + e.config.LockTimeout)
-}
-
-// Keys returns those keys that exist, by id.
-func (e *Engine) Keys(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]StoredKey, error) {
-	list, err := e.store.list(ctx, `
-  JOIN unnest($2::uuid[], $3::uuid[]) AS wanted (account_id, id)
-    ON wanted.account_id = k.account_id AND wanted.id = k.id`, accountIDs, ids)
-	byID := make(map[uuid.UUID]StoredKey, len(list))
-	for _, key := range list {
-		byID[key.ID] = key
-	}
-	return byID, err
 }
 
 var stuckSQL = `
@@ -51,7 +40,7 @@ var stuckSQL = `
         k.needs_review_at IS NOT NULL
         OR (
             k.needs_review_at IS NULL AND k.action_required_at IS NULL
-            AND ` + notSince("last_run_at", "$2::interval", "$1") + `
+            AND ` + notWithin("last_run_at", "$2::interval", "$1") + `
             AND ` + notLeased("$1") + `
         )
    )

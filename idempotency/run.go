@@ -39,8 +39,8 @@ type Run struct {
 	response    Response
 
 	token   uuid.UUID
-	claimed bool // the claim or the takeover is committed
-	mayHold bool // claimed, or the outcome of the claim or takeover is unknown
+	leased  bool // the claim or the takeover is committed
+	mayHold bool // leased, or the outcome of the claim or takeover is unknown
 
 	// leaseStart is the row's locked_at. leaseSent is the time of our clock just before we sent the
 	// statement that has set it.
@@ -53,7 +53,7 @@ func (run *Run) clock() time.Time { return run.engine.config.Clock() }
 func (run *Run) execute(ctx context.Context) error {
 	defer onPanic(func() { run.release(ctx, errPanicked) })
 	for {
-		if run.claimed && run.onClaim != nil {
+		if run.leased && run.onClaim != nil {
 			run.onClaim()
 			run.onClaim = nil
 		}
@@ -81,7 +81,7 @@ func (run *Run) step(ctx context.Context) (err error) {
 	defer onPanic(func() { done(StepEnd{Err: errPanicked}) })
 	var end StepEnd
 	record := run.steps.Start
-	if run.claimed {
+	if run.leased {
 		begun := run.clock()
 		record, err = run.call(ctx)
 		end.Call = run.clock().Sub(begun)
@@ -109,13 +109,13 @@ func (run *Run) call(ctx context.Context) (RecordFunc, error) {
 func (run *Run) commit(ctx context.Context, record RecordFunc) error {
 	return retry(func() error {
 		err := run.transact(ctx, record)
-		if errors.Is(err, errCommitUnknown) && run.claimed {
+		if errors.Is(err, errCommitUnknown) && run.leased {
 			err = run.invalidate(ctx, err) // not for a claim, whose repeated INSERT waits for the first one
 		}
 		switch {
 		case errors.Is(err, errClaimConflict), errors.Is(err, ErrLeaseLost):
-			return run.resolve(ctx, err)
-		case !run.claimed && postgres.SQLState(err) == postgres.UniqueViolation:
+			return run.readBack(ctx, err)
+		case !run.leased && postgres.SQLState(err) == postgres.UniqueViolation:
 			return run.violated(ctx, postgres.Constraint(err))
 		default:
 			return err
@@ -133,7 +133,7 @@ func (run *Run) transact(ctx context.Context, record RecordFunc) error {
 	recording, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	next, err := record(recording, tx)
-	if err != nil && !run.claimed && !tx.open && tx.failed == nil {
+	if err != nil && !run.leased && !tx.open && tx.failed == nil {
 		// An expired key may have charged, so it takes precedence over a rejection (R2, order of the answers).
 		if expired := run.engine.store.keyExpired(ctx, run.AccountID, run.KeyID, run.Key); !errors.Is(expired, ErrNotFound) {
 			err = expired
@@ -142,7 +142,7 @@ func (run *Run) transact(ctx context.Context, record RecordFunc) error {
 	if _, known := run.steps.At[next.point]; err == nil && next.point != Finished && !known {
 		err = fmt.Errorf("idempotency: a step advanced to %q, from which there is no step", next.point)
 	}
-	if err == nil && !run.claimed && next.point == Finished {
+	if err == nil && !run.leased && next.point == Finished {
 		err = tx.begin(ctx) // the row must exist before it is finished
 	}
 	if err != nil {
@@ -157,7 +157,7 @@ func (run *Run) moveTo(ctx context.Context, tx *Tx, next Transition) error {
 	err := tx.commit(ctx, func(batch *pgx.Batch) {
 		sent = run.clock()
 		switch {
-		case !run.claimed && !tx.open:
+		case !run.leased && !tx.open:
 			run.queueClaim(batch, next.point, &start)
 		case next.point == Finished:
 			headers, _ := json.Marshal(next.response.Headers) // cannot fail; pgx encodes no map in QueryExecModeExec
@@ -177,13 +177,13 @@ func (run *Run) moveTo(ctx context.Context, tx *Tx, next Transition) error {
 	return err
 }
 
-// resolve reads the row after the claim met a row, or the fence did not hold (R22, three outcomes
+// readBack reads the row after the claim met a row, or the fence did not hold (R22, three outcomes
 // of COMMIT). Without an error, this run did commit.
-func (run *Run) resolve(ctx context.Context, failure error) error {
+func (run *Run) readBack(ctx context.Context, failure error) error {
 	sent := run.clock()
 	stored, err := run.engine.store.find(ctx, run.AccountID, run.KeyID)
 	switch {
-	case errors.Is(err, ErrNotFound) && run.claimed:
+	case errors.Is(err, ErrNotFound) && run.leased:
 		return failure // a failover lost the row; the next request claims the key again
 	case errors.Is(err, ErrNotFound):
 		err = run.engine.store.keyExpired(ctx, run.AccountID, run.KeyID, run.Key)
@@ -195,11 +195,11 @@ func (run *Run) resolve(ctx context.Context, failure error) error {
 		return commitUnknown(err)
 	case err != nil:
 		return err
-	case stored.Token != run.token && !run.claimed:
+	case stored.Token != run.token && !run.leased:
 		run.claimedBy = stored
 		return failure
 	case stored.Token != run.token, stored.Point != Finished && stored.LockedAt == nil:
-		return ErrLeaseLost // taken over, or released by an operator
+		return ErrLeaseLost // taken over, or no longer leased
 	}
 	run.Number, run.CreatedAt = stored.Runs, stored.CreatedAt
 	run.point, run.response = stored.Point, stored.response()

@@ -40,7 +40,7 @@ SELECT awaited.account_id, awaited.id, awaited.change
     OR awaited.change = 'action' AND k.action_required_at IS NOT NULL
     OR (
         awaited.change = 'turn'
-        AND ` + notSince("last_run_at", "$5::interval", "$4") + `
+        AND ` + notWithin("last_run_at", "$5::interval", "$4") + `
         AND ` + notLeased("$4") + `
     )`
 
