@@ -26,9 +26,10 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	if secret == "" {
 		return Event{}, ErrWebhooksOff
 	}
-	// With a negative tolerance, the library accepts only a signature from the future.
-	if webhook.ValidatePayloadWithTolerance(payload, signature, secret, signatureTolerance) != nil ||
-		webhook.ValidatePayloadWithTolerance(payload, signature, secret, -signatureTolerance) == nil {
+	invalid := webhook.ValidatePayloadWithTolerance(payload, signature, secret, signatureTolerance)
+	// The library bounds only the age. With a negative tolerance, it accepts only a signature from the future.
+	inFuture := webhook.ValidatePayloadWithTolerance(payload, signature, secret, -signatureTolerance) == nil
+	if invalid != nil || inFuture {
 		return Event{}, ErrSignature
 	}
 	// Only what is used is decoded, because other members have changed between the versions of

@@ -143,15 +143,8 @@ func (d *Decoder) Integer(name string, must bool, minimum, maximum int64) int64 
 	return int64(number)
 }
 
-// Object calls read for the object with this name, unless it is absent. Members that read does not
+// Objects calls read for each object in an array of 1 to maximum objects. Members that read does not
 // read are errors.
-func (d *Decoder) Object(name string, must bool, read func(*Decoder)) {
-	if members, ok := member[map[string]json.RawMessage](d, name, must, "an object"); ok {
-		d.nested(name, members, read)
-	}
-}
-
-// Objects calls read for each object in an array of 1 to maximum objects.
 func (d *Decoder) Objects(name string, maximum int, read func(*Decoder)) {
 	list, ok := member[[]json.RawMessage](d, name, Required, "an array")
 	size := fmt.Sprintf("must have 1 to %d items", maximum)

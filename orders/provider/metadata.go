@@ -2,15 +2,11 @@ package provider
 
 import "github.com/google/uuid"
 
-// Names in the metadata. They never change, because payments and refunds are found by their values.
-const (
-	MetadataOrderID   = "order_id"
-	metadataAccountID = "account_id"
-	metadataRefundID  = "refund_id"
-	metadataKeyID     = "idempotency_key_id"
-)
+// MetadataOrderID is the name of the order's id in the metadata.
+const MetadataOrderID = "order_id"
 
-// Metadata has the ids that the provider stores with a payment or a refund of ours.
+// Metadata has the ids that the provider stores with a payment or a refund of ours. Their names never
+// change, because payments and refunds are found by them.
 type Metadata struct {
 	AccountID, OrderID, KeyID uuid.UUID
 	RefundID                  uuid.UUID // uuid.Nil in that of a payment
@@ -19,12 +15,12 @@ type Metadata struct {
 // Encode returns the metadata as it is sent.
 func (m Metadata) Encode() map[string]string {
 	encoded := map[string]string{
-		metadataAccountID: m.AccountID.String(),
-		MetadataOrderID:   m.OrderID.String(),
-		metadataKeyID:     m.KeyID.String(),
+		"account_id":         m.AccountID.String(),
+		MetadataOrderID:      m.OrderID.String(),
+		"idempotency_key_id": m.KeyID.String(),
 	}
 	if m.RefundID != uuid.Nil {
-		encoded[metadataRefundID] = m.RefundID.String()
+		encoded["refund_id"] = m.RefundID.String()
 	}
 	return encoded
 }
@@ -32,9 +28,9 @@ func (m Metadata) Encode() map[string]string {
 // ParseMetadata reads an object's metadata. An id that is missing or malformed is uuid.Nil, as in an
 // object of another program.
 func ParseMetadata(encoded map[string]string) (m Metadata) {
-	m.AccountID, _ = uuid.Parse(encoded[metadataAccountID])
+	m.AccountID, _ = uuid.Parse(encoded["account_id"])
 	m.OrderID, _ = uuid.Parse(encoded[MetadataOrderID])
-	m.KeyID, _ = uuid.Parse(encoded[metadataKeyID])
-	m.RefundID, _ = uuid.Parse(encoded[metadataRefundID])
+	m.KeyID, _ = uuid.Parse(encoded["idempotency_key_id"])
+	m.RefundID, _ = uuid.Parse(encoded["refund_id"])
 	return m
 }
