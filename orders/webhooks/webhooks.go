@@ -61,21 +61,22 @@ func (h Handler) Handle(ctx context.Context, event Event) (result Result, err er
 		result.KeyID = event.keyID
 	}
 	busy := errors.Is(err, idempotency.ErrInProgress)
-	switch {
-	case event.RefundID != "" && event.refundID != uuid.Nil && (!known || busy || run.Replayed):
+	accepted := !known || errors.Is(err, idempotency.ErrActionRequired) || event.undecided() && (busy || stillProcessing(err))
+	if event.RefundID != "" && event.refundID != uuid.Nil && (!known || busy || run.Replayed) {
 		// A run in progress may have read the refund before its status changed.
 		failed, syncErr := h.Operations.Sync(ctx, "refund", event.AccountID, event.refundID, event.RefundID)
-		if errors.Is(syncErr, operations.ErrNotFound) {
-			break
+		if !errors.Is(syncErr, operations.ErrNotFound) {
+			result.RefundID, result.RefundFailed = event.refundID, failed
+			return result, syncErr
 		}
-		result.RefundID, result.RefundFailed = event.refundID, failed
-		return result, syncErr
-	case known && !errors.Is(err, idempotency.ErrActionRequired) && !(event.undecided() && (busy || stillProcessing(err))):
-		result.Run = run
-		return result, err
+		accepted = true
 	}
-	result.Run, result.Unfinished = run, err
-	return result, nil
+	result.Run = run
+	if accepted {
+		result.Unfinished = err
+		return result, nil
+	}
+	return result, err
 }
 
 // undecided reports whether another event follows when the payment is decided.
