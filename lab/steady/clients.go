@@ -24,6 +24,7 @@ type clients struct {
 	http        http.Client
 	api, stripe string // URLs
 	apiKey      string
+	sent        atomic.Int64
 	retries     atomic.Int64
 	mu          sync.Mutex
 	paid        []string // orders that are not refunded yet
@@ -41,7 +42,8 @@ func newClients(address, stripe, apiKey string) *clients {
 const body = `{"email":"buyer@example.com","currency":"usd","payment_method":"%s",` +
 	`"items":[{"sku":"beans-1kg","description":"Coffee beans, 1 kg","quantity":1,"unit_amount":2500}],"metadata":{"channel":"web"}}`
 
-func (c *clients) send(ctx context.Context, i int) (status int, err error) {
+func (c *clients) send(ctx context.Context, _ int) (status int, err error) {
+	i := c.sent.Add(1) // each part would begin at 0
 	key := fmt.Sprintf("steady-order-%010d", i)
 	c.mu.Lock()
 	lastKey, lastOrder := c.lastKey, c.lastOrder
@@ -164,7 +166,12 @@ func (c *clients) once(ctx context.Context, method, address, key, body string, w
 }
 
 // audit fails if a request failed, or if our records, the provider's or the receipts disagree.
-func (s *system) audit(ctx context.Context, report measure.Report, retries int64, out io.Writer) error {
+func (s *system) audit(ctx context.Context, all []part, retries int64, out io.Writer) error {
+	var report measure.Report
+	for _, p := range all {
+		report.Requests = append(report.Requests, p.report.Requests...)
+		report.Dropped += p.report.Dropped
+	}
 	failed := report.Filter(func(r measure.Request) bool { return r.Err != nil })
 	fmt.Fprintf(out, "requests  %d; %d failed, %d retries\n", len(report.Requests), len(failed.Requests), retries)
 	fmt.Fprintf(out, "commands as cron jobs  %d; %d failed\n", s.cronRuns, len(s.cronErrors))

@@ -8,14 +8,10 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
-
-	"example.com/orders-api/lab/measure"
 )
 
 // sample has the figures of one moment by name, whose last word is the unit.
 type sample struct {
-	at      time.Duration // since the first request
 	figures map[string]float64
 	records float64 // bytes of WAL records so far, without images
 	images  float64 // bytes of WAL that are images of whole pages
@@ -44,15 +40,10 @@ func tolerance(name string) (factor, slack float64) {
 }
 
 // judge prints each figure of each part, and returns an error that names those that grew.
-func judge(samples []sample, report measure.Report, o options, out io.Writer) error {
-	part := o.duration / parts
+func judge(all []part, out io.Writer) error {
 	var figures [parts]map[string]float64
-	for i := range parts {
-		from := o.warm + time.Duration(i)*part
-		figures[i] = summarize(samples, from, from+part)
-		latency := report.EndedWithin(from, part).Percentiles(0.5, 0.99)
-		figures[i]["order: p50 ms"] = float64(latency[0].Microseconds()) / 1000
-		figures[i]["order: p99 ms"] = float64(latency[1].Microseconds()) / 1000
+	for i, p := range all {
+		figures[i] = summarize(p)
 	}
 	var grown error
 	for _, name := range slices.Sorted(maps.Keys(figures[0])) {
@@ -66,35 +57,23 @@ func judge(samples []sample, report measure.Report, o options, out io.Writer) er
 	return grown
 }
 
-// summarize returns the mean of each figure, but of what requests and connections hold for a while
-// (goroutines, descriptors, sessions) the lowest decile: a moment of more load raises a mean for as
-// long as a pool keeps its connections, and a leak raises the lowest values, too. WAL and CPU time
-// are divided by the orders between the first and the last sample.
-func summarize(samples []sample, from, to time.Duration) map[string]float64 {
-	values := map[string][]float64{}
-	samples = slices.DeleteFunc(slices.Clone(samples), func(s sample) bool { return s.at < from || s.at >= to })
-	for _, s := range samples {
+// summarize returns the mean of each figure and the counts at rest. WAL and CPU time are divided by
+// the orders between the first and the last sample.
+func summarize(p part) map[string]float64 {
+	figures := maps.Clone(p.counts)
+	for _, s := range p.samples {
 		for name, value := range s.figures {
-			values[name] = append(values[name], value)
+			figures[name] += value / float64(len(p.samples))
 		}
 	}
-	figures := map[string]float64{}
-	for name, all := range values {
-		slices.Sort(all)
-		switch name[strings.LastIndex(name, " ")+1:] {
-		case "goroutines", "descriptors", "sessions":
-			figures[name] = all[len(all)/10]
-		default:
-			for _, value := range all {
-				figures[name] += value / float64(len(all))
-			}
-		}
-	}
-	if len(samples) > 1 {
-		from, to := samples[0], samples[len(samples)-1]
+	if len(p.samples) > 1 {
+		from, to := p.samples[0], p.samples[len(p.samples)-1]
 		figures["WAL records of an order, bytes"] = (to.records - from.records) / (to.orders - from.orders)
 		figures["WAL page images of an order, image-bytes"] = (to.images - from.images) / (to.orders - from.orders)
 		figures["serve: CPU of an order, CPU-ms"] = (to.cpu - from.cpu) / (to.orders - from.orders)
 	}
+	latency := p.report.Percentiles(0.5, 0.99)
+	figures["order: p50 ms"] = float64(latency[0].Microseconds()) / 1000
+	figures["order: p99 ms"] = float64(latency[1].Microseconds()) / 1000
 	return figures
 }

@@ -80,7 +80,8 @@ func (s *system) startAll(ctx context.Context) error {
 		return err
 	}
 	s.environ = []string{
-		"DATABASE_URL=" + s.database, "LISTEN_ADDR=" + s.address,
+		"DATABASE_URL=" + s.database + "&pool_max_conn_idle_time=1m", // less than the pause
+		"LISTEN_ADDR=" + s.address,
 		"STRIPE_SECRET_KEY=sk_test_fake", "STRIPE_API_BASE=" + s.stripeURL,
 		"SMTP_URL=smtp://" + mail, "RECEIPTS_FROM=shop@example.com", "LOG_LEVEL=warn",
 		"STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=5s", "COMPLETER_GRACE=10s", "CHARGE_WINDOW=2m", "KEY_RETENTION=5m",
@@ -177,15 +178,9 @@ func (m mailSession) Data(r io.Reader) error {
 	return err
 }
 
-// collect takes a sample at each interval after the warm-up, until ctx ends.
-func (s *system) collect(ctx context.Context, o options) (samples []sample, err error) {
-	begin := time.Now()
-	for at := o.warm; ; at += o.every {
-		select {
-		case <-ctx.Done():
-			return samples, nil
-		case <-time.After(time.Until(begin.Add(at))):
-		}
+// collect takes a sample at each interval until ctx ends.
+func (s *system) collect(ctx context.Context, every time.Duration) (samples []sample, err error) {
+	for {
 		one, err := s.sample(ctx)
 		if ctx.Err() != nil {
 			return samples, nil
@@ -193,41 +188,57 @@ func (s *system) collect(ctx context.Context, o options) (samples []sample, err 
 		if err != nil {
 			return nil, err
 		}
-		one.at = at
 		samples = append(samples, one)
+		select {
+		case <-ctx.Done():
+			return samples, nil
+		case <-time.After(every):
+		}
 	}
+}
+
+// scrapeAll adds metrics of each service to figures: their names in the exposition, in ours, and the
+// unit's size.
+func (s *system) scrapeAll(ctx context.Context, figures map[string]float64, metrics map[string]string, unit float64) error {
+	for i, service := range s.services {
+		if service.Exited() {
+			return service.Wait()
+		}
+		for metric, name := range metrics {
+			value, err := scrape(ctx, s.admin[i], metric)
+			if err != nil {
+				return err
+			}
+			figures[service.Name+": "+name] = value / unit
+		}
+	}
+	return nil
+}
+
+// counts returns what is open at rest.
+func (s *system) counts(ctx context.Context) (map[string]float64, error) {
+	figures := map[string]float64{}
+	var sessions float64
+	err := s.pool.QueryRow(ctx, `
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'orders-api'`).Scan(&sessions)
+	figures["sessions"] = sessions
+	return figures, errors.Join(err, s.scrapeAll(ctx, figures,
+		map[string]string{"go_goroutines": "goroutines", "process_open_fds": "descriptors"}, 1))
 }
 
 func (s *system) sample(ctx context.Context) (sample, error) {
 	one := sample{figures: map[string]float64{}}
-	for i, service := range s.services {
-		if service.Exited() {
-			return one, service.Wait()
-		}
-		for metric, figure := range map[string]struct {
-			name string
-			unit float64
-		}{
-			"process_resident_memory_bytes": {"memory MiB", 1 << 20},
-			"go_memstats_stack_inuse_bytes": {"stacks MiB", 1 << 20},
-			"go_goroutines":                 {"goroutines", 1},
-			"process_open_fds":              {"descriptors", 1},
-		} {
-			value, err := scrape(ctx, s.admin[i], metric)
-			if err != nil {
-				return one, err
-			}
-			one.figures[service.Name+": "+figure.name] = value / figure.unit
-		}
-	}
-	var sessions, dead float64
-	if err := s.pool.QueryRow(ctx, `
-SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'orders-api'),
-       (SELECT sum(n_dead_tup) FROM pg_stat_user_tables),
-       (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'orders')`).Scan(&sessions, &dead, &one.orders); err != nil {
+	if err := s.scrapeAll(ctx, one.figures,
+		map[string]string{"process_resident_memory_bytes": "memory MiB", "go_memstats_stack_inuse_bytes": "stacks MiB"}, 1<<20); err != nil {
 		return one, err
 	}
-	one.figures["sessions"], one.figures["dead rows"] = sessions, dead
+	var dead float64
+	if err := s.pool.QueryRow(ctx, `
+SELECT (SELECT sum(n_dead_tup) FROM pg_stat_user_tables),
+       (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'orders')`).Scan(&dead, &one.orders); err != nil {
+		return one, err
+	}
+	one.figures["dead rows"] = dead
 	// Rows of these tables are deleted as fast as they are inserted.
 	for _, table := range []string{"idempotency_keys", "staged_jobs"} {
 		var size float64
