@@ -164,6 +164,26 @@ func TestMigrator_outOfOrder(t *testing.T) {
 	require.ErrorContains(t, err, "use the program that applied them")
 }
 
+// A process killed while it builds an index leaves an invalid one of that name.
+func TestMigrator_killedIndexBuild(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	m := newMigrator(t, pool)
+	_, err := m.Up(t.Context())
+	require.NoError(t, err)
+	complete := schema(t, pool)
+	name, err := m.Down(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, name, "indexes", "the newest migration builds indexes")
+	for _, left := range []string{"orders_intent_unique", "orders_disputed_idx", "staged_jobs_events_idx"} {
+		_, err = pool.Exec(t.Context(), "CREATE INDEX "+left+" ON accounts (name)")
+		require.NoError(t, err)
+	}
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, complete, schema(t, pool))
+}
+
 func TestMigrator_concurrentUp(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t, func(c *pgxpool.Config) { c.MaxConns = 8 })

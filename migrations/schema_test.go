@@ -26,6 +26,7 @@ func TestSchema_domains(t *testing.T) {
 		"attempt_number": {[]string{"1"}, []string{"0"}},
 		"currency":       {[]string{"eur"}, []string{"EUR", "euro", "eur\n"}},
 		"email_address":  {[]string{"a@b", chars("e", 254)}, []string{"a@", chars("e", 255)}},
+		"endpoint_url":   {[]string{chars("u", 8), chars("u", 2048)}, []string{chars("u", 7), chars("u", 2049)}},
 		"error_message":  {[]string{"", chars("e", 500)}, []string{chars("e", 501)}},
 		"external_id":    {[]string{"x", chars("x", 255)}, []string{"", chars("x", 256)}},
 		"fingerprint":    {[]string{`\x` + chars("01", 33)}, []string{`\x` + chars("01", 32)}},
@@ -179,6 +180,7 @@ func TestSchema_checks(t *testing.T) {
 		"order: refunded without time":       {"orders", paidOrder.with(row{"status": "refunded", "paid_at": nil}), order},
 		"order: pending with time":           {"orders", paidOrder.with(row{"status": "pending"}), order},
 		"order: requires action with time":   {"orders", paidOrder.with(row{"status": "requires_action"}), order},
+		"order: erased":                      {"orders", paidOrder.with(row{"email": nil, "erased_at": "2026-01-02T03:04:06Z"}), ""},
 		"order: failed with time":            {"orders", failedOrder.with(row{"paid_at": "2026-01-02T03:04:06Z"}), order},
 		"refund: pending":                    {"refunds", pendingRefund, ""},
 		"refund: pending at the provider":    {"refunds", madeRefund.with(row{"status": "pending"}), ""},
@@ -190,6 +192,10 @@ func TestSchema_checks(t *testing.T) {
 		"refund: canceled without id":        {"refunds", pendingRefund.with(row{"status": "canceled"}), providerID},
 		"refund: requires action without id": {"refunds", pendingRefund.with(row{"status": "requires_action"}), providerID},
 		"refund: succeeded with failure":     {"refunds", madeRefund.with(row{"failure_reason": "x"}), failure},
+		"refund: of the dashboard":           {"refunds", madeRefund.with(row{"source": "provider", "idempotency_key": nil}), ""},
+		"refund: of the dashboard, with key": {"refunds", madeRefund.with(row{"source": "provider"}), "provider_has_no_key"},
+		"refund: ours, row was lost":         {"refunds", madeRefund.with(row{"idempotency_key": nil}), ""},
+		"refund: of nobody":                  {"refunds", madeRefund.with(row{"source": "bank", "idempotency_key": nil}), "source_is_known"},
 	} {
 		err := insert(t.Context(), pool, test.table, test.row)
 		require.Equal(t, test.violates, checkViolation(err), "%s: %v", name, err)
@@ -210,6 +216,9 @@ func insert(ctx context.Context, pool *pgxpool.Pool, table string, r row) error 
 			return err
 		}
 	}
+	if table == "refunds" && r["source"] == nil {
+		r = r.with(row{"source": "api"})
+	}
 	_, err = tx.Exec(ctx, fmt.Sprintf(statement, table), r)
 	return err
 }
@@ -222,7 +231,7 @@ func checkViolation(err error) string {
 	return ""
 }
 
-// Except in accounts, account_id is in every table, unique index and foreign key, and each primary key
+// Except in accounts and in the provider's events, which name none, account_id is in every table, unique index and foreign key, and each primary key
 // begins with it (R20, the account in every table).
 func TestSchema_canBeShardedByAccount(t *testing.T) {
 	t.Parallel()
@@ -232,7 +241,7 @@ SELECT c.oid, relname, attnum
   LEFT JOIN pg_attribute ON attrelid = c.oid AND attname = 'account_id' AND attnotnull
  WHERE relnamespace = 'public'::regnamespace
    AND relkind = 'r'
-   AND relname NOT IN ('accounts', 'goose_db_version')`
+   AND relname NOT IN ('accounts', 'provider_events', 'provider_event_place', 'goose_db_version')`
 	pool := dbtest.New(t)
 	for violation, query := range map[string]string{
 		"tables without account_id": "SELECT relname::text FROM tables WHERE attnum IS NULL",

@@ -131,6 +131,7 @@ func TestRoles(t *testing.T) {
 		"INSERT INTO goose_db_version VALUES (0, 99, true)": true,
 		"DELETE FROM goose_db_version":                      true,
 		"DELETE FROM orders":                                true,
+		"DELETE FROM discrepancies":                         true,
 		"CREATE TABLE x ()":                                 true,
 		"UPDATE staged_jobs SET run_at = now()":             false,
 	} {
@@ -146,11 +147,11 @@ func TestRoles(t *testing.T) {
 		require.ErrorAs(t, err, &pg, statement)
 		require.Equal(t, "42501", pg.Code, "%s: %s", statement, pg.Message)
 	}
-	require.Equal(t, 2, f.count(`
+	require.Equal(t, 4, f.count(`
 SELECT count(*)
   FROM pg_class
  WHERE relnamespace = 'public'::regnamespace
    AND relkind = 'r'
    AND has_table_privilege('orders_' || current_database(), oid, 'DELETE')`),
-		"migrations/statements/grant.sql has what the program needs of each table: only keys and jobs are deleted")
+		"migrations/statements/grant.sql has what the program needs of each table: only keys, jobs, provider events and endpoints are deleted")
 }

@@ -42,7 +42,7 @@ func TestDistribute_populated(t *testing.T) {
 	require.Equal(t, http.StatusCreated, first.Status, first.Body)
 	api.Stop()
 
-	require.Contains(t, labtest.Run(t, f.Environ, "migrate", "citus"), "distributed: 8 ")
+	require.Contains(t, labtest.Run(t, f.Environ, "migrate", "citus"), "distributed: 10 ")
 	require.Equal(t, 1, f.Count("SELECT count(*) FROM pg_constraint WHERE conname = 'refunds_account_id_order_id_fkey'"), "dropped and created again")
 	require.Contains(t, labtest.Run(t, f.Environ, "migrate", "citus"), "distributed: 0 ")
 

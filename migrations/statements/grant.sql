@@ -15,7 +15,11 @@ BEGIN
                        ('expired_keys', 'SELECT, INSERT'),
                        ('api_keys', 'SELECT, INSERT, UPDATE'),
                        ('orders', 'SELECT, INSERT, UPDATE'),
-                       ('refunds', 'SELECT, INSERT, UPDATE')) AS needs (name, needed)
+                       ('refunds', 'SELECT, INSERT, UPDATE'),
+                       ('provider_events', 'SELECT, INSERT, DELETE'),
+                       ('provider_event_place', 'SELECT, INSERT, UPDATE'),
+                       ('event_endpoints', 'SELECT, INSERT, UPDATE, DELETE'),
+                       ('discrepancies', 'SELECT, INSERT, UPDATE')) AS needs (name, needed)
           JOIN pg_class AS c ON c.relname = name
           JOIN pg_default_acl AS d ON d.defaclnamespace = c.relnamespace AND d.defaclrole = c.relowner
          CROSS JOIN aclexplode(d.defaclacl)
