@@ -32,11 +32,14 @@ func TestFormat_noSecret(t *testing.T) {
 
 func TestGetOrder(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, closeConnection, respond(200, jsonType, `{"id":"o1","status":"paid","paid_at":"2026-11-20T09:30:13Z"}`),
+	f := newFixture(t, closeConnection, respond(200, jsonType, `{"id":"o1","status":"paid","paid_at":"2026-11-20T09:30:13Z","email":null,
+		"disputes":[{"id":"dp_1","status":"lost","amount":500,"currency":"usd","reason":"fraudulent"}]}`),
 		respond(200, jsonType, `{"id":1}`), respondProblem(404, "not-found", "never"))
 	order, err := f.GetOrder(t.Context(), "o1")
 	require.NoError(t, err)
 	require.Equal(t, "2026-11-20T09:30:13Z", order.PaidAt.Format(time.RFC3339))
+	require.Empty(t, order.Email)
+	require.Equal(t, []client.Dispute{{ID: "dp_1", Status: "lost", Amount: 500, Currency: "usd", Reason: "fraudulent"}}, order.Disputes)
 	require.Len(t, f.received(), 2)
 	sent := f.received()[1]
 	require.Equal(t, "GET /v1/orders/o1", sent.method+" "+sent.uri)
@@ -51,6 +54,27 @@ func TestGetOrder(t *testing.T) {
 	var problem *client.Problem
 	require.ErrorAs(t, err, &problem)
 	require.Equal(t, "/v1/orders/a%2F..%2Fb", f.received()[3].uri)
+}
+
+func TestCancelOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, closeConnection, respondCreated(), respondProblem(503, "payment-outcome-unknown", "same-key"),
+		respond(200, jsonType, `{"id":"o1","status":"payment_failed","failure":{"code":"canceled"}}`),
+		respondProblem(422, "order-not-cancelable", "never"))
+	order, err := f.CancelOrder(t.Context(), key, "o1")
+	require.NoError(t, err)
+	require.Equal(t, "canceled", order.Failure.Code)
+	require.Len(t, f.received(), 4, "a 201 is no response to a cancel")
+	for _, r := range f.received() {
+		require.Equal(t, "POST /v1/orders/o1/cancel", r.method+" "+r.uri)
+		require.Equal(t, string(key), r.header.Get("Idempotency-Key"))
+		require.Equal(t, "{}", r.body)
+	}
+
+	_, err = f.CancelOrder(t.Context(), client.NewKey(), "o1")
+	var problem *client.Problem
+	require.ErrorAs(t, err, &problem)
+	require.Equal(t, "/problems/order-not-cancelable", problem.Type)
 }
 
 func TestListOrders(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Do repeats the request until a final response: a 201, a [*Problem] whose Retry is not
+// Do repeats the request until a final response: a success, a [*Problem] whose Retry is not
 // RetrySameKey, or an [*ActionRequiredError]. It returns an [*OutcomeUnknownError] if the context
 // ends earlier, or if the problem does not resolve earlier attempts.
 func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
@@ -28,9 +28,9 @@ func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	return Response{}, &OutcomeUnknownError{Key: r.Key, Attempts: attempts, Problem: problem, cause: err}
 }
 
-func create[T any](ctx context.Context, c *Client, key Key, path string, params any) (T, error) {
-	body, _ := json.Marshal(params) // cannot fail
-	response, err := c.Do(ctx, Request{Key: key, Path: path, Body: body})
+func post[T any](ctx context.Context, c *Client, r Request, params any) (T, error) {
+	r.Body, _ = json.Marshal(params) // cannot fail
+	response, err := c.Do(ctx, r)
 	if err != nil {
 		return *new(T), err
 	}

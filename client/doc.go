@@ -17,12 +17,12 @@
 //
 //  1. All attempts of a POST have the same Idempotency-Key and the same bytes. Redirects
 //     are not followed, because another server may not know the key.
-//  2. A complete response is final in three cases: 201 with a JSON object; 202 with an
-//     action object, which means that the customer must approve the payment before the
-//     same request is sent again; and a problem document (application/problem+json) whose
-//     retry member is corrected, new-key or never. With corrected, this attempt did not
-//     use the key: fix the request and keep the key. With new-key, another attempt is
-//     another payment, which only the caller can decide.
+//  2. A complete response is final in three cases: 201 (for a cancel 200) with a JSON
+//     object; 202 with an action object, which means that the customer must approve the
+//     payment before the same request is sent again; and a problem document
+//     (application/problem+json) whose retry member is corrected, new-key or never. With
+//     corrected, this attempt did not use the key: fix the request and keep the key. With
+//     new-key, another attempt is another payment, which only the caller can decide.
 //  3. After anything else, send the same request again: after the retry member same-key, a
 //     missing or incomplete response, and a response without a known retry member. The
 //     status alone decides nothing, because a 503 may come from a proxy.
@@ -33,8 +33,10 @@
 //     an error of its own ([OutcomeUnknownError]), not as a failed payment, and send the
 //     request again later. The same holds if an earlier attempt had no final response and
 //     a later one is rejected with corrected or never, for example with a 401, because the
-//     rejection is about the later attempt only. Only a 201, the retry member new-key, or
-//     the outcome member final resolves earlier attempts, including those before a crash.
+//     rejection is about the later attempt only. Only a success, the retry member new-key,
+//     or the outcome member final resolves earlier attempts, including those before a crash.
+//
+// [VerifyEvent] verifies the events that the API sends to the shop.
 //
 // The package stores and logs nothing. If the context has no deadline, retries do not end.
 package client

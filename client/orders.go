@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"time"
 )
@@ -36,7 +37,7 @@ type Order struct {
 	Amount          int64             `json:"amount"`
 	AmountRefunded  int64             `json:"amount_refunded"`
 	Currency        string            `json:"currency"`
-	Email           string            `json:"email"`
+	Email           string            `json:"email"` // "" after an erasure
 	Items           []Item            `json:"items"`
 	PaymentIntentID string            `json:"payment_intent_id"` // "" if there is none yet
 	Metadata        map[string]string `json:"metadata"`
@@ -44,6 +45,16 @@ type Order struct {
 	PaidAt          *time.Time        `json:"paid_at"` // nil before the payment
 	Failure         *Failure          `json:"failure"` // nil unless Status is payment_failed
 	Reference       string            `json:"reference"`
+	Disputes        []Dispute         `json:"disputes"` // AmountRefunded does not include them
+}
+
+// Dispute is a payment that the customer disputes at the bank.
+type Dispute struct {
+	ID       string `json:"id"`     // Stripe's id
+	Status   string `json:"status"` // such as needs_response, won or lost
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+	Reason   string `json:"reason"` // such as fraudulent
 }
 
 // Failure is the reason why an order was not charged.
@@ -54,7 +65,15 @@ type Failure struct {
 
 // CreateOrder creates and charges an order once per key, see [Client.Do].
 func (c *Client) CreateOrder(ctx context.Context, key Key, params OrderParams) (Order, error) {
-	return create[Order](ctx, c, key, "/v1/orders", params)
+	return post[Order](ctx, c, Request{Key: key, Path: "/v1/orders"}, params)
+}
+
+// CancelOrder ends an order before its payment, once per key, see [Client.Do]. The order that it
+// returns was not charged and never will be. If the order is paid, it returns a [*Problem] of type
+// order-not-cancelable. Until one of them arrives, the customer may still pay.
+func (c *Client) CancelOrder(ctx context.Context, key Key, orderID string) (Order, error) {
+	r := Request{Key: key, Path: "/v1/orders/" + url.PathEscape(orderID) + "/cancel", Success: http.StatusOK}
+	return post[Order](ctx, c, r, struct{}{})
 }
 
 // GetOrder reads an order. For an unknown id it returns a [*Problem].

@@ -21,10 +21,17 @@ type Refund struct {
 	Reason           string    `json:"reason"`
 	Status           string    `json:"status"`
 	ProviderRefundID string    `json:"provider_refund_id"` // Stripe's id
+	Source           string    `json:"source"`             // api, or provider if it was made in Stripe's dashboard
+	FailureReason    string    `json:"failure_reason"`     // "" unless it failed
 	CreatedAt        time.Time `json:"created_at"`
 }
 
 // CreateRefund refunds an order once per key, see [Client.Do]. Each refund has its own key.
 func (c *Client) CreateRefund(ctx context.Context, key Key, orderID string, params RefundParams) (Refund, error) {
-	return create[Refund](ctx, c, key, "/v1/orders/"+url.PathEscape(orderID)+"/refunds", params)
+	return post[Refund](ctx, c, Request{Key: key, Path: "/v1/orders/" + url.PathEscape(orderID) + "/refunds"}, params)
+}
+
+// GetRefund reads a refund. For unknown ids it returns a [*Problem].
+func (c *Client) GetRefund(ctx context.Context, orderID, id string) (Refund, error) {
+	return read[Refund](ctx, c, "/v1/orders/"+url.PathEscape(orderID)+"/refunds/"+url.PathEscape(id))
 }

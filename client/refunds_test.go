@@ -21,3 +21,12 @@ func TestCreateRefund(t *testing.T) {
 		require.JSONEq(t, `{"amount":500,"reason":"requested_by_customer"}`, r.body)
 	}
 }
+
+func TestGetRefund(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, respond(200, jsonType, `{"id":"r1","order_id":"o1","reason":null,"status":"failed","source":"provider","failure_reason":"expired_or_canceled_card"}`))
+	refund, err := f.GetRefund(t.Context(), "o1", "r1")
+	require.NoError(t, err)
+	require.Equal(t, client.Refund{ID: "r1", OrderID: "o1", Status: "failed", Source: "provider", FailureReason: "expired_or_canceled_card"}, refund)
+	require.Equal(t, "GET /v1/orders/o1/refunds/r1", f.received()[0].method+" "+f.received()[0].uri)
+}

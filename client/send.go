@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ type Request struct {
 	Key  Key
 	Path string // such as /v1/orders
 	Body []byte // JSON
+
+	Success int // status of the success; 0 means 201
 }
 
 // Attempt is a request and its response.
@@ -78,7 +81,7 @@ func (r Request) method() (method string, success int) {
 	if r.Key == "" { // a read
 		return http.MethodGet, http.StatusOK
 	}
-	return http.MethodPost, http.StatusCreated
+	return http.MethodPost, cmp.Or(r.Success, http.StatusCreated)
 }
 
 func (c *Client) exchange(ctx context.Context, r Request) (response Response, err error) {

@@ -1,0 +1,126 @@
+package client_test
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/client"
+)
+
+// vector is a request whose signature is known.
+type vector struct {
+	secret, id, body, signature string
+	sent                        int64
+}
+
+var (
+	// The first two are published for implementations of Standard Webhooks. The third one is computed with
+	// openssl: printf %s "$id.$sent.$body" | openssl dgst -sha256 -mac HMAC -macopt hexkey:$KEY -binary | base64
+	published = vector{
+		secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", id: "msg_p5jXN8AQM9LWM0D4loKWxJek", sent: 1614265330,
+		body: `{"test": 2432232314}`, signature: "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+	}
+	otherPublished = vector{
+		secret: "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", id: "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk", sent: 1649367553,
+		body: `{"email":"test@example.com","username":"test_user"}`, signature: "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw=",
+	}
+	refunded = vector{
+		secret: "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", id: "0199a1b2-c3d4-7e5f-8a6b-7c8d9e0f1a2b", sent: 1795166896,
+		body: `{"id":"0199a1b2-c3d4-7e5f-8a6b-7c8d9e0f1a2b","type":"refund.updated","timestamp":"2026-11-20T09:28:00.000000Z",` +
+			`"data":{"order_id":"3eeb7e96-e59c-840f-9cb1-a089daba079f","refund_id":"b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77"}}`,
+		signature: "v1,ECoCGsA7oNG7zrzpXu6grhd/rKfCy6vME+SNPZVR1os=",
+	}
+)
+
+func (v vector) header() http.Header {
+	return http.Header{
+		"Webhook-Id": {v.id}, "Webhook-Timestamp": {strconv.FormatInt(v.sent, 10)}, "Webhook-Signature": {v.signature},
+	}
+}
+
+func (v vector) verify(secrets ...string) (client.Event, error) {
+	return client.VerifyEvent(secrets, v.header(), []byte(v.body), time.Unix(v.sent, 0))
+}
+
+func TestVerifyEvent(t *testing.T) {
+	t.Parallel()
+	for _, v := range []vector{published, otherPublished} {
+		event, err := v.verify(v.secret)
+		require.NoError(t, err)
+		require.Equal(t, v.id, event.ID)
+	}
+	event, err := refunded.verify(refunded.secret)
+	require.NoError(t, err)
+	require.Equal(t, client.Event{
+		ID: refunded.id, Type: "refund.updated", Timestamp: time.Date(2026, 11, 20, 9, 28, 0, 0, time.UTC),
+		Data: client.EventData{OrderID: "3eeb7e96-e59c-840f-9cb1-a089daba079f", RefundID: "b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77"},
+	}, event)
+}
+
+// During a rotation, both sides may have two secrets.
+func TestVerifyEvent_rotation(t *testing.T) {
+	t.Parallel()
+	_, err := published.verify(otherPublished.secret, published.secret)
+	require.NoError(t, err, "the shop has two secrets")
+	two := published
+	two.signature = "v1a,unknown v1,AAAA " + published.signature + " " + otherPublished.signature
+	_, err = two.verify(published.secret)
+	require.NoError(t, err, "the API signs with two secrets")
+}
+
+func TestVerifyEvent_rejected(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*vector, http.Header){
+		"other secret":               func(v *vector, _ http.Header) { v.secret = otherPublished.secret },
+		"other body":                 func(v *vector, _ http.Header) { v.body = strings.Replace(v.body, " ", "", 1) },
+		"other id":                   func(_ *vector, h http.Header) { h.Set("webhook-id", "msg_2") },
+		"later time":                 func(v *vector, h http.Header) { h.Set("webhook-timestamp", strconv.FormatInt(v.sent+1, 10)) },
+		"no signature":               func(_ *vector, h http.Header) { h.Del("webhook-signature") },
+		"signature without a scheme": func(v *vector, h http.Header) { h.Set("webhook-signature", v.signature[3:]) },
+		"other scheme":               func(v *vector, h http.Header) { h.Set("webhook-signature", "v2,"+v.signature[3:]) },
+		"shorter signature":          func(v *vector, h http.Header) { h.Set("webhook-signature", v.signature[:20]) },
+		"no time":                    func(_ *vector, h http.Header) { h.Del("webhook-timestamp") },
+		"time that is not a number":  func(_ *vector, h http.Header) { h.Set("webhook-timestamp", "now") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := published
+			header := v.header()
+			change(&v, header)
+			event, err := client.VerifyEvent([]string{v.secret}, header, []byte(v.body), time.Unix(v.sent, 0))
+			require.ErrorIs(t, err, client.ErrEventRejected)
+			require.Zero(t, event)
+		})
+	}
+	_, err := published.verify()
+	require.ErrorIs(t, err, client.ErrEventRejected, "no secret")
+}
+
+func TestVerifyEvent_time(t *testing.T) {
+	t.Parallel()
+	for difference, ok := range map[time.Duration]bool{
+		5 * time.Minute: true, -5 * time.Minute: true,
+		5*time.Minute + time.Second: false, -5*time.Minute - time.Second: false, 100 * 365 * 24 * time.Hour: false,
+	} {
+		now := time.Unix(published.sent, 0).Add(difference)
+		_, err := client.VerifyEvent([]string{published.secret}, published.header(), []byte(published.body), now)
+		require.Equal(t, ok, err == nil, "%v: %v", difference, err)
+	}
+	far := published
+	far.sent = 1 << 62
+	_, err := client.VerifyEvent([]string{far.secret}, far.header(), []byte(far.body), time.Unix(0, 0))
+	require.ErrorIs(t, err, client.ErrEventRejected)
+}
+
+func TestVerifyEvent_invalidSecret(t *testing.T) {
+	t.Parallel()
+	for _, secret := range []string{"whsec_CANARY!", "whsec_", ""} {
+		_, err := published.verify(secret)
+		require.EqualError(t, err, "client: a signing secret is not in base64")
+	}
+}
