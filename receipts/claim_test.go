@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
 
 func TestRunOnce_concurrentWorkers(t *testing.T) {
 	t.Parallel()
-	const orders = receipts.BatchSize + 20
+	const orders = 100 + 20
 	f := newFixture(t)
 	want := map[uuid.UUID]int{}
 	for range orders {
@@ -70,8 +71,8 @@ func TestRunOnce_changedCandidate(t *testing.T) {
 					_, err = f.pool.Exec(ctx, change, second)
 				}
 				return err
-			}), func(w *receipts.Worker) { w.SetConcurrency(1) })
-			requirePass(t, worker, receipts.Result{receipts.Sent: 1})
+			}), func(w *jobs.Worker) { w.Concurrency = 1 })
+			requirePass(t, worker, jobs.Result{receipts.Sent: 1})
 			for _, j := range f.jobs(t) {
 				require.LessOrEqual(t, j.Attempt, 1, "not claimed by this worker")
 				require.Empty(t, j.LastError)
@@ -90,10 +91,10 @@ func TestRunOnce_lockedCandidate(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `SELECT FROM staged_jobs WHERE args->>'order_id' = $1 FOR UPDATE`, locked.String())
 	require.NoError(t, err)
 	worker := f.worker(t, returns(nil))
-	requirePass(t, worker, receipts.Result{receipts.Sent: 1})
-	requirePass(t, worker, receipts.Result{})
+	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{})
 	require.NoError(t, tx.Rollback(t.Context()))
-	requirePass(t, worker, receipts.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
 }
 
 func TestRunOnce_leaseExpired(t *testing.T) {
@@ -101,14 +102,14 @@ func TestRunOnce_leaseExpired(t *testing.T) {
 	for name, late := range map[string]error{
 		"success":           nil,
 		"temporary failure": errors.New("no"),
-		"permanent failure": receipts.ErrPermanent,
+		"permanent failure": jobs.ErrPermanent,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			other := f.worker(t, returns(errors.New("the other")))
 			f.insertPaidOrder(t, "jane@example.com")
-			var otherResult receipts.Result
+			var otherResult jobs.Result
 			worker := f.worker(t, mailerFunc(func(ctx context.Context, _ receipts.Message) error {
 				_, err := f.pool.Exec(ctx, makeDue)
 				if err == nil {
@@ -116,8 +117,8 @@ func TestRunOnce_leaseExpired(t *testing.T) {
 				}
 				return errors.Join(err, late)
 			}))
-			requirePass(t, worker, receipts.Result{receipts.Lost: 1})
-			require.Equal(t, receipts.Result{receipts.Retried: 1}, otherResult)
+			requirePass(t, worker, jobs.Result{jobs.Lost: 1})
+			require.Equal(t, jobs.Result{jobs.Retried: 1}, otherResult)
 
 			jobs := f.jobs(t)
 			require.Len(t, jobs, 1)
@@ -141,12 +142,12 @@ func TestRunOnce_killedBeforeDelete(t *testing.T) {
 		defer pool.Close()
 		return mailer.Send(ctx, message)
 	}), "shop@example.com", nil, slog.New(slog.DiscardHandler))
-	requirePass(t, killed, receipts.Result{receipts.Lost: 1})
+	requirePass(t, killed, jobs.Result{jobs.Lost: 1})
 
 	worker := f.worker(t, mailer)
-	requirePass(t, worker, receipts.Result{}) // still leased
+	requirePass(t, worker, jobs.Result{}) // still leased
 	f.exec(t, makeDue)
-	requirePass(t, worker, receipts.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
 	require.Empty(t, f.jobs(t))
 	require.Len(t, server.mails(), 2)
 	for _, got := range server.mails() {
@@ -160,8 +161,8 @@ func TestRunOnce_noAttemptEnded(t *testing.T) {
 	f := newFixture(t)
 	worker := f.worker(t, returns(errors.New("must not be called")))
 	f.insertPaidOrder(t, "jane@example.com")
-	f.exec(t, `UPDATE staged_jobs SET attempt = $1`, receipts.MaxAttempts)
+	f.exec(t, `UPDATE staged_jobs SET attempt = $1`, jobs.MaxAttempts)
 
-	requirePass(t, worker, receipts.Result{receipts.Failed: 1})
+	requirePass(t, worker, jobs.Result{jobs.Failed: 1})
 	require.Contains(t, f.jobs(t)[0].LastError, "no attempt ended")
 }

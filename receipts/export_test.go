@@ -3,7 +3,6 @@ package receipts
 import (
 	"crypto/x509"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -20,16 +19,4 @@ func NewTestMessage(t testing.TB, description string) Message {
 
 var ParseMail = parseMail
 
-const BatchSize, MaxAttempts = batchSize, maxMailAttempts
-
-var Backoff = backoff
-
-func (w *Worker) SetConcurrency(n int) { w.concurrency = n }
-
-func (w *Worker) SetSendTimeout(d time.Duration) { w.sendTimeout = d }
-
-func (w *Worker) SetBackoff(backoff func(attempt int) time.Duration) { w.backoff = backoff }
-
 func (s *SMTP) Trust(roots *x509.CertPool) { s.tls.RootCAs = roots }
-
-func (w *Worker) SetObserve(observe func(string, time.Duration)) { w.observe = observe }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/receipts"
 )
@@ -96,17 +97,17 @@ SELECT concat_ws(' ', resource_type, action, data)
 
 const makeDue = `UPDATE staged_jobs SET run_at = now()`
 
-func (f fixture) worker(t *testing.T, mailer receipts.Mailer, change ...func(*receipts.Worker)) *receipts.Worker {
+func (f fixture) worker(t *testing.T, mailer receipts.Mailer, change ...func(*jobs.Worker)) *jobs.Worker {
 	t.Helper()
 	worker := receipts.NewWorker(f.pool, mailer, "The Shop <shop@example.com>", nil, slog.New(slog.DiscardHandler))
-	worker.SetBackoff(func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute })
+	worker.Backoff = func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute }
 	for _, c := range change {
 		c(worker)
 	}
 	return worker
 }
 
-func requirePass(t *testing.T, worker *receipts.Worker, want receipts.Result) {
+func requirePass(t *testing.T, worker *jobs.Worker, want jobs.Result) {
 	t.Helper()
 	got, err := worker.RunOnce(t.Context())
 	require.NoError(t, err)

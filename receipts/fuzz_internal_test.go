@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/internal/jobs"
 )
 
 // Every mail is valid, and each item stays on its line. The seeds in testdata are hostile.
@@ -18,8 +20,8 @@ func FuzzReceiptMail(f *testing.F) {
 		o.Items[0] = item{SKU: sku, Description: description, Quantity: quantity, UnitAmount: amount}
 		message, err := newMessage(testSender, o)
 		if err != nil {
-			require.EqualError(t, err, "receipts: permanent failure: not a plain e-mail address") // it is logged
-			require.ErrorIs(t, err, ErrPermanent)
+			require.EqualError(t, err, "permanent failure: not a plain e-mail address") // it is logged
+			require.ErrorIs(t, err, jobs.ErrPermanent)
 			return
 		}
 		parsed := parseMail(t, writeMail(t, message))

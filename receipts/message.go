@@ -18,6 +18,7 @@ import (
 	"github.com/wneessen/go-mail"
 
 	"example.com/orders-api/internal/currency"
+	"example.com/orders-api/internal/jobs"
 )
 
 // Message is a rendered receipt.
@@ -27,12 +28,9 @@ type Message struct {
 	OrderID uuid.UUID
 }
 
-// ErrPermanent means that a retry cannot succeed.
-var ErrPermanent = errors.New("receipts: permanent failure")
-
 // Mailer delivers receipts, also concurrently.
 type Mailer interface {
-	// Send is repeated after an error that is not [ErrPermanent]. Errors are logged, so they must
+	// Send is repeated after an error that is not [jobs.ErrPermanent]. Errors are logged, so they must
 	// not quote the recipient.
 	Send(ctx context.Context, message Message) error
 }
@@ -153,7 +151,7 @@ func newMessage(sender string, o order) (Message, error) {
 		return Message{}, fmt.Errorf("receipts: sender: %w", err)
 	}
 	if !ValidAddress(o.Email) {
-		return Message{}, fmt.Errorf("%w: not a plain e-mail address", ErrPermanent)
+		return Message{}, fmt.Errorf("%w: not a plain e-mail address", jobs.ErrPermanent)
 	}
 	o.Shop = oneLine(from.Name)
 	subject := "Receipt for order " + o.ID.String()

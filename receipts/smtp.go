@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/wneessen/go-mail"
+
+	"example.com/orders-api/internal/jobs"
 )
 
 const stepTimeout = 30 * time.Second // of connecting with login, and then of sending
@@ -86,7 +88,7 @@ func NewSMTP(rawURL, hello string) (*SMTP, error) {
 
 func (s *SMTP) String() string { return s.url }
 
-// ErrCredentials means that the server rejected our user or password. It is not [ErrPermanent],
+// ErrCredentials means that the server rejected our user or password. It is not [jobs.ErrPermanent],
 // because each receipt can be sent once the configuration is fixed.
 var ErrCredentials = errors.New("receipts: the mail server rejects the credentials")
 
@@ -153,8 +155,8 @@ func (e *sendError) Error() string {
 // with 5.7.1 (relay access denied) and with 5.5.2 (our greeting).
 var aboutMail = regexp.MustCompile(`^5\.(1\.([123469]|10)|2\.\d+|3\.4|6\.\d+)$`)
 
-// Is reports whether the error is [ErrPermanent].
+// Is reports whether the error is [jobs.ErrPermanent].
 func (e *sendError) Is(target error) bool {
 	afterSender := slices.Contains([]mail.SendErrReason{mail.ErrSMTPRcptTo, mail.ErrSMTPData, mail.ErrSMTPDataClose}, e.cause.Reason)
-	return target == ErrPermanent && afterSender && e.cause.ErrorCode() >= 500 && aboutMail.MatchString(e.cause.EnhancedStatusCode())
+	return target == jobs.ErrPermanent && afterSender && e.cause.ErrorCode() >= 500 && aboutMail.MatchString(e.cause.EnhancedStatusCode())
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
 
@@ -55,7 +56,7 @@ func TestSMTP_encryption(t *testing.T) {
 				require.ErrorContains(t, err, test.failure)
 				require.NotContains(t, err.Error(), "s3cret")
 				require.NotContains(t, err.Error(), "guess")
-				require.NotErrorIs(t, err, receipts.ErrPermanent, "to be fixed in the configuration")
+				require.NotErrorIs(t, err, jobs.ErrPermanent, "to be fixed in the configuration")
 				require.Empty(t, server.mails())
 				return
 			}

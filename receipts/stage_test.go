@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
 
@@ -28,9 +29,9 @@ INSERT INTO staged_jobs (id, account_id, kind, args, created_at, failed_at)
 VALUES (gen_random_uuid(), $1, 'receipt', '{}', now(), NULL),
        (gen_random_uuid(), $1, 'receipt', '{}', now() - interval '30 minutes', NULL),
        (gen_random_uuid(), $1, 'receipt', '{}', now() - interval '9 days', now())`, f.account)
-	pending, oldest, failed, err := receipts.ReadStats(t.Context(), f.pool)
+	stats, err := jobs.ReadStats(t.Context(), f.pool, receipts.Kind)
 	require.NoError(t, err)
-	require.Equal(t, 2, pending)
-	require.Equal(t, 1, failed)
-	require.InDelta(t, 30, oldest.Minutes(), 1)
+	require.Equal(t, 2, stats.Pending)
+	require.Equal(t, 1, stats.Failed)
+	require.InDelta(t, 30, stats.Oldest.Minutes(), 1)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
 
@@ -23,7 +24,7 @@ func TestBackoff(t *testing.T) {
 	t.Parallel()
 	total := time.Duration(0)
 	for attempt := 1; attempt <= 300; attempt++ {
-		delay := receipts.Backoff(attempt)
+		delay := jobs.Backoff(attempt)
 		middle := 15 * time.Minute
 		if attempt <= 10 {
 			middle = time.Second << (attempt - 1)
@@ -41,8 +42,8 @@ func TestRunOnce_sends(t *testing.T) {
 	worker := f.worker(t, newSMTP(t, server.url()))
 	order := f.insertPaidOrder(t, "jane@example.com")
 
-	requirePass(t, worker, receipts.Result{receipts.Sent: 1})
-	requirePass(t, worker, receipts.Result{})
+	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{})
 
 	require.Empty(t, f.jobs(t))
 	require.Equal(t, []string{`order receipt.sent {"attempt": 1}`}, f.audited(t, order))
@@ -64,8 +65,8 @@ func TestRunOnce_temporaryFailure(t *testing.T) {
 	f.insertPaidOrder(t, "jane@example.com")
 
 	for attempt := 1; attempt <= 3; attempt++ {
-		requirePass(t, worker, receipts.Result{receipts.Retried: 1})
-		requirePass(t, worker, receipts.Result{}) // not due
+		requirePass(t, worker, jobs.Result{jobs.Retried: 1})
+		requirePass(t, worker, jobs.Result{}) // not due
 		jobs := f.jobs(t)
 		require.Len(t, jobs, 1)
 		require.Equal(t, attempt, jobs[0].Attempt)
@@ -85,9 +86,9 @@ func TestRunOnce_permanentFailure(t *testing.T) {
 	var log bytes.Buffer
 	worker := receipts.NewWorker(f.pool, newSMTP(t, server.url()), "shop@example.com", nil, slog.New(slog.NewJSONHandler(&log, nil)))
 
-	requirePass(t, worker, receipts.Result{receipts.Failed: 1})
+	requirePass(t, worker, jobs.Result{jobs.Failed: 1})
 	f.exec(t, makeDue)
-	requirePass(t, worker, receipts.Result{})
+	requirePass(t, worker, jobs.Result{})
 
 	jobs := f.jobs(t)
 	require.Len(t, jobs, 1)
@@ -102,18 +103,18 @@ func TestRunOnce_lastAttempt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var observed []string
-	worker := f.worker(t, returns(errors.New("no")), func(w *receipts.Worker) {
-		w.SetObserve(func(outcome string, _ time.Duration) { observed = append(observed, outcome) })
+	worker := f.worker(t, returns(errors.New("no")), func(w *jobs.Worker) {
+		w.Observe = func(outcome string, _ time.Duration) { observed = append(observed, outcome) }
 	})
 	f.insertPaidOrder(t, "jane@example.com")
-	f.exec(t, `UPDATE staged_jobs SET attempt = $1`, receipts.MaxAttempts-2)
+	f.exec(t, `UPDATE staged_jobs SET attempt = $1`, jobs.MaxAttempts-2)
 
-	requirePass(t, worker, receipts.Result{receipts.Retried: 1})
+	requirePass(t, worker, jobs.Result{jobs.Retried: 1})
 	f.exec(t, makeDue)
-	requirePass(t, worker, receipts.Result{receipts.Failed: 1})
+	requirePass(t, worker, jobs.Result{jobs.Failed: 1})
 	require.True(t, f.jobs(t)[0].Failed)
-	require.Equal(t, receipts.MaxAttempts, f.jobs(t)[0].Attempt)
-	require.Equal(t, []string{receipts.Retried, receipts.Failed}, observed)
+	require.Equal(t, jobs.MaxAttempts, f.jobs(t)[0].Attempt)
+	require.Equal(t, []string{jobs.Retried, jobs.Failed}, observed)
 }
 
 func TestRunOnce_invalidJobs(t *testing.T) {
@@ -132,8 +133,8 @@ func TestRunOnce_invalidJobs(t *testing.T) {
 	f.insertJob(t, "invoice", `{"order_id": "of another kind of job"}`)
 	f.insertPaidOrder(t, "jane@example.com")
 
-	worker := f.worker(t, newSMTP(t, server.url()), func(w *receipts.Worker) { w.SetConcurrency(1) })
-	requirePass(t, worker, receipts.Result{receipts.Sent: 1, receipts.Failed: 6, receipts.Retried: 1})
+	worker := f.worker(t, newSMTP(t, server.url()), func(w *jobs.Worker) { w.Concurrency = 1 })
+	requirePass(t, worker, jobs.Result{receipts.Sent: 1, jobs.Failed: 6, jobs.Retried: 1})
 
 	require.Len(t, server.mails(), 1)
 	require.Equal(t, []string{"jane@example.com"}, server.mails()[0].to)
@@ -145,12 +146,12 @@ func TestRunOnce_invalidJobs(t *testing.T) {
 func TestRunOnce_oneAttemptPerJob(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	worker := f.worker(t, returns(errors.New("no")), func(w *receipts.Worker) {
-		w.SetBackoff(func(int) time.Duration { return 0 })
+	worker := f.worker(t, returns(errors.New("no")), func(w *jobs.Worker) {
+		w.Backoff = func(int) time.Duration { return 0 }
 	})
 	f.insertPaidOrder(t, "jane@example.com")
 	f.insertPaidOrder(t, "joe@example.com")
-	requirePass(t, worker, receipts.Result{receipts.Retried: 2})
+	requirePass(t, worker, jobs.Result{jobs.Retried: 2})
 }
 
 func TestRunOnce_noConnectionWhileSending(t *testing.T) {
@@ -161,7 +162,7 @@ func TestRunOnce_noConnectionWhileSending(t *testing.T) {
 		_, err := f.pool.Exec(ctx, "SELECT 1") // would wait forever for the only connection
 		return err
 	}))
-	requirePass(t, worker, receipts.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
 }
 
 // A cancelled pass finishes the mail in progress and claims no other job.
@@ -175,11 +176,11 @@ func TestRunOnce_cancelled(t *testing.T) {
 	}})
 	f.insertPaidOrder(t, "jane@example.com")
 	f.insertPaidOrder(t, "joe@example.com")
-	worker := f.worker(t, newSMTP(t, server.url()), func(w *receipts.Worker) { w.SetConcurrency(1) })
+	worker := f.worker(t, newSMTP(t, server.url()), func(w *jobs.Worker) { w.Concurrency = 1 })
 
 	result, err := worker.RunOnce(ctx)
 	require.NoError(t, err)
-	require.Equal(t, receipts.Result{receipts.Sent: 1}, result)
+	require.Equal(t, jobs.Result{receipts.Sent: 1}, result)
 	require.Len(t, server.mails(), 1)
 	jobs := f.jobs(t)
 	require.Len(t, jobs, 1, "the mail in progress was finished")
@@ -204,27 +205,27 @@ func TestMailServer(t *testing.T) {
 		error  string
 		start  string // the error of the check at start
 	}{
-		"450 4.2.0, greylisting":                 {script: toRecipient(450, 4, 2, 0), want: receipts.Retried, error: "450 4.2.0"},
-		"452 4.5.3, too many":                    {script: toRecipient(452, 4, 5, 3), want: receipts.Retried, error: "452 4.5.3"},
-		"550 5.1.1, no such mailbox":             {script: toRecipient(550, 5, 1, 1), want: receipts.Failed, error: "550 5.1.1"},
-		"550 5.1.10, recipient's domain":         {script: toRecipient(550, 5, 1, 10), want: receipts.Failed, error: "550 5.1.10"},
-		"550 5.1.8, our domain":                  {script: toRecipient(550, 5, 1, 8), want: receipts.Retried, error: "550 5.1.8"},
-		"550 5.2.1, mailbox disabled":            {script: toRecipient(550, 5, 2, 1), want: receipts.Failed, error: "550 5.2.1"},
-		"552 5.2.2, mailbox full":                {script: toRecipient(552, 5, 2, 2), want: receipts.Failed, error: "552 5.2.2"},
-		"552 5.3.4, message too big":             {script: toRecipient(552, 5, 3, 4), want: receipts.Failed, error: "552 5.3.4"},
-		"554 5.3.2, system not accepting":        {script: toRecipient(554, 5, 3, 2), want: receipts.Retried, error: "554 5.3.2"},
-		"550 5.4.5, daily limit":                 {script: toRecipient(550, 5, 4, 5), want: receipts.Retried, error: "550 5.4.5"},
-		"504 5.5.2, our greeting":                {script: toRecipient(504, 5, 5, 2), want: receipts.Retried, error: "504 5.5.2"},
-		"554 5.6.0, content":                     {script: toRecipient(554, 5, 6, 0), want: receipts.Failed, error: "554 5.6.0"},
-		"554 5.7.1, relaying denied":             {script: toRecipient(554, 5, 7, 1), want: receipts.Retried, error: "554 5.7.1"},
-		"550 without a status code":              {script: script{onRcpt: func(net.Conn, string) error { return rejection(550, smtp.NoEnhancedCode, "no") }}, want: receipts.Retried, error: "reply 550"},
-		"closes":                                 {script: script{onRcpt: func(c net.Conn, _ string) error { return c.Close() }}, want: receipts.Retried, error: "no response"},
-		"loses the connection after the content": {script: script{onData: func(c net.Conn) error { return c.Close() }}, want: receipts.Retried, error: "no response"},
-		"550 5.7.1, our sender address":          {script: script{onMail: func() error { return rejection(550, smtp.EnhancedCode{5, 7, 1}, "no") }}, want: receipts.Retried, error: "550 5.7.1"},
-		"stalls":                                 {script: script{onData: blockUntilEnd(t)}, want: receipts.Retried, error: "deadline exceeded"},
-		"no STARTTLS for a login":                {script: script{password: "s3cret"}, url: "smtp://shop:s3cret@0.0.0.0:%s", want: receipts.Retried, error: "STARTTLS", start: "STARTTLS"},
-		"rejects the credentials":                {script: script{password: "s3cret"}, url: "smtp://shop:guess@127.0.0.1:%s", want: receipts.Retried, error: "535", start: receipts.ErrCredentials.Error()},
-		"rejects the credentials until later":    {script: script{password: "s3cret", authFailure: rejection(454, smtp.EnhancedCode{4, 7, 0}, "later")}, url: "smtp://shop:s3cret@127.0.0.1:%s", want: receipts.Retried, error: "454", start: "454"},
+		"450 4.2.0, greylisting":                 {script: toRecipient(450, 4, 2, 0), want: jobs.Retried, error: "450 4.2.0"},
+		"452 4.5.3, too many":                    {script: toRecipient(452, 4, 5, 3), want: jobs.Retried, error: "452 4.5.3"},
+		"550 5.1.1, no such mailbox":             {script: toRecipient(550, 5, 1, 1), want: jobs.Failed, error: "550 5.1.1"},
+		"550 5.1.10, recipient's domain":         {script: toRecipient(550, 5, 1, 10), want: jobs.Failed, error: "550 5.1.10"},
+		"550 5.1.8, our domain":                  {script: toRecipient(550, 5, 1, 8), want: jobs.Retried, error: "550 5.1.8"},
+		"550 5.2.1, mailbox disabled":            {script: toRecipient(550, 5, 2, 1), want: jobs.Failed, error: "550 5.2.1"},
+		"552 5.2.2, mailbox full":                {script: toRecipient(552, 5, 2, 2), want: jobs.Failed, error: "552 5.2.2"},
+		"552 5.3.4, message too big":             {script: toRecipient(552, 5, 3, 4), want: jobs.Failed, error: "552 5.3.4"},
+		"554 5.3.2, system not accepting":        {script: toRecipient(554, 5, 3, 2), want: jobs.Retried, error: "554 5.3.2"},
+		"550 5.4.5, daily limit":                 {script: toRecipient(550, 5, 4, 5), want: jobs.Retried, error: "550 5.4.5"},
+		"504 5.5.2, our greeting":                {script: toRecipient(504, 5, 5, 2), want: jobs.Retried, error: "504 5.5.2"},
+		"554 5.6.0, content":                     {script: toRecipient(554, 5, 6, 0), want: jobs.Failed, error: "554 5.6.0"},
+		"554 5.7.1, relaying denied":             {script: toRecipient(554, 5, 7, 1), want: jobs.Retried, error: "554 5.7.1"},
+		"550 without a status code":              {script: script{onRcpt: func(net.Conn, string) error { return rejection(550, smtp.NoEnhancedCode, "no") }}, want: jobs.Retried, error: "reply 550"},
+		"closes":                                 {script: script{onRcpt: func(c net.Conn, _ string) error { return c.Close() }}, want: jobs.Retried, error: "no response"},
+		"loses the connection after the content": {script: script{onData: func(c net.Conn) error { return c.Close() }}, want: jobs.Retried, error: "no response"},
+		"550 5.7.1, our sender address":          {script: script{onMail: func() error { return rejection(550, smtp.EnhancedCode{5, 7, 1}, "no") }}, want: jobs.Retried, error: "550 5.7.1"},
+		"stalls":                                 {script: script{onData: blockUntilEnd(t)}, want: jobs.Retried, error: "deadline exceeded"},
+		"no STARTTLS for a login":                {script: script{password: "s3cret"}, url: "smtp://shop:s3cret@0.0.0.0:%s", want: jobs.Retried, error: "STARTTLS", start: "STARTTLS"},
+		"rejects the credentials":                {script: script{password: "s3cret"}, url: "smtp://shop:guess@127.0.0.1:%s", want: jobs.Retried, error: "535", start: receipts.ErrCredentials.Error()},
+		"rejects the credentials until later":    {script: script{password: "s3cret", authFailure: rejection(454, smtp.EnhancedCode{4, 7, 0}, "later")}, url: "smtp://shop:s3cret@127.0.0.1:%s", want: jobs.Retried, error: "454", start: "454"},
 		"accepts":                                {url: "smtp://127.0.0.1:%s", want: receipts.Sent},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,18 +241,18 @@ func TestMailServer(t *testing.T) {
 			}
 			require.Equal(t, test.start == receipts.ErrCredentials.Error(), errors.Is(err, receipts.ErrCredentials))
 
-			worker := f.worker(t, mailer, func(w *receipts.Worker) {
+			worker := f.worker(t, mailer, func(w *jobs.Worker) {
 				if name == "stalls" {
-					w.SetSendTimeout(50 * time.Millisecond)
+					w.Timeout = 50 * time.Millisecond
 				}
 			})
 			f.insertPaidOrder(t, "jane@example.com")
-			requirePass(t, worker, receipts.Result{test.want: 1})
+			requirePass(t, worker, jobs.Result{test.want: 1})
 			if test.want == receipts.Sent {
 				return
 			}
 			require.Contains(t, f.jobs(t)[0].LastError, test.error)
-			require.Equal(t, test.want == receipts.Failed, f.jobs(t)[0].Failed)
+			require.Equal(t, test.want == jobs.Failed, f.jobs(t)[0].Failed)
 		})
 	}
 }
@@ -262,14 +263,14 @@ func TestRunOnce_clockAhead(t *testing.T) {
 	f := newFixture(t)
 	f.insertPaidOrder(t, "jane@example.com")
 	f.exec(t, `UPDATE staged_jobs SET created_at = now() + interval '2 hours', run_at = now() + interval '2 hours'`)
-	_, age, _, err := receipts.ReadStats(t.Context(), f.pool)
+	stats, err := jobs.ReadStats(t.Context(), f.pool, receipts.Kind)
 	require.NoError(t, err)
-	require.InDelta(t, 2, age.Hours(), 0.1)
+	require.InDelta(t, 2, stats.Oldest.Hours(), 0.1)
 
-	requirePass(t, f.worker(t, returns(errors.New("no"))), receipts.Result{receipts.Retried: 1})
-	requirePass(t, f.worker(t, returns(nil)), receipts.Result{}) // not due
+	requirePass(t, f.worker(t, returns(errors.New("no"))), jobs.Result{jobs.Retried: 1})
+	requirePass(t, f.worker(t, returns(nil)), jobs.Result{}) // not due
 	f.exec(t, makeDue)
-	requirePass(t, f.worker(t, returns(nil)), receipts.Result{receipts.Sent: 1})
+	requirePass(t, f.worker(t, returns(nil)), jobs.Result{receipts.Sent: 1})
 }
 
 func TestRetryFailed(t *testing.T) {
@@ -280,23 +281,23 @@ func TestRetryFailed(t *testing.T) {
 	f.exec(t, `UPDATE staged_jobs SET failed_at = now(), attempt = 300, last_error = 'no mailbox <jane@example.com>' WHERE args->>'order_id' = $1`, order)
 
 	for _, name := range []string{"", order.String()} {
-		jobs, err := receipts.ListFailed(t.Context(), f.pool, name, 10)
+		failed, err := jobs.ListFailed(t.Context(), f.pool, name, 10)
 		require.NoError(t, err)
-		require.Len(t, jobs, 1)
+		require.Len(t, failed, 1)
 		require.Equal(t, []any{"receipt", order.String(), 300, "no mailbox [removed]"},
-			[]any{jobs[0].Kind, jobs[0].OrderID, jobs[0].Attempts, jobs[0].LastError})
+			[]any{failed[0].Kind, failed[0].OrderID, failed[0].Attempts, failed[0].LastError})
 	}
-	jobs, err := receipts.ListFailed(t.Context(), f.pool, pending.String(), 10)
+	failed, err := jobs.ListFailed(t.Context(), f.pool, pending.String(), 10)
 	require.NoError(t, err)
-	require.Empty(t, jobs)
+	require.Empty(t, failed)
 
-	jobs, err = receipts.ListFailed(t.Context(), f.pool, "", 10)
+	failed, err = jobs.ListFailed(t.Context(), f.pool, "", 10)
 	require.NoError(t, err)
 	for _, want := range []bool{true, false} { // at once, and once
-		retried, err := receipts.RetryFailed(t.Context(), f.pool, jobs[0], "ada", "mailbox created")
+		retried, err := jobs.RetryFailed(t.Context(), f.pool, failed[0], "ada", "mailbox created")
 		require.NoError(t, err)
 		require.Equal(t, want, retried)
 	}
 	require.Equal(t, []string{`order receipt.retry {"by": "ada", "reason": "mailbox created"}`}, f.audited(t, order))
-	requirePass(t, f.worker(t, returns(nil)), receipts.Result{receipts.Sent: 2})
+	requirePass(t, f.worker(t, returns(nil)), jobs.Result{receipts.Sent: 2})
 }

@@ -10,6 +10,7 @@ import (
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
 
@@ -73,7 +74,7 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	w := receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Metrics.Receipt, a.Logger)
 	if c.Once {
 		result, err := w.RunOnce(ctx)
-		retried, failed, lost := result[receipts.Retried], result[receipts.Failed], result[receipts.Lost]
+		retried, failed, lost := result[jobs.Retried], result[jobs.Failed], result[jobs.Lost]
 		if err == nil && retried+failed+lost > 0 {
 			err = fmt.Errorf("receipts not sent: %d to be retried, %d failed, %d lost", retried, failed, lost)
 		}
@@ -92,12 +93,12 @@ type jobsList struct {
 }
 
 func (c jobsList) Run(ctx context.Context, a *app.App) error {
-	jobs, err := receipts.ListFailed(ctx, a.Pool, "", int(c.Limit))
+	failed, err := jobs.ListFailed(ctx, a.Pool, "", int(c.Limit))
 	if err != nil {
 		return err
 	}
 	const header = "JOB\tKIND\tACCOUNT\tORDER\tATTEMPTS\tAGE\tFAILED\tLAST ERROR"
-	return printTable(header, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", jobs, func(j receipts.FailedJob) []any {
+	return printTable(header, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", failed, func(j jobs.FailedJob) []any {
 		return []any{
 			j.ID, j.Kind, j.AccountID, cmp.Or(j.OrderID, "-"),
 			j.Attempts, j.Age.Round(time.Second), formatTime(j.FailedAt), j.LastError,
@@ -121,16 +122,16 @@ func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
 	if name == "all" {
 		name = ""
 	}
-	jobs, err := receipts.ListFailed(ctx, a.Pool, name, maxRetried)
+	failed, err := jobs.ListFailed(ctx, a.Pool, name, maxRetried)
 	switch {
 	case err != nil:
 		return err
-	case len(jobs) == 0 && name != "":
+	case len(failed) == 0 && name != "":
 		return errors.New("there is no failed job of this id, or of an order with this id (orders jobs list)")
 	}
 	retried := 0
-	for _, j := range jobs {
-		changed, err := receipts.RetryFailed(ctx, a.Pool, j, string(c.By), string(c.Reason))
+	for _, j := range failed {
+		changed, err := jobs.RetryFailed(ctx, a.Pool, j, string(c.By), string(c.Reason))
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
 
@@ -38,10 +39,9 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	if err == nil {
 		keys, err = idempotency.ReadStats(ctx, b.pool)
 	}
-	var pending, failed int
-	var oldest time.Duration
+	var staged jobs.Stats
 	if err == nil {
-		pending, oldest, failed, err = receipts.ReadStats(ctx, b.pool)
+		staged, err = jobs.ReadStats(ctx, b.pool, receipts.Kind)
 	}
 	if err != nil {
 		b.logger.WarnContext(ctx, "metrics: pending work cannot be read", "error", err)
@@ -68,7 +68,7 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 		"Keys that need an operator: the completer has used up its attempts.", float64(keys.NeedsReview), nil)
 	gauge("oldest_finished_key_age_seconds",
 		"Time since the oldest finished key was finished. A reaper that runs keeps it near the retention.", keys.OldestFinished.Seconds(), nil)
-	gauge("receipts_pending", "Receipts that are still to be sent.", float64(pending), nil)
-	gauge("oldest_receipt_age_seconds", "Age of the oldest pending receipt.", oldest.Seconds(), nil)
-	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(failed), nil)
+	gauge("receipts_pending", "Receipts that are still to be sent.", float64(staged.Pending), nil)
+	gauge("oldest_receipt_age_seconds", "Age of the oldest pending receipt.", staged.Oldest.Seconds(), nil)
+	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(staged.Failed), nil)
 }

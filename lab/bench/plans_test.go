@@ -16,6 +16,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
@@ -73,7 +74,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	rejected.Release()
 	_, err = f.create("an-order-that-is-resumed")
 	require.NoError(t, err)
-	_, _, _, err = receipts.ReadStats(t.Context(), f.Pool)
+	_, err = jobs.ReadStats(t.Context(), f.Pool, receipts.Kind)
 	require.NoError(t, err)
 	_, err = reconcile.Run(t.Context(), reconcile.Config{Orders: f.Orders, Since: 2 * grace, Grace: grace})
 	require.NoError(t, err)
