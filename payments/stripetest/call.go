@@ -250,6 +250,7 @@ func (s *Server) deliver(w http.ResponseWriter, c *call, resp *response) {
 	}
 	s.mu.Lock()
 	c.record.Status = resp.Status // before the client gets it
+	w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
 	s.mu.Unlock()
 	resp.writeHeader(w, c)
 	if fault == CutBody {

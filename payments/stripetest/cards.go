@@ -9,6 +9,7 @@ type card struct {
 	processing    bool     // a payment is processing until Settle
 	refundPending bool     // a refund is pending until Settle
 	refundFails   bool     // a refund that has succeeded can fail by Settle
+	dispute       string   // the status of the dispute of each charge; "" if there is none
 }
 
 type decline struct{ code, reason, message, param string } // reason is Stripe's decline_code
@@ -46,6 +47,8 @@ func makeTestCards() map[string]card {
 	add(card{challenge: true, decline: noFunds}, "authenticationRequiredChargeDeclinedInsufficientFunds")
 	add(card{refundFails: true}, "refundFail")
 	add(card{refundPending: true}, "pendingRefund")
+	add(card{dispute: "needs_response"}, "createDispute")
+	add(card{dispute: "warning_needs_response"}, "createDisputeInquiry")
 	return cards
 }
 

@@ -80,6 +80,9 @@ func (s *Server) charge(pi *intent, pm *paymentMethod) *apiError {
 	pi.Status = succeeded
 	pi.AmountReceived = pi.Amount
 	pi.NextAction = nil
+	if status := testCards[pm.CardName].dispute; status != "" {
+		s.addDispute(ch, ch.Amount, "fraudulent", status)
+	}
 	return nil
 }
 

@@ -61,6 +61,17 @@ func (f *form) text(name string) string {
 	return value
 }
 
+// texts reads name[0], name[1], and so on.
+func (f *form) texts(name string, most int) (values []string) {
+	for i := 0; f.values.Has(fmt.Sprintf("%s[%d]", name, i)); i++ {
+		values = append(values, f.text(fmt.Sprintf("%s[%d]", name, i)))
+	}
+	if len(values) > most {
+		f.fail("", name, fmt.Sprintf("Array %s exceeded maximum %d allowed elements.", name, most))
+	}
+	return values
+}
+
 func (f *form) integer(name string) (n int64, given bool) {
 	value := f.text(name)
 	if value == "" {

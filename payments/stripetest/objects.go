@@ -89,6 +89,23 @@ type Refund struct {
 func (re *Refund) id() string       { return re.ID }
 func (re *Refund) createdAt() int64 { return re.Created }
 
+// A Dispute is a dispute in any state. Inquiries have a status that begins with warning_.
+type Dispute struct {
+	ID       string            `json:"id"`
+	Object   string            `json:"object"`
+	Amount   int64             `json:"amount"`
+	Charge   string            `json:"charge"`
+	Created  int64             `json:"created"`
+	Currency string            `json:"currency"`
+	Metadata map[string]string `json:"metadata"`
+	IntentID string            `json:"payment_intent"`
+	Reason   string            `json:"reason"`
+	Status   string            `json:"status"`
+}
+
+func (d *Dispute) id() string       { return d.ID }
+func (d *Dispute) createdAt() int64 { return d.Created }
+
 // A paymentMethod is only in the state file.
 type paymentMethod struct {
 	ID       string `json:"id"`

@@ -12,11 +12,12 @@ import (
 
 // A storedChange is a line of the file: an intent with what belongs to it, or a key.
 type storedChange struct {
-	Intent  *intent
-	Charges []*Charge
-	Refunds []*Refund
-	Methods []*paymentMethod
-	Key     *savedKey
+	Intent   *intent
+	Charges  []*Charge
+	Refunds  []*Refund
+	Disputes []*Dispute
+	Methods  []*paymentMethod
+	Key      *savedKey
 }
 
 // Persist loads a file, if it exists, and appends each change before a response shows it.
@@ -63,6 +64,9 @@ func (s *Server) load(content []byte) error {
 			re.Name = re.Metadata["refund_id"]
 			s.refunds.put(re)
 		}
+		for _, d := range stored.Disputes {
+			s.disputes.put(d)
+		}
 		if stored.Key != nil {
 			s.keys[string(stored.Key.Key)] = stored.Key
 		}
@@ -81,6 +85,7 @@ func (s *Server) save(pi *intent, entry *savedKey) error {
 	if pi != nil {
 		change.Charges = slices.DeleteFunc(s.charges.all(), func(ch *Charge) bool { return ch.IntentID != pi.ID })
 		change.Refunds = slices.DeleteFunc(s.refunds.all(), func(re *Refund) bool { return re.IntentID != pi.ID })
+		change.Disputes = slices.DeleteFunc(s.disputes.all(), func(d *Dispute) bool { return d.IntentID != pi.ID })
 		change.Methods = slices.DeleteFunc(s.methods.all(), func(pm *paymentMethod) bool {
 			return pm.UsedBy != pi.ID && pm.ID != string(pi.PaymentMethod)
 		})

@@ -42,9 +42,11 @@ func TestPersist(t *testing.T) {
 	post(refundsPath, "refund", "payment_intent="+ids["visa"]+"&amount=500&metadata[refund_id]=r-1")
 	post(refundsPath, "failing", "payment_intent="+ids["later"])
 	post(refundsPath, "refused", "payment_intent="+ids["visa"]+"&amount=9999")
+	_, err := a.Dispute(ids["later"], 100, "fraudulent", "warning_needs_response")
+	require.NoError(t, err)
 	declined := first["decline"].field("error.payment_intent.id")
 	same := func(a, b *fake) {
-		for _, path := range []string{intentsPath + "?limit=100", refundsPath, intentsPath + "/" + declined} {
+		for _, path := range []string{intentsPath + "?limit=100", refundsPath, disputesPath, intentsPath + "/" + declined} {
 			require.Equal(t, a.get(path).body, b.get(path).body, path)
 		}
 		require.Equal(t, a.Charges(), b.Charges())

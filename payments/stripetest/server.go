@@ -16,6 +16,9 @@ type Options struct {
 	// SearchDelay is how long a search does not find a change. 0 means Stripe's minute, less
 	// than 0 none.
 	SearchDelay time.Duration
+
+	// EventDelay is how long the list of events lacks a new one.
+	EventDelay time.Duration
 }
 
 // Server is the fake. It is safe for concurrent use.
@@ -34,6 +37,8 @@ type Server struct {
 	intents    table[*intent]
 	charges    table[*Charge]
 	refunds    table[*Refund]
+	disputes   table[*Dispute]
+	events     []*Event               // oldest first
 	searchable map[[2]string][]string // ids of intents by name and value of their metadata
 	methods    table[*paymentMethod]
 	rules      []*Injection
@@ -65,6 +70,8 @@ func New(opts Options) *Server {
 		makeRefund:                              s.createRefund,
 		"GET /v1/refunds":                       s.listRefunds,
 		"GET /v1/refunds/{id}":                  s.getRefund,
+		"GET /v1/disputes":                      s.listDisputes,
+		"GET /v1/events":                        s.listEvents,
 	}
 	for pattern, prepare := range s.endpoints {
 		s.mux.HandleFunc(pattern, s.handle(pattern, prepare))

@@ -1,0 +1,57 @@
+package stripetest_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+const disputesPath = "/v1/disputes"
+
+func TestDispute(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	disputed, inquired, open := s.create(newCard+"pm_card_createDispute"), s.create(newCard+"pm_card_createDisputeInquiry"), s.create(unconfirmed)
+	listed := s.get(disputesPath + "?payment_intent=" + disputed)
+	found, _ := idsOf(t, listed)
+	require.Len(t, found, 1)
+	require.Contains(t, listed.body, `"status": "needs_response"`)
+	require.Contains(t, listed.body, `"payment_intent": "`+disputed+`"`)
+
+	refused := s.post(refundsPath, "", "payment_intent="+disputed)
+	requireError(t, refused, http.StatusBadRequest, "charge_disputed", "")
+	require.NoError(t, s.UpdateDispute(found[0], "won"))
+	require.Equal(t, http.StatusOK, s.post(refundsPath, "", "payment_intent="+disputed).status)
+	require.Equal(t, http.StatusOK, s.post(refundsPath, "", "payment_intent="+inquired).status)
+
+	second, err := s.Dispute(disputed, 100, "duplicate", "lost")
+	require.NoError(t, err)
+	require.NoError(t, s.UpdateDispute(second, "needs_response"), "statuses may go backwards")
+	found, _ = idsOf(t, s.get(disputesPath+"?limit=1"))
+	require.Equal(t, []string{second}, found)
+	require.Len(t, s.Disputes(), 3)
+
+	_, err = s.Dispute(open, 100, "duplicate", "lost")
+	require.EqualError(t, err, "stripetest: "+open+" has no charge")
+	require.EqualError(t, s.UpdateDispute("dp_x", "won"), "stripetest: no dispute dp_x")
+}
+
+func TestRefundAtDashboard(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	paid := s.create(visa)
+	id, err := s.RefundAtDashboard(paid, 500, "expired_uncaptured_charge")
+	require.NoError(t, err)
+	_, err = s.RefundAtDashboard(paid, 0, "")
+	require.NoError(t, err)
+	_, err = s.RefundAtDashboard(paid, 0, "")
+	require.ErrorContains(t, err, "has already been refunded")
+	require.Equal(t, map[string]int64{"usd": 0}, s.MoneyMoved())
+
+	require.NoError(t, s.EditRefund(id, func(re *stripetest.Refund) { re.Metadata["staff"] = "ada" }))
+	require.Equal(t, "ada", s.get(refundsPath+"/"+id).field("metadata.staff"))
+	require.EqualError(t, s.EditRefund("re_x", nil), "stripetest: no refund re_x")
+}
