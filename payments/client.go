@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"github.com/stripe/stripe-go/v79"
+	"github.com/stripe/stripe-go/v79/dispute"
 	"github.com/stripe/stripe-go/v79/form"
 	"github.com/stripe/stripe-go/v79/paymentintent"
 	"github.com/stripe/stripe-go/v79/refund"
@@ -56,9 +57,11 @@ func KeyMode(key string) string {
 
 // Client calls Stripe. It is safe for concurrent use.
 type Client struct {
-	config  Config
-	intents paymentintent.Client
-	refunds refund.Client
+	config   Config
+	api      backend
+	intents  paymentintent.Client
+	refunds  refund.Client
+	disputes dispute.Client
 }
 
 // Format hides the secrets.
@@ -76,9 +79,11 @@ func New(cfg Config) *Client {
 	})
 	api := backend{library.(*stripe.BackendImplementation), cfg.Transport}
 	return &Client{
-		config:  cfg,
-		intents: paymentintent.Client{B: api, Key: cfg.SecretKey},
-		refunds: refund.Client{B: api, Key: cfg.SecretKey},
+		config:   cfg,
+		api:      api,
+		intents:  paymentintent.Client{B: api, Key: cfg.SecretKey},
+		refunds:  refund.Client{B: api, Key: cfg.SecretKey},
+		disputes: dispute.Client{B: api, Key: cfg.SecretKey},
 	}
 }
 

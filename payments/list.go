@@ -2,10 +2,13 @@ package payments
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
+	"github.com/stripe/stripe-go/v79/form"
 )
 
 const pageSize = 100
@@ -42,8 +45,7 @@ func (c *Client) Search(ctx context.Context, name, value string) (ids []string, 
 }
 
 // ListRefunds returns all refunds of an intent.
-func (c *Client) ListRefunds(ctx context.Context, intentID string) (refunds []Refund, err error) {
-	list := call{name: "list_refunds", intentID: intentID}
+func (c *Client) ListRefunds(ctx context.Context, intentID string) ([]Refund, error) {
 	ofIntent := func(re *stripe.Refund) (Refund, error) {
 		r, err := newRefund(re)
 		if err == nil && r.IntentID != intentID {
@@ -51,17 +53,8 @@ func (c *Client) ListRefunds(ctx context.Context, intentID string) (refunds []Re
 		}
 		return r, err
 	}
-	for after := ""; ; {
-		filter := stripe.RefundListParams{PaymentIntent: stripe.String(intentID)}
-		objects, next, err := page(ctx, c, list, after, ofIntent, c.sendRefundList(filter))
-		if err != nil {
-			return nil, err
-		}
-		refunds = append(refunds, objects...)
-		if after = next; after == "" {
-			return refunds, nil
-		}
-	}
+	filter := stripe.RefundListParams{PaymentIntent: &intentID}
+	return allPages(ctx, c, call{name: "list_refunds", intentID: intentID}, ofIntent, c.sendRefundList(filter))
 }
 
 // ListAllRefunds is [Client.List] for refunds.
@@ -78,13 +71,72 @@ func (c *Client) sendRefundList(filter stripe.RefundListParams) func(stripe.List
 	}
 }
 
+// changeTypes are the types of events about what changes after a payment. Those of refunds of charges
+// begin with refund. since version 2024-10-28 of Stripe's API, and with charge. before.
+var changeTypes = []string{
+	"charge.refunded", "charge.refund.updated", "refund.created", "refund.updated", "refund.failed",
+	"charge.dispute.created", "charge.dispute.updated", "charge.dispute.closed",
+	"charge.dispute.funds_withdrawn", "charge.dispute.funds_reinstated",
+}
+
+// ListEvents is [Client.List] for the events of the last 30 days for which [Event.IsChange] holds. An
+// event that cannot be decoded has only its id. at is the time of the response by Stripe's clock.
+func (c *Client) ListEvents(ctx context.Context, since time.Time, after string) (events []Event, next string, at time.Time, err error) {
+	listed := func(raw json.RawMessage) (Event, error) {
+		event, _ := decodeEvent(raw)
+		if event.ID == "" {
+			return event, fmt.Errorf("%w: an event without an id", ErrUnreadable)
+		}
+		return event, nil
+	}
+	events, next, err = page(ctx, c, call{name: "list_events"}, after, listed, func(params stripe.ListParams) ([]json.RawMessage, bool, error) {
+		values := &form.Values{}
+		form.AppendTo(values, &stripe.EventListParams{
+			ListParams: params, CreatedRange: createdRange(since, time.Time{}), Types: stripe.StringSlice(changeTypes),
+		})
+		var list struct { // stripe.Event cannot decode the events of old versions of the API
+			stripe.APIResource
+			stripe.ListMeta
+			Data []json.RawMessage `json:"data"`
+		}
+		err := c.api.CallRaw(http.MethodGet, "/v1/events", c.config.SecretKey, values, params.GetParams(), &list)
+		if err != nil {
+			return nil, false, err
+		}
+		if at, err = http.ParseTime(list.LastResponse.Header.Get("Date")); err != nil {
+			return nil, false, fmt.Errorf("%w: no Date", ErrUnreadable)
+		}
+		return list.Data, list.HasMore, nil
+	})
+	return events, next, at, err
+}
+
 type object interface{ id() string }
 
-func (i Intent) id() string { return i.ID }
-func (r Refund) id() string { return r.ID }
+func (i Intent) id() string  { return i.ID }
+func (r Refund) id() string  { return r.ID }
+func (d Dispute) id() string { return d.ID }
+func (e Event) id() string   { return e.ID }
 
 func hasID[T object](id string) func(T) bool {
 	return func(o T) bool { return o.id() == id }
+}
+
+// allPages returns the objects of all pages.
+func allPages[S any, T object](
+	ctx context.Context, c *Client, call call,
+	convert func(S) (T, error), send func(stripe.ListParams) (data []S, hasMore bool, err error),
+) (objects []T, err error) {
+	for after := ""; ; {
+		some, next, err := page(ctx, c, call, after, convert, send)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, some...)
+		if after = next; after == "" {
+			return objects, nil
+		}
+	}
 }
 
 // page fetches one page. stripe-go's iterator is not used: it has one context for all pages, and

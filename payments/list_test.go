@@ -3,6 +3,7 @@ package payments_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ import (
 func listOf(object string, hasMore bool, ids ...string) response {
 	items := make([]string, len(ids))
 	for i, id := range ids {
-		items[i] = strings.NewReplacer(`"pi_1","object"`, fmt.Sprintf(`%q,"object"`, id), `"re_1"`, fmt.Sprintf("%q", id)).Replace(object)
+		items[i] = strings.NewReplacer(`"pi_1","object"`, fmt.Sprintf(`%q,"object"`, id), `"re_1"`, fmt.Sprintf("%q", id), `"dp_1"`, fmt.Sprintf("%q", id)).Replace(object)
 	}
 	return response{status: 200, body: fmt.Sprintf(`{"object":"list","has_more":%t,"data":[%s]}`, hasMore, strings.Join(items, ","))}
 }
@@ -160,4 +161,84 @@ func TestListRefunds(t *testing.T) {
 
 	_, err = client.ListRefunds(t.Context(), "pi_2")
 	require.ErrorIs(t, err, payments.ErrMismatch)
+}
+
+func TestListDisputes(t *testing.T) {
+	t.Parallel()
+	const lost = `{"id":"dp_1","object":"dispute","amount":700,"currency":"usd","payment_intent":"pi_1","reason":"fraudulent","status":"lost"}`
+	provider := respond(listOf(lost, true, "dp_2"), listOf(strings.ReplaceAll(lost, "lost", "warning_needs_response"), false, "dp_1"))
+	client := newClient(t, provider)
+	disputes, err := client.ListDisputes(t.Context(), "pi_1")
+	require.NoError(t, err)
+	require.Equal(t, []payments.Dispute{
+		{ID: "dp_2", Status: "lost", Amount: 700, Currency: "usd", Reason: "fraudulent"},
+		{ID: "dp_1", Status: "warning_needs_response", Amount: 700, Currency: "usd", Reason: "fraudulent"},
+	}, disputes)
+	require.False(t, disputes[0].Open())
+	require.True(t, disputes[1].Open())
+	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}, "starting_after": {"dp_2"}}, provider.seen()[1].form)
+
+	_, err = client.ListDisputes(t.Context(), "pi_2")
+	require.ErrorIs(t, err, payments.ErrMismatch)
+	_, err = newClient(t, respond(listOf(`{"id":"dp_1","object":"dispute","payment_intent":"pi_1"}`, false, "dp_1"))).ListDisputes(t.Context(), "pi_1")
+	require.ErrorIs(t, err, payments.ErrUnreadable)
+}
+
+func TestListEvents(t *testing.T) {
+	t.Parallel()
+	// The last ones are of versions of which stripe-go can decode nothing.
+	const events = `{"id":"evt_4","object":"event","type":"charge.dispute.created","request":"req_1","data":{"object":{"object":"dispute","id":"dp_1","payment_intent":"pi_1"}}},` +
+		`{"id":"evt_3","object":"event","type":"charge.dispute.created","data":{"object":{"object":"dispute","id":"dp_1"}}},` +
+		`{"id":"evt_2","object":"v2.core.event","type":"x"},{"id":"evt_1","object":1,"type":[],"data":"x"}`
+	page := func(data string, more bool, date string) response {
+		return response{
+			status: 200, body: fmt.Sprintf(`{"object":"list","data":[%s],"has_more":%t}`, data, more), header: http.Header{"Date": {date}},
+		}
+	}
+	const noon, later = "Tue, 29 Sep 2026 12:00:00 GMT", "Tue, 29 Sep 2026 12:00:07 GMT"
+	provider := respond(page(events, true, noon), page("", false, later))
+	client := newClient(t, provider)
+	found, next, at, err := client.ListEvents(t.Context(), time.Unix(100, 0), "")
+	require.NoError(t, err)
+	require.Equal(t, "evt_1", next)
+	require.Equal(t, time.Date(2026, 9, 29, 12, 0, 0, 0, time.UTC), at)
+	require.Equal(t, []payments.Event{
+		{ID: "evt_4", Type: "charge.dispute.created", ObjectID: "dp_1", IntentID: "pi_1", NamesIntent: true},
+		{ID: "evt_3", Type: "charge.dispute.created", ObjectID: "dp_1"},
+		{ID: "evt_2"},
+		{ID: "evt_1"},
+	}, found)
+	sent := provider.seen()[0]
+	require.Equal(t, "GET /v1/events", sent.call)
+	require.Equal(t, "100", sent.form.Get("created[gte]"))
+	require.Equal(t, "100", sent.form.Get("limit"))
+	require.Equal(t, "charge.refunded", sent.form.Get("types[0]"))
+	for name, types := range sent.form {
+		require.Equal(t, strings.HasPrefix(name, "types["), payments.Event{Type: types[0]}.IsChange(), name)
+	}
+	found, next, _, err = client.ListEvents(t.Context(), time.Unix(100, 0), next)
+	require.NoError(t, err)
+	require.Empty(t, found)
+	require.Empty(t, next)
+	require.Equal(t, "evt_1", provider.seen()[1].form.Get("starting_after"))
+
+	for name, test := range map[string]struct {
+		response response
+		cause    error
+		operator bool
+	}{
+		"no permission":       {response{status: 403, body: stripeError(invalid, "", "")}, nil, true},
+		"no Date":             {page(events, false, ""), payments.ErrUnreadable, false},
+		"an event without id": {page(`{"object":"event"}`, false, noon), payments.ErrUnreadable, false},
+		"null":                {page("null", false, noon), payments.ErrUnreadable, false},
+		"endless":             {page("", true, noon), payments.ErrUnreadable, false},
+		"no list":             {response{status: 200, body: "{}", header: http.Header{"Date": {noon}}}, payments.ErrUnreadable, false},
+	} {
+		_, _, _, err := newClient(t, respond(test.response)).ListEvents(t.Context(), time.Unix(100, 0), "")
+		e := failure(t, err)
+		require.Equal(t, test.operator, e.NeedsOperator, name)
+		if test.cause != nil {
+			require.ErrorIs(t, e, test.cause, name)
+		}
+	}
 }

@@ -2,6 +2,9 @@ package payments
 
 import (
 	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v79/webhook"
@@ -10,13 +13,24 @@ import (
 // signatureTolerance bounds the replay of an intercepted event, as Stripe recommends.
 const signatureTolerance = 5 * time.Minute
 
-// Event is a webhook event. It omits the object's state, because that may be stale.
+// Event is an event of a webhook or of the list. It omits the object's state, because that may be stale.
 type Event struct {
 	ID       string
 	Type     string // such as payment_intent.succeeded
-	IntentID string
+	ObjectID string // of a charge, a refund or a dispute
+	IntentID string // "" if the object has none
 	RefundID string
 	Metadata map[string]string
+
+	// NamesIntent means that the object states its intent, or that it has none.
+	NamesIntent bool
+}
+
+// IsChange reports whether the event is about a refund or a dispute.
+func (e Event) IsChange() bool {
+	return slices.ContainsFunc([]string{"refund.", "charge.refund", "charge.dispute."}, func(prefix string) bool {
+		return strings.HasPrefix(e.Type, prefix)
+	})
 }
 
 // Event verifies and decodes an event from its unchanged body and Stripe-Signature header.
@@ -32,8 +46,17 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	if invalid != nil || inFuture {
 		return Event{}, ErrSignature
 	}
-	// Only what is used is decoded, because other members have changed between the versions of
-	// Stripe's API: before 2017-05-25, request is a string.
+	event, err := decodeEvent(payload)
+	if err != nil {
+		return Event{}, err
+	}
+	return event, nil
+}
+
+// decodeEvent returns the id of an event also with an error, if it can be read. Only what is used is
+// decoded, because other members have changed between the versions of Stripe's API: before 2017-05-25,
+// request is a string.
+func decodeEvent(payload []byte) (Event, error) {
 	var event struct {
 		Object string `json:"object"`
 		ID     string `json:"id"`
@@ -43,39 +66,48 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 		} `json:"data"`
 	}
 	err := json.Unmarshal(payload, &event)
+	if !objectID.MatchString(event.ID) {
+		event.ID = ""
+	}
+	undecoded := Event{ID: event.ID}
 	switch {
 	case event.Object == "v2.core.event": // its other members have other types
-		return Event{}, ErrThinEvent
+		return undecoded, ErrThinEvent
 	case err != nil || event.Object != "event" || event.ID == "" || event.Type == "":
-		return Event{}, ErrInvalidEvent
+		return undecoded, ErrInvalidEvent
 	case event.Data.Object == nil:
-		return Event{}, ErrThinEvent
+		return undecoded, ErrThinEvent
 	case (*event.Data.Object)[0] != '{':
-		return Event{}, ErrInvalidEvent
+		return undecoded, ErrInvalidEvent
 	}
 	about := subject(*event.Data.Object)
 	about.ID, about.Type = event.ID, event.Type
 	return about, nil
 }
 
-func subject(raw json.RawMessage) Event {
+// objectID matches ids that can be stored and logged.
+var objectID = regexp.MustCompile(`^[!-~]{1,255}$`)
+
+func subject(raw json.RawMessage) (e Event) {
 	var object struct {
 		Object        string            `json:"object"`
 		ID            string            `json:"id"`
-		PaymentIntent string            `json:"payment_intent"`
+		PaymentIntent json.RawMessage   `json:"payment_intent"`
 		Metadata      map[string]string `json:"metadata"`
 	}
-	if err := json.Unmarshal(raw, &object); err != nil {
+	if err := json.Unmarshal(raw, &object); err != nil || !objectID.MatchString(object.ID) {
 		return Event{} // members of these names have other types: not a payment
 	}
 	switch object.Object {
 	case "payment_intent":
-		return Event{IntentID: object.ID, Metadata: object.Metadata}
-	case "charge":
-		return Event{IntentID: object.PaymentIntent, Metadata: object.Metadata}
+		return Event{IntentID: object.ID, NamesIntent: true, Metadata: object.Metadata}
 	case "refund":
-		return Event{IntentID: object.PaymentIntent, RefundID: object.ID, Metadata: object.Metadata}
-	default:
-		return Event{}
+		e.RefundID = object.ID
+		fallthrough
+	case "charge", "dispute":
+		e.ObjectID, e.Metadata = object.ID, object.Metadata
+		e.NamesIntent = json.Unmarshal(object.PaymentIntent, &e.IntentID) == nil &&
+			(e.IntentID == "" || objectID.MatchString(e.IntentID))
 	}
+	return e
 }

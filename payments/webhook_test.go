@@ -26,11 +26,14 @@ func TestEvent_subject(t *testing.T) {
 		object map[string]any
 		want   payments.Event
 	}{
-		"an intent":                   {map[string]any{"object": "payment_intent", "id": "pi_1", "metadata": metadata}, payments.Event{IntentID: "pi_1", Metadata: metadata}},
-		"a charge":                    {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{IntentID: "pi_1", Metadata: metadata}},
-		"a charge without an intent":  {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": nil}, payments.Event{}},
-		"a refund":                    {map[string]any{"object": "refund", "id": "re_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{IntentID: "pi_1", RefundID: "re_1", Metadata: metadata}},
-		"a dispute":                   {map[string]any{"object": "dispute", "id": "dp_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{}},
+		"an intent":                   {map[string]any{"object": "payment_intent", "id": "pi_1", "metadata": metadata}, payments.Event{IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
+		"a charge":                    {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{ObjectID: "ch_1", IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
+		"a charge without an intent":  {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": nil}, payments.Event{ObjectID: "ch_1", NamesIntent: true}},
+		"a charge of an old version":  {map[string]any{"object": "charge", "id": "ch_1"}, payments.Event{ObjectID: "ch_1"}},
+		"an intent that is no id":     {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "\x00"}, payments.Event{ObjectID: "ch_1", IntentID: "\x00"}},
+		"a refund":                    {map[string]any{"object": "refund", "id": "re_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{ObjectID: "re_1", IntentID: "pi_1", NamesIntent: true, RefundID: "re_1", Metadata: metadata}},
+		"a dispute":                   {map[string]any{"object": "dispute", "id": "dp_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{ObjectID: "dp_1", IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
+		"another object":              {map[string]any{"object": "customer", "id": "cus_1", "metadata": metadata}, payments.Event{}},
 		"with members of other types": {map[string]any{"object": "payment_intent", "id": 1, "metadata": metadata}, payments.Event{}},
 	} {
 		payload, signature := stripetest.SignedEvent(webhookSecret, "some.type", test.object, time.Now())
@@ -39,6 +42,16 @@ func TestEvent_subject(t *testing.T) {
 		require.Regexp(t, "^evt_", got.ID)
 		test.want.ID, test.want.Type = got.ID, "some.type"
 		require.Equal(t, test.want, got, name)
+	}
+}
+
+func TestEvent_isChange(t *testing.T) {
+	t.Parallel()
+	for eventType, want := range map[string]bool{
+		"refund.created": true, "charge.refunded": true, "charge.refund.updated": true, "charge.dispute.funds_withdrawn": true,
+		"charge.succeeded": false, "payment_intent.succeeded": false, "": false,
+	} {
+		require.Equal(t, want, payments.Event{Type: eventType}.IsChange(), eventType)
 	}
 }
 
@@ -97,6 +110,7 @@ func TestEvent_withoutObject(t *testing.T) {
 		"[]": payments.ErrInvalidEvent, "{}": payments.ErrInvalidEvent, `{"id":"evt_1"}`: payments.ErrInvalidEvent,
 		`{"id":"evt_1","object":"event","type":"x","data":{"object":"text"}}`:           payments.ErrInvalidEvent,
 		`{"id":"","object":"event","type":"x","data":{"object":{}}}`:                    payments.ErrInvalidEvent,
+		`{"id":"\u0000","object":"event","type":"x","data":{"object":{}}}`:              payments.ErrInvalidEvent,
 		`{"id":"evt_1","object":"event","type":"","data":{"object":{}}}`:                payments.ErrInvalidEvent,
 		`{"id":"evt_1","object":"charge","type":"x","data":{"object":{}}}`:              payments.ErrInvalidEvent,
 		`{"id":"evt_1","object":"event","type":"x","data":{"object":{}}} x`:             payments.ErrInvalidEvent,
@@ -129,7 +143,8 @@ func TestEvent_otherVersions(t *testing.T) {
 		event, err := webhookClient(t).Event(payload, signed(payload, time.Now()))
 		require.NoError(t, err, name)
 		require.Equal(t, payments.Event{
-			ID: "evt_1", Type: "payment_intent.succeeded", IntentID: "pi_1", Metadata: map[string]string{"order_id": "7b0f"},
+			ID: "evt_1", Type: "payment_intent.succeeded", IntentID: "pi_1", NamesIntent: true,
+			Metadata: map[string]string{"order_id": "7b0f"},
 		}, event, name)
 	}
 }

@@ -167,6 +167,8 @@ func TestClient_requests(t *testing.T) {
 	_, _ = client.GetRefund(t.Context(), "re_1")
 	_, _ = client.ListRefunds(t.Context(), "pi_1")
 	_, _, _ = client.ListAllRefunds(t.Context(), time.Unix(1, 0), time.Now(), "")
+	_, _ = client.ListDisputes(t.Context(), "pi_1")
+	_, _, _, _ = client.ListEvents(t.Context(), time.Unix(1, 0), "")
 	require.Equal(t, []string{
 		"POST /v1/payment_intents 200",
 		"POST /v1/payment_intents/pi_1/confirm 200",
@@ -178,5 +180,7 @@ func TestClient_requests(t *testing.T) {
 		"GET /v1/refunds/re_1 200",
 		"GET /v1/refunds 200",
 		"GET /v1/refunds 200",
+		"GET /v1/disputes 200",
+		"GET /v1/events 200",
 	}, accepted)
 }
