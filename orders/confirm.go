@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/provider"
@@ -102,14 +103,15 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 	}
 }
 
-// recordPayment is transaction 3. It marks the order as paid, stages its receipt and stores the
-// response (R15, staged receipt).
+// recordPayment is transaction 3. It marks the order as paid, stages its receipt and its event, and
+// stores the response (R15, staged receipt).
 func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	paidAt := r.run.Now()
 	paid := r.order.Order
 	paid.Status, paid.PaidAt = StatusPaid, &operations.Timestamp{Time: paidAt}
 	updateOrderTx(tx, r.run.AccountID, paid.ID, "status = 'paid', paid_at = $3", paidAt)
 	receipts.StageTx(tx, r.run.AccountID, paid.ID)
+	events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderPaid, OrderID: paid.ID})
 	r.auditTx(ctx, tx, "order.paid", map[string]any{
 		"payment_intent_id": *paid.PaymentIntentID, "amount": paid.Amount, "currency": paid.Currency,
 	})
@@ -121,6 +123,7 @@ func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		updateOrderTx(tx, r.run.AccountID, r.order.ID,
 			"status = 'payment_failed', failure_code = $3, decline_code = nullif($4, '')", why.Code, why.DeclineCode)
+		events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderPaymentFailed, OrderID: r.order.ID})
 		r.auditTx(ctx, tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
 		return why.Finish(r.order.ID)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
@@ -166,6 +167,7 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 	}
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		applyStatusTx(ctx, tx, r.run.AccountID, r.refund, made)
+		r.stageTx(tx, !made.Status.Void())
 		if made.Status.Void() {
 			code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))
 			return provider.Refused(code, "The payment provider could not give the money back.").Finish(r.refund.OrderID)
@@ -201,9 +203,19 @@ RETURNING id`, []any{r.run.AccountID, r.refund.ID, why.Code}, new(uuid.UUID))
 		if err != nil {
 			return idempotency.Transition{}, fmt.Errorf("record the failure of refund %s, which may be at the provider: %w", r.refund.ID, err)
 		}
+		r.stageTx(tx, false)
 		audit.WriteTx(ctx, tx, r.run.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.Code})
 		return why.Finish(r.refund.OrderID)
 	}
+}
+
+// stageTx stages the event of a refund that was made, or of one that failed.
+func (r *refundRun) stageTx(tx *idempotency.Tx, made bool) {
+	event := events.Event{Type: events.RefundUpdated, OrderID: r.refund.OrderID, RefundID: r.refund.ID}
+	if made {
+		event.Type = events.RefundCreated
+	}
+	events.StageTx(tx, r.run.AccountID, event)
 }
 
 const (

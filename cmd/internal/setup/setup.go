@@ -118,6 +118,7 @@ func CheckServing(ctx context.Context, pool *pgxpool.Pool) error {
 SELECT privilege || ' ON ' || name
   FROM (VALUES ('api_keys', 'SELECT'),
                ('audit_records', 'INSERT'),
+               ('event_endpoints', 'SELECT'),
                ('expired_keys', 'SELECT'),
                ('idempotency_keys', 'SELECT, INSERT, UPDATE'),
                ('orders', 'SELECT, INSERT, UPDATE'),

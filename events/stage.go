@@ -1,0 +1,60 @@
+package events
+
+import (
+	"crypto/sha256"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/internal/postgres"
+)
+
+// Event names what has changed.
+type Event struct {
+	Type      string    `json:"type"`
+	OrderID   uuid.UUID `json:"order_id"`
+	RefundID  uuid.UUID `json:"refund_id,omitzero"`
+	DisputeID string    `json:"dispute_id,omitempty"` // the provider's
+}
+
+// The types. Those of the first group occur once per object, so their id is derived.
+const (
+	OrderPaid           = "order.paid"
+	OrderPaymentFailed  = "order.payment_failed"
+	OrderRequiresAction = "order.requires_action"
+	RefundCreated       = "refund.created"
+
+	RefundUpdated  = "refund.updated"
+	DisputeUpdated = "dispute.updated"
+)
+
+// StageTx queues the INSERT of an event's job in the transaction that records the change. Without an
+// endpoint, it inserts nothing.
+func StageTx(tx postgres.Queuer, accountID uuid.UUID, e Event) {
+	tx.Queue(`
+INSERT INTO staged_jobs (
+    account_id,
+    id,
+    kind,
+    args
+)
+SELECT account_id,
+       $2,
+       'event',
+       $3
+  FROM event_endpoints
+ WHERE account_id = $1
+    ON CONFLICT DO NOTHING`, accountID, e.id(), e)
+}
+
+// id is derived if the event occurs once. If a failover loses the rows, the same event then gets the same
+// id, which the shop may know.
+func (e Event) id() uuid.UUID {
+	switch e.Type {
+	case RefundUpdated, DisputeUpdated:
+		return uuid.Must(uuid.NewV7())
+	case RefundCreated:
+		return uuid.NewHash(sha256.New(), e.RefundID, []byte("orders-api event "+e.Type), 8)
+	default:
+		return uuid.NewHash(sha256.New(), e.OrderID, []byte("orders-api event "+e.Type), 8)
+	}
+}
