@@ -7,7 +7,8 @@
 //  1. The key is created with the basket (saveBasket), so all tabs of a basket have it.
 //  2. When the customer pays, the whole request, including the card, is stored with the key
 //     (submit), and committed before the first attempt. Each attempt sends these bytes with
-//     this key, also after a reload, from a second tab, or by Run after the customer has left.
+//     this key, also after a reload, from a second tab, or after the customer has left, by an event of
+//     the API (receiveEvent) or, if that is late, by Run.
 //  3. A new key replaces the key only if the API allows it (reopen), for example after a
 //     decline. A lost response is never a reason for a new key.
 //  4. The key is dropped when the order is paid (finish).

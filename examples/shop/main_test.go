@@ -50,6 +50,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Cleanup(orders.Close)
 	f.shop = shop.New(shop.Config{
 		Pool: f.Pool, Orders: orders, Logger: slog.New(slog.DiscardHandler), PublishableKey: "pk_test_shop", Patience: 5 * time.Second,
+		EventSecrets: []string{eventSecret},
 	})
 	pages := httptest.NewServer(f.shop)
 	t.Cleanup(pages.Close)
@@ -62,11 +63,13 @@ func newFixture(t *testing.T) *fixture {
 type network struct {
 	http.Transport
 	mode atomic.Value
+	held chan struct{} // late responses wait for it
 }
 
 const (
 	cut      = "before the request"
 	lost     = "after the request"
+	late     = "the response is held"
 	wrongKey = "with a wrong API key"
 	moved    = "307 of a gateway"
 	notFound = "404 of a gateway that imitates the API"
@@ -89,6 +92,10 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 			_ = response.Body.Close()
 		}
 		return nil, errors.New("the response is lost")
+	case late:
+		response, err := n.Transport.RoundTrip(r)
+		<-n.held
+		return response, err
 	case moved:
 		if r.URL.RawQuery == "" { // otherwise the redirect was followed
 			return response(r, http.StatusTemporaryRedirect, "", r.URL.String()+"?moved", ""), nil
@@ -215,6 +222,13 @@ func (f *fixture) exec(sql string, arguments ...any) {
 	f.Helper()
 	_, err := f.Pool.Exec(f.Context(), sql, arguments...)
 	require.NoError(f, err)
+}
+
+// count returns the number of rows.
+func (f *fixture) count(from string) (n int) {
+	f.Helper()
+	require.NoError(f, f.Pool.QueryRow(f.Context(), "SELECT count(*) FROM "+from).Scan(&n))
+	return n
 }
 
 // loseRows deletes the rows that the API would lose in a failover to a standby without the orders.

@@ -102,13 +102,14 @@ func (s *Shop) resolve(ctx context.Context, p purchase, problem *client.Problem)
 	}
 }
 
-// Run finishes the purchases of customers who have left, until ctx ends.
+// Run handles events as they arrive, and finishes the purchases of customers who have left, until ctx ends.
 func (s *Shop) Run(ctx context.Context) {
 	for tick := time.Tick(s.Idle / 3); ; {
-		if err := s.RunOnce(ctx); err != nil && ctx.Err() == nil {
+		if err := errors.Join(s.HandleEvents(ctx), s.RunOnce(ctx)); err != nil && ctx.Err() == nil {
 			s.Logger.ErrorContext(ctx, "shop: purchases not finished", "error", err)
 		}
 		select {
+		case <-s.arrived:
 		case <-tick:
 		case <-ctx.Done():
 			return
@@ -116,8 +117,8 @@ func (s *Shop) Run(ctx context.Context) {
 	}
 }
 
-// RunOnce makes one attempt for each purchase that has been idle for some time. That time grows with each
-// attempt, because many customers never approve their payment.
+// RunOnce makes one attempt for each purchase that has been idle for some time, in case its event is late.
+// That time grows with each attempt, because many customers never approve their payment.
 func (s *Shop) RunOnce(ctx context.Context) error {
 	rows, _ := s.Pool.Query(ctx, "SELECT"+columns+`FROM shop.purchases
  WHERE state = 'paying' AND attempted_at < now() - $1::interval * least(attempts + 1, 60) ORDER BY attempted_at LIMIT 100`, s.Idle)

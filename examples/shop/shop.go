@@ -28,8 +28,9 @@ type Config struct {
 	Pool           *pgxpool.Pool
 	Orders         *client.Client // of the orders API
 	Logger         *slog.Logger
-	PublishableKey string // of Stripe, for the browser
-	FakeStripe     string // origin of the fake Stripe; "" means Stripe itself
+	PublishableKey string   // of Stripe, for the browser
+	FakeStripe     string   // origin of the fake Stripe; "" means Stripe itself
+	EventSecrets   []string // of the shop's endpoint at the API; a second one while they are rotated
 
 	Patience time.Duration // limit of one attempt, while the customer waits; 0 means 20 seconds
 	Idle     time.Duration // Run continues a purchase after this time; longer than Patience; 0 means 30 seconds
@@ -41,6 +42,7 @@ type Shop struct {
 
 	handler http.Handler
 	pages   *template.Template
+	arrived chan struct{} // wakes Run after an event
 }
 
 //go:embed migrations static templates
@@ -59,12 +61,13 @@ func New(config Config) *Shop {
 	config.Patience = cmp.Or(config.Patience, 20*time.Second)
 	config.Idle = cmp.Or(config.Idle, 30*time.Second)
 	pages := template.New("").Funcs(template.FuncMap{"money": money})
-	s := &Shop{Config: config, pages: template.Must(pages.ParseFS(files, "templates/*"))}
+	s := &Shop{Config: config, pages: template.Must(pages.ParseFS(files, "templates/*")), arrived: make(chan struct{}, 1)}
 	routes := http.NewServeMux()
 	routes.HandleFunc("GET "+Path, s.handle(s.showStorefront))
 	routes.HandleFunc("POST "+Path+"/basket", s.handle(s.postBasket))
 	routes.HandleFunc("GET "+Path+"/purchases/{id}", s.handle(s.showPurchase))
 	routes.HandleFunc("POST "+Path+"/purchases/{id}/pay", s.handle(s.pay))
+	routes.HandleFunc("POST "+EventsPath, s.handle(s.receiveEvent))
 	routes.Handle("GET "+Path+"/static/", http.StripPrefix(Path, http.FileServerFS(files)))
 	s.handler = http.NewCrossOriginProtection().Handler(routes)
 	return s

@@ -1,0 +1,191 @@
+package shop_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/examples/shop"
+)
+
+var (
+	eventKey    = []byte("the shop's endpoint has this key")
+	eventSecret = "whsec_" + base64.StdEncoding.EncodeToString(eventKey)
+)
+
+// delivery is a request of the API to the shop's endpoint.
+type delivery struct {
+	id, body string
+	sent     time.Time
+	key      []byte
+}
+
+func paidEvent(orderID string) delivery {
+	id := uuid.NewString()
+	body := `{"id":"` + id + `","type":"order.paid","timestamp":"2026-11-20T09:28:16.482913Z","data":{"order_id":"` + orderID + `"}}`
+	return delivery{id, body, time.Now(), eventKey}
+}
+
+// deliver returns the status of the shop's response.
+func (f *fixture) deliver(d delivery) int {
+	f.Helper()
+	sent := strconv.FormatInt(d.sent.Unix(), 10)
+	mac := hmac.New(sha256.New, d.key)
+	_, _ = mac.Write([]byte(d.id + "." + sent + "." + d.body))
+	request, err := http.NewRequestWithContext(f.Context(), http.MethodPost, f.url+shop.EventsPath, strings.NewReader(d.body))
+	require.NoError(f, err)
+	request.Header.Set("webhook-id", d.id)
+	request.Header.Set("webhook-timestamp", sent)
+	request.Header.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	response, err := f.browser().http.Do(request)
+	require.NoError(f, err)
+	require.NoError(f, response.Body.Close())
+	return response.StatusCode
+}
+
+func (f *fixture) handleEvents() {
+	f.Helper()
+	require.NoError(f, f.shop.HandleEvents(f.Context()))
+}
+
+// orderID returns the id of the only order.
+func (f *fixture) orderID() (id string) {
+	f.Helper()
+	require.NoError(f, f.Pool.QueryRow(f.Context(), "SELECT id::text FROM orders").Scan(&id))
+	return id
+}
+
+// The customer has closed the browser at the bank's question. An event ends the purchase, and nothing polls.
+func TestEvents_customerLeft(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		approve bool
+		state   string
+	}{"approved": {true, "paid"}, "declined": {false, "basket"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			b := f.browser()
+			path := b.fill()
+			intent, _, _ := strings.Cut(b.pay(path, challenge).ClientSecret, "_secret_")
+			waiting := f.row(path)
+			require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(f.orderID()))) // too early, as of requires_action
+			f.handleEvents()
+			require.Equal(t, waiting, f.row(path), "the payment has not ended, so nothing is sent")
+
+			require.NoError(t, f.Stripe.Authenticate(intent, test.approve))
+			_, err := f.shop.Orders.Do(t.Context(), client.Request{Key: *waiting.IdempotencyKey, Path: "/v1/orders", Body: waiting.Request})
+			require.Equal(t, test.approve, err == nil, err) // in place of the completer
+			require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(f.orderID())))
+			require.Equal(t, "paying", f.row(path).State, "the response does not wait for the purchase")
+			f.handleEvents()
+			require.Equal(t, test.state, f.row(path).State)
+			require.Equal(t, test.state, b.resume(path).State)
+			require.Equal(t, test.approve, len(f.Stripe.Charges()) == 1)
+		})
+	}
+}
+
+// The event arrives while the shop still waits for the 201 of its own request.
+func TestEvents_beforeResponse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	f.network.held = make(chan struct{})
+	f.network.mode.Store(late)
+	var tab errgroup.Group
+	tab.Go(func() error {
+		_, err := b.try(path+"/pay", form(visa), "")
+		return err
+	})
+	require.Eventually(t, func() bool { return f.count("orders WHERE status = 'paid'") == 1 }, time.Minute, time.Millisecond)
+	f.network.mode.Store("")
+	require.Empty(t, f.row(path).OrderID, "the shop does not know the order")
+	require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(f.orderID())))
+	f.handleEvents()
+	paid := f.row(path)
+	require.Equal(t, "paid", paid.State)
+	close(f.network.held)
+	require.NoError(t, tab.Wait())
+	require.Equal(t, paid, f.row(path))
+	require.Len(t, f.Stripe.Charges(), 1)
+}
+
+// An event that is delivered twice is handled once, also if the second delivery comes days later.
+func TestEvents_doubled(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	f.payLost(b, path)
+	f.network.mode.Store("")
+	f.shop.Patience = time.Minute
+	require.Eventually(t, func() bool { return f.count("orders WHERE status = 'paid'") == 1 }, time.Minute, time.Millisecond)
+	event := paidEvent(f.orderID())
+	for range 2 {
+		require.Equal(t, http.StatusNoContent, f.deliver(event))
+	}
+	require.Equal(t, 1, f.count("shop.events WHERE handled_at IS NULL"))
+	f.handleEvents()
+	require.Equal(t, "paid", f.row(path).State)
+
+	f.exec("UPDATE shop.events SET received_at = received_at - interval '6 days', handled_at = handled_at - interval '6 days'")
+	event.sent = time.Now()
+	require.Equal(t, http.StatusNoContent, f.deliver(event))
+	f.handleEvents()
+	require.Equal(t, 1, f.count("shop.events WHERE handled_at < now() - interval '5 days'"))
+	f.exec("UPDATE shop.events SET handled_at = handled_at - interval '2 days'")
+	f.handleEvents()
+	require.Zero(t, f.count("shop.events"), "it is forgotten after seven days")
+	require.Len(t, f.Stripe.Charges(), 1)
+}
+
+func TestEvents_rejected(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for name, change := range map[string]func(*delivery){
+		"forged":    func(d *delivery) { d.key = []byte("another key") },
+		"old":       func(d *delivery) { d.sent = d.sent.Add(-6 * time.Minute) },
+		"no event":  func(d *delivery) { d.body = "<html>" },
+		"too large": func(d *delivery) { d.body += strings.Repeat(" ", 64<<10) },
+	} {
+		event := paidEvent(uuid.NewString())
+		change(&event)
+		require.Equal(t, http.StatusBadRequest, f.deliver(event), name)
+	}
+	require.Zero(t, f.count("shop.events"))
+}
+
+// The API repeats an event only until the shop has acknowledged it, so the shop itself must repeat its work.
+func TestEvents_handledLater(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	f.payLost(b, path)
+	require.Eventually(t, func() bool { return f.count("orders WHERE status = 'paid'") == 1 }, time.Minute, time.Millisecond)
+	require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(f.orderID())))
+	require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(uuid.NewString())), "an order that the API does not have, as after lost rows")
+	f.network.mode.Store(cut)
+	f.shop.Patience = 10 * time.Millisecond
+	require.Error(t, f.shop.HandleEvents(t.Context()))
+	require.Equal(t, 2, f.count("shop.events WHERE handled_at IS NULL"))
+
+	f.network.mode.Store("")
+	f.shop.Patience = time.Minute
+	f.handleEvents()
+	require.Equal(t, "paid", f.row(path).State)
+	require.Zero(t, f.count("shop.events WHERE handled_at IS NULL"))
+	require.Len(t, f.Stripe.Charges(), 1)
+}
