@@ -2,6 +2,7 @@
 // ../doc.go states the rules and their reasons. A caller stores the key and the request before
 // the first call.
 
+import { createHmac, timingSafeEqual } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { components } from './contract.js'; // openapi-typescript generates it from openapi.yaml
 
@@ -10,12 +11,13 @@ export type OrderParams = Schemas['OrderRequest'];
 export type Order = Schemas['Order'];
 export type RefundParams = Schemas['RefundRequest'];
 export type Refund = Schemas['Refund'];
+export type OrderEvent = Schemas['Event'];
 export type Problem = Schemas['ProblemDetails'];
 // client_secret is for the customer's browser, so JSON.stringify includes it. inspect and console.log hide it.
 export type Action = NonNullable<Schemas['KeyStatus']['action']>;
 
 export type Result<T> =
-  | { kind: 'created'; value: T; replayed: boolean; problem?: never }
+  | { kind: 'created' | 'done'; value: T; replayed: boolean; problem?: never } // done: nothing was created
   // The customer must approve the payment. Afterwards, make the same call again.
   | { kind: 'action-required'; action: Action; problem?: never }
   // The key has its final response. Another attempt is another payment, with a new key.
@@ -32,6 +34,7 @@ export interface Request {
   key: string;
   path: string; // such as /v1/orders
   body: string; // JSON, the same in every attempt
+  success?: 200 | 201; // status of the success, 201 by default
 }
 export interface Options {
   signal?: AbortSignal;
@@ -79,9 +82,15 @@ export class Orders {
     return this.send({ key, path: `/v1/orders/${orderId}/refunds`, body: JSON.stringify(params) }, options);
   }
 
+  // The order of the result 'done' was not charged and never will be. Until then, the customer may still pay.
+  async cancelOrder(key: string, orderId: string, options?: Options): Promise<Result<Order>> {
+    if (!/^[\w-]+$/.test(orderId)) throw new TypeError('orderId is invalid');
+    return this.send({ key, path: `/v1/orders/${orderId}/cancel`, body: '{}', success: 200 }, options);
+  }
+
   // send repeats the request, with the same bytes and key, until a response is final, the deadline
   // would pass or the signal is aborted.
-  async send<T>({ key, path, body }: Request, { signal, deadline = Infinity }: Options = {}): Promise<Result<T>> {
+  async send<T>({ key, path, body, success = 201 }: Request, { signal, deadline = Infinity }: Options = {}): Promise<Result<T>> {
     // The API would read a key that begins with a quote as a String (RFC 9651).
     if (!/^[!#-~][!-~]{15,254}$/.test(key)) throw new TypeError('a key has 16 to 255 visible ASCII characters, the first one not a quote');
     if (!path.startsWith('/')) throw new TypeError('path must begin with a slash'); // otherwise it could change the host
@@ -102,7 +111,7 @@ export class Orders {
         continue;
       }
       observe({ key, status: response.status, replayed: isReplay(response) });
-      const result = judge<T>(response, text);
+      const result = judge<T>(response, text, success);
       if (result?.problem && attempts > 1 && result.problem.retry !== 'new-key' && result.problem.outcome !== 'final') {
         // The rejection does not resolve the earlier attempts.
         return { kind: 'unknown', attempts, problem: result.problem, detail: `rejected: ${result.problem.detail}` };
@@ -158,7 +167,7 @@ async function read(response: Response): Promise<string> {
 }
 
 // judge returns the result of a final response, or undefined if the same request must be sent again.
-function judge<T>(response: Response, text: string): Result<T> | undefined {
+function judge<T>(response: Response, text: string, success: number): Result<T> | undefined {
   const mediaType = response.headers.get('content-type')?.split(';')[0]?.trim().toLowerCase();
   let value;
   try {
@@ -167,8 +176,8 @@ function judge<T>(response: Response, text: string): Result<T> | undefined {
     return undefined;
   }
   if (!isObject(value)) return undefined;
-  if (mediaType === 'application/json' && response.status === 201) {
-    return { kind: 'created', value: value as T, replayed: isReplay(response) };
+  if (mediaType === 'application/json' && response.status === success) {
+    return { kind: success === 201 ? 'created' : 'done', value: value as T, replayed: isReplay(response) };
   }
   if (mediaType === 'application/json' && response.status === 202 && isObject(value.action)) {
     const action = value.action as Action;
@@ -208,3 +217,35 @@ function retryAfter(headers: Headers): number {
 
 // pause waits, or ends early without an error if the signal is aborted. send checks the signal after it.
 const pause = (ms: number, signal?: AbortSignal): Promise<void> => delay(ms, undefined, { signal }).catch(() => {});
+
+// EventRejected means that the API has not sent this request, or not now. Respond with 400.
+export class EventRejected extends Error {}
+
+const eventTolerance = 5 * 60_000; // milliseconds
+
+// verifyEvent returns the event in a request of the API to the shop's endpoint, or throws EventRejected.
+// body is as received. secrets are those of the endpoint that may be in use (whsec_…): while a secret is
+// rotated, the old one and the new one. Any signature by any of them suffices.
+export function verifyEvent(
+  secrets: string[], headers: Headers | Record<string, string | string[] | undefined>, body: string | Uint8Array, now = Date.now(),
+): OrderEvent {
+  const get = (name: string): string => String((headers instanceof Headers ? headers.get(name) : headers[name]) ?? '');
+  const id = get('webhook-id');
+  const sent = get('webhook-timestamp');
+  if (!/^\d+$/.test(sent) || Math.abs(now - Number(sent) * 1000) > eventTolerance) {
+    throw new EventRejected(`sent at ${sent}, received at ${now / 1000}`);
+  }
+  const valid = secrets.map((secret) => {
+    const [, encoded] = /^(?:whsec_)?([A-Za-z0-9+/]+=*)$/.exec(secret) ?? [];
+    if (!encoded) throw new TypeError('a signing secret is not in base64');
+    return `v1,${createHmac('sha256', Buffer.from(encoded, 'base64')).update(`${id}.${sent}.`).update(body).digest('base64')}`;
+  });
+  const signatures = get('webhook-signature').split(' ');
+  if (!valid.some((one) => signatures.some((other) => isEqual(one, other)))) throw new EventRejected('no signature is valid');
+  return { ...JSON.parse(typeof body === 'string' ? body : new TextDecoder().decode(body)), id };
+}
+
+function isEqual(one: string, other: string): boolean {
+  const [a, b] = [Buffer.from(one), Buffer.from(other)];
+  return a.length === b.length && timingSafeEqual(a, b);
+}

@@ -7,7 +7,8 @@ const mutants: [rule: string, code: string, replacement: string][] = [
   ['all attempts have the same bytes', '\n                body,', '\n                body: body + " ",'],
   ['redirects are not followed', "redirect: 'manual'", "redirect: 'follow'"],
   ['no response: the same key', 'last = String(', "return { kind: 'refused', problem: { retry: 'new-key' } }; last = String("],
-  ['only 201 is success', 'response.status === 201', 'response.status < 300'],
+  ['only one status is success', 'response.status === success', 'response.status < 300'],
+  ['the success of a cancel is 200', ', success: 200 }', ' }'],
   ['only JSON is success', "mediaType === 'application/json'", 'true'],
   ['a success is an object', 'if (!isObject(value))', 'if (value === undefined)'],
   ['only a problem document is a rejection', "mediaType !== 'application/problem+json'", 'false'],
@@ -30,6 +31,11 @@ const mutants: [rule: string, code: string, replacement: string][] = [
   ['the response has a limit', 'text.length > maxResponse', 'false'],
   ['the client secret is hidden', "client_secret: '[hidden]'", ''],
   ['the client secret is passed on', 'Object.defineProperty(', "Object.defineProperty(action, 'client_secret', { enumerable: false }); Object.defineProperty("],
+  ['an event is signed', 'if (!valid.some(', 'if (false && !valid.some('],
+  ['any secret suffices', 'secrets.map(', 'secrets.slice(0, 1).map('],
+  ['any signature suffices', ".split(' ');\n    if (!valid", ".split(' ').slice(-1);\n    if (!valid"],
+  ['an event is not old', '> eventTolerance', '> Infinity'],
+  ['an event is not from the future', 'Math.abs(now - ', '(now - '],
 ];
 
 const build = new URL('..', import.meta.url);

@@ -4,7 +4,7 @@ import { format, inspect } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
-import { newKey, Orders } from '../orders.js';
+import { EventRejected, newKey, Orders, verifyEvent } from '../orders.js';
 import type { Config, OrderParams } from '../orders.js';
 import { cards, fakeWorld } from './fake.js';
 import { FaultyServer, problem } from './faults.js';
@@ -112,7 +112,10 @@ test('nothing is sent with invalid arguments', async () => {
   for (const bad of ['', 'too-short', 'with a blank in it', 'with-a-line-break\n', '0'.repeat(256), 'schlüssel-schlüssel', '"0123456789abcdef"']) {
     await assert.rejects(orders.createOrder(bad, params), TypeError, bad);
   }
-  for (const id of ['', '..', 'a/b']) await assert.rejects(orders.createRefund(key, id, {}), TypeError, id);
+  for (const id of ['', '..', 'a/b']) {
+    await assert.rejects(orders.createRefund(key, id, {}), TypeError, id);
+    await assert.rejects(orders.cancelOrder(key, id), TypeError, id);
+  }
   await assert.rejects(orders.send({ key, path: '@example.com/', body: '{}' }), TypeError);
   assert.equal(server.calls.length, 0);
   for (const bad of [{ baseUrl: 'ftp://a' }, { baseUrl: 'http://a?b' }, { baseUrl: 'http://a#' }, { baseUrl: 'http://a:b@c' }, { baseUrl: 'http://[' }, { apiKey: '' }, { apiKey: 'a\nb' }, { apiKey: '€' }, { timeoutMs: 0 }, { timeoutMs: 2 ** 31 }, { backoffMs: -1 }]) {
@@ -171,4 +174,66 @@ test('a secret is passed on, and no log shows it', async () => {
 test('keys are random', () => {
   assert.match(newKey(), /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
   assert.notEqual(newKey(), newKey());
+});
+
+const json = (status: number, body: string): Reply => ({ status, headers: { 'content-type': 'application/json' }, body });
+
+test('the success of a cancel is 200, and that of an order 201', async () => {
+  const canceled = { id: 'o1', status: 'payment_failed' };
+  const { orders } = client([json(201, '{"id":"o1"}'), json(200, JSON.stringify(canceled))]);
+  assert.deepEqual(await orders.cancelOrder(key, 'o1'), { kind: 'done', value: canceled, replayed: false });
+  assert.deepEqual(server.calls.map((call) => [call.method, call.path, call.key, call.body]), Array(2).fill(['POST', '/v1/orders/o1/cancel', key, '{}']));
+
+  const { orders: others } = client([json(200, '{"id":"o1"}')]);
+  assert.equal((await others.createOrder(key, params)).kind, 'created');
+  assert.equal(server.calls.length, 2);
+});
+
+// Two requests whose signatures are published for implementations of Standard Webhooks.
+const published = {
+  secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', id: 'msg_p5jXN8AQM9LWM0D4loKWxJek', sent: 1614265330,
+  body: '{"test": 2432232314}', signature: 'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=',
+};
+const otherPublished = {
+  secret: 'whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD', id: 'msg_27UH4WbU6Z5A5EzD8u03UvzRbpk', sent: 1649367553,
+  body: '{"email":"test@example.com","username":"test_user"}', signature: 'v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw=',
+};
+const headersOf = ({ id, sent, signature }: typeof published) =>
+  ({ 'webhook-id': id, 'webhook-timestamp': String(sent), 'webhook-signature': signature });
+
+test('an event is verified', () => {
+  for (const one of [published, otherPublished]) {
+    for (const headers of [headersOf(one), new Headers(headersOf(one))]) {
+      for (const body of [one.body, new TextEncoder().encode(one.body)]) {
+        assert.deepEqual(verifyEvent([one.secret], headers, body, one.sent * 1000), { ...JSON.parse(one.body), id: one.id });
+      }
+    }
+  }
+  const { secret, sent, body, signature } = published;
+  verifyEvent([otherPublished.secret, secret], headersOf(published), body, sent * 1000); // the shop has two secrets
+  const two = { ...published, signature: `v1a,unknown v1,AAAA ${signature} ${otherPublished.signature}` };
+  verifyEvent([secret], headersOf(two), body, sent * 1000); // the API signs with two secrets
+});
+
+test('an event is rejected', () => {
+  const { secret, sent, body, signature } = published;
+  for (const [what, changed, secrets = [secret]] of [
+    ['other secret', {}, [otherPublished.secret]], ['no secret', {}, []],
+    ['other body', { body: body.replace(' ', '') }], ['other id', { id: 'msg_2' }], ['later time', { sent: sent + 1 }],
+    ['no signature', { signature: '' }], ['signature without a scheme', { signature: signature.slice(3) }],
+    ['other scheme', { signature: `v2,${signature.slice(3)}` }], ['shorter signature', { signature: signature.slice(0, 20) }],
+    ['time that is not a number', { sent: NaN }],
+  ] as [string, Partial<typeof published>, string[]?][]) {
+    const one = { ...published, ...changed };
+    assert.throws(() => verifyEvent(secrets, headersOf(one), one.body, sent * 1000), EventRejected, what);
+  }
+  assert.throws(() => verifyEvent([secret], {}, body, sent * 1000), EventRejected, 'no headers');
+  for (const [seconds, accepted] of [[300, true], [-300, true], [301, false], [-301, false]] as const) {
+    const verify = () => verifyEvent([secret], headersOf(published), body, (sent + seconds) * 1000);
+    if (accepted) verify();
+    else assert.throws(verify, EventRejected, String(seconds));
+  }
+  for (const invalid of ['whsec_CANARY!', 'whsec_', '']) {
+    assert.throws(() => verifyEvent([invalid], headersOf(published), body, sent * 1000), { name: 'TypeError', message: 'a signing secret is not in base64' });
+  }
 });
