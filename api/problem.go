@@ -144,7 +144,7 @@ func problemOf(err error) problem {
 	return newProblem("internal-error", "Send the same request again"+withSameKey+".")
 }
 
-// expiredProblem names what an expired key created, unless the records are lost.
+// expiredProblem names what an expired key was used for, unless the records are lost.
 func expiredProblem(err error, lost bool) problem {
 	p := newProblem("idempotency-key-expired", "The key belongs to an earlier request of another operation.")
 	if lost {
@@ -156,7 +156,7 @@ func expiredProblem(err error, lost bool) problem {
 		return p
 	}
 	if order := keyed.created["order"]; order != nil {
-		p.Detail, p.OrderID = "The key created the order in order_id.", &order.ID
+		p.Detail, p.OrderID = "The key was used for the order in order_id.", &order.ID
 	}
 	if p.Refund = keyed.created["refund"]; p.Refund != nil {
 		p.Detail = "The key created the refund in refund, of the order in order_id."

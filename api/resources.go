@@ -22,9 +22,11 @@ func (h *handlers) operationRoutes(r, plain chi.Router, o operations.Registratio
 		}
 		return h.serve(w, r, o.Operation)
 	}))
-	plain.Method(http.MethodGet, o.Path+"/{"+id+"}", h.read(o, id, func(r *http.Request, of operations.Target) ([]byte, error) {
-		return encode(o.Get(r.Context(), of))
-	}))
+	if o.Get != nil {
+		plain.Method(http.MethodGet, o.Path+"/{"+id+"}", h.read(o, id, func(r *http.Request, of operations.Target) ([]byte, error) {
+			return encode(o.Get(r.Context(), of))
+		}))
+	}
 	if o.List != nil {
 		r.Method(http.MethodGet, o.Path, h.read(o, "", func(r *http.Request, of operations.Target) ([]byte, error) {
 			page, err := parsePage(r.URL.RawQuery, o.Filters...)

@@ -21,15 +21,18 @@ type Resource struct {
 // Links are resources by their [Registration.Member].
 type Links map[string]*Resource
 
-// Links returns the resource that a key's request creates, and the one above it. For an operation of
-// a newer version it returns nil (R18, newer versions).
+// Links returns the resource that a key's request creates, if it creates one, and the one above it. For
+// an operation of a newer version it returns nil (R18, newer versions).
 func (s *Service) Links(key idempotency.StoredKey) Links {
 	registered, known := s.find(key)
 	if !known {
 		return nil
 	}
-	id := registered.ID(key.AccountID, key.Key)
-	links := Links{registered.Member: {ID: id, Href: key.Path + "/" + id.String()}}
+	links := Links{}
+	if registered.ID != nil {
+		id := registered.ID(key.AccountID, key.Key)
+		links[registered.Member] = &Resource{ID: id, Href: key.Path + "/" + id.String()}
+	}
 	if registered.IsNested() {
 		above, _, _ := strings.Cut(registered.Path, "/{id}")
 		parent := ParentID(registered.Path, key.Path)

@@ -61,8 +61,8 @@ func (s *Service) find(key idempotency.StoredKey) (Registration, bool) {
 	return s.Registrations[i], true
 }
 
-// Registration describes an operation that creates a resource. Package api serves POST Path, GET
-// of a resource and, with List, GET Path.
+// Registration describes an operation. Package api serves POST Path, with Get the GET of a resource and,
+// with List, GET Path.
 type Registration struct {
 	Operation idempotency.Operation
 
@@ -72,10 +72,10 @@ type Registration struct {
 	// Member is the resource's name in the status of a key: order, refund, or [MemberResource].
 	Member string
 
-	// ID returns the id of the resource that a key creates (R5, derived ids).
+	// ID, if set, returns the id of the resource that a key creates (R5, derived ids).
 	ID func(accountID uuid.UUID, key idempotency.Key) uuid.UUID
 
-	// Get returns a resource, or [ErrNotFound].
+	// Get, if set, returns a resource, or [ErrNotFound].
 	Get func(ctx context.Context, of Target) (any, error)
 
 	// List, if set, returns resources, the newest first. Filters are its query parameters.
