@@ -51,6 +51,7 @@ var exampleErrors = map[string]error{
 		{Pointer: "/items/0/quantity", Code: validation.CodeOutOfRange, Detail: "must be from 1 to 10000"},
 		{Pointer: "/email", Code: validation.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
 	}}},
+	"order-not-cancelable":     &keyedError{error: &orders.NotCancelableError{OrderID: uuid.MustParse(exampleOrder)}},
 	"order-exists":             &keyedError{error: &orders.OrderExistsError{OrderID: uuid.MustParse(exampleOrder)}},
 	"order-not-refundable":     &keyedError{error: &refunds.NotRefundableError{Status: orders.StatusRefunded}},
 	"refund-exceeds-remaining": &keyedError{error: &refunds.ExceedsRemainingError{Remaining: 2500}},
@@ -65,6 +66,7 @@ type documentedType struct {
 	problemType `yaml:"-"`
 
 	OrIf    string `yaml:"or_if"`
+	Stored  string // when, unless Retry decides it
 	Members string // extensions: "name", "name?" if optional, "name:Schema" if its schema has another name
 	example []byte // JSON
 }
@@ -149,6 +151,7 @@ func problemsTable(types []documentedType) string {
 		if p.Retry == "new-key" {
 			stored = "yes"
 		}
+		stored = cmp.Or(p.Stored, stored)
 		retry := "`" + p.Retry + "`"
 		if p.Or != "" {
 			retry += ", or `" + p.Or + "` " + p.OrIf
@@ -194,9 +197,12 @@ func problemSchemas(types []documentedType) string {
 	for _, p := range types {
 		members := strings.Fields(p.Members)
 		description, _, _ := strings.Cut(string(p.Text), "\n\n")
-		if p.Retry == "new-key" {
+		switch {
+		case p.Retry == "new-key":
 			description += " It is stored and replayed, hence without a `request_id`."
-		} else {
+		case p.Stored != "":
+			members = append([]string{"request_id?"}, members...)
+		default:
 			members = append([]string{"request_id"}, members...)
 		}
 		retry := "const: " + p.Retry

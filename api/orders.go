@@ -7,10 +7,15 @@ import (
 )
 
 func orderProblem(err error) (p problem, ok bool) {
-	exists, ok := errors.AsType[*orders.OrderExistsError](err)
-	if ok {
+	if exists, ok := errors.AsType[*orders.OrderExistsError](err); ok {
 		p = newProblem("order-exists", "The order in order_id has this reference, and its payment has not failed.")
 		p.OrderID = &exists.OrderID
+		return p, true
+	}
+	paid, ok := errors.AsType[*orders.NotCancelableError](err)
+	if ok {
+		p = newProblem("order-not-cancelable", "The card was charged before the order could be cancelled.")
+		p.OrderID = &paid.OrderID
 	}
 	return p, ok
 }

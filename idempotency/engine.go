@@ -93,8 +93,12 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 
 // Resume continues an unfinished request from its stored parameters, because current ones or
 // current prices could charge another amount (R4, stored parameters).
+//
+// A deadline of ctx ends the run, as that of a step does which resumes another key. Its cancellation
+// does not (R10, detached work).
 func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operations []Operation) (Result, error) {
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := detached(ctx)
+	defer cancel()
 	stored, err := e.store.find(ctx, accountID, keyID)
 	if err != nil {
 		return Result{KeyID: keyID}, err
@@ -104,6 +108,13 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operati
 		return stored.result(), fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.Operation)
 	}
 	return e.decide(ctx, stored, stored.Fingerprint, operations[i], nil)
+}
+
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	}
+	return context.WithoutCancel(ctx), func() {}
 }
 
 // decide rejects a request with a known key, replays its response or takes it over, in this

@@ -163,7 +163,7 @@ func (run *Run) release(ctx context.Context, cause error) {
 	if !run.mayHold || run.claimedBy != nil || errors.Is(cause, ErrLeaseLost) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	actionRequired := errors.Is(cause, ErrActionRequired)
 	_, err := run.engine.store.exec(ctx, `

@@ -107,6 +107,25 @@ func TestStep_clientGone(t *testing.T) {
 	require.Equal(t, onceEach, f.effects(req))
 }
 
+// A run that another run's step resumes ends with that step, and releases its lease (R8).
+func TestResume_deadline(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	op := &threeSteps{pay: func(ctx context.Context, _ *idempotency.Run) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	req := f.request()
+	f.put(req, op, released)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := f.engine.Resume(ctx, req.AccountID, keyID(req), []idempotency.Operation{op})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.False(t, f.state(req).Leased)
+	require.NotNil(t, f.state(req).LastError)
+	f.mustDo(req, &threeSteps{})
+}
+
 // A call ends with the lease.
 func TestStep_callOutlivesLease(t *testing.T) {
 	t.Parallel()

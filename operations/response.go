@@ -34,6 +34,11 @@ func FinishCreated(location string, resource any) (idempotency.Transition, error
 	return finish(201, map[string]string{"Content-Type": "application/json", "Location": location}, resource)
 }
 
+// FinishOK returns the transition that stores the response 200 with a resource.
+func FinishOK(resource any) (idempotency.Transition, error) {
+	return finish(200, map[string]string{"Content-Type": "application/json"}, resource)
+}
+
 func (p Problem) status() int { return p.Status }
 
 // FinishProblem returns the transition that stores a [Problem], or a problem that embeds one.

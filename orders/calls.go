@@ -70,7 +70,7 @@ func (r *orderRun) repeatWithNextKey(point idempotency.RecoveryPoint, kind error
 	}
 	r.keyRotated = true
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		updateOrderTx(tx, r.run.AccountID, r.order.ID, "create_attempt = $3, confirm_attempt = $4", r.order.CreateKeyNumber, r.order.ConfirmKeyNumber)
+		r.updateTx(tx, "create_attempt = $3, confirm_attempt = $4", r.order.CreateKeyNumber, r.order.ConfirmKeyNumber)
 		return idempotency.Advance(point), nil
 	}, nil
 }

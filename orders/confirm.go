@@ -109,7 +109,7 @@ func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idemp
 	paidAt := r.run.Now()
 	paid := r.order.Order
 	paid.Status, paid.PaidAt = StatusPaid, &operations.Timestamp{Time: paidAt}
-	updateOrderTx(tx, r.run.AccountID, paid.ID, "status = 'paid', paid_at = $3", paidAt)
+	r.updateTx(tx, "status = 'paid', paid_at = $3", paidAt)
 	receipts.StageTx(tx, r.run.AccountID, paid.ID)
 	events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderPaid, OrderID: paid.ID})
 	r.auditTx(ctx, tx, "order.paid", map[string]any{
@@ -121,8 +121,7 @@ func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idemp
 // recordFailure returns transaction 3 of an order that can no longer be charged.
 func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		updateOrderTx(tx, r.run.AccountID, r.order.ID,
-			"status = 'payment_failed', failure_code = $3, decline_code = nullif($4, '')", why.Code, why.DeclineCode)
+		r.updateTx(tx, "status = 'payment_failed', failure_code = $3, decline_code = nullif($4, '')", why.Code, why.DeclineCode)
 		events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderPaymentFailed, OrderID: r.order.ID})
 		r.auditTx(ctx, tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
 		return why.Finish(r.order.ID)
@@ -134,6 +133,8 @@ func (r *orderRun) closeReason() *provider.Problem {
 	switch {
 	case r.closedByOperator:
 		return new(provider.Refused("closed_by_operator", "The order was closed by its seller before the card was charged."))
+	case r.order.CancelRequested:
+		return new(provider.Refused("canceled", "The order was cancelled before the card was charged."))
 	case r.service.windowOver(r.order, r.run.LeaseEnd()):
 		return new(provider.Refused("charge_window_over", "The order was not charged in time, and it will not be charged any more."))
 	default:

@@ -45,6 +45,7 @@ type orderRun struct {
 
 	run   *idempotency.Run
 	order orderRow // see load
+	stale bool     // see updateTx
 
 	createUnrepeatable bool         // a repeated create would not return an earlier run's intent
 	search             intentSearch // see findIntent
@@ -174,7 +175,8 @@ func (r *orderRun) failWithoutIntent(ctx context.Context, why provider.Problem) 
 
 func (r *orderRun) load(ctx context.Context) (err error) {
 	switch {
-	case r.order.ID == uuid.Nil:
+	case r.order.ID == uuid.Nil, r.stale:
+		r.stale = false
 		r.order, err = r.service.find(ctx, r.run.AccountID, orderID(r.run.AccountID, r.run.Key))
 	case r.order.CreatedAt.IsZero(): // this run inserted it, in the transaction that created the key
 		r.order.CreatedAt = operations.Timestamp{Time: r.run.CreatedAt}
@@ -190,7 +192,7 @@ func repeatCreate(context.Context, *idempotency.Tx) (idempotency.Transition, err
 func (r *orderRun) recordIntent(id string) idempotency.RecordFunc {
 	r.order.PaymentIntentID = &id
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		updateOrderTx(tx, r.run.AccountID, r.order.ID, "payment_intent_id = $3", id)
+		r.updateTx(tx, "payment_intent_id = $3", id)
 		r.auditTx(ctx, tx, "order.charge_created", map[string]any{"payment_intent_id": id})
 		return idempotency.Advance(pointChargeCreated), nil
 	}

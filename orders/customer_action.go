@@ -41,7 +41,7 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 // recordAction records the status before the client receives the client secret, because from then on
 // a decline does not end the payment (R23, cancel first). Then the step repeats.
 func (r *orderRun) recordAction(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-	updateOrderTx(tx, r.run.AccountID, r.order.ID, "status = 'requires_action'")
+	r.updateTx(tx, "status = 'requires_action'")
 	events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderRequiresAction, OrderID: r.order.ID})
 	r.auditTx(ctx, tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
 	return idempotency.Advance(pointChargeCreated), nil
@@ -51,14 +51,14 @@ func (r *orderRun) actionRequired() error {
 	return &operations.ActionRequiredError{Action: Approval{*r.action, *r.order.PaymentIntentID}}
 }
 
-// checkAction reads the action from the provider, because the client secret is never stored. After
-// the charge window, no action is required (R24, charge window).
+// checkAction reads the action from the provider, because the client secret is never stored. After the
+// charge window or the request of a cancel, no action is required (R24, charge window; R29, durable cancel).
 func (s *Service) checkAction(ctx context.Context, key idempotency.StoredKey) error {
 	order, err := s.find(ctx, key.AccountID, orderID(key.AccountID, key.Key))
 	if err != nil {
 		return mustExist(err, key.ID)
 	}
-	if s.windowOver(order, s.Engine.NextLeaseEnd(key)) {
+	if order.CancelRequested || s.windowOver(order, s.Engine.NextLeaseEnd(key)) {
 		return nil
 	}
 	ctx, cancel := s.Calls.Context(ctx)

@@ -7,6 +7,8 @@
 //	                receipt, store the response
 //	finished
 //
+// A cancel is an operation of its own, see cancelOrder.
+//
 // Money moves only on a PaymentIntent whose id is committed, so reading it resolves an unknown
 // outcome at any age.
 package orders

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +171,7 @@ func outcomeOf(result idempotency.Result, err error) string {
 	var provider *operations.ProviderError
 	var expired *idempotency.KeyExpiredError
 	var invalid *validation.Error
+	var paid *orders.NotCancelableError
 	switch {
 	case errors.As(err, &provider) && errors.Is(err, operations.ErrOutcomeUnknown):
 		return "503 outcome unknown, " + provider.RetryAfter.String()
@@ -185,19 +187,23 @@ func outcomeOf(result idempotency.Result, err error) string {
 		return "422 key expired"
 	case errors.As(err, &invalid):
 		return "422 invalid"
+	case errors.As(err, &paid):
+		return "422 order-not-cancelable, and the key is unused"
 	case err != nil:
 		return err.Error()
-	case result.Response.Status == http.StatusCreated:
-		return "201"
+	case result.Response.Status < 300:
+		return strconv.Itoa(result.Response.Status)
 	}
 	var problem struct {
+		Type        string `json:"type"`
 		Code        string `json:"code"`
 		DeclineCode string `json:"decline_code"`
 	}
 	if err := json.Unmarshal(result.Response.Body, &problem); err != nil {
 		return err.Error()
 	}
-	return strings.TrimSpace(fmt.Sprintf("%d %s %s", result.Response.Status, problem.Code, problem.DeclineCode))
+	code := cmp.Or(problem.Code, strings.TrimPrefix(problem.Type, "/problems/"))
+	return strings.TrimSpace(fmt.Sprintf("%d %s %s", result.Response.Status, code, problem.DeclineCode))
 }
 
 func (f *fixture) setLease(age time.Duration) {

@@ -19,6 +19,9 @@ type orderRow struct {
 	CreateKeyNumber          int `db:"create_attempt"`  // in the provider key of a create, see repeatWithNextKey
 	ConfirmKeyNumber         int `db:"confirm_attempt"` // in those of a confirm and of a cancel
 	FailureCode, DeclineCode *string
+
+	IdempotencyKey  idempotency.Key
+	CancelRequested bool // see closeReason
 }
 
 const selectOrder = `
@@ -39,7 +42,9 @@ SELECT id,
        off_session,
        create_attempt,
        confirm_attempt,
-       reference
+       reference,
+       idempotency_key,
+       cancel_requested_at IS NOT NULL AS cancel_requested
   FROM orders`
 
 func scanOrder(row pgx.CollectableRow) (orderRow, error) {
@@ -119,7 +124,16 @@ func (s *Service) List(ctx context.Context, of operations.Target, page operation
  LIMIT $4`, arguments...)
 }
 
-// updateOrderTx queues an UPDATE of an order. set is constant SQL, and its values begin with $3.
-func updateOrderTx(tx *idempotency.Tx, accountID, id uuid.UUID, set string, values ...any) {
-	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2", append([]any{accountID, id}, values...)...)
+// updateTx queues an UPDATE of the run's order. set is constant SQL, and its values begin with $3. It also
+// reads whether a cancel was requested since the order was read (R29, durable cancel). If the result of
+// the UPDATE is not received, as with a COMMIT of unknown outcome, the next step reads the order again.
+func (r *orderRun) updateTx(tx *idempotency.Tx, set string, values ...any) {
+	r.stale = true
+	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2 RETURNING cancel_requested_at IS NOT NULL",
+		append([]any{r.run.AccountID, r.order.ID}, values...)...,
+	).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&r.order.CancelRequested)
+		r.stale = err != nil
+		return err
+	})
 }

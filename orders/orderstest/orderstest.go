@@ -97,6 +97,7 @@ func New(tb testing.TB, o Options) *Shop {
 	s.Refunds = &refunds.Service{Calls: calls, Pool: s.Pool, Orders: s.Orders}
 	s.Operations = &operations.Service{Engine: s.Engine, Pool: s.Pool, Registrations: []operations.Registration{
 		s.Orders.Registration(),
+		s.Orders.CancelRegistration(),
 		s.Refunds.Registration(),
 	}}
 	return s
@@ -105,6 +106,11 @@ func New(tb testing.TB, o Options) *Shop {
 // Create executes POST /v1/orders without HTTP.
 func (s *Shop) Create(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
 	return s.Engine.Do(ctx, req, s.Orders.Registration().Operation)
+}
+
+// Cancel executes POST /v1/orders/{id}/cancel without HTTP.
+func (s *Shop) Cancel(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
+	return s.Engine.Do(ctx, req, s.Orders.CancelRegistration().Operation)
 }
 
 // Webhooks handles the events of the fake.

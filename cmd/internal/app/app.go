@@ -96,6 +96,7 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 	a.Refunds = &refunds.Service{Calls: calls, Pool: a.Pool, Orders: a.Orders}
 	a.Operations = &operations.Service{Engine: a.Engine, Pool: a.Pool, Registrations: []operations.Registration{
 		a.Orders.Registration(),
+		a.Orders.CancelRegistration(),
 		a.Refunds.Registration(),
 	}}
 	a.Operations.Registrations = append(a.Operations.Registrations, registrations(config, a.Pool, transport)...)

@@ -1,0 +1,125 @@
+package orders
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/orders/provider"
+)
+
+const (
+	cancelPath = Path + "/{id}/cancel"
+
+	pointCancelRequested idempotency.RecoveryPoint = "cancel_requested"
+)
+
+// CancelRegistration describes the cancel of an order. It creates nothing.
+func (s *Service) CancelRegistration() operations.Registration {
+	return operations.Registration{Operation: cancelOrder{s}, Path: cancelPath}
+}
+
+// NotCancelableError means that the order is paid.
+type NotCancelableError struct{ OrderID uuid.UUID }
+
+func (e *NotCancelableError) Error() string { return "order " + e.OrderID.String() + " is paid" }
+
+type cancelOrder struct{ service *Service }
+
+func (cancelOrder) Name() string { return "cancel_order" }
+
+func (op cancelOrder) Steps(run *idempotency.Run) idempotency.Steps {
+	r := &cancelRun{op, run}
+	return idempotency.Steps{
+		Start: r.request,
+		At:    map[idempotency.RecoveryPoint]idempotency.StepFunc{pointCancelRequested: r.end},
+	}
+}
+
+type cancelRun struct {
+	cancelOrder
+
+	run *idempotency.Run
+}
+
+func (r *cancelRun) orderID() uuid.UUID { return operations.ParentID(cancelPath, r.run.Path) }
+
+// request is transaction 1. From its commit on, every run of the order closes it (R29, durable cancel), so
+// a crash after it does not lose the cancel. If the order has failed already, the request has no effect.
+func (r *cancelRun) request(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+	if err := validation.NewDecoder(r.run.Params).Err(); err != nil {
+		return idempotency.Transition{}, err
+	}
+	var status Status
+	err := tx.QueryRow(ctx, `
+UPDATE orders
+   SET cancel_requested_at = now()
+ WHERE account_id = $1
+   AND id = $2
+RETURNING status`, []any{r.run.AccountID, r.orderID()}, &status)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return idempotency.Transition{}, operations.ErrNotFound
+	case err != nil:
+		return idempotency.Transition{}, err
+	case status.Paid():
+		return idempotency.Transition{}, &NotCancelableError{r.orderID()}
+	}
+	audit.WriteTx(ctx, tx, r.run.AccountID, r.orderID(), "order.cancel_requested", map[string]any{"key_id": r.run.KeyID})
+	return idempotency.Advance(pointCancelRequested), nil
+}
+
+// end resumes the key of an open order, as the completer would, and then reads the order. Only the order
+// decides the response: the run of its key may fail, and another run may end it.
+func (r *cancelRun) end(ctx context.Context) (idempotency.RecordFunc, error) {
+	order, err := r.find(ctx)
+	var failed error
+	if err == nil && order.Status.Open() {
+		keyID := idempotency.KeyID(r.run.AccountID, order.IdempotencyKey)
+		_, failed = r.service.Engine.Resume(ctx, r.run.AccountID, keyID, []idempotency.Operation{createOrder{service: r.service}})
+		order, err = r.find(ctx)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case order.Status == StatusPaymentFailed:
+		return func(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
+			return operations.FinishOK(order.Order)
+		}, nil
+	case order.Status.Paid():
+		return func(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
+			p := provider.Problem{Problem: operations.NewProblem("order-not-cancelable", 422,
+				"The order cannot be cancelled", "The card was charged before the order could be cancelled.")}
+			p.Retry = "never"
+			return p.Finish(order.ID)
+		}, nil
+	default:
+		return nil, stillOpen(failed)
+	}
+}
+
+func (r *cancelRun) find(ctx context.Context) (orderRow, error) {
+	order, err := r.service.find(ctx, r.run.AccountID, r.orderID())
+	return order, mustExist(err, r.run.KeyID)
+}
+
+// stillOpen returns the error of a cancel whose order is still open. It does not wrap the error of the
+// order's run, because the engine would apply a lost lease or a required action to the key of the cancel.
+func stillOpen(failed error) error {
+	retryAfter := time.Second
+	if inner, ok := errors.AsType[*operations.ProviderError](failed); ok {
+		retryAfter = cmp.Or(inner.RetryAfter, retryAfter)
+	}
+	return &operations.ProviderError{
+		Kind: operations.ErrOutcomeUnknown, RetryAfter: retryAfter, Cause: fmt.Errorf("the order is still open: %v", failed), //nolint:errorlint // see above
+	}
+}

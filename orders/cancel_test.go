@@ -1,0 +1,332 @@
+package orders_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/payments/stripetest"
+)
+
+func cancelRequest(account, order uuid.UUID, key idempotency.Key) idempotency.Request {
+	return idempotency.Request{
+		AccountID: account, Key: key, Method: http.MethodPost, Path: "/v1/orders/" + order.String() + "/cancel", Params: []byte("{}"),
+	}
+}
+
+func (f *fixture) cancelKey() idempotency.Key { return f.key + "-cancel" }
+
+func (f *fixture) cancel(key idempotency.Key) (idempotency.Result, error) {
+	f.t.Helper()
+	return f.Cancel(f.fromClient(), cancelRequest(f.Account, orderID(f.Account, f.key), key))
+}
+
+func cancelOrder(want string) step {
+	return func(f *fixture) {
+		f.t.Helper()
+		f.sentKey = f.cancelKey()
+		f.send = func(f *fixture) (idempotency.Result, error) { return f.cancel(f.cancelKey()) }
+		f.expect(want, f.send)
+	}
+}
+
+func expectFailure(code string) step {
+	return func(f *fixture) { require.Equal(f.t, code, f.getOrder().Failure.Code) }
+}
+
+const (
+	notCancelable = "422 order-not-cancelable"
+	notBegun      = notCancelable + ", and the key is unused"
+)
+
+// A cancel and its retry, by the client or by the completer (R29).
+func TestCancel_outcomes(t *testing.T) {
+	t.Parallel()
+	canceled := expectFailure("canceled")
+	table := scenarios{
+		"no intent yet": {
+			stopBefore(createIntent), cancelOrder("200"), canceled,
+			expectCalls("search 200, create 200, get 200, cancel 200"), expectIntents("canceled"),
+		},
+		"unconfirmed":     {stopBefore(confirm), cancelOrder("200"), canceled, expectCalls("get 200, cancel 200")},
+		"requires action": {challenge, cancelOrder("200"), canceled, expectCalls("create 200, confirm 200, get 200, cancel 200")},
+		"declined before": {
+			payWith(declinedCard), create("402 card_declined generic_decline"), cancelOrder("200"), expectFailure("card_declined"),
+			expectCalls("create 200, confirm 402"),
+		},
+		"not approved": {
+			challenge, failChallenge, cancelOrder("200"), expectFailure("payment_intent_authentication_failure"),
+			expectCalls("create 200, confirm 200, get 200, cancel 200"),
+		},
+		"cancelled at the provider": {
+			stopBefore(confirm), cancelAtProvider, cancelOrder("200"), canceled, expectCalls("get 200"), expectIntents("canceled"),
+		},
+		"closed by an operator": {challenge, resolve("422 closed_by_operator"), cancelOrder("200"), expectFailure("closed_by_operator")},
+		"charged, and the response lost": {
+			loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), cancelOrder(notCancelable), expectCharges(1),
+		},
+		"charged before our cancel arrives": {
+			stopBefore(confirm), before(cancel, confirmAtProvider), cancelOrder(notCancelable), expectCharges(1),
+			expectCalls("get 200, cancel 400, get 200"),
+		},
+		"approved before our cancel arrives": {challenge, before(cancel, approve), cancelOrder(notCancelable), expectCharges(1)},
+		"processing, then succeeded": {
+			inProcess, cancelOrder("503 outcome unknown, 30s"), paymentSucceeds, retry(notCancelable), expectCharges(1),
+		},
+		"processing, then failed": {
+			inProcess, cancelOrder("503 outcome unknown, 30s"), paymentFails, retry("200"), expectFailure("card_declined"),
+		},
+		"the order's key is held": {
+			stopBefore(confirm), func(f *fixture) { f.setLease(lockTimeout / 2) }, cancelOrder("503 outcome unknown, 1s"), expectCalls(""),
+			func(f *fixture) { f.setLease(2 * lockTimeout) }, retry("200"), canceled,
+		},
+		"the order's key needs review": {challenge, (*fixture).markNeedsReview, cancelOrder("200"), canceled},
+		"the charge window is over":    {challenge, old, cancelOrder("200"), canceled},
+		"the order's key is of a newer version": {
+			challenge, setPoint("fraud_checked"), cancelOrder("503 outcome unknown, 1s"), expectCalls("create 200, confirm 200"),
+			setPoint("charge_created"), retry("200"), canceled,
+		},
+		"stored 500 before the effect": {
+			challenge, faultOnce(stripetest.ErrorBefore, cancel), cancelOrder("200"), canceled,
+			expectCalls("create 200, confirm 200, get 200, cancel 500, get 200, cancel-2 200"),
+		},
+	}
+	for _, call := range []string{getIntent, cancel} {
+		for kind, want := range map[stripetest.Fault]string{
+			stripetest.CloseBefore: "503 outcome unknown, 1s",
+			stripetest.CloseAfter:  "503 outcome unknown, 1s",
+			stripetest.RateLimit:   "503 outcome unknown, 2s",
+			stripetest.Unavailable: "503 outcome unknown, 2s",
+		} {
+			table[string(kind)+" "+call] = []step{challenge, fault(kind, call), cancelOrder(want), retry("200"), canceled}
+		}
+	}
+	shared := newFixture(t, options{}, create("201"))
+	for name, steps := range table {
+		t.Run(name, func(t *testing.T) {
+			for _, byCompleter := range []bool{false, true} {
+				f := shared.withNewKey(t)
+				f.byCompleter = byCompleter
+				f.run(steps)
+				f.checkResponse()
+				if !f.retried {
+					break
+				}
+			}
+		})
+	}
+	checkInvariants(t, shared)
+}
+
+func setPoint(point string) step {
+	return func(f *fixture) {
+		f.exec("UPDATE idempotency_keys SET recovery_point = $2 WHERE id = $1", idempotency.KeyID(f.Account, f.key), point)
+	}
+}
+
+// A rejected cancel changes nothing. The response does not depend on the order's key.
+func TestCancel_rejected(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, create("201"))
+	failed := f.withNewKey(t)
+	failed.do(payWith(declinedCard), create("402 card_declined generic_decline"))
+	require.Equal(t, 2, idempotencytest.Reap(t, f.Pool))
+	before := f.snapshot()
+	withMembers := cancelRequest(f.Account, orderID(f.Account, failed.key), f.cancelKey())
+	withMembers.Params = []byte(`{"reason":"late"}`)
+	other := cancelRequest(idempotencytest.Account(t, f.Pool), orderID(f.Account, failed.key), f.cancelKey())
+	for want, req := range map[string]idempotency.Request{
+		notBegun:                       cancelRequest(f.Account, orderID(f.Account, f.key), f.cancelKey()),
+		"422 invalid":                  withMembers,
+		operations.ErrNotFound.Error(): other,
+	} {
+		require.Equal(t, want, outcomeOf(f.Cancel(t.Context(), req)))
+	}
+	require.Equal(t, before, f.snapshot())
+	failed.do(cancelOrder("200"), expectFailure("card_declined"))
+}
+
+// A run that has read the order before the cancel sends at most the call that is in flight (R29).
+func TestCancel_inFlight(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		held          string
+		card          string
+		fault         step
+		order, cancel string
+		calls         string
+	}{
+		"create":             {createIntent, visa, nil, "422 canceled", "200", "create 200, get 200, cancel 200"},
+		"confirm":            {confirm, visa, nil, "201", notCancelable, "create 200, confirm 200"},
+		"confirm, declined":  {confirm, declinedCard, nil, "402 card_declined generic_decline", "200", "create 200, confirm 402"},
+		"confirm, challenge": {confirm, challengeCard, nil, "422 canceled", "200", "create 200, confirm 200, get 200, cancel 200"},
+		"read after a stored 500": {
+			getIntent, visa, faultOnce(stripetest.ErrorBefore, confirm), "422 canceled", "200", "create 200, confirm 500, get 200 ×2, cancel-2 200",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, options{connections: 4, concurrent: true})
+			if test.fault != nil {
+				f.do(test.fault)
+			}
+			held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: test.held})
+			var outcome string
+			var running sync.WaitGroup
+			running.Go(func() { outcome = outcomeOf(f.create(test.card)) })
+			<-held.Reached()
+			canceling := f.withKey(t, f.key)
+			canceling.do(cancelOrder("503 outcome unknown, 1s"))
+			held.Release()
+			running.Wait()
+			require.Equal(t, test.order, outcome)
+			f.do(expectCalls(test.calls))
+			canceling.do(retry(test.cancel))
+			f.checkFinal()
+		})
+	}
+}
+
+// If the result of transaction 2 is lost, the run reads the order again before it confirms. The cancel
+// is requested just before the step that confirms.
+func TestCancel_unknownCommit(t *testing.T) {
+	t.Parallel()
+	for want, fault := range map[string]idempotencytest.Fault{
+		"422 canceled": idempotencytest.CutAfter,
+		"201":          0, // the confirm is in flight
+	} {
+		var f *fixture
+		wire := &idempotencytest.Wire{}
+		f = newFixture(t, options{configure: wire.Configure, onStep: func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+			if step.From == "charge_created" {
+				f.exec("UPDATE orders SET cancel_requested_at = now()")
+			}
+			return ctx, func(idempotency.StepEnd) {}
+		}})
+		if fault != 0 {
+			wire.Strike(2, fault)
+		}
+		f.do(create(want))
+		f.checkFinal()
+	}
+}
+
+// The errors of the order's run neither end nor park the key of the cancel, and the lease of the cancel
+// ends that run.
+func TestCancel_innerErrors(t *testing.T) {
+	t.Parallel()
+	const unavailable = "database unavailable" // because the time of the step is over
+	for name, test := range map[string]struct {
+		want   string
+		inject func(f *fixture) (timeout time.Duration)
+	}{
+		"action required": {"503 outcome unknown, 1s", func(f *fixture) time.Duration {
+			f.exec("UPDATE orders SET cancel_requested_at = NULL")
+			return time.Minute
+		}},
+		"lease lost": {"503 outcome unknown, 1s", func(f *fixture) time.Duration {
+			f.do(before(cancel, func(f *fixture) {
+				f.exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE operation = 'create_order'")
+			}))
+			return time.Minute
+		}},
+		"panic": {"panic", func(f *fixture) time.Duration {
+			f.do(before(cancel, func(*fixture) { panic("of the test") }))
+			return time.Minute
+		}},
+		"time is over": {unavailable, func(f *fixture) time.Duration {
+			f.inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: getIntent, Times: stripetest.Always})
+			return 200 * time.Millisecond
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var f *fixture
+			injected := false
+			f = newFixture(t, options{onStep: func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+				if step.From != "cancel_requested" || injected {
+					return ctx, func(idempotency.StepEnd) {}
+				}
+				injected = true
+				ctx, cancel := context.WithTimeout(ctx, test.inject(f))
+				return ctx, func(idempotency.StepEnd) { cancel() }
+			}}, challenge)
+			if test.want == "panic" {
+				require.Panics(t, func() { _, _ = f.cancel(f.cancelKey()) })
+			} else {
+				f.do(cancelOrder(test.want))
+			}
+			require.Equal(t, 1, f.count(`
+SELECT count(*)
+  FROM idempotency_keys
+ WHERE operation = 'cancel_order'
+   AND locked_at IS NULL
+   AND action_required_at IS NULL
+   AND last_error IS NOT NULL`))
+			if name != "lease lost" {
+				require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE locked_at IS NOT NULL"), "the order's key is released")
+			}
+			f.exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval", 2*lockTimeout)
+			f.exec("UPDATE orders SET cancel_requested_at = now()")
+			f.transport.intercept(nil)
+			f.do(cancelOrder("200"), expectFailure("canceled"))
+			f.checkFinal()
+		})
+	}
+}
+
+// The reference is free when the payment is impossible, and not before.
+func TestCancel_reference(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{unchecked: true})
+	first, second := f.key, idempotency.Key("the-second-key-of-it")
+	purchase := func(key idempotency.Key, card string) string { return outcomeOf(f.purchase(key, card, "basket 17")) }
+	require.Equal(t, "202 action required", purchase(first, challengeCard))
+	require.Contains(t, purchase(second, visa), "has this reference")
+	f.do(makeUnavailable(cancel), cancelOrder("503 outcome unknown, 2s"))
+	require.Contains(t, purchase(second, visa), "has this reference", "the customer can still pay")
+	f.do(retry("200"))
+	require.Equal(t, "201", purchase(second, visa))
+	require.Equal(t, "422 canceled", purchase(first, challengeCard))
+	customerCannotPay(f)
+	require.Len(t, f.Stripe.Charges(), 1)
+}
+
+// From the request of the cancel on, no client gets the secret with which the customer can pay.
+func TestCancel_noSecretAfterwards(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, challenge)
+	f.do(makeUnavailable(cancel), cancelOrder("503 outcome unknown, 2s"))
+	for _, want := range []string{"503 outcome unknown, 2s", "422 canceled"} {
+		_, err := f.readStatus(t.Context())
+		require.NotErrorIs(t, err, idempotency.ErrActionRequired)
+		if want != "422 canceled" {
+			f.do(makeUnavailable(cancel))
+		}
+		f.do(create(want))
+	}
+	f.do(cancelOrder("200"))
+	f.checkFinal()
+}
+
+func TestCost_cancel(t *testing.T) {
+	t.Parallel()
+	wire := &idempotencytest.Wire{}
+	f := newFixture(t, options{configure: wire.Configure})
+	for range 2 { // the first time prepares the statements
+		f = f.withNewKey(t)
+		f.do(challenge)
+		wire.Reset()
+		f.do(cancelOrder("200"))
+	}
+	require.Equal(t, 11, wire.RoundTrips(), "round trips")
+	require.Equal(t, 3, wire.Commits(), "commits")
+}
