@@ -31,18 +31,7 @@ func TestAction_randomMoments(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newRandomCase(t, rt, f)
 		defer c.end()
-		rt.Repeat(map[string]func(*rapid.T){
-			"client retries":  func(*rapid.T) { c.start(c.create) },
-			"client polls":    func(*rapid.T) { c.start(c.readStatus) },
-			"completer":       func(*rapid.T) { c.start(c.resume) },
-			"event":           c.event,
-			"customer":        func(rt *rapid.T) { c.act(rt) },
-			"lease ends":      func(*rapid.T) { c.endLease() },
-			"window ends":     c.endWindow,
-			"provider fails":  c.fail,
-			"provider is up":  func(*rapid.T) { c.release() },
-			"runs have ended": func(*rapid.T) { c.wait() },
-		})
+		rt.Repeat(c.actions())
 		results[c.finish(rt)]++
 	})
 	t.Log(results)
@@ -53,30 +42,52 @@ type randomCase struct {
 	fixture *fixture
 	request idempotency.Request
 	id      string
+	keys    []idempotency.Key // of the request, and those that a test adds
 	faults  []*stripetest.Injection
 	running sync.WaitGroup
 	old     bool
 
 	mu        sync.Mutex
-	exposed   string // the intent whose client secret the customer has
-	responses []idempotency.Response
+	exposed   string                               // the intent whose client secret the customer has
+	responses map[uuid.UUID][]idempotency.Response // by the id of the key
 }
 
-func newRandomCase(t *testing.T, rt *rapid.T, f *fixture) *randomCase {
+func (c *randomCase) actions() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"client retries":  func(*rapid.T) { c.start(c.create) },
+		"client polls":    func(*rapid.T) { c.start(c.readStatus) },
+		"completer":       func(*rapid.T) { c.start(c.resume) },
+		"event":           c.event,
+		"customer":        func(rt *rapid.T) { c.act(rt) },
+		"lease ends":      func(*rapid.T) { c.endLease() },
+		"window ends":     c.endWindow,
+		"provider fails":  c.fail,
+		"provider is up":  func(*rapid.T) { c.release() },
+		"runs have ended": func(*rapid.T) { c.wait() },
+	}
+}
+
+func newRandomCase(t *testing.T, rt *rapid.T, f *fixture, moreMembers ...string) *randomCase {
 	t.Helper()
 	key := idempotency.Key("random-" + uuid.NewString())
 	card := rapid.SampledFrom(append([]string{challengeCard, challengeCard, visa, declinedCard}, challengeCards...)).Draw(rt, "card")
 	c := &randomCase{
 		fixture: f.withKey(t, key),
-		request: request(t, f.Account, key, card),
+		request: request(t, f.Account, key, card, moreMembers...),
 		id:      orderID(f.Account, key).String(),
+		keys:    []idempotency.Key{key},
+
+		responses: map[uuid.UUID][]idempotency.Response{},
 	}
 	c.start(c.create)
 	return c
 }
 
 func (c *randomCase) start(run func() (idempotency.Result, error)) {
-	c.running.Go(func() { _ = c.record(run()) })
+	c.running.Go(func() {
+		defer recoverKilled()
+		_ = c.record(run())
+	})
 }
 
 func (c *randomCase) record(result idempotency.Result, err error) error {
@@ -85,7 +96,7 @@ func (c *randomCase) record(result idempotency.Result, err error) error {
 	var action *operations.ActionRequiredError
 	switch {
 	case err == nil:
-		c.responses = append(c.responses, result.Response)
+		c.responses[result.KeyID] = append(c.responses[result.KeyID], result.Response)
 	case errors.As(err, &action):
 		c.exposed = action.Action.(orders.Approval).PaymentIntentID
 	}
@@ -115,7 +126,10 @@ func (c *randomCase) event(rt *rapid.T) {
 	}
 	payload, signature, err := c.fixture.Stripe.Event(orderstest.WebhookSecret, eventType, id)
 	require.NoError(rt, err)
-	c.running.Go(func() { _, _ = handleEvent(context.Background(), c.fixture.Webhooks(), payload, signature) })
+	c.running.Go(func() {
+		defer recoverKilled()
+		_, _ = handleEvent(context.Background(), c.fixture.Webhooks(), payload, signature)
+	})
 }
 
 func (c *randomCase) intent() string {
@@ -181,37 +195,56 @@ func (c *randomCase) endLease() {
 	c.fixture.exec(`
 UPDATE idempotency_keys
    SET locked_at = locked_at - $2::interval
- WHERE id = $1
-   AND recovery_point <> 'finished'`, idempotency.KeyID(c.request.AccountID, c.request.Key), lockTimeout)
+ WHERE idempotency_key = ANY($1)
+   AND recovery_point <> 'finished'`, c.keys, lockTimeout)
 }
 
 func (c *randomCase) finish(rt *rapid.T) string {
 	c.end()
-	for n := 0; ; n++ {
-		require.Less(rt, n, 50, "the key does not end")
-		err := c.record(c.resume())
-		if errors.Is(err, idempotency.ErrNotFound) { // no run has claimed it
-			err = c.record(c.create())
-		}
-		if err == nil {
-			break
-		}
-		if errors.Is(err, idempotency.ErrActionRequired) {
-			c.act(rt)
-		}
-	}
-	if id := c.intent(); id != "" { // the customer tries once more
-		_ = c.fixture.Stripe.Authenticate(id, true)
-		_ = c.fixture.Stripe.ConfirmAsCustomer(id, visa)
-	}
-	final := c.responses[len(c.responses)-1]
-	for _, response := range c.responses {
-		require.Equal(rt, final, response, "all responses of a key are the same")
-	}
+	require.NoError(rt, c.runUntilFinal(rt, c.resume, c.create))
+	c.payOnceMore()
+	final := c.final(rt, c.request.Key)
 	charges := 0
 	if final.Status == http.StatusCreated {
 		charges = 1
 	}
 	require.Len(rt, c.fixture.Stripe.ChargesByOrder(c.id), charges, "response %d", final.Status)
 	return outcomeOf(idempotency.Result{Response: final}, nil)
+}
+
+// runUntilFinal runs a key until it has a response, or returns the error of a request that does not use it.
+func (c *randomCase) runUntilFinal(rt *rapid.T, resume, request func() (idempotency.Result, error)) error {
+	for n := 0; ; n++ {
+		require.Less(rt, n, 50, "the key does not end")
+		err := c.record(resume())
+		if errors.Is(err, idempotency.ErrNotFound) { // no run has claimed it
+			err = c.record(request())
+		}
+		_, provider := errors.AsType[*operations.ProviderError](err)
+		switch {
+		case errors.Is(err, idempotency.ErrActionRequired):
+			c.act(rt)
+		case !provider && !errors.Is(err, idempotency.ErrInProgress):
+			return err
+		}
+	}
+}
+
+// payOnceMore is a customer who tries again with the client secret.
+func (c *randomCase) payOnceMore() {
+	if id := c.intent(); id != "" {
+		_ = c.fixture.Stripe.Authenticate(id, true)
+		_ = c.fixture.Stripe.ConfirmAsCustomer(id, visa)
+	}
+}
+
+// final returns the response of a key, or none.
+func (c *randomCase) final(rt *rapid.T, key idempotency.Key) (final idempotency.Response) {
+	for i, response := range c.responses[idempotency.KeyID(c.request.AccountID, key)] {
+		if i == 0 {
+			final = response
+		}
+		require.Equal(rt, final, response, "all responses of a key are the same")
+	}
+	return final
 }

@@ -171,6 +171,7 @@ func outcomeOf(result idempotency.Result, err error) string {
 	var provider *operations.ProviderError
 	var expired *idempotency.KeyExpiredError
 	var invalid *validation.Error
+	var exists *orders.OrderExistsError
 	var paid *orders.NotCancelableError
 	switch {
 	case errors.As(err, &provider) && errors.Is(err, operations.ErrOutcomeUnknown):
@@ -187,6 +188,8 @@ func outcomeOf(result idempotency.Result, err error) string {
 		return "422 key expired"
 	case errors.As(err, &invalid):
 		return "422 invalid"
+	case errors.As(err, &exists):
+		return "422 order-exists"
 	case errors.As(err, &paid):
 		return "422 order-not-cancelable, and the key is unused"
 	case err != nil:
