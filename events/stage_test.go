@@ -4,57 +4,10 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/events"
-	"example.com/orders-api/migrations/dbtest"
 )
-
-type fixture struct {
-	*testing.T
-	pool    *pgxpool.Pool
-	account uuid.UUID
-}
-
-func newFixture(t *testing.T) fixture {
-	t.Helper()
-	f := fixture{T: t, pool: dbtest.New(t)}
-	f.account = f.addAccount()
-	return f
-}
-
-func (f fixture) addAccount() uuid.UUID {
-	f.Helper()
-	account := uuid.New()
-	f.exec("INSERT INTO accounts (id, name) VALUES ($1, 'Test account')", account)
-	return account
-}
-
-func (f fixture) exec(query string, arguments ...any) {
-	f.Helper()
-	_, err := f.pool.Exec(f.Context(), query, arguments...)
-	require.NoError(f, err)
-}
-
-func (f fixture) stage(account uuid.UUID, staged ...events.Event) {
-	f.Helper()
-	batch := &pgx.Batch{}
-	for _, e := range staged {
-		events.StageTx(batch, account, e)
-	}
-	require.NoError(f, f.pool.SendBatch(f.Context(), batch).Close())
-}
-
-func (f fixture) strings(query string) []string {
-	f.Helper()
-	rows, err := f.pool.Query(f.Context(), query)
-	require.NoError(f, err)
-	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(f, err)
-	return found
-}
 
 const selectStaged = "SELECT id::text || ' ' || kind || ' ' || args::text FROM staged_jobs ORDER BY created_at, args"
 

@@ -10,6 +10,7 @@ import (
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/events"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
@@ -58,12 +59,12 @@ func (c *reaper) Run(ctx context.Context, a *app.App) error {
 }
 
 type worker struct {
-	Once  bool         `help:"Send the receipts that are due, and fail if one could not be sent."`
-	Every cli.Interval `default:"1s" help:"How often to poll for new receipts."`
+	Once  bool         `help:"Send the receipts and events that are due, and fail if one could not be sent."`
+	Every cli.Interval `default:"1s" help:"How often to poll for new receipts and events."`
 }
 
 func (*worker) Environment(config *setup.Config) []any {
-	return append(config.Keys(), config.Admin.Optional(), &config.Mail)
+	return append(config.Keys(), config.Admin.Optional(), &config.Mail, &config.Events)
 }
 
 func (c *worker) Run(ctx context.Context, a *app.App) error {
@@ -71,19 +72,27 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	if err != nil {
 		return err
 	}
-	w := receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Metrics.Receipt, a.Logger)
-	if c.Once {
-		result, err := w.RunOnce(ctx)
-		retried, failed, lost := result[jobs.Retried], result[jobs.Failed], result[jobs.Lost]
-		if err == nil && retried+failed+lost > 0 {
-			err = fmt.Errorf("receipts not sent: %d to be retried, %d failed, %d lost", retried, failed, lost)
-		}
-		return err
+	workers := []*jobs.Worker{receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Metrics.Receipt, a.Logger)}
+	if keys := a.Config.EventKeys(); len(keys) > 0 {
+		workers = append(workers, events.NewWorkers(a.Pool, keys, a.Metrics.Event, a.Logger)...)
+	} else {
+		a.Logger.InfoContext(ctx, "events to the shops' endpoints are not sent, because EVENTS_SIGNING_KEY is not set")
 	}
-	return a.RunOrRepeat(ctx, "worker", c.Every.Duration, func(ctx context.Context) error {
-		_, err := w.RunOnce(ctx)
-		return err
-	})
+	if !c.Once {
+		var loops []func(context.Context) error
+		for _, w := range workers {
+			loops = append(loops, w.Pass)
+		}
+		return a.RunOrRepeat(ctx, "worker", c.Every.Duration, loops...)
+	}
+	for _, w := range workers {
+		result, errPass := w.RunOnce(ctx)
+		if retried, failed, lost := result[jobs.Retried], result[jobs.Failed], result[jobs.Lost]; retried+failed+lost > 0 {
+			errPass = errors.Join(errPass, fmt.Errorf("%ss not sent: %d to be retried, %d failed, %d lost", w.Kind, retried, failed, lost))
+		}
+		err = errors.Join(err, errPass)
+	}
+	return err
 }
 
 type jobsList struct {

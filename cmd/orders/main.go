@@ -19,7 +19,7 @@ import (
 
 type commands struct {
 	Serve     serve          `cmd:"" help:"Run the API."`
-	Worker    worker         `cmd:"" help:"Send staged receipts."`
+	Worker    worker         `cmd:"" help:"Send staged receipts, and events to the shops' endpoints."`
 	Completer completer      `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
 	Reaper    reaper         `cmd:"" help:"Delete finished keys whose retention is over (cron)."`
 	Reconcile reconciliation `cmd:"" help:"Compare our records with the provider's payments and refunds (cron)."`
@@ -32,9 +32,9 @@ type commands struct {
 	} `cmd:"" help:"Find keys, and continue those that are stuck."`
 
 	Jobs struct {
-		List  jobsList  `cmd:"" help:"List the receipts that failed."`
-		Retry jobsRetry `cmd:"" help:"Send a failed receipt, or all of them, again."`
-	} `cmd:"" help:"Find and repeat failed receipts."`
+		List  jobsList  `cmd:"" help:"List the receipts and events that failed, and the endpoints that are disabled."`
+		Retry jobsRetry `cmd:"" help:"Try a failed job, or all of them, again, and enable an endpoint."`
+	} `cmd:"" help:"Find and repeat failed receipts and events."`
 
 	Migrate struct {
 		Up     migrateUp     `cmd:"" help:"Apply all pending migrations."`
@@ -51,6 +51,12 @@ type commands struct {
 			Create accountsKeysCreate `cmd:"" help:"Create another API key of an account and print it."`
 			Revoke accountsKeysRevoke `cmd:"" help:"Revoke an API key of an account."`
 		} `cmd:"" help:"Rotate the API keys of an account."`
+		Endpoint struct {
+			Set    endpointSet    `cmd:"" help:"Send the events of an account to a URL, and print the secret that signs them."`
+			Show   endpointShow   `cmd:"" help:"Show where the events of an account are sent, and whether they arrive."`
+			Rotate endpointRotate `cmd:"" help:"Print a new secret. For a day, the one before it signs too."`
+			Remove endpointRemove `cmd:"" help:"Stop the events of an account, and delete those that were not delivered."`
+		} `cmd:"" help:"Configure where the events of an account are sent."`
 	} `cmd:"" help:"Create accounts and API keys."`
 
 	Healthcheck healthcheck      `cmd:"" help:"Check that a running API is ready (for containers)."`

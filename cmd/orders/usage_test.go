@@ -44,6 +44,7 @@ func TestUsage(t *testing.T) {
 		"keys retry KEY --by= --reason x": {code: 2, stderr: "--by: must not be empty\n"},
 		"jobs retry all --reason=":        {code: 2, stderr: "--reason: must not be empty\n"},
 		"accounts create":                 {code: 2, stderr: "missing flags: --name=TEXT\n"},
+		"accounts endpoint set":           {code: 2, stderr: "missing flags: --account=ID, --url=URL\n"},
 		"accounts keys list --account x":  {code: 2, stderr: "--account: invalid UUID length: 1\n"},
 	} {
 		t.Run(line, func(t *testing.T) {

@@ -32,6 +32,9 @@ func TestGenerated(t *testing.T) {
 		"SMTP_URL=smtp://"+mail.Address, "LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0"))
 	programtest.RequirePaid(t, sendCurl(t, curl))
 	programtest.Eventually(t, func() bool { return len(mail.Received()) == 1 })
+	_, err := pool.Exec(t.Context(), "INSERT INTO event_endpoints (account_id, id, url, key_fingerprint) SELECT id, id, 'https://shop.example', '12345678' FROM accounts")
+	require.NoError(t, err)
+	programtest.RequirePaid(t, a.MustOrder("an-order-whose-event-fails", programtest.Tea))
 	held := stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
 	a.Accepted("a-run-that-is-held")
 	<-held.Reached()
@@ -41,6 +44,7 @@ func TestGenerated(t *testing.T) {
 		found = describeMetrics(body)
 		all := strings.Join(found, "\n")
 		return strings.Contains(all, "orders_unfinished_keys") &&
+			strings.Contains(all, "orders_event_endpoint_failing_seconds") && strings.Contains(all, "orders_event_duration_seconds") &&
 			strings.Contains(all, "orders_receipt_duration_seconds") && strings.Contains(all, "orders_maintenance_runs_total")
 	})
 	held.Release()

@@ -17,6 +17,7 @@ import (
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/cmd/playground/internal/devservices"
+	"example.com/orders-api/events"
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/receipts"
 )
@@ -72,7 +73,7 @@ type run struct {
 }
 
 func (*run) Environment(config *setup.Config) []any {
-	return append(config.Operations(), &config.Listen, &config.Admin, &config.Mail, &config.Completer)
+	return append(config.Operations(), &config.Listen, &config.Admin, &config.Mail, &config.Events, &config.Completer)
 }
 
 // Run starts the services, and then runs everything.
@@ -148,6 +149,7 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	if err != nil {
 		return err
 	}
+	p.config.EventsSigningKey = cmp.Or(p.config.EventsSigningKey, "a key for the playground only, which everybody knows")
 	p.config.ReceiptsDir = cmp.Or(p.config.ReceiptsDir, filepath.Join(p.folder, "receipts"))
 	mailer, err := p.config.Mailer(ctx, p.logger)
 	if err != nil {
@@ -223,17 +225,17 @@ Send the same line again: the same bytes come back, and nothing is charged twice
 
 func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 	config, logger := s.config, s.logger
-	worker := receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), s.App.Metrics.Receipt, logger)
+	workers := append(events.NewWorkers(s.App.Pool, config.EventKeys(), s.App.Metrics.Event, logger),
+		receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), s.App.Metrics.Receipt, logger))
 	start := func(name string, every time.Duration, work func(context.Context) error) {
 		group.Go(func() error {
 			app.Repeat(ctx, name, every, logger, work)
 			return nil
 		})
 	}
-	start("worker", time.Second, func(ctx context.Context) error {
-		_, err := worker.RunOnce(ctx)
-		return err
-	})
+	for _, worker := range workers {
+		start("worker", time.Second, worker.Pass)
+	}
 	start("completer", time.Minute, s.App.Completer(app.CompleterConcurrency))
 	start("reaper", 10*time.Minute, s.App.Reap)
 }

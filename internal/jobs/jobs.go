@@ -27,17 +27,27 @@ type Job struct {
 }
 
 func (w *Worker) due(ctx context.Context, until time.Time) ([]Job, error) {
-	const branch = `(
+	query, arguments := w.Due, []any{until, until.Add(clockAhead), max(batchSize, w.Concurrency)}
+	if query == "" {
+		query, arguments = dueSQL, append(arguments, w.Kind)
+	}
+	return postgres.Collect(ctx, w.Pool, "find due jobs", pgx.RowToStructByPos[Job], query, arguments...)
+}
+
+const dueSQL = "(" + selectDue + `
+   AND run_at <= $1
+ ORDER BY run_at
+ LIMIT $3) UNION ALL (` + selectDue + `
+   AND run_at > $2
+ ORDER BY run_at
+ LIMIT $3)
+ LIMIT $3`
+
+const selectDue = `
 SELECT account_id, id, attempt, '', NULL
   FROM staged_jobs
- WHERE kind = $1
-   AND failed_at IS NULL
-   AND run_at %s
- ORDER BY run_at
- LIMIT $3)`
-	return postgres.Collect(ctx, w.Pool, "find due jobs", pgx.RowToStructByPos[Job],
-		fmt.Sprintf(branch+" UNION ALL "+branch+" LIMIT $3", "<= $2", "> $4"), w.Kind, until, batchSize, until.Add(clockAhead))
-}
+ WHERE kind = $4
+   AND failed_at IS NULL`
 
 // clockAhead is longer than any backoff, so a run_at further in the future was set while the
 // database's clock ran ahead, and the job is due (R8, the database's clock).

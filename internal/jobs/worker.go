@@ -34,13 +34,17 @@ func Backoff(attempt int) time.Duration {
 // ErrPermanent means that a retry cannot succeed.
 var ErrPermanent = errors.New("permanent failure")
 
-// Worker works off the due jobs of a kind. Any number may run concurrently. All fields but Observe are
-// required.
+// Worker works off the due jobs of a kind. Any number may run concurrently. All fields but Due and Observe
+// are required.
 type Worker struct {
 	Pool   *pgxpool.Pool
 	Logger *slog.Logger
 	Kind   string // begins the messages of the log and the actions of audit records
 	Done   string // the outcome of a success, such as sent
+
+	// Due is a query of its own for the due jobs, or "". Its parameters are the time until which a job is
+	// due, the time after which run_at was set by a clock that ran ahead, and the limit.
+	Due string
 
 	// Do holds no database connection during a call (R6, nothing held during a call).
 	Do          func(context.Context, Job) error
@@ -68,6 +72,12 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 		err = nil
 	}
 	return result, err
+}
+
+// Pass is RunOnce for a loop.
+func (w *Worker) Pass(ctx context.Context) error {
+	_, err := w.RunOnce(ctx)
+	return err
 }
 
 const batchSize = 100
@@ -102,7 +112,7 @@ func (w *Worker) runDue(ctx context.Context, until time.Time, result Result) err
 		for _, outcome := range outcomes {
 			result[outcome]++
 		}
-		if err != nil || len(outcomes) == 0 || len(batch) < batchSize {
+		if err != nil || len(outcomes) == 0 {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
@@ -43,6 +44,11 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	if err == nil {
 		staged, err = jobs.ReadStats(ctx, b.pool, receipts.Kind)
 	}
+	var undelivered jobs.Stats
+	var failing []events.Failing
+	if err == nil {
+		undelivered, failing, err = events.ReadStats(ctx, b.pool)
+	}
 	if err != nil {
 		b.logger.WarnContext(ctx, "metrics: pending work cannot be read", "error", err)
 		gauge("database_up", upHelp, 0, nil)
@@ -71,4 +77,11 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	gauge("receipts_pending", "Receipts that are still to be sent.", float64(staged.Pending), nil)
 	gauge("oldest_receipt_age_seconds", "Age of the oldest pending receipt.", staged.Oldest.Seconds(), nil)
 	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(staged.Failed), nil)
+	gauge("events_pending", "Events that are still to be sent to the shops' endpoints.", float64(undelivered.Pending), nil)
+	gauge("oldest_event_age_seconds", "Age of the oldest pending event of an endpoint that works.", undelivered.Oldest.Seconds(), nil)
+	gauge("events_failed", "Events that need an operator: they are not tried again.", float64(undelivered.Failed), nil)
+	for _, f := range failing {
+		gauge("event_endpoint_failing_seconds", "Time since an endpoint that fails or is disabled accepted no event.",
+			f.For.Seconds(), prometheus.Labels{"endpoint": f.Endpoint.String()})
+	}
 }

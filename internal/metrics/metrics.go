@@ -37,6 +37,7 @@ type Metrics struct {
 	commits     *prometheus.HistogramVec
 	provider    *prometheus.HistogramVec
 	receipts    *prometheus.HistogramVec
+	events      *prometheus.HistogramVec
 	completed   *prometheus.CounterVec
 	reaped      *prometheus.CounterVec
 	maintenance *prometheus.CounterVec
@@ -76,6 +77,8 @@ func New(config Config) *Metrics {
 				"answered, declined, refused, not_executed, unknown or needs_operator.", "call", "outcome"),
 		receipts: r.histogram("receipt_duration_seconds", slow,
 			"Duration of attempts to send a receipt, by outcome.", "outcome"),
+		events: r.histogram("event_duration_seconds", slow,
+			"Duration of attempts to send an event to a shop's endpoint, by outcome.", "outcome"),
 		completed: r.counter("completer_keys_total",
 			"Abandoned keys that this process tried to complete, by result.", "result"),
 		reaped: r.counter("reaper_keys_deleted_total",

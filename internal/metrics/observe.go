@@ -57,6 +57,11 @@ func (m *Metrics) Receipt(outcome string, took time.Duration) {
 	m.receipts.WithLabelValues(outcome).Observe(took.Seconds())
 }
 
+// Event records an attempt to send an event to a shop's endpoint.
+func (m *Metrics) Event(outcome string, took time.Duration) {
+	m.events.WithLabelValues(outcome).Observe(took.Seconds())
+}
+
 // Completed records a run of the completer.
 func (m *Metrics) Completed(r idempotency.CompleterResult, err error) {
 	for result, n := range completerResults(r) {

@@ -173,6 +173,7 @@ func TestMaintenance(t *testing.T) {
 	f.metrics.Completed(idempotency.CompleterResult{Completed: 1}, postgres.ErrUnavailable)
 	f.metrics.Reaped(50, nil)
 	f.metrics.Receipt("sent", time.Second)
+	f.metrics.Event("retried", time.Second)
 	found := scrape(t, f.metrics)
 	require.Equal(t, map[string]int{"completed": 4, "skipped": 1, "failed": 2, "needs_review": 1}, found.of("orders_completer_keys_total"))
 	require.InDelta(t, 1, found[`orders_maintenance_runs_total{command="completer",result="ok"}`], 0)
@@ -180,6 +181,7 @@ func TestMaintenance(t *testing.T) {
 	require.InDelta(t, 1, found[`orders_maintenance_runs_total{command="reaper",result="ok"}`], 0)
 	require.InDelta(t, 50, found["orders_reaper_keys_deleted_total"], 0)
 	require.InDelta(t, 1, found[`orders_receipt_duration_seconds_count{outcome="sent"}`], 0)
+	require.InDelta(t, 1, found[`orders_event_duration_seconds_count{outcome="retried"}`], 0)
 
 	w := httptest.NewRecorder()
 	f.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))

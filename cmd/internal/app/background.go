@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"example.com/orders-api/cmd/internal/setup"
@@ -61,11 +62,11 @@ func (a *App) Reap(ctx context.Context) error {
 	return err
 }
 
-// RunOrRepeat calls work once or, with an interval, repeatedly. A single run has no admin
-// listener, because it would end before a scrape.
-func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Duration, work func(context.Context) error) error {
+// RunOrRepeat calls works once or, with an interval, repeatedly and each by itself, so that none waits for
+// another. A single run has no admin listener, because it would end before a scrape.
+func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Duration, works ...func(context.Context) error) error {
 	if every == 0 {
-		return work(ctx)
+		return works[0](ctx)
 	}
 	if err := a.StartMonitor(ctx, setup.CheckSchema); err != nil {
 		return err
@@ -73,7 +74,11 @@ func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Durati
 	if err := a.startAdmin(ctx, nil); err != nil {
 		return err
 	}
-	Repeat(ctx, command, every, a.Logger, work)
+	var loops sync.WaitGroup
+	for _, work := range works {
+		loops.Go(func() { Repeat(ctx, command, every, a.Logger, work) })
+	}
+	loops.Wait()
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/events"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
@@ -169,6 +170,29 @@ func (m *Mail) HelloName(host string) string {
 	return m.SMTPHello
 }
 
+// Events are the keys from which the secrets of the shops' endpoints derive.
+type Events struct {
+	EventsSigningKey         Secret `envconfig:"EVENTS_SIGNING_KEY"`
+	EventsSigningKeyPrevious Secret `envconfig:"EVENTS_SIGNING_KEY_PREVIOUS"`
+}
+
+func (e *Events) validate(p *problems) {
+	const short = "has less than 32 characters (its value is not shown); generate it with openssl rand -base64 32"
+	p.check(e.EventsSigningKey == "" || len(e.EventsSigningKey) >= 32, "EVENTS_SIGNING_KEY", short)
+	p.check(e.EventsSigningKeyPrevious == "" || len(e.EventsSigningKeyPrevious) >= 32, "EVENTS_SIGNING_KEY_PREVIOUS", short)
+	p.check(e.EventsSigningKeyPrevious == "" || e.EventsSigningKey != "", "EVENTS_SIGNING_KEY", "not set, but EVENTS_SIGNING_KEY_PREVIOUS is")
+}
+
+// EventKeys returns the keys that are set.
+func (e *Events) EventKeys() (keys events.Keys) {
+	for _, key := range []Secret{e.EventsSigningKey, e.EventsSigningKeyPrevious} {
+		if key != "" {
+			keys = append(keys, events.Key(key))
+		}
+	}
+	return keys
+}
+
 // shortest is less than a provider needs to answer. longest, about ten years, fits into each interval
 // that a statement computes.
 const (
@@ -244,6 +268,7 @@ type Config struct {
 	Admin
 	Stripe
 	Mail
+	Events
 	Durations
 	Completer
 	Log
@@ -251,7 +276,7 @@ type Config struct {
 
 // All returns the groups of all commands together.
 func (c *Config) All() []any {
-	return []any{&c.Database, &c.Listen, &c.Admin, &c.Stripe, &c.Mail, &c.Durations, &c.Completer, &c.Log}
+	return []any{&c.Database, &c.Listen, &c.Admin, &c.Stripe, &c.Mail, &c.Events, &c.Durations, &c.Completer, &c.Log}
 }
 
 // Keys returns the groups of commands that read or delete keys.

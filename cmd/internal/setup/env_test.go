@@ -34,6 +34,8 @@ func setenv(t *testing.T, settings ...string) {
 const (
 	database = "DATABASE_URL=postgres://u:p@127.0.0.1:5432/orders"
 	testKey  = "STRIPE_SECRET_KEY=sk_test_1"
+
+	signingKey = "a canary of 32 or more characters"
 )
 
 const (
@@ -59,7 +61,7 @@ func TestLoad(t *testing.T) {
 			environment: []string{
 				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "ADMIN_ADDR=localhost", "STRIPE_SECRET_KEY=whsec_canary",
 				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "SMTP_HELLO=pod", "RECEIPTS_FROM=nobody",
-				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=ten",
+				"EVENTS_SIGNING_KEY=canary", "EVENTS_SIGNING_KEY_PREVIOUS=a-canary-of-thirty-one-characte", "LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=ten",
 				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			problems: []string{
@@ -77,6 +79,8 @@ func TestLoad(t *testing.T) {
 				"SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with special characters percent-encoded and nothing after the port",
 				`SMTP_HELLO: "pod" is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]`,
 				`RECEIPTS_FROM: "nobody" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
+				"EVENTS_SIGNING_KEY: has less than 32 characters (its value is not shown); generate it with openssl rand -base64 32",
+				"EVENTS_SIGNING_KEY_PREVIOUS: has less than 32 characters (its value is not shown); generate it with openssl rand -base64 32",
 				"LOCK_TIMEOUT: -1m30s is not from 100ms to 87600h0m0s",
 				"COMPLETER_GRACE: 0s is not from 100ms to 87600h0m0s",
 				`LOG_FORMAT: "xml" is neither text nor json`,
@@ -111,6 +115,10 @@ func TestLoad(t *testing.T) {
 				"KEY_RETENTION: 900000h0m0s is not from 100ms to 87600h0m0s",
 				"COMPLETER_MAX_ATTEMPTS: 10000000000 is not from 1 to 1000",
 			},
+		},
+		"a previous signing key without a current one": {
+			environment: []string{database, testKey, "EVENTS_SIGNING_KEY_PREVIOUS=" + signingKey},
+			problems:    []string{"EVENTS_SIGNING_KEY: not set, but EVENTS_SIGNING_KEY_PREVIOUS is"},
 		},
 		"a port above 65535": {
 			environment: []string{database, testKey, "LISTEN_ADDR=:65536"},
@@ -170,12 +178,13 @@ func TestLoad_distortedValues(t *testing.T) {
 		"DATABASE_URL": "postgres://u:p@127.0.0.1:5432/orders", "STRIPE_SECRET_KEY": "sk_test_canary", "STRIPE_API_BASE": "http://127.0.0.1:12111",
 		"STRIPE_WEBHOOK_SECRET": "whsec_canary", "SMTP_URL": "smtp://shop:canary@mail.example.com:587", "SMTP_HELLO": "shop.example.com",
 		"RECEIPTS_DIR": "receipts", "RECEIPTS_FROM": "My Shop <orders@example.com>",
+		"EVENTS_SIGNING_KEY": signingKey, "EVENTS_SIGNING_KEY_PREVIOUS": signingKey,
 	}
 	for name, fallback := range setup.Defaults() {
 		value := cmp.Or(clean[name], fallback)
 		require.NotEmpty(t, value, "%s: has neither a default nor a value in this test", name)
 		load := func(value string) (config setup.Config, err error) {
-			setenv(t, database, testKey, "RECEIPTS_FROM=shop@example.com", name+"="+value)
+			setenv(t, database, testKey, "RECEIPTS_FROM=shop@example.com", "EVENTS_SIGNING_KEY="+signingKey, name+"="+value)
 			return config, setup.Load(config.All()...)
 		}
 		want, err := load(value)

@@ -1,0 +1,192 @@
+package events_test
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/events"
+	"example.com/orders-api/internal/jobs"
+	"example.com/orders-api/migrations/dbtest"
+)
+
+const (
+	firstKey  = events.Key("the first signing key of these tests")
+	secondKey = events.Key("the second signing key of these tests")
+)
+
+type fixture struct {
+	*testing.T
+	pool    *pgxpool.Pool
+	account uuid.UUID
+	log     *lockedBuffer
+}
+
+func newFixture(t *testing.T, configure ...func(*pgxpool.Config)) fixture {
+	t.Helper()
+	f := fixture{T: t, pool: dbtest.New(t, configure...), log: &lockedBuffer{}}
+	f.account = f.addAccount()
+	return f
+}
+
+func (f fixture) addAccount() uuid.UUID {
+	f.Helper()
+	account := uuid.New()
+	f.exec("INSERT INTO accounts (id, name) VALUES ($1, 'Test account')", account)
+	return account
+}
+
+func (f fixture) exec(query string, arguments ...any) {
+	f.Helper()
+	_, err := f.pool.Exec(f.Context(), query, arguments...)
+	require.NoError(f, err)
+}
+
+func (f fixture) strings(query string) []string {
+	f.Helper()
+	rows, err := f.pool.Query(f.Context(), query)
+	require.NoError(f, err)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(f, err)
+	return found
+}
+
+func (f fixture) stage(account uuid.UUID, staged ...events.Event) {
+	f.Helper()
+	batch := &pgx.Batch{}
+	for _, e := range staged {
+		events.StageTx(batch, account, e)
+	}
+	require.NoError(f, f.pool.SendBatch(f.Context(), batch).Close())
+}
+
+// stagePaid stages events of as many orders.
+func (f fixture) stagePaid(account uuid.UUID, n int) {
+	f.Helper()
+	for range n {
+		f.stage(account, events.Event{Type: events.OrderPaid, OrderID: uuid.New()})
+	}
+}
+
+func (f fixture) set(url string) (secret string) {
+	f.Helper()
+	_, secret, err := events.Set(f.Context(), f.pool, events.Keys{firstKey}, f.account, url)
+	require.NoError(f, err)
+	return secret
+}
+
+func (f fixture) workers(keys ...events.Key) []*jobs.Worker {
+	return events.NewWorkers(f.pool, keys, nil, slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+}
+
+func (f fixture) runOnce(workers []*jobs.Worker) jobs.Result {
+	f.Helper()
+	all := jobs.Result{}
+	for _, w := range workers {
+		result, err := w.RunOnce(f.Context())
+		require.NoError(f, err)
+		for outcome, n := range result {
+			all[outcome] += n
+		}
+	}
+	return all
+}
+
+func (f fixture) pass(want jobs.Result) {
+	f.Helper()
+	require.Equal(f, want, f.runOnce(f.workers(firstKey)))
+}
+
+func (f fixture) endpoint() events.Endpoint {
+	f.Helper()
+	e, err := events.Show(f.Context(), f.pool, f.account)
+	require.NoError(f, err)
+	return e
+}
+
+// makeDue lets time pass until all events and endpoints are due again.
+func (f fixture) makeDue() {
+	f.Helper()
+	f.exec("UPDATE staged_jobs SET run_at = now()")
+	f.exec("UPDATE event_endpoints SET run_at = now()")
+}
+
+// shop is an endpoint. It responds with 204 unless a test decides otherwise.
+type shop struct {
+	*httptest.Server
+	mu       sync.Mutex
+	requests []delivered
+	respond  http.HandlerFunc
+}
+
+type delivered struct {
+	header http.Header
+	body   string
+}
+
+func newShop(t *testing.T, respond http.HandlerFunc) *shop {
+	t.Helper()
+	s := &shop{respond: respond}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		s.mu.Lock()
+		s.requests = append(s.requests, delivered{r.Header, string(body)})
+		respond := s.respond
+		s.mu.Unlock()
+		if respond == nil {
+			respond = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		respond(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *shop) change(respond http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.respond = respond
+}
+
+func (s *shop) received() []delivered {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]delivered(nil), s.requests...)
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+func (d delivered) verify(secrets ...string) (client.Event, error) {
+	return client.VerifyEvent(secrets, d.header, []byte(d.body), time.Now())
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
