@@ -16,14 +16,14 @@ import (
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/orders/webhooks"
+	"example.com/orders-api/orders/changes"
 )
 
 // Config configures the API.
 type Config struct {
 	Engine        *idempotency.Engine
 	Operations    *operations.Service
-	Webhooks      webhooks.Handler
+	Changes       *changes.Inbox
 	Authenticator *accounts.Authenticator
 	Limiter       *admission.Limiter
 	Spec          []byte // openapi.yaml

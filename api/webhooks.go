@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/connlimit"
-	"example.com/orders-api/orders/webhooks"
+	"example.com/orders-api/orders/changes"
 )
 
 const maxEventBody = 256 << 10 // bytes; a payment's event has about three KiB
@@ -31,14 +31,14 @@ func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	event, err := h.Webhooks.Verify(payload, r.Header.Get("Stripe-Signature"))
+	event, err := h.Changes.Verify(payload, r.Header.Get("Stripe-Signature"))
 	if err != nil {
 		return err
 	}
 	connlimit.Verified(r.Context())
-	var result webhooks.Result
+	var result changes.Result
 	err = h.inTurn(r.Context(), event.AccountID, maxEventWait, func(ctx context.Context) (_ idempotency.Result, err error) {
-		if result, err = h.Webhooks.Handle(ctx, event); err != nil {
+		if result, err = h.Changes.Handle(ctx, event); err != nil {
 			err = &keyedError{error: err}
 		}
 		return result.Run, err
@@ -55,15 +55,14 @@ func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]bool{"received": true})
 }
 
-func (l *logEntry) event(event webhooks.Event, result webhooks.Result, err error) {
+func (l *logEntry) event(event changes.Event, result changes.Result, err error) {
 	l.add(slog.String("event_id", event.ID), slog.String("event_type", event.Type))
 	if result.KeyID != uuid.Nil {
 		l.add(slog.String("key_id", result.KeyID.String()))
 	}
 	switch {
-	case err == nil && result.RefundID != uuid.Nil:
-		l.add(slog.String("refund_id", result.RefundID.String()))
-		l.setOutcome(map[bool]string{false: "refund_synced", true: "refund_failed"}[result.RefundFailed])
+	case err == nil && result.Change != "":
+		l.setOutcome("change_" + result.Change)
 	case err == nil && result.KeyID == uuid.Nil:
 		l.setOutcome("ignored")
 	default:

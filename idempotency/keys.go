@@ -43,8 +43,6 @@ type StoredKey struct {
 	ActionRequired bool   // the last run ended with ErrActionRequired
 	LastError      string // of the last run
 	ResponseCode   int    // 0 while unfinished
-	Expired        bool   `db:"-"` // reaped, or ended by an operator: only operation, path and times are known
-	Lost           bool   `db:"-"` // expired, and what the request created is lost
 }
 
 // The states of a key.
@@ -54,14 +52,11 @@ const (
 	StateActionRequired = "requires_action" // waiting, and an action is required before the next run
 	StateNeedsReview    = "needs_review"    // the completer has made its last attempt
 	StateFinished       = "finished"        // the response is stored
-	StateExpired        = "expired"         // the key was used, and its row is gone
 )
 
 // State returns the state of the key, which is one of the constants above.
 func (k StoredKey) State() string {
 	switch {
-	case k.Expired:
-		return StateExpired
 	case k.Point == Finished:
 		return StateFinished
 	case k.NeedsReviewAt != nil:
@@ -132,7 +127,10 @@ func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*keyRow, err
 }
 
 // KeyExpiredError means that the key was used and its row is gone, so it never executes again.
-type KeyExpiredError struct{ Key StoredKey }
+type KeyExpiredError struct {
+	Key  StoredKey
+	Lost bool // what the request created was lost, so an operator expired the key
+}
 
 func (e *KeyExpiredError) Error() string {
 	return "the idempotency key has expired; it was used for " + e.Key.Operation
@@ -140,12 +138,12 @@ func (e *KeyExpiredError) Error() string {
 
 // keyExpired returns the [*KeyExpiredError] of a reaped key or [ErrNotFound].
 func (s *store) keyExpired(ctx context.Context, accountID, id uuid.UUID, key Key) error {
-	expired := &KeyExpiredError{Key: StoredKey{AccountID: accountID, ID: id, Key: key, Expired: true}}
+	expired := &KeyExpiredError{Key: StoredKey{AccountID: accountID, ID: id, Key: key, Point: Finished}}
 	k := &expired.Key
 	err := s.queryRow(ctx, `
 SELECT operation, request_path, created_at, finished_at, lost
   FROM expired_keys
- WHERE account_id = $1 AND id = $2`, []any{accountID, id}, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt, &k.Lost)
+ WHERE account_id = $1 AND id = $2`, []any{accountID, id}, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt, &expired.Lost)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ErrNotFound
 	}

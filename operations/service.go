@@ -1,7 +1,6 @@
 package operations
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,16 +82,10 @@ type Registration struct {
 	List    func(ctx context.Context, of Target, page Page) iter.Seq2[any, error]
 	Filters []string
 
-	// Table, if set, is the resources' table. Operators find them by id, and by Names: at least one condition
-	// in SQL on the name $3, with an index that begins with the account. KeySQL, if set, is the idempotency key
-	// whose history a resource belongs to; otherwise, it is the column idempotency_key.
-	Table  string
-	Names  []string
-	KeySQL string
-
-	// Sync, if set, reads the provider's object for a resource, which may change after the response,
-	// and records its state. It reports whether the resource has failed since.
-	Sync func(ctx context.Context, accountID, id uuid.UUID, providerID string) (failed bool, err error)
+	// Table, if set, is the resources' table. Operators find them by id, by idempotency key, and by Names: at
+	// least one column with an index that begins with the account.
+	Table string
+	Names []string
 
 	// CheckAction, if set, returns an [*ActionRequiredError] if a key still waits for an action.
 	CheckAction func(ctx context.Context, key idempotency.StoredKey) error
@@ -104,16 +97,6 @@ type Registration struct {
 
 // MemberResource is the [Registration.Member] of operations that have none of their own.
 const MemberResource = "resource"
-
-// Sync calls [Registration.Sync] of the operation with this member, or returns [ErrNotFound].
-func (s *Service) Sync(ctx context.Context, member string, accountID, id uuid.UUID, providerID string) (failed bool, err error) {
-	for _, r := range s.Registrations {
-		if r.Member == member && r.Sync != nil {
-			return r.Sync(ctx, accountID, id, providerID)
-		}
-	}
-	return false, ErrNotFound
-}
 
 // IsNested reports whether the Path is below another resource.
 func (r Registration) IsNested() bool { return strings.Contains(r.Path, "{id}") }
@@ -143,7 +126,11 @@ func (s *Service) Find(ctx context.Context, accountIDs []uuid.UUID, name string)
 		if r.Table == "" {
 			continue
 		}
-		some, err := postgres.Collect(ctx, s.Pool, "find "+r.Table, pgx.RowToStructByPos[Found], r.findSQL(), accountIDs, id, name)
+		derived := make([]uuid.UUID, len(accountIDs))
+		for i, accountID := range accountIDs { // a reaped key is found by the id of what it created (R5, derived ids)
+			derived[i] = r.ID(accountID, idempotency.Key(name))
+		}
+		some, err := postgres.Collect(ctx, s.Pool, "find "+r.Table, pgx.RowToStructByPos[Found], r.findSQL(), accountIDs, id, name, derived)
 		if err != nil {
 			return nil, err
 		}
@@ -155,14 +142,15 @@ func (s *Service) Find(ctx context.Context, accountIDs []uuid.UUID, name string)
 // findSQL uses only indexes that begin with the account, so a search through all accounts takes a few
 // index lookups per account.
 func (r Registration) findSQL() (query string) {
-	for _, condition := range r.Names {
-		query += fmt.Sprintf("    UNION SELECT account_id, id FROM %s WHERE account_id = ANY($1) AND %s\n", r.Table, condition)
+	for _, column := range r.Names {
+		query += fmt.Sprintf("    UNION SELECT account_id, id FROM %s WHERE account_id = ANY($1) AND %s = $3\n", r.Table, column)
 	}
 	return fmt.Sprintf(`
 WITH named AS (
     SELECT account_id, id FROM %[1]s WHERE account_id = ANY($1) AND id = $2
-%[2]s    LIMIT 20
+%[2]s    UNION SELECT * FROM unnest($1::uuid[], $4::uuid[])
+    LIMIT 20 + cardinality($1)
 )
-SELECT account_id, %[4]s, '%[3]s ' || id || ', ' || status
-  FROM %[1]s JOIN named USING (account_id, id)`, r.Table, query, r.Member, cmp.Or(r.KeySQL, "idempotency_key"))
+SELECT account_id, idempotency_key, '%[3]s ' || id || ', ' || status
+  FROM %[1]s JOIN named USING (account_id, id)`, r.Table, query, r.Member)
 }

@@ -128,7 +128,7 @@ func (c *randomCase) event(rt *rapid.T) {
 	require.NoError(rt, err)
 	c.running.Go(func() {
 		defer recoverKilled()
-		_, _ = handleEvent(context.Background(), c.fixture.Webhooks(), payload, signature)
+		_, _ = handleEvent(context.Background(), c.fixture.Changes, payload, signature)
 	})
 }
 

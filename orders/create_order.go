@@ -126,13 +126,13 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	closing := r.closeReason()
 	createRepeatable := !r.createUnrepeatable && r.keyRemembered(r.order.CreatedAt.Time)
 	if r.run.Resumed || !createRepeatable {
-		switch id, complete, err := r.findIntent(ctx, createRepeatable); {
+		switch found, complete, err := r.findIntent(ctx, createRepeatable); {
 		case err != nil:
 			return nil, err
 		case !complete:
 			return repeatCreate, nil
-		case id != "":
-			return r.recordIntent(id), nil
+		case found.ID != "":
+			return r.recordIntent(found.ID, found.Status == payments.StatusSucceeded), nil
 		}
 	}
 	if closing != nil && !createRepeatable {
@@ -143,7 +143,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	switch {
 	case failed == nil:
 		r.justCreated = !r.run.Resumed && !intent.Replayed // a run whose rows were lost may have confirmed a replayed one
-		return r.recordIntent(intent.ID), nil
+		return r.recordIntent(intent.ID, intent.Replayed), nil
 	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
@@ -163,14 +163,11 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 // lists none. But if it does not know the account's latest intent either, the API key belongs to
 // another Stripe account or mode, and neither a refusal nor an empty list is final.
 func (r *orderRun) failWithoutIntent(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
-	latest, err := r.service.LatestIntent(ctx, r.run.AccountID)
-	if err != nil || latest == "" {
-		return r.recordFailure(why), err
+	err := r.service.CheckProviderAccount(ctx, r.run.AccountID)
+	if failed, ok := errors.AsType[*payments.Error](err); ok {
+		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
-	if _, err = r.service.Calls.Payments.Get(ctx, latest); err != nil {
-		return nil, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
-	}
-	return r.recordFailure(why), nil
+	return r.recordFailure(why), err
 }
 
 func (r *orderRun) load(ctx context.Context) (err error) {
@@ -188,11 +185,15 @@ func repeatCreate(context.Context, *idempotency.Tx) (idempotency.Transition, err
 	return idempotency.Advance(pointOrderCreated), nil
 }
 
-// recordIntent is transaction 2.
-func (r *orderRun) recordIntent(id string) idempotency.RecordFunc {
+// recordIntent is transaction 2. An intent that was adopted may have refunds and disputes, because an earlier
+// run, whose rows were lost, may have charged it (R27, the provider's events).
+func (r *orderRun) recordIntent(id string, adopted bool) idempotency.RecordFunc {
 	r.order.PaymentIntentID = &id
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		r.updateTx(tx, "payment_intent_id = $3", id)
+		if adopted {
+			tx.Queue(fmt.Sprintf(StageChanges, "account_id = $1 AND id = $2"), r.run.AccountID, r.order.ID)
+		}
 		r.auditTx(ctx, tx, "order.charge_created", map[string]any{"payment_intent_id": id})
 		return idempotency.Advance(pointChargeCreated), nil
 	}

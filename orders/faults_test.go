@@ -143,3 +143,15 @@ func replaceInMatching(from, to string, matches func(call string) bool) step {
 		})
 	}
 }
+
+func replaceHeader(name string) step {
+	return func(f *fixture) {
+		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err == nil {
+				resp.Header.Set(name, "unreadable")
+			}
+			return resp, err
+		})
+	}
+}

@@ -30,17 +30,17 @@ type intentSearch struct {
 	after        string
 }
 
-// findIntent returns the id of the intent of an earlier run, or "" if the create is to be sent. It
+// findIntent returns the intent of an earlier run, or a zero one if the create is to be sent. It
 // searches by metadata, and lists the recent intents, which the search may not find yet. The list ends
 // with the charge window: any run until then may have created the intent, although a failover lost the
 // run. If the create is repeatable, the provider still has its key, so the list omits the intents
 // that a repeated create would return. After half of the step's time, the search is incomplete, and
 // the repeated step continues it.
-func (r *orderRun) findIntent(ctx context.Context, createRepeatable bool) (id string, complete bool, err error) {
+func (r *orderRun) findIntent(ctx context.Context, createRepeatable bool) (_ payments.Intent, complete bool, err error) {
 	if r.search.since.IsZero() || r.search.createRepeatable != createRepeatable { // the provider key may expire during a search
 		r.search = intentSearch{createRepeatable: createRepeatable}
 		if failed := r.searchByMetadata(ctx); failed != nil {
-			return "", false, r.retryLater(operations.ErrProviderUnavailable, failed)
+			return payments.Intent{}, false, r.retryLater(operations.ErrProviderUnavailable, failed)
 		}
 	}
 	deadline, _ := ctx.Deadline()
@@ -48,20 +48,20 @@ func (r *orderRun) findIntent(ctx context.Context, createRepeatable bool) (id st
 	for more && r.search.found.Status != payments.StatusSucceeded {
 		page, next, err := r.service.Calls.Payments.List(ctx, r.search.since, r.search.until, r.search.after)
 		if err != nil {
-			return "", false, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
+			return payments.Intent{}, false, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
 		}
 		for _, intent := range page {
 			r.search.add(r.order, intent)
 		}
 		r.search.after, more = next, next != ""
 		if more && time.Until(deadline) < r.service.Calls.Timeout/2 {
-			return "", false, nil
+			return payments.Intent{}, false, nil
 		}
 	}
 	found := r.search.found
 	r.search = intentSearch{} // a repeated step searches again
 	if !createRepeatable || found.ID == "" || found.Status == payments.StatusSucceeded {
-		return found.ID, true, nil
+		return found, true, nil
 	}
 	// Another intent may be charged, but not found yet, because the list was short.
 	switch recent := r.keyRemembered(found.Created); {
@@ -69,9 +69,9 @@ func (r *orderRun) findIntent(ctx context.Context, createRepeatable bool) (id st
 		r.createUnrepeatable = true
 		return r.findIntent(ctx, false)
 	case found.Status == payments.StatusRequiresConfirmation: // the repeated create returns the other one
-		return "", true, nil
+		return payments.Intent{}, true, nil
 	default:
-		return found.ID, true, nil
+		return found, true, nil
 	}
 }
 

@@ -61,6 +61,7 @@ type options struct {
 	stepTimeout  time.Duration
 	clock        func() time.Time // the provider's
 	searchDelay  time.Duration    // the provider's
+	eventDelay   time.Duration    // the provider's
 	chargeWindow time.Duration
 	onStep       idempotency.StepHook
 }
@@ -90,7 +91,7 @@ func newFixture(t *testing.T, o options, steps ...step) *fixture {
 		Logger:       slog.New(slog.NewTextHandler(f.log, nil)),
 		StepTimeout:  o.stepTimeout,
 		ChargeWindow: o.chargeWindow,
-		Stripe:       stripetest.Options{Clock: o.clock, SearchDelay: o.searchDelay},
+		Stripe:       stripetest.Options{Clock: o.clock, SearchDelay: o.searchDelay, EventDelay: o.eventDelay},
 		Payments:     payments.Config{Transport: f.transport, Logger: slog.New(slog.DiscardHandler)},
 		Engine:       idempotency.Config{OnStep: o.onStep, LockTimeout: lockTimeout},
 	})

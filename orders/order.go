@@ -42,7 +42,7 @@ type Order struct {
 	Amount          int64                 `json:"amount"`
 	AmountRefunded  int64                 `json:"amount_refunded"`
 	Currency        string                `json:"currency"`
-	Email           *string               `json:"email"` // nil after [Service.Erase]
+	Email           string                `json:"email"`
 	Items           []Item                `json:"items"`
 	PaymentIntentID *string               `json:"payment_intent_id"`
 	Metadata        map[string]string     `json:"metadata"`
@@ -90,8 +90,7 @@ var paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$
 func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 	in := validation.NewDecoder(canonical)
 	var request OrderRequest
-	email := in.Text("email", validation.Required, 3, 254)
-	request.Email = &email
+	request.Email = in.Text("email", validation.Required, 3, 254)
 	request.Currency = in.Text("currency", validation.Required, 3, 3)
 	request.PaymentMethod = in.Text("payment_method", validation.Required, 4, 251)
 	in.Objects("items", 100, func(item *validation.Decoder) {
@@ -109,7 +108,7 @@ func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 		request.Reference = &reference
 	}
 	in.Check("reference", validReference(reference) || reference == "", validation.CodeInvalidFormat, "must be printable ASCII characters")
-	in.Check("email", receipts.ValidAddress(email), validation.CodeInvalidFormat,
+	in.Check("email", receipts.ValidAddress(request.Email), validation.CodeInvalidFormat,
 		"must be an ASCII email address such as ada@example.com, with an internationalised domain in punycode (xn--…)")
 	limits, known := currency.Find(request.Currency)
 	in.Check("currency", known, validation.CodeInvalidValue, "must be the lower-case code of a currency that Stripe supports, such as usd")

@@ -12,6 +12,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/payments"
 )
 
 type orderRow struct {
@@ -83,22 +84,60 @@ func (s *Service) findByReference(ctx context.Context, accountID uuid.UUID, refe
    AND failure_code IS NULL`, accountID, reference)
 }
 
-// LatestIntent returns the recorded intent of the account's latest order that has one, or "". If the
-// provider does not know this intent, our API key belongs to another of its accounts, whose empty
-// answers prove nothing.
-func (s *Service) LatestIntent(ctx context.Context, accountID uuid.UUID) (string, error) {
+// CheckProviderAccount returns an error if the provider does not know the recorded intent of the latest
+// order of an account, or of all accounts if accountID is uuid.Nil. Our API key then belongs to another of
+// the provider's accounts or modes, whose refusals and empty lists prove nothing.
+func (s *Service) CheckProviderAccount(ctx context.Context, accountID uuid.UUID) error {
 	id, err := operations.Get(ctx, s.Pool, pgx.RowTo[string], `
-SELECT payment_intent_id
-  FROM orders
- WHERE account_id = $1
-   AND payment_intent_id IS NOT NULL
- ORDER BY created_at DESC, id DESC
+SELECT latest.payment_intent_id
+  FROM accounts AS a
+ CROSS JOIN LATERAL (
+           SELECT payment_intent_id,
+                  created_at
+             FROM orders
+            WHERE account_id = a.id
+              AND payment_intent_id IS NOT NULL
+            ORDER BY created_at DESC, id DESC
+            LIMIT 1
+       ) AS latest
+ WHERE $1 IN (a.id, uuid '00000000-0000-0000-0000-000000000000')
+ ORDER BY latest.created_at DESC
  LIMIT 1`, accountID)
 	if errors.Is(err, operations.ErrNotFound) {
-		err = nil
+		return nil
 	}
-	return id, err
+	if err == nil {
+		_, err = s.Calls.Payments.Get(ctx, id)
+	}
+	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.Code == "resource_missing" {
+		err = fmt.Errorf("the provider does not know %s, so the API key is of another account or mode: %w", id, err)
+	}
+	return err
 }
+
+// ChangeJob is the kind of the jobs that read an order's refunds and disputes from the provider.
+const ChangeJob = "provider_change"
+
+// StageChanges inserts the job of each order that a condition selects. If one exists, it is due again: a
+// worker that has it loses it, because the worker may have read the provider before.
+const StageChanges = `
+INSERT INTO staged_jobs AS j (
+    account_id,
+    id,
+    kind,
+    args
+)
+SELECT account_id,
+       id,
+       '` + ChangeJob + `',
+       jsonb_build_object('order_id', id)
+  FROM orders
+ WHERE %s
+    ON CONFLICT (account_id, id) DO UPDATE
+   SET run_at    = excluded.run_at,
+       attempt   = CASE WHEN j.failed_at IS NULL THEN j.attempt + 1 ELSE 0 END,
+       failed_at = NULL
+RETURNING account_id, id, attempt`
 
 // List returns the account's orders, or those with the reference, the newest first.
 func (s *Service) List(ctx context.Context, of operations.Target, page operations.Page) iter.Seq2[any, error] {

@@ -103,6 +103,8 @@ const (
 	makeRefund   = "POST /v1/refunds"
 	getRefund    = "GET /v1/refunds/{id}"
 	listRefunds  = "GET /v1/refunds"
+	listDisputes = "GET /v1/disputes"
+	listEvents   = "GET /v1/events"
 )
 
 var providerID = regexp.MustCompile(`(pi|re)_\w+`)
@@ -129,6 +131,10 @@ func callName(req *http.Request) string {
 		name = "list"
 	case search:
 		name = "search"
+	case listDisputes:
+		name = "disputes"
+	case listEvents:
+		name = "events"
 	}
 	if number := keyNumber.FindStringSubmatch(req.Header.Get("Idempotency-Key")); number != nil {
 		name += number[1]

@@ -11,8 +11,8 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/orderstest"
-	"example.com/orders-api/orders/webhooks"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -37,7 +37,7 @@ func (f *fixture) deliverEventAbout(eventType string, object map[string]any) (de
 
 func (f *fixture) deliver(payload []byte, signature string) (delivered, error) {
 	f.t.Helper()
-	event, err := handleEvent(f.t.Context(), f.Webhooks(), payload, signature)
+	event, err := handleEvent(f.t.Context(), f.Changes, payload, signature)
 	if event.Run.Response.Status != 0 {
 		f.recordResponse(idempotency.Request{AccountID: f.Account, Key: f.key}, event.Run, err)
 	}
@@ -45,11 +45,11 @@ func (f *fixture) deliver(payload []byte, signature string) (delivered, error) {
 }
 
 type delivered struct {
-	webhooks.Event
-	webhooks.Result
+	changes.Event
+	changes.Result
 }
 
-func handleEvent(ctx context.Context, handler webhooks.Handler, payload []byte, signature string) (delivered, error) {
+func handleEvent(ctx context.Context, handler *changes.Inbox, payload []byte, signature string) (delivered, error) {
 	event, err := handler.Verify(payload, signature)
 	if err != nil {
 		return delivered{}, err
@@ -201,7 +201,7 @@ func TestHandleEvent_finishedOrder(t *testing.T) {
 				require.True(t, event.Run.Replayed)
 			}
 			for _, eventType := range []string{
-				"payment_intent.payment_failed", "payment_intent.created", "payment_intent.canceled", "payment_intent.processing", "charge.refunded",
+				"payment_intent.payment_failed", "payment_intent.created", "payment_intent.canceled", "payment_intent.processing",
 			} {
 				require.Equal(t, want, eventOutcome(f.deliverEvent(eventType)))
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
@@ -21,6 +22,11 @@ const (
 	RefundCanceled       RefundStatus = "canceled"
 )
 
+// Known reports whether the status is one of these.
+func (s RefundStatus) Known() bool {
+	return slices.Contains([]RefundStatus{RefundPending, RefundRequiresAction, RefundSucceeded, RefundFailed, RefundCanceled}, s)
+}
+
 // Void reports whether the refund will never return money.
 func (s RefundStatus) Void() bool { return s == RefundFailed || s == RefundCanceled }
 
@@ -31,6 +37,7 @@ type Refund struct {
 	Amount        int64
 	Currency      string
 	IntentID      string // empty for a charge without an intent
+	Reason        string // as requested, "" if none was
 	FailureReason string // such as expired_or_canceled_card
 	Metadata      map[string]string
 	Created       time.Time
@@ -80,6 +87,7 @@ func newRefund(re *stripe.Refund) (Refund, error) {
 		Status:        RefundStatus(re.Status),
 		Amount:        re.Amount,
 		Currency:      string(re.Currency),
+		Reason:        printable(string(re.Reason)),
 		FailureReason: printable(string(re.FailureReason)),
 		Metadata:      re.Metadata,
 		Created:       time.Unix(re.Created, 0).UTC(),

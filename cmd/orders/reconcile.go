@@ -61,13 +61,13 @@ func (c reconciliation) compare(ctx context.Context, selected *kong.Context) (re
 		return reconcile.Report{}, err
 	}
 	return reconcile.Run(ctx, reconcile.Config{
-		Orders:     a.Orders,
-		Operations: a.Operations,
-		Since:      c.Since,
-		Grace:      grace,
-		LostRows:   c.LostRows,
-		Fix:        c.Fix,
-		Actor:      string(c.By),
+		Orders:   a.Orders,
+		Changes:  a.Changes,
+		Since:    c.Since,
+		Grace:    grace,
+		LostRows: c.LostRows,
+		Fix:      c.Fix,
+		Actor:    string(c.By),
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
@@ -112,8 +111,7 @@ func TestRoles(t *testing.T) {
 	lost := f.keys("show", "abandoned-order-03")
 	require.Regexp(t, `(?m)^found +key whose rows were lost, expired by an operator$`, lost)
 	require.Regexp(t, `(?m)^state +expired\n(?s:.*)^20.{17} +key\.expire \{"by": ?"grace", "reason": ?"the rows of pi_\w+ were lost"\}$`, lost)
-	_, timeline, _ := strings.Cut(lost, "\nTimeline")
-	require.Contains(t, f.keys("show", idempotency.KeyID(f.account(), "abandoned-order-03").String()), timeline)
+	require.Equal(t, lost, f.keys("show", idempotency.KeyID(f.account(), "abandoned-order-03").String()))
 	require.Contains(t, programtest.Fail(t, f.environ, "keys", "retry", "abandoned-order-03", "--reason", "a test"), "is expired, so nothing continues it")
 	f.exec("UPDATE idempotency_keys SET finished_at = finished_at - interval '9 days', created_at = created_at - interval '9 days'")
 	programtest.Succeed(t, f.environ, "reaper", "--dry-run")
@@ -123,16 +121,6 @@ func TestRoles(t *testing.T) {
 	listed, _ = programtest.Succeed(t, f.environ, "accounts", "keys", "list", "--account", account)
 	key := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`).FindString(listed)
 	programtest.Succeed(t, f.environ, "accounts", "keys", "revoke", key, "--account", account)
-
-	email := func() int { return f.count("SELECT count(email) FROM orders WHERE id = '" + id + "'") }
-	erase := []string{"erase", "--account", account, "--order", id}
-	require.Contains(t, programtest.Fail(t, f.environ, erase...), "permission denied for table audit_records")
-	require.Equal(t, 1, email(), "nothing is erased")
-	erased, _ := programtest.Succeed(t, owner, append(erase, "--by", "grace")...)
-	require.Equal(t, "The personal data of order "+id+" is erased, except in backups and at the provider (docs/erase.md).\n", erased)
-	require.Zero(t, email())
-	require.Regexp(t, `(?m)^20.{17} +order\.erased \{"by": ?"grace"\}$`, f.keys("show", id))
-	require.Contains(t, programtest.Fail(t, owner, append(erase[:4:4], uuid.NewString())...), "no such resource")
 
 	for statement, denied := range map[string]bool{
 		"UPDATE audit_records SET action = 'x'":             true,

@@ -11,6 +11,9 @@ import (
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/jobs"
+	"example.com/orders-api/operations/findings"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/receipts"
 )
 
@@ -40,7 +43,8 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	if err == nil {
 		keys, err = idempotency.ReadStats(ctx, b.pool)
 	}
-	var staged jobs.Stats
+	var staged, changed jobs.Stats
+	var unread time.Duration
 	if err == nil {
 		staged, err = jobs.ReadStats(ctx, b.pool, receipts.Kind)
 	}
@@ -48,6 +52,16 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	var failing []events.Failing
 	if err == nil {
 		undelivered, failing, err = events.ReadStats(ctx, b.pool)
+	}
+	if err == nil {
+		changed, err = jobs.ReadStats(ctx, b.pool, orders.ChangeJob)
+	}
+	if err == nil {
+		unread, err = changes.Unread(ctx, b.pool)
+	}
+	var found map[string]int
+	if err == nil {
+		found, err = findings.Count(ctx, b.pool)
 	}
 	if err != nil {
 		b.logger.WarnContext(ctx, "metrics: pending work cannot be read", "error", err)
@@ -76,7 +90,16 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 		"Time since the oldest finished key was finished. A reaper that runs keeps it near the retention.", keys.OldestFinished.Seconds(), nil)
 	gauge("receipts_pending", "Receipts that are still to be sent.", float64(staged.Pending), nil)
 	gauge("oldest_receipt_age_seconds", "Age of the oldest pending receipt.", staged.Oldest.Seconds(), nil)
+	gauge("provider_events_unread_seconds",
+		"Time since the provider's list of events was read to its end. A completer that runs keeps it near its interval.", unread.Seconds(), nil)
+	gauge("provider_changes_pending", "Orders whose refunds and disputes are still to be read from the provider.", float64(changed.Pending), nil)
+	gauge("oldest_provider_change_age_seconds", "Age of the oldest pending change at the provider.", changed.Oldest.Seconds(), nil)
+	gauge("provider_changes_failed",
+		"Changes at the provider that need an operator: they are not tried again.", float64(changed.Failed), nil)
 	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(staged.Failed), nil)
+	for kind, n := range found {
+		gauge("findings", "What a check of our records has found, and nobody has resolved or acknowledged.", float64(n), prometheus.Labels{"kind": kind})
+	}
 	gauge("events_pending", "Events that are still to be sent to the shops' endpoints.", float64(undelivered.Pending), nil)
 	gauge("oldest_event_age_seconds", "Age of the oldest pending event of an endpoint that works.", undelivered.Oldest.Seconds(), nil)
 	gauge("events_failed", "Events that need an operator: they are not tried again.", float64(undelivered.Failed), nil)

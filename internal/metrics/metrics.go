@@ -89,7 +89,6 @@ func New(config Config) *Metrics {
 	// increase() ignores the first value of a new series, so those that an alert counts start at 0.
 	m.reaped.WithLabelValues()
 	m.requests.WithLabelValues("lease_lost")
-	m.requests.WithLabelValues("refund_failed")
 	for _, call := range payments.Calls() {
 		m.provider.WithLabelValues(call, payments.OutcomeNeedsOperator)
 		m.provider.WithLabelValues(call, payments.Refused.String())

@@ -127,8 +127,8 @@ func (r *reader) startAndStop(part docscheck.Simple) {
 
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 
-// runInShell replaces the addresses of the pages by those of the reader's API, KEY by an
-// abandoned key, and ACCOUNT and ORDER by those of a paid order whose receipt was sent.
+// runInShell replaces the addresses of the pages by those of the reader's API, and KEY by
+// an abandoned key.
 func (r *reader) runInShell(command docscheck.Command) {
 	r.T.Helper()
 	for _, part := range command.Parts {
@@ -150,10 +150,6 @@ func (r *reader) runInShell(command docscheck.Command) {
 		r.abandon(filepath.Base(stuck))
 		text = key.ReplaceAllString(text, filepath.Base(stuck))
 	}
-	if words := regexp.MustCompile(`\b(ACCOUNT|ORDER)\b`); words.MatchString(text) {
-		account, order := r.pay("paid-" + strings.NewReplacer("/", "-", ":", "-").Replace(command.At))
-		text = words.ReplaceAllStringFunc(text, func(word string) string { return map[string]string{"ACCOUNT": account, "ORDER": order}[word] })
-	}
 	ctx, cancel := context.WithTimeout(r.T.Context(), programtest.WaitTimeout)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-c", text)
@@ -165,16 +161,6 @@ func (r *reader) runInShell(command docscheck.Command) {
 	if len(command.Shown) > 0 {
 		require.NoError(r.T, docscheck.Compare(command.Shown, string(printed)), command.At)
 	}
-}
-
-func (r *reader) pay(idempotencyKey string) (account, order string) {
-	r.T.Helper()
-	a := r.Serve(r.Environ, "--shutdown-delay", "0")
-	order = programtest.RequirePaid(r.T, a.MustOrder(idempotencyKey, programtest.Tea))
-	a.Stop()
-	r.Exec("DELETE FROM staged_jobs")
-	require.NoError(r.T, r.Pool.QueryRow(r.T.Context(), "SELECT account_id::text FROM orders WHERE id = $1", order).Scan(&account))
-	return account, order
 }
 
 // abandon creates an order whose confirm the provider rejected, ten minutes ago.

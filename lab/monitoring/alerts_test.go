@@ -91,8 +91,8 @@ var situations = map[string]struct{ fires, silent []string }{
 		silent: []string{`orders_provider_request_duration_seconds_count{call="confirm", outcome="refused"} 0x80 4x10`}, // some clients' mistakes
 	},
 	"OrdersRefundFailedLate": {
-		fires:  []string{`orders_requests_total{outcome="refund_failed"} 0x80 1x10`},
-		silent: []string{`orders_requests_total{outcome="refund_synced"} 0+1x90`},
+		fires:  []string{`orders_findings{kind="refund_failed_late"} 1x90`},
+		silent: []string{`orders_findings{kind="unrecorded_refund"} 1x90`},
 	},
 	"OrdersWebhooksRejected": {
 		fires: []string{

@@ -22,9 +22,9 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/orders/refunds"
-	"example.com/orders-api/orders/webhooks"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -56,6 +56,7 @@ type Shop struct {
 	Operations *operations.Service
 	Orders     *orders.Service
 	Refunds    *refunds.Service
+	Changes    *changes.Inbox
 }
 
 // New returns a Shop.
@@ -100,6 +101,7 @@ func New(tb testing.TB, o Options) *Shop {
 		s.Orders.CancelRegistration(),
 		s.Refunds.Registration(),
 	}}
+	s.Changes = &changes.Inbox{Orders: s.Orders, Operations: s.Operations, Timeout: time.Minute}
 	return s
 }
 
@@ -113,17 +115,12 @@ func (s *Shop) Cancel(ctx context.Context, req idempotency.Request) (idempotency
 	return s.Engine.Do(ctx, req, s.Orders.CancelRegistration().Operation)
 }
 
-// Webhooks handles the events of the fake.
-func (s *Shop) Webhooks() webhooks.Handler {
-	return webhooks.Handler{Payments: s.Payments, Operations: s.Operations}
-}
-
 // API returns the API and a key of the account, by default with generous limits.
 func (s *Shop) API(tb testing.TB, config api.Config) (router chi.Router, apiKey string) {
 	tb.Helper()
 	_, apiKey, err := accounts.CreateKey(tb.Context(), s.Pool, s.Account)
 	require.NoError(tb, err)
-	config.Engine, config.Operations, config.Webhooks = s.Engine, s.Operations, s.Webhooks()
+	config.Engine, config.Operations, config.Changes = s.Engine, s.Operations, s.Changes
 	config.Logger = s.Logger
 	config.Retention = 72 * time.Hour
 	if config.Authenticator == nil {

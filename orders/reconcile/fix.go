@@ -26,8 +26,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			})
 		case d.Kind == RefundStatusChanged:
 			d.Fixed, err = refunds.repair(ctx, *d, d.ProviderRefundID, func() error {
-				_, err := r.Operations.Sync(ctx, "refund", d.AccountID, d.RefundID, d.ProviderRefundID)
-				return err
+				return r.Changes.Sync(ctx, d.AccountID, d.OrderID)
 			})
 		case r.LostRows && d.Local == (Money{}) && (d.Kind == UnrecordedCharge || d.Kind == OpenIntent):
 			err = r.expireKey(ctx, intents, d) // the charge itself needs an operator

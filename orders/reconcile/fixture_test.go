@@ -245,7 +245,7 @@ func (f *fixture) insertRefund(changes ...string) string {
 
 func (f *fixture) run(change func(*reconcile.Config)) (reconcile.Report, error) {
 	f.t.Helper()
-	config := reconcile.Config{Orders: f.Orders, Operations: f.Operations, Since: 48 * time.Hour, Grace: grace}
+	config := reconcile.Config{Orders: f.Orders, Changes: f.Changes, Since: 48 * time.Hour, Grace: grace}
 	change(&config)
 	return reconcile.Run(f.t.Context(), config)
 }

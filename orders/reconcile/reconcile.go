@@ -8,14 +8,14 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/changes"
 )
 
 // Config configures [Run].
 type Config struct {
-	Orders     *orders.Service
-	Operations *operations.Service
+	Orders  *orders.Service
+	Changes *changes.Inbox
 
 	Since time.Duration // how far back to compare; more than Grace
 	Grace time.Duration // activity within it may be in progress, so it is ignored

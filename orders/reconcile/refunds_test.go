@@ -114,9 +114,9 @@ func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
 		f.settle(true)
 		payload, signature, err := f.Stripe.Event(orderstest.WebhookSecret, "refund.updated", f.Stripe.Refunds()[0].ID)
 		require.NoError(t, err)
-		event, err := f.Webhooks().Verify(payload, signature)
+		event, err := f.Changes.Verify(payload, signature)
 		require.NoError(t, err)
-		_, err = f.Webhooks().Handle(t.Context(), event)
+		_, err = f.Changes.Handle(t.Context(), event)
 		require.NoError(t, err)
 	}}
 	require.Empty(t, f.discrepancies())

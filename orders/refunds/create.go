@@ -13,6 +13,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
@@ -166,7 +167,11 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
 	}
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		applyStatusTx(ctx, tx, r.run.AccountID, r.refund, made)
+		tx.Queue(lockOrderSQL, r.run.AccountID, r.refund.OrderID)
+		changes.QueueRefund(ctx, tx, changes.Refund{
+			AccountID: r.run.AccountID, ID: r.refund.ID, OrderID: r.refund.OrderID, Source: changes.SourceAPI, Made: made,
+		}, false)
+		changes.QueueTotals(tx, r.run.AccountID, r.refund.OrderID)
 		r.stageTx(tx, !made.Status.Void())
 		if made.Status.Void() {
 			code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))

@@ -13,6 +13,7 @@ import (
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
@@ -39,15 +40,13 @@ type Request struct {
 	Reason *string // nil: none
 }
 
-var reasons = []string{"duplicate", "fraudulent", "requested_by_customer"}
-
 // DecodeRequest decodes a request like [orders.DecodeOrderRequest].
 func DecodeRequest(canonical []byte) (Request, error) {
 	in := validation.NewDecoder(canonical)
 	request := Request{Amount: in.Integer("amount", validation.Optional, 1, currency.MaxAmount)}
 	if reason := in.Text("reason", validation.Optional, 1, 500); reason != "" {
 		request.Reason = &reason
-		in.Check("reason", slices.Contains(reasons, reason), validation.CodeInvalidValue, "must be one of "+strings.Join(reasons, ", "))
+		in.Check("reason", slices.Contains(changes.Reasons, reason), validation.CodeInvalidValue, "must be one of "+strings.Join(changes.Reasons, ", "))
 	}
 	return request, in.Err()
 }
@@ -80,10 +79,7 @@ func refundable(o orders.Order, requested, reserved int64) (int64, error) {
 
 // matches reports whether the provider's refund is ours, with a known status.
 func (r row) matches(at payments.Refund) bool {
-	known := []payments.RefundStatus{
-		payments.RefundPending, payments.RefundRequiresAction, payments.RefundSucceeded, payments.RefundFailed, payments.RefundCanceled,
-	}
-	return slices.Contains(known, at.Status) && at.IntentID == r.IntentID && at.Amount == r.Amount && at.Currency == r.Currency &&
+	return at.Status.Known() && at.IntentID == r.IntentID && at.Amount == r.Amount && at.Currency == r.Currency &&
 		provider.ParseMetadata(at.Metadata).RefundID == r.ID && (r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
 }
 

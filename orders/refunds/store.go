@@ -7,18 +7,14 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/payments"
 )
 
-// lockOrderSQL is the first statement of a transaction that reserves an amount of the order or updates
-// its amount_refunded.
+// lockOrderSQL is the first statement of a transaction that reserves an amount of the order or calls
+// [changes.QueueTotals].
 const lockOrderSQL = `
 SELECT status,
        amount,
@@ -45,57 +41,6 @@ SELECT coalesce(sum(amount), 0)::bigint
    AND order_id = $2
    AND status NOT IN ('failed', 'canceled')`, []any{accountID, id}, &reserved)
 	return o, reserved, err
-}
-
-// applyStatusTx records the provider's status of a refund and updates the order. Statuses
-// may arrive out of order, so a succeeded refund never becomes pending, and a failed one stays failed.
-func applyStatusTx(ctx context.Context, tx postgres.Queuer, accountID uuid.UUID, r row, made payments.Refund) {
-	tx.Queue(lockOrderSQL, accountID, r.OrderID)
-	tx.Queue(`
-WITH applied AS (
-    UPDATE refunds
-       SET status             = $3,
-           provider_refund_id = $4,
-           amount             = $5, -- see adoptRest
-           failure_reason     = CASE WHEN $3 IN ('failed', 'canceled') THEN $6 END
-     WHERE account_id = $1
-       AND id = $2
-       AND (
-               provider_refund_id IS NULL
-            OR (provider_refund_id = $4 AND status IN ('pending', 'requires_action') AND status <> $3)
-            OR (provider_refund_id = $4 AND status = 'succeeded' AND $3 IN ('failed', 'canceled'))
-       )
-    RETURNING account_id, id, status, provider_refund_id, amount, currency
-)`+audit.Insert+`
-SELECT $7,
-       account_id,
-       'refund.' || status,
-       'refund',
-       id::text,
-       jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
-       $8
-  FROM applied`, accountID, r.ID, string(made.Status), made.ID, r.Amount,
-		pgtype.Text{String: made.FailureReason, Valid: made.FailureReason != ""}, uuid.Must(uuid.NewV7()), audit.ClientIP(ctx))
-	// A refund without a provider_refund_id only reserves its amount, and has returned no money.
-	tx.Queue(`
-UPDATE orders AS o
-   SET amount_refunded = back.total,
-       status          = CASE back.total
-                             WHEN 0 THEN 'paid'
-                             WHEN o.amount THEN 'refunded'
-                             ELSE 'partially_refunded'
-                         END
-  FROM (
-           SELECT coalesce(sum(amount), 0)::bigint AS total
-             FROM refunds
-            WHERE account_id = $1
-              AND order_id = $2
-              AND provider_refund_id IS NOT NULL
-              AND status NOT IN ('failed', 'canceled')
-       ) AS back
- WHERE o.account_id = $1
-   AND o.id = $2
-   AND o.amount_refunded <> back.total`, accountID, r.OrderID)
 }
 
 const selectRefund = `

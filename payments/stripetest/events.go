@@ -40,7 +40,7 @@ func (s *Server) Event(secret, eventType, id string) (payload []byte, signature 
 	}
 	for _, e := range slices.Backward(s.events) {
 		if e.Type == eventType && e.ObjectID == id {
-			payload, signature = e.sign(secret, time.Now())
+			payload, signature = e.Sign(secret, time.Now())
 			return payload, signature, nil
 		}
 	}
@@ -50,10 +50,11 @@ func (s *Server) Event(secret, eventType, id string) (payload []byte, signature 
 
 // SignedEvent is like Event, for any object.
 func SignedEvent(secret, eventType string, object any, at time.Time) (payload []byte, signature string) {
-	return (&Event{ID: newID("evt_3", 23), Type: eventType, Created: at.Unix(), object: object}).sign(secret, at)
+	return (&Event{ID: newID("evt_3", 23), Type: eventType, Created: at.Unix(), object: object}).Sign(secret, at)
 }
 
-func (e *Event) sign(secret string, at time.Time) (payload []byte, signature string) {
+// Sign returns the body and the Stripe-Signature header of a delivery.
+func (e *Event) Sign(secret string, at time.Time) (payload []byte, signature string) {
 	payload, err := json.MarshalIndent(e, "", "  ") // Stripe indents, too
 	if err != nil {
 		panic(fmt.Sprintf("stripetest: event: %v", err))

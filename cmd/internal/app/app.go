@@ -17,6 +17,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
@@ -34,6 +35,7 @@ type App struct {
 	Operations *operations.Service
 	Orders     *orders.Service
 	Refunds    *refunds.Service
+	Changes    *changes.Inbox
 
 	limiter *admission.Limiter
 	closing []func()
@@ -99,6 +101,7 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 		a.Orders.CancelRegistration(),
 		a.Refunds.Registration(),
 	}}
+	a.Changes = &changes.Inbox{Orders: a.Orders, Operations: a.Operations, Timeout: config.LongestRun() + config.StripeTimeout}
 	a.Operations.Registrations = append(a.Operations.Registrations, registrations(config, a.Pool, transport)...)
 	return a, nil
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -19,7 +20,8 @@ const (
 	CompleterConcurrency = 8
 )
 
-// Completer returns a function that makes one pass over the abandoned keys.
+// Completer returns a function that makes one pass over the abandoned keys, and then over the provider's
+// new events, so that a list that fails does not delay the keys.
 func (a *App) Completer(concurrency int) func(context.Context) error {
 	c := idempotency.NewCompleter(a.Engine, a.Operations.Operations(), idempotency.CompleterConfig{
 		Grace:         a.Config.CompleterGrace,
@@ -45,7 +47,12 @@ func (a *App) Completer(concurrency int) func(context.Context) error {
 			err = fmt.Errorf("abandoned keys not completed: %d will be tried again, %d need review (orders keys list)",
 				result.Failed, result.NeedsReview)
 		}
-		return err
+		if ctx.Err() != nil {
+			return err
+		}
+		unread := a.Changes.ReadList(ctx)
+		_, failed := a.Changes.RunOnce(ctx)
+		return errors.Join(err, unread, failed)
 	}
 }
 

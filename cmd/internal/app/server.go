@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/connlimit"
-	"example.com/orders-api/orders/webhooks"
 )
 
 // maxBackground bounds the runs whose clients got a 202.
@@ -62,7 +61,7 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 	router := api.NewRouter(api.Config{
 		Engine:        a.Engine,
 		Operations:    a.Operations,
-		Webhooks:      webhooks.Handler{Payments: a.Payments, Operations: a.Operations},
+		Changes:       a.Changes,
 		Authenticator: authenticator,
 		Limiter:       a.limiter,
 		Spec:          ordersapi.Spec,

@@ -1,0 +1,187 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/jobs"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/findings"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+)
+
+// Inbox takes the provider's events, and works them off. It is safe for concurrent use, also by several
+// processes.
+type Inbox struct {
+	Orders     *orders.Service
+	Operations *operations.Service
+	Timeout    time.Duration                            // of an order: a run of its key, and the calls of a step
+	Observe    func(outcome string, took time.Duration) // called after each attempt; may be nil
+}
+
+// Applied is the outcome of a job that has recorded what the provider states.
+const Applied = "applied"
+
+func (i *Inbox) worker() *jobs.Worker {
+	return &jobs.Worker{
+		Pool:        i.Orders.Pool,
+		Logger:      i.Orders.Calls.Logger,
+		Kind:        orders.ChangeJob,
+		Done:        Applied,
+		Do:          func(ctx context.Context, j jobs.Job) error { return i.Sync(ctx, j.AccountID, j.ID) },
+		Timeout:     i.Timeout,
+		Concurrency: 4,
+		Detail:      error.Error,
+		Backoff:     jobs.Backoff,
+		Observe:     i.Observe,
+	}
+}
+
+// RunOnce tries every due job once.
+func (i *Inbox) RunOnce(ctx context.Context) (jobs.Result, error) { return i.worker().RunOnce(ctx) }
+
+// Record stores events of webhooks, and returns the jobs of the orders that they concern.
+func (i *Inbox) Record(ctx context.Context, events ...payments.Event) ([]jobs.Job, error) {
+	return i.record(ctx, events, nil)
+}
+
+const (
+	// listReach is how far back the provider lists events.
+	listReach = 30 * 24 * time.Hour
+
+	// listOverlap is longer than the provider takes to list an event.
+	listOverlap = 10 * time.Minute
+)
+
+// pass is a reading of the list between two times of the provider's clock. The first one begins with the
+// oldest event that the provider lists.
+type pass struct {
+	from  *time.Time
+	until time.Time
+}
+
+// ReadList records the events since the last reading. It moves the place in the list only after the last
+// page, to the time of the first one by the provider's clock (R27, the provider's events).
+func (i *Inbox) ReadList(ctx context.Context) error {
+	// An API key of another account or mode gets a list without our events.
+	if err := i.Orders.CheckProviderAccount(ctx, uuid.Nil); err != nil {
+		return err
+	}
+	p, err := i.readPlace(ctx)
+	if err != nil {
+		return err
+	}
+	since := time.Unix(0, 0)
+	if p.from != nil {
+		since = p.from.Add(-listOverlap)
+	}
+	for after := ""; ; {
+		events, next, at, err := i.Orders.Calls.Payments.ListEvents(ctx, since, after)
+		if err != nil {
+			return fmt.Errorf("list the provider's events: %w", err)
+		}
+		if p.until.IsZero() {
+			p.until = at
+		}
+		var last *pass
+		if next == "" {
+			last = &p
+		}
+		if _, err := i.record(ctx, events, last); err != nil || next == "" {
+			return err
+		}
+		after = next
+	}
+}
+
+// readPlace returns the place. It deletes events, which are kept for longer than the provider can repeat
+// them.
+func (i *Inbox) readPlace(ctx context.Context) (p pass, err error) {
+	_, err = i.Orders.Pool.Exec(ctx, "DELETE FROM provider_events WHERE received_at < now() - interval '31 days'")
+	if err == nil {
+		err = i.Orders.Pool.QueryRow(ctx, "SELECT max(read_until) FROM provider_event_place").Scan(&p.from)
+	}
+	if err != nil {
+		err = fmt.Errorf("read the place in the provider's list: %w", postgres.Translate(err))
+	}
+	return p, err
+}
+
+// record stores new events with the jobs of their orders and, after the last page of a pass, the place.
+// A job that exists is repeated, also if it is just being worked off.
+func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass) (staged []jobs.Job, err error) {
+	var ids, types, objects, intents []string
+	rest := &pgx.Batch{}
+	for _, e := range events {
+		if !e.NamesIntent {
+			findings.Queue(rest, uuid.Nil, "event_unreadable", map[string]string{"event_id": e.ID, "type": e.Type, "object_id": e.ObjectID}, e.ID)
+			continue
+		}
+		ids, types, objects, intents = append(ids, e.ID), append(types, e.Type), append(objects, e.ObjectID), append(intents, e.IntentID)
+	}
+	if last != nil {
+		last.queue(rest)
+	}
+	err = pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+INSERT INTO provider_events (id, type, object_id, intent_id)
+SELECT id, type, nullif(object_id, ''), nullif(intent_id, '')
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS e (id, type, object_id, intent_id)
+ ORDER BY id -- so that concurrent transactions do not deadlock
+    ON CONFLICT DO NOTHING
+RETURNING coalesce(intent_id, '')`, ids, types, objects, intents) // CollectRows returns its error
+		changed, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err
+		}
+		// A statement of its own, because on Citus only one of the tables is distributed.
+		rows, _ = tx.Query(ctx, fmt.Sprintf(orders.StageChanges, "payment_intent_id = ANY($1)"), changed)
+		staged, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (j jobs.Job, err error) {
+			return j, row.Scan(&j.AccountID, &j.ID, &j.Attempt)
+		})
+		return errors.Join(err, tx.SendBatch(ctx, rest).Close())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("record the provider's events: %w", postgres.Translate(err))
+	}
+	return staged, nil
+}
+
+// queue moves the place. If events were too old for the list, an operator has to look for what they were
+// about.
+func (p pass) queue(tx postgres.Queuer) {
+	tx.Queue(`
+INSERT INTO provider_event_place (read_until)
+VALUES ($1)
+    ON CONFLICT (singleton) DO UPDATE
+   SET read_until = greatest(provider_event_place.read_until, excluded.read_until)`, p.until)
+	if listed := p.until.Add(-listReach); p.from != nil && p.from.Before(listed) {
+		findings.Queue(tx, uuid.Nil, "events_missed", map[string]any{
+			"from": p.from, "until": listed,
+			"command": fmt.Sprintf("orders reconcile --since %.0fh", p.until.Sub(*p.from).Hours()+1),
+		}, p.from.String())
+	}
+}
+
+// Unread returns for how long the list was not read to its end. If it never was, that is since the first
+// account was created.
+func Unread(ctx context.Context, pool *pgxpool.Pool) (unread time.Duration, err error) {
+	err = pool.QueryRow(ctx, `
+SELECT greatest(now() - coalesce(
+           (SELECT max(read_until) FROM provider_event_place),
+           (SELECT min(created_at) FROM accounts),
+           now()
+       ), interval '0')`).Scan(&unread)
+	if err != nil {
+		err = fmt.Errorf("read the place in the provider's list: %w", err)
+	}
+	return unread, err
+}

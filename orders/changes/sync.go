@@ -1,0 +1,253 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/events"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/operations/findings"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/provider"
+	"example.com/orders-api/payments"
+)
+
+// Sync reads the refunds and disputes of an order from the provider, and records them in one transaction.
+// What the provider states is recorded, whatever our records say. If a read that began later is recorded
+// already, Sync changes nothing.
+func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
+	o, err := i.find(ctx, accountID, orderID)
+	if err == nil && o.Status.Open() {
+		_, err = i.Operations.Resume(ctx, accountID, idempotency.KeyID(accountID, o.IdempotencyKey))
+		if errors.Is(err, idempotency.ErrActionRequired) {
+			return nil // it has no charge
+		}
+		if err == nil {
+			o, err = i.find(ctx, accountID, orderID)
+		}
+	}
+	if err != nil || o.PaymentIntentID == "" {
+		return err
+	}
+	reading, cancel := i.Orders.Calls.Context(ctx)
+	defer cancel()
+	listed, err := i.Orders.Calls.Payments.ListRefunds(reading, o.PaymentIntentID)
+	if err != nil {
+		return fmt.Errorf("list the refunds of %s: %w", o.PaymentIntentID, err)
+	}
+	// If two have the id of one of ours, the one that is not void is ours.
+	slices.SortStableFunc(listed, func(a, b payments.Refund) int { return void(a) - void(b) })
+	// Without the permission to read disputes, refunds are recorded nevertheless.
+	disputes, unread := i.Orders.Calls.Payments.ListDisputes(reading, o.PaymentIntentID)
+	c := &change{order: o, log: i.Orders.Calls.Logger.With("account_id", accountID, "order_id", orderID)}
+	err = pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if err := c.lock(ctx, tx, listed); err != nil {
+			return err
+		}
+		for _, made := range listed {
+			c.applyRefund(ctx, made)
+		}
+		if unread == nil {
+			c.applyDisputes(ctx, disputes)
+		}
+		c.batch.Queue("UPDATE orders SET provider_read_at = $3 WHERE account_id = $1 AND id = $2", accountID, orderID, o.ReadAt)
+		QueueTotals(&c.batch, accountID, orderID)
+		return tx.SendBatch(ctx, &c.batch).Close()
+	})
+	switch {
+	case errors.Is(err, errLaterRead):
+		return nil
+	case err != nil:
+		return fmt.Errorf("record refunds and disputes: %w", postgres.Translate(err))
+	case unread != nil:
+		return fmt.Errorf("list the disputes of %s: %w", o.PaymentIntentID, unread)
+	case c.ambiguous != "":
+		return fmt.Errorf("%s may be our refund that is in progress", c.ambiguous)
+	default:
+		return nil
+	}
+}
+
+type order struct {
+	AccountID, ID   uuid.UUID
+	IdempotencyKey  idempotency.Key
+	PaymentIntentID string
+	Status          orders.Status
+	ReadAt          time.Time // before the provider is read
+}
+
+func (i *Inbox) find(ctx context.Context, accountID, id uuid.UUID) (order, error) {
+	return operations.Get(ctx, i.Orders.Pool, pgx.RowToStructByPos[order], `
+SELECT account_id,
+       id,
+       idempotency_key,
+       coalesce(payment_intent_id, ''),
+       status,
+       clock_timestamp()
+  FROM orders
+ WHERE account_id = $1
+   AND id = $2`, accountID, id)
+}
+
+// change is the transaction of Sync.
+type change struct {
+	order
+	log   *slog.Logger
+	batch pgx.Batch
+
+	records   []record
+	disputes  []payments.Dispute // as recorded
+	ambiguous string             // a refund that is left to the next attempt, see match
+}
+
+// record is a refund of the order, or one of another order whose id a listed refund names.
+type record struct {
+	ID         uuid.UUID
+	OrderID    uuid.UUID
+	ProviderID string // "" if the provider has not confirmed it
+	Status     payments.RefundStatus
+	Amount     int64
+	Currency   string
+	Source     string
+}
+
+var errLaterRead = errors.New("a later read is recorded")
+
+// lock locks the order and reads its records, in two statements, because under READ COMMITTED only the
+// second one sees what the lock's previous holder has committed. A time in the future was recorded while
+// the database's clock ran ahead (R8, the database's clock).
+func (c *change) lock(ctx context.Context, tx pgx.Tx, listed []payments.Refund) error {
+	err := tx.QueryRow(ctx, `
+SELECT coalesce(disputes, '[]')
+  FROM orders
+ WHERE account_id = $1
+   AND id = $2
+   AND (provider_read_at < $3 OR provider_read_at > now() + interval '1 minute') IS NOT FALSE
+   FOR NO KEY UPDATE`, c.AccountID, c.ID, c.ReadAt).Scan(&c.disputes)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return errLaterRead
+	}
+	if err != nil {
+		return err
+	}
+	named := make([]uuid.UUID, len(listed))
+	for i, made := range listed {
+		named[i] = provider.ParseMetadata(made.Metadata).RefundID
+	}
+	rows, _ := tx.Query(ctx, `
+SELECT id,
+       order_id,
+       coalesce(provider_refund_id, ''),
+       status,
+       amount,
+       currency,
+       source
+  FROM refunds
+ WHERE account_id = $1
+   AND (order_id = $2 OR id = ANY($3))`, c.AccountID, c.ID, named) // CollectRows returns its error
+	c.records, err = pgx.CollectRows(rows, pgx.RowToStructByPos[record])
+	return err
+}
+
+// match returns our record of a refund at the provider, or a new one. A refund without our metadata was
+// made at the dashboard, or its metadata was removed. So if one of ours is in progress that may be it,
+// match returns nil.
+func (c *change) match(made payments.Refund) *record {
+	ids := provider.ParseMetadata(made.Metadata)
+	ours := ids.AccountID == c.AccountID && ids.OrderID == c.ID && ids.RefundID != uuid.Nil
+	var named *record
+	inProgress := false
+	for i := range c.records {
+		r := &c.records[i]
+		unmade := r.OrderID == c.ID && r.ProviderID == ""
+		switch {
+		case r.ProviderID == made.ID, ours && unmade && r.ID == ids.RefundID:
+			return r
+		case r.ID == ids.RefundID:
+			named = r
+		case unmade && !r.Status.Void() && r.Amount == made.Amount && r.Currency == made.Currency:
+			inProgress = true
+		}
+	}
+	switch {
+	case ours && named == nil: // our row was lost, and a retry of its key finds the id in use
+		return c.add(record{ID: ids.RefundID, Source: SourceAPI})
+	case inProgress:
+		return nil
+	default:
+		return c.add(record{ID: idempotency.DeriveID("provider_refund", c.AccountID, idempotency.Key(made.ID)), Source: SourceProvider})
+	}
+}
+
+func void(made payments.Refund) int {
+	if made.Status.Void() {
+		return 1
+	}
+	return 0
+}
+
+func (c *change) add(r record) *record {
+	r.OrderID = c.ID
+	c.records = append(c.records, r)
+	return &c.records[len(c.records)-1]
+}
+
+func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
+	log := c.log.With("provider_refund_id", made.ID)
+	r := c.match(made)
+	if r == nil {
+		c.ambiguous = made.ID
+		return
+	}
+	if !made.Status.Known() {
+		log.WarnContext(ctx, "a refund has an unknown status, and counts as pending", "status", made.Status)
+		made.Status = payments.RefundPending
+	}
+	if r.ProviderID == made.ID && r.Status == made.Status && r.Amount == made.Amount {
+		return
+	}
+	QueueRefund(ctx, &c.batch, Refund{AccountID: c.AccountID, ID: r.ID, OrderID: c.ID, Source: r.Source, Made: made}, true)
+	event := events.Event{Type: events.RefundUpdated, OrderID: c.ID, RefundID: r.ID}
+	if r.ProviderID == "" && !made.Status.Void() {
+		event.Type = events.RefundCreated
+	}
+	events.StageTx(&c.batch, c.AccountID, event)
+	found := ""
+	switch {
+	case r.ProviderID != "" && made.Status.Void() && !r.Status.Void():
+		log.WarnContext(ctx, "a refund failed after its response", "reason", made.FailureReason)
+		found = "refund_failed_late"
+	case r.ProviderID == "" && r.Status.Void() && !made.Status.Void():
+		log.ErrorContext(ctx, "the provider made a refund whose stored response is a failure")
+		found = "refund_made_after_failure"
+	}
+	if found != "" {
+		findings.Queue(&c.batch, c.AccountID, found, map[string]any{
+			"order_id": c.ID, "refund_id": r.ID, "provider_refund_id": made.ID,
+			"amount": made.Amount, "currency": made.Currency, "reason": made.FailureReason,
+		}, r.ID.String())
+	}
+	r.ProviderID = made.ID // no other refund is this one
+}
+
+func (c *change) applyDisputes(ctx context.Context, disputes []payments.Dispute) {
+	for _, d := range disputes {
+		if !slices.Contains(c.disputes, d) {
+			audit.WriteTx(ctx, &c.batch, c.AccountID, c.ID, "order.dispute_updated", map[string]any{"dispute": d})
+			events.StageTx(&c.batch, c.AccountID, events.Event{Type: events.DisputeUpdated, OrderID: c.ID, DisputeID: d.ID})
+		}
+	}
+	if !slices.Equal(c.disputes, disputes) {
+		c.batch.Queue("UPDATE orders SET disputes = $3 WHERE account_id = $1 AND id = $2", c.AccountID, c.ID, disputes)
+	}
+}

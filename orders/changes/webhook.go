@@ -1,0 +1,80 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders/provider"
+	"example.com/orders-api/payments"
+)
+
+// Event is a webhook with a valid signature. Its ids are read from the metadata of the event's object.
+// They are uuid.Nil if another program created the object.
+type Event struct {
+	payments.Event
+
+	AccountID, keyID uuid.UUID
+}
+
+// Result is what an event has caused.
+type Result struct {
+	KeyID      uuid.UUID          // uuid.Nil if we have no such key
+	Run        idempotency.Result // of the key
+	Unfinished error              // why the key has no response, although the event need not be repeated
+
+	Change string // the outcome of the job of its order, or "" if the event staged none
+}
+
+// Verify verifies the signature of an unchanged body, and returns the errors of [payments.Client.Event].
+func (i *Inbox) Verify(payload []byte, signature string) (Event, error) {
+	delivered, err := i.Orders.Calls.Payments.Event(payload, signature)
+	ids := provider.ParseMetadata(delivered.Metadata)
+	return Event{Event: delivered, AccountID: ids.AccountID, keyID: ids.KeyID}, err
+}
+
+// Handle resumes the key of an event. The run reads the outcome from the provider, so an old, repeated or
+// wrong event changes nothing. An event about a refund or a dispute is then recorded, and worked off at
+// once; if that fails, the completer tries it again. After an error, the provider should send the event
+// again. The error is [idempotency.ErrInProgress] if the event decides a payment while another run, which
+// may have read the payment before, holds the key.
+func (i *Inbox) Handle(ctx context.Context, event Event) (result Result, err error) {
+	if event.AccountID != uuid.Nil && event.keyID != uuid.Nil && event.IntentID != "" {
+		result.Run, err = i.Operations.Resume(ctx, event.AccountID, event.keyID)
+		if !errors.Is(err, idempotency.ErrNotFound) { // reaped, or of another database
+			result.KeyID = event.keyID
+		}
+	}
+	if event.IsChange() {
+		result.Unfinished = err
+		return result, i.handleChange(ctx, event.Event, &result)
+	}
+	if errors.Is(err, idempotency.ErrNotFound) || errors.Is(err, idempotency.ErrActionRequired) ||
+		event.undecided() && (errors.Is(err, idempotency.ErrInProgress) || stillProcessing(err)) {
+		result.Unfinished, err = err, nil
+	}
+	return result, err
+}
+
+func (i *Inbox) handleChange(ctx context.Context, event payments.Event, result *Result) error {
+	staged, err := i.Record(ctx, event)
+	for _, job := range staged {
+		if result.Change, err = i.worker().Run(ctx, job); err != nil {
+			result.Unfinished, err = err, nil // the completer runs it
+		}
+	}
+	return err
+}
+
+// undecided reports whether another event follows when the payment is decided.
+func (e Event) undecided() bool {
+	return slices.Contains([]string{"payment_intent.created", "payment_intent.requires_action", "payment_intent.processing"}, e.Type)
+}
+
+func stillProcessing(err error) bool {
+	failed, ok := errors.AsType[*payments.Error](err)
+	return ok && failed.Code == string(payments.StatusProcessing)
+}
