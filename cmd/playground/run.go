@@ -69,7 +69,8 @@ func load(config *setup.Config, groups []any) error {
 type run struct {
 	extensions
 
-	Reset bool `help:"Delete the private database and the state of the fake Stripe first."`
+	Events string `placeholder:"URL" help:"Send the events to an endpoint of your own, such as http://127.0.0.1:9000/events, instead of to the shop."`
+	Reset  bool   `help:"Delete the private database and the state of the fake Stripe first."`
 }
 
 func (*run) Environment(config *setup.Config) []any {
@@ -104,7 +105,7 @@ func (c *run) Run(ctx context.Context) (err error) {
 	if c.Reset {
 		fmt.Printf("Deleted the database and the state of the fake Stripe in %s\n", folder)
 	}
-	return playground{config, services, folder, logger}.run(ctx, c.extensions)
+	return playground{config, services, folder, logger, c.Events}.run(ctx, c.extensions)
 }
 
 // playground runs the API and its jobs. Its database and its provider have started.
@@ -113,6 +114,7 @@ type playground struct {
 	services *devservices.Services
 	folder   string
 	logger   *slog.Logger
+	events   string // URL of the user's own endpoint; "" if there is none
 }
 
 // server is the server of a playground, which the extensions change before it starts.
@@ -149,7 +151,11 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	if err != nil {
 		return err
 	}
-	p.config.EventsSigningKey = cmp.Or(p.config.EventsSigningKey, "a key for the playground only, which everybody knows")
+	if p.config.EventsSigningKey == "" {
+		if p.config.EventsSigningKey, err = devservices.SigningKey(filepath.Join(p.folder, "events-key")); err != nil {
+			return err
+		}
+	}
 	p.config.ReceiptsDir = cmp.Or(p.config.ReceiptsDir, filepath.Join(p.folder, "receipts"))
 	mailer, err := p.config.Mailer(ctx, p.logger)
 	if err != nil {
@@ -157,6 +163,13 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	}
 	base := app.BaseURL(listening.Listener.Addr().String(), "localhost")
 	s := &server{Server: listening, playground: p, base: base, docs: base + "/docs", account: account, apiKey: key, mailer: mailer}
+	if p.events != "" {
+		secret, err := s.setEndpoint(ctx, p.events)
+		if err != nil {
+			return fmt.Errorf("--events: %w", err)
+		}
+		s.line("Events", "to "+p.events+"   signing secret: "+secret)
+	}
 	for _, extension := range []interface {
 		add(context.Context, *server) error
 	}{
@@ -180,6 +193,16 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// setEndpoint sends the account's events to a URL, and returns the secret that signs them.
+func (s *server) setEndpoint(ctx context.Context, url string) (secret string, err error) {
+	keys := s.config.EventKeys()
+	_, secret, err = events.Set(ctx, s.App.Pool, keys, s.account, url)
+	if err == nil && secret == "" { // the endpoint is from another playground, whose signing key this one does not have
+		_, secret, err = events.Rotate(ctx, s.App.Pool, keys, s.account)
+	}
+	return secret, err
 }
 
 // print prints the welcome text in one write, so that no log line interrupts it. Its curl line has a new

@@ -2,8 +2,10 @@ package main_test
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -12,9 +14,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/client"
 	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/migrations/dbtest"
 )
@@ -83,6 +87,7 @@ func TestRun(t *testing.T) {
 		_, err := os.Stat(filepath.Join(folder, "receipt-"+id+".eml"))
 		return err == nil
 	})
+	a.WaitFor(&a.Stderr, `shop: event.* type=order\.paid order=`+id)
 	requireWebhooks(t, a)
 
 	data := a.WaitFor(&a.Stdout, `Data +(\S+) `)[1]
@@ -114,10 +119,22 @@ func TestRun(t *testing.T) {
 	busy := listener.Addr().String()
 	programtest.RequireStartupError(t, append(slices.Clone(env), "LISTEN_ADDR="+busy), "run", programtest.PortInUse("LISTEN_ADDR", busy))
 
-	c, lastCurl := startRun(t, env, "--reset")
+	requests := make(chan *http.Request, 100)
+	bodies := make(chan []byte, 100)
+	endpoint := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		requests <- r
+		bodies <- body
+	}))
+	defer endpoint.Close()
+	c, lastCurl := startRun(t, env, "--reset", "--events="+endpoint.URL)
 	require.Contains(t, c.Stdout.String(), "Deleted the database and the state of the fake Stripe in "+data+"\n")
 	require.NotEqual(t, a.Key, c.Key)
-	programtest.RequirePaid(t, sendCurl(t, lastCurl))
+	last := programtest.RequirePaid(t, sendCurl(t, lastCurl))
+	secret := c.WaitFor(&c.Stdout, "Events +to "+endpoint.URL+` +signing secret: (whsec_\S+)`)[1]
+	event, err := client.VerifyEvent([]string{secret}, (<-requests).Header, <-bodies, time.Now())
+	require.NoError(t, err)
+	require.Equal(t, "order.paid "+last, event.Type+" "+event.Data.OrderID)
 	require.Equal(t, 1, strings.Count(programtest.ListIntents(t, fakeStripeOf(c), "sk_test_fake"), "\"payment_intent\""))
 
 	dir := c.WaitFor(&c.Stderr, `private PostgreSQL is ready.*dir=(\S+)`)[1]

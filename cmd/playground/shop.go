@@ -44,6 +44,13 @@ func newShop(ctx context.Context, s *server) (*shop.Shop, error) {
 	if !strings.HasPrefix(config.PublishableKey, "pk_test_") {
 		return nil, errors.New("set SHOP_STRIPE_PUBLISHABLE_KEY to the publishable test key, pk_test_…")
 	}
+	if s.playground.events == "" {
+		secret, err := s.setEndpoint(ctx, s.base+shop.EventsPath)
+		if err != nil {
+			s.line("Events", "off: "+err.Error())
+		}
+		config.EventSecrets = []string{secret}
+	}
 	var err error
 	if config.Orders, err = client.New(client.Config{BaseURL: s.base, APIKey: s.apiKey}); err != nil {
 		return nil, err

@@ -36,6 +36,7 @@ func (s *Shop) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err // the API repeats the event after a 500
 	}
+	s.Logger.InfoContext(r.Context(), "shop: event", "type", event.Type, "order", event.Data.OrderID)
 	w.WriteHeader(http.StatusNoContent)
 	select {
 	case s.arrived <- struct{}{}:

@@ -3,6 +3,7 @@ package devservices
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -65,6 +66,20 @@ func Migrate(ctx context.Context, d setup.Database) error {
 		_, err := migrator.Up(ctx)
 		return err
 	})
+}
+
+// SigningKey returns the key from which the secrets of the events' endpoints derive. It stays the same after
+// a restart.
+func SigningKey(path string) (setup.Secret, error) {
+	stored, err := os.ReadFile(path) //nolint:gosec // the path is in our cache folder
+	if errors.Is(err, fs.ErrNotExist) {
+		stored = []byte(rand.Text() + rand.Text())
+		err = os.WriteFile(path, stored, 0o600)
+	}
+	if err != nil {
+		return "", fmt.Errorf("signing key of playground run: %w", err)
+	}
+	return setup.Secret(stored), nil
 }
 
 // APIKey returns an account and its API key. Both stay the same after a restart, so that the user's curl
