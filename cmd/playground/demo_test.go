@@ -80,6 +80,7 @@ func TestDemo(t *testing.T) {
 	tour, _, _ := strings.Cut(stdout, "\nOrders API ")
 	requireOnePage(t, tour)
 	require.Contains(t, stdout, "8 mails for 8 paid orders\n")
+	require.Contains(t, stdout, "8 events for 8 paid orders\n")
 
 	a := openConsole(p)
 	next := a.watchConsole()
@@ -120,6 +121,7 @@ func TestDemo_onStripe(t *testing.T) {
 	requireOnePage(t, stdout)
 
 	require.Contains(t, stdout, "6 mails for 6 paid orders\n")
+	require.Contains(t, stdout, "6 events for 6 paid orders\n")
 	require.Len(t, stripe.Charges(), 6)
 	require.Empty(t, stripe.OrdersChargedTwice())
 	require.Equal(t, map[string]int64{"usd": 6 * 2500}, stripe.MoneyMoved())

@@ -47,6 +47,7 @@ SELECT k.recovery_point,
        (SELECT count(*)
           FROM staged_jobs AS j
          WHERE j.account_id = o.account_id
+           AND j.kind = 'receipt'
            AND j.args ->> 'order_id' = o.id::text)
   FROM idempotency_keys AS k
   JOIN orders AS o

@@ -2,24 +2,33 @@ package demo
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"time"
 
+	"example.com/orders-api/client"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/cmd/playground/internal/devservices"
+	"example.com/orders-api/events"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
 
 type tour struct {
 	*system
-	out   io.Writer
-	plays []*play
+	out    io.Writer
+	plays  []*play
+	events map[string]string // verified events: their type and order, by id
 }
 
 // Tour creates the schema and an account in the database. Then it runs the scenario of each claim, and
@@ -55,7 +64,7 @@ func Tour(ctx context.Context, env Env, services *devservices.Services, out io.W
 	if err != nil {
 		return err
 	}
-	t := &tour{system: s, out: out}
+	t := &tour{system: s, out: out, events: map[string]string{}}
 	err = s.checkProvider(ctx)
 	if err == nil {
 		err = t.run(ctx)
@@ -70,13 +79,20 @@ func Tour(ctx context.Context, env Env, services *devservices.Services, out io.W
 }
 
 func (t *tour) run(ctx context.Context) error {
-	worker := receipts.NewWorker(t.Pool, t.system, "Orders <receipts@example.com>", nil, slog.New(slog.DiscardHandler))
+	workers, removeEndpoint, err := t.openEndpoint(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = removeEndpoint() }() // after the workers, which a later defer stops
+	workers = append(workers, receipts.NewWorker(t.Pool, t.system, "Orders <receipts@example.com>", nil, slog.New(slog.DiscardHandler)))
 	working, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		for working.Err() == nil {
-			_, _ = worker.RunOnce(working) // a missing receipt fails the check of its claim
+			for _, worker := range workers {
+				_, _ = worker.RunOnce(working) // a missing receipt fails the check of its claim, and a missing event the last line
+			}
 			_ = wait(working, 100*time.Millisecond)
 		}
 	}()
@@ -89,7 +105,36 @@ func (t *tour) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return t.print(ctx, "each receipt arrives once", func() (string, error) { return t.audit(ctx) })
+	if err := t.print(ctx, "each receipt arrives once", func() (string, error) { return t.audit(ctx) }); err != nil {
+		return err
+	}
+	return t.print(ctx, "each event arrives, with a valid signature", func() (string, error) { return t.auditEvents(ctx) })
+}
+
+// openEndpoint opens the shop's endpoint of the account, and returns the workers that deliver events to it.
+func (t *tour) openEndpoint(ctx context.Context) (workers []*jobs.Worker, remove func() error, err error) {
+	var secret atomic.Value
+	url, stop, err := devservices.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // an incomplete body has another signature
+		event, err := client.VerifyEvent([]string{secret.Load().(string)}, r.Header, body, time.Now())
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.events[event.ID] = event.Type + " " + event.Data.OrderID
+	}))
+	if err != nil {
+		return nil, nil, err
+	}
+	keys := events.Keys{events.Key(rand.Text())}
+	_, printed, err := events.Set(ctx, t.Pool, keys, t.Account, url)
+	secret.Store(printed)
+	remove = func() error {
+		return errors.Join(events.Remove(context.WithoutCancel(ctx), t.Pool, t.Account), stop())
+	}
+	return events.NewWorkers(t.Pool, keys, nil, slog.New(slog.DiscardHandler)), remove, err
 }
 
 // print calls prove, and prints the line of the claim with its result.
@@ -142,6 +187,35 @@ func (t *tour) prove(ctx context.Context, c claim) (outcome string, err error) {
 		return p.summary() + ": not charged", nil
 	}
 	return p.summary() + ": charged " + dollars(quantity*unitAmount) + " once", nil
+}
+
+// auditEvents checks that the endpoint has received one event of each paid order, and none of another order.
+func (t *tour) auditEvents(ctx context.Context) (outcome string, err error) {
+	want := map[string]int{}
+	for _, p := range t.plays {
+		if p.expected() == 1 {
+			want["order.paid "+p.state.OrderID.String()] = 1
+		}
+	}
+	for end := time.Now().Add(receiptTimeout); ; {
+		t.mu.Lock()
+		got := map[string]int{}
+		for _, event := range t.events {
+			if strings.HasPrefix(event, "order.paid ") {
+				got[event]++
+			}
+		}
+		t.mu.Unlock()
+		if maps.Equal(got, want) {
+			return fmt.Sprintf("%d events for %d paid orders", len(got), len(want)), nil
+		}
+		if time.Now().After(end) {
+			return "", fmt.Errorf("events: %v, expected %v", got, want)
+		}
+		if err := wait(ctx, 50*time.Millisecond); err != nil {
+			return "", err
+		}
+	}
 }
 
 // audit checks at the end that each paid order has one charge and one receipt, and that no other order has
