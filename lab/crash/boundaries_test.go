@@ -34,7 +34,9 @@ func TestBoundaries(t *testing.T) {
 				for n, name := range exchanges.recorded() {
 					recorded[i] += fmt.Sprintf("%4d  %s\n", n+1, name)
 				}
-				if f.customers == nil || f.acted != "" || f.old { // otherwise the customer must act first
+				waits := f.customers != nil && f.acted == "" && !f.old  // for the customer
+				partly := f.request == cancelOf && f.actor == completer // the key of the cancel is not due
+				if !waits && !partly {
 					require.Empty(t, h.unfinishedKeys())
 				}
 			})

@@ -47,13 +47,23 @@ func (c testCase) wantStatus(h *harness) int {
 	h.t.Helper()
 	ids := h.query("SELECT id::text FROM orders WHERE account_id = $1", h.account.id)
 	charged := slices.ContainsFunc(h.stripe.Charges(), func(ch stripetest.Charge) bool { return slices.Contains(ids, ch.OrderID) })
+	if c.flow.request == cancelOf {
+		if charged {
+			return http.StatusUnprocessableEntity
+		}
+		return http.StatusOK
+	}
 	if c.customer != "" && (charged || c.customer == approves && !c.flow.old) {
 		return http.StatusCreated
 	}
 	return c.flow.status
 }
 
-const idempotencyKey = "crash-matrix-key-1"
+const (
+	idempotencyKey = "crash-matrix-key-1"
+	orderKey       = "the-order-of-the-request" // which is a refund or a cancel
+	cancelParams   = "{}"
+)
 
 type response struct {
 	account     account
@@ -81,11 +91,20 @@ func (r response) isFinal() bool {
 	switch r.status {
 	case http.StatusCreated, http.StatusPaymentRequired:
 		return true
+	case http.StatusOK:
+		return r.params == cancelParams
 	case http.StatusUnprocessableEntity:
-		return strings.Contains(r.body, "/problems/payment-refused")
+		return strings.Contains(r.body, "/problems/payment-refused") || strings.Contains(r.body, notCancelable) && !r.isPaidBefore()
 	default:
 		return false
 	}
+}
+
+const notCancelable = "/problems/order-not-cancelable"
+
+// isPaidBefore reports whether a cancel did not use its key, because the order was paid.
+func (r response) isPaidBefore() bool {
+	return strings.Contains(r.body, notCancelable) && strings.Contains(r.body, `"outcome":"none"`)
 }
 
 func (r response) isExpired() bool {
@@ -131,8 +150,8 @@ func orderParams(email, card string) string {
 }
 
 func post(url string, from account, params string) response {
-	r := send(url, http.MethodPost, from.path, from, params, http.Header{"Idempotency-Key": {idempotencyKey}})
-	r.key = idempotencyKey
+	r := send(url, http.MethodPost, from.path, from, params, http.Header{"Idempotency-Key": {from.key}})
+	r.key = from.key
 	return r
 }
 

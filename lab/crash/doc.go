@@ -34,8 +34,8 @@
 // The faults are kill; cut of one connection; outage of the database or the provider;
 // and pause (SIGSTOP) for longer than the lease. The recovery is a client's retry, a
 // run of the completer, a webhook, or a client's GET of the key's status. The flows are
-// new orders and refunds, and takeovers after a first crash at every recovery point,
-// also of orders older than the charge window (R24).
+// new orders, refunds and cancels, and takeovers after a first crash at every recovery
+// point, also of orders older than the charge window (R24).
 //
 // If the customer must approve the payment, the case also has what the customer does
 // while the fault lasts or, with "-late", after the leases have expired. The fault hold

@@ -53,7 +53,7 @@ func plans() []plan {
 
 func lostCases(recorded map[string][]string) (cases []lostCase) {
 	for _, f := range flows() {
-		if f.actor != retry || f.crashedAt != "" || f.waiting {
+		if f.actor != retry || f.crashedAt != "" || f.waiting && f.request != cancelOf {
 			continue // the same rows as in the flows of a fresh request
 		}
 		committed := 0
@@ -92,7 +92,7 @@ func lostCases(recorded map[string][]string) (cases []lostCase) {
 
 // commits reports whether an exchange ends a transaction that changes rows.
 func commits(boundary string) bool {
-	return !strings.HasPrefix(boundary, "prepare ") && (strings.HasSuffix(boundary, "COMMIT") || strings.HasPrefix(boundary, "UPDATE "))
+	return !strings.HasPrefix(boundary, "prepare ") && (strings.HasSuffix(boundary, "COMMIT") || strings.HasPrefix(boundary, "UPDATE idempotency_keys "))
 }
 
 func (c lostCase) String() string {
@@ -131,6 +131,7 @@ func (c lostCase) run(t testing.TB, program string) (wrong []string, err error) 
 	if c.fault != kill && !victim.allowed(got) && !keyIsLost {
 		wrong = append(wrong, fmt.Sprintf("the response after the loss: %v", got))
 	}
+	canceled := c.flow.request == cancelOf && got.status == http.StatusOK
 	h.responses = nil // a client may have received a response that the database has lost
 
 	if c.plan.fix {
@@ -147,6 +148,9 @@ func (c lostCase) run(t testing.TB, program string) (wrong []string, err error) 
 		wrong = append(wrong, h.runBy(c.plan.actor, url)...)
 	}
 	wrong = append(wrong, c.verifyFinal(h, url, other)...)
+	if canceled && c.moved(h, h.account) {
+		wrong = append(wrong, "an order was charged whose cancel was answered with 200 before the loss (R29)")
+	}
 	return append(wrong, h.violations()...), nil
 }
 
@@ -157,7 +161,8 @@ func (h *harness) retryWhileAway(url, other string) (wrong []string) {
 	defer away.Release()
 	h.expireLeases()
 	for _, got := range []response{h.post(url, h.account, h.params), h.post(url, h.otherAccount, other)} {
-		if !got.isRetryable() && !got.replayed { // a process that continued may have finished the key
+		needsNoCall := got.status == http.StatusOK               // a cancel of an order that has failed already
+		if !got.isRetryable() && !got.replayed && !needsNoCall { // a process that continued may have finished the key
 			wrong = append(wrong, fmt.Sprintf("without the provider: %v", got))
 		}
 	}
@@ -191,24 +196,29 @@ func (h *harness) reconcileLostRows(c lostCase) (wrong []string) {
 	return wrong
 }
 
+// moved reports whether money moved for the request of an account.
+func (c lostCase) moved(h *harness, by account) bool {
+	h.t.Helper()
+	if c.flow.request == refundOf && by == h.account {
+		return len(h.stripe.Refunds()) > 0
+	}
+	return slices.ContainsFunc(h.intents(), func(i intent) bool {
+		return i.Status == "succeeded" && i.Metadata["account_id"] == by.id.String()
+	})
+}
+
 // verifyFinal retries both requests. Money that moved counts, or reconcile has expired
 // its key.
 func (c lostCase) verifyFinal(h *harness, url, other string) []string {
 	h.t.Helper()
-	moved := func(by account) bool { // money, for the request
-		if c.flow.refund && by == h.account {
-			return len(h.stripe.Refunds()) > 0
-		}
-		return slices.ContainsFunc(h.intents(), func(i intent) bool {
-			return i.Status == "succeeded" && i.Metadata["account_id"] == by.id.String()
-		})
-	}
 	verify := func(from account, params string, want int) (wrong []string) {
 		last, _ := h.retry(c.customer, url, from, params)
 		switch {
-		case c.plan.fix && moved(from) && last.isExpired():
+		case c.plan.fix && c.moved(h, from) && last.isExpired():
 			return nil
-		case moved(from):
+		case c.moved(h, from) && params == cancelParams:
+			want = http.StatusUnprocessableEntity
+		case c.moved(h, from):
 			want = http.StatusCreated
 		case c.plan.late && last.isFinal():
 			want = last.status
@@ -220,7 +230,11 @@ func (c lostCase) verifyFinal(h *harness, url, other string) []string {
 			h.act(approves)
 			h.act(paysAnew)
 		}
-		if again := h.post(url, from, params); !again.replayed || again.status != last.status || again.body != last.body {
+		again := h.post(url, from, params)
+		if last.isPaidBefore() && again.isPaidBefore() {
+			return wrong
+		}
+		if !again.replayed || again.status != last.status || again.body != last.body {
 			wrong = append(wrong, fmt.Sprintf("a replay after the loss: %v", again))
 		}
 		return wrong

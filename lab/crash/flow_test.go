@@ -18,13 +18,21 @@ type flow struct {
 	crashedAt   string // the provider call at which the first process was killed; "" for a fresh request
 	crashMoment moment
 	actor       actor // starts the run that the fault hits
-	refund      bool  // of an order that is paid before
+	request     about // what the request is about
 	old         bool  // the charge window is over when the flow begins
 
 	waiting   bool       // an earlier response was that the customer must approve the payment
 	acted     customer   // what the customer did after that
 	customers []customer // what the customer does when the fault is triggered, in turns
 }
+
+// about is an existing order, or none if the request creates one.
+type about string
+
+const (
+	refundOf about = "refund" // of a paid order
+	cancelOf about = "cancel" // of an order to which card, crashedAt and waiting refer
+)
 
 // actor starts a run: that of the fault, or the recovery.
 type actor string
@@ -50,7 +58,7 @@ const (
 )
 
 func flows() []flow {
-	const paid, declined, refused = http.StatusCreated, http.StatusPaymentRequired, http.StatusUnprocessableEntity
+	const paid, declined, refused, canceled = http.StatusCreated, http.StatusPaymentRequired, http.StatusUnprocessableEntity, http.StatusOK
 	decisions := []customer{approves, declines, paysAnew}
 	return []flow{
 		{name: "paid", card: visa, status: paid, actor: retry},
@@ -84,11 +92,17 @@ func flows() []flow {
 
 		// "unrefunded" is before the refund's creation at the provider, "refunded"
 		// after it.
-		{name: "refunded", card: visa, status: paid, actor: retry, refund: true},
-		{name: "retry-of-unrefunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: before, actor: retry, refund: true},
-		{name: "retry-of-refunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: after, actor: retry, refund: true},
-		{name: "completer-of-refunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: after, actor: completer, refund: true},
-		{name: "webhook-of-refunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: after, actor: webhook, refund: true},
+		{name: "refunded", card: visa, status: paid, actor: retry, request: refundOf},
+		{name: "retry-of-unrefunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: before, actor: retry, request: refundOf},
+		{name: "retry-of-refunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: after, actor: retry, request: refundOf},
+		{name: "completer-of-refunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: after, actor: completer, request: refundOf},
+		{name: "webhook-of-refunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: after, actor: webhook, request: refundOf},
+
+		{name: "cancel", card: challenging, status: canceled, waiting: true, actor: retry, request: cancelOf, customers: decisions},
+		{name: "cancel-of-unconfirmed", card: visa, status: canceled, crashedAt: confirmIntent, crashMoment: before, actor: retry, request: cancelOf},
+		{name: "cancel-of-charged", card: visa, status: refused, crashedAt: confirmIntent, crashMoment: after, actor: retry, request: cancelOf},
+		// The cancel has crashed after its first transaction, and the completer resumes the order.
+		{name: "completer-of-canceled", card: visa, status: canceled, crashedAt: confirmIntent, crashMoment: before, actor: completer, request: cancelOf},
 	}
 }
 
@@ -103,7 +117,7 @@ func (f flow) age() time.Duration {
 // fault is triggered, and so can send an event.
 func (f flow) providerKnows(boundaries []string, n int, m moment) bool {
 	creation := createIntent
-	if f.refund {
+	if f.request == refundOf {
 		creation = createRefund
 	}
 	if f.waiting || f.crashedAt != "" && (f.crashedAt != creation || f.crashMoment == after) {
@@ -121,6 +135,8 @@ func (f flow) recoveries(boundaries []string, n int, m moment) []actor {
 	switch {
 	case f.actor == poll:
 		return []actor{poll, completer}
+	case f.request == cancelOf: // no event is about the key of a cancel
+		return []actor{retry, completer}
 	case f.providerKnows(boundaries, n, m):
 		return []actor{retry, completer, webhook}
 	default:
@@ -137,8 +153,12 @@ func (h *harness) setup(f flow) {
 		card, useUp = h.singleUseCard()
 	}
 	h.params = orderParams(h.account.email, card)
-	if f.refund {
+	switch f.request {
+	case refundOf:
 		h.createPaidOrder()
+	case cancelOf:
+		h.account.key = orderKey
+		defer h.cancelOrder(f)
 	}
 	if f.waiting {
 		got := h.post(h.bystander().url(), h.account, h.params)
@@ -157,16 +177,37 @@ func (h *harness) setup(f flow) {
 	if f.crashedAt == "" {
 		return
 	}
+	h.crash(f.crashedAt, f.crashMoment)
+	useUp()
+}
+
+// crash sends the account's request to a process that is killed at a call to the provider.
+func (h *harness) crash(call string, m moment) {
+	h.t.Helper()
 	exchanges := &interceptor{}
 	first := h.start(h.intercepted(exchanges), "serve")
 	url := first.url()
-	crash := newFault(0, f.crashedAt, f.crashMoment, kill)
+	crash := newFault(0, call, m, kill)
 	crash.victim <- first
 	exchanges.arm(crash, "")
 	got := h.post(url, h.account, h.params)
 	require.Zero(h.t, got.status, "the first process should have been killed: %v", got)
 	h.expireLeases()
-	useUp()
+}
+
+// cancelOrder makes the case's request a cancel of the account's order.
+func (h *harness) cancelOrder(f flow) {
+	h.t.Helper()
+	ids := h.query("SELECT id::text FROM orders WHERE account_id = $1", h.account.id)
+	require.Len(h.t, ids, 1)
+	h.account.path += "/" + ids[0] + "/cancel"
+	h.account.key, h.params = idempotencyKey, cancelParams
+	if f.actor == completer {
+		h.crash(readIntent, before)
+		// The completer would run both keys at once, in no order. It resumes the order first.
+		_, err := h.pool.Exec(h.t.Context(), "UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = $1", idempotencyKey)
+		require.NoError(h.t, err)
+	}
 }
 
 // moveLastRun sets the age of the last run: within the time after which the completer
@@ -180,7 +221,7 @@ func (h *harness) moveLastRun(age time.Duration) {
 // createPaidOrder makes the case's request a refund of a part of a paid order.
 func (h *harness) createPaidOrder() {
 	h.t.Helper()
-	paid := send(h.bystander().url(), http.MethodPost, h.account.path, h.account, h.params, http.Header{"Idempotency-Key": {"the-order-of-the-refund"}})
+	paid := send(h.bystander().url(), http.MethodPost, h.account.path, h.account, h.params, http.Header{"Idempotency-Key": {orderKey}})
 	require.Equal(h.t, http.StatusCreated, paid.status, "%v", paid)
 	h.account.path = paid.location + "/refunds"
 	h.params = `{"amount":700}`
@@ -221,7 +262,7 @@ func (h *harness) startVictim(by actor, exchanges *interceptor, f *armedFault) *
 		go func() { v.done <- readStatus(v.url, h.account) }()
 		return v
 	}
-	v.allowed = func(r response) bool { return r.isFinal() || r.isRetryable() }
+	v.allowed = func(r response) bool { return r.isFinal() || r.isRetryable() || r.isPaidBefore() }
 	go func() { v.done <- post(v.url, h.account, h.params) }()
 	return v
 }

@@ -34,6 +34,7 @@ type account struct {
 	apiKey string
 	email  string // in all of the account's orders, and in nothing of another account
 	path   string // of its requests
+	key    string // of its requests
 }
 
 const oldAge = 25 * time.Hour
@@ -55,7 +56,7 @@ func (h *harness) createAccount(email string) account {
 	h.t.Helper()
 	id, key, err := accounts.Create(h.t.Context(), h.pool, email)
 	require.NoError(h.t, err)
-	return account{id, key, email, "/v1/orders"}
+	return account{id, key, email, "/v1/orders", idempotencyKey}
 }
 
 // environ is the environment of a child. LOCK_TIMEOUT is longer than a case: only

@@ -99,6 +99,25 @@ SELECT k.id || ' ' || i.status
  WHERE k.response_code <> 201
    AND i.status NOT IN ('canceled', 'requires_payment_method')`},
 
+		{"a cancel whose response does not match the payment, or an intent that can still be charged after a 200 (R29)", `
+SELECT k.response_code || ' ' || o.status || ' ' || i.status
+  FROM idempotency_keys k
+  JOIN orders o ON o.account_id = k.account_id AND o.id::text = split_part(k.request_path, '/', 4)
+  LEFT JOIN observed.intent i ON i.order_id = o.id::text
+ WHERE k.operation = 'cancel_order'
+   AND CASE k.response_code
+           WHEN 200 THEN o.status = 'payment_failed' AND i.successes = 0 AND i.status IN ('canceled', 'requires_payment_method')
+           ELSE o.paid_at IS NOT NULL AND i.successes = 1
+       END IS NOT TRUE`},
+
+		{"a confirm of an order after the request of its cancel (R29)", `
+SELECT c.path
+  FROM audit_records a
+  JOIN observed.call c ON c.order_id = a.resource_id
+ WHERE a.action = 'order.cancel_requested'
+   AND c.path LIKE '%/confirm'
+   AND c.at > a.created_at`},
+
 		{"a failure response before the provider returned a final outcome (R11)", `
 SELECT l.id::text
   FROM observed.key_log l
@@ -222,7 +241,9 @@ SELECT concat_ws(' ', at, id, old_point, new_point)
                ('order_created', 'finished'),
                ('charge_created', 'finished'),
                ('started', 'refund_created'),
-               ('refund_created', 'finished')
+               ('refund_created', 'finished'),
+               ('started', 'cancel_requested'),
+               ('cancel_requested', 'finished')
            )`},
 
 		{"a stored response that changed (R14)", `
