@@ -90,8 +90,27 @@ func TestEndpoint(t *testing.T) {
 	require.Equal(t, "orders: events not sent: 1 to be retried, 0 failed, 0 lost\n", stderr)
 	require.Regexp(t, `  fails since 20.{17}, 1 times in a row  the endpoint responded with status 500\n$`, f.endpoint(env, "show"))
 
+	shop.status = http.StatusGone
+	f.exec("UPDATE staged_jobs SET run_at = now()")
+	f.exec("UPDATE event_endpoints SET run_at = now()")
+	programtest.Fail(t, env, "worker", "--once")
+	id := strings.Fields(set)[1]
+	list, _ := programtest.Succeed(t, env, "jobs", "list")
+	require.Regexp(t, `(?m)^`+id+`  endpoint  `+f.account().String()+`  -  +2 +\d+s +20.{17}  the endpoint responded with status 410$`, list)
+	require.Regexp(t, `  disabled since 20.{17}  the endpoint responded with status 410\n$`, f.endpoint(env, "show"))
+	shop.status = http.StatusOK
+	f.exec("UPDATE staged_jobs SET run_at = now()")
+	programtest.Succeed(t, env, "worker", "--once")
+	require.Len(t, shop.events, 5, "not while it is disabled")
+	retried, _ := programtest.Succeed(t, env, "jobs", "retry", id, "--by", "grace", "--reason", "the shop is back")
+	require.Equal(t, "The worker tries again, now: 1\n", retried)
+	require.Equal(t, 1, f.count("SELECT count(*) FROM audit_records WHERE action = 'endpoint.retry' AND resource_type = 'endpoint' AND resource_id = $1", id))
+	programtest.Succeed(t, env, "worker", "--once")
+	require.Len(t, shop.events, 6)
+
+	f.createPaidOrder("an-order-whose-event-is-removed")
 	require.Equal(t, "The account has no endpoint any more.\n", f.endpoint(env, "remove"))
-	require.Zero(t, f.staged(), "its events are deleted")
+	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'event'"), "its events are deleted")
 	f.createPaidOrder("an-order-without-an-event")
 	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'event'"))
 }

@@ -122,7 +122,7 @@ type jobsRetry struct {
 	withoutProvider
 	by
 
-	Job    string   `arg:"" help:"The id of a job or of an order, or all."`
+	Job    string   `arg:"" help:"The id of a job, of an endpoint or of an order, or all."`
 	Reason cli.Text `required:"" help:"The reason, for the audit record."`
 }
 
@@ -136,7 +136,7 @@ func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
 	case err != nil:
 		return err
 	case len(failed) == 0 && name != "":
-		return errors.New("there is no failed job of this id, or of an order with this id (orders jobs list)")
+		return errors.New("there is no failed job or disabled endpoint of this id, and no failed job of an order with this id (orders jobs list)")
 	}
 	retried := 0
 	for _, j := range failed {

@@ -177,7 +177,7 @@ func TestJobs(t *testing.T) {
 	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", orders[0], "--by", "grace", "--reason", "the address exists now")
 	require.Equal(t, "The worker tries again, now: 1\n", stdout)
 	stderr := programtest.Fail(t, env, "jobs", "retry", orders[0], "--reason", "once more")
-	require.Equal(t, "orders: there is no failed job of this id, or of an order with this id (orders jobs list)\n", stderr)
+	require.Equal(t, "orders: there is no failed job or disabled endpoint of this id, and no failed job of an order with this id (orders jobs list)\n", stderr)
 	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
 	require.Equal(t, "The worker tries again, now: 2\n", stdout)
 	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")

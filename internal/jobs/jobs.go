@@ -86,18 +86,20 @@ DELETE FROM staged_jobs
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
-   AND failed_at IS NULL`, w.Done, map[string]any{"attempt": j.Attempt}, j.AccountID, j.ID, j.Attempt)
+   AND failed_at IS NULL
+`+returningOrder, w.Done, map[string]any{"attempt": j.Attempt}, j.AccountID, j.ID, j.Attempt)
 }
 
-// changeAudited changes a job and records it, in one statement.
+const returningOrder = "RETURNING account_id, kind, 'order' AS resource, coalesce(args->>'order_id', id::text) AS resource_id"
+
+// changeAudited changes a job or an endpoint and records it, in one statement.
 func changeAudited(ctx context.Context, pool *pgxpool.Pool, change, action string, data any, arguments ...any) (changed bool, err error) {
 	n := len(arguments)
 	tag, err := pool.Exec(ctx, fmt.Sprintf(`
 WITH changed AS (%s
-RETURNING account_id, kind, coalesce(args->>'order_id', id::text) AS resource_id
 )
 INSERT INTO audit_records (account_id, id, action, resource_type, resource_id, data)
-SELECT account_id, $%d, kind || $%d, 'order', resource_id, $%d
+SELECT account_id, $%d, kind || $%d, resource, resource_id, $%d
   FROM changed`, change, n+1, n+2, n+3), append(arguments, uuid.Must(uuid.NewV7()), "."+action, data)...)
 	return tag.RowsAffected() == 1, err
 }
@@ -120,7 +122,7 @@ var address = regexp.MustCompile(`\S*@\S*`)
 
 func withoutAddresses(text string) string { return address.ReplaceAllString(text, "[removed]") }
 
-// FailedJob is a job of any kind that needs an operator.
+// FailedJob is a job of any kind that needs an operator, or an endpoint to which no events are sent.
 type FailedJob struct {
 	AccountID, ID uuid.UUID
 	Kind          string
@@ -135,28 +137,54 @@ type FailedJob struct {
 // order, selects its jobs.
 func ListFailed(ctx context.Context, pool *pgxpool.Pool, name string, limit int) ([]FailedJob, error) {
 	jobs, err := postgres.Collect(ctx, pool, "list failed jobs", pgx.RowToStructByPos[FailedJob], `
+(
 SELECT account_id, id, kind, coalesce(args->>'order_id', ''), attempt, coalesce(last_error, ''), now() - created_at, failed_at
   FROM staged_jobs
  WHERE failed_at IS NOT NULL
    AND $1 IN ('', id::text, args->>'order_id')
  ORDER BY failed_at
- LIMIT $2`, name, limit)
+ LIMIT $2
+)
+UNION ALL
+SELECT account_id, id, $3, '', attempt, coalesce(last_error, ''), now() - failing_since, disabled_at
+  FROM event_endpoints
+ WHERE disabled_at IS NOT NULL
+   AND $1 IN ('', id::text)
+ ORDER BY failed_at
+ LIMIT $2`, name, limit, kindEndpoint)
 	for i := range jobs {
 		jobs[i].LastError = withoutAddresses(jobs[i].LastError)
 	}
 	return jobs, err
 }
 
-// RetryFailed gives a failed job all attempts again, and reports whether it was still failed.
+const kindEndpoint = "endpoint"
+
+// RetryFailed gives a failed job all attempts again or enables an endpoint, and reports whether it was still
+// failed.
 func RetryFailed(ctx context.Context, pool *pgxpool.Pool, j FailedJob, actor, reason string) (retried bool, err error) {
-	retried, err = changeAudited(ctx, pool, `
+	change := `
 UPDATE staged_jobs
    SET failed_at = NULL,
        attempt   = 0,
        run_at    = now()
  WHERE account_id = $1
    AND id = $2
-   AND failed_at IS NOT NULL`, "retry", map[string]any{"by": actor, "reason": reason}, j.AccountID, j.ID)
+   AND failed_at IS NOT NULL
+` + returningOrder
+	if j.Kind == kindEndpoint {
+		change = `
+UPDATE event_endpoints
+   SET disabled_at   = NULL,
+       attempt       = 0,
+       run_at        = now(),
+       failing_since = NULL
+ WHERE account_id = $1
+   AND id = $2
+   AND disabled_at IS NOT NULL
+RETURNING account_id, 'endpoint' AS kind, 'endpoint' AS resource, id::text AS resource_id`
+	}
+	retried, err = changeAudited(ctx, pool, change, "retry", map[string]any{"by": actor, "reason": reason}, j.AccountID, j.ID)
 	if err != nil {
 		err = fmt.Errorf("retry a job: %w", postgres.Translate(err))
 	}

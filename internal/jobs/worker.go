@@ -112,7 +112,8 @@ func (w *Worker) runDue(ctx context.Context, until time.Time, result Result) err
 		for _, outcome := range outcomes {
 			result[outcome]++
 		}
-		if err != nil || len(outcomes) == 0 {
+		all := w.Due == "" && len(batch) < batchSize // another query may limit the jobs of an account
+		if err != nil || len(outcomes) == 0 || all {
 			return err
 		}
 	}
