@@ -30,6 +30,8 @@ const (
 	concurrency = 1000             // so that hundreds of endpoints that do not respond delay no others
 	timeout     = 10 * time.Second // of an attempt
 
+	recordTimeout = 5 * time.Second
+
 	maxRetryAfter = 24 * time.Hour
 	disableAfter  = 72 * time.Hour // of failures without a success
 )
@@ -43,8 +45,9 @@ const Sent = "sent"
 func NewWorkers(
 	pool *pgxpool.Pool, keys Keys, observe func(outcome string, took time.Duration), logger *slog.Logger,
 ) []*jobs.Worker {
-	d := &deliverer{pool, keys, newTransport(isPublic), newTransport(netip.Addr.IsLoopback), logger}
-	worker := func(due string) *jobs.Worker {
+	public, loopback := newTransport(isPublic), newTransport(netip.Addr.IsLoopback)
+	worker := func(due string, probes bool) *jobs.Worker {
+		d := &deliverer{pool, keys, public, loopback, probes, logger}
 		return &jobs.Worker{
 			Pool:        pool,
 			Logger:      logger,
@@ -60,8 +63,8 @@ func NewWorkers(
 		}
 	}
 	return []*jobs.Worker{
-		worker(fmt.Sprintf(dueSQL, "", perEndpoint, "= 0")),
-		worker(fmt.Sprintf(dueSQL, "DESC", 1, "> 0")), // one probe
+		worker(fmt.Sprintf(dueSQL, "", perEndpoint, "= 0"), false),
+		worker(fmt.Sprintf(dueSQL, "DESC", 1, "> 0"), true),
 	}
 }
 
@@ -91,6 +94,7 @@ type deliverer struct {
 	pool             *pgxpool.Pool
 	keys             Keys
 	public, loopback http.RoundTripper
+	probes           bool
 	logger           *slog.Logger
 }
 
@@ -120,7 +124,10 @@ SELECT `+endpointColumns+`,
 	if err != nil {
 		return err
 	}
-	if failed := d.post(ctx, to.Endpoint, j.ID.String(), to.Now, body); failed != nil {
+	failed := d.post(ctx, to.Endpoint, j.ID.String(), to.Now, body)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout) // post may have used up the time
+	defer cancel()
+	if failed != nil {
 		return errors.Join(failed, d.recordFailure(ctx, j, to, failed))
 	}
 	if to.Attempt == 0 {
@@ -161,8 +168,7 @@ type failure struct {
 
 // post sends an event. It neither stores nor logs the response's body.
 func (d *deliverer) post(ctx context.Context, to Endpoint, id string, now time.Time, body []byte) *failure {
-	timestamp := strconv.FormatInt(now.Unix(), 10)
-	signature, err := d.keys.sign(to, id, timestamp, body)
+	signature, err := d.keys.sign(to, id, now, body)
 	if err != nil {
 		return &failure{error: err}
 	}
@@ -173,7 +179,7 @@ func (d *deliverer) post(ctx context.Context, to Endpoint, id string, now time.T
 	request.GetBody = nil // the transport resends nothing by itself (R31, one sender)
 	for name, value := range map[string]string{
 		"Content-Type": "application/json", "User-Agent": "orders-api",
-		"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": signature,
+		"webhook-id": id, "webhook-timestamp": strconv.FormatInt(now.Unix(), 10), "webhook-signature": signature,
 	} {
 		request.Header.Set(name, value)
 	}
@@ -213,19 +219,22 @@ func reason(ctx context.Context, err error) error {
 	}
 }
 
+// retryAfter returns 0 if the value is neither seconds nor a time.
 func retryAfter(value string, now time.Time) time.Duration {
-	seconds, err := strconv.Atoi(strings.TrimSpace(value))
-	after := time.Duration(min(seconds, int(maxRetryAfter/time.Second))) * time.Second
-	if at, errTime := http.ParseTime(value); err != nil && errTime == nil {
-		after = at.Sub(now)
+	if at, err := http.ParseTime(value); err == nil {
+		return min(at.Sub(now), maxRetryAfter)
 	}
-	return min(after, maxRetryAfter)
+	seconds, err := strconv.Atoi(strings.TrimSpace(value))
+	if err != nil {
+		return 0
+	}
+	return time.Duration(min(seconds, int(maxRetryAfter.Seconds()))) * time.Second
 }
 
-// recordFailure delays all events of the endpoint. Failures of the same moment count once. An event that
+// recordFailure delays all events of the endpoint. Failures of the same moment count once, and an event that
 // fails again while others are accepted delays only itself.
 func (d *deliverer) recordFailure(ctx context.Context, j jobs.Job, at delivery, failed *failure) error {
-	if at.Attempt == 0 && j.Attempt > 1 && !failed.gone {
+	if !d.probes && !failed.gone && (at.Attempt > 0 || j.Attempt > 1) {
 		return nil
 	}
 	since := at.Now

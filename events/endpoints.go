@@ -29,7 +29,7 @@ type Endpoint struct {
 	ID             uuid.UUID
 	URL            string
 	SecretVersion  int
-	Rotated        bool // within a day, so the version before signs too
+	RotatedAt      *time.Time // for a day, the version before signs too
 	KeyFingerprint []byte
 	CreatedAt      time.Time
 	DisabledAt     *time.Time // nothing is sent until the endpoint is set again
@@ -42,7 +42,7 @@ const endpointColumns = `
        e.id,
        e.url,
        e.secret_version,
-       e.rotated_at > now() - interval '1 day' IS TRUE AS rotated,
+       e.rotated_at,
        e.key_fingerprint,
        e.created_at,
        e.disabled_at,

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -47,18 +48,18 @@ var errUnknownKey = errors.New("the endpoint's secret was printed with another E
 
 // sign returns the header webhook-signature of Standard Webhooks. While the endpoint's secret or the
 // signing key is rotated, it has a signature by each secret that the shop may have.
-func (keys Keys) sign(e Endpoint, id, timestamp string, body []byte) (string, error) {
+func (keys Keys) sign(e Endpoint, id string, now time.Time, body []byte) (string, error) {
 	if _, err := keys.printed(e); err != nil { // the shop would reject each signature
 		return "", err
 	}
 	versions := []int{e.SecretVersion}
-	if e.Rotated {
+	if e.RotatedAt != nil && now.Sub(*e.RotatedAt) < 24*time.Hour {
 		versions = append(versions, e.SecretVersion-1)
 	}
 	var signatures []string
 	for _, key := range keys {
 		for _, version := range versions {
-			signature := key.secret(e.ID, version).mac(id + "." + timestamp + "." + string(body))
+			signature := key.secret(e.ID, version).mac(fmt.Sprintf("%s.%d.%s", id, now.Unix(), body))
 			signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(signature))
 		}
 	}
