@@ -78,8 +78,8 @@ func TestDeliver_faults(t *testing.T) {
 		"a header of a megabyte":     {respond: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("canary", 200_000)) }, error: "the connection ended without a response of HTTP"},
 		"speaks another protocol":    {url: otherProtocol, unseen: true, error: "the connection ended without a response of HTTP"},
 		"redirects": {respond: func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, "/canary", http.StatusTemporaryRedirect)
-		}, error: "the endpoint responded with status 307"},
+			http.Redirect(w, r, "/canary", http.StatusFound)
+		}, error: "the endpoint responded with status 302"},
 		"is not there":              {url: func(_ *testing.T, endpoint *shop) string { endpoint.Close(); return endpoint.URL }, unseen: true, error: "connection refused"},
 		"a private address":         {url: static("https://10.0.0.1"), unseen: true, error: refused + "10.0.0.1"},
 		"the metadata of a cloud":   {url: static("https://169.254.169.254"), unseen: true, error: refused + "169.254.169.254"},
