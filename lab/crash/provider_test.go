@@ -30,6 +30,8 @@ const (
 	createRefund  = "POST /v1/refunds"
 	readRefund    = "GET /v1/refunds/{id}"
 	listRefunds   = "GET /v1/refunds"
+	listEvents    = "GET /v1/events"
+	listDisputes  = "GET /v1/disputes"
 )
 
 // providerProxy is a reverse proxy between one child and the fake Stripe.
@@ -58,7 +60,7 @@ func newProviderProxy(
 		interceptor: i, stripe: stripe, routes: http.NewServeMux(), onArrival: onArrival, noSearch: noSearch, started: time.Now(), calls: map[string]call{},
 	}
 	for _, pattern := range []string{
-		createIntent, confirmIntent, cancelIntent, readIntent, listIntents, searchIntents, createRefund, readRefund, listRefunds,
+		createIntent, confirmIntent, cancelIntent, readIntent, listIntents, searchIntents, createRefund, readRefund, listRefunds, listEvents, listDisputes,
 	} {
 		p.routes.Handle(pattern, http.NotFoundHandler())
 	}
