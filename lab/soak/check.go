@@ -146,6 +146,7 @@ func (c *checker) purchase(p *purchase) {
 		}
 		c.add(&p.exchanges, order.ID, what, response.Status, p.want, response.Body)
 	}
+	c.cancel(p, *response)
 	receipts := c.receipts[p.email]
 	if response.Status != http.StatusCreated {
 		// A charge of this order stays in chargesOf and is reported there.
@@ -184,6 +185,8 @@ func (c *checker) expected(p *purchase, response client.Response) bool {
 		return want == response.Status
 	case p.approved:
 		return false
+	case problem.Code == "canceled" && p.cancel != nil:
+		return true
 	case problem.Code == "charge_window_over": // its order is not older than the first request
 		return p.left || p.stored[len(p.stored)-1].at.Sub(p.sent) > chargeWindow-lockTimeout
 	case c.cancelled(problem.OrderID):
@@ -192,6 +195,26 @@ func (c *checker) expected(p *purchase, response client.Response) bool {
 		return want == response.Status && p.challenge != approvesLate && p.challenge != leaves
 	}
 }
+
+// cancel compares the response of a cancel with that of its order. A charge of an order that was
+// not paid stays in chargesOf.
+func (c *checker) cancel(p *purchase, order client.Response) {
+	if p.cancel == nil || p.cancel.sent.IsZero() {
+		return
+	}
+	response := c.finalResponse(p.cancel, &client.Order{}, false, false)
+	paid := order.Status == http.StatusCreated
+	switch {
+	case response == nil:
+		c.add(p.cancel, p.created, "no final response to a cancel")
+	case response.Status == http.StatusOK && !paid, response.Status == http.StatusNotFound: // it came before the order
+	case problemOf(*response).Type == notCancelableType && paid:
+	default:
+		c.add(p.cancel, p.created, "the cancel has %s; the order has %s", response, order)
+	}
+}
+
+const notCancelableType = "/problems/order-not-cancelable"
 
 func (c *checker) orderRefunds(p *purchase, order string) {
 	var sum int64
@@ -321,7 +344,7 @@ func same(a, b client.Response) bool {
 
 func isStored(r client.Response) bool {
 	problem := problemOf(r)
-	return r.Status == http.StatusCreated || problem.Type == "/problems/payment-declined" || problem.Type == "/problems/payment-refused"
+	return r.Status == http.StatusCreated || r.Status == http.StatusOK || problem.Type == "/problems/payment-declined" || problem.Type == "/problems/payment-refused"
 }
 
 func problemOf(r client.Response) (problem client.Problem) {

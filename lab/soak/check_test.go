@@ -387,3 +387,26 @@ func TestCheck_cancelledAfterTheCustomerLeft(t *testing.T) {
 	o.losses = []*loss{{cancelled: map[string]bool{"order-2": true}}}
 	requireViolation(t, "", o)
 }
+
+// A cancel has 200 if and only if its order is not paid.
+func TestCheck_cancel(t *testing.T) {
+	t.Parallel()
+	cancel := func(o *observation, purchase, status int, body string) {
+		e := newExchanges("cancel", status, body)
+		e.sent = time.Now()
+		o.purchases[purchase].cancel = &e
+	}
+	const paid = `{"type":"/problems/order-not-cancelable","status":422,"retry":"never"}`
+	o := valid()
+	cancel(&o, 1, http.StatusOK, `{"status":"payment_failed"}`)
+	cancel(&o, 0, http.StatusUnprocessableEntity, paid)
+	o.purchases[0].cancel.stored = nil // it was rejected
+	requireViolation(t, "", o)
+	cancel(&o, 1, http.StatusUnprocessableEntity, paid)
+	requireViolation(t, "the cancel has 422", o)
+	o = valid()
+	cancel(&o, 0, http.StatusOK, `{"status":"payment_failed"}`)
+	requireViolation(t, "the cancel has 200", o)
+	o.purchases[0].cancel.stored, o.purchases[0].cancel.replay = nil, nil
+	requireViolation(t, "no final response to a cancel", o)
+}

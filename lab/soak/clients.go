@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -171,12 +172,18 @@ func (c *customers) observe(account int, a client.Attempt) {
 // response, the customer has left, or ctx ends.
 func (c *customers) buy(ctx context.Context, p *purchase) {
 	c.watch(&p.exchanges)
+	var cancel sync.WaitGroup
+	if p.cancel != nil {
+		cancel.Go(func() { c.cancel(ctx, p) })
+	}
 	response := c.finish(ctx, &p.exchanges, "/v1/orders", p.body)
 	if key, asks := requiredAction(response); asks {
 		c.learn(p, key.Order.ID)
-		if response = c.meet(ctx, p, key); p.left {
-			return
-		}
+		response = c.meet(ctx, p, key)
+	}
+	cancel.Wait()
+	if p.left {
+		return
 	}
 	c.learn(p, orderOf(response))
 	switch {
@@ -203,6 +210,19 @@ func (c *customers) buyAgain(ctx context.Context, p *purchase) {
 	}
 }
 
+// cancel cancels the order at a moment before, during or after its payment.
+func (c *customers) cancel(ctx context.Context, p *purchase) {
+	c.watch(p.cancel)
+	for range 20 {
+		pause(ctx, c.moment(3*time.Second))
+		response := c.finish(ctx, p.cancel, cancelPath(p.created), []byte(`{}`))
+		if response.Status != http.StatusNotFound { // the order is not created yet
+			c.count(fmt.Sprintf("cancelled: %d", response.Status))
+			return
+		}
+	}
+}
+
 func (c *customers) refund(ctx context.Context, p *purchase, order string) {
 	var all sync.WaitGroup
 	for _, r := range p.refunds {
@@ -225,10 +245,18 @@ func (c *customers) refund(ctx context.Context, p *purchase, order string) {
 	all.Wait()
 }
 
+func requestOf(e *exchanges, path string, body []byte) client.Request {
+	r := client.Request{Key: e.key, Path: path, Body: body}
+	if strings.HasSuffix(path, "/cancel") {
+		r.Success = http.StatusOK
+	}
+	return r
+}
+
 // finish sends a request, sometimes from several clients at once, and returns the first
 // client's response.
 func (c *customers) finish(ctx context.Context, e *exchanges, path string, body []byte) client.Response {
-	request := client.Request{Key: e.key, Path: path, Body: body}
+	request := requestOf(e, path, body)
 	answered := make(chan struct{})
 	var polls, all sync.WaitGroup
 	if c.oneIn(4) {
@@ -321,6 +349,9 @@ func (c *customers) replay(ctx context.Context, p *purchase) {
 		return response
 	}
 	response := again(&p.exchanges, "/v1/orders", p.body)
+	if p.cancel != nil && !p.cancel.sent.IsZero() {
+		again(p.cancel, cancelPath(p.created), []byte(`{}`))
+	}
 	for _, r := range p.refunds {
 		if response.Status == http.StatusCreated && !r.sent.IsZero() {
 			again(&r.exchanges, refundPath(orderOf(response)), r.body())
@@ -335,7 +366,7 @@ func (c *customers) replay(ctx context.Context, p *purchase) {
 // whose payment was cancelled.
 func (c *customers) conclude(ctx context.Context, e *exchanges, path string, body []byte) client.Response {
 	for {
-		response := c.insist(ctx, e.account, client.Request{Key: e.key, Path: path, Body: body})
+		response := c.insist(ctx, e.account, requestOf(e, path, body))
 		if _, asks := requiredAction(response); !asks || !pause(ctx, time.Second) {
 			return response
 		}

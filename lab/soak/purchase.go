@@ -29,8 +29,9 @@ type purchase struct {
 	lateSecret time.Duration // after the charge window, a client secret was given out
 	expires    bool          // is reaped before its last request
 	refunds    []*refund
-	atLeastOne bool // of the refunds must succeed
-	concurrent bool // refunds are requested at the same time
+	cancel     *exchanges // nil: nobody cancels the order
+	atLeastOne bool       // of the refunds must succeed
+	concurrent bool       // refunds are requested at the same time
 	body       []byte
 	again      *purchase // with a new key, after a failure or lost rows
 }
@@ -95,6 +96,9 @@ func newPurchase(seed uint64, number, accounts int) (*purchase, error) {
 	}
 	if p.expires = r.IntN(50) == 0 && p.challenge != leaves; !p.expires {
 		p.planRefunds(r)
+	}
+	if !p.expires && len(p.refunds) == 0 && r.IntN(7) == 0 {
+		p.cancel = &exchanges{account: account, key: p.key + "-cancel"}
 	}
 	return p, p.encode()
 }
@@ -162,6 +166,8 @@ func (p *purchase) withNewKey() (*purchase, error) {
 	}
 	return next, next.encode()
 }
+
+func cancelPath(order string) string { return "/v1/orders/" + order + "/cancel" }
 
 func refundPath(order string) string { return "/v1/orders/" + order + "/refunds" }
 

@@ -82,6 +82,13 @@ func TestJudge(t *testing.T) {
 		"a rejection does not use the key": {
 			otherBody(post(0, 1, 422, "validation-failed")), read(2, 3, ""), created(4, 5, "a"),
 		},
+		"cancelled": {post(0, 1, 503, "payment-outcome-unknown"), post(2, 3, 200, ""), post(4, 5, 200, "")},
+		"a paid order is not cancelled, which does not use the key": {
+			post(0, 1, 422, "order-not-cancelable"), read(2, 3, ""), post(4, 5, 422, "order-not-cancelable"),
+		},
+		"the order is paid during its cancel": {
+			post(0, 5, 422, "order-not-cancelable"), read(1, 2, "in_progress"), post(6, 7, 422, "order-not-cancelable"),
+		},
 		"shed": {created(0, 1, "a"), post(2, 3, 429, "rate-limited")},
 		"reaped": {
 			created(0, 1, "a"), at(2, 3, Operation{Kind: Age}), created(4, 5, "a"),
@@ -109,6 +116,7 @@ func TestJudge_rejected(t *testing.T) {
 		"another response of a concurrent request":           {created(0, 4, "a"), created(1, 3, "b")},
 		"another response after one of unknown outcome":      {unanswered(0), created(1, 2, "a"), created(3, 4, "b")},
 		"a decline after a success":                          {first, post(2, 3, 402, "payment-declined")},
+		"not cancelable after a cancel":                      {post(0, 1, 200, ""), post(2, 3, 422, "order-not-cancelable")},
 		"in progress after the final response":               {first, post(2, 3, 409, "idempotency-key-in-progress")},
 		"accepted after the final response":                  {first, post(2, 3, 202, "")},
 		"an unfinished read after the final response":        {first, read(2, 3, "in_progress")},

@@ -14,7 +14,7 @@
 // claimed key at any time, because the completer and webhooks do so, too. A response is legal
 // in these states:
 //
-//	201, 402, a stored 422    claimed by this request, which becomes final, or final with the same bytes
+//	200, 201, 402, a stored 422    claimed by this request, which becomes final, or final with the same bytes
 //	202                       claimed by this request
 //	409                       unused or claimed, also by this request if another program took its run over
 //	another rejection         unused
@@ -70,8 +70,13 @@ var model = (&porcupine.NondeterministicModel{
 	Init: func() []any { return []any{state{}} },
 	Step: func(from, operation, _ any) []any {
 		s, op := from.(state), operation.(Operation)
-		if op.Kind == Failover {
+		switch {
+		case op.Kind == Failover:
 			return s.lose()
+		case op.Kind == send && op.Response.Type == notCancelable:
+			return []any{s, s.claim(op)}
+		case op.Kind == Post && op.Response.Type == notCancelable && s.phase == unused:
+			return []any{s}
 		}
 		next, legal := s.step(op)
 		switch {
@@ -105,6 +110,10 @@ func (s state) step(op Operation) (state, bool) {
 		return s.post(op)
 	}
 }
+
+// notCancelable is stored if the order was paid after its cancel claimed the key; otherwise it is a
+// rejection.
+const notCancelable = "/problems/order-not-cancelable"
 
 func (s state) post(op Operation) (state, bool) {
 	ours := s.request == op.Request && (s.phase == claimed || s.phase == final)
@@ -186,5 +195,6 @@ func (s state) lose() []any {
 func (op Operation) unknown() bool { return op.Status == 0 || op.Status >= 500 }
 
 func (op Operation) isFinal() bool {
-	return op.Status == 201 || slices.Contains([]string{"/problems/payment-declined", "/problems/payment-refused"}, op.Response.Type)
+	return op.Status == 200 || op.Status == 201 ||
+		slices.Contains([]string{"/problems/payment-declined", "/problems/payment-refused", notCancelable}, op.Response.Type)
 }
