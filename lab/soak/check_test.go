@@ -410,3 +410,38 @@ func TestCheck_cancel(t *testing.T) {
 	o.purchases[0].cancel.stored, o.purchases[0].cancel.replay = nil, nil
 	requireViolation(t, "no final response to a cancel", o)
 }
+
+// Each refund and dispute at the provider is in our records, and each change has reached the shop.
+func TestCheck_changes(t *testing.T) {
+	t.Parallel()
+	one := map[string]bool{"event": true}
+	observed := func() observation {
+		o := valid()
+		o.refunds[0].IntentID = "pi_1"
+		o.disputes = []stripetest.Dispute{{ID: "dp_1", IntentID: "pi_1", Status: "lost"}}
+		o.orders = []recordedOrder{{
+			Order: "order-1", Intent: "pi_1", Status: "partially_refunded", Refunded: 300, Sum: 300,
+			Refunds: map[string]string{"re_1": "succeeded"}, RefundIDs: []string{"refund-1"}, Disputes: map[string]string{"dp_1": "lost"},
+		}, {Order: "order-2", Status: "payment_failed"}}
+		o.events = map[string]map[string]bool{
+			"order.paid order-1": one, "order.payment_failed order-2": one, "refund.created refund-1": one,
+			"dispute.updated dp_1": {"first": true, "second": true},
+		}
+		return o
+	}
+	requireViolation(t, "", observed())
+	for want, change := range map[string]func(o *observation){
+		"at the provider map[re_1:succeeded re_2:pending]": func(o *observation) {
+			o.refunds = append(o.refunds, stripetest.Refund{ID: "re_2", IntentID: "pi_1", Status: "pending"})
+		},
+		"its disputes are map[dp_1:won]":                   func(o *observation) { o.orders[0].Disputes["dp_1"] = "won" },
+		"amount_refunded is 299":                           func(o *observation) { o.orders[0].Refunded = 299 },
+		"no event order.payment_failed order-2":            func(o *observation) { delete(o.events, "order.payment_failed order-2") },
+		"no event dispute.updated dp_1":                    func(o *observation) { delete(o.events, "dispute.updated dp_1") },
+		"refund.created refund-1 reached the shop under 2": func(o *observation) { o.events["refund.created refund-1"] = map[string]bool{"a": true, "b": true} },
+	} {
+		o := observed()
+		change(&o)
+		requireViolation(t, want, o)
+	}
+}

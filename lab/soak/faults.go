@@ -27,6 +27,8 @@ const (
 	transportStream
 	duplicateStream
 	failoverStream
+	eventStream
+	changeStream
 	customerStream = 1000    // and above
 	shopStream     = 1 << 32 // and above
 )
@@ -112,6 +114,10 @@ func (f *faults) run(ctx context.Context, o options) {
 		f.failProvider(during, random(o.seed, providerStream), o.duration/time.Duration(max(o.orders/20, 1)))
 	})
 	all.Go(func() { f.reconcile(during) })
+	all.Go(func() {
+		r := random(o.seed, changeStream)
+		spread(ctx, r, o.orders/15, o.duration, func() { f.changeAtProvider(ctx, r) })
+	})
 	all.Wait()
 	f.background.Wait()
 }
@@ -208,5 +214,6 @@ func (f *faults) report(w io.Writer) {
 	fmt.Fprintf(w, "pauses\t%d\n", f.pauses)
 	fmt.Fprintf(w, "database crashes\t%d\n", f.crashes)
 	f.reportLosses(w)
+	f.system.shops.report(w)
 	fmt.Fprintf(w, "provider faults\t%d\n", f.system.provider.triggered())
 }

@@ -164,7 +164,10 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	}
 	observed.purchases, observed.losses = purchases, f.losses
 	observed.charges, observed.refunds = s.provider.stripe.Charges(), s.provider.stripe.Refunds()
-	observed.receipts = s.mail.accepted()
+	observed.receipts, observed.events, observed.disputes = s.mail.accepted(), s.shops.events(), s.provider.stripe.Disputes()
+	if observed.orders, err = s.recordedOrders(ctx); err != nil {
+		return nil, err
+	}
 	violations := check(observed)
 	recordExpiries(s.history, f.losses, purchases)
 	verdict, err := s.history.Judge()

@@ -83,15 +83,20 @@ func startShop(ctx context.Context, s *system, base http.RoundTripper) (f *store
 	if err != nil {
 		return f, err
 	}
-	f.Shop = shop.New(shop.Config{
-		Pool: f.pool, Orders: orders, Logger: slog.New(slog.NewTextHandler(f.log, nil)),
-		PublishableKey: "pk_test_fake", Patience: 3 * time.Second, Idle: time.Second,
-	})
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return f, err
 	}
-	f.url, f.server = "http://"+listener.Addr().String(), &http.Server{Handler: f.Shop, ReadHeaderTimeout: 5 * time.Second}
+	f.url = "http://" + listener.Addr().String()
+	secret, err := s.setEndpoint(ctx, f.account.String(), f.url+shop.Path+"/events")
+	if err != nil {
+		return f, err
+	}
+	f.Shop = shop.New(shop.Config{
+		Pool: f.pool, Orders: orders, Logger: slog.New(slog.NewTextHandler(f.log, nil)),
+		EventSecrets: []string{secret}, PublishableKey: "pk_test_fake", Patience: 3 * time.Second, Idle: time.Second,
+	})
+	f.server = &http.Server{Handler: f.Shop, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = f.server.Serve(listener) }()
 	ctx, f.stopRun = context.WithCancel(context.WithoutCancel(ctx))
 	f.running.Go(func() { f.Run(ctx) })

@@ -55,6 +55,7 @@ type system struct {
 	accounts  []uuid.UUID
 	transport *transport
 	shop      *storefront
+	shops     *shops
 	environ   []string // without DATABASE_URL
 	services  []*service
 	running   sync.WaitGroup
@@ -109,6 +110,7 @@ func (s *system) start(ctx context.Context, o options, out io.Writer) error {
 		"SMTP_URL=smtp://" + s.mail.address,
 		"RECEIPTS_FROM=shop@example.com",
 		"ADMIN_ADDR=",
+		"EVENTS_SIGNING_KEY=the key that signs the events of the soak",
 		"LOG_LEVEL=warn",
 		"STRIPE_TIMEOUT=" + stripeTimeout.String(),
 		"LOCK_TIMEOUT=" + lockTimeout.String(),
@@ -125,6 +127,14 @@ func (s *system) start(ctx context.Context, o options, out io.Writer) error {
 			return err
 		}
 		s.accounts, s.apiKeys = append(s.accounts, id), append(s.apiKeys, apiKey)
+	}
+	if s.shops, err = startShops(ctx, o); err != nil {
+		return err
+	}
+	for account, id := range s.accounts {
+		if s.shops.secrets[account], err = s.setEndpoint(ctx, id.String(), fmt.Sprintf("%s/%d", s.shops.url, account)); err != nil {
+			return err
+		}
 	}
 	s.transport = &transport{addresses: s.addresses, random: random(o.seed, transportStream), base: &http.Transport{MaxIdleConnsPerHost: 100}}
 	if s.shop, err = startShop(ctx, s, s.transport); err != nil {
@@ -261,6 +271,9 @@ func (s *system) close() error {
 	}
 	if s.shop != nil {
 		err = errors.Join(err, s.shop.close())
+	}
+	if s.shops != nil {
+		err = errors.Join(err, s.shops.server.Close())
 	}
 	if s.provider != nil {
 		err = errors.Join(err, s.provider.close())

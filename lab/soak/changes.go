@@ -1,0 +1,280 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// refundFails is a card whose refunds can fail after they have succeeded.
+const refundFails = "pm_card_refundFail"
+
+// settled is the age of a charge whose row no failover loses any more.
+const settled = 10 * time.Second
+
+// changeAtProvider does what the service only hears of afterwards: a refund in the dashboard, a dispute,
+// or a refund that fails at the bank. No webhook tells of it, so the list of events must. It leaves out
+// orders whose customers plan refunds, because it would change their outcome.
+func (f *faults) changeAtProvider(ctx context.Context, r *rand.Rand) {
+	f.operating.RLock()
+	defer f.operating.RUnlock()
+	stripe := f.system.provider.stripe
+	for _, refund := range stripe.Refunds() {
+		if refund.Status == "succeeded" && stripe.Settle(refund.ID, false) == nil {
+			f.customers.count("refunds that failed later")
+			return
+		}
+	}
+	charges := stripe.Charges()
+	if len(charges) == 0 {
+		return
+	}
+	charge := charges[r.IntN(len(charges))]
+	p := f.customers.purchaseOf(charge.OrderID)
+	if p == nil || len(p.refunds) > 0 || charge.Refunded > 0 || time.Since(time.Unix(charge.Created, 0)) < settled {
+		return
+	}
+	var err error
+	what := ""
+	switch r.IntN(4) {
+	case 0:
+		what = "refunds of the dashboard, in part"
+		_, err = stripe.RefundAtDashboard(charge.IntentID, 1+r.Int64N(charge.Amount-1), "requested_by_customer")
+	case 1:
+		what = "refunds of the dashboard, in full"
+		_, err = stripe.RefundAtDashboard(charge.IntentID, 0, "expired_uncaptured_charge")
+	case 2:
+		what = "disputes"
+		err = f.dispute(ctx, r, charge, "needs_response", "under_review", []string{"won", "lost"}[r.IntN(2)])
+	case 3:
+		what = "inquiries"
+		err = f.dispute(ctx, r, charge, "warning_needs_response", "warning_closed")
+	}
+	if err == nil { // otherwise a former dispute or refund does not allow it
+		f.customers.count(what)
+	}
+}
+
+// dispute changes the status of a new dispute from moment to moment.
+func (f *faults) dispute(ctx context.Context, r *rand.Rand, charge stripetest.Charge, statuses ...string) error {
+	stripe := f.system.provider.stripe
+	id, err := stripe.Dispute(charge.IntentID, charge.Amount, "fraudulent", statuses[0])
+	if err != nil {
+		return err
+	}
+	wait := time.Duration(r.Int64N(int64(5 * time.Second)))
+	f.background.Go(func() {
+		for _, status := range statuses[1:] {
+			pause(ctx, wait)
+			_ = stripe.UpdateDispute(id, status) // the dispute exists
+		}
+	})
+	return nil
+}
+
+// recordedOrder is what our database says of an order with an intent.
+type recordedOrder struct {
+	Order, Intent, Status string
+	Account               int
+	Refunded              int64
+	Refunds               map[string]string // statuses by the provider's id
+	RefundIDs             []string
+	Sum                   int64             // of the refunds that are not void
+	Disputes              map[string]string // statuses by the provider's id
+}
+
+// recordedOrders reads the orders of the accounts, and the events that each must have led to.
+func (s *system) recordedOrders(ctx context.Context) (orders []recordedOrder, err error) {
+	texts, err := s.database.rows(ctx, `
+SELECT json_build_object(
+           'order', o.id,
+           'account', array_position($1::uuid[], o.account_id) - 1,
+           'intent', coalesce(o.payment_intent_id, ''),
+           'status', o.status,
+           'refunded', o.amount_refunded,
+           'refunds', (SELECT coalesce(json_object_agg(provider_refund_id, r.status), '{}') FROM refunds r WHERE r.account_id = o.account_id AND order_id = o.id AND provider_refund_id IS NOT NULL),
+           'refundIDs', (SELECT coalesce(json_agg(r.id), '[]') FROM refunds r WHERE r.account_id = o.account_id AND order_id = o.id AND provider_refund_id IS NOT NULL),
+           'sum', (SELECT coalesce(sum(r.amount), 0) FROM refunds r WHERE r.account_id = o.account_id AND order_id = o.id AND provider_refund_id IS NOT NULL AND r.status NOT IN ('failed', 'canceled')),
+           'disputes', (SELECT coalesce(json_object_agg(d->>'id', d->>'status'), '{}') FROM jsonb_array_elements(o.disputes) AS d)
+       )::text
+  FROM orders AS o
+ WHERE account_id = ANY($1)`, s.accounts)
+	for _, text := range texts {
+		var order recordedOrder
+		if err := json.Unmarshal([]byte(text), &order); err != nil {
+			return nil, err
+		}
+		orders = append(orders, order)
+	}
+	return orders, err
+}
+
+// changes compares the orders with the provider's refunds and disputes, and with the events that the
+// shops have received.
+func (c *checker) changes() {
+	refunds, disputes := map[string]map[string]string{}, map[string]map[string]string{} // by intent
+	put := func(all map[string]map[string]string, intent, id, status string) {
+		if all[intent] == nil {
+			all[intent] = map[string]string{}
+		}
+		all[intent][id] = status
+	}
+	for _, r := range c.refunds {
+		put(refunds, r.IntentID, r.ID, r.Status)
+	}
+	for _, d := range c.disputes {
+		put(disputes, d.IntentID, d.ID, d.Status)
+	}
+	for _, o := range c.orders {
+		e := &exchanges{account: o.Account}
+		if o.Intent != "" && !maps.Equal(o.Refunds, refunds[o.Intent]) {
+			c.add(e, o.Order, "its refunds are %v; at the provider %v", o.Refunds, refunds[o.Intent])
+		}
+		if o.Intent != "" && !maps.Equal(o.Disputes, disputes[o.Intent]) {
+			c.add(e, o.Order, "its disputes are %v; at the provider %v", o.Disputes, disputes[o.Intent])
+		}
+		if o.Sum != o.Refunded {
+			c.add(e, o.Order, "amount_refunded is %d; the refunds are %d", o.Refunded, o.Sum)
+		}
+		for _, what := range o.events() {
+			if n := len(c.events[what]); n == 0 {
+				c.add(e, o.Order, "no event %s reached the shop", what)
+			} else if n > 1 && !strings.Contains(what, ".updated") {
+				c.add(e, o.Order, "event %s reached the shop under %d ids", what, n)
+			}
+		}
+	}
+}
+
+// events returns the events of the order, as [shops.ServeHTTP] counts them.
+func (o recordedOrder) events() (all []string) {
+	switch o.Status {
+	case "payment_failed":
+		all = append(all, "order.payment_failed "+o.Order)
+	case "paid", "partially_refunded", "refunded":
+		all = append(all, "order.paid "+o.Order)
+	}
+	for _, id := range o.RefundIDs {
+		all = append(all, "refund.created "+id)
+	}
+	for id := range o.Disputes {
+		all = append(all, "dispute.updated "+id)
+	}
+	return all
+}
+
+// shops receives the events of the accounts. Some are rejected, some are accepted too late for the
+// worker, and one account's endpoint is down at the beginning.
+type shops struct {
+	server *http.Server
+	url    string
+	down   time.Time // until
+
+	mu       sync.Mutex
+	random   *rand.Rand
+	secrets  []string                   // by account
+	ids      map[string]map[string]bool // of the events, by type and object
+	received int
+	rejected int
+}
+
+func startShops(ctx context.Context, o options) (*shops, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &shops{
+		url: "http://" + listener.Addr().String(), down: time.Now().Add(o.duration / 4),
+		random: random(o.seed, eventStream), secrets: make([]string, accounts), ids: map[string]map[string]bool{},
+	}
+	s.server = &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = s.server.Serve(listener) }()
+	return s, nil
+}
+
+// setEndpoint makes the account's events go to url, and returns the secret that signs them.
+func (s *system) setEndpoint(ctx context.Context, account, url string) (secret string, err error) {
+	text, err := s.command(ctx, "accounts", "endpoint", "set", "--account", account, "--url", url)
+	if err != nil {
+		return "", err
+	}
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1], nil
+}
+
+func (s *shops) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	account, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
+	body, readErr := io.ReadAll(r.Body)
+	if err != nil || readErr != nil || account < 0 || account >= accounts {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	choice := s.random.IntN(200)
+	if choice < 3 || account == 0 && time.Now().Before(s.down) {
+		s.rejected++
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	event, err := client.VerifyEvent([]string{s.secrets[account]}, r.Header, body, time.Now())
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	object := event.Data.OrderID
+	switch {
+	case event.Data.RefundID != "":
+		object = event.Data.RefundID
+	case event.Data.DisputeID != "":
+		object = event.Data.DisputeID
+	}
+	what := event.Type + " " + object
+	if s.ids[what] == nil {
+		s.ids[what] = map[string]bool{}
+	}
+	s.ids[what][event.ID] = true
+	s.received++
+	if choice == 3 {
+		panic(http.ErrAbortHandler) // accepted without a response
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *shops) events() map[string]map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.ids)
+}
+
+func (s *shops) report(w io.Writer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	types := map[string]int{}
+	distinct := 0
+	for what, ids := range s.ids {
+		types[strings.Fields(what)[0]] += len(ids)
+		distinct += len(ids)
+	}
+	var text []string
+	for _, t := range slices.Sorted(maps.Keys(types)) {
+		text = append(text, fmt.Sprintf("%s: %d", t, types[t]))
+	}
+	fmt.Fprintf(w, "events to the shops\t%d\t%s; %d copies, %d rejected\n", distinct, strings.Join(text, ", "), s.received-distinct, s.rejected)
+}
