@@ -35,8 +35,9 @@ func (f *faults) changeAtProvider(ctx context.Context, r *rand.Rand) {
 	f.operating.RLock()
 	defer f.operating.RUnlock()
 	stripe := f.system.provider.stripe
+	choice := r.IntN(6)
 	for _, refund := range stripe.Refunds() {
-		if refund.Status == "succeeded" && stripe.Settle(refund.ID, false) == nil {
+		if choice >= 4 && refund.Status == "succeeded" && stripe.Settle(refund.ID, false) == nil {
 			f.customers.count("refunds that failed later")
 			return
 		}
@@ -52,7 +53,7 @@ func (f *faults) changeAtProvider(ctx context.Context, r *rand.Rand) {
 	}
 	var err error
 	what := ""
-	switch r.IntN(4) {
+	switch choice {
 	case 0:
 		what = "refunds of the dashboard, in part"
 		_, err = stripe.RefundAtDashboard(charge.IntentID, 1+r.Int64N(charge.Amount-1), "requested_by_customer")
@@ -62,7 +63,7 @@ func (f *faults) changeAtProvider(ctx context.Context, r *rand.Rand) {
 	case 2:
 		what = "disputes"
 		err = f.dispute(ctx, r, charge, "needs_response", "under_review", []string{"won", "lost"}[r.IntN(2)])
-	case 3:
+	default:
 		what = "inquiries"
 		err = f.dispute(ctx, r, charge, "warning_needs_response", "warning_closed")
 	}

@@ -8,6 +8,8 @@
 // sometimes several with one key, and retry as the contract requires. A fifth of the
 // customers must approve their payments; they do so soon, after the charge window or never.
 // The example shop, whose customers use its pages, is one of the clients (shop.go).
+// Some orders are cancelled. The provider refunds, disputes and fails refunds without a webhook, and
+// the accounts' endpoints receive the events of it all (changes.go).
 // Processes are killed and paused, the database crashes, the provider fails, and events
 // arrive late, twice and out of order. The database also fails over to a standby that lacks
 // the rows of the last second, and an operator follows the runbook (lostrows.go).
