@@ -68,8 +68,8 @@ func NewWorkers(
 	}
 }
 
-// dueSQL selects up to some events of each endpoint that may be tried, so that the accounts take turns. The
-// probe of an endpoint that fails is its latest event, because an older one may be the reason. A run_at far
+// dueSQL selects up to some events of each endpoint that may be tried, so that the accounts take turns (R28,
+// events to the shop). The probe of an endpoint that fails is its latest event, because an older one may be the reason. A run_at far
 // in the future was set while the database's clock ran ahead (R8, the database's clock).
 const dueSQL = `
 SELECT j.account_id, j.id, j.attempt, '', NULL
@@ -166,7 +166,7 @@ type failure struct {
 	retryAfter time.Duration
 }
 
-// post sends an event. It neither stores nor logs the response's body.
+// post sends an event, signed (R28, events to the shop). It neither stores nor logs the response's body.
 func (d *deliverer) post(ctx context.Context, to Endpoint, id string, now time.Time, body []byte) *failure {
 	signature, err := d.keys.sign(to, id, now, body)
 	if err != nil {

@@ -27,8 +27,8 @@ const (
 	DisputeUpdated = "dispute.updated"
 )
 
-// StageTx queues the INSERT of an event's job in the transaction that records the change. Without an
-// endpoint, it inserts nothing.
+// StageTx queues the INSERT of an event's job in the transaction that records the change (R28, events to the
+// shop). Without an endpoint, it inserts nothing.
 func StageTx(tx postgres.Queuer, accountID uuid.UUID, e Event) {
 	tx.Queue(`
 INSERT INTO staged_jobs (

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// newTransport returns a transport that connects only to allowed addresses. They are checked when they are
-// dialled, because a name may resolve to another address each time. It uses no proxy, and follows no
-// redirect, because it is no client.
+// newTransport returns a transport that connects only to allowed addresses (R28, events to the shop). They are
+// checked when they are dialled, because a name may resolve to another address each time. It uses no proxy,
+// and follows no redirect, because it is no client.
 func newTransport(allowed func(netip.Addr) bool) *http.Transport {
 	dialer := &net.Dialer{
 		Timeout: 5 * time.Second,

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/api"
+	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/orders/orderstest"
@@ -98,6 +99,26 @@ func TestCost_refund(t *testing.T) {
 	}
 	require.Equal(t, 2, f.wire.Commits())
 	require.LessOrEqual(t, f.wire.RoundTrips(), 7)
+}
+
+// An endpoint costs an order no round trip.
+func TestCost_staging(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 1)
+	measure := func(n int) (roundTrips, commits int) {
+		f.mustCreate(n) // prepares the statements
+		f.wire.Reset()
+		f.mustCreate(n + 1)
+		return f.wire.RoundTrips(), f.wire.Commits()
+	}
+	roundTrips, commits := measure(0)
+	_, _, err := events.Set(t.Context(), f.Pool, events.Keys{"the signing key of the cost test"}, f.Account, "https://shop.example/events")
+	require.NoError(t, err)
+	withEndpoint, commitsWithEndpoint := measure(2)
+	require.Equal(t, []int{roundTrips, commits}, []int{withEndpoint, commitsWithEndpoint})
+	var staged int
+	require.NoError(t, f.Pool.QueryRow(t.Context(), "SELECT count(*) FROM staged_jobs WHERE kind = 'event'").Scan(&staged))
+	require.Equal(t, 2, staged)
 }
 
 func (f *fixture) refund(order uuid.UUID, key string) error {

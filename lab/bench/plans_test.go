@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
@@ -39,7 +42,13 @@ func TestPlans_useIndexes(t *testing.T) {
 	f := newFixture(t, 1)
 	f.fillTables(10_000)
 	f.Pool.Reset() // drops the statements so far
-	worker := receipts.NewWorker(f.Pool, nowhere{}, "shop@example.com", nil, slog.New(slog.DiscardHandler))
+	shop := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer shop.Close()
+	keys := events.Keys{"the signing key of the test of plans"}
+	_, _, err := events.Set(t.Context(), f.Pool, keys, f.Account, shop.URL)
+	require.NoError(t, err)
+	logger := slog.New(slog.DiscardHandler)
+	workers := append(events.NewWorkers(f.Pool, keys, nil, logger), receipts.NewWorker(f.Pool, nowhere{}, "shop@example.com", nil, logger))
 
 	const often = 6 // PostgreSQL considers a generic plan from the sixth execution on
 	for i := range often {
@@ -65,11 +74,14 @@ func TestPlans_useIndexes(t *testing.T) {
 		}
 		_, err = f.Engine.FailedRuns(t.Context(), f.Account, idempotency.KeyID(f.Account, req.Key))
 		require.NoError(t, err)
-		_, err = worker.RunOnce(t.Context())
+		for _, worker := range workers {
+			require.NoError(t, worker.Pass(t.Context()))
+		}
+		_, _, err = events.ReadStats(t.Context(), f.Pool)
 		require.NoError(t, err)
 	}
 	rejected := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
-	_, err := f.create("an-order-that-is-resumed")
+	_, err = f.create("an-order-that-is-resumed")
 	require.Error(t, err)
 	rejected.Release()
 	_, err = f.create("an-order-that-is-resumed")
