@@ -19,7 +19,6 @@ type Event struct {
 	Type     string // such as payment_intent.succeeded
 	ObjectID string // of a charge, a refund or a dispute
 	IntentID string // "" if the object has none
-	RefundID string
 	Metadata map[string]string
 
 	// NamesIntent means that the object states its intent, or that it has none.
@@ -101,10 +100,7 @@ func subject(raw json.RawMessage) (e Event) {
 	switch object.Object {
 	case "payment_intent":
 		return Event{IntentID: object.ID, NamesIntent: true, Metadata: object.Metadata}
-	case "refund":
-		e.RefundID = object.ID
-		fallthrough
-	case "charge", "dispute":
+	case "charge", "refund", "dispute":
 		e.ObjectID, e.Metadata = object.ID, object.Metadata
 		e.NamesIntent = json.Unmarshal(object.PaymentIntent, &e.IntentID) == nil &&
 			(e.IntentID == "" || objectID.MatchString(e.IntentID))

@@ -31,7 +31,7 @@ func TestEvent_subject(t *testing.T) {
 		"a charge without an intent":  {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": nil}, payments.Event{ObjectID: "ch_1", NamesIntent: true}},
 		"a charge of an old version":  {map[string]any{"object": "charge", "id": "ch_1"}, payments.Event{ObjectID: "ch_1"}},
 		"an intent that is no id":     {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "\x00"}, payments.Event{ObjectID: "ch_1", IntentID: "\x00"}},
-		"a refund":                    {map[string]any{"object": "refund", "id": "re_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{ObjectID: "re_1", IntentID: "pi_1", NamesIntent: true, RefundID: "re_1", Metadata: metadata}},
+		"a refund":                    {map[string]any{"object": "refund", "id": "re_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{ObjectID: "re_1", IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
 		"a dispute":                   {map[string]any{"object": "dispute", "id": "dp_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{ObjectID: "dp_1", IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
 		"another object":              {map[string]any{"object": "customer", "id": "cus_1", "metadata": metadata}, payments.Event{}},
 		"with members of other types": {map[string]any{"object": "payment_intent", "id": 1, "metadata": metadata}, payments.Event{}},
