@@ -234,3 +234,38 @@ func TestGetKey_refund(t *testing.T) {
 	}, f.getKey(t, key).keyStatus(t))
 	require.Contains(t, f.create(t, key, orderBody()).problem(t).Detail, "in refund")
 }
+
+// What the completer has read from the provider is in the order and in its list of refunds.
+func TestGet_changes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order := f.createPaid(t, withMember("payment_method", "pm_card_refundFail"))
+	require.Equal(t, []payments.Dispute{}, f.get(t, order).order(t).Disputes)
+	made, err := f.Stripe.RefundAtDashboard(f.intentID(t), 1800, "duplicate")
+	require.NoError(t, err)
+	require.NoError(t, f.Stripe.Settle(made, false))
+	_, err = f.Stripe.RefundAtDashboard(f.intentID(t), 500, "")
+	require.NoError(t, err)
+	dispute, err := f.Stripe.Dispute(f.intentID(t), 700, "product_not_received", "needs_response")
+	require.NoError(t, err)
+	require.NoError(t, f.Changes.ReadList(t.Context()))
+	_, err = f.Changes.RunOnce(t.Context())
+	require.NoError(t, err)
+
+	after := f.get(t, order).order(t)
+	require.Equal(t, orders.StatusPartiallyRefunded, after.Status)
+	require.EqualValues(t, 500, after.AmountRefunded)
+	require.Equal(t, []payments.Dispute{{
+		ID: dispute, Status: "needs_response", Amount: 700, Currency: "usd", Reason: "product_not_received",
+	}}, after.Disputes)
+	list := decode[struct{ Data []refunds.Refund }](t, f.get(t, order+"/refunds")).Data
+	require.Len(t, list, 2)
+	for _, r := range list {
+		require.Equal(t, "provider", r.Source)
+		if *r.ProviderRefundID == made {
+			require.Equal(t, []string{"duplicate", "expired_or_canceled_card"}, []string{*r.Reason, *r.FailureReason})
+		} else {
+			require.Nil(t, r.FailureReason)
+		}
+	}
+}

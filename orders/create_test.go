@@ -39,7 +39,7 @@ func TestCreate(t *testing.T) {
 			`{"sku":"TEA-ASSAM-250","description":"Assam tea, 250 g","quantity":2,"unit_amount":1250},`+
 			`{"sku":"MUG-BLUE","quantity":1,"unit_amount":1800}],`+
 			`"payment_intent_id":"`+*o.PaymentIntentID+`","metadata":{"basket":"b-77"},`+
-			`"created_at":"`+formatTime(o.CreatedAt.Time)+`","paid_at":"`+formatTime(o.PaidAt.Time)+`","failure":null,"reference":null}`, string(result.Response.Body))
+			`"created_at":"`+formatTime(o.CreatedAt.Time)+`","paid_at":"`+formatTime(o.PaidAt.Time)+`","failure":null,"reference":null,"disputes":[]}`, string(result.Response.Body))
 		require.False(t, o.PaidAt.Before(o.CreatedAt.Time))
 		require.False(t, result.Replayed)
 		require.Equal(t, idempotency.Started, result.From)

@@ -11,6 +11,7 @@ import (
 	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
 
@@ -50,6 +51,7 @@ type Order struct {
 	PaidAt          *operations.Timestamp `json:"paid_at"`
 	Failure         *Failure              `json:"failure" db:"-"` // nil unless the status is payment_failed
 	Reference       *string               `json:"reference"`
+	Disputes        []payments.Dispute    `json:"disputes"` // AmountRefunded does not include them
 }
 
 // Failure is why an order was not charged.
@@ -89,7 +91,7 @@ var paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$
 // DecodeOrderRequest decodes canonical JSON, or returns an [*validation.Error].
 func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 	in := validation.NewDecoder(canonical)
-	var request OrderRequest
+	request := OrderRequest{Order: Order{Disputes: []payments.Dispute{}}}
 	request.Email = in.Text("email", validation.Required, 3, 254)
 	request.Currency = in.Text("currency", validation.Required, 3, 3)
 	request.PaymentMethod = in.Text("payment_method", validation.Required, 4, 251)

@@ -44,6 +44,7 @@ SELECT id,
        create_attempt,
        confirm_attempt,
        reference,
+       coalesce(disputes, '[]') AS disputes,
        idempotency_key,
        cancel_requested_at IS NOT NULL AS cancel_requested
   FROM orders`

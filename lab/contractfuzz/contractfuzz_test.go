@@ -34,7 +34,7 @@ func paidOrder(id string) node {
 		"id": id, "status": "paid", "amount": 100, "amount_refunded": 0, "currency": "usd", "email": "ada@example.com",
 		"items":             []any{node{"sku": "TEA", "quantity": 1, "unit_amount": 100}},
 		"payment_intent_id": "pi_1", "metadata": node{}, "created_at": "2099-11-20T09:30:12.482913Z", "paid_at": "2099-11-20T09:30:12.482913Z",
-		"failure": nil, "reference": nil,
+		"failure": nil, "reference": nil, "disputes": []any{},
 	}
 }
 

@@ -28,6 +28,8 @@ type Refund struct {
 	Status           payments.RefundStatus `json:"status"` // pending until the provider has it
 	ProviderRefundID *string               `json:"provider_refund_id"`
 	CreatedAt        operations.Timestamp  `json:"created_at"`
+	Source           string                `json:"source"` // see changes.SourceProvider
+	FailureReason    *string               `json:"failure_reason,omitempty"`
 }
 
 func refundID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
