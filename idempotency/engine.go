@@ -94,8 +94,8 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 // Resume continues an unfinished request from its stored parameters, because current ones or
 // current prices could charge another amount (R4, stored parameters).
 //
-// A deadline of ctx ends the run, as that of a step does which resumes another key. Its cancellation
-// does not (R10, detached work).
+// The run ends with the deadline of ctx, so a step that resumes another key bounds that run by its own
+// lease. The cancellation of ctx does not end it (R10, detached work).
 func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operations []Operation) (Result, error) {
 	ctx, cancel := detached(ctx)
 	defer cancel()

@@ -79,7 +79,8 @@ RETURNING status`, []any{r.run.AccountID, r.orderID()}, &status)
 }
 
 // end resumes the key of an open order, as the completer would, and then reads the order. Only the order
-// decides the response: the run of its key may fail, and another run may end it.
+// decides the response, because the run of its key may fail, or find that another run holds the key
+// (R29, durable cancel).
 func (r *cancelRun) end(ctx context.Context) (idempotency.RecordFunc, error) {
 	order, err := r.find(ctx)
 	var failed error

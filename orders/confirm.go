@@ -128,7 +128,8 @@ func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	}
 }
 
-// closeReason returns why the order must close without another confirm, or nil if it stays open.
+// closeReason returns why the order must close without another confirm, or nil if it stays open (R24,
+// charge window; R29, durable cancel).
 func (r *orderRun) closeReason() *provider.Problem {
 	switch {
 	case r.closedByOperator:
