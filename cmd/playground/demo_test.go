@@ -31,6 +31,7 @@ var claims = []string{
 	"SIGKILL while the customer approves, retry",
 	"the provider stores a 500 after the charge",
 	"each receipt arrives once",
+	"each event arrives, with a valid signature",
 }
 
 func requireClaims(t *testing.T, stdout string, marks ...string) {
@@ -76,7 +77,7 @@ func TestDemo(t *testing.T) {
 	stdout := p.Stdout.String()
 	require.Contains(t, stdout, "On a private PostgreSQL, started in ")
 	require.Contains(t, stdout, "a fake Stripe")
-	requireClaims(t, stdout, "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓")
+	requireClaims(t, stdout, "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓")
 	tour, _, _ := strings.Cut(stdout, "\nOrders API ")
 	requireOnePage(t, tour)
 	require.Contains(t, stdout, "8 mails for 8 paid orders\n")
@@ -116,7 +117,7 @@ func TestDemo_onStripe(t *testing.T) {
 	stdout := p.Stdout.String()
 	require.Empty(t, p.Stderr.String())
 	require.Contains(t, stdout, "On the database of DATABASE_URL, with ")
-	requireClaims(t, stdout, "✓", "✓", "✓", "✓", "✓", "✓", "✓", "–", "–", "✓")
+	requireClaims(t, stdout, "✓", "✓", "✓", "✓", "✓", "✓", "✓", "–", "–", "✓", "✓")
 	require.Contains(t, stdout, "skipped: ")
 	requireOnePage(t, stdout)
 

@@ -34,6 +34,8 @@ func TestGenerated(t *testing.T) {
 	programtest.Eventually(t, func() bool { return len(mail.Received()) == 1 })
 	_, err := pool.Exec(t.Context(), "INSERT INTO event_endpoints (account_id, id, url, key_fingerprint) SELECT id, id, 'https://shop.example', '12345678' FROM accounts")
 	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "INSERT INTO discrepancies (account_id, id, kind, data) SELECT id, id, 'events_missed', '{}' FROM accounts")
+	require.NoError(t, err)
 	programtest.RequirePaid(t, a.MustOrder("an-order-whose-event-fails", programtest.Tea))
 	held := stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
 	a.Accepted("a-run-that-is-held")
@@ -43,7 +45,7 @@ func TestGenerated(t *testing.T) {
 		_, body := programtest.Get(t, a.Admin()+"/metrics")
 		found = describeMetrics(body)
 		all := strings.Join(found, "\n")
-		return strings.Contains(all, "orders_unfinished_keys") &&
+		return strings.Contains(all, "orders_unfinished_keys") && strings.Contains(all, "orders_findings") &&
 			strings.Contains(all, "orders_event_endpoint_failing_seconds") && strings.Contains(all, "orders_event_duration_seconds") &&
 			strings.Contains(all, "orders_receipt_duration_seconds") && strings.Contains(all, "orders_maintenance_runs_total")
 	})

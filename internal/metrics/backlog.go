@@ -98,7 +98,7 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 		"Changes at the provider that need an operator: they are not tried again.", float64(changed.Failed), nil)
 	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(staged.Failed), nil)
 	for kind, n := range found {
-		gauge("findings", "What a check of our records has found, and nobody has resolved or acknowledged.", float64(n), prometheus.Labels{"kind": kind})
+		gauge("findings", "Differences between our records and the provider's that are neither resolved nor acknowledged.", float64(n), prometheus.Labels{"kind": kind})
 	}
 	gauge("events_pending", "Events that are still to be sent to the shops' endpoints.", float64(undelivered.Pending), nil)
 	gauge("oldest_event_age_seconds", "Age of the oldest pending event of an endpoint that works.", undelivered.Oldest.Seconds(), nil)
