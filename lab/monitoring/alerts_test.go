@@ -91,8 +91,37 @@ var situations = map[string]struct{ fires, silent []string }{
 		silent: []string{`orders_provider_request_duration_seconds_count{call="confirm", outcome="refused"} 0x80 4x10`}, // some clients' mistakes
 	},
 	"OrdersRefundFailedLate": {
-		fires:  []string{`orders_findings{kind="refund_failed_late"} 1x90`},
-		silent: []string{`orders_findings{kind="unrecorded_refund"} 1x90`},
+		fires:  []string{`orders_findings{kind="refund_failed_late"} _x80 1x10`},
+		silent: []string{`orders_findings{kind="refund_status_changed"} 1x90`},
+	},
+	"OrdersDiscrepancies": {
+		fires: []string{`orders_findings{kind="events_missed", instance="a"} _x80 1x10`},
+		silent: []string{
+			`orders_findings{kind="refund_failed_late"} 1x90`,
+			`orders_findings{kind="duplicate_charge"} 1x80 _x10`, // an operator has acknowledged it
+		},
+	},
+	"OrdersProviderEventsBehind": {
+		fires:  []string{`orders_provider_events_unread_seconds 0+60x90`},
+		silent: []string{`orders_provider_events_unread_seconds 60x90`},
+	},
+	"OrdersProviderChangeFailed": {
+		fires:  []string{`orders_provider_changes_failed 0x80 1x10`},
+		silent: []string{`orders_provider_changes_failed 0x90`},
+	},
+	"OrdersEventsLate": {
+		fires:  []string{`orders_oldest_event_age_seconds 0+60x90`},
+		silent: []string{`orders_oldest_event_age_seconds 60x90`},
+	},
+	"OrdersEndpointFailing": {
+		fires: []string{
+			`orders_event_endpoint_failing_seconds{endpoint="1"} 60x90`, // fails only now
+			`orders_event_endpoint_failing_seconds{endpoint="2"} 0+60x90`,
+		},
+		silent: []string{
+			`orders_event_endpoint_failing_seconds{endpoint="1"} 0+60x55 _x35`, // accepts events again
+			`orders_event_endpoint_failing_seconds{endpoint="2"} 1800x90`,
+		},
 	},
 	"OrdersWebhooksRejected": {
 		fires: []string{
@@ -204,7 +233,9 @@ func load(t *testing.T, descriptions []string) storage.Queryable {
 		require.GreaterOrEqual(t, len(values), int(length/time.Minute)+1, description)
 		one := promql.Series{Metric: metric}
 		for i, value := range values {
-			one.Floats = append(one.Floats, promql.FPoint{T: (time.Duration(i) * time.Minute).Milliseconds(), F: value.Value})
+			if !value.Omitted {
+				one.Floats = append(one.Floats, promql.FPoint{T: (time.Duration(i) * time.Minute).Milliseconds(), F: value.Value})
+			}
 		}
 		all = append(all, one)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strconv"
@@ -90,7 +91,7 @@ func (p *plant) orders(n int, replacements ...string) {
 // command may fail, as a run with failed keys does.
 func (p *plant) command(args ...string) {
 	p.t.Helper()
-	labtest.Start(p.t, p.With("COMPLETER_MAX_ATTEMPTS=1", "RECEIPTS_DIR="+p.t.TempDir()), args...).Wait()
+	labtest.Start(p.t, p.With("COMPLETER_MAX_ATTEMPTS=1", "RECEIPTS_DIR="+p.t.TempDir(), "EVENTS_SIGNING_KEY=the signing key of the monitoring test"), args...).Wait()
 }
 
 // lockKeys keeps the runs of the orders waiting.
@@ -199,7 +200,48 @@ var faults = map[string]situation{
 		fault: func(p *plant) { p.inject(stripetest.Slow, confirmEndpoint); p.orders(1) },
 		again: func(p *plant) { p.orders(1) }, heal: (*plant).heal,
 	},
-	"OrdersRefundFailedLate": {fault: (*plant).failRefund, heal: nothing},
+	"OrdersRefundFailedLate": {fault: (*plant).failRefund, heal: (*plant).acknowledge},
+	"OrdersDiscrepancies": {
+		fault: func(p *plant) { p.readUntil("40 days"); p.command("completer") }, heal: (*plant).acknowledge,
+	},
+	"OrdersProviderEventsBehind": {
+		fault: func(p *plant) { p.readUntil("1 hour") },
+		heal:  func(p *plant) { p.command("completer") },
+	},
+	"OrdersProviderChangeFailed": {
+		fault: func(p *plant) {
+			p.inject(stripetest.Unauthorized, "GET /v1/disputes")
+			p.failRefund()
+			p.Exec("UPDATE staged_jobs SET attempt = 1000, run_at = now() WHERE kind = 'provider_change'")
+			p.command("completer")
+		},
+		heal: func(p *plant) {
+			p.heal()
+			p.command("jobs", "retry", "all", "--reason", "a test")
+			p.command("completer")
+		},
+	},
+	"OrdersEventsLate": {
+		fault: func(p *plant) {
+			p.setEndpoint(p.shop())
+			p.orders(1)
+			p.Exec("UPDATE staged_jobs SET created_at = now() - interval '1 hour' WHERE kind = 'event'")
+		},
+		heal: func(p *plant) { p.command("worker", "--once") },
+	},
+	"OrdersEndpointFailing": {
+		fault: func(p *plant) {
+			p.setEndpoint("http://127.0.0.1:1/events")
+			p.orders(1)
+			p.command("worker", "--once")
+			p.Exec("UPDATE event_endpoints SET failing_since = failing_since - interval '2 hours'")
+		},
+		heal: func(p *plant) {
+			p.setEndpoint(p.shop())
+			p.Exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'event'")
+			p.command("worker", "--once")
+		},
+	},
 	"OrdersWebhooksRejected": {
 		fault: func(p *plant) { p.event() }, again: func(p *plant) { p.event() }, heal: nothing,
 	},
@@ -224,6 +266,28 @@ func (p *plant) event() {
 	got, err := p.Do(p.t.Context(), http.MethodPost, "/v1/webhooks/stripe", "{}", http.Header{"Stripe-Signature": {"t=1,v1=00"}})
 	require.NoError(p.t, err)
 	require.Equal(p.t, http.StatusBadRequest, got.Status)
+}
+
+func (p *plant) acknowledge() { p.Exec("UPDATE discrepancies SET acknowledged_at = now()") }
+
+// readUntil sets the place in the provider's list of events.
+func (p *plant) readUntil(age string) {
+	p.Exec("INSERT INTO provider_event_place (read_until) VALUES (now()) ON CONFLICT DO NOTHING")
+	p.Exec("UPDATE provider_event_place SET read_until = now() - interval '" + age + "'")
+}
+
+// shop is an endpoint that accepts all events.
+func (p *plant) shop() string {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	p.t.Cleanup(server.Close)
+	return server.URL
+}
+
+func (p *plant) setEndpoint(url string) {
+	p.t.Helper()
+	var account string
+	require.NoError(p.t, p.Pool.QueryRow(p.t.Context(), "SELECT id::text FROM accounts").Scan(&account))
+	p.command("accounts", "endpoint", "set", "--account", account, "--url", url)
 }
 
 // failRefund refunds the paid order, and the bank returns the money later.
