@@ -73,7 +73,8 @@ func newReader(t *testing.T) *reader {
 	bin := filepath.Join(r.folder, "bin")
 	require.NoError(t, os.Mkdir(bin, 0o755))
 	require.NoError(t, os.Symlink(labtest.Program(), filepath.Join(bin, "orders")))
-	r.Environ = r.With("PATH="+bin+":"+os.Getenv("PATH"), "API_KEY="+r.APIKey, "ADMIN_ADDR=127.0.0.1:0")
+	r.Environ = r.With("PATH="+bin+":"+os.Getenv("PATH"), "API_KEY="+r.APIKey, "ADMIN_ADDR=127.0.0.1:0",
+		"EVENTS_SIGNING_KEY=the signing key of the reader of a page")
 	return r
 }
 
@@ -127,8 +128,8 @@ func (r *reader) startAndStop(part docscheck.Simple) {
 
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 
-// runInShell replaces the addresses of the pages by those of the reader's API, and KEY by
-// an abandoned key.
+// runInShell replaces the addresses of the pages by those of the reader's API, the account ID by the
+// reader's, and KEY by an abandoned key.
 func (r *reader) runInShell(command docscheck.Command) {
 	r.T.Helper()
 	for _, part := range command.Parts {
@@ -144,6 +145,11 @@ func (r *reader) runInShell(command docscheck.Command) {
 			admin := r.api.WaitFor(&r.api.Stderr, `serving metrics.*\baddress"?[=:]"?([0-9.]+:[0-9]+)`)[1]
 			text = strings.ReplaceAll(text, own, "http://"+admin)
 		}
+	}
+	if strings.Contains(text, "--account ID") {
+		var account string
+		require.NoError(r.T, r.Pool.QueryRow(r.T.Context(), "SELECT id::text FROM accounts").Scan(&account))
+		text = strings.ReplaceAll(text, "--account ID", "--account "+account)
 	}
 	if key := regexp.MustCompile(`\bKEY\b`); key.MatchString(text) {
 		stuck := "stuck-" + strings.ReplaceAll(command.At, ":", "-") + "-0001"
