@@ -94,7 +94,7 @@ func (h *handlers) execute(ctx context.Context, req idempotentRequest) (result i
 	}
 	if result, err = h.Engine.Do(ctx, req.Request, req.operation); err != nil {
 		keyed := &keyedError{error: err}
-		if expired, ok := errors.AsType[*idempotency.KeyExpiredError](err); ok && !expired.Lost {
+		if expired, ok := errors.AsType[*idempotency.KeyExpiredError](err); ok {
 			keyed.created = h.Operations.Links(expired.Key)
 		}
 		err = keyed

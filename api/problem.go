@@ -124,7 +124,7 @@ func problemOf(err error) problem {
 		return p
 	}
 	if expired, ok := errors.AsType[*idempotency.KeyExpiredError](err); ok {
-		return expiredProblem(err, expired.Lost)
+		return expiredProblem(err, expired.Key.Lost)
 	}
 	for _, row := range problemRows {
 		if errors.Is(err, row.err) {

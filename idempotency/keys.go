@@ -43,6 +43,8 @@ type StoredKey struct {
 	ActionRequired bool   // the last run ended with ErrActionRequired
 	LastError      string // of the last run
 	ResponseCode   int    // 0 while unfinished
+	Expired        bool   `db:"-"` // reaped, or ended by an operator: only operation, path and times are known
+	Lost           bool   `db:"-"` // expired, and what the request created is lost
 }
 
 // The states of a key.
@@ -52,11 +54,14 @@ const (
 	StateActionRequired = "requires_action" // waiting, and an action is required before the next run
 	StateNeedsReview    = "needs_review"    // the completer has made its last attempt
 	StateFinished       = "finished"        // the response is stored
+	StateExpired        = "expired"         // the key was used, and its row is gone
 )
 
 // State returns the state of the key, which is one of the constants above.
 func (k StoredKey) State() string {
 	switch {
+	case k.Expired:
+		return StateExpired
 	case k.Point == Finished:
 		return StateFinished
 	case k.NeedsReviewAt != nil:
@@ -127,10 +132,7 @@ func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*keyRow, err
 }
 
 // KeyExpiredError means that the key was used and its row is gone, so it never executes again.
-type KeyExpiredError struct {
-	Key  StoredKey
-	Lost bool // what the request created was lost, so an operator expired the key
-}
+type KeyExpiredError struct{ Key StoredKey }
 
 func (e *KeyExpiredError) Error() string {
 	return "the idempotency key has expired; it was used for " + e.Key.Operation
@@ -138,12 +140,12 @@ func (e *KeyExpiredError) Error() string {
 
 // keyExpired returns the [*KeyExpiredError] of a reaped key or [ErrNotFound].
 func (s *store) keyExpired(ctx context.Context, accountID, id uuid.UUID, key Key) error {
-	expired := &KeyExpiredError{Key: StoredKey{AccountID: accountID, ID: id, Key: key, Point: Finished}}
+	expired := &KeyExpiredError{Key: StoredKey{AccountID: accountID, ID: id, Key: key, Expired: true}}
 	k := &expired.Key
 	err := s.queryRow(ctx, `
 SELECT operation, request_path, created_at, finished_at, lost
   FROM expired_keys
- WHERE account_id = $1 AND id = $2`, []any{accountID, id}, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt, &expired.Lost)
+ WHERE account_id = $1 AND id = $2`, []any{accountID, id}, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt, &k.Lost)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ErrNotFound
 	}

@@ -52,41 +52,30 @@ func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]S
 	return e.store.list(ctx, stuckSQL, grace, limit)
 }
 
-// byNameSQL searches all accounts if the account is the zero UUID. The array makes the planner use both
-// unique indexes, which begin with the account.
-const byNameSQL = `
- WHERE k.account_id = ANY(ARRAY(
-           SELECT id
-             FROM accounts
-            WHERE $4::uuid IN (id, '00000000-0000-0000-0000-000000000000')
-       ))
-   AND (k.id = $2 OR k.idempotency_key = $3)
- ORDER BY (k.id = $2) DESC, k.created_at
- LIMIT 10`
-
-// Find returns the key with an id or, if there is none, those with a client's key, so that no
-// client hides a key. accountID uuid.Nil means all accounts.
-func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) ([]StoredKey, error) {
+// Find returns the keys of the accounts with this id, or with this client's key. They are found by
+// their derived ids, also after they have expired.
+func (e *Engine) Find(ctx context.Context, accountIDs []uuid.UUID, idOrKey string) ([]StoredKey, error) {
 	id, _ := uuid.Parse(idOrKey) // otherwise uuid.Nil, which no key has
-	keys, err := e.store.list(ctx, byNameSQL, id, idOrKey, accountID)
-	if len(keys) > 0 && keys[0].ID == id {
-		keys = keys[:1]
-	}
-	return keys, err
-}
-
-// Lost returns account, id, operation and age of the keys that [Engine.ExpireLost] expired and
-// that have this id or client's key.
-func (e *Engine) Lost(ctx context.Context, accountIDs []uuid.UUID, idOrKey string) ([]StoredKey, error) {
-	id, _ := uuid.Parse(idOrKey)
 	ids := []uuid.UUID{id}
 	for _, accountID := range accountIDs {
 		ids = append(ids, KeyID(accountID, Key(idOrKey)))
 	}
-	return collect(ctx, e.store, pgx.RowToStructByNameLax[StoredKey], `
-SELECT account_id, id, operation, created_at
+	keys, err := e.store.list(ctx, " WHERE k.account_id = ANY($2) AND k.id = ANY($3)", accountIDs, ids)
+	if err != nil {
+		return nil, err
+	}
+	expired, err := collect(ctx, e.store, func(row pgx.CollectableRow) (StoredKey, error) {
+		k := StoredKey{Expired: true}
+		err := row.Scan(&k.AccountID, &k.ID, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt, &k.Lost)
+		if k.ID == KeyID(k.AccountID, Key(idOrKey)) {
+			k.Key = Key(idOrKey)
+		}
+		return k, err
+	}, `
+SELECT account_id, id, operation, request_path, created_at, finished_at, lost
   FROM expired_keys
- WHERE account_id = ANY($1) AND id = ANY($2) AND lost`, accountIDs, ids)
+ WHERE account_id = ANY($1) AND id = ANY($2)`, accountIDs, ids)
+	return append(keys, expired...), err
 }
 
 // FailedRun is a run that ended without a final outcome.

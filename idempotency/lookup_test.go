@@ -156,32 +156,35 @@ func TestFind_arguments(t *testing.T) {
 	impostor := mine // its name is the id of another key
 	impostor.AccountID, impostor.Key = idempotencytest.Account(t, f.pool), idempotency.Key(keyID(mine).String())
 	f.put(impostor, op, given{Point: reserved})
-	f.update(impostor, "created_at = created_at - interval '1 hour'")
 
-	for name, test := range map[string]struct {
-		account uuid.UUID
-		idOrKey string
-		want    []uuid.UUID
-	}{
-		"id":                                {uuid.Nil, keyID(mine).String(), []uuid.UUID{keyID(mine)}},
-		"id and its account":                {f.account, keyID(mine).String(), []uuid.UUID{keyID(mine)}},
-		"id and another account":            {theirs.AccountID, keyID(mine).String(), nil},
-		"name of another account's key":     {impostor.AccountID, string(impostor.Key), []uuid.UUID{keyID(impostor)}},
-		"client's key of two accounts":      {uuid.Nil, string(mine.Key), []uuid.UUID{keyID(mine), keyID(theirs)}},
-		"client's key and an account":       {theirs.AccountID, string(mine.Key), []uuid.UUID{keyID(theirs)}},
-		"client's key in the form of an id": {uuid.Nil, string(unique.Key), []uuid.UUID{keyID(unique)}},
-		"unknown client's key":              {uuid.Nil, "an-unused-client-key", nil},
-		"empty":                             {uuid.Nil, "", nil},
-	} {
+	mineOnly, all := []uuid.UUID{f.account}, []uuid.UUID{f.account, theirs.AccountID, impostor.AccountID}
+	test := func(name string, accounts []uuid.UUID, idOrKey string, want ...uuid.UUID) {
 		t.Run(name, func(t *testing.T) {
 			var ids []uuid.UUID
-			list, err := f.engine.Find(t.Context(), test.account, test.idOrKey)
+			list, err := f.engine.Find(t.Context(), accounts, idOrKey)
 			require.NoError(t, err)
 			for _, status := range list {
 				ids = append(ids, status.ID)
 			}
-			require.Equal(t, test.want, ids)
+			require.ElementsMatch(t, want, ids)
 		})
+	}
+	test("id", mineOnly, keyID(mine).String(), keyID(mine))
+	test("id of another account", []uuid.UUID{theirs.AccountID}, keyID(mine).String())
+	test("id that is also a client's key", all, keyID(mine).String(), keyID(mine), keyID(impostor))
+	test("client's key of two accounts", all, string(mine.Key), keyID(mine), keyID(theirs))
+	test("client's key of an account", mineOnly, string(mine.Key), keyID(mine))
+	test("client's key in the form of an id", all, string(unique.Key), keyID(unique))
+	test("unknown client's key", all, "an-unused-client-key")
+	test("empty", all, "")
+
+	require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
+	for idOrKey, key := range map[string]idempotency.Key{string(mine.Key): mine.Key, keyID(theirs).String(): ""} {
+		list, err := f.engine.Find(t.Context(), []uuid.UUID{theirs.AccountID}, idOrKey)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, key, list[0].Key)
+		require.Equal(t, "expired", list[0].State())
 	}
 }
 

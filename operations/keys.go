@@ -21,15 +21,16 @@ type Resource struct {
 // Links are resources by their [Registration.Member].
 type Links map[string]*Resource
 
-// Links returns the resource that a key's request creates, if it creates one, and the one above it. For
-// an operation of a newer version it returns nil (R18, newer versions).
+// Links returns the resource that a key's request creates, if it creates one and the client's key is
+// known, and the one above it. It returns nil if they are lost, and for an operation of a newer version
+// (R18, newer versions).
 func (s *Service) Links(key idempotency.StoredKey) Links {
 	registered, known := s.find(key)
-	if !known {
+	if !known || key.Lost {
 		return nil
 	}
 	links := Links{}
-	if registered.ID != nil {
+	if registered.ID != nil && key.Key != "" {
 		id := registered.ID(key.AccountID, key.Key)
 		links[registered.Member] = &Resource{ID: id, Href: key.Path + "/" + id.String()}
 	}
@@ -48,9 +49,8 @@ func (s *Service) Links(key idempotency.StoredKey) Links {
 // KeyStatus is the status of a key.
 type KeyStatus struct {
 	idempotency.StoredKey
-	Expired  bool            // reaped, or ended by an operator: only operation, path and times are known
 	Response *StoredResponse // nil if none is stored
-	Links    Links           // none if the rows of the key were lost and an operator expired it
+	Links    Links
 }
 
 // StoredResponse describes a stored response.
@@ -58,17 +58,6 @@ type StoredResponse struct {
 	Status   int     `json:"status"`
 	Type     *string `json:"type"` // of a problem
 	Location *string `json:"location"`
-}
-
-// StateExpired is the state of a key that was reaped.
-const StateExpired = "expired"
-
-// State is [idempotency.StoredKey.State] or [StateExpired].
-func (k KeyStatus) State() string {
-	if k.Expired {
-		return StateExpired
-	}
-	return k.StoredKey.State()
 }
 
 // Settled reports whether no run is expected.
@@ -80,18 +69,13 @@ func (k KeyStatus) Settled() bool {
 // KeyStatus returns the status of a key, or [idempotency.ErrNotFound] if it was never used.
 func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempotency.Key) (KeyStatus, error) {
 	status, response, err := s.Engine.Lookup(ctx, accountID, key)
-	expired, reaped := errors.AsType[*idempotency.KeyExpiredError](err)
-	if reaped {
+	if expired, ok := errors.AsType[*idempotency.KeyExpiredError](err); ok {
 		status, err = expired.Key, nil
 	}
 	if err != nil {
 		return KeyStatus{}, err
 	}
-	found := KeyStatus{StoredKey: status, Expired: reaped, Response: describe(response)}
-	if !reaped || !expired.Lost {
-		found.Links = s.Links(status)
-	}
-	return found, nil
+	return KeyStatus{status, describe(response), s.Links(status)}, nil
 }
 
 func describe(response idempotency.Response) *StoredResponse {

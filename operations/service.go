@@ -126,11 +126,7 @@ func (s *Service) Find(ctx context.Context, accountIDs []uuid.UUID, name string)
 		if r.Table == "" {
 			continue
 		}
-		derived := make([]uuid.UUID, len(accountIDs))
-		for i, accountID := range accountIDs { // a reaped key is found by the id of what it created (R5, derived ids)
-			derived[i] = r.ID(accountID, idempotency.Key(name))
-		}
-		some, err := postgres.Collect(ctx, s.Pool, "find "+r.Table, pgx.RowToStructByPos[Found], r.findSQL(), accountIDs, id, name, derived)
+		some, err := postgres.Collect(ctx, s.Pool, "find "+r.Table, pgx.RowToStructByPos[Found], r.findSQL(), accountIDs, id, name)
 		if err != nil {
 			return nil, err
 		}
@@ -148,8 +144,7 @@ func (r Registration) findSQL() (query string) {
 	return fmt.Sprintf(`
 WITH named AS (
     SELECT account_id, id FROM %[1]s WHERE account_id = ANY($1) AND id = $2
-%[2]s    UNION SELECT * FROM unnest($1::uuid[], $4::uuid[])
-    LIMIT 20 + cardinality($1)
+%[2]s    LIMIT 20
 )
 SELECT account_id, idempotency_key, '%[3]s ' || id || ', ' || status
   FROM %[1]s JOIN named USING (account_id, id)`, r.Table, query, r.Member)

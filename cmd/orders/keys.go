@@ -62,38 +62,30 @@ type foundKey struct {
 // find searches the keys, and what they created. A client may choose another one's id as its
 // key, so several matches are listed instead of guessed.
 func (n keyName) find(ctx context.Context, a *app.App) (foundKey, error) {
-	keys, err := a.Engine.Find(ctx, n.Account, n.ID)
+	accountIDs, err := n.accounts(ctx, a)
+	if err != nil {
+		return foundKey{}, err
+	}
+	objects, err := a.Operations.Find(ctx, accountIDs, n.ID)
 	if err != nil {
 		return foundKey{}, err
 	}
 	found := map[uuid.UUID]foundKey{}
+	for _, object := range objects {
+		key, err := a.Operations.KeyStatus(ctx, object.AccountID, object.Key)
+		if err != nil {
+			return foundKey{}, fmt.Errorf("%s of account %s: %w", object.What, object.AccountID, err)
+		}
+		found[key.ID] = foundKey{key, object.What}
+	}
+	keys, err := a.Engine.Find(ctx, accountIDs, n.ID)
+	if err != nil {
+		return foundKey{}, err
+	}
 	for _, key := range keys {
 		found[key.ID] = foundKey{operations.KeyStatus{StoredKey: key, Links: a.Operations.Links(key)}, "idempotency key"}
-	}
-	if len(keys) != 1 || keys[0].ID.String() != n.ID {
-		accountIDs, err := n.accounts(ctx, a)
-		if err != nil {
-			return foundKey{}, err
-		}
-		objects, err := a.Operations.Find(ctx, accountIDs, n.ID)
-		if err != nil {
-			return foundKey{}, err
-		}
-		for _, object := range objects {
-			key, err := a.Operations.KeyStatus(ctx, object.AccountID, object.Key)
-			if err != nil {
-				return foundKey{}, fmt.Errorf("%s of account %s: %w", object.What, object.AccountID, err)
-			}
-			if _, known := found[key.ID]; !known {
-				found[key.ID] = foundKey{key, object.What}
-			}
-		}
-		lost, err := a.Engine.Lost(ctx, accountIDs, n.ID)
-		if err != nil {
-			return foundKey{}, err
-		}
-		for _, key := range lost {
-			found[key.ID] = foundKey{operations.KeyStatus{StoredKey: key, Expired: true}, "key whose rows were lost, expired by an operator"}
+		if key.ID.String() == n.ID {
+			return found[key.ID], nil
 		}
 	}
 	lines := []string{"several keys match: give the id of one, or select an account with --account"}

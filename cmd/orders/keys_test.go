@@ -158,6 +158,7 @@ func TestKeysResolve_ambiguous(t *testing.T) {
 	f.abandonAt(a, shared)
 	a.Key = createAccount(t, f.environ)
 	f.abandonAt(a, shared)
+	f.abandonAt(a, idempotency.KeyID(mine, shared).String()) // does not hide the key with this id
 	a.Stop()
 
 	stderr := programtest.Fail(t, f.with("LOG_LEVEL=error"), "keys", "resolve", shared, "--reason", "a test")

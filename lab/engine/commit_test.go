@@ -246,7 +246,7 @@ func (f *fixture) backgroundCommands(op *threeSteps) {
 	stuck, err := f.engine.Stuck(ctx, 5*time.Minute, 10)
 	require.NoError(f.t, err)
 	require.NotEmpty(f.t, stuck)
-	found, err := f.engine.Find(ctx, uuid.Nil, string(req.Key))
+	found, err := f.engine.Find(ctx, []uuid.UUID{req.AccountID}, string(req.Key))
 	require.NoError(f.t, err)
 	require.Len(f.t, found, 1)
 	completer := idempotency.NewCompleter(f.engine, operations, idempotency.CompleterConfig{

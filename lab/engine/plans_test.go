@@ -62,7 +62,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	require.NoError(t, f.engine.Requeue(ctx, f.account, uuid.New(), operations))
 	_, err = f.engine.Stuck(ctx, 5*time.Minute, 100)
 	require.NoError(t, err)
-	_, err = f.engine.Find(ctx, f.account, "an-unused-client-key")
+	_, err = f.engine.Find(ctx, []uuid.UUID{f.account}, "an-unused-client-key")
 	require.NoError(t, err)
 	_, err = idempotency.ReadStats(ctx, f.pool)
 	require.NoError(t, err)

@@ -109,7 +109,7 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 			var expired *idempotency.KeyExpiredError
 			require.Equal(t, test.expired, errors.As(err, &expired), "%v", err)
 			if test.expired {
-				require.True(t, expired.Lost, "no order may be named")
+				require.True(t, expired.Key.Lost, "no order may be named")
 				status, err := f.Operations.KeyStatus(t.Context(), f.Account, orderKey)
 				require.NoError(t, err)
 				require.Equal(t, "expired", status.State())
