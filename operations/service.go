@@ -1,6 +1,7 @@
 package operations
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,10 +83,12 @@ type Registration struct {
 	List    func(ctx context.Context, of Target, page Page) iter.Seq2[any, error]
 	Filters []string
 
-	// Table, if set, is the resources' table. Operators find them by id, by idempotency key, and by Names: at
-	// least one column with an index that begins with the account.
-	Table string
-	Names []string
+	// Table, if set, is the resources' table. Operators find them by id, and by Names: at least one condition
+	// in SQL on the name $3, with an index that begins with the account. KeySQL, if set, is the idempotency key
+	// whose history a resource belongs to; otherwise, it is the column idempotency_key.
+	Table  string
+	Names  []string
+	KeySQL string
 
 	// CheckAction, if set, returns an [*ActionRequiredError] if a key still waits for an action.
 	CheckAction func(ctx context.Context, key idempotency.StoredKey) error
@@ -138,14 +141,14 @@ func (s *Service) Find(ctx context.Context, accountIDs []uuid.UUID, name string)
 // findSQL uses only indexes that begin with the account, so a search through all accounts takes a few
 // index lookups per account.
 func (r Registration) findSQL() (query string) {
-	for _, column := range r.Names {
-		query += fmt.Sprintf("    UNION SELECT account_id, id FROM %s WHERE account_id = ANY($1) AND %s = $3\n", r.Table, column)
+	for _, condition := range r.Names {
+		query += fmt.Sprintf("    UNION SELECT account_id, id FROM %s WHERE account_id = ANY($1) AND %s\n", r.Table, condition)
 	}
 	return fmt.Sprintf(`
 WITH named AS (
     SELECT account_id, id FROM %[1]s WHERE account_id = ANY($1) AND id = $2
 %[2]s    LIMIT 20
 )
-SELECT account_id, idempotency_key, '%[3]s ' || id || ', ' || status
-  FROM %[1]s JOIN named USING (account_id, id)`, r.Table, query, r.Member)
+SELECT account_id, %[4]s, '%[3]s ' || id || ', ' || status
+  FROM %[1]s JOIN named USING (account_id, id)`, r.Table, query, r.Member, cmp.Or(r.KeySQL, "idempotency_key"))
 }

@@ -35,10 +35,14 @@ func (s *Service) Registration() operations.Registration {
 		Get: func(ctx context.Context, of operations.Target) (any, error) {
 			return s.Get(ctx, of.AccountID, of.ID)
 		},
-		List:        s.List,
-		Filters:     []string{"reference"},
-		Table:       "orders",
-		Names:       []string{"reference", "payment_intent_id"},
+		List:    s.List,
+		Filters: []string{"reference"},
+		Table:   "orders",
+		Names: []string{
+			"reference = $3",
+			"payment_intent_id = $3",
+			"disputes @> jsonb_build_array(jsonb_build_object('id', $3::text))",
+		},
 		CheckAction: s.checkAction,
 		Resolve:     createOrder{service: s, closedByOperator: true},
 	}

@@ -35,7 +35,14 @@ func (s *Service) Registration() operations.Registration {
 		Get:       func(ctx context.Context, of operations.Target) (any, error) { return s.get(ctx, of) },
 		List:      s.List,
 		Table:     "refunds",
-		Names:     []string{"provider_refund_id"},
-		Resolve:   createRefund{service: s, closedByOperator: true},
+		Names:     []string{"provider_refund_id = $3"},
+		// A refund without a key, such as the dashboard's, belongs to the history of its order's key.
+		KeySQL: `coalesce(idempotency_key, (
+           SELECT idempotency_key
+             FROM orders AS o
+            WHERE o.account_id = refunds.account_id
+              AND o.id = refunds.order_id
+       ))`,
+		Resolve: createRefund{service: s, closedByOperator: true},
 	}
 }
