@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/client"
@@ -28,13 +29,25 @@ func TestCreateOrder_paid(t *testing.T) {
 	require.Equal(t, "/v1/orders/"+order.ID.String(), first.header.Get("Location"))
 	require.Equal(t, orders.StatusPaid, order.Status)
 	require.EqualValues(t, 4300, order.Amount)
-	require.Equal(t, email, order.Email)
+	require.Equal(t, email, *order.Email)
 	require.Equal(t, "Assam CANARY", order.Items[0].Description)
 	require.Equal(t, map[string]string{"note": "CANARY"}, order.Metadata)
 	require.Equal(t, f.Stripe.Charges()[0].IntentID, *order.PaymentIntentID)
 	require.WithinRange(t, order.PaidAt.Time, order.CreatedAt.Time, time.Now().Add(time.Minute))
 	f.requireReplays(t, key, orderBody(), first)
 	f.requireOnePaidOrder(t)
+}
+
+func TestGetOrder_erased(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	path := f.createPaid(t)
+	f.exec(t, "DELETE FROM staged_jobs")
+	require.NoError(t, f.Orders.Erase(t.Context(), f.Account, uuid.MustParse(strings.TrimPrefix(path, "/v1/orders/")), "grace"))
+	order := f.get(t, path)
+	require.Equal(t, http.StatusOK, order.status)
+	require.Contains(t, string(order.body), `"email":null`)
+	require.Empty(t, decode[client.Order](t, order).Email)
 }
 
 func TestCreateOrder_failed(t *testing.T) {

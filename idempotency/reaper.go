@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 // CountReapable returns how many keys Reap would delete now.
@@ -100,6 +102,11 @@ func (s *store) delete(ctx context.Context, retention time.Duration, keys []reap
 		return 0, err
 	}
 	return deleted, nil
+}
+
+// ExpireTx queues that finished keys of an account expire before their retention is over.
+func ExpireTx(tx postgres.Queuer, accountID uuid.UUID, ids []uuid.UUID) {
+	tx.Queue(deleteSQL, accountID, ids, time.Duration(0))
 }
 
 // ExpireLost makes a key whose row was lost an expired key (R17, used for ever).

@@ -43,7 +43,7 @@ type Order struct {
 	Amount          int64                 `json:"amount"`
 	AmountRefunded  int64                 `json:"amount_refunded"`
 	Currency        string                `json:"currency"`
-	Email           string                `json:"email"`
+	Email           *string               `json:"email"` // nil after [Service.Erase]
 	Items           []Item                `json:"items"`
 	PaymentIntentID *string               `json:"payment_intent_id"`
 	Metadata        map[string]string     `json:"metadata"`
@@ -91,8 +91,8 @@ var paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$
 // DecodeOrderRequest decodes canonical JSON, or returns an [*validation.Error].
 func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 	in := validation.NewDecoder(canonical)
-	request := OrderRequest{Order: Order{Disputes: []payments.Dispute{}}}
-	request.Email = in.Text("email", validation.Required, 3, 254)
+	email := in.Text("email", validation.Required, 3, 254)
+	request := OrderRequest{Order: Order{Email: &email, Disputes: []payments.Dispute{}}}
 	request.Currency = in.Text("currency", validation.Required, 3, 3)
 	request.PaymentMethod = in.Text("payment_method", validation.Required, 4, 251)
 	in.Objects("items", 100, func(item *validation.Decoder) {
@@ -110,7 +110,7 @@ func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 		request.Reference = &reference
 	}
 	in.Check("reference", validReference(reference) || reference == "", validation.CodeInvalidFormat, "must be printable ASCII characters")
-	in.Check("email", receipts.ValidAddress(request.Email), validation.CodeInvalidFormat,
+	in.Check("email", receipts.ValidAddress(email), validation.CodeInvalidFormat,
 		"must be an ASCII email address such as ada@example.com, with an internationalised domain in punycode (xn--…)")
 	limits, known := currency.Find(request.Currency)
 	in.Check("currency", known, validation.CodeInvalidValue, "must be the lower-case code of a currency that Stripe supports, such as usd")

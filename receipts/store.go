@@ -25,9 +25,10 @@ SELECT email,
   FROM orders
  WHERE account_id = $1
    AND id = $2
-   AND paid_at IS NOT NULL`, accountID, id).Scan(&o.Email, &o.Currency, &o.Amount, &o.Items, &o.PaidAt)
+   AND paid_at IS NOT NULL
+   AND email IS NOT NULL`, accountID, id).Scan(&o.Email, &o.Currency, &o.Amount, &o.Items, &o.PaidAt)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return order{}, fmt.Errorf("%w: no such paid order", jobs.ErrPermanent)
+		return order{}, fmt.Errorf("%w: no such paid order, or its address is erased", jobs.ErrPermanent)
 	}
 	if err != nil {
 		return order{}, fmt.Errorf("receipts: read the order: %w", err)

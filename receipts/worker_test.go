@@ -127,6 +127,8 @@ func TestRunOnce_invalidJobs(t *testing.T) {
 	f.stage(t, uuid.New()) // no such order
 	unpaid := f.insertPaidOrder(t, "unpaid@example.com")
 	f.exec(t, `UPDATE orders SET status = 'pending', paid_at = NULL WHERE id = $1`, unpaid)
+	erased := f.insertPaidOrder(t, "erased@example.com")
+	f.exec(t, `UPDATE orders SET email = NULL WHERE id = $1`, erased)
 	f.insertPaidOrder(t, "jane@example.com\r\nBcc: eve@example.com")
 	odd := f.insertPaidOrder(t, "odd@example.com")
 	f.exec(t, `UPDATE orders SET items = '[{"quantity": "many"}]' WHERE id = $1`, odd)
@@ -134,7 +136,7 @@ func TestRunOnce_invalidJobs(t *testing.T) {
 	f.insertPaidOrder(t, "jane@example.com")
 
 	worker := f.worker(t, newSMTP(t, server.url()), func(w *jobs.Worker) { w.Concurrency = 1 })
-	requirePass(t, worker, jobs.Result{receipts.Sent: 1, jobs.Failed: 6, jobs.Retried: 1})
+	requirePass(t, worker, jobs.Result{receipts.Sent: 1, jobs.Failed: 7, jobs.Retried: 1})
 
 	require.Len(t, server.mails(), 1)
 	require.Equal(t, []string{"jane@example.com"}, server.mails()[0].to)

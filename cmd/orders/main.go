@@ -23,6 +23,7 @@ type commands struct {
 	Completer completer      `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
 	Reaper    reaper         `cmd:"" help:"Delete finished keys whose retention is over (cron)."`
 	Reconcile reconciliation `cmd:"" help:"Compare our records with the provider's payments and refunds (cron)."`
+	Erase     erase          `cmd:"" help:"Erase the personal data of a finished order."`
 
 	Keys struct {
 		List    keysList    `cmd:"" help:"List the abandoned keys and those that need review."`

@@ -26,6 +26,7 @@ func TestUsage(t *testing.T) {
 		"migrate down -h":                 {stdout: "Usage: orders migrate down [flags]\n…--yes"},
 		"help accounts keys":              {stdout: " accounts keys list "},
 		"keys show -h":                    {stdout: "Usage: orders keys show <id> [flags]\n…--account=ID"},
+		"erase -h":                        {stdout: "Usage: orders erase --account=ID --order=ID [flags]\n… tables' owner, "},
 		"version":                         {stdout: "orders …, go1."},
 		"--version":                       {stdout: "orders …, go1."},
 		"":                                {code: 2, stderr: `expected one of "serve", `},

@@ -129,7 +129,7 @@ func (r *reader) startAndStop(part docscheck.Simple) {
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 
 // runInShell replaces the addresses of the pages by those of the reader's API, the account ID by the
-// reader's, and KEY by an abandoned key.
+// reader's, KEY by an abandoned key, and ORDER by a paid order whose receipt was sent.
 func (r *reader) runInShell(command docscheck.Command) {
 	r.T.Helper()
 	for _, part := range command.Parts {
@@ -156,6 +156,9 @@ func (r *reader) runInShell(command docscheck.Command) {
 		r.abandon(filepath.Base(stuck))
 		text = key.ReplaceAllString(text, filepath.Base(stuck))
 	}
+	if strings.Contains(text, "--order ORDER") {
+		text = strings.ReplaceAll(text, "--order ORDER", "--order "+r.pay())
+	}
 	ctx, cancel := context.WithTimeout(r.T.Context(), programtest.WaitTimeout)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-c", text)
@@ -167,6 +170,15 @@ func (r *reader) runInShell(command docscheck.Command) {
 	if len(command.Shown) > 0 {
 		require.NoError(r.T, docscheck.Compare(command.Shown, string(printed)), command.At)
 	}
+}
+
+func (r *reader) pay() (order string) {
+	r.T.Helper()
+	a := r.Serve(r.Environ, "--shutdown-delay", "0")
+	order = programtest.RequirePaid(r.T, a.MustOrder("a-paid-order-of-a-page", programtest.Tea))
+	a.Stop()
+	r.Exec("DELETE FROM staged_jobs")
+	return order
 }
 
 // abandon creates an order whose confirm the provider rejected, ten minutes ago.

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/cmd/internal/app"
+)
+
+type erase struct {
+	ofAccount
+	by
+
+	Order uuid.UUID `required:"" placeholder:"ID" help:"The order's id."`
+}
+
+// Help says what to know before the personal data is gone.
+func (erase) Help() string {
+	return "DATABASE_URL must be that of the tables' owner, as for migrate. Amounts, ids and the reference stay. docs/erase.md says what backups and the provider keep."
+}
+
+func (c erase) Run(ctx context.Context, a *app.App) error {
+	err := a.Orders.Erase(ctx, c.Account, c.Order, string(c.By))
+	return printed(err, "The personal data of order %s is erased, except in backups and at the provider (docs/erase.md).\n", c.Order)
+}

@@ -1,0 +1,101 @@
+package orders
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/operations/audit"
+)
+
+// obstacleSQL returns the ids of an order's keys, and why its data is still needed, or "". $3 is the id
+// of the key that created the order, and $4 begins the path of each later request about it.
+const obstacleSQL = `
+WITH keys AS (
+    SELECT id, finished_at
+      FROM idempotency_keys
+     WHERE account_id = $1
+       AND (id = $3 OR starts_with(request_path, $4))
+)
+SELECT ARRAY(SELECT id FROM keys),
+       CASE
+           WHEN status IN ('pending', 'requires_action') THEN 'its payment is in progress'
+           WHEN EXISTS (SELECT FROM keys WHERE (finished_at <= now()) IS NOT TRUE) THEN 'one of its idempotency keys is unfinished'
+           WHEN EXISTS (
+               SELECT
+                 FROM staged_jobs AS j
+                WHERE j.account_id = $1
+                  AND j.kind = 'receipt'
+                  AND j.failed_at IS NULL
+                  AND j.args->>'order_id' = orders.id::text
+           ) THEN 'its receipt is queued'
+           WHEN EXISTS (
+               SELECT
+                 FROM jsonb_array_elements(disputes) AS d
+                WHERE d->>'status' NOT IN ('won', 'lost', 'warning_closed')
+           ) THEN 'a dispute about it is open'
+           ELSE ''
+       END
+  FROM orders
+ WHERE account_id = $1
+   AND id = $2`
+
+// Erase removes the personal data of an order: the email address, the items' descriptions, the metadata and
+// the clients' addresses. Its keys expire first, because their requests and responses contain that data. It
+// returns [operations.ErrNotFound], or why the data is still needed. The tables' owner must call it, because
+// the program's role cannot change the audit log.
+func (s *Service) Erase(ctx context.Context, accountID, orderID uuid.UUID, actor string) error {
+	err := pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		var key idempotency.Key
+		err := tx.QueryRow(ctx, "SELECT idempotency_key FROM orders WHERE account_id = $1 AND id = $2 FOR UPDATE", accountID, orderID).Scan(&key)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return operations.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		var keys []uuid.UUID
+		var obstacle string
+		// READ COMMITTED: a separate statement sees what the lock's previous holder committed, such as a refund.
+		err = tx.QueryRow(ctx, obstacleSQL, accountID, orderID, idempotency.KeyID(accountID, key), Path+"/"+orderID.String()+"/").
+			Scan(&keys, &obstacle)
+		if err != nil {
+			return err
+		}
+		if obstacle != "" {
+			return errors.New(obstacle)
+		}
+		batch := &pgx.Batch{}
+		idempotency.ExpireTx(batch, accountID, keys)
+		batch.Queue(`
+UPDATE orders
+   SET email     = NULL,
+       metadata  = '{}',
+       items     = (
+           SELECT jsonb_agg(item - 'description' ORDER BY n)
+             FROM jsonb_array_elements(items) WITH ORDINALITY AS list (item, n)
+       ),
+       erased_at = now()
+ WHERE account_id = $1
+   AND id = $2`, accountID, orderID)
+		batch.Queue(`
+UPDATE audit_records
+   SET request_ip = NULL
+ WHERE account_id = $1
+   AND resource_id IN (SELECT $3 UNION SELECT id::text FROM refunds WHERE account_id = $1 AND order_id = $2)`,
+			accountID, orderID, orderID.String())
+		batch.Queue("DELETE FROM staged_jobs WHERE account_id = $1 AND kind = 'receipt' AND args->>'order_id' = $2", accountID, orderID.String())
+		audit.WriteTx(ctx, batch, accountID, orderID, "order.erased", map[string]any{"by": actor})
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		err = fmt.Errorf("erase order %s: %w", orderID, postgres.Translate(err))
+	}
+	return err
+}
