@@ -18,12 +18,16 @@ import (
 )
 
 type commands struct {
-	Serve     serve          `cmd:"" help:"Run the API."`
-	Worker    worker         `cmd:"" help:"Send staged receipts, and events to the shops' endpoints."`
-	Completer completer      `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
-	Reaper    reaper         `cmd:"" help:"Delete finished keys whose retention is over (cron)."`
-	Reconcile reconciliation `cmd:"" help:"Compare our records with the provider's payments and refunds (cron)."`
-	Erase     erase          `cmd:"" help:"Erase the personal data of a finished order."`
+	Serve     serve     `cmd:"" help:"Run the API."`
+	Worker    worker    `cmd:"" help:"Send staged receipts, and events to the shops' endpoints."`
+	Completer completer `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
+	Reaper    reaper    `cmd:"" help:"Delete finished keys whose retention is over (cron)."`
+	Erase     erase     `cmd:"" help:"Erase the personal data of a finished order."`
+
+	Reconcile struct {
+		Compare reconciliation `cmd:"" default:"withargs" help:"Compare our records with the provider's payments and refunds (cron)."`
+		Ack     reconcileAck   `cmd:"" help:"Acknowledge a discrepancy that you have dealt with, so that it is not reported again."`
+	} `cmd:"" help:"Compare our records with the provider's, and list what is still open."`
 
 	Keys struct {
 		List    keysList    `cmd:"" help:"List the abandoned keys and those that need review."`

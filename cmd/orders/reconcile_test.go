@@ -50,7 +50,7 @@ func TestReconcile_exitCodes(t *testing.T) {
 	ids := f.createPaidOrders("reconciled-order-001", "reconciled-order-002", "reconciled-order-003")
 
 	stdout, stderr := programtest.Succeed(t, f.environ, "reconcile")
-	require.Regexp(t, `^Compared 3 intents, 3 orders and 0 refunds from \S+Z to \S+Z\. Discrepancies: 0, fixed: 0\. Foreign intents: 0, of unknown accounts: 0\.\n$`, stdout)
+	require.Regexp(t, `^Compared 3 intents, 3 orders and 0 refunds from \S+Z to \S+Z\. Discrepancies: 0, fixed: 0, acknowledged: 0\. Foreign intents: 0, of unknown accounts: 0\.\n$`, stdout)
 	require.Empty(t, stderr)
 
 	f.exec("DELETE FROM orders WHERE id = $1", ids[1])
@@ -58,9 +58,9 @@ func TestReconcile_exitCodes(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
 	lines := strings.Split(stdout, "\n")
-	require.Regexp(t, `^\{"kind":"unrecorded_charge","account_id":"[0-9a-f-]{36}","order_id":"`+ids[1]+`","key_id":"[0-9a-f-]{36}","intent_id":"pi_\w+",`+
+	require.Regexp(t, `^\{"id":"([0-9a-f-]{36})","found_at":"\S+Z","kind":"unrecorded_charge","account_id":"[0-9a-f-]{36}","order_id":"`+ids[1]+`","key_id":"[0-9a-f-]{36}","intent_id":"pi_\w+",`+
 		`"provider":\{"amount":2500,"currency":"usd"\},"created":"\S+Z","detail":"intent succeeded, order missing","fixed":false\}$`, lines[0])
-	require.Regexp(t, `^Compared 3 intents, 2 orders and 0 refunds .* Discrepancies: 1, fixed: 0\. `, lines[1])
+	require.Regexp(t, `^Compared 3 intents, 2 orders and 0 refunds .* Discrepancies: 1, fixed: 0, acknowledged: 0\. `, lines[1])
 
 	code, stdout, stderr = programtest.Run(t, f.environ, "reconcile", "--json")
 	require.Equal(t, 1, code)
@@ -77,18 +77,47 @@ func TestReconcile_exitCodes(t *testing.T) {
 	require.Equal(t, ids[1], report.Discrepancies[0].OrderID)
 }
 
+// A discrepancy is reported every night until an operator has acknowledged it.
+func TestReconcile_ack(t *testing.T) {
+	t.Parallel()
+	f := newFixtureAnHourAgo(t)
+	id := f.createPaidOrders("reconciled-order-004")[0]
+	f.exec("UPDATE orders SET amount = 2400 WHERE id = $1", id)
+	reconcile := func() (code int, id string) {
+		code, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--json")
+		var report struct {
+			Discrepancies []struct {
+				ID string `json:"id"`
+			} `json:"discrepancies"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(stdout), &report), stderr)
+		require.Len(t, report.Discrepancies, 1)
+		return code, report.Discrepancies[0].ID
+	}
+	code, found := reconcile()
+	require.Equal(t, 1, code)
+	ack := []string{"reconcile", "ack", found, "--note", "corrected by hand", "--by", "grace"}
+	stdout, _ := programtest.Succeed(t, f.quiet(), ack...)
+	require.Equal(t, "Discrepancy "+found+" is acknowledged.\n", stdout)
+	require.Equal(t, 1, f.count("SELECT count(*) FROM audit_records WHERE action = 'discrepancy.acknowledge' AND data->>'by' = 'grace'"))
+	require.Contains(t, programtest.Fail(t, f.quiet(), ack...), "no open discrepancy has this id")
+	code, again := reconcile()
+	require.Zero(t, code)
+	require.Equal(t, found, again)
+}
+
 func TestReconcile_fix(t *testing.T) {
 	t.Parallel()
 	f := newFixtureAnHourAgo(t)
 	f.createIntent(f.account().String())
 	stdout, _ := programtest.Succeed(t, f.environ, "reconcile", "--fix", "--since", "72h")
-	require.Regexp(t, `(?m)^\{"kind":"orphaned_intent".* order missing","fixed":true\}$`, stdout)
-	require.Contains(t, stdout, "Discrepancies: 1, fixed: 1.")
+	require.Regexp(t, `(?m)^\{"id":.*"kind":"orphaned_intent".* order missing","fixed":true\}$`, stdout)
+	require.Contains(t, stdout, "Discrepancies: 1, fixed: 1, acknowledged: 0.")
 
 	f.createIntent(uuid.NewString())
 	code, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--fix", "--lost-rows")
 	require.Equal(t, 1, code)
-	require.Regexp(t, `(?m)^\{"kind":"orphaned_intent".*"fixed":false,"fix_error":"the account is unknown`, stdout)
+	require.Regexp(t, `(?m)^\{"id":.*"kind":"orphaned_intent".*"fixed":false,"fix_error":"the account is unknown`, stdout)
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
 }
 

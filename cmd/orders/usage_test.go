@@ -26,6 +26,8 @@ func TestUsage(t *testing.T) {
 		"migrate down -h":                 {stdout: "Usage: orders migrate down [flags]\n…--yes"},
 		"help accounts keys":              {stdout: " accounts keys list "},
 		"keys show -h":                    {stdout: "Usage: orders keys show <id> [flags]\n…--account=ID"},
+		"reconcile ack ID":                {code: 2, stderr: "<id>: invalid UUID length: 2\n"},
+		"reconcile compare -h":            {stdout: "Usage: orders reconcile compare [flags]\n…--lost-rows"},
 		"erase -h":                        {stdout: "Usage: orders erase --account=ID --order=ID [flags]\n… tables' owner, "},
 		"version":                         {stdout: "orders …, go1."},
 		"--version":                       {stdout: "orders …, go1."},

@@ -20,6 +20,7 @@ type comparison[P any] struct {
 	*run
 	object, record string // the words for P and for our record
 	selectRecords  string
+	providerColumn string // of a record, with the provider's id
 
 	list  func(ctx context.Context, since, until time.Time, after string) (page []P, next string, err error)
 	get   func(ctx context.Context, id string) (P, error)
@@ -174,7 +175,7 @@ func (c *comparison[P]) compare(ctx context.Context, l localState, p providerSta
 	kind := c.check(l, p)
 	var err error
 	if kind == RefundStatusChanged { // it may have changed since the list was read
-		kind, err = c.recheck(ctx, p.id)
+		kind, err = c.recheck(ctx, l.metadataIDs, p.id)
 	}
 	if err == nil && kind != "" {
 		c.add(kind, l, p)
@@ -186,10 +187,16 @@ func (c *comparison[P]) check(l localState, p providerState) Kind {
 	if c.isRecent(l, p) {
 		return ""
 	}
-	if p.recordID != l.recordID {
+	if p.recordID != l.recordID && !c.isOfProvider(l, p.id) {
 		p.status = missing
 	}
 	return c.classify(l, p)
+}
+
+// isOfProvider reports whether our record is that of a refund which does not name it, because it was made
+// at the provider's dashboard.
+func (c *comparison[P]) isOfProvider(l localState, providerID string) bool {
+	return c.payment != nil && providerID != "" && l.providerID == providerID
 }
 
 // isRecent reports whether a run may have been active since Until. A time in the far future does not
@@ -205,16 +212,27 @@ func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	})
 }
 
-func (c *comparison[P]) recheck(ctx context.Context, providerID string) (Kind, error) {
-	p, err := c.read(ctx, providerID)
+func (c *comparison[P]) recheck(ctx context.Context, ids metadataIDs, providerID string) (Kind, error) {
+	l, p, err := c.readBoth(ctx, ids, providerID)
 	if err != nil {
 		return "", err
 	}
-	locals, err := c.load(ctx, []providerState{p})
-	if err != nil {
-		return "", err
+	return c.check(l, p), nil
+}
+
+func (c *comparison[P]) readBoth(ctx context.Context, ids metadataIDs, providerID string) (l localState, p providerState, err error) {
+	p = providerState{id: providerID, status: missing}
+	if providerID != "" {
+		p, err = c.read(ctx, providerID)
 	}
-	return c.check(locals[0], p), nil
+	if err != nil {
+		return l, p, err
+	}
+	locals, err := c.load(ctx, []providerState{{metadataIDs: ids, id: providerID}})
+	if err != nil {
+		return l, p, err
+	}
+	return locals[0], p, nil
 }
 
 func (c *comparison[P]) read(ctx context.Context, id string) (providerState, error) {

@@ -24,7 +24,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 				_, err := r.Orders.Calls.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
 				return err
 			})
-		case d.Kind == RefundStatusChanged:
+		case d.Kind == RefundStatusChanged, d.Kind == UnrecordedRefund:
 			d.Fixed, err = refunds.repair(ctx, *d, d.ProviderRefundID, func() error {
 				return r.Changes.Sync(ctx, d.AccountID, d.OrderID)
 			})
@@ -60,7 +60,7 @@ func (r *run) expireKey(ctx context.Context, intents *comparison[payments.Intent
 
 // verify checks the discrepancy again, because a client may have retried since.
 func (c *comparison[P]) verify(ctx context.Context, d Discrepancy, providerID string) error {
-	kind, err := c.recheck(ctx, providerID)
+	kind, err := c.recheck(ctx, d.ids(), providerID)
 	switch {
 	case err != nil:
 		return err
@@ -79,7 +79,7 @@ func (c *comparison[P]) repair(ctx context.Context, d Discrepancy, providerID st
 		return false, err
 	}
 	failed := act()
-	kind, err := c.recheck(ctx, providerID)
+	kind, err := c.recheck(ctx, d.ids(), providerID)
 	if err == nil && kind == "" {
 		return true, nil
 	}

@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -55,14 +56,53 @@ type fixture struct {
 
 	t         *testing.T
 	transport *transport
+	killer    *killer
 	seen      int
 }
+
+// killer cancels a run before or after its n-th statement or call.
+type killer struct {
+	mu     sync.Mutex
+	n      int
+	cancel context.CancelFunc
+}
+
+func (k *killer) run(ctx context.Context, n int, run func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	k.mu.Lock()
+	k.n, k.cancel = n, cancel
+	k.mu.Unlock()
+	return run(ctx)
+}
+
+func (k *killer) step() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.n--; k.n == 0 {
+		k.cancel()
+	}
+}
+
+func (k *killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	k.step()
+	return ctx
+}
+func (k *killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { k.step() }
+
+func (k *killer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	k.step()
+	return ctx
+}
+func (k *killer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (k *killer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { k.step() }
 
 // newFixture returns a fixture whose provider's clock is late by lag.
 func newFixture(t *testing.T, lag time.Duration, conns int32) *fixture {
 	t.Helper()
-	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = conns })
-	f := &fixture{t: t, transport: &transport{base: &http.Transport{DisableKeepAlives: true}, pool: pool, alone: conns == 1}}
+	k := &killer{}
+	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.Tracer = conns, k })
+	f := &fixture{t: t, killer: k, transport: &transport{base: &http.Transport{DisableKeepAlives: true}, pool: pool, alone: conns == 1, step: k.step}}
 	f.Shop = orderstest.New(t, orderstest.Options{
 		Pool:     pool,
 		Stripe:   stripetest.Options{Clock: func() time.Time { return time.Now().Add(-lag) }},
@@ -92,15 +132,20 @@ func newOldFixture(t *testing.T, steps ...step) *fixture {
 
 func (f *fixture) age() {
 	f.t.Helper()
-	f.Stripe.Advance(time.Hour)
+	f.ageBy(time.Hour)
+}
+
+func (f *fixture) ageBy(age time.Duration) {
+	f.t.Helper()
+	f.Stripe.Advance(age)
 	f.exec(`
 UPDATE idempotency_keys
-   SET created_at  = created_at - interval '1 hour',
-       last_run_at = last_run_at - interval '1 hour',
-       locked_at   = locked_at - interval '1 hour',
-       finished_at = finished_at - interval '1 hour'`)
-	f.exec("UPDATE orders SET created_at = created_at - interval '1 hour', paid_at = paid_at - interval '1 hour'")
-	f.exec("UPDATE refunds SET created_at = created_at - interval '1 hour'")
+   SET created_at  = created_at - $1::interval,
+       last_run_at = last_run_at - $1::interval,
+       locked_at   = locked_at - $1::interval,
+       finished_at = finished_at - $1::interval`, age)
+	f.exec("UPDATE orders SET created_at = created_at - $1::interval, paid_at = paid_at - $1::interval", age)
+	f.exec("UPDATE refunds SET created_at = created_at - $1::interval", age)
 }
 
 type step func(*fixture)
@@ -245,9 +290,13 @@ func (f *fixture) insertRefund(changes ...string) string {
 
 func (f *fixture) run(change func(*reconcile.Config)) (reconcile.Report, error) {
 	f.t.Helper()
+	return reconcile.Run(f.t.Context(), f.config(change))
+}
+
+func (f *fixture) config(change func(*reconcile.Config)) reconcile.Config {
 	config := reconcile.Config{Orders: f.Orders, Changes: f.Changes, Since: 48 * time.Hour, Grace: grace}
 	change(&config)
-	return reconcile.Run(f.t.Context(), config)
+	return config
 }
 
 func (f *fixture) reconcile(fix bool) reconcile.Report {
@@ -297,6 +346,7 @@ func (f *fixture) calls() map[string]int {
 // transport checks that no connection is held during a call (R6).
 type transport struct {
 	base  http.RoundTripper
+	step  func()
 	pool  *pgxpool.Pool
 	alone bool
 
@@ -319,6 +369,8 @@ func (tr *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			Body: io.NopCloser(strings.NewReader(body)), Request: req,
 		}, nil
 	}
+	tr.step()
+	defer tr.step()
 	resp, err := tr.base.RoundTrip(req)
 	tr.mu.Lock()
 	act := tr.after[endpoint]

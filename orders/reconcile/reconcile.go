@@ -2,12 +2,15 @@ package reconcile
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
 )
@@ -56,6 +59,13 @@ func Run(ctx context.Context, config Config) (Report, error) {
 			return Report{}, err
 		}
 	}
+	compared := len(r.report.Discrepancies)
+	if err := errors.Join(r.record(ctx, r.report.Discrepancies), r.compareEarlier(ctx, intents, refunds)); err != nil {
+		return Report{}, err
+	}
+	if err := r.record(ctx, r.report.Discrepancies[compared:]); err != nil {
+		return Report{}, err
+	}
 	r.report.Intents, r.report.ForeignIntents, r.report.UnknownIntents = intents.ours, intents.foreign, intents.unknown
 	r.report.Orders, r.report.Refunds = intents.records, refunds.ours
 	slices.SortStableFunc(r.report.Discrepancies, func(a, b Discrepancy) int {
@@ -64,6 +74,9 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	if r.Fix {
 		r.fix(ctx, intents, refunds)
 	}
+	if err := r.settle(ctx); err != nil {
+		return Report{}, err
+	}
 	return r.report, nil
 }
 
@@ -71,7 +84,8 @@ type run struct {
 	Config
 	accounts []uuid.UUID // all
 	report   Report
-	began    time.Time // by this process's clock
+	earlier  []findings.Finding // open before this run
+	began    time.Time          // by this process's clock
 }
 
 // Kind classifies a discrepancy by its remedy. The values are stable.
@@ -97,21 +111,26 @@ var bySeverity = []Kind{
 
 // Discrepancy is a difference from the provider, without a client's data.
 type Discrepancy struct {
-	Kind             Kind      `json:"kind"`
-	AccountID        uuid.UUID `json:"account_id"`
-	OrderID          uuid.UUID `json:"order_id,omitzero"` // set for a lost order, too
-	RefundID         uuid.UUID `json:"refund_id,omitzero"`
-	KeyID            uuid.UUID `json:"key_id,omitzero"`
-	IntentID         string    `json:"intent_id,omitempty"`
-	ProviderRefundID string    `json:"provider_refund_id,omitempty"`
+	ID               uuid.UUID  `json:"id,omitzero"`        // for an acknowledgement
+	FoundAt          *time.Time `json:"found_at,omitempty"` // the first time
+	Kind             Kind       `json:"kind"`
+	AccountID        uuid.UUID  `json:"account_id"`
+	OrderID          uuid.UUID  `json:"order_id,omitzero"` // set for a lost order, too
+	RefundID         uuid.UUID  `json:"refund_id,omitzero"`
+	KeyID            uuid.UUID  `json:"key_id,omitzero"`
+	IntentID         string     `json:"intent_id,omitempty"`
+	ProviderRefundID string     `json:"provider_refund_id,omitempty"`
 
 	Local    Money     `json:"local,omitzero"`
 	Provider Money     `json:"provider,omitzero"`
 	Created  time.Time `json:"created,omitzero"` // at the provider
 
-	Detail   string `json:"detail"` // for people
-	Fixed    bool   `json:"fixed"`
-	FixError string `json:"fix_error,omitempty"`
+	Detail   string          `json:"detail,omitempty"` // for people
+	Data     json.RawMessage `json:"data,omitempty"`   // instead of the other members, if another command found it
+	Fixed    bool            `json:"fixed"`
+	FixError string          `json:"fix_error,omitempty"`
+
+	Acknowledged bool `json:"acknowledged,omitempty"` // by an operator
 }
 
 // Money is an amount in the smallest unit.
@@ -132,10 +151,10 @@ type Report struct {
 	Discrepancies  []Discrepancy `json:"discrepancies"` // the most severe first, never nil
 }
 
-// Open counts the discrepancies that are not fixed.
+// Open counts the discrepancies that are neither fixed nor acknowledged.
 func (r Report) Open() (n int) {
 	for _, d := range r.Discrepancies {
-		if !d.Fixed {
+		if !d.Fixed && !d.Acknowledged {
 			n++
 		}
 	}

@@ -8,11 +8,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -75,7 +78,7 @@ func TestRun_unknownAccount(t *testing.T) {
 	const notFixed = " => not fixed: the account is unknown, so the intent may belong to another database"
 	require.Equal(t, []string{
 		"unrecorded_charge: intent succeeded, order missing, unknown account" + notFixed,
-		"unrecorded_refund: refund succeeded, our refund missing, unknown account",
+		"unrecorded_refund: refund succeeded, our refund missing, unknown account" + notFixed,
 		"orphaned_intent: intent requires_confirmation, order missing, unknown account" + notFixed,
 	}, inWords(report))
 }
@@ -189,5 +192,153 @@ func TestRun_fixFails(t *testing.T) {
 			require.Equal(t, test.cancelled, report.Open() == 0)
 			require.Empty(t, f.Stripe.OrdersChargedTwice())
 		})
+	}
+}
+
+// newVeryOldFixture returns a fixture of a week ago, which only the first comparison lists.
+func newVeryOldFixture(t *testing.T, steps ...step) (f *fixture, first reconcile.Report) {
+	t.Helper()
+	const week = 7 * 24 * time.Hour
+	f = newFixture(t, week, 1)
+	f.do(steps...)
+	f.ageBy(week)
+	first, err := f.run(func(c *reconcile.Config) { c.Since = 2 * week })
+	require.NoError(t, err)
+	return f, first
+}
+
+func (f *fixture) acknowledge(d reconcile.Discrepancy) {
+	f.t.Helper()
+	done, err := findings.Acknowledge(f.t.Context(), f.Pool, d.ID, audit.Operator{Actor: "grace", Reason: "refunded by hand"})
+	require.NoError(f.t, err)
+	require.True(f.t, done)
+}
+
+// A discrepancy stays open after its time is outside of the comparison, until an operator acknowledges it.
+func TestRun_staysFound(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		setup []step
+		want  string
+	}{
+		"a charge of a lost order": {[]step{paid, loseOrder}, "unrecorded_charge: intent succeeded, order missing"},
+		"a record without an object": {
+			[]step{paid, sql("UPDATE orders SET payment_intent_id = 'pi_UNKNOWN'"), func(f *fixture) {
+				_, err := f.Create(f.t.Context(), orderRequest(f.t, f.Account, "the-key-of-another-order", visa))
+				require.NoError(f.t, err)
+			}},
+			"missing_at_provider: intent missing, order paid, response 201",
+		},
+		"a refund's record without an object": {
+			[]step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'")},
+			"orphaned_record: our refund pending, response 201",
+		},
+		"a lost refund": {
+			[]step{paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys WHERE operation = 'create_refund'",
+				"UPDATE orders SET amount_refunded = 0, status = 'paid'")},
+			"unrecorded_refund: refund succeeded, our refund missing",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, first := newVeryOldFixture(t, test.setup...)
+			require.Contains(t, inWords(first), test.want)
+			for range 2 {
+				next := f.reconcile(false)
+				require.Equal(t, inWords(first), inWords(next))
+				for i, d := range next.Discrepancies {
+					require.Equal(t, first.Discrepancies[i].ID, d.ID)
+					require.Equal(t, first.Discrepancies[i].FoundAt, d.FoundAt)
+				}
+				require.Equal(t, len(first.Discrepancies), next.Open())
+			}
+			for _, d := range first.Discrepancies {
+				f.acknowledge(d)
+			}
+			require.Empty(t, f.discrepancies())
+		})
+	}
+}
+
+// An acknowledged discrepancy that is listed again is not open.
+func TestRun_acknowledged(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t, paid, loseOrder)
+	f.age()
+	report := f.reconcile(true)
+	require.Equal(t, 1, report.Open())
+	f.acknowledge(report.Discrepancies[0])
+	for range 2 {
+		report = f.reconcile(true)
+		require.Len(t, report.Discrepancies, 1)
+		require.True(t, report.Discrepancies[0].Acknowledged)
+		require.Zero(t, report.Open())
+	}
+}
+
+func TestRun_resolvedByItself(t *testing.T) {
+	t.Parallel()
+	f, first := newVeryOldFixture(t, paid, sql("UPDATE orders SET amount = 4200"))
+	require.Len(t, first.Discrepancies, 1)
+	f.exec("UPDATE orders SET amount = 4300")
+	f.exec("UPDATE idempotency_keys SET last_run_at = now()")
+	require.Len(t, f.discrepancies(), 1, "a run may be active")
+	f.exec("UPDATE idempotency_keys SET last_run_at = created_at")
+	require.Empty(t, f.discrepancies())
+	open, err := findings.Open(t.Context(), f.Pool)
+	require.NoError(t, err)
+	require.Empty(t, open)
+}
+
+// What other commands found is listed, too, and only an acknowledgement ends it.
+func TestRun_findingOfAnotherCommand(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t, paid)
+	f.age()
+	batch := &pgx.Batch{}
+	findings.Queue(batch, uuid.Nil, "events_missed", map[string]string{"since": "Monday"})
+	require.NoError(t, f.Pool.SendBatch(t.Context(), batch).Close())
+	report := f.reconcile(true)
+	require.Len(t, report.Discrepancies, 1)
+	require.JSONEq(t, `{"since": "Monday"}`, string(report.Discrepancies[0].Data))
+	require.Equal(t, 1, report.Open())
+	f.acknowledge(report.Discrepancies[0])
+	require.Empty(t, f.discrepancies())
+}
+
+// A run that is killed before or after any statement or call forgets nothing, and the next one completes
+// its fixes.
+func TestRun_killedAnywhere(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t, paid, sql("UPDATE orders SET amount = 4200, created_at = created_at - interval '1 hour', paid_at = paid_at - interval '1 hour'",
+		"UPDATE idempotency_keys SET created_at = created_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour', finished_at = finished_at - interval '1 hour'"))
+	fix := func(c *reconcile.Config) { c.Fix = true }
+	for kill := 1; ; kill++ {
+		f.exec("DELETE FROM discrepancies")
+		f.insertIntent("metadata[order_id]", uuid.NewString())
+		killed := f.killer.run(t.Context(), kill, func(ctx context.Context) error {
+			_, err := reconcile.Run(ctx, f.config(fix))
+			return err
+		})
+		if killed != nil {
+			recorded, err := findings.Open(t.Context(), f.Pool)
+			require.NoError(t, err)
+			if canceled := f.calls()[cancel] > 0; canceled {
+				require.NotEmpty(t, recorded, "recorded before it is fixed, killed at %d", kill)
+			}
+		}
+		report, err := f.run(fix)
+		require.NoError(t, err)
+		require.Equal(t, 1, report.Open(), "killed at %d: %v", kill, inWords(report))
+		open, err := findings.Open(t.Context(), f.Pool)
+		require.NoError(t, err)
+		require.Len(t, open, 1, "killed at %d", kill)
+		require.Equal(t, "amount_mismatch", open[0].Kind)
+		require.Equal(t, []string{"amount_mismatch: intent succeeded, order paid, response 201"}, f.discrepancies(), "the intent is cancelled")
+		f.forget()
+		if killed == nil {
+			require.Greater(t, kill, 20, "it was killed often enough")
+			return
+		}
 	}
 }

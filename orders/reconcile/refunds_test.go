@@ -79,7 +79,8 @@ func refundCases() map[string]discrepancyCase {
 		"refunded, and recorded as failed": {
 			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET status = 'failed', provider_refund_id = NULL",
 				"UPDATE orders SET amount_refunded = 0, status = 'paid'")},
-			want: []string{"unrecorded_refund: refund succeeded, our refund failed, response 201"},
+			want:  []string{"unrecorded_refund: refund succeeded, our refund failed, response 201"},
+			found: []string{"refund_made_after_failure: "},
 		},
 		"the recorded refund does not exist": {
 			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = 're_UNKNOWN'")},
@@ -102,6 +103,7 @@ func refundCases() map[string]discrepancyCase {
 		"a refund that failed without an event": {
 			setup: []step{paidAndRefunded(refundFail), func(f *fixture) { f.settle(false) }},
 			want:  []string{"refund_status_changed: refund failed, our refund succeeded, response 201"},
+			found: []string{"refund_failed_late: "},
 		},
 	}
 }
@@ -144,6 +146,8 @@ func TestReport_json(t *testing.T) {
 		"orders": 1,
 		"refunds": 1,
 		"discrepancies": [{
+			"id": "ID",
+			"found_at": "TIME",
 			"kind": "amount_mismatch",
 			"account_id": "ID",
 			"order_id": "ID",
@@ -157,6 +161,8 @@ func TestReport_json(t *testing.T) {
 			"detail": "refund succeeded, our refund succeeded, response 201",
 			"fixed": false
 		}, {
+			"id": "ID",
+			"found_at": "TIME",
 			"kind": "orphaned_intent",
 			"account_id": "ID",
 			"order_id": "ID",

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,7 @@ const recordPage = 500 // records of an account that are read at once
 const columns = `
 SELECT record.account_id,
        record.id,
-       record.idempotency_key,
+       coalesce(record.idempotency_key, ''),
        record.status,
        record.amount,
        record.currency,
@@ -44,10 +45,11 @@ const selectRefunds = columns + `
        coalesce(record.provider_refund_id, '')
   FROM refunds` + withKey
 
+// byID also finds a refund that was made at the provider's dashboard, by its id there.
 const byID = `
-  JOIN unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, id)
+  JOIN unnest($1::uuid[], $2::uuid[], $3::text[]) AS wanted (account_id, id, provider_id)
     ON wanted.account_id = record.account_id
-   AND wanted.id = record.id
+   AND (wanted.id = record.id OR wanted.provider_id = record.%s)
  ORDER BY record.created_at DESC, record.id DESC`
 
 const beforeRecord = `
@@ -63,10 +65,11 @@ func (c *comparison[P]) recordsBefore(ctx context.Context, l localState) ([]loca
 
 func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]localState, error) {
 	var accountIDs, ids []uuid.UUID
+	var providerIDs []string
 	for _, p := range page {
-		accountIDs, ids = append(accountIDs, p.accountID), append(ids, p.recordID)
+		accountIDs, ids, providerIDs = append(accountIDs, p.accountID), append(ids, p.recordID), append(providerIDs, p.id)
 	}
-	records, err := c.query(ctx, c.selectRecords+byID, accountIDs, ids)
+	records, err := c.query(ctx, c.selectRecords+fmt.Sprintf(byID, c.providerColumn), accountIDs, ids, providerIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +77,8 @@ func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]local
 	for i, p := range page {
 		states[i] = localState{metadataIDs: p.metadataIDs, status: missing}
 		for _, l := range records {
-			if l.accountID == p.accountID && l.recordID == p.recordID {
+			named := l.recordID == p.recordID && states[i].status == missing
+			if l.accountID == p.accountID && (named || c.isOfProvider(l, p.id)) {
 				states[i] = l
 			}
 		}
@@ -88,7 +92,9 @@ func (c *comparison[P]) query(ctx context.Context, query string, arguments ...an
 		var key idempotency.Key
 		err := row.Scan(&l.accountID, &l.recordID, &key, &l.status, &l.money.Amount, &l.money.Currency, &l.createdAt,
 			&l.finishedAt, &l.lockedAt, &l.lastRunAt, &l.responseCode, &l.unfinished, &l.orderID, &l.providerID)
-		l.keyID = idempotency.KeyID(l.accountID, key)
+		if key != "" { // otherwise it is a refund of the dashboard
+			l.keyID = idempotency.KeyID(l.accountID, key)
+		}
 		return l, err
 	}, query, arguments...)
 }

@@ -1,0 +1,118 @@
+package reconcile
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/operations/findings"
+	"example.com/orders-api/payments"
+)
+
+// record stores discrepancies, so that later runs report them, too, even if a later run does not reach
+// as far back.
+func (r *run) record(ctx context.Context, found []Discrepancy) error {
+	for page := range slices.Chunk(found, 100) {
+		batch := &pgx.Batch{}
+		for i := range page {
+			d := &page[i]
+			d.ID = findings.Queue(batch, d.AccountID, string(d.Kind), *d, d.OrderID.String(), d.RefundID.String(), d.IntentID, d.ProviderRefundID)
+		}
+		if err := r.Orders.Pool.SendBatch(ctx, batch).Close(); err != nil {
+			return fmt.Errorf("record discrepancies: %w", postgres.Translate(err))
+		}
+	}
+	return nil
+}
+
+// compareEarlier compares again what earlier runs found and this one has not listed.
+func (r *run) compareEarlier(ctx context.Context, intents *comparison[payments.Intent], refunds *comparison[payments.Refund]) (err error) {
+	if r.earlier, err = findings.Open(ctx, r.Orders.Pool); err != nil {
+		return err
+	}
+	for _, f := range r.earlier {
+		var d Discrepancy
+		if !slices.Contains(bySeverity, Kind(f.Kind)) {
+			continue
+		}
+		if err := json.Unmarshal(f.Data, &d); err != nil {
+			return fmt.Errorf("read discrepancy %s: %w", f.ID, err)
+		}
+		switch {
+		case slices.ContainsFunc(r.report.Discrepancies, d.hasObjects):
+		case d.isRefund():
+			err = refunds.compareAgain(ctx, d, d.ProviderRefundID)
+		default:
+			err = intents.compareAgain(ctx, d, d.IntentID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *comparison[P]) compareAgain(ctx context.Context, d Discrepancy, providerID string) error {
+	l, p, err := c.readBoth(ctx, d.ids(), providerID)
+	if err == nil && c.isRecent(l, p) {
+		c.report.Discrepancies = append(c.report.Discrepancies, d)
+		return nil
+	}
+	if err == nil {
+		err = c.compare(ctx, l, p)
+	}
+	return err
+}
+
+// settle resolves what was fixed or does not differ any more, and adds the findings of other checks.
+func (r *run) settle(ctx context.Context) error {
+	reported := map[uuid.UUID]*Discrepancy{}
+	for i := range r.report.Discrepancies {
+		d := &r.report.Discrepancies[i]
+		reported[d.ID] = d
+		if d.Fixed {
+			if err := findings.Resolve(ctx, r.Orders.Pool, d.AccountID, d.ID); err != nil {
+				return err
+			}
+		}
+	}
+	for _, f := range r.earlier {
+		if reported[f.ID] == nil && slices.Contains(bySeverity, Kind(f.Kind)) {
+			if err := findings.Resolve(ctx, r.Orders.Pool, f.AccountID, f.ID); err != nil {
+				return err
+			}
+		}
+	}
+	open, err := findings.Open(ctx, r.Orders.Pool)
+	for _, d := range reported {
+		d.Acknowledged = !d.Fixed // unless it is open
+	}
+	for _, f := range open {
+		if d := reported[f.ID]; d != nil {
+			d.FoundAt, d.Acknowledged = &f.FoundAt, false
+		} else if !slices.Contains(bySeverity, Kind(f.Kind)) {
+			r.report.Discrepancies = append(r.report.Discrepancies,
+				Discrepancy{ID: f.ID, Kind: Kind(f.Kind), AccountID: f.AccountID, FoundAt: &f.FoundAt, Data: f.Data})
+		}
+	}
+	return err
+}
+
+// isRefund reports whether the discrepancy is about a refund instead of a payment.
+func (d Discrepancy) isRefund() bool { return d.RefundID != uuid.Nil || d.ProviderRefundID != "" }
+
+func (d Discrepancy) ids() metadataIDs {
+	if d.isRefund() {
+		return metadataIDs{d.AccountID, d.RefundID, d.OrderID, d.KeyID}
+	}
+	return metadataIDs{d.AccountID, d.OrderID, d.OrderID, d.KeyID}
+}
+
+func (d Discrepancy) hasObjects(other Discrepancy) bool {
+	return d.ids() == other.ids() && d.IntentID == other.IntentID && d.ProviderRefundID == other.ProviderRefundID
+}
