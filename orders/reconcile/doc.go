@@ -1,3 +1,4 @@
 // Package reconcile compares our orders and refunds with the provider's intents and refunds. It
-// never charges, refunds or resumes a key. docs/runbook.md has the remedy for each [Kind].
+// never charges or refunds. What it found stays open until it is gone, fixed or acknowledged.
+// docs/runbook.md has the remedy for each [Kind].
 package reconcile
