@@ -43,12 +43,12 @@ SELECT account_id,
        $3
   FROM event_endpoints
  WHERE account_id = $1
-    ON CONFLICT DO NOTHING`, accountID, e.id(), e)
+    ON CONFLICT DO NOTHING`, accountID, e.DeriveID(), e)
 }
 
-// id is derived if the event occurs once. If a failover loses the rows, the same event then gets the same
-// id, which the shop may know.
-func (e Event) id() uuid.UUID {
+// DeriveID returns an id that derives from the object if the event occurs once. If a failover loses the rows,
+// the same event then gets the same id, which the shop may know.
+func (e Event) DeriveID() uuid.UUID {
 	switch e.Type {
 	case RefundUpdated, DisputeUpdated:
 		return uuid.Must(uuid.NewV7())

@@ -110,8 +110,8 @@ func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idemp
 	paid := r.order.Order
 	paid.Status, paid.PaidAt = StatusPaid, &operations.Timestamp{Time: paidAt}
 	r.updateTx(tx, "status = 'paid', paid_at = $3", paidAt)
-	receipts.StageTx(tx, r.run.AccountID, paid.ID)
-	events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderPaid, OrderID: paid.ID})
+	event := events.Event{Type: events.OrderPaid, OrderID: paid.ID}
+	receipts.StageTx(tx, r.run.AccountID, paid.ID, event.DeriveID())
 	r.auditTx(ctx, tx, "order.paid", map[string]any{
 		"payment_intent_id": *paid.PaymentIntentID, "amount": paid.Amount, "currency": paid.Currency,
 	})
