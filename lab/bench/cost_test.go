@@ -121,6 +121,28 @@ func TestCost_staging(t *testing.T) {
 	require.Equal(t, 2, staged)
 }
 
+// The completer's reading of the provider's events takes ten round trips, and an order that has changed
+// eight more.
+func TestCost_changes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 1)
+	pass := func() int {
+		f.wire.Reset()
+		require.NoError(t, f.Changes.ReadList(t.Context()))
+		_, err := f.Changes.RunOnce(t.Context())
+		require.NoError(t, err)
+		return f.wire.RoundTrips()
+	}
+	for n := range 2 { // the first refund prepares the statements
+		require.NoError(t, f.refund(f.mustCreate(n), fmt.Sprintf("a-refund-of-the-cost-test-%d", n)))
+		changed := pass()
+		empty := pass()
+		if n > 0 {
+			require.Equal(t, []int{10, 18}, []int{empty, changed})
+		}
+	}
+}
+
 func (f *fixture) refund(order uuid.UUID, key string) error {
 	req := f.request(key)
 	req.Path, req.Params = "/v1/orders/"+order.String()+"/refunds", []byte(`{"amount":100}`)
