@@ -237,9 +237,16 @@ SELECT id || ' at ' || recovery_point || coalesce(', ' || last_error, '')
  WHERE recovery_point <> 'finished'`)
 }
 
+// allRows omits what reading the provider again changes: when it was read, and the job for that.
 func (h *harness) allRows() []string {
 	h.t.Helper()
-	return h.rowsOf("idempotency_keys", "orders", "refunds", "audit_records", "staged_jobs")
+	return append(h.rowsOf("idempotency_keys", "refunds"), h.query(`
+SELECT (to_jsonb(o) - 'provider_read_at')::text FROM orders o
+UNION ALL
+SELECT a::text FROM audit_records a WHERE action NOT LIKE 'provider_change.%'
+UNION ALL
+SELECT j::text FROM staged_jobs j WHERE kind <> 'provider_change'
+ ORDER BY 1`)...)
 }
 
 func (h *harness) rowsOf(tables ...string) []string {
