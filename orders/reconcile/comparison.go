@@ -20,7 +20,6 @@ type comparison[P any] struct {
 	*run
 	object, record string // the words for P and for our record
 	selectRecords  string
-	providerColumn string // of a record, with the provider's id
 
 	list  func(ctx context.Context, since, until time.Time, after string) (page []P, next string, err error)
 	get   func(ctx context.Context, id string) (P, error)

@@ -10,15 +10,14 @@ import (
 
 func comparePayments(r *run) *comparison[payments.Intent] {
 	return &comparison[payments.Intent]{
-		run:            r,
-		object:         "intent",
-		record:         "order",
-		list:           r.Orders.Calls.Payments.List,
-		get:            r.Orders.Calls.Payments.Get,
-		state:          intentState,
-		selectRecords:  selectOrders,
-		providerColumn: "payment_intent_id",
-		classify:       classifyPayment,
+		run:           r,
+		object:        "intent",
+		record:        "order",
+		list:          r.Orders.Calls.Payments.List,
+		get:           r.Orders.Calls.Payments.Get,
+		state:         intentState,
+		selectRecords: selectOrders,
+		classify:      classifyPayment,
 	}
 }
 
@@ -85,16 +84,15 @@ func classifyPayment(l localState, p providerState) Kind {
 // the order.
 func compareRefunds(r *run, payment *comparison[payments.Intent]) *comparison[payments.Refund] {
 	return &comparison[payments.Refund]{
-		run:            r,
-		object:         "refund",
-		record:         "our refund",
-		list:           r.Orders.Calls.Payments.ListAllRefunds,
-		get:            r.Orders.Calls.Payments.GetRefund,
-		state:          refundState,
-		payment:        payment.read,
-		selectRecords:  selectRefunds,
-		providerColumn: "provider_refund_id",
-		classify:       classifyRefund,
+		run:           r,
+		object:        "refund",
+		record:        "our refund",
+		list:          r.Orders.Calls.Payments.ListAllRefunds,
+		get:           r.Orders.Calls.Payments.GetRefund,
+		state:         refundState,
+		payment:       payment.read,
+		selectRecords: selectRefunds,
+		classify:      classifyRefund,
 	}
 }
 

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -45,11 +44,22 @@ const selectRefunds = columns + `
        coalesce(record.provider_refund_id, '')
   FROM refunds` + withKey
 
-// byID also finds a refund that was made at the provider's dashboard, by its id there.
+// byID also finds a refund that was made at the provider's dashboard, by its id there. It is a UNION,
+// because a join with OR would scan the table.
 const byID = `
-  JOIN unnest($1::uuid[], $2::uuid[], $3::text[]) AS wanted (account_id, id, provider_id)
+  JOIN (
+           SELECT *
+             FROM unnest($1::uuid[], $2::uuid[])
+            UNION
+           SELECT made.account_id,
+                  made.id
+             FROM unnest($1::uuid[], $3::text[]) AS listed (account_id, provider_id)
+             JOIN refunds AS made
+               ON made.account_id = listed.account_id
+              AND made.provider_refund_id = listed.provider_id
+       ) AS wanted (account_id, id)
     ON wanted.account_id = record.account_id
-   AND (wanted.id = record.id OR wanted.provider_id = record.%s)
+   AND wanted.id = record.id
  ORDER BY record.created_at DESC, record.id DESC`
 
 const beforeRecord = `
@@ -69,7 +79,7 @@ func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]local
 	for _, p := range page {
 		accountIDs, ids, providerIDs = append(accountIDs, p.accountID), append(ids, p.recordID), append(providerIDs, p.id)
 	}
-	records, err := c.query(ctx, c.selectRecords+fmt.Sprintf(byID, c.providerColumn), accountIDs, ids, providerIDs)
+	records, err := c.query(ctx, c.selectRecords+byID, accountIDs, ids, providerIDs)
 	if err != nil {
 		return nil, err
 	}
