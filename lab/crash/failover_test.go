@@ -161,8 +161,8 @@ func (h *harness) retryWhileAway(url, other string) (wrong []string) {
 	defer away.Release()
 	h.expireLeases()
 	for _, got := range []response{h.post(url, h.account, h.params), h.post(url, h.otherAccount, other)} {
-		needsNoCall := got.status == http.StatusOK               // a cancel of an order that has failed already
-		if !got.isRetryable() && !got.replayed && !needsNoCall { // a process that continued may have finished the key
+		needsNoCall := got.status == http.StatusOK || got.isPaidBefore() // a cancel of an order that is final
+		if !got.isRetryable() && !got.replayed && !needsNoCall {         // a process that continued may have finished the key
 			wrong = append(wrong, fmt.Sprintf("without the provider: %v", got))
 		}
 	}
