@@ -115,8 +115,8 @@ func (i *Inbox) readPlace(ctx context.Context) (p pass, err error) {
 	return p, err
 }
 
-// record stores new events with the jobs of their orders and, after the last page of a pass, the place.
-// A job that exists is repeated, also if it is just being worked off.
+// record stores new events with the jobs of their orders and, after the last page of a pass, the place
+// (R27, the provider's events). A job that exists is repeated, also if it is just being worked off.
 func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass) (staged []jobs.Job, err error) {
 	var ids, types, objects, intents []string
 	rest := &pgx.Batch{}

@@ -23,8 +23,8 @@ import (
 )
 
 // Sync reads the refunds and disputes of an order from the provider, and records them in one transaction.
-// What the provider states is recorded, whatever our records say. If a read that began later is recorded
-// already, Sync changes nothing.
+// What the provider states is recorded, whatever our records say (R27, the provider's events). If a read
+// that began later is recorded already, Sync changes nothing.
 func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	o, err := i.find(ctx, accountID, orderID)
 	if err == nil && o.Status.Open() {
