@@ -28,7 +28,8 @@ var providerChanges = map[string]struct {
 		[]step{createPaid(visa)}, []step{refundAtDashboard(1800, "")}, "partially_refunded 1800: succeeded 1800 provider",
 	},
 	"the rest is refunded at the dashboard": {
-		[]step{createPaid(visa), refund("201")}, []step{refundAtDashboard(0, "expired_uncaptured_charge")},
+		[]step{createPaid(visa), refund("201")},
+		[]step{refundAtDashboard(0, "expired_uncaptured_charge")},
 		"refunded 4300: succeeded 1800 api, succeeded 2500 provider",
 	},
 	"a refund of the dashboard fails": {
@@ -38,18 +39,21 @@ var providerChanges = map[string]struct {
 		[]step{killDuring(confirm)}, []step{refundAtDashboard(1800, "")}, "partially_refunded 1800: succeeded 1800 provider",
 	},
 	"staff edits the metadata": {
-		[]step{createPaid(visa), refund("201")}, []step{editRefund(func(r *stripetest.Refund) { clear(r.Metadata) })},
+		[]step{createPaid(visa), refund("201")},
+		[]step{editRefund(func(r *stripetest.Refund) { clear(r.Metadata) })},
 		"partially_refunded 1800: succeeded 1800 api",
 	},
 	"a status that we do not know": {
-		[]step{createPaid(visa), refund("201")}, []step{editRefund(func(r *stripetest.Refund) { r.Status = "reversed" })},
+		[]step{createPaid(visa), refund("201")},
+		[]step{editRefund(func(r *stripetest.Refund) { r.Status = "reversed" })},
 		"partially_refunded 1800: pending 1800 api",
 	},
 	"an inquiry": {
 		[]step{createPaid(visa)}, []step{dispute(4300, "warning_needs_response")}, "paid 0: ; warning_needs_response 4300",
 	},
 	"a dispute of a part is lost": {
-		[]step{createPaid(visa), refund("201")}, []step{dispute(700, "needs_response", "under_review", "lost")},
+		[]step{createPaid(visa), refund("201")},
+		[]step{dispute(700, "needs_response", "under_review", "lost")},
 		"partially_refunded 1800: succeeded 1800 api; lost 700",
 	},
 	"a dispute is lost, and then won": {

@@ -12,7 +12,7 @@ import (
 func TestTextSize(t *testing.T) {
 	t.Parallel()
 	except := []string{"Email", "Currency", "PaymentMethod", "Status", "Reference"} // short
-	except = append(except, "PaymentIntentID", "Failure")                           // not of the request
+	except = append(except, "PaymentIntentID", "Failure", "Disputes")               // not of the request
 	var params OrderRequest
 	texts := fill(reflect.ValueOf(&params), except)
 	require.NotZero(t, texts)

@@ -39,7 +39,7 @@ func TestRefund_severalParts(t *testing.T) {
 		"Content-Type": "application/json",
 		"Location":     "/v1/orders/" + orderID(f.Account, f.key).String() + "/refunds/" + part.ID.String(),
 	}, result.Response.Headers)
-	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"order_id":%q,"amount":1800,"currency":"usd","reason":"duplicate","status":"succeeded","provider_refund_id":%q,"created_at":%q}`,
+	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"order_id":%q,"amount":1800,"currency":"usd","reason":"duplicate","status":"succeeded","source":"api","provider_refund_id":%q,"created_at":%q}`,
 		part.ID, orderID(f.Account, f.key), f.Stripe.Refunds()[0].ID, formatTime(part.CreatedAt.Time)), string(result.Response.Body))
 
 	sent := f.Stripe.Requests()[len(f.Stripe.Requests())-1]

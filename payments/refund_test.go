@@ -33,7 +33,7 @@ func TestRefund_requestAndResponse(t *testing.T) {
 	got, err := newClient(t, provider).Refund(t.Context(), refundKey, refundParams)
 	require.NoError(t, err)
 	require.Equal(t, payments.Refund{
-		ID: "re_1", Status: payments.RefundPending, Amount: 700, Currency: "eur", IntentID: "pi_1",
+		ID: "re_1", Status: payments.RefundPending, Amount: 700, Currency: "eur", Reason: "duplicate", IntentID: "pi_1",
 		Metadata: map[string]string{"refund_id": "r1"}, Created: time.Unix(1760000000, 0).UTC(),
 	}, got)
 

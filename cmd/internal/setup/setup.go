@@ -109,21 +109,25 @@ SELECT current_setting('search_path'),
 }
 
 // CheckServing returns an error if a migration is not applied, or the role lacks a privilege
-// that orders, refunds, events and the metrics need (R30, ready to take an order).
+// that orders, refunds, webhooks and the metrics need (R30, ready to take an order).
 func CheckServing(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := CheckSchema(ctx, pool); err != nil {
 		return err
 	}
 	missing, err := postgres.Collect(ctx, pool, "check privileges", pgx.RowTo[string], `
 SELECT privilege || ' ON ' || name
-  FROM (VALUES ('api_keys', 'SELECT'),
+  FROM (VALUES ('accounts', 'SELECT'),
+               ('api_keys', 'SELECT'),
                ('audit_records', 'INSERT'),
+               ('discrepancies', 'SELECT, INSERT, UPDATE'),
                ('event_endpoints', 'SELECT'),
                ('expired_keys', 'SELECT'),
                ('idempotency_keys', 'SELECT, INSERT, UPDATE'),
                ('orders', 'SELECT, INSERT, UPDATE'),
+               ('provider_event_place', 'SELECT'),
+               ('provider_events', 'SELECT, INSERT'),
                ('refunds', 'SELECT, INSERT, UPDATE'),
-               ('staged_jobs', 'SELECT, INSERT')) AS needed (name, privileges),
+               ('staged_jobs', 'SELECT, INSERT, UPDATE, DELETE')) AS needed (name, privileges),
        string_to_table(privileges, ', ') AS privilege
  WHERE has_table_privilege(to_regclass(name), privilege) IS NOT TRUE
  ORDER BY name, privilege`)
