@@ -15,6 +15,7 @@ import (
 
 	"example.com/orders-api/api"
 	"example.com/orders-api/client"
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/orders/orderstest"
@@ -87,12 +88,11 @@ func TestLinks(t *testing.T) {
 	}
 
 	const part = `{"amount":100}`
-	orderKey, runningKey, refundKey := newKey(), newKey(), newKey()
+	orderKey, runningKey, refundKey, cancelKey := newKey(), newKey(), newKey(), newKey()
 	const card = "pm_card_visa"
 	order := s.pay(t, newKey(), card, false).location
 	refundedThere := s.pay(t, newKey(), card, false)
 	s.refundAtProvider(t, refundedThere)
-	held := s.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: "POST /v1/payment_intents/{id}/confirm", After: 1})
 	follow := func(operation, key string, got response) {
 		documented := operations[operation].Responses.Status(got.status)
 		for name, link := range documented.Value.Links {
@@ -117,6 +117,18 @@ func TestLinks(t *testing.T) {
 	refund := func(order, key string, async bool) {
 		follow("createRefund", key, s.send(t, http.MethodPost, order+"/refunds", key, part, async))
 	}
+	cancel := func(order, key string, async bool) {
+		follow("cancelOrder", key, s.send(t, http.MethodPost, order+"/cancel", key, "{}", async))
+	}
+	waiting := func() string { // an order that the customer has not approved
+		key := newKey()
+		s.pay(t, key, "pm_card_threeDSecure2Required", false)
+		return "/v1/orders/" + idempotency.DeriveID("order", s.Account, idempotency.Key(key)).String()
+	}
+	canceled, unfinished := waiting(), waiting()
+	cancel(canceled, cancelKey, false)
+	cancel(waiting(), newKey(), true)
+	held := s.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: "POST /v1/payment_intents/{id}/confirm", After: 1})
 	create(orderKey, card, false)
 	create(runningKey, card, true)  // 202
 	create(runningKey, card, false) // 409
@@ -126,6 +138,7 @@ func TestLinks(t *testing.T) {
 	down := s.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
 	create(newKey(), card, false)
 	refund(order, newKey(), false)
+	cancel(unfinished, newKey(), false)
 	down.Release()
 	refund(order, refundKey, false)
 	refund(order, newKey(), true)
@@ -134,6 +147,7 @@ func TestLinks(t *testing.T) {
 	idempotencytest.Reap(t, s.Pool)
 	refund(order, refundKey, false)
 	create(refundKey, card, false)
+	cancel(canceled, cancelKey, false)
 	require.Empty(t, unresolved, "no response above has what these links refer to")
 }
 
