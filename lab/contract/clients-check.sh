@@ -23,7 +23,8 @@ npx tsc --strict --skipLibCheck --target es2022 --module nodenext --moduleResolu
 echo '{"generator": {"features": {"disable_all": true, "enable": ["paths/client"]}}}' >ogen.yml
 quietly go tool ogen -config ogen.yml -target ogen/client -package client "$spec"
 mkdir oapicodegen/client
-quietly go tool oapi-codegen -generate types,client -package client -o oapicodegen/client/client.go "$spec"
+# Without skip-prune, oapi-codegen removes the parameters that only the webhooks use, and then needs them.
+quietly go tool oapi-codegen -generate types,client,skip-prune -package client -o oapicodegen/client/client.go "$spec"
 go build -trimpath -o bin/ ./ogen ./oapicodegen # otherwise the temporary path would prevent use of the build cache
 
 later=$(cat later.log)
