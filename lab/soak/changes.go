@@ -25,7 +25,7 @@ import (
 // refundFails is a card whose refunds can fail after they have succeeded.
 const refundFails = "pm_card_refundFail"
 
-// settled is the age of a charge whose row no failover loses any more.
+// settled is the age of a charge or refund whose row no failover loses any more.
 const settled = 10 * time.Second
 
 // changeAtProvider does what the service only hears of afterwards: a refund in the dashboard, a dispute,
@@ -37,7 +37,8 @@ func (f *faults) changeAtProvider(ctx context.Context, r *rand.Rand) {
 	stripe := f.system.provider.stripe
 	choice := r.IntN(6)
 	for _, refund := range stripe.Refunds() {
-		if choice >= 4 && refund.Status == "succeeded" && stripe.Settle(refund.ID, false) == nil {
+		durable := time.Since(time.Unix(refund.Created, 0)) > settled
+		if choice >= 4 && durable && refund.Status == "succeeded" && stripe.Settle(refund.ID, false) == nil {
 			f.customers.count("refunds that failed later")
 			return
 		}
