@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
@@ -28,6 +29,9 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			d.Fixed, err = refunds.repair(ctx, *d, d.ProviderRefundID, func() error {
 				return r.Changes.Sync(ctx, d.AccountID, d.OrderID)
 			})
+			if errors.Is(err, operations.ErrNotFound) {
+				err = nil // the order is lost, too, and its charge is another discrepancy
+			}
 		case r.LostRows && d.Local == (Money{}) && (d.Kind == UnrecordedCharge || d.Kind == OpenIntent):
 			err = r.expireKey(ctx, intents, d) // the charge itself needs an operator
 		default:
