@@ -195,7 +195,7 @@ func TestSchema_checks(t *testing.T) {
 		"refund: of the dashboard":           {"refunds", madeRefund.with(row{"source": "provider", "idempotency_key": nil}), ""},
 		"refund: of the dashboard, with key": {"refunds", madeRefund.with(row{"source": "provider"}), "provider_has_no_key"},
 		"refund: ours, row was lost":         {"refunds", madeRefund.with(row{"idempotency_key": nil}), ""},
-		"refund: of nobody":                  {"refunds", madeRefund.with(row{"source": "bank", "idempotency_key": nil}), "source_is_known"},
+		"refund: of an unknown source":       {"refunds", madeRefund.with(row{"source": "bank", "idempotency_key": nil}), "source_is_known"},
 	} {
 		err := insert(t.Context(), pool, test.table, test.row)
 		require.Equal(t, test.violates, checkViolation(err), "%s: %v", name, err)

@@ -194,7 +194,7 @@ func (k *killer) onStep(ctx context.Context, _ idempotency.StepStart) (context.C
 	if k.steps--; k.steps != 0 {
 		return ctx, func(idempotency.StepEnd) {}
 	}
-	// Nobody releases these leases, and no run can record anything.
+	// These leases are never released, and no run can record anything.
 	k.fixture.exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE idempotency_key = ANY($1) AND locked_at IS NOT NULL", k.keys)
 	panic(errKilled)
 }

@@ -14,7 +14,7 @@ import (
 // response is lost.
 type wire struct {
 	mu    sync.Mutex
-	left  int // messages; 0: the wire is whole, -1: it was cut
+	left  int // messages; 0: none is cut, -1: one was cut
 	after bool
 }
 
@@ -29,8 +29,8 @@ func (w *wire) cutAt(n int, after bool) {
 	w.left, w.after = n, after
 }
 
-// mend reports whether the wire was cut.
-func (w *wire) mend() bool {
+// reset lets new connections work, and reports whether one was cut.
+func (w *wire) reset() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	cut := w.left < 0
@@ -88,7 +88,7 @@ func TestChanges_killedAtEveryStatement(t *testing.T) {
 				if err == nil {
 					_, err = f.Changes.RunOnce(t.Context())
 				}
-				killed = w.mend()
+				killed = w.reset()
 				require.True(t, killed || err == nil, "%v", err)
 				f.do(readEvents)
 				checkChanges(t, f)

@@ -29,7 +29,7 @@ type purchase struct {
 	lateSecret time.Duration // after the charge window, a client secret was given out
 	expires    bool          // is reaped before its last request
 	refunds    []*refund
-	cancel     *exchanges // nil: nobody cancels the order
+	cancel     *exchanges // nil: the order is not cancelled
 	atLeastOne bool       // of the refunds must succeed
 	concurrent bool       // refunds are requested at the same time
 	body       []byte
