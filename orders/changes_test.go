@@ -263,6 +263,22 @@ func TestChanges_lostRefundRow(t *testing.T) {
 	checkChanges(t, f)
 }
 
+// The refund of the whole order is not refused because of itself.
+func TestChanges_lostFullRefundRow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(visa))
+	const key = "a-refund-of-all-of-it"
+	require.Equal(t, "201", outcomeOf(f.refund(key, `{}`)))
+	f.exec("DELETE FROM refunds")
+	f.exec("DELETE FROM audit_records WHERE action LIKE 'refund.%'")
+	f.exec("DELETE FROM idempotency_keys WHERE operation = 'create_refund'")
+	f.exec("UPDATE orders SET amount_refunded = 0, status = 'paid'")
+	f.do(readEvents)
+	require.Equal(t, "422 key expired", outcomeOf(f.refund(key, `{}`)))
+	require.Len(t, f.Stripe.Refunds(), 1)
+	checkChanges(t, f)
+}
+
 // A refund of the dashboard may be ours, whose response was lost and whose metadata was removed. It waits
 // until ours is decided.
 func TestChanges_ambiguousDashboardRefund(t *testing.T) {

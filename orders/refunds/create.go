@@ -55,7 +55,10 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 		return idempotency.Transition{}, err
 	}
 	orderID := operations.ParentID(path, r.run.Path)
-	order, reserved, err := lockOrderTx(ctx, tx, r.run.AccountID, orderID)
+	id := refundID(r.run.AccountID, r.run.Key)
+	// If a failover lost the key's rows and the provider's list brought the refund back, the INSERT meets
+	// its id, and the key has expired. So the refund itself must not use up the amount before.
+	order, reserved, err := lockOrderTx(ctx, tx, r.run.AccountID, orderID, id)
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
@@ -63,7 +66,6 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
-	id := refundID(r.run.AccountID, r.run.Key)
 	tx.Queue(`
 INSERT INTO refunds (
     id,

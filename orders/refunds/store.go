@@ -26,7 +26,7 @@ SELECT status,
 
 // lockOrderTx returns an order with the sum of its refunds. Under READ COMMITTED, only a separate
 // statement sees what the lock's previous holder has committed.
-func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (o orders.Order, reserved int64, err error) {
+func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id, refundID uuid.UUID) (o orders.Order, reserved int64, err error) {
 	err = tx.QueryRow(ctx, lockOrderSQL, []any{accountID, id}, &o.Status, &o.Amount, &o.Currency)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return o, 0, operations.ErrNotFound
@@ -39,7 +39,8 @@ SELECT coalesce(sum(amount), 0)::bigint
   FROM refunds
  WHERE account_id = $1
    AND order_id = $2
-   AND status NOT IN ('failed', 'canceled')`, []any{accountID, id}, &reserved)
+   AND id <> $3
+   AND status NOT IN ('failed', 'canceled')`, []any{accountID, id, refundID}, &reserved)
 	return o, reserved, err
 }
 
