@@ -73,6 +73,7 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 		status         = e.HTTPStatus
 		card           = response.Type == stripe.ErrorTypeCard
 		invalid        = response.Type == stripe.ErrorTypeInvalidRequest
+		keyOfAnother   = response.Type == stripe.ErrorTypeIdempotency || strings.HasPrefix(response.Msg, "Keys for idempotent requests ")
 		anotherIntent  = e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID
 		mayHaveCharged = e.Intent != nil && slices.Contains([]Status{StatusSucceeded, StatusProcessing, StatusRequiresCapture}, e.Intent.Status)
 	)
@@ -83,8 +84,8 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 	case status == http.StatusPaymentRequired && card && !mayHaveCharged:
 		e.Outcome, e.RetryAfter = Declined, 0
 		e.Message = printable(response.Msg)
-	case status == http.StatusBadRequest && response.Type == stripe.ErrorTypeIdempotency:
-		// The key's first request, with other parameters, may have had an effect.
+	case status == http.StatusBadRequest && keyOfAnother:
+		// The key's first request, with other parameters or to another endpoint, may have had an effect.
 		e.needOperator(nil)
 	case status == http.StatusBadRequest && response.Code == stripe.ErrorCodePaymentIntentUnexpectedState:
 		e.UnexpectedState = true

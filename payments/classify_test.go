@@ -36,6 +36,10 @@ const (
 	testID = "You cannot use the test ID 'pm_card_visa' in livemode. If you are testing your integration, please use your testmode API keys instead."
 )
 
+// In 2017, its type was invalid_request_error.
+const keyOfEndpoint = "Keys for idempotent requests can only be used for the same endpoint they were first used for " +
+	"('/v1/refunds' vs '/v1/payment_intents'). Try using a key other than 'k' if you meant to execute a different request."
+
 const methodOfCustomer = "The `payment_method` parameter supplied pm_1 belongs to the Customer cus_1. " +
 	"Please include the Customer in the `customer` parameter on the PaymentIntent."
 
@@ -113,6 +117,7 @@ func TestClassify(t *testing.T) {
 		"no method for the currency":           {response{status: 400, body: withMessage("payment_intent_invalid_parameter", "currency", noMethodForCurrency)}, ourFault},
 		"intent in another state":              {response{status: 400, body: stripeError(invalid, "payment_intent_unexpected_state", paid)}, classified{unexpectedState: true, retryAfter: 2 * time.Second, attempts: 1}},
 		"key with other parameters":            {response{status: 400, body: stripeError("idempotency_error", "", "")}, unknownFault},
+		"key of another endpoint":              {response{status: 400, body: withMessage("", "", keyOfEndpoint)}, unknownFault},
 
 		"API key unknown":                {response{status: 401, body: withMessage("", "", "Invalid API Key provided: "+secretKey)}, ourFault},
 		"API key without the permission": {response{status: 403, body: stripeError(invalid, "", "")}, ourFault},
