@@ -39,7 +39,7 @@ type exchanges struct {
 	account int
 	key     client.Key
 	sent    time.Time // the first time
-	created string    // the order that the key creates (R5), which its responses may not name
+	created string    // the order or refund that the key creates (R5), which its responses may not name
 	order   string    // and its intent, if the customer had to approve the payment
 	intent  string
 	stored  []answer         // that differ; more than one is an error, unless rows were lost
@@ -227,7 +227,7 @@ func (c *checker) orderRefunds(p *purchase, order string) {
 	made := 0
 	// The API does not know a lost refund until its client retries, so others are rejected by
 	// the provider.
-	lost := slices.ContainsFunc(p.refunds, func(r *refund) bool { return c.mayBeLost(&r.exchanges) })
+	lost := slices.ContainsFunc(p.refunds, func(r *refund) bool { return c.mayBeLost(&r.exchanges) || c.broughtBack(&r.exchanges) })
 	for _, r := range p.refunds {
 		var refund client.Refund
 		response := c.finalResponse(&r.exchanges, &refund, false, false)
@@ -235,11 +235,18 @@ func (c *checker) orderRefunds(p *purchase, order string) {
 		case response == nil:
 			c.add(&r.exchanges, order, "no final response to a refund")
 			continue
-		case !lost && r.want != 0 && response.Status != r.want:
-			c.add(&r.exchanges, order, "refund: status %d instead of %d: %s", response.Status, r.want, response.Body)
+		case response.Status == http.StatusCreated:
+		case c.broughtBack(&r.exchanges):
+			found := c.refundsOf[r.created][0]
+			refund = client.Refund{ID: found.Name, Amount: found.Amount, ProviderRefundID: found.ID}
+		default: // refundsOf reports a refund at the provider
+			if !lost && r.want != 0 && response.Status != r.want {
+				c.add(&r.exchanges, order, "refund: status %d instead of %d: %s", response.Status, r.want, response.Body)
+			}
+			continue
 		}
-		if response.Status != http.StatusCreated {
-			continue // refundsOf reports a refund at the provider
+		if !lost && r.want != 0 && r.want != http.StatusCreated {
+			c.add(&r.exchanges, order, "refund: status %d instead of %d: %s", response.Status, r.want, response.Body)
 		}
 		made++
 		sum += refund.Amount
@@ -284,7 +291,7 @@ func (c *checker) finalResponse(e *exchanges, target any, expired, left bool) *c
 		c.add(e, "", "no replay after the faults; last: %s", last)
 	case len(e.stored) == 0 && isStored(last) && !last.Replayed() && !c.cancelled(orderOf(last)):
 		c.add(e, "", "only the replay ended the order of a customer who left: %s", last)
-	case c.ended(e), len(e.stored) == 0:
+	case c.ended(e), len(e.stored) == 0, c.broughtBack(e):
 	case expired:
 		if problem := problemOf(*e.replay); problem.Type != expiredType || problem.OrderID != orderOf(last) {
 			c.add(e, "", "the reaped key has not expired: %s; last: %s", e.replay, last)
@@ -306,6 +313,19 @@ const expiredType = "/problems/idempotency-key-expired"
 // lost. The response names no order then.
 func (c *checker) ended(e *exchanges) bool {
 	return e.replay != nil && problemOf(*e.replay).Type == expiredType && problemOf(*e.replay).OrderID == "" && c.expired(e.created)
+}
+
+// broughtBack reports whether a failover has lost the refund and its key, and the provider's list has
+// recorded the refund under its own id before the client retried, so that the retry is 422 (R27).
+func (c *checker) broughtBack(e *exchanges) bool {
+	if e.replay == nil || problemOf(*e.replay).Type != expiredType {
+		return false
+	}
+	refunds := c.refundsOf[e.created]
+	return len(refunds) == 1 && slices.ContainsFunc(c.losses, func(l *loss) bool {
+		made := time.Unix(refunds[0].Created, 0)
+		return made.After(l.from.Add(-time.Second)) && made.Before(l.until) && (len(e.stored) == 0 || l.includes(e.stored[0]))
+	})
 }
 
 func (c *checker) expired(order string) bool {

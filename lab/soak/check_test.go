@@ -363,6 +363,39 @@ func TestCheck_lostRows(t *testing.T) {
 	}
 }
 
+// A failover may lose a refund that the provider's list then brings back under its own id, so that its key
+// has expired (R27).
+func TestCheck_broughtBack(t *testing.T) {
+	t.Parallel()
+	made := time.Now()
+	for name, test := range map[string]struct {
+		change func(o *observation, r *refund)
+		want   string // "": no violation
+	}{
+		"after its response": {func(*observation, *refund) {}, ""},
+		"before a response":  {func(_ *observation, r *refund) { r.stored = nil }, ""},
+		"that was too much":  {func(_ *observation, r *refund) { r.stored, r.amount = nil, 299 }, "the response has 300"},
+		"twice":              {func(o *observation, _ *refund) { o.refunds = append(o.refunds, o.refunds[0]) }, "refunded 2 times"},
+		"twice, before a response": {
+			func(o *observation, r *refund) { r.stored, o.refunds = nil, append(o.refunds, o.refunds[0]) }, "2 refunds refund-1",
+		},
+		"made after the failover":  {func(o *observation, _ *refund) { o.refunds[0].Created += 5 }, "the replay differs"},
+		"answered before the loss": {func(_ *observation, r *refund) { r.stored[0].at = made.Add(-time.Minute) }, "the replay differs"},
+		"without a failover":       {func(o *observation, _ *refund) { o.losses = nil }, "the replay differs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := valid()
+			r := o.purchases[0].refunds[0]
+			r.created, r.stored[0].at, o.refunds[0].Created = "refund-1", made, made.Unix()
+			r.replay = &client.Response{Status: http.StatusUnprocessableEntity, Body: []byte(`{"type":"/problems/idempotency-key-expired"}`)}
+			o.losses = []*loss{{from: made.Add(-time.Second), until: made.Add(time.Second)}}
+			test.change(&o, r)
+			requireViolation(t, test.want, o)
+		})
+	}
+}
+
 // The intent of a lost order may be cancelled. Its client is refused, and pays with a new
 // key.
 func TestCheck_cancelled(t *testing.T) {

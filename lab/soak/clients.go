@@ -82,11 +82,11 @@ func (c *customers) disconnect() time.Duration {
 	return max(0, time.Duration(c.random.IntN(1000)-900)) * time.Millisecond
 }
 
-func (c *customers) watch(e *exchanges) {
+func (c *customers) watch(what string, e *exchanges) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keys[keyOf(e.account, e.key)] = e
-	e.created = createdBy(c.accounts[e.account], e.key)
+	e.created = createdBy(what, c.accounts[e.account], e.key)
 	if e.sent.IsZero() {
 		e.sent = time.Now()
 	}
@@ -124,9 +124,9 @@ func (c *customers) acknowledged() (created []string, intents map[string]string)
 	return created, intents
 }
 
-// createdBy returns the order that the key creates (R5).
-func createdBy(account uuid.UUID, key client.Key) string {
-	return idempotency.DeriveID("order", account, idempotency.Key(key)).String()
+// createdBy returns the order or refund that the key creates (R5).
+func createdBy(what string, account uuid.UUID, key client.Key) string {
+	return idempotency.DeriveID(what, account, idempotency.Key(key)).String()
 }
 
 func (c *customers) count(what string) {
@@ -171,7 +171,7 @@ func (c *customers) observe(account int, a client.Attempt) {
 // buy creates an order and requests its refunds. It returns when each key has a final
 // response, the customer has left, or ctx ends.
 func (c *customers) buy(ctx context.Context, p *purchase) {
-	c.watch(&p.exchanges)
+	c.watch("order", &p.exchanges)
 	var cancel sync.WaitGroup
 	if p.cancel != nil {
 		cancel.Go(func() { c.cancel(ctx, p) })
@@ -212,7 +212,7 @@ func (c *customers) buyAgain(ctx context.Context, p *purchase) {
 
 // cancel cancels the order at a moment before, during or after its payment.
 func (c *customers) cancel(ctx context.Context, p *purchase) {
-	c.watch(p.cancel)
+	c.watch("order", p.cancel)
 	for range 20 {
 		pause(ctx, c.moment(3*time.Second))
 		response := c.finish(ctx, p.cancel, cancelPath(p.created), []byte(`{}`))
@@ -226,7 +226,7 @@ func (c *customers) cancel(ctx context.Context, p *purchase) {
 func (c *customers) refund(ctx context.Context, p *purchase, order string) {
 	var all sync.WaitGroup
 	for _, r := range p.refunds {
-		c.watch(&r.exchanges)
+		c.watch("refund", &r.exchanges)
 		request := func() {
 			for c.finish(ctx, &r.exchanges, refundPath(order), r.body()).Status == http.StatusNotFound {
 				// The order is lost. A retry restores it, unless its key has expired.

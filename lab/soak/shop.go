@@ -133,7 +133,7 @@ func (f *storefront) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		f.mu.Lock()
-		id := createdBy(f.account, client.Key(r.Header.Get("Idempotency-Key")))
+		id := createdBy("order", f.account, client.Key(r.Header.Get("Idempotency-Key")))
 		if ids := f.orders[order.Reference]; !slices.Contains(ids, id) {
 			f.orders[order.Reference] = append(ids, id)
 		}

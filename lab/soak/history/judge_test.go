@@ -46,6 +46,13 @@ func read(call, end int, state string) Operation {
 	return at(call, end, op)
 }
 
+// recorded is the rejection of a refund that the provider's list has recorded.
+func recorded(call, end int) Operation {
+	op := post(call, end, 422, "idempotency-key-expired")
+	op.Refund = true
+	return op
+}
+
 func ofAccount(account int, op Operation) Operation {
 	op.Account = account
 	return op
@@ -167,6 +174,13 @@ func TestJudge_failover(t *testing.T) {
 		"an operator expires the lost key":      {[]Operation{created(12, 13, "a"), at(21, 22, Operation{Kind: Expire}), read(23, 24, "expired")}, lost},
 		"expired, although no operator acted":   {[]Operation{created(12, 13, "a"), read(23, 24, "expired")}, rejected},
 		"executed after an operator expired it": {[]Operation{created(12, 13, "a"), at(21, 22, Operation{Kind: Expire}), created(23, 24, "b")}, rejected},
+		"the list records the lost refund": {
+			[]Operation{created(12, 13, "a"), read(22, 23, ""), recorded(24, 25), read(26, 27, ""), recorded(28, 29)}, lost,
+		},
+		"the list records the refund of a request without a response": {[]Operation{unanswered(12), recorded(24, 25), read(26, 27, "")}, lost},
+		"made again after the list recorded it":                       {[]Operation{created(12, 13, "a"), recorded(24, 25), created(26, 27, "b")}, rejected},
+		"a lost order that expired":                                   {[]Operation{created(12, 13, "a"), post(24, 25, 422, "idempotency-key-expired")}, rejected},
+		"expired, although the refund was durable":                    {[]Operation{created(1, 2, "a"), recorded(24, 25)}, rejected},
 		"the reaper's deletion is lost": {
 			[]Operation{created(1, 2, "a"), at(3, 4, Operation{Kind: Age}), read(12, 13, "expired"), created(22, 23, "a"), read(24, 25, "expired")}, lost,
 		},

@@ -32,7 +32,9 @@
 //
 // A failover may lose the rows of a second, and an operator then expires keys. A key that
 // only these acts explain is counted and named ([Verdict].Lost): the failover may take it back
-// to a state that it had in the time whose rows may be lost, but not to an earlier one.
+// to a state that it had in the time whose rows may be lost, but not to an earlier one. If it takes the
+// key of a refund back to unused, the provider's list may record the refund before its client retries.
+// The key stays unused then, and each request with it is "key expired" (R27).
 package history
 
 import (
@@ -58,6 +60,8 @@ type state struct {
 	response Response // without a body until a request has seen it
 	aged     bool
 	durable  phase // that the next failover cannot lose
+	lost     bool  // a failover has lost the claim
+	recorded bool  // the provider's list has recorded the refund of the lost claim
 }
 
 // These are operations of the model only.
@@ -126,10 +130,13 @@ func (s state) post(op Operation) (state, bool) {
 		return s, s.phase <= claimed
 	case op.Response.Type == "/problems/idempotency-key-reused":
 		return s, !ours && (s.phase == claimed || s.phase == final)
-	case op.Response.Type == "/problems/idempotency-key-expired":
-		return s.expire()
-	default:
+	case op.Response.Type != "/problems/idempotency-key-expired":
 		return s, s.phase == unused
+	case op.Refund && s.phase == unused && s.lost:
+		s.recorded = true
+		return s, true
+	default:
+		return s.expire()
 	}
 }
 
@@ -147,7 +154,7 @@ func (s state) read(op Operation) (state, bool) {
 }
 
 func (s state) claim(op Operation) state {
-	if s.phase == unused {
+	if s.phase == unused && !s.recorded {
 		s.phase, s.request = claimed, op.Request
 	}
 	return s
@@ -177,6 +184,11 @@ func (s state) expire() (state, bool) {
 // lose returns the states to which a failover may take the key back.
 func (s state) lose() []any {
 	states := []any{s}
+	if s.recorded { // after an earlier failover
+		again := s
+		again.recorded = false
+		states = append(states, again)
+	}
 	for p := s.durable; p < s.phase; p++ {
 		past := s
 		past.phase = p
@@ -184,7 +196,7 @@ func (s state) lose() []any {
 			past.response = Response{}
 		}
 		if p < claimed {
-			past.request = ""
+			past.request, past.lost = "", true
 		}
 		states = append(states, past)
 	}

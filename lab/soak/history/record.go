@@ -29,6 +29,7 @@ type Operation struct {
 	Status   int           `json:"status,omitempty"`  // 0: no response
 	State    string        `json:"state,omitempty"`   // of a read
 	Response Response      `json:"response,omitzero"` // of a request, or the stored one of a read
+	Refund   bool          `json:"refund,omitempty"`  // the request is for a refund
 }
 
 // Kind is what an [Operation] does.
@@ -121,7 +122,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		op.Request = fingerprint(request.URL.Path, sent)
+		op.Request, op.Refund = fingerprint(request.URL.Path, sent), strings.HasSuffix(request.URL.Path, "/refunds")
 		request = request.Clone(request.Context())
 		request.Body, request.GetBody = io.NopCloser(bytes.NewReader(sent)), nil // so net/http cannot send it twice
 	} else if key, ofKey := strings.CutPrefix(request.URL.Path, "/v1/idempotency-keys/"); ofKey {
