@@ -244,7 +244,7 @@ func TestCancel_innerErrors(t *testing.T) {
 		}},
 		"time is over": {unavailable, func(f *fixture) time.Duration {
 			f.inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: getIntent, Times: stripetest.Always})
-			return 200 * time.Millisecond
+			return 2 * time.Second // not over before the call
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,7 +37,8 @@ func (f *faults) changeAtProvider(ctx context.Context, r *rand.Rand) {
 	stripe := f.system.provider.stripe
 	choice := r.IntN(6)
 	for _, refund := range stripe.Refunds() {
-		durable := time.Since(time.Unix(refund.Created, 0)) > settled
+		// Before its response is stored, a refund that fails is no 201.
+		durable := time.Since(time.Unix(refund.Created, 0)) > settled && (refund.Name == "" || f.customers.refunded(refund.Name))
 		if choice >= 4 && durable && refund.Status == "succeeded" && stripe.Settle(refund.ID, false) == nil {
 			f.customers.count("refunds that failed later")
 			return

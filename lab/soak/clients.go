@@ -129,6 +129,18 @@ func createdBy(what string, account uuid.UUID, key client.Key) string {
 	return idempotency.DeriveID(what, account, idempotency.Key(key)).String()
 }
 
+// refunded reports whether the refund's client has a 201 that no failover makes untrue any more.
+func (c *customers) refunded(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.keys {
+		if e.created == id && len(e.stored) > 0 {
+			return e.stored[0].Status == http.StatusCreated && time.Since(e.stored[0].at) > settled
+		}
+	}
+	return false
+}
+
 func (c *customers) count(what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
