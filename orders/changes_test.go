@@ -1,6 +1,7 @@
 package orders_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -319,6 +320,24 @@ func TestChanges_refundMadeAfterFailure(t *testing.T) {
 	f.do(readEvents, expectSummary(refunded), retry("422 closed_by_operator"))
 	require.Equal(t, 1, f.log.errorLines())
 	require.Equal(t, []string{"refund_made_after_failure"}, f.findings())
+	checkChanges(t, f)
+}
+
+// Staff remove the metadata of a refund, so it counts as one of the dashboard, and put it back.
+func TestChanges_metadataIsBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(visa))
+	later := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Endpoint: makeRefund})
+	f.do(refund("503 outcome unknown, 1h0m0s"))
+	f.ageLastRun(time.Hour)
+	f.expireProviderKeys()
+	require.Equal(t, "422 closed_by_operator", outcomeOf(f.resolveKey(f.refundKey())))
+	later.Release()
+	ours := maps.Clone(f.latestRefund().Metadata)
+	f.do(editRefund(func(r *stripetest.Refund) { clear(r.Metadata) }), readEvents)
+	f.do(editRefund(func(r *stripetest.Refund) { r.Metadata = ours }), readEvents)
+	require.Empty(t, f.staged())
+	require.Equal(t, "partially_refunded 1800: failed 1800 api, succeeded 1800 provider", f.changes())
 	checkChanges(t, f)
 }
 

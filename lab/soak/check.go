@@ -193,6 +193,8 @@ func (c *checker) expected(p *purchase, response client.Response) bool {
 		return false
 	case problem.Code == "canceled" && p.cancel != nil:
 		return true
+	case problem.Code == "payment_intent_canceled" && p.cancel != nil && c.mayBeLost(p.cancel): // our records of the cancel are lost
+		return true
 	case problem.Code == "charge_window_over": // its order is not older than the first request
 		return p.left || p.stored[len(p.stored)-1].at.Sub(p.sent) > chargeWindow-lockTimeout
 	case c.cancelled(problem.OrderID):

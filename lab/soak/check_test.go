@@ -442,6 +442,15 @@ func TestCheck_cancel(t *testing.T) {
 	requireViolation(t, "the cancel has 200", o)
 	o.purchases[0].cancel.stored, o.purchases[0].cancel.replay = nil, nil
 	requireViolation(t, "no final response to a cancel", o)
+
+	o = valid()
+	cancel(&o, 1, http.StatusOK, `{"status":"payment_failed"}`)
+	p, at := o.purchases[1], time.Now()
+	p.want, p.cancel.stored[0].at = http.StatusCreated, at
+	p.stored, p.replay = response(http.StatusUnprocessableEntity, strings.Replace(windowOver, "charge_window_over", "payment_intent_canceled", 1))
+	requireViolation(t, "wrongly declined: status 422", o)
+	o.losses = []*loss{{from: at.Add(-time.Second), until: at.Add(time.Second)}}
+	requireViolation(t, "", o)
 }
 
 // Each refund and dispute at the provider is in our records, and each change has reached the shop.

@@ -222,7 +222,8 @@ func (c *customers) buyAgain(ctx context.Context, p *purchase) {
 	}
 }
 
-// cancel cancels the order at a moment before, during or after its payment.
+// cancel cancels the order at a moment before, during or after its payment. It gives up if there is no
+// order, because the order's row may be lost.
 func (c *customers) cancel(ctx context.Context, p *purchase) {
 	c.watch("order", p.cancel)
 	for range 20 {
@@ -232,6 +233,9 @@ func (c *customers) cancel(ctx context.Context, p *purchase) {
 			c.count(fmt.Sprintf("cancelled: %d", response.Status))
 			return
 		}
+	}
+	if ctx.Err() == nil {
+		p.cancel = nil
 	}
 }
 

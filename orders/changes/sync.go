@@ -163,6 +163,9 @@ SELECT id,
 // made at the dashboard, or its metadata was removed. So if one of ours is in progress that may be it,
 // match returns nil.
 func (c *change) match(made payments.Refund) *record {
+	if i := slices.IndexFunc(c.records, func(r record) bool { return r.ProviderID == made.ID }); i >= 0 {
+		return &c.records[i] // whatever its metadata names
+	}
 	ids := provider.ParseMetadata(made.Metadata)
 	ours := ids.AccountID == c.AccountID && ids.OrderID == c.ID && ids.RefundID != uuid.Nil
 	var named *record
@@ -171,7 +174,7 @@ func (c *change) match(made payments.Refund) *record {
 		r := &c.records[i]
 		unmade := r.OrderID == c.ID && r.ProviderID == ""
 		switch {
-		case r.ProviderID == made.ID, ours && unmade && r.ID == ids.RefundID:
+		case ours && unmade && r.ID == ids.RefundID:
 			return r
 		case r.ID == ids.RefundID:
 			named = r
