@@ -152,7 +152,7 @@ func (s *Server) begin(c *call, prepare endpoint) *response {
 	}
 
 	run, invalid := prepare(c)
-	if post && invalid == nil && (c.intent != nil && c.intent.busy || len(s.trigger(c, onLock)) > 0) {
+	if invalid == nil && (post && c.intent != nil && c.intent.busy || len(s.trigger(c, onLock)) > 0) {
 		invalid = lockTimeout(c)
 	}
 	if invalid != nil {
@@ -266,8 +266,9 @@ func (resp *response) writeHeader(w http.ResponseWriter, c *call) {
 	switch {
 	case resp.html:
 		values["Content-Type"] = "text/html; charset=utf-8"
-	case resp.Status == http.StatusUnauthorized: // without a request id
+	case resp.Status == http.StatusUnauthorized: // without a request id, like the next one
 		values["WWW-Authenticate"] = `Bearer realm="Stripe"`
+	case resp.Status == http.StatusForbidden:
 	default:
 		values["Request-Id"] = c.record.ID
 		values["Stripe-Version"] = cmp.Or(c.request.Header.Get("Stripe-Version"), apiVersion)

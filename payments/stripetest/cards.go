@@ -1,6 +1,11 @@
 package stripetest
 
-import "net/http"
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
 
 type card struct {
 	challenge     bool     // asks the customer, so a payment without the customer (off-session) is declined
@@ -28,7 +33,7 @@ func makeTestCards() map[string]card {
 			cards["pm_card_"+name] = c
 		}
 	}
-	add(card{}, "visa", "visa_debit", "mastercard", "mastercard_debit", "amex", "discover", "us", "de", "fr", "gb", "jp")
+	add(card{}, "visa", "visa_debit", "mastercard", "mastercard_debit", "mastercard_prepaid", "amex", "discover", "diners", "jcb", "unionpay", "us", "de", "fr", "gb", "jp")
 	for name, d := range map[string]*decline{
 		"":                      genericDecline(),
 		"InsufficientFunds":     noFunds,
@@ -42,6 +47,10 @@ func makeTestCards() map[string]card {
 		add(card{decline: d}, "chargeDeclined"+name, "visa_chargeDeclined"+name)
 	}
 	add(card{decline: &decline{code: "card_declined", reason: "fraudulent", message: declined}}, "radarBlock")
+	add(card{decline: &decline{ // in an account that blocks such payments
+		"incorrect_zip", "incorrect_zip", "Your card could not be authorized using the postal code provided. Please " +
+			"update the postal code, or contact your card issuer for further details.", "address_zip",
+	}}, "avsZipFail")
 	add(card{challenge: true}, "authenticationRequired", "authenticationRequiredOnSetup", "threeDSecure2Required")
 	add(card{challenge: true, offSession: true}, "authenticationRequiredSetupForOffSession")
 	add(card{challenge: true, decline: noFunds}, "authenticationRequiredChargeDeclinedInsufficientFunds")
@@ -52,20 +61,45 @@ func makeTestCards() map[string]card {
 	return cards
 }
 
+const declining = "pm_card_fakeDeclined_"
+
+// DecliningCard returns a card whose payments are declined with these codes of Stripe. If Stripe has no
+// test card for them, it is one of the fake.
+func DecliningCard(code, declineCode string) string {
+	for _, name := range slices.Sorted(maps.Keys(testCards)) {
+		if c := testCards[name]; c.decline != nil && !c.challenge && c.decline.code == code && c.decline.reason == declineCode {
+			return name
+		}
+	}
+	return declining + code + "__" + declineCode
+}
+
+func findCard(name string) (c card, known bool) {
+	if codes, ok := strings.CutPrefix(name, declining); ok {
+		code, reason, valid := strings.Cut(codes, "__")
+		return card{decline: &decline{code: code, reason: reason, message: "Your card was declined."}}, valid
+	}
+	c, known = testCards[name]
+	return c, known
+}
+
 func genericDecline() *decline {
 	return &decline{code: "card_declined", reason: "generic_decline", message: "Your card was declined."}
 }
 
 func (s *Server) checkMethod(id string) *apiError {
 	_, known := s.methods.byID[id]
-	_, named := testCards[id]
+	_, named := findCard(id)
 	if id == "" || known || named {
 		return nil
 	}
 	return missing(http.StatusBadRequest, "payment_method", "PaymentMethod", id)
 }
 
-func (s *Server) cardOf(ch *Charge) card { return testCards[s.methods.byID[ch.PaymentMethod].CardName] }
+func (s *Server) cardOf(ch *Charge) card {
+	c, _ := findCard(s.methods.byID[ch.PaymentMethod].CardName)
+	return c
+}
 
 // useMethod returns a payment method. A method is valid for one intent, and each use of a test name
 // such as pm_card_visa creates a new one.

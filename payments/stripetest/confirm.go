@@ -22,6 +22,9 @@ func (s *Server) confirmIntent(c *call) (effect, *apiError) {
 	if err != nil {
 		return nil, err
 	}
+	if pi.Status == succeeded { // the key stays unused, unlike that of other states
+		return nil, unexpectedState(pi, "confirm")
+	}
 	if err := s.checkMethod(how.method); err != nil {
 		return nil, err
 	}
@@ -51,7 +54,7 @@ func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	pi.LastPaymentError = nil
 	pi.NextAction = nil
 
-	switch card := testCards[pm.CardName]; {
+	switch card, _ := findCard(pm.CardName); {
 	case card.challenge && how.offSession && !card.offSession:
 		return s.decline(pi, pm, &decline{
 			code: "authentication_required", reason: "authentication_required",
@@ -72,16 +75,17 @@ func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 }
 
 func (s *Server) charge(pi *intent, pm *paymentMethod) *apiError {
-	if declined := testCards[pm.CardName].decline; declined != nil {
-		return s.decline(pi, pm, declined)
+	card, _ := findCard(pm.CardName)
+	if card.decline != nil {
+		return s.decline(pi, pm, card.decline)
 	}
 	ch := s.addCharge(pi, pm)
 	ch.Status = succeeded
 	pi.Status = succeeded
 	pi.AmountReceived = pi.Amount
 	pi.NextAction = nil
-	if status := testCards[pm.CardName].dispute; status != "" {
-		s.addDispute(ch, ch.Amount, "fraudulent", status)
+	if card.dispute != "" {
+		s.addDispute(ch, ch.Amount, "fraudulent", card.dispute)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ const (
 
 // Faults before the effect of a valid request. A replay triggers none.
 const (
-	LockTimeout   Fault = "lock-timeout"    // 429; nothing is stored
+	LockTimeout   Fault = "lock-timeout"    // 429, also of a read; nothing is stored
 	HoldRunning   Fault = "hold-running"    // until Release; the key is in flight, the intent locked
 	Slow          Fault = "slow"            // the same for Rule.Delay
 	ErrorBefore   Fault = "error-before"    // 500, stored, without the effect

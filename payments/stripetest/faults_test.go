@@ -79,6 +79,28 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A read can meet a lock, for example of a process of Stripe.
+func TestLockTimeout_read(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	path := intentsPath + "/" + s.create(unconfirmed)
+	s.Inject(stripetest.Rule{Fault: stripetest.LockTimeout})
+	locked := s.get(path)
+	requireError(t, locked, http.StatusTooManyRequests, "lock_timeout", "")
+	require.Equal(t, "true", locked.header.Get("Stripe-Should-Retry"))
+	require.Equal(t, http.StatusOK, s.get(path).status)
+}
+
+// A recorded 403 has neither a request id nor a version.
+func TestForbidden(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	s.Inject(stripetest.Rule{Fault: stripetest.Forbidden})
+	refused := s.get(intentsPath)
+	require.Equal(t, http.StatusForbidden, refused.status)
+	require.NotContains(t, refused.header, "Request-Id")
+}
+
 func TestErrorLater(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})

@@ -113,7 +113,7 @@ func (s *Server) cancelIntent(c *call) (effect, *apiError) {
 	}
 	c.intent = pi
 	return func() (any, *apiError) {
-		if !confirmable(pi) {
+		if !confirmable(pi) && pi.Status != processing { // which Stripe can rarely cancel
 			return nil, unexpectedState(pi, "cancel")
 		}
 		pi.Status = canceled

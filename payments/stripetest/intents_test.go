@@ -47,11 +47,12 @@ func TestIntent_lifecycle(t *testing.T) {
 	require.EqualValues(t, 1763722800, charge.Created)
 }
 
-func requireUnexpectedState(t *testing.T, r reply, status string) {
+// A confirm of a succeeded intent is refused before it is executed, so its key stays unused.
+func requireUnexpectedState(t *testing.T, r reply, status, shouldRetry string) {
 	t.Helper()
 	requireError(t, r, http.StatusBadRequest, "payment_intent_unexpected_state", "")
 	require.Equal(t, status, r.field("error.payment_intent.status"))
-	require.Equal(t, "false", r.header.Get("Stripe-Should-Retry"))
+	require.Equal(t, shouldRetry, r.header.Get("Stripe-Should-Retry"))
 }
 
 func TestConfirm_atMostOneCharge(t *testing.T) {
@@ -60,9 +61,9 @@ func TestConfirm_atMostOneCharge(t *testing.T) {
 	path := intentsPath + "/" + s.create(unconfirmed)
 	require.Equal(t, http.StatusOK, s.post(path+"/confirm", "1", "off_session=true").status)
 	s.Advance(1000 * time.Hour)
-	requireUnexpectedState(t, s.post(path+"/confirm", "2", "off_session=true"), "succeeded")
-	requireUnexpectedState(t, s.post(path+"/confirm", "3", "payment_method=pm_card_visa"), "succeeded")
-	requireUnexpectedState(t, s.post(path+"/cancel", "4", ""), "succeeded")
+	requireUnexpectedState(t, s.post(path+"/confirm", "2", "off_session=true"), "succeeded", "")
+	requireUnexpectedState(t, s.post(path+"/confirm", "3", "payment_method=pm_card_visa"), "succeeded", "")
+	requireUnexpectedState(t, s.post(path+"/cancel", "4", ""), "succeeded", "false")
 	require.Len(t, s.Charges(), 1)
 }
 
@@ -77,8 +78,7 @@ func TestSettle(t *testing.T) {
 		require.Error(t, s.Settle(id, true), "not confirmed yet")
 		path := intentsPath + "/" + id
 		require.Equal(t, "processing", s.post(path+"/confirm", "", "").field("status"))
-		requireUnexpectedState(t, s.post(path+"/confirm", "", ""), "processing")
-		requireUnexpectedState(t, s.post(path+"/cancel", "", ""), "processing")
+		requireUnexpectedState(t, s.post(path+"/confirm", "", ""), "processing", "false")
 		require.Empty(t, s.Charges())
 
 		require.NoError(t, s.Settle(id, success))
@@ -88,6 +88,18 @@ func TestSettle(t *testing.T) {
 		require.Equal(t, success, len(s.Charges()) == 1)
 		require.Error(t, s.Settle(id, true), "not pending any more")
 	}
+}
+
+// Stripe names processing among the statuses in which an intent can be cancelled.
+func TestCancel_processing(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	id := s.create("amount=2000&currency=usd&payment_method_types[0]=card&payment_method=" + stripetest.ProcessingCard)
+	path := intentsPath + "/" + id
+	require.Equal(t, "processing", s.post(path+"/confirm", "", "").field("status"))
+	require.Equal(t, "canceled", s.post(path+"/cancel", "", "").field("status"))
+	require.Error(t, s.Settle(id, true), "not processing any more")
+	require.Empty(t, s.Charges())
 }
 
 func TestIntent_locked(t *testing.T) {
@@ -112,5 +124,5 @@ func TestIntent_locked(t *testing.T) {
 
 	hold.Release()
 	require.Equal(t, "succeeded", (<-first).field("status"))
-	requireUnexpectedState(t, s.post(path+"/cancel", "second/cancel", ""), "succeeded")
+	requireUnexpectedState(t, s.post(path+"/cancel", "second/cancel", ""), "succeeded", "false")
 }
