@@ -12,16 +12,18 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
 const (
 	testKey       = "sk_test_recorded"
-	webhookSecret = "whsec_recorded"
+	webhookSecret = orderstest.WebhookSecret
 )
 
 // A question is what is asked about an exchange. Tests plant a wrong answer in one.
@@ -41,10 +43,16 @@ func honest(question, exchange, *response) {}
 
 // A report collects differences and figures.
 type report struct {
-	differences []string
-	read        map[string]int // by what they are
-	verdicts    map[string]int // by row of the table
-	notCompared map[string]int // with the fake, by reason
+	differences  []string
+	read         map[string]int // by what they are
+	verdicts     map[string]int // by row of the table
+	compared     int            // with the fake
+	notCompared  map[string]int // by reason
+	declineCodes map[string]int // of orders
+}
+
+func newReport() *report {
+	return &report{read: map[string]int{}, verdicts: map[string]int{}, notCompared: map[string]int{}, declineCodes: map[string]int{}}
 }
 
 func (r *report) differ(e exchange, q question, format string, args ...any) {
@@ -64,9 +72,9 @@ func askClient(t *testing.T, r *report, e exchange, edit plant) {
 	t.Helper()
 	answer := e.response()
 	edit(ofClient, e, &answer)
-	sent := 0
+	var sent atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		sent++
+		sent.Add(1)
 		answer.write(w)
 	}))
 	defer server.Close()
@@ -104,11 +112,11 @@ func askClient(t *testing.T, r *report, e exchange, edit plant) {
 		r.differ(e, ofClient, "no error")
 	default:
 		r.read["errors"]++
-		compareError(r, e, failed, sent)
+		compareError(r, e, failed, sent.Load())
 	}
 }
 
-func compareError(r *report, e exchange, got *payments.Error, sent int) {
+func compareError(r *report, e exchange, got *payments.Error, sent int32) {
 	row, ok := judge(e)
 	if !ok {
 		r.differ(e, ofClient, "the table has no row for this error")

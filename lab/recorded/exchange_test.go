@@ -18,6 +18,7 @@ import (
 type exchange struct {
 	Kind       string          `json:"kind"`
 	Source     string          `json:"source_repo"`
+	Recorded   string          `json:"recorded"`
 	APIVersion string          `json:"api_version"`
 	Method     string          `json:"method"`
 	Path       string          `json:"path"`
@@ -32,6 +33,9 @@ type exchange struct {
 }
 
 func (e exchange) isEvent() bool { return e.Method == "" }
+
+// quoted reports whether people have copied the body, and maybe only a part of it.
+func (e exchange) quoted() bool { return strings.HasPrefix(e.Recorded, "quoted") }
 
 func (e exchange) param(name string) string {
 	if value, ok := e.Params[name]; ok && value != nil {

@@ -36,11 +36,15 @@ func TestRecordings(t *testing.T) {
 
 func run(t *testing.T, all []exchange, edit plant) *report {
 	t.Helper()
-	r := &report{read: map[string]int{}, verdicts: map[string]int{}, notCompared: map[string]int{}}
+	r, s := newReport(), newShop(t)
 	for _, e := range all {
-		if !e.isEvent() {
-			askClient(t, r, e, edit)
+		if e.isEvent() {
+			askEvent(r, s, e, edit)
+			continue
 		}
+		askClient(t, r, e, edit)
+		askFake(t, r, e, edit)
+		askAPI(r, s, e, edit)
 	}
 	return r
 }
@@ -65,6 +69,9 @@ func (r *report) print(all []exchange) {
 	fmt.Fprintf(out, "sources  %s\n", count(func(e exchange) string { return e.Source }))
 	fmt.Fprintf(out, "what the client read  %s\n", words(r.read))
 	fmt.Fprintf(out, "errors by their row in the table  %s\n", words(r.verdicts))
+	fmt.Fprintf(out, "responses compared with the fake  %d\n", r.compared)
+	fmt.Fprintf(out, "responses not compared with the fake  %s\n", words(r.notCompared))
+	fmt.Fprintf(out, "decline codes that reached the API unchanged  %s\n", words(r.declineCodes))
 	fmt.Fprintf(out, "differences  %d\n", len(r.differences))
 }
 

@@ -1,0 +1,600 @@
+package recorded
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+// A fake is a new fake for one exchange.
+type fake struct {
+	t      *testing.T
+	server *stripetest.Server
+	url    string
+	key    int // number of the latest idempotency key
+}
+
+func newFake(t *testing.T) (f *fake, stop func()) {
+	server := stripetest.New(stripetest.Options{SearchDelay: -1})
+	listener := httptest.NewServer(server)
+	return &fake{t: t, server: server, url: listener.URL}, func() { server.Close(); listener.Close() }
+}
+
+// A request is what the fake gets. An empty key is a new one.
+type request struct {
+	method, path, key string
+	params            url.Values
+}
+
+func (f *fake) send(r request) response {
+	f.t.Helper()
+	address, body := f.url+r.path, ""
+	if r.method == http.MethodGet {
+		address += "?" + r.params.Encode()
+	} else {
+		body = r.params.Encode()
+	}
+	req, err := http.NewRequestWithContext(f.t.Context(), r.method, address, strings.NewReader(body))
+	require.NoError(f.t, err)
+	req.Header.Set("Authorization", "Bearer "+testKey)
+	if r.method != http.MethodGet {
+		f.key++
+		req.Header.Set("Idempotency-Key", cmp.Or(r.key, fmt.Sprintf("recorded-key-%d", f.key)))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(f.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(f.t, err)
+	return response{resp.StatusCode, resp.Header, text}
+}
+
+// A refusedStep ends the comparison of an exchange.
+type refusedStep string
+
+// post is a step before the request that is compared. It may be declined.
+func (f *fake) post(path string, params url.Values) object {
+	f.t.Helper()
+	got := f.send(request{method: http.MethodPost, path: path, params: params})
+	o, err := decode(got.body)
+	require.NoError(f.t, err)
+	if got.status == http.StatusPaymentRequired {
+		return o.object("error").object("payment_intent")
+	}
+	if got.status != http.StatusOK {
+		panic(refusedStep(fmt.Sprintf("POST %s %v: %s", path, params, got.body)))
+	}
+	return o
+}
+
+const intents = "/v1/payment_intents"
+
+// intent creates an intent like a recorded one, with a card.
+func (f *fake) intent(like object, card string) (id string) {
+	f.t.Helper()
+	params := url.Values{
+		"amount": {fmt.Sprint(cmp.Or(like.number("amount"), 2000))}, "currency": {cmp.Or(like.text("currency"), "usd")},
+		"payment_method_types[0]": {"card"},
+	}
+	for name, value := range like.metadata() {
+		params.Set("metadata["+name+"]", value)
+	}
+	if card != "" {
+		params.Set("payment_method", card)
+	}
+	return f.post(intents, params).text("id")
+}
+
+// intentIn creates an intent in the state of a recorded one.
+func (f *fake) intentIn(like object) (id string) {
+	f.t.Helper()
+	card := cardFor(like, like.object("last_payment_error"))
+	failed := like.object("last_payment_error") != nil
+	status := like.text("status")
+	if status == "requires_payment_method" && !failed {
+		card = ""
+	}
+	id = f.intent(like, card)
+	if failed || slices.Contains([]string{"succeeded", "requires_capture", "requires_action", "processing"}, status) {
+		f.post(intents+"/"+id+"/confirm", url.Values{})
+	}
+	if status == "canceled" {
+		f.post(intents+"/"+id+"/cancel", url.Values{})
+	}
+	return id
+}
+
+// cardFor returns the card that leads to the recorded result.
+func cardFor(intent, failure object) string {
+	switch {
+	case failure != nil:
+		code, declineCode := failure.text("code"), failure.text("decline_code")
+		if declineCode == "" && code != "card_declined" {
+			declineCode = code // which older versions leave out
+		}
+		return stripetest.DecliningCard(code, declineCode)
+	case intent.text("status") == "requires_action":
+		return "pm_card_threeDSecure2Required"
+	case intent.text("status") == "processing":
+		return stripetest.ProcessingCard
+	default:
+		return "pm_card_visa"
+	}
+}
+
+// params returns those that the program or the fake knows. The others are of recorded programs: customers,
+// connected accounts, captures by hand.
+func params(e exchange) url.Values {
+	known := []string{
+		"amount", "currency", "payment_method", "confirm", "off_session", "use_stripe_sdk", "payment_method_types[0]", "reason",
+		"automatic_payment_methods[enabled]", "automatic_payment_methods[allow_redirects]", "payment_intent", "limit",
+	}
+	values := url.Values{}
+	for name := range e.Params {
+		if slices.Contains(known, name) || strings.HasPrefix(name, "metadata[") {
+			values.Set(name, e.param(name))
+		}
+	}
+	for _, name := range []string{"confirm", "off_session", "use_stripe_sdk", "currency"} { // Stripe accepts True and USD
+		if values.Has(name) {
+			values.Set(name, strings.ToLower(values.Get(name)))
+		}
+	}
+	if values.Get("off_session") == "false" && values.Get("confirm") != "true" {
+		values.Del("off_session")
+	}
+	if method := values.Get("payment_method"); method != "" && !strings.HasPrefix(method, "pm_card_") {
+		values.Set("payment_method", cardFor(e.intent(), declineOf(e)))
+	}
+	if values.Get("off_session") == "true" && e.failure().text("decline_code") == "authentication_required" {
+		values.Set("payment_method", "pm_card_authenticationRequired")
+	}
+	return values
+}
+
+func declineOf(e exchange) object {
+	if f := e.failure(); f.text("type") == "card_error" {
+		return f
+	}
+	return nil
+}
+
+// askFake sends an equivalent request to the fake, in an equivalent state.
+func askFake(t *testing.T, r *report, e exchange, edit plant) {
+	t.Helper()
+	f, stop := newFake(t)
+	defer stop()
+	defer func() {
+		switch refused := recover().(type) {
+		case nil:
+		case refusedStep:
+			r.differ(e, ofFake, "a step before the request is refused: %s", string(refused))
+		default:
+			panic(refused)
+		}
+	}()
+	req, reason := f.prepare(e)
+	if reason != "" {
+		r.notCompared[reason]++
+		return
+	}
+	if e.header("Idempotent-Replayed") == "true" {
+		req.key = "recorded-key-again"
+		f.send(req)
+	}
+	r.compared++
+	got := f.send(req)
+	edit(ofFake, e, &got)
+	o, err := decode(got.body)
+	if err != nil {
+		r.differ(e, ofFake, "no JSON: %s", bytes.TrimSpace(got.body))
+		return
+	}
+	r.equal(e, ofFake, "the status", e.Status, got.status)
+	compareHeaders(r, e, got.header)
+	if e.Status >= http.StatusBadRequest {
+		compareFailure(r, e, o.object("error"))
+		return
+	}
+	compareObject(r, e, e.Body, o)
+}
+
+// prepare brings the fake into the state before a recorded request, and returns the equivalent request, or
+// why there is none.
+func (f *fake) prepare(e exchange) (request, string) {
+	f.t.Helper()
+	id, action := idInPath(e), ""
+	if id != "" {
+		action = path(e)
+	}
+	create := e.Path == intents && e.Method == http.MethodPost
+	switch req, ok := f.prepareFault(e); {
+	case ok:
+		return req, ""
+	case create && e.failure() == nil, create && declineOf(e) != nil && params(e).Get("confirm") == "true":
+		p := params(e)
+		p.Set("payment_method_types[0]", "card")
+		p.Del("automatic_payment_methods[enabled]")
+		p.Del("automatic_payment_methods[allow_redirects]")
+		return request{method: http.MethodPost, path: intents, params: p}, ""
+	case create && declineOf(e) != nil: // without parameters
+		id = f.intent(e.intent(), cardFor(nil, declineOf(e)))
+		return request{method: http.MethodPost, path: intents + "/" + id + "/confirm"}, ""
+	case create:
+		return f.prepareRefusedCreate(e)
+	case action == "confirm" && e.Method == http.MethodPost:
+		return f.prepareConfirm(e)
+	case action == "cancel" && e.Method == http.MethodPost:
+		return f.prepareCancel(e)
+	case id != "" && action == id && e.Method == http.MethodGet && e.Status == http.StatusOK:
+		return request{method: http.MethodGet, path: intents + "/" + f.intentIn(e.Body)}, ""
+	case id != "" && e.Status == http.StatusNotFound:
+		return request{method: e.Method, path: intents + "/pi_unknown" + map[string]string{http.MethodPost: "/cancel"}[e.Method]}, ""
+	case strings.HasSuffix(e.Path, "/refunds") && e.Method == http.MethodPost:
+		return f.prepareRefund(e)
+	case strings.HasPrefix(e.Path, "/v1/refunds/") && e.Status == http.StatusOK && complete(e.Body, "refund"):
+		made := f.refund(f.charged(e.Body.number("amount"), e.Body.text("currency")), e.Body)
+		return request{method: http.MethodGet, path: "/v1/refunds/" + made}, ""
+	case strings.HasPrefix(e.Path, "/v1/refunds/") && e.Status == http.StatusNotFound:
+		return request{method: http.MethodGet, path: "/v1/refunds/re_unknown"}, ""
+	case e.Method == http.MethodGet && e.Status == http.StatusOK && slices.Contains([]string{intents, "/v1/refunds", "/v1/disputes", "/v1/events"}, e.Path):
+		return f.prepareList(e)
+	case e.header("Idempotent-Replayed") == "true":
+		return request{method: http.MethodPost, path: intents, params: url.Values{"amount": {"2000"}, "currency": {"usd"}}}, ""
+	default:
+		return request{}, "a call that the program never makes"
+	}
+}
+
+// prepareFault makes the fake fail as Stripe did, for reasons that no request of the program has.
+func (f *fake) prepareFault(e exchange) (request, bool) {
+	f.t.Helper()
+	failure := e.failure()
+	var fault stripetest.Fault
+	switch message := failure.text("message"); {
+	case failure == nil:
+		return request{}, false
+	case strings.HasSuffix(e.Path, "/search"):
+		fault = stripetest.NoSearch
+	case e.Status == http.StatusUnauthorized:
+		fault = stripetest.Unauthorized
+	case e.Status == http.StatusForbidden:
+		fault = stripetest.Forbidden
+	case failure.text("code") == "lock_timeout":
+		fault = stripetest.LockTimeout
+	case e.Status == http.StatusTooManyRequests:
+		fault = stripetest.RateLimit
+	case e.Status == http.StatusConflict:
+		fault = stripetest.KeyInUse
+	case e.Status == http.StatusInternalServerError:
+		fault = stripetest.ErrorBefore
+	case strings.HasPrefix(message, "Keys for idempotent requests "):
+		first := request{method: http.MethodPost, path: intents, key: "recorded-key-again", params: url.Values{"amount": {"2000"}, "currency": {"usd"}}}
+		f.send(first)
+		second := first
+		second.params = url.Values{"amount": {"2001"}, "currency": {"usd"}}
+		if strings.Contains(message, "same endpoint") {
+			second.path = "/v1/refunds"
+		}
+		return second, true
+	case e.Status == http.StatusBadRequest && (ofConfiguration.MatchString(message) && failure.text("param") == "" && failure.text("code") == "" ||
+		strings.HasPrefix(message, "As per Indian regulations")):
+		fault = stripetest.AccountNotReady
+	default:
+		return request{}, false
+	}
+	req := request{method: e.Method, path: intents + "/" + f.intent(nil, "pm_card_visa")}
+	switch {
+	case fault == stripetest.NoSearch:
+		req.path, req.params = intents+"/search", url.Values{"query": {"metadata['order_id']:'1'"}}
+	case e.Method != http.MethodGet:
+		req.method, req.path = http.MethodPost, req.path+"/confirm"
+	}
+	f.server.Inject(stripetest.Rule{Fault: fault})
+	return req, true
+}
+
+func (f *fake) prepareRefusedCreate(e exchange) (request, string) {
+	f.t.Helper()
+	failure := e.failure()
+	create := request{method: http.MethodPost, path: intents, params: url.Values{"amount": {"2000"}, "currency": {"usd"}}}
+	switch {
+	case failure.text("param") == "payment_method" && failure.text("code") == "resource_missing":
+		create.params.Set("payment_method", "pm_1Unknown")
+	case failure.text("param") == "amount" && e.param("amount") != "":
+		create.params.Set("amount", e.param("amount"))
+		create.params.Set("currency", strings.ToLower(e.param("currency")))
+	case strings.HasPrefix(failure.text("message"), "The provided PaymentMethod was previously used"):
+		id := f.intentIn(object{"status": "succeeded"})
+		paid, err := decode(f.send(request{method: http.MethodGet, path: intents + "/" + id}).body)
+		require.NoError(f.t, err)
+		create.params.Set("payment_method", paid.text("payment_method"))
+	default:
+		return request{}, "a parameter that the program never sends"
+	}
+	return create, ""
+}
+
+func (f *fake) prepareConfirm(e exchange) (request, string) {
+	f.t.Helper()
+	p, intent := params(e), e.intent()
+	id := "pi_unknown"
+	switch failure := e.failure(); {
+	case e.Status == http.StatusNotFound:
+	case failure == nil, declineOf(e) != nil:
+		id = f.intent(intent, cmp.Or(p.Get("payment_method"), cardFor(intent, declineOf(e))))
+	case strings.Contains(failure.text("message"), "missing a payment method"):
+		id = f.intent(intent, "")
+	case failure.text("code") == "payment_intent_unexpected_state" && intent != nil:
+		id = f.intentIn(intent)
+	default:
+		return request{}, "a parameter that the program never sends"
+	}
+	return request{method: http.MethodPost, path: intents + "/" + id + "/confirm", params: p}, ""
+}
+
+func (f *fake) prepareCancel(e exchange) (request, string) {
+	f.t.Helper()
+	id, intent := "pi_unknown", e.intent()
+	switch {
+	case e.Status == http.StatusOK:
+		before := maps.Clone(intent)
+		before["status"] = "requires_confirmation"
+		id = f.intentIn(before)
+	case e.failure().text("code") == "payment_intent_unexpected_state" && intent != nil:
+		id = f.intentIn(intent)
+	case e.Status != http.StatusNotFound:
+		return request{}, "a parameter that the program never sends"
+	}
+	return request{method: http.MethodPost, path: intents + "/" + id + "/cancel"}, ""
+}
+
+// charged returns an intent with a charge of this amount.
+func (f *fake) charged(amount int64, currency string) (id string) {
+	f.t.Helper()
+	id = f.post(intents, url.Values{
+		"amount": {fmt.Sprint(max(amount, 2000))}, "currency": {cmp.Or(currency, "usd")}, "payment_method_types[0]": {"card"},
+		"payment_method": {"pm_card_visa"}, "confirm": {"true"},
+	}).text("id")
+	return id
+}
+
+func (f *fake) refund(intent string, like object) (id string) {
+	f.t.Helper()
+	p := url.Values{"payment_intent": {intent}}
+	if like.number("amount") > 0 {
+		p.Set("amount", fmt.Sprint(like.number("amount")))
+	}
+	if like.text("reason") != "" {
+		p.Set("reason", like.text("reason"))
+	}
+	for name, value := range like.metadata() {
+		p.Set("metadata["+name+"]", value)
+	}
+	return f.post("/v1/refunds", p).text("id")
+}
+
+func (f *fake) prepareRefund(e exchange) (request, string) {
+	f.t.Helper()
+	p := params(e)
+	switch failure := e.failure(); {
+	case failure == nil:
+		id := f.charged(e.Body.number("amount"), e.Body.text("currency"))
+		p.Set("amount", fmt.Sprint(e.Body.number("amount")))
+		p.Set("payment_intent", id)
+	case failure.text("code") == "charge_already_refunded":
+		id := f.charged(2000, "usd")
+		f.refund(id, nil) // all of it
+		p.Set("payment_intent", id)
+	case failure.text("code") == "charge_disputed":
+		id := f.charged(2000, "usd")
+		_, err := f.server.Dispute(id, 2000, "fraudulent", "needs_response")
+		require.NoError(f.t, err)
+		p.Set("payment_intent", id)
+	case failure.text("param") == "amount" && strings.HasPrefix(failure.text("message"), "Refund amount "):
+		p.Set("payment_intent", f.charged(2000, "usd"))
+		p.Set("amount", "2001")
+	case failure.text("param") == "amount" && p.Has("amount"):
+		p.Set("payment_intent", f.charged(2000, "usd"))
+	case failure.text("code") == "resource_missing":
+		p.Set("payment_intent", "pi_unknown")
+	default:
+		return request{}, "a parameter that the program never sends"
+	}
+	return request{method: http.MethodPost, path: "/v1/refunds", params: p}, ""
+}
+
+// prepareList makes a list with as many objects as a recorded page, and more if it has more.
+func (f *fake) prepareList(e exchange) (request, string) {
+	f.t.Helper()
+	p, listed := url.Values{}, e.Body.list("data")
+	if limit := e.param("limit"); limit != "" {
+		p.Set("limit", limit)
+	} else if more, _ := e.Body["has_more"].(bool); more {
+		p.Set("limit", fmt.Sprint(len(listed)))
+	}
+	if next(e) != "" {
+		listed = append(slices.Clone(listed), listed[0])
+	}
+	for _, o := range slices.Backward(listed) {
+		switch o.text("object") {
+		case "payment_intent":
+			f.intentIn(o)
+		case "refund":
+			f.refund(f.charged(o.number("amount"), o.text("currency")), o)
+		case "dispute":
+			_, err := f.server.Dispute(f.charged(o.number("amount"), o.text("currency")), o.number("amount"), o.text("reason"), o.text("status"))
+			require.NoError(f.t, err)
+		default:
+			return request{}, "a list of other objects"
+		}
+	}
+	return request{method: http.MethodGet, path: e.Path, params: p}, ""
+}
+
+// compareHeaders compares those that the client reads, and those of the idempotency layer.
+func compareHeaders(r *report, e exchange, got http.Header) {
+	if len(e.Headers) == 0 {
+		return
+	}
+	for _, name := range []string{"Stripe-Should-Retry", "Idempotent-Replayed", "WWW-Authenticate"} {
+		if e.Method == http.MethodGet || e.KeySent { // the client always sends a key
+			r.equal(e, ofFake, "the header "+name, e.header(name), got.Get(name))
+		}
+	}
+	for _, name := range []string{"Request-Id", "Date"} {
+		r.equal(e, ofFake, "whether there is a header "+name, e.header(name) != "", got.Get(name) != "")
+	}
+	if e.KeySent {
+		for _, name := range []string{"Original-Request", "Idempotency-Key"} {
+			r.equal(e, ofFake, "whether there is a header "+name, e.header(name) != "", got.Get(name) != "")
+		}
+		r.equal(e, ofFake, "whether this was the first request of the key", e.header("Original-Request") == e.header("Request-Id"),
+			got.Get("Original-Request") == got.Get("Request-Id"))
+	}
+}
+
+func compareFailure(r *report, e exchange, got object) {
+	want := e.failure()
+	for _, name := range []string{"type", "code", "decline_code", "param"} {
+		switch {
+		case name == "type" && strings.HasPrefix(want.text("message"), "Keys for idempotent requests "): // another one until 2018
+		case name == "decline_code" && want.text(name) == "" && got.text(name) == want.text("code"): // repeated since 2025
+		case name == "param" && want.text("code") == "resource_missing" && e.Status == http.StatusNotFound && idInPath(e) == "": // of another object
+		case e.quoted() && !want.has(name):
+		case name == "code" && e.Status == http.StatusForbidden: // another permission
+		case ofConfiguration.MatchString(want.text("message")) && want.text("param") == "" && want.text("code") == "" && name != "type":
+		default:
+			r.equal(e, ofFake, name, want.text(name), got.text(name))
+		}
+	}
+	if hasTestCard(want) {
+		r.equal(e, ofFake, "the message", want.text("message"), got.text("message"))
+	}
+	if intent := e.intent(); intent != nil {
+		compareIntent(r, e, intent, got.object("payment_intent"))
+	}
+}
+
+// hasTestCard reports whether the fake can know the text of a decline.
+func hasTestCard(decline object) bool {
+	return decline.text("type") == "card_error" && !strings.Contains(cardFor(nil, decline), "_fakeDeclined_")
+}
+
+func compareObject(r *report, e exchange, want, got object) {
+	if !slices.Contains([]string{"payment_intent", "refund", "dispute", "list", "search_result"}, want.text("object")) {
+		return // only headers of a replay
+	}
+	r.equal(e, ofFake, "the object", want.text("object"), got.text("object"))
+	switch want.text("object") {
+	case "payment_intent":
+		compareIntent(r, e, want, got)
+	case "refund":
+		compareMembers(r, e, want, got, "amount", "currency", "status", "metadata", "reason", "failure_reason")
+		compareTypes(r, e, want, got, "id", "created")
+	case "dispute":
+		compareMembers(r, e, want, got, "amount", "currency", "status", "reason")
+		compareTypes(r, e, want, got, "id", "created", "metadata")
+	default:
+		r.equal(e, ofFake, "whether there is more", want["has_more"], got["has_more"])
+		r.equal(e, ofFake, "the number of objects", len(want.list("data")), len(got.list("data")))
+		for i, o := range want.list("data") {
+			if i < len(got.list("data")) {
+				compareObject(r, e, o, got.list("data")[i])
+			}
+		}
+	}
+}
+
+// compareIntent compares the state of an intent. Of a recorded intent that is captured by hand, a charge that
+// waits for its capture is equivalent to a success.
+func compareIntent(r *report, e exchange, want, got object) {
+	if got == nil {
+		r.differ(e, ofFake, "there is no intent")
+		return
+	}
+	byHand := want.text("capture_method") == "manual"
+	status := want.text("status")
+	if byHand && status == "requires_capture" {
+		status = "succeeded"
+	}
+	r.equal(e, ofFake, "the intent's status", status, got.text("status"))
+	compareMembers(r, e, want, got, "amount", "currency", "metadata")
+	compareTypes(r, e, want, got, "id", "client_secret", "created", "livemode")
+	if !byHand {
+		compareMembers(r, e, want, got, "amount_received")
+	}
+	for _, name := range []string{"payment_method", "latest_charge"} {
+		if want.has(name) && !unstated(want, name) {
+			r.equal(e, ofFake, "whether the intent's "+name+" is null", want[name] == nil, got[name] == nil)
+		}
+	}
+	for name, members := range map[string][]string{"last_payment_error": {"type", "code", "decline_code", "message", "param"}, "next_action": {"type"}} {
+		if !want.has(name) {
+			continue
+		}
+		wanted, found := want.object(name), got.object(name)
+		r.equal(e, ofFake, "whether the intent's "+name+" is null", wanted == nil, found == nil)
+		for _, member := range members {
+			repeated := member == "decline_code" && wanted.text(member) == "" && found.text(member) == wanted.text("code")
+			redirects := member == "type" && wanted.text(member) == "redirect_to_url" && e.param("return_url") != ""
+			text := member == "message" && !hasTestCard(wanted)
+			if !repeated && !redirects && !text {
+				r.equal(e, ofFake, "the intent's "+name+"."+member, wanted.text(member), found.text(member))
+			}
+		}
+	}
+}
+
+// unstated reports whether a member depends on what is not recorded, or on other payment methods than cards.
+func unstated(intent object, name string) bool {
+	last := intent.object("last_payment_error")
+	switch intent.text("status") {
+	case "canceled": // the state before it
+		return name == "payment_method" || intent.text("capture_method") == "manual"
+	case "processing": // a charge follows the notification of the customer, as for cards of India, or it exists
+		return name == "latest_charge"
+	case "requires_payment_method": // some declines come without a charge, as that of a mandate
+		return name == "latest_charge" && last != nil && !last.has("charge")
+	default:
+		return false
+	}
+}
+
+// compareMembers compares values, if they are recorded.
+func compareMembers(r *report, e exchange, want, got object, names ...string) {
+	for _, name := range names {
+		if want.has(name) {
+			value := want[name]
+			if value == nil {
+				value = "" // the fake may omit it
+			}
+			found := got[name]
+			if found == nil {
+				found = ""
+			}
+			r.equal(e, ofFake, name, value, found)
+		}
+	}
+}
+
+// compareTypes compares the types of members, if they are recorded.
+func compareTypes(r *report, e exchange, want, got object, names ...string) {
+	for _, name := range names {
+		if want.has(name) {
+			r.equal(e, ofFake, "the type of "+name, fmt.Sprintf("%T", want[name]), fmt.Sprintf("%T", got[name]))
+		}
+	}
+}

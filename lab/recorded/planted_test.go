@@ -1,0 +1,131 @@
+package recorded
+
+import (
+	"bytes"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// replace returns an edit of a body.
+func replace(before, after string) func(*response) {
+	return func(r *response) { r.body = bytes.Replace(r.body, []byte(before), []byte(after), 1) }
+}
+
+func status(status int) func(*response) { return func(r *response) { r.status = status } }
+
+func header(name, value string) func(*response) {
+	return func(r *response) {
+		r.header = maps.Clone(r.header)
+		r.header.Set(name, value)
+	}
+}
+
+// planted are wrong answers: of a client that takes the response for another one, of the fake, of the API and
+// of the reader of events.
+var planted = []struct {
+	kind  string // of the example
+	of    question
+	edit  func(*response)
+	finds string
+}{
+	{"decline", ofClient, status(400), "the outcome (a decline) is unknown"},
+	{"decline", ofClient, status(500), "whether it is repeated is true"},
+	{"decline", ofClient, replace(`{"error":{"type":"card_error"`, `{"error":{"type":"api_error"`), "type is api_error"},
+	{"decline", ofClient, replace(`"code":"card_declined"`, `"code":"expired_card"`), "code is expired_card"},
+	{"decline", ofClient, replace(`insufficient_funds`, `lost_card`), "decline_code is lost_card"},
+	{"decline", ofClient, replace(`"message":"Your`, `"message":"His`), "the message is His card"},
+	{"decline", ofClient, replace(`"status":"requires_payment_method"`, `"status":"succeeded"`), "the outcome (a decline) is unknown"},
+	{"decline with a parameter", ofClient, replace(`"param":"cvc"`, `"param":"zip"`), "param is zip"},
+	{"read", ofClient, replace(`"amount":2000`, `"amount":2001`), "intent is pi_3Invented requires_payment_method 2001"},
+	{"read", ofClient, replace(`"code":"card_declined"`, `"code":"expired_card"`), `"expired_card"`},
+	{"action", ofClient, replace(`_secret_x`, `_secret_y`), "intent is "},
+	{"confirm", ofClient, header("Idempotent-Replayed", "true"), "replayed:true"},
+	{"used method", ofClient, replace(`The provided`, `A provided`), "whether an operator is needed is true"},
+	{"unknown method", ofClient, replace(`"payment_method"`, `"customer"`), "whether an operator is needed is true"},
+	{"not activated", ofClient, replace(`"message":"`, `"param":"amount","message":"`), "param is amount"},
+	{"key of another request", ofClient, replace("idempotency_error", "invalid_request_error"), "type is invalid_request_error"},
+	{"key in use", ofClient, status(400), "whether it is repeated is false"},
+	{"API key", ofClient, status(429), "whether an operator is needed is false"},
+	{"lock of a read", ofClient, status(404), "whether it is repeated is false"},
+	{"error of Stripe", ofClient, status(502), "whether the response is saved is false"},
+	{"cancel refused", ofClient, replace("unexpected_state", "other"), "whether the intent decides is false"},
+	{"no search", ofClient, status(429), "whether the search is missing is false"},
+	{"refund", ofClient, replace(`"duplicate"`, `"fraudulent"`), "refund is re_3Invented succeeded 500 usd pi_3Invented fraudulent"},
+	{"list of refunds", ofClient, replace(`"has_more":true`, `"has_more":false`), "list of refunds is"},
+
+	{"decline", ofFake, status(400), "the status is 400"},
+	{"decline", ofFake, replace(`"card_error"`, `"api_error"`), "last_payment_error.type is api_error"},
+	{"decline", ofFake, replace(`"code": "card_declined"`, `"code": "expired_card"`), "code is expired_card"},
+	{"decline", ofFake, replace(`"insufficient_funds"`, `"lost_card"`), "decline_code is lost_card"},
+	{"decline", ofFake, header("Stripe-Should-Retry", ""), "the header Stripe-Should-Retry is empty"},
+	{"decline", ofFake, replace(`"status": "requires_payment_method"`, `"status": "requires_confirmation"`), "the intent's status"},
+	{"decline", ofFake, replace(`"payment_method": null`, `"payment_method": "pm_1"`), "whether the intent's payment_method is null is false"},
+	{"decline", ofFake, replace(`"payment_intent": {`, `"other": {`), "there is no intent"},
+	{"decline with a parameter", ofFake, replace(`"param": "cvc"`, `"param": "zip"`), "is zip"},
+	{"create", ofFake, replace(`"amount": 2000`, `"amount": 2001`), "amount is 2001"},
+	{"create", ofFake, replace(`"order_id": "1"`, `"order_id": "2"`), "metadata is"},
+	{"create", ofFake, header("Original-Request", ""), "a header Original-Request is false"},
+	{"confirm", ofFake, replace(`"amount_received": 2000`, `"amount_received": 0`), "amount_received is 0"},
+	{"action", ofFake, replace(`"use_stripe_sdk"`, `"other"`), "next_action"},
+	{"read", ofFake, replace(`"last_payment_error": {`, `"other": {`), "last_payment_error is null is true"},
+	{"confirm refused", ofFake, header("Stripe-Should-Retry", "false"), "the header Stripe-Should-Retry is false"},
+	{"cancel refused", ofFake, header("Stripe-Should-Retry", ""), "the header Stripe-Should-Retry is empty"},
+	{"permission", ofFake, header("Request-Id", "req_1"), "a header Request-Id is true"},
+	{"API key", ofFake, header("WWW-Authenticate", ""), "the header WWW-Authenticate is empty"},
+	{"lock of a read", ofFake, status(200), "the status is 200"},
+	{"replay", ofFake, header("Idempotent-Replayed", ""), "the header Idempotent-Replayed is empty"},
+	{"refund", ofFake, replace(`"succeeded"`, `"pending"`), "status is pending"},
+	{"list of refunds", ofFake, replace(`"has_more": true`, `"has_more": false`), "whether there is more is false"},
+
+	{"decline", ofAPI, status(422), "the status of the response is 422"},
+	{"decline", ofAPI, replace(`"insufficient_funds"`, `"lost_card"`), "the decline code of the response is lost_card"},
+	{"decline", ofAPI, replace(`"card_declined"`, `"expired_card"`), "the code of the response is expired_card"},
+
+	{"event of a refund", ofEvent, replace(`"evt_Invented"`, `"evt_Other"`), "the event is evt_Other"},
+	{"event of a refund", ofEvent, replace(`"pi_3Invented"`, `"pi_3Other"`), "pi_3Other"},
+	{"event of a refund", ofEvent, replace(`charge.refund.updated`, `charge.updated`), "the event is evt_Invented charge.updated"},
+	{"event of a refund", ofEvent, replace(`"object":"event"`, `"object":"thing"`), "not an event of the provider"},
+	{"event of a dispute", ofEvent, replace(`"payment_intent":null,`, ``), "the event is"},
+	{"event of a payment", ofEvent, replace(`"order_id":"1"`, `"order_id":"2"`), "map[order_id:2]"},
+}
+
+// The examples show no difference, and each wrong answer is found.
+func TestPlanted(t *testing.T) {
+	t.Parallel()
+	all := read(t, "testdata/examples.jsonl")
+	require.Empty(t, run(t, all, honest).differences)
+	s := newShop(t)
+	for _, p := range planted {
+		i := slices.IndexFunc(all, func(e exchange) bool { return e.Kind == p.kind })
+		require.GreaterOrEqual(t, i, 0, p.kind)
+		e, r, edited := all[i], newReport(), false
+		edit := func(q question, _ exchange, answer *response) {
+			if q != p.of {
+				return
+			}
+			before := response{answer.status, answer.header.Clone(), bytes.Clone(answer.body)}
+			p.edit(answer)
+			edited = edited || before.status != answer.status || !bytes.Equal(before.body, answer.body) || !equalHeaders(before.header, answer.header)
+		}
+		switch p.of {
+		case ofClient:
+			askClient(t, r, e, edit)
+		case ofFake:
+			askFake(t, r, e, edit)
+		case ofAPI:
+			askAPI(r, s, e, edit)
+		case ofEvent:
+			askEvent(r, s, e, edit)
+		}
+		assert.True(t, edited, "%s of %q: the plant changes nothing", p.finds, p.kind)
+		assert.Contains(t, strings.Join(r.differences, "\n"), p.finds, "%s, %s", p.kind, p.of)
+	}
+}
+
+func equalHeaders(a, b http.Header) bool { return maps.EqualFunc(a, b, slices.Equal) }
