@@ -25,7 +25,7 @@ type commands struct {
 	Erase     erase     `cmd:"" help:"Erase the personal data of a finished order."`
 
 	Reconcile struct {
-		Compare reconciliation `cmd:"" default:"withargs" help:"Compare our records with the provider's payments and refunds (cron)."`
+		Compare reconciliation `cmd:"" default:"withargs" help:"Compare our records with the provider's payments and refunds (cron). The default command."`
 		Ack     reconcileAck   `cmd:"" help:"Acknowledge a discrepancy that you have dealt with, so that it is not reported again."`
 	} `cmd:"" help:"Compare our records with the provider's, and list what is still open."`
 
