@@ -96,6 +96,12 @@ func Show(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (Endpoin
 	return endpoint(ctx, pool, "SELECT "+endpointColumns+" FROM event_endpoints AS e WHERE account_id = $1", accountID)
 }
 
+// CountEndpoints counts the endpoints of all accounts.
+func CountEndpoints(ctx context.Context, pool *pgxpool.Pool) (n int, err error) {
+	err = pool.QueryRow(ctx, "SELECT count(*) FROM event_endpoints").Scan(&n)
+	return n, postgres.Translate(err)
+}
+
 // Remove deletes the account's endpoint and the events that were not delivered.
 func Remove(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) error {
 	tag, err := pool.Exec(ctx, `

@@ -65,6 +65,8 @@ func TestEndpoint(t *testing.T) {
 	set := f.endpoint(env, "set", "--url", shop.URL+"/events")
 	require.Regexp(t, `^Endpoint [0-9a-f-]{36} of account `+f.account().String()+`: `+shop.URL+`/events\. The secret that signs its events:\nwhsec_[\w+/]{43}=\n$`, set)
 	secret = lastLine(set)
+	_, warned := programtest.Succeed(t, f.with("RECEIPTS_DIR="+t.TempDir(), "LOG_LEVEL=warn"), "worker", "--once")
+	require.Regexp(t, `^[^\n]+ level=WARN msg="EVENTS_SIGNING_KEY is not set, so this worker sends no events [^\n]+ endpoints=1 error=<nil>\n$`, warned)
 	order := f.createPaidOrder("an-order-with-an-event")
 
 	programtest.Succeed(t, env, "worker", "--once")

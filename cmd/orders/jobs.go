@@ -75,8 +75,9 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	workers := []*jobs.Worker{receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Metrics.Receipt, a.Logger)}
 	if keys := a.Config.EventKeys(); len(keys) > 0 {
 		workers = append(workers, events.NewWorkers(a.Pool, keys, a.Metrics.Event, a.Logger)...)
-	} else {
-		a.Logger.InfoContext(ctx, "events to the shops' endpoints are not sent, because EVENTS_SIGNING_KEY is not set")
+	} else if n, err := events.CountEndpoints(ctx, a.Pool); n > 0 || err != nil {
+		a.Logger.WarnContext(ctx, "EVENTS_SIGNING_KEY is not set, so this worker sends no events to the shops' endpoints: they wait for a worker that has the key",
+			"endpoints", n, "error", err)
 	}
 	if !c.Once {
 		var loops []func(context.Context) error
