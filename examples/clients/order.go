@@ -2,6 +2,7 @@
 //
 //	go run . /v1/orders order-77.json
 //	go run . /v1/orders/ORDER_ID/refunds refund-12.json
+//	go run . /v1/orders/ORDER_ID/cancel cancel-9.json
 //
 // After a crash, or to correct FILE, run it again: the key stays.
 package main
@@ -11,8 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"example.com/orders-api/client"
 )
@@ -70,7 +73,11 @@ func send(ctx context.Context, path, file string) (status int, err error) {
 		return 1, err
 	}
 	defer orders.Close()
-	response, err := orders.Do(ctx, client.Request{Key: key, Path: path, Body: body})
+	request := client.Request{Key: key, Path: path, Body: body}
+	if strings.HasSuffix(path, "/cancel") {
+		request.Success = http.StatusOK // a cancel creates nothing
+	}
+	response, err := orders.Do(ctx, request)
 	var action *client.ActionRequiredError
 	var problem *client.Problem
 	switch {

@@ -3,6 +3,7 @@
 
     ./order.py /v1/orders order-77.json
     ./order.py /v1/orders/ORDER_ID/refunds refund-12.json
+    ./order.py /v1/orders/ORDER_ID/cancel cancel-9.json
 
 After a crash, or to correct FILE, run it again: the key stays.
 """
@@ -60,6 +61,7 @@ def attempt(path, body, key):
 
 
 path, file = sys.argv[1:]
+success = 200 if path.endswith("/cancel") else 201  # a cancel creates nothing
 key = stored_key(file + ".key")
 with open(file, "rb") as f:
     body = f.read()
@@ -67,7 +69,7 @@ limit = 0.5
 while True:
     status, media_type, value, after = attempt(path, body, key)
     if value is not None and media_type == "application/json":
-        if status == 201:
+        if status == success:
             print(json.dumps(value))
             sys.exit(0)
         if status == 202 and value.get("action"):

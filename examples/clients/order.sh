@@ -2,9 +2,11 @@
 # Sends the JSON in FILE exactly once: order.sh PATH FILE. FILE.key stores the key.
 #   ./order.sh /v1/orders order-77.json
 #   ./order.sh /v1/orders/ORDER_ID/refunds refund-12.json
+#   ./order.sh /v1/orders/ORDER_ID/cancel cancel-9.json
 # After a crash, or to correct FILE, run it again: the key stays. It needs curl 7.84 and jq.
 set -eu
 path=$1 file=$2
+case $path in */cancel) success=200 ;; *) success=201 ;; esac # a cancel creates nothing
 
 # Store the key first. Unlike mv, ln does not replace the key of another run.
 if ! [ -e "$file.key" ]; then
@@ -33,7 +35,7 @@ END
   get() { printf %s "$body" | jq --slurp --raw-output "select(length == 1) | .[] | objects | $1 // empty" 2>/dev/null || true; }
 
   case "$status ${type%%;*} $(get .retry)" in
-    '201 application/json '*)
+    "$success application/json "*)
       [ -z "$(get type)" ] || { printf '%s\n' "$body"; exit 0; } ;;
     '202 application/json '*)
       intent=$(get .action.payment_intent_id)

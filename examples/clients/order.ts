@@ -1,6 +1,7 @@
 // Sends the JSON in FILE exactly once: node order.js PATH FILE. FILE.key stores the key.
 //   node order.js /v1/orders order-77.json
 //   node order.js /v1/orders/ORDER_ID/refunds refund-12.json
+//   node order.js /v1/orders/ORDER_ID/cancel cancel-9.json
 // After a crash, or to correct FILE, run it again: the key stays.
 import { closeSync, existsSync, fsyncSync, linkSync, openSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -28,9 +29,11 @@ function storedKey(file: string): string {
 const [path = '', file = ''] = process.argv.slice(2);
 const key = storedKey(`${file}.key`);
 const orders = new Orders({ baseUrl: process.env.ORDERS_URL ?? '', apiKey: process.env.ORDERS_API_KEY ?? '' });
-const result = await orders.send({ key, path, body: readFileSync(file, 'utf8') });
+const success = path.endsWith('/cancel') ? 200 : 201; // a cancel creates nothing
+const result = await orders.send({ key, path, body: readFileSync(file, 'utf8'), success });
 switch (result.kind) {
   case 'created':
+  case 'done':
     console.log(JSON.stringify(result.value));
     break;
   case 'action-required':
