@@ -111,7 +111,7 @@ func (c jobsList) Run(ctx context.Context, a *app.App) error {
 	return printTable(header, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", failed, func(j jobs.FailedJob) []any {
 		return []any{
 			j.ID, j.Kind, j.AccountID, cmp.Or(j.OrderID, "-"),
-			j.Attempts, j.Age.Round(time.Second), formatTime(j.FailedAt), j.LastError,
+			j.Attempts, j.Age.Round(time.Second), formatTime(*j.FailedAt), j.LastError,
 		}
 	})
 }

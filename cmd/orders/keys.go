@@ -20,8 +20,11 @@ import (
 	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/currency"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/refunds"
 )
 
@@ -129,6 +132,12 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 		resources = append(resources, resource.ID)
 	}
 	if order := key.Links["order"]; order != nil {
+		if h.Order, err = a.Orders.Get(ctx, key.AccountID, order.ID); err != nil && !errors.Is(err, operations.ErrNotFound) {
+			return err
+		}
+		if h.Jobs, err = jobs.OfOrder(ctx, a.Pool, key.AccountID, order.ID); err != nil {
+			return err
+		}
 		of := operations.Target{AccountID: key.AccountID, Parent: order.ID}
 		for refund, err := range a.Refunds.List(ctx, of, operations.Page{Limit: maxShownRefunds}) {
 			if err != nil {
@@ -195,6 +204,8 @@ func (c operatorAction) run(
 type history struct {
 	foundKey
 
+	Order   orders.Order // its Status is empty if there is none
+	Jobs    []jobs.FailedJob
 	Refunds []refunds.Refund
 	failed  []idempotency.FailedRun
 	records []audit.Record
@@ -203,7 +214,7 @@ type history struct {
 //go:embed history.txt.tmpl
 var historyText string
 
-var historyTemplate = template.Must(template.New("history").Parse(historyText))
+var historyTemplate = template.Must(template.New("history").Funcs(template.FuncMap{"money": currency.Format}).Parse(historyText))
 
 func (h history) print(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

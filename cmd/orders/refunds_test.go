@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,9 +27,56 @@ func TestKeysShow_refund(t *testing.T) {
 
 	order := f.keys("show", id)
 	require.Regexp(t, `(?m)^found +order `+id+`, partially_refunded$`, order)
-	require.Regexp(t, `(?m)^refund of the order +`+refund+`, succeeded, 100 usd$`, order)
+	require.Regexp(t, `(?m)^refund of the order +`+refund+`, succeeded, 1\.00 USD$`, order)
 	require.Regexp(t, `(?m)^20.{17} +refund\.succeeded `, order)
 	for _, name := range []string{refund, providerRefund} {
 		require.Regexp(t, `(?m)^found +refund `+refund+`, succeeded$`, f.keys("show", name), name)
 	}
+}
+
+// An operator who has only the order's id sees whether the customer was charged, whether the receipt was
+// sent, and why money did not come back.
+func TestKeysShow_afterTheResponse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	order := func(card string) string {
+		return programtest.RequirePaid(t, a.MustOrder("an-order-with-"+card, strings.Replace(programtest.Tea, "pm_card_visa", card, 1)))
+	}
+	refunded, disputed := order("pm_card_refundFail"), order("pm_card_createDispute")
+	refund := a.MustDo(http.MethodPost, "/v1/orders/"+refunded+"/refunds", `{"amount":700}`, http.Header{"Idempotency-Key": {"a-refund-that-fails-late"}})
+	require.Equal(t, http.StatusCreated, refund.Status)
+	refused := a.MustDo(http.MethodPost, "/v1/orders/"+disputed+"/refunds", `{}`, http.Header{"Idempotency-Key": {"a-refund-of-a-disputed-order"}})
+	require.Equal(t, http.StatusUnprocessableEntity, refused.Status, "%s", refused.Body)
+	declined := a.MustOrder("a-declined-order-1", strings.Replace(programtest.Tea, "pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds", 1))
+	require.Equal(t, http.StatusPaymentRequired, declined.Status)
+	a.Stop()
+	require.NoError(t, f.stripe.Settle(f.stripe.Refunds()[0].ID, false))
+	_, err := f.stripe.RefundAtDashboard(f.stripe.Charges()[0].IntentID, 500, "")
+	require.NoError(t, err)
+	programtest.Succeed(t, f.environ, "completer")
+	programtest.Fail(t, f.with("SMTP_URL=smtp://127.0.0.1:1"), "worker", "--once")
+
+	shown := f.keys("show", refunded)
+	for _, line := range []string{
+		"order's status +partially_refunded",
+		`charged +25\.00 USD, of which 5\.00 USD was refunded`,
+		"receipt of the order +not sent yet, attempts: 1, .*connection refused",
+		`refund of the order +[0-9a-f-]{36}, failed \(expired_or_canceled_card\), 7\.00 USD`,
+		`refund of the order +[0-9a-f-]{36}, succeeded, 5\.00 USD, made at the provider`,
+		`20.{17} +refund\.failed \{.*`,
+	} {
+		require.Regexp(t, "(?m)^"+line+"$", shown)
+	}
+	shown = f.keys("show", disputed)
+	require.Regexp(t, `(?m)^dispute of the order +(dp|du)_\w+, needs_response, 25\.00 USD, fraudulent$`, shown)
+	require.Regexp(t, `(?m)^refund of the order +[0-9a-f-]{36}, failed \(charge_disputed\), 25\.00 USD$`, shown)
+	shown = f.keys("show", "a-declined-order-1")
+	require.Regexp(t, `(?m)^order's status +payment_failed, because of card_declined \(insufficient_funds\)$`, shown)
+
+	f.exec("UPDATE staged_jobs SET failed_at = now(), last_error = '550 no such user'")
+	require.Regexp(t, "(?m)^receipt of the order +failed, attempts: 1, 550 no such user$", f.keys("show", refunded))
+	f.exec("UPDATE staged_jobs SET failed_at = NULL, run_at = now()")
+	programtest.Succeed(t, f.with("RECEIPTS_DIR="+t.TempDir()), "worker", "--once")
+	require.Regexp(t, `(?m)^20.{17} +receipt\.sent `, f.keys("show", refunded))
 }

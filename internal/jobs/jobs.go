@@ -130,15 +130,32 @@ type FailedJob struct {
 	Attempts      int
 	LastError     string // without addresses
 	Age           time.Duration
-	FailedAt      time.Time
+	FailedAt      *time.Time // nil for a job of OfOrder that will be tried again
+}
+
+const failedJobColumns = "account_id, id, kind, coalesce(args->>'order_id', ''), attempt, coalesce(last_error, ''), now() - created_at, failed_at"
+
+// OfOrder returns the jobs of an order that have not succeeded, oldest first.
+func OfOrder(ctx context.Context, pool *pgxpool.Pool, accountID, orderID uuid.UUID) ([]FailedJob, error) {
+	return collectJobs(ctx, pool, "SELECT "+failedJobColumns+`
+  FROM staged_jobs
+ WHERE account_id = $1
+   AND args->>'order_id' = $2::text
+ ORDER BY created_at`, accountID, orderID.String())
+}
+
+func collectJobs(ctx context.Context, pool *pgxpool.Pool, query string, arguments ...any) ([]FailedJob, error) {
+	jobs, err := postgres.Collect(ctx, pool, "list jobs", pgx.RowToStructByPos[FailedJob], query, arguments...)
+	for i := range jobs {
+		jobs[i].LastError = withoutAddresses(jobs[i].LastError)
+	}
+	return jobs, err
 }
 
 // ListFailed returns failed jobs, oldest failure first. A name, which is the id of a job or of an
 // order, selects its jobs.
 func ListFailed(ctx context.Context, pool *pgxpool.Pool, name string, limit int) ([]FailedJob, error) {
-	jobs, err := postgres.Collect(ctx, pool, "list failed jobs", pgx.RowToStructByPos[FailedJob], `
-(
-SELECT account_id, id, kind, coalesce(args->>'order_id', ''), attempt, coalesce(last_error, ''), now() - created_at, failed_at
+	return collectJobs(ctx, pool, "(SELECT "+failedJobColumns+`
   FROM staged_jobs
  WHERE failed_at IS NOT NULL
    AND $1 IN ('', id::text, args->>'order_id')
@@ -152,10 +169,6 @@ SELECT account_id, id, $3, '', attempt, coalesce(last_error, ''), now() - failin
    AND $1 IN ('', id::text)
  ORDER BY failed_at
  LIMIT $2`, name, limit, kindEndpoint)
-	for i := range jobs {
-		jobs[i].LastError = withoutAddresses(jobs[i].LastError)
-	}
-	return jobs, err
 }
 
 const kindEndpoint = "endpoint"
