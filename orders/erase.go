@@ -1,6 +1,7 @@
 package orders
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,11 +52,13 @@ SELECT ARRAY(SELECT id FROM keys),
 // returns [operations.ErrNotFound], or why the data is still needed. The tables' owner must call it, because
 // the program's role cannot change the audit log.
 func (s *Service) Erase(ctx context.Context, accountID, orderID uuid.UUID, actor string) error {
+	var refused error
 	err := pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		var key idempotency.Key
 		err := tx.QueryRow(ctx, "SELECT idempotency_key FROM orders WHERE account_id = $1 AND id = $2 FOR UPDATE", accountID, orderID).Scan(&key)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return operations.ErrNotFound
+			refused = operations.ErrNotFound
+			return nil
 		}
 		if err != nil {
 			return err
@@ -69,7 +72,8 @@ func (s *Service) Erase(ctx context.Context, accountID, orderID uuid.UUID, actor
 			return err
 		}
 		if obstacle != "" {
-			return errors.New(obstacle)
+			refused = errors.New(obstacle)
+			return nil
 		}
 		batch := &pgx.Batch{}
 		idempotency.ExpireTx(batch, accountID, keys)
@@ -94,8 +98,8 @@ UPDATE audit_records
 		audit.WriteTx(ctx, batch, accountID, orderID, "order.erased", map[string]any{"by": actor})
 		return tx.SendBatch(ctx, batch).Close()
 	})
-	if err != nil {
-		err = fmt.Errorf("erase order %s: %w", orderID, postgres.Translate(err))
+	if err = cmp.Or(refused, postgres.Translate(err)); err != nil {
+		err = fmt.Errorf("erase order %s: %w", orderID, err)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package orders_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
@@ -109,7 +110,7 @@ func TestErase_refused(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{}, test.steps...)
 			before := f.rowsWith("")
-			require.ErrorContains(t, f.erase(), test.want)
+			require.EqualError(t, f.erase(), fmt.Sprintf("erase order %s: %s", orderID(f.Account, f.key), test.want))
 			require.Equal(t, before, f.rowsWith(""))
 		})
 	}
