@@ -40,10 +40,11 @@ func (keys Keys) printed(e Endpoint) (string, error) {
 			return "whsec_" + base64.StdEncoding.EncodeToString([]byte(key.secret(e.ID, e.SecretVersion))), nil
 		}
 	}
-	return "", errUnknownKey
+	return "", ErrUnknownKey
 }
 
-var errUnknownKey = errors.New("the endpoint's secret was printed with another EVENTS_SIGNING_KEY: " +
+// ErrUnknownKey means that an endpoint's secret derives from a signing key that is not configured.
+var ErrUnknownKey = errors.New("the endpoint's secret was printed with another EVENTS_SIGNING_KEY: " +
 	"set EVENTS_SIGNING_KEY_PREVIOUS to it, or print a new secret (orders accounts endpoint rotate)")
 
 // sign returns the header webhook-signature of Standard Webhooks. While the endpoint's secret or the

@@ -199,7 +199,7 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 func (s *server) setEndpoint(ctx context.Context, url string) (secret string, err error) {
 	keys := s.config.EventKeys()
 	_, secret, err = events.Set(ctx, s.App.Pool, keys, s.account, url)
-	if err == nil && secret == "" { // the endpoint is from another playground, whose signing key this one does not have
+	if errors.Is(err, events.ErrUnknownKey) { // the endpoint is from another playground, whose signing key this one does not have
 		_, secret, err = events.Rotate(ctx, s.App.Pool, keys, s.account)
 	}
 	return secret, err
