@@ -36,6 +36,7 @@ demo: ## Run the guided tour; it needs no setup (first build: about a minute)
 # RUN has flags of the program, such as --reset.
 .PHONY: run
 run: ## Run everything in one process, on a private PostgreSQL and the fake Stripe
+	@[ -e bin/playground ] || echo "Building cmd/playground (about a minute the first time) …"
 	@$(GO) build -o bin/ ./cmd/orders ./cmd/playground
 	@$(LOAD_ENV); exec bin/playground run $(RUN)
 
