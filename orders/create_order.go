@@ -112,7 +112,10 @@ func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error 
 //	first    remembered     any         create
 //	resumed  remembered     any         search, then create if none is found
 //	any      forgotten      stays open  search all, then create if none is found
-//	any      forgotten      must close  search all, then fail the order if none is found
+//	any      forgotten      window over search all, then fail the order if none is found
+//
+// An order that closes within its charge window, because it is cancelled, gets an intent, which the next step
+// cancels. A failover may lose the cancel, and a later run then finds that intent.
 //
 // In the second row, the order may have been inserted again after lost rows, so its provider key may be
 // older than the order. The create is sent even if the order must close, because the search may not find
@@ -135,7 +138,8 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 			return r.recordIntent(found.ID, found.Status == payments.StatusSucceeded), nil
 		}
 	}
-	if closing != nil && !createRepeatable {
+	windowOver := r.service.windowOver(r.order, r.run.LeaseEnd())
+	if closing != nil && !createRepeatable && (windowOver || r.createUnrepeatable) {
 		// A create in flight may still arrive, but no run confirms its intent.
 		return r.failWithoutIntent(ctx, *closing)
 	}
@@ -148,7 +152,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, provider.RefusedBy(failed))
-	case closing != nil && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
+	case (r.closedByOperator || windowOver) && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
 		r.createUnrepeatable = true // the provider accepts no create, and the order must close nevertheless
 		return repeatCreate, nil
 	case failed.SavedUnderKey:
