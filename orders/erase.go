@@ -39,7 +39,7 @@ SELECT ARRAY(SELECT id FROM keys),
            WHEN EXISTS (
                SELECT
                  FROM jsonb_array_elements(disputes) AS d
-                WHERE d->>'status' NOT IN ('won', 'lost', 'warning_closed')
+                WHERE d->>'status' NOT IN ('won', 'lost', 'warning_closed', 'prevented')
            ) THEN 'a dispute about it is open'
            ELSE ''
        END

@@ -115,7 +115,7 @@ func TestErase_refused(t *testing.T) {
 		})
 	}
 	f := newFixture(t, options{}, createPaid(visa), sendReceipts)
-	f.exec(`UPDATE orders SET disputes = '[{"id": "dp_1", "status": "lost"}, {"id": "dp_2", "status": "warning_closed"}]'`)
+	f.exec(`UPDATE orders SET disputes = '[{"id": "dp_1", "status": "lost"}, {"id": "dp_2", "status": "warning_closed"}, {"id": "dp_3", "status": "prevented"}]'`)
 	for _, account := range []uuid.UUID{uuid.New(), f.Account} {
 		require.ErrorIs(t, f.Orders.Erase(t.Context(), account, orderID(f.Account, "an-unused-key"), "grace"), operations.ErrNotFound)
 	}

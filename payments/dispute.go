@@ -19,7 +19,7 @@ type Dispute struct {
 
 // Open reports whether the dispute is undecided.
 func (d Dispute) Open() bool {
-	return !slices.Contains([]string{"won", "lost", "warning_closed"}, d.Status)
+	return !slices.Contains([]string{"won", "lost", "warning_closed", "prevented"}, d.Status)
 }
 
 // ListDisputes returns all disputes of an intent.

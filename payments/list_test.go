@@ -176,6 +176,7 @@ func TestListDisputes(t *testing.T) {
 	}, disputes)
 	require.False(t, disputes[0].Open())
 	require.True(t, disputes[1].Open())
+	require.False(t, payments.Dispute{Status: "prevented"}.Open(), "a status of newer versions")
 	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}, "starting_after": {"dp_2"}}, provider.seen()[1].form)
 
 	_, err = client.ListDisputes(t.Context(), "pi_2")

@@ -46,7 +46,7 @@ func (s *Server) UpdateDispute(id, status string) error {
 	return s.change(d.IntentID, func(*intent) error {
 		d.Status = status
 		eventType := "charge.dispute.updated"
-		if slices.Contains([]string{"won", "lost", "warning_closed"}, status) {
+		if slices.Contains([]string{"won", "lost", "warning_closed", "prevented"}, status) {
 			eventType = "charge.dispute.closed"
 		}
 		s.emit(eventType, *d, d.IntentID)
