@@ -151,6 +151,9 @@ func runs() []run {
 			{"checks besides those of each response", ` (\d+) checks besides`},
 			{"kinds of violations", ` (\d+) kinds of violations$`},
 		}},
+		{"recorded", "make -C lab recorded", []figure{
+			{"", `^(\w[\w:, -]*?) {2,}(\S.*)$`},
+		}},
 		{"fuzz", "make fuzz", []figure{
 			{"", `^(Fuzz\w+), for .*\n(?:fuzz: .*\n)*fuzz: elapsed: \S+ (?:execs: )?(\d+|gathering.*)`},
 		}},
