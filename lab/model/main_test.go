@@ -12,6 +12,7 @@
 //   - A crash: neither the database nor the provider hears of the run again.
 //   - A lost COMMIT: package proxytest breaks the connection.
 //   - A lost call: the run gets an error, and the fake gets the call at once or later.
+//   - A cancel: its first transaction, after which its process dies, and later another cancel.
 //   - Time: the clocks of the database, the engine and the fake move forward together.
 //   - Lost rows: the rows of the standby are written back.
 //

@@ -42,6 +42,7 @@ type replayer struct {
 	provider  *provider
 	request   idempotency.Request
 	runs      [2]*run
+	cancels   int
 	standby   [][]string // rows, by table
 	movedBack bool       // by lost-rows
 }
@@ -180,7 +181,7 @@ func (r *replayer) do(before state, a action) string {
 	}
 	switch a.name {
 	case "claim", "takeover", "replay":
-		run = startRun(r.t.Context(), r.Shop, r.request)
+		run = startRun(r.t.Context(), r.Create, r.request)
 		r.runs[a.run] = run
 		run.await(r.t)
 		if a.name == "claim" && run.at == atCommit {
@@ -267,6 +268,17 @@ func (r *replayer) environment(before state, a action) {
 				require.NoError(r.t, r.Stripe.Authenticate(r.provider.intents[i], status == "succeeded"))
 			}
 		}
+	case "cancel-requested": // its process dies after its first transaction
+		run := startRun(r.t.Context(), r.Cancel, r.newCancel())
+		run.last.Store(true)
+		run.await(r.t)
+		require.Equal(r.t, atCommit, run.at)
+		run.open(r.t)
+		require.Equal(r.t, ended, run.at)
+	case "cancel-answered":
+		result, err := r.Cancel(r.t.Context(), r.newCancel())
+		require.NoError(r.t, err)
+		require.Equal(r.t, http.StatusOK, result.Response.Status)
 	case "standby-stops":
 		r.standby = r.rows()
 	case "lost-rows":
@@ -275,6 +287,16 @@ func (r *replayer) environment(before state, a action) {
 	default:
 		require.Fail(r.t, "unknown action", a.name)
 	}
+}
+
+// newCancel returns a cancel with a key of its own.
+func (r *replayer) newCancel() idempotency.Request {
+	r.cancels++
+	request := r.request
+	request.Key = idempotency.Key(fmt.Sprintf("cancel-%d-of-the-model", r.cancels))
+	request.Path += "/" + idempotency.DeriveID("order", r.Account, r.request.Key).String() + "/cancel"
+	request.Params = []byte(`{}`)
+	return request
 }
 
 // tables are those that an order's transactions change.

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/orders/orderstest"
 )
 
 // The gates of a run, at which the model's next action finds it.
@@ -31,7 +30,9 @@ const timeout = 30 * time.Second
 
 type runKey struct{}
 
-// A run is a call of [orderstest.Shop.Create].
+type execute func(context.Context, idempotency.Request) (idempotency.Result, error)
+
+// A run is a call of [orderstest.Shop.Create] or [orderstest.Shop.Cancel].
 type run struct {
 	at      string // the gate, or ended
 	reached chan string
@@ -40,6 +41,7 @@ type run struct {
 	result  idempotency.Result
 	err     error
 
+	last    atomic.Bool // it crashes after the statement at the gate
 	dead    atomic.Bool // crashed: it has no effect any more
 	offline atomic.Bool // its provider calls fail
 	reading atomic.Bool // reads belong to the present action
@@ -61,11 +63,11 @@ func runOf(ctx context.Context) *run {
 	return r
 }
 
-func startRun(ctx context.Context, shop *orderstest.Shop, request idempotency.Request) *run {
+func startRun(ctx context.Context, execute execute, request idempotency.Request) *run {
 	r := &run{reached: make(chan string), opened: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		r.result, r.err = shop.Create(context.WithValue(ctx, runKey{}, r), request)
+		r.result, r.err = execute(context.WithValue(ctx, runKey{}, r), request)
 	}()
 	return r
 }
@@ -134,6 +136,10 @@ func stopAt(ctx context.Context, gate string, stops bool) context.Context {
 	}
 	if stops {
 		r.stop(gate)
+	}
+	if stops && r.last.Load() {
+		r.dead.Store(true)
+		return ctx
 	}
 	if r.dead.Load() {
 		crashed, cancel := context.WithCancelCause(ctx)

@@ -1,6 +1,7 @@
 /*
  * One idempotency key of POST /v1/orders: its row, the runs that execute it, the provider,
- * the customer, and a standby that may take over without the newest rows. README.md explains
+ * the customer, a client that cancels the order, and a standby that may take over without the
+ * newest rows. README.md explains
  * the model and names the function of each action.
  *
  * Each atomic block is one action, which prints its name and the state behind it. What must
@@ -31,7 +32,8 @@ typedef Row {
 	byte lease;                 /* locked_at, as a number that grows with each renewal */
 	byte created;               /* day */
 	byte intent;                /* payment_intent_id; 0 is NULL */
-	bool waiting                /* the order's status is requires_action */
+	bool waiting;               /* the order's status is requires_action */
+	bool cancel                 /* cancel_requested_at is not NULL */
 }
 
 /* A COMMIT that was sent over a broken connection, and may still arrive. */
@@ -68,6 +70,7 @@ byte late_confirm, late_cancel;     /* for this intent, or 0 */
 /* The client and the customer. */
 mtype:answer seen = none;           /* the final response that the client has received */
 bool secret[INTENTS + 1];           /* the customer's browser has the intent's client secret */
+bool cancelAnswered;                /* a client has the 200 of its cancel */
 
 #ifdef NEW_ROW_SEARCH
 bool older[INTENTS + 1];            /* the intent is older than the row, which was lost */
@@ -102,7 +105,8 @@ inline copyRow(to, from) {
 	to.lease   = from.lease;
 	to.created = from.created;
 	to.intent  = from.intent;
-	to.waiting = from.waiting
+	to.waiting = from.waiting;
+	to.cancel  = from.cancel
 }
 
 inline forgetLateCommit() {
@@ -115,7 +119,8 @@ inline charge(n) {
 	paymentIntent[n] = succeeded;
 	charges++;
 	assert(charges == 1);    /* at most one charge */
-	assert(seen != failed)   /* an order that was reported as failed is never charged */
+	assert(seen != failed);  /* an order that was reported as failed is never charged */
+	assert(!cancelAnswered)  /* an order whose cancel was answered with 200 is never charged */
 }
 
 inline respond() {
@@ -180,7 +185,7 @@ inline executeCancel(n) {
 inline stop() {
 	alive--;
 	sends[me] = 0;
-	next = idle; unknown = false; reads = false; replayed = false; acted = false; at = unused; token = 0; lease = 0; created = 0; intent = 0
+	next = idle; unknown = false; reads = false; replayed = false; acted = false; closing = false; at = unused; token = 0; lease = 0; created = 0; intent = 0
 }
 
 /* release ends a run with 503 or 202. The recovery point stays (R11). */
@@ -207,11 +212,15 @@ inline write(step, n) {
 	fi
 }
 
+/* mustClose: the run closes the order without a charge, if it is not charged yet. */
+#define mustClose (closing || windowOver(created))
+
 /* committed continues the run after a COMMIT that was executed. */
 inline committed() {
 	unknown = false;
 	lease = row.lease;
 	at = row.at;
+	closing = row.cancel;
 	sends[me] = token;
 	if
 	:: row.at == finished ->
@@ -220,16 +229,16 @@ inline committed() {
 		:: fault() -> faults++ /* the response is lost */
 		fi;
 		stop()
-	:: row.at == charge_created && acted && !windowOver(created) ->
+	:: row.at == charge_created && acted && !mustClose ->
 		secret[intent] = true; /* 202 */
 		release()
-	:: row.at != finished && (over || !row.locked) && !(row.at == charge_created && acted && !windowOver(created)) ->
+	:: row.at != finished && (over || !row.locked) && !(row.at == charge_created && acted && !mustClose) ->
 		release() /* a call ends with its lease */
 	:: else ->
 		if
 		:: row.at == order_created && reads  -> next = wait_search /* a failover has moved the row back */
 		:: row.at == order_created && !reads -> next = wait_create
-		:: row.at == charge_created && (reads || replayed || windowOver(created) || next != commit_intent) -> next = wait_read
+		:: row.at == charge_created && (reads || replayed || mustClose || next != commit_intent) -> next = wait_read
 		:: else -> next = wait_confirm
 		fi
 	fi
@@ -283,8 +292,8 @@ inline resolve() {
 #else
 	:: paymentIntent[intent] == declined  -> next = wait_cancel /* the customer may pay with another card */
 #endif
-	:: paymentIntent[intent] == unconfirmed && !windowOver(created) -> next = wait_confirm
-	:: paymentIntent[intent] == action && !windowOver(created)      -> awaitAction()
+	:: paymentIntent[intent] == unconfirmed && !mustClose -> next = wait_confirm
+	:: paymentIntent[intent] == action && !mustClose      -> awaitAction()
 	:: else -> next = wait_cancel
 	fi
 }
@@ -297,6 +306,7 @@ active [RUNS] proctype execution() {
 	bool reads;              /* an earlier run may have made calls: read before acting */
 	bool replayed;           /* the provider's key returned its stored response, which may be stale */
 	bool acted;              /* it has an action for the customer, which it may record */
+	bool closing;            /* the order was cancelled, when the run last wrote to it or took it over */
 	bool over;               /* its lease is over by its own clock, which it read before the COMMIT */
 	bool unknown;            /* a COMMIT was sent, and its acknowledgement is missing */
 end:
@@ -311,11 +321,11 @@ end:
 		did("claim") }
 	/* A key that waits for its customer gets a run only when the customer has acted. */
 	:: atomic { next == idle && (row.at == order_created || row.at == charge_created) && !row.locked &&
-			!(row.waiting && paymentIntent[row.intent] == action && secret[row.intent] && !windowOver(row.created)) ->
+			!(row.waiting && paymentIntent[row.intent] == action && secret[row.intent] && !windowOver(row.created) && !row.cancel) ->
 		alive++; tokens++; leases++;
 		row.token = tokens; row.lease = leases; row.locked = true;
 		at = row.at; token = tokens; lease = leases; created = row.created; intent = row.intent; sends[me] = token;
-		reads = true;
+		reads = true; closing = row.cancel;
 		next = (at == order_created -> wait_search : wait_read);
 #ifdef ONE_CALL
 		next = wait_create;
@@ -348,6 +358,7 @@ end:
 	:: atomic { next == wait_read -> resolve(); did("read") }
 	:: atomic { next == wait_confirm ->
 		assert(!windowOver(created)); /* no confirm after the window */
+		assert(!cancelAnswered || lost); /* no confirm after the 200 of a cancel; after lost rows, one without an effect */
 		executeConfirm(intent);
 		if
 		:: confirmedAs(intent) == succeeded -> next = commit_paid
@@ -405,6 +416,7 @@ end:
 		fi }
 	:: atomic { next == wait_confirm && fault() ->
 		assert(!windowOver(created));
+		assert(!cancelAnswered || lost);
 		faults++;
 		if
 		:: executeConfirm(intent);                      release(); did("confirm-lost")
@@ -475,6 +487,28 @@ end:
 	:: atomic { secret[2] && paymentIntent[2] == action   -> if :: charge(2) :: paymentIntent[2] = declined fi; happened("customer") }
 	:: atomic { secret[1] && paymentIntent[1] == declined -> charge(1); happened("second-card") }
 	:: atomic { secret[2] && paymentIntent[2] == declined -> charge(2); happened("second-card") }
+
+	/* The client of the cancel. Its first transaction is durable before the order's key is resumed. */
+#ifdef CANCEL_NOT_DURABLE
+	:: atomic { !cancelAnswered && (row.at == order_created || row.at == charge_created) ->
+		if
+		:: row.intent != 0 -> executeCancel(row.intent)
+		:: else
+		fi;
+		cancelAnswered = (row.intent == 0 || paymentIntent[row.intent] == canceled);
+		happened("cancel-requested") }
+#else
+	:: atomic { !row.cancel && (row.at == order_created || row.at == charge_created) ->
+		row.cancel = true;
+#ifdef CANCEL_ANSWERED_EARLY
+		cancelAnswered = true;
+#endif
+		happened("cancel-requested") }
+#endif
+	:: atomic { row.cancel && row.at == finished && row.answer == failed && !cancelAnswered ->
+		assert(charges == 0); /* no 200 of a cancel with money */
+		cancelAnswered = true;
+		happened("cancel-answered") }
 
 	/* A failover to a standby that lacks everything since some moment. */
 	:: atomic { !stopped && !overslept && fault() -> stopped = true; copyRow(standby, row); happened("standby-stops") }
