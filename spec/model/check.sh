@@ -38,7 +38,7 @@ fi
 printf '%-15s %9s states in %3s s, no violation\n' payment.pml "$states" "$seconds"
 
 failed=0
-for variant in ONE_CALL NO_FENCE DECLINE_STORED NEW_ROW_SEARCH NO_LEASE LATE_BY_DAYS; do
+for variant in ONE_CALL NO_FENCE DECLINE_STORED NEW_ROW_SEARCH NO_LEASE CANCEL_NOT_DURABLE CANCEL_ANSWERED_EARLY LATE_BY_DAYS; do
 	verify 3 $variant
 	if [ -z "$violation" ]; then
 		echo "$variant: no violation found" && failed=1 && continue
