@@ -13,7 +13,7 @@ cp payment.pml "$folder" && cd "$folder"
 verify() {
 	rm -f payment.pml.trail
 	spin -a "-DFAULTS=$1" ${2:+"-D$2"} payment.pml >/dev/null
-	gcc -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -DMEMLIM=10000 -o pan pan.c
+	gcc -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -DMEMLIM=14000 -o pan pan.c
 	started=$SECONDS
 	./pan -m1000000 "-w${3:-24}" >result
 	seconds=$((SECONDS - started))
@@ -22,7 +22,7 @@ verify() {
 	violation=
 	if [ -f payment.pml.trail ]; then
 		spin -T -t "-DFAULTS=$1" ${2:+"-D$2"} payment.pml >history
-		line=$(sed -n 's/^spin: payment.pml:\([0-9]*\), Error: assertion violated.*/\1/p' history)
+		line=$(sed -n 's/^spin: payment.pml:\([0-9]*\), Error: assertion violated.*/\1/p' history | head -n 1)
 		violation=$(sed -n "${line}s/.*\/\* *\(.*[^ ]\) *\*\/.*/\1/p" payment.pml)
 	fi
 }

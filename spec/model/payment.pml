@@ -1,8 +1,7 @@
 /*
  * One idempotency key of POST /v1/orders: its row, the runs that execute it, the provider,
  * the customer, a client that cancels the order, and a standby that may take over without the
- * newest rows. README.md explains
- * the model and names the function of each action.
+ * newest rows. README.md explains the model and names the function of each action.
  *
  * Each atomic block is one action, which prints its name and the state behind it. What must
  * hold is asserted where it could break; the comment of an assertion names the property.
