@@ -339,7 +339,7 @@ end:
 		findIntent();
 		if
 		:: intent != 0 -> next = commit_intent
-		:: intent == 0 && mustClose && !keyWorks(created) -> next = commit_failed
+		:: intent == 0 && windowOver(created) -> next = commit_failed
 		:: else -> next = wait_create
 		fi;
 		did("search") }
