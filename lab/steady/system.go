@@ -257,8 +257,19 @@ SELECT (SELECT sum(n_dead_tup) FROM pg_stat_user_tables),
 	return one, err
 }
 
-// scrape returns the value of a metric without labels.
-func scrape(ctx context.Context, address, metric string) (float64, error) {
+// scrape returns the value of a metric without labels. It tries thrice, as the client does, because other
+// programs use this machine, too.
+func scrape(ctx context.Context, address, metric string) (value float64, err error) {
+	for range 3 {
+		if value, err = scrapeOnce(ctx, address, metric); err == nil || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	return value, err
+}
+
+func scrapeOnce(ctx context.Context, address, metric string) (float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {
 		return 0, err
