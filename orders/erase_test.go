@@ -44,7 +44,7 @@ func TestErase(t *testing.T) {
 	other := f.withNewKey(t)
 	other.do(create("201"))
 	f.exec("UPDATE staged_jobs SET failed_at = now(), last_error = 'no such mailbox'")
-	traces := []string{"ada@example.com", "Assam tea", "b-77", f.clientIP.String()}
+	traces := []string{"ada@example.com", "Assam tea", `"b-77"`, f.clientIP.String()}
 	for _, trace := range traces {
 		require.NotEmpty(t, f.rowsWith(trace), trace)
 	}
