@@ -35,7 +35,7 @@ func (c testCase) String() string {
 }
 
 func (c testCase) side() side {
-	if strings.Contains(c.boundary, " /v1/") {
+	if strings.Contains(c.boundary, " /") {
 		return provider
 	}
 	return database
@@ -179,6 +179,12 @@ func (h *harness) runBy(by actor, url string) (wrong []string) {
 		if got.exitCode != 0 {
 			wrong = append(wrong, fmt.Sprintf("the completer: %v", got))
 		}
+	case worker:
+		if got := h.command(commands[worker]...); got.exitCode != 0 {
+			wrong = append(wrong, fmt.Sprintf("the worker: %v", got))
+		}
+	case reconcile, fix:
+		wrong = append(wrong, h.reconcile(by)...)
 	case webhook:
 		if got := h.webhookEvent().send(url); got.status != http.StatusOK {
 			wrong = append(wrong, fmt.Sprintf("the webhook: %v", got))
@@ -260,6 +266,9 @@ func (h *harness) verifyFinal(c testCase, url string) []string {
 		expect("the order, read by its account", own, own.status == http.StatusOK)
 		foreign := h.get(url, h.otherAccount, "/v1/orders/"+id)
 		expect("the order, read by another account", foreign, foreign.status == http.StatusNotFound)
+	}
+	if c.flow.changed != "" {
+		wrong = append(wrong, h.verifyChanges(c.flow, url)...)
 	}
 	return wrong
 }

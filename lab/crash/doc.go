@@ -4,11 +4,11 @@
 //
 // # Boundaries
 //
-// The program affects the world only by round trips to PostgreSQL and by calls to the
-// payment provider. Two proxies intercept both: one speaks PostgreSQL's protocol, the
-// other is a reverse proxy before the fake Stripe (package stripetest). Each
-// exchange is a boundary. Between two boundaries the program only computes, so a crash
-// there equals a crash at one of them.
+// The program affects the world only by round trips to PostgreSQL, by calls to the payment
+// provider, and by events to a shop. Two proxies intercept the first two: one speaks
+// PostgreSQL's protocol, the other is a reverse proxy before the fake Stripe (package
+// stripetest). The shop belongs to the harness. Each exchange is a boundary. Between two
+// boundaries the program only computes, so a crash there equals a crash at one of them.
 //
 //	           ┌───────────── harness ──────────────┐
 //	client ──▶ │ victim ─┬▶ proxy ─────▶ PostgreSQL │ ◀─┬─ bystander
@@ -35,7 +35,10 @@
 // and pause (SIGSTOP) for longer than the lease. The recovery is a client's retry, a
 // run of the completer, a webhook, or a client's GET of the key's status. The flows are
 // new orders, refunds and cancels, and takeovers after a first crash at every recovery
-// point, also of orders older than the charge window (R24).
+// point, also of orders older than the charge window (R24). In the flows after a final
+// response, the completer or reconcile meets a refund of the dashboard or one that failed
+// late (R27), and the worker sends an event (R28). There, the recovery is another run of
+// the command, a completer, or a webhook.
 //
 // If the customer must approve the payment, the case also has what the customer does
 // while the fault lasts or, with "-late", after the leases have expired. The fault hold
@@ -97,7 +100,8 @@
 // matrix does not have, such as a demoted server, have a test of the program instead.
 //
 // It does not cover faults of PostgreSQL itself and of the mail server, faults in the
-// reaper, reconcile and an operator's commands, and a client whose first retry after lost
-// rows comes when the provider has forgotten its keys: then nothing of ours knows the
-// charge, and only reconcile finds it. It relies on a fake as strict as Stripe.
+// reaper, in reconcile --lost-rows and in an operator's commands, and a client whose first
+// retry after lost rows comes when the provider has forgotten its keys: then nothing of
+// ours knows the charge, and only reconcile finds it. It relies on a fake as strict as
+// Stripe.
 package crash

@@ -21,6 +21,8 @@ type flow struct {
 	request     about // what the request is about
 	old         bool  // the charge window is over when the flow begins
 
+	changed change // what has changed since the final response; "" if there is none when the flow begins
+
 	waiting   bool       // an earlier response was that the customer must approve the payment
 	acted     customer   // what the customer did after that
 	customers []customer // what the customer does when the fault is triggered, in turns
@@ -42,7 +44,15 @@ const (
 	completer actor = "completer" // orders completer
 	webhook   actor = "webhook"   // an event of the provider about the payment or the refund
 	poll      actor = "poll"      // a client's GET of the key's status
+	worker    actor = "worker"    // orders worker --once
+	reconcile actor = "reconcile" // orders reconcile
+	fix       actor = "fix"       // orders reconcile --fix
 )
+
+// commands are the arguments of the actors that are commands.
+var commands = map[actor][]string{
+	completer: {"completer"}, worker: {"worker", "--once"}, reconcile: {"reconcile"}, fix: {"reconcile", "--fix"},
+}
 
 const (
 	visa       = "pm_card_visa"
@@ -50,6 +60,8 @@ const (
 	declining  = "pm_card_chargeDeclined"
 
 	challenging = "pm_card_threeDSecure2Required"
+
+	failingRefunds = "pm_card_refundFail"
 
 	// usedElsewhere is a card that another payment uses up between create and confirm.
 	// The provider refuses the confirm, but the intent could still succeed, so it must
@@ -103,6 +115,13 @@ func flows() []flow {
 		{name: "cancel-of-charged", card: visa, status: refused, crashedAt: confirmIntent, crashMoment: after, actor: retry, request: cancelOf},
 		// The cancel has crashed after its first transaction, and the completer resumes the order.
 		{name: "completer-of-canceled", card: visa, status: canceled, crashedAt: confirmIntent, crashMoment: before, actor: completer, request: cancelOf},
+
+		// After the response.
+		{name: "worker-of-event", card: visa, status: paid, changed: nothing, actor: worker},
+		{name: "completer-of-dashboard-refund", card: visa, status: paid, changed: refundedAtDashboard, actor: completer},
+		{name: "completer-of-late-failure", card: failingRefunds, status: paid, request: refundOf, changed: refundFailed, actor: completer},
+		{name: "reconcile-of-dashboard-refund", card: visa, status: paid, changed: refundedAtDashboard, actor: reconcile, old: true},
+		{name: "fix-of-dashboard-refund", card: visa, status: paid, changed: refundedAtDashboard, actor: fix, old: true},
 	}
 }
 
@@ -135,6 +154,12 @@ func (f flow) recoveries(boundaries []string, n int, m moment) []actor {
 	switch {
 	case f.actor == poll:
 		return []actor{poll, completer}
+	case f.actor == worker:
+		return []actor{worker}
+	case f.actor == reconcile, f.actor == fix:
+		return []actor{f.actor, completer}
+	case f.changed != "":
+		return []actor{completer, webhook}
 	case f.request == cancelOf: // no event is about the key of a cancel
 		return []actor{retry, completer}
 	case f.providerKnows(boundaries, n, m):
@@ -153,6 +178,9 @@ func (h *harness) setup(f flow) {
 		card, useUp = h.singleUseCard()
 	}
 	h.params = orderParams(h.account.email, card)
+	if f.changed != "" {
+		h.openShop()
+	}
 	switch f.request {
 	case refundOf:
 		h.createPaidOrder()
@@ -173,6 +201,9 @@ func (h *harness) setup(f flow) {
 				h.moveLastRun(6 * time.Minute)
 			}
 		}()
+	}
+	if f.changed != "" {
+		h.change(f.changed)
 	}
 	if f.crashedAt == "" {
 		return
@@ -237,13 +268,22 @@ type victim struct {
 func (h *harness) startVictim(by actor, exchanges *interceptor, f *armedFault) *victim {
 	h.t.Helper()
 	environ := h.intercepted(exchanges)
-	if by == completer {
-		// The completer's flow begins with the list of abandoned keys, after the
-		// start-up checks.
-		exchanges.arm(f, "idempotency_keys")
-		child := h.start(environ, "completer")
+	if h.shop != nil {
+		h.shop.exchanges = exchanges
+	}
+	if args := commands[by]; args != nil {
+		// The flow of a command begins after the start-up checks: with the list of abandoned
+		// keys, or with the time.
+		from := "now()"
+		if by == completer {
+			from = "idempotency_keys"
+		}
+		exchanges.arm(f, from)
+		child := h.start(environ, args...)
 		f.victim <- child
-		v := &victim{exchanges: exchanges, done: make(chan response, 1), allowed: func(r response) bool { return r.exitCode == 0 || r.exitCode == 1 }}
+		v := &victim{exchanges: exchanges, done: make(chan response, 1), allowed: func(r response) bool {
+			return r.exitCode == 0 || r.exitCode == 1 || r.exitCode == 2 && args[0] == "reconcile" // nothing was compared
+		}}
 		go func() { v.done <- exit(child) }()
 		return v
 	}

@@ -2,6 +2,7 @@ package crash_test
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ type harness struct {
 	stripe       *stripetest.Server
 	proxies      []*providerProxy
 	noSearch     bool       // the provider does not offer it
+	shop         *shop      // receives the account's events; nil if the account has no endpoint
 	other        *child     // see bystander
 	account      account    // whose request the fault hits
 	otherAccount account    // uses the same idempotency key, and must not be affected
@@ -61,7 +63,7 @@ func (h *harness) createAccount(email string) account {
 
 // environ is the environment of a child. LOCK_TIMEOUT is longer than a case: only
 // expireLeases ends leases.
-func environ(database, provider string) []string {
+func (h *harness) environ(database, provider string) []string {
 	return []string{
 		"DATABASE_URL=" + database,
 		"STRIPE_API_BASE=" + provider,
@@ -72,6 +74,8 @@ func environ(database, provider string) []string {
 		"COMPLETER_GRACE=5m",
 		"LISTEN_ADDR=127.0.0.1:0",
 		"ADMIN_ADDR=",
+		"RECEIPTS_DIR=" + filepath.Dir(h.program), // none is written
+		"EVENTS_SIGNING_KEY=" + signingKey,
 		// If it has the race detector.
 		"GORACE=halt_on_error=1 atexit_sleep_ms=0",
 		// A child ends before its heap grows.
@@ -79,18 +83,21 @@ func environ(database, provider string) []string {
 	}
 }
 
-const webhookSecret = "whsec_crash"
+const (
+	webhookSecret = "whsec_crash"
+	signingKey    = "the signing key of the crash matrix"
+)
 
 func (h *harness) direct() []string {
 	proxy, url := newProviderProxy(h.t, &interceptor{}, h.stripe, h.now, h.noSearch)
 	h.proxies = append(h.proxies, proxy)
-	return environ(dbtest.URL(h.pool), url)
+	return h.environ(dbtest.URL(h.pool), url)
 }
 
 func (h *harness) intercepted(i *interceptor) []string {
 	proxy, url := newProviderProxy(h.t, i, h.stripe, h.recordOpenTransactions, h.noSearch)
 	h.proxies = append(h.proxies, proxy)
-	return environ(newDatabaseProxy(h.t, i, h.pool).url(h.pool), url)
+	return h.environ(newDatabaseProxy(h.t, i, h.pool).url(h.pool), url)
 }
 
 func (h *harness) now(ctx context.Context) (at time.Time) {
@@ -147,6 +154,7 @@ WITH aged_keys AS (
        SET created_at         = created_at - $1::interval,
            locked_at          = locked_at - $1::interval,
            last_run_at        = last_run_at - $1::interval,
+           finished_at        = finished_at - $1::interval,
            action_required_at = action_required_at - $1::interval
 ), aged_orders AS (
     UPDATE orders SET created_at = created_at - $1::interval
@@ -186,6 +194,9 @@ UPDATE idempotency_keys
               FOR UPDATE SKIP LOCKED
        )`)
 	require.NoError(h.t, err)
+	if h.shop != nil {
+		h.expireJobs()
+	}
 }
 
 // awaitTransactions waits until the program has no open transaction. The timeouts of

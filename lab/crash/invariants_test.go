@@ -74,7 +74,7 @@ SELECT t.id
   FROM observed.refund t
   LEFT JOIN refunds r ON r.provider_refund_id = t.id
   LEFT JOIN idempotency_keys k ON k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key
- WHERE k.response_code IS DISTINCT FROM 201`},
+ WHERE CASE r.source WHEN 'provider' THEN t.name = '' ELSE k.response_code = 201 END IS NOT TRUE`},
 
 		{"an order whose status or refunded amount does not match its refunds at the provider", `
 SELECT o.id::text
@@ -300,8 +300,9 @@ SELECT r.id || ' ' || r.status
   FROM refunds r
   LEFT JOIN audit_records a ON a.resource_type = 'refund' AND a.resource_id = r.id::text
  GROUP BY r.account_id, r.id
-HAVING count(*) FILTER (WHERE a.action = 'refund.created') <> 1
-    OR count(*) FILTER (WHERE a.action = 'refund.succeeded') <> (r.status = 'succeeded')::int`},
+HAVING count(*) FILTER (WHERE a.action = 'refund.created') <> (r.source = 'api')::int
+    OR count(*) FILTER (WHERE a.action = 'refund.succeeded') <> (r.status IN ('succeeded', 'failed'))::int
+    OR count(*) FILTER (WHERE a.action = 'refund.failed') <> (r.status = 'failed')::int`},
 
 		{"data of another account in a response (R20)", `
 SELECT h.op::text

@@ -26,8 +26,6 @@ func unknowns() map[string]string {
 	}
 }
 
-const reconcile actor = "reconcile"
-
 func newerCases(recorded map[string][]string) (cases []newerCase) {
 	for _, f := range flows() {
 		if f.actor != retry || f.crashedAt != "" || f.waiting || f.status != http.StatusCreated && f.customers == nil {
