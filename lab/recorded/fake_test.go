@@ -53,7 +53,7 @@ func (f *fake) send(r request) response {
 		f.key++
 		req.Header.Set("Idempotency-Key", cmp.Or(r.key, fmt.Sprintf("recorded-key-%d", f.key)))
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
 	require.NoError(f.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)

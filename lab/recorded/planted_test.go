@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -123,8 +122,8 @@ func TestPlanted(t *testing.T) {
 		case ofEvent:
 			askEvent(r, s, e, edit)
 		}
-		assert.True(t, edited, "%s of %q: the plant changes nothing", p.finds, p.kind)
-		assert.Contains(t, strings.Join(r.differences, "\n"), p.finds, "%s, %s", p.kind, p.of)
+		require.True(t, edited, "%s of %q: the plant changes nothing", p.finds, p.kind)
+		require.Contains(t, strings.Join(r.differences, "\n"), p.finds, "%s, %s", p.kind, p.of)
 	}
 }
 

@@ -80,7 +80,7 @@ func (s *shop) do(method, path, body string, header map[string]string) response 
 	for name, value := range header {
 		r.Header.Set(name, value)
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
 	require.NoError(s.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
