@@ -37,8 +37,10 @@ func (f *faults) changeAtProvider(ctx context.Context, r *rand.Rand) {
 	stripe := f.system.provider.stripe
 	choice := r.IntN(6)
 	for _, refund := range stripe.Refunds() {
-		// Before its response is stored, a refund that fails is no 201.
-		durable := time.Since(time.Unix(refund.Created, 0)) > settled && (refund.Name == "" || f.customers.refunded(refund.Name))
+		// Before its response is stored, a refund that fails is no 201. An operator's refund of a lost order
+		// stays, because no client would repeat it.
+		durable := time.Since(time.Unix(refund.Created, 0)) > settled && (refund.Name == "" || f.customers.refunded(refund.Name)) &&
+			!f.expired(refund.IntentID)
 		if choice >= 4 && durable && refund.Status == "succeeded" && stripe.Settle(refund.ID, false) == nil {
 			f.customers.count("refunds that failed later")
 			return
@@ -72,6 +74,18 @@ func (f *faults) changeAtProvider(ctx context.Context, r *rand.Rand) {
 	if err == nil { // otherwise a former dispute or refund does not allow it
 		f.customers.count(what)
 	}
+}
+
+// expired reports whether the intent is that of a lost order whose key an operator has expired.
+func (f *faults) expired(intent string) bool {
+	for _, charge := range f.system.provider.stripe.Charges() {
+		for _, l := range f.losses {
+			if charge.IntentID == intent && l.expired[charge.OrderID] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // dispute changes the status of a new dispute from moment to moment.
