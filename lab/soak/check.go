@@ -193,7 +193,7 @@ func (c *checker) expected(p *purchase, response client.Response) bool {
 		return false
 	case problem.Code == "canceled" && p.cancel != nil:
 		return true
-	case problem.Code == "payment_intent_canceled" && p.cancel != nil && c.mayBeLost(p.cancel): // our records of the cancel are lost
+	case problem.Code == "payment_intent_canceled" && c.cancelMayBeLost(p):
 		return true
 	case problem.Code == "charge_window_over": // its order is not older than the first request
 		return p.left || p.stored[len(p.stored)-1].at.Sub(p.sent) > chargeWindow-lockTimeout
@@ -340,6 +340,13 @@ func (c *checker) cancelled(order string) bool {
 
 func (c *checker) mayBeLost(e *exchanges) bool {
 	return slices.ContainsFunc(c.losses, func(l *loss) bool { return len(e.stored) > 0 && l.includes(e.stored[0]) })
+}
+
+// cancelMayBeLost reports whether a failover may have lost our records of a cancel, but not that the provider
+// has cancelled the intent.
+func (c *checker) cancelMayBeLost(p *purchase) bool {
+	return p.cancel != nil && !p.cancel.sent.IsZero() &&
+		slices.ContainsFunc(c.losses, func(l *loss) bool { return p.cancel.sent.Before(l.until) })
 }
 
 func (l *loss) includes(a answer) bool { return a.at.After(l.from) && a.at.Before(l.until) }

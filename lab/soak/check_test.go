@@ -446,7 +446,7 @@ func TestCheck_cancel(t *testing.T) {
 	o = valid()
 	cancel(&o, 1, http.StatusOK, `{"status":"payment_failed"}`)
 	p, at := o.purchases[1], time.Now()
-	p.want, p.cancel.stored[0].at = http.StatusCreated, at
+	p.want, p.cancel.sent = http.StatusCreated, at
 	p.stored, p.replay = response(http.StatusUnprocessableEntity, strings.Replace(windowOver, "charge_window_over", "payment_intent_canceled", 1))
 	requireViolation(t, "wrongly declined: status 422", o)
 	o.losses = []*loss{{from: at.Add(-time.Second), until: at.Add(time.Second)}}
