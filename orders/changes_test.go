@@ -307,15 +307,20 @@ func TestChanges_sameRefundTwice(t *testing.T) {
 	checkChanges(t, f)
 }
 
-func TestChanges_refundMadeAfterFailure(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{}, createPaid(visa))
+// makeRefundAfterFailure lets the provider execute a refund after an operator has closed it.
+func makeRefundAfterFailure(f *fixture) {
+	f.t.Helper()
 	later := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Endpoint: makeRefund})
 	f.do(refund("503 outcome unknown, 1h0m0s"))
 	f.ageLastRun(time.Hour)
 	f.expireProviderKeys()
-	require.Equal(t, "422 closed_by_operator", outcomeOf(f.resolveKey(f.refundKey())))
+	require.Equal(f.t, "422 closed_by_operator", outcomeOf(f.resolveKey(f.refundKey())))
 	later.Release()
+}
+
+func TestChanges_refundMadeAfterFailure(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(visa), makeRefundAfterFailure)
 	require.Zero(t, f.log.errorLines())
 	f.do(readEvents, expectSummary(refunded), retry("422 closed_by_operator"))
 	require.Equal(t, 1, f.log.errorLines())
@@ -326,13 +331,7 @@ func TestChanges_refundMadeAfterFailure(t *testing.T) {
 // Staff remove the metadata of a refund, so it counts as one of the dashboard, and put it back.
 func TestChanges_metadataIsBack(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, createPaid(visa))
-	later := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Endpoint: makeRefund})
-	f.do(refund("503 outcome unknown, 1h0m0s"))
-	f.ageLastRun(time.Hour)
-	f.expireProviderKeys()
-	require.Equal(t, "422 closed_by_operator", outcomeOf(f.resolveKey(f.refundKey())))
-	later.Release()
+	f := newFixture(t, options{}, createPaid(visa), makeRefundAfterFailure)
 	ours := maps.Clone(f.latestRefund().Metadata)
 	f.do(editRefund(func(r *stripetest.Refund) { clear(r.Metadata) }), readEvents)
 	f.do(editRefund(func(r *stripetest.Refund) { r.Metadata = ours }), readEvents)

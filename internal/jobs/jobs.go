@@ -122,7 +122,8 @@ var address = regexp.MustCompile(`\S*@\S*`)
 
 func withoutAddresses(text string) string { return address.ReplaceAllString(text, "[removed]") }
 
-// FailedJob is a job of any kind that needs an operator, or an endpoint to which no events are sent.
+// FailedJob is a job of any kind that has not succeeded, or an endpoint to which no events are sent. It needs
+// an operator if FailedAt is set.
 type FailedJob struct {
 	AccountID, ID uuid.UUID
 	Kind          string
@@ -130,7 +131,7 @@ type FailedJob struct {
 	Attempts      int
 	LastError     string // without addresses
 	Age           time.Duration
-	FailedAt      *time.Time // nil for a job of OfOrder that will be tried again
+	FailedAt      *time.Time // nil if it will be tried again
 }
 
 const failedJobColumns = "account_id, id, kind, coalesce(args->>'order_id', ''), attempt, coalesce(last_error, ''), now() - created_at, failed_at"
