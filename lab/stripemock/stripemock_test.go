@@ -130,7 +130,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// stripe-mock keeps no state, so only the status of its responses is checked.
+// Each call is sent with the parameters of each of its forms. stripe-mock keeps no state, so only the status of its responses is checked.
 func TestClient_requests(t *testing.T) {
 	t.Parallel()
 	var accepted []string
@@ -157,30 +157,46 @@ func TestClient_requests(t *testing.T) {
 		Metadata: map[string]string{"order_id": "7b0f", "idempotency_key_id": "k1"},
 	})
 	_, _ = client.Confirm(t.Context(), "k-confirm", "pi_1", true)
+	_, _ = client.Confirm(t.Context(), "k-confirm-2", "pi_1", false)
 	_, _ = client.Get(t.Context(), "pi_1")
 	_, _ = client.Cancel(t.Context(), "k-cancel", "pi_1")
 	_, _ = client.Search(t.Context(), "order_id", uuid.NewString())
 	_, _, _ = client.List(t.Context(), time.Unix(1, 0), time.Now(), "")
+	_, _, _ = client.List(t.Context(), time.Unix(1, 0), time.Time{}, "pi_1")
 	_, _ = client.Refund(t.Context(), "k-refund", payments.RefundParams{
 		IntentID: "pi_1", Amount: 100, Currency: "usd", Reason: new("requested_by_customer"), Metadata: map[string]string{"refund_id": "r1"},
+	})
+	_, _ = client.Refund(t.Context(), "k-refund-2", payments.RefundParams{
+		IntentID: "pi_1", Amount: 100, Currency: "usd", Metadata: map[string]string{"refund_id": "r1"},
 	})
 	_, _ = client.GetRefund(t.Context(), "re_1")
 	_, _ = client.ListRefunds(t.Context(), "pi_1")
 	_, _, _ = client.ListAllRefunds(t.Context(), time.Unix(1, 0), time.Now(), "")
+	_, _, _ = client.ListAllRefunds(t.Context(), time.Unix(1, 0), time.Time{}, "re_1")
 	_, _ = client.ListDisputes(t.Context(), "pi_1")
 	_, _, _, _ = client.ListEvents(t.Context(), time.Unix(1, 0), "")
+	_, _, _, _ = client.ListEvents(t.Context(), time.Unix(1, 0), "evt_1")
+	_ = client.Lacks(t.Context())
 	require.Equal(t, []string{
 		"POST /v1/payment_intents 200",
+		"POST /v1/payment_intents/pi_1/confirm 200",
 		"POST /v1/payment_intents/pi_1/confirm 200",
 		"GET /v1/payment_intents/pi_1 200",
 		"POST /v1/payment_intents/pi_1/cancel 200",
 		"GET /v1/payment_intents/search 200",
 		"GET /v1/payment_intents 200",
+		"GET /v1/payment_intents 200",
+		"POST /v1/refunds 200",
 		"POST /v1/refunds 200",
 		"GET /v1/refunds/re_1 200",
 		"GET /v1/refunds 200",
 		"GET /v1/refunds 200",
+		"GET /v1/refunds 200",
 		"GET /v1/disputes 200",
 		"GET /v1/events 200",
+		"GET /v1/events 200",
+		"GET /v1/events 200",
+		"GET /v1/disputes 200",
+		"GET /v1/account 200",
 	}, accepted)
 }

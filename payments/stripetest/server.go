@@ -72,6 +72,7 @@ func New(opts Options) *Server {
 		"GET /v1/refunds/{id}":                  s.getRefund,
 		"GET /v1/disputes":                      s.listDisputes,
 		"GET /v1/events":                        s.listEvents,
+		"GET /v1/account":                       getAccount,
 	}
 	for pattern, prepare := range s.endpoints {
 		s.mux.HandleFunc(pattern, s.handle(pattern, prepare))
@@ -104,6 +105,12 @@ func (s *Server) now() time.Time { return s.options.Clock().Add(s.ahead) }
 type endpoint func(c *call) (run effect, invalid *apiError)
 
 type effect func() (object any, refused *apiError)
+
+func getAccount(*call) (effect, *apiError) {
+	return func() (any, *apiError) {
+		return map[string]any{"id": "acct_fake", "object": "account", "country": "US", "charges_enabled": true}, nil
+	}, nil
+}
 
 func unrecognized(c *call) (effect, *apiError) {
 	return nil, invalidRequest(http.StatusNotFound, "", "", fmt.Sprintf(

@@ -94,7 +94,9 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 	go func() {
 		if err := s.App.TryProvider(ctx); err != nil {
 			fail(err)
+			return
 		}
+		setup.WarnOfProvider(ctx, s.App.Payments, s.App.Logger)
 	}()
 	<-serving.Done()
 	var failed error

@@ -202,6 +202,16 @@ func TryProvider(ctx context.Context, client *payments.Client, logger *slog.Logg
 	return tried(ctx, logger, "STRIPE_SECRET_KEY", rejected, err)
 }
 
+// WarnOfProvider logs what the key or its account lacks, which would otherwise show at the first order,
+// or at the first dispute.
+func WarnOfProvider(ctx context.Context, client *payments.Client, logger *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	for _, lack := range client.Lacks(ctx) {
+		logger.WarnContext(ctx, "STRIPE_SECRET_KEY: "+lack)
+	}
+}
+
 // Mailer returns the mailer of the receipts, and tries it. Without SMTP_URL, they are files
 // in RECEIPTS_DIR.
 func (m *Mail) Mailer(ctx context.Context, logger *slog.Logger) (receipts.Mailer, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -121,11 +122,13 @@ func newSystem(ctx context.Context, options Options) (*system, error) {
 	return s, os.WriteFile(s.LogFile, nil, 0o600)
 }
 
-// checkProvider requests a list of payments, so that a wrong key or a missing network is
-// reported before the first order.
-func (s *system) checkProvider(ctx context.Context) error {
-	if _, _, err := s.provider.List(ctx, time.Now(), time.Time{}, ""); err != nil {
+// checkProvider reports a wrong key, a missing network and what the account lacks before the first order.
+func (s *system) checkProvider(ctx context.Context, out io.Writer) error {
+	if _, err := s.provider.Check(ctx); err != nil {
 		return fmt.Errorf("%s cannot be used: %w", s.ProviderURL(), err)
+	}
+	for _, lack := range s.provider.Lacks(ctx) {
+		fmt.Fprintf(out, "At the provider: %s.\n", lack)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func Tour(ctx context.Context, env Env, services *devservices.Services, out io.W
 		return err
 	}
 	t := &tour{system: s, out: out, events: map[string]string{}}
-	err = s.checkProvider(ctx)
+	err = s.checkProvider(ctx, out)
 	if err == nil {
 		err = t.run(ctx)
 	}
