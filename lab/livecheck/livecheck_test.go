@@ -3,13 +3,13 @@
 // what Stripe does not document.
 //
 // go test runs the checks against the fake. make -C lab stripe-check runs them against
-// Stripe's test mode with STRIPE_SECRET_KEY, or lists them without a key. They have
-// never been run against Stripe itself.
+// Stripe's test mode with STRIPE_SECRET_KEY, after a report on what the account and the key allow, or
+// lists them without a key. They have never been run against Stripe itself, so make -C lab
+// stripe-rehearsal runs the same against the fake with Stripe's latency and limit.
 package livecheck
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"flag"
@@ -36,13 +36,17 @@ const testKey = "sk_test_fake"
 // TestMain compares with Stripe instead of testing if the flag -stripe is set.
 func TestMain(m *testing.M) {
 	withStripe := flag.Bool("stripe", false, "run the checks against Stripe, with STRIPE_SECRET_KEY")
+	rehearsal := flag.Bool("rehearse", false, "run them against the fake, with the latency and the limit of Stripe")
 	flag.Parse()
-	if !*withStripe {
+	if !*withStripe && !*rehearsal {
 		goleak.VerifyTestMain(m)
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if *rehearsal {
+		os.Exit(rehearse(ctx, os.Stdout))
+	}
 	os.Exit(comparison{
 		key:  os.Getenv("STRIPE_SECRET_KEY"),
 		url:  os.Getenv("STRIPE_API_BASE"),
@@ -144,7 +148,8 @@ func TestFake_rateLimit(t *testing.T) {
 	t.Parallel()
 	s := newFake()
 	s.Inject(stripetest.Rule{Fault: stripetest.RateLimit, Times: 3})
-	s.Inject(stripetest.Rule{Fault: stripetest.LockTimeout, After: 2})
+	s.Inject(stripetest.Rule{Fault: stripetest.RateLimit, Endpoint: "POST /v1/payment_intents", After: 3, Times: 3})
+	s.Inject(stripetest.Rule{Fault: stripetest.LockTimeout, Endpoint: "POST /v1/payment_intents", After: 8})
 	status, report := compare(t, s)
 	require.Equal(t, exitSame, status, report)
 }
@@ -152,15 +157,15 @@ func TestFake_rateLimit(t *testing.T) {
 func TestComparison_stopped(t *testing.T) {
 	t.Parallel()
 	for fault, want := range map[stripetest.Fault]string{
-		stripetest.Unauthorized: "the key was rejected (401).",
-		stripetest.Unavailable:  "no response that Stripe would send.",
-		stripetest.CloseBefore:  "no response that Stripe would send.",
-		stripetest.RateLimit:    "still 429 invalid_request_error rate_limit.",
+		stripetest.Forbidden:   "the key has not all permissions (403)",
+		stripetest.Unavailable: "no response that Stripe would send.",
+		stripetest.CloseBefore: "no response that Stripe would send.",
+		stripetest.RateLimit:   "still 429 invalid_request_error rate_limit.",
 	} {
 		t.Run(string(fault), func(t *testing.T) {
 			t.Parallel()
 			s := newFake()
-			s.Inject(stripetest.Rule{Fault: fault, Times: stripetest.Always})
+			s.Inject(stripetest.Rule{Fault: fault, Endpoint: "POST /v1/payment_intents", After: 1, Times: stripetest.Always}) // the report asks first
 			status, report := compare(t, s)
 			require.Equal(t, exitNotCompared, status)
 			require.Contains(t, report, `Stopped at "create an intent without confirming it": `+want)
@@ -240,9 +245,17 @@ func (c comparison) run(ctx context.Context, table []check) int {
 		return exitNotCompared
 	}
 
-	c.printf("Comparing with %s: %d checks, %d requests.\n\n", cmp.Or(c.url, stripe.APIURL), len(table), requests)
-	backend, stop := c.backend()
+	client, stop := c.client()
 	defer stop()
+	if !c.report(ctx, client) {
+		c.printf("Nothing was created, and nothing compared.\n")
+		return exitNotCompared
+	}
+	intents, refunds := creations(table)
+	c.printf("%d checks follow, with %d requests. They create %d payment intents of $20.00 and %d refunds in test mode,\n"+
+		"which moves no money. All of them have the metadata order_id or refund_id stripe-check.\n\n",
+		len(table), requests, intents, refunds)
+	backend := c.backend(client)
 	differences := 0
 	for _, check := range table {
 		difference, err := check.run(newSession(ctx, backend, c.key, "stripe-check-"+rand.Text()), 10*c.pace)
@@ -300,11 +313,19 @@ func (c call) sendWithRetry(s *session, backoff time.Duration) (got outcome, err
 	return got, fmt.Errorf("still %s", got.response)
 }
 
-func (c comparison) backend() (backend stripe.Backend, stop func()) {
+// client returns an HTTP client for all requests, which keeps the pace.
+func (c comparison) client() (client *http.Client, stop func()) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	ticker := time.NewTicker(c.pace)
+	return &http.Client{Timeout: time.Minute, Transport: paced{transport, ticker.C}}, func() {
+		ticker.Stop()
+		transport.CloseIdleConnections()
+	}
+}
+
+func (c comparison) backend(client *http.Client) stripe.Backend {
 	config := &stripe.BackendConfig{
-		HTTPClient:        &http.Client{Timeout: time.Minute, Transport: paced{transport, ticker.C}},
+		HTTPClient:        client,
 		MaxNetworkRetries: stripe.Int64(0),
 		EnableTelemetry:   stripe.Bool(false),
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it logs whole responses
@@ -312,10 +333,7 @@ func (c comparison) backend() (backend stripe.Backend, stop func()) {
 	if c.url != "" {
 		config.URL = stripe.String(c.url)
 	}
-	return stripe.GetBackendWithConfig(stripe.APIBackend, config), func() {
-		ticker.Stop()
-		transport.CloseIdleConnections()
-	}
+	return stripe.GetBackendWithConfig(stripe.APIBackend, config)
 }
 
 // paced stays below test mode's limit of 25 requests a second.
