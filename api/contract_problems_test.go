@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"example.com/orders-api/api"
 	"example.com/orders-api/client"
 )
 
@@ -55,23 +57,34 @@ func (c contract) checkProblem(got response) (slug string, err error) {
 }
 
 func (c contract) checkProblemSchema(slug string, body []byte) error {
-	own, known := c.problems()[slug]
+	own, known := api.DocumentedProblems()[slug]
 	if !known {
-		return errors.New("not in the contract")
+		return errors.New("not documented")
 	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err == nil {
+		err = c.schemas.validate(c.doc.Components.Schemas["ProblemDetails"].Value, value)
+	}
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.schemas.validate(own, value), c.schemas.validate(c.doc.Components.Schemas["ProblemDetails"].Value, value))
-}
-
-func (c contract) problems() map[string]*openapi3.Schema {
-	schemas := map[string]*openapi3.Schema{}
-	for problemType, variant := range c.doc.Components.Schemas["Problem"].Value.Discriminator.Mapping {
-		schemas[strings.TrimPrefix(problemType, "/problems/")] = c.doc.Components.Schemas[path.Base(variant.Ref)].Value
+	members := value.(map[string]any)
+	for name := range members {
+		if _, known := own.Members[name]; !known {
+			err = errors.Join(err, fmt.Errorf("member %s is not documented", name))
+		}
 	}
-	return schemas
+	for name, required := range own.Members {
+		if _, present := members[name]; required && !present {
+			err = errors.Join(err, fmt.Errorf("no member %s", name))
+		}
+	}
+	for name, allowed := range map[string][]string{"status": {strconv.Itoa(own.Status)}, "retry": own.Retry, "outcome": own.Outcome} {
+		if got := fmt.Sprint(members[name]); !slices.Contains(allowed, got) {
+			err = errors.Join(err, fmt.Errorf("%s %s", name, got))
+		}
+	}
+	return err
 }
 
 type problem struct{ client.Problem }

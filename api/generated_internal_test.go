@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -61,13 +60,9 @@ var exampleErrors = map[string]error{
 	"temporarily-unavailable":  postgres.ErrUnavailable,
 }
 
-// documentedType adds what only the documents need.
+// documentedType is a type with the example of its page.
 type documentedType struct {
-	problemType `yaml:"-"`
-
-	OrIf    string `yaml:"or_if"`
-	Stored  string // when, unless Retry decides it
-	Members string // extensions: "name", "name?" if optional, "name:Schema" if its schema has another name
+	problemType
 	example []byte // JSON
 }
 
@@ -77,10 +72,6 @@ func documentedTypes(t *testing.T) (documented []documentedType) {
 	t.Helper()
 	for _, p := range problemTypes() {
 		d := documentedType{problemType: p}
-		content, err := problemFiles.ReadFile("problems/" + p.Slug + ".md")
-		require.NoError(t, err)
-		header, _, _ := bytes.Cut(bytes.TrimPrefix(content, []byte("---\n")), []byte("---\n"))
-		require.NoError(t, yaml.Unmarshal(header, &d), p.Slug)
 		d.example = exampleDocument.Find(p.Text)
 		require.NotNil(t, d.example, p.Slug)
 		if err := exampleErrors[p.Slug]; err != nil {
@@ -119,19 +110,11 @@ func TestGenerated(t *testing.T) {
 	const file = "../openapi.yaml"
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	want := string(text)
-	for _, part := range []struct{ begin, end, content string }{
-		{"    <!-- problems:begin -->\n", "    <!-- problems:end -->\n", problemsTable(types)},
-		{"    # problem schemas: begin\n", "    # problem schemas: end\n", problemSchemas(types)},
-		{"    # problem examples: begin\n", "    # problem examples: end\n", problemExamples(t, types)},
-	} {
-		before, rest, found := strings.Cut(want, part.begin)
-		require.True(t, found, "%s has no line %s", file, part.begin)
-		_, after, found := strings.Cut(rest, part.end)
-		require.True(t, found, "%s has no line %s", file, part.end)
-		want = before + part.begin + part.content + part.end + after
-	}
-	requireGenerated(t, file, string(text), want)
+	const begin, end = "    # problem examples: begin\n", "    # problem examples: end\n"
+	before, rest, begins := strings.Cut(string(text), begin)
+	_, after, ends := strings.Cut(rest, end)
+	require.True(t, begins && ends, "%s has no lines %s and %s", file, begin, end)
+	requireGenerated(t, file, string(text), before+begin+problemExamples(t, types)+end+after)
 }
 
 func requireGenerated(t *testing.T, file, text, want string) {
@@ -141,24 +124,6 @@ func requireGenerated(t *testing.T, file, text, want string) {
 		return
 	}
 	require.True(t, want == text, "%s is out of date: run make generate and look at the difference", file)
-}
-
-func problemsTable(types []documentedType) string {
-	var table strings.Builder
-	table.WriteString("    | status | `type` | stored | `retry` | `outcome` |\n    | --- | --- | --- | --- | --- |\n")
-	for _, p := range types {
-		stored := "no"
-		if p.Retry == "new-key" {
-			stored = "yes"
-		}
-		stored = cmp.Or(p.Stored, stored)
-		retry := "`" + p.Retry + "`"
-		if p.Or != "" {
-			retry += ", or `" + p.Or + "` " + p.OrIf
-		}
-		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | %s | `%s` |\n", p.Status, p.Slug, p.Slug, stored, retry, strings.Join(p.Outcome, "` or `"))
-	}
-	return table.String()
 }
 
 func schemaName(slug string) string {
@@ -173,86 +138,6 @@ func camel(words []string) string {
 		name.WriteString(strings.ToUpper(word[:1]) + word[1:])
 	}
 	return name.String()
-}
-
-func problemSchemas(types []documentedType) string {
-	var schemas strings.Builder
-	schemas.WriteString("    KnownProblemType:\n      description: The problem types of this version.\n      type: string\n      enum:\n")
-	for _, p := range types {
-		fmt.Fprintf(&schemas, "        - /problems/%s\n", p.Slug)
-	}
-	schemas.WriteString(`
-    Problem:
-      description: A problem of this version, with the members of its type. The page of the type has its effect and remedy.
-      oneOf:
-`)
-	for _, p := range types {
-		fmt.Fprintf(&schemas, "        - $ref: '#/components/schemas/%sProblem'\n", schemaName(p.Slug))
-	}
-	schemas.WriteString("      discriminator:\n        propertyName: type\n        mapping:\n")
-	for _, p := range types {
-		fmt.Fprintf(&schemas, "          /problems/%s: '#/components/schemas/%sProblem'\n", p.Slug, schemaName(p.Slug))
-	}
-	schemas.WriteString("\n")
-	for _, p := range types {
-		members := strings.Fields(p.Members)
-		description, _, _ := strings.Cut(string(p.Text), "\n\n")
-		switch {
-		case p.Retry == "new-key":
-			description += " It is stored and replayed, hence without a `request_id`."
-		case p.Stored != "":
-			members = append([]string{"request_id?"}, members...)
-		default:
-			members = append([]string{"request_id"}, members...)
-		}
-		retry := "const: " + p.Retry
-		if p.Or != "" {
-			retry = fmt.Sprintf("enum: [%s, %s]", p.Or, p.Retry)
-		}
-		required := []string{"type", "title", "status", "detail", "retry", "outcome"}
-		var more strings.Builder
-		for _, member := range members {
-			member, schema, _ := strings.Cut(member, ":")
-			name, optional := strings.CutSuffix(member, "?")
-			if !optional {
-				required = append(required, name)
-			}
-			fmt.Fprintf(&more, "        %s: { $ref: '#/components/schemas/%s' }\n", name, cmp.Or(schema, camel(strings.Split(name, "_"))))
-		}
-		fmt.Fprintf(&schemas, `    %sProblem:
-      description: |
-        %s
-      type: object
-      required: [%s]
-      properties:
-        type: { type: string, const: /problems/%s }
-        title: { $ref: '#/components/schemas/ProblemTitle' }
-        status: { type: integer, format: int32, const: %d }
-        detail: { $ref: '#/components/schemas/ProblemDetail' }
-        retry: { type: string, %s }
-        outcome: { type: string, maxLength: 64, x-extensible-enum: [%s] }
-%s
-`, schemaName(p.Slug), folded(description, "        "), strings.Join(required, ", "), p.Slug, p.Status, retry, strings.Join(p.Outcome, ", "), more.String())
-	}
-	return schemas.String()
-}
-
-func folded(text, indent string) string {
-	var lines strings.Builder
-	width := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case width+len(word) > 78-len(indent):
-			lines.WriteString("\n" + indent)
-			width = 0
-		default:
-			lines.WriteString(" ")
-		}
-		lines.WriteString(word)
-		width += len(word) + 1
-	}
-	return lines.String()
 }
 
 func problemExamples(t *testing.T, types []documentedType) string {

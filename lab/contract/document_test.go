@@ -84,8 +84,6 @@ func TestContract_openResponses(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, requests)
-	problem := doc.Components.Schemas["ProblemDetails"].Value
-	problem.If, problem.Then = nil, nil // the members of known types, which generators ignore
 	for _, s := range responseSchemas(doc) {
 		require.Empty(t, append(s.OneOf, s.AnyOf...), "generated clients reject an unknown variant: %s", s.Description)
 		require.False(t, requests[s], "a request has it as well: %s", s.Description)
@@ -112,15 +110,7 @@ func TestContract_problemDetails(t *testing.T) {
 			}
 		}
 	}
-	schemas := doc.Components.Schemas
-	details := schemas["ProblemDetails"].Value
-	require.Equal(t, []string{"type", "title", "status", "detail", "retry", "outcome"}, details.Required)
-	for _, variant := range schemas["Problem"].Value.OneOf {
-		for name, member := range variant.Value.Properties {
-			require.Contains(t, details.Properties, name, variant.Ref)
-			require.Equal(t, details.Properties[name].Value.Type, member.Value.Type, "%s of %s", name, variant.Ref)
-		}
-	}
+	require.Equal(t, []string{"type", "title", "status", "detail", "retry", "outcome"}, doc.Components.Schemas["ProblemDetails"].Value.Required)
 }
 
 func responseSchemas(doc *openapi3.T) []*openapi3.Schema {

@@ -16,8 +16,11 @@ async function create(baseUrl: string | undefined, idempotencyKey: string, payme
   return { status: response.status, order: data && 'amount' in data ? data : undefined, problem: error, replayed };
 }
 
-// The compiler narrows a problem by its type.
-const orderOf = (problem: components['schemas']['Problem']) =>
+// The compiler narrows a problem by its type, as docs/guides/generated-clients.md shows.
+type Problem = components['schemas']['ProblemDetails'];
+type Typed<T extends string, M extends keyof Problem> = Problem & { type: `/problems/${T}` } & Required<Pick<Problem, M>>;
+type Known = Typed<'payment-declined', 'order_id'> | Typed<'validation-failed', 'errors'>;
+const orderOf = (problem: Known): string | undefined =>
   problem.type === '/problems/payment-declined' ? problem.order_id : undefined;
 
 const used = randomUUID();
@@ -32,7 +35,7 @@ equal(reused.problem?.retry, 'never');
 const declined = await create(url, randomUUID(), 'pm_card_visa_chargeDeclined');
 equal(declined.status, 402);
 equal(declined.problem?.code, 'card_declined');
-ok(orderOf(declined.problem as components['schemas']['Problem']));
+ok(orderOf(declined.problem as Known));
 const refunded = await createClient<paths>({ baseUrl: url, headers: { Authorization: `Bearer ${key}` } }).POST('/v1/orders/{id}/refunds', {
   params: { path: { id: created.order!.id }, header: { 'Idempotency-Key': randomUUID() } },
   body: {},
