@@ -92,7 +92,7 @@ tidy: ## Fail if go.mod or go.sum is not tidy
 
 .PHONY: lint
 lint: ## Lint the code, its import rules and .github/workflows
-	$(GO) run $(GOLANGCI_LINT) run
+	$(GO) run $(GOLANGCI_LINT) run --allow-parallel-runners
 	$(GO) run $(ACTIONLINT)
 
 .PHONY: fmt
