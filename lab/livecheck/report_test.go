@@ -229,7 +229,8 @@ func TestReport(t *testing.T) {
 		"wrong key":     {returns("/v1/account", 401, `{"error": {"type": "invalid_request_error"}}`), exitNotCompared, []string{"the key was rejected (401)", "Nothing was created"}},
 		"endpoints": {
 			returns("/v1/webhook_endpoints", 200, `{"object": "list", "data": [{"url": "https://shop.example/v1/webhooks/stripe", "status": "enabled", "api_version": "2020-08-27"}]}`),
-			exitSame, []string{"webhook endpoint       https://shop.example/v1/webhooks/stripe, enabled, API version 2020-08-27"},
+			exitSame,
+			[]string{"webhook endpoint       https://shop.example/v1/webhooks/stripe, enabled, API version 2020-08-27"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
