@@ -20,6 +20,7 @@ type databaseProxy struct {
 	listener    net.Listener
 	network     string
 	address     string // of the server
+	pool        *pgxpool.Pool
 	sessions    sync.WaitGroup
 
 	mu     sync.Mutex
@@ -32,7 +33,7 @@ func newDatabaseProxy(t testing.TB, i *interceptor, pool *pgxpool.Pool) *databas
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	config := pool.Config().ConnConfig
-	p := &databaseProxy{interceptor: i, listener: listener, open: map[net.Conn]bool{}}
+	p := &databaseProxy{interceptor: i, listener: listener, pool: pool, open: map[net.Conn]bool{}}
 	p.network, p.address = pgconn.NetworkAddress(config.Host, config.Port)
 	p.sessions.Go(p.accept)
 	t.Cleanup(p.close)
@@ -87,6 +88,10 @@ func (p *databaseProxy) serve(conn net.Conn) {
 	for ready := s.startUp(); ready; {
 		ready = s.roundTrip()
 	}
+	// The server may end the session after the child has gone on. Its transaction would then be
+	// taken for one that is open during a provider call.
+	_ = server.Close()
+	_, _ = p.pool.Exec(context.Background(), "SELECT pg_terminate_backend($1, 5000)", s.pid)
 }
 
 func (p *databaseProxy) track(conn net.Conn) bool {
@@ -119,6 +124,7 @@ type session struct {
 	conn        net.Conn          // to the child
 	child       *pgproto3.Backend // the proxy is the child's server
 	server      *pgproto3.Frontend
+	pid         int32
 	statements  map[string]string // summaries of the prepared statements, by name
 }
 
@@ -147,7 +153,10 @@ func (s *session) startUp() bool {
 			return false
 		}
 		s.child.Send(response)
-		if _, ready := response.(*pgproto3.ReadyForQuery); ready {
+		switch m := response.(type) {
+		case *pgproto3.BackendKeyData:
+			s.pid = int32(m.ProcessID) //nolint:gosec // an int32 in PostgreSQL
+		case *pgproto3.ReadyForQuery:
 			return s.child.Flush() == nil
 		}
 		if requestsCredentials(response) && !s.forwardCredentials() {
