@@ -96,7 +96,7 @@ func TestCheck_responses(t *testing.T) {
 		{"status member", func(x *exchange, d node) { problem(x, d, "status", 400) }, "member status is 400"},
 		{"request_id", func(x *exchange, d node) { problem(x, d, "request_id", "request-2") }, "request_id is not"},
 		{"type of another status", func(x *exchange, d node) { problem(x, d, "type", "/problems/not-found") }, "body: "},
-		{"retry", func(x *exchange, d node) { problem(x, d, "retry", "new-key") }, "body: "},
+		{"retry", func(x *exchange, d node) { problem(x, d, "retry", "later") }, "body: "},
 		{"member of a problem", func(x *exchange, d node) { problem(x, d, "instance", "x") }, "body: "},
 		{"replay", func(x *exchange, d node) { problem(x, d, "", nil); x.header.Set("Idempotent-Replayed", "true") }, "not stored"},
 	} {

@@ -142,17 +142,22 @@ func (l *loader) response(definition any) *response {
 	return r
 }
 
-// problems returns the union of the problems in the response's examples. The published
+// problems returns the schema of a problem with a type of the response's examples. The published
 // schema allows any problem.
 func (l *loader) problems(content node) node {
-	types := map[any]bool{object(content["example"])["type"]: true}
+	examples := []any{content["example"]}
 	for _, example := range object(content["examples"]) {
-		types[object(object(example)["value"])["type"]] = true
+		examples = append(examples, object(example)["value"])
 	}
-	union := object(l.resolve(l.target("#/components/schemas/Problem"), 0))
-	return node{"oneOf": slices.DeleteFunc(list(union["oneOf"]), func(variant any) bool {
-		return !types[object(object(object(variant)["properties"])["type"])["const"]]
-	})}
+	var types []any
+	for _, example := range examples {
+		if name, ok := object(example)["type"]; ok {
+			types = append(types, name)
+		}
+	}
+	details := maps.Clone(object(l.resolve(l.target("#/components/schemas/ProblemDetails"), 0)))
+	details["additionalProperties"] = false
+	return node{"allOf": []any{details, node{"properties": node{"type": node{"enum": types}}, "additionalProperties": true}}}
 }
 
 func (l *loader) compile(schema any) *jsonschema.Schema {
