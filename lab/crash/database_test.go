@@ -155,7 +155,7 @@ func (s *session) startUp() bool {
 		s.child.Send(response)
 		switch m := response.(type) {
 		case *pgproto3.BackendKeyData:
-			s.pid = int32(m.ProcessID) //nolint:gosec // an int32 in PostgreSQL
+			s.pid = int32(m.ProcessID)
 		case *pgproto3.ReadyForQuery:
 			return s.child.Flush() == nil
 		}
