@@ -268,7 +268,13 @@ CREATE FUNCTION observed.undo(first integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     change observed.change;
 BEGIN
-    FOR change IN SELECT * FROM observed.change WHERE n >= first ORDER BY n DESC LOOP
+    -- A failover loses a transaction as a whole, although those of two requests may interleave.
+    FOR change IN
+        SELECT *
+          FROM observed.change
+         WHERE transaction IN (SELECT transaction FROM observed.change WHERE n >= first)
+         ORDER BY n DESC
+    LOOP
         EXECUTE format('DELETE FROM %1$I WHERE (account_id, id) = ((%2$L::%1$I).account_id, (%2$L::%1$I).id)',
                        change.relation, coalesce(change.new, change.old));
         IF change.old IS NOT NULL THEN

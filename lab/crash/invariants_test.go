@@ -74,7 +74,11 @@ SELECT t.id
   FROM observed.refund t
   LEFT JOIN refunds r ON r.provider_refund_id = t.id
   LEFT JOIN idempotency_keys k ON k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key
- WHERE CASE r.source WHEN 'provider' THEN t.name = '' ELSE k.response_code = 201 END IS NOT TRUE`},
+ WHERE CASE
+           WHEN r.source = 'provider' THEN t.name = ''
+           WHEN r.idempotency_key IS NULL THEN t.name = r.id::text -- recorded by reconcile, so that its key has expired (R27)
+           ELSE k.response_code = 201
+       END IS NOT TRUE`},
 
 		{"an order whose status or refunded amount does not match its refunds at the provider", `
 SELECT o.id::text
@@ -300,8 +304,8 @@ SELECT r.id || ' ' || r.status
   FROM refunds r
   LEFT JOIN audit_records a ON a.resource_type = 'refund' AND a.resource_id = r.id::text
  GROUP BY r.account_id, r.id
-HAVING count(*) FILTER (WHERE a.action = 'refund.created') <> (r.source = 'api')::int
-    OR count(*) FILTER (WHERE a.action = 'refund.succeeded') <> (r.status IN ('succeeded', 'failed'))::int
+HAVING count(*) FILTER (WHERE a.action = 'refund.created') <> (r.idempotency_key IS NOT NULL)::int
+    OR count(*) FILTER (WHERE a.action = 'refund.succeeded') <> (r.status IN ('succeeded', 'failed') AND r.provider_refund_id IS NOT NULL)::int
     OR count(*) FILTER (WHERE a.action = 'refund.failed') <> (r.status = 'failed')::int`},
 
 		{"data of another account in a response (R20)", `
