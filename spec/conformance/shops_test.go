@@ -119,12 +119,12 @@ func (s shopSystem) verdict(t *testing.T, args ...string) (int, report) {
 	require.NoError(t, unread, "%v\n%s\n%s", err, &stdout, &stderr)
 	var r report
 	require.NoError(t, json.Unmarshal(written, &r))
-	requireAnomalies(t, r)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%v\n%s", err, &stdout)
 		}
 	})
+	requireAnomalies(t, r)
 	return exitStatus(err), r
 }
 
