@@ -135,7 +135,7 @@ func TestAsync_panic(t *testing.T) {
 	require.Equal(t, "ERROR", line["level"])
 	require.Equal(t, "panic: the transport panics", line["error"])
 	require.Contains(t, line["stack"], "(*panickingTransport).RoundTrip")
-	require.Equal(t, "order_created", f.getKey(t, key).keyStatus(t).RecoveryPoint)
+	require.EqualValues(t, "order_created", f.getKey(t, key).keyStatus(t).RecoveryPoint)
 
 	got := f.create(t, newKey(), orderBody(), prefer(respondAsync+", wait=30"))
 	require.Equal(t, "internal-error", got.problem(t).slug())

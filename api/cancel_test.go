@@ -49,7 +49,7 @@ func TestCancel(t *testing.T) {
 
 	// The key of a cancel names the order, and nothing that it created.
 	status := f.getKey(t, key).keyStatus(t)
-	require.Equal(t, []any{"finished", "cancel_order", http.StatusOK, ""}, []any{status.State, status.Operation, status.Response.Status, status.Response.Location})
+	require.Equal(t, []any{"finished", "cancel_order", http.StatusOK, client.Nullable("")}, []any{status.State, status.Operation, status.Response.Status, status.Response.Location})
 	require.Equal(t, order, status.Order.Href)
 	require.Nil(t, status.Refund)
 	require.Equal(t, 3, idempotencytest.Reap(t, f.Pool))
@@ -95,7 +95,7 @@ func TestCancel_paidMeanwhile(t *testing.T) {
 	unknown := f.cancel(t, order, key, `{}`)
 	require.Equal(t, []any{"payment-outcome-unknown", client.OutcomeUnknown}, []any{unknown.problem(t).slug(), unknown.problem(t).Outcome})
 	require.Equal(t, "60", unknown.header.Get("Retry-After"))
-	require.Equal(t, "cancel_requested", f.getKey(t, key).keyStatus(t).RecoveryPoint)
+	require.EqualValues(t, "cancel_requested", f.getKey(t, key).keyStatus(t).RecoveryPoint)
 	require.NoError(t, f.Stripe.Authenticate(intent, true))
 	stored := f.cancel(t, order, key, `{}`)
 	p := stored.problem(t)

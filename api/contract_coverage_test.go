@@ -82,7 +82,7 @@ func (f *fixture) expectResponses(t *testing.T, path string, want map[string]int
 			again := f.send(t, http.MethodPost, path, body, header("Idempotency-Key", key))
 			require.Equal(t, string(got.body), string(again.body))
 			require.Equal(t, http.StatusOK, f.get(t, got.header.Get("Location")).status)
-			require.Equal(t, got.header.Get("Location"), f.getKey(t, key).keyStatus(t).Response.Location)
+			require.EqualValues(t, got.header.Get("Location"), f.getKey(t, key).keyStatus(t).Response.Location)
 		}
 	}
 }

@@ -44,9 +44,9 @@ func (f *fixture) requireStatus(t *testing.T, key string, want client.KeyStatus)
 func TestGetKey_states(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	finished := func(attempt, status int, problemType, location string) client.KeyStatus {
+	finished := func(attempt, status int, problemType, location client.Nullable) client.KeyStatus {
 		return client.KeyStatus{
-			State: "finished", RecoveryPoint: "finished", Attempt: attempt, Response: &client.KeyResponse{Status: status, Type: problemType, Location: location},
+			State: "finished", RecoveryPoint: "finished", Attempt: &attempt, Response: &client.KeyResponse{Status: status, Type: problemType, Location: location},
 		}
 	}
 
@@ -56,12 +56,12 @@ func TestGetKey_states(t *testing.T) {
 	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "an invalid request does not use its key")
 
 	held, running := f.createHeld(t, key, orderBody())
-	f.requireStatus(t, key, client.KeyStatus{State: "in_progress", RecoveryPoint: "charge_created", Attempt: 1})
+	f.requireStatus(t, key, client.KeyStatus{State: "in_progress", RecoveryPoint: "charge_created", Attempt: new(1)})
 	require.Equal(t, "1", f.getKey(t, key).header.Get("Retry-After"))
 	held.Release()
 	created := <-running
 	require.Equal(t, http.StatusCreated, created.status)
-	f.requireStatus(t, key, finished(1, http.StatusCreated, "", created.header.Get("Location")))
+	f.requireStatus(t, key, finished(1, http.StatusCreated, "", client.Nullable(created.header.Get("Location"))))
 	require.Empty(t, f.getKey(t, key).header["Retry-After"])
 	f.requireOnePaidOrder(t)
 
@@ -72,14 +72,14 @@ func TestGetKey_states(t *testing.T) {
 	interrupted := newKey()
 	f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, interrupted, orderBody()).status)
-	f.requireStatus(t, interrupted, client.KeyStatus{State: "waiting", RecoveryPoint: "order_created", Attempt: 1})
+	f.requireStatus(t, interrupted, client.KeyStatus{State: "waiting", RecoveryPoint: "order_created", Attempt: new(1)})
 	require.Equal(t, "2", f.getKey(t, interrupted).header.Get("Retry-After"))
 	f.exec(t, "UPDATE idempotency_keys SET needs_review_at = now() WHERE idempotency_key = $1", interrupted)
-	f.requireStatus(t, interrupted, client.KeyStatus{State: "needs_review", RecoveryPoint: "order_created", Attempt: 1})
+	f.requireStatus(t, interrupted, client.KeyStatus{State: "needs_review", RecoveryPoint: "order_created", Attempt: new(1)})
 	require.Equal(t, "60", f.getKey(t, interrupted).header.Get("Retry-After"))
 	resumed := f.create(t, interrupted, orderBody())
 	require.Equal(t, http.StatusCreated, resumed.status)
-	f.requireStatus(t, interrupted, finished(2, http.StatusCreated, "", resumed.header.Get("Location")))
+	f.requireStatus(t, interrupted, finished(2, http.StatusCreated, "", client.Nullable(resumed.header.Get("Location"))))
 }
 
 func TestGetKey_expired(t *testing.T) {

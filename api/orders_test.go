@@ -65,7 +65,7 @@ func TestCreateOrder_failed(t *testing.T) {
 		first := f.create(t, key, body)
 		require.Equal(t, want.status, first.status)
 		p := first.problem(t)
-		require.Equal(t, []string{want.slug, want.Code, want.DeclineCode}, []string{p.slug(), p.Code, p.DeclineCode})
+		require.Equal(t, []string{want.slug, want.Code, string(want.DeclineCode)}, []string{p.slug(), p.Code, p.DeclineCode})
 		require.Empty(t, first.header.Get("Location"))
 		f.requireReplays(t, key, body, first)
 		order := f.get(t, "/v1/orders/"+p.OrderID)

@@ -181,7 +181,7 @@ func TestCreateRefund_inProgress(t *testing.T) {
 	accepted := f.createRefund(t, order, key, `{}`, prefer(respondAsync))
 	requireAccepted(t, accepted, key, respondAsync)
 	status := accepted.keyStatus(t)
-	require.Equal(t, []string{"create_refund", "in_progress", "refund_created"}, []string{status.Operation, status.State, status.RecoveryPoint})
+	require.Equal(t, []string{"create_refund", "in_progress", "refund_created"}, []string{status.Operation, status.State, string(status.RecoveryPoint)})
 	require.Equal(t, order, status.Order.Href)
 	require.Equal(t, payments.RefundPending, f.get(t, status.Refund.Href).refund(t).Status)
 	p := f.createRefund(t, order, newKey(), `{}`).problem(t)

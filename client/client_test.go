@@ -3,7 +3,6 @@ package client_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"testing"
 	"time"
 
@@ -80,14 +79,17 @@ func TestCancelOrder(t *testing.T) {
 func TestListOrders(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, respond(200, jsonType, `{"data":[{"id":"o2"},{"id":"o1"}],"has_more":true}`))
-	page, err := f.ListOrders(t.Context(), url.Values{"limit": {"2"}})
-	require.NoError(t, err)
-	require.True(t, page.HasMore)
-	require.Equal(t, "o1", page.Data[1].ID)
-	_, err = f.ListOrders(t.Context(), url.Values{"limit": {"2"}, "after": {"o1"}})
-	require.NoError(t, err)
-	require.Equal(t, "/v1/orders?limit=2", f.received()[0].uri)
-	require.Equal(t, "/v1/orders?after=o1&limit=2", f.received()[1].uri)
+	for want, filter := range map[string]client.OrderFilter{
+		"/v1/orders?":                       {},
+		"/v1/orders?after=o1&limit=2":       {Limit: 2, After: "o1"},
+		"/v1/orders?reference=basket+%2317": {Reference: "basket #17"},
+	} {
+		page, err := f.ListOrders(t.Context(), filter)
+		require.NoError(t, err)
+		require.True(t, page.HasMore)
+		require.Equal(t, "o1", page.Data[1].ID)
+		require.Equal(t, want, f.received()[len(f.received())-1].uri)
+	}
 }
 
 func TestGetKey(t *testing.T) {
@@ -99,8 +101,9 @@ func TestGetKey(t *testing.T) {
 		respond(200, jsonType, `{"key":"a/key#20%-0123456","state":"expired","operation":"create_refund","recovery_point":null,"attempt":null,
 		"created_at":"2026-11-20T09:30:12Z","last_run_at":null,"expires_at":null,"response":null,
 		"order":{"id":"o1","href":"/v1/orders/o1"},"refund":{"id":"r1","href":"/v1/orders/o1/refunds/r1"}}`))
-	status, err := f.GetKey(t.Context(), "a/key#20%-0123456")
+	status, err := f.GetKey(t.Context(), "a/key#20%-0123456", client.Wait(20*time.Second))
 	require.NoError(t, err)
+	require.Equal(t, []string{"wait=20"}, f.received()[0].header["Prefer"])
 	require.Equal(t, "finished", status.State)
 	require.Equal(t, &client.KeyResponse{Status: 201, Location: "/v1/orders/o1"}, status.Response)
 	require.Nil(t, status.Refund)

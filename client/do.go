@@ -13,7 +13,7 @@ import (
 )
 
 // Do repeats the request until a final response: a success, a [*Problem] whose Retry is not
-// RetrySameKey, or an [*ActionRequiredError]. It returns an [*OutcomeUnknownError] if the context
+// RetrySameKey, an [*ActionRequiredError] or an [*AcceptedError]. It returns an [*OutcomeUnknownError] if the context
 // ends earlier, or if the problem does not resolve earlier attempts.
 func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
@@ -22,7 +22,7 @@ func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	response, attempts, err := c.repeat(ctx, r)
 	problem, rejected := errors.AsType[*Problem](err)
 	resolved := rejected && (attempts == 1 || problem.Retry == RetryNewKey || problem.Outcome == OutcomeFinal)
-	if err == nil || requiresAction(err) || resolved {
+	if err == nil || isPending(err) || resolved {
 		return response, err
 	}
 	return Response{}, &OutcomeUnknownError{Key: r.Key, Attempts: attempts, Problem: problem, cause: err}
@@ -37,10 +37,10 @@ func post[T any](ctx context.Context, c *Client, r Request, params any) (T, erro
 	return decode[T](response)
 }
 
-func read[T any](ctx context.Context, c *Client, path string) (T, error) {
-	response, _, err := c.repeat(ctx, Request{Path: path})
+func read[T any](ctx context.Context, c *Client, path string, prefer ...Preference) (T, error) {
+	response, _, err := c.repeat(ctx, Request{Path: path, Prefer: prefer})
 	if err != nil {
-		return *new(T), fmt.Errorf("client: %w", err)
+		return *new(T), err
 	}
 	return decode[T](response)
 }
@@ -53,9 +53,11 @@ func decode[T any](response Response) (T, error) {
 	return result, nil
 }
 
-func requiresAction(err error) bool {
+// isPending reports whether a 202 ends the call.
+func isPending(err error) bool {
 	_, required := errors.AsType[*ActionRequiredError](err)
-	return required
+	_, accepted := errors.AsType[*AcceptedError](err)
+	return required || accepted
 }
 
 func (c *Client) repeat(ctx context.Context, r Request) (response Response, attempts int, err error) {
@@ -65,7 +67,7 @@ func (c *Client) repeat(ctx context.Context, r Request) (response Response, atte
 			err = response.outcome(r)
 		}
 		problem, rejected := errors.AsType[*Problem](err)
-		if err == nil || requiresAction(err) || rejected && problem.Retry != RetrySameKey {
+		if err == nil || isPending(err) || rejected && problem.Retry != RetrySameKey {
 			return response, attempts, err
 		}
 		if stopped := c.pause(ctx, attempts, response.RetryAfter()); stopped != nil {
@@ -91,8 +93,8 @@ func (c *Client) pause(ctx context.Context, attempts int, retryAfter time.Durati
 	return c.sleep(ctx, wait)
 }
 
-// outcome returns nil for a success, the [*Problem] or [*ActionRequiredError] that the response
-// contains, or otherwise ErrUnreadable.
+// outcome returns nil for a success, the [*Problem], [*ActionRequiredError] or [*AcceptedError] that the
+// response contains, or otherwise ErrUnreadable.
 func (r Response) outcome(request Request) error {
 	_, success := request.method()
 	mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -102,8 +104,12 @@ func (r Response) outcome(request Request) error {
 			return nil
 		}
 		var key KeyStatus
-		if r.Status == http.StatusAccepted && json.Unmarshal(r.Body, &key) == nil && key.Action != nil {
+		switch {
+		case r.Status != http.StatusAccepted || json.Unmarshal(r.Body, &key) != nil:
+		case key.Action != nil:
 			return &ActionRequiredError{Key: request.Key, Action: *key.Action}
+		case key.State != "" && slices.Contains(request.Prefer, RespondAsync):
+			return &AcceptedError{Status: key}
 		}
 	case "application/problem+json":
 		var p Problem

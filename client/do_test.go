@@ -80,14 +80,18 @@ func TestDo_finalProblem(t *testing.T) {
 			Outcome: client.OutcomeFinal, Code: "card_declined", DeclineCode: "insufficient_funds", OrderID: "o1",
 		}, "402 payment-declined: D."},
 		"invalid": {
-			respond(422, problemType, `{"type":"/problems/validation-failed","title":"T","status":422,"detail":"See errors.",
-			"retry":"corrected","outcome":"none","request_id":"r1","errors":[{"pointer":"/email","code":"required","detail":"is required"}]}`),
+			respond(422, problemType, `{"type":"/problems/validation-failed","title":"T","status":422,"detail":"/email is required (errors lists 1 more)",
+			"retry":"corrected","outcome":"none","request_id":"r1","errors":[{"pointer":"/email","code":"required","detail":"is required"},
+			{"pointer":"","code":"invalid_format","detail":"the query string cannot be read"}]}`),
 			client.Problem{
-				Type: "/problems/validation-failed", Title: "T", Status: 422, Detail: "See errors.", Retry: client.RetryCorrected,
+				Type: "/problems/validation-failed", Title: "T", Status: 422, Detail: "/email is required (errors lists 1 more)", Retry: client.RetryCorrected,
 				Outcome: client.OutcomeNone, RequestID: "r1",
-				Errors: []client.FieldError{{Pointer: "/email", Code: "required", Detail: "is required"}},
+				Errors: []client.FieldError{
+					{Pointer: "/email", Code: "required", Detail: "is required"},
+					{Code: "invalid_format", Detail: "the query string cannot be read"},
+				},
 			},
-			"422 validation-failed: See errors.; /email is required",
+			"422 validation-failed: /email is required; the query string cannot be read",
 		},
 		"never, with a 503": {respondProblem(503, "closed", "never", "Retry-After", "1"), client.Problem{
 			Type: "/problems/closed", Title: "T", Status: 503, Detail: "D.", Retry: client.RetryNever, RequestID: "r1",
@@ -132,6 +136,23 @@ func TestDo_actionRequired(t *testing.T) {
 	_, err = f.CreateOrder(t.Context(), key, orderParams())
 	require.NoError(t, err)
 	require.Len(t, f.received(), 3)
+}
+
+func TestDo_respondAsync(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, closeConnection, respond(202, jsonType, `{}`), respond(202, jsonType, `{"key":"`+string(key)+`","state":"in_progress"}`), declined)
+	_, err := f.CreateOrder(t.Context(), key, orderParams(), client.RespondAsync, client.Wait(1500*time.Millisecond))
+	var accepted *client.AcceptedError
+	require.ErrorAs(t, err, &accepted)
+	require.Equal(t, client.AcceptedError{Status: client.KeyStatus{Key: key, State: "in_progress"}}, *accepted)
+	require.EqualError(t, err, "client: the API has stored the request, which is in_progress; send it again with the same key")
+	require.Len(t, f.received(), 3)
+	for _, r := range f.received() {
+		require.Equal(t, []string{"respond-async", "wait=1"}, r.header["Prefer"])
+	}
+	_, err = f.CreateOrder(t.Context(), key, orderParams(), client.RespondAsync)
+	var problem *client.Problem
+	require.ErrorAs(t, err, &problem)
 }
 
 func TestDo_problemAfterLostResponse(t *testing.T) {

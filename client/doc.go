@@ -22,7 +22,9 @@
 //     payment before the same request is sent again; and a problem document
 //     (application/problem+json) whose retry member is corrected, new-key or never. With
 //     corrected, this attempt did not use the key: fix the request and keep the key. With
-//     new-key, another attempt is another payment, which only the caller can decide.
+//     new-key, another attempt is another payment, which only the caller can decide. If the
+//     request prefers [RespondAsync], any 202 of the API ends the call, and the same request
+//     returns the outcome later.
 //  3. After anything else, send the same request again: after the retry member same-key, a
 //     missing or incomplete response, and a response without a known retry member. The
 //     status alone decides nothing, because a 503 may come from a proxy.

@@ -44,13 +44,15 @@ type Problem struct {
 	Detail          string       `json:"detail"`
 	Retry           Retry        `json:"retry"`
 	Outcome         Outcome      `json:"outcome"`
-	Code            string       `json:"code"`             // set after a decline or a refusal
-	DeclineCode     string       `json:"decline_code"`     // set after a decline
-	ProviderMessage string       `json:"provider_message"` // Stripe's own text, for operators only
-	OrderID         string       `json:"order_id"`
-	Remaining       int64        `json:"remaining"`  // set if Type is /problems/refund-exceeds-remaining
-	RequestID       string       `json:"request_id"` // for support
-	Errors          []FieldError `json:"errors"`     // set if the request is invalid
+	RequestID       string       `json:"request_id,omitempty"`       // for support
+	Code            string       `json:"code,omitempty"`             // set after a decline or a refusal
+	DeclineCode     string       `json:"decline_code,omitempty"`     // set after a decline; never for the customer
+	ProviderMessage string       `json:"provider_message,omitempty"` // Stripe's own text, for operators only
+	OrderID         string       `json:"order_id,omitempty"`
+	Refund          *Resource    `json:"refund,omitempty"`    // what an expired key created
+	Resource        *Resource    `json:"resource,omitempty"`  // the same, if it is neither an order nor a refund
+	Errors          []FieldError `json:"errors,omitempty"`    // set if the request is invalid
+	Remaining       int64        `json:"remaining,omitempty"` // set if Type is /problems/refund-exceeds-remaining
 }
 
 // FieldError is an invalid member of a request.
@@ -60,14 +62,17 @@ type FieldError struct {
 	Detail  string `json:"detail"`
 }
 
-// Error returns the status, type, detail and errors.
+// Error returns the status, the type and the errors or, if there are none, the detail, which would repeat
+// the first of them.
 func (p *Problem) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d %s: %s", p.Status, strings.TrimPrefix(p.Type, "/problems/"), p.Detail)
-	for _, e := range p.Errors {
-		fmt.Fprintf(&b, "; %s %s", e.Pointer, e.Detail)
+	details := []string{p.Detail}
+	if len(p.Errors) > 0 {
+		details = nil
 	}
-	return b.String()
+	for _, e := range p.Errors {
+		details = append(details, strings.TrimSpace(e.Pointer+" "+e.Detail))
+	}
+	return fmt.Sprintf("%d %s: %s", p.Status, strings.TrimPrefix(p.Type, "/problems/"), strings.Join(details, "; "))
 }
 
 // ActionRequiredError means that the customer must approve the payment. Afterwards, send the
@@ -95,6 +100,15 @@ func (a Action) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.Type+" 
 // LogValue implements [slog.LogValuer], so that no handler logs the client secret. Only encoding/json
 // includes it.
 func (a Action) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(a)) }
+
+// AcceptedError means that the API has stored the request and works on it, because the request preferred
+// [RespondAsync]. For its outcome, send the same request again, or read the key.
+type AcceptedError struct{ Status KeyStatus }
+
+// Error returns the state of the key.
+func (e *AcceptedError) Error() string {
+	return "client: the API has stored the request, which is " + e.Status.State + "; send it again with the same key"
+}
 
 // OutcomeUnknownError means that the request may take effect, even later. Keep the key
 // and send the same request again.

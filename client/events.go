@@ -27,8 +27,8 @@ type Event struct {
 // EventData names the objects of an event.
 type EventData struct {
 	OrderID   string `json:"order_id"`
-	RefundID  string `json:"refund_id"`  // set for refund.created and refund.updated
-	DisputeID string `json:"dispute_id"` // set for dispute.updated; Stripe's id
+	RefundID  string `json:"refund_id,omitempty"`  // set for refund.created and refund.updated
+	DisputeID string `json:"dispute_id,omitempty"` // set for dispute.updated; Stripe's id
 }
 
 // eventTolerance limits how long a recorded request can be sent again, and how far the clocks of the

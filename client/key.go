@@ -32,8 +32,8 @@ type KeyStatus struct {
 	Key           Key        `json:"key"`
 	State         string     `json:"state"` // in_progress, waiting, requires_action, finished, needs_review or expired
 	Operation     string     `json:"operation"`
-	RecoveryPoint string     `json:"recovery_point"` // empty for an expired key
-	Attempt       int        `json:"attempt"`
+	RecoveryPoint Nullable   `json:"recovery_point"` // empty for an expired key
+	Attempt       *int       `json:"attempt"`        // nil for an expired key
 	CreatedAt     time.Time  `json:"created_at"`
 	LastRunAt     *time.Time `json:"last_run_at"`
 	ExpiresAt     *time.Time `json:"expires_at"` // when the response is deleted; the key stays used
@@ -41,7 +41,9 @@ type KeyStatus struct {
 	Response *KeyResponse `json:"response"` // nil while no response is stored
 	Order    *Resource    `json:"order"`    // the order that the request names or creates
 	Refund   *Resource    `json:"refund"`   // the refund that the request creates
-	Action   *Action      `json:"action"`   // nil unless the state is requires_action
+
+	Resource *Resource `json:"resource,omitempty"` // what a request of another operation creates
+	Action   *Action   `json:"action,omitempty"`   // nil unless the state is requires_action
 }
 
 // LogValue implements [slog.LogValuer], so that no handler logs the action's client secret.
@@ -55,9 +57,9 @@ func (s KeyStatus) LogValue() slog.Value {
 
 // KeyResponse describes the stored response of a key.
 type KeyResponse struct {
-	Status   int    `json:"status"`
-	Type     string `json:"type"`     // the type of a problem; otherwise empty
-	Location string `json:"location"` // the path of the created resource; otherwise empty
+	Status   int      `json:"status"`
+	Type     Nullable `json:"type"`     // the type of a problem; otherwise empty
+	Location Nullable `json:"location"` // the path of the created resource; otherwise empty
 }
 
 // Resource links to an object of the API.
@@ -69,7 +71,7 @@ type Resource struct {
 // GetKey reads the state of a key. For an unknown key it returns a [*Problem]. That does not prove
 // that nothing was charged, because a request may be in flight, or a failover may have lost the key
 // after the charge.
-func (c *Client) GetKey(ctx context.Context, key Key) (KeyStatus, error) {
+func (c *Client) GetKey(ctx context.Context, key Key, prefer ...Preference) (KeyStatus, error) {
 	if err := key.validate(); err != nil {
 		return KeyStatus{}, err
 	}
@@ -77,5 +79,5 @@ func (c *Client) GetKey(ctx context.Context, key Key) (KeyStatus, error) {
 	if segment != string(key) || key[0] == '~' { // Some proxies undo escapes, so the API also accepts this form.
 		segment = "~" + base64.RawURLEncoding.EncodeToString([]byte(key))
 	}
-	return read[KeyStatus](ctx, c, "/v1/idempotency-keys/"+segment)
+	return read[KeyStatus](ctx, c, "/v1/idempotency-keys/"+segment, prefer...)
 }

@@ -30,3 +30,12 @@ func TestGetRefund(t *testing.T) {
 	require.Equal(t, client.Refund{ID: "r1", OrderID: "o1", Status: "failed", Source: "provider", FailureReason: "expired_or_canceled_card"}, refund)
 	require.Equal(t, "GET /v1/orders/o1/refunds/r1", f.received()[0].method+" "+f.received()[0].uri)
 }
+
+func TestListRefunds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, respond(200, jsonType, `{"data":[{"id":"r1","order_id":"o1"}],"has_more":true}`))
+	page, err := f.ListRefunds(t.Context(), "o1", client.RefundFilter{Limit: 1, After: "r2"})
+	require.NoError(t, err)
+	require.Equal(t, client.RefundPage{Data: []client.Refund{{ID: "r1", OrderID: "o1"}}, HasMore: true}, page)
+	require.Equal(t, "GET /v1/orders/o1/refunds?after=r2&limit=1", f.received()[0].method+" "+f.received()[0].uri)
+}

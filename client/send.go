@@ -18,7 +18,21 @@ type Request struct {
 	Path string // such as /v1/orders
 	Body []byte // JSON
 
-	Success int // status of the success; 0 means 201
+	Success int          // status of the success; 0 means 201
+	Prefer  []Preference // may be nil
+}
+
+// Preference is a wish that the API may honour (RFC 7240).
+type Preference string
+
+// RespondAsync asks the API to respond as soon as it has stored the request durably. The call ends with an
+// [*AcceptedError] if the work is not finished then.
+const RespondAsync Preference = "respond-async"
+
+// Wait asks the API to wait for an earlier request with the same key instead of responding that it is in
+// progress, and in [Client.GetKey] for its end. The API waits for at most 30 seconds.
+func Wait(limit time.Duration) Preference {
+	return Preference("wait=" + strconv.Itoa(int(limit.Seconds())))
 }
 
 // Attempt is a request and its response.
@@ -97,6 +111,9 @@ func (c *Client) exchange(ctx context.Context, r Request) (response Response, er
 	}
 	request.Header.Set("Authorization", "Bearer "+c.config.APIKey)
 	request.Header.Set("Accept", "application/json, application/problem+json")
+	for _, preference := range r.Prefer {
+		request.Header.Add("Prefer", string(preference))
+	}
 	if r.Key != "" {
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set("Idempotency-Key", string(r.Key))

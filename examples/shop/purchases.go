@@ -154,7 +154,7 @@ func (s *Shop) begin(ctx context.Context, p *purchase) error {
 func (s *Shop) finish(ctx context.Context, p purchase, order client.Order) (purchase, error) {
 	want := p.Order()
 	if order.Status != "paid" || order.Amount != p.Amount() || order.Currency != want.Currency ||
-		order.Email != want.Email || !slices.Equal(order.Items, want.Items) {
+		string(order.Email) != want.Email || !slices.Equal(order.Items, want.Items) {
 		s.Logger.ErrorContext(ctx, "shop: another order", "purchase", p.ID, "order", order.ID, "status", order.Status)
 		return s.stop(ctx, p)
 	}

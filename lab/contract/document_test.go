@@ -3,8 +3,13 @@ package contract_test
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -139,7 +144,38 @@ func schemasIn(ref *openapi3.SchemaRef) []*openapi3.Schema {
 	return schemas
 }
 
-// The types of package client have every member of the API's responses.
+// Package client has a method for each operation of an API key, and a field for each member of its schemas.
+func TestClient_complete(t *testing.T) {
+	t.Parallel()
+	doc := load(t)
+	for path, item := range doc.Paths.Map() {
+		for _, operation := range item.Operations() {
+			if operation.Security != nil { // no API key
+				continue
+			}
+			name := strings.ToUpper(operation.OperationID[:1]) + operation.OperationID[1:]
+			_, found := reflect.TypeFor[*client.Client]().MethodByName(strings.ReplaceAll(name, "IdempotencyKey", "Key"))
+			require.True(t, found, "%s of %s", name, path)
+		}
+	}
+	for name, value := range map[string]any{
+		"OrderRequest": client.OrderParams{}, "OrderRequestItem": client.Item{}, "Order": client.Order{}, "OrderItem": client.Item{},
+		"OrderList": client.OrderPage{}, "Dispute": client.Dispute{}, "RefundRequest": client.RefundParams{}, "Refund": client.Refund{},
+		"RefundList": client.RefundPage{}, "KeyStatus": client.KeyStatus{}, "ResourceLink": client.Resource{},
+		"ProblemDetails": client.Problem{}, "Event": client.Event{},
+	} {
+		var members []string
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(value)) {
+			member, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			members = append(members, member)
+		}
+		require.ElementsMatch(t, slices.Collect(maps.Keys(doc.Components.Schemas[name].Value.Properties)), members, name)
+	}
+}
+
+var zeros = regexp.MustCompile(`0*Z"`) // time.Time omits them
+
+// The types of package client have every member of the API's responses, and write the same members again.
 func TestClient_contract(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -168,6 +204,9 @@ func TestClient_contract(t *testing.T) {
 		decoder := json.NewDecoder(bytes.NewReader(test.got.body))
 		decoder.DisallowUnknownFields()
 		require.NoError(t, decoder.Decode(test.into), "%s", test.got.body)
+		passedOn, err := json.Marshal(test.into)
+		require.NoError(t, err)
+		require.JSONEq(t, zeros.ReplaceAllString(string(test.got.body), `Z"`), zeros.ReplaceAllString(string(passedOn), `Z"`))
 	}
 
 	server := httptest.NewServer(s.router)

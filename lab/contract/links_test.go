@@ -173,7 +173,7 @@ func (s shop) refundAtProvider(t *testing.T, order response) {
 	t.Helper()
 	var paid client.Order
 	require.NoError(t, json.Unmarshal(order.body, &paid))
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/refunds", strings.NewReader("payment_intent="+paid.PaymentIntentID))
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/refunds", strings.NewReader("payment_intent="+string(paid.PaymentIntentID)))
 	req.Header.Set("Authorization", "Bearer sk_test_orders")
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	w := httptest.NewRecorder()

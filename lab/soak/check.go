@@ -240,7 +240,7 @@ func (c *checker) orderRefunds(p *purchase, order string) {
 		case response.Status == http.StatusCreated:
 		case c.broughtBack(&r.exchanges):
 			found := c.refundsOf[r.created][0]
-			refund = client.Refund{ID: found.Name, Amount: found.Amount, ProviderRefundID: found.ID}
+			refund = client.Refund{ID: found.Name, Amount: found.Amount, ProviderRefundID: client.Nullable(found.ID)}
 		default: // refundsOf reports a refund at the provider
 			if !lost && r.want != 0 && response.Status != r.want {
 				c.add(&r.exchanges, order, "refund: status %d instead of %d: %s", response.Status, r.want, response.Body)
@@ -257,7 +257,7 @@ func (c *checker) orderRefunds(p *purchase, order string) {
 		switch {
 		case len(refunds) != 1:
 			c.add(&r.exchanges, order, "refunded %d times", len(refunds))
-		case refunds[0].Amount != refund.Amount || refunds[0].ID != refund.ProviderRefundID || r.amount != 0 && refund.Amount != r.amount:
+		case refunds[0].Amount != refund.Amount || refunds[0].ID != string(refund.ProviderRefundID) || r.amount != 0 && refund.Amount != r.amount:
 			c.add(&r.exchanges, order, "refunded %d as %s; the response has %d as %s and the request %d",
 				refunds[0].Amount, refunds[0].ID, refund.Amount, refund.ProviderRefundID, r.amount)
 		}
