@@ -114,9 +114,9 @@ memory: ## Fail if an idle API uses 40 MiB or more
 	$(GO) test -vet=off -run TestServe_idleMemory ./cmd/orders
 
 .PHONY: contract
-contract: ## Lint openapi.yaml and orders.arazzo.yaml (needs npm)
-	$(NPX) $(REDOCLY) lint openapi.yaml orders.arazzo.yaml
-	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
+contract: ## Lint openapi.yaml, openapi.service.yaml and orders.arazzo.yaml (needs npm)
+	$(NPX) $(REDOCLY) lint openapi.yaml openapi.service.yaml orders.arazzo.yaml
+	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml openapi.service.yaml
 
 .PHONY: vuln
 vuln: ## Check the called code for known vulnerabilities (needs vuln.go.dev)

@@ -19,6 +19,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/legacy"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	ordersapi "example.com/orders-api"
 )
@@ -36,7 +37,11 @@ var (
 )
 
 func load(open bool) (contract, error) {
-	doc, err := openapi3.NewLoader().LoadFromData(ordersapi.Spec)
+	text, err := document()
+	if err != nil {
+		return contract{}, err
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(text)
 	if err != nil {
 		return contract{}, err
 	}
@@ -51,6 +56,30 @@ func load(open bool) (contract, error) {
 	}
 	schemas, err := newSchemas(doc)
 	return contract{doc, router, schemas, open}, err
+}
+
+// document returns openapi.yaml with the paths of openapi.service.yaml, which refers to it.
+func document() ([]byte, error) {
+	var both, service map[string]any
+	err := errors.Join(
+		yaml.Unmarshal(ordersapi.Spec, &both),
+		yaml.Unmarshal(bytes.ReplaceAll(ordersapi.ServiceSpec, []byte("openapi.yaml#/"), []byte("#/")), &service))
+	if err != nil {
+		return nil, err
+	}
+	merge(both, service)
+	return yaml.Marshal(both)
+}
+
+func merge(into, from map[string]any) {
+	for name, value := range from {
+		inner, _ := into[name].(map[string]any)
+		if more, isMap := value.(map[string]any); isMap && inner != nil {
+			merge(inner, more)
+		} else {
+			into[name] = value
+		}
+	}
 }
 
 func openContract(t testing.TB) contract {

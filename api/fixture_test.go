@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
@@ -56,7 +57,7 @@ type options struct {
 	pool      []func(*pgxpool.Config)
 	transport http.RoundTripper
 	ready     *api.Readiness // nil: ready
-	spec      []byte
+	specs     bool           // the documents are served
 	noWebhook bool
 
 	waiters    int
@@ -67,7 +68,7 @@ type options struct {
 
 func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	t.Helper()
-	s := options{spec: []byte("openapi: 3.1.0"), waiters: 1000, background: 100, permits: 1000, backlog: 1000}
+	s := options{waiters: 1000, background: 100, permits: 1000, backlog: 1000}
 	for _, c := range change {
 		c(&s)
 	}
@@ -91,9 +92,11 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	}
 	f.limiter = admission.New(admission.Config{Permits: s.permits, Backlog: s.backlog, Wait: time.Minute, InFlight: 10_000})
 	f.background = make(api.Background, s.background)
-	f.router, f.apiKey = f.API(t, api.Config{
-		Authenticator: f.newAuthenticator(t), Limiter: f.limiter, Spec: s.spec, Ready: s.ready, Background: f.background,
-	})
+	config := api.Config{Authenticator: f.newAuthenticator(t), Limiter: f.limiter, Ready: s.ready, Background: f.background}
+	if s.specs {
+		config.Spec, config.ServiceSpec = ordersapi.Spec, ordersapi.ServiceSpec
+	}
+	f.router, f.apiKey = f.API(t, config)
 	f.secrets.add(f.apiKey)
 
 	server := httptest.NewUnstartedServer(nil)

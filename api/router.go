@@ -27,6 +27,7 @@ type Config struct {
 	Authenticator *accounts.Authenticator
 	Limiter       *admission.Limiter
 	Spec          []byte // openapi.yaml
+	ServiceSpec   []byte // openapi.service.yaml
 	Workflows     []byte // orders.arazzo.yaml
 	Logger        *slog.Logger
 
@@ -68,7 +69,7 @@ func NewRouter(config Config) chi.Router {
 	plain.Method(http.MethodGet, "/problems", handlerFunc(getProblemPage))
 	plain.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
 	plain.Method(http.MethodPost, WebhookPath, handlerFunc(h.receiveEvent))
-	docs.Routes(plain, config.Spec, config.Workflows)
+	docs.Routes(plain, config.Spec, config.ServiceSpec, config.Workflows)
 
 	account := r.With(authenticated)
 	plain = account.With(withoutQuery) // the others check their query

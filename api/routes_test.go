@@ -184,10 +184,11 @@ func TestRouter_probes(t *testing.T) {
 
 func TestRouter_spec(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(s *options) { s.spec = ordersapi.Spec })
+	f := newFixture(t, func(s *options) { s.specs = true })
 	got := f.get(t, "/openapi.yaml", header("Authorization"))
 	require.Equal(t, "application/yaml", got.header.Get("Content-Type"))
 	require.True(t, bytes.Equal(ordersapi.Spec, got.body))
+	require.True(t, bytes.Equal(ordersapi.ServiceSpec, f.get(t, "/openapi.service.yaml", header("Authorization")).body))
 
 	encoded := f.get(t, "/openapi.json", header("Authorization"))
 	require.Equal(t, "application/json", encoded.header.Get("Content-Type"))

@@ -44,10 +44,12 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// Routes registers the contract, its workflows, and /docs with its scripts and diagrams.
-func Routes(r chi.Router, contract, workflows []byte) {
+// Routes registers the contract, the document for operators, the workflows, and /docs with its
+// scripts and diagrams.
+func Routes(r chi.Router, contract, service, workflows []byte) {
 	r.Get("/openapi.yaml", serve("application/yaml", func() []byte { return contract }))
 	r.Get("/openapi.json", serve("application/json", func() []byte { return asJSON(contract) }))
+	r.Get("/openapi.service.yaml", serve("application/yaml", func() []byte { return service }))
 	r.Get("/orders.arazzo.yaml", serve("application/yaml", func() []byte { return workflows }))
 	r.Get("/docs", serve("text/html; charset=utf-8", func() []byte { return pageHTML }))
 

@@ -22,11 +22,12 @@ func TestRoutes_headers(t *testing.T) {
 	t.Parallel()
 	site := served()
 	for path, contentType := range map[string]string{
-		"/docs":               "text/html; charset=utf-8",
-		"/docs/init.js":       "text/javascript; charset=utf-8",
-		"/docs/scalar.js":     "text/javascript; charset=utf-8",
-		"/docs/client.svg":    "image/svg+xml",
-		"/orders.arazzo.yaml": "application/yaml",
+		"/docs":                 "text/html; charset=utf-8",
+		"/docs/init.js":         "text/javascript; charset=utf-8",
+		"/docs/scalar.js":       "text/javascript; charset=utf-8",
+		"/docs/client.svg":      "image/svg+xml",
+		"/openapi.service.yaml": "application/yaml",
+		"/orders.arazzo.yaml":   "application/yaml",
 	} {
 		response := site.get(t, path, nil)
 		require.Equal(t, http.StatusOK, response.Code, path)
@@ -125,7 +126,7 @@ type site struct{ router chi.Router }
 var served = sync.OnceValue(func() site {
 	router := chi.NewRouter()
 	router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	docs.Routes(router, []byte("openapi: 3.1.0"), []byte("arazzo: 1.0.1"))
+	docs.Routes(router, []byte("openapi: 3.1.0"), []byte("openapi: 3.1.0"), []byte("arazzo: 1.0.1"))
 	return site{router}
 })
 

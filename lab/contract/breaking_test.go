@@ -93,8 +93,8 @@ func TestBreaking_announced(t *testing.T) {
 		line        string // that announces the change; empty: the change is compatible
 	}{
 		"path removed": {
-			"\n  /readyz:\n", "\n  /ready:\n",
-			"- `GET /readyz`, `api-path-removed-without-deprecation`: use /ready.",
+			"\n  /v1/orders/{id}/refunds/{refund_id}:\n", "\n  /v1/orders/{id}/refund/{refund_id}:\n",
+			"- `GET /v1/orders/{id}/refunds/{refund_id}`, `api-path-removed-without-deprecation`: use the new path.",
 		},
 		"request member required": {
 			"required: [email, currency, payment_method, items]\n", "required: [email, currency, payment_method, items, metadata]\n",

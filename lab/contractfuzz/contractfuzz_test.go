@@ -9,20 +9,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
-func readContract(t *testing.T) *contract {
+func bothSpecs(t *testing.T) *contract {
 	t.Helper()
-	text, err := os.ReadFile("../../openapi.yaml")
-	require.NoError(t, err)
-	c, err := loadContract(text)
+	c, err := readContract("../..")
 	require.NoError(t, err)
 	return c
 }
@@ -43,7 +41,7 @@ func problemDocument(slug string, status int, retry, outcome string) node {
 }
 
 func TestCheck_responses(t *testing.T) {
-	c := readContract(t)
+	c := bothSpecs(t)
 	correct := func() (*exchange, node) {
 		operation := c.operations["createOrder"]
 		sent := request{operation: operation, method: "POST", header: http.Header{"Idempotency-Key": {"key-0123456789abc"}}}
@@ -115,7 +113,8 @@ func TestCheck_responses(t *testing.T) {
 }
 
 func TestCloseObjects_composed(t *testing.T) {
-	c, err := loadContract([]byte(`
+	var tree node
+	require.NoError(t, yaml.Unmarshal([]byte(`
 paths:
   /v1/orders:
     get:
@@ -129,7 +128,8 @@ components:
     Base: {type: object, required: [id], properties: {id: {type: string}, kind: {type: string, x-extensible-enum: [a, b]}}}
     Order:
       allOf: [{$ref: '#/components/schemas/Base'}, {type: object, properties: {part: {$ref: '#/components/schemas/Base'}, any: {type: object, additionalProperties: true}}}]
-`))
+`), &tree))
+	c, err := loadContract(tree)
 	require.NoError(t, err)
 	operation := c.operations["listOrders"]
 	schema := operation.responses["200"].content["application/json"]
@@ -273,7 +273,7 @@ func TestSequence_defects(t *testing.T) {
 		"pays without a response":            "an order is paid without a 201",
 	} {
 		t.Run(defect, func(t *testing.T) {
-			c := readContract(t)
+			c := bothSpecs(t)
 			server := httptest.NewServer(&fake{contract: c, defect: defect, sent: map[string][]byte{}, replies: map[string]node{}})
 			defer server.Close()
 			base, err := url.Parse(server.URL)
@@ -308,7 +308,7 @@ func TestSequence_defects(t *testing.T) {
 }
 
 func TestFaults_invalid(t *testing.T) {
-	c := readContract(t)
+	c := bothSpecs(t)
 	for number := range 200 {
 		s := &sequence{fuzzer: &fuzzer{contract: c}, g: generator{rand.New(rand.NewPCG(2, uint64(number))), style(number % int(styles))}}
 		for _, id := range []string{"createOrder", "createRefund"} {

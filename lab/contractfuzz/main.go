@@ -1,5 +1,5 @@
-// Command contractfuzz generates valid and invalid requests from openapi.yaml, sends them
-// to a server, and checks each response against the document. Its validator differs from
+// Command contractfuzz generates valid and invalid requests from openapi.yaml and
+// openapi.service.yaml, sends them to a server, and checks each response against them. Its validator differs from
 // that of the API's tests, so a bug of one is detected.
 //
 //	make -C lab contract-fuzz
@@ -28,12 +28,12 @@ import (
 )
 
 type options struct {
-	seed              uint64
-	requests          int
-	connections       int
-	sequence          int
-	url, key, secret  string
-	program, contract string
+	seed             uint64
+	requests         int
+	connections      int
+	sequence         int
+	url, key, secret string
+	program, specs   string
 }
 
 func main() {
@@ -56,18 +56,14 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags.StringVar(&o.key, "key", "", "API key, with -url")
 	flags.StringVar(&o.secret, "webhook-secret", "", "secret that signs events, with -url")
 	flags.StringVar(&o.program, "orders", "bin/orders", "program beside which the playground is, without -url")
-	flags.StringVar(&o.contract, "spec", "openapi.yaml", "path of the contract")
+	flags.StringVar(&o.specs, "specs", ".", "folder of openapi.yaml and openapi.service.yaml")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 || o.connections < 1 || (o.url == "") != (o.key == "") {
 		return errors.New("invalid arguments; -url and -key belong together")
 	}
-	text, err := os.ReadFile(o.contract)
-	if err != nil {
-		return err
-	}
-	contract, err := loadContract(text)
+	contract, err := readContract(o.specs)
 	if err != nil {
 		return err
 	}

@@ -432,7 +432,7 @@ func sameMethods(header string, want []string) bool {
 
 // service reads the pages that need no API key.
 func (s *sequence) service() {
-	id := pick(s.g, []string{"getHealth", "getReadiness", "getContract", "getContractAsJSON", "getDocs", "getDocsFile", "getProblemPage", "getProblemIndex", "getWorkflows"})
+	id := pick(s.g, []string{"getHealth", "getReadiness", "getContract", "getContractAsJSON", "getServiceContract", "getDocs", "getDocsFile", "getProblemPage", "getProblemIndex", "getWorkflows"})
 	r := s.request(id, map[string]string{"getDocsFile": "init.js", "getProblemPage": "payment-declined"}[id])
 	if s.g.chance(50) {
 		r = r.set("Accept-Encoding", "gzip")

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -52,11 +54,34 @@ type loader struct {
 	err      error
 }
 
-func loadContract(text []byte) (*contract, error) {
-	var tree any
-	if err := yaml.Unmarshal(text, &tree); err != nil {
-		return nil, err
+// readContract reads both documents as one: the second refers to the first.
+func readContract(folder string) (*contract, error) {
+	both := node{}
+	for _, name := range []string{"openapi.yaml", "openapi.service.yaml"} {
+		text, err := os.ReadFile(filepath.Join(folder, name)) //nolint:gosec // named on the command line
+		if err != nil {
+			return nil, err
+		}
+		var document node
+		if err := yaml.Unmarshal(bytes.ReplaceAll(text, []byte("openapi.yaml#/"), []byte("#/")), &document); err != nil {
+			return nil, err
+		}
+		merge(both, document)
 	}
+	return loadContract(both)
+}
+
+func merge(into, from node) {
+	for name, value := range from {
+		if inner, more := object(into[name]), object(value); inner != nil && more != nil {
+			merge(inner, more)
+		} else {
+			into[name] = value
+		}
+	}
+}
+
+func loadContract(tree node) (*contract, error) {
 	encoded, err := json.Marshal(tree)
 	if err != nil {
 		return nil, err

@@ -1,14 +1,13 @@
 // Command comparison counts what OpenAPI documents declare about idempotent requests, and
 // prints a Markdown table for spec/comparison.md:
 //
-//	go -C spec run ./comparison -skip REGEXP NAME=FILE...
+//	go -C spec run ./comparison NAME=FILE...
 package main
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -48,21 +47,15 @@ type counts struct {
 }
 
 func main() {
-	skip := flag.String("skip", "^$", "do not count POST operations whose path matches")
-	flag.Parse()
-	if err := run(os.Stdout, *skip, flag.Args()); err != nil {
+	if err := run(os.Stdout, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "comparison:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out io.Writer, skip string, arguments []string) error {
-	skipped, err := regexp.Compile(skip)
-	if err != nil {
-		return err
-	}
+func run(out io.Writer, arguments []string) error {
 	if len(arguments) == 0 {
-		return errors.New("usage: comparison [-skip REGEXP] NAME=FILE and more of these")
+		return errors.New("usage: comparison NAME=FILE and more of these")
 	}
 	names, all := []string{""}, []counts{}
 	for _, argument := range arguments {
@@ -78,7 +71,7 @@ func run(out io.Writer, skip string, arguments []string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		names, all = append(names, name), append(all, d.count(skipped))
+		names, all = append(names, name), append(all, d.count())
 	}
 	fmt.Fprintf(out, "| %s |\n|%s\n", strings.Join(names, " | "), strings.Repeat(" --- |", len(names)))
 	for _, row := range rows {
@@ -126,12 +119,12 @@ func (d document) resolve(value any) object {
 	return nil
 }
 
-func (d document) count(skip *regexp.Regexp) counts {
+func (d document) count() counts {
 	var c counts
-	for path, item := range d.root["paths"].(object) {
+	for _, item := range d.root["paths"].(object) {
 		shared := d.resolve(item)
 		post := d.resolve(shared["post"])
-		if post == nil || skip.MatchString(path) {
+		if post == nil {
 			continue
 		}
 		c.posts++

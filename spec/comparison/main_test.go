@@ -27,7 +27,6 @@ paths:
         default: {description: an error without a body}
     get: {responses: {'422': {}}}
   /items: {post: {responses: {'200': {content: {application/json: {}}}}}}
-  /hooks: {post: {responses: {'422': {}}}}
 components:
   parameters: {Key: {in: header, name: Idempotency-Key, required: true}}
   responses:
@@ -39,7 +38,7 @@ func TestRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "small.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(small), 0o600))
 	var out strings.Builder
-	require.NoError(t, run(&out, "^/hooks$", []string{"small=" + file}))
+	require.NoError(t, run(&out, []string{"small=" + file}))
 	require.Equal(t, strings.Join([]string{
 		"|  | small |", "| --- | --- |",
 		"| POST operations | 2 |",
@@ -65,7 +64,7 @@ func TestRun_invalid(t *testing.T) {
 		"no OpenAPI document": {"x=" + file},
 		"no such file":        {"x=" + file + "x"},
 	} {
-		require.ErrorContains(t, run(&strings.Builder{}, "^$", arguments), want)
+		require.ErrorContains(t, run(&strings.Builder{}, arguments), want)
 	}
 }
 
@@ -78,7 +77,7 @@ func TestGenerated(t *testing.T) {
 	page, err := os.ReadFile(file)
 	require.NoError(t, err)
 	var out strings.Builder
-	require.NoError(t, run(&out, "^/v1/webhooks/stripe$", []string{"this API=../../openapi.yaml"}))
+	require.NoError(t, run(&out, []string{"this API=../../openapi.yaml"}))
 	text := string(page)
 	for _, row := range strings.Split(strings.TrimSpace(out.String()), "\n")[2:] {
 		title := row[:strings.Index(row[1:], "|")+2] // "| POST operations |"

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/testdata"
 ruleset=../../idempotency.spectral.yaml
 
-"$@" lint --ruleset ../orders.spectral.yaml --fail-severity=hint ../../../openapi.yaml
+"$@" lint --ruleset "$ruleset" --fail-severity=hint ../../../openapi.yaml
 "$@" lint --ruleset "$ruleset" --fail-severity=hint described.yaml
 # The status is 1, because there are findings.
 { "$@" lint --ruleset "$ruleset" --format text undescribed.yaml || true; echo; } |
