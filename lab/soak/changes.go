@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -289,9 +288,5 @@ func (s *shops) report(w io.Writer) {
 		types[strings.Fields(what)[0]] += len(ids)
 		distinct += len(ids)
 	}
-	var text []string
-	for _, t := range slices.Sorted(maps.Keys(types)) {
-		text = append(text, fmt.Sprintf("%s: %d", t, types[t]))
-	}
-	fmt.Fprintf(w, "events to the shops\t%d\t%s; %d copies, %d rejected\n", distinct, strings.Join(text, ", "), s.received-distinct, s.rejected)
+	fmt.Fprintf(w, "events to the shops\t%d\t%s; %d copies, %d rejected\n", distinct, list(types), s.received-distinct, s.rejected)
 }

@@ -7,9 +7,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	"example.com/orders-api/client"
@@ -60,6 +62,49 @@ type violation struct {
 
 func (v violation) String() string {
 	return fmt.Sprintf("account %d, key %s, order %s: %s", v.account, v.key, v.order, v.what)
+}
+
+// sums writes how many orders, charges and receipts there are, each as a sum of its kinds.
+func (o observation) sums(w io.Writer) {
+	const byOperator = "lost by a failover, key expired" // a charge is refunded
+	c := &checker{observation: o}
+	finals, copies := map[string]int{}, 0
+	kinds := map[string]string{} // of an order and of a recipient
+	for _, first := range o.purchases {
+		kind := "of these orders"
+		for p := first; p != nil; p = p.again {
+			final := "no response"
+			switch {
+			case c.ended(&p.exchanges):
+				final, kind = byOperator, byOperator
+			case len(p.stored) > 0:
+				final = strconv.Itoa(p.stored[len(p.stored)-1].Status)
+			case p.replay != nil:
+				final = strconv.Itoa(p.replay.Status)
+			}
+			if p == first {
+				finals[final]++
+			}
+			kinds[p.created], kinds[p.email] = kind, kind
+			kind = "paid with a new key"
+		}
+	}
+	charges, receipts := map[string]int{}, map[string]int{}
+	for _, charge := range o.charges {
+		kind := cmp.Or(kinds[charge.OrderID], "of the example shop")
+		if c.expired(charge.OrderID) {
+			kind = byOperator
+		}
+		charges[kind]++
+	}
+	for recipient, n := range o.receipts {
+		receipts[cmp.Or(kinds[recipient], "of the example shop")]++
+		copies += n - 1
+	}
+	fmt.Fprintf(w, "orders\t%d\t%s\n", len(o.purchases), list(finals))
+	fmt.Fprintf(w, "charges\t%d\t%s\n", len(o.charges), list(charges))
+	fmt.Fprintf(w, "receipts\t%d\t%s\n", len(o.receipts), list(receipts))
+	fmt.Fprintf(w, "copies of receipts\t%d\n", copies)
 }
 
 type checker struct {

@@ -69,6 +69,35 @@ func TestCheck_valid(t *testing.T) {
 	require.Empty(t, check(withShop(valid())))
 }
 
+// TestSums_addUp also has an order that was paid with a new key, and one whose key an operator expired
+// after its receipt was sent.
+func TestSums_addUp(t *testing.T) {
+	t.Parallel()
+	o := withShop(valid())
+	o.purchases[0].created, o.purchases[1].created = "order-1", "order-2"
+	o.purchases[1].again = &purchase{
+		exchanges: newExchanges("again", http.StatusCreated, `{"id":"order-5"}`), email: "again-b@example.com",
+	}
+	o.purchases[1].again.created = "order-5"
+	lost := &purchase{
+		exchanges: newExchanges("lost", http.StatusCreated, `{"id":"order-6"}`), email: "c@example.com",
+	}
+	lost.created = "order-6"
+	_, lost.replay = response(http.StatusUnprocessableEntity, `{"type":"/problems/idempotency-key-expired"}`)
+	o.purchases = append(o.purchases, lost)
+	o.losses = []*loss{{expired: map[string]bool{"order-6": true}}}
+	o.charges = append(o.charges, stripetest.Charge{OrderID: "order-5"}, stripetest.Charge{OrderID: "order-6"})
+	o.receipts["again-b@example.com"], o.receipts["c@example.com"], o.receipts["customer-0@shop.example.com"] = 1, 1, 3
+
+	var text strings.Builder
+	o.sums(&text)
+	require.Equal(t, `orders	3	201: 1, 402: 1, lost by a failover, key expired: 1
+charges	4	lost by a failover, key expired: 1, of the example shop: 1, of these orders: 1, paid with a new key: 1
+receipts	4	lost by a failover, key expired: 1, of the example shop: 1, of these orders: 1, paid with a new key: 1
+copies of receipts	3
+`, text.String())
+}
+
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	paid := func(o *observation) *purchase { return o.purchases[0] }

@@ -419,7 +419,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (c *customers) report(w io.Writer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	fmt.Fprintf(w, "requests\t%d\t%s (0: no response)\n", c.sends, byStatus(c.statuses))
+	fmt.Fprintf(w, "requests\t%d\t%s (0: no response)\n", c.sends, list(c.statuses))
 	fmt.Fprintf(w, "keys\t%d\n", len(c.keys))
 	fmt.Fprintf(w, "retries\t%d\t%d replayed\n", c.sends-c.reads-len(c.keys)-c.concurrent-c.counts[mistake], c.replays)
 	fmt.Fprintf(w, "reads of keys\t%d\n", c.reads)

@@ -22,6 +22,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -147,7 +148,6 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	fmt.Fprintf(out, "%s: the faults are over\n", time.Since(start).Round(time.Second))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "seed\t%d\n", o.seed)
-	fmt.Fprintf(w, "orders\t%d\t%s\n", o.orders, finals(purchases))
 	c.report(w) // excludes the replays
 
 	expireAll(ctx, s, c, purchases)
@@ -193,13 +193,8 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 		}
 	}
 	fmt.Fprintf(w, "reaped keys\t%d\n", reaped)
-	fmt.Fprintf(w, "charges\t%d\n", len(observed.charges))
+	observed.sums(w)
 	fmt.Fprintf(w, "refunds\t%d\n", len(observed.refunds))
-	copies := 0
-	for _, n := range observed.receipts {
-		copies += n - 1
-	}
-	fmt.Fprintf(w, "receipts\t%d\tand %d copies\n", len(observed.receipts), copies)
 	f.report(w)
 	fmt.Fprintf(w, "history\t%s\n", verdict)
 	fmt.Fprintf(w, "duration\t%s\n", time.Since(start).Round(time.Second))
@@ -300,20 +295,10 @@ func (s *system) waitIdle(ctx context.Context) (observation, error) {
 	return o, nil
 }
 
-func finals(purchases []*purchase) string {
-	counts := map[int]int{}
-	for _, p := range purchases {
-		if len(p.stored) > 0 {
-			counts[p.stored[0].Status]++
-		}
-	}
-	return byStatus(counts)
-}
-
-func byStatus(counts map[int]int) string {
+func list[K cmp.Ordered](counts map[K]int) string {
 	var text []string
-	for _, status := range slices.Sorted(maps.Keys(counts)) {
-		text = append(text, fmt.Sprintf("%d: %d", status, counts[status]))
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		text = append(text, fmt.Sprintf("%v: %d", name, counts[name]))
 	}
 	return strings.Join(text, ", ")
 }
