@@ -31,6 +31,7 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"go":         notRun("go run and go test of a path: CI builds all of them"),
 	"kubectl":    notRun("needs a cluster"),
 	"sudo":       notRun("changes the reader's machine"),
+	"sed":        notRun("edits a manifest of the reader's cluster"),
 	"createdb":   notRun("needs the reader's server"),
 	"stripe":     notRun("needs an account at Stripe"),
 	"systemctl":  notRun("changes the reader's machine"),
