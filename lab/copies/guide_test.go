@@ -53,7 +53,7 @@ func TestGuide(t *testing.T) {
 	require.ErrorContains(t, err, "WALLETS_URL")
 
 	// 4. The problem of a refusal
-	g.write("api/problems/credit-refused.md", g.block("title: The wallet service refused the credit"))
+	g.write("api/problems/credit-refused.md", read(t, folder, "examples/credits/credit-refused.md"))
 	run(t, folder, nil, "make", "generate")
 	run(t, folder, nil, "go", "test", "-run", "Problem", "./api")
 
@@ -102,8 +102,8 @@ func TestGuide_below(t *testing.T) {
 func TestGuide_delete(t *testing.T) {
 	_, folder := clone(t)
 	git(t, folder, "rm", "-rq", "lab", "spec")
-	g := guide{t, folder, read(t, root, "docs/add-an-operation.md")}
-	run(t, folder, nil, "bash", "-ec", g.block("git rm"))
+	g := guide{t, folder, ""}
+	run(t, folder, nil, "bash", "examples/delete-refunds.sh")
 	run(t, folder, nil, "make", "fmt", "generate", "contract")
 	require.LessOrEqual(t, len(g.changed("--modified")), 15)
 	run(t, folder, nil, "go", "vet", "./...")

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Deletes the operation of refunds from a shop, as docs/add-an-operation.md describes: what only refunds
+# have, and lines of 15 other files.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+git rm -r orders/refunds 'orders/refund*_test.go' 'orders/*/refunds.go' 'orders/*/refunds_test.go'
+git rm 'api/refunds*' 'api/problems/*refund*' 'client/refunds*' cmd/orders/refunds_test.go examples/delete-refunds.sh
+
+perl -ni -e 'print unless /refund/i' cmd/internal/app/app.go orders/orderstest/orderstest.go \
+  api/generated_internal_test.go cmd/orders/readiness_test.go cmd/orders/roles_test.go \
+  cmd/orders/history.txt.tmpl cmd/playground/run_test.go client/typescript/test/*.ts
+perl -ni -e 'print unless /refundProblem/' api/problem.go
+perl -ni -e 'print unless /if order := key.Links/ .. /^\t}/ or /refunds[."]|Refunds/' cmd/orders/keys.go
+perl -ni -e 'print unless /createRefund/ .. /^$/ or /type Refund/' client/typescript/orders.ts
+perl -ni -e 'print unless /^ +refunds:/ .. /payments/ or /refunds/' .golangci.yml
+perl -ni -e 'print unless /stepId: otherOperation/ .. /key-reused/ or /workflowId: partialRefunds/ .. /amount_refunded/' orders.arazzo.yaml
+
+# In the contract: the chapter, the tag, and each path, link and component with Refund in its name,
+# with the lines below it that are indented further.
+perl -ni -e '
+  $chapter = /Refunds/ if /^    ## /;
+  $indent = /^( *)\S/ ? length $1 : 99;
+  $entry = 99 if !defined $entry || $indent <= $entry;
+  $entry = $indent if $entry == 99 && /^ *(\w*Refund\w*|OrderNotFound|\S*\/refunds\S*|- name: Refunds)(:|$)/;
+  print if $entry == 99 && !$chapter;
+' openapi.yaml
