@@ -21,7 +21,7 @@ import (
 const rulesPage = "docs/rules.md"
 
 var (
-	rule     = regexp.MustCompile(`^## <a id="r(\d+)"></a>R(\d+): `)
+	rule     = regexp.MustCompile(`^## <a id="r(\d+)"></a>.+ \(R(\d+)\)\n`)
 	codeLink = regexp.MustCompile("\\[`([\\w.]+)`\\]\\(([^)]+)\\)")
 	citation = regexp.MustCompile(`\bR\d+\b`)
 )
@@ -109,8 +109,8 @@ func declarationOf(root fs.FS, file, name string) (declared string, err error) {
 func TestRules_wrong(t *testing.T) {
 	t.Parallel()
 	right := map[string]string{
-		rulesPage: "## <a id=\"r1\"></a>R1: claim\n\nPlace: [`claimSQL`](../a/a.go), [`key_unique`](../a/a.sql)\n\n" +
-			"## <a id=\"r2\"></a>R2: fence\n\nNot for [`run.release`](../a/a.go).\n\nPlace: [`run.commit`](../a/a.go)\n",
+		rulesPage: "## <a id=\"r1\"></a>Claim (R1)\n\nPlace: [`claimSQL`](../a/a.go), [`key_unique`](../a/a.sql)\n\n" +
+			"## <a id=\"r2\"></a>Fence (R2)\n\nNot for [`run.release`](../a/a.go).\n\nPlace: [`run.commit`](../a/a.go)\n",
 		"a/a.go": "package a\n\n// claimSQL claims (R1).\nconst claimSQL = ``\n\ntype run struct{}\n\n" +
 			"func (r *run) commit() { /* the fence (R2) */ }\n\nfunc (run) release() {}\n",
 		"a/a.sql": "CREATE TABLE a ();\n\n-- One claim succeeds (R1).\nCREATE UNIQUE INDEX key_unique ON a;\n",
