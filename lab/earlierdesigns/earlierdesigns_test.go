@@ -1,5 +1,5 @@
-// Package earlierdesigns_test runs the designs of cmd/playground/earlierdesigns, and this
-// project's service with the same faults. spec/earlier-designs.md explains them.
+// Package earlierdesigns_test runs the designs of cmd/playground/earlierdesigns and the published one,
+// and this project's service with the same faults. spec/earlier-designs.md explains them.
 package earlierdesigns_test
 
 import (
@@ -187,9 +187,7 @@ func TestRetryAfterProviderKeyExpired(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, response.Status, "%s", response.Body)
 		lost.Release()
 		unread.Release()
-		f.Stripe.Advance(later)
-		f.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval, last_run_at = last_run_at - $1::interval", later)
-		f.Exec("UPDATE orders SET created_at = created_at - $1::interval", later)
+		pass(f, later)
 		requirePaid(t, api)
 		requireCharges(t, f.Stripe, 1)
 	})
@@ -233,6 +231,14 @@ func requirePaid(t *testing.T, api *programtest.API) {
 	response, err := api.Order(t.Context(), key)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, response.Status, "%s", response.Body)
+}
+
+// pass lets time pass, for the provider and in the rows.
+func pass(f *labtest.Fixture, d time.Duration) {
+	f.T.Helper()
+	f.Stripe.Advance(d)
+	f.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval, last_run_at = last_run_at - $1::interval", d)
+	f.Exec("UPDATE orders SET created_at = created_at - $1::interval", d)
 }
 
 // endLease ends the leases of all runs, as time does.

@@ -44,7 +44,7 @@ func (s LockedShop) Order(ctx context.Context, key string) error {
 		if err := tx.QueryRow(ctx, "INSERT INTO lock_design.orders DEFAULT VALUES RETURNING id").Scan(&id); err != nil {
 			return err
 		}
-		return charge(ctx, s.Stripe, fmt.Sprintf("order-%d", id))
+		return Charge(ctx, s.Stripe, fmt.Sprintf("order-%d", id))
 	})
 	if ctx.Err() != nil {
 		return ctx.Err() // a process that was killed releases nothing

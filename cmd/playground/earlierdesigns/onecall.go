@@ -31,7 +31,7 @@ func (s OneCallShop) Order(ctx context.Context, key string) error {
 	if err := s.DB.QueryRow(ctx, read, key).Scan(&attempt, &paid); err != nil || paid {
 		return err
 	}
-	failed := charge(ctx, s.Stripe, fmt.Sprintf("%s-%d", key, attempt))
+	failed := Charge(ctx, s.Stripe, fmt.Sprintf("%s-%d", key, attempt))
 	if failed == nil {
 		_, err := s.DB.Exec(ctx, "UPDATE one_call_design.orders SET paid = true WHERE key = $1", key)
 		return err
@@ -50,8 +50,8 @@ func (s OneCallShop) PaidOrders(ctx context.Context) (n int, err error) {
 	return n, s.DB.QueryRow(ctx, "SELECT count(*) FROM one_call_design.orders WHERE paid").Scan(&n)
 }
 
-// charge creates and confirms a payment of 25.00 in one call.
-func charge(ctx context.Context, intents paymentintent.Client, providerKey string) error {
+// Charge creates and confirms a payment of 25.00 in one call.
+func Charge(ctx context.Context, intents paymentintent.Client, providerKey string) error {
 	params := &stripe.PaymentIntentParams{
 		Params:             stripe.Params{Context: ctx, IdempotencyKey: stripe.String(providerKey)},
 		Amount:             stripe.Int64(2500),
