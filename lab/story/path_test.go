@@ -24,6 +24,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/admission"
+	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments"
 )
@@ -123,8 +124,8 @@ func TestPath(t *testing.T) {
 	router, apiKey := shop.API(t, api.Config{
 		OnRequest: func(string, string, int, time.Duration, string) { passed.record(metrics) },
 	})
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/orders", body{strings.NewReader(order), passed})
-	request.Header = http.Header{"Authorization": {"Bearer " + apiKey}, "Content-Type": {"application/json"}, "Idempotency-Key": {"4f1d3c52-basket-17"}}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/orders", body{strings.NewReader(programtest.Tea), passed})
+	request.Header = http.Header{"Authorization": {"Bearer " + apiKey}, "Content-Type": {"application/json"}, "Idempotency-Key": {key}}
 	answer := response{httptest.NewRecorder(), passed}
 	passed.files, passed.calls = nil, map[[2]string]bool{}
 	router.ServeHTTP(answer, request)

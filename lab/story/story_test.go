@@ -1,9 +1,8 @@
-// Package story_test writes the tables of docs/how-it-works.md: the row of a key, its order
-// and its payment at each moment of two real requests.
+// Package story_test writes parts of docs/how-it-works.md: the row of a key, its order and its payment at each
+// moment of a request whose process is killed, and a program that has the design in its smallest form.
 package story_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"net/http"
@@ -11,14 +10,14 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
-	"example.com/orders-api/migrations/dbtest"
-	"example.com/orders-api/orders/orderstest"
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -27,62 +26,58 @@ const page = "../../docs/how-it-works.md"
 // writing allows one test at a time to write the page.
 var writing sync.Mutex
 
-var update = flag.Bool("update", false, "write the tables of docs/how-it-works.md")
+var update = flag.Bool("update", false, "write these parts of docs/how-it-works.md")
 
-func TestMain(m *testing.M) { os.Exit(dbtest.Main{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 
-// story is the table of one request, whose runs all have this idempotency key.
+const (
+	key         = "4f1d3c52-basket-17"
+	lockTimeout = 90 * time.Second // the default
+
+	create  = "POST /v1/payment_intents"
+	confirm = "POST /v1/payment_intents/{id}/confirm"
+	read    = "GET /v1/payment_intents/{id}"
+
+	header = "| moment | at Stripe | recovery point | lease token | locked at | response code | order |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- |\n"
+)
+
+// story is the table of one request to a process of the program.
 type story struct {
-	*orderstest.Shop
-	t      *testing.T
+	*labtest.Fixture
 	rows   []string
 	tokens map[string]string // names of lease tokens
 	pause  time.Duration     // how long ago the request began, beside the seconds that the test took
 }
 
-const (
-	order = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
-		`"items":[{"sku":"tea","quantity":1,"unit_amount":2500}]}`
-	lockTimeout = 90 * time.Second
-	header      = "| moment | at Stripe | recovery point | lease token | locked at | response code | order |\n" +
-		"| --- | --- | --- | --- | --- | --- | --- |\n"
-)
-
 func newStory(t *testing.T) *story {
 	t.Helper()
-	s := &story{t: t, tokens: map[string]string{}}
-	var commits int
-	s.Shop = orderstest.New(t, orderstest.Options{Engine: idempotency.Config{
-		LockTimeout: lockTimeout,
-		OnStep: func(ctx context.Context, start idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-			if start.RunNumber > 1 {
-				s.record("takeover")
-			}
-			return ctx, func(end idempotency.StepEnd) {
-				if end.Err == nil {
-					commits++
-					s.record(fmt.Sprintf("transaction %d", commits))
-				}
-			}
-		},
-	}})
-	return s
+	return &story{Fixture: labtest.NewFixture(t), tokens: map[string]string{}}
 }
 
-// post sends the same request each time.
-func (s *story) post(ctx context.Context) (idempotency.Result, error) {
-	return s.Create(ctx, idempotency.Request{
-		AccountID: s.Account, Key: "4f1d3c52-basket-17", Method: http.MethodPost, Path: "/v1/orders", Params: []byte(order),
-	})
+// serve starts a process whose calls to Stripe outlast the moments at which they are held.
+func (s *story) serve() *programtest.API { return s.Serve(s.With("STRIPE_TIMEOUT=80s")) }
+
+// hold stops the next request to an endpoint when it arrives there.
+func (s *story) hold(endpoint string) *stripetest.Injection {
+	return s.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: endpoint})
+}
+
+// reached records the moment at which the program has sent the held request, and lets it continue.
+func (s *story) reached(held *stripetest.Injection, moment string) {
+	<-held.Reached()
+	s.record(moment)
+	held.Release()
 }
 
 // record adds the state of this moment.
 func (s *story) record(moment string) {
+	s.T.Helper()
 	var point, token, order string
 	var lockedFor *time.Duration
 	var code *int
 	var intent *string
-	require.NoError(s.t, s.Pool.QueryRow(context.Background(), `
+	require.NoError(s.T, s.Pool.QueryRow(s.T.Context(), `
 SELECT k.recovery_point, k.lease_token::text, now() - k.locked_at, k.response_code, o.status, o.payment_intent_id
   FROM idempotency_keys AS k
   JOIN orders AS o USING (account_id, idempotency_key)`).Scan(&point, &token, &lockedFor, &code, &order, &intent))
@@ -109,76 +104,82 @@ func (s *story) atStripe() string {
 	for _, charge := range s.Stripe.Charges() {
 		charged = append(charged, fmt.Sprintf("charged $%d.%02d", charge.Amount/100, charge.Amount%100))
 	}
-	intents := 0
+	if len(charged) > 0 {
+		return strings.Join(charged, ", ")
+	}
 	for _, request := range s.Stripe.Requests() {
-		if request.Endpoint == "POST /v1/payment_intents" {
-			intents++
+		if request.Endpoint == create && request.Executed {
+			return "an intent"
 		}
 	}
-	switch {
-	case len(charged) > 0:
-		return strings.Join(charged, ", ")
-	case intents > 0:
-		return "an intent"
-	default:
-		return "nothing"
-	}
+	return "nothing"
 }
 
-func TestPaid(t *testing.T) {
-	t.Parallel()
-	s := newStory(t)
-	result, err := s.post(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, http.StatusCreated, result.Response.Status)
-	s.compare("paid")
+// stopAfterCharge is the story of a process that gets this signal when the card is charged.
+func stopAfterCharge(t *testing.T, signal syscall.Signal) (s *story, stopped *programtest.API, end func() int) {
+	t.Helper()
+	s = newStory(t)
+	created, confirmed := s.hold(create), s.hold(confirm)
+	charged := s.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirm})
+	stopped = s.serve()
+	first := stopped.OrderAsync(key)
+	s.reached(created, "transaction 1")
+	s.reached(confirmed, "transaction 2")
+	<-charged.Reached()
+	stopped.Signal(signal)
+	s.record("the process stops")
+
+	second := s.serve()
+	require.Equal(t, http.StatusConflict, second.MustOrder(key, programtest.Tea).Status)
+	s.record("a retry: 409")
+
+	s.pause = lockTimeout
+	s.Exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval", lockTimeout+time.Second)
+	reading := s.hold(read)
+	third := second.OrderAsync(key)
+	s.reached(reading, "takeover")
+	programtest.RequirePaid(t, (<-third).Response)
+	s.record("transaction 3")
+	require.Len(t, s.Stripe.Charges(), 1)
+	compare(t, "crash", header+strings.Join(s.rows, ""))
+	return s, stopped, func() int {
+		charged.Release()
+		return (<-first).Status
+	}
 }
 
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	s := newStory(t)
-	held := s.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
-	first := make(chan error, 1)
-	go func() {
-		_, err := s.post(context.WithoutCancel(t.Context()))
-		first <- err
-	}()
-	<-held.Reached()
-	s.record("the process stops")
-
-	_, err := s.post(t.Context())
-	require.ErrorIs(t, err, idempotency.ErrInProgress)
-	s.record("a retry: 409")
-
-	s.pause = lockTimeout
-	_, err = s.Pool.Exec(t.Context(), "UPDATE idempotency_keys SET locked_at = locked_at - $1::interval", lockTimeout+time.Second)
-	require.NoError(t, err)
-
-	result, err := s.post(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, http.StatusCreated, result.Response.Status)
-
-	held.Release() // the process was only paused
-	require.ErrorIs(t, <-first, idempotency.ErrLeaseLost)
-	s.record("`lease_lost`")
-	require.Len(t, s.Stripe.Charges(), 1)
-	s.compare("crash")
+	_, killed, end := stopAfterCharge(t, syscall.SIGKILL)
+	killed.Wait()
+	require.Zero(t, end(), "no response")
 }
 
-// compare requires the table of the page between its markers, or writes it.
-func (s *story) compare(name string) {
-	s.t.Helper()
+// The process was only paused. It wakes, and its write fails.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	s, paused, end := stopAfterCharge(t, syscall.SIGSTOP)
+	paused.Signal(syscall.SIGCONT)
+	require.Equal(t, http.StatusConflict, end())
+	paused.WaitFor(&paused.Stderr, "outcome=lease_lost")
+	last := s.rows[len(s.rows)-1]
+	s.record("transaction 3")
+	require.Equal(t, last, s.rows[len(s.rows)-1])
+}
+
+// compare requires the text of the page between its markers, or writes it.
+func compare(t *testing.T, name, text string) {
+	t.Helper()
 	writing.Lock()
 	defer writing.Unlock()
-	text, err := os.ReadFile(page)
-	require.NoError(s.t, err)
-	marked := regexp.MustCompile(`(?s)(<!-- rows:begin ` + name + ` -->\n).*?(<!-- rows:end -->\n)`)
-	require.True(s.t, marked.Match(text), "the page has no table %s", name)
-	table := header + strings.Join(s.rows, "")
-	want := marked.ReplaceAllString(string(text), "${1}"+strings.ReplaceAll(table, "$", "$$")+"${2}")
+	old, err := os.ReadFile(page)
+	require.NoError(t, err)
+	marked := regexp.MustCompile(`(?s)(<!-- story:begin ` + name + ` -->\n).*?(<!-- story:end -->\n)`)
+	require.True(t, marked.Match(old), "the page has no part %s", name)
+	want := marked.ReplaceAllString(string(old), "${1}"+strings.ReplaceAll(text, "$", "$$")+"${2}")
 	if *update {
-		require.NoError(s.t, os.WriteFile(page, []byte(want), 0o644))
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
 		return
 	}
-	require.Equal(s.t, want, string(text), "make -C lab generate writes the tables")
+	require.Equal(t, want, string(old), "make -C lab generate writes the page")
 }
