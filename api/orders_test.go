@@ -12,6 +12,7 @@ import (
 	"example.com/orders-api/client"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/payments/stripetest"
 )
 
 func TestCreateOrder_paid(t *testing.T) {
@@ -59,7 +60,8 @@ func TestCreateOrder_failed(t *testing.T) {
 		client.Failure
 	}{
 		"pm_card_visa_chargeDeclinedInsufficientFunds": {http.StatusPaymentRequired, "payment-declined", client.Failure{Code: "card_declined", DeclineCode: "insufficient_funds"}},
-		"pm_card_nobody": {http.StatusUnprocessableEntity, "payment-refused", client.Failure{Code: "resource_missing"}},
+		stripetest.DeclineLimitCard:                    {http.StatusPaymentRequired, "payment-declined", client.Failure{Code: "card_decline_rate_limit_exceeded"}},
+		"pm_card_nobody":                               {http.StatusUnprocessableEntity, "payment-refused", client.Failure{Code: "resource_missing"}},
 	} {
 		key, body := newKey(), orderBody(withMember("payment_method", card))
 		first := f.create(t, key, body)

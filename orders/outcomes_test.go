@@ -103,6 +103,11 @@ func cardOutcomes() scenarios {
 	table := scenarios{
 		"accepted":               {create("201"), expectCalls("create 200, confirm 200")},
 		"unknown payment method": {payWith("pm_nobody_knows"), create("422 resource_missing"), expectCalls("create 400, get 200")},
+		"declined too often, so no operator can help": {
+			payWith(stripetest.DeclineLimitCard),
+			create("402 card_decline_rate_limit_exceeded"),
+			expectCalls("create 200, confirm 400, get 200, cancel 200"),
+		},
 		"processing, then succeeded": {
 			payWith(stripetest.ProcessingCard),
 			create("503 outcome unknown, 30s"),

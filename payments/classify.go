@@ -71,7 +71,9 @@ func (e *Error) copyDetails(response *stripe.Error) {
 func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed bool) {
 	var (
 		status         = e.HTTPStatus
+		rejected       = status == http.StatusBadRequest || status == http.StatusPaymentRequired
 		card           = response.Type == stripe.ErrorTypeCard
+		declined       = (rejected || status == http.StatusTooManyRequests) && (card || slices.Contains(declines, response.Code))
 		invalid        = response.Type == stripe.ErrorTypeInvalidRequest
 		keyOfAnother   = response.Type == stripe.ErrorTypeIdempotency || strings.HasPrefix(response.Msg, "Keys for idempotent requests ")
 		anotherIntent  = e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID
@@ -79,23 +81,23 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 	)
 	e.SavedUnderKey = replayed
 	switch {
-	case status == http.StatusPaymentRequired && card && anotherIntent:
+	case declined && anotherIntent:
 		e.needOperator(ErrMismatch)
-	case status == http.StatusPaymentRequired && card && !mayHaveCharged:
+	case declined && !mayHaveCharged:
 		e.Outcome, e.RetryAfter = Declined, 0
 		e.Message = printable(response.Msg)
-	case status == http.StatusBadRequest && keyOfAnother:
+	case rejected && keyOfAnother:
 		// The key's first request, with other parameters or to another endpoint, may have had an effect.
 		e.needOperator(nil)
-	case status == http.StatusBadRequest && response.Code == stripe.ErrorCodePaymentIntentUnexpectedState:
+	case rejected && (response.Code == stripe.ErrorCodePaymentIntentUnexpectedState || response.Code == stripe.ErrorCodeIntentInvalidState):
 		e.UnexpectedState = true
-	case status == http.StatusBadRequest && invalid && causedByClientData(response):
+	case rejected && invalid && causedByClientData(response):
 		e.Outcome, e.RetryAfter = Refused, 0
 		e.Message = printable(response.Msg)
-	case status == http.StatusBadRequest && invalid:
+	case rejected && invalid:
 		// An operator can set up the account or fix the bug, so it is not final.
 		e.needOperator(nil)
-		if !mayHaveCharged {
+		if status == http.StatusBadRequest && !mayHaveCharged {
 			e.Outcome = NotExecuted
 		}
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusNotFound:
@@ -122,7 +124,27 @@ func (e *Error) needOperator(cause error) {
 	e.cause = cause
 }
 
-// causedByClientData reports whether a 400 is about a value of our client. In doubt it reports
+// declines are the codes with which the card, the customer or the bank declines a payment. Their type is
+// not always card_error: that of card_decline_rate_limit_exceeded is invalid_request_error
+// (github.com/stripe/stripe-go/issues/1077), and that of card_declined was once
+// (github.com/stripe/stripe-php/issues/762). An operator cannot help with any of them. insufficient_funds is not
+// listed, because in the error of a refund it may be about the account's balance.
+var declines = []stripe.ErrorCode{
+	stripe.ErrorCodeCardDeclineRateLimitExceeded, // may be charged again after a day
+	stripe.ErrorCodeCardDeclined, stripe.ErrorCodeExpiredCard, stripe.ErrorCodeProcessingError,
+	stripe.ErrorCodeIncorrectAddress, stripe.ErrorCodeIncorrectCVC, stripe.ErrorCodeIncorrectNumber, stripe.ErrorCodeIncorrectZip,
+	stripe.ErrorCodeInvalidCVC, stripe.ErrorCodeInvalidExpiryMonth, stripe.ErrorCodeInvalidExpiryYear, stripe.ErrorCodeInvalidNumber,
+	stripe.ErrorCodeAuthenticationRequired, stripe.ErrorCodePaymentIntentAuthenticationFailure,
+	stripe.ErrorCodePaymentIntentMandateInvalid, stripe.ErrorCodePaymentIntentPaymentAttemptExpired,
+	stripe.ErrorCodePaymentIntentPaymentAttemptFailed, stripe.ErrorCodePaymentMethodCustomerDecline,
+	stripe.ErrorCodePaymentMethodNotAvailable, stripe.ErrorCodePaymentMethodProviderDecline,
+	stripe.ErrorCodePaymentMethodProviderTimeout,
+	stripe.ErrorCodeAccountClosed, stripe.ErrorCodeBankAccountDeclined, stripe.ErrorCodeBankAccountRestricted,
+	stripe.ErrorCodeDebitNotAuthorized, stripe.ErrorCodeNoAccount, stripe.ErrorCodePaymentMethodBankAccountBlocked,
+	stripe.ErrorCodeReferToCustomer,
+}
+
+// causedByClientData reports whether a rejection is about a value of our client. In doubt it reports
 // false, so the order stays unfinished and an operator is alerted.
 func causedByClientData(response *stripe.Error) bool {
 	// Some errors of a payment method have no code, or that of a missing parameter.
@@ -131,9 +153,9 @@ func causedByClientData(response *stripe.Error) bool {
 		return true
 	}
 	switch response.Code {
-	case stripe.ErrorCodeAmountTooSmall, stripe.ErrorCodeAmountTooLarge,
+	case stripe.ErrorCodeAmountTooSmall, stripe.ErrorCodeAmountTooLarge, stripe.ErrorCodeInvalidChargeAmount,
 		stripe.ErrorCodePaymentIntentIncompatiblePaymentMethod, stripe.ErrorCodePaymentMethodCurrencyMismatch,
-		stripe.ErrorCodePaymentMethodUnsupportedType,
+		stripe.ErrorCodePaymentMethodBillingDetailsAddressMissing, stripe.ErrorCodePaymentMethodUnsupportedType,
 		// Our client cannot see that the charge was refunded or disputed at the provider.
 		stripe.ErrorCodeChargeAlreadyRefunded, stripe.ErrorCodeChargeDisputed,
 		stripe.ErrorCodeChargeNotRefundable, stripe.ErrorCodeRefundDisputedPayment:

@@ -87,6 +87,8 @@ func TestClassify(t *testing.T) {
 		response response
 		want     classified
 	}
+	unexpectedState := classified{unexpectedState: true, retryAfter: 2 * time.Second, attempts: 1}
+	limit := limited(2*time.Second, 3)
 	tests := map[string]row{
 		"card declined": {card("card_declined", `,"decline_code":"insufficient_funds"`+unpaid), declined},
 		"card expired, without decline code and intent": {card("expired_card", ""), declined},
@@ -95,7 +97,10 @@ func TestClassify(t *testing.T) {
 		"decline whose message quotes an API key":       {quoting(secretKey), declinedSilently},
 		"decline about another intent":                  {card("card_declined", strings.Replace(unpaid, `"pi_1"`, `"pi_2"`, 1)), unknownFault},
 		"decline of an intent that succeeded":           {card("card_declined", paid), retried},
-		"402 without a card error":                      {response{status: 402, body: stripeError(invalid, "", "")}, retried},
+		"402 without a card error":                      {response{status: 402, body: stripeError(invalid, "", "")}, unknownFault},
+		"card error with status 400":                    {response{status: 400, body: stripeError("card_error", "", unpaid)}, declined},
+		"limit of declines, and no card left":           {response{status: 400, body: stripeError(invalid, "card_decline_rate_limit_exceeded", unpaid)}, declined},
+		"limit of declines of a paid intent":            {response{status: 400, body: stripeError(invalid, "card_decline_rate_limit_exceeded", paid)}, unknownFault},
 
 		"unknown payment method":               {response{status: 400, body: stripeError(invalid, "resource_missing", param("payment_method"))}, refused},
 		"payment method of the other mode":     {response{status: 400, body: withMessage("resource_missing", "payment_method", otherMode)}, ourFault},
@@ -115,7 +120,7 @@ func TestClassify(t *testing.T) {
 		"other 400 of a paid intent":           {response{status: 400, body: stripeError(invalid, "", paid)}, unknownFault},
 		"other 400 that is replayed":           {response{status: 400, body: stripeError(invalid, "", ""), header: http.Header{"Idempotent-Replayed": {"true"}}}, replayedFault},
 		"no method for the currency":           {response{status: 400, body: withMessage("payment_intent_invalid_parameter", "currency", noMethodForCurrency)}, ourFault},
-		"intent in another state":              {response{status: 400, body: stripeError(invalid, "payment_intent_unexpected_state", paid)}, classified{unexpectedState: true, retryAfter: 2 * time.Second, attempts: 1}},
+		"intent in another state":              {response{status: 400, body: stripeError(invalid, "payment_intent_unexpected_state", paid)}, unexpectedState},
 		"key with other parameters":            {response{status: 400, body: stripeError("idempotency_error", "", "")}, unknownFault},
 		"key of another endpoint":              {response{status: 400, body: withMessage("", "", keyOfEndpoint)}, unknownFault},
 
@@ -124,7 +129,7 @@ func TestClassify(t *testing.T) {
 		"intent unknown":                 {response{status: 404, body: stripeError(invalid, "resource_missing", param("intent"))}, ourFault},
 		"key in use":                     {response{status: 409, body: stripeError(invalid, "idempotency_key_in_use", "")}, retried},
 		"intent locked":                  {response{status: 429, body: stripeError(invalid, "lock_timeout", "")}, limited(time.Second, 3)},
-		"rate limit":                     {response{status: 429, body: stripeError(invalid, "rate_limit", "")}, limited(2*time.Second, 3)},
+		"rate limit":                     {response{status: 429, body: stripeError(invalid, "rate_limit", "")}, limit},
 		"429 from a proxy":               {response{status: 429, body: "<html>slow down"}, retried},
 
 		"500 that Stripe stores":            {response{status: 500, body: stripeError("api_error", "", "")}, classified{savedUnderKey: true, retryAfter: 30 * time.Second, attempts: 1}},
@@ -148,13 +153,30 @@ func TestClassify(t *testing.T) {
 		"200 larger than 1 MiB":    {response{status: 200, body: strings.Repeat(" ", 1<<20) + intent("succeeded")}, retried},
 		"200 about another intent": {changed(`"pi_1"`, `"pi_2"`), unknownFault},
 	}
-	for code, want := range map[string]classified{
-		"amount_too_small": refused, "payment_intent_incompatible_payment_method": refused, "charge_already_refunded": refused,
-		"charge_disputed": refused, "charge_not_refundable": refused, "refund_disputed_payment": refused,
-		"payment_method_unactivated": ourFault, "account_invalid": ourFault, "testmode_charges_only": ourFault,
-		"livemode_mismatch": ourFault, "balance_insufficient": ourFault,
+	for codes, want := range map[string]struct{ with400, with402, with429 classified }{
+		// The customer's card, bank or approval.
+		"card_decline_rate_limit_exceeded card_declined expired_card incorrect_address incorrect_cvc incorrect_number " +
+			"incorrect_zip invalid_cvc invalid_expiry_month invalid_expiry_year invalid_number processing_error " +
+			"authentication_required payment_intent_authentication_failure payment_intent_mandate_invalid " +
+			"payment_intent_payment_attempt_expired payment_intent_payment_attempt_failed payment_method_customer_decline " +
+			"payment_method_not_available payment_method_provider_decline payment_method_provider_timeout account_closed " +
+			"bank_account_declined bank_account_restricted debit_not_authorized no_account " +
+			"payment_method_bank_account_blocked refer_to_customer": {declined, declined, declined},
+		// A value of the request.
+		"amount_too_large amount_too_small invalid_charge_amount payment_intent_incompatible_payment_method " +
+			"payment_method_billing_details_address_missing payment_method_currency_mismatch payment_method_unsupported_type " +
+			"charge_already_refunded charge_disputed charge_not_refundable refund_disputed_payment": {refused, refused, limit},
+		// The account, or a bug.
+		"account_invalid balance_insufficient charge_exceeds_source_limit charge_exceeds_transaction_limit charge_expired_for_capture " +
+			"insufficient_funds livemode_mismatch payment_method_unactivated testmode_charges_only unheard_of": {ourFault, unknownFault, limit},
+		// The intent shows whether the card was charged.
+		"intent_invalid_state payment_intent_unexpected_state": {unexpectedState, unexpectedState, limit},
 	} {
-		tests[code] = row{response{status: 400, body: stripeError(invalid, code, param("amount"))}, want}
+		for code := range strings.FieldsSeq(codes) {
+			for status, want := range map[int]classified{400: want.with400, 402: want.with402, 429: want.with429} {
+				tests[fmt.Sprint(code, " ", status)] = row{response{status: status, body: stripeError(invalid, code, param("amount"))}, want}
+			}
+		}
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ const (
 	Unknown     Outcome = iota // it may have had its effect; the zero value, because an unclassified error proves nothing
 	NotExecuted                // this call had no effect, but an earlier one may have
 	Refused                    // final: a value of our client is invalid, but cancel a confirmed intent first (R23, cancel first)
-	Declined                   // final: the card was declined, and the intent has no payment method any more
+	Declined                   // final: the payment was declined, but cancel an intent that still has its payment method first (R23, cancel first)
 )
 
 func (o Outcome) String() string {

@@ -339,6 +339,8 @@ func (f *fake) prepareConfirm(e exchange) (request, string) {
 		id = f.intent(intent, "")
 	case failure.text("code") == "payment_intent_unexpected_state" && intent != nil:
 		id = f.intentIn(intent)
+	case failure.text("code") == declineLimit:
+		id = f.intent(intent, stripetest.DeclineLimitCard)
 	default:
 		return request{}, "a parameter that the program never sends"
 	}

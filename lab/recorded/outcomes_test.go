@@ -48,6 +48,11 @@ var outcomes = []rule{
 		return e.Status == http.StatusPaymentRequired && f.text("type") == "card_error"
 	}, declined},
 
+	// Issues of stripe-go (1077) and stripe-php (762) quote such responses.
+	{"a decline as an invalid request", func(e exchange, f object) bool {
+		return e.Status == http.StatusBadRequest && slices.Contains([]string{declineLimit, "card_declined"}, f.text("code"))
+	}, declined},
+
 	// The key's first request may have charged. Before 2018, the type was that of any other 400.
 	{"a key of another request", func(e exchange, f object) bool {
 		return e.Status == http.StatusBadRequest && strings.HasPrefix(f.text("message"), "Keys for idempotent requests ")
@@ -115,6 +120,8 @@ var outcomes = []rule{
 	}, verdict{outcome: payments.Unknown, saved: true}},
 	{"an error at Stripe", func(e exchange, _ object) bool { return e.Status >= http.StatusInternalServerError }, again},
 }
+
+const declineLimit = "card_decline_rate_limit_exceeded"
 
 func isStatus(status int) func(exchange, object) bool {
 	return func(e exchange, _ object) bool { return e.Status == status }

@@ -33,7 +33,7 @@ var planted = []struct {
 	edit  func(*response)
 	finds string
 }{
-	{"decline", ofClient, status(400), "the outcome (a decline) is unknown"},
+	{"decline", ofClient, status(400), "the status is 400"},
 	{"decline", ofClient, status(500), "whether it is repeated is true"},
 	{"decline", ofClient, replace(`{"error":{"type":"card_error"`, `{"error":{"type":"api_error"`), "type is api_error"},
 	{"decline", ofClient, replace(`"code":"card_declined"`, `"code":"expired_card"`), "code is expired_card"},
@@ -46,6 +46,7 @@ var planted = []struct {
 	{"action", ofClient, replace(`_secret_x`, `_secret_y`), "intent is "},
 	{"confirm", ofClient, header("Idempotent-Replayed", "true"), "replayed:true"},
 	{"used method", ofClient, replace(`The provided`, `A provided`), "whether an operator is needed is true"},
+	{"limit of declines", ofClient, replace("card_decline_rate_limit_exceeded", "rate_limit_exceeded"), "the outcome (a decline as an invalid request) is not_executed"},
 	{"unknown method", ofClient, replace(`"payment_method"`, `"customer"`), "whether an operator is needed is true"},
 	{"not activated", ofClient, replace(`"message":"`, `"param":"amount","message":"`), "param is amount"},
 	{"key of another request", ofClient, replace("idempotency_error", "invalid_request_error"), "type is invalid_request_error"},
@@ -73,6 +74,7 @@ var planted = []struct {
 	{"confirm", ofFake, replace(`"amount_received": 2000`, `"amount_received": 0`), "amount_received is 0"},
 	{"action", ofFake, replace(`"use_stripe_sdk"`, `"other"`), "next_action"},
 	{"read", ofFake, replace(`"last_payment_error": {`, `"other": {`), "last_payment_error is null is true"},
+	{"limit of declines", ofFake, replace("card_decline_rate_limit_exceeded", "rate_limit_exceeded"), "code is rate_limit_exceeded"},
 	{"confirm refused", ofFake, header("Stripe-Should-Retry", "false"), "the header Stripe-Should-Retry is false"},
 	{"cancel refused", ofFake, header("Stripe-Should-Retry", ""), "the header Stripe-Should-Retry is empty"},
 	{"permission", ofFake, header("Request-Id", "req_1"), "a header Request-Id is true"},

@@ -11,6 +11,7 @@ type card struct {
 	challenge     bool     // asks the customer, so a payment without the customer (off-session) is declined
 	offSession    bool     // was set up for off-session payments, so these are not declined
 	decline       *decline // how each payment is declined; nil if it succeeds
+	declineLimit  bool     // was declined too often today, so each confirm is rejected and changes nothing
 	processing    bool     // a payment is processing until Settle
 	refundPending bool     // a refund is pending until Settle
 	refundFails   bool     // a refund that has succeeded can fail by Settle
@@ -19,15 +20,18 @@ type card struct {
 
 type decline struct{ code, reason, message, param string } // reason is Stripe's decline_code
 
-// ProcessingCard does not exist at Stripe. Its payments are processing until Settle.
-const ProcessingCard = "pm_card_fakeProcessing"
+// Cards that do not exist at Stripe.
+const (
+	ProcessingCard   = "pm_card_fakeProcessing"   // its payments are processing until Settle
+	DeclineLimitCard = "pm_card_fakeDeclineLimit" // was declined too often today, which Stripe reports as an invalid request
+)
 
 var testCards = makeTestCards()
 
 func makeTestCards() map[string]card {
 	const declined = "Your card was declined."
 	noFunds := &decline{code: "card_declined", reason: "insufficient_funds", message: "Your card has insufficient funds."}
-	cards := map[string]card{ProcessingCard: {processing: true}}
+	cards := map[string]card{ProcessingCard: {processing: true}, DeclineLimitCard: {declineLimit: true}}
 	add := func(c card, names ...string) {
 		for _, name := range names {
 			cards["pm_card_"+name] = c

@@ -23,6 +23,7 @@ func TestConfirm_testPaymentMethods(t *testing.T) {
 	for cards, want := range map[string]struct{ offSession, onSession string }{
 		"visa us refundFail pendingRefund":   {"succeeded", "succeeded"},
 		"fakeProcessing":                     {"processing", "processing"},
+		"fakeDeclineLimit":                   {"card_decline_rate_limit_exceeded", "card_decline_rate_limit_exceeded"},
 		"chargeDeclined visa_chargeDeclined": {"card_declined generic_decline", "card_declined generic_decline"},
 		"visa_chargeDeclinedInsufficientFunds chargeDeclinedInsufficientFunds": {"card_declined insufficient_funds", "card_declined insufficient_funds"},
 		"radarBlock":                 {"card_declined fraudulent", "card_declined fraudulent"},

@@ -49,12 +49,16 @@ func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	if err != nil {
 		return err
 	}
+	card, _ := findCard(pm.CardName)
+	if card.declineLimit {
+		return declineLimitExceeded()
+	}
 	pm.UsedBy = pi.ID
 	pi.PaymentMethod = optional(pm.ID)
 	pi.LastPaymentError = nil
 	pi.NextAction = nil
 
-	switch card, _ := findCard(pm.CardName); {
+	switch {
 	case card.challenge && how.offSession && !card.offSession:
 		return s.decline(pi, pm, &decline{
 			code: "authentication_required", reason: "authentication_required",

@@ -58,6 +58,12 @@ func lockTimeout(*call) *apiError {
 			"accessing it. If you see this error intermittently, retry the request.")
 }
 
+func declineLimitExceeded() *apiError {
+	return invalidRequest(http.StatusBadRequest, "card_decline_rate_limit_exceeded", "",
+		"You have exceeded the maximum number of declines on this card in the last 24 hour period. Please contact us via "+
+			"https://support.stripe.com/contact if you need further assistance.")
+}
+
 func accountNotReady(*call) *apiError {
 	return invalidRequest(http.StatusBadRequest, "", "",
 		"No valid payment method types for this Payment Intent. Please ensure that you have activated payment "+
