@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
 )
 
 const invalid = "invalid_request_error"
@@ -251,20 +252,9 @@ func TestClassify_operatorMessage(t *testing.T) {
 	}
 }
 
-// declineCodes are all that Stripe documents (docs.stripe.com/declines/codes) or once did.
-const declineCodes = "approve_with_id authentication_not_handled authentication_required call_issuer card_not_supported " +
-	"card_velocity_exceeded currency_not_supported do_not_honor do_not_try_again duplicate_transaction expired_card fraudulent " +
-	"generic_decline incorrect_address incorrect_cvc incorrect_number incorrect_pin incorrect_zip insufficient_funds invalid_account " +
-	"invalid_amount invalid_authorization invalid_cvc invalid_expiry_month invalid_expiry_year invalid_number invalid_pin " +
-	"issuer_not_available live_mode_test_card lost_card merchant_blacklist mobile_device_authentication_required " +
-	"new_account_information_available no_action_taken not_permitted offline_pin_required online_or_offline_pin_required pickup_card " +
-	"pin_try_exceeded previously_declined_do_not_retry processing_error reenter_transaction restricted_card " +
-	"revocation_of_all_authorizations revocation_of_authorization security_violation service_not_allowed stolen_card " +
-	"stop_payment_order test_mode_live_card testmode_decline transaction_not_allowed try_again_later withdrawal_count_limit_exceeded"
-
 func TestClassify_declineCodes(t *testing.T) {
 	t.Parallel()
-	for code := range strings.FieldsSeq(declineCodes) {
+	for _, code := range stripetest.DeclineCodes() {
 		last := strings.Replace(intent("requires_payment_method"), `"client_secret"`,
 			fmt.Sprintf(`"last_payment_error":{"type":"card_error","code":%[1]q,"decline_code":%[1]q,"message":%[1]q},"client_secret"`, code), 1)
 		e := confirmFailure(t, newClient(t, respond(response{status: 402, body: fmt.Sprintf(

@@ -159,23 +159,11 @@ func (s *shop) declined(r *report, e exchange, card, code, declineCode, message 
 	r.equal(e, ofAPI, "the number of charges", before, len(s.Stripe.Charges()))
 }
 
-// declineCodes are those of docs.stripe.com/declines/codes.
-var declineCodes = strings.Fields(`
-approve_with_id authentication_not_handled authentication_required call_issuer card_not_supported card_velocity_exceeded
-currency_not_supported do_not_honor do_not_try_again duplicate_transaction expired_card fraudulent generic_decline
-incorrect_address incorrect_cvc incorrect_number incorrect_pin incorrect_zip insufficient_funds invalid_account
-invalid_amount invalid_cvc invalid_expiry_month invalid_expiry_year invalid_number invalid_pin issuer_not_available
-live_mode_test_card lost_card merchant_blacklist mobile_device_authentication_required
-new_account_information_available no_action_taken not_permitted offline_pin_required online_or_offline_pin_required
-pickup_card pin_try_exceeded processing_error reenter_transaction restricted_card revocation_of_all_authorizations
-revocation_of_authorization security_violation service_not_allowed stolen_card stop_payment_order test_mode_decline
-testmode_decline test_mode_live_card transaction_not_allowed try_again_later withdrawal_count_limit_exceeded`)
-
 // Every documented decline code reaches the API unchanged.
 func TestDeclineCodes(t *testing.T) {
 	t.Parallel()
 	s, r := newShop(t), newReport()
-	for _, code := range declineCodes {
+	for _, code := range stripetest.DeclineCodes() {
 		e := exchange{Kind: code, Params: map[string]any{"off_session": "true"}}
 		s.declined(r, e, stripetest.DecliningCard("card_declined", code), "card_declined", code, messageOf(code), honest)
 	}
