@@ -172,9 +172,11 @@ func TestMigrator_killedIndexBuild(t *testing.T) {
 	_, err := m.Up(t.Context())
 	require.NoError(t, err)
 	complete := schema(t, pool)
-	name, err := m.Down(t.Context())
-	require.NoError(t, err)
-	require.Contains(t, name, "indexes", "the newest migration builds indexes")
+	for name := ""; name != "00016_after_the_response_indexes.sql"; { // a shop's own migrations are newer
+		name, err = m.Down(t.Context())
+		require.NoError(t, err)
+		require.NotEmpty(t, name)
+	}
 	for _, left := range []string{"orders_intent_unique", "orders_disputed_idx", "staged_jobs_events_idx"} {
 		_, err = pool.Exec(t.Context(), "CREATE INDEX "+left+" ON accounts (name)")
 		require.NoError(t, err)
