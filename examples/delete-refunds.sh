@@ -22,6 +22,6 @@ perl -ni -e '
   $chapter = /Refunds/ if /^    ## /;
   $indent = /^( *)\S/ ? length $1 : 99;
   $entry = 99 if !defined $entry || $indent <= $entry;
-  $entry = $indent if $entry == 99 && /^ *(\w*Refund\w*|OrderNotFound|\S*\/refunds\S*|- name: Refunds)(:|$)/;
+  $entry = $indent if $entry == 99 && /^ *(\w*Refund\w*|\S*\/refunds\S*|- name: Refunds)(:|$)/;
   print if $entry == 99 && !$chapter;
 ' openapi.yaml

@@ -60,8 +60,8 @@ func TestGuide(t *testing.T) {
 	// 5. The contract
 	g.addContract("credits")
 	g.after("openapi.yaml", "\ntags:\n", g.block("- name: Credits"))
-	g.replace("openapi.yaml", "create_order, create_refund]", "create_order, create_refund, grant_credit]")
-	g.replace("openapi.yaml", "refund_created, finished]", "refund_created, credit_inserted, credit_refused, finished]")
+	g.replace("openapi.yaml", "[create_order, ", "[create_order, grant_credit, ")
+	g.replace("openapi.yaml", "[started, ", "[started, credit_inserted, credit_refused, ")
 	const fixture = "api/fixture_test.go"
 	g.before(fixture, "\tf.limiter = admission.New(", g.block("wallets := httptest.NewServer"))
 	g.replace(fixture, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/credits"`)
@@ -91,7 +91,7 @@ func TestGuide_below(t *testing.T) {
 		g.replace(name, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/notes"`)
 	}
 	g.addContract("notes")
-	g.replace("openapi.yaml", "create_order, create_refund]", "create_order, create_refund, create_note]")
+	g.replace("openapi.yaml", "[create_order, ", "[create_order, create_note, ")
 	g.write("api/notes_test.go", g.block("func TestNotes"))
 	run(t, folder, nil, "make", "generated", "contract")
 	run(t, folder, nil, "go", "test", "./api", "./migrations")
