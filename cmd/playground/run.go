@@ -22,8 +22,7 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// extensions add the console and the shop to the server. To delete an extension, delete its lines and
-// its files.
+// extensions add pages to the server. To delete an extension, delete its lines and its files.
 type extensions struct {
 	consoleExtension
 	shopExtension

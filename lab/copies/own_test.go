@@ -59,6 +59,7 @@ func TestOwn(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(shop, "lab"))
 	require.NoDirExists(t, filepath.Join(shop, "spec"))
 	requireOwned(t, shop)
+	run(t, shop, []string{"MAKEFLAGS=-n"}, ".ci/run") // only its own lines: each make prints what it would do
 	run(t, shop, nil, "go", "vet", "./...")
 	run(t, shop, nil, "make", "tidy", "lint", "generated")
 	run(t, shop, nil, "go", "test", "-run", "Generated|Examples?|Usage|Spec|Routes|Dev", "./api", "./cmd/...", "./idempotency", "./orders")
