@@ -99,8 +99,8 @@ func closeResponses(doc *openapi3.T) {
 		if schema.Const != nil {
 			schema.Enum = []any{schema.Const} // for headers, see check
 		}
-		if values, extensible := schema.Extensions["x-extensible-enum"].([]any); extensible {
-			schema.Enum = slices.Clone(values)
+		if schema.Examples != nil { // all values of this version
+			schema.Enum = slices.Clone(schema.Examples)
 			if schema.Type.Includes("null") {
 				schema.Enum = append(schema.Enum, nil)
 			}

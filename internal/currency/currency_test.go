@@ -1,11 +1,13 @@
 package currency_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	ordersapi "example.com/orders-api"
 	"example.com/orders-api/internal/currency"
 )
 
@@ -29,6 +31,13 @@ func TestFind(t *testing.T) {
 		_, known := currency.Find(code)
 		require.False(t, known, "%q", code)
 	}
+}
+
+// The contract states the limits of one currency.
+func TestFind_contract(t *testing.T) {
+	t.Parallel()
+	usd, _ := currency.Find("usd")
+	require.Contains(t, string(ordersapi.Spec), fmt.Sprintf("from %d to %d in usd", usd.Minimum, usd.Maximum))
 }
 
 func TestFormat(t *testing.T) {

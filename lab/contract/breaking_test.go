@@ -119,10 +119,11 @@ func TestBreaking_announced(t *testing.T) {
 		},
 		"order status added": {"refunded]\n", "refunded, lost]\n", ""},
 		"problem type added": {
-			"            keyMissing:\n",
-			"            later:\n              value: { type: /problems/later, title: Later, status: 400, detail: Later., retry: never, outcome: none }\n            keyMissing:\n", "",
+			"            keyMissing: {",
+			"            later:\n              value: { type: /problems/later, title: Later, status: 400, detail: Later., retry: never, outcome: none }\n            keyMissing: {", "",
 		},
-		"event type added": {"\nwebhooks:\n", "\nwebhooks:\n  order.later: { post: { operationId: orderLater, responses: { '204': { description: Received. } } } }\n", ""},
+		"value of an event's type added": {"dispute.updated]\n", "dispute.updated, dispute.closed]\n", ""},
+		"event type added":               {"\nwebhooks:\n", "\nwebhooks:\n  order.later: { post: { operationId: orderLater, responses: { '204': { description: Received. } } } }\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -125,7 +125,7 @@ paths:
         default: {description: Any problem.}
 components:
   schemas:
-    Base: {type: object, required: [id], properties: {id: {type: string}, kind: {type: string, x-extensible-enum: [a, b]}}}
+    Base: {type: object, required: [id], properties: {id: {type: string}, kind: {type: string, examples: [a, b]}}}
     Order:
       allOf: [{$ref: '#/components/schemas/Base'}, {type: object, properties: {part: {$ref: '#/components/schemas/Base'}, any: {type: object, additionalProperties: true}}}]
 `), &tree))

@@ -259,7 +259,7 @@ func closeObjects(schema any, outer bool) {
 	if !ok {
 		return
 	}
-	if values := list(s["x-extensible-enum"]); values != nil {
+	if values := list(s["examples"]); values != nil {
 		if slices.Contains(list(s["type"]), any("null")) && !slices.Contains(values, nil) {
 			values = append(values, nil)
 		}
