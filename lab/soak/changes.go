@@ -34,19 +34,13 @@ func (f *faults) changeAtProvider(ctx context.Context, r *rand.Rand) {
 	f.operating.RLock()
 	defer f.operating.RUnlock()
 	stripe := f.system.provider.stripe
-	choice := r.IntN(6)
-	for _, refund := range stripe.Refunds() {
-		// Before its response is stored, a refund that fails is no 201. An operator's refund of a lost order
-		// stays, because no client would repeat it.
-		durable := time.Since(time.Unix(refund.Created, 0)) > settled && (refund.Name == "" || f.customers.refunded(refund.Name)) &&
-			!f.expired(refund.IntentID)
-		if choice >= 4 && durable && refund.Status == "succeeded" && stripe.Settle(refund.ID, false) == nil {
-			f.customers.count("refunds that failed later")
-			return
-		}
-	}
 	charges := stripe.Charges()
 	if len(charges) == 0 {
+		return
+	}
+	choice := r.IntN(6)
+	if choice >= 4 && f.failRefund(charges) {
+		f.customers.count("refunds that failed later")
 		return
 	}
 	charge := charges[r.IntN(len(charges))]
@@ -75,16 +69,31 @@ func (f *faults) changeAtProvider(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// expired reports whether the intent is that of a lost order whose key an operator has expired.
-func (f *faults) expired(intent string) bool {
-	for _, charge := range f.system.provider.stripe.Charges() {
-		for _, l := range f.losses {
-			if charge.IntentID == intent && l.expired[charge.OrderID] {
-				return true
-			}
+// failRefund lets a refund fail that has succeeded, if there is one. Before its response is stored, a refund
+// that fails is no 201. An operator's refund of a lost order stays, because no client would repeat it.
+func (f *faults) failRefund(charges []stripetest.Charge) bool {
+	stripe := f.system.provider.stripe
+	orders := map[string]string{}
+	for _, charge := range charges {
+		orders[charge.IntentID] = charge.OrderID
+	}
+	for _, refund := range stripe.Refunds() {
+		order := orders[refund.IntentID]
+		p := f.customers.purchaseOf(order)
+		if refund.Status != "succeeded" || p == nil || p.method != refundFails || time.Since(time.Unix(refund.Created, 0)) <= settled {
+			continue
+		}
+		durable := refund.Name == "" || f.customers.refunded(refund.Name)
+		if durable && !f.expired(order) && stripe.Settle(refund.ID, false) == nil {
+			return true
 		}
 	}
 	return false
+}
+
+// expired reports whether an operator has expired the key of a lost order.
+func (f *faults) expired(order string) bool {
+	return slices.ContainsFunc(f.losses, func(l *loss) bool { return l.expired[order] })
 }
 
 // dispute changes the status of a new dispute from moment to moment.

@@ -1,7 +1,6 @@
 package stripetest
 
 import (
-	"cmp"
 	_ "embed"
 	"fmt"
 	"net/http"
@@ -63,7 +62,10 @@ func (s *Server) change(id string, act func(*intent) error) error {
 	case pi.busy:
 		return fmt.Errorf("stripetest: %s is locked by a request", id)
 	}
-	return cmp.Or(act(pi), s.save(pi, nil))
+	if err := act(pi); err != nil {
+		return err
+	}
+	return s.save(pi, nil)
 }
 
 // actAsCustomer requires the client_secret.
