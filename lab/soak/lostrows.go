@@ -96,9 +96,10 @@ func (f *faults) stop(ctx context.Context) {
 // names. A fix is repeated for what changed meanwhile, such as an approved payment.
 func (f *faults) lostRows(ctx context.Context, l *loss, fix ...string) (reconcile.Report, error) {
 	var all reconcile.Report
+	var failed error
 	for range 20 {
 		report, err := f.system.reconcile(ctx, append([]string{"--lost-rows", "--since", "24h"}, fix...)...)
-		if err != nil {
+		if failed = err; err != nil {
 			if !pause(ctx, time.Second) {
 				return all, err
 			}
@@ -124,7 +125,7 @@ func (f *faults) lostRows(ctx context.Context, l *loss, fix ...string) (reconcil
 			return all, nil
 		}
 	}
-	return all, errors.New("reconcile --lost-rows does not complete")
+	return all, errors.Join(errors.New("reconcile --lost-rows does not complete"), failed)
 }
 
 // reconcile returns the report of a complete comparison, and adds it to the logs.
