@@ -155,6 +155,12 @@ func TestDemo_startupError(t *testing.T) {
 	programtest.RequireStartupError(t, stripeMode(t, dbtest.URL(dbtest.New(t)), "http://127.0.0.1:1"), "demo",
 		"playground: http://127.0.0.1:1 cannot be used: ", "connection refused")
 	programtest.RequireStartupError(t, programtest.Environ(t, "STRIPE_SECRET_KEY=sk_live_canary"), "demo", "STRIPE_SECRET_KEY: is not a test key")
+
+	stripe, provider := programtest.FakeStripe(t)
+	stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized})
+	rejected := stripeMode(t, dbtest.URL(dbtest.New(t)), provider)
+	programtest.RequireStartupError(t, rejected, "demo", "playground: STRIPE_SECRET_KEY: read PaymentIntents: ", "status 401")
+	requireNoTempFiles(t, rejected)
 }
 
 // doubleCharger is a provider that executes each POST for a second intent too.

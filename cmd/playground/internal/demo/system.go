@@ -124,7 +124,11 @@ func newSystem(ctx context.Context, options Options) (*system, error) {
 
 // checkProvider reports a wrong key, a missing network and what the account lacks before the first order.
 func (s *system) checkProvider(ctx context.Context, out io.Writer) error {
-	if _, err := s.provider.Check(ctx); err != nil {
+	rejected, err := s.provider.Check(ctx)
+	switch {
+	case rejected:
+		return fmt.Errorf("STRIPE_SECRET_KEY: %w", err)
+	case err != nil:
 		return fmt.Errorf("%s cannot be used: %w", s.ProviderURL(), err)
 	}
 	for _, lack := range s.provider.Lacks(ctx) {

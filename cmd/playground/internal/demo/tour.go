@@ -66,13 +66,14 @@ func Tour(ctx context.Context, env Env, services *devservices.Services, out io.W
 	}
 	t := &tour{system: s, out: out, events: map[string]string{}}
 	err = s.checkProvider(ctx, out)
-	if err == nil {
+	accepted := err == nil
+	if accepted {
 		err = t.run(ctx)
 	}
 	err = errors.Join(err, s.close())
 	if ctx.Err() != nil {
 		err = fmt.Errorf("demo: %w", ctx.Err())
-	} else if err != nil {
+	} else if err != nil && accepted {
 		return fmt.Errorf("%w\nthe log of the API is %s", err, log)
 	}
 	return errors.Join(err, os.RemoveAll(folder))
