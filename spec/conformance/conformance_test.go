@@ -22,7 +22,9 @@ import (
 
 // Most of the time, a test waits for slow requests.
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVariable); role != "" {
+	if role := os.Getenv(roleVariable); role == "command" {
+		main()
+	} else if role != "" {
 		if err := runRole(role); err != nil {
 			panic(err)
 		}
@@ -230,6 +232,7 @@ func TestReport_formats(t *testing.T) {
 	t.Parallel()
 	r := report{
 		Version: version, Level: 2, Reached: 1, Seed: 7, URL: "http://one", Operation: "POST /things", Safety: violated, Liveness: noViolation,
+		Requests: 40, Keys: 7, Executions: 6,
 		NotExercised: []gap{{expiry, "commands.expire missing"}},
 		Exercised:    []covering{{once, "one"}, {crashed, "3 crashes"}},
 		Anomalies: []anomaly{{
@@ -240,18 +243,18 @@ func TestReport_formats(t *testing.T) {
 		Results: []result{
 			{Clause: "IR-1", Level: 1, Class: form, Keyword: must, Title: "One", State: pass, Covered: "two keys"},
 			{Clause: "IR-5", Level: 1, Class: form, Keyword: should, Title: "Five", State: fail, Message: "not repeated"},
-			{Clause: "IR-13", Level: 2, Class: safety, Keyword: must, Title: "Thirteen", State: fail, Message: "201 instead of 422", Cause: "reused: 201 instead of 422", Exchanges: [][]string{{"> POST /things", "< 201"}}},
+			{Clause: "IR-13", Level: 2, Class: form, Keyword: must, Title: "Thirteen", State: fail, Message: "409 instead of 422", Cause: "reused: 409 instead of 422", Exchanges: [][]string{{"> POST /things", "< 409"}}},
 			{Clause: "IR-18", Class: safety, Keyword: must, Title: "Eighteen", State: skipped, Message: "not observable from outside"},
 		},
 	}
 	text := r.text()
 	for _, part := range []string{
-		"conformance 0.2 · http://one · POST /things · seed 7 · 0 s\n\nSAFETY    UNSAFE: 1 anomaly (exit 1)\nLIVENESS  no violation found (3 crashes)",
+		"conformance 0.2 · http://one · POST /things · seed 7 · 0 s · 40 requests, 7 keys, 6 executions\n\nSAFETY    UNSAFE: 1 anomaly (exit 1)\nLIVENESS  no violation found (3 crashes)",
 		"FORM      profile 0.2: 1 MUST differ (counts only with -strict)\n\n! EXPIRY not exercised: commands.expire missing\n",
 		"\n1 EXECUTED TWICE by concurrent duplicates   IR-16   (seen 2 times)\n  12 requests, 1 key: 12 things, expected 1\n    key 302f\n  replay: conformance -clause IR-16\n  cause:  usually no lock\n  by hand, in sh (other keys for each try):\n    curl one\n",
 		"\nthings  ok      -       -       12/1 ",
-		"  reused: 201 instead of 422: IR-13\n",
-		"IR-13  2  safety    MUST    fail           Thirteen\n       201 instead of 422\n       spec/idempotent-requests.md#ir-13\n         > POST /things\n         < 201\n",
+		"  reused: 409 instead of 422: IR-13\n",
+		"IR-13  2  form      MUST    fail           Thirteen\n       409 instead of 422\n       spec/idempotent-requests.md#ir-13\n         > POST /things\n         < 409\n",
 		"1 pass, 1 MUST and 1 SHOULD or MAY fail, 0 not exercised, 1 not observable. Seed 7.\nThe server conforms at level 1.\n",
 	} {
 		require.Contains(t, text, part)
@@ -264,7 +267,7 @@ func TestReport_formats(t *testing.T) {
 	require.Equal(t, []string{"safety", "liveness", "clauses"}, []string{suites.Suites[0].Name, suites.Suites[1].Name, suites.Suites[2].Name})
 	require.Equal(t, []int{1, 0, 0}, []int{suites.Suites[0].Failures, suites.Suites[1].Failures, suites.Suites[2].Failures}, "form makes no build red")
 	require.Equal(t, 1, suites.Suites[0].Skipped)
-	require.Equal(t, "fail: 201 instead of 422", suites.Suites[2].Cases[2].Skipped.Message)
+	require.Equal(t, "fail: 409 instead of 422", suites.Suites[2].Cases[2].Skipped.Message)
 
 	require.NoError(t, r.writeJSON(&object))
 	var decoded report
@@ -275,7 +278,12 @@ func TestReport_formats(t *testing.T) {
 	require.Contains(t, html.String(), "EXECUTED TWICE by concurrent duplicates")
 	require.Contains(t, html.String(), `<td class="fail">12/1</td>`)
 
-	r.Safety, r.Anomalies, r.Dialect = noViolation, nil, "400, no retry member"
+	r.Results = append(r.Results, result{Clause: "IR-19", Level: 2, Class: safety, Keyword: must, State: fail, Message: "the failure is not stored"})
+	require.Contains(t, r.text(), "SAFETY    UNSAFE: 1 anomaly (exit 1); clauses differ, too: IR-19\n")
+	r.Safety, r.Anomalies, r.Dialect = clausesDiffer, nil, "400, no retry member"
+	require.Contains(t, r.text(), "SAFETY    CLAUSES DIFFER: IR-19 (exit 5); no other violation found (one, 3 crashes; not exercised: expiry)\n")
+	require.Equal(t, 1, r.junitForm().Failures)
+	r.Safety = noViolation
 	r.Results = r.Results[:2]
 	first, _, _ := strings.Cut(r.text(), "\n")
 	require.Equal(t, `SAFETY no violation found (one, 3 crashes; not exercised: expiry) · FORM dialect "400, no retry member"`, first)
@@ -287,7 +295,10 @@ func TestJudgement(t *testing.T) {
 	t.Parallel()
 	safe := report{Safety: noViolation, Liveness: noViolation, NotExercised: []gap{{expiry, "commands.expire missing"}}}
 	differs := safe
-	differs.Results = []result{{Clause: "IR-1", Keyword: must, State: fail}}
+	differs.Results = []result{{Clause: "IR-1", Class: form, Keyword: must, State: fail}}
+	broken := safe
+	broken.Safety = clausesDiffer
+	broken.Results = []result{{Clause: "IR-19", Class: safety, Keyword: must, State: fail}}
 	unsafe := safe
 	unsafe.Safety = violated
 	unsafe.Anomalies = []anomaly{{Class: safety, Clauses: []string{"IR-16"}}}
@@ -311,6 +322,9 @@ func TestJudgement(t *testing.T) {
 		"safe":                         {options{}, safe, exitSafe},
 		"another form":                 {options{}, differs, exitSafe},
 		"another form, strict":         {options{strict: true}, differs, exitForm},
+		"a clause of safety":           {options{strict: true}, broken, exitDiffers},
+		"one that is known":            {options{baseline: baseline("safety IR-19\n")}, broken, exitSafe},
+		"one that is not":              {options{baseline: baseline("")}, broken, exitDiffers},
 		"unsafe":                       {options{strict: true, required: []scenario{"all"}}, unsafe, exitViolated},
 		"blocks":                       {options{}, blocks, exitViolated},
 		"other traffic":                {options{}, busy, exitUsage},
@@ -485,6 +499,26 @@ func TestRun_recheck(t *testing.T) {
 	status, output = command("-recheck", history)
 	require.Equal(t, exitViolated, status, output)
 	require.Contains(t, output, "EXECUTED TWICE when an older key is used again   IR-35")
+}
+
+// Each address is tried before the checks, because a dead one looks like a lock without an end.
+func TestPreflight_deadAddress(t *testing.T) {
+	t.Parallel()
+	s := newTestSuite(t, newServer(t), "takeover: 1s", "takeover: 1s\nurls: ['http://"+freeAddress(t)+"']")
+	require.ErrorContains(t, s.preflight(t.Context(), "profile.yaml"), "urls[0] is dead: http://127.0.0.1:")
+}
+
+// The help and README.md have all exit statuses.
+func TestRun_help(t *testing.T) {
+	t.Parallel()
+	var help bytes.Buffer
+	require.ErrorIs(t, run(t.Context(), []string{"-help"}, environment(), io.Discard, &help), flag.ErrHelp)
+	page, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for status, meaning := range exitMeanings() {
+		require.Contains(t, help.String(), fmt.Sprintf("  %d  %s\n", status, meaning))
+		require.Contains(t, strings.ReplaceAll(string(page), "`", ""), fmt.Sprintf("| %d | %s |\n", status, meaning))
+	}
 }
 
 func TestRun_wrongUsage(t *testing.T) {

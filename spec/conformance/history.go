@@ -221,7 +221,7 @@ func (s *suite) recheck(ctx context.Context, o options) (report, error) {
 	var errs []error
 	for _, a := range keys {
 		e := s.again(ctx, request{keys: a.Keys, body: a.Body})
-		errs = append(errs, s.kept(e, a))
+		errs = append(errs, s.rechecked(e, a))
 	}
 	_, err = s.account(ctx)
 	c := clauses()[number(s.clause)-1]
@@ -232,8 +232,8 @@ func (s *suite) recheck(ctx context.Context, o options) (report, error) {
 	return s.ledger.report([]result{res}), nil
 }
 
-// kept requires the stored response.
-func (s *suite) kept(e *exchange, first attempt) error {
+// rechecked requires the stored response.
+func (s *suite) rechecked(e *exchange, first attempt) error {
 	if e.status == first.Status && e.id(s) == first.ID {
 		return nil
 	}

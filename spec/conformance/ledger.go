@@ -18,17 +18,21 @@ type ledger struct {
 	clause  string           // of the current window
 	owners  map[string]*life // by the id of a response
 	named   map[string]*life // by the values of responses
+	shared  map[string]bool  // values in responses to several keys, so that they name none
 	keys    map[string][]*life
 	senders map[int]*life  // by the number of an attempt
 	window  []*life        // used since the last count
 	faults  []event        // since the last count
 	passed  []event        // faults of earlier windows
-	late    []*life        // of earlier windows, which the server may still execute
+	late    []*life        // of earlier windows, which the server may still be executing
 	belated map[string]int // effects in the last window that keys of earlier ones caused
 	known   map[string]map[string]bool
 	counted bool // there was a first count
 	ended   float64
-	foreign map[string][]string // effect to ids that no request has caused
+
+	requests   int                 // that were sent
+	executions map[string]int      // of an effect
+	foreign    map[string][]string // effect to ids that no request has caused
 	// Whether the items of an effect have the keys of their requests.
 	withKey    map[string]int
 	withoutKey map[string]bool
@@ -65,7 +69,7 @@ type ratio struct{ got, due int }
 
 func newLedger() *ledger {
 	return &ledger{
-		lives: make(map[identity]*life), owners: make(map[string]*life), named: make(map[string]*life), keys: make(map[string][]*life), senders: make(map[int]*life), known: make(map[string]map[string]bool),
+		lives: make(map[identity]*life), owners: make(map[string]*life), named: make(map[string]*life), shared: make(map[string]bool), executions: make(map[string]int), keys: make(map[string][]*life), senders: make(map[int]*life), known: make(map[string]map[string]bool),
 		foreign: make(map[string][]string), withKey: make(map[string]int), withoutKey: make(map[string]bool), covered: make(map[scenario]*coverage),
 	}
 }
@@ -76,6 +80,7 @@ func (l *ledger) apply(e event) {
 	case e.Run != nil:
 		l.run = *e.Run
 	case e.Attempt != nil:
+		l.requests++
 		l.attempt(e.Clause, e.Attempt)
 	case e.Fault != nil:
 		l.faults = append(l.faults, e)
@@ -118,14 +123,33 @@ func (l *ledger) attempt(clause string, a *attempt) {
 	if a.Answer != succeeded {
 		return
 	}
-	if a.ID != "" && l.owners[a.ID] == nil {
-		l.owners[a.ID] = one
+	if a.ID != "" {
+		l.claim(l.owners, a.ID, one)
 	}
 	for _, value := range values(a.Response) {
-		if l.named[value] == nil {
-			l.named[value] = one
-		}
+		l.claim(l.named, value, one)
 	}
+}
+
+// claim remembers the first key with a value in its response.
+func (l *ledger) claim(owners map[string]*life, value string, one *life) {
+	switch first := owners[value]; {
+	case first == nil:
+		owners[value] = one
+	case first.account == one.account && !first.sameKey(one):
+		l.shared[value] = true
+	}
+}
+
+// sameKey reports whether two keys are equal, or one is the quoted form of the other.
+func (one *life) sameKey(other *life) bool {
+	plain := func(key string) string {
+		if len(key) > 1 && key[0] == '"' && key[len(key)-1] == '"' {
+			return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(key[1 : len(key)-1])
+		}
+		return key
+	}
+	return plain(one.key) == plain(other.key)
 }
 
 // operation is the path without the query.
@@ -168,6 +192,7 @@ func (l *ledger) count(e event) {
 	slices.SortStableFunc(l.window, func(a, b *life) int { return cmp.Compare(a.begun, b.begun) })
 	l.belated = make(map[string]int)
 	for _, effect := range l.run.Effects {
+		l.executions[effect] += e.Effects[effect].size()
 		l.judge(effect, e.Effects[effect])
 	}
 	for _, one := range l.window {
@@ -199,8 +224,7 @@ func (l *ledger) end(e event) {
 	pending := l.late
 	l.late = nil
 	for _, one := range append(pending, l.window...) {
-		done := slices.ContainsFunc(l.run.Effects, func(effect string) bool { return one.executed[effect] > 0 || one.assumed[effect] })
-		if !done && l.open(one) && e.At < l.finished(one) && !slices.Contains(l.late, one) {
+		if e.At < l.finished(one) && !slices.Contains(l.late, one) {
 			l.late = append(l.late, one)
 		}
 	}
@@ -208,24 +232,36 @@ func (l *ledger) end(e event) {
 	l.window, l.faults = nil, nil
 }
 
-// open reports whether a request with the key has no response, or a temporary one.
-func (l *ledger) open(one *life) bool { return !one.any(succeeded) && one.any(open) }
-
-// finished is when no request with the key can be in progress any more. After a fault, the
-// server may continue it.
-func (l *ledger) finished(one *life) float64 {
-	ended := one.attempts[len(one.attempts)-1].Ended
-	if one.disturbed || l.run.Settled == 0 {
-		return ended + l.run.Late
-	}
-	return ended + l.run.Settled
+// open reports whether the key may still be executed for the first time, because a request
+// has no response, or a temporary one.
+func (l *ledger) open(one *life) bool {
+	done := slices.ContainsFunc(l.run.Effects, func(effect string) bool { return one.executed[effect] > 0 || one.assumed[effect] })
+	return !done && !one.any(succeeded) && one.any(open)
 }
 
-// settled is when no key of an earlier window can be executed any more, or 0.
+// finished is when no request with the key can be in progress any more, or 0. After a fault,
+// the server may continue an open key. A server without a lock may execute a request whose
+// connection broke even after a later one with the key has succeeded.
+func (l *ledger) finished(one *life) float64 {
+	ended := one.attempts[len(one.attempts)-1].Ended
+	unanswered := slices.ContainsFunc(one.attempts, func(a *attempt) bool { return a.Status == 0 && a.Cut != cutBefore.String() })
+	switch {
+	case l.open(one) && (one.disturbed || l.run.Settled == 0):
+		return ended + l.run.Late
+	case l.open(one), unanswered:
+		return ended + l.run.Settled
+	default:
+		return 0
+	}
+}
+
+// settled is when no key of an earlier window can be executed for the first time any more, or 0.
 func (l *ledger) settled() float64 {
 	var at float64
 	for _, one := range l.late {
-		at = max(at, l.finished(one))
+		if l.open(one) {
+			at = max(at, l.finished(one))
+		}
 	}
 	return at
 }
@@ -270,7 +306,11 @@ func (l *ledger) unfinished(body string) float64 {
 
 // judge compares the new effects with the keys that were used.
 func (l *ledger) judge(effect string, t tally) {
-	if len(l.window) == 0 && len(l.late) == 0 && t.Number > 0 {
+	candidates := l.window
+	if len(candidates) == 0 {
+		candidates = l.late
+	}
+	if len(candidates) == 0 && t.Number > 0 {
 		l.foreign[effect] = append(l.foreign[effect], itoa(t.Number)+" without an id")
 		return
 	}
@@ -305,20 +345,20 @@ func (l *ledger) judge(effect string, t tally) {
 		l.tooOften(effect, one, len(unnamed)+t.Number > 0)
 	}
 	rest := len(unnamed) + t.Number
-	if rest > 0 && len(l.window) == 0 && len(l.late) == 0 {
+	if rest > 0 && len(candidates) == 0 {
 		l.foreign[effect] = append(l.foreign[effect], unnamed...)
 		return
 	}
 	rest -= l.assign(effect, due, rest, unnamed)
 	rest -= l.assign(effect, l.possible(effect), rest, unnamed)
 	switch {
-	case rest > 0 && len(l.window) == 1:
-		one := l.window[0]
+	case rest > 0 && len(candidates) == 1:
+		one := candidates[0]
 		one.executed[effect] += rest
 		one.items[effect] = append(one.items[effect], unnamed...)
 		l.tooOften(effect, one, len(unnamed)+t.Number > 0)
 	case rest > 0:
-		l.excess(effect, t.size(), rest, unnamed)
+		l.excess(effect, candidates, t.size(), rest, unnamed)
 	case t.size() < responses(due) && !t.Partial:
 		for _, one := range due {
 			if one.executed[effect] == 0 {
@@ -395,11 +435,11 @@ func (l *ledger) owner(effect string, i item) (one *life, named bool) {
 		}
 	}
 	for _, value := range append([]string{i.ID}, i.Values...) {
-		if one := l.owners[value]; distinctive(value) && one != nil {
+		if one := l.owners[value]; distinctive(value) && one != nil && !l.shared[value] {
 			return one, false
 		}
 	}
-	if distinctive(i.ID) {
+	if distinctive(i.ID) && !l.shared[i.ID] {
 		return l.named[i.ID], false
 	}
 	return nil, false

@@ -101,14 +101,47 @@ func checkAmbiguousJSON(ctx context.Context, s *suite) error { // IR-10
 }
 
 func checkQuery(ctx context.Context, s *suite) error { // IR-11
-	return s.refused(ctx, map[string]request{
+	return all(s.definedQuery(ctx), s.refused(ctx, map[string]request{
 		"an unknown query parameter": {keys: []string{newKey()}, body: s.p.Operation.Body, query: "conformance_dry_run=true"},
 	}, func(name string, e *exchange) error {
 		if e.rejected() {
 			return nil
 		}
 		return fails(shown(e), "%s: %s instead of a rejection", name, e.outcome())
-	})
+	}))
+}
+
+// definedQuery requires that a parameter that the operation defines makes another request.
+func (s *suite) definedQuery(ctx context.Context) error {
+	query := s.p.Operation.Query
+	if query == "" {
+		return notChecked("operation.query is missing: a parameter that changes the effect")
+	}
+	for _, pair := range [][2]string{{"", query}, {query, ""}} {
+		r := request{keys: []string{newKey()}, body: s.p.Operation.Body, query: pair[0]}
+		first, err := s.settled(ctx, r)
+		if err != nil {
+			return fmt.Errorf("with the query %q: %w", r.query, err)
+		}
+		r.query = pair[1]
+		if err := s.differs(ctx, first, r, "the query "+query); err != nil {
+			return err
+		}
+	}
+	s.covers("%s", query)
+	return nil
+}
+
+// differs requires that a request with a used key is rejected, because it is another one.
+func (s *suite) differs(ctx context.Context, first *exchange, r request, what string) error {
+	other := s.send(ctx, r)
+	if other.same(s, first) {
+		return s.breaks(wrongResponse, "another request, by "+what+", got the stored response", first, other)
+	}
+	if !other.rejected() {
+		return fails(shown(first, other), "another request, by %s: %s instead of a rejection", what, other.outcome())
+	}
+	return nil
 }
 
 const shortKey = "a key of 8 characters"
@@ -217,19 +250,55 @@ func checkLifetime(ctx context.Context, s *suite) error { // IR-52
 }
 
 func checkOctets(ctx context.Context, s *suite) error { // IR-53
-	key := "case-" + newKey()
-	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	var errs []error
+	for _, pair := range similarKeys() {
+		errs = append(errs, s.distinguishes(ctx, pair))
+	}
+	return all(errs...)
+}
+
+// keyPair is two keys that a careless server takes for one. IR-3 allows the first ones; the
+// others only count if the server accepts them.
+type keyPair struct{ name, first, second string }
+
+func similarKeys() []keyPair {
+	long := strings.Repeat(newKey(), 8) // 256 characters
+	return []keyPair{
+		{"in case", "case-" + newKey(), ""},
+		{"after 64 characters", long[:64] + "a", long[:64] + "b"},
+		{"in the last of 255 characters", "a" + long[1:254] + "a", "a" + long[1:254] + "b"},
+		{"after 255 characters", "b" + long[1:] + "a", "b" + long[1:] + "b"},
+		{"in white space", newKey() + " a", ""},
+		{"in Unicode form", newKey() + "\u00e9", ""},
+	}
+}
+
+func (s *suite) distinguishes(ctx context.Context, pair keyPair) error {
+	if pair.second == "" {
+		pair.second = strings.NewReplacer("\u00e9", "e\u0301", " ", "  ").Replace(pair.first)
+	}
+	if pair.second == pair.first {
+		pair.second = strings.ToUpper(pair.first)
+	}
+	first, err := s.settle(ctx, request{keys: []string{pair.first}, body: s.p.Operation.Body}, s.p.Patience)
 	if err != nil {
 		return err
 	}
-	other, err := s.settle(ctx, request{keys: []string{strings.ToUpper(key)}, body: s.p.Operation.Body}, s.p.Patience)
+	if !first.success(s) {
+		return notChecked("a key that differs " + pair.name + " is rejected (IR-3)")
+	}
+	s.covers("keys that differ %s", pair.name)
+	other, err := s.settle(ctx, request{keys: []string{pair.second}, body: s.p.Operation.Body}, s.p.Patience)
 	switch {
 	case err != nil:
 		return err
 	case other.same(s, first):
-		return s.breaks(wrongResponse, "a key in upper case got the response of the key in lower case", first, other)
+		return s.breaks(otherKey, "a key that differs "+pair.name+" got the response of the other key", first, other)
 	case !other.success(s):
-		return fails(shown(first, other), "a new key in upper case: %s instead of %d", other.outcome(), s.p.Operation.Status)
+		return &violation{
+			message: fmt.Sprintf("a new key that differs %s: %s instead of %d", pair.name, other.outcome(), s.p.Operation.Status),
+			form:    other.rejected(), exchanges: shown(first, other),
+		}
 	}
 	return nil
 }
@@ -244,13 +313,9 @@ func checkSignificantFields(ctx context.Context, s *suite) error { // IR-54
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.p.Operation.Significant)) {
-		value := s.p.Operation.Significant[name]
-		other := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body, header: map[string]string{name: value}})
-		if other.same(s, first) {
-			return s.breaks(wrongResponse, fmt.Sprintf("another value of %s got the stored response", name), first, other)
-		}
-		if !other.rejected() {
-			return fails(shown(first, other), "another value of %s got %s instead of a rejection", name, other.outcome())
+		r := request{keys: []string{key}, body: s.p.Operation.Body, header: map[string]string{name: s.p.Operation.Significant[name]}}
+		if err := s.differs(ctx, first, r, "the value of "+name); err != nil {
+			return err
 		}
 	}
 	return nil

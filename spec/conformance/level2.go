@@ -249,30 +249,30 @@ func (s *suite) decline(ctx context.Context, key string) (*exchange, error) {
 }
 
 func checkStored(ctx context.Context, s *suite) error { // IR-19
-	key := newKey()
-	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if _, err := s.account(ctx); err != nil {
+		return err
+	}
+	finals, err := s.finish(ctx)
 	if err != nil {
 		return err
 	}
-	again := s.again(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
-	if !again.same(s, first) {
-		return fails(shown(first, again), "the success is not stored: its repetition got %s", again.outcome())
+	// A server may remember the last request only, of all accounts or of one.
+	atOnce := s.kept(ctx, finals, "at once")
+	for _, body := range []string{s.p.Operation.Changed, s.p.Operation.Body, s.p.Operation.Invalid} {
+		s.send(ctx, request{keys: []string{newKey()}, body: body})
 	}
-	s.covers("a success")
-	if s.p.Operation.Declined == "" {
-		return nil
+	errs := []error{atOnce, s.kept(ctx, finals, "after other requests")}
+	if s.p.SecondAccount != nil {
+		s.send(ctx, request{keys: []string{newKey()}, body: s.p.Operation.Body, credential: s.p.SecondAccount})
+		errs = append(errs, s.kept(ctx, finals, "after a request of another account"))
 	}
-	failed, err := s.decline(ctx, newKey())
-	if err != nil {
-		return err
+	// A failure that is executed again may have the same bytes.
+	for _, f := range finals[1:] {
+		if e := s.send(ctx, request{keys: f.keys, body: s.p.Operation.Body}); e.success(s) {
+			errs = append(errs, fails(shown(f.response, e), "the failure is not stored: another request with its key is executed"))
+		}
 	}
-	s.covers("a failure")
-	repeated := s.again(ctx, request{keys: failed.keys, body: s.p.Operation.Declined})
-	unmarked := again.replayed(s) && !repeated.replayed(s)
-	if repeated.status != failed.status || unmarked || !again.replayed(s) && !bytes.Equal(repeated.body, failed.body) {
-		return fails(shown(failed, repeated), "the failure is not stored")
-	}
-	return nil
+	return all(errs...)
 }
 
 // replays returns pairs of a first response and its replay.

@@ -24,7 +24,30 @@ func checkRace(ctx context.Context, s *suite) error { // IR-16
 		errs = append(errs, s.race(ctx, race > 0))
 	}
 	s.covers("%d races of %d requests", rounds, contestants)
-	return all(append(errs, s.overlapping(ctx), s.replicas(ctx))...)
+	return all(append(errs, s.overlapping(ctx), s.crowd(ctx), s.replicas(ctx))...)
+}
+
+// crowd sends requests with different keys at the same time, and then each again. A server
+// whose requests share a variable gives the response of one to another.
+func (s *suite) crowd(ctx context.Context) error {
+	if _, err := s.account(ctx); err != nil {
+		return err
+	}
+	requests := make([]request, contestants)
+	for i := range requests {
+		requests[i] = request{keys: []string{newKey()}, body: []string{s.slowBody(), s.p.Operation.Body}[i%2]}
+	}
+	errs := make([]error, contestants)
+	responses := s.together(ctx, requests)
+	for i, first := range responses {
+		again, err := s.settled(ctx, requests[i])
+		if err == nil && first.success(s) && !again.same(s, first) {
+			err = fails(shown(first, again), "of %d concurrent requests with different keys, one got the response of another", contestants)
+		}
+		errs[i] = err
+	}
+	s.covers("%d keys at once", contestants)
+	return all(append(errs, s.executed(ctx, contestants, responses...))...)
 }
 
 // race sends requests with one key at the same time. With mixed, half of them are different.

@@ -53,19 +53,10 @@ func (s *suite) restart(ctx context.Context) error {
 	if err := s.fault(context.WithoutCancel(ctx), "start", s.hooks.start, ""); err != nil {
 		return err
 	}
-	deadline := time.Now().Add(s.p.Patience)
-	for {
-		e := s.get(ctx, s.p.URL+"/", nil)
-		if e.err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fails(shown(e), "the server does not respond %s after commands.start", s.p.Patience)
-		}
-		if !pause(ctx, s.poll) {
-			return ctx.Err()
-		}
+	if err := s.responds(ctx, s.p.URL, s.p.Patience); err != nil {
+		return fmt.Errorf("after commands.start: %w", err)
 	}
+	return nil
 }
 
 // crashResult is the result of all crashes.
@@ -93,14 +84,14 @@ func (s *suite) crashes(ctx context.Context) *crashResult {
 	}
 	s.progress(fmt.Sprintf("IR-17  kills the server up to %d times, until a violation shows (seed %d)", n, s.seed))
 	random := rand.New(rand.NewPCG(s.seed, 1)) //nolint:gosec // a run must be repeatable
-	longest := 100 * time.Millisecond
+	step := 100 * time.Millisecond / crashing
 	if s.p.Slow != nil {
-		longest = s.p.Slow.Lasts * 3 / 2
+		step = s.p.Slow.Lasts * 3 / 2 / crashing
 	}
 	s.crash = &crashResult{}
 	for i := range n {
 		s.crash.covered = plural(i+1, "crash")
-		result := s.crashOnce(ctx, time.Duration(random.Int64N(int64(longest))))
+		result := s.crashOnce(ctx, step, time.Duration(random.Int64N(int64(step))))
 		s.crash.continued = all(s.crash.continued, result.continued)
 		s.crash.blocked = all(s.crash.blocked, result.blocked)
 		if result.blocked != nil || s.violated() {
@@ -117,17 +108,27 @@ func (s *suite) violated() bool {
 	return slices.ContainsFunc(s.ledger.seen, func(one sighting) bool { return one.clause == s.clause })
 }
 
-func (s *suite) crashOnce(ctx context.Context, after time.Duration) crashResult {
+// crashOnce kills the server some time after the last of several requests, which are sent
+// with pauses, so that each is in another part of its work. Their responses and those that
+// were final before must be found after the restart.
+func (s *suite) crashOnce(ctx context.Context, step, after time.Duration) crashResult {
 	failed := func(err error) crashResult { return crashResult{continued: err, blocked: err} }
 	if _, err := s.account(ctx); err != nil {
 		return failed(err)
+	}
+	finals, err := s.finish(ctx)
+	if err != nil {
+		return failed(err)
+	}
+	if s.kept(ctx, finals, "at once") != nil {
+		finals = nil // IR-19 reports it
 	}
 	requests := make([]request, crashing)
 	for i := range requests {
 		requests[i] = request{keys: []string{newKey()}, body: s.slowBody()}
 	}
-	sent := make(chan []*exchange, 1)
-	go func() { sent <- s.together(ctx, requests) }()
+	sent := s.spread(ctx, requests, step)
+	after += (crashing - 1) * step
 	pause(ctx, after)
 	if err := s.fault(ctx, "kill", s.hooks.kill, ""); err != nil {
 		return failed(err)
@@ -142,7 +143,7 @@ func (s *suite) crashOnce(ctx context.Context, after time.Duration) crashResult 
 		go func() { ends <- s.afterCrash(ctx, r, interrupted[i], started) }()
 	}
 	var result crashResult
-	var errs []error
+	errs := []error{s.kept(ctx, finals, "after a restart")}
 	exchanges := slices.Clone(interrupted)
 	for range requests {
 		end := <-ends
@@ -155,7 +156,7 @@ func (s *suite) crashOnce(ctx context.Context, after time.Duration) crashResult 
 			errs[i] = fmt.Errorf("killed after %s: %w", after.Round(time.Millisecond), err)
 		}
 	}
-	result.continued = all(append(errs, s.executed(ctx, crashing, exchanges...))...)
+	result.continued = all(append(errs, s.executed(ctx, crashing+1, exchanges...))...)
 	return result
 }
 
@@ -331,7 +332,7 @@ func checkExpiry(ctx context.Context, s *suite) error { // IR-34
 	}
 	var named error
 	if !contains(r.after, r.first.id(s)) {
-		named = fails(shown(r.first, r.after), "the response does not name what the key created")
+		named = &violation{message: "the response does not name what the key created", form: true, exchanges: shown(r.first, r.after)}
 	}
 	other := reused
 	if _, status := s.p.Dialect.status(expired); changed.status == status {
@@ -370,13 +371,6 @@ func (s *suite) faultMoments(stream uint64) []time.Duration {
 // addresses are those of the service.
 func (s *suite) addresses() []string { return append([]string{s.p.URL}, s.p.URLs...) }
 
-// inBackground sends requests at the same time and returns their responses later.
-func (s *suite) inBackground(ctx context.Context, requests []request) <-chan []*exchange {
-	sent := make(chan []*exchange, 1)
-	go func() { sent <- s.together(ctx, requests) }()
-	return sent
-}
-
 // pauses stops the server for longer than it takes until another request takes the key
 // over, and lets it continue. Then two runs of one key exist at the same time.
 func (s *suite) pauses(ctx context.Context) error {
@@ -403,7 +397,7 @@ func (s *suite) pauseOnce(ctx context.Context, after time.Duration) error {
 		return err
 	}
 	r := request{keys: []string{newKey()}, body: s.slowBody()}
-	sent := s.inBackground(ctx, []request{r})
+	sent := s.spread(ctx, []request{r}, 0)
 	pause(ctx, after)
 	if err := s.fault(ctx, "pause", s.hooks.pause, ""); err != nil {
 		return err
@@ -417,7 +411,7 @@ func (s *suite) pauseOnce(ctx context.Context, after time.Duration) error {
 			duplicates[i].address = s.p.URLs[i%len(s.p.URLs)]
 		}
 	}
-	repeated := s.inBackground(ctx, duplicates)
+	repeated := s.spread(ctx, duplicates, 0)
 	pause(ctx, s.slowest())
 	if err := s.fault(context.WithoutCancel(ctx), "resume", s.hooks.resume, ""); err != nil {
 		return err
@@ -477,7 +471,7 @@ func (s *suite) storeKillOnce(ctx context.Context, after time.Duration) error {
 	}
 	interrupted := request{keys: []string{newKey()}, body: s.slowBody()}
 	fresh := request{keys: []string{newKey()}, body: s.p.Operation.Body}
-	sent := s.inBackground(ctx, []request{interrupted})
+	sent := s.spread(ctx, []request{interrupted}, 0)
 	pause(ctx, after)
 	if err := s.fault(ctx, "kill_store", s.hooks.killStore, ""); err != nil {
 		return err
@@ -551,17 +545,9 @@ func (s *suite) overlapping(ctx context.Context) error {
 		return err
 	}
 	r := request{keys: []string{newKey()}, body: s.p.Slow.Body}
-	sent := make(chan *exchange, contestants)
-	for i := range contestants {
-		go func() {
-			pause(ctx, s.p.Slow.Lasts*time.Duration(i)/contestants)
-			sent <- s.send(ctx, r)
-		}()
-	}
 	var first *exchange
 	var differ, unfinished error
-	for range contestants {
-		e := <-sent
+	for _, e := range <-s.spread(ctx, slices.Repeat([]request{r}, contestants), s.p.Slow.Lasts/contestants) {
 		switch {
 		case !e.success(s):
 		case first == nil:

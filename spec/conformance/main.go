@@ -68,6 +68,14 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	wrong := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprint(stderr, "conformance -profile FILE checks a server, conformance init writes a profile file, and conformance -judge FILE judges a history.\n\nFlags:\n")
+		flags.PrintDefaults()
+		fmt.Fprint(stderr, "\nExit statuses:\n")
+		for status, meaning := range exitMeanings() {
+			fmt.Fprintf(stderr, "  %d  %s\n", status, meaning)
+		}
+	}
 	flags.StringVar(&o.profile, "profile", "", "the profile `file`")
 	flags.IntVar(&o.level, "level", highestLevel, "the highest level to check, from 1 to 5")
 	flags.BoolVar(&o.quick, "quick", false, "check safety and liveness only, with one crash and no pause, in some seconds")
@@ -213,6 +221,8 @@ func (o options) judgement(r report, stdout io.Writer) error {
 		return &outcome{exitViolated, "the server violates safety or liveness"}
 	case r.Safety == notJudged:
 		return &outcome{exitUsage, "the account has other traffic, so safety was not judged"}
+	case r.Safety == clausesDiffer || r.Liveness == clausesDiffer:
+		return &outcome{exitDiffers, "clauses of safety or liveness fail, although no other violation was found"}
 	}
 	for _, g := range r.NotExercised {
 		if slices.Contains(o.required, g.Scenario) || slices.Contains(o.required, "all") {
@@ -244,7 +254,11 @@ func (o options) compare(r report, stdout io.Writer) error {
 	}
 	switch {
 	case slices.ContainsFunc(failures, func(line string) bool { return !strings.HasPrefix(line, string(form)) }):
-		return &outcome{exitViolated, "there are violations that the baseline does not have"}
+		status := exitViolated
+		if len(r.Anomalies) == 0 {
+			status = exitDiffers
+		}
+		return &outcome{status, "there are violations that the baseline does not have"}
 	case len(failures)+len(passes) > 0:
 		return &outcome{exitForm, "the result differs from the baseline"}
 	}

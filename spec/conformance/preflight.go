@@ -16,6 +16,15 @@ const startClause = "start"
 func (s *suite) preflight(ctx context.Context, profileFile string) error {
 	s.clause = startClause
 	s.record(event{Run: s.info(profileFile)})
+	for i, address := range s.addresses() {
+		if err := s.responds(ctx, address, min(s.p.Patience, startTime)); err != nil {
+			name := "url"
+			if i > 0 {
+				name = fmt.Sprintf("urls[%d]", i-1)
+			}
+			return fmt.Errorf("%s is dead: %w", name, err)
+		}
+	}
 	if _, err := s.account(ctx); err != nil {
 		return err
 	}
@@ -39,6 +48,25 @@ func (s *suite) preflight(ctx context.Context, profileFile string) error {
 		return fails(shown(first, changed), "operation.id: two requests with different keys have the same id %q", first.id(s))
 	}
 	return all(s.preflightFailure(ctx, "operation.invalid", s.p.Operation.Invalid, 0), s.preflightDeclined(ctx), s.preflightSlow(ctx))
+}
+
+// startTime is how long a server may need to respond after its start.
+const startTime = 5 * time.Second
+
+// responds waits until something responds at an address.
+func (s *suite) responds(ctx context.Context, address string, limit time.Duration) error {
+	for deadline := time.Now().Add(limit); ; {
+		e := s.get(ctx, address+"/", nil)
+		if e.err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s does not respond for %s: %w", address, limit, e.err)
+		}
+		if !pause(ctx, s.poll) {
+			return ctx.Err()
+		}
+	}
 }
 
 // idle requires that no effect is counted while nothing is sent.
@@ -80,6 +108,7 @@ func (s *suite) watches() (most int, lasts time.Duration) {
 func (s *suite) watch(ctx context.Context) {
 	s.mu.Lock()
 	unnamed := len(slices.DeleteFunc(slices.Clone(s.ledger.seen), func(one sighting) bool { return !one.unnamed }))
+	late, settled := len(s.ledger.late), time.Duration(s.ledger.run.Settled*float64(time.Second))
 	s.mu.Unlock()
 	most, lasts := s.watches()
 	if unnamed == 0 || unnamed == s.watched || s.looked == most {
@@ -87,6 +116,10 @@ func (s *suite) watch(ctx context.Context) {
 	}
 	s.watched = unnamed
 	s.looked++
+	if late > 0 { // until none of them can have an effect
+		pause(ctx, settled)
+		_, _ = s.account(ctx)
+	}
 	pause(ctx, lasts)
 	_, _ = s.account(ctx) // the next one reports an error
 }

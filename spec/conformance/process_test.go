@@ -21,7 +21,7 @@ import (
 )
 
 // roleVariable makes the test binary one of the processes of a shop, because only a process
-// of its own can be killed or stopped as a server is.
+// of its own can be killed or stopped as a server is, or the command itself.
 const roleVariable = "CONFORMANCE_TEST_ROLE"
 
 // processConfig is the configuration of a process, as JSON in configVariable.

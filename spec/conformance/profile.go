@@ -57,6 +57,7 @@ type operation struct {
 	Invalid     string            `yaml:"invalid"`
 	Declined    string            `yaml:"declined"`
 	Significant map[string]string `yaml:"significant"`
+	Query       string            `yaml:"query"`
 	Declines    int               `yaml:"declined_status"`
 }
 
@@ -359,6 +360,8 @@ func (c *checker) operation(o *operation) {
 	c.require((o.ID.Pointer == "") != (o.ID.Header == ""), "operation.id must have either a pointer or a header")
 	c.pointer("operation.id.pointer", o.ID.Pointer)
 	trim(&o.Body, &o.Changed, &o.Invalid, &o.Declined)
+	_, err := url.ParseQuery(o.Query)
+	c.require(err == nil && !strings.ContainsAny(o.Query, "?# "), "operation.query must be such as currency=eur")
 	c.require(o.Declines >= 400 && o.Declines <= 499, "operation.declined_status must be from 400 to 499")
 	c.require(o.Body != "", "operation.body is required")
 	c.require(o.Changed != "", "operation.changed is required")

@@ -97,6 +97,11 @@ func usualCause(k kind, s scenario) string {
 		return "the response is sent before the effect is committed"
 	case wrongResponse:
 		return "the key is not compared with the whole request"
+	case otherKey:
+		if s == concurrent {
+			return "requests share the variable that holds the response"
+		}
+		return "keys are shortened, or compared without case or white space, or only the last response is kept"
 	case otherTenant:
 		return "the key is looked up without its account"
 	case blocked:

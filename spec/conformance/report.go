@@ -53,6 +53,9 @@ func (r *result) set(err error) {
 		r.State, r.Message = fail, err.Error()
 		if errors.As(err, &v) {
 			r.Cause = v.cause
+			if v.form {
+				r.Class = form
+			}
 			for _, e := range v.exchanges {
 				r.Exchanges = append(r.Exchanges, e.lines())
 			}
@@ -62,7 +65,8 @@ func (r *result) set(err error) {
 
 // judge makes a clause of safety or liveness fail that has shown a violation.
 func (r *result) judge(l *ledger) {
-	if r.Class == form {
+	of := classOf(r.Clause)
+	if of == form {
 		return
 	}
 	var summaries []string
@@ -80,7 +84,7 @@ func (r *result) judge(l *ledger) {
 	if r.State == fail {
 		summaries = append(summaries, r.Message)
 	}
-	r.State, r.Message, r.Cause = fail, strings.Join(summaries, "\n"), ""
+	r.State, r.Class, r.Message, r.Cause = fail, of, strings.Join(summaries, "\n"), ""
 }
 
 // anomaly is a violation of safety or liveness. Violations with the same cause are one
@@ -109,6 +113,7 @@ const (
 	lostEffect    kind = "SUCCESS ANSWERED, NOT EXECUTED"
 	wrongResponse kind = "RESPONSE OF ANOTHER REQUEST"
 	otherTenant   kind = "RESPONSE OF ANOTHER TENANT"
+	otherKey      kind = "RESPONSE OF ANOTHER KEY"
 	blocked       kind = "BLOCKED"
 )
 
@@ -116,9 +121,10 @@ const (
 type verdict string
 
 const (
-	noViolation verdict = "no violation found"
-	violated    verdict = "violated"
-	notJudged   verdict = "not judged"
+	noViolation   verdict = "no violation found"
+	clausesDiffer verdict = "clauses differ" // without an anomaly, such as a failure that is not stored
+	violated      verdict = "violated"       // an anomaly was seen
+	notJudged     verdict = "not judged"
 )
 
 const unselectedReason = "no selected clause does it"
@@ -157,6 +163,9 @@ type report struct {
 	Dialect      string      `json:"dialect,omitempty"`
 	Omitted      string      `json:"omitted,omitempty"` // by -quick
 	Foreign      string      `json:"foreign,omitempty"` // effects that no request has caused
+	Requests     int         `json:"requests"`
+	Keys         int         `json:"keys"`
+	Executions   int         `json:"executions,omitempty"` // of the effect with the most; 0: not counted
 	Exercised    []covering  `json:"exercised"`
 	NotExercised []gap       `json:"not_exercised"`
 	Anomalies    []anomaly   `json:"anomalies"`
@@ -166,15 +175,28 @@ type report struct {
 
 // Exit statuses of the command.
 const (
-	exitSafe         = 0 // no violation of safety or liveness
-	exitViolated     = 1
-	exitUsage        = 2 // wrong usage or profile file, or the operation does not work
-	exitForm         = 3 // with -strict or -baseline: the form differs
-	exitNotExercised = 4 // a scenario of -require was not exercised
+	exitSafe = iota
+	exitViolated
+	exitUsage
+	exitForm
+	exitNotExercised
+	exitDiffers
 )
 
+// exitMeanings has the meaning of each exit status.
+func exitMeanings() []string {
+	return []string{
+		exitSafe:         "no violation of safety or liveness was found",
+		exitViolated:     "safety or liveness is violated: a request was executed twice or lost, got the response of another one, or is blocked",
+		exitUsage:        "the usage or the profile file is wrong, the operation does not work, or the account has other traffic",
+		exitForm:         "with -strict: the form differs from the profile. With -baseline: from the baseline",
+		exitNotExercised: "with -require: a required scenario was not exercised",
+		exitDiffers:      "a clause of safety or liveness fails, but no violation was seen",
+	}
+}
+
 // quickOmits says what -quick leaves out.
-const quickOmits = "-quick leaves out form, pauses, changed bodies with an interrupted key, the third race, random orders of failures, " +
+const quickOmits = "-quick leaves out form, query parameters, pauses, changed bodies with an interrupted key, the third race, random orders of failures, " +
 	"and all but one crash and one kill of the store"
 
 // report summarises what the ledger has judged and what the clauses have found.
@@ -187,7 +209,10 @@ func (l *ledger) report(results []result) report {
 		Version: l.run.Version, URL: l.run.URL, Operation: l.run.Method + " " + l.run.Path,
 		Level: l.run.Level, Partial: len(l.run.Only) > 0, Seed: l.run.Seed, Started: l.run.Started, Seconds: l.ended,
 		Against: l.run.Against, Dialect: l.run.Dialect, Foreign: l.foreignText(), Anomalies: l.anomalies(), Results: results,
-		Safety: noViolation, Liveness: noViolation,
+		Safety: noViolation, Liveness: noViolation, Requests: l.requests, Keys: len(l.keys),
+	}
+	for _, n := range l.executions {
+		r.Executions = max(r.Executions, n)
 	}
 	for _, a := range r.Anomalies {
 		if a.Class == safety {
@@ -199,12 +224,28 @@ func (l *ledger) report(results []result) report {
 	if r.Safety == noViolation && slices.ContainsFunc(l.seen, l.doubtful) {
 		r.Safety = notJudged
 	}
+	for c, v := range map[class]*verdict{safety: &r.Safety, liveness: &r.Liveness} {
+		if *v == noViolation && len(r.differ(c)) > 0 {
+			*v = clausesDiffer
+		}
+	}
 	if l.run.Quick {
 		r.Omitted = quickOmits
 	}
 	r.exercise(l)
 	r.Reached = r.reached()
 	return r
+}
+
+// differ returns the clauses of a class that fail without an anomaly.
+func (r report) differ(c class) []string {
+	var ids []string
+	for _, res := range r.Results {
+		if res.State == fail && res.Class == c && !slices.ContainsFunc(r.Anomalies, func(a anomaly) bool { return slices.Contains(a.Clauses, res.Clause) }) {
+			ids = append(ids, res.Clause)
+		}
+	}
+	return ids
 }
 
 // exercise describes what the run has covered.
@@ -272,9 +313,9 @@ func (r report) expectations() []string {
 			lines = append(lines, string(a.Class)+" "+clause)
 		}
 	}
-	for _, res := range r.Results {
-		if res.State == fail && !slices.ContainsFunc(lines, func(line string) bool { return strings.HasSuffix(line, " "+res.Clause) }) {
-			lines = append(lines, string(form)+" "+res.Clause)
+	for _, c := range []class{safety, liveness, form} {
+		for _, id := range r.differ(c) {
+			lines = append(lines, string(c)+" "+id)
 		}
 	}
 	slices.Sort(lines)

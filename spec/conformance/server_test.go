@@ -536,8 +536,9 @@ func (c *call) wait(e *entry, value thing) (*answer, http.Header) {
 func (c *call) execute(ctx context.Context, e *entry, value thing, result chan<- *answer) {
 	c.mu.Lock()
 	epoch, done, broken := e.epoch, e.done, c.broken
+	e.thing = ""
 	if c.faults["effect before its record"] && !broken {
-		c.effect()
+		e.thing = c.effect()
 	}
 	c.mu.Unlock()
 	stopped := false
@@ -584,9 +585,7 @@ func (c *call) finish(e *entry, value thing) *answer {
 		}
 		return response
 	}
-	if things := c.things[c.account]; c.faults["effect before its record"] {
-		e.thing = things[len(things)-1]
-	} else {
+	if e.thing == "" {
 		e.thing = c.effect()
 	}
 	body, _ := json.Marshal(map[string]any{"id": e.thing, "color": value.Color, "quantity": strconv.Itoa(int(value.Quantity))})

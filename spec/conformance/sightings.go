@@ -47,11 +47,13 @@ func (l *ledger) see(s sighting, lives ...*life) {
 			return
 		}
 	}
-	s.clause, s.lives = l.clause, lives
+	if s.clause, s.lives = l.clause, lives; len(l.window) == 0 && len(lives) > 0 {
+		s.clause = lives[0].clause // a late effect shows in a window without requests
+	}
 	s.moments = l.moments(l.during(lives))
 	s.class, s.scenario = cmp.Or(s.class, safety), cmp.Or(s.scenario, once)
 	for _, one := range lives {
-		if found := l.scenario(one); strength(found) > strength(s.scenario) {
+		if found := l.scenario(one); s.kind != otherKey && strength(found) > strength(s.scenario) {
 			s.scenario = found
 		}
 		s.size += len(one.attempts) + len(l.during([]*life{one}))
@@ -71,24 +73,24 @@ func (l *ledger) tooOften(effect string, one *life, unnamed bool) {
 	l.see(s, one)
 }
 
-// excess records effects that no key of this window names.
-func (l *ledger) excess(effect string, got, rest int, unnamed []string) {
+// excess records more effects than keys may have caused, without a name of theirs.
+func (l *ledger) excess(effect string, lives []*life, got, rest int, unnamed []string) {
 	requests := 0
-	for _, one := range l.window {
+	for _, one := range lives {
 		requests += len(one.attempts) - one.current
 		l.note(one, effect, ratio{got, got - rest})
 	}
 	s := sighting{kind: executedTwice, unnamed: true}
-	if !slices.ContainsFunc(l.window, func(one *life) bool { return !one.refused() }) {
+	if !slices.ContainsFunc(lives, func(one *life) bool { return !one.refused() }) {
 		s.kind = failedYetDone
 	}
-	s.subject = plural(requests, "request") + ", " + plural(len(l.window), "key")
+	s.subject = plural(requests, "request") + ", " + plural(len(lives), "key")
 	count := fmt.Sprintf("%d %s, expected at most %d", got, effect, got-rest)
 	if len(unnamed) > 0 {
 		count += " (no response names " + strings.Join(limit(unnamed, 5, "ids"), ", ") + ")"
 	}
 	s.counts = []string{count}
-	l.see(s, l.window...)
+	l.see(s, lives...)
 }
 
 func (l *ledger) lost(effect string, one *life) {
@@ -120,15 +122,27 @@ func (l *ledger) responses(one *life) {
 			l.see(sighting{kind: otherTenant, scenario: repeated, subject: fmt.Sprintf("%s got %s, which %s created", a.Who, a.ID, owner.account)}, owner, one)
 		case owner != one && owner.account == one.account && owner.key == one.key && certain:
 			l.see(sighting{kind: wrongResponse, scenario: differing, subject: "another operation got the response of " + owner.operation}, owner, one)
+		case owner.account == one.account && !owner.sameKey(one) && certain:
+			l.see(sighting{kind: otherKey, scenario: owner.beside(one), subject: fmt.Sprintf("2 keys got the same response, %s", a.ID)}, owner, one)
 		case a.ID == first.ID && !sameValues(a.Body, first.Body):
 			l.see(sighting{kind: wrongResponse, subject: "another body got the response of the first"}, one)
-		case a.ID != first.ID && len(l.run.Effects) == 0:
+		case a.ID != first.ID && len(l.run.Effects) == 0 && !l.shared[a.ID] && !l.shared[first.ID]:
 			l.see(sighting{kind: executedTwice, subject: fmt.Sprintf("%s, 1 key: the responses name %s and %s", plural(len(one.attempts), "request"), first.ID, a.ID)}, one)
 		default:
 			continue
 		}
 		return
 	}
+}
+
+// beside returns whether requests with two keys were in progress at the same time.
+func (one *life) beside(other *life) scenario {
+	for _, a := range one.attempts {
+		if slices.ContainsFunc(other.attempts, func(b *attempt) bool { return a.Sent < b.Ended && b.Sent < a.Ended }) {
+			return concurrent
+		}
+	}
+	return once
 }
 
 // failed records a request that was executed, although its last response is a failure.
@@ -439,7 +453,7 @@ func blamed(group []sighting) []string {
 
 // title is such as "EXECUTED TWICE after a crash".
 func (k kind) title(s scenario) string {
-	if k == otherTenant {
+	if k == otherTenant || k == otherKey {
 		return string(k)
 	}
 	return string(k) + " " + s.question().text
@@ -450,7 +464,7 @@ func severity(c class, k kind) int {
 	if c != safety {
 		return 100
 	}
-	return slices.Index([]kind{executedTwice, failedYetDone, lostEffect, otherTenant, wrongResponse}, k)
+	return slices.Index([]kind{executedTwice, failedYetDone, lostEffect, otherTenant, otherKey, wrongResponse}, k)
 }
 
 // replay is the command that repeats the clause. An older key needs what happened meanwhile:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -195,6 +197,7 @@ func (s *suite) hasStatus(of situation, name string, e *exchange, before ...*exc
 	return &violation{
 		message:   fmt.Sprintf("%s: %s instead of %d", name, e.outcome(), declared),
 		cause:     fmt.Sprintf("%s: %s instead of %d", of, e.outcome(), declared),
+		form:      e.rejected(),
 		exchanges: append(before, e),
 	}
 }
@@ -211,6 +214,7 @@ func (s *suite) hasVerdict(want, name string, e *exchange, before ...*exchange) 
 	v := &violation{
 		message:   fmt.Sprintf("%s: the verdict is %q instead of %s", name, e.verdict(), want),
 		cause:     noVerdict,
+		form:      true,
 		exchanges: append(before, e),
 	}
 	if e.verdict() != "" {
@@ -295,18 +299,66 @@ func (s *suite) duringOnce(ctx context.Context, change func(*request)) (first, s
 
 // together sends requests at the same time.
 func (s *suite) together(ctx context.Context, requests []request) []*exchange {
+	return <-s.spread(ctx, requests, 0)
+}
+
+// spread sends requests, each some time after the one before, and returns their responses later.
+func (s *suite) spread(ctx context.Context, requests []request, step time.Duration) <-chan []*exchange {
 	responses := make([]*exchange, len(requests))
-	done := make(chan struct{}, len(requests))
+	sent := make(chan []*exchange, 1)
+	var sending sync.WaitGroup
 	for i, r := range requests {
-		go func() {
+		sending.Go(func() {
+			pause(ctx, step*time.Duration(i))
 			responses[i] = s.send(ctx, r)
-			done <- struct{}{}
-		}()
+		})
 	}
-	for range requests {
-		<-done
+	go func() {
+		sending.Wait()
+		sent <- responses
+	}()
+	return sent
+}
+
+// final is a request with its final response.
+type final struct {
+	request
+	response *exchange
+}
+
+// finish executes a request, and declines one if the profile file has it.
+func (s *suite) finish(ctx context.Context) ([]final, error) {
+	o := s.p.Operation
+	r := request{keys: []string{newKey()}, body: o.Body}
+	first, err := s.settled(ctx, r)
+	if err != nil || o.Declined == "" {
+		return []final{{r, first}}, err
 	}
-	return responses
+	d := request{keys: []string{newKey()}, body: o.Declined}
+	failed, err := s.settle(ctx, d, s.p.Patience)
+	if err == nil && failed.status != o.Declines {
+		err = fails(shown(failed), "the declined request: %s instead of %d", failed.outcome(), o.Declines)
+	}
+	return []final{{r, first}, {d, failed}}, err
+}
+
+// kept requires that final responses are repeated at some moment.
+func (s *suite) kept(ctx context.Context, finals []final, moment string) error {
+	marked := false
+	for _, f := range finals {
+		again := s.again(ctx, f.request)
+		success := f.response.success(s)
+		switch {
+		case success && !again.same(s, f.response):
+			return fails(shown(f.response, again), "the success is not stored: its repetition %s got %s", moment, again.outcome())
+		case success:
+			marked = again.replayed(s)
+		case again.status != f.response.status, marked && !again.replayed(s), !marked && !bytes.Equal(again.body, f.response.body):
+			return fails(shown(f.response, again), "the failure is not stored: its repetition %s got %s", moment, again.outcome())
+		}
+	}
+	s.covers("%s %s", plural(len(finals), "response"), moment)
+	return nil
 }
 
 func requireEffects(s *suite) error {
@@ -316,23 +368,27 @@ func requireEffects(s *suite) error {
 	return nil
 }
 
-// all returns the first error. Checks of optional parts do not hide the others.
+// all returns the first error. Neither checks of optional parts nor differences of form hide
+// the others.
 func all(errs ...error) error {
-	var skipped error
+	var skipped, differs error
 	checked := false
 	for _, err := range errs {
 		var reason notChecked
+		var v *violation
 		switch {
 		case err == nil:
 			checked = true
 		case errors.As(err, &reason):
 			skipped = cmp.Or(skipped, err)
+		case errors.As(err, &v) && v.form:
+			differs = cmp.Or(differs, err)
 		default:
 			return err
 		}
 	}
-	if checked {
-		return nil
+	if differs != nil || checked {
+		return differs
 	}
 	return skipped
 }

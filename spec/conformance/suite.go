@@ -97,6 +97,7 @@ func (d onlyDeclared) Error() string { return string(d) }
 type violation struct {
 	message   string
 	cause     string
+	form      bool // only the form differs: the request was rejected, but with another status
 	exchanges []*exchange
 }
 

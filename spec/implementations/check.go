@@ -23,6 +23,7 @@ const (
 	unsafe       = 1
 	otherForm    = 3
 	notExercised = 4
+	clauseFails  = 5
 )
 
 // pass is one run of the command, with its own server, store and provider.
@@ -98,7 +99,7 @@ func (w *workshop) conform(ctx context.Context, s subject, p pass) (_ result, er
 	cmd.Env = append(os.Environ(), b.scriptEnvironment()...)
 	cmd.Dir = w.folder
 	output, err := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); err != nil && !slices.Contains([]int{unsafe, otherForm, notExercised}, code) {
+	if code := cmd.ProcessState.ExitCode(); err != nil && !slices.Contains([]int{unsafe, otherForm, notExercised, clauseFails}, code) {
 		return result{}, b.explain(fmt.Errorf("%s: %w\n%s", filepath.Base(w.conformance), err, output))
 	}
 	return readReport(report)
