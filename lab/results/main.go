@@ -1,5 +1,5 @@
 // Command results executes a large run, and keeps the figures that the run prints in
-// results.json, from which docs/proof.md is generated:
+// results.json, from which the tables of README.md and docs/proof.md are generated:
 //
 //	go -C lab run ./results crash
 //	go -C lab run ./results soak 'SOAK="-orders 1500 -kills 25"'
@@ -171,7 +171,7 @@ func runs() []run {
 		{"replication", "make -C lab replication-check", []figure{
 			{"synchronous standby: acknowledged orders", `: (\d+) acknowledged orders, none lost`},
 			{"asynchronous standby: acknowledged orders that were lost", ` (\d+ of \d+) acknowledged orders were lost`},
-			{"charges for these orders after their retries", ` (\d+) charges after their retries`},
+			{"charges for all of them after their retries", ` (\d+) charges after their retries`},
 		}},
 		{"patroni", "make -C lab patroni-check", []figure{
 			{"versions", `^Testing (.*) …$`},
