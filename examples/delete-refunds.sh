@@ -12,7 +12,7 @@ perl -ni -e 'print unless /refund/i' cmd/internal/app/app.go orders/orderstest/o
   cmd/orders/history.txt.tmpl cmd/playground/run_test.go client/typescript/test/*.ts
 perl -ni -e 'print unless /refundProblem/' api/problem.go
 perl -ni -e 'print unless /if order := key.Links/ .. /^\t}/ or /refunds[."]|Refunds/' cmd/orders/keys.go
-perl -ni -e 'print unless /createRefund/ .. /^$/ or /type Refund/' client/typescript/orders.ts
+perl -ni -e 'print unless /Refunds an order/ .. /^$/ or /async \w+Refunds?\(/ .. /^$/ or /type Refund/' client/typescript/orders.ts
 perl -ni -e 'print unless /^ +refunds:/ .. /payments/ or /refunds/' .golangci.yml
 perl -ni -e 'print unless /stepId: otherOperation/ .. /key-reused/ or /workflowId: partialRefunds/ .. /amount_refunded/' orders.arazzo.yaml
 

@@ -4,31 +4,43 @@
 
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { components } from './contract.js'; // openapi-typescript generates it from openapi.yaml
+import type { components, operations } from './contract.js'; // openapi-typescript generates it from openapi.yaml
 
 type Schemas = components['schemas'];
 export type OrderParams = Schemas['OrderRequest'];
 export type Order = Schemas['Order'];
 export type RefundParams = Schemas['RefundRequest'];
 export type Refund = Schemas['Refund'];
+export type Page<T> = { data: T[]; has_more: boolean }; // the id of its last object is the after of the next page
+export type OrderFilter = NonNullable<operations['listOrders']['parameters']['query']>;
+export type RefundFilter = NonNullable<operations['listRefunds']['parameters']['query']>;
+export type KeyStatus = Schemas['KeyStatus'];
 export type OrderEvent = Schemas['Event'];
 export type Problem = Schemas['ProblemDetails'];
-// client_secret is for the customer's browser, so JSON.stringify includes it. inspect and console.log hide it.
-export type Action = NonNullable<Schemas['KeyStatus']['action']>;
+/** client_secret is for the customer's browser, so JSON.stringify includes it. inspect and console.log hide it. */
+export type Action = NonNullable<KeyStatus['action']>;
 
-export type Result<T> =
-  | { kind: 'created' | 'done'; value: T; replayed: boolean; problem?: never } // done: nothing was created
-  // The customer must approve the payment. Afterwards, make the same call again.
-  | { kind: 'action-required'; action: Action; problem?: never }
-  // The key has its final response. Another attempt is another payment, with a new key.
-  | { kind: 'declined' | 'refused'; problem: Problem }
+export type ReadResult<T> =
+  | { kind: 'done'; value: T; replayed: boolean; problem?: never } // success, and nothing was created
   // Correct the request, and send it with the same key.
   | { kind: 'corrected'; problem: Problem }
-  // Another call with this key cannot succeed.
-  | { kind: 'reused' | 'expired' | 'never'; problem: Problem }
+  // Another call cannot succeed, for example because there is no such order.
+  | { kind: 'never'; problem: Problem }
   // The request may have taken effect. Keep the key, and make the same call later. The
   // problem, if any, is about the last attempt only.
   | { kind: 'unknown'; attempts: number; problem?: Problem; detail: string };
+
+export type Result<T> =
+  | ReadResult<T>
+  | { kind: 'created'; value: T; replayed: boolean; problem?: never }
+  // The customer must approve the payment. Afterwards, make the same call again.
+  | { kind: 'action-required'; action: Action; problem?: never }
+  // After respond-async: the API has stored the request. The same call returns its result later.
+  | { kind: 'accepted'; status: KeyStatus; problem?: never }
+  // The key has its final response. Another attempt is another payment, with a new key.
+  | { kind: 'declined' | 'refused'; problem: Problem }
+  // Another call with this key cannot succeed.
+  | { kind: 'reused' | 'expired'; problem: Problem };
 
 export interface Request {
   key: string;
@@ -39,6 +51,7 @@ export interface Request {
 export interface Options {
   signal?: AbortSignal;
   deadline?: number; // milliseconds since 1970; without a deadline, retries do not end
+  prefer?: ('respond-async' | `wait=${number}`)[]; // as the contract describes them
 }
 export interface Config {
   baseUrl: string;
@@ -46,14 +59,16 @@ export interface Config {
   timeoutMs?: number; // of one attempt
   backoffMs?: number; // maximum jitter before the second attempt; it doubles up to maxBackoffMs
   maxBackoffMs?: number;
-  observe?: (attempt: { key: string; status?: number; replayed?: boolean; error?: unknown }) => void;
+  observe?: (attempt: { key?: string; status?: number; replayed?: boolean; error?: unknown }) => void;
   fetch?: typeof globalThis.fetch;
   sleep?: (ms: number, signal?: AbortSignal) => Promise<void>; // ends early if the signal is aborted
   random?: () => number;
 }
 
-// newKey returns a random key. The caller stores it before the first call. Nothing in this file
-// calls newKey, because a retry with a new key would charge again.
+/**
+ * Returns a random key. The caller stores it before the first call. Nothing in this file calls
+ * newKey, because a retry with a new key would charge again.
+ */
 export const newKey = (): string => crypto.randomUUID();
 
 const maxResponse = 1 << 20; // characters
@@ -73,27 +88,60 @@ export class Orders {
     this.#config = { baseUrl: baseUrl.replace(/\/$/, ''), apiKey, timeoutMs, backoffMs, maxBackoffMs, observe, fetch, sleep, random };
   }
 
+  /** Creates an order and charges it once per key. */
   async createOrder(key: string, params: OrderParams, options?: Options): Promise<Result<Order>> {
     return this.send({ key, path: '/v1/orders', body: JSON.stringify(params) }, options);
   }
 
-  async createRefund(key: string, orderId: string, params: RefundParams, options?: Options): Promise<Result<Refund>> {
-    if (!/^[\w-]+$/.test(orderId)) throw new TypeError('orderId is invalid'); // ".." would change the path
-    return this.send({ key, path: `/v1/orders/${orderId}/refunds`, body: JSON.stringify(params) }, options);
+  async getOrder(id: string, options?: Options): Promise<ReadResult<Order>> {
+    return this.#read(`/v1/orders/${segment(id)}`, options);
   }
 
-  // The order of the result 'done' was not charged and never will be. Until then, the customer may still pay.
+  async listOrders(filter: OrderFilter = {}, options?: Options): Promise<ReadResult<Page<Order>>> {
+    return this.#read(`/v1/orders?${query(filter)}`, options);
+  }
+
+  /** The order of the result 'done' was not charged and never will be. Until then, the customer may still pay. */
   async cancelOrder(key: string, orderId: string, options?: Options): Promise<Result<Order>> {
-    if (!/^[\w-]+$/.test(orderId)) throw new TypeError('orderId is invalid');
-    return this.send({ key, path: `/v1/orders/${orderId}/cancel`, body: '{}', success: 200 }, options);
+    return this.send({ key, path: `/v1/orders/${segment(orderId)}/cancel`, body: '{}', success: 200 }, options);
   }
 
-  // send repeats the request, with the same bytes and key, until a response is final, the deadline
-  // would pass or the signal is aborted.
-  async send<T>({ key, path, body, success = 201 }: Request, { signal, deadline = Infinity }: Options = {}): Promise<Result<T>> {
-    // The API would read a key that begins with a quote as a String (RFC 9651).
-    if (!/^[!#-~][!-~]{15,254}$/.test(key)) throw new TypeError('a key has 16 to 255 visible ASCII characters, the first one not a quote');
+  /** Refunds an order once per key. */
+  async createRefund(key: string, orderId: string, params: RefundParams, options?: Options): Promise<Result<Refund>> {
+    return this.send({ key, path: `/v1/orders/${segment(orderId)}/refunds`, body: JSON.stringify(params) }, options);
+  }
+
+  async getRefund(orderId: string, id: string, options?: Options): Promise<ReadResult<Refund>> {
+    return this.#read(`/v1/orders/${segment(orderId)}/refunds/${segment(id)}`, options);
+  }
+
+  async listRefunds(orderId: string, filter: RefundFilter = {}, options?: Options): Promise<ReadResult<Page<Refund>>> {
+    return this.#read(`/v1/orders/${segment(orderId)}/refunds?${query(filter)}`, options);
+  }
+
+  /** For an unknown key the result is 'never'. That does not prove that nothing was charged, so send the request again. */
+  async getKey(key: string, options?: Options): Promise<ReadResult<KeyStatus>> {
+    checkKey(key);
+    // Some proxies undo escapes, so the API also accepts base64url.
+    const plain = encodeURIComponent(key) === key && !key.startsWith('~');
+    return this.#read(`/v1/idempotency-keys/${plain ? key : `~${Buffer.from(key).toString('base64url')}`}`, options);
+  }
+
+  /**
+   * Repeats the request, with the same bytes and key, until a response is final, the deadline would
+   * pass or the signal is aborted.
+   */
+  async send<T>({ key, path, body, success = 201 }: Request, options?: Options): Promise<Result<T>> {
+    checkKey(key);
     if (!path.startsWith('/')) throw new TypeError('path must begin with a slash'); // otherwise it could change the host
+    return this.#repeat<T>({ key, path, body, success }, options);
+  }
+
+  async #read<T>(path: string, options?: Options): Promise<ReadResult<T>> {
+    return this.#repeat<T>({ path, success: 200 }, options) as Promise<ReadResult<T>>; // others need a key
+  }
+
+  async #repeat<T>(request: Sent, { signal, deadline = Infinity, prefer = [] }: Options = {}): Promise<Result<T>> {
     const { backoffMs, maxBackoffMs, observe, sleep, random } = this.#config;
     let last = 'nothing was sent';
     for (let attempts = 0, wait = 0; ; ) {
@@ -104,15 +152,16 @@ export class Orders {
       }
       wait = random() * Math.min(backoffMs * 2 ** attempts, maxBackoffMs);
       attempts++;
-      const { response, text, error } = await this.#attempt({ key, path, body }, deadline, signal);
+      const { response, text, error } = await this.#attempt(request, prefer, deadline, signal);
+      const seen = request.key === undefined ? {} : { key: request.key };
       if (!response) {
-        observe({ key, error });
-        last = String(error instanceof Error && error.cause ? error.cause : error);
+        observe({ ...seen, error });
+        last = String((error as { cause?: unknown } | undefined)?.cause ?? error);
         continue;
       }
-      observe({ key, status: response.status, replayed: isReplay(response) });
-      const result = judge<T>(response, text, success);
-      if (result?.problem && attempts > 1 && result.problem.retry !== 'new-key' && result.problem.outcome !== 'final') {
+      observe({ ...seen, status: response.status, replayed: isReplay(response) });
+      const result = judge<T>(response, text, request.success, prefer.includes('respond-async'));
+      if (result?.problem && request.key && attempts > 1 && result.problem.retry !== 'new-key' && result.problem.outcome !== 'final') {
         // The rejection does not resolve the earlier attempts.
         return { kind: 'unknown', attempts, problem: result.problem, detail: `rejected: ${result.problem.detail}` };
       }
@@ -122,7 +171,7 @@ export class Orders {
     }
   }
 
-  async #attempt({ key, path, body }: Request, deadline: number, signal?: AbortSignal) {
+  async #attempt({ key, path, body }: Sent, prefer: string[], deadline: number, signal?: AbortSignal) {
     const { baseUrl, apiKey, timeoutMs, fetch } = this.#config;
     // AbortSignal.any is not used, because Node 20 may collect its timeout as garbage, and the attempt
     // would not end.
@@ -132,14 +181,13 @@ export class Orders {
     signal?.addEventListener('abort', abort);
     try {
       const response = await fetch(baseUrl + path, {
-        method: 'POST',
+        ...(body === undefined ? {} : { method: 'POST', body }),
         headers: {
           Authorization: `Bearer ${apiKey}`,
           Accept: 'application/json, application/problem+json',
-          'Content-Type': 'application/json',
-          'Idempotency-Key': key,
+          ...(prefer.length > 0 && { Prefer: prefer.join(', ') }),
+          ...(key !== undefined && { 'Content-Type': 'application/json', 'Idempotency-Key': key }),
         },
-        body,
         // Another server must neither receive the API key nor answer for this one (R31, one call, one
         // answer). fetch itself resends a request only after a 421, which means that the server has not
         // executed it (RFC 9110, 15.5.20).
@@ -150,24 +198,44 @@ export class Orders {
     } catch (error) {
       return { error };
     } finally {
+      controller.abort(); // a response that was not read to its end
       clearTimeout(timeout);
       signal?.removeEventListener('abort', abort);
     }
   }
 }
 
+interface Sent { key?: string; path: string; body?: string; success: number } // without a key, a read
+
+function checkKey(key: string): void {
+  // The API would read a key that begins with a quote as a String (RFC 9651).
+  if (!/^[!#-~][!-~]{15,254}$/.test(key)) throw new TypeError('a key has 16 to 255 visible ASCII characters, the first one not a quote');
+}
+
+function segment(id: string): string {
+  if (!/^[\w-]+$/.test(id)) throw new TypeError('an id is invalid'); // ".." would change the path
+  return id;
+}
+
+function query(filter: OrderFilter): URLSearchParams {
+  const given = Object.entries(filter).filter(([, value]) => value !== undefined);
+  return new URLSearchParams(Object.fromEntries(given.map(([name, value]) => [name, String(value)])));
+}
+
+// read does not iterate over the body, because the types of browsers lack that.
 async function read(response: Response): Promise<string> {
   const decoder = new TextDecoder('utf-8', { fatal: true });
+  const reader = response.body?.getReader();
   let text = '';
-  for await (const chunk of response.body ?? []) {
-    text += decoder.decode(chunk, { stream: true });
+  for (let chunk = await reader?.read(); chunk?.value; chunk = await reader?.read()) {
+    text += decoder.decode(chunk.value, { stream: true });
     if (text.length > maxResponse) throw new Error(`the response has more than ${maxResponse} characters`);
   }
   return text + decoder.decode();
 }
 
 // judge returns the result of a final response, or undefined if the same request must be sent again.
-function judge<T>(response: Response, text: string, success: number): Result<T> | undefined {
+function judge<T>(response: Response, text: string, success: number, respondAsync: boolean): Result<T> | undefined {
   const mediaType = response.headers.get('content-type')?.split(';')[0]?.trim().toLowerCase();
   let value;
   try {
@@ -176,14 +244,17 @@ function judge<T>(response: Response, text: string, success: number): Result<T> 
     return undefined;
   }
   if (!isObject(value)) return undefined;
+  if (isObject(value['action'])) {
+    const visible = { ...value['action'], client_secret: '[hidden]' };
+    Object.defineProperty(value['action'], Symbol.for('nodejs.util.inspect.custom'), { value: () => visible });
+  }
   if (mediaType === 'application/json' && response.status === success) {
     return { kind: success === 201 ? 'created' : 'done', value: value as T, replayed: isReplay(response) };
   }
-  if (mediaType === 'application/json' && response.status === 202 && isObject(value.action)) {
-    const action = value.action as Action;
-    const visible = { ...action, client_secret: '[hidden]' };
-    Object.defineProperty(action, Symbol.for('nodejs.util.inspect.custom'), { value: () => visible });
-    return { kind: 'action-required', action };
+  if (mediaType === 'application/json' && response.status === 202) {
+    const status = value as KeyStatus;
+    if (isObject(status.action)) return { kind: 'action-required', action: status.action };
+    return respondAsync && status.state ? { kind: 'accepted', status } : undefined;
   }
   if (mediaType !== 'application/problem+json') return undefined;
   const problem = value as Problem;
@@ -218,14 +289,16 @@ function retryAfter(headers: Headers): number {
 // pause waits, or ends early without an error if the signal is aborted. send checks the signal after it.
 const pause = (ms: number, signal?: AbortSignal): Promise<void> => delay(ms, undefined, { signal }).catch(() => {});
 
-// EventRejected means that the API has not sent this request, or not now. Respond with 400.
+/** The API has not sent this request, or not now. Respond with 400. */
 export class EventRejected extends Error {}
 
 const eventTolerance = 5 * 60_000; // milliseconds
 
-// verifyEvent returns the event in a request of the API to the shop's endpoint, or throws EventRejected.
-// body is as received. secrets are those of the endpoint that may be in use (whsec_…): while a secret is
-// rotated, the old one and the new one. Any signature by any of them suffices.
+/**
+ * Returns the event in a request of the API to the shop's endpoint, or throws EventRejected. body is as
+ * received. secrets are those of the endpoint that may be in use (whsec_…): while a secret is rotated,
+ * the old one and the new one. Any signature by any of them suffices.
+ */
 export function verifyEvent(
   secrets: string[], headers: Headers | Record<string, string | string[] | undefined>, body: string | Uint8Array, now = Date.now(),
 ): OrderEvent {

@@ -30,3 +30,22 @@ test('playground run cancels an order', async () => {
   assert.equal(canceled.kind === 'done' && canceled.value.failure?.code, 'canceled');
   assert.equal((await orders.createOrder(key, params)).kind, 'refused');
 });
+
+test('playground run shows what a client made', async () => {
+  server.api = world.api;
+  const orders = new Orders({ baseUrl: url, apiKey, sleep: async () => {} });
+  const key = `${newKey()}/#`;
+  const params = { email: 'ada@example.com', currency: 'usd', payment_method: 'pm_card_visa', items: [{ sku: 'tea', quantity: 2, unit_amount: 1250 }], reference: newKey() };
+  server.plan = ['no response'];
+  assert.ok(['accepted', 'created'].includes((await orders.createOrder(key, params, { prefer: ['respond-async'] })).kind));
+  const status = await orders.getKey(key, { prefer: ['wait=20'] });
+  assert.ok(status.kind === 'done' && status.value.state === 'finished' && status.value.order);
+  const order = await orders.getOrder(status.value.order.id);
+  assert.ok(order.kind === 'done' && order.value.status === 'paid');
+  const list = await orders.listOrders({ reference: params.reference, limit: 1 });
+  assert.deepEqual(list.kind === 'done' && list.value, { data: [order.value], has_more: false });
+  const refund = await orders.createRefund(newKey(), order.value.id, { amount: 500 });
+  assert.ok(refund.kind === 'created');
+  assert.deepEqual((await orders.getRefund(order.value.id, refund.value.id) as { value?: unknown }).value, refund.value);
+  assert.deepEqual((await orders.listRefunds(order.value.id, { limit: 1 }) as { value?: unknown }).value, { data: [refund.value], has_more: false });
+});

@@ -9,10 +9,10 @@ export const get = async (address: string, token: string) =>
   (await fetch(address, { headers: { Authorization: `Bearer ${token}` } })).json() as Promise<any>;
 
 export const world: World = {
-  api: async ({ path, headers, body }) => {
-    const { authorization = '', 'idempotency-key': key = '', 'content-type': type = '' } = headers;
+  api: async ({ method, path, headers, body }) => {
+    const passed = ['authorization', 'idempotency-key', 'content-type', 'prefer'];
     const response = await fetch(api + path, {
-      method: 'POST', body, headers: { authorization, 'idempotency-key': key, 'content-type': type }, redirect: 'manual',
+      method, ...(body && { body }), headers: Object.fromEntries(Object.entries(headers).filter(([name]) => passed.includes(name))), redirect: 'manual',
     });
     const kept = ['content-type', 'location', 'retry-after', 'idempotent-replayed'];
     return { status: response.status, headers: Object.fromEntries([...response.headers].filter(([name]) => kept.includes(name))), body: await response.text() };

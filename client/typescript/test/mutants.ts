@@ -3,8 +3,8 @@ import { spawn } from 'node:child_process';
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 
 const mutants: [rule: string, code: string, replacement: string][] = [
-  ['all attempts have the same key', "'Idempotency-Key': key,", "'Idempotency-Key': crypto.randomUUID(),"],
-  ['all attempts have the same bytes', '\n                body,', '\n                body: body + " ",'],
+  ['all attempts have the same key', "'Idempotency-Key': key", "'Idempotency-Key': crypto.randomUUID()"],
+  ['all attempts have the same bytes', "method: 'POST', body", "method: 'POST', body: body + ' '"],
   ['redirects are not followed', "redirect: 'manual'", "redirect: 'follow'"],
   ['no response: the same key', 'last = String(', "return { kind: 'refused', problem: { retry: 'new-key' } }; last = String("],
   ['only one status is success', 'response.status === success', 'response.status < 300'],
@@ -14,7 +14,11 @@ const mutants: [rule: string, code: string, replacement: string][] = [
   ['only a problem document is a rejection', "mediaType !== 'application/problem+json'", 'false'],
   ['an unknown verdict: the same key', 'default:\n            return undefined', "default:\n            return { kind: 'never', problem }"],
   ['an action is a result', 'response.status === 202', 'false'],
-  ['202 without an action is no result', 'isObject(value.action)', 'true'],
+  ['202 without an action is no result', 'isObject(status.action)', 'true'],
+  ['only respond-async ends with 202', 'respondAsync && ', ''],
+  ['preferences are sent', 'Prefer: ', "'X-Prefer': "],
+  ['a rejected read is final', 'request.key &&', ''],
+  ['the address of a key is not decoded', "!key.startsWith('~')", 'true'],
   ['a rejection does not resolve earlier attempts', 'attempts > 1 &&', 'false &&'],
   ['a stored failure resolves earlier attempts', "result.problem.retry !== 'new-key'", 'true'],
   ['a final outcome resolves earlier attempts', "&& result.problem.outcome !== 'final'", ''],
@@ -30,7 +34,7 @@ const mutants: [rule: string, code: string, replacement: string][] = [
   ['no attempt after the deadline', 'Date.now() + wait >= deadline', 'false'],
   ['the response has a limit', 'text.length > maxResponse', 'false'],
   ['the client secret is hidden', "client_secret: '[hidden]'", ''],
-  ['the client secret is passed on', 'Object.defineProperty(', "Object.defineProperty(action, 'client_secret', { enumerable: false }); Object.defineProperty("],
+  ['the client secret is passed on', 'Object.defineProperty(', "Object.defineProperty(value['action'], 'client_secret', { enumerable: false }); Object.defineProperty("],
   ['an event is signed', 'if (!valid.some(', 'if (false && !valid.some('],
   ['any secret suffices', 'secrets.map(', 'secrets.slice(0, 1).map('],
   ['any signature suffices', ".split(' ');\n    if (!valid", ".split(' ').slice(-1);\n    if (!valid"],

@@ -189,6 +189,44 @@ test('the success of a cancel is 200, and that of an order 201', async () => {
   assert.equal(server.calls.length, 2);
 });
 
+test('a read has neither key nor body, and its rejection is final', async () => {
+  const order = { id: 'o1', status: 'paid' };
+  const { orders } = client([json(200, JSON.stringify(order)), problem(404, 'not-found', 'never')]);
+  server.plan = ['no request'];
+  assert.deepEqual(await orders.getOrder('o1'), { kind: 'done', value: order, replayed: false });
+  server.plan = ['no request'];
+  assert.equal((await orders.getOrder('o2')).kind, 'never');
+  for (const { method, path, key, body, headers } of server.calls) {
+    assert.deepEqual([method, path.slice(0, -1), key, body, headers.prefer, headers['content-type']], ['GET', '/v1/orders/o', '', '', undefined, undefined]);
+  }
+});
+
+test('addresses of reads', async () => {
+  for (const [call, want] of [
+    [(orders) => orders.listOrders(), '/v1/orders'],
+    [(orders) => orders.listOrders({ limit: 2, after: 'o1', reference: 'basket #17' }), '/v1/orders?limit=2&after=o1&reference=basket+%2317'],
+    [(orders) => orders.getKey(key), `/v1/idempotency-keys/${key}`],
+    [(orders) => orders.getKey('a/key#20%-0123456'), '/v1/idempotency-keys/~YS9rZXkjMjAlLTAxMjM0NTY'],
+    [(orders) => orders.getKey('~a-key-with-a-tilde'), '/v1/idempotency-keys/~fmEta2V5LXdpdGgtYS10aWxkZQ'],
+    [(orders) => orders.getRefund('o1', 'r1'), '/v1/orders/o1/refunds/r1'],
+    [(orders) => orders.listRefunds('o1', { limit: 2, after: 'r1' }), '/v1/orders/o1/refunds?limit=2&after=r1'],
+  ] as [(orders: Orders) => Promise<{ kind: string }>, string][]) {
+    const { orders } = client([json(200, '{}')]);
+    assert.equal((await call(orders)).kind, 'done');
+    assert.equal(server.calls[0]?.path, want);
+  }
+});
+
+test('preferences', async () => {
+  const accepted = json(202, JSON.stringify({ key, state: 'in_progress', action: null }));
+  const { orders } = client([json(202, '{}'), accepted, accepted]);
+  const result = await orders.createOrder(key, params, { prefer: ['respond-async', 'wait=10'] });
+  assert.deepEqual(result, { kind: 'accepted', status: { key, state: 'in_progress', action: null } });
+  assert.deepEqual(server.calls.map(({ headers }) => headers.prefer), Array(2).fill('respond-async, wait=10'));
+  assert.equal((await orders.createOrder(key, params, { prefer: ['wait=10'] })).kind, 'created');
+  assert.equal(server.calls.length, 4);
+});
+
 // Two requests whose signatures are published for implementations of Standard Webhooks.
 const published = {
   secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', id: 'msg_p5jXN8AQM9LWM0D4loKWxJek', sent: 1614265330,
