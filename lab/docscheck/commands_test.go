@@ -30,6 +30,8 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"git":        notRun("needs a remote repository"),
 	"go":         notRun("go run and go test of a path: CI builds all of them"),
 	"kubectl":    notRun("needs a cluster"),
+	"npm":        notRun("make -C lab typescript-check packs and installs the client"),
+	"node":       notRun("the same check runs the backend of the client's page"),
 	"sudo":       notRun("changes the reader's machine"),
 	"sed":        notRun("edits a manifest of the reader's cluster"),
 	"createdb":   notRun("needs the reader's server"),
