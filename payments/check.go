@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stripe/stripe-go/v79"
 	"github.com/stripe/stripe-go/v79/form"
 )
 
 // Check lists intents and refunds, to try the secret key. rejected means that Stripe refused the
-// key, or its permission to read one of them, so that it can never work. Whether the key may also
-// write shows only in use.
+// key, or its permission to read one of them, so that it can never work.
 func (c *Client) Check(ctx context.Context) (rejected bool, err error) {
 	now := time.Now() // nothing is newer, so the pages are empty
 	if _, _, err = c.List(ctx, now, time.Time{}, ""); err != nil {
@@ -30,6 +31,11 @@ func (c *Client) Check(ctx context.Context) (rejected bool, err error) {
 // Lacks returns what the key or its account lacks although Stripe accepts the key, each in a sentence
 // for an operator. What a failed call leaves open is not in it, because it would show in use.
 func (c *Client) Lacks(ctx context.Context) (lacks []string) {
+	for _, object := range []struct{ name, path string }{{"PaymentIntents", "/v1/payment_intents"}, {"Refunds", "/v1/refunds"}} {
+		if strings.HasPrefix(c.config.SecretKey, "rk_") && c.mayNotWrite(ctx, object.path) {
+			lacks = append(lacks, "grant the key Write for "+object.name+": until then, orders and refunds stay unfinished")
+		}
+	}
 	newest := &form.Values{} // an empty page
 	newest.Add("created[gte]", strconv.FormatInt(time.Now().Unix(), 10))
 	for _, list := range []struct{ name, path, lack string }{
@@ -59,6 +65,17 @@ func (c *Client) Lacks(ctx context.Context) (lacks []string) {
 		lacks = append(lacks, "an Indian account must send the name and the address of a buyer abroad, which this program does not do: such orders stay unfinished")
 	}
 	return lacks
+}
+
+// mayNotWrite sends a request without its required parameters, which creates nothing. Stripe checks the
+// permission before them.
+func (c *Client) mayNotWrite(ctx context.Context, path string) bool {
+	key := "orders-api-try-" + uuid.NewString() // Stripe stores no response to such a request
+	err := c.run(ctx, call{name: "try_write", key: key, optional: true}, func(ctx context.Context) error {
+		return c.api.CallRaw(http.MethodPost, path, c.config.SecretKey, &form.Values{}, &stripe.Params{Context: ctx, IdempotencyKey: &key}, &stripe.APIResource{})
+	})
+	failed, ok := errors.AsType[*Error](err)
+	return ok && failed.HTTPStatus == http.StatusForbidden
 }
 
 func (c *Client) read(ctx context.Context, call call, path string, query *form.Values, result stripe.LastResponseSetter) error {

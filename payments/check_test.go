@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/payments"
@@ -57,17 +58,20 @@ func TestCheck(t *testing.T) {
 func TestLacks(t *testing.T) {
 	t.Parallel()
 	const events, disputes = "grant the key Read for Events", "grant the key Read for Disputes"
+	const intents, refunds = "grant the key Write for PaymentIntents", "grant the key Write for Refunds"
 	account := func(country string, activated bool) string {
 		return fmt.Sprintf(`{"object": "account", "id": "acct_1", "country": %q, "charges_enabled": %t}`, country, activated)
 	}
 	forbidden := `{"error": {"type": "invalid_request_error", "message": "The provided key does not have the required permissions."}}`
+	missing := `{"error": {"type": "invalid_request_error", "code": "parameter_missing", "message": "Missing required param: amount."}}`
 	for name, test := range map[string]struct {
 		key     string
-		answers map[string]string // by path; another list is empty
+		answers map[string]string // by path, or by POST and path; another list is empty
 		lacks   []string
 	}{
 		"complete":            {"sk_live_1", map[string]string{"/v1/account": account("US", true)}, nil},
 		"restricted":          {"rk_live_1", map[string]string{"/v1/account": forbidden, "/v1/events": forbidden, "/v1/disputes": forbidden}, []string{events, disputes}},
+		"without write":       {"rk_test_1", map[string]string{"POST /v1/payment_intents": forbidden, "POST /v1/refunds": forbidden}, []string{intents, refunds}},
 		"not activated":       {"sk_live_1", map[string]string{"/v1/account": account("US", false)}, []string{"activate the account"}},
 		"not activated, test": {"sk_test_1", map[string]string{"/v1/account": account("US", false)}, nil},
 		"in India":            {"sk_test_1", map[string]string{"/v1/account": account("IN", false)}, []string{"an Indian account"}},
@@ -77,8 +81,17 @@ func TestLacks(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				answer := cmp.Or(test.answers[r.URL.Path], `{"object": "list", "has_more": false, "data": []}`)
-				if answer == forbidden {
+				if r.Method == http.MethodPost {
+					body, _ := io.ReadAll(r.Body)
+					assert.Empty(t, body)
+					assert.Contains(t, test.key, "rk_")
+					answer = cmp.Or(test.answers["POST "+r.URL.Path], missing)
+				}
+				switch answer {
+				case forbidden:
 					w.WriteHeader(http.StatusForbidden)
+				case missing:
+					w.WriteHeader(http.StatusBadRequest)
 				}
 				_, _ = io.WriteString(w, answer)
 			}))

@@ -75,7 +75,7 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 func Calls() []string {
 	return []string{
 		"create", "confirm", "get", "cancel", "search", "list", "refund", "get_refund", "list_refunds", "list_all_refunds",
-		"list_disputes", "list_events", "get_account",
+		"list_disputes", "list_events", "get_account", "try_write",
 	}
 }
 
