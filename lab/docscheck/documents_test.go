@@ -317,6 +317,16 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
+// GitHub draws the diagrams of pages. In Mermaid, a semicolon ends a statement, also within a note.
+func TestDiagrams_semicolon(t *testing.T) {
+	t.Parallel()
+	for _, page := range allPages(t) {
+		for _, block := range page.Blocks {
+			want(t, block.Language != "mermaid" || !strings.Contains(strings.Join(block.Lines, ""), ";"), "%s: GitHub cannot draw it", block.At())
+		}
+	}
+}
+
 // Chromium's fonts differ between machines, so the pictures are not drawn again here.
 func TestDiagrams_drawnFromTheirText(t *testing.T) {
 	t.Parallel()
