@@ -16,12 +16,12 @@ perl -ni -e 'print unless /Refunds an order/ .. /^$/ or /async \w+Refunds?\(/ ..
 perl -ni -e 'print unless /^ +refunds:/ .. /payments/ or /refunds/' .golangci.yml
 perl -ni -e 'print unless /stepId: otherOperation/ .. /key-reused/ or /workflowId: partialRefunds/ .. /amount_refunded/' orders.arazzo.yaml
 
-# In the contract: the chapter, the tag, and each path, link and component with Refund in its name,
+# In the contract: the paragraph, the tag, and each path, link and component with Refund in its name,
 # with the lines below it that are indented further.
 perl -ni -e '
-  $chapter = /Refunds/ if /^    ## /;
+  $paragraph = /^    .POST \S+refunds. / .. /^$/;
   $indent = /^( *)\S/ ? length $1 : 99;
   $entry = 99 if !defined $entry || $indent <= $entry;
   $entry = $indent if $entry == 99 && /^ *(\w*Refund\w*|\S*\/refunds\S*|- name: Refunds)(:|$)/;
-  print if $entry == 99 && !$chapter;
+  print if $entry == 99 && !$paragraph;
 ' openapi.yaml
