@@ -19,7 +19,7 @@ own() {
 	sed -i.bak '/^# The tests of spec/,/^trap/d; /^wait/d' .ci/run && rm .ci/run.bak
 	# An upgrade keeps the demo if the shop has it.
 	if [ "${KEEP-}" != demo ] && ! git cat-file -e template:cmd/playground/demo.go 2>/dev/null; then
-		line+='|docs/console\.|\(console\.md|playground/earlierdesigns'
+		line+='|docs/console\.|\(console\.md|playground/earlierdesigns|`make demo`'
 		git rm -rqf cmd/playground/{internal/demo,earlierdesigns} cmd/playground/{demo,console}{,_test}.go internal/subprocess docs/console.{md,png}
 		sed -i.bak -E '/consoleExtension|cmd:"" hidden|  tour  |guided tour/d' cmd/playground/{main,run}.go
 		sed -i.bak '/^\.PHONY: demo/,/^$/d' Makefile
