@@ -217,6 +217,13 @@ test('addresses of reads', async () => {
   }
 });
 
+test('a response that is too large counts as none', async () => {
+  const { orders } = client([]);
+  server.plan = ['too large'];
+  assert.equal((await orders.createOrder(key, params)).kind, 'created');
+  assert.equal(server.calls.length, 2);
+});
+
 test('preferences', async () => {
   const accepted = json(202, JSON.stringify({ key, state: 'in_progress', action: null }));
   const { orders } = client([json(202, '{}'), accepted, accepted]);
