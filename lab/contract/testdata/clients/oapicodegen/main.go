@@ -63,6 +63,16 @@ func main() {
 		log.Fatal(err)
 	}
 	expect(refunded.JSON201 != nil && refunded.JSON201.Amount == created.JSON201.Amount, "refund", refunded.Body)
+	canceled, err := s.CancelOrderWithResponse(context.Background(), *problem.OrderId, &client.CancelOrderParams{IdempotencyKey: rand.Text()}, client.CancelRequest{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	expect(canceled.JSON200 != nil && canceled.JSON200.Status == "payment_failed", "cancel", canceled.Body)
+	page, err := s.ListOrdersWithResponse(context.Background(), &client.ListOrdersParams{Limit: new(int32(2))})
+	if err != nil {
+		log.Fatal(err)
+	}
+	expect(page.JSON200 != nil && len(page.JSON200.Data) == 2 && page.JSON200.Data[1].Id == created.JSON201.Id, "list", page.Body)
 
 	later := newCaller(os.Args[3], os.Args[2])
 	created, _ = later.create("a-later-version-201", "pm_card_visa")

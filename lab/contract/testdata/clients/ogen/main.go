@@ -71,6 +71,13 @@ func main() {
 		client.CreateRefundParams{ID: created.Response.ID, IdempotencyKey: client.IdempotencyKey(rand.Text())})
 	refunded, ok := res.(*client.RefundHeaders)
 	expect(ok && refunded.Response.Amount == created.Response.Amount, "refund", err)
+	canceled, err := s.CancelOrder(context.Background(), &client.CancelRequest{},
+		client.CancelOrderParams{ID: problem.OrderID.Value, IdempotencyKey: client.IdempotencyKey(rand.Text())})
+	order, ok := canceled.(*client.CancelOrderOKHeaders)
+	expect(ok && order.Response.Status == "payment_failed", "cancel", err)
+	listed, err := s.ListOrders(context.Background(), client.ListOrdersParams{Limit: client.NewOptInt32(2)})
+	page, ok := listed.(*client.OrderListHeaders)
+	expect(ok && len(page.Response.Data) == 2 && page.Response.Data[1].ID == created.Response.ID, "list", err)
 
 	later := newCaller(os.Args[3], os.Args[2])
 	created, problem = later.create("a-later-version-201", "pm_card_visa")
