@@ -84,16 +84,16 @@ type result struct {
 
 // Order executes a request, or continues it, until its response is stored.
 func (s *Shop) Order(ctx context.Context, key string, hash []byte) (code int, body []byte, err error) {
-	r, err := s.claim(ctx, key, hash) // a new row, a row that no run works on, or one that is finished
+	r, err := s.claim(ctx, key, hash) // a row that is new, abandoned or finished
 	for err == nil && r.point != "finished" {
 		var found result
-		found, err = s.step(ctx, r) // calls Stripe, without an open transaction
+		found, err = s.step(ctx, r) // calls Stripe, outside of any transaction
 		if err == nil {
-			err = s.commit(ctx, r, found) // stores the result with the next recovery point, behind the fence
+			err = s.commit(ctx, r, found) // with the next point, behind the fence
 		}
 	}
 	if err != nil {
-		s.release(r) // the recovery point stays, and a retry continues there
+		s.release(r) // the recovery point stays for a retry
 		return http.StatusServiceUnavailable, nil, err
 	}
 	return *r.code, r.body, nil
