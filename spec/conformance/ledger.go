@@ -266,11 +266,15 @@ func (l *ledger) settled() float64 {
 	return at
 }
 
-// due returns the own keys of this window that have a success, but no effect yet.
+// due returns the own keys of this window that have a success, but no effect yet. A success
+// that another key got first promises no other effect.
 func (l *ledger) due(effect string) []*life {
 	var due []*life
 	for _, one := range l.window {
-		if l.own(one) && one.current == 0 && one.executed[effect] == 0 && one.any(succeeded) {
+		if !l.own(one) || one.current > 0 || one.executed[effect] > 0 || !one.any(succeeded) {
+			continue
+		}
+		if owner := l.owners[one.response()]; owner == nil || owner.sameKey(one) {
 			due = append(due, one)
 		}
 	}

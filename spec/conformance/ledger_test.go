@@ -160,6 +160,9 @@ func TestLedger(t *testing.T) {
 			newStory("things").ask(key, "a", "201 "+first).ask("another key", "a", "201 "+first).ask("another key", "a", "201 "+second).count(first, second),
 			[]string{"RESPONSE OF ANOTHER KEY"},
 		},
+		"the response of a key of an earlier window": {
+			newStory("things").ask(key, "a", "201 "+first).count(first).ask("another key", "a", "201 "+first).count(), []string{"RESPONSE OF ANOTHER KEY"},
+		},
 		"two responses mixed up": {
 			newStory().ask(key, "a", "201 "+second).ask("another key", "a", "201 "+first).ask(key, "a", "201 "+first).ask("another key", "a", "201 "+second).count(),
 			[]string{"RESPONSE OF ANOTHER KEY"},

@@ -107,7 +107,8 @@ func runTrial(t *testing.T, path, defect string, flags ...string) (int, report) 
 	output, _ := check.CombinedOutput()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("%s", output)
+			log, _ := os.ReadFile(filepath.Join(folder, "shop.log"))
+			t.Logf("%s\nshop: %s", output, log)
 		}
 	})
 	text, err := os.ReadFile(filepath.Join(folder, "report.json"))

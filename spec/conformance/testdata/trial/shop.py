@@ -126,7 +126,7 @@ class Shop(BaseHTTPRequestHandler):
             return error(404, "not found")
         keys = self.headers.get_all("Idempotency-Key", [])
         key = keys[0] if len(keys) == 1 else ""
-        if DEFECT == "key-normalised":
+        if DEFECT == "key-normalised" and key:
             key = " ".join(unicodedata.normalize("NFC", key.encode("latin-1").decode("utf-8", "replace")).casefold().split())
         elif not 16 <= len(key) <= 255 or not all("!" <= c <= "~" for c in key):
             return error(400, "one key of 16 to 255 visible characters is required")
