@@ -82,12 +82,18 @@ func listenAgain(address string) (net.Listener, error) {
 	}
 }
 
+// taken are the addresses of this run, because servers of two tests may start at the same time.
+var taken sync.Map
+
 // freeAddress returns an address whose port is below those that the kernel chooses, so that
 // no other process takes it while its server is killed.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.N(12_000))
+		if _, again := taken.LoadOrStore(address, true); again {
+			continue
+		}
 		if listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address); err == nil {
 			require.NoError(t, listener.Close())
 			return address

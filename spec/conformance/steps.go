@@ -346,7 +346,10 @@ func (s *suite) finish(ctx context.Context) ([]final, error) {
 func (s *suite) kept(ctx context.Context, finals []final, moment string) error {
 	marked := false
 	for _, f := range finals {
-		again := s.again(ctx, f.request)
+		again, err := s.settle(ctx, f.request, s.p.Patience) // a server that has just started may reject it for a time
+		if err != nil {
+			return err
+		}
 		success := f.response.success(s)
 		switch {
 		case success && !again.same(s, f.response):
