@@ -53,7 +53,7 @@ func (s *suite) restart(ctx context.Context) error {
 	if err := s.fault(context.WithoutCancel(ctx), "start", s.hooks.start, ""); err != nil {
 		return err
 	}
-	if err := s.responds(ctx, s.p.URL, s.p.Patience); err != nil {
+	if err := s.responds(ctx, s.p.URL, max(s.p.Patience, time.Minute)); err != nil { // a start may take longer than a response
 		return fmt.Errorf("after commands.start: %w", err)
 	}
 	return nil
