@@ -11,7 +11,7 @@ const context = await chromium.launchPersistentContext(`${folder}/profile`, {
   ],
 });
 const faults = [];
-context.setDefaultTimeout(20_000);
+context.setDefaultTimeout(180_000); // costs nothing unless the machine is busy
 context.on('request', (request) => {
   const to = new URL(request.url());
   if (to.origin !== url && !['data:', 'blob:'].includes(to.protocol)) faults.push(`calls ${to.origin}`);
@@ -40,6 +40,37 @@ await token.fill(key);
 await openRequest();
 const replays = [await send(), await send()];
 if (replays[0] !== undefined || replays[1] !== 'true') faults.push(`replayed: ${replays}`);
+
+// At both widths: tables keep names whole, nothing is wider than the page, a sample is visible,
+// and one press on the first screen leads to an operation.
+for (const width of [1366, 390]) {
+  await page.setViewportSize({ width, height: 800 });
+  await page.goto(`${url}/docs`);
+  await page.locator('td').first().waitFor();
+  const { broken, wide } = await page.evaluate(() => {
+    const broken = [];
+    for (const cell of document.querySelectorAll('td, th')) {
+      const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+      while (texts.nextNode()) {
+        for (const word of texts.currentNode.data.matchAll(/\S+/g)) {
+          const range = document.createRange();
+          range.setStart(texts.currentNode, word.index);
+          range.setEnd(texts.currentNode, word.index + word[0].length);
+          if (new Set([...range.getClientRects()].map(({ top }) => Math.round(top))).size > 1) broken.push(word[0]);
+        }
+      }
+    }
+    return { broken, wide: document.documentElement.scrollWidth > innerWidth };
+  });
+  if (broken.length > 0) faults.push(`at ${width} pixels a table breaks inside ${broken.join(', ')}`);
+  if (wide) faults.push(`/docs is wider than ${width} pixels`);
+  if (await page.getByText('Client Libraries').count()) faults.push('/docs shows generated clients');
+  await page.locator('nav[aria-label="Operations"] a, aside a, aside button').filter({ hasText: /^(Refund|Refund an order.*)$/s, visible: true }).first().click();
+  const operation = page.getByRole('heading', { name: 'Refund an order' });
+  await page.waitForFunction((heading) => Math.abs(heading.getBoundingClientRect().top) < innerHeight, await operation.elementHandle());
+  await page.locator('pre', { hasText: '/refunds -H' }).first().waitFor();
+}
+await page.setViewportSize({ width: 1400, height: 1000 });
 
 // With the URL that playground run prints, the API key is filled in. The page itself stores the
 // key that was typed above, which would hide a missing one.
