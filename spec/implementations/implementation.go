@@ -14,11 +14,13 @@ import (
 
 // implementation is a file of entries/. README.md explains each member.
 type implementation struct {
-	Name     string    `yaml:"name"`
-	Version  string    `yaml:"version"`
-	Language string    `yaml:"language"`
-	Source   string    `yaml:"source"`
-	Commit   string    `yaml:"commit"`
+	Name     string `yaml:"name"`
+	Version  string `yaml:"version"`
+	Language string `yaml:"language"`
+	Source   string `yaml:"source"`
+	Commit   string `yaml:"commit"`
+	// Newer is a sentence about newer versions that are known and were not tested, or empty.
+	Newer    string    `yaml:"newer"`
 	About    string    `yaml:"about"`
 	Setup    []string  `yaml:"setup"`
 	Promises []promise `yaml:"promises"`

@@ -233,6 +233,7 @@ const legend = `
 | server killed | The server is killed during requests and started again, up to 20 times. The check ends with the first violation, so a section says after how many kills it was found. A durable store stays, and a store in memory ends with the server. |
 | used later | A key is used again at the end of the run. |
 | key expired | The server runs with a lifetime of one second, and the request is repeated after three. The profile requires a refusal. |
+| two processes | Two processes of the server share the store. No implementation has been run so yet, because the runner starts one process. [A profile file for two processes](conformance/profiles/two-processes.yaml) shows how the command checks them. |
 
 | answer | meaning |
 | --- | --- |
@@ -246,13 +247,18 @@ const legend = `
 | no final response | A repetition gets no success for as long as the command waits: it gets 409, or a 5xx, which may be a stored one. No second charge was found. After a kill, the command waits for 10 seconds more than the entry's time for a takeover, which is 2 seconds if none is documented. |
 | – | The scenario was not exercised; the section says why. |
 
-Not included:
+<a id="versions"></a>
 
-- @nestarc/idempotency: npm answered 404 for the package on 2026-11-25, where the entries were written.
+Each section names the version that was tested and the day, and a newer version if one is known. A newer version was not tested, so the results say nothing about it. What is known is of 2026-11-27: it comes from the registries that could be asked, which hold only a part of what npm and the Go module proxy publish, and from copies of the projects' repositories, of which some are months old. So a version or a package can exist that this page does not name.
+
+Not tested:
+
+- @nestarc/idempotency for NestJS: [its repository](https://github.com/nestarc/idempotency) has the release 0.4.0 of 2026-06-16. The package could not be obtained where the entries were written.
+- @node-idempotency/express: [its repository](https://github.com/mahendraHegde/node-idempotency) has the release 1.0.7. The package could not be obtained where the entries were written.
 - express-idempotency with MongoDB: it needs a MongoDB server, which Debian does not have.
 - Powertools for AWS Lambda with DynamoDB: it needs DynamoDB.
 - idempotency4j: it is obtained from Maven Central, which was not reachable where the entries were written.
-- velmie/idempo and bright-room/idem (Go): the module proxy answered 403 for both on 2026-11-25, where the entries were written.
+- velmie/idempo and bright-room/idem (Go): they could not be obtained where the entries were written.
 - Restate and Temporal: each needs a server of its own, which the runner does not start. [The peers](../lab/peers/README.md) compare both while they are killed.
 `
 
@@ -263,13 +269,13 @@ func safetyPage(root string, found []checked) (string, error) {
 	for _, c := range columns() {
 		titles, rule = append(titles, c.title), append(rule, "---")
 	}
-	fmt.Fprintf(&text, "| implementation | store | %s |\n| --- | --- | %s |\n", strings.Join(titles, " | "), strings.Join(rule, " | "))
+	fmt.Fprintf(&text, "| implementation | store | %s | two processes |\n| --- | --- | %s | --- |\n", strings.Join(titles, " | "), strings.Join(rule, " | "))
 	for _, one := range found {
 		var cells []string
 		for _, c := range columns() {
 			cells = append(cells, one.cell(c))
 		}
-		fmt.Fprintf(&text, "| [%s](#%s) | %s | %s |\n", one.Name, one.id, one.store.Name, strings.Join(cells, " | "))
+		fmt.Fprintf(&text, "| [%s](#%s) | %s | %s | not tried |\n", one.Name, one.id, one.store.Name, strings.Join(cells, " | "))
 	}
 	text.WriteString(legend)
 	text.WriteString("\nIs something wrong or missing here? [How to add or correct an entry](implementations/README.md) explains it.\n")
@@ -296,7 +302,7 @@ func (one checked) describe(text *strings.Builder) {
 	if one.Source != "" {
 		fmt.Fprintf(text, ", [source](%s)", one.Source)
 	}
-	fmt.Fprintf(text, ". [The entry](implementations/entries/%s.yaml).\n\nSet-up:\n\n", one.id)
+	fmt.Fprintf(text, ". %s [The entry](implementations/entries/%s.yaml).\n\nSet-up:\n\n", cmp.Or(one.Newer, "No newer version was known on 2026-11-27; see [which versions were tested](#versions)."), one.id)
 	for _, line := range one.Setup {
 		fmt.Fprintf(text, "- %s\n", line)
 	}
@@ -312,7 +318,7 @@ func (one checked) report(root string, text *strings.Builder) error {
 	if one.store.About != "" {
 		fmt.Fprintf(text, "The store is %s. ", one.store.About)
 	}
-	fmt.Fprintf(text, "Checked on %s with version %s of the command, seed %d.\n", one.Started.Format("2006-01-02"), one.result.Version, one.Seed)
+	fmt.Fprintf(text, "Version %s was checked on %s with version %s of the command, seed %d.\n", one.implementation.Version, one.Started.Format("2006-01-02"), one.result.Version, one.Seed)
 	var clean, open []string
 	for _, c := range columns() {
 		switch one.cell(c) {
