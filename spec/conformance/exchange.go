@@ -131,9 +131,9 @@ func (s *suite) attempt(r request, e *exchange) *attempt {
 		a.Error = e.err.Error()
 	}
 	switch {
-	case e.success(s):
+	case e.success(s) && a.ID != "":
 		a.Answer = succeeded
-	case e.temporary():
+	case e.temporary(), e.success(s): // without its length, a response that a kill cut off looks complete
 		a.Answer = open
 	case e.rejected():
 		a.Answer = rejected
