@@ -104,7 +104,7 @@ SELECT id, gen_random_uuid(), 'event', '{"type":"order.paid","order_id":"an orde
 		require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT count(*) FROM event_endpoints WHERE attempt > 0").Scan(&n))
 		return n == dead
 	}
-	require.Eventually(t, failing, 2*time.Minute, 100*time.Millisecond)
+	require.Eventually(t, failing, 5*time.Minute, 100*time.Millisecond)
 	t.Logf("with %d endpoints that fail: receipt after %s, event after %s", dead, delay(receipt), delay(event))
 	stop()
 	end()

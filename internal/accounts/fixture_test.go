@@ -79,7 +79,7 @@ func (f *fixture) requireRejected(apiKey string, lookups int64) {
 
 func (f *fixture) requireWaiting(n int) {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.authenticator.Waiting() == n }, time.Minute, time.Millisecond)
+	require.Eventually(f.t, func() bool { return f.authenticator.Waiting() == n }, time.Minute, 10*time.Millisecond)
 }
 
 func unknownKey() string { return "ok_" + rand.Text() }

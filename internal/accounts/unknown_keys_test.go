@@ -56,7 +56,7 @@ func TestAuthenticate_unknownKeysDoNotDelayRevalidation(t *testing.T) {
 func TestAuthenticate_batch(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	const outsiders = 2500
+	const outsiders = 500
 	other, otherKey := create(t, f.pool)
 	_, revoked := create(t, f.pool)
 	f.revoke(revoked)
