@@ -103,6 +103,7 @@ type delivery struct {
 	Endpoint
 
 	StagedAt time.Time
+	Recorded bool      // the endpoint has failed or recovered since the event was staged
 	Now      time.Time // the database's time
 }
 
@@ -110,6 +111,7 @@ func (d *deliverer) deliver(ctx context.Context, j jobs.Job) error {
 	rows, _ := d.pool.Query(ctx, `
 SELECT `+endpointColumns+`,
        j.created_at AS staged_at,
+       e.run_at > j.created_at AS recorded,
        now() AS now
   FROM event_endpoints AS e
   JOIN staged_jobs AS j
@@ -232,9 +234,10 @@ func retryAfter(value string, now time.Time) time.Duration {
 }
 
 // recordFailure delays all events of the endpoint. Failures of the same moment count once, and an event that
-// fails again while others are accepted delays only itself.
+// fails again while others are accepted delays only itself. The first failure of an event may not have been
+// recorded, for example because the database was unavailable.
 func (d *deliverer) recordFailure(ctx context.Context, j jobs.Job, at delivery, failed *failure) error {
-	if !d.probes && !failed.gone && (at.Attempt > 0 || j.Attempt > 1) {
+	if !d.probes && !failed.gone && (at.Attempt > 0 || j.Attempt > 1 && at.Recorded) {
 		return nil
 	}
 	since := at.Now

@@ -201,6 +201,17 @@ func TestDeliver_probe(t *testing.T) {
 	require.Equal(t, jobs.Result{events.Sent: 24}, f.runOnce(healthy))
 }
 
+// The first attempt did not end in the database, so the next one finds an endpoint that has never failed.
+func TestDeliver_firstFailureNotRecorded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.set(newShop(t, status(http.StatusInternalServerError)).URL)
+	f.stagePaid(f.account, 2)
+	f.exec("UPDATE staged_jobs SET attempt = 1")
+	require.Equal(t, jobs.Result{jobs.Retried: 2}, f.runOnce(f.workers(firstKey)[:1]))
+	require.Equal(t, 1, f.endpoint().Attempt)
+}
+
 // An event that the shop always rejects delays no other.
 func TestDeliver_poison(t *testing.T) {
 	t.Parallel()
