@@ -7,10 +7,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/payments"
@@ -83,8 +83,9 @@ func TestLacks(t *testing.T) {
 				answer := cmp.Or(test.answers[r.URL.Path], `{"object": "list", "has_more": false, "data": []}`)
 				if r.Method == http.MethodPost {
 					body, _ := io.ReadAll(r.Body)
-					assert.Empty(t, body)
-					assert.Contains(t, test.key, "rk_")
+					if len(body) > 0 || !strings.HasPrefix(test.key, "rk_") {
+						t.Errorf("%s %s %q with the key %s", r.Method, r.URL, body, test.key)
+					}
 					answer = cmp.Or(test.answers["POST "+r.URL.Path], missing)
 				}
 				switch answer {
