@@ -94,7 +94,7 @@ effects:
   - {name: orders, url: /orders, list: /data, id: /id}
 takeover: 2s
 patience: 10s
-crashes: 3
+crashes: 4
 dialect: {reused: 400, expired: 400, verdict: none}
 commands:
   kill: @KILL
