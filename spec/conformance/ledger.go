@@ -244,15 +244,30 @@ func (l *ledger) open(one *life) bool {
 // connection broke even after a later one with the key has succeeded.
 func (l *ledger) finished(one *life) float64 {
 	ended := one.attempts[len(one.attempts)-1].Ended
-	unanswered := slices.ContainsFunc(one.attempts, func(a *attempt) bool { return a.Status == 0 && a.Cut != cutBefore.String() })
 	switch {
 	case l.open(one) && (one.disturbed || l.run.Settled == 0):
 		return ended + l.run.Late
-	case l.open(one), unanswered:
+	case l.open(one), one.unanswered():
 		return ended + l.run.Settled
 	default:
 		return 0
 	}
+}
+
+func (one *life) unanswered() bool {
+	return slices.ContainsFunc(one.attempts, func(a *attempt) bool { return a.Status == 0 && a.Cut != cutBefore.String() })
+}
+
+// stragglers returns the keys of earlier windows with a request that has no response and may
+// still be executed, so an effect in excess is not certainly that of a key of this window.
+func (l *ledger) stragglers() []*life {
+	var lives []*life
+	for _, one := range l.late {
+		if one.unanswered() && !slices.Contains(l.window, one) {
+			lives = append(lives, one)
+		}
+	}
+	return lives
 }
 
 // settled is when no key of an earlier window can be executed for the first time any more, or 0.
@@ -310,8 +325,8 @@ func (l *ledger) unfinished(body string) float64 {
 
 // judge compares the new effects with the keys that were used.
 func (l *ledger) judge(effect string, t tally) {
-	candidates := l.window
-	if len(candidates) == 0 {
+	candidates := slices.Concat(l.window, l.stragglers())
+	if len(l.window) == 0 {
 		candidates = l.late
 	}
 	if len(candidates) == 0 && t.Number > 0 {

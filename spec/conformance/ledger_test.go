@@ -228,6 +228,10 @@ func TestLedger_straggler(t *testing.T) {
 	require.Equal(t, []string{"EXECUTED TWICE when the connection breaks"}, straggler.sees(t))
 	require.Empty(t, judge(straggler.events).Foreign)
 	require.NotEmpty(t, judge(straggler.wait().count().count("or_foreign").events).Foreign)
+
+	beside := newStory("things").ask("one", "a", "", cut).ask("one", "a", "201 or_first_1").count("or_first_1").
+		ask("two", "a", "201 or_second_2").count("or_second_2", "or_third_3")
+	require.Equal(t, []string{"EXECUTED TWICE when the connection breaks"}, beside.sees(t))
 }
 
 // One open request excuses one late effect, and only for a time.
