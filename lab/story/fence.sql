@@ -6,5 +6,5 @@ UPDATE idempotency_keys
  WHERE idempotency_key = $1
    AND lease_token = $2      -- this run still holds the key
    AND recovery_point = $3   -- which is where this run left it
-   AND locked_at <= $4       -- and has the lease that this run last began
+   AND locked_at <= $4       -- and nothing has renewed its lease since
 RETURNING locked_at;
