@@ -194,7 +194,6 @@ func TestRunOnce_cancelled(t *testing.T) {
 }
 
 // What becomes of a receipt, and of the worker's start, for what a mail server can do.
-// docs/runbook.md has this table.
 func TestMailServer(t *testing.T) {
 	t.Parallel()
 	toRecipient := func(code int, a, b, c int) script {
