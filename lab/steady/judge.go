@@ -32,7 +32,7 @@ func tolerance(name string) (factor, slack float64) {
 		return 1.25, 500
 	case "CPU-ms", "bytes":
 		return 1.25, 0
-	case "ms", "image-bytes": // printed only: docs/proof.md says why
+	case "ms", "image-bytes": // printed only: lab/results/README.md says why
 		return math.Inf(1), 0
 	default: // goroutines, descriptors or sessions
 		return 1.10, 2
