@@ -23,10 +23,11 @@ var essential = map[string][]string{
 		"kills", "pauses", "database crashes", "failover", "provider faults", "history", "violations",
 	},
 	"steady": {
-		"WAL records of an order", "dead rows", "serve: CPU of an order", "serve: memory", "serve: goroutines",
+		"WAL records of an order", "dead rows", "sessions",
+		"serve: CPU of an order", "serve: memory", "serve: goroutines", "serve: descriptors",
 		"requests", "orders", "receipts",
 	},
-	"recorded": {"lines", "responses compared with the fake", "differences"},
+	"recorded": {"lines", "versions of the API", "responses compared with the fake", "differences"},
 }
 
 // TestGenerated compares the tables of the pages with the records, or writes them.

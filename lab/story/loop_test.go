@@ -182,7 +182,7 @@ func (s *Shop) release(r *run) {
 	_, _ = s.db.Exec(context.Background(), "UPDATE idempotency_keys SET locked_at = NULL WHERE idempotency_key = $1 AND lease_token = $2", r.key, r.token)
 }
 
-// The page shows the table, the loop and the fence.
+// The page shows the table, the claim, the loop and the fence.
 func TestLoop_page(t *testing.T) {
 	t.Parallel()
 	program, err := os.ReadFile("loop_test.go")
@@ -190,6 +190,7 @@ func TestLoop_page(t *testing.T) {
 	loop := regexp.MustCompile(`(?s)// Order executes.*?\n}\n`).Find(program)
 	require.NotEmpty(t, loop)
 	compare(t, "keys", "```sql\n"+createKeys+"```\n")
+	compare(t, "claim", "```sql"+claim+";\n```\n")
 	compare(t, "loop", "```go\n"+string(loop)+"```\n")
 	compare(t, "fence", "```sql\n"+fence+"```\n")
 }
