@@ -43,14 +43,14 @@ CREATE TABLE orders (
 
 	// claim inserts the row, or takes it over if no run holds its lease.
 	claim = `
-INSERT INTO idempotency_keys (idempotency_key, params_hash, recovery_point, lease_token, locked_at)
+INSERT INTO idempotency_keys AS held (idempotency_key, params_hash, recovery_point, lease_token, locked_at)
 VALUES ($1, $2, 'order_created', $3, now())
     ON CONFLICT (idempotency_key) DO UPDATE
    SET lease_token = $3,
        locked_at   = now()
- WHERE idempotency_keys.params_hash = $2
-   AND idempotency_keys.recovery_point <> 'finished'
-   AND (idempotency_keys.locked_at IS NULL OR idempotency_keys.locked_at <= now() - interval '90 seconds')
+ WHERE held.params_hash = $2
+   AND held.recovery_point <> 'finished'
+   AND (held.locked_at IS NULL OR held.locked_at <= now() - interval '90 seconds')
 RETURNING recovery_point, locked_at`
 )
 
