@@ -36,7 +36,7 @@ type baseline struct {
 const baselineCommand = "baseline"
 
 func serveBaseline(ctx context.Context, getenv func(string) string) error {
-	debug.SetGCPercent(200) // as orders serve does
+	debug.SetGCPercent(400) // as orders serve does
 	config, err := pgxpool.ParseConfig(getenv("DATABASE_URL"))
 	if err != nil {
 		return err
@@ -182,6 +182,11 @@ func (b *bench) compare(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, current.stop()) }()
+	if b.endpoint {
+		if err := current.setEndpoint(ctx); err != nil {
+			return err
+		}
+	}
 	other, err := b.startSystemFrom(ctx, b.against, 0, 1)
 	if err != nil {
 		return err

@@ -154,7 +154,7 @@ func (i *instance) command(ctx context.Context, args ...string) (string, error) 
 func (i *instance) start(ctx context.Context, database, stripe string, environ ...string) error {
 	environ = append(environ, i.environ...)
 	environ = append(environ, "DATABASE_URL="+database, "STRIPE_API_BASE="+stripe, "STRIPE_SECRET_KEY=sk_test_fake",
-		"GOGC=200",                                           // as orders serve sets it
+		"GOGC=200",                                           // the same for all
 		"HOME="+os.Getenv("HOME"), "PATH="+os.Getenv("PATH")) // a server may come from a package
 	if i.peer.server != "" {
 		address, err := subprocess.FreeAddress(ctx)
