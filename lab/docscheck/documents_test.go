@@ -245,7 +245,7 @@ func TestDocuments_run(t *testing.T) {
 	require.NoError(t, docscheck.Compare(shownBelow(t, "docs/first-order.md", "make run"), a.Stdout.String()))
 }
 
-// The figures of make demo differ between runs.
+// README shows some lines of make demo, whose figures differ between runs.
 func TestDocuments_demo(t *testing.T) {
 	t.Parallel()
 	result := regexp.MustCompile(`(?m)^ [✓✗–] .+?(?:  | \d{3} )`)
@@ -253,7 +253,7 @@ func TestDocuments_demo(t *testing.T) {
 	require.Zero(t, demo.Wait(), "%s", &demo.Stderr)
 	shown := result.FindAllString(strings.Join(shownBelow(t, "README.md", "make demo"), "\n"), -1)
 	require.NotEmpty(t, shown)
-	require.Equal(t, result.FindAllString(demo.Stdout.String(), -1), shown)
+	require.Subset(t, result.FindAllString(demo.Stdout.String(), -1), shown)
 }
 
 func shownBelow(t *testing.T, path, command string) []string {
