@@ -91,11 +91,11 @@ type bench struct {
 	log      *os.File
 	closers  []func() error
 
-	url, control, keyHeader string
+	url, secondURL, control, keyHeader string
 }
 
-// bench starts a fresh store, the provider and the server.
-func (w *workshop) bench(ctx context.Context, s subject, lifetime string) (b *bench, err error) {
+// bench starts a fresh store, the provider and the server, as one process or two.
+func (w *workshop) bench(ctx context.Context, s subject, lifetime string, second bool) (b *bench, err error) {
 	b = &bench{subject: s, keyHeader: "Idempotency-Key"}
 	if name, ok := s.Profile["key_header"].(string); ok {
 		b.keyHeader = name
@@ -132,19 +132,25 @@ func (w *workshop) bench(ctx context.Context, s subject, lifetime string) (b *be
 	if err != nil {
 		return b, err
 	}
-	listen, err := freeAddress()
-	if err != nil {
+	if b.server, b.url, err = w.startServer(ctx, b, environment); err != nil || !second {
 		return b, err
 	}
-	b.url = "http://" + listen
-	environment = append(environment, "ADDR="+listen)
-	b.server = &process{log: b.log, ready: connects(listen), command: func() *exec.Cmd {
-		cmd := exec.Command("sh", "-c", "exec "+s.Start) //nolint:gosec,noctx // kill ends it
-		cmd.Dir, cmd.Env = w.of(s), append(os.Environ(), environment...)
+	_, b.secondURL, err = w.startServer(ctx, b, environment)
+	return b, err
+}
+
+func (w *workshop) startServer(ctx context.Context, b *bench, environment []string) (*process, string, error) {
+	listen, err := freeAddress()
+	if err != nil {
+		return nil, "", err
+	}
+	server := &process{log: b.log, ready: connects(listen), command: func() *exec.Cmd {
+		cmd := exec.Command("sh", "-c", "exec "+b.Start) //nolint:gosec,noctx // kill ends it
+		cmd.Dir, cmd.Env = w.of(b.subject), append(append(os.Environ(), environment...), "ADDR="+listen)
 		return cmd
 	}}
-	b.closers = append(b.closers, func() error { return b.server.kill(ctx) })
-	return b, b.server.start(ctx)
+	b.closers = append(b.closers, func() error { return server.kill(ctx) })
+	return server, "http://" + listen, server.start(ctx)
 }
 
 // explain adds what the server and its store have printed.
@@ -218,7 +224,7 @@ func (b *bench) loseStore(ctx context.Context) error {
 
 // scriptEnvironment has the variables of reproduce.sh.
 func (b *bench) scriptEnvironment() []string {
-	return []string{"URL=" + b.url, "CONTROL=" + b.control, "KEY_HEADER=" + b.keyHeader}
+	return []string{"URL=" + b.url, "SECOND_URL=" + b.secondURL, "CONTROL=" + b.control, "KEY_HEADER=" + b.keyHeader}
 }
 
 // provider is the payment provider behind every implementation. Each POST of a handler is a

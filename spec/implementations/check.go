@@ -33,6 +33,7 @@ type pass struct {
 	clauses  string // or "": all
 	without  []string
 	expire   string
+	second   bool // two processes of the server share the store
 }
 
 // passes separates kills and expiry from the rest: a kill deletes the keys of a memory store,
@@ -44,6 +45,9 @@ func (s subject) passes(profile map[string]any) []pass {
 	}
 	if s.expires() {
 		all = append(all, pass{scenario: expiry, clauses: "IR-34", lifetime: "1", expire: "sleep 3"})
+	}
+	if s.store.Needs != "" {
+		all = append(all, pass{scenario: replica, clauses: "IR-16", without: []string{"kill", "start"}, second: true})
 	}
 	return all
 }
@@ -79,7 +83,7 @@ func (w *workshop) check(ctx context.Context, root string, s subject) error {
 
 // conform returns the command's report.
 func (w *workshop) conform(ctx context.Context, s subject, p pass) (_ result, err error) {
-	b, err := w.bench(ctx, s, p.lifetime)
+	b, err := w.bench(ctx, s, p.lifetime, p.second)
 	if err != nil {
 		return result{}, err
 	}
@@ -127,6 +131,9 @@ func (w *workshop) writeProfile(s subject, p pass) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if p.second {
+		profile["urls"] = []string{"${SECOND_URL}"}
+	}
 	if commands, ok := profile["commands"].(map[string]any); ok {
 		maps.DeleteFunc(commands, func(name string, _ any) bool { return slices.Contains(p.without, name) })
 		if p.expire != "" {
@@ -141,14 +148,19 @@ func (w *workshop) writeProfile(s subject, p pass) (string, error) {
 	return file, os.WriteFile(file, text, 0o600)
 }
 
-// merge sets the members of own in base.
+// merge sets the members of own in base, which shares no map with own.
 func merge(base, own map[string]any) {
 	for name, value := range own {
 		inner, isMap := value.(map[string]any)
-		if existing, ok := base[name].(map[string]any); ok && isMap {
-			merge(existing, inner)
+		if !isMap {
+			base[name] = value
 			continue
 		}
-		base[name] = value
+		existing, ok := base[name].(map[string]any)
+		if !ok {
+			existing = map[string]any{}
+			base[name] = existing
+		}
+		merge(existing, inner)
 	}
 }

@@ -104,7 +104,7 @@ func serve(ctx context.Context, root string, selected []subject, lifetime string
 		return err
 	}
 	defer work.remove()
-	b, err := work.bench(ctx, selected[0], lifetime)
+	b, err := work.bench(ctx, selected[0], lifetime, selected[0].store.Needs != "")
 	if err != nil {
 		return err
 	}

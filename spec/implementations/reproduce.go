@@ -31,7 +31,7 @@ func (s subject) cases(root string) ([]string, error) {
 	}
 	var names []string
 	for _, found := range scriptCase.FindAllStringSubmatch(string(text), -1) {
-		if found[1] != expiry || s.expires() {
+		if (found[1] != expiry || s.expires()) && (found[1] != replica || s.store.Needs != "") {
 			names = append(names, found[1])
 		}
 	}
@@ -121,7 +121,7 @@ func (w *workshop) runCase(ctx context.Context, root string, s subject, name str
 	if name == expiry {
 		lifetime = "1"
 	}
-	b, err := w.bench(ctx, s, lifetime)
+	b, err := w.bench(ctx, s, lifetime, name == replica)
 	if err != nil {
 		return "", err
 	}

@@ -1,5 +1,6 @@
 # Shows by hand what the command found: sh reproduce.sh race, for example. The runner starts
-# the server with a lifetime of one second for "expiry", and sets URL, CONTROL and KEY_HEADER.
+# the server with a lifetime of one second for "expiry", and twice for "replica", and sets URL, SECOND_URL,
+# CONTROL and KEY_HEADER.
 key() { cat /proc/sys/kernel/random/uuid; }
 key=$(key)
 charge='{"amount":2500,"card":"visa"}'
@@ -35,6 +36,13 @@ race) # for each of ten keys, twelve requests are sent at the same time
 		key=$(key)
 		curl -s -Z --parallel-immediate -w ' %{http_code}\n' -H 'Authorization: Bearer one' -H "$KEY_HEADER: $key" \
 			-H 'Content-Type: application/json' -d "$charge" $(yes "$URL/charges" | head -n 12) 2>/dev/null
+	done | grep -o '[0-9]*$' | sort | uniq -c | sed 's/^ */responses: /'
+	expect 10 ;;
+replica) # for each of ten keys, twelve requests are sent at the same time, half to each of two processes
+	for _ in $(seq 10); do
+		key=$(key)
+		curl -s -Z --parallel-immediate -w ' %{http_code}\n' -H 'Authorization: Bearer one' -H "$KEY_HEADER: $key" \
+			-H 'Content-Type: application/json' -d "$charge" $(yes "$URL/charges $SECOND_URL/charges" | head -n 6) 2>/dev/null
 	done | grep -o '[0-9]*$' | sort | uniq -c | sed 's/^ */responses: /'
 	expect 10 ;;
 overlap) # a request that takes 800 ms is sent again after 200 ms
