@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Deletes the operation of refunds from a shop, as docs/add-an-operation.md describes: what only refunds
-# have, and lines of 15 other files.
+# have, and lines of 16 other files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -24,6 +24,7 @@ own() {
 		sed -i.bak -E '/consoleExtension|cmd:"" hidden|  tour  |guided tour/d' cmd/playground/{main,run}.go
 		sed -i.bak '/^\.PHONY: demo/,/^$/d' Makefile
 		rm cmd/playground/{main,run}.go.bak Makefile.bak
+		"$(go env GOROOT)/bin/gofmt" -w cmd/playground
 	fi
 	git grep -lIE "$line" -- ':!*.go' ':!*.sql' | while read -r file; do
 		cp "$file" "$file.bak"
