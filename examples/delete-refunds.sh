@@ -11,7 +11,8 @@ git rm 'api/refunds*' 'api/problems/*refund*' 'client/refunds*' cmd/orders/refun
 
 perl -ni -e 'print unless /refund/i' cmd/internal/app/app.go orders/orderstest/orderstest.go \
   api/generated_internal_test.go cmd/orders/readiness_test.go cmd/orders/roles_test.go \
-  cmd/orders/history.txt.tmpl cmd/playground/run_test.go client/typescript/test/*.ts
+  cmd/playground/run_test.go client/typescript/test/*.ts
+perl -ni -e 's/, of which .* was refunded//; print unless /refund/i' cmd/orders/history.txt.tmpl
 perl -ni -e 'print unless /refundProblem/' api/problem.go
 perl -ni -e 'print unless /"a (refund.s record without an object|lost refund)": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go
 perl -ni -e 'print unless /if order := key.Links/ .. /^\t}/ or /refunds[."]|Refunds/' cmd/orders/keys.go
