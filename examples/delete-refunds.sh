@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Deletes the operation of refunds from a shop, as docs/add-an-operation.md describes: what only refunds
-# have, lines of 17 other files, and the tests of later changes, erasure and events, because most of them
+# have, lines of 18 other files, and the tests of later changes, erasure and events, because most of them
 # refund an order.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,8 @@ perl -ni -e 'print unless /refund/i' cmd/internal/app/app.go orders/orderstest/o
 perl -ni -e 's/, of which .* was refunded//; print unless /refund/i' cmd/orders/history.txt.tmpl
 perl -ni -e 'print unless /refundProblem/' api/problem.go
 perl -ni -e 'print unless /"a (refund.s record without an object|lost refund)": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go
-perl -ni -e 'print unless /if order := key.Links/ .. /^\t}/ or /refunds[."]|Refunds/' cmd/orders/keys.go
+perl -ni -e 'print unless /of := operations\.Target/ .. /^\t\t}$/ or /refunds[."]|Refunds/' cmd/orders/keys.go
+perl -ni -e 'print unless /f\.exec\(`INSERT INTO refunds/ .. /FROM orders`\)/ or /refund := f\.keys/ .. /of the key of its order/' cmd/orders/keys_test.go
 perl -ni -e 'print unless /Refunds an order/ .. /^$/ or /async \w+Refunds?\(/ .. /^$/ or /type Refund/' client/typescript/orders.ts
 perl -ni -e 'print unless /^ +refunds:/ .. /payments/ or /refunds/' .golangci.yml
 perl -ni -e 'print unless /stepId: otherOperation/ .. /key-reused/ or /workflowId: partialRefunds/ .. /amount_refunded/' orders.arazzo.yaml

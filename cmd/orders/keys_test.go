@@ -125,8 +125,7 @@ func TestKeysShow_names(t *testing.T) {
 	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT payment_intent_id FROM orders").Scan(&intent))
 
 	f.exec(`UPDATE orders SET disputes = '[{"id": "dp_other"}, {"id": "dp_of_this_order"}]'`)
-	f.exec(`
-INSERT INTO refunds (account_id, id, order_id, amount, currency, status, provider_refund_id, source, created_at)
+	f.exec(`INSERT INTO refunds (account_id, id, order_id, amount, currency, status, provider_refund_id, source, created_at)
 SELECT account_id, gen_random_uuid(), id, 100, currency, 'succeeded', 're_of_the_dashboard', 'provider', now() FROM orders`)
 
 	want := f.keys("show", id)
