@@ -32,8 +32,9 @@ func (c *serve) Run(ctx context.Context, a *app.App) error {
 	return s.Run(ctx, c.ShutdownDelay)
 }
 
-// tuneGC saves 8 % of the CPU time per order, and keeps the process below 128 MiB with the
-// connections that it accepts at most. GOGC and GOMEMLIMIT override this.
+// tuneGC saves CPU time: with 400, an order takes 2 to 5 % less than with 200, which takes 5 % less
+// than the default. The limit keeps the process below 128 MiB with the connections that it accepts at
+// most. GOGC and GOMEMLIMIT override this.
 func tuneGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)

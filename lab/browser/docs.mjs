@@ -17,7 +17,7 @@ context.on('request', (request) => {
   if (to.origin !== url && !['data:', 'blob:'].includes(to.protocol)) faults.push(`calls ${to.origin}`);
 });
 context.on('console', (message) => {
-  if (message.type() === 'error' && !/status of 40/.test(message.text())) faults.push(`console: ${message.text()}`);
+  if (message.type() === 'error' && !/status of 402/.test(message.text())) faults.push(`console: ${message.text()}`);
 });
 
 const page = context.pages()[0] ?? (await context.newPage());

@@ -15,6 +15,14 @@ post() { # BODY [CREDENTIAL [OPTION…]]
 control() { curl -s -X POST "$CONTROL/$1"; }
 charges() { curl -s "$CONTROL/charges?account=${1:-1}" | grep -o '"ch_[0-9]*"' | wc -l; }
 expect() { echo "charges: $(charges), expected $1"; }
+together() { # URL…
+	for _ in $(seq 10); do
+		key=$(key)
+		curl -s -Z --parallel-immediate -w ' %{http_code}\n' -H 'Authorization: Bearer one' -H "$KEY_HEADER: $key" \
+			-H 'Content-Type: application/json' -d "$charge" $(yes "$*" | head -n $((12 / $#))) 2>/dev/null
+	done | grep -o '[0-9]*$' | sort | uniq -c | sed 's/^ */responses: /'
+	expect 10
+}
 
 case $1 in
 repeat) # the same request, twice
@@ -32,19 +40,9 @@ credential) # two credentials of one account do
 	for credential in one uno; do echo "Bearer $credential: $(post "$charge" $credential)"; done
 	expect 1 ;;
 race) # for each of ten keys, twelve requests are sent at the same time
-	for _ in $(seq 10); do
-		key=$(key)
-		curl -s -Z --parallel-immediate -w ' %{http_code}\n' -H 'Authorization: Bearer one' -H "$KEY_HEADER: $key" \
-			-H 'Content-Type: application/json' -d "$charge" $(yes "$URL/charges" | head -n 12) 2>/dev/null
-	done | grep -o '[0-9]*$' | sort | uniq -c | sed 's/^ */responses: /'
-	expect 10 ;;
-replica) # for each of ten keys, twelve requests are sent at the same time, half to each of two processes
-	for _ in $(seq 10); do
-		key=$(key)
-		curl -s -Z --parallel-immediate -w ' %{http_code}\n' -H 'Authorization: Bearer one' -H "$KEY_HEADER: $key" \
-			-H 'Content-Type: application/json' -d "$charge" $(yes "$URL/charges $SECOND_URL/charges" | head -n 6) 2>/dev/null
-	done | grep -o '[0-9]*$' | sort | uniq -c | sed 's/^ */responses: /'
-	expect 10 ;;
+	together "$URL/charges" ;;
+replica) # the same, half of them to each of two processes
+	together "$URL/charges" "$SECOND_URL/charges" ;;
 overlap) # a request that takes 800 ms is sent again after 200 ms
 	post "$slow" & sleep 0.2
 	post "$slow"
