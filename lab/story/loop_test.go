@@ -55,9 +55,9 @@ RETURNING recovery_point, locked_at`
 )
 
 var (
-	errInProgress = errors.New("409: another run holds the key")
-	errReused     = errors.New("422: the key is that of another request")
-	errLeaseLost  = errors.New("409: another run has taken the key over")
+	errInProgress = errors.New("another run holds the key")
+	errReused     = errors.New("the key is that of another request")
+	errLeaseLost  = errors.New("another run has taken the key over")
 )
 
 // Shop creates orders and charges them.
@@ -84,19 +84,32 @@ type result struct {
 
 // Order executes a request, or continues it, until its response is stored.
 func (s *Shop) Order(ctx context.Context, key string, hash []byte) (code int, body []byte, err error) {
-	r, err := s.claim(ctx, key, hash) // a row that is new, abandoned or finished
-	for err == nil && r.point != "finished" {
-		var found result
-		found, err = s.step(ctx, r) // calls Stripe, outside of any transaction
+	r, err := s.claim(ctx, key, hash) // or, if the key is finished, reads its response
+	if err != nil {
+		return statusOf(err), nil, err
+	}
+	for r.point != "finished" {
+		found, err := s.step(ctx, r) // calls Stripe, outside of any transaction
 		if err == nil {
 			err = s.commit(ctx, r, found) // with the next point, behind the fence
 		}
-	}
-	if err != nil {
-		s.release(r) // the recovery point stays for a retry
-		return http.StatusServiceUnavailable, nil, err
+		if err != nil {
+			s.release(r) // ends our own lease; the recovery point stays for a retry
+			return statusOf(err), nil, err
+		}
 	}
 	return *r.code, r.body, nil
+}
+
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, errInProgress), errors.Is(err, errLeaseLost):
+		return http.StatusConflict
+	case errors.Is(err, errReused):
+		return http.StatusUnprocessableEntity
+	default:
+		return http.StatusServiceUnavailable
+	}
 }
 
 func (s *Shop) claim(ctx context.Context, key string, hash []byte) (*run, error) {
@@ -158,7 +171,7 @@ func (s *Shop) step(ctx context.Context, r *run) (result, error) {
 		}
 		return result{point: "finished", intent: id, code: new(http.StatusCreated), body: []byte("paid")}, err
 	default:
-		return result{}, fmt.Errorf("503: a newer version knows %q", r.point)
+		return result{}, fmt.Errorf("only a newer version knows %q", r.point)
 	}
 }
 
@@ -223,8 +236,9 @@ func TestLoop_responseLost(t *testing.T) {
 				require.Equal(t, http.StatusCreated, code)
 				require.Equal(t, "paid", string(body))
 			}
-			_, _, err = shop.Order(t.Context(), key, []byte("coffee"))
+			code, _, err = shop.Order(t.Context(), key, []byte("coffee"))
 			require.ErrorIs(t, err, errReused)
+			require.Equal(t, http.StatusUnprocessableEntity, code)
 			require.Len(t, provider.Charges(), 1)
 		})
 	}
@@ -240,11 +254,12 @@ func TestLoop_leaseLost(t *testing.T) {
 		first <- err
 	}()
 	<-held.Reached()
-	_, _, err := shop.Order(t.Context(), key, []byte("tea"))
+	code, _, err := shop.Order(t.Context(), key, []byte("tea"))
 	require.ErrorIs(t, err, errInProgress)
+	require.Equal(t, http.StatusConflict, code)
 	_, err = shop.db.Exec(t.Context(), "UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour'")
 	require.NoError(t, err)
-	code, _, err := shop.Order(t.Context(), key, []byte("tea"))
+	code, _, err = shop.Order(t.Context(), key, []byte("tea"))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, code)
 	held.Release()
