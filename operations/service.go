@@ -70,7 +70,8 @@ type Registration struct {
 	// Path is such as /v1/credits or, below another operation's resource, /v1/orders/{id}/refunds.
 	Path string
 
-	// Member is the resource's name in the status of a key: order, refund, or [MemberResource].
+	// Member is the resource's name in the status of a key: order, refund, or [MemberResource]. Another
+	// name also needs a member in keyView of package api and in the schema KeyStatus.
 	Member string
 
 	// ID, if set, returns the id of the resource that a key creates (R5, derived ids).
