@@ -82,7 +82,8 @@ type result struct {
 	body          []byte
 }
 
-// Order executes a request, or continues it, until its response is stored.
+// Order executes a request, or continues it, until its response is stored. ctx has a deadline, and
+// outlives the client's connection.
 func (s *Shop) Order(ctx context.Context, key string, hash []byte) (code int, body []byte, err error) {
 	r, err := s.claim(ctx, key, hash) // or, if the key is finished, reads its response
 	if err != nil {
@@ -91,7 +92,7 @@ func (s *Shop) Order(ctx context.Context, key string, hash []byte) (code int, bo
 	for r.point != "finished" {
 		found, err := s.step(ctx, r) // calls Stripe, outside of any transaction
 		if err == nil {
-			err = s.commit(ctx, r, found) // with the next point, behind the fence
+			err = s.commit(ctx, r, found) // with the next point, behind the fence (see below)
 		}
 		if err != nil {
 			s.release(r) // ends our own lease; the recovery point stays for a retry

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -47,7 +48,8 @@ type story struct {
 	*labtest.Fixture
 	rows   []string
 	tokens map[string]string // names of lease tokens
-	pause  time.Duration     // how long ago the request began, beside the seconds that the test took
+	leases []time.Time       // their starts, each of which is shown a second after the one before
+	pause  time.Duration     // added to these
 }
 
 func newStory(t *testing.T) *story {
@@ -74,20 +76,23 @@ func (s *story) reached(held *stripetest.Injection, moment string) {
 func (s *story) record(moment string) {
 	s.T.Helper()
 	var point, token, order string
-	var lockedFor *time.Duration
+	var lockedAt *time.Time
 	var code *int
 	var intent *string
 	require.NoError(s.T, s.Pool.QueryRow(s.T.Context(), `
-SELECT k.recovery_point, k.lease_token::text, now() - k.locked_at, k.response_code, o.status, o.payment_intent_id
+SELECT k.recovery_point, k.lease_token::text, k.locked_at, k.response_code, o.status, o.payment_intent_id
   FROM idempotency_keys AS k
-  JOIN orders AS o USING (account_id, idempotency_key)`).Scan(&point, &token, &lockedFor, &code, &order, &intent))
+  JOIN orders AS o USING (account_id, idempotency_key)`).Scan(&point, &token, &lockedAt, &code, &order, &intent))
 	if s.tokens[token] == "" {
 		s.tokens[token] = []string{"7c1e…", "b2f0…"}[len(s.tokens)]
 	}
 	locked, response := "NULL", "NULL"
-	if lockedFor != nil {
-		started := s.pause - lockedFor.Round(lockTimeout)
-		locked = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC).Add(max(started, 0)).Format("15:04:05")
+	if lockedAt != nil {
+		if !slices.ContainsFunc(s.leases, lockedAt.Equal) {
+			s.leases = append(s.leases, *lockedAt)
+		}
+		second := slices.IndexFunc(s.leases, lockedAt.Equal)
+		locked = time.Date(2026, 1, 1, 12, 0, second, 0, time.UTC).Add(s.pause).Format("15:04:05")
 	}
 	if code != nil {
 		response = fmt.Sprint(*code)
