@@ -81,7 +81,8 @@ RETURNING attempt, created_at, locked_at`,
 }
 
 // whereHeld is the fence (R7, fence). Each commit moves the start of the lease, so a COMMIT that
-// arrives after its repetition fails.
+// arrives after its repetition fails. An earlier start is accepted, because a failover may lose a
+// renewal.
 const whereHeld = `
      WHERE account_id = $1 AND id = $2
        AND lease_token = $3
