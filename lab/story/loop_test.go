@@ -82,9 +82,9 @@ type result struct {
 	body          []byte
 }
 
-// Order executes a request, or continues it, until its response is stored. ctx has a deadline, and
-// outlives the client's connection.
-func (s *Shop) Order(ctx context.Context, key string, hash []byte) (code int, body []byte, err error) {
+// Order executes a request, or continues it, until its response is stored, and returns status and
+// body. ctx has a deadline, and outlives the client's connection.
+func (s *Shop) Order(ctx context.Context, key string, hash []byte) (int, []byte, error) {
 	r, err := s.claim(ctx, key, hash) // or, if the key is finished, reads its response
 	if err != nil {
 		return statusOf(err), nil, err
