@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Deletes the operation of refunds from a shop, as docs/add-an-operation.md describes: what only refunds
-# have, lines of 18 other files, and the tests of later changes, erasure and events, because most of them
-# refund an order.
+# have, lines of 24 other files, and the tests of later changes at the provider, which begin with refunds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 git rm -r orders/refunds 'orders/refund*_test.go' 'orders/*/refunds.go' 'orders/*/refunds_test.go'
-git rm 'orders/changes*_test.go' orders/erase_test.go orders/events_test.go
+git rm 'orders/changes*_test.go'
 git rm 'api/refunds*' 'api/problems/*refund*' 'client/refunds*' cmd/orders/refunds_test.go examples/delete-refunds.sh
 
 perl -ni -e 'print unless /refund/i' cmd/internal/app/app.go orders/orderstest/orderstest.go \
   api/generated_internal_test.go cmd/orders/readiness_test.go cmd/orders/roles_test.go \
   cmd/playground/run_test.go client/typescript/test/*.ts
+perl -pi -e 's/ To give the money back, refund it: .*//; s/\[order-not-refundable\]\(order-not-refundable.md\), //' api/problems/order-not-cancelable.md
+perl -ni -e 'print unless m{/refunds refund-}' examples/clients/order.*
+perl -0pi -e 's/`order-not-cancelable`: refund the\n +order instead\. /`order-not-cancelable`. /' openapi.yaml
 perl -ni -e 's/, of which .* was refunded//; print unless /refund/i' cmd/orders/history.txt.tmpl
 perl -ni -e 'print unless /refundProblem/' api/problem.go
 perl -ni -e 'print unless /"a (refund.s record without an object|lost refund)": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a clone a shop's own: renames the module, writes the shop's README, and removes lab/, spec/,
-# docs/proof.md and, unless KEEP=demo, the demo and its console, with the lines that lead to them, each
-# of which stands alone.
+# docs/proof.md and, unless KEEP=demo, the demo and its console, with what leads to them: of a page, each
+# line that begins with such a sentence, and otherwise the sentence alone.
 # The branch "template" keeps the result, so that `make upgrade` can merge a newer version into the
 # shop's changes.
 set -euo pipefail
@@ -29,7 +29,11 @@ own() {
 	git grep -lIE "$line" -- ':!*.go' ':!*.sql' | while read -r file; do
 		cp "$file" "$file.bak"
 		case $file in
-		*.md | Makefile) sed -E "\#$line#d" "$file.bak" | cat -s >"$file" ;;
+		*.md) pattern=$line perl -lne '
+			my ($first, @more) = /$ENV{pattern}/ ? split /(?<=[^0-9][.?!)]) (?=[\[(*`"A-Z])/ : $_;
+			print join " ", $first, grep { !/$ENV{pattern}/ } @more unless $first =~ /$ENV{pattern}/
+			' "$file.bak" | cat -s >"$file" ;;
+		Makefile) sed -E "\#$line#d" "$file.bak" | cat -s >"$file" ;;
 		*) sed -E "\#$line#d" "$file.bak" >"$file" ;;
 		esac
 		rm "$file.bak"

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -125,6 +126,8 @@ func TestUpgrade(t *testing.T) {
 	run(t, shop, nil, "go", "test", "./migrations")
 }
 
+var emptySection = regexp.MustCompile(`(?m)^## .*\n\n##? .*$|^### .*\n\n##?#? .*$|^\d+\. *$`)
+
 // requireOwned checks that no file has the old module or a word about what is gone.
 func requireOwned(t *testing.T, folder string) {
 	t.Helper()
@@ -141,6 +144,9 @@ func requireOwned(t *testing.T, folder string) {
 			if strings.Contains(text, word) {
 				t.Errorf("%s contains %q", name, word)
 			}
+		}
+		if strings.HasSuffix(name, ".md") && emptySection.MatchString(text) {
+			t.Errorf("%s: nothing is left of %q", name, emptySection.FindString(text))
 		}
 	}
 }
