@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Deletes the operation of refunds from a shop, as docs/add-an-operation.md describes: what only refunds
-# have, lines of 24 other files, and the tests of later changes at the provider, which begin with refunds.
+# have, lines of 25 other files, and the tests of later changes at the provider, which begin with refunds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,7 +9,7 @@ git rm 'orders/changes*_test.go'
 git rm 'api/refunds*' 'api/problems/*refund*' 'client/refunds*' cmd/orders/refunds_test.go examples/delete-refunds.sh
 
 perl -ni -e 'print unless /refund/i' cmd/internal/app/app.go orders/orderstest/orderstest.go \
-  api/generated_internal_test.go cmd/orders/readiness_test.go cmd/orders/roles_test.go \
+  api/client_test.go api/generated_internal_test.go cmd/orders/readiness_test.go cmd/orders/roles_test.go \
   cmd/playground/run_test.go client/typescript/test/*.ts
 perl -pi -e 's/ To give the money back, refund it: .*//; s/\[order-not-refundable\]\(order-not-refundable.md\), //' api/problems/order-not-cancelable.md
 perl -ni -e 'print unless m{/refunds refund-}' examples/clients/order.*
