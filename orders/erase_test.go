@@ -44,7 +44,7 @@ func (f *fixture) traces() []string {
 
 func TestErase(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, createPaid(visa))
+	f := newFixture(t, options{}, create("201"))
 	other := f.withNewKey(t)
 	other.do(create("201"))
 	f.exec("UPDATE staged_jobs SET failed_at = now(), last_error = 'no such mailbox'")
@@ -104,15 +104,15 @@ func TestErase_refused(t *testing.T) {
 	t.Parallel()
 	requireNotErased(t, map[string]refusal{
 		"payment in progress": {[]step{stopBefore(confirm)}, "its payment is in progress"},
-		"queued receipt":      {[]step{createPaid(visa)}, "its receipt is queued"},
+		"queued receipt":      {[]step{create("201")}, "its receipt is queued"},
 		"open dispute": {
-			[]step{createPaid(visa), sendReceipts, func(f *fixture) {
+			[]step{create("201"), sendReceipts, func(f *fixture) {
 				f.exec(`UPDATE orders SET disputes = '[{"id": "dp_1", "status": "won"}, {"id": "dp_2", "status": "needs_response"}]'`)
 			}},
 			"a dispute about it is open",
 		},
 	})
-	f := newFixture(t, options{}, createPaid(visa), sendReceipts)
+	f := newFixture(t, options{}, create("201"), sendReceipts)
 	f.exec(`UPDATE orders SET disputes = '[{"id": "dp_1", "status": "lost"}, {"id": "dp_2", "status": "warning_closed"}, {"id": "dp_3", "status": "prevented"}]'`)
 	for _, account := range []uuid.UUID{uuid.New(), f.Account} {
 		require.ErrorIs(t, f.Orders.Erase(t.Context(), account, orderID(f.Account, "an-unused-key"), "grace"), operations.ErrNotFound)
