@@ -22,6 +22,9 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, e
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
+	if r.closedByOperator && !r.order.CancelRequested {
+		return r.recordClose(pointChargeCreated), nil
+	}
 	closing := r.closeReason()
 	if r.action != nil && closing == nil { // recorded by recordAction
 		return nil, r.actionRequired()
@@ -125,6 +128,15 @@ func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 		events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderPaymentFailed, OrderID: r.order.ID})
 		r.auditTx(ctx, tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
 		return why.Finish(r.order.ID)
+	}
+}
+
+// recordClose makes an operator's resolve durable before it acts, as a cancel is (R29, durable cancel). Then
+// the step repeats.
+func (r *orderRun) recordClose(point idempotency.RecoveryPoint) idempotency.RecordFunc {
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+		r.updateTx(tx, "cancel_requested_at = now()")
+		return idempotency.Advance(point), nil
 	}
 }
 

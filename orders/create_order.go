@@ -126,6 +126,9 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
+	if r.closedByOperator && !r.order.CancelRequested {
+		return r.recordClose(pointOrderCreated), nil
+	}
 	closing := r.closeReason()
 	createRepeatable := !r.createUnrepeatable && r.keyRemembered(r.order.CreatedAt.Time)
 	if r.run.Resumed || !createRepeatable {

@@ -125,6 +125,19 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// If the provider does not answer our cancel, a retry must not charge what an operator has closed.
+func TestResolve_cancelUnavailable(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]step{"before the intent is stored": stopBefore(createIntent), "before the confirm": stopBefore(confirm)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, options{}, stop, makeUnavailable(cancel))
+			f.do(resolve("503 outcome unknown, 2s"), retry("422 canceled"), expectIntents("canceled"), expectCharges(0))
+			f.checkFinal()
+		})
+	}
+}
+
 func TestOperator_rejectedAction(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(*fixture) operateFunc{
