@@ -5,5 +5,5 @@ CREATE TABLE idempotency_keys (
     lease_token     uuid NOT NULL,        -- the run that may write, new for each run
     locked_at       timestamptz,          -- since when; NULL if no run works on it
     response_code   integer,              -- stored with the exact bytes of the response
-    response_body   bytea
+    response_body   bytea                 -- (the real table has more columns)
 );
