@@ -114,7 +114,9 @@ func TestGenerated(t *testing.T) {
 	before, rest, begins := strings.Cut(string(text), begin)
 	_, after, ends := strings.Cut(rest, end)
 	require.True(t, begins && ends, "%s has no lines %s and %s", file, begin, end)
-	requireGenerated(t, file, string(text), before+begin+problemExamples(t, types)+end+after)
+	generated := before + begin + problemExamples(t, types) + end + after
+	require.NoError(t, yaml.Unmarshal([]byte(generated), new(yaml.Node)), file)
+	requireGenerated(t, file, string(text), generated)
 }
 
 func requireGenerated(t *testing.T, file, text, want string) {
