@@ -161,9 +161,12 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	}
 	observed.shop = ofShop
 	c.replayAll(ctx, purchases)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
+	// A replay of a lost key creates its order again, whose receipt and event are then sent.
+	unfinished, err := s.settle(ctx, 0)
+	if err != nil {
+		return nil, err
 	}
+	observed.unfinished = append(observed.unfinished, unfinished...)
 	observed.purchases, observed.losses = purchases, f.losses
 	observed.charges, observed.refunds = s.provider.stripe.Charges(), s.provider.stripe.Refunds()
 	observed.receipts, observed.events, observed.disputes = s.mail.accepted(), s.shops.events(), s.provider.stripe.Disputes()
@@ -262,22 +265,28 @@ func expireAll(ctx context.Context, s *system, c *customers, purchases []*purcha
 	}
 }
 
-// waitIdle waits until no row is unfinished and none is too recent for reconcile. It then
-// runs orders reconcile, first with --fix.
-func (s *system) waitIdle(ctx context.Context) (observation, error) {
-	var o observation
+// settle waits until no row is unfinished, and at least for a time. It returns the rows that remain.
+func (s *system) settle(ctx context.Context, atLeast time.Duration) ([]string, error) {
 	for start := time.Now(); ; {
-		var err error
-		if o.unfinished, err = s.database.rows(ctx, unfinishedQuery); err != nil {
-			o.unfinished = []string{err.Error()} // stale connections after a crash
+		unfinished, err := s.database.rows(ctx, unfinishedQuery)
+		if err != nil {
+			unfinished = []string{err.Error()} // stale connections after a crash
 		}
 		waited := time.Since(start)
-		if len(o.unfinished) == 0 && waited > completerGrace || waited > patience {
-			break
+		if len(unfinished) == 0 && waited > atLeast || waited > patience {
+			return unfinished, nil
 		}
 		if !pause(ctx, 200*time.Millisecond) {
-			return o, ctx.Err()
+			return nil, ctx.Err()
 		}
+	}
+}
+
+// waitIdle waits until no row is unfinished and none is too recent for reconcile. It then
+// runs orders reconcile, first with --fix.
+func (s *system) waitIdle(ctx context.Context) (o observation, err error) {
+	if o.unfinished, err = s.settle(ctx, completerGrace); err != nil {
+		return o, err
 	}
 	if _, err := s.reconcile(ctx, "--fix", "--since", reconcileSince); err != nil {
 		o.failed = append(o.failed, err.Error())
