@@ -73,7 +73,7 @@ func documentedTypes(t *testing.T) (documented []documentedType) {
 	for _, p := range problemTypes() {
 		d := documentedType{problemType: p}
 		d.example = exampleDocument.Find(p.Text)
-		require.NotNil(t, d.example, p.Slug)
+		require.NotNil(t, d.example, "problems/%s.md has no example: copy one, and make generate replaces it", p.Slug)
 		if err := exampleErrors[p.Slug]; err != nil {
 			d.example = exampleOf(t, p.Slug, err)
 		}

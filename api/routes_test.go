@@ -197,6 +197,20 @@ func TestRouter_spec(t *testing.T) {
 	require.Equal(t, http.StatusNotModified, f.get(t, "/openapi.json", header("If-None-Match", encoded.header.Get("ETag"))).status)
 }
 
+// Each link in the menu of /docs names an operation of the contract.
+func TestRouter_docsMenu(t *testing.T) {
+	t.Parallel()
+	contract, err := loadContract()
+	require.NoError(t, err)
+	page := newFixture(t, func(s *options) { s.specs = true }).get(t, "/docs", header("Authorization"))
+	links := regexp.MustCompile(`"#tag/[a-z-]+/([A-Z]+)(/[^"]+)"`).FindAllStringSubmatch(string(page.body), -1)
+	require.NotEmpty(t, links)
+	for _, link := range links {
+		path := contract.doc.Paths.Value(link[2])
+		require.True(t, path != nil && path.GetOperation(link[1]) != nil, link[0])
+	}
+}
+
 func TestRequestID_accepted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

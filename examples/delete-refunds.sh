@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Deletes the operation of refunds from a shop, as docs/add-an-operation.md describes: what only refunds
-# have, lines of 25 other files, and the tests of later changes at the provider, which begin with refunds.
+# have, lines of 26 other files, and the tests of later changes at the provider, which begin with refunds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,8 @@ perl -ni -e 'print unless /refund/i' cmd/internal/app/app.go orders/orderstest/o
 perl -pi -e 's/ To give the money back, refund it: .*//; s/\[order-not-refundable\]\(order-not-refundable.md\), //' api/problems/order-not-cancelable.md
 perl -ni -e 'print unless m{/refunds refund-}' examples/clients/order.*
 perl -0pi -e 's/`order-not-cancelable`: refund the\n +order instead\. /`order-not-cancelable`. /' openapi.yaml
-perl -ni -e 's/, of which .* was refunded//; print unless /refund/i' cmd/orders/history.txt.tmpl
+perl -ni -e 'print unless /range .Refunds/' cmd/orders/history.txt.tmpl # the amount stays, because Stripe's dashboard can still refund
+perl -ni -e 'print unless m{#tag/refunds/}' api/docs/page.html
 perl -ni -e 'print unless /refundProblem/' api/problem.go
 perl -ni -e 'print unless /"a (refund.s record without an object|lost refund)": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go
 perl -ni -e 'print unless /of := operations\.Target/ .. /^\t\t}$/ or /refunds[."]|Refunds/' cmd/orders/keys.go
