@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Deletes the operation of refunds from a shop, as docs/add-an-operation.md describes: what only refunds
-# have, lines of 26 other files, and the tests of later changes at the provider, which begin with refunds.
+# have, lines of 27 other files, and the tests of later changes at the provider, which begin with refunds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,6 +16,7 @@ perl -ni -e 'print unless m{/refunds refund-}' examples/clients/order.*
 perl -0pi -e 's/`order-not-cancelable`: refund the\n +order instead\. /`order-not-cancelable`. /' openapi.yaml
 perl -ni -e 'print unless /range .Refunds/' cmd/orders/history.txt.tmpl # the amount stays, because Stripe's dashboard can still refund
 perl -ni -e 'print unless m{#tag/refunds/}' api/docs/page.html
+perl -pi -e 's/, `cancelOrder` and `createRefund` have/ and `cancelOrder` have/; s/, `listOrders`, `getRefund`, `listRefunds` and/, `listOrders` and/' client/typescript/README.md
 perl -ni -e 'print unless /refundProblem/' api/problem.go
 perl -ni -e 'print unless /"a (refund.s record without an object|lost refund)": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go
 perl -ni -e 'print unless /of := operations\.Target/ .. /^\t\t}$/ or /refunds[."]|Refunds/' cmd/orders/keys.go
