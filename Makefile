@@ -54,7 +54,7 @@ FLAGS := -tags netgo,osusergo -ldflags='-s -w' $(RACE) \
 
 .PHONY: test
 test: ## Run all tests; they start the PostgreSQL they need (RACE=: without the race detector, faster)
-	@echo "Testing with$(if $(RACE),,out) the race detector …"
+	@echo "Testing with$(if $(RACE),,out) the race detector$(if $(DATABASE_URL), on the server of DATABASE_URL) …"
 	GORACE=atexit_sleep_ms=0 GOGC=800 $(if $(DATABASE_URL),,$(GO) run $(FLAGS) ./migrations/dbtest/withserver) \
 		$(GO) test -vet=off $(FLAGS) -p 3 -parallel 3 $(LONGEST) ./...
 

@@ -26,6 +26,7 @@ var (
 
 // Endpoint is where an account's events are sent.
 type Endpoint struct {
+	AccountID      uuid.UUID
 	ID             uuid.UUID
 	URL            string
 	SecretVersion  int
@@ -39,6 +40,7 @@ type Endpoint struct {
 }
 
 const endpointColumns = `
+       e.account_id,
        e.id,
        e.url,
        e.secret_version,
@@ -91,9 +93,18 @@ RETURNING `+endpointColumns, accountID, keys[0].fingerprint())
 	return e, secret, err
 }
 
-// Show returns the account's endpoint.
-func Show(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (Endpoint, error) {
-	return endpoint(ctx, pool, "SELECT "+endpointColumns+" FROM event_endpoints AS e WHERE account_id = $1", accountID)
+// List returns the account's endpoint, or those of all accounts if accountID is zero, the failing ones first.
+func List(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) ([]Endpoint, error) {
+	list, err := postgres.Collect(ctx, pool, "list endpoints", pgx.RowToStructByName[Endpoint], "SELECT "+endpointColumns+`
+  FROM event_endpoints AS e
+ WHERE account_id = $1
+    OR $1 = '00000000-0000-0000-0000-000000000000'
+ ORDER BY failing_since NULLS LAST,
+          account_id`, accountID)
+	if err == nil && len(list) == 0 && accountID != uuid.Nil {
+		err = ErrNoEndpoint
+	}
+	return list, err
 }
 
 // CountEndpoints counts the endpoints of all accounts.

@@ -110,9 +110,9 @@ func (f fixture) pass(want jobs.Result) {
 
 func (f fixture) endpoint() events.Endpoint {
 	f.Helper()
-	e, err := events.Show(f.Context(), f.pool, f.account)
+	list, err := events.List(f.Context(), f.pool, f.account)
 	require.NoError(f, err)
-	return e
+	return list[0]
 }
 
 // makeDue lets time pass until all events and endpoints are due again.

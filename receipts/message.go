@@ -21,11 +21,15 @@ import (
 	"example.com/orders-api/internal/jobs"
 )
 
-// Message is a rendered receipt.
+// Message is a rendered receipt: its parts, and the mail that is made of them.
 type Message struct {
 	*mail.Msg
 
-	OrderID uuid.UUID
+	OrderID   uuid.UUID
+	Sender    *netmail.Address
+	Recipient string
+	Subject   string
+	Text      string
 }
 
 // Mailer delivers receipts, also concurrently.
@@ -172,5 +176,5 @@ func newMessage(sender string, o order) (Message, error) {
 	message.SetMessageIDWithValue("receipt." + o.ID.String() + "@" + domain)
 	message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834
 	message.SetBodyString(mail.TypeTextPlain, text.String())
-	return Message{message, o.ID}, nil
+	return Message{message, o.ID, from, o.Email, subject, text.String()}, nil
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/events"
@@ -52,22 +54,27 @@ func (c endpointRotate) Run(ctx context.Context, a *app.App) error {
 	return c.print(events.Rotate(ctx, a.Pool, keys, c.Account))
 }
 
-type endpointShow struct{ ofAccount }
+type endpointShow struct {
+	withoutProvider
+
+	Account uuid.UUID `placeholder:"ID" help:"The account's id. Without it, the endpoints of all accounts are shown, the failing ones first."`
+}
 
 func (c endpointShow) Run(ctx context.Context, a *app.App) error {
-	e, err := events.Show(ctx, a.Pool, c.Account)
+	list, err := events.List(ctx, a.Pool, c.Account)
 	if err != nil {
 		return err
 	}
-	state := "works"
-	switch {
-	case e.DisabledAt != nil:
-		state = "disabled since " + formatTime(*e.DisabledAt)
-	case e.FailingSince != nil:
-		state = fmt.Sprintf("fails since %s, %d times in a row", formatTime(*e.FailingSince), e.Attempt)
-	}
-	return printTable("ENDPOINT\tURL\tCREATED\tSECRET\tSTATE\tLAST ERROR", "%s\t%s\t%s\t%d\t%s\t%s", []events.Endpoint{e}, func(e events.Endpoint) []any {
-		return []any{e.ID, e.URL, formatTime(e.CreatedAt), e.SecretVersion, state, cmp.Or(e.LastError, "-")}
+	const header = "ACCOUNT\tENDPOINT\tURL\tCREATED\tSECRET\tSTATE\tLAST ERROR"
+	return printTable(header, "%s\t%s\t%s\t%s\t%d\t%s\t%s", list, func(e events.Endpoint) []any {
+		state := "enabled"
+		switch {
+		case e.DisabledAt != nil:
+			state = "disabled since " + formatTime(*e.DisabledAt)
+		case e.FailingSince != nil:
+			state = fmt.Sprintf("fails since %s, %d times in a row", formatTime(*e.FailingSince), e.Attempt)
+		}
+		return []any{e.AccountID, e.ID, e.URL, formatTime(e.CreatedAt), e.SecretVersion, state, cmp.Or(e.LastError, "-")}
 	})
 }
 

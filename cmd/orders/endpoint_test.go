@@ -74,7 +74,7 @@ func TestEndpoint(t *testing.T) {
 	require.Equal(t, "order.paid", shop.events[0].Type)
 	require.Equal(t, order, shop.events[0].Data.OrderID)
 	require.Regexp(t, `(?m)^20.{17} +event\.sent \{"attempt": ?1\}$`, f.keys("show", order))
-	require.Regexp(t, `^ENDPOINT +URL +CREATED +SECRET +STATE +LAST ERROR\n[0-9a-f-]{36}  `+shop.URL+`/events  20.{17}  1 +works  -\n$`, f.endpoint(env, "show"))
+	require.Regexp(t, `^ACCOUNT +ENDPOINT +URL +CREATED +SECRET +STATE +LAST ERROR\n`+f.account().String()+`  [0-9a-f-]{36}  `+shop.URL+`/events  20.{17}  1 +enabled  -\n$`, f.endpoint(env, "show"))
 
 	require.Equal(t, secret, lastLine(f.endpoint(env, "set", "--url", shop.URL)), "another URL keeps the secret")
 	rotated := lastLine(f.endpoint(env, "rotate"))
@@ -91,6 +91,8 @@ func TestEndpoint(t *testing.T) {
 	stderr := programtest.Fail(t, env, "worker", "--once")
 	require.Equal(t, "orders: events not sent: 1 to be retried, 0 failed, 0 lost\n", stderr)
 	require.Regexp(t, `  fails since 20.{17}, 1 times in a row  the endpoint responded with status 500\n$`, f.endpoint(env, "show"))
+	all, _ := programtest.Succeed(t, env, "accounts", "endpoint", "show")
+	require.Equal(t, f.endpoint(env, "show"), all)
 
 	shop.status = http.StatusGone
 	f.exec("UPDATE staged_jobs SET run_at = now()")

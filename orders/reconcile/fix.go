@@ -5,9 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders"
@@ -32,7 +36,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			if errors.Is(err, operations.ErrNotFound) {
 				err = nil // the order is lost, too, and its charge is another discrepancy
 			}
-		case r.LostRows && d.Local == (Money{}) && (d.Kind == UnrecordedCharge || d.Kind == OpenIntent):
+		case r.LostRows && d.Local == (Money{}) && !d.keyExpired() && (d.Kind == UnrecordedCharge || d.Kind == OpenIntent):
 			err = r.expireKey(ctx, intents, d) // the charge itself needs an operator
 		default:
 			continue
@@ -57,7 +61,32 @@ func (r *run) expireKey(ctx context.Context, intents *comparison[payments.Intent
 		err = r.Orders.Engine.ExpireLost(ctx, d.AccountID, d.KeyID, orders.Operation, orders.Path, d.Created)
 	}
 	if err == nil {
-		d.Detail += ", key expired"
+		d.Detail += keyExpired
+	}
+	return err
+}
+
+const keyExpired = ", key expired"
+
+func (d Discrepancy) keyExpired() bool { return strings.HasSuffix(d.Detail, keyExpired) }
+
+// markExpired adds to the detail of each lost charge whether an earlier run has expired its key, because
+// an operator who refunds the charge must know it.
+func (r *run) markExpired(ctx context.Context) error {
+	var accountIDs, keyIDs []uuid.UUID
+	for _, d := range r.report.Discrepancies {
+		accountIDs, keyIDs = append(accountIDs, d.AccountID), append(keyIDs, d.KeyID)
+	}
+	expired, err := postgres.Collect(ctx, r.Orders.Pool, "read expired keys", pgx.RowTo[uuid.UUID], `
+SELECT id
+  FROM expired_keys
+  JOIN unnest($1::uuid[], $2::uuid[]) AS found (account_id, id)
+ USING (account_id, id)
+ WHERE lost`, accountIDs, keyIDs)
+	for i := range r.report.Discrepancies {
+		if d := &r.report.Discrepancies[i]; !d.isRefund() && slices.Contains(expired, d.KeyID) {
+			d.Detail += keyExpired
+		}
 	}
 	return err
 }

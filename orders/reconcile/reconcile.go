@@ -71,6 +71,9 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	slices.SortStableFunc(r.report.Discrepancies, func(a, b Discrepancy) int {
 		return slices.Index(bySeverity, a.Kind) - slices.Index(bySeverity, b.Kind)
 	})
+	if err := r.markExpired(ctx); err != nil {
+		return Report{}, err
+	}
 	if r.Fix {
 		r.fix(ctx, intents, refunds)
 	}
