@@ -1,10 +1,11 @@
-// Package notes is the second example of docs/add-an-operation.md. It stores a note of the shop's staff
-// about an order, once per idempotency key.
+// Package notes is the second example of docs/add-an-operation.md. It stores the gift note of an order,
+// which has one at most, whatever the idempotency key.
 package notes
 
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,9 @@ type Note struct {
 	OrderID uuid.UUID `json:"order_id"`
 	Text    string    `json:"text"`
 }
+
+// ErrExists means that another key has added the note of the order. It is not stored.
+var ErrExists = errors.New("the order has a note")
 
 const path = "/v1/orders/{id}/notes"
 
@@ -48,7 +52,7 @@ func (createNote) Name() string { return "create_note" }
 
 // Steps returns only the first transaction. It already finishes the key, because there is no external call.
 func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
-	return idempotency.Steps{Start: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+	return idempotency.Steps{Violated: violated, Start: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		in := validation.NewDecoder(run.Params)
 		note := Note{
 			ID:      noteID(run.AccountID, run.Key),
@@ -69,4 +73,12 @@ func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
 		tx.Queue("INSERT INTO notes (account_id, id, order_id, text) VALUES ($1, $2, $3, $4)", run.AccountID, note.ID, note.OrderID, note.Text)
 		return operations.FinishCreated(run.Path+"/"+note.ID.String(), note)
 	}}
+}
+
+// violated decides, instead of a lookup before the insert, which would race.
+func violated(_ context.Context, constraint string) error {
+	if strings.Contains(constraint, "notes_order_unique") {
+		return ErrExists
+	}
+	return nil // the primary key, which derives from the idempotency key
 }

@@ -5,5 +5,6 @@ CREATE TABLE notes (
     text       varchar(500) NOT NULL,
     created_at timestamptz  NOT NULL DEFAULT now(),
     PRIMARY KEY (account_id, id),
+    CONSTRAINT notes_order_unique UNIQUE (account_id, order_id),
     FOREIGN KEY (account_id, order_id) REFERENCES orders (account_id, id)
 );

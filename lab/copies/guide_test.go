@@ -73,7 +73,7 @@ func TestGuide(t *testing.T) {
 	run(t, folder, nil, "go", "test", "./api")
 
 	// 6. Everything: here, what depends on the contract
-	run(t, folder, nil, "make", "generate")
+	run(t, folder, nil, "make", "fmt", "generate")
 	if *everything {
 		run(t, folder, nil, "make", "test", "check")
 		return
@@ -81,7 +81,7 @@ func TestGuide(t *testing.T) {
 	run(t, folder, nil, "make", "generated", "contract")
 }
 
-// The same for a path below another resource, in at most 13 files.
+// The same for a path below another resource, in at most 17 files.
 func TestGuide_below(t *testing.T) {
 	_, folder := clone(t)
 	g := guide{t, folder, read(t, root, "docs/add-an-operation.md")}
@@ -95,13 +95,24 @@ func TestGuide_below(t *testing.T) {
 	for _, name := range []string{app, fixture} {
 		g.replace(name, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/notes"`)
 	}
+	const problems, examples = "api/problem.go", "api/generated_internal_test.go"
+	g.write("api/problems/note-exists.md", read(t, folder, "examples/notes/note-exists.md"))
+	g.before(problems, "\t{errNotReady, ", g.block("{notes.ErrExists, "))
+	g.before(examples, "\t\"order-not-cancelable\": ", g.block(`"note-exists": `))
+	for _, name := range []string{problems, examples} {
+		g.replace(name, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/notes"`)
+	}
+	g.before(".golangci.yml", "            - example.com/orders-api/payments$ # each error", g.block("/notes$"))
 	g.addContract("notes")
 	g.replace("openapi.yaml", "[create_order, ", "[create_order, create_note, ")
 	g.write("api/notes_test.go", g.block("func TestNotes"))
-	run(t, folder, nil, "make", "generated", "contract")
+	run(t, folder, nil, "make", "fmt", "generate", "contract")
 	run(t, folder, nil, "go", "test", "./api", "./migrations")
 	run(t, folder, nil, "go", "test", "-run", "Roles", "./cmd/orders")
-	require.LessOrEqual(t, len(g.changed("--others", "--modified")), 13)
+	if *everything {
+		run(t, folder, nil, "make", "lint")
+	}
+	require.LessOrEqual(t, len(g.changed("--others", "--modified")), 17)
 }
 
 // The page also deletes refunds, and changes at most 27 files that are not only theirs.
