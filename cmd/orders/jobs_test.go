@@ -171,6 +171,7 @@ func TestJobs(t *testing.T) {
 	for _, order := range orders {
 		require.Regexp(t, `(?m)^[0-9a-f-]{36}  receipt  `+f.account().String()+"  "+order+` +1 +\d+s +20.{17}  no mailbox \[removed\] 550 5\.1\.1$`, stdout)
 	}
+	hopeless := strings.Fields(lines(stdout, orders[2])[0])[0]
 	stdout, _ = programtest.Succeed(t, env, "jobs", "list", "--limit", "1")
 	require.Equal(t, 2, strings.Count(stdout, "\n"))
 
@@ -178,8 +179,14 @@ func TestJobs(t *testing.T) {
 	require.Equal(t, "The worker tries again, now: 1\n", stdout)
 	stderr := programtest.Fail(t, env, "jobs", "retry", orders[0], "--reason", "once more")
 	require.Equal(t, "orders: there is no failed job or disabled endpoint of this id, and no failed job of an order with this id (orders jobs list)\n", stderr)
+	stdout, _ = programtest.Succeed(t, env, "jobs", "delete", hopeless, "--by", "grace", "--reason", "there is no such address")
+	require.Equal(t, "Job "+hopeless+" is deleted.\n", stdout)
+	for _, id := range []string{hopeless, orders[1]} { // only by the id of a job
+		stderr = programtest.Fail(t, env, "jobs", "delete", id, "--reason", "once more")
+		require.Equal(t, "orders: there is no failed job of this id (orders jobs list)\n", stderr)
+	}
 	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
-	require.Equal(t, "The worker tries again, now: 2\n", stdout)
+	require.Equal(t, "The worker tries again, now: 1\n", stdout)
 	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
 	require.Equal(t, "The worker tries again, now: 0\n", stdout)
 
@@ -187,4 +194,5 @@ func TestJobs(t *testing.T) {
 	history := f.keys("show", "receipt-order-011")
 	require.Regexp(t, `(?m)^20.{17} +receipt\.retry \{"by": ?"grace", "reason": ?"the address exists now"\}$`, history)
 	require.Regexp(t, `(?m)^20.{17} +receipt\.sent \{"attempt": ?1\}$`, history)
+	require.Regexp(t, `(?m)^20.{17} +receipt\.delete \{"by": ?"grace", "reason": ?"there is no such address"\}$`, f.keys("show", "receipt-order-013"))
 }

@@ -26,7 +26,7 @@ type commands struct {
 
 	Reconcile struct {
 		Compare reconciliation `cmd:"" default:"withargs" help:"Compare our records with the provider's payments and refunds (cron). The default command."`
-		Ack     reconcileAck   `cmd:"" help:"Acknowledge a discrepancy that you have dealt with, so that it is not reported again."`
+		Ack     reconcileAck   `cmd:"" help:"Acknowledge a discrepancy that you have dealt with, so that it no longer counts."`
 	} `cmd:"" help:"Compare our records with the provider's, and list what is still open."`
 
 	Keys struct {
@@ -37,9 +37,10 @@ type commands struct {
 	} `cmd:"" help:"Find keys, and continue those that are stuck."`
 
 	Jobs struct {
-		List  jobsList  `cmd:"" help:"List the receipts and events that failed, and the endpoints that are disabled."`
-		Retry jobsRetry `cmd:"" help:"Try a failed job, or all of them, again, and enable an endpoint."`
-	} `cmd:"" help:"Find and repeat failed receipts and events."`
+		List   jobsList   `cmd:"" help:"List the receipts and events that failed, and the endpoints that are disabled."`
+		Retry  jobsRetry  `cmd:"" help:"Try a failed job, or all of them, again, and enable an endpoint."`
+		Delete jobsDelete `cmd:"" help:"Delete a failed job that can never succeed, such as a receipt to an address that does not exist."`
+	} `cmd:"" help:"Find, repeat and delete failed receipts and events."`
 
 	Migrate struct {
 		Up     migrateUp     `cmd:"" help:"Apply all pending migrations."`

@@ -205,6 +205,20 @@ RETURNING account_id, 'endpoint' AS kind, 'endpoint' AS resource, id::text AS re
 	return retried, err
 }
 
+// DeleteFailed deletes a job that can never succeed, and reports whether it was still failed.
+func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, j FailedJob, actor, reason string) (deleted bool, err error) {
+	deleted, err = changeAudited(ctx, pool, `
+DELETE FROM staged_jobs
+ WHERE account_id = $1
+   AND id = $2
+   AND failed_at IS NOT NULL
+`+returningOrder, "delete", map[string]any{"by": actor, "reason": reason}, j.AccountID, j.ID)
+	if err != nil {
+		err = fmt.Errorf("delete a job: %w", postgres.Translate(err))
+	}
+	return deleted, err
+}
+
 // Stats counts the jobs of a kind in all accounts, for metrics.
 type Stats struct {
 	Pending int

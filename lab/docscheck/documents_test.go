@@ -129,7 +129,7 @@ func (r *reader) startAndStop(part docscheck.Simple) {
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 
 // runInShell replaces the addresses of the pages by those of the reader's API, the account ID by the
-// reader's, KEY by an abandoned key, and ORDER by a paid order whose receipt was sent.
+// reader's, API_KEY_ID by that of an API key, KEY by an abandoned key, and ORDER by a paid order whose receipt was sent.
 func (r *reader) runInShell(command docscheck.Command) {
 	r.T.Helper()
 	for _, part := range command.Parts {
@@ -146,10 +146,15 @@ func (r *reader) runInShell(command docscheck.Command) {
 			text = strings.ReplaceAll(text, own, "http://"+admin)
 		}
 	}
-	if strings.Contains(text, "--account ID") {
-		var account string
-		require.NoError(r.T, r.Pool.QueryRow(r.T.Context(), "SELECT id::text FROM accounts").Scan(&account))
-		text = strings.ReplaceAll(text, "--account ID", "--account "+account)
+	for placeholder, query := range map[string]string{
+		"--account ID": "SELECT '--account ' || id FROM accounts",
+		"API_KEY_ID":   "SELECT id::text FROM api_keys LIMIT 1",
+	} {
+		if strings.Contains(text, placeholder) {
+			var found string
+			require.NoError(r.T, r.Pool.QueryRow(r.T.Context(), query).Scan(&found))
+			text = strings.ReplaceAll(text, placeholder, found)
+		}
 	}
 	if key := regexp.MustCompile(`\bKEY\b`); key.MatchString(text) {
 		stuck := "stuck-" + strings.ReplaceAll(command.At, ":", "-") + "-0001"

@@ -109,13 +109,15 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 		return err
 	}
 	for i, l := range locals {
-		switch {
-		case l.accountID == uuid.Nil:
+		if l.accountID == uuid.Nil {
 			c.foreign++
 			continue
-		case !c.LostRows && !c.hasAccount(l.accountID): // probably of another database
+		}
+		if !c.hasAccount(l.accountID) {
 			c.unknown++
-			continue
+			if !c.LostRows { // probably of another database
+				continue
+			}
 		}
 		if l.providerID == page[i].id {
 			c.listed[l.recordID] = struct{}{}

@@ -34,7 +34,8 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 				return r.Changes.Sync(ctx, d.AccountID, d.OrderID)
 			})
 			if errors.Is(err, operations.ErrNotFound) {
-				err = nil // the order is lost, too, and its charge is another discrepancy
+				err = nil // its charge is another discrepancy
+				d.Detail += ", order missing"
 			}
 		case r.LostRows && d.Local == (Money{}) && !d.keyExpired() && (d.Kind == UnrecordedCharge || d.Kind == OpenIntent):
 			err = r.expireKey(ctx, intents, d) // the charge itself needs an operator

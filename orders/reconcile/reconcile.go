@@ -148,7 +148,7 @@ type Report struct {
 	Until          time.Time     `json:"until"` // later activity is ignored
 	Intents        int           `json:"intents"`
 	ForeignIntents int           `json:"foreign_intents"` // of other programs, ignored
-	UnknownIntents int           `json:"unknown_intents"` // of unknown accounts, ignored
+	UnknownIntents int           `json:"unknown_intents"` // of unknown accounts, ignored without LostRows
 	Orders         int           `json:"orders"`
 	Refunds        int           `json:"refunds"`       // the provider's, of our payments
 	Discrepancies  []Discrepancy `json:"discrepancies"` // the most severe first, never nil
