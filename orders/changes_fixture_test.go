@@ -13,6 +13,16 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
+const refundFail = "pm_card_refundFail" // its refunds fail later
+
+func createPaid(paymentMethod string) step {
+	return func(f *fixture) {
+		f.t.Helper()
+		f.do(payWith(paymentMethod), create("201"))
+		f.transport.reset()
+	}
+}
+
 // readEvents is the second half of a completer's pass. Jobs that wait for their next attempt are due.
 func readEvents(f *fixture) {
 	f.t.Helper()
@@ -151,11 +161,4 @@ func (f *fixture) latestRefund() stripetest.Refund {
 func failRefund(f *fixture) {
 	f.t.Helper()
 	require.NoError(f.t, f.Stripe.Settle(f.latestRefund().ID, false))
-}
-
-func editRefund(edit func(*stripetest.Refund)) step {
-	return func(f *fixture) {
-		f.t.Helper()
-		require.NoError(f.t, f.Stripe.EditRefund(f.latestRefund().ID, edit))
-	}
 }

@@ -17,19 +17,10 @@ import (
 
 const (
 	pendingRefund = "pm_card_pendingRefund"
-	refundFail    = "pm_card_refundFail"
 
 	oneRefund = idempotency.Key("the-key-of-one-refund")
 	oneBody   = `{"amount":1800,"reason":"duplicate"}`
 )
-
-func createPaid(paymentMethod string) step {
-	return func(f *fixture) {
-		f.t.Helper()
-		f.do(payWith(paymentMethod), create("201"))
-		f.transport.reset()
-	}
-}
 
 func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, body string) idempotency.Request {
 	t.Helper()

@@ -170,6 +170,7 @@ func TestServe_burst(t *testing.T) {
 		first, second := f.dial(t), f.dial(t)
 		advance(49 * time.Millisecond)
 		first.send(get("/")).receive("-")
+		synctest.Wait() // until the server counts it as idle, before the second one
 		second.send(get("/")).receive("-")
 		advance(51 * time.Millisecond)
 		first.requireClosed()

@@ -199,7 +199,7 @@ func (c *cluster) createDatabase(name string) {
 func (c *cluster) fixture(name string) *labtest.Fixture {
 	c.t.Helper()
 	f := c.emptyFixture(name)
-	require.Contains(c.t, labtest.Run(c.t, f.Environ, "migrate", "citus"), "distributed: 8 ")
+	require.Contains(c.t, labtest.Run(c.t, f.Environ, "migrate", "citus"), "distributed: 10 ")
 	f.CreateAccount()
 	return f
 }
