@@ -168,6 +168,13 @@ func (d *Decoder) Objects(name string, maximum int, read func(*Decoder)) {
 	}
 }
 
+// Object calls read for an object. Members that read does not read are errors.
+func (d *Decoder) Object(name string, must bool, read func(*Decoder)) {
+	if members, ok := member[map[string]json.RawMessage](d, name, must, "an object"); ok {
+		d.nested(name, members, read)
+	}
+}
+
 func (d *Decoder) nested(path string, members map[string]json.RawMessage, read func(*Decoder)) {
 	object := &Decoder{members: members, pointer: d.pointer + "/" + path, errs: d.errs}
 	read(object)
