@@ -167,22 +167,25 @@ func (run *Run) release(ctx context.Context, cause error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	actionRequired := errors.Is(cause, ErrActionRequired)
+	failed := FailedRun{At: run.clock().UTC(), Number: run.Number, Point: run.point, Error: postgres.CleanText(cause.Error(), 500)}
+	if run.leased {
+		failed.At = run.Now()
+	}
+	// The record is made here, because Citus rejects now() in CASE.
 	_, err := run.engine.store.exec(ctx, `
 UPDATE idempotency_keys
    SET locked_at          = NULL,
-       last_error         = $4::text,
+       last_error         = $4,
        failed_runs        = CASE WHEN $5 THEN failed_runs ELSE coalesce(
                                 CASE WHEN jsonb_array_length(failed_runs) > 10 THEN failed_runs - 1 ELSE failed_runs END, '[]'
-                            ) || jsonb_build_array(jsonb_build_object(
-                                'at', now(), 'attempt', attempt, 'recovery_point', recovery_point, 'error', $4::text
-                            )) END,
+                            ) || $7::jsonb END,
        action_required_at = now() + $6::interval,
        needs_review_at    = CASE WHEN NOT $5 THEN needs_review_at END,
        completer_attempt  = CASE WHEN $5 THEN 0 ELSE completer_attempt END
  WHERE account_id = $1 AND id = $2
    AND lease_token = $3
    AND recovery_point <> 'finished'`,
-		run.AccountID, run.KeyID, run.token, postgres.CleanText(cause.Error(), 500), actionRequired, postgres.NowIf(actionRequired))
+		run.AccountID, run.KeyID, run.token, failed.Error, actionRequired, postgres.NowIf(actionRequired), failed)
 	if err != nil {
 		run.engine.config.Logger.WarnContext(ctx, "idempotency: lease not released, it will expire", "key_id", run.KeyID, "error", err)
 	}

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/payments"
@@ -89,31 +92,52 @@ func (s *Service) findByReference(ctx context.Context, accountID uuid.UUID, refe
 // order of an account, or of all accounts if accountID is uuid.Nil. Our API key then belongs to another of
 // the provider's accounts or modes, whose refusals and empty lists prove nothing.
 func (s *Service) CheckProviderAccount(ctx context.Context, accountID uuid.UUID) error {
-	id, err := operations.Get(ctx, s.Pool, pgx.RowTo[string], `
-SELECT latest.payment_intent_id
-  FROM accounts AS a
- CROSS JOIN LATERAL (
-           SELECT payment_intent_id,
-                  created_at
-             FROM orders
-            WHERE account_id = a.id
-              AND payment_intent_id IS NOT NULL
-            ORDER BY created_at DESC, id DESC
-            LIMIT 1
-       ) AS latest
- WHERE $1 IN (a.id, uuid '00000000-0000-0000-0000-000000000000')
- ORDER BY latest.created_at DESC
- LIMIT 1`, accountID)
-	if errors.Is(err, operations.ErrNotFound) {
-		return nil
+	id, err := s.latestIntent(ctx, accountID)
+	if id == "" || err != nil {
+		return err
 	}
-	if err == nil {
-		_, err = s.Calls.Payments.Get(ctx, id)
-	}
+	_, err = s.Calls.Payments.Get(ctx, id)
 	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.Code == "resource_missing" {
 		err = fmt.Errorf("the provider does not know %s, so the API key is of another account or mode: %w", id, err)
 	}
 	return err
+}
+
+// latestIntent queries each account by itself, because one query for all that uses their index has a LIMIT in a
+// LATERAL subquery, which Citus rejects.
+func (s *Service) latestIntent(ctx context.Context, accountID uuid.UUID) (id string, err error) {
+	accounts := []uuid.UUID{accountID}
+	if accountID == uuid.Nil {
+		accounts, err = postgres.Collect(ctx, s.Pool, "read accounts", pgx.RowTo[uuid.UUID], "SELECT id FROM accounts")
+	}
+	var at time.Time
+	for page := range slices.Chunk(accounts, 500) {
+		batch := &pgx.Batch{}
+		for _, account := range page {
+			batch.Queue(`
+SELECT payment_intent_id,
+       created_at
+  FROM orders
+ WHERE account_id = $1
+   AND payment_intent_id IS NOT NULL
+ ORDER BY created_at DESC, id DESC
+ LIMIT 1`, account).Query(func(rows pgx.Rows) error {
+				var intent string
+				var created time.Time
+				_, err := pgx.ForEachRow(rows, []any{&intent, &created}, func() error {
+					if created.After(at) {
+						id, at = intent, created
+					}
+					return nil
+				})
+				return err
+			})
+		}
+		if err = s.Pool.SendBatch(ctx, batch).Close(); err != nil {
+			return "", fmt.Errorf("read the latest intent: %w", postgres.Translate(err))
+		}
+	}
+	return id, err
 }
 
 // ChangeJob is the kind of the jobs that read an order's refunds and disputes from the provider.

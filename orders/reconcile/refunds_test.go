@@ -142,7 +142,7 @@ func TestReport_json(t *testing.T) {
 		"until": "TIME",
 		"intents": 2,
 		"foreign_intents": 0,
-		"unknown_intents": 0,
+		"unknown_intents": 1,
 		"orders": 1,
 		"refunds": 1,
 		"discrepancies": [{
