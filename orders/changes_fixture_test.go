@@ -69,16 +69,17 @@ SELECT o.status || ' ' || o.amount_refunded || ': '
 func checkChanges(t *testing.T, f *fixture) {
 	t.Helper()
 	var recorded, listed []string
-	rows, err := f.Pool.Query(t.Context(), `
+	for _, query := range []string{`
 SELECT o.payment_intent_id || ' ' || r.provider_refund_id || ' ' || r.status || ' ' || r.amount || ' ' || r.currency
   FROM refunds r
   JOIN orders o ON o.account_id = r.account_id AND o.id = r.order_id
- WHERE r.provider_refund_id IS NOT NULL
-UNION ALL
+ WHERE r.provider_refund_id IS NOT NULL`, `
 SELECT o.payment_intent_id || ' ' || (d->>'id') || ' ' || (d->>'status') || ' ' || (d->>'amount') || ' ' || (d->>'currency')
-  FROM orders o, jsonb_array_elements(o.disputes) AS d`)
-	require.NoError(t, err)
-	recorded = collectStrings(t, rows)
+  FROM orders o, jsonb_array_elements(o.disputes) AS d`} {
+		rows, err := f.Pool.Query(t.Context(), query)
+		require.NoError(t, err)
+		recorded = append(recorded, collectStrings(t, rows)...)
+	}
 	for _, r := range f.Stripe.Refunds() {
 		status := r.Status
 		if status == "reversed" {

@@ -119,7 +119,7 @@ SELECT id,
 func RevokeKey(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (Key, error) {
 	keys, err := postgres.Collect(ctx, pool, "revoke API key", pgx.RowToStructByPos[Key], `
 UPDATE api_keys
-   SET revoked_at = coalesce(revoked_at, now())
+   SET revoked_at = least(revoked_at, now()) -- not coalesce, in which Citus rejects now()
  WHERE account_id = $1
    AND id = $2
 RETURNING id, prefix, created_at, revoked_at`, accountID, id)

@@ -274,10 +274,14 @@ func TestModule(t *testing.T) {
 
 // notOnCitus has the tests that need a plain server, and why.
 var notOnCitus = map[string]string{
+	"TestCancel_innerErrors":               "it updates a row with a volatile function",
+	"TestCancel_randomRaces":               "it updates a row with a volatile function",
 	"TestCompleter_rowLocked":              "it locks rows of all accounts",
 	"TestCost_indexes":                     "the coordinator has no statistics of the tables",
 	"TestDatabase_rowLocked":               "it locks rows of all accounts",
 	"TestDatabase_timeouts":                "the distribution of its table takes longer than its statement_timeout",
+	"TestEvents_staged":                    "its check joins records by what is not their account",
+	"TestEvents_stagedRefunds":             "its check joins records by what is not their account",
 	"TestList_pages":                       "its fixture truncates the times of a column",
 	"TestPlans_useIndexes":                 "the plans of a coordinator name no index",
 	"TestReaper_rowsLocked":                "it locks rows of all accounts",
