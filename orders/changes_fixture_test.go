@@ -104,7 +104,7 @@ SELECT count(*)
 	}
 	require.Zero(t, f.count(`
 SELECT count(*)
-  FROM (SELECT FROM audit_records WHERE action LIKE 'refund.%' AND action <> 'refund.created'
+  FROM (SELECT resource_id FROM audit_records WHERE action LIKE 'refund.%' AND action <> 'refund.created'
          GROUP BY resource_id, action, data HAVING count(*) > 1) AS twice`), "each change is recorded once")
 	require.Empty(t, f.transport.violations())
 	checkProviderKeys(t, f.Stripe.Requests())
