@@ -102,7 +102,7 @@ func TestGuide_below(t *testing.T) {
 	for _, name := range []string{problems, examples} {
 		g.replace(name, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/notes"`)
 	}
-	g.before("orders/erase.go", "\t\taudit.WriteTx(ctx, batch, accountID, orderID", g.block("DELETE FROM notes"))
+	g.before("orders/erase.go", "\t\taudit.WriteTx(ctx, batch, accountID, orderID", g.block("UPDATE notes"))
 	g.before(".golangci.yml", "            - example.com/orders-api/payments$ # each error", g.block("/notes$"))
 	g.addContract("notes")
 	g.replace("openapi.yaml", "[create_order, ", "[create_order, create_note, ")

@@ -18,7 +18,7 @@ after(() => server.stop());
 
 // A failure prints a seed and a path. Pass both to fc.assert to repeat the failure.
 test('a purchase is charged once, with one key', async () => {
-  await fc.assert(fc.asyncProperty(purchases(cards), (plan) => buy(server, url, 'k', 100, fakeWorld(), plan)), { numRuns: 200, endOnFailure: process.env.END_ON_FAILURE === '1' });
+  await fc.assert(fc.asyncProperty(purchases(cards), (plan) => buy(server, url, 'k', 250, fakeWorld(), plan)), { numRuns: 200, endOnFailure: process.env.END_ON_FAILURE === '1' });
 });
 
 const key = '2f1cdb0e-8a0f-4b0e-9d3c-6f6a2f3f9f10';
