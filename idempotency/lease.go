@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -171,7 +172,7 @@ func (run *Run) release(ctx context.Context, cause error) {
 	if run.leased {
 		failed.At = run.Now()
 	}
-	// The record is made here, because Citus rejects now() in CASE.
+	record, _ := json.Marshal(failed) // made here, because Citus rejects now() in CASE; text for every query mode
 	_, err := run.engine.store.exec(ctx, `
 UPDATE idempotency_keys
    SET locked_at          = NULL,
@@ -185,7 +186,7 @@ UPDATE idempotency_keys
  WHERE account_id = $1 AND id = $2
    AND lease_token = $3
    AND recovery_point <> 'finished'`,
-		run.AccountID, run.KeyID, run.token, failed.Error, actionRequired, postgres.NowIf(actionRequired), failed)
+		run.AccountID, run.KeyID, run.token, failed.Error, actionRequired, postgres.NowIf(actionRequired), string(record))
 	if err != nil {
 		run.engine.config.Logger.WarnContext(ctx, "idempotency: lease not released, it will expire", "key_id", run.KeyID, "error", err)
 	}

@@ -138,7 +138,7 @@ func TestCost_changes(t *testing.T) {
 		changed := pass()
 		empty := pass()
 		if n > 0 {
-			require.Equal(t, []int{10, 18}, []int{empty, changed})
+			require.Equal(t, []int{11, 19}, []int{empty, changed})
 		}
 	}
 }
