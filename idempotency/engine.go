@@ -138,7 +138,7 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, hash []byte, op Ope
 	}
 	run := e.newRun(op, Run{
 		AccountID: stored.AccountID, Key: stored.Key, KeyID: stored.ID, Path: stored.Path, Params: stored.Params, Resumed: true,
-		onClaim: onClaim, point: stored.Point,
+		onClaim: onClaim, point: stored.Point, Number: stored.Runs + 1,
 	})
 	if _, known := run.steps.At[run.point]; !known { // only the newer version knows what has happened (R18, newer versions)
 		return result, fmt.Errorf("%w: recovery point %q", ErrNewerVersion, run.point)

@@ -168,7 +168,7 @@ func (run *Run) release(ctx context.Context, cause error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	actionRequired := errors.Is(cause, ErrActionRequired)
-	failed := FailedRun{At: run.clock().UTC(), Number: run.Number, Point: run.point, Error: postgres.CleanText(cause.Error(), 500)}
+	failed := FailedRun{At: run.clock().UTC(), Number: max(run.Number, 1), Point: run.point, Error: postgres.CleanText(cause.Error(), 500)}
 	if run.leased {
 		failed.At = run.Now()
 	}
