@@ -118,28 +118,6 @@ func (c jobsList) Run(ctx context.Context, a *app.App) error {
 	})
 }
 
-type jobsDelete struct {
-	withoutProvider
-	by
-
-	Job    uuid.UUID `arg:"" help:"The id of the job."`
-	Reason cli.Text  `required:"" help:"The reason, for the audit record."`
-}
-
-func (c jobsDelete) Run(ctx context.Context, a *app.App) error {
-	failed, err := jobs.ListFailed(ctx, a.Pool, c.Job.String(), maxRetried)
-	deleted := false
-	for _, j := range failed {
-		if err == nil && j.ID == c.Job {
-			deleted, err = jobs.DeleteFailed(ctx, a.Pool, j, string(c.By), string(c.Reason))
-		}
-	}
-	if err == nil && !deleted {
-		err = errors.New("there is no failed job of this id (orders jobs list)")
-	}
-	return printed(err, "Job %s is deleted.\n", c.Job)
-}
-
 // maxRetried jobs become due in one run of the command.
 const maxRetried = 100_000
 
@@ -174,4 +152,26 @@ func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
 		}
 	}
 	return printed(nil, "The worker tries again, now: %d\n", retried)
+}
+
+type jobsDelete struct {
+	withoutProvider
+	by
+
+	Job    uuid.UUID `arg:"" help:"The id of the job."`
+	Reason cli.Text  `required:"" help:"The reason, for the audit record."`
+}
+
+func (c jobsDelete) Run(ctx context.Context, a *app.App) error {
+	failed, err := jobs.ListFailed(ctx, a.Pool, c.Job.String(), maxRetried)
+	deleted := false
+	for _, j := range failed {
+		if err == nil && j.ID == c.Job {
+			deleted, err = jobs.DeleteFailed(ctx, a.Pool, j, string(c.By), string(c.Reason))
+		}
+	}
+	if err == nil && !deleted {
+		err = errors.New("there is no failed job of this id (orders jobs list)")
+	}
+	return printed(err, "Job %s is deleted.\n", c.Job)
 }
