@@ -122,7 +122,7 @@ contract: ## Lint openapi.yaml, openapi.service.yaml and orders.arazzo.yaml (nee
 vuln: ## Check the called code for known vulnerabilities (needs vuln.go.dev)
 	$(GO) run $(GOVULNCHECK) ./...
 
-own: ; @lab/own.sh "$(MODULE)" ## Make this clone your own: make own MODULE=github.com/you/shop
+own: ; @lab/own.sh "$(MODULE)" ## Make this clone your own: make own MODULE=github.com/you/shop (KEEP=demo keeps the demo)
 
 .PHONY: upgrade
 upgrade: ## Bring a newer template to the branch template: make upgrade FROM=<its checkout>
