@@ -47,16 +47,22 @@ run: ## Run everything in one process, on a private PostgreSQL and the fake Stri
 # they save more. checkptr=0 omits checks of unsafe pointers, which this code does not use. netgo
 # and osusergo need no C compiler, and atexit_sleep_ms=0 avoids the race detector's pause of a
 # second at the end of each process. The packages that take longest come first, so that none of
-# them is alone at the end. withserver starts one PostgreSQL for all.
-LONGEST := $(wildcard ./orders ./cmd/orders ./cmd/playground ./api)
-FLAGS := -tags netgo,osusergo -ldflags='-s -w' $(RACE) \
-	-gcflags=all='-dwarf=false -d=checkptr=0 -N -l' -gcflags=std='-dwarf=false -d=checkptr=0'
+# them is alone at the end. withserver starts one PostgreSQL for all. The flags are in GOFLAGS, so that the
+# crash cases build the program from the same cache.
+LONGEST := $(wildcard ./orders ./cmd/orders ./cmd/playground ./api ./internal/crash)
+FLAGS := -vet=off -tags=netgo,osusergo '-ldflags=-s -w' $(RACE) \
+	'-gcflags=all=-dwarf=false -d=checkptr=0 -N -l' '-gcflags=std=-dwarf=false -d=checkptr=0'
 
 .PHONY: test
 test: ## Run all tests; they start the PostgreSQL they need (RACE=: without the race detector, faster)
 	@echo "Testing with$(if $(RACE),,out) the race detector$(if $(DATABASE_URL), on the server of DATABASE_URL) …"
-	GORACE=atexit_sleep_ms=0 GOGC=800 $(if $(DATABASE_URL),,$(GO) run $(FLAGS) ./migrations/dbtest/withserver) \
-		$(GO) test -vet=off $(FLAGS) -p 3 -parallel 3 $(LONGEST) ./...
+	GOFLAGS="$$GOFLAGS $(FLAGS)" GORACE=atexit_sleep_ms=0 GOGC=800 $(if $(DATABASE_URL),,$(GO) run ./migrations/dbtest/withserver) \
+		$(GO) test -p 3 -parallel 3 $(LONGEST) ./...
+
+# go test prints the number of cases only if it runs inside the folder.
+.PHONY: crash
+crash: ## Run the crash matrix: fail at every round trip and provider call, and detect all mutants (21 minutes)
+	$(GO) -C internal/crash test -vet=off -count=1 -timeout 150m -args -matrix=all
 
 FUZZTIME ?= 30s
 

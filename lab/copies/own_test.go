@@ -132,7 +132,7 @@ var emptySection = regexp.MustCompile(`(?m)^## .*\n\n##? .*$|^### .*\n\n##?#? .*
 func requireOwned(t *testing.T, folder string) {
 	t.Helper()
 	gone := []string{
-		oldPath(t), "lab/", "-C lab", "-C spec", "make own ", "crash matrix", "soak", "conformance", "make bench", "laboratory",
+		oldPath(t), "lab/", "-C lab", "-C spec", "make own ", "soak", "conformance", "make bench", "laboratory",
 		"playground demo", "make demo", "the demo", "the console", "docs/console", "consoleextension", "earlierdesigns", "earlier designs",
 	}
 	for _, name := range strings.Fields(run(t, folder, nil, "git", "ls-files")) {

@@ -2,13 +2,8 @@ package labtest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -128,42 +123,6 @@ func UntilPaid(ctx context.Context, a *programtest.API, idempotencyKey string) (
 			return programtest.Response{}, fmt.Errorf("%s: still %d %s", idempotencyKey, got.Status, got.Body)
 		}
 	}
-}
-
-var patchedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
-
-// Overlay applies a patch of the program to copies of its files. It returns the file that
-// names them for go build -overlay.
-func Overlay(t testing.TB, patch string) string {
-	t.Helper()
-	text, err := os.ReadFile(patch)
-	require.NoError(t, err)
-	root, err := filepath.Abs("../..")
-	require.NoError(t, err)
-	patch, err = filepath.Abs(patch)
-	require.NoError(t, err)
-
-	folder := t.TempDir()
-	replace := map[string]string{}
-	for _, match := range patchedFile.FindAllSubmatch(text, -1) {
-		original, changed := filepath.Join(root, string(match[1])), filepath.Join(folder, string(match[1]))
-		content, err := os.ReadFile(original)
-		require.NoError(t, err)
-		require.NoError(t, os.MkdirAll(filepath.Dir(changed), 0o755))
-		require.NoError(t, os.WriteFile(changed, content, 0o644))
-		replace[original] = changed
-	}
-	apply := exec.CommandContext(t.Context(), "git", "apply", patch)
-	apply.Dir = folder
-	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(folder)) // outside any repository
-	output, err := apply.CombinedOutput()
-	require.NoError(t, err, "the patch no longer applies: %s", output)
-
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	require.NoError(t, err)
-	file := filepath.Join(folder, "overlay.json")
-	require.NoError(t, os.WriteFile(file, overlay, 0o644))
-	return file
 }
 
 // Plan is a statement that a connection has prepared, and its generic plan.

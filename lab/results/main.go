@@ -134,7 +134,7 @@ func runs() []run {
 			{"histories replayed", `^(\d+) traces, `},
 			{"actions, each followed by a comparison", ` traces, (\d+) actions`},
 		}},
-		{"crash", "make -C lab crash", []figure{
+		{"crash", "make crash", []figure{
 			{"cases", `^crash matrix: (\d+) cases`},
 			{"cases that failed", `^crash matrix: .* (\d+) failed`},
 			{"mutants detected", `^crash mutants: (.*) caught$`},

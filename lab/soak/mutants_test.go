@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/lab/labtest"
+	"example.com/orders-api/internal/programtest"
 )
 
 var mutants = flag.Bool("mutants", false, "run a short soak with each mutant")
@@ -25,10 +25,11 @@ func TestMutants(t *testing.T) {
 	patches, err := filepath.Glob("testdata/mutants/*.patch")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(patches), 3)
-	for _, patch := range append(patches, "../crash/testdata/mutants/fingerprint-after-replay.patch") {
+	for _, patch := range append(patches, "../../internal/crash/testdata/mutants/fingerprint-after-replay.patch") {
 		t.Run(strings.TrimSuffix(filepath.Base(patch), ".patch"), func(t *testing.T) {
 			t.Parallel()
-			overlay := labtest.Overlay(t, patch)
+			overlay, err := programtest.Overlay(t, patch)
+			require.NoError(t, err)
 			if *mutants {
 				requireRejected(t, overlay)
 			}

@@ -2,6 +2,7 @@ package crash_test
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -11,14 +12,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/lab/labtest"
+	"example.com/orders-api/internal/programtest"
 )
 
-// Without -matrix=all, TestMutants only checks that the patches apply.
+// Without -matrix=all, TestMutants only checks that the patches apply. In a shop's own copy, which has
+// changed the code that they change, a patch that no longer applies is only named.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	patches, err := filepath.Glob("testdata/mutants/*.patch")
 	require.NoError(t, err)
+	_, err = os.Stat(filepath.Join("..", "..", "lab"))
+	isTemplate := err == nil
 	var caught atomic.Int64
 	t.Cleanup(func() {
 		if *matrix == all {
@@ -28,7 +32,12 @@ func TestMutants(t *testing.T) {
 	for _, patch := range patches {
 		t.Run(strings.TrimSuffix(filepath.Base(patch), ".patch"), func(t *testing.T) {
 			t.Parallel()
-			m := newMutant(t, patch)
+			m, err := newMutant(t, patch)
+			if err != nil && !isTemplate {
+				fmt.Printf("crash mutants: %v", err)
+				return
+			}
+			require.NoError(t, err)
 			if *matrix == all {
 				require.True(t, m.isCaught(t), "no case has the verdict %q", m.verdict)
 				caught.Add(1)
@@ -82,16 +91,17 @@ var patchHeader = regexp.MustCompile(`(?m)^(cases|test): (.+)\nverdict: (.+)$`)
 
 // newMutant applies a patch, which begins with the rule that it removes, what may catch it (cases
 // or a test), and the verdict.
-func newMutant(t *testing.T, patch string) mutant {
+func newMutant(t *testing.T, patch string) (mutant, error) {
 	t.Helper()
 	header := patchHeader.FindStringSubmatch(read(t, patch))
 	require.NotNil(t, header, "the patch has no lines cases: or test:, and verdict:")
-	m := mutant{overlay: labtest.Overlay(t, patch), verdict: header[3]}
+	overlay, err := programtest.Overlay(t, patch)
+	m := mutant{overlay: overlay, verdict: header[3]}
 	if header[1] == "test" {
 		m.test = strings.Fields(header[2])
 		require.Len(t, m.test, 2, "a package and a test")
 	} else {
 		m.cases = regexp.MustCompile(header[2])
 	}
-	return m
+	return m, err
 }

@@ -87,11 +87,11 @@
 //
 // # Use
 //
-// A plain go test runs a sample of the matrix. make -C lab crash runs all cases and mutants
-// (docs/proof.md has their number and the duration). A failure prints how to run its case
+// make test runs a sample of the matrix. make crash runs all cases and mutants
+// (21 minutes on two cores). A failure prints how to run its case
 // again:
 //
-//	go -C lab/crash test -run '^TestMatrix$/paid/06-after/kill/retry' -args -matrix=all
+//	go test ./internal/crash -run '^TestMatrix$/paid/06-after/kill/retry' -args -matrix=all
 //
 // TestBoundaries compares the boundaries of each flow with the file from which the
 // cases are made, so that no new statement is left out. -args -update writes the file.

@@ -48,7 +48,7 @@ func TestBoundaries(t *testing.T) {
 		return
 	}
 	require.Equal(t, read(t, boundariesFile), text,
-		"the boundaries have changed: go -C lab/crash test -run TestBoundaries -args -update")
+		"the boundaries have changed: go test ./internal/crash -run TestBoundaries -args -update")
 }
 
 func recordedBoundaries(t testing.TB) map[string][]string {

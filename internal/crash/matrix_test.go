@@ -38,7 +38,7 @@ func TestMatrix(t *testing.T) {
 			defer func() {
 				if t.Failed() {
 					failed.Add(1)
-					t.Logf("the fault: %s\nagain: go -C lab/crash test -run '^TestMatrix$/%s' -args -matrix=all", c.where(), c)
+					t.Logf("the fault: %s\nagain: go test ./internal/crash -run '^TestMatrix$/%s' -args -matrix=all", c.where(), c)
 				}
 			}()
 			wrong, err := c.run(t, program)
