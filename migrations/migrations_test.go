@@ -129,15 +129,17 @@ func TestMigrator_pending(t *testing.T) {
 	_, err := m.Up(t.Context())
 	require.NoError(t, err)
 	requirePending(t, pool)
-	name, err := m.Down(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, files[len(files)-1], name)
-	requirePending(t, pool, name)
 
 	// Another tool may record a rollback as a second row of the version.
 	_, err = pool.Exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (1, false)")
 	require.NoError(t, err)
-	requirePending(t, pool, files[0], name)
+	requirePending(t, pool, files[0])
+	_, err = pool.Exec(t.Context(), "DELETE FROM goose_db_version WHERE NOT is_applied")
+	require.NoError(t, err)
+	name, err := m.Down(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, files[len(files)-1], name)
+	requirePending(t, pool, name)
 }
 
 // A shop's own migrations are numbered by time, so a later migration of the template has a lower number.
@@ -162,28 +164,6 @@ func TestMigrator_outOfOrder(t *testing.T) {
 	requirePending(t, pool)
 	_, err = m.Down(t.Context())
 	require.ErrorContains(t, err, "use the program that applied them")
-}
-
-// A process killed while it builds an index leaves an invalid one of that name.
-func TestMigrator_killedIndexBuild(t *testing.T) {
-	t.Parallel()
-	pool := dbtest.Empty(t)
-	m := newMigrator(t, pool)
-	_, err := m.Up(t.Context())
-	require.NoError(t, err)
-	complete := schema(t, pool)
-	for name := ""; name != "00016_after_the_response_indexes.sql"; { // a shop's own migrations are newer
-		name, err = m.Down(t.Context())
-		require.NoError(t, err)
-		require.NotEmpty(t, name)
-	}
-	for _, left := range []string{"orders_intent_unique", "orders_disputed_idx", "staged_jobs_events_idx"} {
-		_, err = pool.Exec(t.Context(), "CREATE INDEX "+left+" ON accounts (name)")
-		require.NoError(t, err)
-	}
-	_, err = m.Up(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, complete, schema(t, pool))
 }
 
 func TestMigrator_concurrentUp(t *testing.T) {

@@ -172,8 +172,8 @@ func TestServe_privilegesAndMigrations(t *testing.T) {
 	for _, fault := range []struct{ begin, end, logged string }{
 		{"REVOKE INSERT ON audit_records FROM " + role, "GRANT INSERT ON audit_records TO " + role, "lacks INSERT ON audit_records: grant"},
 		{
-			"UPDATE goose_db_version SET is_applied = false WHERE version_id = 3", "UPDATE goose_db_version SET is_applied = true",
-			"run `orders migrate up` .missing: 00003_",
+			"UPDATE goose_db_version SET is_applied = false WHERE version_id = 1", "UPDATE goose_db_version SET is_applied = true",
+			"run `orders migrate up` .missing: 00001_",
 		},
 	} {
 		execute(t, f.pool, fault.begin)

@@ -27,7 +27,7 @@ func TestStartupError(t *testing.T) {
 	query.Set("role", "pg_monitor")
 	empty.RawQuery = query.Encode()
 	incomplete := dbtest.New(t)
-	_, err = incomplete.Exec(t.Context(), "DELETE FROM goose_db_version WHERE version_id = 3")
+	_, err = incomplete.Exec(t.Context(), "UPDATE goose_db_version SET version_id = 99991231235959 WHERE version_id = 1")
 	require.NoError(t, err)
 	for name, test := range map[string]struct {
 		settings []string
@@ -49,12 +49,12 @@ func TestStartupError(t *testing.T) {
 		"outdated schema": { // the role cannot create tables
 			[]string{"DATABASE_URL=" + empty.String(), "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts", "LISTEN_ADDR=127.0.0.1:0"},
 			"serve, worker, completer, reaper, keys list, accounts create --name x",
-			[]string{"orders: the database schema is out of date: run `orders migrate up` (missing: 00001_accounts.sql, "},
+			[]string{"orders: the database schema is out of date: run `orders migrate up` (missing: 00001_initial.sql"},
 		},
 		"missing migration below the newest": {
 			[]string{"DATABASE_URL=" + dbtest.URL(incomplete), "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts", "LISTEN_ADDR=127.0.0.1:0"},
 			"serve, worker, completer",
-			[]string{"run `orders migrate up` (missing: 00003_orders.sql)\n"},
+			[]string{"run `orders migrate up` (missing: 00001_initial.sql)\n"},
 		},
 		"unreachable database": {
 			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts"},

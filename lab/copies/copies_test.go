@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -108,13 +109,16 @@ func TestEngine(t *testing.T) {
 			strings.HasPrefix(name, "migrations/dbtest/") && !strings.HasSuffix(name, "_test.go"),
 			strings.HasPrefix(name, "internal/embeddedpg/") && !strings.HasSuffix(name, "_test.go"),
 			name == "migrations/migrations.go", name == "migrations/distribute.go",
-			strings.HasPrefix(name, "migrations/statements/"), name == "migrations/00002_idempotency.sql",
+			strings.HasPrefix(name, "migrations/statements/"),
 			name == "go.mod", name == "go.sum":
 			packages++
 			copyFile(t, folder, name)
 		}
 	}
 	require.NotZero(t, packages)
+	engine := regexp.MustCompile(`(?s)-- The engine: .*?-- The orders\.`).FindString(read(t, "../..", "migrations/00001_initial.sql"))
+	require.NotEmpty(t, engine)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "migrations", "00001_initial.sql"), []byte("-- +goose Up\n"+engine), 0o644))
 	rewrite(t, folder, ours, module)
 	run(t, folder, nil, "go", "mod", "tidy")
 	run(t, folder, nil, "go", "build", "./...")
