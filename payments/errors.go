@@ -110,7 +110,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap never returns Stripe's own error, because that contains the client secret.
+// Unwrap never returns Stripe's own error, because that contains the client secret (R13, one sender).
 func (e *Error) Unwrap() error { return e.cause }
 
 // retryable agrees with the Stripe-Should-Retry of an error if it is false. A response that was cut off is
