@@ -44,8 +44,14 @@ func Configure(config *pgxpool.Config) {
 		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	recordUnreplicated(config)
-	refused := new(refusal)
-	beforeConnect(config, refused)
+	disableCancel(config)
+	refused, connect := new(refusal), config.BeforeConnect
+	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
+		if err := refused.err(); err != nil {
+			return err
+		}
+		return connect(ctx, conn)
+	}
 	// pgx closes a session for which this returns false: after a fatal error, and here also on a
 	// demoted primary, so that the next session finds the new one.
 	keep := config.ConnConfig.OnPgError
@@ -103,16 +109,11 @@ func AwaitSession(ctx context.Context, pool *pgxpool.Pool, take func() error) er
 	}
 }
 
-// beforeConnect opens no session shortly after a refusal, and disables cancel requests.
-//
-// It keeps pgx from cancelling an abandoned statement, because that would end a COMMIT's
+// disableCancel keeps pgx from cancelling an abandoned statement, because that would end a COMMIT's
 // wait for its synchronous standby (R22, three outcomes of COMMIT). pgx sends the request through
 // DialFunc, so DialFunc fails once the connection is established.
-func beforeConnect(config *pgxpool.Config, refused *refusal) {
+func disableCancel(config *pgxpool.Config) {
 	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
-		if err := refused.err(); err != nil {
-			return err
-		}
 		var connected atomic.Bool
 		dial := conn.DialFunc
 		conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
