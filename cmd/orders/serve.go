@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -22,7 +23,7 @@ func (*serve) Environment(config *setup.Config) []any {
 
 func (c *serve) Run(ctx context.Context, a *app.App) error {
 	tuneGC()
-	if err := setup.WarnOfLoss(ctx, a.Pool, a.Logger); err != nil {
+	if err := errors.Join(setup.WarnOfLoss(ctx, a.Pool, a.Logger), setup.WarnOfLimit(ctx, a.Pool, 3, a.Logger)); err != nil {
 		return err
 	}
 	s, err := a.Listen(ctx)
