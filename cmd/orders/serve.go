@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -23,9 +22,10 @@ func (*serve) Environment(config *setup.Config) []any {
 
 func (c *serve) Run(ctx context.Context, a *app.App) error {
 	tuneGC()
-	if err := errors.Join(setup.WarnOfLoss(ctx, a.Pool, a.Logger), setup.WarnOfLimit(ctx, a.Pool, 3, a.Logger)); err != nil {
+	if err := setup.WarnOfLoss(ctx, a.Pool, a.Logger); err != nil {
 		return err
 	}
+	setup.WarnOfLimit(ctx, a.Pool, setup.AuthPoolSize+1, a.Logger) // and the monitor's
 	s, err := a.Listen(ctx)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -45,20 +44,11 @@ func Configure(config *pgxpool.Config) {
 	}
 	recordUnreplicated(config)
 	disableCancel(config)
-	refused, connect := new(refusal), config.BeforeConnect
-	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
-		if err := refused.err(); err != nil {
-			return err
-		}
-		return connect(ctx, conn)
-	}
+	pauseAfterRefusal(config)
 	// pgx closes a session for which this returns false: after a fatal error, and here also on a
 	// demoted primary, so that the next session finds the new one.
 	keep := config.ConnConfig.OnPgError
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
-		if isRefusal(err) {
-			refused.at.Store(time.Now().UnixNano())
-		}
 		return err.Code != ReadOnlyTransaction && keep(conn, err)
 	}
 	// By default pgx sends a uuid.UUID as text, which causes a sixth of a request's allocations.
@@ -71,42 +61,6 @@ func Configure(config *pgxpool.Config) {
 // IsConfigured reports whether a configuration went through [Configure].
 func IsConfigured(config *pgxpool.Config) bool {
 	return config.ConnConfig.OnNotice != nil && config.BeforeConnect != nil
-}
-
-// refusalPause is how long a pool opens no session after the server has refused one, because each
-// attempt costs the server a process.
-const refusalPause = time.Second
-
-// refusal is the last time at which the server accepted no further session.
-type refusal struct{ at atomic.Int64 }
-
-func (r *refusal) err() error {
-	if time.Now().UnixNano()-r.at.Load() > int64(refusalPause) {
-		return nil
-	}
-	return &pgconn.PgError{SeverityUnlocalized: "FATAL", Code: TooManyConnections, Message: "the server has just refused a session"}
-}
-
-func isRefusal(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == TooManyConnections && pg.SeverityUnlocalized == "FATAL"
-}
-
-// AwaitSession calls take, which takes a session of the pool. While the server accepts no further
-// session, because of max_connections or the CONNECTION LIMIT of the role or of the database, it waits
-// for a session that the pool has. By itself, pgxpool would fail although that session is soon idle again.
-func AwaitSession(ctx context.Context, pool *pgxpool.Pool, take func() error) error {
-	for {
-		err := take()
-		if !isRefusal(err) || pool.Stat().AcquiredConns()+pool.Stat().IdleConns() == 0 {
-			return err
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }
 
 // disableCancel keeps pgx from cancelling an abandoned statement, because that would end a COMMIT's
@@ -145,8 +99,8 @@ SELECT name || coalesce(' = ' || required, '')
                ('client_encoding', 'UTF8'),
                ('server_encoding', 'UTF8'),
                ('standard_conforming_strings', 'on'),
-               ('session_replication_role', 'origin'),
-               ('transaction_read_only', 'off')) AS settings (name, required) USING (name)
+               ('transaction_read_only', 'off'),
+               ('session_replication_role', 'origin')) AS settings (name, required) USING (name)
  WHERE coalesce(setting <> required, setting = '0')
  ORDER BY name`)
 	if err != nil {

@@ -58,7 +58,9 @@ func isStatement(part docscheck.Simple) bool {
 }
 
 // isConversion reports whether a command sets the URL of psql.
-func isConversion(command docscheck.Command) bool { return strings.HasPrefix(command.Text, "PSQL_URL=") }
+func isConversion(command docscheck.Command) bool {
+	return strings.HasPrefix(command.Text, "PSQL_URL=")
+}
 
 func calls(command docscheck.Command, program string) bool {
 	return slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool { return filepath.Base(part.Program()) == program })
@@ -68,8 +70,8 @@ type reader struct {
 	*labtest.Fixture
 
 	folder     string
-	conversion string // sets PSQL_URL
-	api    *programtest.API // started for the first curl line
+	conversion string           // sets PSQL_URL
+	api        *programtest.API // started for the first curl line
 }
 
 // newReader returns a reader with the program on its PATH.

@@ -204,6 +204,12 @@ func TestLoad_distortedValues(t *testing.T) {
 			require.ErrorContains(t, err, "\n  "+name+": ", format)
 			require.NotContains(t, err.Error(), "canary")
 		}
+		if _, err := load("~" + value + "~"); err == nil {
+			require.Contains(t, []string{"RECEIPTS_DIR", "EVENTS_SIGNING_KEY", "EVENTS_SIGNING_KEY_PREVIOUS", "SMTP_HELLO"}, name, "it accepts any text")
+		} else {
+			require.Regexp(t, "\n  "+name+": .{10}", err.Error())
+			require.NotContains(t, err.Error(), "canary")
+		}
 		got, err := load(" \n")
 		unset, errUnset := load("")
 		require.Equal(t, errUnset, err, name)

@@ -47,12 +47,13 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, 
 	})
 }
 
-const authPoolSize = 2 // see [accounts.NewAuthenticator]
+// AuthPoolSize is the size of the pool of [AuthPool], see [accounts.NewAuthenticator].
+const AuthPoolSize = 2
 
 // AuthPool returns a small pool for requests whose credentials are not verified yet (R25, bounded outsiders).
 func AuthPool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
 	config := main.Config()
-	config.MaxConns, config.MinConns, config.MinIdleConns = authPoolSize, 0, 0
+	config.MaxConns, config.MinConns, config.MinIdleConns = AuthPoolSize, 0, 0
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
@@ -125,15 +126,12 @@ SELECT privilege || ' ON ' || name
 
 // WarnOfLimit logs that the server permits fewer sessions than the process opens: the pool's and others.
 // Behind a pooler, it cannot know.
-func WarnOfLimit(ctx context.Context, pool *pgxpool.Pool, others int32, logger *slog.Logger) error {
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		return fmt.Errorf("check the limits of sessions: %w", postgres.Translate(err))
-	}
-	defer conn.Release()
+func WarnOfLimit(ctx context.Context, pool *pgxpool.Pool, others int32, logger *slog.Logger) {
 	var limit string
 	var allowed int32
-	err = conn.QueryRow(ctx, `
+	needed := pool.Config().MaxConns + others
+	err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `
 SELECT name,
        allowed - used + $2
   FROM pg_roles AS r
@@ -153,17 +151,15 @@ SELECT name,
    AND allowed IS NOT NULL
  ORDER BY 2
  LIMIT 1`, conn.Conn().PgConn().PID(), pool.Stat().TotalConns()).Scan(&limit, &allowed)
-	needed := pool.Config().MaxConns + others
+	})
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil
+	case errors.Is(err, pgx.ErrNoRows), ctx.Err() != nil:
 	case err != nil:
-		return fmt.Errorf("check the limits of sessions: %w", postgres.Translate(err))
+		logger.WarnContext(ctx, "the limits of sessions cannot be read", "error", err)
 	case allowed < needed:
 		logger.WarnContext(ctx, "the database permits fewer sessions than this process opens, so requests wait for each other: "+
 			"raise the limit, or lower pool_max_conns in DATABASE_URL", "limit", limit, "permitted", allowed, "needed", needed)
 	}
-	return nil
 }
 
 // WarnOfLoss logs the settings with which a crash of the database server can lose orders whose
