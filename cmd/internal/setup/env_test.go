@@ -96,6 +96,10 @@ func TestLoad(t *testing.T) {
 			environment: []string{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=http://stripe-proxy:8080"},
 			problems:    []string{"STRIPE_API_BASE: is plain http, which would expose a live key; use https"},
 		},
+		"a password whose part would be the port": {
+			environment: []string{database, testKey, "STRIPE_API_BASE=https://u:12/canary@stripe-proxy"},
+			problems:    []string{"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself"},
+		},
 		"a mail server without a sender": {
 			environment: []string{database, testKey, "SMTP_URL=smtp://mail.example.com:587"},
 			problems:    []string{"RECEIPTS_FROM: not set; expected the sender of the receipts, such as My Shop <orders@example.com>"},

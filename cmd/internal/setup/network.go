@@ -1,7 +1,7 @@
 package setup
 
 import (
-	"crypto/x509"
+	"encoding/pem"
 	"net"
 	"net/url"
 	"os"
@@ -39,7 +39,8 @@ func validateNetwork(p *problems) {
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 		certificates, err := os.ReadFile(file)
 		p.check(err == nil, "SSL_CERT_FILE", "%v", err)
-		p.check(x509.NewCertPool().AppendCertsFromPEM(certificates), "SSL_CERT_FILE", "%s has no certificate in PEM format", file)
+		block, _ := pem.Decode(certificates)
+		p.check(block != nil, "SSL_CERT_FILE", "%s has no certificate in PEM format", file)
 	}
 	folders := filepath.SplitList(os.Getenv("SSL_CERT_DIR"))
 	p.check(len(folders) == 0 || slices.ContainsFunc(folders, func(folder string) bool {
