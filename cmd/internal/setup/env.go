@@ -42,6 +42,9 @@ func (p *problems) read(group any) error {
 	if err := envconfig.Usagef("", group, &names, "{{range .}}{{usage_key .}} {{end}}"); err != nil {
 		return err
 	}
+	if _, ok := group.(*Database); ok {
+		names.WriteString(strings.Join(driverVariables(), " "))
+	}
 	for name := range strings.FieldsSeq(names.String()) {
 		value, set := os.LookupEnv(name)
 		value = strings.TrimSpace(value)

@@ -23,6 +23,12 @@ func setenv(t *testing.T, settings ...string) {
 		t.Setenv(name, "") // restores the value after the test
 		require.NoError(t, os.Unsetenv(name))
 	}
+	for _, setting := range os.Environ() { // libpq's
+		if name, _, _ := strings.Cut(setting, "="); strings.HasPrefix(name, "PG") && name != "PG_BIN" {
+			t.Setenv(name, "")
+			require.NoError(t, os.Unsetenv(name))
+		}
+	}
 	t.Setenv("RECEIPTS_DIR", "receipts")
 	for _, setting := range settings {
 		name, value, _ := strings.Cut(setting, "=")
@@ -72,7 +78,7 @@ func TestLoad(t *testing.T) {
 				`KEY_RETENTION: "3 days" is not a duration such as 90s, 5m or 72h`,
 				`COMPLETER_MAX_ATTEMPTS: "ten" is not a number`,
 				`LOG_LEVEL: "loud" is not a level: debug, info, warn or error`,
-				"DATABASE_URL: cannot be parsed, or a file that it names cannot (its value is not shown); expected postgres://user:pass@host:5432/orders, with special characters percent-encoded",
+				"DATABASE_URL: invalid port",
 				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey,
 				"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself",
 				noWebhookSecret,
@@ -90,6 +96,10 @@ func TestLoad(t *testing.T) {
 			environment: []string{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=http://stripe-proxy:8080"},
 			problems:    []string{"STRIPE_API_BASE: is plain http, which would expose a live key; use https"},
 		},
+		"a password whose part would be the port": {
+			environment: []string{database, testKey, "STRIPE_API_BASE=https://u:12/canary@stripe-proxy"},
+			problems:    []string{"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself"},
+		},
 		"a mail server without a sender": {
 			environment: []string{database, testKey, "SMTP_URL=smtp://mail.example.com:587"},
 			problems:    []string{"RECEIPTS_FROM: not set; expected the sender of the receipts, such as My Shop <orders@example.com>"},
@@ -105,7 +115,7 @@ func TestLoad(t *testing.T) {
 				"STRIPE_WEBHOOK_SECRET=whsec_canary'", "SMTP_HELLO=[mail]", "RECEIPTS_FROM=shop@localhost", "STRIPE_TIMEOUT=1ms", "KEY_RETENTION=900000h", "COMPLETER_MAX_ATTEMPTS=10000000000",
 			},
 			problems: []string{
-				"DATABASE_URL: names a file that cannot be read: open /missing.crt: no such file or directory",
+				"DATABASE_URL: failed to configure TLS (unable to read CA file: open /missing.crt: no such file or directory)",
 				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey,
 				"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself",
 				noWebhookSecret,
@@ -196,6 +206,12 @@ func TestLoad_distortedValues(t *testing.T) {
 				continue
 			}
 			require.ErrorContains(t, err, "\n  "+name+": ", format)
+			require.NotContains(t, err.Error(), "canary")
+		}
+		if _, err := load("~" + value + "~"); err == nil {
+			require.Contains(t, []string{"RECEIPTS_DIR", "EVENTS_SIGNING_KEY", "EVENTS_SIGNING_KEY_PREVIOUS", "SMTP_HELLO"}, name, "it accepts any text")
+		} else {
+			require.Regexp(t, "\n  "+name+": .{10}", err.Error())
 			require.NotContains(t, err.Error(), "canary")
 		}
 		got, err := load(" \n")
