@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -70,26 +69,6 @@ func TestErase_unreadDispute(t *testing.T) {
 	programtest.Succeed(t, f.environ, "completer")
 	require.Contains(t, refuse(), "a dispute about it is open")
 	require.NoError(t, f.stripe.UpdateDispute(dispute, "won"))
-	programtest.Succeed(t, f.environ, "completer")
-	erase()
-}
-
-// A refund that is refused because of a dispute shows that our records are out of date.
-func TestErase_refundOfDisputed(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	id, erase, refuse := f.paidOrder("an-order-to-dispute-2")
-	dispute, err := f.stripe.Dispute(f.stripe.Charges()[0].IntentID, 2500, "fraudulent", "needs_response")
-	require.NoError(t, err)
-	f.stripe.EditEvents(func(e *stripetest.Event) { e.Type = "charge.updated" }) // the events are lost
-	refund := f.shared().MustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-refund-that-is-refused"}})
-	require.Equal(t, http.StatusUnprocessableEntity, refund.Status)
-	require.Contains(t, string(refund.Body), "charge_disputed")
-	require.Contains(t, refuse(), "a provider_change of it is queued or failed")
-	f.exec("DELETE FROM staged_jobs")
-	require.Contains(t, refuse(), "a refund was refused because of a dispute that is not read yet")
-
-	require.NoError(t, f.stripe.UpdateDispute(dispute, "lost"))
 	programtest.Succeed(t, f.environ, "completer")
 	erase()
 }
