@@ -37,14 +37,21 @@ type keysList struct {
 }
 
 func (c keysList) Run(ctx context.Context, a *app.App) error {
-	stuck, err := a.Engine.Stuck(ctx, a.Config.CompleterGrace, int(c.Limit))
+	keys, err := a.Engine.Unfinished(ctx, int(c.Limit))
 	if err != nil {
 		return err
 	}
+	if len(keys) == int(c.Limit) {
+		fmt.Fprintf(os.Stderr, "At most %d keys, the oldest, are listed: --limit changes this.\n", c.Limit)
+	}
 	const header = "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR"
-	return printTable(header, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", stuck, func(key idempotency.StoredKey) []any {
+	return printTable(header, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", keys, func(key idempotency.StoredKey) []any {
+		state := key.State()
+		if state == idempotency.StateWaiting && (key.Idle > a.Config.CompleterGrace || key.ClockAhead) {
+			state = "abandoned" // so the completer continues it
+		}
 		return []any{
-			key.ID, key.AccountID, key.Operation, key.Point, key.State(),
+			key.ID, key.AccountID, key.Operation, key.Point, state,
 			key.Runs, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError,
 		}
 	})

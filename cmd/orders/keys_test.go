@@ -31,29 +31,44 @@ func (f *fixture) keys(args ...string) string {
 	return stdout
 }
 
+// The list is empty only if no key is unfinished, because operators wait for that.
 func TestKeysList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	stdout := f.keys("list")
 	require.Regexp(t, `^KEY +ACCOUNT.*\n$`, stdout)
 	f.createPaidOrder("a-finished-order-1")
-	f.abandon("stuck-order-00001", "stuck-order-00002", "young-order-00001")
-	f.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'young-order-00001'")
-	f.exec("UPDATE idempotency_keys SET needs_review_at = now(), last_run_at = '2026-01-02 03:04:05Z' WHERE idempotency_key = 'stuck-order-00002'")
-	first, second := idempotency.KeyID(f.account(), "stuck-order-00001"), idempotency.KeyID(f.account(), "stuck-order-00002")
+	wants := []struct{ state, columns string }{
+		{"needs_review", "needs_review_at = now()"},
+		{"abandoned", "last_error = 'no answer'"},
+		{"waiting", "last_run_at = now()"},
+		{"requires_action", "action_required_at = now()"},
+		{"in_progress", "locked_at = now(), last_run_at = now()"},
+	}
+	for _, want := range wants {
+		f.abandon("unfinished-order-" + want.state)
+	}
+	var ids []string
+	for i, want := range wants {
+		key := "unfinished-order-" + want.state
+		f.exec("UPDATE idempotency_keys SET created_at = now() + $2::int * interval '1 second', "+want.columns+" WHERE idempotency_key = $1", key, i)
+		ids = append(ids, idempotency.KeyID(f.account(), idempotency.Key(key)).String())
+	}
 
 	stdout = f.keys("list")
 	table := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
-	require.Len(t, table, 3)
+	require.Len(t, table, 1+len(wants))
 	require.Regexp(t, `^KEY +ACCOUNT +OPERATION +RECOVERY POINT +STATE +RUNS +CREATED +LAST RUN +LAST ERROR$`, table[0])
-	require.Regexp(t, "^"+second.String()+"  "+f.account().String()+`  create_order  charge_created  needs_review  1     .*2026-01-02 03:04:05  the payment provider is unavailable`, table[1],
-		"longest idle first")
-	require.Regexp(t, "^"+first.String()+"  "+f.account().String()+`  create_order  charge_created  waiting       1     `, table[2])
-	require.NotContains(t, stdout, "stuck-order", "the list contains no client keys")
+	for i, want := range wants {
+		require.Regexp(t, "^"+ids[i]+"  "+f.account().String()+`  create_order  charge_created  `+want.state+` +1     20`, table[i+1], "oldest first")
+	}
+	require.Contains(t, table[2], "no answer")
+	require.NotContains(t, stdout, "unfinished-order", "the list contains no client keys")
 
-	stdout = f.keys("list", "--limit", "1")
-	require.Contains(t, stdout, second.String())
-	require.NotContains(t, stdout, first.String())
+	stdout, stderr := programtest.Succeed(t, f.quiet(), "keys", "list", "--limit", "1")
+	require.Contains(t, stdout, ids[0])
+	require.NotContains(t, stdout, ids[1])
+	require.Contains(t, stderr, "At most 1 keys, the oldest, are listed")
 }
 
 func TestKeysShow(t *testing.T) {
