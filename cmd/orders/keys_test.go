@@ -110,7 +110,7 @@ func TestKeysShow(t *testing.T) {
 		"another account": {"show", id.String(), "--account", uuid.NewString()},
 	} {
 		stderr := programtest.Fail(t, f.quiet(), append([]string{"keys"}, args...)...)
-		require.Equal(t, "orders: no key, order or refund has this id, reference or provider's id\n", stderr, name)
+		require.Equal(t, "orders: no key, order or refund has this id, reference, provider's id or email address\n", stderr, name)
 	}
 
 	f.createPaidOrder("a-finished-order-2")
@@ -168,8 +168,33 @@ SELECT account_id, gen_random_uuid(), id, 100, currency, 'succeeded', 're_of_the
 	require.Equal(t, http.StatusCreated, b.MustDo(http.MethodPost, "/v1/orders", programtest.Tea, http.Header{"Idempotency-Key": {id}}).Status)
 	b.Stop()
 	stderr := programtest.Fail(t, f.quiet(), "keys", "show", id)
-	require.Regexp(t, `(?m)^  [0-9a-f-]{36}  account `+account.String()+`  order `+id+`, paid$`, stderr)
+	require.Regexp(t, `(?m)^  [0-9a-f-]{36}  account `+account.String()+`  20[0-9-]{8} [0-9:]{8}  order `+id+`, paid$`, stderr)
 	require.Equal(t, f.keys("show", reference), f.keys("show", id, "--account", account.String()))
+}
+
+// "Was she charged?" An email address shows her order, or lists her orders, the newest first.
+func TestKeysShow_email(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order := func(key, email, card string) string {
+		body := strings.NewReplacer("ada@example.com", email, "pm_card_visa", card).Replace(programtest.Tea)
+		f.shared().MustOrder(key, body)
+		return idempotency.DeriveID("order", f.account(), idempotency.Key(key)).String()
+	}
+	const visa, declined = "pm_card_visa", "pm_card_visa_chargeDeclined"
+	first, second := order("an-order-of-ada-1", "Ada@example.com", declined), order("an-order-of-ada-2", "ada@example.com", visa)
+	other := order("an-order-of-grace", "grace@example.com", visa)
+
+	want := f.keys("show", other)
+	require.Regexp(t, `(?m)^charged +25\.00 USD`, want)
+	require.Equal(t, want, f.keys("show", "grace@example.com"))
+	stderr := programtest.Fail(t, f.with("LOG_LEVEL=debug"), "keys", "show", "ADA@example.com")
+	require.Regexp(t, `orders: several match, the newest first: give the id of one, or select an account with --account
+  [0-9a-f-]{36}  account [0-9a-f-]{36}  20[0-9-]{8} [0-9:]{8}  order `+second+`, paid
+  [0-9a-f-]{36}  account [0-9a-f-]{36}  20[0-9-]{8} [0-9:]{8}  order `+first+`, payment_failed
+$`, stderr)
+	require.NotContains(t, strings.ToLower(stderr), "ada@example.com")
+	programtest.Fail(t, f.quiet(), "keys", "show", "nobody@example.com")
 }
 
 func TestKeysResolve_ambiguous(t *testing.T) {
@@ -185,8 +210,8 @@ func TestKeysResolve_ambiguous(t *testing.T) {
 	a.Stop()
 
 	stderr := programtest.Fail(t, f.with("LOG_LEVEL=error"), "keys", "resolve", shared, "--reason", "a test")
-	require.Regexp(t, `^orders: several keys match: give the id of one, or select an account with --account
-(  [0-9a-f-]{36}  account [0-9a-f-]{36}  idempotency key\n){2}$`, stderr)
+	require.Regexp(t, `^orders: several match, the newest first: give the id of one, or select an account with --account
+(  [0-9a-f-]{36}  account [0-9a-f-]{36}  20[0-9-]{8} [0-9:]{8}  idempotency key\n){2}$`, stderr)
 	require.Contains(t, f.keys("show", shared, "--account", mine.String()), idempotency.KeyID(mine, shared).String())
 	id := idempotency.KeyID(mine, shared).String()
 	stdout, _ := programtest.Succeed(t, f.environ, "keys", "resolve", id, "--reason", "the customer does not want it any more")
