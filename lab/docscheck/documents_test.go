@@ -162,8 +162,8 @@ func (r *reader) runInShell(command docscheck.Command) {
 		r.abandon(filepath.Base(stuck))
 		text = key.ReplaceAllString(text, filepath.Base(stuck))
 	}
-	if strings.Contains(text, "--order ORDER") {
-		text = strings.ReplaceAll(text, "--order ORDER", "--order "+r.pay())
+	if order := regexp.MustCompile(` ORDER\b`); order.MatchString(text) {
+		text = order.ReplaceAllString(text, " "+r.pay())
 	}
 	if strings.Contains(text, "EMAIL") {
 		r.pay()
