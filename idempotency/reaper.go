@@ -64,7 +64,7 @@ func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (
 
 // deleteSQL deletes keys of one account, because Citus deletes only from one shard. The rows that it
 // inserts reject a reuse of the keys (R17, used for ever). An unfinished key stays, because it has
-// no finished_at (R16, unfinished keys stay).
+// no finished_at (R16, unfinished keys stay). %s is the reaper's SKIP LOCKED.
 const deleteSQL = `
 WITH deleted AS (
     DELETE FROM idempotency_keys
@@ -75,7 +75,7 @@ WITH deleted AS (
             WHERE account_id = $1
               AND id = ANY($2::uuid[])
               AND finished_at <= now() - $3::interval
-              FOR UPDATE SKIP LOCKED
+              FOR UPDATE %s
        )
     RETURNING account_id, id, operation, request_path, created_at, finished_at
 )
@@ -91,7 +91,7 @@ func (s *store) delete(ctx context.Context, retention time.Duration, keys []reap
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		batch := &pgx.Batch{} // one transaction
 		for accountID, ids := range byAccount {
-			batch.Queue(deleteSQL, accountID, ids, retention).Exec(func(tag pgconn.CommandTag) error {
+			batch.Queue(fmt.Sprintf(deleteSQL, "SKIP LOCKED"), accountID, ids, retention).Exec(func(tag pgconn.CommandTag) error {
 				deleted += int(tag.RowsAffected())
 				return nil
 			})
@@ -104,9 +104,10 @@ func (s *store) delete(ctx context.Context, retention time.Duration, keys []reap
 	return deleted, nil
 }
 
-// ExpireTx queues that finished keys of an account expire before their retention is over.
+// ExpireTx queues that finished keys of an account expire before their retention is over. Unlike the reaper,
+// which comes again, it waits for a row that another transaction has locked.
 func ExpireTx(tx postgres.Queuer, accountID uuid.UUID, ids []uuid.UUID) {
-	tx.Queue(deleteSQL, accountID, ids, time.Duration(0))
+	tx.Queue(fmt.Sprintf(deleteSQL, ""), accountID, ids, time.Duration(0))
 }
 
 // ExpireLost makes a key whose row was lost an expired key (R17, used for ever).
