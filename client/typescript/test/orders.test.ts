@@ -1,4 +1,8 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
+import { Readable } from 'node:stream';
 import { after, before, test } from 'node:test';
 import { format, inspect } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
@@ -113,9 +117,10 @@ test('nothing is sent with invalid arguments', async () => {
     await assert.rejects(orders.createOrder(bad, params), TypeError, bad);
   }
   for (const id of ['', '..', 'a/b']) {
-    await assert.rejects(orders.createRefund(key, id, {}), TypeError, id);
+    await assert.rejects(orders.createRefund(key, id, { amount: 1 }), TypeError, id);
     await assert.rejects(orders.cancelOrder(key, id), TypeError, id);
   }
+  for (const amount of [0, NaN, undefined as never]) await assert.rejects(orders.createRefund(key, 'o1', { amount }), TypeError, String(amount));
   await assert.rejects(orders.send({ key, path: '@example.com/', body: '{}' }), TypeError);
   assert.equal(server.calls.length, 0);
   for (const bad of [{ baseUrl: 'ftp://a' }, { baseUrl: 'http://a?b' }, { baseUrl: 'http://a#' }, { baseUrl: 'http://a:b@c' }, { baseUrl: 'http://[' }, { apiKey: '' }, { apiKey: 'a\nb' }, { apiKey: '€' }, { timeoutMs: 0 }, { timeoutMs: 2 ** 31 }, { backoffMs: -1 }]) {
@@ -145,8 +150,16 @@ test('kinds of a problem', async () => {
     assert.equal(result.kind, kind);
     assert.equal(result.problem?.retry, retry);
   }
-  await client([]).orders.createRefund(key, 'o1', {}).then(() => assert.equal(server.calls.at(-1)?.path, '/v1/orders/o1/refunds'));
 });
+
+test('a refund of an amount, and of what remains', async () => {
+  const { orders: refunds } = client(Array(3).fill(json(201, '{"id":"r1"}')));
+  await refunds.createRefund(key, 'o1', { amount: 500 });
+  await refunds.refundRemaining(key, 'o1');
+  await refunds.refundRemaining(key, 'o1', { reason: 'duplicate' });
+  const refunded = ['{"amount":500}', '{}', '{"reason":"duplicate"}'].map((body) => ['/v1/orders/o1/refunds', body]);
+  assert.deepEqual(server.calls.map(({ path, body }) => [path, body]), refunded);
+}); // each line names refunds, so that examples/delete-refunds.sh deletes all of them
 
 test('an attempt is one request', async () => {
   const attempts: unknown[] = [];
@@ -214,6 +227,43 @@ test('addresses of reads', async () => {
     const { orders } = client([json(200, '{}')]);
     assert.equal((await call(orders)).kind, 'done');
     assert.equal(server.calls[0]?.path, want);
+  }
+});
+
+test('a server that is not the API neither holds a call longer than its limit, nor answers it', async (t) => {
+  let answer: (socket: Socket) => void;
+  const foreign = createServer((socket) => {
+    socket.on('error', () => {}).once('data', () => answer(socket));
+  }).listen(0, '127.0.0.1');
+  t.after(() => foreign.close());
+  await once(foreign, 'listening');
+  const head = 'HTTP/1.1 201 Created\r\ncontent-type: application/json\r\n';
+  const drip = (first: string, rest: string) => (socket: Socket) => {
+    socket.write(first);
+    const timer = setInterval(() => socket.write(rest), 1);
+    socket.on('close', () => clearInterval(timer));
+  };
+  for (const [name, respond] of Object.entries<typeof answer>({
+    '101, and the connection stays open': (socket) => socket.write('HTTP/1.1 101 S\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n'),
+    '101 with a body': (socket) => socket.write('HTTP/1.1 101 S\r\ncontent-type: application/json\r\n\r\n{"id":"o1"}'),
+    'no answer': () => {},
+    'headers without an end': drip(head, 'x: 1\r\n'),
+    'a body without an end': drip(`${head}\r\n{"id":"o1"}`, ' '),
+    'interim answers without an end': drip('', 'HTTP/1.1 103 S\r\n\r\n'),
+    '300 MB': (socket) => {
+      socket.write(`${head}\r\n{"id":"o1"}`);
+      Readable.from(Array(300).fill(' '.repeat(1 << 20))).on('end', () => assert.fail('300 MB were read')).pipe(socket);
+    },
+  })) {
+    answer = respond;
+    const abort = new AbortController();
+    const orders = new Orders({
+      baseUrl: `http://127.0.0.1:${(foreign.address() as AddressInfo).port}`, apiKey: 'k', timeoutMs: 200, sleep: async () => abort.abort(),
+    });
+    const [begun, before] = [performance.now(), process.memoryUsage().rss];
+    assert.equal((await orders.createOrder(key, params, { signal: abort.signal })).kind, 'unknown', name);
+    assert.ok(performance.now() - begun < 5000, name);
+    assert.ok(process.memoryUsage().rss - before < 100 << 20, name);
   }
 });
 
