@@ -15,10 +15,7 @@ const grants, lastGrant = "migrations/statements/grant.sql", "                  
 
 // A reader follows docs/add-an-operation.md with the code that it shows.
 func TestGuide(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "shop")
-	for _, name := range files(t) {
-		copyFile(t, folder, name)
-	}
+	_, folder := clone(t)
 	g := guide{t, folder, read(t, root, "docs/add-an-operation.md")}
 
 	// 1. The table
