@@ -313,6 +313,17 @@ func TestDocuments_demo(t *testing.T) {
 	require.Subset(t, result.FindAllString(demo.Stdout.String(), -1), shown)
 }
 
+// README names the two commands of a new clone, in at most 800 words.
+func TestDocuments_readme(t *testing.T) {
+	t.Parallel()
+	text, err := fs.ReadFile(root, "README.md")
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(strings.Fields(string(text))), 800)
+	for _, command := range []string{"make demo", "make test"} {
+		shownBelow(t, "README.md", command)
+	}
+}
+
 func shownBelow(t *testing.T, path, command string) []string {
 	t.Helper()
 	for _, page := range allPages(t) {

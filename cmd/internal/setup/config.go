@@ -93,7 +93,7 @@ func (s *Stripe) Mode() string { return payments.KeyMode(string(s.SecretKey)) }
 // ProviderURL returns the provider's URL without credentials and path.
 func (s *Stripe) ProviderURL() string {
 	base, _ := url.Parse(cmp.Or(s.APIBase, "https://api.stripe.com")) // validated
-	return base.Scheme + "://" + base.Host
+	return (&url.URL{Scheme: base.Scheme, Host: base.Host}).String()
 }
 
 // Mail is where receipts are sent, and by whom. There is no default folder, because a pod loses its
@@ -114,9 +114,12 @@ func (m *Mail) validate(p *problems) {
 		p.check(err == nil, "SMTP_URL", "%v", err)
 		p.check(m.ReceiptsFrom != "", "RECEIPTS_FROM", "not set; expected the sender of the receipts, such as My Shop <orders@example.com>")
 	}
-	literal, _ := netip.ParseAddr(strings.TrimPrefix(strings.Trim(m.SMTPHello, "[]"), "IPv6:"))
-	p.check(m.SMTPHello == "" || receipts.ValidAddress("x@"+m.SMTPHello) || m.SMTPHello[0] == '[' && literal.IsValid(), "SMTP_HELLO",
-		"%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]", m.SMTPHello)
+	address, literal := strings.CutSuffix(strings.TrimPrefix(m.SMTPHello, "["), "]")
+	address, tagged := strings.CutPrefix(address, "IPv6:")
+	ip, _ := netip.ParseAddr(address)
+	literal = literal && m.SMTPHello[0] == '[' && ip.IsValid() && ip.Is6() == tagged && ip.Zone() == "" // RFC 5321, 4.1.3
+	p.check(m.SMTPHello == "" || receipts.ValidAddress("x@"+m.SMTPHello) || literal, "SMTP_HELLO",
+		"%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]", m.SMTPHello)
 	from, err := mail.ParseAddress(m.ReceiptsSender())
 	p.check(err == nil && receipts.ValidAddress(from.Address), "RECEIPTS_FROM",
 		"%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.ReceiptsFrom)
