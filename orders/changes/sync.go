@@ -23,20 +23,20 @@ import (
 )
 
 // Sync reads the refunds and disputes of an order from the provider, and records them in one transaction.
-// What the provider states is recorded, whatever our records say (R27, the provider's events). If a read
-// that began later is recorded already, Sync changes nothing.
+// What the provider states is recorded, whatever our records say (R27, the provider's events). An error
+// means that something is left to another read. So a job is repeated even if a read that began later is
+// recorded, because that one may have read less.
 func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	o, err := i.find(ctx, accountID, orderID)
 	if err == nil && o.Status.Open() {
-		_, err = i.Operations.Resume(ctx, accountID, idempotency.KeyID(accountID, o.IdempotencyKey))
-		if errors.Is(err, idempotency.ErrActionRequired) {
-			return nil // it has no charge
-		}
-		if err == nil {
+		if _, err = i.Operations.Resume(ctx, accountID, idempotency.KeyID(accountID, o.IdempotencyKey)); err == nil {
 			o, err = i.find(ctx, accountID, orderID)
 		}
 	}
-	if err != nil || o.PaymentIntentID == "" {
+	if err == nil && o.PaymentIntentID == "" {
+		err = errors.New("the order records no payment")
+	}
+	if err != nil {
 		return err
 	}
 	reading, cancel := i.Orders.Calls.Context(ctx)
@@ -66,7 +66,7 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	})
 	switch {
 	case errors.Is(err, errLaterRead):
-		return nil
+		return err
 	case err != nil:
 		return fmt.Errorf("record refunds and disputes: %w", postgres.Translate(err))
 	case unread != nil:
@@ -121,7 +121,7 @@ type record struct {
 	Source     string
 }
 
-var errLaterRead = errors.New("a later read is recorded")
+var errLaterRead = errors.New("a later read is recorded, which may have read less")
 
 // lock locks the order and reads its records, in two statements, because under READ COMMITTED only the
 // second one sees what the lock's previous holder has committed. A time in the future was recorded while
