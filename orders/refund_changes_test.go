@@ -158,6 +158,17 @@ func TestChanges_amountChanged(t *testing.T) {
 	require.Equal(t, "partially_refunded 1800: succeeded 1800 api; won 700", f.changes())
 }
 
+// A dispute prevents a refund until it is won. So another key may succeed.
+func TestRefund_disputed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(visa), dispute(700, "needs_response"), refund("422 charge_disputed"))
+	require.Contains(t, string(f.result.Response.Body), `"retry":"new-key"`)
+	require.NoError(t, f.Stripe.UpdateDispute(f.Stripe.Disputes()[0].ID, "won"))
+	f.do(retry("422 charge_disputed"))
+	require.Equal(t, "201", outcomeOf(f.refund("after-the-dispute", oneBody)))
+	checkRefundInvariants(t, f)
+}
+
 // The row of a refund is lost. It is recorded under its own id, so its key is never used again (R17).
 func TestChanges_lostRefundRow(t *testing.T) {
 	t.Parallel()
