@@ -1,6 +1,10 @@
 package orders_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,4 +60,29 @@ func TestChanges_jobStays(t *testing.T) {
 			checkChanges(t, f)
 		})
 	}
+}
+
+// A cancelled intent was never charged, so a refund of it is no refund of the order. An operator has to look.
+func TestChanges_refundWithoutCharge(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, setEndpoint, payWith(declinedCard), create("402 card_declined generic_decline"))
+	intent := f.intentID()
+	refund := map[string]any{
+		"object": "refund", "id": "re_1", "payment_intent": intent, "status": "succeeded", "amount": 4300, "currency": "usd", "metadata": map[string]string{},
+	}
+	body, err := json.Marshal(map[string]any{"object": "list", "data": []any{refund}, "has_more": false})
+	require.NoError(t, err)
+	f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err == nil && callOf(req) == listRefunds {
+			resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		}
+		return resp, err
+	})
+	_, err = f.deliverEventAbout("charge.refund.updated", refund)
+	require.NoError(t, err)
+	require.Equal(t, "payment_failed 0: ", f.changes())
+	require.Equal(t, []string{"refund_without_charge"}, f.findings())
+	require.Equal(t, []string{"order.payment_failed"}, f.shopEvents())
+	require.Empty(t, f.staged())
 }

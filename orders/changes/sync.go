@@ -51,6 +51,13 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	// Without the permission to read disputes, refunds are recorded nevertheless.
 	disputes, unread := i.Orders.Calls.Payments.ListDisputes(reading, o.PaymentIntentID)
 	c := &change{order: o, log: i.Orders.Calls.Logger.With("account_id", accountID, "order_id", orderID)}
+	if len(listed) > 0 && !o.Status.Paid() { // the customer may have paid a failed order with another card
+		intent, err := i.Orders.Calls.Payments.Get(reading, o.PaymentIntentID)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", o.PaymentIntentID, err)
+		}
+		c.uncharged = intent.Status != payments.StatusSucceeded
+	}
 	err = pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := c.lock(ctx, tx, listed); err != nil {
 			return err
@@ -128,6 +135,7 @@ type change struct {
 	disputes   []payments.Dispute // as recorded
 	ambiguous  string             // a refund that is left to the next attempt, see match
 	unfinished []unfinished       // refunds that are left to their own runs, see finishRuns
+	uncharged  bool               // the intent of the order was never charged
 }
 
 type unfinished struct {
@@ -247,6 +255,9 @@ func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
 		return
 	case r.ProviderID == "" && r.UnfinishedKey != "":
 		c.unfinished = append(c.unfinished, unfinished{*r, made})
+		return
+	case r.ProviderID == "" && c.uncharged: // an order without a charge has no refund
+		c.report(&c.batch, "refund_without_charge", *r, made)
 		return
 	}
 	if !made.Status.Known() {
