@@ -206,7 +206,7 @@ func TestReceipt_wrongAddress(t *testing.T) {
 	page, err := os.ReadFile("../../docs/runbook.md")
 	require.NoError(t, err)
 	_, section, _ := strings.Cut(string(page), "\n## A receipt with a wrong address\n")
-	statements := regexp.MustCompile(`psql "\$DATABASE_URL" -c "(.+)"`).FindAllStringSubmatch(section, 2)
+	statements := regexp.MustCompile(`psql "\$PSQL_URL" -c "(.+)"`).FindAllStringSubmatch(section, 2)
 	correct := func(statement string, values ...string) {
 		for _, value := range values {
 			statement = strings.Replace(statement, "…", value, 1)
