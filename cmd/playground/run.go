@@ -17,6 +17,7 @@ import (
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/cmd/playground/internal/devservices"
+	"example.com/orders-api/cmd/playground/internal/docs"
 	"example.com/orders-api/events"
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/receipts"
@@ -161,7 +162,8 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 		return err
 	}
 	base := app.BaseURL(listening.Listener.Addr().String(), "localhost")
-	s := &server{Server: listening, playground: p, base: base, docs: base + "/docs", account: account, apiKey: key, mailer: mailer}
+	s := &server{Server: listening, playground: p, base: base, docs: base + docs.Path, account: account, apiKey: key, mailer: mailer}
+	s.HTTP.Handler = docs.Mount(s.HTTP.Handler)
 	if p.events != "" {
 		secret, err := s.setEndpoint(ctx, p.events)
 		if err != nil {
