@@ -74,9 +74,9 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	if err != nil {
 		return err
 	}
-	workers := []*jobs.Worker{receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Metrics.Receipt, a.Logger)}
+	workers := []*jobs.Worker{receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Logger)}
 	if keys := a.Config.EventKeys(); len(keys) > 0 {
-		workers = append(workers, events.NewWorkers(a.Pool, keys, a.Metrics.Event, a.Logger)...)
+		workers = append(workers, events.NewWorkers(a.Pool, keys, a.Logger)...)
 	} else if n, err := events.CountEndpoints(ctx, a.Pool); n > 0 || err != nil {
 		a.Logger.WarnContext(ctx, "EVENTS_SIGNING_KEY is not set, so this worker sends no events to the shops' endpoints: they wait for a worker that has the key",
 			"endpoints", n, "error", err)

@@ -249,8 +249,8 @@ Send the same line again: the same bytes come back, and nothing is charged twice
 
 func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 	config, logger := s.config, s.logger
-	workers := append(events.NewWorkers(s.App.Pool, config.EventKeys(), s.App.Metrics.Event, logger),
-		receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), s.App.Metrics.Receipt, logger))
+	workers := append(events.NewWorkers(s.App.Pool, config.EventKeys(), logger),
+		receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), logger))
 	start := func(name string, every time.Duration, work func(context.Context) error) {
 		group.Go(func() error {
 			app.Repeat(ctx, name, every, logger, work)
