@@ -49,7 +49,6 @@ func NewRouter(config Config) chi.Router {
 	problemTypes()
 	r := chi.NewRouter()
 	r.Use(
-		middleware.ClientIPFromRemoteAddr,
 		withLog(config.Logger, config.OnRequest),
 		withHeaders(config.Ready),
 		middleware.GetHead,
