@@ -61,7 +61,7 @@ func newFixtureWithRoles(t *testing.T) (f *fixture, owner []string) {
 
 	f = newFixtureAnHourAgo(t)
 	f.pool = pool
-	f.environ = f.with("DATABASE_URL="+as("orders"), "LOG_LEVEL=info", "RECEIPTS_DIR="+t.TempDir())
+	f.environ = f.with("DATABASE_URL="+as("orders"), "LOG_LEVEL=info", "SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address)
 	return f, programtest.Environ(t, "DATABASE_URL="+as("orders_owner"))
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,15 +28,14 @@ type extensions struct {
 	shopExtension
 }
 
-// load reads groups of config. Unlike setup.Load, it accepts an environment without a database, a
-// provider's key or a folder for receipts, and leaves these fields empty. It accepts only test keys,
+// load reads groups of config. Unlike setup.Load, it accepts an environment without a database or a
+// provider's key, and leaves these fields empty. It accepts only test keys,
 // because a key of an unknown kind may move real money.
 func load(config *setup.Config, groups []any) error {
-	const private, fake, receipts = "postgres://playground", "sk_test_playground", "the folder of playground run"
+	const private, fake = "postgres://playground", "sk_test_playground"
 	for name, value := range map[string]string{
 		"DATABASE_URL":      private,
 		"LISTEN_ADDR":       "127.0.0.1:8080", // loopback only, because playground run prints an API key
-		"RECEIPTS_DIR":      receipts,
 		"RECEIPTS_FROM":     "Orders <receipts@example.com>",
 		"STRIPE_SECRET_KEY": fake,
 	} {
@@ -50,9 +48,6 @@ func load(config *setup.Config, groups []any) error {
 	}
 	if config.DatabaseURL == private {
 		config.DatabaseURL = ""
-	}
-	if config.ReceiptsDir == receipts {
-		config.ReceiptsDir = ""
 	}
 	switch {
 	case config.Mode() != "test":
@@ -156,8 +151,7 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 			return err
 		}
 	}
-	p.config.ReceiptsDir = cmp.Or(p.config.ReceiptsDir, filepath.Join(p.folder, "receipts"))
-	mailer, err := p.config.Mailer(ctx, p.logger)
+	mailer, err := p.mailer(ctx)
 	if err != nil {
 		return err
 	}

@@ -85,6 +85,7 @@ func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Durati
 	for _, work := range works {
 		loops.Go(func() { Repeat(ctx, command, every, a.Logger, work) })
 	}
+	<-ctx.Done() // a worker may have nothing to do
 	loops.Wait()
 	return nil
 }
