@@ -183,7 +183,7 @@ func TestAwait_conditions(t *testing.T) {
 	}
 	f.requireWaiting(14)
 	wire.Reset()
-	require.Eventually(t, func() bool { return wire.RoundTrips() > 1 }, waitFor, tick)
+	require.Eventually(t, func() bool { return wire.RoundTrips() >= 2*14 }, waitFor, tick)
 	f.requireWaiting(14)
 	cancel()
 	waiting.Wait()

@@ -30,7 +30,6 @@ var keptColumns = map[string]string{
 // erasedColumns are the others, with the condition that holds for each row of the order after an erasure. It is
 // false if the row itself must be gone.
 var erasedColumns = map[string]string{
-	"audit_records.request_ip":          "request_ip IS NULL",
 	"idempotency_keys.failed_runs":      "false",
 	"idempotency_keys.idempotency_key":  "false",
 	"idempotency_keys.last_error":       "false",

@@ -192,7 +192,7 @@ func TestJobs(t *testing.T) {
 	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
 	require.Equal(t, "The worker tries again, now: 0\n", stdout)
 
-	programtest.Succeed(t, f.with("RECEIPTS_DIR="+t.TempDir()), "worker", "--once")
+	programtest.Succeed(t, f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address), "worker", "--once")
 	history := f.keys("show", "receipt-order-011")
 	require.Regexp(t, `(?m)^20.{17} +receipt\.retry \{"by": ?"grace", "reason": ?"the address exists now"\}$`, history)
 	require.Regexp(t, `(?m)^20.{17} +receipt\.sent \{"attempt": ?1\}$`, history)

@@ -24,8 +24,7 @@ import (
 type Inbox struct {
 	Orders     *orders.Service
 	Operations *operations.Service
-	Timeout    time.Duration                            // of an order: a run of its key, and the calls of a step
-	Observe    func(outcome string, took time.Duration) // called after each attempt; may be nil
+	Timeout    time.Duration // of an order: a run of its key, and the calls of a step
 }
 
 // Applied is the outcome of a job that has recorded what the provider states.
@@ -42,7 +41,6 @@ func (i *Inbox) worker() *jobs.Worker {
 		Concurrency: 4,
 		Detail:      error.Error,
 		Backoff:     jobs.Backoff,
-		Observe:     i.Observe,
 	}
 }
 

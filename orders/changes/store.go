@@ -77,10 +77,9 @@ SELECT $13,
        'refund.' || status,
        'refund',
        id::text,
-       jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
-       $14
+       jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency)
   FROM applied`, r.AccountID, r.ID, r.OrderID, r.Made.Amount, r.Made.Currency, reason, string(r.Made.Status), r.Made.ID, failure,
-		r.Source, r.Made.Created, laterRead, uuid.Must(uuid.NewV7()), audit.ClientIP(ctx))
+		r.Source, r.Made.Created, laterRead, uuid.Must(uuid.NewV7()))
 }
 
 // QueueTotals queues the UPDATE of an order's amount_refunded and status. The transaction locks the order
