@@ -17,7 +17,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/connlimit"
 )
 
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
@@ -116,7 +115,6 @@ func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) htt
 			if err != nil {
 				return err
 			}
-			connlimit.Verified(r.Context())
 			entryOf(r.Context()).add(slog.String("account_id", account.String()))
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountKey{}, account)))
 			return nil

@@ -12,7 +12,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
-	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/orders/changes"
 )
 
@@ -35,7 +34,6 @@ func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	connlimit.Verified(r.Context())
 	var result changes.Result
 	err = h.inTurn(r.Context(), event.AccountID, maxEventWait, func(ctx context.Context) (_ idempotency.Result, err error) {
 		if result, err = h.Changes.Handle(ctx, event); err != nil {

@@ -12,15 +12,10 @@ import (
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/connlimit"
 )
 
 // maxBackground bounds the runs whose clients got a 202.
 const maxBackground = 200
-
-// maxConnections includes idle connections, with 20 KiB each. At the limit, a new one closes
-// another, see [connlimit].
-const maxConnections = 4000
 
 // listen opens the address that an environment variable names.
 func listen(ctx context.Context, variable string, address setup.Address) (net.Listener, error) {
@@ -81,6 +76,7 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	a.onClose(func() { _ = listener.Close() }) // closed already if Run was called
+	listener = limitListener{listener, make(chan struct{}, connectionLimit(a.Logger))}
 	return &Server{App: a, HTTP: api.NewServer(router, a.Logger), Listener: listener, ready: ready, runs: runs}, nil
 }
 
@@ -90,7 +86,7 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 // other process has to take over their keys.
 func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 	serving, fail := context.WithCancelCause(ctx)
-	go func() { fail(connlimit.Serve(s.HTTP, s.Listener, maxConnections)) }()
+	go func() { fail(s.HTTP.Serve(s.Listener)) }()
 	s.App.Logger.Info("listening", "address", s.Listener.Addr().String())
 	go func() {
 		if err := s.App.TryProvider(ctx); err != nil {
