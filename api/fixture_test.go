@@ -90,7 +90,7 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	if s.ready == nil {
 		s.ready = api.NewReadiness(func() error { return nil })
 	}
-	f.limiter = admission.New(admission.Config{Permits: s.permits, Backlog: s.backlog, Wait: time.Minute, InFlight: 10_000})
+	f.limiter = admission.New(admission.Config{Permits: s.permits, Backlog: s.backlog, Wait: time.Minute})
 	f.background = make(api.Background, s.background)
 	config := api.Config{Authenticator: f.newAuthenticator(t), Limiter: f.limiter, Ready: s.ready, Background: f.background}
 	if s.specs {
