@@ -135,6 +135,7 @@ func TestGetOrder_clientDisconnects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, poolSize(1), limiterBounds(1, 1))
+			require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status) // the API key is known then
 			hold(t, f)
 			before := f.limiter.Stats()
 			ctx, hangUp := context.WithCancel(t.Context())

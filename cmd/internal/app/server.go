@@ -38,17 +38,12 @@ type Server struct {
 
 // Listen opens the addresses until the app closes.
 func (a *App) Listen(ctx context.Context) (*Server, error) {
-	authPool, err := setup.AuthPool(ctx, a.Pool)
-	if err != nil {
-		return nil, err
-	}
-	a.onClose(authPool.Close)
 	if err := setup.CheckServing(ctx, a.Pool); err != nil {
 		return nil, err
 	}
 	runs := make(api.Background, maxBackground)
-	authenticator := accounts.NewAuthenticator(authPool, time.Now)
-	a.Monitor.Add(authPool, authenticator.Reset)
+	authenticator := accounts.NewAuthenticator(a.Pool, time.Now)
+	a.Monitor.OnReset(authenticator.Reset)
 	if err := a.StartMonitor(ctx, setup.CheckServing); err != nil {
 		return nil, err
 	}

@@ -49,15 +49,6 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, 
 	return pool, nil
 }
 
-const authPoolSize = 2 // see [accounts.NewAuthenticator]
-
-// AuthPool returns a small pool for requests whose credentials are not verified yet (R25, bounded outsiders).
-func AuthPool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
-	config := main.Config()
-	config.MaxConns, config.MinConns, config.MinIdleConns = authPoolSize, 0, 0
-	return pgxpool.NewWithConfig(ctx, config)
-}
-
 func connect(ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(string(d.DatabaseURL))
 	if err != nil {
