@@ -175,7 +175,8 @@ func TestNginx_tls(t *testing.T) {
 	a.Stop()
 }
 
-// Two processes are restarted in turn while clients send orders.
+// Two processes are restarted in turn while clients send orders. On a busy machine, a process that stops resets a
+// few connections that it has not accepted yet. Each such order is made by the same request with the same key.
 func TestNginx_restarts(t *testing.T) {
 	t.Parallel()
 	f := labtest.NewFixture(t)
@@ -197,13 +198,17 @@ func TestNginx_restarts(t *testing.T) {
 					return nil
 				default:
 				}
-				got, err := client.Order(t.Context(), fmt.Sprintf("an-order-of-client-%d-%d", c, n))
+				key := fmt.Sprintf("an-order-of-client-%d-%d", c, n)
+				got, err := client.Order(t.Context(), key)
 				if err != nil {
 					return err
 				}
 				mu.Lock()
 				statuses[got.Status]++
 				mu.Unlock()
+				if _, err := labtest.UntilPaid(t.Context(), client, key); err != nil {
+					return err
+				}
 			}
 		})
 	}
@@ -214,9 +219,9 @@ func TestNginx_restarts(t *testing.T) {
 	close(stop)
 	require.NoError(t, clients.Wait())
 	t.Logf("responses during ten restarts, by status: %v", statuses)
-	require.NotZero(t, statuses[http.StatusCreated])
-	delete(statuses, http.StatusCreated)
-	require.Empty(t, statuses)
+	unavailable := statuses[http.StatusServiceUnavailable]
+	require.Len(t, statuses, 1+min(unavailable, 1))
+	require.Greater(t, statuses[http.StatusCreated], 100*unavailable)
 	require.Empty(t, f.Stripe.OrdersChargedTwice())
 }
 
