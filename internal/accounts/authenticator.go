@@ -92,7 +92,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 	if l == nil {
 		l = &lookup{done: make(chan struct{})}
 		s.lookups[hash] = l
-		go a.lookUp(s, l, hash, now, known) // detached, because other requests may wait for it
+		go a.lookUp(context.WithoutCancel(ctx), s, l, hash, now, known) // other requests may wait for it
 	}
 	a.mu.Unlock()
 	select {
@@ -103,9 +103,9 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 	}
 }
 
-func (a *Authenticator) lookUp(s *server, l *lookup, hash keyHash, begun time.Time, known bool) {
+func (a *Authenticator) lookUp(ctx context.Context, s *server, l *lookup, hash keyHash, begun time.Time, known bool) {
 	defer close(l.done)
-	l.accountID, l.err = a.query(hash, known)
+	l.accountID, l.err = a.query(ctx, hash, known)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(s.lookups, hash)
@@ -121,8 +121,8 @@ func (a *Authenticator) lookUp(s *server, l *lookup, hash keyHash, begun time.Ti
 
 // query looks up unknown keys on few connections, because such a key costs its sender nothing and must not
 // delay orders (R25, bounded outsiders). The database compares the hashes, so the duration reveals nothing.
-func (a *Authenticator) query(hash keyHash, known bool) (uuid.UUID, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+func (a *Authenticator) query(ctx context.Context, hash keyHash, known bool) (uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	if !known {
 		select {

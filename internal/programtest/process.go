@@ -21,7 +21,7 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// BeProgram, a variable of the environment, makes the test binary run as the program, so that no other build is needed.
+// BeProgram is a variable of the environment that makes the test binary run as the program, so that no other build is needed.
 const BeProgram = "ORDERS_TEST_BE_PROGRAM"
 
 // Main runs the tests, or the program in a process that [Start] has started.

@@ -27,7 +27,7 @@ func connectionLimit(logger *slog.Logger) int {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur >= need {
 		return maxConnections
 	}
-	limit := max(1, (int(files.Cur)-otherDescriptors)/descriptorsPerConnection) //nolint:gosec // below need
+	limit := max(1, (int(files.Cur)-otherDescriptors)/descriptorsPerConnection)
 	logger.Warn("RLIMIT_NOFILE is too low, so fewer clients can connect: raise it", "limit", files.Cur, "needed", need, "connections", limit)
 	return limit
 }
