@@ -49,7 +49,7 @@ func TestNginx_attacks(t *testing.T) {
 				"Idempotency-Key: "+rand.Text()+"\r\nAuthorization: Bearer ok_"+rand.Text()+"\r\n\r\n")
 		}},
 		"random keys": {64, func(ctx context.Context, n int) { guess(ctx, address, n) }},
-		"one client floods": {400, func(ctx context.Context, n int) {
+		"one client floods": {1000, func(ctx context.Context, n int) {
 			_, _ = floods.CreateOrder("flood-"+rand.Text(), []byte(programtest.Tea))
 		}},
 	} {
