@@ -54,7 +54,7 @@ func (s *promiseCoverage) missing() []string {
 	for _, path := range c.doc.Paths.Map() {
 		for _, operation := range path.Operations() {
 			for status, response := range operation.Responses.Map() {
-				if status == "default" || status == "429" { // deploy/nginx answers 429, see lab/nginx
+				if status == "default" || status == "429" { // deploy/nginx answers 429
 					continue
 				}
 				of := promise(response.Ref, operation.OperationID, status)
