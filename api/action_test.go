@@ -114,10 +114,8 @@ func TestAction_sharedRead(t *testing.T) {
 	for i := range polls {
 		polls[i] = f.sendAsync(f.request(t, http.MethodGet, keyPath(key), ""))
 	}
-	require.Eventually(t, func() bool {
-		stats := f.limiter.Stats()
-		return stats.InFlight == clients && stats.Running == 0 && stats.Backlog == 0
-	}, stepTimeout, 5*time.Millisecond)
+	<-held.Reached()
+	require.Eventually(t, func() bool { return f.limiter.Stats().Running+f.limiter.Stats().Backlog == 0 }, stepTimeout, 5*time.Millisecond)
 	held.Release()
 	for _, poll := range polls {
 		require.Equal(t, intent, actionOf(t, receive(t, poll)).PaymentIntentID)

@@ -130,17 +130,18 @@ func TestGetOrder_clientDisconnects(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(conn.Release)
 		},
-		"permit": func(t *testing.T, f *fixture) { f.fillLimiter(t, f.Account, 1) },
+		"permit": func(t *testing.T, f *fixture) { f.fillLimiter(t, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, poolSize(1), limiterBounds(1, 1))
+			require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status) // the API key is known then
 			hold(t, f)
-			inFlight := f.limiter.Stats().InFlight
+			before := f.limiter.Stats()
 			ctx, hangUp := context.WithCancel(t.Context())
 			defer hangUp()
 			done := f.sendAsync(f.request(t, http.MethodGet, "/v1/orders", "", header("X-Request-Id", "hung-up-")).WithContext(ctx))
-			require.Eventually(t, func() bool { return f.limiter.Stats().InFlight > inFlight }, responseTimeout, time.Millisecond)
+			require.Eventually(t, func() bool { return f.limiter.Stats() != before }, responseTimeout, time.Millisecond)
 			hangUp()
 			require.ErrorIs(t, (<-done).err, context.Canceled)
 			line := f.log.await(t, map[string]any{"request_id": "hung-up-"})

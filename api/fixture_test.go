@@ -90,9 +90,10 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	if s.ready == nil {
 		s.ready = api.NewReadiness(func() error { return nil })
 	}
-	f.limiter = admission.New(admission.Config{Permits: s.permits, Backlog: s.backlog, Wait: time.Minute, InFlight: 10_000})
+	f.limiter = admission.New(admission.Config{Permits: s.permits, Backlog: s.backlog, Wait: time.Minute})
 	f.background = make(api.Background, s.background)
-	config := api.Config{Authenticator: f.newAuthenticator(t), Limiter: f.limiter, Ready: s.ready, Background: f.background}
+	authenticator := accounts.NewAuthenticator(f.Pool, func() time.Time { return time.Unix(0, f.authClock.Load()) })
+	config := api.Config{Authenticator: authenticator, Limiter: f.limiter, Ready: s.ready, Background: f.background}
 	if s.specs {
 		config.Spec = ordersapi.Spec
 	}
@@ -116,16 +117,6 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 		require.Empty(t, f.secrets.in(f.log.String()), "secrets in the log")
 	})
 	return f
-}
-
-func (f *fixture) newAuthenticator(t testing.TB) *accounts.Authenticator {
-	t.Helper()
-	config := f.Pool.Config()
-	config.MaxConns = 2 // one for unknown API keys, one for cached ones
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return accounts.NewAuthenticator(pool, func() time.Time { return time.Unix(0, f.authClock.Load()) })
 }
 
 func (f *fixture) expireAPIKeys() { f.authClock.Add(int64(5 * time.Second)) }

@@ -52,7 +52,7 @@ func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status operations.KeyStatus, required *operations.ActionRequiredError, err error) {
-	err = h.Limiter.Do(ctx, account, func(ctx context.Context) (err error) {
+	err = h.Limiter.Do(ctx, func(ctx context.Context) (err error) {
 		status, err = h.Operations.KeyStatus(ctx, account, key)
 		if err != nil || status.State() != idempotency.StateActionRequired {
 			return err

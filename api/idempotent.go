@@ -58,7 +58,7 @@ func (h *handlers) inTurn(ctx context.Context, account uuid.UUID, wait time.Dura
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
-		run.err = h.Limiter.Do(ctx, account, func(ctx context.Context) (err error) {
+		run.err = h.Limiter.Do(ctx, func(ctx context.Context) (err error) {
 			run.Result, err = work(ctx)
 			return err
 		})

@@ -17,7 +17,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/operations/audit"
 )
 
@@ -117,7 +116,6 @@ func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) htt
 			if err != nil {
 				return err
 			}
-			connlimit.Verified(r.Context())
 			entryOf(r.Context()).add(slog.String("account_id", account.String()))
 			ctx := audit.WithAPIKey(r.Context(), accounts.Prefix(apiKey))
 			next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, accountKey{}, account)))

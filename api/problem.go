@@ -67,7 +67,6 @@ var problemRows = []struct {
 	{operations.ErrOutcomeUnknown, "payment-outcome-unknown", "Send the same request with the same key to find out."},
 	{operations.ErrProviderUnavailable, "temporarily-unavailable", "The payment provider did not accept the request."},
 	{errBodyCut, "temporarily-unavailable", "The body ended early. Send the same request again" + withSameKey + "."},
-	{admission.ErrRateLimited, "rate-limited", "Send the same request again a little later" + withSameKey + "."},
 	{admission.ErrOverloaded, "temporarily-unavailable", "The server is overloaded. Send the same request again a little later" + withSameKey + "."},
 	{postgres.ErrUnavailable, "temporarily-unavailable", "Send the same request again" + withSameKey + "."},
 	{idempotency.ErrNewerVersion, "temporarily-unavailable", "Send the same request again" + withSameKey + "."},
@@ -133,7 +132,7 @@ func problemOf(err error) problem {
 			switch {
 			case failed:
 				p.retryAfter = max(int(math.Ceil(provider.RetryAfter.Seconds())), 1)
-			case errors.Is(err, admission.ErrRateLimited), errors.Is(err, admission.ErrOverloaded):
+			case errors.Is(err, admission.ErrOverloaded):
 				p.retryAfter = 1 + rand.IntN(3) //nolint:gosec // jitter, because rejections come in bursts
 			case errors.Is(err, idempotency.ErrFinishedKeyReused):
 				p.Outcome = outcomeFinal
@@ -186,8 +185,8 @@ func (p problem) forRequest(r *http.Request, err error) problem {
 	switch {
 	case p.Outcome != outcomeNone:
 	case !lookedUp && hasKey, // an earlier request may have used the key
-		lookedUp && (p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable), // the run was interrupted
-		errors.Is(err, errNoPage) && strings.HasPrefix(r.URL.Path, keyAddress):                            // a proxy may have changed the address of a used key
+		lookedUp && p.Status == http.StatusServiceUnavailable,                  // the run was interrupted
+		errors.Is(err, errNoPage) && strings.HasPrefix(r.URL.Path, keyAddress): // a proxy may have changed the address of a used key
 		p.Outcome = outcomeUnknown
 	}
 	return p

@@ -62,7 +62,7 @@ func (h *handlers) read(o operations.Registration, id string, next func(*http.Re
 			return err
 		}
 		var body []byte
-		err = h.Limiter.Do(r.Context(), of.AccountID, func(ctx context.Context) (err error) {
+		err = h.Limiter.Do(r.Context(), func(ctx context.Context) (err error) {
 			ctx, cancel := context.WithTimeout(ctx, readTimeout)
 			defer cancel()
 			body, err = next(r.WithContext(ctx), of)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// NewServer returns a server for [connlimit.Serve], which bounds the time to send a response.
+// NewServer returns a server whose listener bounds the time to send a part of a response.
 func NewServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,

@@ -11,8 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/admission"
-	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/orders/changes"
 )
 
@@ -35,7 +33,6 @@ func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	connlimit.Verified(r.Context())
 	var result changes.Result
 	err = h.inTurn(r.Context(), event.AccountID, maxEventWait, func(ctx context.Context) (_ idempotency.Result, err error) {
 		if result, err = h.Changes.Handle(ctx, event); err != nil {
@@ -45,8 +42,6 @@ func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	}).err
 	entryOf(r.Context()).event(event, result, err)
 	switch {
-	case errors.Is(err, admission.ErrRateLimited):
-		return admission.ErrOverloaded // The provider does not send for that account only.
 	case errors.Is(err, idempotency.ErrInProgress):
 		return &keyedError{error: errEventBusy} // 503, because 409 would count as a rejected event
 	case err != nil:

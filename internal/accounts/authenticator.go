@@ -23,52 +23,56 @@ import (
 var ErrUnauthorized = errors.New("the API key is not valid")
 
 const (
-	maxAge        = 5 * time.Second // how long a cached key is accepted, also if it was revoked since
-	maxCached     = 10_000          // about a megabyte
-	lookupTimeout = 5 * time.Second // bounds a lookup, and separately the wait for its result
+	maxAge        = 5 * time.Second // how long a verified key is accepted, also if it was revoked since
+	lookupTimeout = 5 * time.Second // includes the wait for a connection
+
+	unknownLookups = 2 // connections that keys take together which were never valid
 )
+
+var errOtherServer = fmt.Errorf("%w: another server takes the writes now", postgres.ErrUnavailable)
 
 // Authenticator finds the account of an API key. It is safe for concurrent use.
 type Authenticator struct {
-	pool  *pgxpool.Pool
-	clock func() time.Time
-
-	lookupTimeout time.Duration // tests shorten it
-
-	// Unknown keys cost their sender nothing, so they must not delay cached ones.
-	unknownKeys, cachedKeys batches
+	pool    *pgxpool.Pool
+	clock   func() time.Time
+	unknown chan struct{} // has an element for each lookup of a key that was never valid
 
 	mu     sync.Mutex
-	cache  map[keyHash]verifiedKey
-	server context.Context // ends at a reset, when another server may take the writes
-	leave  context.CancelFunc
+	server *server // which answered
 }
 
-// verifiedKey is a key that was valid. After maxAge it no longer authenticates, and only selects the
-// queue of cached keys.
+// server has what one database server answered: a server that was demoted accepts revoked keys.
+type server struct {
+	verified map[keyHash]verifiedKey
+	lookups  map[keyHash]*lookup // those in flight, one for each key
+}
+
+// verifiedKey is a key that was valid. After maxAge it no longer authenticates, but its lookup is not one
+// of an unknown key.
 type verifiedKey struct {
-	accountID  uuid.UUID
-	verifiedAt time.Time // before the lookup was sent
+	accountID uuid.UUID
+	at        time.Time // before the lookup was sent
 }
 
-// NewAuthenticator returns an Authenticator, which uses two connections of the pool. It must not be
-// the pool of the orders, which outsiders could fill (R25, bounded outsiders).
+type lookup struct {
+	done      chan struct{} // closed when the result is set
+	accountID uuid.UUID
+	err       error
+}
+
+// NewAuthenticator returns an Authenticator.
 func NewAuthenticator(pool *pgxpool.Pool, clock func() time.Time) *Authenticator {
-	a := &Authenticator{pool: pool, clock: clock, lookupTimeout: lookupTimeout, cache: map[keyHash]verifiedKey{}}
-	a.unknownKeys.lookUp, a.cachedKeys.lookUp = a.lookUp, a.lookUp
-	a.server, a.leave = context.WithCancel(context.Background())
+	a := &Authenticator{pool: pool, clock: clock, unknown: make(chan struct{}, unknownLookups)}
+	a.Reset()
 	return a
 }
 
-// Reset discards all verified keys and repeats the lookups in progress on new connections, because
-// the server that verified them may have been demoted (R30, ready to take an order).
+// Reset discards all verified keys and the lookups in flight, because the server that verified them may have
+// been demoted (R30, ready to take an order).
 func (a *Authenticator) Reset() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.leave()
-	a.server, a.leave = context.WithCancel(context.Background())
-	clear(a.cache)
-	a.pool.Reset()
+	a.server = &server{map[keyHash]verifiedKey{}, map[keyHash]*lookup{}}
 }
 
 // Authenticate returns the account of apiKey, or [ErrUnauthorized]. A revoked key works for
@@ -79,79 +83,71 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 	}
 	hash := hashKey(apiKey)
 	a.mu.Lock()
-	key, cached := a.cache[hash]
-	a.mu.Unlock()
-	if cached && a.clock().Sub(key.verifiedAt) < maxAge {
+	s, now := a.server, a.clock()
+	key, known := s.verified[hash]
+	if known && now.Sub(key.at) < maxAge {
+		a.mu.Unlock()
 		return key.accountID, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.lookupTimeout)
+	l := s.lookups[hash]
+	if l == nil {
+		l = &lookup{done: make(chan struct{})}
+		s.lookups[hash] = l
+		go a.lookUp(context.WithoutCancel(ctx), s, l, hash, now, known) // other requests may wait for it
+	}
+	a.mu.Unlock()
+	select {
+	case <-l.done:
+		return l.accountID, l.err
+	case <-ctx.Done():
+		return uuid.Nil, fmt.Errorf("wait to look up API key: %w", postgres.Translate(ctx.Err()))
+	}
+}
+
+func (a *Authenticator) lookUp(ctx context.Context, s *server, l *lookup, hash keyHash, begun time.Time, known bool) {
+	defer close(l.done)
+	l.accountID, l.err = a.query(ctx, hash, known)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(s.lookups, hash)
+	switch {
+	case a.server != s:
+		l.accountID, l.err = uuid.Nil, errOtherServer
+	case l.err == nil:
+		s.verified[hash] = verifiedKey{l.accountID, begun}
+	case errors.Is(l.err, ErrUnauthorized):
+		delete(s.verified, hash)
+	}
+}
+
+// query looks up unknown keys on few connections, because such a key costs its sender nothing and must not
+// delay orders (R25, bounded outsiders). The database compares the hashes, so the duration reveals nothing.
+func (a *Authenticator) query(ctx context.Context, hash keyHash, known bool) (uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	if cached {
-		return a.cachedKeys.find(ctx, hash)
-	}
-	return a.unknownKeys.find(ctx, hash)
-}
-
-// lookUp returns the accounts of valid keys. If the authenticator is reset meanwhile, it repeats the
-// lookup, because the former server returned the result.
-func (a *Authenticator) lookUp(hashes []keyHash) (found map[keyHash]uuid.UUID, err error) {
-	for current := false; !current; {
-		a.mu.Lock()
-		server := a.server
-		a.mu.Unlock()
-		verifiedAt := a.clock()
-		found, err = a.query(server, hashes)
-		a.mu.Lock()
-		current = server.Err() == nil
-		if current && err == nil {
-			a.rememberLocked(hashes, found, verifiedAt)
+	if !known {
+		select {
+		case a.unknown <- struct{}{}:
+			defer func() { <-a.unknown }()
+		case <-ctx.Done():
+			return uuid.Nil, fmt.Errorf("wait to look up API key: %w", postgres.Translate(ctx.Err()))
 		}
-		a.mu.Unlock()
 	}
-	return found, err
-}
-
-// query lets the database compare the hashes, so its duration reveals nothing about them.
-func (a *Authenticator) query(server context.Context, hashes []keyHash) (map[keyHash]uuid.UUID, error) {
-	ctx, cancel := context.WithTimeout(server, a.lookupTimeout)
-	defer cancel()
-	wanted := make([][]byte, len(hashes))
-	for i := range hashes {
-		wanted[i] = hashes[i][:]
+	found, err := pgx.CollectExactlyOneRow(postgres.Query(ctx, a.pool, `
+SELECT pg_is_in_recovery(),
+       (SELECT account_id FROM api_keys WHERE key_hash = $1 AND revoked_at IS NULL)`, hash[:]), pgx.RowToStructByPos[struct {
+		Standby   bool
+		AccountID *uuid.UUID
+	}])
+	switch {
+	case err != nil:
+		return uuid.Nil, fmt.Errorf("look up API key: %w", postgres.Translate(err))
+	case found.Standby: // which may lack a key, or its revocation
+		return uuid.Nil, errOtherServer
+	case found.AccountID == nil:
+		return uuid.Nil, ErrUnauthorized
 	}
-	found := map[keyHash]uuid.UUID{}
-	var hash []byte
-	var accountID uuid.UUID
-	rows := postgres.Query(ctx, a.pool, `
-SELECT key_hash,
-       account_id
-  FROM api_keys
- WHERE key_hash = ANY ($1)
-   AND revoked_at IS NULL`, wanted)
-	_, err := pgx.ForEachRow(rows, []any{&hash, &accountID}, func() error {
-		found[keyHash(hash)] = accountID
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look up API keys: %w", postgres.Translate(err))
-	}
-	return found, nil
-}
-
-// rememberLocked evicts an arbitrary key if the cache is full.
-func (a *Authenticator) rememberLocked(hashes []keyHash, found map[keyHash]uuid.UUID, verifiedAt time.Time) {
-	for _, hash := range hashes {
-		delete(a.cache, hash)
-	}
-	for hash, accountID := range found {
-		if len(a.cache) >= maxCached {
-			for evicted := range a.cache {
-				delete(a.cache, evicted)
-				break
-			}
-		}
-		a.cache[hash] = verifiedKey{accountID, verifiedAt}
-	}
+	return *found.AccountID, nil
 }
 
 // An API key is keyPrefix, which secret scanners recognise, and 130 random bits in

@@ -57,12 +57,10 @@ func TestAuthenticate_malformedKey(t *testing.T) {
 	}
 }
 
-// Requests share the lookup of a stale key, so one that ends does not cancel it.
+// Requests share the lookup of a key, so one that ends does not cancel it.
 func TestAuthenticate_sharedLookup(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.requireAccepted(1)
-	f.pass(5 * time.Second)
 	b := f.lookups.setBlock(block{})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := f.authenticate(ctx, f.apiKey)
@@ -80,7 +78,7 @@ func TestAuthenticate_sharedLookup(t *testing.T) {
 		require.NoError(t, <-other)
 	}
 	f.requireAccepted(0)
-	require.EqualValues(t, 3, f.lookups.count.Load(), "the others wait for the next lookup")
+	require.EqualValues(t, 1, f.lookups.count.Load())
 	require.EqualValues(t, f.pool.Stat().TotalConns(), f.pool.Stat().NewConnsCount(), "no connection was closed")
 }
 
@@ -102,23 +100,30 @@ func TestAuthenticate_databaseOutage(t *testing.T) {
 	f.requireRejected(unknownKey(), 1)
 }
 
-func TestAuthenticate_lookupTimeout(t *testing.T) {
+// A pool without a free connection is 503, and never 401.
+func TestAuthenticate_poolExhausted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.authenticator.SetLookupTimeout(time.Second)
 	f.requireAccepted(1)
 	f.pass(5 * time.Second)
-	f.lookups.setBlock(block{})
-	for _, result := range []<-chan error{f.authenticate(t.Context(), f.apiKey), f.authenticate(t.Context(), unknownKey())} {
+	for range poolSize {
+		conn, err := f.pool.Acquire(t.Context())
+		require.NoError(t, err)
+		defer conn.Release()
+	}
+	var results []<-chan error
+	for _, apiKey := range []string{f.apiKey, unknownKey(), unknownKey(), unknownKey()} { // the last one waits for its turn
+		results = append(results, f.authenticate(t.Context(), apiKey))
+	}
+	for _, result := range results {
 		err := <-result
 		require.ErrorIs(t, err, postgres.ErrUnavailable)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, accounts.ErrUnauthorized)
 	}
-	f.lookups.setBlock(block{except: f.apiKey})
-	f.requireAccepted(1)
 }
 
-// After a failover, nothing that the old server verified is valid (R30, ready to take an order).
+// After a failover, nothing that the old server verified is valid (R30, ready to take an order), nor what it
+// answers then.
 func TestAuthenticator_reset(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -130,11 +135,31 @@ func TestAuthenticator_reset(t *testing.T) {
 
 	_, apiKey := create(t, f.pool)
 	b := f.lookups.setBlock(block{})
-	done := f.authenticate(t.Context(), apiKey)
+	before := f.authenticate(t.Context(), apiKey)
 	<-b.reached
-	f.revoke(apiKey)
 	f.authenticator.Reset()
-	<-b.reached // the lookup is repeated
+	after := f.authenticate(t.Context(), apiKey)
+	<-b.reached
 	close(b.released)
-	require.ErrorIs(t, <-done, accounts.ErrUnauthorized)
+	require.ErrorIs(t, <-before, postgres.ErrUnavailable)
+	require.NoError(t, <-after)
+}
+
+// A standby may lack a key, or its revocation, so its answer is none.
+func TestAuthenticate_standby(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, statement := range []string{
+		"CREATE SCHEMA standby",
+		"CREATE FUNCTION standby.pg_is_in_recovery() RETURNS boolean RETURN true",
+		"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = standby, pg_catalog, public', current_database()); END $$",
+	} {
+		_, err := f.pool.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	f.pool.Reset()
+	for _, apiKey := range []string{f.apiKey, unknownKey()} {
+		_, err := f.authenticator.Authenticate(t.Context(), apiKey)
+		require.ErrorIs(t, err, postgres.ErrUnavailable)
+	}
 }

@@ -53,7 +53,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{t: t}
 	pool := idempotencytest.NewPool(t)
-	limiter := admission.New(admission.Config{Permits: 10, Backlog: 20, Wait: time.Second, InFlight: 30})
+	limiter := admission.New(admission.Config{Permits: 10, Backlog: 20, Wait: time.Second})
 	f.metrics = metrics.New(metrics.Config{
 		Pool: pool, Ready: ready, Logger: discard, Limiter: limiter,
 		Waiters: func() int { return f.Engine.Waiters() }, Retention: retention, Grace: grace,

@@ -102,14 +102,12 @@ func (r registrar) pool(pool *pgxpool.Pool) {
 }
 
 func (r registrar) limiter(l *admission.Limiter) {
-	r.gauge("limiter_capacity", "Maximum number of requests at work at the same time.",
+	r.gauge("limiter_capacity", "Maximum number of requests at work at the same time, except for runs that resume.",
 		nil, func() int { return l.Stats().Permits })
 	r.gauge("limiter_running", "Requests at work: they use the processors and the database.",
 		nil, func() int { return l.Stats().Running })
 	r.gauge("limiter_backlog", "New requests that wait for a permit.",
 		nil, func() int { return l.Stats().Backlog })
-	r.gauge("limiter_in_flight", "Requests in progress, including those that wait for a permit or for the payment provider.",
-		nil, func() int { return l.Stats().InFlight })
 	r.count("limiter_rejected_total", "Requests that the limiter rejected: a bound was reached, or the wait for a permit timed out.",
 		func() float64 { return float64(l.Stats().Rejected) })
 }

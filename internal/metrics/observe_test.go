@@ -103,18 +103,17 @@ func TestStep_ofAnOrder(t *testing.T) {
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	l := admission.New(admission.Config{Permits: 1, Backlog: 1, Wait: time.Minute, InFlight: 3})
+	l := admission.New(admission.Config{Permits: 1, Backlog: 1, Wait: time.Minute})
 	m := metrics.New(metrics.Config{Pool: f.Pool, Ready: ready, Logger: discard, Limiter: l, Waiters: f.Engine.Waiters})
 
 	nothing := func(context.Context) error { return nil }
 	waiting := make(chan error, 1)
-	require.NoError(t, l.Do(t.Context(), f.Account, func(context.Context) error {
-		go func() { waiting <- l.Do(t.Context(), f.Account, nothing) }()
+	require.NoError(t, l.Do(t.Context(), func(context.Context) error {
+		go func() { waiting <- l.Do(t.Context(), nothing) }()
 		require.Eventually(t, func() bool { return l.Stats().Backlog == 1 }, time.Minute, time.Millisecond)
-		require.ErrorIs(t, l.Do(t.Context(), f.Account, nothing), admission.ErrOverloaded)
+		require.ErrorIs(t, l.Do(t.Context(), nothing), admission.ErrOverloaded)
 		require.Equal(t, map[string]float64{
-			"orders_limiter_capacity": 1, "orders_limiter_running": 1, "orders_limiter_backlog": 1,
-			"orders_limiter_in_flight": 2, "orders_limiter_rejected_total": 1,
+			"orders_limiter_capacity": 1, "orders_limiter_running": 1, "orders_limiter_backlog": 1, "orders_limiter_rejected_total": 1,
 		}, scrape(t, m).withPrefix("orders_limiter_"))
 		return nil
 	}))

@@ -25,46 +25,38 @@ var (
 )
 
 // Monitor checks each second whether orders can be stored (R30, ready to take an order): the server
-// accepts writes, the pools are connected to it, and a check of the caller succeeds. It has a session
+// accepts writes, the pool is connected to it, and a check of the caller succeeds. It has a session
 // of its own, so a busy pool does not delay it.
 //
-// Sessions that only read do not notice that their primary was demoted. So the monitor resets all
-// pools when its own session is new and when its server is read-only, and no session of a pool is
+// Sessions that only read do not notice that their primary was demoted. So the monitor resets the
+// pool when its own session is new and when its server is read-only, and no session of the pool is
 // older than the monitor's.
 type Monitor struct {
-	logger *slog.Logger
-	pools  []*monitoredPool
-	result atomic.Pointer[error]
-}
-
-type monitoredPool struct {
-	*pgxpool.Pool
-
-	reset  func()
-	opened atomic.Int64 // number of sessions opened before the last reset
+	logger  *slog.Logger
+	pool    *pgxpool.Pool
+	onReset func()
+	opened  atomic.Int64 // number of the pool's sessions opened before its last reset
+	result  atomic.Pointer[error]
 }
 
 // NewMonitor returns a Monitor that watches a configured pool.
 func NewMonitor(pool *pgxpool.Pool, logger *slog.Logger) *Monitor {
-	m := &Monitor{logger: logger}
+	m := &Monitor{logger: logger, pool: pool, onReset: func() {}}
 	m.result.Store(&errNotChecked)
-	m.Add(pool, pool.Reset)
 	return m
 }
 
-// Add adds a pool and the function that resets it. It must be called before Start.
-func (m *Monitor) Add(pool *pgxpool.Pool, reset func()) {
-	m.pools = append(m.pools, &monitoredPool{Pool: pool, reset: reset})
-}
+// OnReset sets what discards the answers of the former server. It must be called before Start.
+func (m *Monitor) OnReset(discard func()) { m.onReset = discard }
 
 // Err returns nil, or why orders cannot be stored now.
 func (m *Monitor) Err() error { return *m.result.Load() }
 
 // Start checks once, and then until stop is called.
 func (m *Monitor) Start(ctx context.Context, check func(context.Context, *pgxpool.Pool) error) (stop func(), err error) {
-	config := m.pools[0].Config()
+	config := m.pool.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
-	config.MaxConnLifetime = 1 << 62 // never, because a new session resets the pools
+	config.MaxConnLifetime = 1 << 62 // never, because a new session resets the pool
 	configure := config.AfterConnect
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		m.reset()
@@ -102,10 +94,8 @@ func (m *Monitor) run(ctx context.Context, session *pgxpool.Pool, check func(con
 	if err == nil {
 		err = check(bounded, session)
 	}
-	for _, pool := range m.pools {
-		if err == nil {
-			err = pool.check(bounded)
-		}
+	if err == nil {
+		err = m.checkPool(bounded)
 	}
 	switch previous := *m.result.Swap(&err); {
 	case ctx.Err() != nil: // stopped
@@ -130,20 +120,19 @@ func (m *Monitor) checkServer(ctx context.Context, session *pgxpool.Pool) error 
 }
 
 func (m *Monitor) reset() {
-	for _, pool := range m.pools {
-		pool.reset()
-		pool.opened.Store(pool.Stat().NewConnsCount())
-	}
+	m.pool.Reset()
+	m.opened.Store(m.pool.Stat().NewConnsCount())
+	m.onReset()
 }
 
-// check opens a session if none was opened since the last reset. Otherwise it takes none, because the
+// checkPool opens a session if none was opened since the last reset. Otherwise it takes none, because the
 // pool may be busy.
-func (p *monitoredPool) check(ctx context.Context) error {
-	stat := p.Stat()
-	if stat.NewConnsCount() > p.opened.Load() && stat.TotalConns() > stat.ConstructingConns() {
+func (m *Monitor) checkPool(ctx context.Context) error {
+	stat := m.pool.Stat()
+	if stat.NewConnsCount() > m.opened.Load() && stat.TotalConns() > stat.ConstructingConns() {
 		return nil
 	}
-	conn, err := p.Acquire(ctx)
+	conn, err := m.pool.Acquire(ctx)
 	if err != nil {
 		return Translate(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// A lost session of the monitor may be the end of a server, so the pools connect again. The pool
+// A lost session of the monitor may be the end of a server, so the pool connects again. The pool
 // of one connection is busy all the time.
 func TestMonitor(t *testing.T) {
 	t.Parallel()
@@ -23,7 +23,7 @@ func TestMonitor(t *testing.T) {
 	other := idempotencytest.NewPool(t)
 	monitor := postgres.NewMonitor(pool, slog.New(slog.DiscardHandler))
 	var resets atomic.Int64
-	monitor.Add(other, func() { resets.Add(1) })
+	monitor.OnReset(func() { resets.Add(1) })
 	require.EqualError(t, monitor.Err(), "the database was not checked yet")
 
 	var session atomic.Uint32

@@ -21,12 +21,12 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// beProgram makes the test binary run as the program, so that no other build is needed.
-const beProgram = "ORDERS_TEST_BE_PROGRAM"
+// BeProgram is a variable of the environment that makes the test binary run as the program, so that no other build is needed.
+const BeProgram = "ORDERS_TEST_BE_PROGRAM"
 
 // Main runs the tests, or the program in a process that [Start] has started.
 func Main(m *testing.M, program func()) {
-	if os.Getenv(beProgram) != "" {
+	if os.Getenv(BeProgram) != "" {
 		program()
 		os.Exit(0)
 	}
@@ -79,7 +79,7 @@ func Start(t *testing.T, environ []string, args ...string) *Process {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
-	return StartProgram(t, program, append(slices.Clip(environ), beProgram+"=1"), args...)
+	return StartProgram(t, program, append(slices.Clip(environ), BeProgram+"=1"), args...)
 }
 
 // StartProgram is [Start] for another program.

@@ -209,37 +209,13 @@ func (b *bench) insistent(ctx context.Context) (err error) {
 			measure.Median(shed, func(w window) float64 { return w.Orders }), latency(p99), latency(shedP99),
 			measure.Median(rounds, func(w window) float64 { return float64(w.Memory) / (1 << 20) }))
 	}
-	if err := fast.noisyNeighbour(ctx); err != nil {
-		return err
-	}
 	return errors.Join(fast.retryUnfinished(ctx), slow.retryUnfinished(ctx), fast.audit(ctx), slow.audit(ctx))
-}
-
-// noisyNeighbour measures one client while 200 clients of another account ignore
-// Retry-After.
-func (s *system) noisyNeighbour(ctx context.Context) error {
-	apiKey, err := s.createAccount(ctx, "single")
-	if err != nil {
-		return err
-	}
-	single := measure.NewClient(s.addresses[0], apiKey)
-	defer single.Close()
-	done := make(chan measure.Report, 1)
-	go func() { done <- measure.Closed(ctx, 200, s.bench.window, s.createOrders(s.clients, "noisy")) }()
-	report := measure.Closed(ctx, 1, s.bench.window-time.Second, s.createOrders([]*measure.Client{single}, "single"))
-	noisy := <-done
-	created := report.WithStatus(http.StatusCreated)
-	latency := created.Percentiles(0.5, 0.99)
-	fmt.Fprintf(s.bench.out, "one client next to 200 of another account (%.0f orders/s): %d orders, p50 %s, p99 %s, %d rejected\n",
-		noisy.WithStatus(http.StatusCreated).Rate(), len(created.Requests), milliseconds(float64(latency[0])), milliseconds(float64(latency[1])),
-		len(report.Requests)-len(created.Requests))
-	return nil
 }
 
 func allCreatedOrShed(report measure.Report) error {
 	for status := range report.Statuses() {
 		switch status {
-		case http.StatusCreated, http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		case http.StatusCreated, http.StatusServiceUnavailable:
 		default:
 			return fmt.Errorf("statuses other than created and rejected: %v", report.Statuses())
 		}

@@ -78,6 +78,7 @@ var transportHeaders = map[string]string{
 	"Content-Type":            "documented as content",
 	"Date":                    "of every HTTP server",
 	"Referrer-Policy":         "for browsers",
+	"Server":                  "of a proxy",
 	"Vary":                    "of the negotiation of gzip",
 	"X-Content-Type-Options":  "for browsers",
 }

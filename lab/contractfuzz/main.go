@@ -34,6 +34,7 @@ type options struct {
 	sequence         int
 	url, key, secret string
 	program, specs   string
+	nginx            bool
 }
 
 func main() {
@@ -55,6 +56,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags.StringVar(&o.url, "url", "", "URL of a running server, which charges the orders")
 	flags.StringVar(&o.key, "key", "", "API key, with -url")
 	flags.StringVar(&o.secret, "webhook-secret", "", "secret that signs events, with -url")
+	flags.BoolVar(&o.nginx, "nginx", false, "with -url: the server is behind nginx, which rejects some requests by itself")
 	flags.StringVar(&o.program, "orders", "bin/orders", "program beside which the playground is, without -url")
 	flags.StringVar(&o.specs, "specs", ".", "folder of openapi.yaml and openapi.service.yaml")
 	if err := flags.Parse(args); err != nil {
@@ -81,7 +83,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	f := newFuzzer(contract, base, o.key, o.seed)
-	f.secret, f.run = o.secret, "fz"
+	f.secret, f.nginx, f.run = o.secret, o.nginx, "fz"
 	if started != nil {
 		f.provider = started.stripePage
 	} else {

@@ -131,7 +131,7 @@ func (s *Shop) API(tb testing.TB, config api.Config) (router chi.Router, apiKey 
 		config.Authenticator = accounts.NewAuthenticator(s.Pool, time.Now)
 	}
 	if config.Limiter == nil {
-		config.Limiter = admission.New(admission.Config{Permits: 1000, Backlog: 1000, Wait: time.Minute, InFlight: 10_000})
+		config.Limiter = admission.New(admission.Config{Permits: 1000, Backlog: 1000, Wait: time.Minute})
 	}
 	if config.Background == nil {
 		config.Background = make(api.Background, 100)

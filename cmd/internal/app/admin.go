@@ -10,11 +10,8 @@ import (
 	"time"
 
 	"example.com/orders-api/cmd/internal/hostcheck"
-	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/internal/metrics"
 )
-
-const maxAdminConnections = 16
 
 // startAdmin serves metrics, profiles and, with ready, /readyz, unless ADMIN_ADDR is empty. They
 // have a port of their own because they require no credentials.
@@ -35,7 +32,7 @@ func (a *App) startAdmin(ctx context.Context, ready func() error) error {
 		ErrorLog:          slog.NewLogLogger(a.Logger.Handler(), slog.LevelDebug),
 	}
 	go func() {
-		if err := connlimit.Serve(server, listener, maxAdminConnections); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			a.Logger.Error("admin listener failed", "error", err)
 		}
 	}()
@@ -63,8 +60,5 @@ func adminRoutes(m *metrics.Metrics, ready func() error, logger *slog.Logger) ht
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		connlimit.Verified(r.Context()) // so that no new connection ends a profile
-		mux.ServeHTTP(w, r)
-	})
+	return mux
 }

@@ -57,10 +57,9 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 	a.onClose(a.Pool.Close)
 	a.Monitor = postgres.NewMonitor(a.Pool, logger)
 	a.limiter = admission.New(admission.Config{
-		Permits:  permitsPerConnection * int(a.Pool.Config().MaxConns),
-		Backlog:  maxBacklog,
-		Wait:     maxBacklogWait,
-		InFlight: maxInFlight,
+		Permits: permitsPerConnection * int(a.Pool.Config().MaxConns),
+		Backlog: maxBacklog,
+		Wait:    maxBacklogWait,
 	})
 	a.Metrics = metrics.New(metrics.Config{
 		Pool:      a.Pool,
@@ -139,12 +138,10 @@ const (
 	// maxWaiters bounds the requests that wait for a key, because each reads a row once per second or more.
 	maxWaiters = 200
 
-	// maxInFlight bounds the requests in flight, including those that wait for the provider.
-	maxInFlight = 1500
-
-	// maxBacklogWait is how long maxBacklog requests may wait for a permit.
-	maxBacklogWait = 650 * time.Millisecond
-	maxBacklog     = 1000
+	// A process that makes 400 orders a second serves the backlog in 0.65 s. A slower one rejects what waits
+	// for longer than a client may be expected to.
+	maxBacklog     = 256
+	maxBacklogWait = 1300 * time.Millisecond
 
 	// Two requests keep a connection busy, because each also computes.
 	permitsPerConnection = 2

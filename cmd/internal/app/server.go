@@ -13,15 +13,10 @@ import (
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/connlimit"
 )
 
 // maxBackground bounds the runs whose clients got a 202.
 const maxBackground = 200
-
-// maxConnections includes idle connections, with 20 KiB each. At the limit, a new one closes
-// another, see [connlimit].
-const maxConnections = 4000
 
 // listen opens the address that an environment variable names.
 func listen(ctx context.Context, variable string, address setup.Address) (net.Listener, error) {
@@ -44,17 +39,12 @@ type Server struct {
 
 // Listen opens the addresses until the app closes.
 func (a *App) Listen(ctx context.Context) (*Server, error) {
-	authPool, err := setup.AuthPool(ctx, a.Pool)
-	if err != nil {
-		return nil, err
-	}
-	a.onClose(authPool.Close)
 	if err := setup.CheckServing(ctx, a.Pool); err != nil {
 		return nil, err
 	}
 	runs := make(api.Background, maxBackground)
-	authenticator := accounts.NewAuthenticator(authPool, time.Now)
-	a.Monitor.Add(authPool, authenticator.Reset)
+	authenticator := accounts.NewAuthenticator(a.Pool, time.Now)
+	a.Monitor.OnReset(authenticator.Reset)
 	if err := a.StartMonitor(ctx, setup.CheckServing); err != nil {
 		return nil, err
 	}
@@ -80,6 +70,7 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	a.onClose(func() { _ = listener.Close() }) // closed already if Run was called
+	listener = limitListener{listener, make(chan struct{}, connectionLimit(a.Logger))}
 	return &Server{App: a, HTTP: api.NewServer(router, a.Logger), Listener: listener, ready: ready, runs: runs}, nil
 }
 
@@ -89,7 +80,7 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 // other process has to take over their keys.
 func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 	serving, fail := context.WithCancelCause(ctx)
-	go func() { fail(connlimit.Serve(s.HTTP, s.Listener, maxConnections)) }()
+	go func() { fail(s.HTTP.Serve(s.Listener)) }()
 	s.App.Logger.Info("listening", "address", s.Listener.Addr().String())
 	go func() {
 		if err := s.App.TryProvider(ctx); err != nil {

@@ -47,16 +47,6 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, 
 	})
 }
 
-// AuthPoolSize is the size of the pool of [AuthPool], see [accounts.NewAuthenticator].
-const AuthPoolSize = 2
-
-// AuthPool returns a small pool for requests whose credentials are not verified yet (R25, bounded outsiders).
-func AuthPool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
-	config := main.Config()
-	config.MaxConns, config.MinConns, config.MinIdleConns = AuthPoolSize, 0, 0
-	return pgxpool.NewWithConfig(ctx, config)
-}
-
 // connect connects all commands, and checks the sessions.
 func connect(
 	ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config), check func(*pgxpool.Pool) error,

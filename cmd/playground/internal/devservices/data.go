@@ -89,7 +89,7 @@ func APIKey(ctx context.Context, pool *pgxpool.Pool, path string) (account uuid.
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return account, "", fmt.Errorf("read the API key of playground run: %w", err)
 	}
-	authenticator := accounts.NewAuthenticator(pool, time.Now) // on the orders' pool, because no request is served yet
+	authenticator := accounts.NewAuthenticator(pool, time.Now)
 	for key := range strings.FieldsSeq(string(stored)) {
 		if account, err = authenticator.Authenticate(ctx, key); !errors.Is(err, accounts.ErrUnauthorized) {
 			return account, key, err
