@@ -91,7 +91,7 @@ func TestServe_fewerSessionsThanThePool(t *testing.T) {
 	role := createRole(t, f.pool, "LOGIN PASSWORD 'limited' CONNECTION LIMIT 8")
 	execute(t, f.pool, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "+role)
 	a := f.serve(f.with("DATABASE_URL="+urlOf(t, f.pool, role)), "--shutdown-delay", "0")
-	a.WaitFor(&a.Stderr, `level=WARN msg="the database permits fewer sessions .* limit="CONNECTION LIMIT of the role" permitted=8 needed=13`)
+	a.WaitFor(&a.Stderr, `level=WARN msg="the database permits fewer sessions .* limit="CONNECTION LIMIT of the role" permitted=8 needed=11`)
 	var group errgroup.Group
 	group.SetLimit(20) // more would be shed on a busy machine
 	for i := range 100 {

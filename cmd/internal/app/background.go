@@ -75,7 +75,7 @@ func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Durati
 	if every == 0 {
 		return works[0](ctx)
 	}
-	setup.WarnOfLimit(ctx, a.Pool, 1, a.Logger) // the monitor's
+	setup.WarnOfLimit(ctx, a.Pool, a.Logger)
 	if err := a.StartMonitor(ctx, setup.CheckSchema); err != nil {
 		return err
 	}

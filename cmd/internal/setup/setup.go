@@ -114,12 +114,12 @@ SELECT privilege || ' ON ' || name
 	return err
 }
 
-// WarnOfLimit logs that the server permits fewer sessions than the process opens: the pool's and others.
+// WarnOfLimit logs that the server permits fewer sessions than the process opens.
 // Behind a pooler, it cannot know.
-func WarnOfLimit(ctx context.Context, pool *pgxpool.Pool, others int32, logger *slog.Logger) {
+func WarnOfLimit(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) {
 	var limit string
 	var allowed int32
-	needed := pool.Config().MaxConns + others
+	needed := pool.Config().MaxConns + 1 // of the monitor
 	err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `
 SELECT name,
