@@ -31,7 +31,7 @@ func Collect[T any](
 // Query sends a query on a session of the pool, see [AwaitSession]. The rows return its error.
 func Query(ctx context.Context, pool *pgxpool.Pool, query string, arguments ...any) (rows pgx.Rows) {
 	_ = AwaitSession(ctx, pool, func() (err error) {
-		rows, err = pool.Query(ctx, query, arguments...)
+		rows, err = pool.Query(ctx, query, arguments...) //nolint:sqlclosecheck // the caller closes them
 		return err
 	})
 	return rows
