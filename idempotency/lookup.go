@@ -18,13 +18,10 @@ func (e *Engine) Key(ctx context.Context, accountID, id uuid.UUID) (StoredKey, e
 	return stored.StoredKey, err
 }
 
-// Lookup returns a key and its response, a [*KeyExpiredError] or [ErrNotFound].
+// Lookup returns a key with its response, or [ErrNotFound].
 func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (StoredKey, Response, error) {
-	id := KeyID(accountID, key)
-	stored, err := e.store.find(ctx, accountID, id)
-	if errors.Is(err, ErrNotFound) {
-		err = e.store.keyExpired(ctx, accountID, id, key)
-	}
+	stored, err := e.store.find(ctx, accountID, KeyID(accountID, key))
+	stored.Key = key // the row of an expired key does not have it
 	return stored.StoredKey, stored.response(), err
 }
 
@@ -61,21 +58,12 @@ func (e *Engine) Find(ctx context.Context, accountIDs []uuid.UUID, idOrKey strin
 		ids = append(ids, KeyID(accountID, Key(idOrKey)))
 	}
 	keys, err := e.store.list(ctx, " WHERE k.account_id = ANY($2) AND k.id = ANY($3)", accountIDs, ids)
-	if err != nil {
-		return nil, err
-	}
-	expired, err := collect(ctx, e.store, func(row pgx.CollectableRow) (StoredKey, error) {
-		k := StoredKey{Expired: true}
-		err := row.Scan(&k.AccountID, &k.ID, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt, &k.Lost)
-		if k.ID == KeyID(k.AccountID, Key(idOrKey)) {
-			k.Key = Key(idOrKey)
+	for i := range keys {
+		if k := &keys[i]; k.ID == KeyID(k.AccountID, Key(idOrKey)) {
+			k.Key = Key(idOrKey) // also of an expired one
 		}
-		return k, err
-	}, `
-SELECT account_id, id, operation, request_path, created_at, finished_at, lost
-  FROM expired_keys
- WHERE account_id = ANY($1) AND id = ANY($2)`, accountIDs, ids)
-	return append(keys, expired...), err
+	}
+	return keys, err
 }
 
 // FailedRun is a run that ended without a final outcome.
@@ -135,7 +123,7 @@ SELECT greatest(now() - min(created_at), max(created_at) - now(), interval '0')
 
 const needsReviewSQL = "SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL AND needs_review_at IS NOT NULL"
 
-const oldestFinishedSQL = "SELECT greatest(now() - min(finished_at), interval '0') FROM idempotency_keys WHERE finished_at IS NOT NULL"
+const oldestFinishedSQL = "SELECT greatest(now() - min(finished_at), interval '0') FROM idempotency_keys WHERE finished_at IS NOT NULL AND expired_at IS NULL"
 
 // ReadStats counts the keys in one round trip.
 func ReadStats(ctx context.Context, pool *pgxpool.Pool) (stats Stats, err error) {

@@ -95,8 +95,11 @@ func TestLookup_states(t *testing.T) {
 	reaped := f.request()
 	f.put(reaped, op, finished)
 	require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
-	_, _, err := lookup(reaped)
-	require.ErrorAs(t, err, new(*idempotency.KeyExpiredError))
+	status, response, err := lookup(reaped)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateExpired, status.State())
+	require.Equal(t, reaped.Key, status.Key)
+	require.Zero(t, response)
 
 	stored := idempotency.Response{Status: 402, Headers: map[string]string{"Content-Type": "text/plain"}, Body: []byte("no")}
 	for want, state := range map[string]given{

@@ -84,6 +84,7 @@ var (
 		"attempt":           1,
 		"completer_attempt": 0,
 		"last_run_at":       "2026-01-02T03:04:05Z",
+		"lost":              false,
 		"created_at":        "2026-01-02T03:04:05Z",
 	}
 	finishedKey = startedKey.with(row{
@@ -93,6 +94,11 @@ var (
 		"response_code":    201,
 		"response_headers": row{"Location": "/v1/orders/1"},
 		"response_body":    `\x7b7d`,
+	})
+	expiredKey = finishedKey.with(row{
+		"idempotency_key": nil, "request_method": nil, "request_params": nil, "params_hash": nil,
+		"response_code": nil, "response_headers": nil, "response_body": nil,
+		"expired_at": "2026-01-05T03:04:06Z",
 	})
 
 	pendingOrder = row{
@@ -149,6 +155,13 @@ func TestSchema_checks(t *testing.T) {
 		"key: started, leased":               {"idempotency_keys", startedKey, ""},
 		"key: started, released":             {"idempotency_keys", startedKey.with(row{"locked_at": nil}), ""},
 		"key: finished":                      {"idempotency_keys", finishedKey, ""},
+		"key: expired":                       {"idempotency_keys", expiredKey, ""},
+		"key: expired, lost":                 {"idempotency_keys", expiredKey.with(row{"lost": true}), ""},
+		"key: expired with key":              {"idempotency_keys", expiredKey.with(row{"idempotency_key": "a-key-of-16-characters"}), key},
+		"key: expired with request":          {"idempotency_keys", expiredKey.with(row{"request_params": `\x7b7d`}), key},
+		"key: expired with body":             {"idempotency_keys", expiredKey.with(row{"response_body": `\x7b7d`}), key},
+		"key: expired, unfinished":           {"idempotency_keys", expiredKey.with(row{"recovery_point": "started", "finished_at": nil}), key},
+		"key: started without request":       {"idempotency_keys", startedKey.with(row{"request_params": nil}), key},
 		"key: finished, empty body":          {"idempotency_keys", finishedKey.with(row{"response_body": `\x`}), ""},
 		"key: finished without time":         {"idempotency_keys", finishedKey.with(row{"finished_at": nil}), key},
 		"key: finished without status":       {"idempotency_keys", finishedKey.with(row{"response_code": nil}), key},

@@ -131,18 +131,19 @@ func TestReaper_singleRun(t *testing.T) {
 	const rows = "SELECT count(*) FROM idempotency_keys"
 
 	stdout, _ := programtest.Succeed(t, env, "reaper", "--dry-run")
-	require.Equal(t, "finished keys older than 72h0m0s: 1; none was deleted\n", stdout)
+	require.Equal(t, "finished keys older than 72h0m0s: 1; none was emptied\n", stdout)
 	require.Equal(t, 3, f.count(rows))
 
 	stdout, stderr := programtest.Succeed(t, env, "reaper")
 	require.Empty(t, stdout)
-	requireOneLine(t, stderr, `msg="reaper pass"`, "deleted=1")
-	require.Equal(t, 2, f.count(rows))
+	requireOneLine(t, stderr, `msg="reaper pass"`, "emptied=1")
+	require.Equal(t, 3, f.count(rows))
+	require.Equal(t, 1, f.count(rows+" WHERE expired_at IS NOT NULL"))
 	require.Zero(t, f.count(rows+" WHERE idempotency_key = 'ancient-order-001'"))
 	require.Equal(t, 3, f.count("SELECT count(*) FROM orders"))
 
 	stdout, _ = programtest.Succeed(t, append(env, "CHARGE_WINDOW=5m30s", "KEY_RETENTION=6m"), "reaper", "--dry-run")
-	require.Equal(t, "finished keys older than 6m0s: 0; none was deleted\n", stdout)
+	require.Equal(t, "finished keys older than 6m0s: 0; none was emptied\n", stdout)
 }
 
 // A repeating command continues after errors of the database.
@@ -156,7 +157,7 @@ func TestReaper_repeating(t *testing.T) {
 	f.exec("ALTER TABLE somewhere_else RENAME TO idempotency_keys")
 	f.createPaidOrder("ancient-order-021")
 	f.exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")
-	r.WaitFor(&r.Stderr, `msg="reaper pass" deleted=1`)
+	r.WaitFor(&r.Stderr, `msg="reaper pass" emptied=1`)
 	r.Stop()
 }
 

@@ -2,20 +2,18 @@
 \set n random(100000000000000, 999999999999999)
 \startpipeline
 SELECT
-       k.account_id, k.id, k.idempotency_key, k.operation, k.request_path, k.recovery_point, k.attempt,
+       k.account_id, k.id, coalesce(k.idempotency_key, ''), k.operation, k.request_path, k.recovery_point, k.attempt,
        k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at, k.needs_review_at,
        coalesce(k.locked_at BETWEEN now() - '60 seconds'::interval AND now() + '60 seconds'::interval, false),
        greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + '60 seconds'::interval,
        k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0),
+       k.expired_at IS NOT NULL, k.lost,
        k.request_params, k.params_hash, k.lease_token, k.locked_at, now(), k.response_headers, k.response_body
   FROM idempotency_keys AS k
  WHERE k.account_id = '11111111-1111-4111-8111-111111111111' AND k.id = md5('key' || :n)::uuid;
 \endpipeline
 \startpipeline
 begin;
-SELECT count(*) = 0 OR idempotency_assert(count(*) = 0, 'claim_conflict')
-  FROM expired_keys
- WHERE account_id = '11111111-1111-4111-8111-111111111111' AND id = md5('key' || :n)::uuid;
 WITH claimed AS (
     INSERT INTO idempotency_keys (
         id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
@@ -48,7 +46,7 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('34' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}', NULL);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('32' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}', NULL);
 COMMIT;
 \endpipeline
 \startpipeline
@@ -74,7 +72,7 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('50' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('48' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
 COMMIT;
 \endpipeline
 \startpipeline
@@ -104,12 +102,12 @@ INSERT INTO staged_jobs (
     args
 )
 SELECT '11111111-1111-4111-8111-111111111111'::uuid,
-       md5('64' || :n)::uuid::uuid,
+       md5('62' || :n)::uuid::uuid,
        'receipt',
        jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid)
  UNION ALL
 SELECT account_id,
-       md5('62' || :n)::uuid,
+       md5('60' || :n)::uuid,
        'event',
        jsonb_build_object('type', 'order.paid', 'order_id', md5('order' || :n)::uuid::uuid)
   FROM event_endpoints
@@ -122,6 +120,6 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('72' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('70' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
 COMMIT;
 \endpipeline

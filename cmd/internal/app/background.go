@@ -56,16 +56,16 @@ func (a *App) Completer(concurrency int) func(context.Context) error {
 	}
 }
 
-// reapBatch is how many keys one transaction deletes. It takes six milliseconds, so orders hardly
+// reapBatch is how many keys one transaction empties. It takes six milliseconds, so orders hardly
 // wait for it.
 const reapBatch = 50
 
-// Reap deletes the finished keys whose retention is over.
+// Reap empties the finished keys whose retention is over.
 func (a *App) Reap(ctx context.Context) error {
 	start := time.Now()
-	deleted, err := a.Engine.Reap(ctx, a.Config.KeyRetention, reapBatch)
-	a.Metrics.Reaped(deleted, err)
-	a.Logger.InfoContext(ctx, "reaper pass", "deleted", deleted, "duration_seconds", time.Since(start).Seconds())
+	emptied, err := a.Engine.Reap(ctx, a.Config.KeyRetention, reapBatch)
+	a.Metrics.Reaped(emptied, err)
+	a.Logger.InfoContext(ctx, "reaper pass", "emptied", emptied, "duration_seconds", time.Since(start).Seconds())
 	return err
 }
 
