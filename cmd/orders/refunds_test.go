@@ -29,6 +29,7 @@ func TestKeysShow_refund(t *testing.T) {
 	order := f.keys("show", id)
 	require.Regexp(t, `(?m)^found +order `+id+`, partially_refunded$`, order)
 	require.Regexp(t, `(?m)^refund of the order +`+refund+`, succeeded, 1\.00 USD$`, order)
+	require.Regexp(t, `(?m)^20.{17} +refund\.created \{.*"api_key": ?"`+f.apiKey[:8]+`"`, order)
 	require.Regexp(t, `(?m)^20.{17} +refund\.succeeded `, order)
 	for _, name := range []string{refund, providerRefund} {
 		require.Regexp(t, `(?m)^found +refund `+refund+`, succeeded$`, f.keys("show", name), name)
