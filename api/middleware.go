@@ -18,6 +18,7 @@ import (
 
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/connlimit"
+	"example.com/orders-api/operations/audit"
 )
 
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
@@ -118,7 +119,8 @@ func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) htt
 			}
 			connlimit.Verified(r.Context())
 			entryOf(r.Context()).add(slog.String("account_id", account.String()))
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountKey{}, account)))
+			ctx := audit.WithAPIKey(r.Context(), accounts.Prefix(apiKey))
+			next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, accountKey{}, account)))
 			return nil
 		})
 	}

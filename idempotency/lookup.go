@@ -31,22 +31,18 @@ func (e *Engine) NextLeaseEnd(key StoredKey) time.Time {
 	return key.LastRunAt.Add(key.Idle + e.config.LockTimeout)
 }
 
-var stuckSQL = `
+// Unfinished lists all unfinished keys, the oldest first. The query's last condition is always true, and makes
+// PostgreSQL use the partial indexes.
+func (e *Engine) Unfinished(ctx context.Context, limit int) ([]StoredKey, error) {
+	return e.store.list(ctx, `
  WHERE k.finished_at IS NULL
    AND (
         k.needs_review_at IS NOT NULL
-        OR (
-            k.needs_review_at IS NULL AND k.action_required_at IS NULL
-            AND ` + notWithin("last_run_at", "$2::interval", "$1") + `
-            AND ` + notLeased("$1") + `
-        )
+        OR (k.needs_review_at IS NULL AND k.action_required_at IS NULL)
+        OR (k.needs_review_at IS NULL AND k.action_required_at IS NOT NULL)
    )
- ORDER BY k.last_run_at
- LIMIT $3`
-
-// Stuck lists the abandoned keys and those that need review, the longest idle first.
-func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]StoredKey, error) {
-	return e.store.list(ctx, stuckSQL, grace, limit)
+ ORDER BY k.created_at, k.id
+ LIMIT $2`, limit)
 }
 
 // Find returns the keys of the accounts with this id, or with this client's key. They are found by

@@ -13,9 +13,9 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-func (f *fixture) stuck(limit int) []idempotency.Key {
+func (f *fixture) unfinished(limit int) []idempotency.Key {
 	f.t.Helper()
-	list, err := f.engine.Stuck(f.t.Context(), grace, limit)
+	list, err := f.engine.Unfinished(f.t.Context(), limit)
 	require.NoError(f.t, err)
 	var keys []idempotency.Key
 	for _, status := range list {
@@ -24,38 +24,35 @@ func (f *fixture) stuck(limit int) []idempotency.Key {
 	return keys
 }
 
-func TestStuck_selection(t *testing.T) {
+func TestUnfinished(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	op := &threeSteps{}
-	abandoned := f.putAbandoned(op, released, 3*grace)
-	died := f.putAbandoned(op, given{Point: reserved, Leased: true, LeaseAge: 4 * grace}, 4*grace)
-	review := f.putChanged(op, released, 24*time.Hour, "needs_review_at = now() - interval '1 hour', last_error = 'no response'")
-	recentReview := f.putChanged(op, released, 0, "needs_review_at = now()")
-	future := f.putChanged(op, released, 0, "last_run_at = now() + interval '400 days'") // by a clock that ran ahead
+	f.put(f.request(), op, finished)
+	var all []idempotency.Key
+	for i, columns := range []string{
+		"last_error = 'no response', last_run_at = now() - interval '1 day'", "action_required_at = now()", "needs_review_at = now()",
+		"last_run_at = now() + interval '400 days'", "locked_at = now()", // by a clock that ran ahead; held
+	} {
+		all = append(all, f.putChanged(op, released, 0, fmt.Sprintf("created_at = now() - interval '9 days' + interval '%d hours', %s", i, columns)).Key)
+	}
 	other := f.request()
 	other.AccountID = idempotencytest.Account(t, f.pool)
 	f.put(other, op, given{Point: reserved})
-	f.ageRun(other, 2*grace)
+	all = append(all, other.Key)
+	require.Equal(t, all, f.unfinished(10), "the oldest first, of all accounts")
+	require.Equal(t, all[:2], f.unfinished(2))
 
-	f.putAbandoned(op, released, grace/2)
-	f.putAbandoned(op, leased, 2*grace)
-	f.put(f.request(), op, finished)
-
-	all := []idempotency.Key{review.Key, died.Key, abandoned.Key, other.Key, recentReview.Key, future.Key}
-	require.Equal(t, all, f.stuck(10), "the longest idle first, of all accounts")
-	require.Equal(t, all[:2], f.stuck(2))
-
-	list, err := f.engine.Stuck(t.Context(), grace, 10)
+	list, err := f.engine.Unfinished(t.Context(), 10)
 	require.NoError(t, err)
-	require.True(t, list[5].ClockAhead)
+	require.True(t, list[3].ClockAhead)
+	require.True(t, list[4].Leased)
 	got := list[0]
-	require.WithinDuration(t, time.Now(), got.CreatedAt, time.Minute)
+	require.WithinDuration(t, time.Now().Add(-9*24*time.Hour), got.CreatedAt, time.Minute)
 	require.WithinDuration(t, time.Now().Add(-24*time.Hour), got.LastRunAt, time.Minute)
-	require.WithinDuration(t, time.Now().Add(-time.Hour), *got.NeedsReviewAt, time.Minute)
 	require.Equal(t, idempotency.StoredKey{
-		AccountID: f.account, ID: keyID(review), Key: review.Key, Operation: "three_steps", Path: "/v1/things", Point: paid, Runs: 1,
-		LastError: "no response", CreatedAt: got.CreatedAt, LastRunAt: got.LastRunAt, Idle: got.Idle, NeedsReviewAt: got.NeedsReviewAt,
+		AccountID: f.account, ID: idempotency.KeyID(f.account, all[0]), Key: all[0], Operation: "three_steps", Path: "/v1/things", Point: paid, Runs: 1,
+		LastError: "no response", CreatedAt: got.CreatedAt, LastRunAt: got.LastRunAt, Idle: got.Idle,
 	}, got)
 }
 

@@ -31,6 +31,7 @@ const emptied = `
        response_code    = NULL,
        response_headers = NULL,
        response_body    = NULL,
+       last_error       = NULL,
        failed_runs      = NULL,
        expired_at       = now()`
 
@@ -77,7 +78,8 @@ func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (
 	return total, nil
 }
 
-// ExpireTx queues that finished keys of an account expire before their retention is over.
+// ExpireTx queues that finished keys of an account expire before their retention is over. Unlike the reaper,
+// which comes again, it waits for a row that another transaction has locked.
 func ExpireTx(tx postgres.Queuer, accountID uuid.UUID, ids []uuid.UUID) {
 	tx.Queue("UPDATE idempotency_keys SET"+emptied+` WHERE account_id = $1 AND id = ANY($2) AND expired_at IS NULL`, accountID, ids)
 }

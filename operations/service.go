@@ -85,7 +85,7 @@ type Registration struct {
 	Filters []string
 
 	// Table, if set, is the resources' table. Operators find them by id, and by Names: at least one condition
-	// in SQL on the name $3, with an index that begins with the account. KeySQL, if set, is the idempotency key
+	// in SQL on the name $3, mostly with an index that begins with the account. KeySQL, if set, is the idempotency key
 	// whose history a resource belongs to; otherwise, it is the column idempotency_key.
 	Table  string
 	Names  []string
@@ -139,17 +139,17 @@ func (s *Service) Find(ctx context.Context, accountIDs []uuid.UUID, name string)
 	return found, nil
 }
 
-// findSQL uses only indexes that begin with the account, so a search through all accounts takes a few
-// index lookups per account.
+// findSQL finds the newest resources. With indexes that begin with the account, a search through all accounts
+// takes a few index lookups per account.
 func (r Registration) findSQL() (query string) {
 	for _, condition := range r.Names {
-		query += fmt.Sprintf("    UNION SELECT account_id, id FROM %s WHERE account_id = ANY($1) AND %s\n", r.Table, condition)
+		query += fmt.Sprintf("    UNION SELECT account_id, id, created_at FROM %s WHERE account_id = ANY($1) AND %s\n", r.Table, condition)
 	}
 	return fmt.Sprintf(`
 WITH named AS (
-    SELECT account_id, id FROM %[1]s WHERE account_id = ANY($1) AND id = $2
-%[2]s    LIMIT 20
+    SELECT account_id, id, created_at FROM %[1]s WHERE account_id = ANY($1) AND id = $2
+%[2]s    ORDER BY created_at DESC LIMIT 50
 )
 SELECT account_id, %[4]s, '%[3]s ' || id || ', ' || status
-  FROM %[1]s JOIN named USING (account_id, id)`, r.Table, query, r.Member, cmp.Or(r.KeySQL, "idempotency_key"))
+  FROM %[1]s JOIN named USING (account_id, id, created_at)`, r.Table, query, r.Member, cmp.Or(r.KeySQL, "idempotency_key"))
 }

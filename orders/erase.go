@@ -23,24 +23,38 @@ WITH keys AS (
       FROM idempotency_keys
      WHERE account_id = $1
        AND (id = $3 OR starts_with(request_path, $4))
+), unfinished_jobs AS (
+    SELECT kind
+      FROM staged_jobs
+     WHERE account_id = $1
+       AND kind IN ('receipt', '` + ChangeJob + `')
+       AND args->>'order_id' = $2::uuid::text
 )
 SELECT ARRAY(SELECT id FROM keys),
        CASE
            WHEN status IN ('pending', 'requires_action') THEN 'its payment is in progress'
            WHEN EXISTS (SELECT FROM keys WHERE (finished_at <= now()) IS NOT TRUE) THEN 'one of its idempotency keys is unfinished'
-           WHEN EXISTS (
-               SELECT
-                 FROM staged_jobs AS j
-                WHERE j.account_id = $1
-                  AND j.kind = 'receipt'
-                  AND j.failed_at IS NULL
-                  AND j.args->>'order_id' = orders.id::text
-           ) THEN 'its receipt is queued'
+           WHEN EXISTS (SELECT FROM unfinished_jobs) THEN 'a ' || (SELECT min(kind) FROM unfinished_jobs) || ' of it is queued or failed'
            WHEN EXISTS (
                SELECT
                  FROM jsonb_array_elements(disputes) AS d
                 WHERE d->>'status' NOT IN ('won', 'lost', 'warning_closed', 'prevented')
            ) THEN 'a dispute about it is open'
+           WHEN coalesce(disputes, '[]') = '[]' AND EXISTS (
+               SELECT
+                 FROM refunds
+                WHERE account_id = $1
+                  AND order_id = $2
+                  AND failure_reason IN ('charge_disputed', 'refund_disputed_payment')
+           ) THEN 'a refund was refused because of a dispute that is not read yet'
+           WHEN EXISTS (
+               SELECT
+                 FROM discrepancies
+                WHERE account_id = $1
+                  AND (data->>'order_id' = $2::uuid::text OR data->>'intent_id' = payment_intent_id)
+                  AND resolved_at IS NULL
+                  AND acknowledged_at IS NULL
+           ) THEN 'a discrepancy of it is not acknowledged'
            ELSE ''
        END
   FROM orders
@@ -94,7 +108,6 @@ UPDATE audit_records
  WHERE account_id = $1
    AND resource_id IN (SELECT $3 UNION SELECT id::text FROM refunds WHERE account_id = $1 AND order_id = $2)`,
 			accountID, orderID, orderID.String())
-		batch.Queue("DELETE FROM staged_jobs WHERE account_id = $1 AND kind = 'receipt' AND args->>'order_id' = $2", accountID, orderID.String())
 		audit.WriteTx(ctx, batch, accountID, orderID, "order.erased", map[string]any{"by": actor})
 		return tx.SendBatch(ctx, batch).Close()
 	})

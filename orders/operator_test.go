@@ -10,6 +10,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -180,4 +181,29 @@ func TestOperator_rejectedAction(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A name may be that of more orders than are listed, such as the reference of a purchase whose card was declined
+// often. The newest of them is the one that may be paid.
+func TestFind_newest(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	f.exec(`
+INSERT INTO orders (account_id, id, idempotency_key, reference, email, currency, amount, items, metadata, payment_method, status, failure_code, created_at)
+SELECT $1, gen_random_uuid(), 'one-of-many-keys-' || i, 'basket 4711', 'ada@example.com', 'usd', 100, '[]', '{}', 'pm_card_visa',
+       'payment_failed', 'card_declined', now() - abs(100 - i) * interval '1 minute'
+  FROM generate_series(1, 200) AS i`, f.Account)
+	for _, name := range []string{"basket 4711", "ADA@example.com"} {
+		found, err := f.Operations.Find(t.Context(), []uuid.UUID{f.Account}, name)
+		require.NoError(t, err)
+		require.Contains(t, keysOf(found), idempotency.Key("one-of-many-keys-100"), name)
+		require.NotContains(t, keysOf(found), idempotency.Key("one-of-many-keys-1"), name)
+	}
+}
+
+func keysOf(found []operations.Found) (keys []idempotency.Key) {
+	for _, f := range found {
+		keys = append(keys, f.Key)
+	}
+	return keys
 }

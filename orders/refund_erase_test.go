@@ -13,8 +13,7 @@ import (
 // An order can be refunded after its erasure, and erased again for the traces of the refund.
 func TestErase_refund(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, createPaid(visa), refund("201"))
-	f.exec("UPDATE staged_jobs SET failed_at = now(), last_error = 'no such mailbox'")
+	f := newFixture(t, options{}, createPaid(visa), sendReceipts, refund("201"))
 	before := f.summary()
 	require.NoError(t, f.erase())
 	require.Equal(t, before, f.summary())

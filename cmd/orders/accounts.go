@@ -41,19 +41,23 @@ type ofAccount struct {
 	Account uuid.UUID `required:"" placeholder:"ID" help:"The account's id."`
 }
 
-type accountsKeysList struct{ ofAccount }
+type accountsKeysList struct {
+	withoutProvider
+
+	Account uuid.UUID `placeholder:"ID" help:"List only the API keys of this account."`
+}
 
 func (c accountsKeysList) Run(ctx context.Context, a *app.App) error {
 	keys, err := accounts.ListKeys(ctx, a.Pool, c.Account)
 	if err != nil {
 		return err
 	}
-	return printTable("PREFIX\tID\tCREATED\tREVOKED", "%s\t%s\t%s\t%s", keys, func(key accounts.Key) []any {
+	return printTable("PREFIX\tACCOUNT\tID\tCREATED\tREVOKED", "%s\t%s\t%s\t%s\t%s", keys, func(key accounts.Key) []any {
 		revoked := "-"
 		if key.RevokedAt != nil {
 			revoked = formatTime(*key.RevokedAt)
 		}
-		return []any{key.Prefix, key.ID, formatTime(key.CreatedAt), revoked}
+		return []any{key.Prefix, key.AccountID, key.ID, formatTime(key.CreatedAt), revoked}
 	})
 }
 

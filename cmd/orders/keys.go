@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"text/template"
 	"time"
@@ -37,14 +37,21 @@ type keysList struct {
 }
 
 func (c keysList) Run(ctx context.Context, a *app.App) error {
-	stuck, err := a.Engine.Stuck(ctx, a.Config.CompleterGrace, int(c.Limit))
+	keys, err := a.Engine.Unfinished(ctx, int(c.Limit))
 	if err != nil {
 		return err
 	}
+	if len(keys) == int(c.Limit) {
+		fmt.Fprintf(os.Stderr, "At most %d keys, the oldest, are listed: --limit changes this.\n", c.Limit)
+	}
 	const header = "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR"
-	return printTable(header, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", stuck, func(key idempotency.StoredKey) []any {
+	return printTable(header, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", keys, func(key idempotency.StoredKey) []any {
+		state := key.State()
+		if state == idempotency.StateWaiting && (key.Idle > a.Config.CompleterGrace || key.ClockAhead) {
+			state = "abandoned" // so the completer continues it
+		}
 		return []any{
-			key.ID, key.AccountID, key.Operation, key.Point, key.State(),
+			key.ID, key.AccountID, key.Operation, key.Point, state,
 			key.Runs, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError,
 		}
 	})
@@ -52,7 +59,7 @@ func (c keysList) Run(ctx context.Context, a *app.App) error {
 
 // keyName is the argument of a command on one key.
 type keyName struct {
-	ID      string    `arg:"" help:"The key, its id, an order's or refund's id, a reference, or a provider's id."`
+	ID      string    `arg:"" help:"The key, its id, an order's or refund's id, a reference, a provider's id, or a customer's email address."`
 	Account uuid.UUID `placeholder:"ID" help:"Search only the account with this id."`
 }
 
@@ -91,18 +98,18 @@ func (n keyName) find(ctx context.Context, a *app.App) (foundKey, error) {
 			return found[key.ID], nil
 		}
 	}
-	lines := []string{"several keys match: give the id of one, or select an account with --account"}
-	for id, key := range found {
-		if len(found) == 1 {
-			return key, nil
-		}
-		lines = append(lines, fmt.Sprintf("  %s  account %s  %s", id, key.AccountID, key.As))
+	list := slices.SortedFunc(maps.Values(found), func(a, b foundKey) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	switch len(list) {
+	case 0:
+		return foundKey{}, errors.New("no key, order or refund has this id, reference, provider's id or email address")
+	case 1:
+		return list[0], nil
 	}
-	if len(found) == 0 {
-		lines[0] = "no key, order or refund has this id, reference or provider's id"
+	several := "several match, the newest first: give the id of one, or select an account with --account"
+	for _, key := range list {
+		several += fmt.Sprintf("\n  %s  account %s  %s  %s", key.ID, key.AccountID, formatTime(key.CreatedAt), key.As)
 	}
-	slices.Sort(lines[1:])
-	return foundKey{}, errors.New(strings.Join(lines, "\n"))
+	return foundKey{}, errors.New(several)
 }
 
 func (n keyName) accounts(ctx context.Context, a *app.App) (ids []uuid.UUID, err error) {

@@ -31,29 +31,44 @@ func (f *fixture) keys(args ...string) string {
 	return stdout
 }
 
+// The list is empty only if no key is unfinished, because operators wait for that.
 func TestKeysList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	stdout := f.keys("list")
 	require.Regexp(t, `^KEY +ACCOUNT.*\n$`, stdout)
 	f.createPaidOrder("a-finished-order-1")
-	f.abandon("stuck-order-00001", "stuck-order-00002", "young-order-00001")
-	f.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'young-order-00001'")
-	f.exec("UPDATE idempotency_keys SET needs_review_at = now(), last_run_at = '2026-01-02 03:04:05Z' WHERE idempotency_key = 'stuck-order-00002'")
-	first, second := idempotency.KeyID(f.account(), "stuck-order-00001"), idempotency.KeyID(f.account(), "stuck-order-00002")
+	wants := []struct{ state, columns string }{
+		{"needs_review", "needs_review_at = now()"},
+		{"abandoned", "last_error = 'no answer'"},
+		{"waiting", "last_run_at = now()"},
+		{"requires_action", "action_required_at = now()"},
+		{"in_progress", "locked_at = now(), last_run_at = now()"},
+	}
+	for _, want := range wants {
+		f.abandon("unfinished-order-" + want.state)
+	}
+	var ids []string
+	for i, want := range wants {
+		key := "unfinished-order-" + want.state
+		f.exec("UPDATE idempotency_keys SET created_at = now() + $2::int * interval '1 second', "+want.columns+" WHERE idempotency_key = $1", key, i)
+		ids = append(ids, idempotency.KeyID(f.account(), idempotency.Key(key)).String())
+	}
 
 	stdout = f.keys("list")
 	table := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
-	require.Len(t, table, 3)
+	require.Len(t, table, 1+len(wants))
 	require.Regexp(t, `^KEY +ACCOUNT +OPERATION +RECOVERY POINT +STATE +RUNS +CREATED +LAST RUN +LAST ERROR$`, table[0])
-	require.Regexp(t, "^"+second.String()+"  "+f.account().String()+`  create_order  charge_created  needs_review  1     .*2026-01-02 03:04:05  the payment provider is unavailable`, table[1],
-		"longest idle first")
-	require.Regexp(t, "^"+first.String()+"  "+f.account().String()+`  create_order  charge_created  waiting       1     `, table[2])
-	require.NotContains(t, stdout, "stuck-order", "the list contains no client keys")
+	for i, want := range wants {
+		require.Regexp(t, "^"+ids[i]+"  "+f.account().String()+`  create_order  charge_created  `+want.state+` +1     20`, table[i+1], "oldest first")
+	}
+	require.Contains(t, table[2], "no answer")
+	require.NotContains(t, stdout, "unfinished-order", "the list contains no client keys")
 
-	stdout = f.keys("list", "--limit", "1")
-	require.Contains(t, stdout, second.String())
-	require.NotContains(t, stdout, first.String())
+	stdout, stderr := programtest.Succeed(t, f.quiet(), "keys", "list", "--limit", "1")
+	require.Contains(t, stdout, ids[0])
+	require.NotContains(t, stdout, ids[1])
+	require.Contains(t, stderr, "At most 1 keys, the oldest, are listed")
 }
 
 func TestKeysShow(t *testing.T) {
@@ -76,8 +91,8 @@ func TestKeysShow(t *testing.T) {
 		"order +" + order + ", at /v1/orders/" + order,
 		"Timeline, UTC",
 		`20[0-9: -]{17} +key claimed`,
-		`20[0-9: -]{17} +order\.created \{"amount": ?2500, "currency": ?"usd"\} from 127\.0\.0\.1`,
-		`20[0-9: -]{17} +order\.charge_created \{"payment_intent_id": ?"pi_[0-9A-Za-z]+"\} from 127\.0\.0\.1`,
+		`20[0-9: -]{17} +order\.created \{"amount": ?2500, "api_key": ?"` + f.apiKey[:8] + `", "currency": ?"usd"\} from 127\.0\.0\.1`,
+		`20[0-9: -]{17} +order\.charge_created \{"api_key": ?"\w{8}", "payment_intent_id": ?"pi_[0-9A-Za-z]+"\} from 127\.0\.0\.1`,
 	} {
 		require.Regexp(t, "(?m)^"+line+"$", history)
 	}
@@ -95,7 +110,7 @@ func TestKeysShow(t *testing.T) {
 		"another account": {"show", id.String(), "--account", uuid.NewString()},
 	} {
 		stderr := programtest.Fail(t, f.quiet(), append([]string{"keys"}, args...)...)
-		require.Equal(t, "orders: no key, order or refund has this id, reference or provider's id\n", stderr, name)
+		require.Equal(t, "orders: no key, order or refund has this id, reference, provider's id or email address\n", stderr, name)
 	}
 
 	f.createPaidOrder("a-finished-order-2")
@@ -153,8 +168,33 @@ SELECT account_id, gen_random_uuid(), id, 100, currency, 'succeeded', 're_of_the
 	require.Equal(t, http.StatusCreated, b.MustDo(http.MethodPost, "/v1/orders", programtest.Tea, http.Header{"Idempotency-Key": {id}}).Status)
 	b.Stop()
 	stderr := programtest.Fail(t, f.quiet(), "keys", "show", id)
-	require.Regexp(t, `(?m)^  [0-9a-f-]{36}  account `+account.String()+`  order `+id+`, paid$`, stderr)
+	require.Regexp(t, `(?m)^  [0-9a-f-]{36}  account `+account.String()+`  20[0-9-]{8} [0-9:]{8}  order `+id+`, paid$`, stderr)
 	require.Equal(t, f.keys("show", reference), f.keys("show", id, "--account", account.String()))
+}
+
+// "Was she charged?" An email address shows her order, or lists her orders, the newest first.
+func TestKeysShow_email(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order := func(key, email, card string) string {
+		body := strings.NewReplacer("ada@example.com", email, "pm_card_visa", card).Replace(programtest.Tea)
+		f.shared().MustOrder(key, body)
+		return idempotency.DeriveID("order", f.account(), idempotency.Key(key)).String()
+	}
+	const visa, declined = "pm_card_visa", "pm_card_visa_chargeDeclined"
+	first, second := order("an-order-of-ada-1", "Ada@example.com", declined), order("an-order-of-ada-2", "ada@example.com", visa)
+	other := order("an-order-of-grace", "grace@example.com", visa)
+
+	want := f.keys("show", other)
+	require.Regexp(t, `(?m)^charged +25\.00 USD`, want)
+	require.Equal(t, want, f.keys("show", "grace@example.com"))
+	stderr := programtest.Fail(t, f.with("LOG_LEVEL=debug"), "keys", "show", "ADA@example.com")
+	require.Regexp(t, `orders: several match, the newest first: give the id of one, or select an account with --account
+  [0-9a-f-]{36}  account [0-9a-f-]{36}  20[0-9-]{8} [0-9:]{8}  order `+second+`, paid
+  [0-9a-f-]{36}  account [0-9a-f-]{36}  20[0-9-]{8} [0-9:]{8}  order `+first+`, payment_failed
+$`, stderr)
+	require.NotContains(t, strings.ToLower(stderr), "ada@example.com")
+	programtest.Fail(t, f.quiet(), "keys", "show", "nobody@example.com")
 }
 
 func TestKeysResolve_ambiguous(t *testing.T) {
@@ -170,8 +210,8 @@ func TestKeysResolve_ambiguous(t *testing.T) {
 	a.Stop()
 
 	stderr := programtest.Fail(t, f.with("LOG_LEVEL=error"), "keys", "resolve", shared, "--reason", "a test")
-	require.Regexp(t, `^orders: several keys match: give the id of one, or select an account with --account
-(  [0-9a-f-]{36}  account [0-9a-f-]{36}  idempotency key\n){2}$`, stderr)
+	require.Regexp(t, `^orders: several match, the newest first: give the id of one, or select an account with --account
+(  [0-9a-f-]{36}  account [0-9a-f-]{36}  20[0-9-]{8} [0-9:]{8}  idempotency key\n){2}$`, stderr)
 	require.Contains(t, f.keys("show", shared, "--account", mine.String()), idempotency.KeyID(mine, shared).String())
 	id := idempotency.KeyID(mine, shared).String()
 	stdout, _ := programtest.Succeed(t, f.environ, "keys", "resolve", id, "--reason", "the customer does not want it any more")

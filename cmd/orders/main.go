@@ -30,8 +30,8 @@ type commands struct {
 	} `cmd:"" help:"Compare our records with the provider's, and list what is still open."`
 
 	Keys struct {
-		List    keysList    `cmd:"" help:"List the abandoned keys and those that need review."`
-		Show    keysShow    `cmd:"" help:"Show the history of a key, order or refund, by any of its ids."`
+		List    keysList    `cmd:"" help:"List the unfinished keys, the oldest first."`
+		Show    keysShow    `cmd:"" help:"Show the history of a key, order or refund, by any of its ids or the customer's email address."`
 		Retry   keysRetry   `cmd:"" help:"Run an unfinished key again."`
 		Resolve keysResolve `cmd:"" help:"Finish an unfinished key without charging, unless it was charged already."`
 	} `cmd:"" help:"Find keys, and continue those that are stuck."`
@@ -53,7 +53,7 @@ type commands struct {
 		Create accountsCreate `cmd:"" help:"Create an account and print its API key."`
 		List   accountsList   `cmd:"" help:"List the accounts."`
 		Keys   struct {
-			List   accountsKeysList   `cmd:"" help:"List the API keys of an account, without their secrets."`
+			List   accountsKeysList   `cmd:"" help:"List the API keys of all accounts, or of one, without their secrets."`
 			Create accountsKeysCreate `cmd:"" help:"Create another API key of an account and print it."`
 			Revoke accountsKeysRevoke `cmd:"" help:"Revoke an API key of an account."`
 		} `cmd:"" help:"Rotate the API keys of an account."`

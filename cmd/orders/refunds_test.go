@@ -9,6 +9,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/payments/stripetest"
 )
 
 // The history of an order has its refunds, and a refund is found by its names.
@@ -28,6 +29,7 @@ func TestKeysShow_refund(t *testing.T) {
 	order := f.keys("show", id)
 	require.Regexp(t, `(?m)^found +order `+id+`, partially_refunded$`, order)
 	require.Regexp(t, `(?m)^refund of the order +`+refund+`, succeeded, 1\.00 USD$`, order)
+	require.Regexp(t, `(?m)^20.{17} +refund\.created \{.*"api_key": ?"`+f.apiKey[:8]+`"`, order)
 	require.Regexp(t, `(?m)^20.{17} +refund\.succeeded `, order)
 	for _, name := range []string{refund, providerRefund} {
 		require.Regexp(t, `(?m)^found +refund `+refund+`, succeeded$`, f.keys("show", name), name)
@@ -79,4 +81,24 @@ func TestKeysShow_afterTheResponse(t *testing.T) {
 	f.exec("UPDATE staged_jobs SET failed_at = NULL, run_at = now()")
 	programtest.Succeed(t, f.with("RECEIPTS_DIR="+t.TempDir()), "worker", "--once")
 	require.Regexp(t, `(?m)^20.{17} +receipt\.sent `, f.keys("show", refunded))
+}
+
+// A refund that is refused because of a dispute shows that our records are out of date.
+func TestErase_refundOfDisputed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id, erase, refuse := f.paidOrder("an-order-to-dispute-2")
+	dispute, err := f.stripe.Dispute(f.stripe.Charges()[0].IntentID, 2500, "fraudulent", "needs_response")
+	require.NoError(t, err)
+	f.stripe.EditEvents(func(e *stripetest.Event) { e.Type = "charge.updated" }) // the events are lost
+	refund := f.shared().MustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-refund-that-is-refused"}})
+	require.Equal(t, http.StatusUnprocessableEntity, refund.Status)
+	require.Contains(t, string(refund.Body), "charge_disputed")
+	require.Contains(t, refuse(), "a provider_change of it is queued or failed")
+	f.exec("DELETE FROM staged_jobs")
+	require.Contains(t, refuse(), "a refund was refused because of a dispute that is not read yet")
+
+	require.NoError(t, f.stripe.UpdateDispute(dispute, "lost"))
+	programtest.Succeed(t, f.environ, "completer")
+	erase()
 }

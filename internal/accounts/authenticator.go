@@ -165,6 +165,9 @@ const (
 // storedPrefixLength is what is stored in plain text; 105 secret bits remain.
 const storedPrefixLength = len(keyPrefix) + 5
 
+// Prefix returns the part of a valid API key by which operators know it.
+func Prefix(apiKey string) string { return apiKey[:storedPrefixLength] }
+
 type keyHash [sha256.Size]byte
 
 func hashKey(apiKey string) keyHash { return sha256.Sum256([]byte(apiKey)) }

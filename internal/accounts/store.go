@@ -24,6 +24,7 @@ var (
 
 // Key is a stored API key.
 type Key struct {
+	AccountID uuid.UUID
 	ID        uuid.UUID
 	Prefix    string // its first characters
 	CreatedAt time.Time
@@ -60,7 +61,7 @@ type Querier interface {
 // CreateKey creates an API key of an account, or returns [ErrAccountNotFound].
 func CreateKey(ctx context.Context, db Querier, accountID uuid.UUID) (key Key, apiKey string, err error) {
 	apiKey = newKey()
-	key = Key{ID: uuid.New(), Prefix: apiKey[:storedPrefixLength]}
+	key = Key{AccountID: accountID, ID: uuid.New(), Prefix: Prefix(apiKey)}
 	hash := hashKey(apiKey)
 	err = db.QueryRow(ctx, `
 INSERT INTO api_keys (id, account_id, key_hash, prefix)
@@ -98,16 +99,18 @@ SELECT a.id,
  ORDER BY a.created_at, a.id`)
 }
 
-// ListKeys returns the API keys of an account, oldest first. Each account has one, so
-// [ErrAccountNotFound] means that there are none.
+// ListKeys returns the API keys of an account, or of all if accountID is uuid.Nil, oldest first. Each account has
+// one, so [ErrAccountNotFound] means that there are none.
 func ListKeys(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) ([]Key, error) {
 	keys, err := postgres.Collect(ctx, pool, "list API keys", pgx.RowToStructByPos[Key], `
-SELECT id,
+SELECT account_id,
+       id,
        prefix,
        created_at,
        revoked_at
   FROM api_keys
  WHERE account_id = $1
+    OR $1 = '00000000-0000-0000-0000-000000000000'
  ORDER BY created_at, id`, accountID)
 	if err == nil && len(keys) == 0 {
 		err = ErrAccountNotFound
@@ -122,7 +125,7 @@ UPDATE api_keys
    SET revoked_at = least(revoked_at, now()) -- not coalesce, in which Citus rejects now()
  WHERE account_id = $1
    AND id = $2
-RETURNING id, prefix, created_at, revoked_at`, accountID, id)
+RETURNING account_id, id, prefix, created_at, revoked_at`, accountID, id)
 	switch {
 	case err != nil:
 		return Key{}, err

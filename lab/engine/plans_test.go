@@ -60,7 +60,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	}
 	require.True(t, f.engine.AwaitChange(ctx, f.finishedKey(op)))
 	require.NoError(t, f.engine.Requeue(ctx, f.account, uuid.New(), operations))
-	_, err = f.engine.Stuck(ctx, 5*time.Minute, 100)
+	_, err = f.engine.Unfinished(ctx, 100)
 	require.NoError(t, err)
 	_, err = f.engine.Find(ctx, []uuid.UUID{f.account}, "an-unused-client-key")
 	require.NoError(t, err)

@@ -32,6 +32,14 @@ const insertRecord = Insert + " VALUES ($1, $2, $3, $4, $5, $6, $7)"
 
 type clientIPKey struct{}
 
+type apiKeyKey struct{}
+
+// WithAPIKey returns the context of a client's request. Records that are written with it have the prefix of the
+// API key, so that an operator sees what a leaked one has done.
+func WithAPIKey(ctx context.Context, prefix string) context.Context {
+	return context.WithValue(ctx, apiKeyKey{}, prefix)
+}
+
 // WithClientIP returns the context of a client's request. Records that are written with it have the address.
 func WithClientIP(ctx context.Context, ip netip.Addr) context.Context {
 	return context.WithValue(ctx, clientIPKey{}, ip)
@@ -43,10 +51,13 @@ func ClientIP(ctx context.Context) netip.Addr {
 	return ip
 }
 
-// WriteTx queues a record. The action begins with the resource's type, as in order.paid.
+// WriteTx queues a record, and may add to its data. The action begins with the resource's type, as in order.paid.
 // Ascending ids (UUIDv7) keep the index small.
 func WriteTx(ctx context.Context, tx postgres.Queuer, accountID, resourceID uuid.UUID, action string, data map[string]any) {
 	resource, _, _ := strings.Cut(action, ".")
+	if prefix := ctx.Value(apiKeyKey{}); prefix != nil {
+		data["api_key"] = prefix
+	}
 	tx.Queue(insertRecord, uuid.Must(uuid.NewV7()), accountID, action, resource, resourceID.String(), data, ClientIP(ctx))
 }
 

@@ -14,6 +14,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
@@ -222,6 +223,9 @@ RETURNING id`, []any{r.run.AccountID, r.refund.ID, why.Code}, new(uuid.UUID))
 			return idempotency.Transition{}, fmt.Errorf("record the failure of refund %s, which may be at the provider: %w", r.refund.ID, err)
 		}
 		r.stageTx(tx, false)
+		if why.Code == "charge_disputed" { // our records lack the dispute, or it has changed
+			tx.Queue(fmt.Sprintf(orders.StageChanges, "account_id = $1 AND id = $2"), r.run.AccountID, r.refund.OrderID)
+		}
 		audit.WriteTx(ctx, tx, r.run.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.Code})
 		return why.Finish(r.refund.OrderID)
 	}
