@@ -180,8 +180,8 @@ func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
 	return e.waiters.wait(ctx, awaited{accountID, id, awaitTurn})
 }
 
-// AwaitChange blocks like AwaitTurn, but until the key is finished, needs review or, unless it
-// already did, requires an action.
+// AwaitChange blocks like AwaitTurn, but until the key is finished or, unless it already did, requires an
+// action.
 func (e *Engine) AwaitChange(ctx context.Context, known StoredKey) bool {
 	change := awaitAction
 	if known.ActionRequired {

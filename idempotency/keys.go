@@ -36,14 +36,13 @@ type StoredKey struct {
 	LastRunAt      time.Time
 	Idle           time.Duration // since LastRunAt
 	FinishedAt     *time.Time    // nil while unfinished
-	NeedsReviewAt  *time.Time
-	Leased         bool   // a run holds the key
-	ClockAhead     bool   // a time of the key is in the future
-	ActionRequired bool   // the last run ended with ErrActionRequired
-	LastError      string // of the last run
-	ResponseCode   int    // 0 while unfinished
-	Expired        bool   // emptied by the reaper or an operator: only operation, path and times are known
-	Lost           bool   // expired, and what the request created is lost
+	Leased         bool          // a run holds the key
+	ClockAhead     bool          // a time of the key is in the future
+	ActionRequired bool          // the last run ended with ErrActionRequired
+	LastError      string        // of the last run
+	ResponseCode   int           // 0 while unfinished
+	Expired        bool          // emptied by the reaper or an operator: only operation, path and times are known
+	Lost           bool          // expired, and what the request created is lost
 }
 
 // The states of a key.
@@ -51,7 +50,6 @@ const (
 	StateInProgress     = "in_progress"     // a run holds the key
 	StateWaiting        = "waiting"         // unfinished, and no run holds the key
 	StateActionRequired = "requires_action" // waiting, and an action is required before the next run
-	StateNeedsReview    = "needs_review"    // the completer has made its last attempt
 	StateFinished       = "finished"        // the response is stored
 	StateExpired        = "expired"         // the key was used, and its row is emptied
 )
@@ -63,8 +61,6 @@ func (k StoredKey) State() string {
 		return StateExpired
 	case k.Point == Finished:
 		return StateFinished
-	case k.NeedsReviewAt != nil:
-		return StateNeedsReview
 	case k.Leased:
 		return StateInProgress
 	case k.ActionRequired:
@@ -90,7 +86,7 @@ func (k *keyRow) response() Response { return Response{k.ResponseCode, k.Headers
 // keyColumns are the fields of StoredKey in their order; $1 is the length of a lease.
 const keyColumns = `
        k.account_id, k.id, coalesce(k.idempotency_key, ''), k.operation, k.request_path, k.recovery_point, k.attempt,
-       k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at, k.needs_review_at,
+       k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at,
        coalesce(k.locked_at BETWEEN now() - $1::interval AND now() + $1::interval, false),
        greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + $1::interval,
        k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0),

@@ -142,7 +142,6 @@ WITH held AS (
            locked_at        = NULL,
            last_error       = NULL,
            finished_at      = now(),
-           needs_review_at  = NULL,
            response_code    = $6,
            response_headers = $7,
            response_body    = $8` + whereHeld + `
@@ -172,9 +171,7 @@ UPDATE idempotency_keys
        failed_runs        = CASE WHEN $5 THEN failed_runs ELSE coalesce(
                                 CASE WHEN jsonb_array_length(failed_runs) > 10 THEN failed_runs - 1 ELSE failed_runs END, '[]'
                             ) || $7::jsonb END,
-       action_required_at = now() + $6::interval,
-       needs_review_at    = CASE WHEN NOT $5 THEN needs_review_at END,
-       completer_attempt  = CASE WHEN $5 THEN 0 ELSE completer_attempt END
+       action_required_at = now() + $6::interval
  WHERE account_id = $1 AND id = $2
    AND lease_token = $3
    AND recovery_point <> 'finished'`,

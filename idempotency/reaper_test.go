@@ -47,7 +47,6 @@ func TestReaper_selection(t *testing.T) {
 		{name: "unfinished for years", state: released, update: ancient},
 		{name: "at an unknown point for years", state: given{Point: "captured"}, update: ancient},
 		{name: "leased for years", state: given{Point: paid, Leased: true, LeaseAge: 9 * 365 * 24 * time.Hour}, update: ancient},
-		{name: "needs review for years", state: released, update: ancient + ", needs_review_at = now() - interval '8 years'"},
 	}
 	f := newFixture(t)
 	for _, test := range tests {

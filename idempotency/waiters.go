@@ -26,8 +26,8 @@ type awaited struct {
 
 const (
 	awaitTurn   = "turn"   // the key is finished or can be taken over
-	awaitAction = "action" // the key is finished, needs review or requires an action
-	awaitEnd    = "end"    // the key is finished or needs review
+	awaitAction = "action" // the key is finished or requires an action
+	awaitEnd    = "end"    // the key is finished
 )
 
 var changedSQL = `
@@ -36,7 +36,6 @@ SELECT awaited.account_id, awaited.id, awaited.change
   JOIN unnest($1::uuid[], $2::uuid[], $3::text[]) AS awaited (account_id, id, change)
     ON awaited.account_id = k.account_id AND awaited.id = k.id
  WHERE k.finished_at IS NOT NULL
-    OR awaited.change <> 'turn' AND k.needs_review_at IS NOT NULL
     OR awaited.change = 'action' AND k.action_required_at IS NOT NULL
     OR (
         awaited.change = 'turn'

@@ -71,12 +71,10 @@ CREATE TABLE idempotency_keys (
     lease_token        uuid            NOT NULL, -- required by each write of the run (R7, fence)
     locked_at          timestamptz,              -- start of the lease
     attempt            attempt_number  NOT NULL, -- counts runs; after a restore it can repeat, so lease_token fences writes
-    completer_attempt  attempt_count   NOT NULL DEFAULT 0,
     last_run_at        timestamptz     NOT NULL,
     last_error         error_message,
     failed_runs        jsonb,                    -- the errors of runs without a final outcome, for operators
     action_required_at timestamptz,              -- set if the last run ended because the customer must act
-    needs_review_at    timestamptz,              -- the completer gave up
     created_at         timestamptz     NOT NULL,
     finished_at        timestamptz,
     expired_at         timestamptz,              -- the row was emptied, and stays so that the key never executes again (R17, used for ever)
@@ -105,11 +103,7 @@ CREATE UNIQUE INDEX idempotency_keys_idempotency_key_unique ON idempotency_keys 
 -- The predicates do not contain recovery_point, because each step changes it, and an update of a column
 -- in an index or its predicate is not a HOT update.
 CREATE INDEX idempotency_keys_unfinished_idx ON idempotency_keys (last_run_at) -- completer
-    WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NULL;
-CREATE INDEX idempotency_keys_action_required_idx ON idempotency_keys (last_run_at)
-    WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NOT NULL;
-CREATE INDEX idempotency_keys_needs_review_idx ON idempotency_keys (needs_review_at) -- operators
-    WHERE finished_at IS NULL AND needs_review_at IS NOT NULL;
+    WHERE finished_at IS NULL;
 CREATE INDEX idempotency_keys_finished_idx ON idempotency_keys (finished_at) -- reaper
     WHERE finished_at IS NOT NULL AND expired_at IS NULL;
 

@@ -16,8 +16,8 @@ import (
 var keptColumns = map[string]string{
 	"audit_records": "account_id id action resource_type resource_id data created_at",
 	"discrepancies": "account_id id kind data found_at resolved_at acknowledged_at acknowledged_by note",
-	"idempotency_keys": "account_id id operation request_path recovery_point lease_token locked_at attempt completer_attempt " +
-		"last_run_at action_required_at needs_review_at created_at finished_at expired_at lost",
+	"idempotency_keys": "account_id id operation request_path recovery_point lease_token locked_at attempt " +
+		"last_run_at action_required_at created_at finished_at expired_at lost",
 	"orders": "account_id id idempotency_key reference currency amount amount_refunded payment_method off_session status payment_intent_id " +
 		"create_attempt confirm_attempt created_at paid_at failure_code decline_code cancel_requested_at erased_at disputes provider_read_at",
 	"provider_events": "id type object_id intent_id received_at",

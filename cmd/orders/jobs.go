@@ -29,7 +29,7 @@ type completer struct {
 }
 
 func (*completer) Environment(config *setup.Config) []any {
-	return append(config.Operations(), config.Admin.Optional(), &config.Completer)
+	return append(config.Operations(), config.Admin.Optional())
 }
 
 func (c *completer) Run(ctx context.Context, a *app.App) error {

@@ -74,13 +74,13 @@ func TestCompleter_singleRun(t *testing.T) {
 
 	stdout, stderr := programtest.Succeed(t, f.environ, "completer")
 	require.Empty(t, stdout)
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=2 skipped=0 requires_action=0 failed=0 needs_review=0")
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=2 skipped=0 requires_action=0 failed=0")
 	require.Len(t, f.stripe.Charges(), 2)
 	require.Equal(t, 2, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
 	require.Equal(t, 2, f.staged())
 
 	_, stderr = programtest.Succeed(t, f.environ, "completer")
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=0 needs_review=0")
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=0")
 
 	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
 	programtest.Succeed(t, f.environ, "completer", "--concurrency", "1")
@@ -91,14 +91,12 @@ func TestCompleter_providerFails(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.abandon("abandoned-order-011", "abandoned-order-012")
-	f.exec("UPDATE idempotency_keys SET completer_attempt = 1, last_run_at = now() - interval '1 day' WHERE idempotency_key = 'abandoned-order-012'")
 	rejecting := f.rejectConfirms()
 	defer rejecting.Release()
 
-	stderr := programtest.Fail(t, f.with("COMPLETER_MAX_ATTEMPTS=2"), "completer")
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=1 needs_review=1")
-	require.Len(t, lines(stderr, `level=ERROR msg="key needs review, no attempts are left"`), 1)
-	require.Contains(t, stderr, "orders: abandoned keys not completed: 1 will be tried again, 1 need review (orders keys list)\n")
+	stderr := programtest.Fail(t, f.environ, "completer")
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=2")
+	require.Contains(t, stderr, "orders: abandoned keys not completed: 2, which will be tried again (orders keys list)\n")
 }
 
 // After a signal, the completer finishes the key in progress and starts no other.
@@ -114,9 +112,9 @@ func TestCompleter_signal(t *testing.T) {
 	require.False(t, c.HasExited())
 	held.Release()
 	require.Zero(t, c.Wait(), "%s", &c.Stderr)
-	requireOneLine(t, c.Stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 requires_action=0 failed=0 needs_review=0")
+	requireOneLine(t, c.Stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 requires_action=0 failed=0")
 	require.Len(t, f.stripe.Charges(), 1)
-	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys WHERE completer_attempt = 0 AND locked_at IS NULL"))
+	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys WHERE attempt = 1 AND locked_at IS NULL"))
 }
 
 func TestReaper_singleRun(t *testing.T) {

@@ -75,7 +75,6 @@ func completerResults(r idempotency.CompleterResult) map[string]int {
 		"completed":       r.Completed,
 		"skipped":         r.Skipped,
 		"failed":          r.Failed,
-		"needs_review":    r.NeedsReview,
 		"requires_action": r.ActionRequired,
 	}
 }
