@@ -47,9 +47,8 @@ type Client struct {
 	config Config
 	http   *http.Client
 
-	sleep       func(ctx context.Context, wait time.Duration) error // tests replace this and the next two fields
-	random      func(limit time.Duration) time.Duration
-	maxResponse int64 // bytes
+	sleep  func(ctx context.Context, wait time.Duration) error // tests replace this and the next field
+	random func(limit time.Duration) time.Duration
 }
 
 // Format implements [fmt.Formatter], so that no verb prints the API key.
@@ -84,9 +83,8 @@ func New(config Config) (*Client, error) {
 			// for this one (R31, one call, one answer).
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		sleep:       sleep,
-		random:      func(limit time.Duration) time.Duration { return rand.N(limit + 1) }, //nolint:gosec // not a secret
-		maxResponse: maxResponse,
+		sleep:  sleep,
+		random: func(limit time.Duration) time.Duration { return rand.N(limit + 1) }, //nolint:gosec // not a secret
 	}, nil
 }
 

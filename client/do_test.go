@@ -311,7 +311,6 @@ func TestDo_responseTooLarge(t *testing.T) {
 	t.Parallel()
 	tooLarge := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20+1)) }
 	f := newFixture(t, tooLarge, respondCreated())
-	f.SetMaxResponse(1 << 20)
 	_, err := f.CreateOrder(t.Context(), key, orderParams())
 	require.NoError(t, err)
 	require.ErrorIs(t, f.observed[0].Err, client.ErrUnreadable)

@@ -9,6 +9,4 @@ func (c *Client) SetSleep(sleep func(context.Context, time.Duration) error) { c.
 
 func (c *Client) SetRandom(random func(time.Duration) time.Duration) { c.random = random }
 
-func (c *Client) SetMaxResponse(bytes int64) { c.maxResponse = bytes }
-
 var Sleep = sleep

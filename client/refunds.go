@@ -8,7 +8,7 @@ import (
 
 // RefundParams are the parameters of a refund.
 type RefundParams struct {
-	Amount int64  `json:"amount,omitempty"` // 0 means all that remains
+	Amount int64  `json:"amount"` // the API rejects 0, so that a forgotten amount refunds nothing
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -28,6 +28,14 @@ type Refund struct {
 
 // CreateRefund refunds an order once per key, see [Client.Do]. Each refund has its own key.
 func (c *Client) CreateRefund(ctx context.Context, key Key, orderID string, params RefundParams, prefer ...Preference) (Refund, error) {
+	return post[Refund](ctx, c, Request{Key: key, Path: refundsOf(orderID), Prefer: prefer}, params)
+}
+
+// RefundRemaining refunds what remains of an order, as CreateRefund does. reason may be empty.
+func (c *Client) RefundRemaining(ctx context.Context, key Key, orderID, reason string, prefer ...Preference) (Refund, error) {
+	params := struct {
+		Reason string `json:"reason,omitempty"`
+	}{reason}
 	return post[Refund](ctx, c, Request{Key: key, Path: refundsOf(orderID), Prefer: prefer}, params)
 }
 

@@ -22,6 +22,22 @@ func TestCreateRefund(t *testing.T) {
 	}
 }
 
+// A forgotten amount is sent, because the API rejects 0. Only a call of its own refunds all that remains.
+func TestCreateRefund_noAmount(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, respondProblem(422, "validation-failed", "corrected"), respondCreated(), respondCreated())
+	_, err := f.CreateRefund(t.Context(), key, "o1", client.RefundParams{Reason: "duplicate"})
+	require.Error(t, err)
+	_, err = f.RefundRemaining(t.Context(), key, "o1", "duplicate")
+	require.NoError(t, err)
+	_, err = f.RefundRemaining(t.Context(), key, "o1", "")
+	require.NoError(t, err)
+	for i, body := range []string{`{"amount":0,"reason":"duplicate"}`, `{"reason":"duplicate"}`, `{}`} {
+		require.Equal(t, "/v1/orders/o1/refunds", f.received()[i].uri)
+		require.JSONEq(t, body, f.received()[i].body)
+	}
+}
+
 func TestGetRefund(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, respond(200, jsonType, `{"id":"r1","order_id":"o1","reason":null,"status":"failed","source":"provider","failure_reason":"expired_or_canceled_card"}`))

@@ -80,7 +80,7 @@ func (r Response) RetryAfter() time.Duration {
 	return min(time.Duration(seconds)*time.Second, maxRetryAfter) // if the value is out of range, seconds is the maximum of its type
 }
 
-const maxResponse = 64 << 20 // bytes, more than the longest list
+const maxResponse = 1 << 20 // bytes, three times the longest page of a list
 
 // Send makes one attempt. The request may take effect even if Send returns an error.
 func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
@@ -125,12 +125,15 @@ func (c *Client) exchange(ctx context.Context, r Request) (response Response, er
 		return Response{}, err
 	}
 	defer func() { _ = received.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(received.Body, c.maxResponse+1))
+	if received.StatusCode < http.StatusOK { // 101, whose body is the connection itself, so the deadline would not end it
+		return Response{}, fmt.Errorf("%w: status %d", ErrUnreadable, received.StatusCode)
+	}
+	body, err := io.ReadAll(io.LimitReader(received.Body, maxResponse+1))
 	if err != nil {
 		return Response{}, fmt.Errorf("read the response: %w", err)
 	}
-	if int64(len(body)) > c.maxResponse {
-		return Response{}, fmt.Errorf("%w: more than %d bytes", ErrUnreadable, c.maxResponse)
+	if len(body) > maxResponse {
+		return Response{}, fmt.Errorf("%w: more than %d bytes", ErrUnreadable, maxResponse)
 	}
 	return Response{received.StatusCode, received.Header, body}, nil
 }

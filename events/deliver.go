@@ -194,8 +194,8 @@ func (d *deliverer) post(ctx context.Context, to Endpoint, id string, now time.T
 		return &failure{error: reason(ctx, err)}
 	}
 	defer func() { _ = response.Body.Close() }()
-	_, _ = io.CopyN(io.Discard, response.Body, 4<<10) // so that the connection can be used again
-	if response.StatusCode/100 == 2 {
+	if response.StatusCode/100 == 2 { // the body of a 101 is the connection itself, so the deadline would not end reading it
+		_, _ = io.CopyN(io.Discard, response.Body, 4<<10) // so that the connection can be used again
 		return nil
 	}
 	return &failure{

@@ -17,6 +17,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/events"
+	"example.com/orders-api/internal/foreigntest"
 	"example.com/orders-api/internal/jobs"
 )
 
@@ -131,6 +132,28 @@ func TestDeliver_faults(t *testing.T) {
 			for _, text := range []string{left[0], e.LastError, f.log.String()} {
 				require.NotContains(t, text, "canary")
 			}
+		})
+	}
+}
+
+// A delivery ends within its limit, whatever the endpoint sends.
+func TestDeliver_foreignServer(t *testing.T) {
+	t.Parallel()
+	for name, respond := range foreigntest.Answers(t, http.StatusOK) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.set(newShop(t, respond).URL)
+			f.stagePaid(f.account, 1)
+			worker := f.workers(firstKey)[0]
+			worker.Timeout = time.Second
+			outcome := jobs.Retried
+			if name == "300 MB" || name == "a body without an end" {
+				outcome = events.Sent // the status decides
+			}
+			start := time.Now()
+			require.Equal(t, jobs.Result{outcome: 1}, f.runOnce([]*jobs.Worker{worker}))
+			require.Less(t, time.Since(start), foreigntest.Held)
 		})
 	}
 }

@@ -32,7 +32,7 @@ edit -ni 'print unless m{/refunds refund-}' $(grep -l '/refunds refund-' example
 edit -0pi 's/`order-not-cancelable`: refund the\n +order instead\. /`order-not-cancelable`. /' openapi.yaml
 edit -ni 'print unless /range .Refunds/' cmd/orders/history.txt.tmpl # the amount stays, because Stripe's dashboard can still refund
 edit -ni 'print unless m{#tag/refunds/}' api/docs/page.html
-edit -pi 's/, `cancelOrder` and `createRefund` have/ and `cancelOrder` have/' client/typescript/README.md
+edit -pi 's/, `cancelOrder`, `createRefund` and `refundRemaining` have/ and `cancelOrder` have/' client/typescript/README.md
 edit -pi 's/, `listOrders`, `getRefund`, `listRefunds` and/, `listOrders` and/' client/typescript/README.md
 edit -ni 'print unless /refundProblem|Remaining/' api/problem.go
 edit -ni 'print unless /Remaining/' client/errors.go

@@ -26,7 +26,11 @@ const (
 func (s *store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	conn, err := s.pool.Acquire(ctx)
+	var conn *pgxpool.Conn
+	err := postgres.AwaitSession(ctx, s.pool, func() (err error) {
+		conn, err = s.pool.Acquire(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: no connection: %w", postgres.ErrUnavailable, err)
 	}

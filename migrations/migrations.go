@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 
 	"example.com/orders-api/internal/postgres"
 )
@@ -35,13 +34,9 @@ type Migrator struct {
 // New returns a Migrator. To exclude others, a Migrator takes a session-level advisory lock, so its
 // pool must not go through a pooler in transaction mode.
 func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120)) // two minutes
-	if err != nil {
-		return nil, fmt.Errorf("migrations: lock: %w", err)
-	}
 	db := stdlib.OpenDBFromPool(pool)
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true), goose.WithSlog(logger),
+		goose.WithSessionLocker(&sessionLock{pool: pool, logger: logger}), goose.WithDisableGlobalRegistry(true), goose.WithSlog(logger),
 		goose.WithAllowOutofOrder(true)) // a shop's own migrations have higher numbers than later ones of the template
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("migrations: %w", err), db.Close())

@@ -17,8 +17,7 @@ import (
 
 // Get returns the one row of a query, or [ErrNotFound].
 func Get[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], query string, arguments ...any) (T, error) {
-	rows, _ := pool.Query(ctx, query, arguments...) // CollectExactlyOneRow returns its error
-	row, err := pgx.CollectExactlyOneRow(rows, scan)
+	row, err := pgx.CollectExactlyOneRow(postgres.Query(ctx, pool, query, arguments...), scan)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return row, ErrNotFound
 	}
@@ -64,7 +63,7 @@ func List[R any](
 	ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[R], view func(R) any, query string, arguments ...any,
 ) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {
-		rows, _ := pool.Query(ctx, query, arguments...) // Err returns its error
+		rows := postgres.Query(ctx, pool, query, arguments...)
 		defer rows.Close()
 		var err error
 		for err == nil && rows.Next() {

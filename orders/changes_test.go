@@ -1,6 +1,10 @@
 package orders_test
 
 import (
+	"bytes"
+	"io"
+	"net/http"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -251,6 +255,38 @@ func TestChanges_poison(t *testing.T) {
 	unreadable.Release()
 	poison.do(refundAtDashboard(0, ""), readEvents)
 	require.Equal(t, "refunded 4300: succeeded 1800 provider, succeeded 2500 provider", poison.changes())
+	checkChanges(t, f)
+}
+
+// A refund or a dispute that this program cannot read hides no other one, and no recorded one is forgotten. The
+// job waits for a program that can read it.
+func TestChanges_unreadableObjects(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(visa), refundAtDashboard(1800, ""), refundAtDashboard(500, ""), dispute(300, "needs_response"))
+	unreadable := "1800"
+	f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if call := callOf(req); err != nil || call != listRefunds && call != listDisputes {
+			return resp, err
+		}
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, resp.Body.Close())
+		text = regexp.MustCompile(`"amount": (`+unreadable+`),`).ReplaceAll(text, []byte(`"amount": {"value": $1},`))
+		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		return resp, err
+	})
+	f.do(readEvents)
+	require.Equal(t, "partially_refunded 500: succeeded 500 provider; needs_response 300", f.changes())
+	unreadable = "1800|300"
+	f.do(dispute(700, "lost"), readEvents)
+	require.Equal(t, "partially_refunded 500: succeeded 500 provider; needs_response 300, lost 700", f.changes())
+	require.Contains(t, f.staged(), "pending: list the refunds of pi_")
+	require.Contains(t, f.staged(), "unreadable response: "+f.Stripe.Refunds()[0].ID)
+
+	f.transport.intercept(nil)
+	f.do(readEvents)
+	require.Equal(t, "partially_refunded 2300: succeeded 500 provider, succeeded 1800 provider; needs_response 300, lost 700", f.changes())
+	require.Empty(t, f.staged())
 	checkChanges(t, f)
 }
 

@@ -97,6 +97,9 @@ func (s *Service) CheckProviderAccount(ctx context.Context, accountID uuid.UUID)
 		return err
 	}
 	_, err = s.Calls.Payments.Get(ctx, id)
+	if slices.Contains(payments.UnreadableIDs(err), id) {
+		return nil // it is there
+	}
 	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.Code == "resource_missing" {
 		err = fmt.Errorf("the provider does not know %s, so the API key is of another account or mode: %w", id, err)
 	}

@@ -41,8 +41,9 @@ func classify(err error, trace *sendTrace, call call) *Error {
 		e.Outcome, e.NotOffered = NotExecuted, true
 		return e
 	}
-	if response, ok := asStripeError(err); ok {
+	if response, ok := errors.AsType[*failure](err); ok {
 		e.copyDetails(response)
+		e.noRetry = trace.header.Get("Stripe-Should-Retry") == "false"
 		e.classifyStripeError(response, call, trace.header.Get("Idempotent-Replayed") == "true")
 	} else {
 		e.classifyOther(err, trace)
@@ -50,50 +51,45 @@ func classify(err error, trace *sendTrace, call call) *Error {
 	return e
 }
 
-// asStripeError reports false for an error of a proxy.
-func asStripeError(err error) (*stripe.Error, bool) {
-	response, ok := errors.AsType[*stripe.Error](err)
-	types := []stripe.ErrorType{stripe.ErrorTypeAPI, stripe.ErrorTypeCard, stripe.ErrorTypeIdempotency, stripe.ErrorTypeInvalidRequest}
-	return response, ok && slices.Contains(types, response.Type)
-}
-
-func (e *Error) copyDetails(response *stripe.Error) {
-	e.Type = string(response.Type)
-	e.Code = printable(string(response.Code))
-	e.DeclineCode = printable(string(response.DeclineCode))
-	e.Param = printable(response.Param)
-	if intent, err := newIntent(response.PaymentIntent); err == nil {
+func (e *Error) copyDetails(response *failure) {
+	e.Type = string(response.Type.value)
+	e.Code = printable(string(response.Code.value))
+	e.DeclineCode = printable(response.DeclineCode.value)
+	e.Param = printable(response.Param.value)
+	if intent, err := decodeIntent(response.PaymentIntent, nil); err == nil {
 		e.Intent = &intent
 	}
 }
 
 // classifyStripeError leaves every error that it does not list Unknown.
-func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed bool) {
+func (e *Error) classifyStripeError(response *failure, call call, replayed bool) {
 	var (
-		status         = e.HTTPStatus
+		status, code   = e.HTTPStatus, response.Code.value
+		message        = response.Message.value
 		rejected       = status == http.StatusBadRequest || status == http.StatusPaymentRequired
-		card           = response.Type == stripe.ErrorTypeCard
-		declined       = (rejected || status == http.StatusTooManyRequests) && (card || slices.Contains(declines, response.Code))
-		invalid        = response.Type == stripe.ErrorTypeInvalidRequest
-		keyOfAnother   = response.Type == stripe.ErrorTypeIdempotency || strings.HasPrefix(response.Msg, "Keys for idempotent requests ")
+		card           = response.Type.value == stripe.ErrorTypeCard
+		declined       = (rejected || status == http.StatusTooManyRequests) && (card || slices.Contains(declines, code))
+		invalid        = response.Type.value == stripe.ErrorTypeInvalidRequest
+		keyOfAnother   = response.Type.value == stripe.ErrorTypeIdempotency || strings.HasPrefix(message, "Keys for idempotent requests ")
 		anotherIntent  = e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID
 		mayHaveCharged = e.Intent != nil && slices.Contains([]Status{StatusSucceeded, StatusProcessing, StatusRequiresCapture}, e.Intent.Status)
 	)
 	e.SavedUnderKey = replayed
+	transient := []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusFailedDependency, http.StatusTooEarly}
 	switch {
 	case declined && anotherIntent:
 		e.needOperator(ErrMismatch)
 	case declined && !mayHaveCharged:
 		e.Outcome, e.RetryAfter = Declined, 0
-		e.Message = printable(response.Msg)
+		e.Message = printable(message)
 	case rejected && keyOfAnother:
 		// The key's first request, with other parameters or to another endpoint, may have had an effect.
 		e.needOperator(nil)
-	case rejected && (response.Code == stripe.ErrorCodePaymentIntentUnexpectedState || response.Code == stripe.ErrorCodeIntentInvalidState):
+	case rejected && (code == stripe.ErrorCodePaymentIntentUnexpectedState || code == stripe.ErrorCodeIntentInvalidState):
 		e.UnexpectedState = true
 	case rejected && invalid && causedByClientData(response):
 		e.Outcome, e.RetryAfter = Refused, 0
-		e.Message = printable(response.Msg)
+		e.Message = printable(message)
 	case rejected && invalid:
 		// An operator can set up the account or fix the bug, so it is not final.
 		e.needOperator(nil)
@@ -106,15 +102,19 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 		e.needOperator(nil)
 	case status == http.StatusTooManyRequests:
 		e.Outcome = NotExecuted
-		if response.Code == stripe.ErrorCodeLockTimeout {
+		if code == stripe.ErrorCodeLockTimeout {
 			e.RetryAfter = shortRetryAfter
 		}
-	case status == http.StatusInternalServerError && response.Type == stripe.ErrorTypeAPI && call.key != "":
+	case status < http.StatusInternalServerError && !declined && !slices.Contains(transient, status):
+		// Nothing proves that the request had no effect, and no repetition can change the answer: a failed
+		// request (402) that is neither a decline nor the client's fault, or a status that Stripe does not document.
+		e.needOperator(nil)
+	case status == http.StatusInternalServerError && response.Type.value == stripe.ErrorTypeAPI && call.key != "":
 		e.SavedUnderKey = true
 		e.RetryAfter = savedErrorRetryAfter
 	}
 	if e.NeedsOperator && !card {
-		e.OperatorMessage = withoutSecrets(response.Msg)
+		e.OperatorMessage = withoutSecrets(message)
 	}
 }
 
@@ -146,13 +146,14 @@ var declines = []stripe.ErrorCode{
 
 // causedByClientData reports whether a rejection is about a value of our client. In doubt it reports
 // false, so the order stays unfinished and an operator is alerted.
-func causedByClientData(response *stripe.Error) bool {
+func causedByClientData(response *failure) bool {
 	// Some errors of a payment method have no code, or that of a missing parameter.
-	if strings.HasPrefix(response.Msg, "The provided PaymentMethod ") ||
-		strings.HasPrefix(response.Msg, "The `payment_method` parameter supplied ") {
+	message, param := response.Message.value, response.Param.value
+	if strings.HasPrefix(message, "The provided PaymentMethod ") ||
+		strings.HasPrefix(message, "The `payment_method` parameter supplied ") {
 		return true
 	}
-	switch response.Code {
+	switch response.Code.value {
 	case stripe.ErrorCodeAmountTooSmall, stripe.ErrorCodeAmountTooLarge, stripe.ErrorCodeInvalidChargeAmount,
 		stripe.ErrorCodePaymentIntentIncompatiblePaymentMethod, stripe.ErrorCodePaymentMethodCurrencyMismatch,
 		stripe.ErrorCodePaymentMethodBillingDetailsAddressMissing, stripe.ErrorCodePaymentMethodUnsupportedType,
@@ -163,8 +164,8 @@ func causedByClientData(response *stripe.Error) bool {
 	case "", stripe.ErrorCodeResourceMissing, stripe.ErrorCodeParameterInvalidEmpty, stripe.ErrorCodeParameterInvalidInteger,
 		stripe.ErrorCodePaymentIntentInvalidParameter, stripe.ErrorCodePaymentMethodInvalidParameter,
 		stripe.ErrorCodePaymentMethodUnexpectedState:
-		chosen := response.Param == "amount" || response.Param == "currency" || response.Param == "payment_method"
-		return chosen && !ofConfiguration.MatchString(response.Msg)
+		chosen := param == "amount" || param == "currency" || param == "payment_method"
+		return chosen && !ofConfiguration.MatchString(message)
 	default:
 		return false
 	}
@@ -201,6 +202,9 @@ func (e *Error) classifyOther(err error, trace *sendTrace) {
 
 // printableCause returns a cause that does not quote the response, or nil.
 func printableCause(err error) error {
+	if object, ok := errors.AsType[unreadable](err); ok {
+		return object
+	}
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
 		if errors.Is(err, known) {
 			return known

@@ -3,6 +3,7 @@ package payments_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -84,6 +85,7 @@ func TestClassify(t *testing.T) {
 	changed := func(old, new string) response {
 		return response{status: 200, body: strings.Replace(intent("succeeded"), old, new, 1)}
 	}
+	noRetry := http.Header{"Stripe-Should-Retry": {"false"}}
 	type row struct {
 		response response
 		want     classified
@@ -99,6 +101,11 @@ func TestClassify(t *testing.T) {
 		"decline about another intent":                  {card("card_declined", strings.Replace(unpaid, `"pi_1"`, `"pi_2"`, 1)), unknownFault},
 		"decline of an intent that succeeded":           {card("card_declined", paid), retried},
 		"402 without a card error":                      {response{status: 402, body: stripeError(invalid, "", "")}, unknownFault},
+		"402 with an error of Stripe":                   {response{status: 402, body: stripeError("api_error", "", "")}, unknownFault},
+		"402 with an error of the key":                  {response{status: 402, body: stripeError("idempotency_error", "", "")}, unknownFault},
+		"400 with an error of Stripe":                   {response{status: 400, body: stripeError("api_error", "", "")}, unknownFault},
+		"decline without a retry":                       {response{status: 402, body: stripeError("card_error", "card_declined", paid), header: noRetry}, classified{retryAfter: 2 * time.Second, attempts: 1}},
+		"decline with a retry":                          {response{status: 402, body: stripeError("card_error", "card_declined", unpaid), header: http.Header{"Stripe-Should-Retry": {"true"}}}, declined},
 		"card error with status 400":                    {response{status: 400, body: stripeError("card_error", "", unpaid)}, declined},
 		"limit of declines, and no card left":           {response{status: 400, body: stripeError(invalid, "card_decline_rate_limit_exceeded", unpaid)}, declined},
 		"limit of declines of a paid intent":            {response{status: 400, body: stripeError(invalid, "card_decline_rate_limit_exceeded", paid)}, unknownFault},
@@ -133,15 +140,16 @@ func TestClassify(t *testing.T) {
 		"rate limit":                     {response{status: 429, body: stripeError(invalid, "rate_limit", "")}, limit},
 		"429 from a proxy":               {response{status: 429, body: "<html>slow down"}, retried},
 
-		"500 that Stripe stores":            {response{status: 500, body: stripeError("api_error", "", "")}, classified{savedUnderKey: true, retryAfter: 30 * time.Second, attempts: 1}},
-		"500 from a proxy":                  {response{status: 500, body: "<html>oops"}, retried},
-		"502 in HTML":                       {response{status: 502, body: "<html>" + clientSecret}, retried},
-		"503 in Stripe's format":            {response{status: 503, body: stripeError("api_error", "", "")}, retried},
-		"401 in HTML":                       {response{status: 401, body: "<html>proxy login"}, retried},
-		"402 without a body":                {response{status: 402}, retried},
-		"402 of an unknown type":            {response{status: 402, body: stripeError("something_new", "card_declined", "")}, retried},
-		"error that is null":                {response{status: 402, body: `{"error":null,"x":"` + clientSecret + `"}`}, retried},
-		"error with an undocumented status": {response{status: 418, body: stripeError(invalid, "", "")}, retried},
+		"500 that Stripe stores":   {response{status: 500, body: stripeError("api_error", "", "")}, classified{savedUnderKey: true, retryAfter: 30 * time.Second, attempts: 1}},
+		"500 from a proxy":         {response{status: 500, body: "<html>oops"}, retried},
+		"502 in HTML":              {response{status: 502, body: "<html>" + clientSecret}, retried},
+		"503 in Stripe's format":   {response{status: 503, body: stripeError("api_error", "", "")}, retried},
+		"401 in HTML":              {response{status: 401, body: "<html>proxy login"}, retried},
+		"402 without a body":       {response{status: 402}, retried},
+		"402 of an unknown type":   {response{status: 402, body: stripeError("something_new", "card_declined", "")}, retried},
+		"error that is null":       {response{status: 402, body: `{"error":null,"x":"` + clientSecret + `"}`}, retried},
+		"cut off, without a retry": {response{status: 200, body: intent("succeeded")[:99], header: noRetry}, retried},
+		"503 without a retry":      {response{status: 503, body: stripeError("api_error", "", ""), header: noRetry}, classified{retryAfter: 2 * time.Second, attempts: 1}},
 
 		"redirect":                 {response{status: 307, body: intent("succeeded"), header: http.Header{"Location": {"/" + clientSecret}}}, unknownFault},
 		"success with status 202":  {response{status: 202, body: intent("succeeded")}, retried},
@@ -179,6 +187,17 @@ func TestClassify(t *testing.T) {
 			}
 		}
 	}
+	// A status that Stripe does not document proves nothing. A failed dependency is one of its documented statuses.
+	for status := 405; status < 500; status++ {
+		want := unknownFault
+		if slices.Contains([]int{408, 409, 424, 425}, status) {
+			want = retried
+		}
+		if status != 429 {
+			tests[fmt.Sprint("other status ", status)] = row{response{status: status, body: stripeError(invalid, "", "")}, want}
+			tests[fmt.Sprint("other status of a proxy ", status)] = row{response{status: status, body: "<html>"}, retried}
+		}
+	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -211,7 +230,7 @@ func TestClassify_details(t *testing.T) {
 func TestClassify_noSecrets(t *testing.T) {
 	t.Parallel()
 	body := fmt.Sprintf(`{"error":{"type":"card_error","code":%[1]q,"decline_code":%[2]q,"param":%[2]q,"message":%[1]q,`+
-		`"payment_intent":{"id":"pi_1","object":"payment_intent","status":"requires_payment_method","amount":1,"currency":"eur",`+
+		`"payment_intent":{"id":"pi_1","object":"payment_intent","status":"requires_payment_method","amount":1,"currency":"eur","metadata":{},`+
 		`"client_secret":%[1]q,"last_payment_error":{"type":"card_error","code":%[1]q,"decline_code":%[2]q,"message":%[1]q}}}}`,
 		clientSecret, secretKey)
 	e := confirmFailure(t, newClient(t, respond(response{status: 402, body: body, header: http.Header{"Request-Id": {secretKey}}})))

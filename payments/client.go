@@ -3,7 +3,6 @@ package payments
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,10 +16,7 @@ import (
 	"unicode"
 
 	"github.com/stripe/stripe-go/v79"
-	"github.com/stripe/stripe-go/v79/dispute"
 	"github.com/stripe/stripe-go/v79/form"
-	"github.com/stripe/stripe-go/v79/paymentintent"
-	"github.com/stripe/stripe-go/v79/refund"
 )
 
 // Config configures a [Client].
@@ -58,10 +54,8 @@ func KeyMode(key string) string {
 // Client calls Stripe. It is safe for concurrent use.
 type Client struct {
 	config   Config
-	api      backend
-	intents  paymentintent.Client
-	refunds  refund.Client
-	disputes dispute.Client
+	requests *stripe.BackendImplementation // builds them, and sends none
+	noticed  atomic.Int64                  // see logNotice
 }
 
 // Format hides the secrets.
@@ -77,14 +71,7 @@ func New(cfg Config) *Client {
 		URL:           optional(cfg.BaseURL),
 		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log whole responses
 	})
-	api := backend{library.(*stripe.BackendImplementation), cfg.Transport}
-	return &Client{
-		config:   cfg,
-		api:      api,
-		intents:  paymentintent.Client{B: api, Key: cfg.SecretKey},
-		refunds:  refund.Client{B: api, Key: cfg.SecretKey},
-		disputes: dispute.Client{B: api, Key: cfg.SecretKey},
-	}
+	return &Client{config: cfg, requests: library.(*stripe.BackendImplementation)}
 }
 
 // Close closes idle connections. The client remains usable.
@@ -106,24 +93,23 @@ func NewTransport() *http.Transport {
 	}
 }
 
-// maxObject is in bytes. A recorded 3-D Secure intent has 8 KiB. Its metadata and that of its payment
-// method can add 54 KiB each, and more where JSON escapes them.
-const maxObject = 1 << 20
+// Limits of a response in bytes. A recorded 3-D Secure intent has 8 KiB. Its metadata and that of its payment
+// method can add 54 KiB each, and more where JSON escapes them. So a page of a hundred can have 12 MiB.
+const (
+	maxObject = 1 << 20
+	maxPage   = 32 << 20
+)
 
-// sendTrace records the network activity of one attempt, which stripe-go hides.
+// sendTrace records the network activity of one attempt.
 type sendTrace struct {
-	key                 string       // of the call
 	requested, obtained atomic.Int32 // connections
 	handedOver          bool         // to the HTTP transport
 	status              int
 	header              http.Header
 }
 
-type sendTraceKey struct{}
-
-func traceSend(ctx context.Context, key string) (context.Context, *sendTrace) {
-	t := &sendTrace{key: key}
-	ctx = context.WithValue(ctx, sendTraceKey{}, t)
+func traceSend(ctx context.Context) (context.Context, *sendTrace) {
+	t := &sendTrace{}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { t.requested.Add(1) },
 		GotConn: func(httptrace.GotConnInfo) { t.obtained.Add(1) },
@@ -135,71 +121,51 @@ func (t *sendTrace) notSent() bool {
 	return !t.handedOver || t.requested.Load() > 0 && t.obtained.Load() == 0
 }
 
-// backend sends requests in place of stripe-go's own code, which repeats them and parses each
-// response three times. It follows no redirect, because the target would receive the API key and
-// answer for Stripe (R31, one call, one answer).
-type backend struct {
-	*stripe.BackendImplementation
-	transport http.RoundTripper
-}
-
-func (b backend) Call(method, path, key string, params stripe.ParamsContainer, result stripe.LastResponseSetter) error {
+// send sends a request of stripe-go, and returns the body of a success. stripe-go itself would repeat the
+// request, and reject a response in which any member has another type than it expects. send follows no
+// redirect, because the target would receive the API key and answer for Stripe (R31, one call, one answer).
+func (c *Client) send(ctx context.Context, call call, trace *sendTrace) ([]byte, error) {
 	values := &form.Values{}
-	form.AppendTo(values, params)
-	return b.CallRaw(method, path, key, values, params.GetParams(), result)
-}
-
-func (b backend) CallRaw(method, path, key string, values *form.Values, params *stripe.Params, result stripe.LastResponseSetter) error {
-	body := values.Encode()
-	if method == http.MethodGet && body != "" {
-		path, body = path+"?"+body, ""
+	if call.params != nil {
+		form.AppendTo(values, call.params)
 	}
-	req, err := b.NewRequest(method, path, key, "application/x-www-form-urlencoded", params)
+	path, body, limit := call.path, values.Encode(), int64(maxObject)
+	if call.method == http.MethodGet { // maybe of a page
+		path, body, limit = strings.TrimSuffix(path+"?"+body, "?"), "", maxPage
+	}
+	params := &stripe.Params{Context: ctx, IdempotencyKey: optional(call.key)}
+	req, err := c.requests.NewRequest(call.method, path, c.config.SecretKey, "application/x-www-form-urlencoded", params)
 	// net/http rejects these too, but its errors look like those of the network.
-	if err != nil || !slices.Contains([]string{"http", "https"}, req.URL.Scheme) || strings.ContainsFunc(key, unicode.IsControl) {
-		return errInvalidRequest // err may quote the API key or the URL
+	if err != nil || !slices.Contains([]string{"http", "https"}, req.URL.Scheme) || strings.ContainsFunc(c.config.SecretKey, unicode.IsControl) {
+		return nil, errInvalidRequest // err may quote the API key or the URL
 	}
-	ctx := req.Context()
-	trace := ctx.Value(sendTraceKey{}).(*sendTrace)
 	// stripe-go invents a key if there is none, and trims one with spaces.
-	if method == http.MethodPost && (trace.key == "" || trace.key != req.Header.Get("Idempotency-Key")) {
-		return errProviderKey
+	if call.method == http.MethodPost && (call.key == "" || call.key != req.Header.Get("Idempotency-Key")) {
+		return nil, errProviderKey
 	}
 	// Timers and the monotonic clock stop while a machine is suspended.
 	if deadline, _ := ctx.Deadline(); time.Now().Round(0).After(deadline.Round(0)) {
-		return context.DeadlineExceeded
+		return nil, context.DeadlineExceeded
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
 	// Without GetBody, net/http cannot resend the request when a reused connection breaks (R13, one sender).
 	req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 	trace.handedOver = true
-	resp, err := b.transport.RoundTrip(req)
+	resp, err := c.config.Transport.RoundTrip(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	trace.status, trace.header = resp.StatusCode, resp.Header
-	limit := int64(maxObject)
-	if method == http.MethodGet { // maybe a page
-		limit *= pageSize
+	// Stripe sends neither a redirect nor a 101, whose body is the connection, which no context closes.
+	if resp.StatusCode != http.StatusOK && resp.StatusCode < http.StatusBadRequest {
+		return nil, ErrUnreadable
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, limit))
-	if err != nil {
-		return err
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = decodeFailure(text)
 	}
-	if resp.StatusCode >= http.StatusBadRequest {
-		return b.ResponseToError(resp, text)
-	}
-	if resp.StatusCode != http.StatusOK { // a redirect, or not Stripe
-		return ErrUnreadable
-	}
-	if object, ok := result.(json.Unmarshaler); ok {
-		err = object.UnmarshalJSON(text) // json.Unmarshal would check the syntax first
-	} else {
-		err = json.Unmarshal(text, result)
-	}
-	result.SetLastResponse(&stripe.APIResponse{Header: resp.Header})
-	return err
+	return text, err
 }

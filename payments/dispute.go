@@ -2,7 +2,8 @@ package payments
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
+	"net/http"
 	"slices"
 
 	"github.com/stripe/stripe-go/v79"
@@ -22,19 +23,29 @@ func (d Dispute) Open() bool {
 	return !slices.Contains([]string{"won", "lost", "warning_closed", "prevented"}, d.Status)
 }
 
-// ListDisputes returns all disputes of an intent.
+// ListDisputes returns all disputes of an intent. An error with [UnreadableIDs] comes with the others.
 func (c *Client) ListDisputes(ctx context.Context, intentID string) ([]Dispute, error) {
-	ofIntent := func(d *stripe.Dispute) (Dispute, error) {
+	ofIntent := func(text []byte, _ http.Header) (Dispute, error) {
+		var d struct {
+			Object        string          `json:"object"`
+			ID            string          `json:"id"`
+			Status        string          `json:"status"`
+			Amount        *int64          `json:"amount"`
+			Currency      string          `json:"currency"`
+			PaymentIntent reference       `json:"payment_intent"`
+			Reason        lenient[string] `json:"reason"`
+		}
+		err := json.Unmarshal(text, &d)
 		switch {
-		case d == nil || d.Object != "dispute" || d.ID == "" || d.Status == "" || d.Currency == "":
-			return Dispute{}, fmt.Errorf("%w: not a complete dispute", ErrUnreadable)
-		case d.PaymentIntent == nil || d.PaymentIntent.ID != intentID:
+		case err != nil || d.Object != "dispute" || d.ID == "" || d.Status == "" || d.Amount == nil || d.Currency == "":
+			return Dispute{}, unreadableObject(d.ID)
+		case string(d.PaymentIntent) != intentID:
 			return Dispute{}, ErrMismatch
 		}
-		return Dispute{printable(d.ID), printable(string(d.Status)), d.Amount, string(d.Currency), printable(string(d.Reason))}, nil
+		return Dispute{printable(d.ID), printable(d.Status), *d.Amount, d.Currency, printable(d.Reason.value)}, nil
 	}
-	return allPages(ctx, c, call{name: "list_disputes", intentID: intentID}, ofIntent, func(params stripe.ListParams) ([]*stripe.Dispute, bool, error) {
-		it := c.disputes.List(&stripe.DisputeListParams{ListParams: params, PaymentIntent: &intentID})
-		return it.DisputeList().Data, it.DisputeList().HasMore, it.Err()
+	call := call{name: "list_disputes", intentID: intentID, method: http.MethodGet, path: "/v1/disputes"}
+	return allPages(ctx, c, call, ofIntent, func(params stripe.ListParams) any {
+		return &stripe.DisputeListParams{ListParams: params, PaymentIntent: &intentID}
 	})
 }

@@ -3,6 +3,7 @@ package payments
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -15,6 +16,26 @@ var (
 	errProviderKey    = errors.New("not sent, because the key in the request is not that of the call")
 	errInvalidRequest = errors.New("not sent, because the API key or the base URL is not valid in a request")
 )
+
+// unreadable names objects that Stripe returned without what is required of them, or with another type of it.
+type unreadable []string
+
+func (ids unreadable) Error() string { return strings.Join(ids, ", ") }
+
+// UnreadableIDs returns the objects that a call could not read although Stripe returned them, or nil after
+// another error. The other objects of a list are complete.
+func UnreadableIDs(err error) []string {
+	ids, _ := errors.AsType[unreadable](err)
+	return ids
+}
+
+// unreadableObject returns the error of an object, whose id may be unreadable, too.
+func unreadableObject(id string) error {
+	if id = printable(id); !objectID.MatchString(id) {
+		return ErrUnreadable
+	}
+	return unreadable{id}
+}
 
 // Errors of [Client.Event].
 var (
@@ -60,7 +81,8 @@ type Error struct {
 
 	RetryAfter time.Duration // 0 for final outcomes
 
-	cause error // safe to print
+	cause   error // safe to print
+	noRetry bool  // Stripe would repeat this error
 }
 
 func (e *Error) Error() string {
@@ -88,10 +110,13 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap never returns a *stripe.Error, because that contains the client secret (R13, one sender).
+// Unwrap never returns Stripe's own error, because that contains the client secret (R13, one sender).
 func (e *Error) Unwrap() error { return e.cause }
 
+// retryable agrees with the Stripe-Should-Retry of an error if it is false. A response that was cut off is
+// requested again nevertheless. If the header is true, the outcome decides: a final one stays final, and a
+// repetition does not change what needs an operator or a read.
 func (e *Error) retryable() bool {
 	final := e.Outcome == Declined || e.Outcome == Refused
-	return !final && !e.NeedsOperator && !e.SavedUnderKey && !e.UnexpectedState && !e.NotOffered
+	return !final && !e.NeedsOperator && !e.SavedUnderKey && !e.UnexpectedState && !e.NotOffered && !e.noRetry
 }

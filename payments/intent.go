@@ -2,9 +2,11 @@ package payments
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
@@ -68,81 +70,91 @@ func (p CreateParams) match(i Intent) bool {
 	return i.Amount == p.Amount && i.Currency == p.Currency && maps.Equal(i.Metadata, p.Metadata)
 }
 
+const intentsPath = "/v1/payment_intents"
+
 // Create creates an unconfirmed PaymentIntent: no money moves.
 func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent, error) {
-	return do(ctx, c, call{name: "create", key: key}, newIntent, p.match, func(params stripe.Params) (*stripe.PaymentIntent, error) {
-		return c.intents.New(&stripe.PaymentIntentParams{
-			Params:        params,
-			Amount:        stripe.Int64(p.Amount),
-			Currency:      stripe.String(p.Currency),
-			PaymentMethod: stripe.String(p.PaymentMethod),
-			Description:   optional(p.Description),
-			Metadata:      p.Metadata,
-			// Otherwise a confirm requires a return_url.
-			AutomaticPaymentMethods: &stripe.PaymentIntentAutomaticPaymentMethodsParams{
-				Enabled:        stripe.Bool(true),
-				AllowRedirects: stripe.String("never"),
-			},
-		})
-	})
+	call := call{name: "create", key: key, method: http.MethodPost, path: intentsPath, params: &stripe.PaymentIntentParams{
+		Amount:        stripe.Int64(p.Amount),
+		Currency:      stripe.String(p.Currency),
+		PaymentMethod: stripe.String(p.PaymentMethod),
+		Description:   optional(p.Description),
+		Metadata:      p.Metadata,
+		// Otherwise a confirm requires a return_url.
+		AutomaticPaymentMethods: &stripe.PaymentIntentAutomaticPaymentMethodsParams{
+			Enabled:        stripe.Bool(true),
+			AllowRedirects: stripe.String("never"),
+		},
+	}}
+	return do(ctx, c, call, decodeIntent, p.match)
 }
 
 // Confirm charges the intent, at most once in its life.
 func (c *Client) Confirm(ctx context.Context, key, intentID string, offSession bool) (Intent, error) {
-	call := call{name: "confirm", key: key, intentID: intentID}
-	return do(ctx, c, call, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
-		confirm := &stripe.PaymentIntentConfirmParams{Params: params}
-		if offSession {
-			confirm.OffSession = stripe.Bool(true)
-		} else {
-			confirm.UseStripeSDK = stripe.Bool(true) // without a return_url
-		}
-		return c.intents.Confirm(intentID, confirm)
-	})
+	confirm := &stripe.PaymentIntentConfirmParams{OffSession: stripe.Bool(true)}
+	if !offSession {
+		confirm = &stripe.PaymentIntentConfirmParams{UseStripeSDK: stripe.Bool(true)} // without a return_url
+	}
+	return c.ofIntent(ctx, call{name: "confirm", key: key, method: http.MethodPost, params: confirm}, intentID, "/confirm")
 }
 
 // Get reads the intent.
 func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
-	call := call{name: "get", intentID: intentID}
-	return do(ctx, c, call, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
-		return c.intents.Get(intentID, &stripe.PaymentIntentParams{Params: params})
-	})
+	return c.ofIntent(ctx, call{name: "get", method: http.MethodGet}, intentID, "")
 }
 
 // Cancel ensures that the intent can never be charged (R23, cancel first). After a charge or a
 // cancel, the error has UnexpectedState.
 func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, error) {
-	call := call{name: "cancel", key: key, intentID: intentID}
-	return do(ctx, c, call, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
-		return c.intents.Cancel(intentID, &stripe.PaymentIntentCancelParams{Params: params})
-	})
+	return c.ofIntent(ctx, call{name: "cancel", key: key, method: http.MethodPost}, intentID, "/cancel")
 }
 
-// newIntent rejects an incomplete object, which stripe-go accepts.
-func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
-	if pi == nil || pi.Object != "payment_intent" || pi.ID == "" || pi.Status == "" || pi.Amount <= 0 || pi.Currency == "" {
-		return Intent{}, fmt.Errorf("%w: not a complete PaymentIntent", ErrUnreadable)
+func (c *Client) ofIntent(ctx context.Context, call call, intentID, action string) (Intent, error) {
+	call.intentID, call.path = intentID, stripe.FormatURLPath(intentsPath+"/%s"+action, intentID)
+	return do(ctx, c, call, decodeIntent, hasID[Intent](intentID))
+}
+
+// decodeIntent returns an error if what an outcome depends on is missing or has another type.
+func decodeIntent(text []byte, header http.Header) (Intent, error) {
+	var pi struct {
+		Object   string            `json:"object"`
+		ID       string            `json:"id"`
+		Status   Status            `json:"status"`
+		Amount   int64             `json:"amount"`
+		Currency string            `json:"currency"`
+		Metadata map[string]string `json:"metadata"`
+
+		AmountReceived lenient[int64]  `json:"amount_received"`
+		Created        lenient[int64]  `json:"created"`
+		ClientSecret   lenient[string] `json:"client_secret"`
+		// These exist whatever their type is, unless they are null.
+		NextAction *lenient[struct {
+			Type lenient[string] `json:"type"`
+		}] `json:"next_action"`
+		LastPaymentError *lenient[failure] `json:"last_payment_error"`
+	}
+	err := json.Unmarshal(text, &pi)
+	if err != nil || pi.Object != "payment_intent" || pi.ID == "" || pi.Status == "" || pi.Amount <= 0 || pi.Currency == "" || pi.Metadata == nil {
+		return Intent{}, unreadableObject(pi.ID)
 	}
 	intent := Intent{
 		ID:             pi.ID,
-		Status:         Status(pi.Status),
+		Status:         pi.Status,
 		Amount:         pi.Amount,
-		AmountReceived: pi.AmountReceived,
-		Currency:       string(pi.Currency),
+		AmountReceived: pi.AmountReceived.value,
+		Currency:       pi.Currency,
 		Metadata:       pi.Metadata,
-		Created:        time.Unix(pi.Created, 0).UTC(),
+		Created:        time.Unix(pi.Created.value, 0).UTC(),
+		Replayed:       header.Get("Idempotent-Replayed") == "true",
 	}
-	if pi.LastResponse != nil { // not in a list or an error
-		intent.Replayed = pi.LastResponse.Header.Get("Idempotent-Replayed") == "true"
-	}
-	if intent.Status == StatusRequiresAction && pi.NextAction != nil && pi.ClientSecret != "" {
-		intent.Action = &Action{Type: printable(string(pi.NextAction.Type)), clientSecret: pi.ClientSecret}
+	if intent.Status == StatusRequiresAction && pi.NextAction != nil && pi.ClientSecret.value != "" {
+		intent.Action = &Action{Type: printable(pi.NextAction.value.Type.value), clientSecret: pi.ClientSecret.value}
 	}
 	if last := pi.LastPaymentError; last != nil {
 		intent.LastError = &Decline{
-			Code:        printable(string(last.Code)),
-			DeclineCode: printable(string(last.DeclineCode)),
-			Message:     printable(last.Msg),
+			Code:        printable(string(last.value.Code.value)),
+			DeclineCode: printable(last.value.DeclineCode.value),
+			Message:     printable(last.value.Message.value),
 		}
 	}
 	return intent, nil

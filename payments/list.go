@@ -8,67 +8,69 @@ import (
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
-	"github.com/stripe/stripe-go/v79/form"
 )
 
 const pageSize = 100
 
 // List returns a page of the PaymentIntents created from since to until, newest first. A zero until
-// is no bound. next is the after of the next page, and "" on the last one.
+// is no bound. next is the after of the next page, and "" on the last one. An error with
+// [UnreadableIDs] comes with the other objects of the page, and next.
 func (c *Client) List(ctx context.Context, since, until time.Time, after string) (intents []Intent, next string, err error) {
-	return page(ctx, c, call{name: "list"}, after, newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
-		it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
-		return it.PaymentIntentList().Data, it.PaymentIntentList().HasMore, it.Err()
+	call := call{name: "list", method: http.MethodGet, path: intentsPath}
+	return page(ctx, c, call, after, decodeIntent, func(params stripe.ListParams) any {
+		return &stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)}
 	})
 }
 
 // Search returns the ids of the intents with this value in their metadata. Stripe's index lags by a
 // minute, or by an hour during an outage. If the account has no search, the error has NotOffered.
 func (c *Client) Search(ctx context.Context, name, value string) (ids []string, err error) {
-	found, _, err := page(ctx, c, call{name: "search", optional: true}, "", newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
-		it := c.intents.Search(&stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{
-			Context: params.Context,
-			Single:  true,
-			Limit:   params.Limit,
-			Query:   "metadata['" + name + "']:'" + value + "'",
-		}})
-		results := it.PaymentIntentSearchResult()
-		if results.HasMore { // no value has a hundred intents
-			return nil, false, fmt.Errorf("%w: several pages", ErrUnreadable)
+	call := call{name: "search", optional: true, method: http.MethodGet, path: intentsPath + "/search"}
+	call.params = &stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{
+		Limit: stripe.Int64(pageSize), Query: "metadata['" + name + "']:'" + value + "'",
+	}}
+	err = c.run(ctx, call, func(text []byte, _ http.Header) error {
+		found, more, err := decodeList(text)
+		if err == nil && more { // no value has a hundred intents
+			err = fmt.Errorf("%w: several pages", ErrUnreadable)
 		}
-		return results.Data, false, it.Err()
+		ids = nil
+		for _, object := range found {
+			var id reference
+			if json.Unmarshal(object, &id) != nil || id == "" {
+				err = fmt.Errorf("%w: an intent without an id", ErrUnreadable)
+			}
+			ids = append(ids, string(id))
+		}
+		return err
 	})
-	for _, intent := range found {
-		ids = append(ids, intent.ID)
+	if err != nil {
+		return nil, err
 	}
-	return ids, err
+	return ids, nil
 }
 
-// ListRefunds returns all refunds of an intent.
+// ListRefunds returns all refunds of an intent. An error with [UnreadableIDs] comes with the others.
 func (c *Client) ListRefunds(ctx context.Context, intentID string) ([]Refund, error) {
-	ofIntent := func(re *stripe.Refund) (Refund, error) {
-		r, err := newRefund(re)
+	ofIntent := func(text []byte, header http.Header) (Refund, error) {
+		r, err := decodeRefund(text, header)
 		if err == nil && r.IntentID != intentID {
 			return Refund{}, ErrMismatch // it proves nothing about this intent's refunds
 		}
 		return r, err
 	}
-	filter := stripe.RefundListParams{PaymentIntent: &intentID}
-	return allPages(ctx, c, call{name: "list_refunds", intentID: intentID}, ofIntent, c.sendRefundList(filter))
+	call := call{name: "list_refunds", intentID: intentID, method: http.MethodGet, path: refundsPath}
+	return allPages(ctx, c, call, ofIntent, func(params stripe.ListParams) any {
+		return &stripe.RefundListParams{ListParams: params, PaymentIntent: &intentID}
+	})
 }
 
 // ListAllRefunds is [Client.List] for refunds.
 func (c *Client) ListAllRefunds(ctx context.Context, since, until time.Time, after string) (refunds []Refund, next string, err error) {
-	filter := stripe.RefundListParams{CreatedRange: createdRange(since, until)}
-	return page(ctx, c, call{name: "list_all_refunds"}, after, newRefund, c.sendRefundList(filter))
-}
-
-func (c *Client) sendRefundList(filter stripe.RefundListParams) func(stripe.ListParams) ([]*stripe.Refund, bool, error) {
-	return func(params stripe.ListParams) ([]*stripe.Refund, bool, error) {
-		filter.ListParams = params
-		it := c.refunds.List(&filter)
-		return it.RefundList().Data, it.RefundList().HasMore, it.Err()
-	}
+	call := call{name: "list_all_refunds", method: http.MethodGet, path: refundsPath}
+	return page(ctx, c, call, after, decodeRefund, func(params stripe.ListParams) any {
+		return &stripe.RefundListParams{ListParams: params, CreatedRange: createdRange(since, until)}
+	})
 }
 
 // changeTypes are the types of events about what changes after a payment. Those of refunds of charges
@@ -82,31 +84,18 @@ var changeTypes = []string{
 // ListEvents is [Client.List] for the events of the last 30 days for which [Event.IsChange] holds. An
 // event that cannot be decoded has only its id. at is the time of the response by Stripe's clock.
 func (c *Client) ListEvents(ctx context.Context, since time.Time, after string) (events []Event, next string, at time.Time, err error) {
-	listed := func(raw json.RawMessage) (Event, error) {
-		event, _ := decodeEvent(raw)
+	listed := func(text []byte, _ http.Header) (Event, error) {
+		event, _ := decodeEvent(text)
 		if event.ID == "" {
 			return event, fmt.Errorf("%w: an event without an id", ErrUnreadable)
 		}
 		return event, nil
 	}
-	events, next, err = page(ctx, c, call{name: "list_events"}, after, listed, func(params stripe.ListParams) ([]json.RawMessage, bool, error) {
-		values := &form.Values{}
-		form.AppendTo(values, &stripe.EventListParams{
+	call := call{name: "list_events", method: http.MethodGet, path: "/v1/events", date: &at}
+	events, next, err = page(ctx, c, call, after, listed, func(params stripe.ListParams) any {
+		return &stripe.EventListParams{
 			ListParams: params, CreatedRange: createdRange(since, time.Time{}), Types: stripe.StringSlice(changeTypes),
-		})
-		var list struct { // stripe.Event cannot decode the events of old versions of the API
-			stripe.APIResource
-			stripe.ListMeta
-			Data []json.RawMessage `json:"data"`
 		}
-		err := c.api.CallRaw(http.MethodGet, "/v1/events", c.config.SecretKey, values, params.GetParams(), &list)
-		if err != nil {
-			return nil, false, err
-		}
-		if at, err = http.ParseTime(list.LastResponse.Header.Get("Date")); err != nil {
-			return nil, false, fmt.Errorf("%w: no Date", ErrUnreadable)
-		}
-		return list.Data, list.HasMore, nil
 	})
 	return events, next, at, err
 }
@@ -122,48 +111,45 @@ func hasID[T object](id string) func(T) bool {
 	return func(o T) bool { return o.id() == id }
 }
 
+// decoder decodes an object of a page, or that of a response with this header.
+type decoder[T any] func(text []byte, header http.Header) (T, error)
+
 // allPages returns the objects of all pages.
-func allPages[S any, T object](
-	ctx context.Context, c *Client, call call,
-	convert func(S) (T, error), send func(stripe.ListParams) (data []S, hasMore bool, err error),
-) (objects []T, err error) {
+func allPages[T object](ctx context.Context, c *Client, call call, decode decoder[T], filter func(stripe.ListParams) any) (objects []T, err error) {
+	var unread []string
 	for after := ""; ; {
-		some, next, err := page(ctx, c, call, after, convert, send)
-		if err != nil {
+		some, next, err := page(ctx, c, call, after, decode, filter)
+		ids := UnreadableIDs(err)
+		if err != nil && ids == nil {
 			return nil, err
 		}
-		objects = append(objects, some...)
+		objects, unread = append(objects, some...), append(unread, ids...)
 		if after = next; after == "" {
-			return objects, nil
+			return objects, unreadObjects(unread)
 		}
 	}
 }
 
-// page fetches one page. stripe-go's iterator is not used: it has one context for all pages, and
-// panics on an empty page.
-func page[S any, T object](
-	ctx context.Context, c *Client, call call, after string,
-	convert func(S) (T, error), send func(stripe.ListParams) (data []S, hasMore bool, err error),
-) (objects []T, next string, err error) {
-	err = c.run(ctx, call, func(ctx context.Context) error {
-		data, hasMore, err := send(stripe.ListParams{
-			Context:       ctx,
-			Single:        true,
-			Limit:         stripe.Int64(pageSize),
-			StartingAfter: optional(after),
-		})
+// page returns a page, and the error of its objects that cannot be read.
+func page[T object](ctx context.Context, c *Client, call call, after string, decode decoder[T], filter func(stripe.ListParams) any) (objects []T, next string, err error) {
+	var unread []string
+	call.params = filter(stripe.ListParams{Limit: stripe.Int64(pageSize), StartingAfter: optional(after)})
+	err = c.run(ctx, call, func(text []byte, header http.Header) error {
+		listed, hasMore, err := decodeList(text)
 		if err != nil {
 			return err
 		}
-		if data == nil {
-			return fmt.Errorf("%w: not a list", ErrUnreadable)
-		}
-		objects, next = make([]T, len(data)), ""
-		for i, object := range data {
-			if objects[i], err = convert(object); err != nil {
+		objects, unread, next = nil, nil, ""
+		for _, text := range listed {
+			object, err := decode(text, nil)
+			switch ids := UnreadableIDs(err); {
+			case ids != nil:
+				unread, next = append(unread, ids...), ids[0]
+			case err != nil:
 				return err
+			default:
+				objects, next = append(objects, object), object.id()
 			}
-			next = objects[i].id()
 		}
 		switch {
 		case !hasMore:
@@ -171,12 +157,27 @@ func page[S any, T object](
 		case next == "" || next == after:
 			return fmt.Errorf("%w: an endless list", ErrUnreadable)
 		}
+		if call.date == nil {
+			return nil
+		}
+		if *call.date, err = http.ParseTime(header.Get("Date")); err != nil {
+			return fmt.Errorf("%w: no Date", ErrUnreadable)
+		}
 		return nil
 	})
 	if err != nil {
 		return nil, "", err
 	}
-	return objects, next, nil
+	return objects, next, unreadObjects(unread)
+}
+
+// unreadObjects returns an error that a caller who does not look at its ids takes for that of the whole
+// call, because an object that cannot be read proves no absence.
+func unreadObjects(ids []string) error {
+	if ids == nil {
+		return nil
+	}
+	return &Error{NeedsOperator: true, RetryAfter: operatorRetryAfter, cause: fmt.Errorf("%w: %w", ErrUnreadable, unreadable(ids))}
 }
 
 func createdRange(since, until time.Time) *stripe.RangeQueryParams {

@@ -2,8 +2,9 @@ package payments
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -56,44 +57,53 @@ func (p RefundParams) match(r Refund) bool {
 	return r.IntentID == p.IntentID && r.Amount == p.Amount && r.Currency == p.Currency && maps.Equal(r.Metadata, p.Metadata)
 }
 
+const refundsPath = "/v1/refunds"
+
 // Refund refunds a charge or a part of it. Call ListRefunds first: a repetition is safe only while
 // Stripe knows the key, and a refusal may be the effect of an earlier refund (R12, read first).
 func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund, error) {
-	call := call{name: "refund", key: key, intentID: p.IntentID}
-	return do(ctx, c, call, newRefund, p.match, func(params stripe.Params) (*stripe.Refund, error) {
-		return c.refunds.New(&stripe.RefundParams{
-			Params:        params,
-			PaymentIntent: stripe.String(p.IntentID),
-			Amount:        stripe.Int64(p.Amount),
-			Reason:        p.Reason,
-			Metadata:      p.Metadata,
-		})
-	})
+	call := call{name: "refund", key: key, intentID: p.IntentID, method: http.MethodPost, path: refundsPath, params: &stripe.RefundParams{
+		PaymentIntent: stripe.String(p.IntentID),
+		Amount:        stripe.Int64(p.Amount),
+		Reason:        p.Reason,
+		Metadata:      p.Metadata,
+	}}
+	return do(ctx, c, call, decodeRefund, p.match)
 }
 
 // GetRefund reads the refund.
 func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error) {
-	return do(ctx, c, call{name: "get_refund"}, newRefund, hasID[Refund](refundID), func(params stripe.Params) (*stripe.Refund, error) {
-		return c.refunds.Get(refundID, &stripe.RefundParams{Params: params})
-	})
+	call := call{name: "get_refund", method: http.MethodGet, path: stripe.FormatURLPath(refundsPath+"/%s", refundID)}
+	return do(ctx, c, call, decodeRefund, hasID[Refund](refundID))
 }
 
-func newRefund(re *stripe.Refund) (Refund, error) {
-	if re == nil || re.Object != "refund" || re.ID == "" || re.Status == "" || re.Amount <= 0 || re.Currency == "" {
-		return Refund{}, fmt.Errorf("%w: not a complete refund", ErrUnreadable)
+func decodeRefund(text []byte, _ http.Header) (Refund, error) {
+	var re struct {
+		Object        string            `json:"object"`
+		ID            string            `json:"id"`
+		Status        RefundStatus      `json:"status"`
+		Amount        int64             `json:"amount"`
+		Currency      string            `json:"currency"`
+		PaymentIntent reference         `json:"payment_intent"`
+		Metadata      map[string]string `json:"metadata"`
+
+		Reason        lenient[string] `json:"reason"`
+		FailureReason lenient[string] `json:"failure_reason"`
+		Created       lenient[int64]  `json:"created"`
 	}
-	refund := Refund{
+	err := json.Unmarshal(text, &re)
+	if err != nil || re.Object != "refund" || re.ID == "" || re.Status == "" || re.Amount <= 0 || re.Currency == "" {
+		return Refund{}, unreadableObject(re.ID)
+	}
+	return Refund{
 		ID:            re.ID,
-		Status:        RefundStatus(re.Status),
+		Status:        re.Status,
 		Amount:        re.Amount,
-		Currency:      string(re.Currency),
-		Reason:        printable(string(re.Reason)),
-		FailureReason: printable(string(re.FailureReason)),
+		Currency:      re.Currency,
+		IntentID:      string(re.PaymentIntent),
+		Reason:        printable(re.Reason.value),
+		FailureReason: printable(re.FailureReason.value),
 		Metadata:      re.Metadata,
-		Created:       time.Unix(re.Created, 0).UTC(),
-	}
-	if re.PaymentIntent != nil {
-		refund.IntentID = re.PaymentIntent.ID
-	}
-	return refund, nil
+		Created:       time.Unix(re.Created.value, 0).UTC(),
+	}, nil
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"time"
-
-	"github.com/stripe/stripe-go/v79"
 )
 
 const maxHTTPAttempts = 3 // of one call
@@ -16,19 +15,15 @@ type call struct {
 	key      string // "" for reads
 	intentID string
 	optional bool // see NotOffered
+
+	method, path string
+	params       any        // of stripe-go, or nil
+	date         *time.Time // of a page, by Stripe's clock, or nil
 }
 
-func do[S, T any](
-	ctx context.Context, c *Client, call call,
-	convert func(S) (T, error), matches func(T) bool, send func(stripe.Params) (S, error),
-) (T, error) {
-	var object T
-	err := c.run(ctx, call, func(ctx context.Context) error {
-		response, err := send(stripe.Params{Context: ctx, IdempotencyKey: optional(call.key)})
-		if err != nil {
-			return err
-		}
-		received, err := convert(response)
+func do[T any](ctx context.Context, c *Client, call call, decode decoder[T], matches func(T) bool) (object T, err error) {
+	err = c.run(ctx, call, func(text []byte, header http.Header) error {
+		received, err := decode(text, header)
 		if err == nil && !matches(received) {
 			return ErrMismatch
 		}
@@ -40,14 +35,14 @@ func do[S, T any](
 
 // run repeats an attempt with the same key. NotExecuted proves nothing about an earlier attempt
 // that was Unknown, so the call stays Unknown, unless Stripe repeated the response of that attempt.
-func (c *Client) run(ctx context.Context, call call, send func(context.Context) error) error {
+func (c *Client) run(ctx context.Context, call call, read func(text []byte, header http.Header) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	budget := time.Until(deadline)
 	earlierUnknown := false
 	for n := 1; ; n++ {
-		failed := c.attempt(ctx, call, n, budget/2, send)
+		failed := c.attempt(ctx, call, n, budget/2, read)
 		if failed == nil {
 			return nil
 		}
@@ -105,14 +100,19 @@ func (a HTTPAttempt) Outcome() string {
 
 // attempt sends the request once. limit leaves time for a retry, because a reused connection may
 // be dead.
-func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Duration, send func(context.Context) error) *Error {
+func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Duration, read func([]byte, http.Header) error) *Error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	ctx, trace := traceSend(ctx, call.key)
+	ctx, trace := traceSend(ctx)
 	start := time.Now()
-	failed := classify(send(ctx), trace, call)
+	text, err := c.send(ctx, call, trace)
+	if err == nil {
+		err = read(text, trace.header)
+	}
+	failed := classify(err, trace, call)
 	made := HTTPAttempt{Call: call.name, Took: time.Since(start), Err: failed}
 	c.logAttempt(ctx, call, n, made, trace)
+	c.logNotice(ctx, trace.header)
 	if c.config.Observe != nil {
 		c.config.Observe(made)
 	}
@@ -140,4 +140,13 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, made HTTPAtte
 		}
 	}
 	c.config.Logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", made.Outcome()))...)
+}
+
+// logNotice logs what Stripe wants an operator to know, such as that the version of its API is outdated. Stripe
+// repeats it in each response, so it is logged once a day.
+func (c *Client) logNotice(ctx context.Context, header http.Header) {
+	notice, last, now := withoutSecrets(header.Get("Stripe-Notice")), c.noticed.Load(), time.Now().Unix()
+	if notice != "" && now-last >= 24*60*60 && c.noticed.CompareAndSwap(last, now) {
+		c.config.Logger.WarnContext(ctx, "notice of the payment provider", "notice", notice)
+	}
 }

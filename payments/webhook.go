@@ -2,7 +2,6 @@ package payments
 
 import (
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -84,24 +83,21 @@ func decodeEvent(payload []byte) (Event, error) {
 	return about, nil
 }
 
-// objectID matches ids that can be stored and logged.
-var objectID = regexp.MustCompile(`^[!-~]{1,255}$`)
-
 func subject(raw json.RawMessage) (e Event) {
 	var object struct {
-		Object        string            `json:"object"`
-		ID            string            `json:"id"`
-		PaymentIntent json.RawMessage   `json:"payment_intent"`
-		Metadata      map[string]string `json:"metadata"`
+		Object        string                     `json:"object"`
+		ID            string                     `json:"id"`
+		PaymentIntent json.RawMessage            `json:"payment_intent"`
+		Metadata      lenient[map[string]string] `json:"metadata"`
 	}
 	if err := json.Unmarshal(raw, &object); err != nil || !objectID.MatchString(object.ID) {
 		return Event{} // members of these names have other types: not a payment
 	}
 	switch object.Object {
 	case "payment_intent":
-		return Event{IntentID: object.ID, NamesIntent: true, Metadata: object.Metadata}
+		return Event{IntentID: object.ID, NamesIntent: true, Metadata: object.Metadata.value}
 	case "charge", "refund", "dispute":
-		e.ObjectID, e.Metadata = object.ID, object.Metadata
+		e.ObjectID, e.Metadata = object.ID, object.Metadata.value
 		e.NamesIntent = json.Unmarshal(object.PaymentIntent, &e.IntentID) == nil &&
 			(e.IntentID == "" || objectID.MatchString(e.IntentID))
 	}

@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/netip"
 	"net/textproto"
 	"net/url"
 	"regexp"
@@ -20,15 +22,17 @@ import (
 	"example.com/orders-api/internal/jobs"
 )
 
-const stepTimeout = 30 * time.Second // of connecting with login, and then of sending
+const (
+	stepTimeout = 30 * time.Second // of connecting with login, and then of sending
+	maxReceived = 256 << 10        // bytes from the server on one connection
+)
 
 // SMTP is a [Mailer] that sends each receipt on a new connection.
 type SMTP struct {
-	url     string
-	host    string
-	tls     *tls.Config
-	dial    mail.DialContextFunc
-	options []mail.Option
+	url, address, name string
+	implicitTLS        bool
+	tls                *tls.Config
+	options            []mail.Option
 }
 
 // NewSMTP accepts smtp://user:password@host:587, or smtps:// for implicit TLS. No error contains
@@ -36,7 +40,7 @@ type SMTP struct {
 // is our name in EHLO.
 func NewSMTP(rawURL, hello string) (*SMTP, error) {
 	errForm := errors.New("receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, " +
-		"with special characters percent-encoded and nothing after the port")
+		"with an IPv6 address in brackets, special characters percent-encoded, and nothing after the port")
 	server, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, errForm // err quotes the URL
@@ -46,17 +50,24 @@ func NewSMTP(rawURL, hello string) (*SMTP, error) {
 	port, err := strconv.Atoi(cmp.Or(server.Port(), map[string]string{"smtp": "587", "smtps": "465"}[server.Scheme]))
 	switch {
 	case server.Scheme != "smtp" && server.Scheme != "smtps",
-		host == "",
+		host == "", strings.Contains(host, ":") != (server.Host[0] == '['),
 		err != nil || port < 1 || port > 65535,
 		strings.Trim(server.Path, "/") != "" || server.RawQuery != "" || server.Fragment != "",
 		(user == "") != (password == ""):
 		return nil, errForm
 	}
+	ip, _ := netip.ParseAddr(host)
+	local := host == "localhost" || ip.Unmap().IsLoopback()
+	name, _, _ := strings.Cut(host, "%") // a certificate names no zone
 	s := &SMTP{
-		url:  server.Scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port)),
-		host: host,
-		tls:  &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12},
-		dial: (&net.Dialer{}).DialContext,
+		address:     net.JoinHostPort(host, strconv.Itoa(port)),
+		name:        name,
+		implicitTLS: server.Scheme == "smtps",
+		tls:         &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12},
+	}
+	s.url = (&url.URL{Scheme: server.Scheme, Host: s.address}).String()
+	if local {
+		s.name = "localhost" // the library knows only three loopback addresses, and logs in elsewhere only with TLS
 	}
 	s.options = []mail.Option{
 		mail.WithPort(port),
@@ -68,10 +79,9 @@ func NewSMTP(rawURL, hello string) (*SMTP, error) {
 		mail.WithoutSMTPUTF8(), // which older servers reject
 	}
 	switch {
-	case server.Scheme == "smtps":
-		s.dial = (&tls.Dialer{Config: s.tls}).DialContext
+	case s.implicitTLS:
 		s.options = append(s.options, mail.WithSSL())
-	case user != "" && host != "localhost" && !net.ParseIP(host).IsLoopback():
+	case user != "" && !local:
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSMandatory))
 	default:
 		// Checking the certificate would not help: an attacker who can forge one can also hide the
@@ -101,15 +111,21 @@ func (s *SMTP) Send(ctx context.Context, message Message) error { return s.send(
 func (s *SMTP) send(ctx context.Context, messages ...*mail.Msg) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dial := func(dialCtx context.Context, network, address string) (net.Conn, error) {
-		conn, err := s.dial(dialCtx, network, address)
-		if err == nil {
-			// The library ignores the context after this, and leaks the connection if the login fails.
-			context.AfterFunc(ctx, func() { _ = conn.Close() })
+	dial := func(dialCtx context.Context, _, _ string) (net.Conn, error) { // the library's address lacks the brackets of IPv6
+		dialled, err := new(net.Dialer).DialContext(dialCtx, "tcp", s.address)
+		if err != nil {
+			return nil, err
 		}
-		return conn, err
+		// The library ignores the context after this, and leaks the connection if the login fails.
+		context.AfterFunc(ctx, func() { _ = dialled.Close() })
+		conn := limitedConn{dialled, io.LimitReader(dialled, maxReceived)}
+		if !s.implicitTLS {
+			return conn, nil
+		}
+		encrypted := tls.Client(conn, s.tls)
+		return encrypted, encrypted.HandshakeContext(dialCtx)
 	}
-	client, err := mail.NewClient(s.host, append(slices.Clone(s.options), mail.WithDialContextFunc(dial))...)
+	client, err := mail.NewClient(s.name, append(slices.Clone(s.options), mail.WithDialContextFunc(dial))...)
 	if err != nil {
 		return fmt.Errorf("receipts: mail client: %w", err)
 	}
@@ -131,6 +147,14 @@ func (s *SMTP) send(ctx context.Context, messages ...*mail.Msg) error {
 	_ = client.CloseWithSMTPClient(session) // the mail is accepted even if QUIT fails
 	return nil
 }
+
+// limitedConn is a connection whose server cannot fill the memory: the library reads lines of any length.
+type limitedConn struct {
+	net.Conn
+	reader io.Reader
+}
+
+func (c limitedConn) Read(p []byte) (int, error) { return c.reader.Read(p) }
 
 // withContext adds the reason why ctx has ended, if it has.
 func withContext(ctx context.Context, err error) error {

@@ -41,6 +41,9 @@ func TestSMTP_encryption(t *testing.T) {
 		{name: "smtps, invalid certificate", url: "smtps://127.0.0.1:%s", script: script{certs: offer, smtps: true}, failure: "certificate"},
 		{name: "smtps, valid certificate", url: "smtps://shop:s3cret@127.0.0.1:%s", script: script{password: "s3cret", certs: offer, smtps: true}, trusted: true, encrypted: true, login: "shop"},
 		{name: "smtps, login elsewhere", url: "smtps://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret", certs: offer, smtps: true}, trusted: true, encrypted: true, login: "shop"},
+		{name: "login at a mapped loopback address", url: "smtp://shop:s3cret@[::ffff:127.0.0.1]:%s", script: script{password: "s3cret"}, login: "shop"},
+		{name: "smtps at a mapped address, valid certificate", url: "smtps://shop:s3cret@[::ffff:127.0.0.1]:%s", script: script{password: "s3cret", certs: offer, smtps: true}, trusted: true, encrypted: true, login: "shop"},
+		{name: "smtps at a mapped address, invalid certificate", url: "smtps://[::ffff:127.0.0.1]:%s", script: script{certs: offer, smtps: true}, failure: "certificate"},
 		{name: "wrong password", url: "smtp://shop:guess@127.0.0.1:%s", script: script{password: "s3cret"}, failure: "535"},
 		{name: "server without login", url: "smtp://shop:s3cret@127.0.0.1:%s", failure: "AUTH"},
 	} {
@@ -76,6 +79,10 @@ func TestNewSMTP_url(t *testing.T) {
 		"smtp://shop:s3cret@mail.example.com:2525":     "smtp://mail.example.com:2525",
 		"smtp://shop:s3cret%2F%40@mail.example.com:25": "smtp://mail.example.com:25",
 		"smtp://[::1]:1025":                            "smtp://[::1]:1025",
+		"smtps://shop:s3cret@[2001:db8::1]":            "smtps://[2001:db8::1]:465",
+		"smtp://[fe80::1%25eth0]:25":                   "smtp://[fe80::1%25eth0]:25",
+		"smtp://::1:25":                                "",
+		"smtp://[fe80::1%eth0]:25":                     "",
 		"":                                             "",
 		"mail.example.com:25":                          "",
 		"https://shop:s3cret@mail.example.com":         "",
@@ -99,5 +106,19 @@ func TestNewSMTP_url(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, mailer.String())
 		require.NotContains(t, fmt.Sprintf("%v %+v %#v", mailer, mailer, mailer), "s3cret")
+	}
+}
+
+// An address of IPv6 keeps its brackets and its zone. The host of this test may lack IPv6, so nothing listens there.
+func TestSMTP_addressOfIPv6(t *testing.T) {
+	t.Parallel()
+	for url, dialled := range map[string]string{
+		"smtp://[::1]:1":                     "[::1]:1",
+		"smtps://shop:s3cret@[::1]:1":        "[::1]:1",
+		"smtp://[fe80::1%25none]:1":          "[fe80::1%none]:1",
+		"smtp://shop:s3cret@[::1%25none]:1":  "[::1%none]:1",
+		"smtps://shop:s3cret@[::1%25none]:1": "[::1%none]:1",
+	} {
+		require.ErrorContains(t, newSMTP(t, url).Check(t.Context()), "dial tcp "+dialled+": ", url)
 	}
 }

@@ -9,7 +9,7 @@ import type { components, operations } from './contract.js'; // openapi-typescri
 type Schemas = components['schemas'];
 export type OrderParams = Schemas['OrderRequest'];
 export type Order = Schemas['Order'];
-export type RefundParams = Schemas['RefundRequest'];
+export type RefundParams = Schemas['RefundRequest'] & { amount: number };
 export type Refund = Schemas['Refund'];
 export type Page<T> = { data: T[]; has_more: boolean }; // the id of its last object is the after of the next page
 export type OrderFilter = NonNullable<operations['listOrders']['parameters']['query']>;
@@ -108,7 +108,13 @@ export class Orders {
 
   /** Refunds an order once per key. */
   async createRefund(key: string, orderId: string, params: RefundParams, options?: Options): Promise<Result<Refund>> {
+    if (!(params.amount > 0)) throw new TypeError('amount must be positive'); // undefined would refund all that remains
     return this.send({ key, path: `/v1/orders/${segment(orderId)}/refunds`, body: JSON.stringify(params) }, options);
+  }
+
+  /** Refunds an order's remaining amount once per key. */
+  async refundRemaining(key: string, orderId: string, { reason }: Omit<RefundParams, 'amount'> = {}, options?: Options): Promise<Result<Refund>> {
+    return this.send({ key, path: `/v1/orders/${segment(orderId)}/refunds`, body: JSON.stringify({ reason }) }, options);
   }
 
   async getRefund(orderId: string, id: string, options?: Options): Promise<ReadResult<Refund>> {

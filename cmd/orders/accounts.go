@@ -52,12 +52,12 @@ func (c accountsKeysList) Run(ctx context.Context, a *app.App) error {
 	if err != nil {
 		return err
 	}
-	return printTable("PREFIX\tACCOUNT\tID\tCREATED\tREVOKED", "%s\t%s\t%s\t%s\t%s", keys, func(key accounts.Key) []any {
+	return printTable("PREFIX\tID\tACCOUNT\tCREATED\tREVOKED", "%s\t%s\t%s\t%s\t%s", keys, func(key accounts.Key) []any {
 		revoked := "-"
 		if key.RevokedAt != nil {
 			revoked = formatTime(*key.RevokedAt)
 		}
-		return []any{key.Prefix, key.AccountID, key.ID, formatTime(key.CreatedAt), revoked}
+		return []any{key.Prefix, key.ID, key.AccountID, formatTime(key.CreatedAt), revoked}
 	})
 }
 

@@ -28,7 +28,7 @@ func TestAccountsKeys(t *testing.T) {
 	created := f.accountKeys("create", "--account="+account)
 	require.Regexp(t, `^API key [0-9a-f-]{36} of account `+account+`, which is shown only once:\nok_[A-Z2-7]{26}\n$`, created)
 	second := regexp.MustCompile(`ok_\w+`).FindString(created)
-	first := strings.Fields(f.accountKeys("list", "--account", account))[7]
+	first := strings.Fields(f.accountKeys("list", "--account", account))[6]
 	list := func() string {
 		stdout, _ := programtest.Succeed(t, f.quiet(), "accounts", "list")
 		return stdout
@@ -42,10 +42,10 @@ func TestAccountsKeys(t *testing.T) {
 	stdout := f.accountKeys("list", "--account", account)
 	table := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 	require.Len(t, table, 3)
-	require.Regexp(t, `^PREFIX +ACCOUNT +ID +CREATED +REVOKED$`, table[0])
+	require.Regexp(t, `^PREFIX +ID +ACCOUNT +CREATED +REVOKED$`, table[0])
 	const moment = `20\d\d-\d\d-\d\d \d\d:\d\d:\d\d`
-	require.Regexp(t, `^`+f.apiKey[:8]+`  `+account+`  [0-9a-f-]{36}  `+moment+`  `+moment+`$`, table[1], "oldest first")
-	require.Regexp(t, `^`+second[:8]+`  `+account+`  [0-9a-f-]{36}  `+moment+`  -$`, table[2])
+	require.Regexp(t, `^`+f.apiKey[:8]+`  [0-9a-f-]{36}  `+account+`  `+moment+`  `+moment+`$`, table[1], "oldest first")
+	require.Regexp(t, `^`+second[:8]+`  [0-9a-f-]{36}  `+account+`  `+moment+`  -$`, table[2])
 	for _, secret := range []string{f.apiKey[8:], second[8:]} {
 		require.NotContains(t, stdout, secret)
 	}

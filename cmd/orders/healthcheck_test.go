@@ -22,6 +22,8 @@ func TestHealthcheck_runningAPI(t *testing.T) {
 		"the address it listens on": u.Host,
 		"every address":             ":" + u.Port(),
 		"every address of IPv4":     "0.0.0.0:" + u.Port(),
+		"every address of IPv6":     "[::]:" + u.Port(), // of IPv4, too
+		"an IPv4 address as IPv6":   "[::ffff:127.0.0.1]:" + u.Port(),
 	} {
 		// HTTP_PROXY must be ignored.
 		t.Log(name)
@@ -32,8 +34,10 @@ func TestHealthcheck_runningAPI(t *testing.T) {
 	}
 
 	a.Stop()
-	stderr := programtest.Fail(t, []string{"LISTEN_ADDR=" + u.Host}, "healthcheck")
-	require.Contains(t, stderr, "orders: not healthy: ")
+	for _, address := range []string{u.Host, "[fe80::1%none]:1"} { // there is no such zone
+		stderr := programtest.Fail(t, []string{"LISTEN_ADDR=" + address}, "healthcheck")
+		require.Contains(t, stderr, "orders: not healthy: dial tcp "+address)
+	}
 }
 
 func TestHealthcheck_notHealthy(t *testing.T) {

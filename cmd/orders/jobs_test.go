@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -194,4 +196,38 @@ func TestJobs(t *testing.T) {
 	require.Regexp(t, `(?m)^20.{17} +receipt\.retry \{"by": ?"grace", "reason": ?"the address exists now"\}$`, history)
 	require.Regexp(t, `(?m)^20.{17} +receipt\.sent \{"attempt": ?1\}$`, history)
 	require.Regexp(t, `(?m)^20.{17} +receipt\.delete \{"by": ?"grace", "reason": ?"there is no such address"\}$`, f.keys("show", "receipt-order-013"))
+}
+
+// The runbook's remedy for a wrong address sends the receipt of an order again, whether the first one failed or not.
+func TestReceipt_wrongAddress(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	page, err := os.ReadFile("../../docs/runbook.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "\n## A receipt with a wrong address\n")
+	statements := regexp.MustCompile(`psql "\$DATABASE_URL" -c "(.+)"`).FindAllStringSubmatch(section, 2)
+	correct := func(statement string, values ...string) {
+		for _, value := range values {
+			statement = strings.Replace(statement, "…", value, 1)
+		}
+		f.exec(statement)
+	}
+	id := f.createPaidOrder("an-order-with-a-wrong-address")
+	mail := programtest.NewMailServer(t, "")
+	environ := f.with("SMTP_URL=smtp://" + mail.Address)
+	programtest.Succeed(t, environ, "worker", "--once")
+	correct(statements[0][1], "grace@example.com", id)
+	correct(statements[1][1], id)
+	programtest.Succeed(t, environ, "worker", "--once")
+
+	f.exec(`INSERT INTO staged_jobs (account_id, id, kind, args, failed_at, last_error)
+SELECT account_id, id, 'receipt', jsonb_build_object('order_id', id), now(), 'no such mailbox' FROM orders`)
+	correct(statements[0][1], "ida@example.com", id)
+	programtest.Succeed(t, f.quiet(), "jobs", "retry", id, "--reason", "the address was wrong")
+	programtest.Succeed(t, environ, "worker", "--once")
+	received := mail.Received()
+	require.Len(t, received, 3)
+	for i, to := range []string{"ada", "grace", "ida"} {
+		require.Contains(t, received[i], "To: <"+to+"@example.com>")
+	}
 }

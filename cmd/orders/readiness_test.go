@@ -183,13 +183,3 @@ func TestServe_privilegesAndMigrations(t *testing.T) {
 	}
 	a.Stop()
 }
-
-// An empty search_path hides the tables, so a migration would not help.
-func TestServe_searchPath(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for _, path := range []string{"''", "pg_catalog", "missing"} {
-		env := f.with("DATABASE_URL=" + dbtest.URL(f.pool) + "&search_path=" + url.QueryEscape(path))
-		programtest.RequireStartupError(t, env, "serve", "search_path ("+path+") names no schema that has the tables")
-	}
-}

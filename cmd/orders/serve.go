@@ -25,6 +25,7 @@ func (c *serve) Run(ctx context.Context, a *app.App) error {
 	if err := setup.WarnOfLoss(ctx, a.Pool, a.Logger); err != nil {
 		return err
 	}
+	setup.WarnOfLimit(ctx, a.Pool, setup.AuthPoolSize+1, a.Logger) // and the monitor's
 	s, err := a.Listen(ctx)
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ func TestStartupError(t *testing.T) {
 		"several invalid variables": {
 			[]string{"DATABASE_URL=postgres://u:canary@h:99999/x", "STRIPE_SECRET_KEY=sk_live_canary", "LOG_FORMAT=xml", "RECEIPTS_FROM=x"},
 			"serve, worker --once, completer, reaper, keys list, keys show K, keys retry K --reason x, migrate up, accounts create --name x",
-			[]string{"orders: wrong configuration:\n  DATABASE_URL: cannot be parsed", "\n  LOG_FORMAT: "},
+			[]string{"orders: wrong configuration:\n  DATABASE_URL: invalid port\n", "\n  LOG_FORMAT: "},
 		},
 		"durations out of order": { // every command that reads keys checks them (R9, order of the durations)
 			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "LOCK_TIMEOUT=20s", "KEY_RETENTION=72s"},

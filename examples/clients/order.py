@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import random
+import signal
 import sys
 import time
 import urllib.parse
@@ -42,7 +43,8 @@ def attempt(path, body, key):
     """Returns status, media type, JSON object and Retry-After. http.client follows no redirect."""
     url = urllib.parse.urlsplit(os.environ["ORDERS_URL"])
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    connection = kind(url.netloc, timeout=60)
+    connection = kind(url.netloc)
+    signal.alarm(60)  # a timeout of http.client would begin again with each byte
     try:
         connection.request("POST", path, body, {
             "Authorization": "Bearer " + os.environ["ORDERS_API_KEY"],
@@ -50,16 +52,25 @@ def attempt(path, body, key):
             "Idempotency-Key": key,
         })
         response = connection.getresponse()
-        value = json.loads(response.read())
+        text = response.read(1000000)
+        if response.length or len(text) == 1000000:
+            raise ValueError("cut, or too long")
+        value = json.loads(text)
         after = response.headers.get("Retry-After", "")
         return (response.status, response.headers.get_content_type(),
                 value if isinstance(value, dict) else None, int(after) if after.isdecimal() else 0)
     except (OSError, http.client.HTTPException, ValueError):
         return 0, "", None, 0  # no response, or an incomplete one
     finally:
+        signal.alarm(0)
         connection.close()
 
 
+def late(*_):
+    raise TimeoutError
+
+
+signal.signal(signal.SIGALRM, late)
 path, file = sys.argv[1:]
 success = 200 if path.endswith("/cancel") else 201  # a cancel creates nothing
 key = stored_key(file + ".key")

@@ -18,10 +18,11 @@ fi
 sync # always, because the run that created the key may have stopped before its sync
 key=$(cat "$file.key")
 
-# With --disable, no .curlrc can make curl follow redirects or repeat the request.
+# With --disable, no .curlrc can make curl follow redirects or repeat the request. Before 8.4, curl limits only
+# a size that it knows, so the rate is limited, too.
 limit=1
 while :; do
-  response=$(curl --disable --silent --max-time 60 --max-filesize 1000000 --header @- --data-binary "@$file" \
+  response=$(curl --disable --silent --max-time 60 --max-filesize 1000000 --limit-rate 100k --header @- --data-binary "@$file" \
     --write-out '\n%{http_code} %header{retry-after}\n%{content_type}' "$ORDERS_URL$path" <<END
 Authorization: Bearer $ORDERS_API_KEY
 Content-Type: application/json

@@ -1,8 +1,11 @@
 package credits_test
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"example.com/orders-api/examples/credits"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/foreigntest"
 	"example.com/orders-api/operations"
 )
 
@@ -203,6 +207,58 @@ func TestGrant_redirected(t *testing.T) {
 	f.wallets.gateway = nil
 	require.Equal(t, http.StatusCreated, f.grant().Code)
 	f.wallets.expectCredits(t, 1)
+}
+
+// What a gateway answers is not stored, whatever its status: the wallet service names the credit in its body.
+func TestGrant_gateway(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	requireUnknown := func(name string, gateway http.HandlerFunc) {
+		f.wallets.gateway = gateway
+		requireProblem(t, "payment-outcome-unknown", f.grant())
+		_, err := f.resolve(f.Operations)
+		require.Error(t, err, name)
+		require.Equal(t, "pending", f.credit().Status, name)
+	}
+	for _, status := range []int{200, 201, 202, 204, 404, 409, 410, 422} {
+		for body, contentType := range map[string]string{
+			"<h1>Maintenance</h1>": "text/html",
+			"":                     "application/json",
+			"null":                 "application/json",
+			`{}`:                   "application/json",
+			`{"id":"` + uuid.NewString() + `","status":"granted"}`:   "application/json",
+			`{"id":"` + uuid.NewString() + `","status":"cancelled"}`: "application/json",
+			`{"id":"ID","status":"gran`:                              "application/json",
+			`{"id":"ID","status":"pending"}`:                         "application/json",
+			`{"id":"ID","status":"granted"}`:                         "text/html",
+		} {
+			requireUnknown(fmt.Sprint(status, " ", body), func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", contentType)
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, strings.ReplaceAll(body, "ID", path.Base(r.URL.Path)))
+			})
+		}
+	}
+	f.wallets.gateway = nil
+	require.Equal(t, http.StatusCreated, f.grant().Code)
+	f.wallets.expectCredits(t, 1)
+}
+
+// A call ends within its limit, whatever the server sends.
+func TestGrant_foreignServer(t *testing.T) {
+	t.Parallel()
+	for name, respond := range foreigntest.Answers(t, http.StatusCreated) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(respond)
+			t.Cleanup(server.Close)
+			wallets := &credits.Wallets{URL: server.URL, Transport: server.Client().Transport, Timeout: 200 * time.Millisecond}
+			start := time.Now()
+			_, err := wallets.Put(t.Context(), credits.Credit{ID: uuid.New(), Wallet: "ann", Amount: 1})
+			require.Error(t, err)
+			require.Less(t, time.Since(start), foreigntest.Held)
+		})
+	}
 }
 
 func TestGrant_invalid(t *testing.T) {

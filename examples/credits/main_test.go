@@ -2,12 +2,15 @@ package credits_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -38,7 +41,7 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{T: t, Shop: orderstest.New(t, orderstest.Options{Pool: newPool(t)}), wallets: &walletService{credits: map[string]string{}}}
 	server := httptest.NewServer(f.wallets)
 	t.Cleanup(server.Close)
-	f.client = &credits.Wallets{URL: server.URL, HTTP: server.Client()}
+	f.client = &credits.Wallets{URL: server.URL, Transport: server.Client().Transport, Timeout: time.Minute}
 	f.Operations.Registrations = append(f.Operations.Registrations, credits.Registration(f.Pool, f.client))
 	f.router, f.apiKey = f.API(t, api.Config{Spec: ordersapi.Spec})
 	return f
@@ -141,7 +144,16 @@ func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 		w.lostResponses--
 		panic(http.ErrAbortHandler)
 	}
+	out.Header().Set("Content-Type", "application/json; charset=utf-8")
 	out.WriteHeader(status)
+	answer(out, in.URL.Path, map[int]string{
+		http.StatusOK: "cancelled", http.StatusGone: "cancelled", http.StatusNotFound: "refused",
+		http.StatusCreated: "granted", http.StatusConflict: "granted",
+	}[status])
+}
+
+func answer(out io.Writer, address, status string) {
+	fmt.Fprintf(out, `{"id":%q,"status":%q}`, path.Base(address), status)
 }
 
 func (w *walletService) handle(in *http.Request, body string) (status int) {
@@ -151,7 +163,7 @@ func (w *walletService) handle(in *http.Request, body string) (status int) {
 		return http.StatusConflict
 	case in.Method == http.MethodDelete:
 		w.credits[in.URL.Path] = ""
-		return http.StatusNoContent
+		return http.StatusOK
 	case w.down:
 		return http.StatusInternalServerError
 	case known && credit == "":

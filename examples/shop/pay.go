@@ -81,9 +81,10 @@ func correction(problem *client.Problem) string {
 	return "Nothing was charged. Please correct " + strings.TrimPrefix(problem.Errors[0].Pointer, "/") + ": " + problem.Errors[0].Detail + "."
 }
 
-// resolve handles a request that is rejected for good. The problem may name an earlier order of this
-// purchase, because the shop or the API has lost the key. Without such an order, the purchase stops. While
-// the payment of that order has not ended, the purchase waits, because a failure frees the reference.
+// resolve handles a request that is rejected for good. The problem may name the order of the key, if the shop
+// has missed its response, or an earlier order of this purchase, because the shop or the API has lost the key.
+// Without such an order, the purchase stops. While the payment of an earlier order has not ended, the purchase
+// waits, because a failure frees the reference.
 func (s *Shop) resolve(ctx context.Context, p purchase, problem *client.Problem) (purchase, error) {
 	s.Logger.ErrorContext(ctx, "shop: order rejected", "purchase", p.ID, "order", problem.OrderID, "error", problem)
 	if problem.OrderID == "" {
@@ -94,6 +95,9 @@ func (s *Shop) resolve(ctx context.Context, p purchase, problem *client.Problem)
 	switch order, err := s.Orders.GetOrder(limited, problem.OrderID); {
 	case isNotFound(err):
 		return s.stop(ctx, p)
+	case err == nil && order.Status == "payment_failed" && problem.Type != "/problems/order-exists":
+		// This is the key's own order, which can never be charged, and the key never executes again.
+		return s.reopen(ctx, p, client.NewKey(), "Nothing was charged. Your payment failed.")
 	case err != nil || slices.Contains([]string{"pending", "requires_action", "payment_failed"}, order.Status):
 		s.Logger.WarnContext(ctx, "shop: order not final", "purchase", p.ID, "order", problem.OrderID, "status", order.Status, "error", err)
 		return p, nil // the next attempt sends the request again

@@ -13,6 +13,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -327,6 +328,29 @@ func TestRunOnce_rowsLost(t *testing.T) {
 			require.Len(t, f.Stripe.Charges(), 1)
 		})
 	}
+}
+
+// The shop misses that the card was declined until the key is reaped. The failed order says that nothing was
+// charged, so the customer can pay again with a new key.
+func TestPay_declineMissed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.browser()
+	path := b.fill()
+	f.network.mode.Store(lost)
+	f.shop.Patience = 2 * time.Second
+	require.Equal(t, "paying", b.pay(path, declined).State)
+	first := f.row(path).IdempotencyKey
+	require.Equal(t, 1, idempotencytest.Reap(t, f.Pool))
+	f.network.mode.Store("")
+	f.shop.Patience = time.Minute
+	f.age(80 * time.Hour)
+	f.runOnce()
+	require.Equal(t, "basket", f.row(path).State)
+	require.NotEqual(t, first, f.row(path).IdempotencyKey)
+	require.Contains(t, b.get(path).text, "Nothing was charged.")
+	require.Equal(t, "paid", b.pay(path, visa).State)
+	require.Len(t, f.Stripe.Charges(), 1)
 }
 
 // The operator has expired the key of a lost order, as the runbook describes.

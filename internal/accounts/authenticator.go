@@ -122,7 +122,7 @@ func (a *Authenticator) query(server context.Context, hashes []keyHash) (map[key
 	found := map[keyHash]uuid.UUID{}
 	var hash []byte
 	var accountID uuid.UUID
-	rows, _ := a.pool.Query(ctx, `
+	rows := postgres.Query(ctx, a.pool, `
 SELECT key_hash,
        account_id
   FROM api_keys

@@ -59,6 +59,10 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	if err == nil {
 		unread, err = changes.Unread(ctx, b.pool)
 	}
+	var disputes int
+	if err == nil {
+		disputes, err = changes.CountUnansweredDisputes(ctx, b.pool)
+	}
 	var found map[string]int
 	if err == nil {
 		found, err = findings.Count(ctx, b.pool)
@@ -88,6 +92,7 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	gauge("oldest_provider_change_age_seconds", "Age of the oldest pending change at the provider.", changed.Oldest.Seconds(), nil)
 	gauge("provider_changes_failed",
 		"Changes at the provider that need an operator: they are not tried again.", float64(changed.Failed), nil)
+	gauge("disputes_needing_response", "Disputes that are lost unless the shop responds at the provider.", float64(disputes), nil)
 	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(staged.Failed), nil)
 	for kind, n := range found {
 		gauge("findings", "Differences between our records and the provider's that are neither resolved nor acknowledged.", float64(n), prometheus.Labels{"kind": kind})

@@ -28,6 +28,7 @@ const (
 	SerializationFailure = "40001"
 	DeadlockDetected     = "40P01"
 	UndefinedTable       = "42P01"
+	TooManyConnections   = "53300"
 	LockNotAvailable     = "55P03"
 	InternalError        = "XX000"
 )
@@ -60,6 +61,9 @@ func Translate(err error) error {
 		return err
 	case state == LockNotAvailable:
 		return fmt.Errorf("%w: %w", ErrLockTimeout, err)
+	case state == "26000", state == "42P05": // a prepared statement is missing, or is another session's
+		return fmt.Errorf("%w: prepared statements do not work behind this pooler: "+
+			"set default_query_exec_mode=cache_describe in DATABASE_URL: %w", ErrUnavailable, err)
 	case state == "",
 		connect,                      // the server refuses the session
 		state == ReadOnlyTransaction, // a demoted primary

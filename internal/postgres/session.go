@@ -44,6 +44,7 @@ func Configure(config *pgxpool.Config) {
 	}
 	recordUnreplicated(config)
 	disableCancel(config)
+	pauseAfterRefusal(config)
 	// pgx closes a session for which this returns false: after a fatal error, and here also on a
 	// demoted primary, so that the next session finds the new one.
 	keep := config.ConnConfig.OnPgError
@@ -98,6 +99,7 @@ SELECT name || coalesce(' = ' || required, '')
                ('client_encoding', 'UTF8'),
                ('server_encoding', 'UTF8'),
                ('standard_conforming_strings', 'on'),
+               ('transaction_read_only', 'off'),
                ('session_replication_role', 'origin')) AS settings (name, required) USING (name)
  WHERE coalesce(setting <> required, setting = '0')
  ORDER BY name`)

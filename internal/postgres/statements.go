@@ -21,12 +21,20 @@ type Queuer interface {
 func Collect[T any](
 	ctx context.Context, pool *pgxpool.Pool, purpose string, scan pgx.RowToFunc[T], query string, arguments ...any,
 ) ([]T, error) {
-	rows, _ := pool.Query(ctx, query, arguments...) // CollectRows returns its error
-	list, err := pgx.CollectRows(rows, scan)
+	list, err := pgx.CollectRows(Query(ctx, pool, query, arguments...), scan)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", purpose, Translate(err))
 	}
 	return list, nil
+}
+
+// Query sends a query on a session of the pool, see [AwaitSession]. The rows return its error.
+func Query(ctx context.Context, pool *pgxpool.Pool, query string, arguments ...any) (rows pgx.Rows) {
+	_ = AwaitSession(ctx, pool, func() (err error) {
+		rows, err = pool.Query(ctx, query, arguments...)
+		return err
+	})
+	return rows
 }
 
 // Now returns the database's time. Times of rows are compared with it, because the clocks of

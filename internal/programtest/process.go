@@ -46,15 +46,26 @@ type Process struct {
 
 // Output collects the output of a process.
 type Output struct {
-	mu   sync.Mutex
-	Text bytes.Buffer
+	mu     sync.Mutex
+	Text   bytes.Buffer
+	closed bool
 }
 
 // Write implements [io.Writer].
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.closed {
+		return 0, os.ErrClosed // exec closes its end of the pipe
+	}
 	return o.Text.Write(p)
+}
+
+// Close closes our end of the pipe at the next output, as if its reader were gone.
+func (o *Output) Close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
 }
 
 func (o *Output) String() string {

@@ -88,6 +88,8 @@ func TestPlans_useIndexes(t *testing.T) {
 		require.NoError(t, err)
 		_, err = changes.Unread(t.Context(), f.Pool)
 		require.NoError(t, err)
+		_, err = changes.CountUnansweredDisputes(t.Context(), f.Pool)
+		require.NoError(t, err)
 	}
 	rejected := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
 	_, err = f.create("an-order-that-is-resumed")

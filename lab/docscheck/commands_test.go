@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"bin/orders": nil, // the same
 	"curl":       nil, // the same
 	"grep":       nil, // the same, in a pipeline
-	"psql":       nil, // a statement on "$DATABASE_URL"; other calls need the reader's server
+	"psql":       requirePSQL,
 	"make":       requireTarget,
 	"docker":     requireCompose,
 	"npx":        requireNPMPackage,
@@ -54,6 +55,9 @@ func TestCommands(t *testing.T) {
 				}
 			}
 			for _, command := range commands {
+				if isConversion(command) {
+					continue // TestDocuments runs it
+				}
 				for _, part := range command.Parts {
 					requireRunner(t, s, command.At, part)
 				}
@@ -79,6 +83,13 @@ func requireRunner(t *testing.T, s sources, at string, part docscheck.Simple) {
 	for _, word := range part.Words {
 		requirePath(t, s, at, word)
 	}
+}
+
+// requirePSQL rejects the URL of the program, whose parameters psql does not know. TestDocuments runs
+// the statements on $PSQL_URL; other calls need the reader's server.
+func requirePSQL(t *testing.T, at string, words []string) {
+	t.Helper()
+	want(t, !slices.Contains(words, "$DATABASE_URL"), "%s: psql rejects parameters of DATABASE_URL; use $PSQL_URL", at)
 }
 
 // requireTarget checks that the Makefile has the target and its variables.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path"
@@ -48,11 +50,16 @@ func TestDocuments(t *testing.T) {
 func isOurs(command docscheck.Command) bool {
 	return !slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool {
 		return !slices.Contains([]string{"", "export", "orders", "bin/orders", "curl", "grep"}, part.Program()) && !isStatement(part)
-	})
+	}) || isConversion(command)
 }
 
 func isStatement(part docscheck.Simple) bool {
-	return len(part.Words) == 4 && part.Words[0] == "psql" && part.Words[1] == "$DATABASE_URL" && part.Words[2] == "-c"
+	return len(part.Words) == 4 && part.Words[0] == "psql" && part.Words[1] == "$PSQL_URL" && part.Words[2] == "-c"
+}
+
+// isConversion reports whether a command sets the URL of psql.
+func isConversion(command docscheck.Command) bool {
+	return strings.HasPrefix(command.Text, "PSQL_URL=")
 }
 
 func calls(command docscheck.Command, program string) bool {
@@ -62,8 +69,9 @@ func calls(command docscheck.Command, program string) bool {
 type reader struct {
 	*labtest.Fixture
 
-	folder string
-	api    *programtest.API // started for the first curl line
+	folder     string
+	conversion string           // sets PSQL_URL
+	api        *programtest.API // started for the first curl line
 }
 
 // newReader returns a reader with the program on its PATH.
@@ -82,17 +90,56 @@ func (r *reader) follow(commands []docscheck.Command) {
 	for _, command := range commands {
 		parts := command.Parts
 		switch {
+		case isConversion(command):
+			r.conversion = command.Text
 		case len(parts) == 1 && (parts[0].Program() == "" || parts[0].Program() == "export"):
 			r.set(command)
 		case len(parts) == 1 && isLongRunning(parts[0].Words):
 			r.startAndStop(parts[0])
 		case len(parts) == 1 && isStatement(parts[0]):
-			r.Exec(strings.ReplaceAll(parts[0].Words[3], "…", uuid.NewString()))
+			r.runStatement(command)
 		default:
 			r.runInShell(command)
 		}
 	}
 }
+
+// runStatement runs psql with the own URL and with the forms of scaling.md.
+func (r *reader) runStatement(command docscheck.Command) {
+	r.T.Helper()
+	own, err := url.Parse(programtest.Value(r.Environ, "DATABASE_URL"))
+	require.NoError(r.T, err)
+	urls := []string{own.String(), fmt.Sprintf("host=%s port=%s user=%s password=%s dbname=%s pool_max_conns=5 search_path=public",
+		own.Hostname(), own.Port(), own.User.Username(), r.Pool.Config().ConnConfig.Password, strings.TrimPrefix(own.Path, "/"))}
+	for _, page := range allPages(r.T) {
+		for _, other := range commandsOf(r.T, page) {
+			form := scalingURL.FindStringSubmatch(other.Text)
+			if page.Path != "docs/scaling.md" || form == nil {
+				continue
+			}
+			hosts, parameters := form[1], form[2]
+			adapted := *own
+			adapted.Host = strings.TrimSuffix(strings.Repeat(own.Host+",", strings.Count(hosts, ",")+1), ",")
+			adapted.RawQuery += "&" + parameters
+			urls = append(urls, adapted.String())
+		}
+	}
+	require.Greater(r.T, len(urls), 5, "docs/scaling.md shows its URLs")
+	text := r.conversion + "\n" + strings.ReplaceAll(command.Text, "…", uuid.NewString())
+	for _, own := range urls {
+		environ := r.With("DATABASE_URL=" + own)
+		if strings.Contains(own, "search_path=shop_a") {
+			r.Exec("CREATE SCHEMA IF NOT EXISTS shop_a")
+			require.Zero(r.T, labtest.Start(r.T, environ, "migrate", "up").Wait())
+		}
+		shell := exec.CommandContext(r.T.Context(), "sh", "-c", text)
+		shell.Env = environ
+		printed, err := shell.CombinedOutput()
+		require.NoError(r.T, err, "%s: %s\n%s\n%s", command.At, own, text, printed)
+	}
+}
+
+var scalingURL = regexp.MustCompile(`^export DATABASE_URL='postgres://orders:…@([^/]+)/orders\??(.*)'$`)
 
 // set sets the variables of a page. A value with "…" is a placeholder for one that the
 // reader already has.
@@ -162,8 +209,8 @@ func (r *reader) runInShell(command docscheck.Command) {
 		r.abandon(filepath.Base(stuck))
 		text = key.ReplaceAllString(text, filepath.Base(stuck))
 	}
-	if strings.Contains(text, "--order ORDER") {
-		text = strings.ReplaceAll(text, "--order ORDER", "--order "+r.pay())
+	if order := regexp.MustCompile(` ORDER\b`); order.MatchString(text) {
+		text = order.ReplaceAllString(text, " "+r.pay())
 	}
 	if strings.Contains(text, "EMAIL") {
 		r.pay()
@@ -264,6 +311,17 @@ func TestDocuments_demo(t *testing.T) {
 	shown := result.FindAllString(strings.Join(shownBelow(t, "README.md", "make demo"), "\n"), -1)
 	require.NotEmpty(t, shown)
 	require.Subset(t, result.FindAllString(demo.Stdout.String(), -1), shown)
+}
+
+// README names the two commands of a new clone, in at most 800 words.
+func TestDocuments_readme(t *testing.T) {
+	t.Parallel()
+	text, err := fs.ReadFile(root, "README.md")
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(strings.Fields(string(text))), 800)
+	for _, command := range []string{"make demo", "make test"} {
+		shownBelow(t, "README.md", command)
+	}
 }
 
 func shownBelow(t *testing.T, path, command string) []string {

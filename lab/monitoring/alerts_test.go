@@ -101,6 +101,10 @@ var situations = map[string]struct{ fires, silent []string }{
 		fires:  []string{`orders_provider_changes_failed 0x80 1x10`},
 		silent: []string{`orders_provider_changes_failed 0x90`},
 	},
+	"OrdersDisputed": {
+		fires:  []string{`orders_disputes_needing_response{instance="a"} 0x80 1x10`},
+		silent: []string{`orders_disputes_needing_response{instance="a"} 1x80 0x10`}, // the seller has responded
+	},
 	"OrdersEventsLate": {
 		fires:  []string{`orders_oldest_event_age_seconds 0+60x90`},
 		silent: []string{`orders_oldest_event_age_seconds 60x90`},

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -238,6 +239,8 @@ func (f *fake) prepare(e exchange) (request, string) {
 		return f.prepareConfirm(e)
 	case action == "cancel" && e.Method == http.MethodPost:
 		return f.prepareCancel(e)
+	case strings.HasSuffix(e.Path, "/search") && e.Status == http.StatusOK:
+		return f.prepareSearch(e)
 	case id != "" && action == id && e.Method == http.MethodGet && e.Status == http.StatusOK:
 		return request{method: http.MethodGet, path: intents + "/" + f.intentIn(e.Body)}, ""
 	case id != "" && e.Status == http.StatusNotFound:
@@ -245,8 +248,8 @@ func (f *fake) prepare(e exchange) (request, string) {
 	case strings.HasSuffix(e.Path, "/refunds") && e.Method == http.MethodPost:
 		return f.prepareRefund(e)
 	case strings.HasPrefix(e.Path, "/v1/refunds/") && e.Status == http.StatusOK && complete(e.Body, "refund"):
-		made := f.refund(f.charged(e.Body.number("amount"), e.Body.text("currency")), e.Body)
-		return request{method: http.MethodGet, path: "/v1/refunds/" + made}, ""
+		made, reason := f.refund(f.charged(e.Body), e.Body)
+		return request{method: http.MethodGet, path: "/v1/refunds/" + made}, reason
 	case strings.HasPrefix(e.Path, "/v1/refunds/") && e.Status == http.StatusNotFound:
 		return request{method: http.MethodGet, path: "/v1/refunds/re_unknown"}, ""
 	case e.Method == http.MethodGet && e.Status == http.StatusOK && slices.Contains([]string{intents, "/v1/refunds", "/v1/disputes", "/v1/events"}, e.Path):
@@ -363,18 +366,33 @@ func (f *fake) prepareCancel(e exchange) (request, string) {
 	return request{method: http.MethodPost, path: intents + "/" + id + "/cancel"}, ""
 }
 
-// charged returns an intent with a charge of this amount.
-func (f *fake) charged(amount int64, currency string) (id string) {
+// charged returns an intent with a charge that a refund like this can come from.
+func (f *fake) charged(refund object) (id string) {
 	f.t.Helper()
-	id = f.post(intents, url.Values{
-		"amount": {fmt.Sprint(max(amount, 2000))}, "currency": {cmp.Or(currency, "usd")}, "payment_method_types[0]": {"card"},
-		"payment_method": {"pm_card_visa"}, "confirm": {"true"},
+	return f.post(intents, url.Values{
+		"amount": {fmt.Sprint(max(refund.number("amount"), 2000))}, "currency": {cmp.Or(refund.text("currency"), "usd")},
+		"payment_method_types[0]": {"card"}, "payment_method": {refundCard(refund)}, "confirm": {"true"},
 	}).text("id")
-	return id
 }
 
-func (f *fake) refund(intent string, like object) (id string) {
+// refundCard returns the card whose refunds get the status of a recorded one.
+func refundCard(refund object) string {
+	switch refund.text("status") {
+	case "pending":
+		return "pm_card_pendingRefund"
+	case "failed":
+		return "pm_card_refundFail"
+	default:
+		return "pm_card_visa"
+	}
+}
+
+// refund makes a refund like a recorded one, or returns why the fake cannot.
+func (f *fake) refund(intent string, like object) (id, reason string) {
 	f.t.Helper()
+	if !slices.Contains([]string{"", "succeeded", "pending", "failed"}, like.text("status")) {
+		return "", "a refund in a state that the fake never makes"
+	}
 	p := url.Values{"payment_intent": {intent}}
 	if like.number("amount") > 0 {
 		p.Set("amount", fmt.Sprint(like.number("amount")))
@@ -385,31 +403,37 @@ func (f *fake) refund(intent string, like object) (id string) {
 	for name, value := range like.metadata() {
 		p.Set("metadata["+name+"]", value)
 	}
-	return f.post("/v1/refunds", p).text("id")
+	id = f.post("/v1/refunds", p).text("id")
+	if like.text("status") == "failed" {
+		require.NoError(f.t, f.server.Settle(id, false))
+	}
+	return id, ""
 }
 
 func (f *fake) prepareRefund(e exchange) (request, string) {
 	f.t.Helper()
 	p := params(e)
 	switch failure := e.failure(); {
+	case failure == nil && !slices.Contains([]string{"succeeded", "pending"}, e.Body.text("status")):
+		return request{}, "a refund in a state that the fake never makes"
 	case failure == nil:
-		id := f.charged(e.Body.number("amount"), e.Body.text("currency"))
+		id := f.charged(e.Body)
 		p.Set("amount", fmt.Sprint(e.Body.number("amount")))
 		p.Set("payment_intent", id)
 	case failure.text("code") == "charge_already_refunded":
-		id := f.charged(2000, "usd")
+		id := f.charged(nil)
 		f.refund(id, nil) // all of it
 		p.Set("payment_intent", id)
 	case failure.text("code") == "charge_disputed":
-		id := f.charged(2000, "usd")
+		id := f.charged(nil)
 		_, err := f.server.Dispute(id, 2000, "fraudulent", "needs_response")
 		require.NoError(f.t, err)
 		p.Set("payment_intent", id)
 	case failure.text("param") == "amount" && strings.HasPrefix(failure.text("message"), "Refund amount "):
-		p.Set("payment_intent", f.charged(2000, "usd"))
+		p.Set("payment_intent", f.charged(nil))
 		p.Set("amount", "2001")
 	case failure.text("param") == "amount" && p.Has("amount"):
-		p.Set("payment_intent", f.charged(2000, "usd"))
+		p.Set("payment_intent", f.charged(nil))
 	case failure.text("code") == "resource_missing":
 		p.Set("payment_intent", "pi_unknown")
 	default:
@@ -435,13 +459,38 @@ func (f *fake) prepareList(e exchange) (request, string) {
 		case "payment_intent":
 			f.intentIn(o)
 		case "refund":
-			f.refund(f.charged(o.number("amount"), o.text("currency")), o)
+			if _, reason := f.refund(f.charged(o), o); reason != "" {
+				return request{}, reason
+			}
 		case "dispute":
-			_, err := f.server.Dispute(f.charged(o.number("amount"), o.text("currency")), o.number("amount"), o.text("reason"), o.text("status"))
+			_, err := f.server.Dispute(f.charged(object{"amount": o["amount"], "currency": o["currency"]}), o.number("amount"), o.text("reason"), o.text("status"))
 			require.NoError(f.t, err)
+		case "event":
+			f.server.ForeignEvents(1)
 		default:
 			return request{}, "a list of other objects"
 		}
 	}
 	return request{method: http.MethodGet, path: e.Path, params: p}, ""
 }
+
+// prepareSearch makes intents like the recorded results of a search by metadata.
+func (f *fake) prepareSearch(e exchange) (request, string) {
+	f.t.Helper()
+	query := byMetadata.FindStringSubmatch(e.param("query"))
+	if e.Path != intents+"/search" || query == nil {
+		return request{}, "a search that the program never makes"
+	}
+	found := e.Body.list("data")
+	p := url.Values{"query": {e.param("query")}, "limit": {cmp.Or(e.param("limit"), fmt.Sprint(max(len(found), 1)))}}
+	if more, _ := e.Body["has_more"].(bool); more {
+		found = append(slices.Clone(found), found[0])
+	}
+	for _, o := range slices.Backward(found) {
+		require.Equal(f.t, query[2], o.metadata()[query[1]], "%s: the query finds its results", e.at)
+		f.intentIn(o)
+	}
+	return request{method: http.MethodGet, path: e.Path, params: p}, ""
+}
+
+var byMetadata = regexp.MustCompile(`^metadata\[['"]([^'"]+)['"]\]:['"]([^'"]*)['"]$`)

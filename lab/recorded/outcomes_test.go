@@ -50,15 +50,15 @@ var outcomes = []rule{
 
 	// Issues of stripe-go (1077) and stripe-php (762) quote such responses.
 	{"a decline as an invalid request", func(e exchange, f object) bool {
-		return e.Status == http.StatusBadRequest && slices.Contains([]string{declineLimit, "card_declined"}, f.text("code"))
+		return rejected(e) && slices.Contains([]string{declineLimit, "card_declined"}, f.text("code"))
 	}, declined},
 
 	// The key's first request may have charged. Before 2018, the type was that of any other 400.
 	{"a key of another request", func(e exchange, f object) bool {
-		return e.Status == http.StatusBadRequest && strings.HasPrefix(f.text("message"), "Keys for idempotent requests ")
+		return rejected(e) && strings.HasPrefix(f.text("message"), "Keys for idempotent requests ")
 	}, unknownUntil},
 	{"another error of the key", func(e exchange, f object) bool {
-		return e.Status == http.StatusBadRequest && f.text("type") == "idempotency_error"
+		return rejected(e) && f.text("type") == "idempotency_error"
 	}, unknownUntil},
 	{"the key is in use", func(e exchange, _ object) bool { return e.Status == http.StatusConflict }, again},
 
@@ -71,7 +71,7 @@ var outcomes = []rule{
 
 	// A method that cannot be used again, or that belongs to a customer: other details help.
 	{"the payment method of the request", func(e exchange, f object) bool {
-		return e.Status == http.StatusBadRequest && (strings.HasPrefix(f.text("message"), "The provided PaymentMethod ") ||
+		return rejected(e) && (strings.HasPrefix(f.text("message"), "The provided PaymentMethod ") ||
 			strings.HasPrefix(f.text("message"), "The `payment_method` parameter supplied "))
 	}, refused},
 
@@ -108,11 +108,18 @@ var outcomes = []rule{
 		return e.Status == http.StatusBadRequest && f.text("type") == "invalid_request_error"
 	}, configured},
 
+	// Nothing proves that it had no effect, and a repetition gets the same answer.
+	{"a failed request that is no decline", isStatus(http.StatusPaymentRequired), unknownUntil},
+	{"a 400 that is no invalid request", isStatus(http.StatusBadRequest), unknownUntil},
+
 	// These are checked before a request is executed.
 	{"the API key", isStatus(http.StatusUnauthorized), configured},
 	{"a permission", isStatus(http.StatusForbidden), configured},
 	{"an unknown object or URL", isStatus(http.StatusNotFound), configured},
 	{"a limit or a lock", isStatus(http.StatusTooManyRequests), notExecuted},
+
+	{"a time-out or a dependency of Stripe", isStatus(http.StatusRequestTimeout, http.StatusFailedDependency, http.StatusTooEarly), again},
+	{"a status that Stripe does not document", func(e exchange, _ object) bool { return e.Status < http.StatusInternalServerError }, unknownUntil},
 
 	// A 500 is stored for the key, although its effect may come later.
 	{"an error at Stripe, of a POST", func(e exchange, f object) bool {
@@ -123,14 +130,19 @@ var outcomes = []rule{
 
 const declineLimit = "card_decline_rate_limit_exceeded"
 
-func isStatus(status int) func(exchange, object) bool {
-	return func(e exchange, _ object) bool { return e.Status == status }
+func isStatus(any ...int) func(exchange, object) bool {
+	return func(e exchange, _ object) bool { return slices.Contains(any, e.Status) }
 }
 
-// badRequest applies to a 400 with this code and, if it is not empty, this parameter.
+// rejected reports whether the status is that of an invalid request, or of one that failed.
+func rejected(e exchange) bool {
+	return e.Status == http.StatusBadRequest || e.Status == http.StatusPaymentRequired
+}
+
+// badRequest applies to a rejection with this code and, if it is not empty, this parameter.
 func badRequest(code, param string) func(exchange, object) bool {
 	return func(e exchange, f object) bool {
-		return e.Status == http.StatusBadRequest && f.text("type") == "invalid_request_error" &&
+		return rejected(e) && f.text("type") == "invalid_request_error" &&
 			f.text("code") == code && (param == "" || f.text("param") == param)
 	}
 }

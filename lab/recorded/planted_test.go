@@ -34,7 +34,14 @@ var planted = []struct {
 	finds string
 }{
 	{"decline", ofClient, status(400), "the status is 400"},
-	{"decline", ofClient, status(500), "whether it is repeated is true"},
+	{"decline", ofClient, status(500), "the outcome (a decline) is unknown"},
+	{"decline of a card in another form", ofClient, replace(`"object":"payment_intent"`, `"object":"payment"`), "the intent of the error is missing"},
+	{"failed request", ofClient, status(400), "the outcome (a failed request that is no decline) is not_executed"},
+	{"failed dependency", ofClient, status(410), "whether it is repeated is false"},
+	{"undocumented status", ofClient, status(424), "whether it is repeated is true"},
+	{"search", ofClient, replace(`"pi_3Other"`, `"pi_3Another"`), "search is [pi_3Invented pi_3Another]"},
+	{"list of events", ofClient, replace(`"evt_Other"`, `"evt_Another"`), "list of events is"},
+	{"refund that failed", ofClient, replace(`"status":"failed"`, `"status":"succeeded"`), "refund is re_3Invented succeeded"},
 	{"decline", ofClient, replace(`{"error":{"type":"card_error"`, `{"error":{"type":"api_error"`), "type is api_error"},
 	{"decline", ofClient, replace(`"code":"card_declined"`, `"code":"expired_card"`), "code is expired_card"},
 	{"decline", ofClient, replace(`insufficient_funds`, `lost_card`), "decline_code is lost_card"},
@@ -84,6 +91,12 @@ var planted = []struct {
 	{"refund", ofFake, replace(`"succeeded"`, `"pending"`), "status is pending"},
 	{"list of refunds", ofFake, replace(`"has_more": true`, `"has_more": false`), "whether there is more is false"},
 
+	{"search", ofFake, replace(`"search_result"`, `"list"`), "the object is list"},
+	{"search", ofFake, replace(`"order_id": "1"`, `"order_id": "2"`), "metadata is"},
+	{"list of events", ofFake, replace(`"has_more": true`, `"has_more": false`), "whether there is more is false"},
+	{"list of events", ofFake, replace(`"object": "event"`, `"object": "thing"`), "the object is thing"},
+	{"refund that failed", ofFake, replace(`"status": "failed"`, `"status": "succeeded"`), "status is succeeded"},
+
 	{"decline", ofAPI, status(422), "the status of the response is 422"},
 	{"decline", ofAPI, replace(`"insufficient_funds"`, `"lost_card"`), "the decline code of the response is lost_card"},
 	{"decline", ofAPI, replace(`"card_declined"`, `"expired_card"`), "the code of the response is expired_card"},
@@ -92,6 +105,7 @@ var planted = []struct {
 	{"event of a refund", ofEvent, replace(`"pi_3Invented"`, `"pi_3Other"`), "pi_3Other"},
 	{"event of a refund", ofEvent, replace(`charge.refund.updated`, `charge.updated`), "the event is evt_Invented charge.updated"},
 	{"event of a refund", ofEvent, replace(`"object":"event"`, `"object":"thing"`), "not an event of the provider"},
+	{"event of a refund that failed", ofEvent, replace(`"payment_intent":"pi_3Invented"`, `"payment_intent":5`), "the event is"},
 	{"event of a dispute", ofEvent, replace(`"payment_intent":null,`, ``), "the event is"},
 	{"event of a payment", ofEvent, replace(`"order_id":"1"`, `"order_id":"2"`), "map[order_id:2]"},
 }

@@ -274,13 +274,17 @@ func (s *shop) count(query string, args ...any) (n int) {
 // same change.
 func (s *shop) changeOurs(r *report, e exchange) {
 	s.t.Helper()
-	require.Equal(s.t, http.StatusCreated, s.order("pm_card_visa", false).status)
-	id, intent := s.latest()
 	event := s.unique(e.Body)
 	about := event.object("data").object("object")
+	failed := about.text("object") == "refund" && about.text("status") == "failed"
+	card, part, refunded := "pm_card_visa", int64(500), int64(500)
+	if failed {
+		card, refunded = refundCard(about), 0
+	}
+	require.Equal(s.t, http.StatusCreated, s.order(card, false).status)
+	id, intent := s.latest()
 	about["payment_intent"] = intent
 	var err error
-	const part = 500
 	dispute := about.text("object") == "dispute"
 	if dispute {
 		about["id"], err = s.Stripe.Dispute(intent, part, about.text("reason"), about.text("status"))
@@ -288,11 +292,14 @@ func (s *shop) changeOurs(r *report, e exchange) {
 		about["id"], err = s.Stripe.RefundAtDashboard(intent, part, "")
 	}
 	require.NoError(s.t, err)
+	if failed {
+		require.NoError(s.t, s.Stripe.Settle(about.text("id"), false))
+	}
 	r.equal(e, ofEvent, "the webhook's status about our order", http.StatusOK, s.deliver(event).status)
 	o := s.read(id)
 	switch disputes := o.list("disputes"); {
 	case !dispute:
-		r.equal(e, ofEvent, "the refunded amount of our order", part, o.number("amount_refunded"))
+		r.equal(e, ofEvent, "the refunded amount of our order", refunded, o.number("amount_refunded"))
 	case len(disputes) == 1:
 		r.equal(e, ofEvent, "the dispute of our order", about.text("status")+" "+about.text("reason"),
 			disputes[0].text("status")+" "+disputes[0].text("reason"))

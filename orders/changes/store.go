@@ -2,9 +2,11 @@ package changes
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations/audit"
@@ -110,4 +112,17 @@ UPDATE orders AS o
    AND o.id = $2
    AND o.paid_at IS NOT NULL
    AND o.amount_refunded <> least(back.total, o.amount)`, accountID, orderID)
+}
+
+// CountUnansweredDisputes returns the number of disputes for which the provider awaits the shop's response.
+func CountUnansweredDisputes(ctx context.Context, pool *pgxpool.Pool) (n int, err error) {
+	err = pool.QueryRow(ctx, `
+SELECT count(*)
+  FROM orders, jsonb_array_elements(disputes) AS d
+ WHERE disputes IS NOT NULL -- for its index
+   AND d->>'status' IN ('needs_response', 'warning_needs_response')`).Scan(&n)
+	if err != nil {
+		err = fmt.Errorf("count disputes: %w", err)
+	}
+	return n, err
 }

@@ -41,9 +41,10 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	}
 	reading, cancel := i.Orders.Calls.Context(ctx)
 	defer cancel()
-	listed, err := i.Orders.Calls.Payments.ListRefunds(reading, o.PaymentIntentID)
-	if err != nil {
-		return fmt.Errorf("list the refunds of %s: %w", o.PaymentIntentID, err)
+	// An object that cannot be read is left to a later attempt, and hides no other one.
+	listed, unlisted := i.Orders.Calls.Payments.ListRefunds(reading, o.PaymentIntentID)
+	if unlisted != nil && payments.UnreadableIDs(unlisted) == nil {
+		return fmt.Errorf("list the refunds of %s: %w", o.PaymentIntentID, unlisted)
 	}
 	// If two have the id of one of ours, the one that is not void is ours.
 	slices.SortStableFunc(listed, func(a, b payments.Refund) int { return void(a) - void(b) })
@@ -57,7 +58,7 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 		for _, made := range listed {
 			c.applyRefund(ctx, made)
 		}
-		if unread == nil {
+		if unread == nil || payments.UnreadableIDs(unread) != nil {
 			c.applyDisputes(ctx, disputes)
 		}
 		c.batch.Queue("UPDATE orders SET provider_read_at = $3 WHERE account_id = $1 AND id = $2", accountID, orderID, o.ReadAt)
@@ -69,6 +70,8 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("record refunds and disputes: %w", postgres.Translate(err))
+	case unlisted != nil:
+		return fmt.Errorf("list the refunds of %s: %w", o.PaymentIntentID, unlisted)
 	case unread != nil:
 		return fmt.Errorf("list the disputes of %s: %w", o.PaymentIntentID, unread)
 	case c.ambiguous != "":
@@ -244,6 +247,11 @@ func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
 }
 
 func (c *change) applyDisputes(ctx context.Context, disputes []payments.Dispute) {
+	for _, recorded := range c.disputes { // also one that could not be read now
+		if !slices.ContainsFunc(disputes, func(d payments.Dispute) bool { return d.ID == recorded.ID }) {
+			disputes = append(disputes, recorded)
+		}
+	}
 	for _, d := range disputes {
 		if !slices.Contains(c.disputes, d) {
 			audit.WriteTx(ctx, &c.batch, c.AccountID, c.ID, "order.dispute_updated", map[string]any{"dispute": d})

@@ -14,7 +14,10 @@ import (
 	"example.com/orders-api/payments"
 )
 
-const missing = "missing" // status of a record or object that does not exist
+const (
+	missing    = "missing"    // status of a record or object that does not exist
+	unreadable = "unreadable" // status of an object that exists, and of which nothing else is known
+)
 
 type comparison[P any] struct {
 	*run
@@ -70,8 +73,12 @@ func (c *comparison[P]) compareListed(ctx context.Context) error {
 	c.listed = map[uuid.UUID]struct{}{}
 	for after := ""; ; {
 		objects, next, err := c.list(ctx, c.report.Since.Add(-provider.ClockSkew), time.Time{}, after)
-		if err != nil {
+		unread := payments.UnreadableIDs(err)
+		if err != nil && unread == nil {
 			return fmt.Errorf("list the provider's %ss: %w", c.object, err)
+		}
+		if err := c.recordUnreadable(ctx, unread); err != nil {
+			return err
 		}
 		var page []providerState
 		for _, object := range objects {
@@ -185,7 +192,7 @@ func (c *comparison[P]) compare(ctx context.Context, l localState, p providerSta
 }
 
 func (c *comparison[P]) check(l localState, p providerState) Kind {
-	if c.isRecent(l, p) {
+	if c.isRecent(l, p) || p.status == unreadable {
 		return ""
 	}
 	if p.recordID != l.recordID && !c.isOfProvider(l, p.id) {
@@ -215,6 +222,9 @@ func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 
 func (c *comparison[P]) recheck(ctx context.Context, ids metadataIDs, providerID string) (Kind, error) {
 	l, p, err := c.readBoth(ctx, ids, providerID)
+	if err == nil && p.status == unreadable {
+		err = fmt.Errorf("%s is unreadable", providerID)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -240,6 +250,9 @@ func (c *comparison[P]) read(ctx context.Context, id string) (providerState, err
 	object, err := c.get(ctx, id)
 	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.Code == "resource_missing" {
 		return providerState{id: id, status: missing}, nil
+	}
+	if slices.Contains(payments.UnreadableIDs(err), id) {
+		return providerState{id: id, status: unreadable}, c.recordUnreadable(ctx, []string{id})
 	}
 	if err != nil {
 		return providerState{}, fmt.Errorf("get %s: %w", id, err)

@@ -30,6 +30,19 @@ func (r *run) record(ctx context.Context, found []Discrepancy) error {
 	return nil
 }
 
+// recordUnreadable stores the ids of objects that the provider returned in a form that this program does not
+// understand. They may be anybody's, and hide no other object.
+func (r *run) recordUnreadable(ctx context.Context, ids []string) error {
+	for _, id := range ids {
+		batch := &pgx.Batch{}
+		findings.Queue(batch, uuid.Nil, "object_unreadable", map[string]string{"object_id": id}, id)
+		if err := r.Orders.Pool.SendBatch(ctx, batch).Close(); err != nil {
+			return fmt.Errorf("record an unreadable object: %w", postgres.Translate(err))
+		}
+	}
+	return nil
+}
+
 // compareEarlier compares again what earlier runs found and this one has not listed.
 func (r *run) compareEarlier(ctx context.Context, intents *comparison[payments.Intent], refunds *comparison[payments.Refund]) (err error) {
 	if r.earlier, err = findings.Open(ctx, r.Orders.Pool); err != nil {
@@ -59,7 +72,7 @@ func (r *run) compareEarlier(ctx context.Context, intents *comparison[payments.I
 
 func (c *comparison[P]) compareAgain(ctx context.Context, d Discrepancy, providerID string) error {
 	l, p, err := c.readBoth(ctx, d.ids(), providerID)
-	if err == nil && c.isRecent(l, p) {
+	if err == nil && (c.isRecent(l, p) || p.status == unreadable) {
 		c.report.Discrepancies = append(c.report.Discrepancies, d)
 		return nil
 	}

@@ -2,6 +2,7 @@
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
 
 export interface Call {
   method: string;
@@ -74,6 +75,28 @@ const deliveries: Record<string, (response: ServerResponse, reply: Reply) => voi
   },
 };
 
+// endless sends a beginning, and then the rest once a millisecond.
+const endless = (beginning: string, rest: string) => ({ socket }: ServerResponse) => {
+  socket?.write(beginning);
+  const timer = setInterval(() => socket?.write(rest), 1);
+  socket?.on('error', () => {}).on('close', () => clearInterval(timer));
+};
+const created = 'HTTP/1.1 201 S\r\ncontent-type: application/json\r\n';
+
+// others are what servers send that are not the API. Random purchases omit them, because each lasts until the limit.
+const others: typeof deliveries = {
+  '101': ({ socket }) => socket?.write('HTTP/1.1 101 S\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n'),
+  'headers without an end': endless(created, 'x: 1\r\n'),
+  'body without an end': endless(`${created}\r\n{"id":"o1"}`, ' '),
+  'interim responses without an end': endless('', 'HTTP/1.1 103 S\r\n\r\n'),
+  '300 MB': (response) => {
+    response.writeHead(201, { 'content-type': 'application/json' });
+    response.write('{"id":"o1"}');
+    Readable.from(Array(300).fill(' '.repeat(1 << 20))).on('end', () => { throw new Error('300 MB were read'); }).pipe(response);
+  },
+};
+export const foreign = Object.keys(others);
+
 export const faults: string[] = [
   'none', 'no request', ...Object.keys(deliveries),
   ...Object.keys(rejections).flatMap((name) => [`${name}, before`, `${name}, after`]),
@@ -113,7 +136,7 @@ export class FaultyServer {
       return;
     }
     let reply = time === 'before' ? undefined : await this.api(call);
-    const deliver = deliveries[name];
+    const deliver = deliveries[name] ?? others[name];
     if (deliver && reply) {
       if (name === 'cut body without a length') this.replies.push(reply); // without a length, the client cannot detect the cut
       deliver(response, reply);

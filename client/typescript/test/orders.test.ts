@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { EventRejected, newKey, Orders, verifyEvent } from '../orders.js';
 import type { Config, OrderParams } from '../orders.js';
 import { cards, fakeWorld } from './fake.js';
-import { FaultyServer, problem } from './faults.js';
+import { FaultyServer, foreign, problem } from './faults.js';
 import type { Reply } from './faults.js';
 import { buy, purchases } from './purchase.js';
 
@@ -113,9 +113,10 @@ test('nothing is sent with invalid arguments', async () => {
     await assert.rejects(orders.createOrder(bad, params), TypeError, bad);
   }
   for (const id of ['', '..', 'a/b']) {
-    await assert.rejects(orders.createRefund(key, id, {}), TypeError, id);
+    await assert.rejects(orders.createRefund(key, id, { amount: 1 }), TypeError, id);
     await assert.rejects(orders.cancelOrder(key, id), TypeError, id);
   }
+  for (const amount of [0, NaN, undefined as never]) await assert.rejects(orders.createRefund(key, 'o1', { amount }), TypeError, String(amount));
   await assert.rejects(orders.send({ key, path: '@example.com/', body: '{}' }), TypeError);
   assert.equal(server.calls.length, 0);
   for (const bad of [{ baseUrl: 'ftp://a' }, { baseUrl: 'http://a?b' }, { baseUrl: 'http://a#' }, { baseUrl: 'http://a:b@c' }, { baseUrl: 'http://[' }, { apiKey: '' }, { apiKey: 'a\nb' }, { apiKey: '€' }, { timeoutMs: 0 }, { timeoutMs: 2 ** 31 }, { backoffMs: -1 }]) {
@@ -145,8 +146,16 @@ test('kinds of a problem', async () => {
     assert.equal(result.kind, kind);
     assert.equal(result.problem?.retry, retry);
   }
-  await client([]).orders.createRefund(key, 'o1', {}).then(() => assert.equal(server.calls.at(-1)?.path, '/v1/orders/o1/refunds'));
 });
+
+test('a refund of an amount, and of what remains', async () => {
+  const { orders: refunds } = client(Array(3).fill(json(201, '{"id":"r1"}')));
+  await refunds.createRefund(key, 'o1', { amount: 500 });
+  await refunds.refundRemaining(key, 'o1');
+  await refunds.refundRemaining(key, 'o1', { reason: 'duplicate' });
+  const refunded = ['{"amount":500}', '{}', '{"reason":"duplicate"}'].map((body) => ['/v1/orders/o1/refunds', body]);
+  assert.deepEqual(server.calls.map(({ path, body }) => [path, body]), refunded);
+}); // each line names refunds, so that examples/delete-refunds.sh deletes all of them
 
 test('an attempt is one request', async () => {
   const attempts: unknown[] = [];
@@ -214,6 +223,18 @@ test('addresses of reads', async () => {
     const { orders } = client([json(200, '{}')]);
     assert.equal((await call(orders)).kind, 'done');
     assert.equal(server.calls[0]?.path, want);
+  }
+});
+
+test('a server that is not the API neither holds a call longer than its limit, nor answers it', async () => {
+  for (const name of foreign) {
+    const { orders } = client([], { timeoutMs: 200 });
+    server.plan = [name];
+    const [begun, before] = [performance.now(), process.memoryUsage().rss];
+    assert.equal((await orders.createOrder(key, params)).kind, 'created', name);
+    assert.equal(server.calls.length, 2, name);
+    assert.ok(performance.now() - begun < 5000, name);
+    assert.ok(process.memoryUsage().rss - before < 100 << 20, name);
   }
 });
 

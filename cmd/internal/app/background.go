@@ -68,6 +68,7 @@ func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Durati
 	if every == 0 {
 		return works[0](ctx)
 	}
+	setup.WarnOfLimit(ctx, a.Pool, 1, a.Logger) // the monitor's
 	if err := a.StartMonitor(ctx, setup.CheckSchema); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	ordersapi "example.com/orders-api"
@@ -130,5 +131,5 @@ func BaseURL(address, loopback string) string {
 	if host == "" || net.ParseIP(host).IsUnspecified() {
 		host = loopback
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return (&url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}).String()
 }

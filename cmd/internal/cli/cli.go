@@ -20,7 +20,8 @@ import (
 // command line is wrong or the error has an exit code of its own.
 func Main(program, purpose string, commands any, options ...kong.Option) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills the process
+	context.AfterFunc(ctx, stop)   // a second signal kills the process
+	signal.Ignore(syscall.SIGPIPE) // otherwise a log or a pipe whose reader is gone would kill a run
 	selected, err := kong.Must(commands, append(options,
 		kong.Name(program), kong.Description(purpose), kong.Help(printHelp), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.BindToProvider(Load))...).Parse(os.Args[1:])

@@ -2,54 +2,22 @@ package setup
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/mail"
 	"net/netip"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
-
-// Database has the connection string.
-type Database struct {
-	DatabaseURL Secret `envconfig:"DATABASE_URL"`
-}
-
-func (d *Database) validate(p *problems) {
-	config, err := pgxpool.ParseConfig(string(d.DatabaseURL))
-	unreadable, names := errors.AsType[*fs.PathError](err)
-	switch {
-	case d.DatabaseURL == "":
-		p.add("DATABASE_URL", "not set; expected postgres://user:pass@host:5432/orders. "+
-			"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; "+
-			"playground run needs none")
-	case names:
-		p.add("DATABASE_URL", "names a file that cannot be read: %v", unreadable)
-	case err != nil: // the driver's error would show the password
-		p.add("DATABASE_URL", "cannot be parsed, or a file that it names cannot (its value is not shown); "+
-			"expected postgres://user:pass@host:5432/orders, with special characters percent-encoded")
-	case slices.Contains(inferring, config.ConnConfig.DefaultQueryExecMode):
-		p.add("DATABASE_URL", "its default_query_exec_mode infers parameter types and cannot encode an order; "+
-			"use cache_describe behind a pooler, and otherwise the default")
-	}
-}
-
-var inferring = []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
 
 // Listen is the address of the API.
 type Listen struct {
@@ -92,6 +60,7 @@ type Stripe struct {
 }
 
 func (s *Stripe) validate(p *problems) {
+	validateNetwork(p)
 	const source = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
 	switch {
 	case s.SecretKey == "":
@@ -102,7 +71,7 @@ func (s *Stripe) validate(p *problems) {
 	}
 	if s.APIBase != "" {
 		switch u, err := url.Parse(s.APIBase); {
-		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(s.APIBase, "?#"):
+		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(s.APIBase, "?#") || strings.Contains(u.Path, "@"):
 			p.add("STRIPE_API_BASE", "is not an http or https URL without a query; leave it empty for Stripe itself")
 		case u.Scheme == "http" && s.Mode() == "live":
 			p.add("STRIPE_API_BASE", "is plain http, which would expose a live key; use https")
@@ -124,7 +93,7 @@ func (s *Stripe) Mode() string { return payments.KeyMode(string(s.SecretKey)) }
 // ProviderURL returns the provider's URL without credentials and path.
 func (s *Stripe) ProviderURL() string {
 	base, _ := url.Parse(cmp.Or(s.APIBase, "https://api.stripe.com")) // validated
-	return base.Scheme + "://" + base.Host
+	return (&url.URL{Scheme: base.Scheme, Host: base.Host}).String()
 }
 
 // Mail is where receipts are sent, and by whom. There is no default folder, because a pod loses its
@@ -137,6 +106,7 @@ type Mail struct {
 }
 
 func (m *Mail) validate(p *problems) {
+	validateNetwork(p)
 	p.check(m.SMTPURL != "" || m.ReceiptsDir != "", "SMTP_URL",
 		"not set; expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead")
 	if m.SMTPURL != "" {
@@ -144,9 +114,12 @@ func (m *Mail) validate(p *problems) {
 		p.check(err == nil, "SMTP_URL", "%v", err)
 		p.check(m.ReceiptsFrom != "", "RECEIPTS_FROM", "not set; expected the sender of the receipts, such as My Shop <orders@example.com>")
 	}
-	literal, _ := netip.ParseAddr(strings.TrimPrefix(strings.Trim(m.SMTPHello, "[]"), "IPv6:"))
-	p.check(m.SMTPHello == "" || receipts.ValidAddress("x@"+m.SMTPHello) || m.SMTPHello[0] == '[' && literal.IsValid(), "SMTP_HELLO",
-		"%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]", m.SMTPHello)
+	address, literal := strings.CutSuffix(strings.TrimPrefix(m.SMTPHello, "["), "]")
+	address, tagged := strings.CutPrefix(address, "IPv6:")
+	ip, _ := netip.ParseAddr(address)
+	literal = literal && m.SMTPHello[0] == '[' && ip.IsValid() && ip.Is6() == tagged && ip.Zone() == "" // RFC 5321, 4.1.3
+	p.check(m.SMTPHello == "" || receipts.ValidAddress("x@"+m.SMTPHello) || literal, "SMTP_HELLO",
+		"%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]", m.SMTPHello)
 	from, err := mail.ParseAddress(m.ReceiptsSender())
 	p.check(err == nil && receipts.ValidAddress(from.Address), "RECEIPTS_FROM",
 		"%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.ReceiptsFrom)

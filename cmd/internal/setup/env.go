@@ -42,6 +42,9 @@ func (p *problems) read(group any) error {
 	if err := envconfig.Usagef("", group, &names, "{{range .}}{{usage_key .}} {{end}}"); err != nil {
 		return err
 	}
+	if _, ok := group.(*Database); ok {
+		names.WriteString(strings.Join(driverVariables(), " "))
+	}
 	for name := range strings.FieldsSeq(names.String()) {
 		value, set := os.LookupEnv(name)
 		value = strings.TrimSpace(value)
@@ -71,7 +74,7 @@ func (p *problems) read(group any) error {
 var quoted = regexp.MustCompile(`(?s)^(".*"|'.*')$`)
 
 var readable = map[string]string{
-	"setup.Address": "host:port such as 127.0.0.1:8080",
+	"setup.Address": "host:port such as 127.0.0.1:8080 or [::1]:8080",
 	"int":           "number",
 	"slog.Level":    "level: debug, info, warn or error",
 	"time.Duration": "duration such as 90s, 5m or 72h",

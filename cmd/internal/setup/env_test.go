@@ -23,6 +23,12 @@ func setenv(t *testing.T, settings ...string) {
 		t.Setenv(name, "") // restores the value after the test
 		require.NoError(t, os.Unsetenv(name))
 	}
+	for _, setting := range os.Environ() { // libpq's
+		if name, _, _ := strings.Cut(setting, "="); strings.HasPrefix(name, "PG") && name != "PG_BIN" {
+			t.Setenv(name, "")
+			require.NoError(t, os.Unsetenv(name))
+		}
+	}
 	t.Setenv("RECEIPTS_DIR", "receipts")
 	for _, setting := range settings {
 		name, value, _ := strings.Cut(setting, "=")
@@ -65,18 +71,18 @@ func TestLoad(t *testing.T) {
 				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			problems: []string{
-				`LISTEN_ADDR: "8080" is not a host:port such as 127.0.0.1:8080`,
-				`ADMIN_ADDR: "localhost" is not a host:port such as 127.0.0.1:8080`,
+				`LISTEN_ADDR: "8080" is not a host:port such as 127.0.0.1:8080 or [::1]:8080`,
+				`ADMIN_ADDR: "localhost" is not a host:port such as 127.0.0.1:8080 or [::1]:8080`,
 				`STRIPE_TIMEOUT: "20" is not a duration such as 90s, 5m or 72h`,
 				`CHARGE_WINDOW: "1d" is not a duration such as 90s, 5m or 72h`,
 				`KEY_RETENTION: "3 days" is not a duration such as 90s, 5m or 72h`,
 				`LOG_LEVEL: "loud" is not a level: debug, info, warn or error`,
-				"DATABASE_URL: cannot be parsed, or a file that it names cannot (its value is not shown); expected postgres://user:pass@host:5432/orders, with special characters percent-encoded",
+				"DATABASE_URL: invalid port",
 				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey,
 				"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself",
 				noWebhookSecret,
-				"SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with special characters percent-encoded and nothing after the port",
-				`SMTP_HELLO: "pod" is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]`,
+				"SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with an IPv6 address in brackets, special characters percent-encoded, and nothing after the port",
+				`SMTP_HELLO: "pod" is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]`,
 				`RECEIPTS_FROM: "nobody" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
 				"EVENTS_SIGNING_KEY: has less than 32 characters (its value is not shown); generate it with openssl rand -base64 32",
 				"EVENTS_SIGNING_KEY_PREVIOUS: has less than 32 characters (its value is not shown); generate it with openssl rand -base64 32",
@@ -88,6 +94,10 @@ func TestLoad(t *testing.T) {
 		"a live key over plain http": {
 			environment: []string{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=http://stripe-proxy:8080"},
 			problems:    []string{"STRIPE_API_BASE: is plain http, which would expose a live key; use https"},
+		},
+		"a password whose part would be the port": {
+			environment: []string{database, testKey, "STRIPE_API_BASE=https://u:12/canary@stripe-proxy"},
+			problems:    []string{"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself"},
 		},
 		"a mail server without a sender": {
 			environment: []string{database, testKey, "SMTP_URL=smtp://mail.example.com:587"},
@@ -104,11 +114,11 @@ func TestLoad(t *testing.T) {
 				"STRIPE_WEBHOOK_SECRET=whsec_canary'", "SMTP_HELLO=[mail]", "RECEIPTS_FROM=shop@localhost", "STRIPE_TIMEOUT=1ms", "KEY_RETENTION=900000h",
 			},
 			problems: []string{
-				"DATABASE_URL: names a file that cannot be read: open /missing.crt: no such file or directory",
+				"DATABASE_URL: failed to configure TLS (unable to read CA file: open /missing.crt: no such file or directory)",
 				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey,
 				"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself",
 				noWebhookSecret,
-				`SMTP_HELLO: "[mail]" is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1]`,
+				`SMTP_HELLO: "[mail]" is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]`,
 				`RECEIPTS_FROM: "shop@localhost" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
 				"STRIPE_TIMEOUT: 1ms is not from 100ms to 87600h0m0s",
 				"KEY_RETENTION: 900000h0m0s is not from 100ms to 87600h0m0s",
@@ -120,7 +130,7 @@ func TestLoad(t *testing.T) {
 		},
 		"a port above 65535": {
 			environment: []string{database, testKey, "LISTEN_ADDR=:65536"},
-			problems:    []string{`LISTEN_ADDR: ":65536" is not a host:port such as 127.0.0.1:8080`},
+			problems:    []string{`LISTEN_ADDR: ":65536" is not a host:port such as 127.0.0.1:8080 or [::1]:8080`},
 		},
 		"durations in the wrong order": {
 			environment: []string{database, testKey, "STRIPE_TIMEOUT=2m", "LOCK_TIMEOUT=90s", "COMPLETER_GRACE=10m", "CHARGE_WINDOW=10m", "KEY_RETENTION=10m"},
@@ -195,6 +205,12 @@ func TestLoad_distortedValues(t *testing.T) {
 			require.ErrorContains(t, err, "\n  "+name+": ", format)
 			require.NotContains(t, err.Error(), "canary")
 		}
+		if _, err := load("~" + value + "~"); err == nil {
+			require.Contains(t, []string{"RECEIPTS_DIR", "EVENTS_SIGNING_KEY", "EVENTS_SIGNING_KEY_PREVIOUS", "SMTP_HELLO"}, name, "it accepts any text")
+		} else {
+			require.Regexp(t, "\n  "+name+": .{10}", err.Error())
+			require.NotContains(t, err.Error(), "canary")
+		}
 		got, err := load(" \n")
 		unset, errUnset := load("")
 		require.Equal(t, errUnset, err, name)
@@ -213,6 +229,26 @@ func TestMail_HelloName(t *testing.T) {
 	} {
 		m := setup.Mail{SMTPHello: test.hello, ReceiptsFrom: "My Shop <orders@shop.example.com>"}
 		require.Equal(t, test.want, m.HelloName(test.host))
+	}
+}
+
+// Each variable with an address accepts one of IPv6, as its protocol writes it.
+func TestLoad_addressOfIPv6(t *testing.T) {
+	for setting, accepted := range map[string]bool{
+		"LISTEN_ADDR=[::1]:8080": true, "LISTEN_ADDR=[fe80::1%eth0]:8080": true, "ADMIN_ADDR=[::ffff:127.0.0.1]:8081": true, "LISTEN_ADDR=::1:8080": false,
+		"STRIPE_API_BASE=http://[::1]:12111": true, "STRIPE_API_BASE=http://[fe80::1%25eth0]:12111": true,
+		"SMTP_URL=smtp://[::1]": true, "SMTP_URL=smtps://u:p@[fe80::1%25eth0]:465": true, "SMTP_URL=smtp://::1": false,
+		"SMTP_HELLO=[IPv6:2001:db8::1]": true, "SMTP_HELLO=[IPv6:::ffff:192.0.2.1]": true, "SMTP_HELLO=[192.0.2.1]": true,
+		"SMTP_HELLO=[2001:db8::1]": false, "SMTP_HELLO=[IPv6:192.0.2.1]": false, "SMTP_HELLO=[IPv6:fe80::1%eth0]": false,
+		"SMTP_HELLO=2001:db8::1": false, "SMTP_HELLO=[192.0.2.1": false, "SMTP_HELLO=192.0.2.1]": false,
+	} {
+		setenv(t, database, testKey, "RECEIPTS_FROM=orders@example.com", "RECEIPTS_DIR=receipts", setting)
+		var config setup.Config
+		err := setup.Load(config.All()...)
+		require.Equal(t, accepted, err == nil, "%s: %v", setting, err)
+		if url, found := strings.CutPrefix(setting, "STRIPE_API_BASE="); found {
+			require.Equal(t, url, config.ProviderURL())
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/kelseyhightower/envconfig"
 )
 
@@ -33,6 +34,9 @@ func printVariables(w io.Writer, text string) {
 		}
 	}
 }
+
+// Parse returns what the driver connects to.
+func (d Database) Parse() (*pgxpool.Config, error) { return d.parse() }
 
 // Defaults has all variables of help env, each with its default or "".
 func Defaults() map[string]string {

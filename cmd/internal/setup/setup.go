@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,74 +39,60 @@ const connectTimeout = 3 * time.Second
 
 // Pool connects to the database and checks the sessions' timeouts (R21, session timeouts) and the migrations.
 func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, error) {
-	pool, err := connect(ctx, d, logger, postgres.Configure)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(postgres.CheckSession(ctx, pool), CheckSchema(ctx, pool)); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return pool, nil
+	return connect(ctx, d, logger, postgres.Configure, func(pool *pgxpool.Pool) error {
+		if err := migrations.CheckPath(ctx, pool, false); err != nil {
+			return err
+		}
+		return CheckSchema(ctx, pool)
+	})
 }
 
-const authPoolSize = 2 // see [accounts.NewAuthenticator]
+// AuthPoolSize is the size of the pool of [AuthPool], see [accounts.NewAuthenticator].
+const AuthPoolSize = 2
 
 // AuthPool returns a small pool for requests whose credentials are not verified yet (R25, bounded outsiders).
 func AuthPool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
 	config := main.Config()
-	config.MaxConns, config.MinConns, config.MinIdleConns = authPoolSize, 0, 0
+	config.MaxConns, config.MinConns, config.MinIdleConns = AuthPoolSize, 0, 0
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-func connect(ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config)) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(string(d.DatabaseURL))
+// connect connects all commands, and checks the sessions.
+func connect(
+	ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config), check func(*pgxpool.Pool) error,
+) (*pgxpool.Pool, error) {
+	config, err := d.parse()
 	if err != nil {
-		return nil, errors.New("DATABASE_URL cannot be parsed") // the driver's error shows the password
-	}
-	if !strings.Contains(string(d.DatabaseURL), "pool_max_conns") {
-		config.MaxConns = poolSize
+		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	configure(config)
-	logger.InfoContext(ctx, "connecting to the database", "host", config.ConnConfig.Host, "database", config.ConnConfig.Database)
+	logger.InfoContext(ctx, "connecting to the database",
+		"host", config.ConnConfig.Host, "database", config.ConnConfig.Database, "user", config.ConnConfig.User)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", err)
-	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
-		if strings.Contains(err.Error(), "startup parameter") { // PgBouncer's text, which names it
-			err = fmt.Errorf("%w: set it for the role (ALTER ROLE … SET), and give it an empty value in DATABASE_URL (&lock_timeout=)", err)
+	if err == nil {
+		if err = pool.Ping(ctx); err == nil {
+			if err = errors.Join(postgres.CheckSession(ctx, pool), check(pool)); err == nil {
+				return pool, nil
+			}
+			pool.Close()
+			return nil, err
 		}
-		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", err)
+		pool.Close()
 	}
-	return pool, nil
+	return nil, fmt.Errorf("connect to the database (%s): %w", strings.Join(append([]string{"DATABASE_URL"}, driverVariables()...), ", "), d.explain(err))
 }
 
 // CheckSchema returns an error if a migration is not applied.
 func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	pending, err := migrations.Pending(ctx, pool)
-	if err != nil || len(pending) == 0 {
-		return err
+	if err == nil && len(pending) > 0 {
+		err = cmp.Or(migrations.CheckPath(ctx, pool, false),
+			fmt.Errorf("the database schema is out of date: run `orders migrate up` (missing: %s)", strings.Join(pending, ", ")))
 	}
-	var path string
-	var hidden bool
-	err = pool.QueryRow(ctx, `
-SELECT current_setting('search_path'),
-       current_schema() IS NULL OR EXISTS (SELECT FROM pg_class WHERE relname = 'idempotency_keys')
-                               AND to_regclass('idempotency_keys') IS NULL`).Scan(&path, &hidden)
-	switch {
-	case err != nil:
-		return fmt.Errorf("check search_path: %w", err)
-	case hidden:
-		return fmt.Errorf("search_path (%s) names no schema that has the tables and that the role may use: "+
-			"set it for the role (ALTER ROLE … SET search_path) or grant USAGE", path)
-	default:
-		return fmt.Errorf("the database schema is out of date: run `orders migrate up` (missing: %s)", strings.Join(pending, ", "))
-	}
+	return err
 }
 
 // CheckServing returns an error if a migration is not applied, or the role lacks a privilege
@@ -136,6 +123,44 @@ SELECT privilege || ' ON ' || name
 	return err
 }
 
+// WarnOfLimit logs that the server permits fewer sessions than the process opens: the pool's and others.
+// Behind a pooler, it cannot know.
+func WarnOfLimit(ctx context.Context, pool *pgxpool.Pool, others int32, logger *slog.Logger) {
+	var limit string
+	var allowed int32
+	needed := pool.Config().MaxConns + others
+	err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `
+SELECT name,
+       allowed - used + $2
+  FROM pg_roles AS r
+  JOIN pg_database AS d ON datname = current_database()
+ CROSS JOIN LATERAL (VALUES
+           ('CONNECTION LIMIT of the role', nullif(rolconnlimit, -1), (SELECT count(*) FROM pg_stat_activity WHERE usesysid = r.oid)),
+           ('CONNECTION LIMIT of the database', nullif(datconnlimit, -1), (SELECT count(*) FROM pg_stat_activity WHERE datid = d.oid)),
+           ('max_connections',
+            (SELECT sum(setting::integer * CASE name WHEN 'max_connections' THEN 1 ELSE -1 END)
+               FROM pg_settings
+              WHERE name IN ('max_connections', 'superuser_reserved_connections', 'reserved_connections')),
+            (SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL))
+       ) AS limits (name, allowed, used)
+ WHERE rolname = session_user
+   AND NOT rolsuper
+   AND pg_backend_pid() = $1
+   AND allowed IS NOT NULL
+ ORDER BY 2
+ LIMIT 1`, conn.Conn().PgConn().PID(), pool.Stat().TotalConns()).Scan(&limit, &allowed)
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), ctx.Err() != nil:
+	case err != nil:
+		logger.WarnContext(ctx, "the limits of sessions cannot be read", "error", err)
+	case allowed < needed:
+		logger.WarnContext(ctx, "the database permits fewer sessions than this process opens, so requests wait for each other: "+
+			"raise the limit, or lower pool_max_conns in DATABASE_URL", "limit", limit, "permitted", allowed, "needed", needed)
+	}
+}
+
 // WarnOfLoss logs the settings with which a crash of the database server can lose orders whose
 // cards were charged.
 func WarnOfLoss(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) error {
@@ -151,14 +176,13 @@ SELECT name
 	return err
 }
 
-// WithMigrator connects without a pooler. Migrations have no statement timeout, and a short
-// lock_timeout, because other sessions queue behind them.
+// WithMigrator connects as [Pool] does, but an interrupted migration is cancelled at the server, too.
 func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, run func(*migrations.Migrator) error) error {
 	pool, err := connect(ctx, d, logger, func(config *pgxpool.Config) {
-		params := config.ConnConfig.RuntimeParams
-		params["lock_timeout"] = "5000"
-		params["statement_timeout"], params["idle_in_transaction_session_timeout"] = "0", "0"
-	})
+		postgres.Configure(config)
+		config.BeforeConnect = nil
+		config.MaxConns = max(config.MaxConns, 2) // one reports what the other waits for
+	}, func(pool *pgxpool.Pool) error { return migrations.CheckPath(ctx, pool, true) })
 	if err != nil {
 		return err
 	}

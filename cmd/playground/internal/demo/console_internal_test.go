@@ -262,6 +262,7 @@ func TestIsLoopback(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]bool{
 		"localhost": true, "localhost:8080": true, "127.0.0.1:8080": true, "[::1]:8080": true, "[::1]": true,
+		"127.0.0.2:8080": true, "[::ffff:127.0.0.1]:8080": true, "[::ffff:192.0.2.7]:8080": false, "127.0.0.1.evil.example": false,
 		"": false, "x.localhost:8080": false, "192.0.2.7:8080": false, "evil.example": false, "localhost.evil.example": false,
 	} {
 		require.Equal(t, want, isLoopback(host), host)

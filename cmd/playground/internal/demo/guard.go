@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -87,12 +86,13 @@ func isLocal(r *http.Request) bool {
 	return err == nil && peer.Addr().Unmap().IsLoopback() && isLoopback(r.Host)
 }
 
-// isLoopback reports whether a Host header is localhost or a usual loopback address.
+// isLoopback reports whether a Host header is localhost or a loopback address.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, strings.Trim(host, "[]"))
+	ip, _ := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || ip.Unmap().IsLoopback()
 }
 
 func isSameOrigin(r *http.Request) bool {
