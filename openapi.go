@@ -1,5 +1,4 @@
-// Package ordersapi embeds the contract, the document for operators and the workflows, because
-// a file can only be embedded by a package above it.
+// Package ordersapi embeds the contract, because a file can only be embedded by a package above it.
 package ordersapi
 
 import _ "embed"
@@ -8,13 +7,3 @@ import _ "embed"
 //
 //go:embed openapi.yaml
 var Spec []byte
-
-// ServiceSpec describes the addresses that are not for clients. It refers to Spec as openapi.yaml.
-//
-//go:embed openapi.service.yaml
-var ServiceSpec []byte
-
-// Workflows are sequences of requests and their responses, an Arazzo document.
-//
-//go:embed orders.arazzo.yaml
-var Workflows []byte

@@ -29,8 +29,7 @@ func DocumentedProblems() map[string]DocumentedProblem {
 		if t.Or != "" {
 			p.Retry = append(p.Retry, t.Or)
 		}
-		content, _ := problemFiles.ReadFile("problems/" + t.Slug + ".md")
-		header, _, _ := bytes.Cut(bytes.TrimPrefix(content, []byte("---\n")), []byte("---\n"))
+		header, _, _ := bytes.Cut(bytes.TrimPrefix(t.Text, []byte("---\n")), []byte("---\n"))
 		var own struct{ Stored, Members string }
 		_ = yaml.Unmarshal(header, &own) // valid: see problemTypes
 		members := "type title status detail retry outcome " + own.Members

@@ -57,7 +57,7 @@ type options struct {
 	pool      []func(*pgxpool.Config)
 	transport http.RoundTripper
 	ready     *api.Readiness // nil: ready
-	specs     bool           // the documents are served
+	specs     bool           // the contract is served
 	noWebhook bool
 
 	waiters    int
@@ -94,7 +94,7 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	f.background = make(api.Background, s.background)
 	config := api.Config{Authenticator: f.newAuthenticator(t), Limiter: f.limiter, Ready: s.ready, Background: f.background}
 	if s.specs {
-		config.Spec, config.ServiceSpec = ordersapi.Spec, ordersapi.ServiceSpec
+		config.Spec = ordersapi.Spec
 	}
 	f.router, f.apiKey = f.API(t, config)
 	f.secrets.add(f.apiKey)

@@ -7,12 +7,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 )
 
 type idempotentRequest struct {
@@ -45,14 +43,13 @@ func (h *handlers) serve(w http.ResponseWriter, r *http.Request, operation idemp
 	if err != nil {
 		return err
 	}
-	ctx := audit.WithClientIP(r.Context(), middleware.GetClientIPAddr(r.Context()))
 	req := idempotentRequest{operation: operation, body: body, prefer: readPreferences(r.Header), Request: idempotency.Request{
 		AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path,
 	}}
 	if req.prefer.respondAsync {
-		return h.serveAsync(ctx, w, r, req)
+		return h.serveAsync(r.Context(), w, r, req)
 	}
-	return h.writeRunResult(w, r, key, h.run(ctx, req))
+	return h.writeRunResult(w, r, key, h.run(r.Context(), req))
 }
 
 // inTurn does the work of a key with a permit. While another run holds the key, inTurn waits for

@@ -91,7 +91,6 @@ func (l *logEntry) write(logger *slog.Logger, r *http.Request, w middleware.Wrap
 		slog.Int("status", w.Status()),
 		slog.Int("bytes", w.BytesWritten()),
 		slog.Float64("duration_seconds", took.Seconds()),
-		slog.String("client_ip", middleware.GetClientIP(ctx)),
 	}, l.attrs...)...)
 	return route
 }

@@ -2,9 +2,9 @@ package api_test
 
 import (
 	"fmt"
-	"html"
 	"maps"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,20 +26,19 @@ func TestProblemPages_complete(t *testing.T) {
 	}
 	index := f.get(t, "/problems", header("Authorization"))
 	require.Equal(t, http.StatusOK, index.status)
-	for _, slug := range pages {
-		require.Contains(t, string(index.body), `href="/problems/`+slug+`"`)
+	require.Equal(t, len(pages), strings.Count(string(index.body), "\n"))
+	for slug, documented := range types {
+		require.Regexp(t, fmt.Sprintf(`(?m)^%d +%s +/problems/%s$`, documented.Status, documented.Retry[0], slug), string(index.body))
 		got := f.get(t, "/problems/"+slug, header("Authorization"))
 		require.Equal(t, http.StatusOK, got.status, slug)
-		text := html.UnescapeString(string(got.body))
-		require.Contains(t, text, "<code>"+slug+"</code>")
-		for _, value := range slices.Concat(types[slug].Outcome, types[slug].Retry) {
-			require.Contains(t, text, fmt.Sprintf("<code>%v</code>: ", value), slug)
-		}
-		require.Contains(t, text, fmt.Sprintf("<code>%d</code>", types[slug].Status))
-		require.Contains(t, text, fmt.Sprintf("<pre><code>HTTP/1.1 %d ", types[slug].Status))
-		require.NotContains(t, text, "//", "the page calls no other host")
-		for _, other := range pages {
-			require.Equal(t, other != slug, strings.Contains(text, `href="/problems/`+other+`"`), "%s on %s", other, slug)
+		require.Equal(t, "text/plain; charset=utf-8", got.header.Get("Content-Type"))
+		text, err := os.ReadFile("problems/" + slug + ".md")
+		require.NoError(t, err)
+		require.Equal(t, string(text), string(got.body))
+		require.Contains(t, string(text), fmt.Sprintf("\n    HTTP/1.1 %d ", documented.Status))
+		require.NotContains(t, string(text), "//", "the page names no other host")
+		for _, related := range regexp.MustCompile(`\]\(([^)]*)\.md\)`).FindAllStringSubmatch(string(text), -1) {
+			require.Contains(t, pages, related[1], slug)
 		}
 	}
 }

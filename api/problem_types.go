@@ -15,7 +15,7 @@ import (
 //go:embed problems/*.md
 var problemFiles embed.FS
 
-// problemType is a file of the folder problems: a header in YAML, and the text of its page.
+// problemType is a file of the folder problems, which begins with a header in YAML.
 type problemType struct {
 	Slug    string
 	Title   string
@@ -23,7 +23,7 @@ type problemType struct {
 	Retry   string
 	Or      string   // another value of retry, if there is one
 	Outcome []string // the possible values; the first one is the default
-	Text    []byte   // Markdown
+	Text    []byte   // the whole file, in Markdown
 
 	RetryAfter int `yaml:"retry_after"` // seconds; 0 without the header
 }
@@ -34,8 +34,8 @@ var problemTypes = sync.OnceValue(func() (types []problemType) {
 	files, _ := problemFiles.ReadDir("problems")
 	for _, file := range files {
 		content, _ := problemFiles.ReadFile(path.Join("problems", file.Name()))
-		header, text, _ := bytes.Cut(bytes.TrimPrefix(content, []byte("---\n")), []byte("---\n"))
-		t := problemType{Slug: strings.TrimSuffix(file.Name(), ".md"), Text: text}
+		header, _, _ := bytes.Cut(bytes.TrimPrefix(content, []byte("---\n")), []byte("---\n"))
+		t := problemType{Slug: strings.TrimSuffix(file.Name(), ".md"), Text: content}
 		if err := yaml.Unmarshal(header, &t); err != nil || t.Title == "" || t.Status == 0 || t.Retry == "" || len(t.Outcome) == 0 {
 			panic(fmt.Sprintf("api: problems/%s: a title, status, retry and outcome are required (%v)", file.Name(), err))
 		}

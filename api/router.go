@@ -11,7 +11,6 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
-	"example.com/orders-api/api/docs"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/admission"
@@ -27,8 +26,6 @@ type Config struct {
 	Authenticator *accounts.Authenticator
 	Limiter       *admission.Limiter
 	Spec          []byte // openapi.yaml
-	ServiceSpec   []byte // openapi.service.yaml
-	Workflows     []byte // orders.arazzo.yaml
 	Logger        *slog.Logger
 
 	Background Background // a process that stops waits for it
@@ -52,7 +49,6 @@ func NewRouter(config Config) chi.Router {
 	problemTypes()
 	r := chi.NewRouter()
 	r.Use(
-		middleware.ClientIPFromRemoteAddr,
 		withLog(config.Logger, config.OnRequest),
 		withHeaders(config.Ready),
 		middleware.GetHead,
@@ -66,10 +62,10 @@ func NewRouter(config Config) chi.Router {
 	plain := r.With(withoutQuery)
 	plain.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
 	plain.Method(http.MethodGet, "/readyz", handlerFunc(h.readyz))
+	plain.Method(http.MethodGet, "/openapi.yaml", handlerFunc(h.getContract))
 	plain.Method(http.MethodGet, "/problems", handlerFunc(getProblemPage))
 	plain.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
 	plain.Method(http.MethodPost, WebhookPath, handlerFunc(h.receiveEvent))
-	docs.Routes(plain, config.Spec, config.ServiceSpec, config.Workflows)
 
 	account := r.With(authenticated)
 	plain = account.With(withoutQuery) // the others check their query
@@ -127,6 +123,11 @@ func allowedMethods(routes chi.Routes, r *http.Request) string {
 
 func healthz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+func (h *handlers) getContract(w http.ResponseWriter, _ *http.Request) error {
+	write(w, http.StatusOK, "application/yaml", h.Spec)
+	return nil
 }
 
 func (h *handlers) readyz(w http.ResponseWriter, r *http.Request) error {

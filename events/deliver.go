@@ -40,11 +40,8 @@ const (
 const Sent = "sent"
 
 // NewWorkers returns the worker of the endpoints that respond, and that of those that fail, for which the
-// first one must not wait. observe may be nil, and is otherwise called after each attempt, also
-// concurrently.
-func NewWorkers(
-	pool *pgxpool.Pool, keys Keys, observe func(outcome string, took time.Duration), logger *slog.Logger,
-) []*jobs.Worker {
+// first one must not wait.
+func NewWorkers(pool *pgxpool.Pool, keys Keys, logger *slog.Logger) []*jobs.Worker {
 	public, loopback := newTransport(isPublic), newTransport(netip.Addr.IsLoopback)
 	worker := func(due string, probes bool) *jobs.Worker {
 		d := &deliverer{pool, keys, public, loopback, probes, logger}
@@ -59,7 +56,6 @@ func NewWorkers(
 			Concurrency: concurrency,
 			Detail:      error.Error,
 			Backoff:     jobs.Backoff,
-			Observe:     observe,
 		}
 	}
 	return []*jobs.Worker{

@@ -277,7 +277,7 @@ func TestDeliver_killedAfterAccept(t *testing.T) {
 	endpoint := newShop(t, func(http.ResponseWriter, *http.Request) { pool.Close() })
 	f.set(endpoint.URL)
 	f.stagePaid(f.account, 1)
-	result, err := events.NewWorkers(pool, events.Keys{firstKey}, nil, slog.New(slog.DiscardHandler))[0].RunOnce(t.Context())
+	result, err := events.NewWorkers(pool, events.Keys{firstKey}, slog.New(slog.DiscardHandler))[0].RunOnce(t.Context())
 	require.ErrorContains(t, err, "closed pool")
 	require.Equal(t, jobs.Result{jobs.Lost: 1}, result)
 

@@ -87,7 +87,7 @@ func (f fixture) set(url string) (secret string) {
 }
 
 func (f fixture) workers(keys ...events.Key) []*jobs.Worker {
-	return events.NewWorkers(f.pool, keys, nil, slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	return events.NewWorkers(f.pool, keys, slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 }
 
 func (f fixture) runOnce(workers []*jobs.Worker) jobs.Result {

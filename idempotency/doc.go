@@ -19,8 +19,8 @@
 //
 // Read engine.go first, which decides what a request does, then operation.go, run.go, which
 // executes an operation, tx.go and lease.go, which has the statements of a run. Other
-// statements are beside the functions that send them: in keys.go (a key's row), waiters.go,
-// completer.go, reaper.go and lookup.go.
+// statements are beside the functions that send them: in keys.go (a key's row), completer.go,
+// reaper.go and lookup.go.
 //
 // Numbers such as R7 name rules of docs/rules.md.
 package idempotency

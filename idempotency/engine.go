@@ -19,7 +19,7 @@ import (
 type Engine struct {
 	config  Config
 	store   *store
-	waiters *waiters
+	waiters waiters
 }
 
 // Config configures an [Engine]. All fields but Waiters and OnStep are required.
@@ -39,9 +39,7 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	if config.OnStep == nil {
 		config.OnStep = func(ctx context.Context, _ StepStart) (context.Context, func(StepEnd)) { return ctx, func(StepEnd) {} }
 	}
-	e := &Engine{config: config, store: &store{pool, config.LockTimeout}}
-	e.waiters = newWaiters(config.Waiters, e.store.changed, config.Logger)
-	return e, nil
+	return &Engine{config, &store{pool, config.LockTimeout}, newWaiters(config.Waiters)}, nil
 }
 
 // Request is one use of a key.
@@ -171,31 +169,4 @@ func (run *Run) result() Result {
 
 func (k *keyRow) result() Result {
 	return Result{KeyID: k.ID, Runs: k.Runs, From: k.Point, To: k.Point}
-}
-
-// AwaitTurn blocks until [Engine.Do] can run or replay the key, or ctx ends. In both cases it returns
-// true, because Do then returns the key's state. It returns false if too many requests wait or the
-// process stops.
-func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
-	return e.waiters.wait(ctx, awaited{accountID, id, awaitTurn})
-}
-
-// AwaitChange blocks like AwaitTurn, but until the key is finished or, unless it already did, requires an
-// action.
-func (e *Engine) AwaitChange(ctx context.Context, known StoredKey) bool {
-	change := awaitAction
-	if known.ActionRequired {
-		change = awaitEnd
-	}
-	return e.waiters.wait(ctx, awaited{known.AccountID, known.ID, change})
-}
-
-// DrainWaiters wakes all waiters and rejects new ones.
-func (e *Engine) DrainWaiters() { e.waiters.drain() }
-
-// Waiters counts the requests that wait.
-func (e *Engine) Waiters() int {
-	e.waiters.mu.Lock()
-	defer e.waiters.mu.Unlock()
-	return len(e.waiters.waiting)
 }

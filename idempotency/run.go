@@ -58,7 +58,6 @@ func (run *Run) execute(ctx context.Context) error {
 			run.onClaim = nil
 		}
 		if run.point == Finished {
-			run.engine.waiters.notify(run.KeyID)
 			return nil
 		}
 		if err := run.step(ctx); err != nil {

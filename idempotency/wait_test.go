@@ -181,7 +181,7 @@ func TestAwait_conditions(t *testing.T) {
 	}
 	f.requireWaiting(13)
 	wire.Reset()
-	require.Eventually(t, func() bool { return wire.RoundTrips() > 1 }, waitFor, tick)
+	require.Eventually(t, func() bool { return wire.RoundTrips() >= 2*13 }, waitFor, tick)
 	f.requireWaiting(13)
 	cancel()
 	waiting.Wait()

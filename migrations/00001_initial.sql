@@ -272,7 +272,6 @@ CREATE TABLE audit_records (
     resource_type name64      NOT NULL,
     resource_id   external_id NOT NULL COLLATE "C",
     data          jsonb       NOT NULL DEFAULT '{}',
-    request_ip    inet,       -- NULL if no client caused the action
     created_at    timestamptz NOT NULL DEFAULT now(),
 
     PRIMARY KEY (account_id, id)

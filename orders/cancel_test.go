@@ -26,7 +26,7 @@ func (f *fixture) cancelKey() idempotency.Key { return f.key + "-cancel" }
 
 func (f *fixture) cancel(key idempotency.Key) (idempotency.Result, error) {
 	f.t.Helper()
-	return f.Cancel(f.fromClient(), cancelRequest(f.Account, orderID(f.Account, f.key), key))
+	return f.Cancel(f.t.Context(), cancelRequest(f.Account, orderID(f.Account, f.key), key))
 }
 
 func cancelOrder(want string) step {

@@ -117,6 +117,13 @@ func (f *fixture) findings() []string {
 	return collectStrings(f.t, rows)
 }
 
+func (f *fixture) shopEvents() []string {
+	f.t.Helper()
+	rows, err := f.Pool.Query(f.t.Context(), "SELECT args->>'type' FROM staged_jobs WHERE kind = 'event' ORDER BY 1")
+	require.NoError(f.t, err)
+	return collectStrings(f.t, rows)
+}
+
 func (f *fixture) staged() string {
 	f.t.Helper()
 	rows, err := f.Pool.Query(f.t.Context(), `

@@ -102,12 +102,6 @@ UPDATE orders
        erased_at = now()
  WHERE account_id = $1
    AND id = $2`, accountID, orderID)
-		batch.Queue(`
-UPDATE audit_records
-   SET request_ip = NULL
- WHERE account_id = $1
-   AND resource_id IN (SELECT $3 UNION SELECT id::text FROM refunds WHERE account_id = $1 AND order_id = $2)`,
-			accountID, orderID, orderID.String())
 		audit.WriteTx(ctx, batch, accountID, orderID, "order.erased", map[string]any{"by": actor})
 		return tx.SendBatch(ctx, batch).Close()
 	})

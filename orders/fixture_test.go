@@ -2,13 +2,11 @@ package orders_test
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,7 +22,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
@@ -46,7 +43,6 @@ type fixture struct {
 
 	t         *testing.T
 	key       idempotency.Key
-	clientIP  netip.Addr
 	transport *recordingTransport
 	log       *logBuffer
 	responses *responseLog
@@ -80,7 +76,6 @@ func newFixture(t *testing.T, o options, steps ...step) *fixture {
 	f := &fixture{
 		t:         t,
 		key:       "a-key-of-this-test",
-		clientIP:  netip.MustParseAddr("203.0.113.7"),
 		transport: newRecordingTransport(t, pool, !o.concurrent, !o.unchecked),
 		log:       &logBuffer{},
 		responses: &responseLog{},
@@ -136,12 +131,10 @@ func (f *fixture) create(paymentMethod string) (idempotency.Result, error) {
 
 func (f *fixture) sendRequest(req idempotency.Request) (idempotency.Result, error) {
 	f.t.Helper()
-	result, err := f.Create(f.fromClient(), req)
+	result, err := f.Create(f.t.Context(), req)
 	f.recordResponse(req, result, err)
 	return result, err
 }
-
-func (f *fixture) fromClient() context.Context { return audit.WithClientIP(f.t.Context(), f.clientIP) }
 
 func (f *fixture) resume() (idempotency.Result, error) {
 	f.t.Helper()

@@ -43,7 +43,7 @@ func init() {
 	})
 }
 
-// A list that was requested before a change is recorded after a later list has been.
+// A list that was requested before a change changes nothing after a later list is recorded.
 func TestChanges_laterReadWins(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{concurrent: true, connections: 2}, createPaid(pendingRefund), refund("201"))
@@ -52,7 +52,7 @@ func TestChanges_laterReadWins(t *testing.T) {
 		dispute(700, "lost")(f)
 		require.NoError(t, f.Changes.Sync(t.Context(), f.Account, orderID(f.Account, f.key)))
 	}))
-	require.NoError(t, f.Changes.Sync(t.Context(), f.Account, orderID(f.Account, f.key)))
+	require.Error(t, f.Changes.Sync(t.Context(), f.Account, orderID(f.Account, f.key)), "so that a job is repeated")
 	require.Equal(t, "paid 0: failed 1800 api; lost 700", f.changes())
 	checkChanges(t, f)
 
@@ -61,28 +61,112 @@ func TestChanges_laterReadWins(t *testing.T) {
 	require.Equal(t, "paid 0: failed 1800 api; won 100, lost 700", f.changes())
 }
 
-// An event arrives before the provider's response, which is older and does not revert it.
+// An event overtakes the provider's response. Our run records its refund first, so a failure is one after a
+// success, of which the client and an operator are told.
 func TestChanges_duringRefund(t *testing.T) {
 	t.Parallel()
-	for name, success := range map[string]bool{"succeeded": true, "failed": false} {
+	for name, test := range map[string]struct {
+		card     string
+		success  bool
+		findings []string
+	}{
+		"pending, then succeeded": {pendingRefund, true, []string{}},
+		"pending, then failed":    {pendingRefund, false, []string{"refund_failed_late"}},
+		"succeeded, then failed":  {refundFail, false, []string{"refund_failed_late"}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{concurrent: true}, createPaid(pendingRefund))
+			f := newFixture(t, options{concurrent: true, connections: 3}, setEndpoint, createPaid(test.card))
 			held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: makeRefund})
 			done := make(chan string, 1)
 			req := refundRequest(t, f.Account, orderID(f.Account, f.key), oneRefund, `{}`)
 			go func() { done <- outcomeOf(f.Refund(t.Context(), req)) }()
 			<-held.Reached()
-			require.NoError(t, f.Stripe.Settle(f.Stripe.Refunds()[0].ID, success))
+			require.NoError(t, f.Stripe.Settle(f.Stripe.Refunds()[0].ID, test.success))
 			f.do(deliverEvents)
-			require.EqualValues(t, name, f.getRefund(oneRefund).Status)
+			require.EqualValues(t, "pending", f.getRefund(oneRefund).Status)
 			held.Release()
-			require.Equal(t, "201", <-done, "with status pending: the response is older than the event")
-			require.EqualValues(t, name, f.getRefund(oneRefund).Status)
+			require.Equal(t, "201", <-done, "the response is older than the event")
+			f.do(readEvents)
+			require.Equal(t, test.success, f.getRefund(oneRefund).Status == "succeeded")
+			require.Equal(t, test.findings, f.findings())
+			require.Equal(t, []string{"order.paid", "refund.created", "refund.updated"}, f.shopEvents())
+			require.Empty(t, f.staged())
 			checkRefundInvariants(t, f)
 			checkChanges(t, f)
 		})
 	}
+}
+
+// A read that began before our run's own changes nothing that this run has recorded.
+func TestChanges_ownRunReadsLater(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{concurrent: true, connections: 2}, setEndpoint, createPaid(pendingRefund))
+	f.do(loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"))
+	f.do(after(listRefunds, func(f *fixture) {
+		require.NoError(t, f.Stripe.Settle(f.latestRefund().ID, true))
+		f.do(retry("201"))
+	}), readEvents, readEvents)
+	require.Equal(t, "partially_refunded 1800: succeeded 1800 api", f.changes())
+	require.Equal(t, []string{"order.paid", "refund.created"}, f.shopEvents(), "it is reported once")
+	checkChanges(t, f)
+}
+
+// The process that made the refund has died. The job lets the refund's own run record it.
+func TestChanges_refundOfDeadRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(refundFail))
+	f.do(loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"), readEvents)
+	require.Equal(t, "partially_refunded 1800: succeeded 1800 api", f.changes())
+	f.do(retry("201"), failRefund, readEvents)
+	require.Equal(t, "paid 0: failed 1800 api", f.changes())
+	require.Equal(t, []string{"refund_failed_late"}, f.findings())
+	require.Empty(t, f.staged())
+	checkChanges(t, f)
+}
+
+// The client has a 201, whose rows are lost. So its failure is one after a success.
+func TestChanges_lostRefundFails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(refundFail), refund("201"), loseRefunds, failRefund, readEvents)
+	require.Equal(t, "paid 0: failed 1800 api", f.changes())
+	require.Equal(t, []string{"refund_failed_late"}, f.findings())
+	checkChanges(t, f)
+}
+
+// A key whose rows are lost is used again, with another amount. The refund that its first use has made is
+// not the answer, and an operator is told.
+func TestChanges_otherAmount(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(visa))
+	require.Equal(t, "201", outcomeOf(f.refund(f.refundKey(), `{"amount":500}`)))
+	loseRefunds(f)
+	f.do(makeUnavailable(listRefunds), refund("503 unavailable, 2s"), readEvents, readEvents)
+	require.Equal(t, []string{"refund_differs"}, f.findings())
+	require.Empty(t, f.staged(), "an attempt changes nothing before an operator does")
+	require.Equal(t, "paid 0: pending 1800 api", f.changes())
+	f.do(retry("503 outcome unknown, 1m0s"))
+}
+
+// The amount of a recorded refund was changed. The provider's is recorded, and an operator is told.
+func TestChanges_amountChanged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(visa), refund("201"), readEvents)
+	f.exec("UPDATE refunds SET amount = 1700")
+	f.do(dispute(700, "won"), readEvents)
+	require.Equal(t, []string{"refund_differs"}, f.findings())
+	require.Equal(t, "partially_refunded 1800: succeeded 1800 api; won 700", f.changes())
+}
+
+// A dispute prevents a refund until it is won. So another key may succeed.
+func TestRefund_disputed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(visa), dispute(700, "needs_response"), refund("422 charge_disputed"))
+	require.Contains(t, string(f.result.Response.Body), `"retry":"new-key"`)
+	require.NoError(t, f.Stripe.UpdateDispute(f.Stripe.Disputes()[0].ID, "won"))
+	f.do(retry("422 charge_disputed"))
+	require.Equal(t, "201", outcomeOf(f.refund("after-the-dispute", oneBody)))
+	checkRefundInvariants(t, f)
 }
 
 // The row of a refund is lost. It is recorded under its own id, so its key is never used again (R17).

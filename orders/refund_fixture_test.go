@@ -34,7 +34,7 @@ func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, 
 func (f *fixture) refund(key idempotency.Key, body string) (idempotency.Result, error) {
 	f.t.Helper()
 	order := orderID(f.Account, f.key)
-	return f.Refund(f.fromClient(), refundRequest(f.t, f.Account, order, key, body))
+	return f.Refund(f.t.Context(), refundRequest(f.t, f.Account, order, key, body))
 }
 
 func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {

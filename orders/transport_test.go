@@ -191,8 +191,10 @@ func (b *logBuffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-func (b *logBuffer) errorLines() int {
+func (b *logBuffer) errorLines() int { return b.count("level=ERROR") }
+
+func (b *logBuffer) count(text string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return strings.Count(b.text.String(), "level=ERROR")
+	return strings.Count(b.text.String(), text)
 }

@@ -141,7 +141,7 @@ func TestRunOnce_killedBeforeDelete(t *testing.T) {
 	killed := receipts.NewWorker(pool, mailerFunc(func(ctx context.Context, message receipts.Message) error {
 		defer pool.Close()
 		return mailer.Send(ctx, message)
-	}), "shop@example.com", nil, slog.New(slog.DiscardHandler))
+	}), "shop@example.com", slog.New(slog.DiscardHandler))
 	requirePass(t, killed, jobs.Result{jobs.Lost: 1})
 
 	worker := f.worker(t, mailer)

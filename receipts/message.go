@@ -3,11 +3,8 @@ package receipts
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	netmail "net/mail"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"text/template"
@@ -50,57 +47,6 @@ var addressPattern = regexp.MustCompile(
 // charge, because a mail server would reject them after it.
 func ValidAddress(text string) bool {
 	return len(text) <= maxAddress && addressPattern.MatchString(text) && !strings.Contains(text, "..")
-}
-
-// Files is a [Mailer] that writes each receipt to an .eml file.
-type Files struct {
-	folder string
-}
-
-// NewFiles creates a missing folder, which is private because receipts contain addresses. It creates
-// and removes a file, to check that it can write.
-func NewFiles(folder string) (*Files, error) {
-	err := os.MkdirAll(folder, 0o700)
-	if err == nil {
-		var probe *os.File
-		if probe, err = os.CreateTemp(folder, ".probe-"); err == nil {
-			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("receipts: %w", err)
-	}
-	return &Files{folder: folder}, nil
-}
-
-// Send writes receipt-<order id>.eml, and returns once a power failure cannot remove it, because
-// the receipt's job is deleted then (R15, staged receipt). It renames a complete file, so that no
-// reader finds a part of a receipt.
-func (f *Files) Send(_ context.Context, message Message) error {
-	name := "receipt-" + message.OrderID.String() + ".eml"
-	part := filepath.Join(f.folder, "."+name)
-	err := message.WriteToFile(part)
-	if err == nil {
-		err = syncToDisk(part)
-	}
-	if err == nil {
-		err = os.Rename(part, filepath.Join(f.folder, name))
-	}
-	if err == nil {
-		err = syncToDisk(f.folder)
-	}
-	if err != nil {
-		return fmt.Errorf("receipts: %w", err)
-	}
-	return nil
-}
-
-func syncToDisk(path string) error {
-	file, err := os.Open(path) //nolint:gosec // in the folder that the operator names
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Sync(), file.Close())
 }
 
 //go:embed receipt.txt.tmpl

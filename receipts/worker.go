@@ -13,11 +13,8 @@ import (
 	"example.com/orders-api/internal/jobs"
 )
 
-// NewWorker returns a worker that sends due receipts. from is such as Shop <shop@example.com>. observe
-// may be nil, and is otherwise called after each attempt, also concurrently.
-func NewWorker(
-	pool *pgxpool.Pool, mailer Mailer, from string, observe func(outcome string, took time.Duration), logger *slog.Logger,
-) *jobs.Worker {
+// NewWorker returns a worker that sends due receipts. from is such as Shop <shop@example.com>.
+func NewWorker(pool *pgxpool.Pool, mailer Mailer, from string, logger *slog.Logger) *jobs.Worker {
 	return &jobs.Worker{
 		Pool:        pool,
 		Logger:      logger,
@@ -28,7 +25,6 @@ func NewWorker(
 		Concurrency: 4,
 		Detail:      detail,
 		Backoff:     jobs.Backoff,
-		Observe:     observe,
 	}
 }
 

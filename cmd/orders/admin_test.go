@@ -68,7 +68,7 @@ func TestAdmin_separateListener(t *testing.T) {
 // The other commands have an admin listener only if ADMIN_ADDR is set and they repeat.
 func TestAdmin_otherCommands(t *testing.T) {
 	t.Parallel()
-	env := newFixture(t).with("ADMIN_ADDR=127.0.0.1:0", "RECEIPTS_DIR="+t.TempDir())
+	env := newFixture(t).with("ADMIN_ADDR=127.0.0.1:0")
 	for command, want := range map[string]string{
 		"worker --every 1h":    "orders_receipts_pending 0\n",
 		"completer --every 1h": `orders_maintenance_runs_total{command="completer",result="ok"} 1` + "\n",

@@ -35,7 +35,7 @@ func TestSearchPath_awayFromTheTables(t *testing.T) {
 		{[]string{asRole}, "migrate up, migrate status, migrate down --yes", `search_path ("$user", public) leads to schema ` + role + ", but the tables are in schema public: "},
 	} {
 		for command := range strings.SplitSeq(test.commands, ", ") {
-			programtest.RequireStartupError(t, f.with(append(test.settings, "RECEIPTS_DIR="+t.TempDir())...), command, strings.ReplaceAll(test.reason, "  ", ""))
+			programtest.RequireStartupError(t, f.with(test.settings...), command, strings.ReplaceAll(test.reason, "  ", ""))
 		}
 	}
 	// The tables are still on the path of the program's role.

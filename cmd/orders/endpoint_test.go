@@ -59,13 +59,13 @@ func newEventShop(t *testing.T, secret *string) *eventShop {
 func TestEndpoint(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	env := f.with(signingKey, "RECEIPTS_DIR="+t.TempDir(), "LOG_LEVEL=warn")
+	env := f.with(signingKey, "SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address, "LOG_LEVEL=warn")
 	var secret string
 	shop := newEventShop(t, &secret)
 	set := f.endpoint(env, "set", "--url", shop.URL+"/events")
 	require.Regexp(t, `^Endpoint [0-9a-f-]{36} of account `+f.account().String()+`: `+shop.URL+`/events\. The secret that signs its events:\nwhsec_[\w+/]{43}=\n$`, set)
 	secret = lastLine(set)
-	_, warned := programtest.Succeed(t, f.with("RECEIPTS_DIR="+t.TempDir(), "LOG_LEVEL=warn"), "worker", "--once")
+	_, warned := programtest.Succeed(t, f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address, "LOG_LEVEL=warn"), "worker", "--once")
 	require.Regexp(t, `^[^\n]+ level=WARN msg="EVENTS_SIGNING_KEY is not set, so this worker sends no events [^\n]+ endpoints=1 error=<nil>\n$`, warned)
 	order := f.createPaidOrder("an-order-with-an-event")
 

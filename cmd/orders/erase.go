@@ -17,7 +17,7 @@ type erase struct {
 
 // Help says what to know before the personal data is gone.
 func (erase) Help() string {
-	return "DATABASE_URL must be that of the tables' owner, as for migrate. Amounts, ids and the reference stay. docs/erase.md says what backups and the provider keep."
+	return "Amounts, ids and the reference stay. docs/erase.md says what backups and the provider keep."
 }
 
 func (c erase) Run(ctx context.Context, a *app.App) error {

@@ -15,7 +15,7 @@ import (
 func (f *fixture) paidOrder(key string) (id string, erase, refuse func() string) {
 	f.t.Helper()
 	id = programtest.RequirePaid(f.t, f.shared().MustOrder(key, programtest.Tea))
-	programtest.Succeed(f.t, f.with("RECEIPTS_DIR="+f.t.TempDir()), "worker", "--once")
+	programtest.Succeed(f.t, f.with("SMTP_URL=smtp://"+programtest.NewMailServer(f.t, "").Address), "worker", "--once")
 	args := []string{"erase", "--account", f.account().String(), "--order", id}
 	erase = func() string {
 		f.t.Helper()

@@ -70,13 +70,19 @@ func (*worker) Environment(config *setup.Config) []any {
 }
 
 func (c *worker) Run(ctx context.Context, a *app.App) error {
-	mailer, err := a.Config.Mailer(ctx, a.Logger)
-	if err != nil {
-		return err
+	var workers []*jobs.Worker
+	var err error
+	if a.Config.SMTPURL != "" {
+		mailer, err := a.Config.Mailer(ctx, a.Logger)
+		if err != nil {
+			return err
+		}
+		workers = append(workers, receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Logger))
+	} else {
+		a.Logger.WarnContext(ctx, "SMTP_URL is not set, so this worker sends no receipts: they wait for a worker that has it")
 	}
-	workers := []*jobs.Worker{receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Metrics.Receipt, a.Logger)}
 	if keys := a.Config.EventKeys(); len(keys) > 0 {
-		workers = append(workers, events.NewWorkers(a.Pool, keys, a.Metrics.Event, a.Logger)...)
+		workers = append(workers, events.NewWorkers(a.Pool, keys, a.Logger)...)
 	} else if n, err := events.CountEndpoints(ctx, a.Pool); n > 0 || err != nil {
 		a.Logger.WarnContext(ctx, "EVENTS_SIGNING_KEY is not set, so this worker sends no events to the shops' endpoints: they wait for a worker that has the key",
 			"endpoints", n, "error", err)

@@ -191,7 +191,7 @@ func TestJobs(t *testing.T) {
 	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
 	require.Equal(t, "The worker tries again, now: 0\n", stdout)
 
-	programtest.Succeed(t, f.with("RECEIPTS_DIR="+t.TempDir()), "worker", "--once")
+	programtest.Succeed(t, f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address), "worker", "--once")
 	history := f.keys("show", "receipt-order-011")
 	require.Regexp(t, `(?m)^20.{17} +receipt\.retry \{"by": ?"grace", "reason": ?"the address exists now"\}$`, history)
 	require.Regexp(t, `(?m)^20.{17} +receipt\.sent \{"attempt": ?1\}$`, history)
@@ -205,7 +205,7 @@ func TestReceipt_wrongAddress(t *testing.T) {
 	page, err := os.ReadFile("../../docs/runbook.md")
 	require.NoError(t, err)
 	_, section, _ := strings.Cut(string(page), "\n## A receipt with a wrong address\n")
-	statements := regexp.MustCompile(`psql "\$DATABASE_URL" -c "(.+)"`).FindAllStringSubmatch(section, 2)
+	statements := regexp.MustCompile(`psql "\$PSQL_URL" -c "(.+)"`).FindAllStringSubmatch(section, 2)
 	correct := func(statement string, values ...string) {
 		for _, value := range values {
 			statement = strings.Replace(statement, "…", value, 1)

@@ -237,11 +237,7 @@ type event struct {
 func (h history) Timeline() []event {
 	events := []event{{h.CreatedAt, "key claimed"}}
 	for _, record := range h.records {
-		text := fmt.Sprintf("%s %s", record.Action, record.Data)
-		if record.ClientIP != "" {
-			text += " from " + record.ClientIP
-		}
-		events = append(events, event{record.CreatedAt, text})
+		events = append(events, event{record.CreatedAt, fmt.Sprintf("%s %s", record.Action, record.Data)})
 	}
 	for _, run := range h.failed {
 		events = append(events, event{run.At, fmt.Sprintf("run %d failed at %s: %s", run.Number, run.Point, run.Error)})

@@ -61,7 +61,7 @@ func TestServe_demotedPrimary(t *testing.T) {
 	}
 	both := "postgres://orders:of-both-servers@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable"
 	env := programtest.Environ(t, "DATABASE_URL="+both, "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider,
-		"LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", "RECEIPTS_DIR="+t.TempDir())
+		"LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0")
 	for _, server := range []*embeddedpg.Server{oldServer, newServer} {
 		programtest.Succeed(t, append(env, "DATABASE_URL="+server.URL("postgres")), "migrate", "up")
 	}

@@ -79,7 +79,7 @@ func TestKeysShow_afterTheResponse(t *testing.T) {
 	f.exec("UPDATE staged_jobs SET failed_at = now(), last_error = '550 no such user'")
 	require.Regexp(t, "(?m)^receipt of the order +failed, attempts: 1, 550 no such user$", f.keys("show", refunded))
 	f.exec("UPDATE staged_jobs SET failed_at = NULL, run_at = now()")
-	programtest.Succeed(t, f.with("RECEIPTS_DIR="+t.TempDir()), "worker", "--once")
+	programtest.Succeed(t, f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address), "worker", "--once")
 	require.Regexp(t, `(?m)^20.{17} +receipt\.sent `, f.keys("show", refunded))
 }
 

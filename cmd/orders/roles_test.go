@@ -61,7 +61,7 @@ func newFixtureWithRoles(t *testing.T) (f *fixture, owner []string) {
 
 	f = newFixtureAnHourAgo(t)
 	f.pool = pool
-	f.environ = f.with("DATABASE_URL="+as("orders"), "LOG_LEVEL=info", "RECEIPTS_DIR="+t.TempDir())
+	f.environ = f.with("DATABASE_URL="+as("orders"), "LOG_LEVEL=info", "SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address)
 	return f, programtest.Environ(t, "DATABASE_URL="+as("orders_owner"))
 }
 
@@ -126,13 +126,11 @@ func TestRoles(t *testing.T) {
 
 	email := func() int { return f.count("SELECT count(email) FROM orders WHERE id = '" + id + "'") }
 	erase := []string{"erase", "--account", account, "--order", id}
-	require.Contains(t, programtest.Fail(t, f.environ, erase...), "permission denied for table audit_records")
-	require.Equal(t, 1, email(), "nothing is erased")
-	erased, _ := programtest.Succeed(t, owner, append(erase, "--by", "grace")...)
+	erased, _ := programtest.Succeed(t, f.environ, append(erase, "--by", "grace")...)
 	require.Equal(t, "The personal data of order "+id+" is erased, except in backups and at the provider (docs/erase.md).\n", erased)
 	require.Zero(t, email())
 	require.Regexp(t, `(?m)^20.{17} +order\.erased \{"by": ?"grace"\}$`, f.keys("show", id))
-	require.Contains(t, programtest.Fail(t, owner, append(erase[:4:4], uuid.NewString())...), "no such resource")
+	require.Contains(t, programtest.Fail(t, f.environ, append(erase[:4:4], uuid.NewString())...), "no such resource")
 
 	for statement, denied := range map[string]bool{
 		"UPDATE audit_records SET action = 'x'":             true,

@@ -47,17 +47,17 @@ func TestStartupError(t *testing.T) {
 		},
 		"no provider": {[]string{unreachable}, "keys retry K --reason x, keys resolve K --reason x", []string{"\n  STRIPE_SECRET_KEY: not set; "}},
 		"outdated schema": { // the role cannot create tables
-			[]string{"DATABASE_URL=" + empty.String(), "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts", "LISTEN_ADDR=127.0.0.1:0"},
+			[]string{"DATABASE_URL=" + empty.String(), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0"},
 			"serve, worker, completer, reaper, keys list, accounts create --name x",
 			[]string{"orders: the database schema is out of date: run `orders migrate up` (missing: 00001_initial.sql"},
 		},
 		"missing migration below the newest": {
-			[]string{"DATABASE_URL=" + dbtest.URL(incomplete), "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts", "LISTEN_ADDR=127.0.0.1:0"},
+			[]string{"DATABASE_URL=" + dbtest.URL(incomplete), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0"},
 			"serve, worker, completer",
 			[]string{"run `orders migrate up` (missing: 00001_initial.sql)\n"},
 		},
 		"unreachable database": {
-			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts"},
+			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1"},
 			"serve, worker, migrate up, accounts create --name x",
 			[]string{"connect to the database (DATABASE_URL): "},
 		},
@@ -89,7 +89,7 @@ func TestStartupError_portInUse(t *testing.T) {
 	address := listener.Addr().String()
 	programtest.RequireStartupError(t, f.with("LISTEN_ADDR="+address), "serve", programtest.PortInUse("LISTEN_ADDR", address))
 	for _, command := range []string{"serve", "worker"} {
-		programtest.RequireStartupError(t, f.with("ADMIN_ADDR="+address, "RECEIPTS_DIR="+t.TempDir()), command, programtest.PortInUse("ADMIN_ADDR", address))
+		programtest.RequireStartupError(t, f.with("ADMIN_ADDR="+address), command, programtest.PortInUse("ADMIN_ADDR", address))
 	}
 	require.NoError(t, listener.Close())
 	programtest.RequireStartupError(t, f.with("LISTEN_ADDR="+address, "ADMIN_ADDR="+address), "serve", programtest.PortInUse("LISTEN_ADDR", address))

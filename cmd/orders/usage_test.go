@@ -29,7 +29,7 @@ func TestUsage(t *testing.T) {
 		"reconcile ack ID":                {code: 2, stderr: "<id>: invalid UUID length: 2\n"},
 		"reconcile -h":                    {stdout: "Usage: orders reconcile …\n  reconcile ack …\nUsage: orders reconcile compare [flags]\n…--lost-rows…Environment:\n  DATABASE_URL\n"},
 		"help reconcile":                  {stdout: "Usage: orders reconcile compare [flags]\n…Environment:\n"},
-		"erase -h":                        {stdout: "Usage: orders erase --account=ID --order=ID [flags]\n… tables' owner, "},
+		"erase -h":                        {stdout: "Usage: orders erase --account=ID --order=ID [flags]\n…Amounts, ids and the reference stay. "},
 		"version":                         {stdout: "orders …, go1."},
 		"--version":                       {stdout: "orders …, go1."},
 		"":                                {code: 2, stderr: `expected one of "serve", `},

@@ -1,8 +1,6 @@
 package main_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,24 +55,22 @@ func TestWorker_repeating(t *testing.T) {
 	require.Len(t, mail.Received(), 1)
 }
 
-// A receipt in a folder that no operator chose is lost with its pod (R15, staged receipt).
-func TestWorker_noDestination(t *testing.T) {
+// Without a mail server, receipts wait, and the events are sent.
+func TestWorker_noMailServer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	programtest.RequireStartupError(t, f.environ, "worker --once", "orders: wrong configuration:\n  SMTP_URL: not set; ", "RECEIPTS_DIR")
-	programtest.RequireStartupError(t, f.with("RECEIPTS_DIR=/proc"), "worker --once", "orders: RECEIPTS_DIR: receipts: ") // not even root can write there
-}
+	var secret string
+	shop := newEventShop(t, &secret)
+	secret = lastLine(f.endpoint(f.with(signingKey), "set", "--url", shop.URL))
+	f.createPaidOrder("receipt-order-004")
+	_, stderr := programtest.Succeed(t, f.with(signingKey), "worker", "--once")
+	require.Contains(t, stderr, `level=WARN msg="SMTP_URL is not set, so this worker sends no receipts`)
+	require.Len(t, shop.events, 1)
+	require.Equal(t, 1, f.staged())
 
-func TestWorker_files(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	id := f.createPaidOrder("receipt-order-004")
-	folder := filepath.Join(t.TempDir(), "receipts")
-	_, stderr := programtest.Succeed(t, f.with("RECEIPTS_DIR="+folder), "worker", "--once")
-	require.Contains(t, stderr, "folder="+folder)
-	mail, err := os.ReadFile(filepath.Join(folder, "receipt-"+id+".eml"))
-	require.NoError(t, err)
-	require.Contains(t, string(mail), "ada@example.com")
-	require.Contains(t, string(mail), "25.00")
-	require.Zero(t, f.staged())
+	w := programtest.Start(t, f.environ, "worker")
+	w.WaitFor(&w.Stderr, "SMTP_URL is not set")
+	w.WaitFor(&w.Stderr, "EVENTS_SIGNING_KEY is not set")
+	w.Stop()
+	programtest.RequireStartupError(t, f.with("RECEIPTS_DIR=receipts"), "worker --once", "\n  RECEIPTS_DIR: was removed: ")
 }

@@ -46,8 +46,7 @@ func TestGenerated(t *testing.T) {
 		found = describeMetrics(body)
 		all := strings.Join(found, "\n")
 		return strings.Contains(all, "orders_unfinished_keys") && strings.Contains(all, "orders_findings") &&
-			strings.Contains(all, "orders_event_endpoint_failing_seconds") && strings.Contains(all, "orders_event_duration_seconds") &&
-			strings.Contains(all, "orders_receipt_duration_seconds") && strings.Contains(all, "orders_maintenance_runs_total")
+			strings.Contains(all, "orders_event_endpoint_failing_seconds") && strings.Contains(all, "orders_maintenance_runs_total")
 	})
 	held.Release()
 	a.Stop()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/cmd/playground/internal/devservices"
+	"example.com/orders-api/cmd/playground/internal/docs"
 	"example.com/orders-api/events"
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/receipts"
@@ -28,15 +28,14 @@ type extensions struct {
 	shopExtension
 }
 
-// load reads groups of config. Unlike setup.Load, it accepts an environment without a database, a
-// provider's key or a folder for receipts, and leaves these fields empty. It accepts only test keys,
+// load reads groups of config. Unlike setup.Load, it accepts an environment without a database or a
+// provider's key, and leaves these fields empty. It accepts only test keys,
 // because a key of an unknown kind may move real money.
 func load(config *setup.Config, groups []any) error {
-	const private, fake, receipts = "postgres://playground", "sk_test_playground", "the folder of playground run"
+	const private, fake = "postgres://playground", "sk_test_playground"
 	for name, value := range map[string]string{
 		"DATABASE_URL":      private,
 		"LISTEN_ADDR":       "127.0.0.1:8080", // loopback only, because playground run prints an API key
-		"RECEIPTS_DIR":      receipts,
 		"RECEIPTS_FROM":     "Orders <receipts@example.com>",
 		"STRIPE_SECRET_KEY": fake,
 	} {
@@ -49,9 +48,6 @@ func load(config *setup.Config, groups []any) error {
 	}
 	if config.DatabaseURL == private {
 		config.DatabaseURL = ""
-	}
-	if config.ReceiptsDir == receipts {
-		config.ReceiptsDir = ""
 	}
 	switch {
 	case config.Mode() != "test":
@@ -155,13 +151,13 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 			return err
 		}
 	}
-	p.config.ReceiptsDir = cmp.Or(p.config.ReceiptsDir, filepath.Join(p.folder, "receipts"))
-	mailer, err := p.config.Mailer(ctx, p.logger)
+	mailer, err := p.mailer(ctx)
 	if err != nil {
 		return err
 	}
 	base := app.BaseURL(listening.Listener.Addr().String(), "localhost")
-	s := &server{Server: listening, playground: p, base: base, docs: base + "/docs", account: account, apiKey: key, mailer: mailer}
+	s := &server{Server: listening, playground: p, base: base, docs: base + docs.Path, account: account, apiKey: key, mailer: mailer}
+	s.HTTP.Handler = docs.Mount(s.HTTP.Handler)
 	if p.events != "" {
 		secret, err := s.setEndpoint(ctx, p.events)
 		if err != nil {
@@ -247,8 +243,8 @@ Send the same line again: the same bytes come back, and nothing is charged twice
 
 func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 	config, logger := s.config, s.logger
-	workers := append(events.NewWorkers(s.App.Pool, config.EventKeys(), s.App.Metrics.Event, logger),
-		receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), s.App.Metrics.Receipt, logger))
+	workers := append(events.NewWorkers(s.App.Pool, config.EventKeys(), logger),
+		receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), logger))
 	start := func(name string, every time.Duration, work func(context.Context) error) {
 		group.Go(func() error {
 			app.Repeat(ctx, name, every, logger, work)

@@ -34,8 +34,8 @@ func Backoff(attempt int) time.Duration {
 // ErrPermanent means that a retry cannot succeed.
 var ErrPermanent = errors.New("permanent failure")
 
-// Worker works off the due jobs of a kind. Any number may run concurrently. All fields but Due and Observe
-// are required.
+// Worker works off the due jobs of a kind. Any number may run concurrently. All fields but Due are
+// required.
 type Worker struct {
 	Pool   *pgxpool.Pool
 	Logger *slog.Logger
@@ -51,9 +51,8 @@ type Worker struct {
 	Timeout     time.Duration // of Do; a shutdown waits for it
 	Concurrency int           // so that a slow job does not delay the others
 
-	Detail  func(error) string                       // returns what last_error keeps; addresses are removed
-	Backoff func(attempt int) time.Duration          // [Backoff], except in tests
-	Observe func(outcome string, took time.Duration) // called after each attempt, also concurrently
+	Detail  func(error) string              // returns what last_error keeps; addresses are removed
+	Backoff func(attempt int) time.Duration // [Backoff], except in tests
 }
 
 // RunOnce tries every due job once. If ctx is cancelled, it finishes those in progress.
@@ -134,12 +133,7 @@ func (w *Worker) Run(ctx context.Context, j Job) (outcome string, err error) {
 	if err != nil || !claimed {
 		return "", err
 	}
-	start := time.Now()
-	outcome = w.record(ctx, j, w.try(ctx, j))
-	if w.Observe != nil {
-		w.Observe(outcome, time.Since(start))
-	}
-	return outcome, nil
+	return w.record(ctx, j, w.try(ctx, j)), nil
 }
 
 func (w *Worker) try(ctx context.Context, j Job) error {

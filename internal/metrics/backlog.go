@@ -88,7 +88,6 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	gauge("oldest_receipt_age_seconds", "Age of the oldest pending receipt.", staged.Oldest.Seconds(), nil)
 	gauge("provider_events_unread_seconds",
 		"Time since the provider's list of events was read to its end. A completer that runs keeps it near its interval.", unread.Seconds(), nil)
-	gauge("provider_changes_pending", "Orders whose refunds and disputes are still to be read from the provider.", float64(changed.Pending), nil)
 	gauge("oldest_provider_change_age_seconds", "Age of the oldest pending change at the provider.", changed.Oldest.Seconds(), nil)
 	gauge("provider_changes_failed",
 		"Changes at the provider that need an operator: they are not tried again.", float64(changed.Failed), nil)

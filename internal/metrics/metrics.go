@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/payments"
 )
@@ -33,13 +32,8 @@ type Metrics struct {
 
 	http        *prometheus.HistogramVec
 	requests    *prometheus.CounterVec
-	calls       *prometheus.HistogramVec
 	commits     *prometheus.HistogramVec
 	provider    *prometheus.HistogramVec
-	receipts    *prometheus.HistogramVec
-	events      *prometheus.HistogramVec
-	completed   *prometheus.CounterVec
-	reaped      *prometheus.CounterVec
 	maintenance *prometheus.CounterVec
 }
 
@@ -55,7 +49,6 @@ func New(config Config) *Metrics {
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		collectors.NewBuildInfoCollector(),
 		&backlog{config.Pool, config.Ready, config.Logger},
 	)
 	r := registrar{promauto.With(registry)}
@@ -65,40 +58,23 @@ func New(config Config) *Metrics {
 			"Duration of API requests, by route and class of the status.", "method", "route", "status_class"),
 		requests: r.counter("requests_total",
 			"Requests with an Idempotency-Key and events of the payment provider, by the outcome in their log line.", "outcome"),
-		calls: r.histogram("step_call_duration_seconds", slow,
-			"Duration of a step's external call with its retries, by the recovery point where the step begins. "+
-				"The result is failed if the call had no final outcome.", "operation", "from", "result"),
 		commits: r.histogram("step_commit_duration_seconds", quick,
-			"Duration of a step's transaction with its retries, by the recovery point where the step begins. "+
-				"The result is failed if the database failed, and rejected if the step refused the request or another run has the key.",
-			"operation", "from", "result"),
+			"Duration of a step's transaction with its retries, by the recovery point where the step begins.", "operation", "from"),
 		provider: r.histogram("provider_request_duration_seconds", slow,
 			"Duration of HTTP requests to the payment provider, by the outcome in their log line: "+
 				"answered, declined, refused, not_executed, unknown or needs_operator.", "call", "outcome"),
-		receipts: r.histogram("receipt_duration_seconds", slow,
-			"Duration of attempts to send a receipt, by outcome.", "outcome"),
-		events: r.histogram("event_duration_seconds", slow,
-			"Duration of attempts to send an event to a shop's endpoint, by outcome.", "outcome"),
-		completed: r.counter("completer_keys_total",
-			"Abandoned keys that this process tried to complete, by result.", "result"),
-		reaped: r.counter("reaper_keys_deleted_total",
-			"Finished keys that this process deleted after their retention."),
 		maintenance: r.counter("maintenance_runs_total",
 			"Runs of the completer and the reaper in this process, by result.", "command", "result"),
 	}
 	// increase() ignores the first value of a new series, so those that an alert counts start at 0.
-	m.reaped.WithLabelValues()
 	m.requests.WithLabelValues("lease_lost")
 	for _, call := range payments.Calls() {
 		m.provider.WithLabelValues(call, payments.OutcomeNeedsOperator)
 		m.provider.WithLabelValues(call, payments.Refused.String())
 	}
-	for result := range completerResults(idempotency.CompleterResult{}) {
-		m.completed.WithLabelValues(result)
-	}
 	for _, command := range []string{"completer", "reaper"} {
-		m.maintenance.WithLabelValues(command, result(true))
-		m.maintenance.WithLabelValues(command, result(false))
+		m.maintenance.WithLabelValues(command, "ok")
+		m.maintenance.WithLabelValues(command, "failed")
 	}
 	r.pool(config.Pool)
 	r.limiter(config.Limiter)

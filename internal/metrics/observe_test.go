@@ -2,7 +2,6 @@ package metrics_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -13,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/internal/postgres"
@@ -55,8 +53,6 @@ func TestAPI_outcomes(t *testing.T) {
 		"created": 1, "replayed": 2, "reused": 1, "rejected": 1, "retryable": 1, "recovered": 1,
 		"in_progress": 1, "lease_lost": 1, "accepted": 1,
 	}, found.of("orders_requests_total"))
-	require.InDelta(t, 1, found[`orders_step_commit_duration_seconds_count{from="charge_created",operation="create_order",result="rejected"}`], 0,
-		"the lease was lost")
 }
 
 // increase() ignores the first value of a series.
@@ -67,9 +63,9 @@ func TestNew_zero(t *testing.T) {
 	f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
 	require.Equal(t, http.StatusServiceUnavailable, f.order("an-order-of-teas-01", tea))
 	f.order("an-order-of-teas-02", strings.Replace(tea, "pm_card_visa", "pm_unknown", 1))
-	f.metrics.Completed(idempotency.CompleterResult{}, postgres.ErrUnavailable)
-	f.metrics.Reaped(1, postgres.ErrUnavailable)
-	counted := regexp.MustCompile(`needs_operator|refused|lease_lost|refund_failed|completer_keys|keys_deleted|maintenance_runs`)
+	f.metrics.Maintained("completer", postgres.ErrUnavailable)
+	f.metrics.Maintained("reaper", postgres.ErrUnavailable)
+	counted := regexp.MustCompile(`needs_operator|refused|lease_lost|maintenance_runs`)
 	for name := range scrape(t, f.metrics) {
 		if counted.MatchString(name) {
 			require.Contains(t, start, name)
@@ -89,39 +85,19 @@ func TestStep_ofAnOrder(t *testing.T) {
 
 	found := scrape(t, f.metrics)
 	for name, want := range map[string]float64{
-		`orders_step_commit_duration_seconds_count{from="started",operation="create_order",result="ok"}`:         2,
-		`orders_step_commit_duration_seconds_count{from="started",operation="create_order",result="rejected"}`:   1,
-		`orders_step_commit_duration_seconds_count{from="order_created",operation="create_order",result="ok"}`:   1,
-		`orders_step_commit_duration_seconds_count{from="charge_created",operation="create_order",result="ok"}`:  1,
-		`orders_step_call_duration_seconds_count{from="order_created",operation="create_order",result="ok"}`:     1,
-		`orders_step_call_duration_seconds_count{from="order_created",operation="create_order",result="failed"}`: 1,
-		`orders_step_call_duration_seconds_count{from="charge_created",operation="create_order",result="ok"}`:    1,
-		`orders_provider_request_duration_seconds_count{call="create",outcome="answered"}`:                       1,
-		`orders_provider_request_duration_seconds_count{call="create",outcome="needs_operator"}`:                 1,
-		`orders_provider_request_duration_seconds_count{call="confirm",outcome="answered"}`:                      1,
-		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status_class="2xx"}`:        1,
-		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status_class="5xx"}`:        1,
+		`orders_step_commit_duration_seconds_count{from="started",operation="create_order"}`:              3,
+		`orders_step_commit_duration_seconds_count{from="order_created",operation="create_order"}`:        1,
+		`orders_step_commit_duration_seconds_count{from="charge_created",operation="create_order"}`:       1,
+		`orders_provider_request_duration_seconds_count{call="create",outcome="answered"}`:                1,
+		`orders_provider_request_duration_seconds_count{call="create",outcome="needs_operator"}`:          1,
+		`orders_provider_request_duration_seconds_count{call="confirm",outcome="answered"}`:               1,
+		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status_class="2xx"}`: 1,
+		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status_class="5xx"}`: 1,
 	} {
 		require.Contains(t, found, name)
 		require.InDelta(t, want, found[name], 0, name)
 	}
-	require.NotContains(t, found, `orders_step_call_duration_seconds_count{from="started",operation="create_order",result="ok"}`)
 	require.Contains(t, found, `orders_pool_connections{state="in_use"}`)
-}
-
-func TestStep_commitResult(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for result, err := range map[string]error{
-		"ok":       nil,
-		"failed":   fmt.Errorf("step: %w", postgres.ErrLockTimeout),
-		"rejected": idempotency.ErrInProgress,
-	} {
-		_, end := f.metrics.OnStep(t.Context(), idempotency.StepStart{Operation: "create_order", From: idempotency.Started})
-		end(idempotency.StepEnd{Commit: time.Millisecond, Err: err})
-		name := `orders_step_commit_duration_seconds_count{from="started",operation="create_order",result="` + result + `"}`
-		require.InDelta(t, 1, scrape(t, f.metrics)[name], 0, result)
-	}
 }
 
 func TestLimiter(t *testing.T) {
@@ -169,19 +145,13 @@ func TestAPI_labelsAreBounded(t *testing.T) {
 func TestMaintenance(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.metrics.Completed(idempotency.CompleterResult{Completed: 3, Skipped: 1, Failed: 2}, nil)
-	f.metrics.Completed(idempotency.CompleterResult{Completed: 1}, postgres.ErrUnavailable)
-	f.metrics.Reaped(50, nil)
-	f.metrics.Receipt("sent", time.Second)
-	f.metrics.Event("retried", time.Second)
+	f.metrics.Maintained("completer", nil)
+	f.metrics.Maintained("completer", postgres.ErrUnavailable)
+	f.metrics.Maintained("reaper", nil)
 	found := scrape(t, f.metrics)
-	require.Equal(t, map[string]int{"completed": 4, "skipped": 1, "failed": 2}, found.of("orders_completer_keys_total"))
 	require.InDelta(t, 1, found[`orders_maintenance_runs_total{command="completer",result="ok"}`], 0)
 	require.InDelta(t, 1, found[`orders_maintenance_runs_total{command="completer",result="failed"}`], 0)
 	require.InDelta(t, 1, found[`orders_maintenance_runs_total{command="reaper",result="ok"}`], 0)
-	require.InDelta(t, 50, found["orders_reaper_keys_deleted_total"], 0)
-	require.InDelta(t, 1, found[`orders_receipt_duration_seconds_count{outcome="sent"}`], 0)
-	require.InDelta(t, 1, found[`orders_event_duration_seconds_count{outcome="retried"}`], 0)
 
 	w := httptest.NewRecorder()
 	f.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))

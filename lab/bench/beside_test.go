@@ -152,7 +152,7 @@ func milliseconds(sorted []time.Duration, percentile float64) float64 {
 	return float64(sorted[i]) / float64(time.Millisecond)
 }
 
-const waiters = 500
+const waiters = 200
 
 // BenchmarkWaiters compares the time of an order with and without many requests that wait
 // for one key of another account. The two cases alternate, so that other load affects

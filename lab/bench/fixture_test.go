@@ -3,7 +3,6 @@ package main_test
 import (
 	"fmt"
 	"net/http"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/orderstest"
 )
 
@@ -66,5 +64,5 @@ func (f *fixture) request(key string) idempotency.Request {
 }
 
 func (f *fixture) create(key string) (idempotency.Result, error) {
-	return f.Create(audit.WithClientIP(f.tb.Context(), netip.MustParseAddr("203.0.113.7")), f.request(key))
+	return f.Create(f.tb.Context(), f.request(key))
 }

@@ -44,9 +44,8 @@ INSERT INTO audit_records (
     action,
     resource_type,
     resource_id,
-    data,
-    request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('32' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}', NULL);
+    data
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('31' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}');
 COMMIT;
 \endpipeline
 \startpipeline
@@ -70,9 +69,8 @@ INSERT INTO audit_records (
     action,
     resource_type,
     resource_id,
-    data,
-    request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('48' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
+    data
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('46' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb);
 COMMIT;
 \endpipeline
 \startpipeline
@@ -101,12 +99,12 @@ INSERT INTO staged_jobs (
     args
 )
 SELECT '11111111-1111-4111-8111-111111111111'::uuid,
-       md5('62' || :n)::uuid::uuid,
+       md5('60' || :n)::uuid::uuid,
        'receipt',
        jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid)
  UNION ALL
 SELECT account_id,
-       md5('60' || :n)::uuid,
+       md5('58' || :n)::uuid,
        'event',
        jsonb_build_object('type', 'order.paid', 'order_id', md5('order' || :n)::uuid::uuid)
   FROM event_endpoints
@@ -117,8 +115,7 @@ INSERT INTO audit_records (
     action,
     resource_type,
     resource_id,
-    data,
-    request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('70' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
+    data
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('67' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb);
 COMMIT;
 \endpipeline

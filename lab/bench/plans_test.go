@@ -52,7 +52,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	_, _, err := events.Set(t.Context(), f.Pool, keys, f.Account, shop.URL)
 	require.NoError(t, err)
 	logger := slog.New(slog.DiscardHandler)
-	workers := append(events.NewWorkers(f.Pool, keys, nil, logger), receipts.NewWorker(f.Pool, nowhere{}, "shop@example.com", nil, logger))
+	workers := append(events.NewWorkers(f.Pool, keys, logger), receipts.NewWorker(f.Pool, nowhere{}, "shop@example.com", logger))
 
 	const often = 6 // PostgreSQL considers a generic plan from the sixth execution on
 	for i := range often {

@@ -154,7 +154,7 @@ func TestSoak_workerKilled(t *testing.T) {
 	c := startCluster(t)
 	f := c.fixture("shop")
 	api := f.Serve(f.Environ)
-	worker := labtest.Start(t, f.With("RECEIPTS_DIR="+t.TempDir()), "worker")
+	worker := labtest.Start(t, f.With("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address, "RECEIPTS_FROM=shop@example.com"), "worker")
 	completer := labtest.Start(t, f.Environ, "completer", "--every", "2s")
 	group, ctx := errgroup.WithContext(t.Context())
 	var placed atomic.Bool

@@ -6,7 +6,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../dev.sh
-. "$here/../dev.sh" openapi-typescript@7.13.0 openapi-fetch@0.17.0 @hey-api/openapi-ts@0.94.0 orval@7.13.0 typescript@5.9.3 @types/node@20.19.25
+. "$here/../dev.sh" openapi-typescript@7.13.0 openapi-fetch@0.17.0 @hey-api/openapi-ts@0.94.0 orval@7.13.0 typescript@5.9.3 js-yaml@4.1.1 @types/node@20.19.25
 spec=${SPEC:-$root/openapi.yaml}
 
 # quietly shows what a command prints only if the command fails.

@@ -384,8 +384,8 @@ func (s *sequence) methods() {
 	rejected := c.operations["listOrders"].responses["401"]
 	path := pick(s.g, sortedKeys(c.allowed))
 	values := []string{anyID, anyID}
-	if strings.HasPrefix(path, "/docs/") || strings.HasPrefix(path, "/problems/") {
-		values = []string{"init.js"}
+	if strings.HasPrefix(path, "/problems/") {
+		values = []string{"not-found"}
 	}
 	r := request{header: http.Header{}, target: fill(path, slices.Clip(values[:strings.Count(path, "{")]))}
 	switch chosen := s.g.IntN(4); chosen {

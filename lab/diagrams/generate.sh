@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draws api/docs/diagrams/*.mmd as SVG with Mermaid in Chromium (CHROMIUM or one on the PATH).
+# Draws docs/diagrams/*.mmd as SVG with Mermaid in Chromium (CHROMIUM or one on the PATH).
 # Each picture contains the hash of its text, which a test of lab/docscheck compares.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -24,7 +24,7 @@ cat >"$folder/mermaid.json" <<'EOF'
 }
 EOF
 
-cd "$here/../../api/docs/diagrams"
+cd "$here/../../docs/diagrams"
 for text in *.mmd; do
 	picture=${text%.mmd}.svg
 	echo "$picture"

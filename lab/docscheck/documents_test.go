@@ -398,7 +398,7 @@ func TestDiagrams_semicolon(t *testing.T) {
 // Chromium's fonts differ between machines, so the pictures are not drawn again here.
 func TestDiagrams_drawnFromTheirText(t *testing.T) {
 	t.Parallel()
-	texts, err := filepath.Glob("../../api/docs/diagrams/*.mmd")
+	texts, err := filepath.Glob("../../docs/diagrams/*.mmd")
 	require.NoError(t, err)
 	require.NotEmpty(t, texts)
 	for _, path := range texts {

@@ -296,6 +296,23 @@ func TestDashboard_knownMetrics(t *testing.T) {
 	}
 }
 
+// A metric that nobody reads costs each scrape and each reader of the code.
+func TestMetrics_needed(t *testing.T) {
+	t.Parallel()
+	var read strings.Builder
+	for _, file := range []string{rulesFile, dashboardFile, runbookFile} {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		read.Write(content)
+	}
+	content, err := os.ReadFile(metricsFile)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(content)) {
+		name, _, _ := strings.Cut(line, "{")
+		require.True(t, regexp.MustCompile(`\b`+name+`(_bucket|_count)?\b`).MatchString(read.String()), name)
+	}
+}
+
 // An incomplete or too long list of metrics would hide errors.
 func TestAllMetrics_unknown(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ type plant struct {
 
 func (p *plant) start(args ...string) {
 	p.t.Helper()
-	environ := p.With("ADMIN_ADDR=127.0.0.1:0", "LISTEN_ADDR=127.0.0.1:0", "STRIPE_WEBHOOK_SECRET=whsec_fixture", "RECEIPTS_DIR="+p.t.TempDir())
+	environ := p.With("ADMIN_ADDR=127.0.0.1:0", "LISTEN_ADDR=127.0.0.1:0", "STRIPE_WEBHOOK_SECRET=whsec_fixture")
 	if args[0] == "serve" {
 		p.API = p.Serve(environ, "--shutdown-delay", "0")
 	} else {
@@ -91,7 +91,7 @@ func (p *plant) orders(n int, replacements ...string) {
 // command may fail, as a run with failed keys does.
 func (p *plant) command(args ...string) {
 	p.t.Helper()
-	labtest.Start(p.t, p.With("RECEIPTS_DIR="+p.t.TempDir(), "EVENTS_SIGNING_KEY=the signing key of the monitoring test"), args...).Wait()
+	labtest.Start(p.t, p.With("SMTP_URL=smtp://"+programtest.NewMailServer(p.t, "").Address, "RECEIPTS_FROM=shop@example.com", "EVENTS_SIGNING_KEY=the signing key of the monitoring test"), args...).Wait()
 }
 
 // lockKeys keeps the runs of the orders waiting.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -24,13 +23,10 @@ INSERT INTO audit_records (
     action,
     resource_type,
     resource_id,
-    data,
-    request_ip
+    data
 )`
 
-const insertRecord = Insert + " VALUES ($1, $2, $3, $4, $5, $6, $7)"
-
-type clientIPKey struct{}
+const insertRecord = Insert + " VALUES ($1, $2, $3, $4, $5, $6)"
 
 type apiKeyKey struct{}
 
@@ -40,17 +36,6 @@ func WithAPIKey(ctx context.Context, prefix string) context.Context {
 	return context.WithValue(ctx, apiKeyKey{}, prefix)
 }
 
-// WithClientIP returns the context of a client's request. Records that are written with it have the address.
-func WithClientIP(ctx context.Context, ip netip.Addr) context.Context {
-	return context.WithValue(ctx, clientIPKey{}, ip)
-}
-
-// ClientIP returns the client's address. Without a client it is invalid, which is NULL in SQL.
-func ClientIP(ctx context.Context) netip.Addr {
-	ip, _ := ctx.Value(clientIPKey{}).(netip.Addr)
-	return ip
-}
-
 // WriteTx queues a record, and may add to its data. The action begins with the resource's type, as in order.paid.
 // Ascending ids (UUIDv7) keep the index small.
 func WriteTx(ctx context.Context, tx postgres.Queuer, accountID, resourceID uuid.UUID, action string, data map[string]any) {
@@ -58,7 +43,7 @@ func WriteTx(ctx context.Context, tx postgres.Queuer, accountID, resourceID uuid
 	if prefix := ctx.Value(apiKeyKey{}); prefix != nil {
 		data["api_key"] = prefix
 	}
-	tx.Queue(insertRecord, uuid.Must(uuid.NewV7()), accountID, action, resource, resourceID.String(), data, ClientIP(ctx))
+	tx.Queue(insertRecord, uuid.Must(uuid.NewV7()), accountID, action, resource, resourceID.String(), data)
 }
 
 // Operator is who acts on a key, and why. The record is written before the action.
@@ -70,7 +55,7 @@ type Operator struct {
 // WriteKey writes the record of an operator's action on a key, such as key.retry.
 func WriteKey(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid.UUID, action string, by Operator) error {
 	_, err := pool.Exec(ctx, insertRecord, uuid.Must(uuid.NewV7()), accountID, action, "idempotency_key", keyID.String(),
-		map[string]string{"by": by.Actor, "reason": by.Reason}, nil)
+		map[string]string{"by": by.Actor, "reason": by.Reason})
 	if err != nil {
 		return fmt.Errorf("audit record: %w", postgres.Translate(err))
 	}
@@ -81,7 +66,6 @@ func WriteKey(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid.UUI
 type Record struct {
 	Action    string
 	Data      json.RawMessage
-	ClientIP  string // "" without a client
 	CreatedAt time.Time
 }
 
@@ -94,7 +78,6 @@ func Records(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, resou
 	return postgres.Collect(ctx, pool, "read audit records", pgx.RowToStructByPos[Record], `
 SELECT action,
        data,
-       coalesce(host(request_ip), ''),
        created_at
   FROM audit_records
  WHERE account_id = $1

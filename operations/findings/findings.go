@@ -105,7 +105,7 @@ WITH acknowledged AS (
     RETURNING account_id, id, kind
 )`+audit.Insert+`
 SELECT $5, account_id, 'discrepancy.acknowledge', 'discrepancy', id::text,
-       jsonb_build_object('kind', kind, 'by', $3::text, 'note', $4::text), NULL
+       jsonb_build_object('kind', kind, 'by', $3::text, 'note', $4::text)
   FROM acknowledged`, f.AccountID, id, by.Actor, by.Reason, uuid.Must(uuid.NewV7()))
 		if err != nil {
 			return false, fmt.Errorf("acknowledge a finding: %w", postgres.Translate(err))

@@ -15,6 +15,7 @@ import (
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -23,8 +24,7 @@ import (
 type Inbox struct {
 	Orders     *orders.Service
 	Operations *operations.Service
-	Timeout    time.Duration                            // of an order: a run of its key, and the calls of a step
-	Observe    func(outcome string, took time.Duration) // called after each attempt; may be nil
+	Timeout    time.Duration // of an order: a run of its key, and the calls of a step
 }
 
 // Applied is the outcome of a job that has recorded what the provider states.
@@ -41,7 +41,6 @@ func (i *Inbox) worker() *jobs.Worker {
 		Concurrency: 4,
 		Detail:      error.Error,
 		Backoff:     jobs.Backoff,
-		Observe:     i.Observe,
 	}
 }
 
@@ -61,15 +60,16 @@ const (
 	listOverlap = 10 * time.Minute
 )
 
-// pass is a reading of the list between two times of the provider's clock. The first one begins with the
-// oldest event that the provider lists.
+// pass is a reading of the list between two times. The first one begins with the oldest event that the
+// provider lists.
 type pass struct {
 	from  *time.Time
 	until time.Time
 }
 
 // ReadList records the events since the last reading. It moves the place in the list only after the last
-// page, to the time of the first one by the provider's clock (R27, the provider's events).
+// page, to the time of the first one by that of the two clocks, the provider's and the database's, which is
+// behind. So one that is ahead skips no events (R27, the provider's events).
 func (i *Inbox) ReadList(ctx context.Context) error {
 	// An API key of another account or mode gets a list without our events.
 	if err := i.Orders.CheckProviderAccount(ctx, uuid.Nil); err != nil {
@@ -88,7 +88,10 @@ func (i *Inbox) ReadList(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("list the provider's events: %w", err)
 		}
-		if p.until.IsZero() {
+		if after == "" && at.Sub(p.until).Abs() > provider.ClockSkew {
+			i.Orders.Calls.Logger.WarnContext(ctx, "the provider's clock and the database's differ", "provider", at, "database", p.until)
+		}
+		if after == "" && at.Before(p.until) {
 			p.until = at
 		}
 		var last *pass
@@ -102,12 +105,15 @@ func (i *Inbox) ReadList(ctx context.Context) error {
 	}
 }
 
-// readPlace returns the place. It deletes events, which are kept for longer than the provider can repeat
-// them.
+// placeSQL ignores a place in the future, which was set while clocks ran ahead (R8, the database's clock).
+const placeSQL = "(SELECT max(read_until) FROM provider_event_place WHERE read_until <= now() + interval '1 minute')"
+
+// readPlace returns a pass from the place until now. It deletes events, which are kept for longer than the
+// provider can repeat them.
 func (i *Inbox) readPlace(ctx context.Context) (p pass, err error) {
 	_, err = i.Orders.Pool.Exec(ctx, "DELETE FROM provider_events WHERE received_at < now() - interval '31 days'")
 	if err == nil {
-		err = i.Orders.Pool.QueryRow(ctx, "SELECT max(read_until) FROM provider_event_place").Scan(&p.from)
+		err = i.Orders.Pool.QueryRow(ctx, "SELECT now(), "+placeSQL).Scan(&p.until, &p.from)
 	}
 	if err != nil {
 		err = fmt.Errorf("read the place in the provider's list: %w", postgres.Translate(err))
@@ -162,7 +168,8 @@ func (p pass) queue(tx postgres.Queuer) {
 INSERT INTO provider_event_place (read_until)
 VALUES ($1)
     ON CONFLICT (singleton) DO UPDATE
-   SET read_until = greatest(provider_event_place.read_until, excluded.read_until)`, p.until)
+   SET read_until = excluded.read_until
+ WHERE provider_event_place.read_until NOT BETWEEN excluded.read_until AND now() + interval '1 minute'`, p.until)
 	if listed := p.until.Add(-listReach); p.from != nil && p.from.Before(listed) {
 		findings.Queue(tx, uuid.Nil, "events_missed", map[string]any{
 			"from": p.from, "until": listed,
@@ -176,7 +183,7 @@ VALUES ($1)
 func Unread(ctx context.Context, pool *pgxpool.Pool) (unread time.Duration, err error) {
 	err = pool.QueryRow(ctx, `
 SELECT greatest(now() - coalesce(
-           (SELECT max(read_until) FROM provider_event_place),
+           `+placeSQL+`,
            (SELECT min(created_at) FROM accounts),
            now()
        ), interval '0')`).Scan(&unread)

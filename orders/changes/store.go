@@ -31,8 +31,7 @@ type Refund struct {
 
 // QueueRefund queues the statement that records a refund, and writes an audit record if it changes
 // something. If the order's refunds were read later than the last time, the provider's state is recorded
-// unconditionally. A response may be older than an event, so by a response, a succeeded refund never
-// becomes pending, and a failed one stays failed.
+// unconditionally. A response changes only a refund that is not recorded yet, because it may be older.
 func QueueRefund(ctx context.Context, tx postgres.Queuer, r Refund, laterRead bool) {
 	var reason, failure *string
 	if slices.Contains(Reasons, r.Made.Reason) {
@@ -66,14 +65,9 @@ WITH applied AS (
        AND (
                r.provider_refund_id IS NULL
             OR (
-                   r.provider_refund_id = excluded.provider_refund_id
-               AND CASE
-                       WHEN $12 THEN (r.status, r.amount) IS DISTINCT FROM (excluded.status, excluded.amount)
-                       ELSE r.status <> excluded.status AND (
-                               r.status IN ('pending', 'requires_action')
-                            OR (r.status = 'succeeded' AND excluded.status IN ('failed', 'canceled'))
-                       )
-                   END
+                   $12
+               AND r.provider_refund_id = excluded.provider_refund_id
+               AND (r.status, r.amount) IS DISTINCT FROM (excluded.status, excluded.amount)
             )
        )
     RETURNING account_id, id, status, provider_refund_id, amount, currency
@@ -83,10 +77,9 @@ SELECT $13,
        'refund.' || status,
        'refund',
        id::text,
-       jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
-       $14
+       jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency)
   FROM applied`, r.AccountID, r.ID, r.OrderID, r.Made.Amount, r.Made.Currency, reason, string(r.Made.Status), r.Made.ID, failure,
-		r.Source, r.Made.Created, laterRead, uuid.Must(uuid.NewV7()), audit.ClientIP(ctx))
+		r.Source, r.Made.Created, laterRead, uuid.Must(uuid.NewV7()))
 }
 
 // QueueTotals queues the UPDATE of an order's amount_refunded and status. The transaction locks the order

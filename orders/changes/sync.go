@@ -1,6 +1,7 @@
 package changes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,20 +24,20 @@ import (
 )
 
 // Sync reads the refunds and disputes of an order from the provider, and records them in one transaction.
-// What the provider states is recorded, whatever our records say (R27, the provider's events). If a read
-// that began later is recorded already, Sync changes nothing.
+// What the provider states is recorded, whatever our records say (R27, the provider's events). An error
+// means that something is left to another read. So a job is repeated even if a read that began later is
+// recorded, because that one may have read less.
 func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	o, err := i.find(ctx, accountID, orderID)
 	if err == nil && o.Status.Open() {
-		_, err = i.Operations.Resume(ctx, accountID, idempotency.KeyID(accountID, o.IdempotencyKey))
-		if errors.Is(err, idempotency.ErrActionRequired) {
-			return nil // it has no charge
-		}
-		if err == nil {
+		if _, err = i.Operations.Resume(ctx, accountID, idempotency.KeyID(accountID, o.IdempotencyKey)); err == nil {
 			o, err = i.find(ctx, accountID, orderID)
 		}
 	}
-	if err != nil || o.PaymentIntentID == "" {
+	if err == nil && o.PaymentIntentID == "" {
+		err = errors.New("the order records no payment")
+	}
+	if err != nil {
 		return err
 	}
 	reading, cancel := i.Orders.Calls.Context(ctx)
@@ -51,6 +52,13 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	// Without the permission to read disputes, refunds are recorded nevertheless.
 	disputes, unread := i.Orders.Calls.Payments.ListDisputes(reading, o.PaymentIntentID)
 	c := &change{order: o, log: i.Orders.Calls.Logger.With("account_id", accountID, "order_id", orderID)}
+	if len(listed) > 0 && !o.Status.Paid() { // the customer may have paid a failed order with another card
+		intent, err := i.Orders.Calls.Payments.Get(reading, o.PaymentIntentID)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", o.PaymentIntentID, err)
+		}
+		c.uncharged = intent.Status != payments.StatusSucceeded
+	}
 	err = pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := c.lock(ctx, tx, listed); err != nil {
 			return err
@@ -67,7 +75,7 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	})
 	switch {
 	case errors.Is(err, errLaterRead):
-		return nil
+		return err
 	case err != nil:
 		return fmt.Errorf("record refunds and disputes: %w", postgres.Translate(err))
 	case unlisted != nil:
@@ -77,8 +85,26 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	case c.ambiguous != "":
 		return fmt.Errorf("%s may be our refund that is in progress", c.ambiguous)
 	default:
-		return nil
+		return i.finishRuns(ctx, c)
 	}
+}
+
+// finishRuns lets the runs of our refunds record them. If Sync recorded a failure that overtakes the
+// response, nobody would be told that the client's 201 is wrong. So the job is repeated, unless a run refuses
+// the provider's refund: then an operator has to decide.
+func (i *Inbox) finishRuns(ctx context.Context, c *change) error {
+	for _, u := range c.unfinished {
+		_, err := i.Operations.Resume(ctx, c.AccountID, idempotency.KeyID(c.AccountID, u.UnfinishedKey))
+		if failed, ok := errors.AsType[*payments.Error](err); !ok || failed.Code != provider.NotOurRefund {
+			return cmp.Or(err, errors.New("the refund's own run has just recorded it"))
+		}
+		refused := &pgx.Batch{}
+		c.report(refused, "refund_differs", u.record, u.made)
+		if err := i.Orders.Pool.SendBatch(ctx, refused).Close(); err != nil {
+			return fmt.Errorf("report a refund that differs: %w", postgres.Translate(err))
+		}
+	}
+	return nil
 }
 
 type order struct {
@@ -108,9 +134,17 @@ type change struct {
 	log   *slog.Logger
 	batch pgx.Batch
 
-	records   []record
-	disputes  []payments.Dispute // as recorded
-	ambiguous string             // a refund that is left to the next attempt, see match
+	records    []record
+	disputes   []payments.Dispute // as recorded
+	ambiguous  string             // a refund that is left to the next attempt, see match
+	unfinished []unfinished       // refunds that are left to their own runs, see finishRuns
+	uncharged  bool               // the intent of the order was never charged
+}
+
+type unfinished struct {
+	record
+
+	made payments.Refund
 }
 
 // record is a refund of the order, or one of another order whose id a listed refund names.
@@ -122,9 +156,11 @@ type record struct {
 	Amount     int64
 	Currency   string
 	Source     string
+
+	UnfinishedKey idempotency.Key // "" if its key is finished or gone
 }
 
-var errLaterRead = errors.New("a later read is recorded")
+var errLaterRead = errors.New("a later read is recorded, which may have read less")
 
 // lock locks the order and reads its records, in two statements, because under READ COMMITTED only the
 // second one sees what the lock's previous holder has committed. A time in the future was recorded while
@@ -148,16 +184,21 @@ SELECT coalesce(disputes, '[]')
 		named[i] = provider.ParseMetadata(made.Metadata).RefundID
 	}
 	rows, _ := tx.Query(ctx, `
-SELECT id,
-       order_id,
-       coalesce(provider_refund_id, ''),
-       status,
-       amount,
-       currency,
-       source
-  FROM refunds
- WHERE account_id = $1
-   AND (order_id = $2 OR id = ANY($3))`, c.AccountID, c.ID, named) // CollectRows returns its error
+SELECT r.id,
+       r.order_id,
+       coalesce(r.provider_refund_id, ''),
+       r.status,
+       r.amount,
+       r.currency,
+       r.source,
+       coalesce(k.idempotency_key, '')
+  FROM refunds AS r
+  LEFT JOIN idempotency_keys AS k
+    ON k.account_id = r.account_id
+   AND k.idempotency_key = r.idempotency_key
+   AND k.finished_at IS NULL
+ WHERE r.account_id = $1
+   AND (r.order_id = $2 OR r.id = ANY($3))`, c.AccountID, c.ID, named) // CollectRows returns its error
 	c.records, err = pgx.CollectRows(rows, pgx.RowToStructByPos[record])
 	return err
 }
@@ -211,8 +252,15 @@ func (c *change) add(r record) *record {
 func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
 	log := c.log.With("provider_refund_id", made.ID)
 	r := c.match(made)
-	if r == nil {
+	switch {
+	case r == nil:
 		c.ambiguous = made.ID
+		return
+	case r.ProviderID == "" && r.UnfinishedKey != "":
+		c.unfinished = append(c.unfinished, unfinished{*r, made})
+		return
+	case r.ProviderID == "" && c.uncharged: // an order without a charge has no refund
+		c.report(&c.batch, "refund_without_charge", *r, made)
 		return
 	}
 	if !made.Status.Known() {
@@ -228,22 +276,25 @@ func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
 		event.Type = events.RefundCreated
 	}
 	events.StageTx(&c.batch, c.AccountID, event)
-	found := ""
 	switch {
-	case r.ProviderID != "" && made.Status.Void() && !r.Status.Void():
+	case made.Status.Void() && !r.Status.Void() && (r.ProviderID != "" || r.Source == SourceAPI):
 		log.WarnContext(ctx, "a refund failed after its response", "reason", made.FailureReason)
-		found = "refund_failed_late"
+		c.report(&c.batch, "refund_failed_late", *r, made)
 	case r.ProviderID == "" && r.Status.Void() && !made.Status.Void():
 		log.ErrorContext(ctx, "the provider made a refund whose stored response is a failure")
-		found = "refund_made_after_failure"
+		c.report(&c.batch, "refund_made_after_failure", *r, made)
 	}
-	if found != "" {
-		findings.Queue(&c.batch, c.AccountID, found, map[string]any{
-			"order_id": c.ID, "refund_id": r.ID, "provider_refund_id": made.ID,
-			"amount": made.Amount, "currency": made.Currency, "reason": made.FailureReason,
-		}, r.ID.String())
+	if r.Currency != "" && (r.Amount != made.Amount || r.Currency != made.Currency) {
+		c.report(&c.batch, "refund_differs", *r, made)
 	}
 	r.ProviderID = made.ID // no other refund is this one
+}
+
+func (c *change) report(tx postgres.Queuer, kind string, r record, made payments.Refund) {
+	findings.Queue(tx, c.AccountID, kind, map[string]any{
+		"order_id": c.ID, "refund_id": r.ID, "provider_refund_id": made.ID, "recorded_amount": r.Amount,
+		"amount": made.Amount, "currency": made.Currency, "reason": made.FailureReason,
+	}, r.ID.String())
 }
 
 func (c *change) applyDisputes(ctx context.Context, disputes []payments.Dispute) {

@@ -41,6 +41,7 @@ type Options struct {
 	ChargeWindow time.Duration      // 24 hours
 	NoWebhook    bool               // otherwise WebhookSecret signs events
 	Stripe       stripetest.Options // of the fake
+	Fake         *stripetest.Server // of another Shop; a new one
 	Payments     payments.Config    // of its client
 	Engine       idempotency.Config // with leases of a minute
 }
@@ -62,16 +63,19 @@ type Shop struct {
 // New returns a Shop.
 func New(tb testing.TB, o Options) *Shop {
 	tb.Helper()
-	s := &Shop{Pool: o.Pool, Account: o.Account, Logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), Stripe: stripetest.New(o.Stripe)}
+	s := &Shop{Pool: o.Pool, Account: o.Account, Logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), Stripe: o.Fake}
 	if s.Pool == nil {
 		s.Pool = idempotencytest.NewPool(tb)
 	}
 	if s.Account == uuid.Nil {
 		s.Account = idempotencytest.Account(tb, s.Pool)
 	}
+	if s.Stripe == nil {
+		s.Stripe = stripetest.New(o.Stripe)
+		tb.Cleanup(s.Stripe.Close)
+	}
 	server := httptest.NewServer(s.Stripe)
 	tb.Cleanup(server.Close)
-	tb.Cleanup(s.Stripe.Close)
 
 	stepTimeout := cmp.Or(o.StepTimeout, 20*time.Second)
 	o.Payments.BaseURL = server.URL

@@ -35,12 +35,12 @@ func TestDeclined_texts(t *testing.T) {
 	require.Equal(t, "The card has expired. Please use another card.", Declined(payments.Decline{Code: "expired_card"}).Detail, "without a decline code")
 }
 
-// No other key makes a disputed or refunded charge refundable.
+// No other key helps after the charge was refunded. After a dispute is won, one does.
 func TestRefused_retry(t *testing.T) {
 	t.Parallel()
 	stated := regexp.MustCompile("(?s)as for `payment-refused` with the code.*?\\.").FindString(string(ordersapi.Spec))
 	for code, retry := range map[string]string{
-		"charge_already_refunded": "never", "charge_disputed": "never", "charge_not_refundable": "never", "refund_disputed_payment": "never",
+		"charge_already_refunded": "never", "charge_not_refundable": "never", "charge_disputed": "new-key", "refund_disputed_payment": "new-key",
 		"resource_missing": "new-key", "amount_too_small": "new-key", "": "new-key",
 	} {
 		p := RefusedBy(&payments.Error{Code: code, Message: "Charge ch_1 cannot be refunded."})

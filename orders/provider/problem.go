@@ -58,8 +58,8 @@ func Refused(code, detail string) Problem {
 func RefusedBy(failed *payments.Error) Problem {
 	p := Refused(cmp.Or(failed.Code, "payment_refused"), cmp.Or(buyerText(failed.Code), "The payment provider did not accept the request."))
 	p.ProviderMessage = failed.Message
-	if slices.Contains([]string{"charge_already_refunded", "charge_disputed", "charge_not_refundable", "refund_disputed_payment"}, p.Code) {
-		p.Retry = "never" // no other key makes the charge refundable
+	if slices.Contains([]string{"charge_already_refunded", "charge_not_refundable"}, p.Code) {
+		p.Retry = "never" // a disputed charge is not among them, because a new key succeeds once the dispute is won
 	}
 	return p
 }

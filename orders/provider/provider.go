@@ -24,6 +24,9 @@ const (
 	misuseRetryAfter = time.Minute // an operator must act first
 )
 
+// NotOurRefund is the code of the error of a run that refuses the provider's refund.
+const NotOurRefund = "not_our_refund"
+
 // Calls has what every step needs to call the provider.
 type Calls struct {
 	Payments *payments.Client

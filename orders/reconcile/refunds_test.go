@@ -3,6 +3,9 @@ package reconcile_test
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -175,4 +178,34 @@ func TestReport_json(t *testing.T) {
 			"fix_error": "the account is unknown, so the intent may belong to another database"
 		}]
 	}`, string(text))
+}
+
+// The statements of the runbook end an orphaned record, and change no balance.
+func TestRunbook_orphanedRecord(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/runbook.md")
+	require.NoError(t, err)
+	entry := regexp.MustCompile("(?m)^- `orphaned_record`: .*$").FindString(string(page))
+	for table, setup := range map[string]step{
+		"orders":  stopBefore(confirm),
+		"refunds": func(f *fixture) { f.do(paid, failing(stripetest.RateLimit, makeRefund, (*fixture).refund)) },
+	} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			f := newOldFixture(t, setup, sql("DELETE FROM idempotency_keys WHERE finished_at IS NULL"))
+			f.age()
+			require.Len(t, f.reconcile(true).Discrepancies, map[string]int{"orders": 2, "refunds": 1}[table], "--fix cancels the intent")
+			statement := regexp.MustCompile("`(UPDATE " + table + " SET [^`]+)`").FindStringSubmatch(entry)
+			require.NotEmpty(t, statement, "the runbook has no statement for %s", table)
+			f.exec(strings.ReplaceAll(statement[1], "'…'", "(SELECT id FROM "+table+")"))
+			require.Empty(t, f.discrepancies())
+			require.Zero(t, f.amountRefunded())
+		})
+	}
+}
+
+func (f *fixture) amountRefunded() (amount int64) {
+	f.t.Helper()
+	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT amount_refunded FROM orders").Scan(&amount))
+	return amount
 }

@@ -178,10 +178,11 @@ func (r *refundRun) kindOfFailure() error {
 func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, error) {
 	r.adoptRest(made)
 	if !r.refund.matches(made) {
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
+		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: provider.NotOurRefund})
 	}
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		tx.Queue(lockOrderSQL, r.run.AccountID, r.refund.OrderID)
+		// This locks the order, and a list that was requested before changes nothing any more.
+		tx.Queue("UPDATE orders SET provider_read_at = now() WHERE account_id = $1 AND id = $2", r.run.AccountID, r.refund.OrderID)
 		changes.QueueRefund(ctx, tx, changes.Refund{
 			AccountID: r.run.AccountID, ID: r.refund.ID, OrderID: r.refund.OrderID, Source: changes.SourceAPI, Made: made,
 		}, false)

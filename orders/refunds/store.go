@@ -13,8 +13,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// lockOrderSQL is the first statement of a transaction that reserves an amount of the order or calls
-// [changes.QueueTotals].
+// lockOrderSQL is the first statement of a transaction that reserves an amount of the order.
 const lockOrderSQL = `
 SELECT status,
        amount,

@@ -135,8 +135,8 @@ func registrations(*setup.Config, *pgxpool.Pool, http.RoundTripper) []operations
 }
 
 const (
-	// maxWaiters bounds the requests that wait for a key. Each uses 30 KiB.
-	maxWaiters = 1000
+	// maxWaiters bounds the requests that wait for a key, because each reads a row once per second or more.
+	maxWaiters = 200
 
 	// maxInFlight bounds the requests in flight, including those that wait for the provider.
 	maxInFlight = 1500

@@ -30,7 +30,7 @@ func (a *App) Completer(concurrency int) func(context.Context) error {
 		defer stop()
 		start := time.Now()
 		result, err := c.RunOnce(ctx)
-		a.Metrics.Completed(result, err)
+		a.Metrics.Maintained("completer", err)
 		a.Logger.InfoContext(ctx, "completer pass",
 			"completed", result.Completed,
 			"skipped", result.Skipped,
@@ -57,7 +57,7 @@ const reapBatch = 50
 func (a *App) Reap(ctx context.Context) error {
 	start := time.Now()
 	emptied, err := a.Engine.Reap(ctx, a.Config.KeyRetention, reapBatch)
-	a.Metrics.Reaped(emptied, err)
+	a.Metrics.Maintained("reaper", err)
 	a.Logger.InfoContext(ctx, "reaper pass", "emptied", emptied, "duration_seconds", time.Since(start).Seconds())
 	return err
 }
@@ -79,6 +79,7 @@ func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Durati
 	for _, work := range works {
 		loops.Go(func() { Repeat(ctx, command, every, a.Logger, work) })
 	}
+	<-ctx.Done() // a worker may have nothing to do
 	loops.Wait()
 	return nil
 }

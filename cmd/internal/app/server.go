@@ -66,8 +66,6 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 		Authenticator: authenticator,
 		Limiter:       a.limiter,
 		Spec:          ordersapi.Spec,
-		ServiceSpec:   ordersapi.ServiceSpec,
-		Workflows:     ordersapi.Workflows,
 		Logger:        a.Logger,
 		OnRequest:     a.Metrics.OnRequest,
 		Background:    runs,

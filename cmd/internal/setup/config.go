@@ -96,19 +96,15 @@ func (s *Stripe) ProviderURL() string {
 	return (&url.URL{Scheme: base.Scheme, Host: base.Host}).String()
 }
 
-// Mail is where receipts are sent, and by whom. There is no default folder, because a pod loses its
-// files (R15, staged receipt).
+// Mail is how receipts are sent, and by whom. Without SMTP_URL, none are sent (R15, staged receipt).
 type Mail struct {
 	SMTPURL      Secret `envconfig:"SMTP_URL"`
 	SMTPHello    string `envconfig:"SMTP_HELLO"`
-	ReceiptsDir  string `envconfig:"RECEIPTS_DIR"`
 	ReceiptsFrom string `envconfig:"RECEIPTS_FROM"`
 }
 
 func (m *Mail) validate(p *problems) {
 	validateNetwork(p)
-	p.check(m.SMTPURL != "" || m.ReceiptsDir != "", "SMTP_URL",
-		"not set; expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead")
 	if m.SMTPURL != "" {
 		_, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName(""))
 		p.check(err == nil, "SMTP_URL", "%v", err)
@@ -125,7 +121,7 @@ func (m *Mail) validate(p *problems) {
 		"%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.ReceiptsFrom)
 }
 
-// ReceiptsSender returns RECEIPTS_FROM, or a default for receipts in files.
+// ReceiptsSender returns RECEIPTS_FROM, or a default for commands that send none.
 func (m *Mail) ReceiptsSender() string {
 	return cmp.Or(m.ReceiptsFrom, "Orders <receipts@example.com>")
 }

@@ -29,7 +29,6 @@ func setenv(t *testing.T, settings ...string) {
 			require.NoError(t, os.Unsetenv(name))
 		}
 	}
-	t.Setenv("RECEIPTS_DIR", "receipts")
 	for _, setting := range settings {
 		name, value, _ := strings.Cut(setting, "=")
 		require.Contains(t, names, name)
@@ -48,7 +47,6 @@ const (
 	getKey     = "; get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
 	noDatabase = "DATABASE_URL: not set; expected postgres://user:pass@host:5432/orders. " +
 		"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; playground run needs none"
-	noMail          = "SMTP_URL: not set; expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead"
 	noKey           = "STRIPE_SECRET_KEY: not set" + getKey
 	noWebhookSecret = "STRIPE_WEBHOOK_SECRET: is not a signing secret, which begins with whsec_ (its value is not shown); " +
 		"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off"
@@ -60,8 +58,8 @@ func TestLoad(t *testing.T) {
 		problems    []string // in this order
 	}{
 		"empty variables count as not set": {
-			environment: []string{"DATABASE_URL=", "STRIPE_SECRET_KEY=", "LISTEN_ADDR=", "STRIPE_TIMEOUT=", "LOG_LEVEL=", "SMTP_URL=", "RECEIPTS_DIR=", "RECEIPTS_FROM="},
-			problems:    []string{noDatabase, noKey, noMail},
+			environment: []string{"DATABASE_URL=", "STRIPE_SECRET_KEY=", "LISTEN_ADDR=", "STRIPE_TIMEOUT=", "LOG_LEVEL=", "SMTP_URL=", "RECEIPTS_FROM="},
+			problems:    []string{noDatabase, noKey},
 		},
 		"every variable is invalid": {
 			environment: []string{
@@ -184,7 +182,7 @@ func TestLoad_distortedValues(t *testing.T) {
 	clean := map[string]string{
 		"DATABASE_URL": "postgres://u:p@127.0.0.1:5432/orders", "STRIPE_SECRET_KEY": "sk_test_canary", "STRIPE_API_BASE": "http://127.0.0.1:12111",
 		"STRIPE_WEBHOOK_SECRET": "whsec_canary", "SMTP_URL": "smtp://shop:canary@mail.example.com:587", "SMTP_HELLO": "shop.example.com",
-		"RECEIPTS_DIR": "receipts", "RECEIPTS_FROM": "My Shop <orders@example.com>",
+		"RECEIPTS_FROM":      "My Shop <orders@example.com>",
 		"EVENTS_SIGNING_KEY": signingKey, "EVENTS_SIGNING_KEY_PREVIOUS": signingKey,
 	}
 	for name, fallback := range setup.Defaults() {
@@ -206,7 +204,7 @@ func TestLoad_distortedValues(t *testing.T) {
 			require.NotContains(t, err.Error(), "canary")
 		}
 		if _, err := load("~" + value + "~"); err == nil {
-			require.Contains(t, []string{"RECEIPTS_DIR", "EVENTS_SIGNING_KEY", "EVENTS_SIGNING_KEY_PREVIOUS", "SMTP_HELLO"}, name, "it accepts any text")
+			require.Contains(t, []string{"EVENTS_SIGNING_KEY", "EVENTS_SIGNING_KEY_PREVIOUS", "SMTP_HELLO"}, name, "it accepts any text")
 		} else {
 			require.Regexp(t, "\n  "+name+": .{10}", err.Error())
 			require.NotContains(t, err.Error(), "canary")
@@ -242,7 +240,7 @@ func TestLoad_addressOfIPv6(t *testing.T) {
 		"SMTP_HELLO=[2001:db8::1]": false, "SMTP_HELLO=[IPv6:192.0.2.1]": false, "SMTP_HELLO=[IPv6:fe80::1%eth0]": false,
 		"SMTP_HELLO=2001:db8::1": false, "SMTP_HELLO=[192.0.2.1": false, "SMTP_HELLO=192.0.2.1]": false,
 	} {
-		setenv(t, database, testKey, "RECEIPTS_FROM=orders@example.com", "RECEIPTS_DIR=receipts", setting)
+		setenv(t, database, testKey, "RECEIPTS_FROM=orders@example.com", setting)
 		var config setup.Config
 		err := setup.Load(config.All()...)
 		require.Equal(t, accepted, err == nil, "%s: %v", setting, err)
@@ -257,7 +255,7 @@ func TestLoad_emptyVariables(t *testing.T) {
 	for _, name := range names {
 		settings = append(settings, name+"=")
 	}
-	setenv(t, append(settings, database, testKey, "RECEIPTS_DIR=receipts")...)
+	setenv(t, append(settings, database, testKey)...)
 	var config setup.Config
 	require.NoError(t, setup.Load(config.All()...))
 	require.Equal(t, setup.Address(":8080"), config.ListenAddr)
@@ -273,7 +271,7 @@ func TestLoad_emptyVariables(t *testing.T) {
 }
 
 func TestLoad_variablesOfTheCommand(t *testing.T) {
-	setenv(t, database, "LISTEN_ADDR=wrong", "RECEIPTS_DIR=", "RECEIPTS_FROM=wrong")
+	setenv(t, database, "LISTEN_ADDR=wrong", "RECEIPTS_FROM=wrong")
 	var config setup.Config
 	load := func(groups ...any) error {
 		t.Setenv("STRIPE_TIMEOUT", "wrong")
@@ -287,11 +285,9 @@ func TestLoad_variablesOfTheCommand(t *testing.T) {
 	require.ErrorContains(t, err, "STRIPE_SECRET_KEY")
 	require.NotContains(t, err.Error(), "LISTEN_ADDR")
 	require.EqualError(t, load(new(setup.Mail)), "wrong configuration:\n"+
-		"  "+noMail+"\n"+
 		"  RECEIPTS_FROM: \"wrong\" is not a sender such as receipts@example.com or Orders <receipts@example.com>\n"+
 		"orders help env lists every variable")
 	t.Setenv("RECEIPTS_FROM", "")
-	t.Setenv("RECEIPTS_DIR", "receipts")
 	require.NoError(t, load(new(setup.Mail)))
 }
 

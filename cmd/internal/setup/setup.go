@@ -235,25 +235,16 @@ func WarnOfProvider(ctx context.Context, client *payments.Client, logger *slog.L
 	}
 }
 
-// Mailer returns the mailer of the receipts, and tries it. Without SMTP_URL, they are files
-// in RECEIPTS_DIR.
+// Mailer returns the mailer of SMTP_URL, and tries it.
 func (m *Mail) Mailer(ctx context.Context, logger *slog.Logger) (receipts.Mailer, error) {
-	if m.SMTPURL != "" {
-		host, _ := os.Hostname()
-		mailer, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName(host))
-		if err != nil {
-			return nil, err
-		}
-		logger.Info("receipts are sent by mail", "server", mailer.String())
-		ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-		defer cancel()
-		err = mailer.Check(ctx)
-		return mailer, tried(ctx, logger, "SMTP_URL", errors.Is(err, receipts.ErrCredentials), err)
-	}
-	mailer, err := receipts.NewFiles(m.ReceiptsDir)
+	host, _ := os.Hostname()
+	mailer, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName(host))
 	if err != nil {
-		return nil, fmt.Errorf("RECEIPTS_DIR: %w (set SMTP_URL to send receipts by mail instead)", err)
+		return nil, err
 	}
-	logger.Info("receipts are written as .eml files, because SMTP_URL is not set", "folder", m.ReceiptsDir)
-	return mailer, nil
+	logger.Info("receipts are sent by mail", "server", mailer.String())
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	err = mailer.Check(ctx)
+	return mailer, tried(ctx, logger, "SMTP_URL", errors.Is(err, receipts.ErrCredentials), err)
 }

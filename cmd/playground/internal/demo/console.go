@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"example.com/orders-api/cmd/playground/internal/docs"
 )
 
 // Console is the page /console, with an API process that it can kill. It is also the worker's mailer,
@@ -65,7 +67,7 @@ func (c *Console) Mount(api http.Handler) http.Handler {
 		switch {
 		case r.URL.Path == "/" && r.Method == http.MethodGet:
 			http.Redirect(w, r, pagePath, http.StatusFound)
-		case r.URL.Path == docsPath && r.Method == http.MethodGet:
+		case r.URL.Path == docs.Path && r.Method == http.MethodGet:
 			c.docs(w, r, api)
 		case r.URL.Path == pagePath, strings.HasPrefix(r.URL.Path, pagePath+"/"):
 			guarded.ServeHTTP(w, r)

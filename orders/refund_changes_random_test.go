@@ -1,0 +1,324 @@
+package orders_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/operations"
+	"example.com/orders-api/orders/orderstest"
+	"example.com/orders-api/orders/refunds"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// Each round is one paid order, with drawn, concurrent actions in two processes: refunds of the API, webhooks,
+// readings of the list, jobs, and at the provider refunds of the dashboard, late failures and disputes. Then
+// every fault ends, and the jobs are worked off. Each change must be recorded once and reported to the shop
+// once, and an operator must know each refund that failed after a success.
+//
+// A failure prints its seed (-rapid.seed=N). make -C lab changes runs 1,000 rounds.
+func TestChanges_randomRounds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{connections: 4, concurrent: true, unchecked: true}, setEndpoint)
+	processes := []*orderstest.Shop{f.Shop, besides(t, f)}
+	totals := map[string]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		r := newChangesRound(t, rt, f, processes)
+		defer r.end()
+		rt.Repeat(map[string]func(*rapid.T){
+			"refund":           r.refund,
+			"late response":    func(rt *rapid.T) { r.inject(stripetest.HoldResponse, makeRefund, 1); r.refund(rt) },
+			"refund elsewhere": r.refundAtDashboard,
+			"refund settles":   r.settle,
+			"another settles":  r.settle,
+			"dispute":          r.dispute,
+			"webhook":          r.webhook,
+			"list": func(rt *rapid.T) {
+				p := r.process(rt)
+				r.start(func() { _ = p.Changes.ReadList(context.Background()) })
+			},
+			"worker":         func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.work(p) }) },
+			"completer":      func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.complete(p) }) },
+			"lease ends":     func(*rapid.T) { r.endLeases() },
+			"provider fails": r.fail,
+			"all have ended": func(*rapid.T) { r.release(); r.running.Wait() },
+		})
+		r.finish(rt, totals)
+	})
+	text, err := json.Marshal(totals)
+	require.NoError(t, err)
+	t.Log(string(text))
+	checkChanges(t, f)
+	require.Empty(t, f.staged())
+	require.Zero(t, f.count("SELECT count(*) FROM discrepancies WHERE kind <> 'refund_failed_late'"))
+}
+
+// besides returns another process of the shop, with a pool, an engine and clients of its own.
+func besides(t *testing.T, f *fixture) *orderstest.Shop {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dbtest.URL(f.Pool))
+	require.NoError(t, err)
+	postgres.Configure(config)
+	config.MaxConns = 4
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return orderstest.New(t, orderstest.Options{Pool: pool, Account: f.Account, Fake: f.Stripe})
+}
+
+type changesRound struct {
+	*fixture
+
+	processes []*orderstest.Shop
+	keys      map[idempotency.Key]string // the bodies of the refunds
+	patience  time.Duration              // with an action, see start
+	running   sync.WaitGroup
+	faults    []*stripetest.Injection
+}
+
+func newChangesRound(t *testing.T, rt *rapid.T, f *fixture, processes []*orderstest.Shop) *changesRound {
+	t.Helper()
+	r := &changesRound{fixture: f.withNewKey(t), processes: processes, keys: map[idempotency.Key]string{}}
+	card := rapid.SampledFrom([]string{visa, pendingRefund, pendingRefund, refundFail, refundFail}).Draw(rt, "card")
+	r.Stripe.EditEvents(func(e *stripetest.Event) { e.Created -= 3600 }) // those of earlier rounds are read
+	r.do(createPaid(card))
+	r.patience = rapid.SampledFrom([]time.Duration{0, 50 * time.Millisecond, 50 * time.Millisecond}).Draw(rt, "patience")
+	return r
+}
+
+// start lets an action run beside the following ones if a fault delays it. Otherwise they meet its effect.
+func (r *changesRound) start(act func()) {
+	done := make(chan struct{})
+	r.running.Go(func() {
+		defer close(done)
+		act()
+	})
+	select {
+	case <-done:
+	case <-time.After(r.patience):
+	}
+}
+
+func (r *changesRound) process(rt *rapid.T) *orderstest.Shop {
+	return rapid.SampledFrom(r.processes).Draw(rt, "process")
+}
+
+func (r *changesRound) refund(rt *rapid.T) {
+	key := r.key + idempotency.Key(rapid.SampledFrom([]string{"-refund-1", "-refund-2", "-refund-3"}).Draw(rt, "key"))
+	if r.keys[key] == "" {
+		r.keys[key] = rapid.SampledFrom([]string{`{"amount":500}`, `{"amount":1800}`, `{}`}).Draw(rt, "body")
+	}
+	p, req := r.process(rt), refundRequest(r.t, r.Account, orderID(r.Account, r.key), key, r.keys[key])
+	r.start(func() { _, _ = p.Refund(context.Background(), req) })
+}
+
+func (r *changesRound) refundAtDashboard(rt *rapid.T) {
+	amount := rapid.SampledFrom([]int64{500, 300}).Draw(rt, "amount")
+	if _, err := r.Stripe.RefundAtDashboard(r.intentID(), amount, ""); err != nil {
+		rt.Skip("nothing is left")
+	}
+}
+
+// made returns the refunds of the order.
+func (r *changesRound) made() []stripetest.Refund {
+	intent := r.intentID()
+	return slices.DeleteFunc(r.Stripe.Refunds(), func(made stripetest.Refund) bool { return made.IntentID != intent })
+}
+
+func (r *changesRound) settle(rt *rapid.T) {
+	made := r.made()
+	made = made[max(0, len(made)-2):]
+	success := rapid.SampledFrom([]bool{true, false, false}).Draw(rt, "success")
+	if len(made) == 0 || r.Stripe.Settle(rapid.SampledFrom(made).Draw(rt, "refund").ID, success) != nil {
+		rt.Skip("no refund can settle")
+	}
+}
+
+func (r *changesRound) disputes() []stripetest.Dispute {
+	intent := r.intentID()
+	return slices.DeleteFunc(r.Stripe.Disputes(), func(d stripetest.Dispute) bool { return d.IntentID != intent })
+}
+
+// dispute begins one, or moves it on, so that no status occurs twice.
+func (r *changesRound) dispute(rt *rapid.T) {
+	statuses := []string{"needs_response", "under_review", "lost", "won", "won"}
+	all, err := r.disputes(), error(nil)
+	if len(all) == 0 {
+		_, err = r.Stripe.Dispute(r.intentID(), 700, "fraudulent", statuses[0])
+	} else if next := statuses[slices.Index(statuses, all[0].Status)+1]; next != all[0].Status {
+		err = r.Stripe.UpdateDispute(all[0].ID, next)
+	}
+	if err != nil {
+		rt.Skip("a call that is in progress has locked the intent")
+	}
+}
+
+func (r *changesRound) webhook(rt *rapid.T) {
+	intent := r.intentID()
+	events := slices.DeleteFunc(r.events(), func(e stripetest.Event) bool { return e.IntentID != intent })
+	if len(events) == 0 {
+		rt.Skip("there is no event")
+	}
+	e, p := rapid.SampledFrom(events).Draw(rt, "event"), r.process(rt)
+	payload, signature := e.Sign(orderstest.WebhookSecret, time.Now())
+	r.start(func() { _, _ = handleEvent(context.Background(), p.Changes, payload, signature) })
+}
+
+func (r *changesRound) work(p *orderstest.Shop) {
+	r.exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change' AND failed_at IS NULL AND last_error IS NOT NULL")
+	_, _ = p.Changes.RunOnce(context.Background())
+}
+
+func (r *changesRound) complete(p *orderstest.Shop) {
+	_ = p.Changes.ReadList(context.Background())
+	r.work(p)
+}
+
+func (r *changesRound) fail(rt *rapid.T) {
+	kind := rapid.SampledFrom([]stripetest.Fault{
+		stripetest.CloseBefore, stripetest.CloseAfter, stripetest.Unavailable, stripetest.Forbidden,
+		stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse,
+	}).Draw(rt, "fault")
+	call := rapid.SampledFrom([]string{makeRefund, listRefunds, listDisputes, listEvents}).Draw(rt, "call")
+	r.inject(kind, call, rapid.IntRange(1, 4).Draw(rt, "times"))
+}
+
+func (r *changesRound) inject(kind stripetest.Fault, call string, times int) {
+	r.faults = append(r.faults, r.Stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: times}))
+}
+
+func (r *changesRound) release() {
+	for _, fault := range r.faults {
+		fault.Release()
+	}
+	r.faults = nil
+}
+
+func (r *changesRound) endLeases() {
+	r.exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval WHERE recovery_point <> 'finished'", lockTimeout)
+}
+
+func (r *changesRound) end() {
+	r.release()
+	r.running.Wait()
+	r.endLeases()
+}
+
+func (r *changesRound) finish(rt *rapid.T, totals map[string]int) {
+	r.end()
+	for key, body := range r.keys {
+		r.finishKey(rt, key, body)
+	}
+	for n := 0; n < 2 || r.staged() != ""; n++ {
+		require.Less(rt, n, 20, "a job does not end: %s", r.staged())
+		p := r.processes[n%2]
+		require.NoError(rt, p.Changes.ReadList(context.Background()))
+		r.work(p)
+	}
+	r.check(rt, totals)
+}
+
+func (r *changesRound) finishKey(rt *rapid.T, key idempotency.Key, body string) {
+	var exceeds *refunds.ExceedsRemainingError
+	var refused *refunds.NotRefundableError
+	for n := 0; ; n++ {
+		require.Less(rt, n, 50, "the key does not end")
+		r.exec("UPDATE refunds SET provider_sent_at = provider_sent_at - interval '11 minutes' WHERE idempotency_key = $1", key)
+		_, err := r.Refund(context.Background(), refundRequest(r.t, r.Account, orderID(r.Account, r.key), key, body))
+		_, provider := errors.AsType[*operations.ProviderError](err)
+		if !provider && !errors.Is(err, idempotency.ErrInProgress) {
+			require.True(rt, err == nil || errors.As(err, &exceeds) || errors.As(err, &refused), "%v", err)
+			return
+		}
+	}
+}
+
+// recorded is what we have recorded and reported about a refund or a dispute.
+type recorded struct {
+	ProviderID string
+	Status     string
+	Response   int
+	History    []string // its statuses in audit records
+	Events     int      // for the shop
+	Told       int      // findings for an operator
+}
+
+func (r *changesRound) check(rt *rapid.T, totals map[string]int) {
+	now := map[string]string{} // the provider's statuses
+	for _, made := range r.made() {
+		now[made.ID] = made.Status
+	}
+	for _, made := range r.read(rt, `
+SELECT coalesce(r.provider_refund_id, ''),
+       r.status,
+       coalesce(k.response_code, 0),
+       ARRAY(SELECT substr(action, 8) FROM audit_records WHERE resource_id = r.id::text AND action ~ '^refund.(pending|succeeded|failed)' ORDER BY 1),
+       (SELECT count(*) FROM staged_jobs WHERE kind = 'event' AND args->>'refund_id' = r.id::text),
+       (SELECT count(*) FROM discrepancies WHERE kind = 'refund_failed_late' AND data->>'refund_id' = r.id::text)
+  FROM refunds AS r
+  LEFT JOIN idempotency_keys AS k
+ USING (account_id, idempotency_key)
+ WHERE r.order_id = $1`) {
+		if made.ProviderID != "" {
+			require.Equal(rt, now[made.ProviderID], made.Status, "%+v", made)
+		}
+		delete(now, made.ProviderID)
+		r.requireOnce(rt, made, totals, "refunds")
+		// Its client, or a shop, has heard that it succeeded.
+		success := made.Response == 201 || made.Response == 0 && len(made.History) > 1
+		told := 0
+		if made.Status == "failed" && success {
+			told = 1
+		}
+		require.Equal(rt, told, made.Told, "%+v", made)
+		totals["refunds that failed late"] += told
+	}
+	require.Empty(rt, now, "refunds that are not recorded")
+	for _, d := range r.disputes() {
+		now[d.ID] = d.Status
+	}
+	for _, d := range r.read(rt, `
+SELECT d->>'id',
+       d->>'status',
+       0,
+       ARRAY(SELECT data->'dispute'->>'status' FROM audit_records WHERE action = 'order.dispute_updated' AND data->'dispute'->>'id' = d->>'id' ORDER BY 1),
+       (SELECT count(*) FROM staged_jobs WHERE kind = 'event' AND args->>'dispute_id' = d->>'id'),
+       0
+  FROM orders,
+       jsonb_array_elements(disputes) AS d
+ WHERE id = $1`) {
+		require.Equal(rt, now[d.ProviderID], d.Status)
+		delete(now, d.ProviderID)
+		r.requireOnce(rt, d, totals, "disputes")
+	}
+	require.Empty(rt, now, "disputes that are not recorded")
+	totals["rounds"]++
+}
+
+func (r *changesRound) read(rt *rapid.T, query string) []recorded {
+	rows, _ := r.Pool.Query(context.Background(), query, orderID(r.Account, r.key))
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[recorded])
+	require.NoError(rt, err)
+	return list
+}
+
+// requireOnce requires that each status was recorded once, and reported with its own event.
+func (r *changesRound) requireOnce(rt *rapid.T, what recorded, totals map[string]int, name string) {
+	require.Equal(rt, slices.Compact(slices.Clone(what.History)), what.History, "%+v", what)
+	require.Contains(rt, what.History, what.Status, "%+v", what)
+	require.Equal(rt, len(what.History), what.Events, "%+v", what)
+	totals[name]++
+	totals["changes of "+name] += len(what.History)
+}
