@@ -28,7 +28,6 @@ var keptColumns = map[string]string{
 
 // erasedColumns are the others, with the condition that holds for each row of the order after an erasure.
 var erasedColumns = map[string]string{
-	"audit_records.request_ip":          "request_ip IS NULL",
 	"idempotency_keys.failed_runs":      "failed_runs IS NULL",
 	"idempotency_keys.idempotency_key":  "idempotency_key IS NULL",
 	"idempotency_keys.last_error":       "last_error IS NULL",
