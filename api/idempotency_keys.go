@@ -22,7 +22,6 @@ var retryAfter = map[string]string{
 	idempotency.StateInProgress:     "1",
 	idempotency.StateWaiting:        "2",
 	idempotency.StateActionRequired: "5",
-	idempotency.StateNeedsReview:    "60",
 }
 
 func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {

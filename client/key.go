@@ -30,7 +30,7 @@ func (k Key) validate() error {
 // KeyStatus is the state of a key.
 type KeyStatus struct {
 	Key           Key        `json:"key"`
-	State         string     `json:"state"` // in_progress, waiting, requires_action, finished, needs_review or expired
+	State         string     `json:"state"` // in_progress, waiting, requires_action, finished or expired
 	Operation     string     `json:"operation"`
 	RecoveryPoint Nullable   `json:"recovery_point"` // empty for an expired key
 	Attempt       *int       `json:"attempt"`        // nil for an expired key

@@ -3,13 +3,9 @@ package idempotency_test
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
@@ -54,7 +50,6 @@ func TestCompleter_actionTimeout(t *testing.T) {
 			}
 			require.Equal(t, want, f.pass())
 			require.Zero(t, f.pass(), "once per grace")
-			require.Zero(t, f.completerState(req))
 		})
 	}
 }
@@ -70,75 +65,29 @@ func TestCompleter_actionRequired(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrActionRequired)
 	stats, err := idempotency.ReadStats(t.Context(), f.pool)
 	require.NoError(t, err)
-	require.Positive(t, stats.OldestActionRequired)
+	require.Positive(t, stats.OldestUnfinished)
 	require.Empty(t, stats.Unfinished)
 
 	f.ageRun(req, 2*grace)
 	require.Zero(t, f.pass(), "too early")
-	for range 3 * maxAttempts {
+	for range 3 {
 		f.ageRun(req, 4*grace)
 		require.Equal(t, idempotency.CompleterResult{ActionRequired: 1}, f.pass())
-		require.Zero(t, f.completerState(req))
 		require.Zero(t, f.pass(), "too early")
 	}
 
 	failure = errNoResponse
 	f.ageRun(req, 4*grace)
 	require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
-	for range maxAttempts - 1 {
-		f.ageRun(req, 48*time.Hour)
-		require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
-	}
 	f.ageRun(req, 48*time.Hour)
-	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
+	require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
 
 	failure = nil
 	_, err = f.do(req, op)
 	require.ErrorIs(t, err, idempotency.ErrActionRequired)
-	require.Zero(t, f.completerState(req), "the state of the payment is known again")
 	isPaid = true
 	f.ageRun(req, 4*grace)
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass())
 	require.Equal(t, onceEach, f.effects(req))
 	f.requireIdle()
 }
-
-// A key that requires an action must not need review, because only the completer ends the wait.
-func TestCompleter_actionRequiredBeforeReview(t *testing.T) {
-	t.Parallel()
-	for name, attempts := range map[string]int{"last attempt failed": maxAttempts - 1, "no attempt left": maxAttempts} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			failure := errNoResponse
-			op := untilPaid(new(bool), &failure)
-			review := &beforeStatement{text: "needs_review_at = now()"}
-			f := newCompleterFixture(newFixture(t, connections(2), func(c *pgxpool.Config) { c.ConnConfig.Tracer = review }), op)
-			req := f.putChanged(op, released, 48*time.Hour, "completer_attempt = "+strconv.Itoa(attempts))
-			review.run = func() {
-				failure = nil
-				_, err := f.do(req, op)
-				require.ErrorIs(t, err, idempotency.ErrActionRequired)
-			}
-			require.Equal(t, idempotency.CompleterResult{Skipped: 1}, f.pass())
-			require.Zero(t, f.completerState(req))
-			require.Zero(t, f.log.count("level=ERROR"))
-			f.ageRun(req, 4*grace)
-			require.Equal(t, idempotency.CompleterResult{ActionRequired: 1}, f.pass())
-		})
-	}
-}
-
-// beforeStatement calls run before the statements that contain text.
-type beforeStatement struct {
-	text string
-	run  func()
-}
-
-func (s *beforeStatement) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if strings.Contains(data.SQL, s.text) {
-		s.run()
-	}
-	return ctx
-}
-
-func (*beforeStatement) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -13,18 +12,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-const (
-	maxBackoff = 6 * time.Hour
+// actionPollGraces is after how many graces the completer runs a key that requires an action.
+// Usually the provider's webhook has run it earlier.
+const actionPollGraces = 3
 
-	// pollingLimit is the age at which a key that clients keep running needs review.
-	pollingLimit = 30 * time.Hour
-
-	// actionPollGraces is after how many graces the completer runs a key that requires an action.
-	// Usually the provider's webhook has run it earlier.
-	actionPollGraces = 3
-)
-
-// Completer resumes abandoned keys, whose clients did not retry.
+// Completer resumes abandoned keys, whose clients did not retry. It never gives a key up, because an
+// unfinished key may be the only pointer to a charge (R16, unfinished keys stay).
 type Completer struct {
 	engine     *Engine
 	operations []Operation
@@ -34,20 +27,15 @@ type Completer struct {
 
 // CompleterConfig configures a [Completer]. All fields are required and positive.
 type CompleterConfig struct {
-	// Grace is how long after its last run an unfinished key is abandoned. It doubles with each
-	// failed attempt, up to six hours.
+	// Grace is how long after its last run an unfinished key is abandoned. Then the completer pauses for as
+	// long as the key was old at its last run, for an hour at most.
 	Grace time.Duration
-
-	// MaxAttempts is how often the completer resumes a key before it marks the key for review,
-	// because an unfinished key may be the only pointer to a charge and is never deleted (R16,
-	// unfinished keys stay).
-	MaxAttempts int
 
 	// ActionTimeout is the age at which an operation ends its wait for an action. A key runs
 	// as soon as its lease would end after that age, and then once in each grace.
 	ActionTimeout time.Duration
 
-	Limit       int // of keys in one pass
+	Batch       int // of keys that are listed at once, at least 4
 	Concurrency int // keys in progress at once
 }
 
@@ -58,10 +46,9 @@ func NewCompleter(engine *Engine, operations []Operation, config CompleterConfig
 
 // CompleterResult counts the keys of one pass by result.
 type CompleterResult struct {
-	Completed   int // with any response
-	Skipped     int // another run was faster
-	Failed      int // will be tried again
-	NeedsReview int
+	Completed int // with any response
+	Skipped   int // another run was faster
+	Failed    int // will be tried again
 
 	ActionRequired int // wait for an action
 }
@@ -70,20 +57,39 @@ func (r *CompleterResult) add(other CompleterResult) {
 	r.Completed += other.Completed
 	r.Skipped += other.Skipped
 	r.Failed += other.Failed
-	r.NeedsReview += other.NeedsReview
 	r.ActionRequired += other.ActionRequired
 }
 
-// RunOnce makes one pass over the keys that are due. When ctx ends, it finishes those in
+// RunOnce resumes the keys that are due, in batches, until none is left. When ctx ends, it finishes those in
 // progress.
 func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err error) {
-	keys, err := c.due(ctx)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return total, nil // cancelled
-	case err != nil:
-		return total, fmt.Errorf("list abandoned keys: %w", err)
+	tried := map[uuid.UUID]bool{} // a key that another transaction has locked stays due
+	for ctx.Err() == nil {
+		due, err := c.due(ctx)
+		if err != nil && ctx.Err() == nil {
+			return total, fmt.Errorf("list abandoned keys: %w", err)
+		}
+		var batch []dueKey
+		for _, key := range due {
+			if !tried[key.ID] {
+				tried[key.ID] = true
+				batch = append(batch, key)
+			}
+		}
+		if len(batch) == 0 {
+			break
+		}
+		counted, err := c.completeAll(ctx, batch)
+		total.add(counted)
+		if err != nil {
+			return total, err
+		}
 	}
+	return total, nil
+}
+
+// completeAll stops at the first error of the database.
+func (c *Completer) completeAll(ctx context.Context, keys []dueKey) (total CompleterResult, err error) {
 	var mu sync.Mutex
 	workers, running := errgroup.WithContext(ctx) // ends with ctx or with the first error
 	workers.SetLimit(c.config.Concurrency)
@@ -103,10 +109,10 @@ func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err err
 	return total, err
 }
 
-// stepSQL names the step that continues a key. Commands change a row, even its counters, only if the
+// stepSQL names the step that continues a key. Commands change a row, even its times, only if the
 // step is one of knownSteps (R18, newer versions). They compare it with array_position, because the
 // planner then expects that most keys match, unlike with = ANY, so it reads an index in order up to
-// the LIMIT. Citus requires that the functions in an UPDATE are immutable, as these are.
+// the LIMIT.
 const stepSQL = `get_byte(params_hash, 0)::text || '/' || operation || '/' || recovery_point`
 
 func knownSteps(operations []Operation) (names []string) {
@@ -118,96 +124,79 @@ func knownSteps(operations []Operation) (names []string) {
 	return names
 }
 
-// dueSQL lists the due keys of all accounts, which is an exception to R20, the account in every
-// table. It takes them from each account and kind in turn, so that none delays another.
-var dueSQL = `
-WITH due AS (
-` + ofKind("'abandoned'", "completer_attempt + 1", abandonedSQL) + `
- UNION ALL
-` + ofKind("'waiting'", "completer_attempt", actionRequiredSQL) + `
- UNION ALL
-` + ofKind("'polled'", "$9::bigint + 1", polledSQL) + `
-)
-SELECT account_id, id, last_run_at, runs, attempts
-  FROM due
- ORDER BY row_number() OVER (PARTITION BY account_id, kind ORDER BY last_run_at), last_run_at
- LIMIT $2`
-
-// ofKind lists the due keys of a kind. Its LIMIT bounds the sort after a long outage.
-func ofKind(kind, attempts, condition string) string {
-	return `(
-    SELECT account_id, id, last_run_at, attempt AS runs, ` + attempts + ` AS attempts, ` + kind + ` AS kind
-      FROM idempotency_keys
-     WHERE finished_at IS NULL AND needs_review_at IS NULL
-       AND ` + condition + `
-       AND array_position($1::text[], ` + stepSQL + `) IS NOT NULL
-     ORDER BY last_run_at
-     LIMIT 100 * $2
-)`
-}
-
-// abandonedSQL selects the keys whose grace is over. The first condition on last_run_at is for the
-// index, the second is the backoff: it doubles with each attempt, up to $5. 20 doublings fit
-// an interval.
-var abandonedSQL = `action_required_at IS NULL
-       AND ` + notWithin("last_run_at", "$4::interval", "$3") + `
-       AND ` + notWithin("last_run_at",
-	"least($4::interval * 2 ^ least(completer_attempt, 20), greatest($5::interval, $4::interval))", "$3") + `
-       AND ` + notLeased("$3")
-
-// actionRequiredSQL selects the keys that have waited $6 since their last run. A run ends the
-// wait when they are $7 old: they are due at once, and then after each grace.
-var actionRequiredSQL = `action_required_at IS NOT NULL
-       AND (
-            ` + notWithin("last_run_at", "$6::interval", "$3") + `
-            OR (
-                created_at <= now() - $7::interval
-                AND last_run_at <= greatest(created_at + $7::interval, now() - $4::interval)
-            )
-       )`
-
-// polledSQL selects keys older than $8 that are never abandoned, because clients run them far
-// more often than the completer would. They count one attempt more than the completer makes, so
-// they need review.
-var polledSQL = `action_required_at IS NULL
-       AND last_run_at > now() - $4::interval
-       AND ` + notWithin("created_at", "$8::interval", "$3") + `
-       AND attempt > 2 * $9::bigint`
-
-// dueKey is a key that is due, as dueSQL has read it.
+// dueKey is a key that is due, as it was listed.
 type dueKey struct {
 	AccountID, ID uuid.UUID
 	LastRunAt     time.Time
-	Runs          int // so far
-	Attempts      int // of the completer, including this one
 }
 
-func (c *Completer) due(ctx context.Context) ([]dueKey, error) {
-	store := c.engine.store
-	timeout := c.config.ActionTimeout - store.lockTimeout // from this age on, a run's lease ends after ActionTimeout
-	return collect(ctx, store, pgx.RowToStructByPos[dueKey], dueSQL, c.steps, c.config.Limit, store.lockTimeout,
-		c.config.Grace, maxBackoff, actionPollGraces*c.config.Grace, timeout, pollingLimit, c.config.MaxAttempts)
+// abandonedSQL lists the keys whose pause is over, of all accounts, which is an exception to R20, the account in
+// every table. The first condition on last_run_at is for the index, the second is the pause. A time that is
+// further ahead than a lease was set by a clock that ran ahead (R8, the database's clock). $6 selects the keys
+// that are younger than an hour, or the others: each has half of a batch, so that neither delays the other.
+const abandonedSQL = `
+SELECT account_id, id, last_run_at
+  FROM idempotency_keys
+ WHERE finished_at IS NULL
+   AND action_required_at IS NULL
+   AND last_run_at NOT BETWEEN now() - $4::interval AND now() + $3::interval
+   AND last_run_at NOT BETWEEN now() - least(greatest($4::interval, last_run_at - created_at), interval '1 hour') AND now() + $3::interval
+   AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $3::interval AND now() + $3::interval)
+   AND array_position($1::text[], ` + stepSQL + `) IS NOT NULL
+   AND (created_at > now() - interval '1 hour') = $5
+ ORDER BY last_run_at
+ LIMIT $2`
+
+// waitingSQL lists the keys that have waited for an action for $4 since their last run. A run ends the wait when
+// they are $6 old: they are due at once, and then after each grace, $7.
+const waitingSQL = `
+SELECT account_id, id, last_run_at
+  FROM idempotency_keys
+ WHERE finished_at IS NULL
+   AND action_required_at IS NOT NULL
+   AND (
+            last_run_at NOT BETWEEN now() - $4::interval AND now() + $3::interval
+         OR (created_at <= now() - $6::interval AND last_run_at <= greatest(created_at + $6::interval, now() - $7::interval))
+       )
+   AND array_position($1::text[], ` + stepSQL + `) IS NOT NULL
+   AND (created_at > now() - interval '1 hour') = $5
+ ORDER BY last_run_at
+ LIMIT $2`
+
+func (c *Completer) due(ctx context.Context) (keys []dueKey, err error) {
+	lease, grace, limit := c.engine.store.lockTimeout, c.config.Grace, c.config.Batch/4
+	timeout := c.config.ActionTimeout - lease // from this age on, a run's lease ends after ActionTimeout
+	batch := &pgx.Batch{}
+	for _, young := range []bool{true, false} {
+		for _, query := range []*pgx.QueuedQuery{
+			batch.Queue(abandonedSQL, c.steps, limit, lease, grace, young),
+			batch.Queue(waitingSQL, c.steps, limit, lease, actionPollGraces*grace, young, timeout, grace),
+		} {
+			query.Query(func(rows pgx.Rows) error {
+				listed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[dueKey])
+				keys = append(keys, listed...)
+				return err
+			})
+		}
+	}
+	err = c.engine.store.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error { return conn.SendBatch(ctx, batch).Close() })
+	return keys, err
 }
 
-// claimAbandonedSQL counts an attempt of the completer and starts its backoff, unless the
-// key has changed since it was listed (R16, unfinished keys stay). It takes no lease. No lock keeps
-// completers apart, because Citus has none across shards: only the first one finds the $3 listed.
+// claimAbandonedSQL begins the pause of a key, unless the key has changed since it was listed (R16, unfinished
+// keys stay). It commits before the run, so that a key whose run ends the process is not the first one again. It
+// takes no lease: only the first of several completers finds the $3 listed.
 var claimAbandonedSQL = `
 UPDATE idempotency_keys
-   SET completer_attempt = completer_attempt + (action_required_at IS NULL)::integer,
-       last_run_at       = now()
+   SET last_run_at = now()
  WHERE account_id = $1 AND id = $2
-   AND finished_at IS NULL AND needs_review_at IS NULL
+   AND finished_at IS NULL
    AND last_run_at = $3
    AND ` + notLeased("$4") + `
    AND array_position($5::text[], ` + stepSQL + `) IS NOT NULL`
 
 // complete resumes a key. The result counts this key.
 func (c *Completer) complete(ctx context.Context, key dueKey) (CompleterResult, error) {
-	log := c.engine.config.Logger.With("account_id", key.AccountID, "key_id", key.ID, "completer_attempts", key.Attempts)
-	if key.Attempts > c.config.MaxAttempts {
-		return c.markNeedsReview(ctx, key, key.Runs, log.With("error", "no run has finished it, and no attempts are left")), nil
-	}
 	store := c.engine.store
 	claimed, err := store.exec(ctx, claimAbandonedSQL, key.AccountID, key.ID, key.LastRunAt, store.lockTimeout, c.steps)
 	switch {
@@ -219,20 +208,18 @@ func (c *Completer) complete(ctx context.Context, key dueKey) (CompleterResult, 
 		return CompleterResult{}, fmt.Errorf("claim abandoned key: %w", err)
 	}
 	result, err := c.resume(ctx, key)
-	log = log.With("attempt", result.Runs, "recovery_point", result.To)
+	log := c.engine.config.Logger.With("account_id", key.AccountID, "key_id", key.ID, "attempt", result.Runs, "recovery_point", result.To)
 	switch {
 	case err == nil && !result.Replayed:
 		log.InfoContext(ctx, "abandoned key completed", "from", result.From, "response", result.Response.Status)
 		return CompleterResult{Completed: 1}, nil
-	case err == nil, errors.Is(err, ErrInProgress):
+	case err == nil, errors.Is(err, ErrInProgress), errors.Is(err, ErrNotFound):
 		return CompleterResult{Skipped: 1}, nil
 	case errors.Is(err, ErrActionRequired):
 		return CompleterResult{ActionRequired: 1}, nil
-	case key.Attempts < c.config.MaxAttempts:
+	default:
 		log.WarnContext(ctx, "abandoned key not completed, it will be tried again", "error", err)
 		return CompleterResult{Failed: 1}, nil
-	default:
-		return c.markNeedsReview(ctx, key, result.Runs, log.With("error", err)), nil
 	}
 }
 
@@ -240,45 +227,8 @@ func (c *Completer) complete(ctx context.Context, key dueKey) (CompleterResult, 
 func (c *Completer) resume(ctx context.Context, key dueKey) (result Result, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			result.Runs, err = key.Runs+1, fmt.Errorf("panic: %v", cause)
+			result.KeyID, err = key.ID, fmt.Errorf("panic: %v", cause)
 		}
 	}()
 	return c.engine.Resume(ctx, key.AccountID, key.ID, c.operations)
-}
-
-// markNeedsReviewSQL marks a key unless it has run since its run $3. A run of a client may have ended
-// with a required action, and the completer must end the wait for it.
-const markNeedsReviewSQL = `
-UPDATE idempotency_keys
-   SET needs_review_at = now()
- WHERE account_id = $1 AND id = $2
-   AND attempt = $3
-   AND finished_at IS NULL AND needs_review_at IS NULL
-   AND array_position($4::text[], ` + stepSQL + `) IS NOT NULL`
-
-func (c *Completer) markNeedsReview(ctx context.Context, key dueKey, runs int, log *slog.Logger) CompleterResult {
-	marked, err := c.engine.store.exec(context.WithoutCancel(ctx), markNeedsReviewSQL, key.AccountID, key.ID, runs, c.steps)
-	if err == nil && !marked {
-		return CompleterResult{Skipped: 1}
-	}
-	log.ErrorContext(ctx, "key needs review, no attempts are left")
-	if err != nil {
-		log.ErrorContext(ctx, "key could not be marked for review, the next pass tries again", "cause", err)
-	}
-	return CompleterResult{NeedsReview: 1}
-}
-
-const requeueSQL = `
-UPDATE idempotency_keys
-   SET needs_review_at   = NULL,
-       completer_attempt = 0
- WHERE account_id = $1 AND id = $2
-   AND finished_at IS NULL
-   AND array_position($3::text[], ` + stepSQL + `) IS NOT NULL`
-
-// Requeue returns a key that needs review to the completer, with all attempts, if one of the
-// operations can continue it (R18, newer versions).
-func (e *Engine) Requeue(ctx context.Context, accountID, id uuid.UUID, operations []Operation) error {
-	_, err := e.store.exec(ctx, requeueSQL, accountID, id, knownSteps(operations))
-	return err
 }

@@ -1,7 +1,7 @@
 package idempotency_test
 
 import (
-	"math"
+	"context"
 	"testing"
 	"time"
 
@@ -10,82 +10,80 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-func TestCompleter_backoffGrows(t *testing.T) {
+// The pause is as long as the key was old at its last run.
+func TestCompleter_pauseGrows(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		grace    time.Duration
-		attempts int
-		backoff  time.Duration
-	}{
-		{grace, 0, grace},
-		{grace, 6, 64 * grace},
-		{grace, 7, 6 * time.Hour},
-		{grace, math.MaxInt32 - 1, 6 * time.Hour},
-		{lockTimeout + time.Second, 8, 256 * (lockTimeout + time.Second)},
-		{4 * time.Hour, 1, 6 * time.Hour},
-		{8 * time.Hour, 3, 8 * time.Hour},
-	}
 	op := &threeSteps{}
 	f := newCompleterFixture(newFixture(t), op)
-	for _, test := range tests {
-		f.config.Grace, f.config.MaxAttempts = test.grace, math.MaxInt32
-		req := f.putAbandoned(op, released, test.backoff-30*time.Second)
-		f.update(req, "completer_attempt = $3", test.attempts)
+	for _, test := range []struct{ age, pause time.Duration }{ // age at the last run
+		{0, grace},
+		{grace - time.Second, grace},
+		{20 * time.Minute, 20 * time.Minute},
+		{time.Hour, time.Hour},
+		{30 * 24 * time.Hour, time.Hour},
+		{-time.Hour, grace}, // created by a clock ahead
+	} {
+		req := f.putAbandoned(op, released, 0)
+		f.update(req, "created_at = last_run_at - $3::interval", test.age)
+		f.update(req, "created_at = created_at - $3::interval, last_run_at = last_run_at - $3::interval", test.pause-30*time.Second)
 		require.Zero(t, f.pass(), "%v: too early", test)
-		f.ageRun(req, 31*time.Second)
+		f.update(req, "created_at = created_at - interval '31 seconds', last_run_at = last_run_at - interval '31 seconds'")
 		require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass(), "%v: due", test)
 	}
 }
 
+// Each client's run begins the pause again, and no number of failures ends it.
 func TestCompleter_clientRetries(t *testing.T) {
 	t.Parallel()
 	op := failingToPay()
 	f := newCompleterFixture(newFixture(t), op)
 	req := f.putAbandoned(op, released, 0)
-	for range 2 * maxAttempts {
+	for range 30 {
 		_, err := f.do(req, op)
 		require.ErrorIs(t, err, errNoResponse)
+		require.Zero(t, f.pass())
 	}
-	require.Zero(t, f.completerState(req))
-	f.ageRun(req, 2*grace)
-	require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
-	require.Equal(t, completerState{Attempts: 1}, f.completerState(req))
+	for range 30 {
+		f.ageRun(req, 2*time.Hour)
+		require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
+	}
+	op.pay = nil
+	f.ageRun(req, 2*time.Hour)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass())
 }
 
-// A key that clients keep running is never abandoned, so it needs review once it is old.
-func TestCompleter_polledKey(t *testing.T) {
+// However many old keys hang, half of each batch belongs to the keys that are younger than an hour, and half of
+// either half to those that wait for an action.
+func TestCompleter_oldKeysDoNotDelayYoungOnes(t *testing.T) {
 	t.Parallel()
-	op := failingToPay()
+	var order []idempotency.Key
+	op := &threeSteps{pay: func(_ context.Context, run *idempotency.Run) error {
+		order = append(order, run.Key)
+		return errNoResponse
+	}}
 	f := newCompleterFixture(newFixture(t), op)
-	const old = "created_at = now() - interval '31 hours', "
-	for name, test := range map[string]struct {
-		update string
-		want   idempotency.CompleterResult
-	}{
-		"polled for days":             {old + "attempt = 1000", idempotency.CompleterResult{NeedsReview: 1}},
-		"polled after some attempts":  {old + "attempt = 1000, completer_attempt = 2", idempotency.CompleterResult{NeedsReview: 1}},
-		"polled now":                  {old + "attempt = 1000, locked_at = now()", idempotency.CompleterResult{NeedsReview: 1}},
-		"created by a clock ahead":    {"created_at = now() + interval '400 days', attempt = 1000", idempotency.CompleterResult{NeedsReview: 1}},
-		"young":                       {"created_at = now() - interval '29 hours', attempt = 1000", idempotency.CompleterResult{}},
-		"returned to the completer":   {old + "attempt = 5", idempotency.CompleterResult{}},
-		"marked before":               {old + "attempt = 1000, needs_review_at = now()", idempotency.CompleterResult{}},
-		"not polled, and not yet due": {old + "attempt = 1000, last_run_at = now() - interval '6 min', completer_attempt = 2", idempotency.CompleterResult{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			req := f.putChanged(op, released, 0, test.update)
-			require.Equal(t, test.want, f.pass())
-			require.Equal(t, test.want.NeedsReview > 0 || name == "marked before", f.completerState(req).NeedsReview)
-			require.Zero(t, f.pass())
-			f.update(req, "finished_at = NULL, needs_review_at = now()")
-		})
+	f.config.Batch = 8
+	const waits = "action_required_at = now()"
+	for range 20 {
+		f.putChanged(op, released, 24*time.Hour, "created_at = now() - interval '2 days'")
+		f.putChanged(op, released, 24*time.Hour, "created_at = now() - interval '2 days', "+waits)
 	}
-	require.Zero(t, op.calls.Load(), "a mark is no run")
-	require.Equal(t, 4, f.log.count(`level=ERROR msg="key needs review`))
-
-	// A run of the client may still finish the key.
-	req := f.putChanged(op, released, 0, old+"attempt = 1000")
-	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
-	op.pay = nil
-	f.mustDo(req, op)
-	require.False(t, f.completerState(req).NeedsReview)
+	for range 2 {
+		f.putAbandoned(op, released, 2*grace)
+		f.putChanged(op, released, 4*grace, waits)
+	}
+	young := map[idempotency.Key]bool{}
+	keys, err := f.engine.Unfinished(t.Context(), 100)
+	require.NoError(t, err)
+	for _, key := range keys {
+		young[key.Key] = time.Since(key.CreatedAt) < time.Hour
+	}
+	require.Equal(t, idempotency.CompleterResult{Failed: 44}, f.pass())
+	count := 0
+	for _, key := range order[:f.config.Batch] {
+		if young[key] {
+			count++
+		}
+	}
+	require.Equal(t, 4, count, "all four are in the first batch")
 }

@@ -15,7 +15,6 @@ import (
 
 const (
 	grace         = 5 * time.Minute
-	maxAttempts   = 3
 	actionTimeout = 24 * time.Hour
 )
 
@@ -34,7 +33,7 @@ func newCompleterFixture(f *fixture, operations ...idempotency.Operation) *compl
 		fixture:    &fixture{t: f.t, pool: f.pool, engine: engine, account: f.account},
 		log:        log,
 		operations: operations,
-		config:     idempotency.CompleterConfig{Grace: grace, MaxAttempts: maxAttempts, ActionTimeout: actionTimeout, Limit: 100, Concurrency: 1},
+		config:     idempotency.CompleterConfig{Grace: grace, ActionTimeout: actionTimeout, Batch: 100, Concurrency: 1},
 	}
 }
 
@@ -70,23 +69,6 @@ func (f *fixture) putChanged(op idempotency.Operation, state given, ago time.Dur
 		f.update(req, columns)
 	}
 	return req
-}
-
-type completerState struct {
-	Attempts    int
-	NeedsReview bool
-}
-
-func (f *fixture) completerState(req idempotency.Request) completerState {
-	f.t.Helper()
-	var s completerState
-	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), `
-SELECT completer_attempt,
-       needs_review_at IS NOT NULL
-  FROM idempotency_keys
- WHERE account_id = $1
-   AND id = $2`, req.AccountID, keyID(req)).Scan(&s.Attempts, &s.NeedsReview))
-	return s
 }
 
 func (f *fixture) countKeys(condition string) int {

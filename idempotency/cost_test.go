@@ -25,7 +25,7 @@ func TestCost_perRequest(t *testing.T) {
 		{name: "new key, one step", op: oneStep(), roundTrips: 3, commits: 1},
 		{name: "new key, three steps with two calls", op: &threeSteps{}, roundTrips: 4, commits: 3},
 		{name: "new key, steps that read first", op: readFirst(&threeSteps{}), roundTrips: 10, commits: 3},
-		{name: "new key, invalid", op: rejecting(oneStep()), roundTrips: 2},
+		{name: "new key, invalid", op: rejecting(oneStep()), roundTrips: 1},
 		{name: "call without an outcome", op: failing, roundTrips: 3, commits: 1},
 		{name: "replay", op: &threeSteps{}, state: finished, roundTrips: 1},
 		{name: "in progress", op: &threeSteps{}, state: leased, roundTrips: 1},

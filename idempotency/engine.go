@@ -69,10 +69,14 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	id := KeyID(req.AccountID, req.Key)
 	hash := fingerprint(req.Method, req.Path, req.Params)
 
+	decide := func(stored *keyRow) (Result, error) {
+		stored.Key = req.Key // the row of an expired key does not have it
+		return e.decide(ctx, stored, hash, op, req.OnClaim)
+	}
 	stored, err := e.store.find(ctx, req.AccountID, id)
 	switch {
 	case err == nil:
-		return e.decide(ctx, stored, hash, op, req.OnClaim)
+		return decide(stored)
 	case !errors.Is(err, ErrNotFound):
 		return Result{KeyID: id}, err
 	}
@@ -84,7 +88,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	})
 	err = run.execute(ctx)
 	if run.claimedBy != nil { // err is the conflict of the claim, so the other request's row decides
-		return e.decide(ctx, run.claimedBy, hash, op, req.OnClaim)
+		return decide(run.claimedBy)
 	}
 	return run.result(), err
 }
@@ -98,6 +102,9 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operati
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	stored, err := e.store.find(ctx, accountID, keyID)
+	if err == nil && stored.Expired {
+		err = ErrNotFound
+	}
 	if err != nil {
 		return Result{KeyID: keyID}, err
 	}
@@ -120,6 +127,8 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 func (e *Engine) decide(ctx context.Context, stored *keyRow, hash []byte, op Operation, onClaim func()) (Result, error) {
 	result := stored.result()
 	switch {
+	case stored.Expired:
+		return result, &KeyExpiredError{stored.StoredKey}
 	case stored.Fingerprint[0] != fingerprintVersion:
 		return result, fmt.Errorf("%w: fingerprint version %d", ErrNewerVersion, stored.Fingerprint[0])
 	case !bytes.Equal(stored.Fingerprint, hash) && stored.Point == Finished:

@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,14 +36,13 @@ type StoredKey struct {
 	LastRunAt      time.Time
 	Idle           time.Duration // since LastRunAt
 	FinishedAt     *time.Time    // nil while unfinished
-	NeedsReviewAt  *time.Time
-	Leased         bool   // a run holds the key
-	ClockAhead     bool   // a time of the key is in the future
-	ActionRequired bool   // the last run ended with ErrActionRequired
-	LastError      string // of the last run
-	ResponseCode   int    // 0 while unfinished
-	Expired        bool   `db:"-"` // reaped, or ended by an operator: only operation, path and times are known
-	Lost           bool   `db:"-"` // expired, and what the request created is lost
+	Leased         bool          // a run holds the key
+	ClockAhead     bool          // a time of the key is in the future
+	ActionRequired bool          // the last run ended with ErrActionRequired
+	LastError      string        // of the last run
+	ResponseCode   int           // 0 while unfinished
+	Expired        bool          // emptied by the reaper or an operator: only operation, path and times are known
+	Lost           bool          // expired, and what the request created is lost
 }
 
 // The states of a key.
@@ -52,9 +50,8 @@ const (
 	StateInProgress     = "in_progress"     // a run holds the key
 	StateWaiting        = "waiting"         // unfinished, and no run holds the key
 	StateActionRequired = "requires_action" // waiting, and an action is required before the next run
-	StateNeedsReview    = "needs_review"    // the completer has made its last attempt
 	StateFinished       = "finished"        // the response is stored
-	StateExpired        = "expired"         // the key was used, and its row is gone
+	StateExpired        = "expired"         // the key was used, and its row is emptied
 )
 
 // State returns the state of the key, which is one of the constants above.
@@ -64,8 +61,6 @@ func (k StoredKey) State() string {
 		return StateExpired
 	case k.Point == Finished:
 		return StateFinished
-	case k.NeedsReviewAt != nil:
-		return StateNeedsReview
 	case k.Leased:
 		return StateInProgress
 	case k.ActionRequired:
@@ -90,11 +85,12 @@ func (k *keyRow) response() Response { return Response{k.ResponseCode, k.Headers
 
 // keyColumns are the fields of StoredKey in their order; $1 is the length of a lease.
 const keyColumns = `
-       k.account_id, k.id, k.idempotency_key, k.operation, k.request_path, k.recovery_point, k.attempt,
-       k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at, k.needs_review_at,
+       k.account_id, k.id, coalesce(k.idempotency_key, ''), k.operation, k.request_path, k.recovery_point, k.attempt,
+       k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at,
        coalesce(k.locked_at BETWEEN now() - $1::interval AND now() + $1::interval, false),
        greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + $1::interval,
-       k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0)`
+       k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0),
+       k.expired_at IS NOT NULL, k.lost`
 
 // notLeased is the condition that no run holds the key. Its argument is the parameter with the
 // length of a lease. A time that is further ahead than that was set by a clock that ran ahead, so
@@ -131,28 +127,12 @@ func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*keyRow, err
 	return &keys[0], nil
 }
 
-// KeyExpiredError means that the key was used and its row is gone, so it never executes again.
+// KeyExpiredError means that the key was used and its row is emptied, so it never executes again (R17,
+// used for ever).
 type KeyExpiredError struct{ Key StoredKey }
 
 func (e *KeyExpiredError) Error() string {
 	return "the idempotency key has expired; it was used for " + e.Key.Operation
-}
-
-// keyExpired returns the [*KeyExpiredError] of a reaped key or [ErrNotFound].
-func (s *store) keyExpired(ctx context.Context, accountID, id uuid.UUID, key Key) error {
-	expired := &KeyExpiredError{Key: StoredKey{AccountID: accountID, ID: id, Key: key, Expired: true}}
-	k := &expired.Key
-	err := s.queryRow(ctx, `
-SELECT operation, request_path, created_at, finished_at, lost
-  FROM expired_keys
- WHERE account_id = $1 AND id = $2`, []any{accountID, id}, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt, &k.Lost)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return ErrNotFound
-	}
-	if err != nil {
-		return err
-	}
-	return expired
 }
 
 // list returns the keys that a condition selects. The arguments of the condition begin with $2.

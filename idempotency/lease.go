@@ -16,7 +16,7 @@ import (
 // account, by which Citus distributes the tables.
 
 // claimSQL is the claim (R1, claim by insert). It names no constraint: the second of two claims
-// may meet either unique index. On conflict it raises claim_conflict, because the COMMIT queued
+// may meet either unique index, and an expired key only has its id (R17, used for ever). On conflict it raises claim_conflict, because the COMMIT queued
 // behind it must not execute. Here and below, OR avoids the call of a function that would
 // only return true.
 const claimSQL = `
@@ -30,15 +30,7 @@ WITH claimed AS (
 )
 SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'claim_conflict'), max(locked_at) FROM claimed`
 
-// notExpiredSQL raises claim_conflict if the key was reaped (R17, used for ever). It is a
-// statement of its own, because Citus accepts no subquery in the INSERT of the claim.
-const notExpiredSQL = `
-SELECT count(*) = 0 OR idempotency_assert(count(*) = 0, 'claim_conflict')
-  FROM expired_keys
- WHERE account_id = $1 AND id = $2`
-
 func (run *Run) queueClaim(batch *pgx.Batch, point RecoveryPoint, leaseStart *time.Time) {
-	batch.Queue(notExpiredSQL, run.AccountID, run.KeyID)
 	batch.Queue(claimSQL, run.KeyID, run.AccountID, string(run.Key), run.operation,
 		run.request.Method, run.Path, run.Params, run.fingerprint, string(point), run.token,
 	).QueryRow(func(row pgx.Row) error {
@@ -150,7 +142,6 @@ WITH held AS (
            locked_at        = NULL,
            last_error       = NULL,
            finished_at      = now(),
-           needs_review_at  = NULL,
            response_code    = $6,
            response_headers = $7,
            response_body    = $8` + whereHeld + `
@@ -180,9 +171,7 @@ UPDATE idempotency_keys
        failed_runs        = CASE WHEN $5 THEN failed_runs ELSE coalesce(
                                 CASE WHEN jsonb_array_length(failed_runs) > 10 THEN failed_runs - 1 ELSE failed_runs END, '[]'
                             ) || $7::jsonb END,
-       action_required_at = now() + $6::interval,
-       needs_review_at    = CASE WHEN NOT $5 THEN needs_review_at END,
-       completer_attempt  = CASE WHEN $5 THEN 0 ELSE completer_attempt END
+       action_required_at = now() + $6::interval
  WHERE account_id = $1 AND id = $2
    AND lease_token = $3
    AND recovery_point <> 'finished'`,

@@ -18,13 +18,10 @@ func (e *Engine) Key(ctx context.Context, accountID, id uuid.UUID) (StoredKey, e
 	return stored.StoredKey, err
 }
 
-// Lookup returns a key and its response, a [*KeyExpiredError] or [ErrNotFound].
+// Lookup returns a key with its response, or [ErrNotFound].
 func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (StoredKey, Response, error) {
-	id := KeyID(accountID, key)
-	stored, err := e.store.find(ctx, accountID, id)
-	if errors.Is(err, ErrNotFound) {
-		err = e.store.keyExpired(ctx, accountID, id, key)
-	}
+	stored, err := e.store.find(ctx, accountID, KeyID(accountID, key))
+	stored.Key = key // the row of an expired key does not have it
 	return stored.StoredKey, stored.response(), err
 }
 
@@ -34,16 +31,10 @@ func (e *Engine) NextLeaseEnd(key StoredKey) time.Time {
 	return key.LastRunAt.Add(key.Idle + e.config.LockTimeout)
 }
 
-// Unfinished lists all unfinished keys, the oldest first. The query's last condition is always true, and makes
-// PostgreSQL use the partial indexes.
+// Unfinished lists all unfinished keys, the oldest first.
 func (e *Engine) Unfinished(ctx context.Context, limit int) ([]StoredKey, error) {
 	return e.store.list(ctx, `
  WHERE k.finished_at IS NULL
-   AND (
-        k.needs_review_at IS NOT NULL
-        OR (k.needs_review_at IS NULL AND k.action_required_at IS NULL)
-        OR (k.needs_review_at IS NULL AND k.action_required_at IS NOT NULL)
-   )
  ORDER BY k.created_at, k.id
  LIMIT $2`, limit)
 }
@@ -57,21 +48,12 @@ func (e *Engine) Find(ctx context.Context, accountIDs []uuid.UUID, idOrKey strin
 		ids = append(ids, KeyID(accountID, Key(idOrKey)))
 	}
 	keys, err := e.store.list(ctx, " WHERE k.account_id = ANY($2) AND k.id = ANY($3)", accountIDs, ids)
-	if err != nil {
-		return nil, err
-	}
-	expired, err := collect(ctx, e.store, func(row pgx.CollectableRow) (StoredKey, error) {
-		k := StoredKey{Expired: true}
-		err := row.Scan(&k.AccountID, &k.ID, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt, &k.Lost)
-		if k.ID == KeyID(k.AccountID, Key(idOrKey)) {
-			k.Key = Key(idOrKey)
+	for i := range keys {
+		if k := &keys[i]; k.ID == KeyID(k.AccountID, Key(idOrKey)) {
+			k.Key = Key(idOrKey) // also of an expired one
 		}
-		return k, err
-	}, `
-SELECT account_id, id, operation, request_path, created_at, finished_at, lost
-  FROM expired_keys
- WHERE account_id = ANY($1) AND id = ANY($2)`, accountIDs, ids)
-	return append(keys, expired...), err
+	}
+	return keys, err
 }
 
 // FailedRun is a run that ended without a final outcome.
@@ -94,44 +76,39 @@ func (e *Engine) FailedRuns(ctx context.Context, accountID, id uuid.UUID) (runs 
 
 // Stats counts the keys of all accounts. An age is 0 if there is no such key.
 type Stats struct {
-	Unfinished           []Unfinished
-	OldestActionRequired time.Duration // since it was claimed
-	NeedsReview          int
-	OldestFinished       time.Duration
+	Unfinished       []Unfinished
+	OldestUnfinished time.Duration // since it was claimed
+	OldestFinished   time.Duration
 }
 
-// Unfinished counts the keys of an operation at a recovery point, without those that need
-// review or an action.
+// Unfinished counts the keys of an operation at a recovery point, without those that require an action.
 type Unfinished struct {
-	Operation         string
-	Point             RecoveryPoint
-	Keys              int
-	Oldest            time.Duration // since it was claimed
-	OldestUnattempted time.Duration // since the last run of a key that the completer has not attempted
+	Operation string
+	Point     RecoveryPoint
+	Keys      int
+	Old       int // claimed more than an hour ago
 }
 
-// unfinishedSQL measures ages. A clock that ran ahead has set times in the future: then the age is
-// how far ahead they are, so that it raises an alert as well.
+// unfinishedSQL also counts a key that a clock which ran ahead has created as old, so that it raises an alert.
 const unfinishedSQL = `
-SELECT operation, recovery_point, count(*), greatest(now() - min(created_at), max(created_at) - now()),
-       greatest(
-           now() - min(last_run_at) FILTER (WHERE completer_attempt = 0),
-           max(last_run_at) FILTER (WHERE completer_attempt = 0) - now(),
-           interval '0'
-       )
+SELECT operation,
+       recovery_point,
+       count(*),
+       count(*) FILTER (WHERE created_at NOT BETWEEN now() - interval '1 hour' AND now() + interval '1 hour')
   FROM idempotency_keys
- WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NULL
+ WHERE finished_at IS NULL AND action_required_at IS NULL
  GROUP BY operation, recovery_point
  ORDER BY operation, recovery_point`
 
-const oldestActionRequiredSQL = `
+const oldestUnfinishedSQL = `
 SELECT greatest(now() - min(created_at), max(created_at) - now(), interval '0')
   FROM idempotency_keys
- WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NOT NULL`
+ WHERE finished_at IS NULL`
 
-const needsReviewSQL = "SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL AND needs_review_at IS NOT NULL"
-
-const oldestFinishedSQL = "SELECT greatest(now() - min(finished_at), interval '0') FROM idempotency_keys WHERE finished_at IS NOT NULL"
+const oldestFinishedSQL = `
+SELECT greatest(now() - min(finished_at), interval '0')
+  FROM idempotency_keys
+ WHERE finished_at IS NOT NULL AND expired_at IS NULL`
 
 // ReadStats counts the keys in one round trip.
 func ReadStats(ctx context.Context, pool *pgxpool.Pool) (stats Stats, err error) {
@@ -140,8 +117,7 @@ func ReadStats(ctx context.Context, pool *pgxpool.Pool) (stats Stats, err error)
 		stats.Unfinished, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unfinished])
 		return err
 	})
-	batch.Queue(oldestActionRequiredSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&stats.OldestActionRequired) })
-	batch.Queue(needsReviewSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&stats.NeedsReview) })
+	batch.Queue(oldestUnfinishedSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&stats.OldestUnfinished) })
 	batch.Queue(oldestFinishedSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&stats.OldestFinished) })
 	err = pool.SendBatch(ctx, batch).Close()
 	return stats, postgres.Translate(err)

@@ -14,13 +14,12 @@ type Operation interface {
 // Steps are the steps of a run.
 type Steps struct {
 	// Start commits with the claim, so it makes no external call. It validates the request,
-	// because its error leaves the key unused (R19, replay, then validation). If Start violates a
-	// unique constraint, the key was used before: [*KeyExpiredError]. Violated overrides this.
+	// because its error leaves the key unused (R19, replay, then validation).
 	Start RecordFunc
 
-	// Violated, if set, returns the error for a violated unique constraint that does not depend on
-	// the key, and nil for the others. Citus reports the name only within a message, so on Citus
-	// constraint is that message.
+	// Violated, if set, returns the error for a unique constraint that Start has violated, or nil for one
+	// that it does not expect. If a row with an id that derives from the key exists, that is [Run.Expired].
+	// Citus reports the name only within a message, so on Citus constraint is that message.
 	Violated func(ctx context.Context, constraint string) error
 
 	At map[RecoveryPoint]StepFunc // by the recovery point where they begin

@@ -2,58 +2,74 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/orders-api/internal/postgres"
 )
 
-// CountReapable returns how many keys Reap would delete now.
+const reapable = "finished_at <= now() - $1::interval AND expired_at IS NULL"
+
+// CountReapable returns how many keys Reap would empty now.
 func (e *Engine) CountReapable(ctx context.Context, retention time.Duration) (n int, err error) {
-	err = e.store.queryRow(ctx, "SELECT count(*) FROM idempotency_keys WHERE finished_at <= now() - $1::interval", []any{retention}, &n)
+	err = e.store.queryRow(ctx, "SELECT count(*) FROM idempotency_keys WHERE "+reapable, []any{retention}, &n)
 	return n, err
 }
 
-// reapableSQL lists the finished keys past their retention, of which $3 is where the last batch
-// ended: until VACUUM, the index keeps the entries of deleted rows, and each batch would read them.
-const reapableSQL = `
-SELECT account_id, id, finished_at
-  FROM idempotency_keys
- WHERE finished_at <= now() - $1::interval
-   AND finished_at >= $3
- ORDER BY finished_at
- LIMIT $2`
+// emptied removes what a client has sent and received, with the key itself, from which its id derives.
+// The rest of the row rejects each reuse of the key (R17, used for ever).
+const emptied = `
+       idempotency_key  = NULL,
+       request_method   = NULL,
+       request_params   = NULL,
+       params_hash      = NULL,
+       response_code    = NULL,
+       response_headers = NULL,
+       response_body    = NULL,
+       last_error       = NULL,
+       failed_runs      = NULL,
+       expired_at       = now()`
 
-type reapable struct {
-	AccountID, ID uuid.UUID
-	FinishedAt    time.Time
-}
+// reapSQL empties the finished keys past their retention. An unfinished key stays, because it has no
+// finished_at (R16, unfinished keys stay). $3 is where the last batch ended: until VACUUM, the index keeps
+// the entries of emptied rows, and each batch would read them.
+const reapSQL = `
+UPDATE idempotency_keys AS k
+   SET` + emptied + `
+  FROM (
+           SELECT account_id, id
+             FROM idempotency_keys
+            WHERE ` + reapable + `
+              AND finished_at >= $3
+            ORDER BY finished_at
+            LIMIT $2
+              FOR NO KEY UPDATE SKIP LOCKED
+       ) AS due
+ WHERE k.account_id = due.account_id
+   AND k.id = due.id
+RETURNING k.finished_at`
 
-// Reap deletes finished keys past their retention, in transactions of at most batch keys,
+// Reap empties finished keys past their retention, in transactions of at most batch keys,
 // until none is left or ctx ends. It pauses for as long as each batch took, to use at
 // most half of the database's time.
 func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (total int, err error) {
 	var from time.Time
 	for ctx.Err() == nil {
 		start := e.config.Clock()
-		keys, err := collect(ctx, e.store, pgx.RowToStructByPos[reapable], reapableSQL, retention, batch, from)
-		deleted, last := 0, from
-		if err == nil && len(keys) > 0 {
-			last = keys[len(keys)-1].FinishedAt
-			deleted, err = e.store.delete(ctx, retention, keys)
-		}
-		total += deleted
+		finished, err := collect(ctx, e.store, pgx.RowTo[time.Time], reapSQL, retention, batch, from)
+		total += len(finished)
 		if err != nil && ctx.Err() == nil {
 			return total, fmt.Errorf("reap keys: %w", err)
 		}
-		if len(keys) < batch || deleted == 0 && last.Equal(from) { // all locked
+		if len(finished) < batch {
 			break
 		}
-		from = last
+		from = slices.MaxFunc(finished, time.Time.Compare)
 		select {
 		case <-time.After(e.config.Clock().Sub(start)):
 		case <-ctx.Done():
@@ -62,59 +78,22 @@ func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (
 	return total, nil
 }
 
-// deleteSQL deletes keys of one account, because Citus deletes only from one shard. The rows that it
-// inserts reject a reuse of the keys (R17, used for ever). An unfinished key stays, because it has
-// no finished_at (R16, unfinished keys stay). %s is the reaper's SKIP LOCKED.
-const deleteSQL = `
-WITH deleted AS (
-    DELETE FROM idempotency_keys
-     WHERE account_id = $1
-       AND id IN (
-           SELECT id
-             FROM idempotency_keys
-            WHERE account_id = $1
-              AND id = ANY($2::uuid[])
-              AND finished_at <= now() - $3::interval
-              FOR UPDATE %s
-       )
-    RETURNING account_id, id, operation, request_path, created_at, finished_at
-)
-INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at)
-SELECT * FROM deleted
-ON CONFLICT DO NOTHING`
-
-func (s *store) delete(ctx context.Context, retention time.Duration, keys []reapable) (deleted int, err error) {
-	byAccount := map[uuid.UUID][]uuid.UUID{}
-	for _, key := range keys {
-		byAccount[key.AccountID] = append(byAccount[key.AccountID], key.ID)
-	}
-	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		batch := &pgx.Batch{} // one transaction
-		for accountID, ids := range byAccount {
-			batch.Queue(fmt.Sprintf(deleteSQL, "SKIP LOCKED"), accountID, ids, retention).Exec(func(tag pgconn.CommandTag) error {
-				deleted += int(tag.RowsAffected())
-				return nil
-			})
-		}
-		return conn.SendBatch(ctx, batch).Close()
-	})
-	if err != nil {
-		return 0, err
-	}
-	return deleted, nil
-}
-
 // ExpireTx queues that finished keys of an account expire before their retention is over. Unlike the reaper,
 // which comes again, it waits for a row that another transaction has locked.
 func ExpireTx(tx postgres.Queuer, accountID uuid.UUID, ids []uuid.UUID) {
-	tx.Queue(fmt.Sprintf(deleteSQL, ""), accountID, ids, time.Duration(0))
+	tx.Queue("UPDATE idempotency_keys SET"+emptied+` WHERE account_id = $1 AND id = ANY($2) AND expired_at IS NULL`, accountID, ids)
 }
 
-// ExpireLost makes a key whose row was lost an expired key (R17, used for ever).
+// ExpireLost inserts the row of a key that was lost, as an expired one (R17, used for ever),
+// unless it exists again.
 func (e *Engine) ExpireLost(ctx context.Context, accountID, id uuid.UUID, operation, path string, createdAt time.Time) error {
-	_, err := e.store.exec(ctx, `
-INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at, lost)
-VALUES ($1, $2, $3, $4, $5, now(), true)
-ON CONFLICT DO NOTHING`, accountID, id, operation, path, createdAt)
+	inserted, err := e.store.exec(ctx, `
+INSERT INTO idempotency_keys (
+    account_id, id, operation, request_path, recovery_point, lease_token, attempt, last_run_at, created_at, finished_at, expired_at, lost
+) VALUES ($1, $2, $3, $4, 'finished', $5, 1, now(), $6, now(), now(), true)
+ON CONFLICT DO NOTHING`, accountID, id, operation, path, uuid.New(), createdAt)
+	if err == nil && !inserted {
+		err = errors.New("the key exists again")
+	}
 	return err
 }

@@ -30,7 +30,7 @@ func (f *fixture) countExpired() int {
 	return n
 }
 
-// Only finished keys past their retention are deleted.
+// Only finished keys past their retention are emptied.
 func TestReaper_selection(t *testing.T) {
 	t.Parallel()
 	const ancient = "last_run_at = now() - interval '9 years', created_at = now() - interval '9 years'"
@@ -38,27 +38,30 @@ func TestReaper_selection(t *testing.T) {
 		name    string
 		state   given
 		update  string
-		deleted bool
+		emptied bool
 	}{
-		{name: "finished a second past the retention", state: finished, update: "finished_at = now() - interval '72 hours 1 second'", deleted: true},
+		{name: "finished a second past the retention", state: finished, update: "finished_at = now() - interval '72 hours 1 second'", emptied: true},
 
 		{name: "just finished, created years ago", state: finished, update: ancient},
 		{name: "finished within the retention", state: finished, update: "finished_at = now() - interval '71 hours 59 minutes'"},
 		{name: "unfinished for years", state: released, update: ancient},
 		{name: "at an unknown point for years", state: given{Point: "captured"}, update: ancient},
 		{name: "leased for years", state: given{Point: paid, Leased: true, LeaseAge: 9 * 365 * 24 * time.Hour}, update: ancient},
-		{name: "needs review for years", state: released, update: ancient + ", needs_review_at = now() - interval '8 years'"},
 	}
 	f := newFixture(t)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			req := f.putChanged(&threeSteps{}, test.state, 0, test.update)
 			before := f.row(req)
-			if test.deleted {
+			if test.emptied {
 				require.Equal(t, 1, f.countExpired())
-				require.Equal(t, before, f.row(req), "counting deletes nothing")
+				require.Equal(t, before, f.row(req), "counting empties nothing")
 				require.Equal(t, 1, f.reap())
-				require.Empty(t, f.row(req))
+				after := f.row(req)
+				require.NotContains(t, after, string(req.Key))
+				require.Zero(t, f.countExpired())
+				require.Zero(t, f.reap())
+				require.Equal(t, after, f.row(req), "it is emptied once")
 				return
 			}
 			require.Zero(t, f.countExpired())
@@ -69,7 +72,7 @@ func TestReaper_selection(t *testing.T) {
 	f.requireIdle()
 }
 
-// One statement per account deletes the keys of a batch.
+// One statement empties the keys of a batch, of all accounts.
 func TestReaper_batches(t *testing.T) {
 	t.Parallel()
 	wire := &idempotencytest.Wire{}
@@ -82,25 +85,24 @@ func TestReaper_batches(t *testing.T) {
 	}
 	wire.Reset()
 	require.Equal(t, 5*batch+7+2*3, f.reap())
-	require.Equal(t, 5+3, wire.Count("DELETE FROM idempotency_keys"))
-	require.Equal(t, 6+6, wire.RoundTrips())
-	require.Equal(t, 1, f.countKeys("true"))
+	require.Equal(t, 6, wire.RoundTrips())
+	require.Equal(t, 1, f.countKeys("expired_at IS NULL"))
 }
 
 func TestReaper_rowsLocked(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.insertFinished(3*batch, retention+time.Hour)
-	unlock := f.otherTransaction("SELECT FROM idempotency_keys ORDER BY finished_at LIMIT 150 FOR KEY SHARE")
+	unlock := f.otherTransaction("SELECT FROM idempotency_keys ORDER BY finished_at LIMIT 150 FOR NO KEY UPDATE")
 	require.Equal(t, 150, f.reap())
 	unlock()
 	_, err := f.pool.Exec(t.Context(), "UPDATE idempotency_keys SET finished_at = now() - $1::interval", retention+time.Hour)
 	require.NoError(t, err)
-	unlock = f.otherTransaction("SELECT FROM idempotency_keys FOR KEY SHARE")
-	require.Zero(t, f.reap(), "a batch of locked rows that finished at the same time ends the pass")
+	unlock = f.otherTransaction("SELECT FROM idempotency_keys FOR NO KEY UPDATE")
+	require.Zero(t, f.reap(), "a batch of locked rows ends the pass")
 	unlock()
 	require.Equal(t, 150, f.reap())
-	require.Zero(t, f.countKeys("true"))
+	require.Zero(t, f.countKeys("expired_at IS NULL"))
 }
 
 func TestReaper_cancelled(t *testing.T) {
@@ -118,10 +120,10 @@ func TestReaper_cancelled(t *testing.T) {
 			return time.Now()
 		}
 	})
-	deleted, err := f.engine.Reap(ctx, retention, batch)
+	emptied, err := f.engine.Reap(ctx, retention, batch)
 	require.NoError(t, err)
-	require.Equal(t, 2*batch, deleted)
-	require.Equal(t, 3*batch, f.countKeys("true"))
+	require.Equal(t, 2*batch, emptied)
+	require.Equal(t, 3*batch, f.countKeys("expired_at IS NULL"))
 }
 
 // A reaped key never executes again, with any operation.
@@ -134,6 +136,7 @@ func TestDo_reapedKey(t *testing.T) {
 	require.NoError(t, err)
 	f.update(req, "finished_at = finished_at - $3::interval", retention+time.Hour)
 	require.Equal(t, 1, f.reap())
+	emptied := f.row(req)
 
 	readsFirst := beforeRecord(oneStep(), idempotency.Started, query)
 	changed := req
@@ -155,13 +158,13 @@ func TestDo_reapedKey(t *testing.T) {
 		require.Equal(t, stored.Key, keyExpired.Key.Key, name)
 		require.Equal(t, stored.Path, keyExpired.Key.Path, name)
 		require.True(t, stored.CreatedAt.Equal(keyExpired.Key.CreatedAt), name)
-		require.Equal(t, idempotency.Result{KeyID: keyID(req), From: idempotency.Started, To: idempotency.Started}, result, name)
+		require.Equal(t, idempotency.Result{KeyID: keyID(req), Runs: 1, From: idempotency.Finished, To: idempotency.Finished}, result, name)
 	}
 	_, errs := f.race(20, req, &threeSteps{})
 	for _, err := range errs {
 		require.ErrorAs(t, err, new(*idempotency.KeyExpiredError))
 	}
-	require.Empty(t, f.row(req))
+	require.Equal(t, emptied, f.row(req))
 	require.Equal(t, onceEach, f.effects(req))
 
 	stranger := req
@@ -176,10 +179,15 @@ func TestDo_rowDeletedByOperator(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	req := f.request()
-	op := startOnly(func(_ context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Transition, error) {
-		tx.Queue("INSERT INTO accounts (id, name) VALUES ($1, 'derived')", idempotency.DeriveID("thing", run.AccountID, run.Key))
-		return idempotency.Finish(idempotency.Response{Status: 201}), nil
-	})
+	op := operation{name: "derives", steps: func(run *idempotency.Run) idempotency.Steps {
+		return idempotency.Steps{
+			Start: func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+				tx.Queue("INSERT INTO accounts (id, name) VALUES ($1, 'derived')", idempotency.DeriveID("thing", run.AccountID, run.Key))
+				return idempotency.Finish(idempotency.Response{Status: 201}), nil
+			},
+			Violated: func(context.Context, string) error { return run.Expired() },
+		}
+	}}
 	f.mustDo(req, op)
 	_, err := f.pool.Exec(t.Context(), "DELETE FROM idempotency_keys")
 	require.NoError(t, err)

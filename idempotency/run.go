@@ -115,7 +115,7 @@ func (run *Run) commit(ctx context.Context, record RecordFunc) error {
 		case errors.Is(err, errClaimConflict), errors.Is(err, ErrLeaseLost):
 			return run.readBack(ctx, err)
 		case !run.leased && postgres.SQLState(err) == postgres.UniqueViolation:
-			return run.violated(ctx, postgres.Constraint(err))
+			return run.violated(ctx, err)
 		default:
 			return err
 		}
@@ -132,12 +132,6 @@ func (run *Run) transact(ctx context.Context, record RecordFunc) error {
 	recording, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	next, err := record(recording, tx)
-	if err != nil && !run.leased && !tx.open && tx.failed == nil {
-		// An expired key may have charged, so it takes precedence over a rejection (R2, order of the answers).
-		if expired := run.engine.store.keyExpired(ctx, run.AccountID, run.KeyID, run.Key); !errors.Is(expired, ErrNotFound) {
-			err = expired
-		}
-	}
 	if _, known := run.steps.At[next.point]; err == nil && next.point != Finished && !known {
 		err = fmt.Errorf("idempotency: a step advanced to %q, from which there is no step", next.point)
 	}
@@ -185,11 +179,7 @@ func (run *Run) readBack(ctx context.Context, failure error) error {
 	case errors.Is(err, ErrNotFound) && run.leased:
 		return failure // a failover lost the row; the next request claims the key again
 	case errors.Is(err, ErrNotFound):
-		err = run.engine.store.keyExpired(ctx, run.AccountID, run.KeyID, run.Key)
-		if errors.Is(err, ErrNotFound) {
-			err = errNotCommitted // the conflicting row is gone again
-		}
-		return err
+		return errNotCommitted // the conflicting row is gone again
 	case err != nil && run.mayHold:
 		return commitUnknown(err)
 	case err != nil:
@@ -210,14 +200,22 @@ func (run *Run) readBack(ctx context.Context, failure error) error {
 	return nil
 }
 
-func (run *Run) violated(ctx context.Context, constraint string) error {
+// violated returns the operation's error for a unique constraint that Start violated, if it has one.
+func (run *Run) violated(ctx context.Context, cause error) error {
 	if run.steps.Violated != nil {
-		if err := run.steps.Violated(ctx, constraint); err != nil {
+		if err := run.steps.Violated(ctx, postgres.Constraint(cause)); err != nil {
 			return err
 		}
 	}
-	// The key's row is gone, but a row with an id that derives from the key exists.
-	return &KeyExpiredError{Key: StoredKey{AccountID: run.AccountID, ID: run.KeyID, Key: run.Key, Operation: run.operation, Path: run.Path}}
+	return cause
+}
+
+// Expired returns the error of a key whose row was lost, although a row with an id that derives from the
+// key exists, so the key was used (R17, used for ever).
+func (run *Run) Expired() error {
+	return &KeyExpiredError{Key: StoredKey{
+		AccountID: run.AccountID, ID: run.KeyID, Key: run.Key, Operation: run.operation, Path: run.Path, Expired: true,
+	}}
 }
 
 // StepHook is called before each step. The step runs on the context that it returns, and the

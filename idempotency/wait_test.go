@@ -157,8 +157,6 @@ func TestAwait_conditions(t *testing.T) {
 		"released":                  {released, idle, [3]bool{true, false, false}},
 		"released by a recent run":  {released, "last_run_at = now() + interval '50 seconds'", [3]bool{false, false, false}},
 		"released by a clock ahead": {released, "last_run_at = now() + interval '1 hour'", [3]bool{true, false, false}},
-		"needs review":              {released, idle + ", needs_review_at = now()", [3]bool{true, true, true}},
-		"needs review, leased":      {leased, idle + ", needs_review_at = now()", [3]bool{false, true, true}},
 		"action required":           {released, idle + ", action_required_at = now()", [3]bool{true, true, false}},
 	}
 	wire := &idempotencytest.Wire{}
@@ -181,10 +179,10 @@ func TestAwait_conditions(t *testing.T) {
 			waiting.Go(func() { result.Store(await() && ctx.Err() == nil) })
 		}
 	}
-	f.requireWaiting(14)
+	f.requireWaiting(13)
 	wire.Reset()
-	require.Eventually(t, func() bool { return wire.RoundTrips() >= 2*14 }, waitFor, tick)
-	f.requireWaiting(14)
+	require.Eventually(t, func() bool { return wire.RoundTrips() >= 2*13 }, waitFor, tick)
+	f.requireWaiting(13)
 	cancel()
 	waiting.Wait()
 	for name, test := range tests {

@@ -80,11 +80,11 @@ func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
 	})
 }
 
-// AwaitChange blocks like AwaitTurn, but until the key is finished, needs review or, unless it
+// AwaitChange blocks like AwaitTurn, but until the key is finished or, unless it
 // already did, requires an action.
 func (e *Engine) AwaitChange(ctx context.Context, known StoredKey) bool {
 	return e.await(ctx, known.AccountID, known.ID, func(k StoredKey) bool {
-		return k.Point == Finished || k.NeedsReviewAt != nil || k.ActionRequired && !known.ActionRequired
+		return k.Point == Finished || k.ActionRequired && !known.ActionRequired
 	})
 }
 

@@ -38,14 +38,20 @@ CREATE DOMAIN attempt_count AS integer CHECK (VALUE >= 0);
 
 -- +goose StatementBegin
 CREATE FUNCTION idempotency_key_is_consistent(
-    recovery_point name64, finished_at timestamptz, locked_at timestamptz, action_required_at timestamptz,
+    idempotency_key idempotency_key, request_method http_method, request_params bytea, params_hash fingerprint,
+    recovery_point name64, locked_at timestamptz, action_required_at timestamptz, finished_at timestamptz, expired_at timestamptz,
     response_code response_code, response_headers jsonb, response_body bytea
 ) RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 BEGIN
     RETURN (recovery_point = 'finished') = (finished_at IS NOT NULL)
-       AND num_nonnulls(finished_at, response_code, response_headers, response_body) IN (0, 4)
-       AND num_nonnulls(finished_at, locked_at, action_required_at) < 2;
+       AND num_nonnulls(finished_at, locked_at, action_required_at) < 2
+       -- A finished key has a response, until it is emptied.
+       AND num_nonnulls(response_code, response_headers, response_body)
+           = CASE WHEN finished_at IS NOT NULL AND expired_at IS NULL THEN 3 ELSE 0 END
+       AND num_nonnulls(idempotency_key, request_method, request_params, params_hash)
+           = CASE WHEN expired_at IS NULL THEN 4 ELSE 0 END
+       AND (expired_at IS NULL OR finished_at IS NOT NULL);
 END
 $$;
 -- +goose StatementEnd
@@ -55,30 +61,31 @@ $$;
 CREATE TABLE idempotency_keys (
     account_id         uuid            NOT NULL,
     id                 uuid            NOT NULL, -- derived from account and key (R5, derived ids)
-    idempotency_key    idempotency_key NOT NULL COLLATE "C",
+    idempotency_key    idempotency_key COLLATE "C", -- NULL, like the request and the response, once the key has expired
     operation          name64          NOT NULL,
-    request_method     http_method     NOT NULL,
-    request_path       http_path       NOT NULL,
-    request_params     bytea           NOT NULL, -- canonical JSON, from which runs resume
-    params_hash        fingerprint     NOT NULL,
+    request_method     http_method,
+    request_path       http_path       NOT NULL, -- for a refund, it contains the order's id
+    request_params     bytea,                    -- canonical JSON, from which runs resume
+    params_hash        fingerprint,
     recovery_point     name64          NOT NULL,
     lease_token        uuid            NOT NULL, -- required by each write of the run (R7, fence)
     locked_at          timestamptz,              -- start of the lease
     attempt            attempt_number  NOT NULL, -- counts runs; after a restore it can repeat, so lease_token fences writes
-    completer_attempt  attempt_count   NOT NULL DEFAULT 0,
     last_run_at        timestamptz     NOT NULL,
     last_error         error_message,
     failed_runs        jsonb,                    -- the errors of runs without a final outcome, for operators
     action_required_at timestamptz,              -- set if the last run ended because the customer must act
-    needs_review_at    timestamptz,              -- the completer gave up
     created_at         timestamptz     NOT NULL,
     finished_at        timestamptz,
+    expired_at         timestamptz,              -- the row was emptied, and stays so that the key never executes again (R17, used for ever)
+    lost               boolean         NOT NULL DEFAULT false, -- an operator expired a key whose rows were lost, so responses name no order
     response_code      response_code,
     response_headers   jsonb,
     response_body      bytea,                    -- not jsonb, which reorders members and rejects \u0000 (R14, the same bytes)
 
     CONSTRAINT key_is_consistent CHECK (idempotency_key_is_consistent(
-        recovery_point, finished_at, locked_at, action_required_at, response_code, response_headers, response_body
+        idempotency_key, request_method, request_params, params_hash, recovery_point, locked_at, action_required_at,
+        finished_at, expired_at, response_code, response_headers, response_body
     ))
 ) WITH (
     fillfactor = 90, -- leaves space in each page for HOT updates
@@ -90,38 +97,19 @@ CREATE TABLE idempotency_keys (
 -- Only one of several concurrent claims succeeds (R1, claim by insert). Indexed texts have the collation
 -- C, because an upgrade of the C library or ICU can change the order of other collations, and their
 -- indexes would then miss rows.
-CREATE UNIQUE INDEX idempotency_keys_idempotency_key_unique ON idempotency_keys (account_id, idempotency_key);
+CREATE UNIQUE INDEX idempotency_keys_idempotency_key_unique ON idempotency_keys (account_id, idempotency_key)
+    WHERE idempotency_key IS NOT NULL; -- expired keys, which may be most, take no space here
 
 -- The predicates do not contain recovery_point, because each step changes it, and an update of a column
 -- in an index or its predicate is not a HOT update.
 CREATE INDEX idempotency_keys_unfinished_idx ON idempotency_keys (last_run_at) -- completer
-    WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NULL;
-CREATE INDEX idempotency_keys_action_required_idx ON idempotency_keys (last_run_at)
-    WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NOT NULL;
-CREATE INDEX idempotency_keys_needs_review_idx ON idempotency_keys (needs_review_at) -- operators
-    WHERE finished_at IS NULL AND needs_review_at IS NOT NULL;
+    WHERE finished_at IS NULL;
 CREATE INDEX idempotency_keys_finished_idx ON idempotency_keys (finished_at) -- reaper
-    WHERE finished_at IS NOT NULL;
+    WHERE finished_at IS NOT NULL AND expired_at IS NULL;
 
 -- The primary key is created last, because a planner without statistics chooses the newest of several
 -- equally good indexes.
 ALTER TABLE idempotency_keys ADD PRIMARY KEY (account_id, id);
-
--- Each deleted key leaves a row here, so that it can never be used again (R17, used for ever).
-CREATE TABLE expired_keys (
-    account_id   uuid        NOT NULL,
-    id           uuid        NOT NULL,
-    operation    name64      NOT NULL,
-    request_path http_path   NOT NULL, -- for a refund, it contains the order's id
-    created_at   timestamptz NOT NULL,
-    finished_at  timestamptz NOT NULL,
-    lost         boolean     NOT NULL DEFAULT false, -- an operator expired the key because its order was lost, so responses name no order
-
-    PRIMARY KEY (account_id, id)
-) WITH (
-    autovacuum_vacuum_insert_scale_factor = 0.05, -- the table only grows
-    autovacuum_freeze_min_age = 0 -- the first vacuum freezes the rows, so later ones do not rewrite them
-);
 
 -- If a claim or a fence matches no row, its statement must fail, because the COMMIT that follows it is
 -- already sent. The error begins with a name, which an operator finds in the server's log. The function
@@ -369,7 +357,7 @@ CREATE INDEX discrepancies_open_idx ON discrepancies (found_at)
 
 -- +goose Down
 DROP TABLE discrepancies, event_endpoints, provider_event_place, provider_events, refunds, staged_jobs, audit_records, orders,
-    expired_keys, idempotency_keys, api_keys, accounts;
+    idempotency_keys, api_keys, accounts;
 DROP FUNCTION order_is_consistent, idempotency_assert, idempotency_key_is_consistent;
 DROP DOMAIN endpoint_url, refund_status, refund_reason, email_address, currency, amount, external_id, order_status,
     idempotency_key, name64, http_method, http_path, fingerprint, response_code, error_message, attempt_number, attempt_count;

@@ -70,21 +70,21 @@ const account = "00000000-0000-4000-8000-000000000001"
 
 var (
 	startedKey = row{
-		"account_id":        account,
-		"id":                "00000000-0000-8000-8000-000000000001",
-		"idempotency_key":   "a-key-of-16-characters",
-		"operation":         "create_order",
-		"request_method":    "POST",
-		"request_path":      "/v1/orders",
-		"request_params":    `\x7b7d`,
-		"params_hash":       `\x` + strings.Repeat("01", 33),
-		"recovery_point":    "started",
-		"lease_token":       "00000000-0000-4000-8000-000000000002",
-		"locked_at":         "2026-01-02T03:04:05Z",
-		"attempt":           1,
-		"completer_attempt": 0,
-		"last_run_at":       "2026-01-02T03:04:05Z",
-		"created_at":        "2026-01-02T03:04:05Z",
+		"account_id":      account,
+		"id":              "00000000-0000-8000-8000-000000000001",
+		"idempotency_key": "a-key-of-16-characters",
+		"operation":       "create_order",
+		"request_method":  "POST",
+		"request_path":    "/v1/orders",
+		"request_params":  `\x7b7d`,
+		"params_hash":     `\x` + strings.Repeat("01", 33),
+		"recovery_point":  "started",
+		"lease_token":     "00000000-0000-4000-8000-000000000002",
+		"locked_at":       "2026-01-02T03:04:05Z",
+		"attempt":         1,
+		"last_run_at":     "2026-01-02T03:04:05Z",
+		"lost":            false,
+		"created_at":      "2026-01-02T03:04:05Z",
 	}
 	finishedKey = startedKey.with(row{
 		"recovery_point":   "finished",
@@ -93,6 +93,11 @@ var (
 		"response_code":    201,
 		"response_headers": row{"Location": "/v1/orders/1"},
 		"response_body":    `\x7b7d`,
+	})
+	expiredKey = finishedKey.with(row{
+		"idempotency_key": nil, "request_method": nil, "request_params": nil, "params_hash": nil,
+		"response_code": nil, "response_headers": nil, "response_body": nil,
+		"expired_at": "2026-01-05T03:04:06Z",
 	})
 
 	pendingOrder = row{
@@ -149,6 +154,13 @@ func TestSchema_checks(t *testing.T) {
 		"key: started, leased":               {"idempotency_keys", startedKey, ""},
 		"key: started, released":             {"idempotency_keys", startedKey.with(row{"locked_at": nil}), ""},
 		"key: finished":                      {"idempotency_keys", finishedKey, ""},
+		"key: expired":                       {"idempotency_keys", expiredKey, ""},
+		"key: expired, lost":                 {"idempotency_keys", expiredKey.with(row{"lost": true}), ""},
+		"key: expired with key":              {"idempotency_keys", expiredKey.with(row{"idempotency_key": "a-key-of-16-characters"}), key},
+		"key: expired with request":          {"idempotency_keys", expiredKey.with(row{"request_params": `\x7b7d`}), key},
+		"key: expired with body":             {"idempotency_keys", expiredKey.with(row{"response_body": `\x7b7d`}), key},
+		"key: expired, unfinished":           {"idempotency_keys", expiredKey.with(row{"recovery_point": "started", "finished_at": nil}), key},
+		"key: started without request":       {"idempotency_keys", startedKey.with(row{"request_params": nil}), key},
 		"key: finished, empty body":          {"idempotency_keys", finishedKey.with(row{"response_body": `\x`}), ""},
 		"key: finished without time":         {"idempotency_keys", finishedKey.with(row{"finished_at": nil}), key},
 		"key: finished without status":       {"idempotency_keys", finishedKey.with(row{"response_code": nil}), key},

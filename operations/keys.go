@@ -3,7 +3,6 @@ package operations
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 
@@ -69,9 +68,6 @@ func (k KeyStatus) Settled() bool {
 // KeyStatus returns the status of a key, or [idempotency.ErrNotFound] if it was never used.
 func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempotency.Key) (KeyStatus, error) {
 	status, response, err := s.Engine.Lookup(ctx, accountID, key)
-	if expired, ok := errors.AsType[*idempotency.KeyExpiredError](err); ok {
-		status, err = expired.Key, nil
-	}
 	if err != nil {
 		return KeyStatus{}, err
 	}

@@ -11,14 +11,11 @@ import (
 	"example.com/orders-api/operations/audit"
 )
 
-// Retry resumes an unfinished key. If that fails, the completer has all its attempts again.
+// Retry resumes an unfinished key now, before the completer does.
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
 	_, _, err := s.unfinished(ctx, accountID, keyID)
 	if err == nil {
 		err = audit.WriteKey(ctx, s.Pool, accountID, keyID, "key.retry", by)
-	}
-	if err == nil {
-		err = s.Engine.Requeue(ctx, accountID, keyID, s.Operations())
 	}
 	if err != nil {
 		return idempotency.Result{KeyID: keyID}, err

@@ -88,8 +88,7 @@ func TestCancel_outcomes(t *testing.T) {
 			stopBefore(confirm), func(f *fixture) { f.setLease(lockTimeout / 2) }, cancelOrder("503 outcome unknown, 1s"), expectCalls(""),
 			func(f *fixture) { f.setLease(2 * lockTimeout) }, retry("200"), canceled,
 		},
-		"the order's key needs review": {challenge, (*fixture).markNeedsReview, cancelOrder("200"), canceled},
-		"the charge window is over":    {challenge, old, cancelOrder("200"), canceled},
+		"the charge window is over": {challenge, old, cancelOrder("200"), canceled},
 		"the order's key is of a newer version": {
 			challenge, setPoint("fraud_checked"), cancelOrder("503 outcome unknown, 1s"), expectCalls("create 200, confirm 200"),
 			setPoint("charge_created"), retry("200"), canceled,

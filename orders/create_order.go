@@ -32,7 +32,7 @@ func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &orderRun{createOrder: op, run: run}
 	return idempotency.Steps{
 		Start:    r.insertOrder,
-		Violated: r.referenceTaken,
+		Violated: r.violated,
 		At: map[idempotency.RecoveryPoint]idempotency.StepFunc{
 			pointOrderCreated:  r.createIntent,
 			pointChargeCreated: r.confirmIntent,
@@ -89,10 +89,13 @@ INSERT INTO orders (
 	return idempotency.Advance(pointOrderCreated), nil
 }
 
-// referenceTaken returns the error of a request whose reference another order has (R26, one order
-// per reference), or nil if the violated constraint is another one.
-func (r *orderRun) referenceTaken(ctx context.Context, constraint string) error {
-	if !strings.Contains(constraint, "orders_reference_unique") {
+// violated returns the error of a request whose order exists although its key does not, or whose reference
+// another order has (R26, one order per reference).
+func (r *orderRun) violated(ctx context.Context, constraint string) error {
+	switch {
+	case strings.Contains(constraint, "orders_pkey"):
+		return r.run.Expired()
+	case !strings.Contains(constraint, "orders_reference_unique"):
 		return nil
 	}
 	other, err := r.service.findByReference(ctx, r.run.AccountID, *r.order.Reference)

@@ -32,7 +32,7 @@ func TestFindIntent_longList(t *testing.T) {
 	}{
 		"retry after the window": {stripetest.CloseAfter, age, retry("422 charge_window_over"), ", get 200, cancel 200"},
 		"completer, no intent": {stripetest.CloseBefore, age, func(f *fixture) {
-			f.ageLastRun(2 * grace)
+			f.ageLastRun(2 * time.Hour)
 			require.Equal(f.t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
 		}, ""},
 	} {

@@ -34,11 +34,6 @@ func (f *fixture) operate(do operateFunc, action audit.Operator) (idempotency.Re
 	return result, err
 }
 
-func (f *fixture) markNeedsReview() {
-	f.t.Helper()
-	f.exec("UPDATE idempotency_keys SET needs_review_at = now(), completer_attempt = 10 WHERE id = $1", idempotency.KeyID(f.Account, f.key))
-}
-
 func (f *fixture) keyRow() string {
 	f.t.Helper()
 	var row string
@@ -66,11 +61,9 @@ func (f *fixture) history() []string {
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, stopBefore(confirm))
-	f.markNeedsReview()
 	f.do(retryByOperator("201"))
 	require.False(t, f.result.Replayed)
 	require.Contains(t, f.history(), "key.retry "+actionJSON)
-	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE needs_review_at IS NULL"))
 	f.do(retry("201"))
 	f.checkFinal()
 }
@@ -113,11 +106,10 @@ func TestResolve(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := shared.withNewKey(t)
 			f.do(test.steps...)
-			f.markNeedsReview()
 			f.transport.reset()
 			f.do(resolve(test.outcome), expectCalls(test.calls), expectIntents(test.intents...))
 			require.Contains(t, f.history(), "key.resolve "+actionJSON)
-			require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point <> 'finished' OR needs_review_at IS NOT NULL"))
+			require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point <> 'finished'"))
 			f.do(retry(test.outcome))
 			require.True(t, f.result.Replayed)
 			f.checkFinal()

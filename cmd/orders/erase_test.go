@@ -46,7 +46,7 @@ func TestErase_lockedKey(t *testing.T) {
 
 	require.NoError(t, other.Rollback(t.Context()))
 	erase()
-	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys"))
+	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE expired_at IS NULL"))
 	require.Zero(t, f.count("SELECT count(email) FROM orders"))
 }
 

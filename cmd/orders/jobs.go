@@ -29,7 +29,7 @@ type completer struct {
 }
 
 func (*completer) Environment(config *setup.Config) []any {
-	return append(config.Operations(), config.Admin.Optional(), &config.Completer)
+	return append(config.Operations(), config.Admin.Optional())
 }
 
 func (c *completer) Run(ctx context.Context, a *app.App) error {
@@ -56,7 +56,7 @@ func (c *reaper) Run(ctx context.Context, a *app.App) error {
 		}
 		retention := a.Config.KeyRetention
 		n, err := a.Engine.CountReapable(ctx, retention)
-		return printed(err, "finished keys older than %s: %d; none was deleted\n", retention, n)
+		return printed(err, "finished keys older than %s: %d; none was emptied\n", retention, n)
 	})
 }
 

@@ -76,13 +76,13 @@ func TestCompleter_singleRun(t *testing.T) {
 
 	stdout, stderr := programtest.Succeed(t, f.environ, "completer")
 	require.Empty(t, stdout)
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=2 skipped=0 requires_action=0 failed=0 needs_review=0")
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=2 skipped=0 requires_action=0 failed=0")
 	require.Len(t, f.stripe.Charges(), 2)
 	require.Equal(t, 2, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
 	require.Equal(t, 2, f.staged())
 
 	_, stderr = programtest.Succeed(t, f.environ, "completer")
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=0 needs_review=0")
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=0")
 
 	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
 	programtest.Succeed(t, f.environ, "completer", "--concurrency", "1")
@@ -93,14 +93,12 @@ func TestCompleter_providerFails(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.abandon("abandoned-order-011", "abandoned-order-012")
-	f.exec("UPDATE idempotency_keys SET completer_attempt = 1, last_run_at = now() - interval '1 day' WHERE idempotency_key = 'abandoned-order-012'")
 	rejecting := f.rejectConfirms()
 	defer rejecting.Release()
 
-	stderr := programtest.Fail(t, f.with("COMPLETER_MAX_ATTEMPTS=2"), "completer")
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=1 needs_review=1")
-	require.Len(t, lines(stderr, `level=ERROR msg="key needs review, no attempts are left"`), 1)
-	require.Contains(t, stderr, "orders: abandoned keys not completed: 1 will be tried again, 1 need review (orders keys list)\n")
+	stderr := programtest.Fail(t, f.environ, "completer")
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=2")
+	require.Contains(t, stderr, "orders: abandoned keys not completed: 2, which will be tried again (orders keys list)\n")
 }
 
 // After a signal, the completer finishes the key in progress and starts no other.
@@ -116,9 +114,9 @@ func TestCompleter_signal(t *testing.T) {
 	require.False(t, c.HasExited())
 	held.Release()
 	require.Zero(t, c.Wait(), "%s", &c.Stderr)
-	requireOneLine(t, c.Stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 requires_action=0 failed=0 needs_review=0")
+	requireOneLine(t, c.Stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 requires_action=0 failed=0")
 	require.Len(t, f.stripe.Charges(), 1)
-	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys WHERE completer_attempt = 0 AND locked_at IS NULL"))
+	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys WHERE attempt = 1 AND locked_at IS NULL"))
 }
 
 func TestReaper_singleRun(t *testing.T) {
@@ -133,18 +131,19 @@ func TestReaper_singleRun(t *testing.T) {
 	const rows = "SELECT count(*) FROM idempotency_keys"
 
 	stdout, _ := programtest.Succeed(t, env, "reaper", "--dry-run")
-	require.Equal(t, "finished keys older than 72h0m0s: 1; none was deleted\n", stdout)
+	require.Equal(t, "finished keys older than 72h0m0s: 1; none was emptied\n", stdout)
 	require.Equal(t, 3, f.count(rows))
 
 	stdout, stderr := programtest.Succeed(t, env, "reaper")
 	require.Empty(t, stdout)
-	requireOneLine(t, stderr, `msg="reaper pass"`, "deleted=1")
-	require.Equal(t, 2, f.count(rows))
+	requireOneLine(t, stderr, `msg="reaper pass"`, "emptied=1")
+	require.Equal(t, 3, f.count(rows))
+	require.Equal(t, 1, f.count(rows+" WHERE expired_at IS NOT NULL"))
 	require.Zero(t, f.count(rows+" WHERE idempotency_key = 'ancient-order-001'"))
 	require.Equal(t, 3, f.count("SELECT count(*) FROM orders"))
 
 	stdout, _ = programtest.Succeed(t, append(env, "CHARGE_WINDOW=5m30s", "KEY_RETENTION=6m"), "reaper", "--dry-run")
-	require.Equal(t, "finished keys older than 6m0s: 0; none was deleted\n", stdout)
+	require.Equal(t, "finished keys older than 6m0s: 0; none was emptied\n", stdout)
 }
 
 // A repeating command continues after errors of the database.
@@ -158,7 +157,7 @@ func TestReaper_repeating(t *testing.T) {
 	f.exec("ALTER TABLE somewhere_else RENAME TO idempotency_keys")
 	f.createPaidOrder("ancient-order-021")
 	f.exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")
-	r.WaitFor(&r.Stderr, `msg="reaper pass" deleted=1`)
+	r.WaitFor(&r.Stderr, `msg="reaper pass" emptied=1`)
 	r.Stop()
 }
 

@@ -245,9 +245,6 @@ func (h history) Timeline() []event {
 	if h.Runs > 1 {
 		events = append(events, event{h.LastRunAt, fmt.Sprintf("run %d, the last one so far", h.Runs)})
 	}
-	if h.NeedsReviewAt != nil {
-		events = append(events, event{*h.NeedsReviewAt, "no attempts of the completer are left: needs review"})
-	}
 	if h.FinishedAt != nil && h.Expired {
 		events = append(events, event{*h.FinishedAt, "finished; the response is deleted, because the key has expired"})
 	} else if h.FinishedAt != nil {

@@ -21,7 +21,7 @@ type commands struct {
 	Serve     serve     `cmd:"" help:"Run the API."`
 	Worker    worker    `cmd:"" help:"Send staged receipts, and events to the shops' endpoints."`
 	Completer completer `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
-	Reaper    reaper    `cmd:"" help:"Delete finished keys whose retention is over (cron)."`
+	Reaper    reaper    `cmd:"" help:"Empty finished keys whose retention is over (cron)."`
 	Erase     erase     `cmd:"" help:"Erase the personal data of a finished order."`
 
 	Reconcile struct {

@@ -69,7 +69,7 @@ type run struct {
 }
 
 func (*run) Environment(config *setup.Config) []any {
-	return append(config.Operations(), &config.Listen, &config.Admin, &config.Mail, &config.Events, &config.Completer)
+	return append(config.Operations(), &config.Listen, &config.Admin, &config.Mail, &config.Events)
 }
 
 // Run starts the services, and then runs everything.

@@ -39,13 +39,13 @@ SELECT i.id
   LEFT JOIN orders o ON o.payment_intent_id = i.id
   LEFT JOIN idempotency_keys k ON k.account_id = o.account_id AND k.idempotency_key = o.idempotency_key
  WHERE i.successes > 0
-   AND i.key_id NOT IN (SELECT id FROM expired_keys) -- by reconcile, which leaves the charge to an operator
+   AND i.key_id NOT IN (SELECT id FROM idempotency_keys WHERE expired_at IS NOT NULL) -- by reconcile, which leaves the charge to an operator
    AND (o.paid_at IS NULL OR k.response_code IS DISTINCT FROM 201)`},
 
 		{"our total of charges differs from the provider's", `
 SELECT concat_ws(' ', currency, recorded, charged)
   FROM (SELECT currency, sum(amount) AS recorded FROM orders WHERE paid_at IS NOT NULL GROUP BY 1) o
-  FULL JOIN (SELECT currency, sum(amount * successes) AS charged FROM observed.intent WHERE successes > 0 AND key_id NOT IN (SELECT id FROM expired_keys) GROUP BY 1) i USING (currency)
+  FULL JOIN (SELECT currency, sum(amount * successes) AS charged FROM observed.intent WHERE successes > 0 AND key_id NOT IN (SELECT id FROM idempotency_keys WHERE expired_at IS NOT NULL) GROUP BY 1) i USING (currency)
  WHERE recorded IS DISTINCT FROM charged`},
 
 		{"a refund made more than once", `

@@ -75,7 +75,7 @@ func (c newerCase) run(t testing.TB, program string) (wrong []string, err error)
 	require.Len(t, known, 1)
 	h.rewrite("UPDATE idempotency_keys SET " + unknowns()[c.unknown] + " WHERE finished_at IS NULL")
 	if c.recovery == operator {
-		h.rewrite("UPDATE idempotency_keys SET needs_review_at = now(), action_required_at = NULL WHERE finished_at IS NULL")
+		h.rewrite("UPDATE idempotency_keys SET action_required_at = NULL WHERE finished_at IS NULL")
 	}
 	tables := []string{"idempotency_keys", "orders", "refunds"}
 	rowsBefore, callsBefore := h.rowsOf(tables...), h.writingCalls()
@@ -87,7 +87,7 @@ func (c newerCase) run(t testing.TB, program string) (wrong []string, err error)
 		wrong = append(wrong, fmt.Sprintf("the %s changed an object of the provider (R18)", c.recovery))
 	}
 
-	h.rewrite("UPDATE idempotency_keys SET needs_review_at = NULL, " + known[0] + " WHERE finished_at IS NULL")
+	h.rewrite("UPDATE idempotency_keys SET " + known[0] + " WHERE finished_at IS NULL")
 	wrong = append(wrong, h.verifyFinal(c.testCase, url)...)
 	return append(wrong, h.violations()...), nil
 }
@@ -97,7 +97,7 @@ func (c newerCase) meet(h *harness, url string) (wrong []string) {
 	h.t.Helper()
 	switch c.recovery {
 	case completer:
-		exit(h.start(append(h.direct(), "COMPLETER_MAX_ATTEMPTS=1"), "completer"))
+		exit(h.start(h.direct(), "completer"))
 	case operator:
 		h.command("keys", "retry", idempotencyKey, "--account", h.account.id.String(), "--by", "ann", "--reason", "newer version")
 	case reconcile:

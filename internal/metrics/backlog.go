@@ -73,23 +73,15 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 		return
 	}
 	gauge("database_up", upHelp, 1, nil)
-	var lag time.Duration
 	for _, u := range keys.Unfinished {
 		labels := prometheus.Labels{"operation": u.Operation, "recovery_point": string(u.Point)}
 		gauge("unfinished_keys",
-			"Unfinished keys, including those that a run holds and excluding those that need review or an action.", float64(u.Keys), labels)
-		gauge("oldest_unfinished_key_age_seconds",
-			"Time since the oldest unfinished key was claimed.", u.Oldest.Seconds(), labels)
-		lag = max(lag, u.OldestUnattempted)
+			"Unfinished keys, including those that a run holds and excluding those that require an action.", float64(u.Keys), labels)
+		gauge("stuck_keys", "Those of orders_unfinished_keys that were claimed more than an hour ago.", float64(u.Old), labels)
 	}
-	gauge("completer_lag_seconds",
-		"Longest time since the last run of an unfinished key that the completer has not attempted yet. A completer that runs keeps it near its grace.",
-		lag.Seconds(), nil)
-	gauge("oldest_key_requiring_action_age_seconds",
-		"Time since the oldest key that requires an action was claimed. A completer that runs keeps it near the charge window.",
-		keys.OldestActionRequired.Seconds(), nil)
-	gauge("keys_needing_review",
-		"Keys that need an operator: the completer has used up its attempts.", float64(keys.NeedsReview), nil)
+	gauge("oldest_unfinished_key_age_seconds",
+		"Time since the oldest unfinished key was claimed, also of one that requires an action. A completer that runs keeps it below the charge window.",
+		keys.OldestUnfinished.Seconds(), nil)
 	gauge("oldest_finished_key_age_seconds",
 		"Time since the oldest finished key was finished. A reaper that runs keeps it near the retention.", keys.OldestFinished.Seconds(), nil)
 	gauge("receipts_pending", "Receipts that are still to be sent.", float64(staged.Pending), nil)

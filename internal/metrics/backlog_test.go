@@ -17,8 +17,7 @@ func TestBacklog(t *testing.T) {
 	f := newFixture(t)
 	empty := scrape(t, f.metrics)
 	for _, name := range []string{
-		"orders_oldest_key_requiring_action_age_seconds",
-		"orders_keys_needing_review", "orders_oldest_finished_key_age_seconds", "orders_completer_lag_seconds",
+		"orders_oldest_unfinished_key_age_seconds", "orders_oldest_finished_key_age_seconds",
 		"orders_receipts_pending", "orders_events_pending", "orders_events_failed", "orders_oldest_event_age_seconds",
 	} {
 		require.Contains(t, empty, name)
@@ -26,7 +25,6 @@ func TestBacklog(t *testing.T) {
 	}
 	require.InDelta(t, 1, empty["orders_database_up"], 0)
 	require.InDelta(t, retention.Seconds(), empty["orders_key_retention_seconds"], 0)
-	require.InDelta(t, grace.Seconds(), empty["orders_completer_grace_seconds"], 0)
 
 	put := func(key string, point idempotency.RecoveryPoint) uuid.UUID {
 		return idempotencytest.PutKey(t, f.Pool, idempotency.Request{
@@ -37,9 +35,9 @@ func TestBacklog(t *testing.T) {
 		f.exec("UPDATE idempotency_keys SET "+change+" WHERE id = $2", age, id)
 	}
 	put("young-unfinished-key", "charge_created")
-	set(put("older-unfinished-key", "charge_created"), "created_at = now() - $1::interval, last_run_at = now() - $1::interval, completer_attempt = 3", 2*time.Hour)
-	set(put("an-abandoned-key-001", "order_created"), "created_at = now() - $1::interval, last_run_at = now() - $1::interval", time.Hour)
-	set(put("a-key-needing-review", "order_created"), "needs_review_at = now() - $1::interval, created_at = now() - interval '9 days'", 3*time.Hour)
+	set(put("older-unfinished-key", "charge_created"), "created_at = now() - $1::interval, last_run_at = now() - $1::interval", 2*time.Hour)
+	set(put("an-abandoned-key-001", "order_created"), "created_at = now() - $1::interval, last_run_at = now() - $1::interval", 59*time.Minute)
+	set(put("a-key-of-a-clock-ahead", "order_created"), "created_at = now() + $1::interval", 3*time.Hour)
 	set(put("a-key-with-an-action", "charge_created"), "action_required_at = now(), last_run_at = now(), created_at = now() - $1::interval", 4*time.Hour)
 	set(put("an-old-finished-key1", idempotency.Finished), "finished_at = now() - $1::interval", 80*time.Hour)
 	f.exec("INSERT INTO staged_jobs (id, account_id, kind, args) VALUES (gen_random_uuid(), $1, 'receipt', '{}')", f.Account)
@@ -49,20 +47,18 @@ func TestBacklog(t *testing.T) {
 	found := scrape(t, f.metrics)
 	for name, want := range map[string]float64{
 		`orders_unfinished_keys{operation="create_order",recovery_point="charge_created"}`: 2,
-		`orders_unfinished_keys{operation="create_order",recovery_point="order_created"}`:  1,
-		"orders_keys_needing_review": 1,
-		"orders_receipts_pending":    1,
-		"orders_events_pending":      2,
-		"orders_events_failed":       2,
+		`orders_unfinished_keys{operation="create_order",recovery_point="order_created"}`:  2,
+		`orders_stuck_keys{operation="create_order",recovery_point="charge_created"}`:      1,
+		`orders_stuck_keys{operation="create_order",recovery_point="order_created"}`:       1,
+		"orders_receipts_pending": 1,
+		"orders_events_pending":   2,
+		"orders_events_failed":    2,
 	} {
 		require.InDelta(t, want, found[name], 0, name)
 	}
 	const tolerance = 60.0 // seconds, for a slow machine
 	for name, want := range map[string]time.Duration{
-		`orders_oldest_unfinished_key_age_seconds{operation="create_order",recovery_point="charge_created"}`: 2 * time.Hour,
-		`orders_oldest_unfinished_key_age_seconds{operation="create_order",recovery_point="order_created"}`:  time.Hour,
-		"orders_oldest_key_requiring_action_age_seconds":                                                     4 * time.Hour,
-		"orders_completer_lag_seconds":                                               time.Hour, // the completer has attempted the older one
+		"orders_oldest_unfinished_key_age_seconds":                                   4 * time.Hour, // it requires an action
 		"orders_oldest_finished_key_age_seconds":                                     80 * time.Hour,
 		"orders_oldest_event_age_seconds":                                            time.Hour, // that of the failing endpoint is older
 		`orders_event_endpoint_failing_seconds{endpoint="` + failing.String() + `"}`: 5 * time.Hour,
@@ -105,7 +101,7 @@ func TestBacklog_databaseFails(t *testing.T) {
 			found := scrape(t, f.metrics)
 			require.Contains(t, found, "orders_database_up")
 			require.Zero(t, found["orders_database_up"])
-			require.NotContains(t, found, "orders_keys_needing_review", "0 would be wrong")
+			require.NotContains(t, found, "orders_oldest_unfinished_key_age_seconds", "0 would be wrong")
 			require.NotContains(t, found, "orders_receipts_pending")
 			require.Positive(t, found["go_goroutines"])
 			require.Contains(t, found, `orders_requests_total{outcome="lease_lost"}`)

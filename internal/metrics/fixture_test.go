@@ -27,7 +27,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
 const (
 	retention = 72 * time.Hour
-	grace     = 5 * time.Minute
 
 	createEndpoint  = "POST /v1/payment_intents"
 	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
@@ -56,7 +55,7 @@ func newFixture(t *testing.T) *fixture {
 	limiter := admission.New(admission.Config{Permits: 10, Backlog: 20, Wait: time.Second})
 	f.metrics = metrics.New(metrics.Config{
 		Pool: pool, Ready: ready, Logger: discard, Limiter: limiter,
-		Waiters: func() int { return f.Engine.Waiters() }, Retention: retention, Grace: grace,
+		Waiters: func() int { return f.Engine.Waiters() }, Retention: retention,
 	})
 	f.Shop = orderstest.New(t, orderstest.Options{
 		Pool:        pool,

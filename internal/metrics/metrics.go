@@ -23,7 +23,7 @@ type Config struct {
 	Limiter *admission.Limiter
 	Waiters func() int
 
-	Retention, Grace time.Duration // alerts compare ages with them
+	Retention time.Duration // an alert compares an age with it
 }
 
 // Metrics holds the metrics of a process.
@@ -80,7 +80,6 @@ func New(config Config) *Metrics {
 	r.limiter(config.Limiter)
 	r.gauge("waiters", "Requests (Prefer: wait) and events that wait for a key which another run holds.", nil, config.Waiters)
 	r.setting("key_retention_seconds", "How long a finished key is kept (KEY_RETENTION).", config.Retention)
-	r.setting("completer_grace_seconds", "Idle time after which an unfinished key counts as abandoned (COMPLETER_GRACE).", config.Grace)
 	return m
 }
 

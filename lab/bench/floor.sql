@@ -2,20 +2,18 @@
 \set n random(100000000000000, 999999999999999)
 \startpipeline
 SELECT
-       k.account_id, k.id, k.idempotency_key, k.operation, k.request_path, k.recovery_point, k.attempt,
-       k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at, k.needs_review_at,
+       k.account_id, k.id, coalesce(k.idempotency_key, ''), k.operation, k.request_path, k.recovery_point, k.attempt,
+       k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at,
        coalesce(k.locked_at BETWEEN now() - '60 seconds'::interval AND now() + '60 seconds'::interval, false),
        greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + '60 seconds'::interval,
        k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0),
+       k.expired_at IS NOT NULL, k.lost,
        k.request_params, k.params_hash, k.lease_token, k.locked_at, now(), k.response_headers, k.response_body
   FROM idempotency_keys AS k
  WHERE k.account_id = '11111111-1111-4111-8111-111111111111' AND k.id = md5('key' || :n)::uuid;
 \endpipeline
 \startpipeline
 begin;
-SELECT count(*) = 0 OR idempotency_assert(count(*) = 0, 'claim_conflict')
-  FROM expired_keys
- WHERE account_id = '11111111-1111-4111-8111-111111111111' AND id = md5('key' || :n)::uuid;
 WITH claimed AS (
     INSERT INTO idempotency_keys (
         id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
@@ -47,7 +45,7 @@ INSERT INTO audit_records (
     resource_type,
     resource_id,
     data
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('33' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}');
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('31' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}');
 COMMIT;
 \endpipeline
 \startpipeline
@@ -72,7 +70,7 @@ INSERT INTO audit_records (
     resource_type,
     resource_id,
     data
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('48' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('46' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb);
 COMMIT;
 \endpipeline
 \startpipeline
@@ -83,7 +81,6 @@ WITH held AS (
            locked_at        = NULL,
            last_error       = NULL,
            finished_at      = now(),
-           needs_review_at  = NULL,
            response_code    = 201,
            response_headers = ('{"Content-Type":"application/json","Location":"/v1/orders/' || md5('order' || :n)::uuid || '"}')::jsonb,
            response_body    = '\x7b226964223a22787878787878787878787878787878787878787878787878787878787878787878787878222c22737461747573223a2270616964222c22616d6f756e74223a333430302c22616d6f756e745f726566756e646564223a302c2263757272656e6379223a22757364222c22656d61696c223a226275796572406578616d706c652e636f6d222c226974656d73223a5b7b22736b75223a226265616e732d316b67222c226465736372697074696f6e223a22436f66666565206265616e732c2031206b67222c227175616e74697479223a312c22756e69745f616d6f756e74223a323530307d2c7b22736b75223a2266696c7465722d3032222c226465736372697074696f6e223a2250617065722066696c746572732c20313030222c227175616e74697479223a322c22756e69745f616d6f756e74223a3435307d5d2c227061796d656e745f696e74656e745f6964223a22787878787878787878787878787878787878787878787878787878222c226d65746164617461223a7b2263617274223a22632d31303239222c226368616e6e656c223a22776562227d2c22637265617465645f6174223a22323032362d30312d30325430333a30343a30352e3637383930315a222c22706169645f6174223a22323032362d30312d30325430333a30343a30352e3637383930315a222c226661696c757265223a6e756c6c2c227265666572656e6365223a6e756c6c2c226469737075746573223a5b5d7d'
@@ -102,12 +99,12 @@ INSERT INTO staged_jobs (
     args
 )
 SELECT '11111111-1111-4111-8111-111111111111'::uuid,
-       md5('62' || :n)::uuid::uuid,
+       md5('60' || :n)::uuid::uuid,
        'receipt',
        jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid)
  UNION ALL
 SELECT account_id,
-       md5('60' || :n)::uuid,
+       md5('58' || :n)::uuid,
        'event',
        jsonb_build_object('type', 'order.paid', 'order_id', md5('order' || :n)::uuid::uuid)
   FROM event_endpoints
@@ -119,6 +116,6 @@ INSERT INTO audit_records (
     resource_type,
     resource_id,
     data
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('69' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('67' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb);
 COMMIT;
 \endpipeline

@@ -250,12 +250,11 @@ func (f *fixture) backgroundCommands(op *threeSteps) {
 	require.NoError(f.t, err)
 	require.Len(f.t, found, 1)
 	completer := idempotency.NewCompleter(f.engine, operations, idempotency.CompleterConfig{
-		Grace: 5 * time.Minute, MaxAttempts: 3, ActionTimeout: 24 * time.Hour, Limit: 10, Concurrency: 1,
+		Grace: 5 * time.Minute, ActionTimeout: 24 * time.Hour, Batch: 40, Concurrency: 1,
 	})
 	pass, err := completer.RunOnce(ctx)
 	require.NoError(f.t, err)
 	require.Equal(f.t, idempotency.CompleterResult{Completed: 1}, pass)
-	require.NoError(f.t, f.engine.Requeue(ctx, req.AccountID, id, operations))
 	status, err := f.engine.Key(ctx, req.AccountID, id)
 	require.NoError(f.t, err)
 	require.True(f.t, f.engine.AwaitChange(ctx, status), "the key is finished")

@@ -44,21 +44,13 @@ var situations = map[string]struct{ fires, silent []string }{
 			`orders_http_request_duration_seconds_count{route="/readyz", status_class="5xx"} 0+60x90`, // a process that drains
 		},
 	},
-	"OrdersKeyNeedsReview": {
-		fires:  []string{`orders_keys_needing_review{instance="a"} 0x85 1x5`},
-		silent: []string{`orders_keys_needing_review{instance="a"} 3x80 0x10`},
+	"OrdersKeysStuck": {
+		fires:  []string{`orders_stuck_keys{operation="create_order", recovery_point="charge_created", instance="a"} 0x80 1x10`},
+		silent: []string{`orders_stuck_keys{operation="create_order", recovery_point="charge_created", instance="a"} 3x80 0x10`},
 	},
-	"OrdersKeyStuck": {
-		fires:  []string{`orders_oldest_unfinished_key_age_seconds{operation="create_order", recovery_point="charge_created"} 0+60x90`},
-		silent: []string{`orders_oldest_unfinished_key_age_seconds{operation="create_order", recovery_point="charge_created"} 1800x90`},
-	},
-	"OrdersCompleterBehind": {
-		fires:  []string{`orders_completer_lag_seconds 0+60x90`, `orders_completer_grace_seconds 300x90`},
-		silent: []string{`orders_completer_lag_seconds 360x90`, `orders_completer_grace_seconds 300x90`},
-	},
-	"OrdersActionOverdue": {
-		fires:  []string{`orders_oldest_key_requiring_action_age_seconds 91800+60x90`},
-		silent: []string{`orders_oldest_key_requiring_action_age_seconds 80000x90`},
+	"OrdersKeyOverdue": {
+		fires:  []string{`orders_oldest_unfinished_key_age_seconds 88000+60x90`},
+		silent: []string{`orders_oldest_unfinished_key_age_seconds 80000+60x90`},
 	},
 	"OrdersReaperBehind": {
 		fires:  []string{`orders_oldest_finished_key_age_seconds 291600x90`, `orders_key_retention_seconds 259200x90`},

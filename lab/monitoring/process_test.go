@@ -91,7 +91,7 @@ func (p *plant) orders(n int, replacements ...string) {
 // command may fail, as a run with failed keys does.
 func (p *plant) command(args ...string) {
 	p.t.Helper()
-	labtest.Start(p.t, p.With("COMPLETER_MAX_ATTEMPTS=1", "SMTP_URL=smtp://"+programtest.NewMailServer(p.t, "").Address, "RECEIPTS_FROM=shop@example.com", "EVENTS_SIGNING_KEY=the signing key of the monitoring test"), args...).Wait()
+	labtest.Start(p.t, p.With("SMTP_URL=smtp://"+programtest.NewMailServer(p.t, "").Address, "RECEIPTS_FROM=shop@example.com", "EVENTS_SIGNING_KEY=the signing key of the monitoring test"), args...).Wait()
 }
 
 // lockKeys keeps the runs of the orders waiting.
@@ -152,18 +152,11 @@ var faults = map[string]situation{
 		fault: func(p *plant) { p.inject(stripetest.Unauthorized, createEndpoint); p.orders(1) },
 		again: func(p *plant) { p.orders(3) }, heal: (*plant).heal,
 	},
-	"OrdersKeyNeedsReview": {
-		fault: func(p *plant) { p.abandoned("last_run_at", "1 day"); p.command("completer") },
-		heal: func(p *plant) {
-			p.heal()
-			p.command("keys", "retry", "an-order-that-is-measured-2", "--reason", "a test")
-		},
-	},
-	"OrdersKeyStuck":        {fault: func(p *plant) { p.abandoned("created_at", "2 hours") }, heal: finish},
-	"OrdersCompleterBehind": {fault: func(p *plant) { p.abandoned("last_run_at", "1 hour") }, heal: finish},
-	"OrdersActionOverdue": {fault: func(p *plant) {
+	"OrdersKeysStuck": {fault: func(p *plant) { p.abandoned("created_at", "2 hours") }, heal: finish},
+	"OrdersKeyOverdue": {fault: func(p *plant) {
 		p.orders(1, "pm_card_visa", "pm_card_threeDSecure2Required")
 		p.Exec("UPDATE idempotency_keys SET created_at = created_at - interval '26 hours' WHERE finished_at IS NULL")
+		p.Exec("UPDATE orders SET created_at = created_at - interval '26 hours' WHERE status = 'requires_action'")
 	}, heal: finish},
 	"OrdersReaperBehind": {
 		fault: func(p *plant) { p.Exec("UPDATE idempotency_keys SET finished_at = finished_at - interval '80 hours'") },

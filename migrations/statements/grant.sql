@@ -1,6 +1,6 @@
 -- deploy/roles.sql grants the program's role all privileges on rows of each new table. This statement
 -- revokes the ones that the program does not use, so that none of its processes can rewrite the audit
--- trail, admit an expired key or change the record of migrations. It changes no other role and no other
+-- trail, delete a key or change the record of migrations. It changes no other role and no other
 -- table.
 DO $$
 DECLARE
@@ -12,8 +12,8 @@ BEGIN
           FROM (VALUES ('goose_db_version', 'SELECT'),
                        ('accounts', 'SELECT, INSERT'),
                        ('audit_records', 'SELECT, INSERT'),
-                       ('expired_keys', 'SELECT, INSERT'),
                        ('api_keys', 'SELECT, INSERT, UPDATE'),
+                       ('idempotency_keys', 'SELECT, INSERT, UPDATE'),
                        ('orders', 'SELECT, INSERT, UPDATE'),
                        ('refunds', 'SELECT, INSERT, UPDATE'),
                        ('provider_events', 'SELECT, INSERT, DELETE'),

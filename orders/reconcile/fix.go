@@ -80,7 +80,7 @@ func (r *run) markExpired(ctx context.Context) error {
 	}
 	expired, err := postgres.Collect(ctx, r.Orders.Pool, "read expired keys", pgx.RowTo[uuid.UUID], `
 SELECT id
-  FROM expired_keys
+  FROM idempotency_keys
   JOIN unnest($1::uuid[], $2::uuid[]) AS found (account_id, id)
  USING (account_id, id)
  WHERE lost`, accountIDs, keyIDs)

@@ -149,7 +149,7 @@ func TestRun_anotherProviderAccount(t *testing.T) {
 func TestRun_expiredKeys(t *testing.T) {
 	t.Parallel()
 	expired := func(f *fixture) (n int) {
-		require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT count(*) FROM expired_keys").Scan(&n))
+		require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT count(*) FROM idempotency_keys WHERE expired_at IS NOT NULL").Scan(&n))
 		return n
 	}
 	lostRows := func(c *reconcile.Config) { c.LostRows, c.Fix = true, true }

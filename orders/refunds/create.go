@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,8 +33,9 @@ func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &refundRun{run: run, service: op.service, calls: op.service.Calls, closedByOperator: op.closedByOperator}
 	r.next = r.begin
 	return idempotency.Steps{
-		Start: r.insertRefund,
-		At:    map[idempotency.RecoveryPoint]idempotency.StepFunc{pointRefundCreated: r.sendRefund},
+		Start:    r.insertRefund,
+		Violated: r.violated,
+		At:       map[idempotency.RecoveryPoint]idempotency.StepFunc{pointRefundCreated: r.sendRefund},
 	}
 }
 
@@ -84,6 +86,15 @@ INSERT INTO refunds (
 		"order_id": orderID, "amount": amount, "currency": order.Currency, "reason": request.Reason,
 	})
 	return idempotency.Advance(pointRefundCreated), nil
+}
+
+// violated returns the error of a request whose refund exists, because the provider's list has brought it
+// back, although the rows of its key were lost.
+func (r *refundRun) violated(_ context.Context, constraint string) error {
+	if strings.Contains(constraint, "refunds_pkey") {
+		return r.run.Expired()
+	}
+	return nil
 }
 
 // sendRefund refunds the money. Its calls are divided by commits, see recordThen.

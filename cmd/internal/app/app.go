@@ -68,7 +68,6 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 		Limiter:   a.limiter,
 		Waiters:   func() int { return a.Engine.Waiters() },
 		Retention: config.KeyRetention,
-		Grace:     config.CompleterGrace,
 	})
 	a.Engine, err = idempotency.New(a.Pool, idempotency.Config{
 		LockTimeout: config.LockTimeout,

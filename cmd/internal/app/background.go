@@ -13,21 +13,16 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-const (
-	completerLimit = 10_000 // keys in one run
-
-	// CompleterConcurrency stays within Stripe's 25 requests per second in test mode.
-	CompleterConcurrency = 8
-)
+// CompleterConcurrency stays within Stripe's 25 requests per second in test mode.
+const CompleterConcurrency = 8
 
 // Completer returns a function that makes one pass over the abandoned keys, and then over the provider's
 // new events, so that a list that fails does not delay the keys.
 func (a *App) Completer(concurrency int) func(context.Context) error {
 	c := idempotency.NewCompleter(a.Engine, a.Operations.Operations(), idempotency.CompleterConfig{
 		Grace:         a.Config.CompleterGrace,
-		MaxAttempts:   a.Config.CompleterMaxAttempts,
 		ActionTimeout: a.Config.ChargeWindow,
-		Limit:         completerLimit,
+		Batch:         10 * concurrency,
 		Concurrency:   concurrency,
 	})
 	return func(ctx context.Context) error {
@@ -41,11 +36,9 @@ func (a *App) Completer(concurrency int) func(context.Context) error {
 			"skipped", result.Skipped,
 			"requires_action", result.ActionRequired,
 			"failed", result.Failed,
-			"needs_review", result.NeedsReview,
 			"duration_seconds", time.Since(start).Seconds())
-		if err == nil && result.Failed+result.NeedsReview > 0 {
-			err = fmt.Errorf("abandoned keys not completed: %d will be tried again, %d need review (orders keys list)",
-				result.Failed, result.NeedsReview)
+		if err == nil && result.Failed > 0 {
+			err = fmt.Errorf("abandoned keys not completed: %d, which will be tried again (orders keys list)", result.Failed)
 		}
 		if ctx.Err() != nil {
 			return err
@@ -56,16 +49,16 @@ func (a *App) Completer(concurrency int) func(context.Context) error {
 	}
 }
 
-// reapBatch is how many keys one transaction deletes. It takes six milliseconds, so orders hardly
+// reapBatch is how many keys one transaction empties. It takes six milliseconds, so orders hardly
 // wait for it.
 const reapBatch = 50
 
-// Reap deletes the finished keys whose retention is over.
+// Reap empties the finished keys whose retention is over.
 func (a *App) Reap(ctx context.Context) error {
 	start := time.Now()
-	deleted, err := a.Engine.Reap(ctx, a.Config.KeyRetention, reapBatch)
+	emptied, err := a.Engine.Reap(ctx, a.Config.KeyRetention, reapBatch)
 	a.Metrics.Maintained("reaper", err)
-	a.Logger.InfoContext(ctx, "reaper pass", "deleted", deleted, "duration_seconds", time.Since(start).Seconds())
+	a.Logger.InfoContext(ctx, "reaper pass", "emptied", emptied, "duration_seconds", time.Since(start).Seconds())
 	return err
 }
 

@@ -211,15 +211,6 @@ func (d *Durations) validate(p *problems) {
 // seconds for the database.
 func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout + 15*time.Second }
 
-// Completer bounds the attempts of the completer.
-type Completer struct {
-	CompleterMaxAttempts int `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10"`
-}
-
-func (c *Completer) validate(p *problems) {
-	p.check(c.CompleterMaxAttempts >= 1 && c.CompleterMaxAttempts <= 1000, "COMPLETER_MAX_ATTEMPTS", "%d is not from 1 to 1000", c.CompleterMaxAttempts)
-}
-
 // Log configures the log.
 type Log struct {
 	Level  slog.Level `envconfig:"LOG_LEVEL" default:"info"`
@@ -239,13 +230,12 @@ type Config struct {
 	Mail
 	Events
 	Durations
-	Completer
 	Log
 }
 
 // All returns the groups of all commands together.
 func (c *Config) All() []any {
-	return []any{&c.Database, &c.Listen, &c.Admin, &c.Stripe, &c.Mail, &c.Events, &c.Durations, &c.Completer, &c.Log}
+	return []any{&c.Database, &c.Listen, &c.Admin, &c.Stripe, &c.Mail, &c.Events, &c.Durations, &c.Log}
 }
 
 // Keys returns the groups of commands that read or delete keys.

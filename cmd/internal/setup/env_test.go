@@ -65,7 +65,7 @@ func TestLoad(t *testing.T) {
 			environment: []string{
 				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "ADMIN_ADDR=localhost", "STRIPE_SECRET_KEY=whsec_canary",
 				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "SMTP_HELLO=pod", "RECEIPTS_FROM=nobody",
-				"EVENTS_SIGNING_KEY=canary", "EVENTS_SIGNING_KEY_PREVIOUS=a-canary-of-thirty-one-characte", "LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=ten",
+				"EVENTS_SIGNING_KEY=canary", "EVENTS_SIGNING_KEY_PREVIOUS=a-canary-of-thirty-one-characte", "LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days",
 				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			problems: []string{
@@ -74,7 +74,6 @@ func TestLoad(t *testing.T) {
 				`STRIPE_TIMEOUT: "20" is not a duration such as 90s, 5m or 72h`,
 				`CHARGE_WINDOW: "1d" is not a duration such as 90s, 5m or 72h`,
 				`KEY_RETENTION: "3 days" is not a duration such as 90s, 5m or 72h`,
-				`COMPLETER_MAX_ATTEMPTS: "ten" is not a number`,
 				`LOG_LEVEL: "loud" is not a level: debug, info, warn or error`,
 				"DATABASE_URL: invalid port",
 				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey,
@@ -110,7 +109,7 @@ func TestLoad(t *testing.T) {
 		"values that can never work": {
 			environment: []string{
 				database + "?sslmode=verify-full&sslrootcert=/missing.crt", "STRIPE_SECRET_KEY=sk_test_canary STRIPE_TIMEOUT=20s", "STRIPE_API_BASE=https://stripe-proxy/?to=stripe",
-				"STRIPE_WEBHOOK_SECRET=whsec_canary'", "SMTP_HELLO=[mail]", "RECEIPTS_FROM=shop@localhost", "STRIPE_TIMEOUT=1ms", "KEY_RETENTION=900000h", "COMPLETER_MAX_ATTEMPTS=10000000000",
+				"STRIPE_WEBHOOK_SECRET=whsec_canary'", "SMTP_HELLO=[mail]", "RECEIPTS_FROM=shop@localhost", "STRIPE_TIMEOUT=1ms", "KEY_RETENTION=900000h",
 			},
 			problems: []string{
 				"DATABASE_URL: failed to configure TLS (unable to read CA file: open /missing.crt: no such file or directory)",
@@ -121,7 +120,6 @@ func TestLoad(t *testing.T) {
 				`RECEIPTS_FROM: "shop@localhost" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
 				"STRIPE_TIMEOUT: 1ms is not from 100ms to 87600h0m0s",
 				"KEY_RETENTION: 900000h0m0s is not from 100ms to 87600h0m0s",
-				"COMPLETER_MAX_ATTEMPTS: 10000000000 is not from 1 to 1000",
 			},
 		},
 		"a previous signing key without a current one": {
@@ -141,11 +139,10 @@ func TestLoad(t *testing.T) {
 			},
 		},
 		"an unreadable duration between two in the wrong order": {
-			environment: []string{database, testKey, "STRIPE_TIMEOUT=95s", "LOCK_TIMEOUT=1 minute", "COMPLETER_GRACE=90s", "COMPLETER_MAX_ATTEMPTS=0"},
+			environment: []string{database, testKey, "STRIPE_TIMEOUT=95s", "LOCK_TIMEOUT=1 minute", "COMPLETER_GRACE=90s"},
 			problems: []string{
 				`LOCK_TIMEOUT: "1 minute" is not a duration such as 90s, 5m or 72h`,
 				"durations out of order: STRIPE_TIMEOUT 1m35s must be less than COMPLETER_GRACE 1m30s",
-				"COMPLETER_MAX_ATTEMPTS: 0 is not from 1 to 1000",
 			},
 		},
 		"an organisation's key": {
@@ -268,7 +265,6 @@ func TestLoad_emptyVariables(t *testing.T) {
 	require.Equal(t, "5m0s", config.CompleterGrace.String())
 	require.Equal(t, "24h0m0s", config.ChargeWindow.String())
 	require.Equal(t, "72h0m0s", config.KeyRetention.String())
-	require.Equal(t, 10, config.CompleterMaxAttempts)
 	require.Equal(t, "Orders <receipts@example.com>", config.ReceiptsSender())
 	require.Equal(t, slog.LevelInfo, config.Level)
 	require.Equal(t, "text", config.Format)

@@ -98,7 +98,6 @@ SELECT privilege || ' ON ' || name
                ('audit_records', 'INSERT'),
                ('discrepancies', 'SELECT, INSERT, UPDATE'),
                ('event_endpoints', 'SELECT'),
-               ('expired_keys', 'SELECT'),
                ('idempotency_keys', 'SELECT, INSERT, UPDATE'),
                ('orders', 'SELECT, INSERT, UPDATE'),
                ('provider_event_place', 'SELECT'),
