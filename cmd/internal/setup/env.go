@@ -20,7 +20,12 @@ import (
 // with a line break. An empty variable counts as not set, except that it turns the admin listener off.
 func Load(groups ...any) error {
 	found := &problems{}
-	found.check(os.Getenv("RECEIPTS_DIR") == "", "RECEIPTS_DIR", "was removed: set SMTP_URL to send receipts by mail")
+	for name, instead := range map[string]string{
+		"COMPLETER_MAX_ATTEMPTS": "the completer never gives up",
+		"RECEIPTS_DIR":           "set SMTP_URL to send receipts by mail",
+	} {
+		found.check(os.Getenv(name) == "", name, "was removed: %s", instead)
+	}
 	for _, group := range groups {
 		if err := found.read(group); err != nil {
 			return err
