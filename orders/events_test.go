@@ -8,9 +8,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func setEndpoint(f *fixture) {
-	f.exec("INSERT INTO event_endpoints (account_id, id, url, key_fingerprint) VALUES ($1, gen_random_uuid(), 'https://shop.example/events', '12345678')", f.Account)
-}
+func setEndpoint(f *fixture) { f.Orders.Events = true }
 
 // stagedEvents returns the types of the events, whose transactions must be those of the changes.
 func (f *fixture) stagedEvents() []string {

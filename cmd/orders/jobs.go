@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -75,16 +73,17 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 		return err
 	}
 	workers := []*jobs.Worker{receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Metrics.Receipt, a.Logger)}
-	if keys := a.Config.EventKeys(); len(keys) > 0 {
-		workers = append(workers, events.NewWorkers(a.Pool, keys, a.Metrics.Event, a.Logger)...)
-	} else if n, err := events.CountEndpoints(ctx, a.Pool); n > 0 || err != nil {
-		a.Logger.WarnContext(ctx, "EVENTS_SIGNING_KEY is not set, so this worker sends no events to the shops' endpoints: they wait for a worker that has the key",
-			"endpoints", n, "error", err)
+	if a.Config.EventsURL != "" {
+		workers = append(workers, events.NewWorker(a.Pool, a.Config.Endpoint(), a.Metrics.Event, a.Logger))
+	} else {
+		a.Logger.InfoContext(ctx, "no events are sent, because EVENTS_URL is not set")
 	}
 	if !c.Once {
 		var loops []func(context.Context) error
 		for _, w := range workers {
-			loops = append(loops, w.Pass)
+			loop := w.Loop()
+			defer loop.Wait()
+			loops = append(loops, loop.Pass)
 		}
 		return a.RunOrRepeat(ctx, "worker", c.Every.Duration, loops...)
 	}
@@ -105,73 +104,59 @@ type jobsList struct {
 }
 
 func (c jobsList) Run(ctx context.Context, a *app.App) error {
-	failed, err := jobs.ListFailed(ctx, a.Pool, "", int(c.Limit))
+	failed, err := jobs.ListFailed(ctx, a.Pool, int(c.Limit))
 	if err != nil {
 		return err
 	}
-	const header = "JOB\tKIND\tACCOUNT\tORDER\tATTEMPTS\tAGE\tFAILED\tLAST ERROR"
-	return printTable(header, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", failed, func(j jobs.FailedJob) []any {
-		return []any{
-			j.ID, j.Kind, j.AccountID, cmp.Or(j.OrderID, "-"),
-			j.Attempts, j.Age.Round(time.Second), formatTime(*j.FailedAt), j.LastError,
-		}
+	const header = "JOB\tKIND\tACCOUNT\tABOUT\tATTEMPTS\tCREATED\tFAILED\tLAST ERROR"
+	return printTable(header, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", failed, func(j jobs.Job) []any {
+		return []any{j.ID, j.Kind, j.AccountID, j.Args, j.Attempt, formatTime(j.CreatedAt), formatTime(*j.FailedAt), j.LastError}
 	})
 }
 
-// maxRetried jobs become due in one run of the command.
-const maxRetried = 100_000
-
-type jobsRetry struct {
+// changeOfJob is a command of an operator on failed jobs.
+type changeOfJob struct {
 	withoutProvider
 	by
-
-	Job    string   `arg:"" help:"The id of a job, of an endpoint or of an order, or all."`
 	Reason cli.Text `required:"" help:"The reason, for the audit record."`
 }
 
-func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
-	name := c.Job
-	if name == "all" {
-		name = ""
-	}
-	failed, err := jobs.ListFailed(ctx, a.Pool, name, maxRetried)
-	switch {
-	case err != nil:
-		return err
-	case len(failed) == 0 && name != "":
-		return errors.New("there is no failed job or disabled endpoint of this id, and no failed job of an order with this id (orders jobs list)")
-	}
-	retried := 0
-	for _, j := range failed {
-		changed, err := jobs.RetryFailed(ctx, a.Pool, j, string(c.By), string(c.Reason))
-		if err != nil {
-			return err
-		}
-		if changed {
-			retried++
-		}
-	}
-	return printed(nil, "The worker tries again, now: %d\n", retried)
+func (c changeOfJob) operator() jobs.Operator {
+	return jobs.Operator{Actor: string(c.By), Reason: string(c.Reason)}
 }
 
-type jobsDelete struct {
-	withoutProvider
-	by
+type jobsRetry struct {
+	changeOfJob
+	Job string `arg:"" help:"The id of a job, or all."`
+}
 
-	Job    uuid.UUID `arg:"" help:"The id of the job."`
-	Reason cli.Text  `required:"" help:"The reason, for the audit record."`
+func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
+	var id uuid.UUID
+	var err error
+	if c.Job != "all" {
+		id, err = uuid.Parse(c.Job)
+	}
+	if err != nil || id == uuid.Nil && c.Job != "all" {
+		return errNoFailedJob
+	}
+	retried, err := jobs.RetryFailed(ctx, a.Pool, id, c.operator())
+	if err == nil && retried == 0 && c.Job != "all" {
+		err = errNoFailedJob
+	}
+	return printed(err, "The worker tries again, now: %d\n", retried)
+}
+
+var errNoFailedJob = errors.New("there is no failed job of this id (orders jobs list)")
+
+type jobsDelete struct {
+	changeOfJob
+	Job uuid.UUID `arg:"" help:"The id of the job."`
 }
 
 func (c jobsDelete) Run(ctx context.Context, a *app.App) error {
-	failed, err := jobs.ListFailed(ctx, a.Pool, c.Job.String(), maxRetried)
-	deleted := false
-	for _, j := range failed {
-		if err == nil && j.ID == c.Job {
-			deleted, err = jobs.DeleteFailed(ctx, a.Pool, j, string(c.By), string(c.Reason))
-		}
-	}
-	if err == nil && !deleted {
-		err = errors.New("there is no failed job of this id (orders jobs list)")
+	deleted, err := jobs.DeleteFailed(ctx, a.Pool, c.Job, c.operator())
+	if err == nil && deleted == 0 {
+		err = errNoFailedJob
 	}
 	return printed(err, "Job %s is deleted.\n", c.Job)
 }

@@ -159,11 +159,11 @@ func TestRoles(t *testing.T) {
 		require.ErrorAs(t, err, &pg, statement)
 		require.Equal(t, "42501", pg.Code, "%s: %s", statement, pg.Message)
 	}
-	require.Equal(t, 4, f.count(`
+	require.Equal(t, 3, f.count(`
 SELECT count(*)
   FROM pg_class
  WHERE relnamespace = 'public'::regnamespace
    AND relkind = 'r'
    AND has_table_privilege('orders_' || current_database(), oid, 'DELETE')`),
-		"migrations/statements/grant.sql has what the program needs of each table: only keys, jobs, provider events and endpoints are deleted")
+		"migrations/statements/grant.sql has what the program needs of each table: only keys, jobs and provider events are deleted")
 }

@@ -127,11 +127,12 @@ func TestRun(t *testing.T) {
 		bodies <- body
 	}))
 	defer endpoint.Close()
-	c, lastCurl := startRun(t, env, "--reset", "--events="+endpoint.URL)
+	const secret = "whsec_YSBzaWduaW5nIHNlY3JldCBvZiB0aGVzZSB0ZXN0cw=="
+	c, lastCurl := startRun(t, append(slices.Clone(env), "EVENTS_URL="+endpoint.URL, "EVENTS_SECRET="+secret), "--reset")
 	require.Contains(t, c.Stdout.String(), "Deleted the database and the state of the fake Stripe in "+data+"\n")
 	require.NotEqual(t, a.Key, c.Key)
 	last := programtest.RequirePaid(t, sendCurl(t, lastCurl))
-	secret := c.WaitFor(&c.Stdout, "Events +to "+endpoint.URL+` +signing secret: (whsec_\S+)`)[1]
+	require.Contains(t, c.Stdout.String(), "\nEvents       to "+endpoint.URL+", signed with EVENTS_SECRET\n")
 	event, err := client.VerifyEvent([]string{secret}, (<-requests).Header, <-bodies, time.Now())
 	require.NoError(t, err)
 	require.Equal(t, "order.paid "+last, event.Type+" "+event.Data.OrderID)

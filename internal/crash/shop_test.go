@@ -26,8 +26,9 @@ const (
 // sendEvent is the boundary of an event to the shop.
 const sendEvent = "POST /events"
 
-// shop is the endpoint of the account. It accepts each event, and knows repeated ones by their ids.
+// shop is the endpoint. It accepts each event, and knows repeated ones by their ids.
 type shop struct {
+	url       string
 	exchanges *interceptor // of the victim
 
 	mu    sync.Mutex
@@ -55,23 +56,18 @@ func (s *shop) received() []string {
 	return slices.Sorted(maps.Values(s.types))
 }
 
-// openShop gives the account an endpoint.
+// openShop gives the service an endpoint.
 func (h *harness) openShop() {
-	h.t.Helper()
 	h.shop = &shop{types: map[string]string{}}
 	server := httptest.NewServer(h.shop)
 	h.t.Cleanup(server.Close)
-	_, _, err := events.Set(h.t.Context(), h.pool, events.Keys{signingKey}, h.account.id, server.URL)
-	require.NoError(h.t, err)
+	h.shop.url = server.URL
 }
 
 // expireJobs makes the jobs due that no session has locked, except receipts, which the invariants count.
 func (h *harness) expireJobs() {
 	h.t.Helper()
 	_, err := h.pool.Exec(h.t.Context(), `
-WITH endpoints AS (
-    UPDATE event_endpoints SET run_at = now() WHERE attempt > 0
-)
 UPDATE staged_jobs
    SET run_at = now() + CASE kind WHEN 'receipt' THEN interval '20 minutes' ELSE '0' END
  WHERE id IN (

@@ -78,7 +78,7 @@ func New(config Config) *Metrics {
 		receipts: r.histogram("receipt_duration_seconds", slow,
 			"Duration of attempts to send a receipt, by outcome.", "outcome"),
 		events: r.histogram("event_duration_seconds", slow,
-			"Duration of attempts to send an event to a shop's endpoint, by outcome.", "outcome"),
+			"Duration of attempts to send an event to the shop's endpoint, by outcome.", "outcome"),
 		completed: r.counter("completer_keys_total",
 			"Abandoned keys that this process tried to complete, by result.", "result"),
 		reaped: r.counter("reaper_keys_deleted_total",

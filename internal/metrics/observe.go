@@ -57,7 +57,7 @@ func (m *Metrics) Receipt(outcome string, took time.Duration) {
 	m.receipts.WithLabelValues(outcome).Observe(took.Seconds())
 }
 
-// Event records an attempt to send an event to a shop's endpoint.
+// Event records an attempt to send an event to the shop's endpoint.
 func (m *Metrics) Event(outcome string, took time.Duration) {
 	m.events.WithLabelValues(outcome).Observe(took.Seconds())
 }

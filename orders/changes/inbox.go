@@ -142,11 +142,15 @@ RETURNING coalesce(intent_id, '')`, ids, types, objects, intents) // CollectRows
 		if err != nil {
 			return err
 		}
-		// A statement of its own, because on Citus only one of the tables is distributed.
-		rows, _ = tx.Query(ctx, fmt.Sprintf(orders.StageChanges, "payment_intent_id = ANY($1)"), changed)
-		staged, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (j jobs.Job, err error) {
-			return j, row.Scan(&j.AccountID, &j.ID, &j.Attempt)
-		})
+		rows, _ = tx.Query(ctx, "SELECT account_id, id FROM orders WHERE payment_intent_id = ANY($1) ORDER BY id", changed)
+		concerned, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ AccountID, ID uuid.UUID }])
+		for _, o := range concerned {
+			orders.StageChange(rest, o.AccountID, o.ID).Query(func(rows pgx.Rows) error {
+				repeated, err := pgx.CollectRows(rows, pgx.RowToStructByPos[jobs.Job])
+				staged = append(staged, repeated...)
+				return err
+			})
+		}
 		return errors.Join(err, tx.SendBatch(ctx, rest).Close())
 	})
 	if err != nil {

@@ -49,7 +49,7 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	slices.SortStableFunc(listed, func(a, b payments.Refund) int { return void(a) - void(b) })
 	// Without the permission to read disputes, refunds are recorded nevertheless.
 	disputes, unread := i.Orders.Calls.Payments.ListDisputes(reading, o.PaymentIntentID)
-	c := &change{order: o, log: i.Orders.Calls.Logger.With("account_id", accountID, "order_id", orderID)}
+	c := &change{order: o, log: i.Orders.Calls.Logger.With("account_id", accountID, "order_id", orderID), events: i.Orders.Events}
 	err = pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := c.lock(ctx, tx, listed); err != nil {
 			return err
@@ -102,8 +102,9 @@ SELECT account_id,
 // change is the transaction of Sync.
 type change struct {
 	order
-	log   *slog.Logger
-	batch pgx.Batch
+	log    *slog.Logger
+	events events.Stager
+	batch  pgx.Batch
 
 	records   []record
 	disputes  []payments.Dispute // as recorded
@@ -224,7 +225,7 @@ func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
 	if r.ProviderID == "" && !made.Status.Void() {
 		event.Type = events.RefundCreated
 	}
-	events.StageTx(&c.batch, c.AccountID, event)
+	c.events.StageTx(&c.batch, c.AccountID, event)
 	found := ""
 	switch {
 	case r.ProviderID != "" && made.Status.Void() && !r.Status.Void():
@@ -247,7 +248,7 @@ func (c *change) applyDisputes(ctx context.Context, disputes []payments.Dispute)
 	for _, d := range disputes {
 		if !slices.Contains(c.disputes, d) {
 			audit.WriteTx(ctx, &c.batch, c.AccountID, c.ID, "order.dispute_updated", map[string]any{"dispute": d})
-			events.StageTx(&c.batch, c.AccountID, events.Event{Type: events.DisputeUpdated, OrderID: c.ID, DisputeID: d.ID})
+			c.events.StageTx(&c.batch, c.AccountID, events.Event{Type: events.DisputeUpdated, OrderID: c.ID, DisputeID: d.ID})
 		}
 	}
 	if !slices.Equal(c.disputes, disputes) {

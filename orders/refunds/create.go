@@ -222,7 +222,7 @@ func (r *refundRun) stageTx(tx *idempotency.Tx, made bool) {
 	if made {
 		event.Type = events.RefundCreated
 	}
-	events.StageTx(tx, r.run.AccountID, event)
+	r.service.Orders.Events.StageTx(tx, r.run.AccountID, event)
 }
 
 const (

@@ -20,6 +20,9 @@ import (
 // with a line break. An empty variable counts as not set, except that it turns the admin listener off.
 func Load(groups ...any) error {
 	found := &problems{}
+	for _, name := range []string{"EVENTS_SIGNING_KEY", "EVENTS_SIGNING_KEY_PREVIOUS"} {
+		found.check(os.Getenv(name) == "", name, "was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)")
+	}
 	for _, group := range groups {
 		if err := found.read(group); err != nil {
 			return err

@@ -120,7 +120,6 @@ SELECT privilege || ' ON ' || name
                ('api_keys', 'SELECT'),
                ('audit_records', 'INSERT'),
                ('discrepancies', 'SELECT, INSERT, UPDATE'),
-               ('event_endpoints', 'SELECT'),
                ('expired_keys', 'SELECT'),
                ('idempotency_keys', 'SELECT, INSERT, UPDATE'),
                ('orders', 'SELECT, INSERT, UPDATE'),
