@@ -59,7 +59,7 @@ func TestVerifyEvent(t *testing.T) {
 	require.Equal(t, client.Event{
 		ID: refunded.id, Type: "refund.updated", Timestamp: time.Date(2026, 11, 20, 9, 28, 0, 0, time.UTC),
 		AccountID: "6d1c4f0e-52ab-4c97-8f3b-d20e95a7c148",
-		Data: client.EventData{OrderID: "3eeb7e96-e59c-840f-9cb1-a089daba079f", RefundID: "b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77"},
+		Data:      client.EventData{OrderID: "3eeb7e96-e59c-840f-9cb1-a089daba079f", RefundID: "b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77"},
 	}, event)
 }
 

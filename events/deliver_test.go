@@ -99,8 +99,10 @@ func TestDeliver_faults(t *testing.T) {
 			f.stagePaid(1)
 			worker := f.worker(url + "/canary?token=canary")
 			worker.Timeout = cmp.Or(test.timeout, worker.Timeout)
+			start := time.Now()
 			result, err := worker.RunOnce(t.Context())
 			require.NoError(t, err)
+			require.Less(t, time.Since(start), held)
 			if test.unseen {
 				require.Empty(t, endpoint.received())
 			} else {
@@ -125,7 +127,10 @@ func TestDeliver_faults(t *testing.T) {
 	}
 }
 
-// raw sends bytes and keeps the connection until the test ends.
+// held is much longer than an attempt may take.
+const held = 30 * time.Second
+
+// raw sends bytes and keeps the connection.
 func raw(response string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -133,6 +138,7 @@ func raw(response string) http.HandlerFunc {
 			panic(err)
 		}
 		_, _ = io.WriteString(conn, response)
+		_ = conn.SetDeadline(time.Now().Add(held))
 		go func() {
 			_, _ = io.Copy(io.Discard, conn) // until the client closes
 			_ = conn.Close()

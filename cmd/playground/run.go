@@ -45,6 +45,9 @@ func load(config *setup.Config, groups []any) error {
 			_ = os.Setenv(name, value)
 		}
 	}
+	if os.Getenv("EVENTS_URL") != "" && os.Getenv("EVENTS_SECRET") == "" {
+		_ = os.Setenv("EVENTS_SECRET", string(devservices.EventsSecret()))
+	}
 	if err := setup.Load(groups...); err != nil {
 		return err
 	}
@@ -157,7 +160,7 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	base := app.BaseURL(listening.Listener.Addr().String(), "localhost")
 	s := &server{Server: listening, playground: p, base: base, docs: base + "/docs", account: account, apiKey: key, mailer: mailer}
 	if p.config.EventsURL != "" {
-		s.line("Events", "to "+string(p.config.EventsURL)+", signed with EVENTS_SECRET")
+		s.line("Events", "to "+string(p.config.EventsURL)+"   signing secret: "+string(p.config.EventsSecret))
 	}
 	for _, extension := range []interface {
 		add(context.Context, *server) error

@@ -127,12 +127,11 @@ func TestRun(t *testing.T) {
 		bodies <- body
 	}))
 	defer endpoint.Close()
-	const secret = "whsec_YSBzaWduaW5nIHNlY3JldCBvZiB0aGVzZSB0ZXN0cw=="
-	c, lastCurl := startRun(t, append(slices.Clone(env), "EVENTS_URL="+endpoint.URL, "EVENTS_SECRET="+secret), "--reset")
+	c, lastCurl := startRun(t, append(slices.Clone(env), "EVENTS_URL="+endpoint.URL), "--reset")
 	require.Contains(t, c.Stdout.String(), "Deleted the database and the state of the fake Stripe in "+data+"\n")
 	require.NotEqual(t, a.Key, c.Key)
 	last := programtest.RequirePaid(t, sendCurl(t, lastCurl))
-	require.Contains(t, c.Stdout.String(), "\nEvents       to "+endpoint.URL+", signed with EVENTS_SECRET\n")
+	secret := c.WaitFor(&c.Stdout, "Events +to "+endpoint.URL+` +signing secret: (whsec_\S+)`)[1]
 	event, err := client.VerifyEvent([]string{secret}, (<-requests).Header, <-bodies, time.Now())
 	require.NoError(t, err)
 	require.Equal(t, "order.paid "+last, event.Type+" "+event.Data.OrderID)

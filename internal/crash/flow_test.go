@@ -273,10 +273,13 @@ func (h *harness) startVictim(by actor, exchanges *interceptor, f *armedFault) *
 	}
 	if args := commands[by]; args != nil {
 		// The flow of a command begins after the start-up checks: with the list of abandoned
-		// keys, or with the time.
+		// keys, with the jobs, or with the time.
 		from := "now()"
-		if by == completer {
+		switch by {
+		case completer:
 			from = "idempotency_keys"
+		case worker:
+			from = "staged_jobs"
 		}
 		exchanges.arm(f, from)
 		child := h.start(environ, args...)

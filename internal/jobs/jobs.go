@@ -29,7 +29,8 @@ const columns = "account_id, id, kind, args, attempt, coalesce(last_error, ''), 
 
 // StageTx queues the INSERT of a job in the transaction that it must follow. A job that exists stays as it is.
 func StageTx(tx postgres.Queuer, accountID, id uuid.UUID, kind string, args any) {
-	tx.Queue(insertJob+" ON CONFLICT DO NOTHING", accountID, id, kind, args)
+	tx.Queue(insertJob+`
+    ON CONFLICT DO NOTHING`, accountID, id, kind, args)
 }
 
 // RestageTx is StageTx, but a job that exists is due again: a worker that has claimed it loses it, because
@@ -43,7 +44,9 @@ func RestageTx(tx postgres.Queuer, accountID, id uuid.UUID, kind string, args an
 RETURNING `+columns, accountID, id, kind, args)
 }
 
-const insertJob = "INSERT INTO staged_jobs AS j (account_id, id, kind, args) VALUES ($1, $2, $3, $4)"
+const insertJob = `
+INSERT INTO staged_jobs AS j (account_id, id, kind, args)
+VALUES ($1, $2, $3, $4)`
 
 // now returns the database's time. A run_at further ahead than a lease or a backoff was set while the
 // database's clock ran ahead, so it is corrected (R8, the database's clock).
