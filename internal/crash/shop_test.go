@@ -29,6 +29,7 @@ const sendEvent = "POST /events"
 // shop is the endpoint. It accepts each event, and knows repeated ones by their ids.
 type shop struct {
 	url       string
+	account   string       // whose events count
 	exchanges *interceptor // of the victim
 
 	mu    sync.Mutex
@@ -36,8 +37,14 @@ type shop struct {
 }
 
 func (s *shop) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	var event struct{ ID, Type string }
+	var event struct {
+		ID, Type  string
+		AccountID string `json:"account_id"`
+	}
 	err := json.NewDecoder(r.Body).Decode(&event)
+	if err == nil && event.AccountID != s.account {
+		return
+	}
 	exchange := s.exchanges.begin(provider, sendEvent)
 	if err != nil || !exchange.proceed(before) {
 		panic(http.ErrAbortHandler)
@@ -58,7 +65,7 @@ func (s *shop) received() []string {
 
 // openShop gives the service an endpoint.
 func (h *harness) openShop() {
-	h.shop = &shop{types: map[string]string{}}
+	h.shop = &shop{account: h.account.id.String(), types: map[string]string{}}
 	server := httptest.NewServer(h.shop)
 	h.t.Cleanup(server.Close)
 	h.shop.url = server.URL
@@ -132,7 +139,7 @@ func (h *harness) verifyChanges(f flow, url string) (wrong []string) {
 	if got := h.shop.received(); !slices.Equal(got, sent) {
 		wrong = append(wrong, fmt.Sprintf("the shop received %v instead of %v (R28)", got, sent))
 	}
-	if got := h.query("SELECT id::text FROM audit_records WHERE action = 'event.sent'"); len(got) != len(sent) {
+	if got := h.query("SELECT id::text FROM audit_records WHERE action = 'event.sent' AND account_id = $1", h.account.id); len(got) != len(sent) {
 		wrong = append(wrong, fmt.Sprintf("%d events have the audit record of their success instead of %d", len(got), len(sent)))
 	}
 	if got := h.findings(); !slices.Equal(got, found) {
