@@ -123,7 +123,7 @@ func twoCompleters(f *fixture) {
 		both.Go(func() error {
 			err := f.Changes.ReadList(f.t.Context())
 			if err == nil {
-				_, err = f.Changes.RunOnce(f.t.Context())
+				_, err = f.Changes.Worker().RunOnce(f.t.Context())
 			}
 			return err
 		})

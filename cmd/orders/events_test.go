@@ -70,7 +70,7 @@ func TestEvents(t *testing.T) {
 	shop.secret, shop.status = firstSecret, http.StatusInternalServerError
 	f.createPaidOrder("an-order-whose-event-fails")
 	stderr := programtest.Fail(t, env, "worker", "--once")
-	require.Equal(t, "orders: events not sent: 1 to be retried, 0 failed, 0 lost\n", stderr)
+	require.Equal(t, "orders: events not done: 1 to be retried, 0 failed, 0 lost\n", stderr)
 	f.exec("UPDATE staged_jobs SET run_at = now(), attempt = 299")
 	programtest.Fail(t, env, "worker", "--once")
 	list, _ := programtest.Succeed(t, env, "jobs", "list")

@@ -59,27 +59,33 @@ func (c *reaper) Run(ctx context.Context, a *app.App) error {
 }
 
 type worker struct {
-	Once  bool         `help:"Send the receipts and events that are due, and fail if one could not be sent."`
-	Every cli.Interval `default:"1s" help:"How often to poll for new receipts and events."`
+	Once  bool         `help:"Make one pass over what is due, and fail if a part could not be done."`
+	Every cli.Interval `default:"1s" help:"How often to poll for new jobs. The provider's list of events is read each minute."`
 }
 
 func (*worker) Environment(config *setup.Config) []any {
-	return append(config.Keys(), config.Admin.Optional(), &config.Mail, &config.Events)
+	return append(config.Operations(), config.Admin.Optional(), &config.Mail)
 }
 
 func (c *worker) Run(ctx context.Context, a *app.App) error {
+	if err := a.TryProvider(ctx); err != nil {
+		return err
+	}
 	mailer, err := a.Config.Mailer(ctx, a.Logger)
 	if err != nil {
 		return err
 	}
-	workers := []*jobs.Worker{receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Metrics.Receipt, a.Logger)}
+	workers := []*jobs.Worker{
+		receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Metrics.Receipt, a.Logger),
+		a.Changes.Worker(),
+	}
 	if a.Config.EventsURL != "" {
 		workers = append(workers, events.NewWorker(a.Pool, a.Config.Endpoint(), a.Metrics.Event, a.Logger))
 	} else {
 		a.Logger.InfoContext(ctx, "no events are sent, because EVENTS_URL is not set")
 	}
 	if !c.Once {
-		var loops []func(context.Context) error
+		loops := []func(context.Context) error{a.ReadList}
 		for _, w := range workers {
 			loop := w.Loop()
 			defer loop.Wait()
@@ -87,10 +93,11 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 		}
 		return a.RunOrRepeat(ctx, "worker", c.Every.Duration, loops...)
 	}
+	err = a.Changes.ReadList(ctx)
 	for _, w := range workers {
 		result, errPass := w.RunOnce(ctx)
 		if retried, failed, lost := result[jobs.Retried], result[jobs.Failed], result[jobs.Lost]; retried+failed+lost > 0 {
-			errPass = errors.Join(errPass, fmt.Errorf("%ss not sent: %d to be retried, %d failed, %d lost", w.Kind, retried, failed, lost))
+			errPass = errors.Join(errPass, fmt.Errorf("%ss not done: %d to be retried, %d failed, %d lost", w.Kind, retried, failed, lost))
 		}
 		err = errors.Join(err, errPass)
 	}

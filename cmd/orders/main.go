@@ -19,7 +19,7 @@ import (
 
 type commands struct {
 	Serve     serve     `cmd:"" help:"Run the API."`
-	Worker    worker    `cmd:"" help:"Send staged receipts, and events to the shops' endpoints."`
+	Worker    worker    `cmd:"" help:"Send staged receipts and events, and record what changes at the provider."`
 	Completer completer `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
 	Reaper    reaper    `cmd:"" help:"Delete finished keys whose retention is over (cron)."`
 	Erase     erase     `cmd:"" help:"Erase the personal data of a finished order."`

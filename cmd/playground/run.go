@@ -230,7 +230,10 @@ Send the same line again: the same bytes come back, and nothing is charged twice
 
 func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 	config, logger := s.config, s.logger
-	workers := []*jobs.Worker{receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), s.App.Metrics.Receipt, logger)}
+	workers := []*jobs.Worker{
+		receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), s.App.Metrics.Receipt, logger),
+		s.App.Changes.Worker(),
+	}
 	if config.EventsURL != "" {
 		workers = append(workers, events.NewWorker(s.App.Pool, config.Endpoint(), s.App.Metrics.Event, logger))
 	}
@@ -248,6 +251,7 @@ func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 			return nil
 		})
 	}
+	group.Go(func() error { return s.App.ReadList(ctx) })
 	start("completer", time.Minute, s.App.Completer(app.CompleterConcurrency))
 	start("reaper", 10*time.Minute, s.App.Reap)
 }

@@ -120,9 +120,9 @@ func (h *harness) findings() []string {
 // verifyChanges lets the commands run once more. Then the change is recorded, reported and sent once.
 func (h *harness) verifyChanges(f flow, url string) (wrong []string) {
 	h.t.Helper()
-	actors := []actor{completer, worker}
+	actors := []actor{worker}
 	if f.actor == reconcile || f.actor == fix {
-		actors = []actor{reconcile, fix, completer, worker}
+		actors = []actor{reconcile, fix, worker}
 	}
 	h.expireLeases()
 	for _, by := range actors {

@@ -90,7 +90,7 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	gauge("receipts_pending", "Receipts that are still to be sent.", float64(staged.Pending), nil)
 	gauge("oldest_receipt_age_seconds", "Age of the oldest pending receipt.", staged.Oldest.Seconds(), nil)
 	gauge("provider_events_unread_seconds",
-		"Time since the provider's list of events was read to its end. A completer that runs keeps it near its interval.", unread.Seconds(), nil)
+		"Time since the provider's list of events was read to its end. A worker that runs keeps it near a minute.", unread.Seconds(), nil)
 	gauge("provider_changes_pending", "Orders whose refunds and disputes are still to be read from the provider.", float64(changed.Pending), nil)
 	gauge("oldest_provider_change_age_seconds", "Age of the oldest pending change at the provider.", changed.Oldest.Seconds(), nil)
 	gauge("provider_changes_failed",

@@ -126,7 +126,7 @@ func TestCost_changes(t *testing.T) {
 	pass := func() int {
 		f.wire.Reset()
 		require.NoError(t, f.Changes.ReadList(t.Context()))
-		_, err := f.Changes.RunOnce(t.Context())
+		_, err := f.Changes.Worker().RunOnce(t.Context())
 		require.NoError(t, err)
 		return f.wire.RoundTrips()
 	}

@@ -81,7 +81,7 @@ func TestPlans_useIndexes(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.NoError(t, f.Changes.ReadList(t.Context()))
-		_, err = f.Changes.RunOnce(t.Context())
+		_, err = f.Changes.Worker().RunOnce(t.Context())
 		require.NoError(t, err)
 		_, err = changes.Unread(t.Context(), f.Pool)
 		require.NoError(t, err)

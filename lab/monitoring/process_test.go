@@ -207,23 +207,23 @@ var faults = map[string]situation{
 	},
 	"OrdersRefundFailedLate": {fault: (*plant).failRefund, heal: (*plant).acknowledge},
 	"OrdersDiscrepancies": {
-		fault: func(p *plant) { p.readUntil("40 days"); p.command("completer") }, heal: (*plant).acknowledge,
+		fault: func(p *plant) { p.readUntil("40 days"); p.command("worker", "--once") }, heal: (*plant).acknowledge,
 	},
 	"OrdersProviderEventsBehind": {
 		fault: func(p *plant) { p.readUntil("1 hour") },
-		heal:  func(p *plant) { p.command("completer") },
+		heal:  func(p *plant) { p.command("worker", "--once") },
 	},
 	"OrdersProviderChangeFailed": {
 		fault: func(p *plant) {
 			p.inject(stripetest.Unauthorized, "GET /v1/disputes")
 			p.failRefund()
 			p.Exec("UPDATE staged_jobs SET attempt = 1000, run_at = now() WHERE kind = 'provider_change'")
-			p.command("completer")
+			p.command("worker", "--once")
 		},
 		heal: func(p *plant) {
 			p.heal()
 			p.command("jobs", "retry", "all", "--reason", "a test")
-			p.command("completer")
+			p.command("worker", "--once")
 		},
 	},
 	"OrdersEventsLate": {

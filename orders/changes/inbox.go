@@ -30,7 +30,8 @@ type Inbox struct {
 // Applied is the outcome of a job that has recorded what the provider states.
 const Applied = "applied"
 
-func (i *Inbox) worker() *jobs.Worker {
+// Worker returns the worker of the orders' jobs.
+func (i *Inbox) Worker() *jobs.Worker {
 	return &jobs.Worker{
 		Pool:        i.Orders.Pool,
 		Logger:      i.Orders.Calls.Logger,
@@ -44,9 +45,6 @@ func (i *Inbox) worker() *jobs.Worker {
 		Observe:     i.Observe,
 	}
 }
-
-// RunOnce tries every due job once.
-func (i *Inbox) RunOnce(ctx context.Context) (jobs.Result, error) { return i.worker().RunOnce(ctx) }
 
 // Record stores events of webhooks, and returns the jobs of the orders that they concern.
 func (i *Inbox) Record(ctx context.Context, events ...payments.Event) ([]jobs.Job, error) {

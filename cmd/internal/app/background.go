@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -20,8 +19,7 @@ const (
 	CompleterConcurrency = 8
 )
 
-// Completer returns a function that makes one pass over the abandoned keys, and then over the provider's
-// new events, so that a list that fails does not delay the keys.
+// Completer returns a function that makes one pass over the abandoned keys.
 func (a *App) Completer(concurrency int) func(context.Context) error {
 	c := idempotency.NewCompleter(a.Engine, a.Operations.Operations(), idempotency.CompleterConfig{
 		Grace:         a.Config.CompleterGrace,
@@ -47,13 +45,14 @@ func (a *App) Completer(concurrency int) func(context.Context) error {
 			err = fmt.Errorf("abandoned keys not completed: %d will be tried again, %d need review (orders keys list)",
 				result.Failed, result.NeedsReview)
 		}
-		if ctx.Err() != nil {
-			return err
-		}
-		unread := a.Changes.ReadList(ctx)
-		_, failed := a.Changes.RunOnce(ctx)
-		return errors.Join(err, unread, failed)
+		return err
 	}
+}
+
+// ReadList reads the provider's list of events each minute, until ctx ends.
+func (a *App) ReadList(ctx context.Context) error {
+	Repeat(ctx, "worker", time.Minute, a.Logger, a.Changes.ReadList)
+	return nil
 }
 
 // reapBatch is how many keys one transaction deletes. It takes six milliseconds, so orders hardly
