@@ -249,7 +249,7 @@ func TestGet_changes(t *testing.T) {
 	dispute, err := f.Stripe.Dispute(f.intentID(t), 700, "product_not_received", "needs_response")
 	require.NoError(t, err)
 	require.NoError(t, f.Changes.ReadList(t.Context()))
-	_, err = f.Changes.RunOnce(t.Context())
+	_, err = f.Changes.Worker().RunOnce(t.Context())
 	require.NoError(t, err)
 
 	after := f.get(t, order).order(t)

@@ -21,6 +21,7 @@ type Event struct {
 	ID        string    `json:"id"`   // the same in every attempt to deliver the event
 	Type      string    `json:"type"` // such as order.paid; ignore types that you do not know
 	Timestamp time.Time `json:"timestamp"`
+	AccountID string    `json:"account_id"` // of the order
 	Data      EventData `json:"data"`
 }
 
@@ -36,8 +37,8 @@ type EventData struct {
 const eventTolerance = 5 * time.Minute
 
 // VerifyEvent returns the event in a request of the API to the shop's endpoint. body has the bytes as
-// received. secrets are those of the endpoint that may be in use (whsec_…): while a secret is rotated,
-// the old one and the new one. Any signature by any of them suffices. It returns ErrEventRejected if
+// received. secrets are those that may be in use (whsec_…): while a secret is rotated, the old one and the
+// new one. Any signature by any of them suffices. It returns ErrEventRejected if
 // there is none, or if now is more than five minutes from the time of sending.
 func VerifyEvent(secrets []string, header http.Header, body []byte, now time.Time) (Event, error) {
 	id, sent := header.Get("webhook-id"), header.Get("webhook-timestamp")

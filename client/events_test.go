@@ -32,8 +32,8 @@ var (
 	refunded = vector{
 		secret: "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", id: "0199a1b2-c3d4-7e5f-8a6b-7c8d9e0f1a2b", sent: 1795166896,
 		body: `{"id":"0199a1b2-c3d4-7e5f-8a6b-7c8d9e0f1a2b","type":"refund.updated","timestamp":"2026-11-20T09:28:00.000000Z",` +
-			`"data":{"order_id":"3eeb7e96-e59c-840f-9cb1-a089daba079f","refund_id":"b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77"}}`,
-		signature: "v1,ECoCGsA7oNG7zrzpXu6grhd/rKfCy6vME+SNPZVR1os=",
+			`"account_id":"6d1c4f0e-52ab-4c97-8f3b-d20e95a7c148","data":{"order_id":"3eeb7e96-e59c-840f-9cb1-a089daba079f","refund_id":"b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77"}}`,
+		signature: "v1,he2iTbnWjyqk0g7lzsblKLafSS7O0fPncwQ1V4VuYoI=",
 	}
 )
 
@@ -58,7 +58,8 @@ func TestVerifyEvent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, client.Event{
 		ID: refunded.id, Type: "refund.updated", Timestamp: time.Date(2026, 11, 20, 9, 28, 0, 0, time.UTC),
-		Data: client.EventData{OrderID: "3eeb7e96-e59c-840f-9cb1-a089daba079f", RefundID: "b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77"},
+		AccountID: "6d1c4f0e-52ab-4c97-8f3b-d20e95a7c148",
+		Data:      client.EventData{OrderID: "3eeb7e96-e59c-840f-9cb1-a089daba079f", RefundID: "b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77"},
 	}, event)
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,8 +23,8 @@ import (
 )
 
 const (
-	firstKey  = events.Key("the first signing key of these tests")
-	secondKey = events.Key("the second signing key of these tests")
+	firstSecret  = "whsec_YSBzaWduaW5nIHNlY3JldCBvZiB0aGVzZSB0ZXN0cw=="
+	secondSecret = "whsec_YW5vdGhlciBzaWduaW5nIHNlY3JldCBvZiB0aGVzZSB0ZXN0cw=="
 )
 
 type fixture struct {
@@ -36,15 +37,9 @@ type fixture struct {
 func newFixture(t *testing.T, configure ...func(*pgxpool.Config)) fixture {
 	t.Helper()
 	f := fixture{T: t, pool: dbtest.New(t, configure...), log: &lockedBuffer{}}
-	f.account = f.addAccount()
+	f.account = uuid.New()
+	f.exec("INSERT INTO accounts (id, name) VALUES ($1, 'Test account')", f.account)
 	return f
-}
-
-func (f fixture) addAccount() uuid.UUID {
-	f.Helper()
-	account := uuid.New()
-	f.exec("INSERT INTO accounts (id, name) VALUES ($1, 'Test account')", account)
-	return account
 }
 
 func (f fixture) exec(query string, arguments ...any) {
@@ -62,64 +57,47 @@ func (f fixture) strings(query string) []string {
 	return found
 }
 
-func (f fixture) stage(account uuid.UUID, staged ...events.Event) {
+func (f fixture) stage(staged ...events.Event) {
 	f.Helper()
 	batch := &pgx.Batch{}
 	for _, e := range staged {
-		events.StageTx(batch, account, e)
+		events.Stager(true).StageTx(batch, f.account, e)
 	}
 	require.NoError(f, f.pool.SendBatch(f.Context(), batch).Close())
 }
 
 // stagePaid stages events of as many orders.
-func (f fixture) stagePaid(account uuid.UUID, n int) {
+func (f fixture) stagePaid(n int) {
 	f.Helper()
 	for range n {
-		f.stage(account, events.Event{Type: events.OrderPaid, OrderID: uuid.New()})
+		f.stage(events.Event{Type: events.OrderPaid, OrderID: uuid.New()})
 	}
 }
 
-func (f fixture) set(url string) (secret string) {
+func (f fixture) worker(url string, secrets ...string) *jobs.Worker {
 	f.Helper()
-	_, secret, err := events.Set(f.Context(), f.pool, events.Keys{firstKey}, f.account, url)
-	require.NoError(f, err)
-	return secret
-}
-
-func (f fixture) workers(keys ...events.Key) []*jobs.Worker {
-	return events.NewWorkers(f.pool, keys, slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-}
-
-func (f fixture) runOnce(workers []*jobs.Worker) jobs.Result {
-	f.Helper()
-	all := jobs.Result{}
-	for _, w := range workers {
-		result, err := w.RunOnce(f.Context())
-		require.NoError(f, err)
-		for outcome, n := range result {
-			all[outcome] += n
-		}
+	if secrets == nil {
+		secrets = []string{firstSecret}
 	}
-	return all
-}
-
-func (f fixture) pass(want jobs.Result) {
-	f.Helper()
-	require.Equal(f, want, f.runOnce(f.workers(firstKey)))
-}
-
-func (f fixture) endpoint() events.Endpoint {
-	f.Helper()
-	list, err := events.List(f.Context(), f.pool, f.account)
+	parsed, err := events.ParseSecrets(strings.Join(secrets, ","))
 	require.NoError(f, err)
-	return list[0]
+	transport := &http.Transport{MaxResponseHeaderBytes: 64 << 10}
+	f.Cleanup(transport.CloseIdleConnections)
+	logger := slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return events.NewWorker(f.pool, events.Endpoint{URL: url, Secrets: parsed, Transport: transport}, logger)
 }
 
-// makeDue lets time pass until all events and endpoints are due again.
+func (f fixture) pass(w *jobs.Worker, want jobs.Result) {
+	f.Helper()
+	got, err := w.RunOnce(f.Context())
+	require.NoError(f, err)
+	require.Equal(f, want, got)
+}
+
+// makeDue lets time pass until all events are due again.
 func (f fixture) makeDue() {
 	f.Helper()
 	f.exec("UPDATE staged_jobs SET run_at = now()")
-	f.exec("UPDATE event_endpoints SET run_at = now()")
 }
 
 // shop is an endpoint. It responds with 204 unless a test decides otherwise.

@@ -1,7 +1,6 @@
 package events
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -9,60 +8,36 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 )
 
-// Key is a signing key of the program, from which the secrets of all endpoints derive, so that the
-// database has none of them.
-type Key string
+// Secrets sign the events: one secret, or two while the shop changes from one to the other.
+type Secrets [][]byte
 
-// Keys are the current signing key and, while it is rotated, the previous one.
-type Keys []Key
+// ErrInvalidSecrets means that a text has no secrets as Standard Webhooks defines them.
+var ErrInvalidSecrets = errors.New("is not whsec_ and the base64 of 24 to 64 bytes, or two of these with a comma between (its value is not shown); " +
+	`generate one with echo "whsec_$(openssl rand -base64 32)"`)
 
-func (k Key) mac(text string) []byte {
-	mac := hmac.New(sha256.New, []byte(k))
-	_, _ = mac.Write([]byte(text))
-	return mac.Sum(nil)
-}
-
-// fingerprint identifies the key with which an endpoint's secret was printed.
-func (k Key) fingerprint() []byte { return k.mac("orders-api signing key")[:8] }
-
-func (k Key) secret(endpoint uuid.UUID, version int) Key {
-	return Key(k.mac(fmt.Sprintf("orders-api endpoint %s/%d", endpoint, version)))
-}
-
-// printed returns the secret that the shop has, unless its signing key is not configured.
-func (keys Keys) printed(e Endpoint) (string, error) {
-	for _, key := range keys {
-		if bytes.Equal(key.fingerprint(), e.KeyFingerprint) {
-			return "whsec_" + base64.StdEncoding.EncodeToString([]byte(key.secret(e.ID, e.SecretVersion))), nil
+// ParseSecrets returns the secrets of a text, or ErrInvalidSecrets.
+func ParseSecrets(text string) (Secrets, error) {
+	var secrets Secrets
+	for secret := range strings.SplitSeq(text, ",") {
+		encoded, prefixed := strings.CutPrefix(strings.TrimSpace(secret), "whsec_")
+		key, err := base64.StdEncoding.DecodeString(encoded)
+		if err != nil || !prefixed || len(key) < 24 || len(key) > 64 || len(secrets) == 2 {
+			return nil, ErrInvalidSecrets
 		}
+		secrets = append(secrets, key)
 	}
-	return "", ErrUnknownKey
+	return secrets, nil
 }
 
-// ErrUnknownKey means that an endpoint's secret derives from a signing key that is not configured.
-var ErrUnknownKey = errors.New("the endpoint's secret was printed with another EVENTS_SIGNING_KEY: " +
-	"set EVENTS_SIGNING_KEY_PREVIOUS to it, or print a new secret (orders accounts endpoint rotate)")
-
-// sign returns the header webhook-signature of Standard Webhooks. While the endpoint's secret or the
-// signing key is rotated, it has a signature by each secret that the shop may have.
-func (keys Keys) sign(e Endpoint, id string, now time.Time, body []byte) (string, error) {
-	if _, err := keys.printed(e); err != nil { // the shop would reject each signature
-		return "", err
+// sign returns the header webhook-signature of Standard Webhooks, with a signature by each secret.
+func (s Secrets) sign(id string, now time.Time, body []byte) string {
+	signatures := make([]string, len(s))
+	for i, secret := range s {
+		mac := hmac.New(sha256.New, secret)
+		_, _ = fmt.Fprintf(mac, "%s.%d.%s", id, now.Unix(), body)
+		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	}
-	versions := []int{e.SecretVersion}
-	if e.RotatedAt != nil && now.Sub(*e.RotatedAt) < 24*time.Hour {
-		versions = append(versions, e.SecretVersion-1)
-	}
-	var signatures []string
-	for _, key := range keys {
-		for _, version := range versions {
-			signature := key.secret(e.ID, version).mac(fmt.Sprintf("%s.%d.%s", id, now.Unix(), body))
-			signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(signature))
-		}
-	}
-	return strings.Join(signatures, " "), nil
+	return strings.Join(signatures, " ")
 }

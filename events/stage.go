@@ -5,12 +5,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 )
 
 // Event names what has changed.
 type Event struct {
-	Type      string    `json:"type"`
+	Type      string    `json:"type,omitempty"`
 	OrderID   uuid.UUID `json:"order_id"`
 	RefundID  uuid.UUID `json:"refund_id,omitzero"`
 	DisputeID string    `json:"dispute_id,omitempty"` // the provider's
@@ -27,28 +28,23 @@ const (
 	DisputeUpdated = "dispute.updated"
 )
 
+// Kind is that of the events' jobs.
+const Kind = "event"
+
+// Stager reports whether the service has an endpoint. Without one, nothing is staged.
+type Stager bool
+
 // StageTx queues the INSERT of an event's job in the transaction that records the change (R28, events to the
-// shop). Without an endpoint, it inserts nothing.
-func StageTx(tx postgres.Queuer, accountID uuid.UUID, e Event) {
-	tx.Queue(`
-INSERT INTO staged_jobs (
-    account_id,
-    id,
-    kind,
-    args
-)
-SELECT account_id,
-       $2,
-       'event',
-       $3
-  FROM event_endpoints
- WHERE account_id = $1
-    ON CONFLICT DO NOTHING`, accountID, e.DeriveID(), e)
+// shop).
+func (s Stager) StageTx(tx postgres.Queuer, accountID uuid.UUID, e Event) {
+	if s {
+		jobs.StageTx(tx, accountID, e.id(), Kind, e)
+	}
 }
 
-// DeriveID returns an id that derives from the object if the event occurs once. If a failover loses the rows,
-// the same event then gets the same id, which the shop may know.
-func (e Event) DeriveID() uuid.UUID {
+// id derives from the object if the event occurs once. If a failover loses the rows, the same event then gets
+// the same id, which the shop may know.
+func (e Event) id() uuid.UUID {
 	switch e.Type {
 	case RefundUpdated, DisputeUpdated:
 		return uuid.Must(uuid.NewV7())

@@ -305,8 +305,6 @@ CREATE TABLE staged_jobs (
 
 CREATE INDEX staged_jobs_pending_idx ON staged_jobs (kind, run_at) WHERE failed_at IS NULL;
 CREATE INDEX staged_jobs_failed_idx ON staged_jobs (kind, failed_at) WHERE failed_at IS NOT NULL;
-CREATE INDEX staged_jobs_events_idx ON staged_jobs (account_id, run_at)
-    WHERE kind = 'event' AND failed_at IS NULL;
 
 -- The provider's events by id, so that each is handled once. No account_id (R20's exception): an event
 -- names an intent, and the index of the orders decides whose it is.
@@ -322,22 +320,6 @@ CREATE INDEX provider_events_received_at_idx ON provider_events (received_at);
 CREATE TABLE provider_event_place (
     singleton  boolean     PRIMARY KEY DEFAULT true CHECK (singleton),
     read_until timestamptz NOT NULL -- by the provider's clock
-);
-
-CREATE DOMAIN endpoint_url AS text CHECK (char_length(VALUE) BETWEEN 8 AND 2048);
-CREATE TABLE event_endpoints (
-    account_id      uuid           PRIMARY KEY REFERENCES accounts (id), -- one per account
-    id              uuid           NOT NULL,
-    url             endpoint_url   NOT NULL,
-    secret_version  attempt_number NOT NULL DEFAULT 1,
-    rotated_at      timestamptz,   -- for a day, the version before signs too
-    key_fingerprint bytea          NOT NULL CHECK (octet_length(key_fingerprint) = 8),
-    created_at      timestamptz    NOT NULL DEFAULT now(),
-    disabled_at     timestamptz,   -- 410, or three days of failures; staging goes on
-    attempt         attempt_count  NOT NULL DEFAULT 0, -- failures in a row: backoff belongs to the endpoint
-    run_at          timestamptz    NOT NULL DEFAULT now(),
-    failing_since   timestamptz,
-    last_error      error_message
 );
 
 CREATE TABLE discrepancies (
@@ -356,8 +338,8 @@ CREATE INDEX discrepancies_open_idx ON discrepancies (found_at)
     WHERE resolved_at IS NULL AND acknowledged_at IS NULL;
 
 -- +goose Down
-DROP TABLE discrepancies, event_endpoints, provider_event_place, provider_events, refunds, staged_jobs, audit_records, orders,
+DROP TABLE discrepancies, provider_event_place, provider_events, refunds, staged_jobs, audit_records, orders,
     idempotency_keys, api_keys, accounts;
 DROP FUNCTION order_is_consistent, idempotency_assert, idempotency_key_is_consistent;
-DROP DOMAIN endpoint_url, refund_status, refund_reason, email_address, currency, amount, external_id, order_status,
+DROP DOMAIN refund_status, refund_reason, email_address, currency, amount, external_id, order_status,
     idempotency_key, name64, http_method, http_path, fingerprint, response_code, error_message, attempt_number, attempt_count;

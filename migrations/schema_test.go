@@ -26,7 +26,6 @@ func TestSchema_domains(t *testing.T) {
 		"attempt_number": {[]string{"1"}, []string{"0"}},
 		"currency":       {[]string{"eur"}, []string{"EUR", "euro", "eur\n"}},
 		"email_address":  {[]string{"a@b", chars("e", 254)}, []string{"a@", chars("e", 255)}},
-		"endpoint_url":   {[]string{chars("u", 8), chars("u", 2048)}, []string{chars("u", 7), chars("u", 2049)}},
 		"error_message":  {[]string{"", chars("e", 500)}, []string{chars("e", 501)}},
 		"external_id":    {[]string{"x", chars("x", 255)}, []string{"", chars("x", 256)}},
 		"fingerprint":    {[]string{`\x` + chars("01", 33)}, []string{`\x` + chars("01", 32)}},

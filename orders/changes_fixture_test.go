@@ -23,12 +23,12 @@ func createPaid(paymentMethod string) step {
 	}
 }
 
-// readEvents is the second half of a completer's pass. Jobs that wait for their next attempt are due.
+// readEvents is a pass of the worker. Jobs that wait for their next attempt are due.
 func readEvents(f *fixture) {
 	f.t.Helper()
 	f.exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change' AND failed_at IS NULL")
 	require.NoError(f.t, f.Changes.ReadList(f.t.Context()))
-	_, err := f.Changes.RunOnce(f.t.Context())
+	_, err := f.Changes.Worker().RunOnce(f.t.Context())
 	require.NoError(f.t, err)
 }
 

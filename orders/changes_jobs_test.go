@@ -48,7 +48,7 @@ func TestChanges_jobStays(t *testing.T) {
 				f.do(replaceInResponses(getIntent, `"status": "succeeded"`, `"status": "requires_action", "next_action": {"type": "use_stripe_sdk"}`))
 			}
 			require.NoError(t, f.Changes.ReadList(t.Context()))
-			_, err := f.Changes.RunOnce(t.Context())
+			_, err := f.Changes.Worker().RunOnce(t.Context())
 			require.NoError(t, err)
 			require.Contains(t, f.staged(), "pending: ")
 

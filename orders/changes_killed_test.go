@@ -86,7 +86,7 @@ func TestChanges_killedAtEveryStatement(t *testing.T) {
 				w.cutAt(n, after)
 				err := f.Changes.ReadList(t.Context())
 				if err == nil {
-					_, err = f.Changes.RunOnce(t.Context())
+					_, err = f.Changes.Worker().RunOnce(t.Context())
 				}
 				killed = w.reset()
 				require.True(t, killed || err == nil, "%v", err)

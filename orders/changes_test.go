@@ -127,7 +127,7 @@ func twoCompleters(f *fixture) {
 		both.Go(func() error {
 			err := f.Changes.ReadList(f.t.Context())
 			if err == nil {
-				_, err = f.Changes.RunOnce(f.t.Context())
+				_, err = f.Changes.Worker().RunOnce(f.t.Context())
 			}
 			return err
 		})
@@ -250,9 +250,10 @@ func TestChanges_poison(t *testing.T) {
 	f.exec("UPDATE staged_jobs SET attempt = $1 WHERE kind = 'provider_change'", jobs.MaxAttempts-1)
 	f.do(readEvents)
 	require.Contains(t, f.staged(), "failed: list the refunds of pi_")
-	failed, err := jobs.ListFailed(t.Context(), f.Pool, orderID(f.Account, poison.key).String(), 10)
+	failed, err := jobs.ListFailed(t.Context(), f.Pool, 10)
 	require.NoError(t, err)
 	require.Len(t, failed, 1)
+	require.Equal(t, orderID(f.Account, poison.key), failed[0].ID)
 
 	unreadable.Release()
 	poison.do(refundAtDashboard(0, ""), readEvents)

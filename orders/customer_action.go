@@ -42,7 +42,7 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 // a decline does not end the payment (R23, cancel first). Then the step repeats.
 func (r *orderRun) recordAction(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	r.updateTx(tx, "status = 'requires_action'")
-	events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderRequiresAction, OrderID: r.order.ID})
+	r.service.Events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderRequiresAction, OrderID: r.order.ID})
 	r.auditTx(ctx, tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
 	return idempotency.Advance(pointChargeCreated), nil
 }

@@ -178,7 +178,7 @@ func (r *changesRound) webhook(rt *rapid.T) {
 
 func (r *changesRound) work(p *orderstest.Shop) {
 	r.exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change' AND failed_at IS NULL AND last_error IS NOT NULL")
-	_, _ = p.Changes.RunOnce(context.Background())
+	_, _ = p.Changes.Worker().RunOnce(context.Background())
 }
 
 func (r *changesRound) complete(p *orderstest.Shop) {

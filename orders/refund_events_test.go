@@ -9,8 +9,8 @@ import (
 func TestEvents_stagedRefunds(t *testing.T) {
 	t.Parallel()
 	requireStaged(t, map[string]staging{
-		"refunded":       {[]step{create("201"), refund("201"), retry("201")}, []string{"order.paid", "refund.created"}},
-		"refund refused": {[]step{create("201"), refundAtProvider(), refund("422 charge_already_refunded")}, []string{"order.paid", "refund.updated"}},
+		"refunded":       {[]step{create("201"), refund("201"), retry("201")}, []string{"order.paid", "receipt", "refund.created"}},
+		"refund refused": {[]step{create("201"), refundAtProvider(), refund("422 charge_already_refunded")}, []string{"order.paid", "receipt", "refund.updated"}},
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/provider"
@@ -17,6 +18,7 @@ type Service struct {
 	Pool         *pgxpool.Pool
 	Engine       *idempotency.Engine
 	ChargeWindow time.Duration // an order of this age is not charged any more (R24, charge window)
+	Events       events.Stager
 }
 
 // Operation is the name in each key's row.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
@@ -146,26 +147,10 @@ SELECT payment_intent_id,
 // ChangeJob is the kind of the jobs that read an order's refunds and disputes from the provider.
 const ChangeJob = "provider_change"
 
-// StageChanges inserts the job of each order that a condition selects. If one exists, it is due again: a
-// worker that has it loses it, because the worker may have read the provider before.
-const StageChanges = `
-INSERT INTO staged_jobs AS j (
-    account_id,
-    id,
-    kind,
-    args
-)
-SELECT account_id,
-       id,
-       '` + ChangeJob + `',
-       jsonb_build_object('order_id', id)
-  FROM orders
- WHERE %s
-    ON CONFLICT (account_id, id) DO UPDATE
-   SET run_at    = excluded.run_at,
-       attempt   = CASE WHEN j.failed_at IS NULL THEN j.attempt + 1 ELSE 0 END,
-       failed_at = NULL
-RETURNING account_id, id, attempt`
+// StageChange queues the job of an order, whose refunds and disputes are then read again.
+func StageChange(tx postgres.Queuer, accountID, orderID uuid.UUID) *pgx.QueuedQuery {
+	return jobs.RestageTx(tx, accountID, orderID, ChangeJob, map[string]uuid.UUID{"order_id": orderID})
+}
 
 // List returns the account's orders, or those with the reference, the newest first.
 func (s *Service) List(ctx context.Context, of operations.Target, page operations.Page) iter.Seq2[any, error] {

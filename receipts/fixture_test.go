@@ -52,7 +52,7 @@ INSERT INTO orders (
 func (f fixture) stage(t *testing.T, order uuid.UUID) {
 	t.Helper()
 	batch := &pgx.Batch{}
-	receipts.StageTx(batch, f.account, order, uuid.New())
+	receipts.StageTx(batch, f.account, order)
 	require.NoError(t, f.pool.SendBatch(t.Context(), batch).Close())
 }
 

@@ -39,27 +39,12 @@ SELECT email,
 // Kind is that of the receipts' jobs.
 const Kind = "receipt"
 
-// StageTx queues the INSERT of an order's only receipt job in the caller's transaction (R15, staged
-// receipt). If the account has an endpoint, it also stages the event that the order is paid (R28, events to
-// the shop), because a statement of its own would cost each order 2 % of its CPU.
-func StageTx(tx postgres.Queuer, accountID, orderID, eventID uuid.UUID) {
-	tx.Queue(`
-INSERT INTO staged_jobs (
-    account_id,
-    id,
-    kind,
-    args
-)
-SELECT $1::uuid,
-       $2::uuid,
-       'receipt',
-       jsonb_build_object('order_id', $3::uuid)
- UNION ALL
-SELECT account_id,
-       $4,
-       'event',
-       jsonb_build_object('type', 'order.paid', 'order_id', $3::uuid)
-  FROM event_endpoints
- WHERE account_id = $1`,
-		accountID, uuid.NewHash(sha256.New(), orderID, []byte("orders-api receipt job"), 8), orderID, eventID)
+// StageTx queues the INSERT of an order's only receipt job in the caller's transaction (R15, staged receipt).
+func StageTx(tx postgres.Queuer, accountID, orderID uuid.UUID) {
+	id := uuid.NewHash(sha256.New(), orderID, []byte("orders-api receipt job"), 8)
+	jobs.StageTx(tx, accountID, id, Kind, args{orderID})
+}
+
+type args struct {
+	OrderID uuid.UUID `json:"order_id"`
 }

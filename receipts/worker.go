@@ -2,8 +2,8 @@ package receipts
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -32,11 +32,11 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, from string, logger *slog.Logg
 const Sent = "sent"
 
 func send(ctx context.Context, pool *pgxpool.Pool, mailer Mailer, from string, j jobs.Job) error {
-	orderID, err := uuid.Parse(j.OrderID)
-	if err != nil {
-		return fmt.Errorf("%w: the job has no order id", jobs.ErrPermanent)
+	var of args
+	if err := json.Unmarshal(j.Args, &of); err != nil || of.OrderID == uuid.Nil {
+		return errors.New("the job names no order, so it may be of a newer version")
 	}
-	o, err := readOrder(ctx, pool, j.AccountID, orderID)
+	o, err := readOrder(ctx, pool, j.AccountID, of.OrderID)
 	if err != nil {
 		return err
 	}

@@ -302,8 +302,8 @@ const eventTolerance = 5 * 60_000; // milliseconds
 
 /**
  * Returns the event in a request of the API to the shop's endpoint, or throws EventRejected. body is as
- * received. secrets are those of the endpoint that may be in use (whsec_…): while a secret is rotated,
- * the old one and the new one. Any signature by any of them suffices.
+ * received. secrets are those that may be in use (whsec_…): while a secret is rotated, the old one and the
+ * new one. Any signature by any of them suffices.
  */
 export function verifyEvent(
   secrets: string[], headers: Headers | Record<string, string | string[] | undefined>, body: string | Uint8Array, now = Date.now(),

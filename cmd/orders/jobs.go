@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -61,17 +59,19 @@ func (c *reaper) Run(ctx context.Context, a *app.App) error {
 }
 
 type worker struct {
-	Once  bool         `help:"Send the receipts and events that are due, and fail if one could not be sent."`
-	Every cli.Interval `default:"1s" help:"How often to poll for new receipts and events."`
+	Once  bool         `help:"Make one pass over what is due, and fail if a part could not be done."`
+	Every cli.Interval `default:"1s" help:"How often to poll for new jobs. The provider's list of events is read each minute."`
 }
 
 func (*worker) Environment(config *setup.Config) []any {
-	return append(config.Keys(), config.Admin.Optional(), &config.Mail, &config.Events)
+	return append(config.Operations(), config.Admin.Optional(), &config.Mail)
 }
 
 func (c *worker) Run(ctx context.Context, a *app.App) error {
-	var workers []*jobs.Worker
-	var err error
+	if err := a.TryProvider(ctx); err != nil {
+		return err
+	}
+	workers := []*jobs.Worker{a.Changes.Worker()}
 	if a.Config.SMTPURL != "" {
 		mailer, err := a.Config.Mailer(ctx, a.Logger)
 		if err != nil {
@@ -81,23 +81,25 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	} else {
 		a.Logger.WarnContext(ctx, "SMTP_URL is not set, so this worker sends no receipts: they wait for a worker that has it")
 	}
-	if keys := a.Config.EventKeys(); len(keys) > 0 {
-		workers = append(workers, events.NewWorkers(a.Pool, keys, a.Logger)...)
-	} else if n, err := events.CountEndpoints(ctx, a.Pool); n > 0 || err != nil {
-		a.Logger.WarnContext(ctx, "EVENTS_SIGNING_KEY is not set, so this worker sends no events to the shops' endpoints: they wait for a worker that has the key",
-			"endpoints", n, "error", err)
+	if a.Config.EventsURL != "" {
+		workers = append(workers, events.NewWorker(a.Pool, a.Config.Endpoint(), a.Logger))
+	} else {
+		a.Logger.InfoContext(ctx, "no events are sent, because EVENTS_URL is not set")
 	}
 	if !c.Once {
-		var loops []func(context.Context) error
+		loops := []func(context.Context) error{a.ReadList}
 		for _, w := range workers {
-			loops = append(loops, w.Pass)
+			loop := w.Loop()
+			defer loop.Wait()
+			loops = append(loops, loop.Pass)
 		}
 		return a.RunOrRepeat(ctx, "worker", c.Every.Duration, loops...)
 	}
+	err := a.Changes.ReadList(ctx)
 	for _, w := range workers {
 		result, errPass := w.RunOnce(ctx)
 		if retried, failed, lost := result[jobs.Retried], result[jobs.Failed], result[jobs.Lost]; retried+failed+lost > 0 {
-			errPass = errors.Join(errPass, fmt.Errorf("%ss not sent: %d to be retried, %d failed, %d lost", w.Kind, retried, failed, lost))
+			errPass = errors.Join(errPass, fmt.Errorf("%ss not done: %d to be retried, %d failed, %d lost", w.Kind, retried, failed, lost))
 		}
 		err = errors.Join(err, errPass)
 	}
@@ -111,73 +113,59 @@ type jobsList struct {
 }
 
 func (c jobsList) Run(ctx context.Context, a *app.App) error {
-	failed, err := jobs.ListFailed(ctx, a.Pool, "", int(c.Limit))
+	failed, err := jobs.ListFailed(ctx, a.Pool, int(c.Limit))
 	if err != nil {
 		return err
 	}
-	const header = "JOB\tKIND\tACCOUNT\tORDER\tATTEMPTS\tAGE\tFAILED\tLAST ERROR"
-	return printTable(header, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", failed, func(j jobs.FailedJob) []any {
-		return []any{
-			j.ID, j.Kind, j.AccountID, cmp.Or(j.OrderID, "-"),
-			j.Attempts, j.Age.Round(time.Second), formatTime(*j.FailedAt), j.LastError,
-		}
+	const header = "JOB\tKIND\tACCOUNT\tABOUT\tATTEMPTS\tCREATED\tFAILED\tLAST ERROR"
+	return printTable(header, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", failed, func(j jobs.Job) []any {
+		return []any{j.ID, j.Kind, j.AccountID, j.Args, j.Attempt, formatTime(j.CreatedAt), formatTime(*j.FailedAt), j.LastError}
 	})
 }
 
-// maxRetried jobs become due in one run of the command.
-const maxRetried = 100_000
-
-type jobsRetry struct {
+// changeOfJob is a command of an operator on failed jobs.
+type changeOfJob struct {
 	withoutProvider
 	by
-
-	Job    string   `arg:"" help:"The id of a job, of an endpoint or of an order, or all."`
 	Reason cli.Text `required:"" help:"The reason, for the audit record."`
 }
 
-func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
-	name := c.Job
-	if name == "all" {
-		name = ""
-	}
-	failed, err := jobs.ListFailed(ctx, a.Pool, name, maxRetried)
-	switch {
-	case err != nil:
-		return err
-	case len(failed) == 0 && name != "":
-		return errors.New("there is no failed job or disabled endpoint of this id, and no failed job of an order with this id (orders jobs list)")
-	}
-	retried := 0
-	for _, j := range failed {
-		changed, err := jobs.RetryFailed(ctx, a.Pool, j, string(c.By), string(c.Reason))
-		if err != nil {
-			return err
-		}
-		if changed {
-			retried++
-		}
-	}
-	return printed(nil, "The worker tries again, now: %d\n", retried)
+func (c changeOfJob) operator() jobs.Operator {
+	return jobs.Operator{Actor: string(c.By), Reason: string(c.Reason)}
 }
 
-type jobsDelete struct {
-	withoutProvider
-	by
+type jobsRetry struct {
+	changeOfJob
+	Job string `arg:"" help:"The id of a job, or all."`
+}
 
-	Job    uuid.UUID `arg:"" help:"The id of the job."`
-	Reason cli.Text  `required:"" help:"The reason, for the audit record."`
+func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
+	var id uuid.UUID
+	var err error
+	if c.Job != "all" {
+		id, err = uuid.Parse(c.Job)
+	}
+	if err != nil || id == uuid.Nil && c.Job != "all" {
+		return errNoFailedJob
+	}
+	retried, err := jobs.RetryFailed(ctx, a.Pool, id, c.operator())
+	if err == nil && retried == 0 && c.Job != "all" {
+		err = errNoFailedJob
+	}
+	return printed(err, "The worker tries again, now: %d\n", retried)
+}
+
+var errNoFailedJob = errors.New("there is no failed job of this id (orders jobs list)")
+
+type jobsDelete struct {
+	changeOfJob
+	Job uuid.UUID `arg:"" help:"The id of the job."`
 }
 
 func (c jobsDelete) Run(ctx context.Context, a *app.App) error {
-	failed, err := jobs.ListFailed(ctx, a.Pool, c.Job.String(), maxRetried)
-	deleted := false
-	for _, j := range failed {
-		if err == nil && j.ID == c.Job {
-			deleted, err = jobs.DeleteFailed(ctx, a.Pool, j, string(c.By), string(c.Reason))
-		}
-	}
-	if err == nil && !deleted {
-		err = errors.New("there is no failed job of this id (orders jobs list)")
+	deleted, err := jobs.DeleteFailed(ctx, a.Pool, c.Job, c.operator())
+	if err == nil && deleted == 0 {
+		err = errNoFailedJob
 	}
 	return printed(err, "Job %s is deleted.\n", c.Job)
 }

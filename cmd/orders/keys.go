@@ -142,7 +142,7 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 		if h.Order, err = a.Orders.Get(ctx, key.AccountID, order.ID); err != nil && !errors.Is(err, operations.ErrNotFound) {
 			return err
 		}
-		if h.Jobs, err = jobs.OfOrder(ctx, a.Pool, key.AccountID, order.ID); err != nil {
+		if h.Jobs, err = jobs.With(ctx, a.Pool, key.AccountID, map[string]any{"order_id": order.ID}); err != nil {
 			return err
 		}
 		of := operations.Target{AccountID: key.AccountID, Parent: order.ID}
@@ -212,7 +212,7 @@ type history struct {
 	foundKey
 
 	Order   orders.Order // its Status is empty if there is none
-	Jobs    []jobs.FailedJob
+	Jobs    []jobs.Job
 	Refunds []refunds.Refund
 	failed  []idempotency.FailedRun
 	records []audit.Record

@@ -19,7 +19,7 @@ import (
 
 type commands struct {
 	Serve     serve     `cmd:"" help:"Run the API."`
-	Worker    worker    `cmd:"" help:"Send staged receipts, and events to the shops' endpoints."`
+	Worker    worker    `cmd:"" help:"Send staged receipts and events, and record what changes at the provider."`
 	Completer completer `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
 	Reaper    reaper    `cmd:"" help:"Empty finished keys whose retention is over (cron)."`
 	Erase     erase     `cmd:"" help:"Erase the personal data of a finished order."`
@@ -37,8 +37,8 @@ type commands struct {
 	} `cmd:"" help:"Find keys, and continue those that are stuck."`
 
 	Jobs struct {
-		List   jobsList   `cmd:"" help:"List the receipts and events that failed, and the endpoints that are disabled."`
-		Retry  jobsRetry  `cmd:"" help:"Try a failed job, or all of them, again, and enable an endpoint."`
+		List   jobsList   `cmd:"" help:"List the receipts and events that failed."`
+		Retry  jobsRetry  `cmd:"" help:"Try a failed job, or all of them, again."`
 		Delete jobsDelete `cmd:"" help:"Delete a failed job that can never succeed, such as a receipt to an address that does not exist."`
 	} `cmd:"" help:"Find, repeat and delete failed receipts and events."`
 
@@ -57,12 +57,6 @@ type commands struct {
 			Create accountsKeysCreate `cmd:"" help:"Create another API key of an account and print it."`
 			Revoke accountsKeysRevoke `cmd:"" help:"Revoke an API key of an account."`
 		} `cmd:"" help:"Rotate the API keys of an account."`
-		Endpoint struct {
-			Set    endpointSet    `cmd:"" help:"Send the events of an account to a URL, and print the secret that signs them."`
-			Show   endpointShow   `cmd:"" help:"Show where the events of an account are sent, and whether they arrive."`
-			Rotate endpointRotate `cmd:"" help:"Print a new secret. For a day, the one before it signs too."`
-			Remove endpointRemove `cmd:"" help:"Stop the events of an account, and delete those that were not delivered."`
-		} `cmd:"" help:"Configure where the events of an account are sent."`
 	} `cmd:"" help:"Create accounts and API keys."`
 
 	Healthcheck healthcheck      `cmd:"" help:"Check that a running API is ready (for containers)."`

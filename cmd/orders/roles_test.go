@@ -162,5 +162,5 @@ SELECT count(*)
  WHERE relnamespace = 'public'::regnamespace
    AND relkind = 'r'
    AND has_table_privilege('orders_' || current_database(), oid, 'DELETE')`),
-		"migrations/statements/grant.sql has what the program needs of each table: only jobs, provider events and endpoints are deleted")
+		"migrations/statements/grant.sql has what the program needs of each table: only jobs and provider events are deleted")
 }

@@ -22,13 +22,18 @@ func TestUsage(t *testing.T) {
 		"-h":                              {stdout: "An orders API that charges exactly once.… serve … migrate up … accounts keys revoke "},
 		"help":                            {stdout: " serve … keys resolve "},
 		"help env":                        {stdout: "  DATABASE_URL\n…LOCK_TIMEOUT (default 90s)"},
-		"serve -h":                        {stdout: "Usage: orders serve [flags]\n…--shutdown-delay=2s…Environment:\n  DATABASE_URL\n"},
+		"serve -h":                        {stdout: "Usage: orders serve [flags]\n…--shutdown-delay=2s…Environment:\n  DATABASE_URL\n…EVENTS_URL\n"},
 		"migrate down -h":                 {stdout: "Usage: orders migrate down [flags]\n…--yes"},
 		"help accounts keys":              {stdout: " accounts keys list "},
 		"keys show -h":                    {stdout: "Usage: orders keys show <id> [flags]\n…--account=ID"},
 		"reconcile ack ID":                {code: 2, stderr: "<id>: invalid UUID length: 2\n"},
 		"reconcile -h":                    {stdout: "Usage: orders reconcile …\n  reconcile ack …\nUsage: orders reconcile compare [flags]\n…--lost-rows…Environment:\n  DATABASE_URL\n"},
 		"help reconcile":                  {stdout: "Usage: orders reconcile compare [flags]\n…Environment:\n"},
+		"completer -h":                    {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
+		"worker -h":                       {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
+		"keys retry -h":                   {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
+		"keys resolve -h":                 {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
+		"reconcile compare -h":            {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
 		"erase -h":                        {stdout: "Usage: orders erase --account=ID --order=ID [flags]\n…Amounts, ids and the reference stay. "},
 		"version":                         {stdout: "orders …, go1."},
 		"--version":                       {stdout: "orders …, go1."},
@@ -48,7 +53,6 @@ func TestUsage(t *testing.T) {
 		"keys retry KEY --by= --reason x": {code: 2, stderr: "--by: must not be empty\n"},
 		"jobs retry all --reason=":        {code: 2, stderr: "--reason: must not be empty\n"},
 		"accounts create":                 {code: 2, stderr: "missing flags: --name=TEXT\n"},
-		"accounts endpoint set":           {code: 2, stderr: "missing flags: --account=ID, --url=URL\n"},
 		"accounts keys list --account x":  {code: 2, stderr: "--account: invalid UUID length: 1\n"},
 	} {
 		t.Run(line, func(t *testing.T) {

@@ -23,7 +23,7 @@ func TestWorker_once(t *testing.T) {
 	f := newFixture(t)
 	id := f.createPaidOrder("receipt-order-001")
 	stderr := programtest.Fail(t, f.with("SMTP_URL=smtp://127.0.0.1:1"), "worker", "--once")
-	require.Contains(t, stderr, "orders: receipts not sent: 1 to be retried, 0 failed, 0 lost\n")
+	require.Contains(t, stderr, "orders: receipts not done: 1 to be retried, 0 failed, 0 lost\n")
 	f.exec("UPDATE staged_jobs SET run_at = now()") // instead of a wait for the backoff
 	mail := programtest.NewMailServer(t, "a password")
 	env := f.with("SMTP_URL=smtp://tester:a%20password@" + mail.Address)

@@ -56,7 +56,7 @@ func (c *tour) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	return playground{config, services, folder, config.Logger(os.Stderr), ""}.run(ctx, c.extensions)
+	return playground{config, services, folder, config.Logger(os.Stderr)}.run(ctx, c.extensions)
 }
 
 // serve is the API process that the tour and the console start, and kill.

@@ -19,6 +19,7 @@ import (
 	"example.com/orders-api/cmd/playground/internal/docs"
 	"example.com/orders-api/events"
 	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
 
@@ -43,6 +44,9 @@ func load(config *setup.Config, groups []any) error {
 			_ = os.Setenv(name, value)
 		}
 	}
+	if os.Getenv("EVENTS_URL") != "" && os.Getenv("EVENTS_SECRET") == "" {
+		_ = os.Setenv("EVENTS_SECRET", string(devservices.EventsSecret()))
+	}
 	if err := setup.Load(groups...); err != nil {
 		return err
 	}
@@ -64,12 +68,11 @@ func load(config *setup.Config, groups []any) error {
 type run struct {
 	extensions
 
-	Events string `placeholder:"URL" help:"Send the events to an endpoint of your own, such as http://127.0.0.1:9000/events, instead of to the shop."`
-	Reset  bool   `help:"Delete the private database and the state of the fake Stripe first."`
+	Reset bool `help:"Delete the private database and the state of the fake Stripe first."`
 }
 
 func (*run) Environment(config *setup.Config) []any {
-	return append(config.Operations(), &config.Listen, &config.Admin, &config.Mail, &config.Events)
+	return append(config.Operations(), &config.Listen, &config.Admin, &config.Mail)
 }
 
 // Run starts the services, and then runs everything.
@@ -100,7 +103,7 @@ func (c *run) Run(ctx context.Context) (err error) {
 	if c.Reset {
 		fmt.Printf("Deleted the database and the state of the fake Stripe in %s\n", folder)
 	}
-	return playground{config, services, folder, logger, c.Events}.run(ctx, c.extensions)
+	return playground{config, services, folder, logger}.run(ctx, c.extensions)
 }
 
 // playground runs the API and its jobs. Its database and its provider have started.
@@ -109,7 +112,6 @@ type playground struct {
 	services *devservices.Services
 	folder   string
 	logger   *slog.Logger
-	events   string // URL of the user's own endpoint; "" if there is none
 }
 
 // server is the server of a playground, which the extensions change before it starts.
@@ -146,11 +148,6 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	if err != nil {
 		return err
 	}
-	if p.config.EventsSigningKey == "" {
-		if p.config.EventsSigningKey, err = devservices.SigningKey(filepath.Join(p.folder, "events-key")); err != nil {
-			return err
-		}
-	}
 	mailer, err := p.mailer(ctx)
 	if err != nil {
 		return err
@@ -158,12 +155,8 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	base := app.BaseURL(listening.Listener.Addr().String(), "localhost")
 	s := &server{Server: listening, playground: p, base: base, docs: base + docs.Path, account: account, apiKey: key, mailer: mailer}
 	s.HTTP.Handler = docs.Mount(s.HTTP.Handler)
-	if p.events != "" {
-		secret, err := s.setEndpoint(ctx, p.events)
-		if err != nil {
-			return fmt.Errorf("--events: %w", err)
-		}
-		s.line("Events", "to "+p.events+"   signing secret: "+secret)
+	if p.config.EventsURL != "" {
+		s.line("Events", "to "+string(p.config.EventsURL)+"   signing secret: "+string(p.config.EventsSecret))
 	}
 	for _, extension := range []interface {
 		add(context.Context, *server) error
@@ -188,16 +181,6 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 		return nil
 	})
 	return group.Wait()
-}
-
-// setEndpoint sends the account's events to a URL, and returns the secret that signs them.
-func (s *server) setEndpoint(ctx context.Context, url string) (secret string, err error) {
-	keys := s.config.EventKeys()
-	_, secret, err = events.Set(ctx, s.App.Pool, keys, s.account, url)
-	if errors.Is(err, events.ErrUnknownKey) { // the endpoint is from another playground, whose signing key this one does not have
-		_, secret, err = events.Rotate(ctx, s.App.Pool, keys, s.account)
-	}
-	return secret, err
 }
 
 // print prints the welcome text in one write, so that no log line interrupts it. Its curl line has a new
@@ -243,8 +226,13 @@ Send the same line again: the same bytes come back, and nothing is charged twice
 
 func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 	config, logger := s.config, s.logger
-	workers := append(events.NewWorkers(s.App.Pool, config.EventKeys(), logger),
-		receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), logger))
+	workers := []*jobs.Worker{
+		receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), logger),
+		s.App.Changes.Worker(),
+	}
+	if config.EventsURL != "" {
+		workers = append(workers, events.NewWorker(s.App.Pool, config.Endpoint(), logger))
+	}
 	start := func(name string, every time.Duration, work func(context.Context) error) {
 		group.Go(func() error {
 			app.Repeat(ctx, name, every, logger, work)
@@ -252,8 +240,14 @@ func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 		})
 	}
 	for _, worker := range workers {
-		start("worker", time.Second, worker.Pass)
+		group.Go(func() error {
+			loop := worker.Loop()
+			app.Repeat(ctx, "worker", time.Second, logger, loop.Pass)
+			loop.Wait()
+			return nil
+		})
 	}
+	group.Go(func() error { return s.App.ReadList(ctx) })
 	start("completer", time.Minute, s.App.Completer(app.CompleterConcurrency))
 	start("reaper", 10*time.Minute, s.App.Reap)
 }

@@ -127,7 +127,7 @@ func TestRun(t *testing.T) {
 		bodies <- body
 	}))
 	defer endpoint.Close()
-	c, lastCurl := startRun(t, env, "--reset", "--events="+endpoint.URL)
+	c, lastCurl := startRun(t, append(slices.Clone(env), "EVENTS_URL="+endpoint.URL), "--reset")
 	require.Contains(t, c.Stdout.String(), "Deleted the database and the state of the fake Stripe in "+data+"\n")
 	require.NotEqual(t, a.Key, c.Key)
 	last := programtest.RequirePaid(t, sendCurl(t, lastCurl))

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"example.com/orders-api/client"
+	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/playground/internal/devservices"
 	"example.com/orders-api/examples/shop"
 )
 
@@ -44,12 +46,11 @@ func newShop(ctx context.Context, s *server) (*shop.Shop, error) {
 	if !strings.HasPrefix(config.PublishableKey, "pk_test_") {
 		return nil, errors.New("set SHOP_STRIPE_PUBLISHABLE_KEY to the publishable test key, pk_test_…")
 	}
-	if s.playground.events == "" {
-		secret, err := s.setEndpoint(ctx, s.base+shop.EventsPath)
-		if err != nil {
-			s.line("Events", "off: "+err.Error())
-		}
-		config.EventSecrets = []string{secret}
+	if s.config.EventsURL == "" {
+		secret := devservices.EventsSecret()
+		s.config.EventsURL, s.config.EventsSecret = setup.Secret(s.base+shop.EventsPath), secret
+		s.App.Orders.Events = true
+		config.EventSecrets = []string{string(secret)}
 	}
 	var err error
 	if config.Orders, err = client.New(client.Config{BaseURL: s.base, APIKey: s.apiKey}); err != nil {

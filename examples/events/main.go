@@ -1,5 +1,5 @@
 // Command events receives the API's events at http://127.0.0.1:9000/events and prints those that are
-// verified. EVENTS_SECRETS has the endpoint's signing secret; while it is rotated, two with a space between.
+// verified. EVENTS_SECRET is that of the API: the signing secret or, while it is rotated, two with a comma between.
 package main
 
 import (
@@ -17,7 +17,7 @@ func receive(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10))
 	var event client.Event
 	if err == nil {
-		event, err = client.VerifyEvent(strings.Fields(os.Getenv("EVENTS_SECRETS")), r.Header, body, time.Now())
+		event, err = client.VerifyEvent(strings.Split(os.Getenv("EVENTS_SECRET"), ","), r.Header, body, time.Now())
 	}
 	if err != nil {
 		fmt.Println("rejected:", err)

@@ -36,7 +36,7 @@
 // run of the completer, a webhook, or a client's GET of the key's status. The flows are
 // new orders, refunds and cancels, and takeovers after a first crash at every recovery
 // point, also of orders older than the charge window (R24). In the flows after a final
-// response, the completer or reconcile meets a refund of the dashboard or one that failed
+// response, the worker or reconcile meets a refund of the dashboard or one that failed
 // late (R27), and the worker sends an event (R28). There, the recovery is another run of
 // the command, a completer, or a webhook.
 //

@@ -118,8 +118,8 @@ func flows() []flow {
 
 		// After the response.
 		{name: "worker-of-event", card: visa, status: paid, changed: nothing, actor: worker},
-		{name: "completer-of-dashboard-refund", card: visa, status: paid, changed: refundedAtDashboard, actor: completer},
-		{name: "completer-of-late-failure", card: failingRefunds, status: paid, request: refundOf, changed: refundFailed, actor: completer},
+		{name: "worker-of-dashboard-refund", card: visa, status: paid, changed: refundedAtDashboard, actor: worker},
+		{name: "worker-of-late-failure", card: failingRefunds, status: paid, request: refundOf, changed: refundFailed, actor: worker},
 		{name: "reconcile-of-dashboard-refund", card: visa, status: paid, changed: refundedAtDashboard, actor: reconcile, old: true},
 		{name: "fix-of-dashboard-refund", card: visa, status: paid, changed: refundedAtDashboard, actor: fix, old: true},
 	}
@@ -154,12 +154,12 @@ func (f flow) recoveries(boundaries []string, n int, m moment) []actor {
 	switch {
 	case f.actor == poll:
 		return []actor{poll, completer}
-	case f.actor == worker:
+	case f.changed == nothing:
 		return []actor{worker}
 	case f.actor == reconcile, f.actor == fix:
-		return []actor{f.actor, completer}
+		return []actor{f.actor, worker}
 	case f.changed != "":
-		return []actor{completer, webhook}
+		return []actor{worker, webhook}
 	case f.request == cancelOf: // no event is about the key of a cancel
 		return []actor{retry, completer}
 	case f.providerKnows(boundaries, n, m):
@@ -273,10 +273,13 @@ func (h *harness) startVictim(by actor, exchanges *interceptor, f *armedFault) *
 	}
 	if args := commands[by]; args != nil {
 		// The flow of a command begins after the start-up checks: with the list of abandoned
-		// keys, or with the time.
+		// keys, with the provider's list of events, or with the time.
 		from := "now()"
-		if by == completer {
+		switch by {
+		case completer:
 			from = "idempotency_keys"
+		case worker:
+			from = "accounts"
 		}
 		exchanges.arm(f, from)
 		child := h.start(environ, args...)

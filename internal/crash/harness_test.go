@@ -2,6 +2,7 @@ package crash_test
 
 import (
 	"context"
+	"encoding/base64"
 	"testing"
 	"time"
 
@@ -63,7 +64,7 @@ func (h *harness) createAccount(email string) account {
 // environ is the environment of a child. LOCK_TIMEOUT is longer than a case: only
 // expireLeases ends leases.
 func (h *harness) environ(database, provider string) []string {
-	return []string{
+	environ := []string{
 		"DATABASE_URL=" + database,
 		"STRIPE_API_BASE=" + provider,
 		"STRIPE_SECRET_KEY=sk_test_crash",
@@ -74,18 +75,18 @@ func (h *harness) environ(database, provider string) []string {
 		"LISTEN_ADDR=127.0.0.1:0",
 		"ADMIN_ADDR=",
 		"SMTP_URL=smtp://127.0.0.1:1", "RECEIPTS_FROM=shop@example.com", // none is sent
-		"EVENTS_SIGNING_KEY=" + signingKey,
 		// If it has the race detector.
 		"GORACE=halt_on_error=1 atexit_sleep_ms=0",
 		// A child ends before its heap grows.
 		"GOGC=off",
 	}
+	if h.shop != nil {
+		environ = append(environ, "EVENTS_URL="+h.shop.url, "EVENTS_SECRET=whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 24)))
+	}
+	return environ
 }
 
-const (
-	webhookSecret = "whsec_crash"
-	signingKey    = "the signing key of the crash matrix"
-)
+const webhookSecret = "whsec_crash"
 
 func (h *harness) direct() []string {
 	proxy, url := newProviderProxy(h.t, &interceptor{}, h.stripe, h.now, h.noSearch)

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"time"
@@ -14,94 +13,123 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// The jobs' statements. Each change names account and id, so that it runs on one shard (R20, the
-// account in every table).
-
-// Job is a row that is due or claimed.
+// Job is a row of staged_jobs.
 type Job struct {
 	AccountID uuid.UUID
 	ID        uuid.UUID
-	Attempt   int
-	OrderID   string // "" until the job is claimed, or if it names none
-	Args      []byte // JSON, nil until the job is claimed
+	Kind      string
+	Args      []byte // JSON that names what the job is about, without personal data
+	Attempt   int    // incremented by each claim, so it is also the worker's fence
+	LastError string // without addresses
+	CreatedAt time.Time
+	FailedAt  *time.Time // nil if it will be tried again
 }
 
-func (w *Worker) due(ctx context.Context, until time.Time) ([]Job, error) {
-	query, arguments := w.Due, []any{until, until.Add(clockAhead), max(batchSize, w.Concurrency)}
-	if query == "" {
-		query, arguments = dueSQL, append(arguments, w.Kind)
+const columns = "account_id, id, kind, args, attempt, coalesce(last_error, ''), created_at, failed_at"
+
+// StageTx queues the INSERT of a job in the transaction that it must follow. A job that exists stays as it is.
+func StageTx(tx postgres.Queuer, accountID, id uuid.UUID, kind string, args any) {
+	tx.Queue(insertJob+`
+    ON CONFLICT DO NOTHING`, accountID, id, kind, args)
+}
+
+// RestageTx is StageTx, but a job that exists is due again: a worker that has claimed it loses it, because
+// it may have done its work before this transaction. The statement returns the job.
+func RestageTx(tx postgres.Queuer, accountID, id uuid.UUID, kind string, args any) *pgx.QueuedQuery {
+	return tx.Queue(insertJob+`
+    ON CONFLICT (account_id, id) DO UPDATE
+   SET run_at    = excluded.run_at,
+       attempt   = CASE WHEN j.failed_at IS NULL THEN j.attempt + 1 ELSE 0 END,
+       failed_at = NULL
+RETURNING `+columns, accountID, id, kind, args)
+}
+
+const insertJob = `
+INSERT INTO staged_jobs AS j (account_id, id, kind, args)
+VALUES ($1, $2, $3, $4)`
+
+// now returns the database's time. A run_at further ahead than a lease or a backoff was set while the
+// database's clock ran ahead, so it is corrected (R8, the database's clock).
+func (w *Worker) now(ctx context.Context) (now time.Time, err error) {
+	err = w.Pool.QueryRow(ctx, `
+WITH ahead AS (
+    UPDATE staged_jobs
+       SET run_at = now()
+     WHERE kind = $1
+       AND failed_at IS NULL
+       AND run_at > now() + $2::interval
+)
+SELECT now()`, w.Kind, w.lease()+2*maxBackoff).Scan(&now)
+	if err != nil {
+		err = fmt.Errorf("read the database's time: %w", postgres.Translate(err))
 	}
-	return postgres.Collect(ctx, w.Pool, "find due jobs", pgx.RowToStructByPos[Job], query, arguments...)
+	return now, err
 }
 
-const dueSQL = "(" + selectDue + `
-   AND run_at <= $1
- ORDER BY run_at
- LIMIT $3) UNION ALL (` + selectDue + `
-   AND run_at > $2
- ORDER BY run_at
- LIMIT $3)
- LIMIT $3`
-
-const selectDue = `
-SELECT account_id, id, attempt, '', NULL
+// claim leases up to limit jobs that were due at a time, or that are due now. Any number of workers may claim
+// concurrently, because each skips what another has locked (R16, unfinished keys stay).
+func (w *Worker) claim(ctx context.Context, limit int, until *time.Time) ([]Job, error) {
+	return w.claimBy(ctx, `
+SELECT ctid
   FROM staged_jobs
- WHERE kind = $4
-   AND failed_at IS NULL`
+ WHERE kind = $2
+   AND failed_at IS NULL
+   AND run_at <= coalesce($3, now())
+ ORDER BY run_at
+ LIMIT $4`, w.Kind, until, limit)
+}
 
-// clockAhead is longer than any backoff, so a run_at further in the future was set while the
-// database's clock ran ahead, and the job is due (R8, the database's clock).
-const clockAhead = 2 * maxBackoff
+func (w *Worker) claimStaged(ctx context.Context, j Job) ([]Job, error) {
+	return w.claimBy(ctx, `
+SELECT ctid
+  FROM staged_jobs
+ WHERE account_id = $2
+   AND id = $3
+   AND attempt = $4
+   AND failed_at IS NULL
+   AND run_at <= now()`, j.AccountID, j.ID, j.Attempt)
+}
 
-// claim reports false if another worker has the job or its row is locked. The statement is
-// conditional, so any number of workers may claim (R16, unfinished keys stay).
-func (w *Worker) claim(ctx context.Context, j *Job, lease time.Duration) (claimed bool, err error) {
-	err = postgres.Translate(w.Pool.QueryRow(ctx, `
+func (w *Worker) claimBy(ctx context.Context, due string, arguments ...any) ([]Job, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout) // a claim without a run would only delay the job
+	defer cancel()
+	return postgres.Collect(ctx, w.Pool, "claim jobs", pgx.RowToStructByPos[Job], `
 UPDATE staged_jobs
    SET attempt = attempt + 1,
-       run_at  = now() + $4::interval
- WHERE account_id = $1
-   AND id = $2
-   AND attempt = $3
-   AND (run_at <= now() OR run_at > now() + $5::interval)
-   AND failed_at IS NULL
-RETURNING attempt,
-          coalesce(args->>'order_id', ''),
-          args`, j.AccountID, j.ID, j.Attempt, lease, clockAhead).Scan(&j.Attempt, &j.OrderID, &j.Args))
-	switch {
-	case errors.Is(err, pgx.ErrNoRows), errors.Is(err, postgres.ErrLockTimeout):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("claim a job: %w", err)
-	}
-	return true, nil
+       run_at  = now() + $1::interval
+ WHERE ctid = ANY(ARRAY(`+due+`
+   FOR UPDATE SKIP LOCKED))
+RETURNING `+columns, append([]any{w.lease()}, arguments...)...)
 }
 
 // A statement that ends an attempt names its number, so a worker with an expired lease changes
 // nothing.
 
 func (w *Worker) delete(ctx context.Context, j Job) (held bool, err error) {
-	return changeAudited(ctx, w.Pool, `
+	n, err := changeAudited(ctx, w.Pool, `
 DELETE FROM staged_jobs
- WHERE account_id = $1
-   AND id = $2
-   AND attempt = $3
-   AND failed_at IS NULL
-`+returningOrder, w.Done, map[string]any{"attempt": j.Attempt}, j.AccountID, j.ID, j.Attempt)
+ WHERE account_id = $3
+   AND id = $4
+   AND attempt = $5
+   AND failed_at IS NULL`, w.Done, map[string]any{"attempt": j.Attempt}, j.AccountID, j.ID, j.Attempt)
+	return n == 1, err
 }
 
-const returningOrder = "RETURNING account_id, kind, 'order' AS resource, coalesce(args->>'order_id', id::text) AS resource_id"
-
-// changeAudited changes a job or an endpoint and records it, in one statement.
-func changeAudited(ctx context.Context, pool *pgxpool.Pool, change, action string, data any, arguments ...any) (changed bool, err error) {
-	n := len(arguments)
-	tag, err := pool.Exec(ctx, fmt.Sprintf(`
-WITH changed AS (%s
+// changeAudited changes jobs and records it at the orders that they name, in one statement.
+func changeAudited(ctx context.Context, pool *pgxpool.Pool, change, action string, data any, arguments ...any) (changed int64, err error) {
+	tag, err := pool.Exec(ctx, `
+WITH changed AS (`+change+`
+ RETURNING account_id,
+           kind,
+           coalesce(args->>'order_id', id::text) AS resource_id
 )
 INSERT INTO audit_records (account_id, id, action, resource_type, resource_id, data)
-SELECT account_id, $%d, kind || $%d, resource, resource_id, $%d
-  FROM changed`, change, n+1, n+2, n+3), append(arguments, uuid.Must(uuid.NewV7()), "."+action, data)...)
-	return tag.RowsAffected() == 1, err
+SELECT account_id, gen_random_uuid(), kind || $1, 'order', resource_id, $2
+  FROM changed`, append([]any{"." + action, data}, arguments...)...)
+	if err != nil {
+		err = fmt.Errorf("%s jobs: %w", action, postgres.Translate(err))
+	}
+	return tag.RowsAffected(), err
 }
 
 func (w *Worker) recordFailure(ctx context.Context, j Job, delay time.Duration, cause string, permanent bool) (held bool, err error) {
@@ -114,109 +142,61 @@ UPDATE staged_jobs
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
-   AND failed_at IS NULL`, j.AccountID, j.ID, j.Attempt, delay, postgres.CleanText(withoutAddresses(cause), limit), postgres.NowIf(permanent))
+   AND failed_at IS NULL`, j.AccountID, j.ID, j.Attempt, delay,
+		postgres.CleanText(address.ReplaceAllString(cause, "[removed]"), limit), postgres.NowIf(permanent))
 	return tag.RowsAffected() == 1, err
 }
 
 var address = regexp.MustCompile(`\S*@\S*`)
 
-func withoutAddresses(text string) string { return address.ReplaceAllString(text, "[removed]") }
-
-// FailedJob is a job of any kind that has not succeeded, or an endpoint to which no events are sent. It needs
-// an operator if FailedAt is set.
-type FailedJob struct {
-	AccountID, ID uuid.UUID
-	Kind          string
-	OrderID       string // "" if it names none
-	Attempts      int
-	LastError     string // without addresses
-	Age           time.Duration
-	FailedAt      *time.Time // nil if it will be tried again
-}
-
-const failedJobColumns = "account_id, id, kind, coalesce(args->>'order_id', ''), attempt, coalesce(last_error, ''), now() - created_at, failed_at"
-
-// OfOrder returns the jobs of an order that have not succeeded, oldest first.
-func OfOrder(ctx context.Context, pool *pgxpool.Pool, accountID, orderID uuid.UUID) ([]FailedJob, error) {
-	return collectJobs(ctx, pool, "SELECT "+failedJobColumns+`
+// With returns the account's jobs whose arguments contain args, oldest first.
+func With(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, args map[string]any) ([]Job, error) {
+	return postgres.Collect(ctx, pool, "list jobs", pgx.RowToStructByPos[Job], "SELECT "+columns+`
   FROM staged_jobs
  WHERE account_id = $1
-   AND args->>'order_id' = $2::text
- ORDER BY created_at`, accountID, orderID.String())
+   AND args @> $2
+ ORDER BY created_at`, accountID, args)
 }
 
-func collectJobs(ctx context.Context, pool *pgxpool.Pool, query string, arguments ...any) ([]FailedJob, error) {
-	jobs, err := postgres.Collect(ctx, pool, "list jobs", pgx.RowToStructByPos[FailedJob], query, arguments...)
-	for i := range jobs {
-		jobs[i].LastError = withoutAddresses(jobs[i].LastError)
-	}
-	return jobs, err
-}
-
-// ListFailed returns failed jobs, oldest failure first. A name, which is the id of a job or of an
-// order, selects its jobs.
-func ListFailed(ctx context.Context, pool *pgxpool.Pool, name string, limit int) ([]FailedJob, error) {
-	return collectJobs(ctx, pool, "(SELECT "+failedJobColumns+`
+// ListFailed returns failed jobs, oldest failure first.
+func ListFailed(ctx context.Context, pool *pgxpool.Pool, limit int) ([]Job, error) {
+	return postgres.Collect(ctx, pool, "list failed jobs", pgx.RowToStructByPos[Job], "SELECT "+columns+`
   FROM staged_jobs
  WHERE failed_at IS NOT NULL
-   AND $1 IN ('', id::text, args->>'order_id')
  ORDER BY failed_at
- LIMIT $2
-)
-UNION ALL
-SELECT account_id, id, $3, '', attempt, coalesce(last_error, ''), now() - failing_since, disabled_at
-  FROM event_endpoints
- WHERE disabled_at IS NOT NULL
-   AND $1 IN ('', id::text)
- ORDER BY failed_at
- LIMIT $2`, name, limit, kindEndpoint)
+ LIMIT $1`, limit)
 }
 
-const kindEndpoint = "endpoint"
-
-// RetryFailed gives a failed job all attempts again or enables an endpoint, and reports whether it was still
-// failed.
-func RetryFailed(ctx context.Context, pool *pgxpool.Pool, j FailedJob, actor, reason string) (retried bool, err error) {
-	change := `
+// RetryFailed gives a failed job, or all of them if id is uuid.Nil, all attempts again, and returns how many.
+func RetryFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (retried int64, err error) {
+	const batch = 10_000 // so that no statement takes long
+	for changed := int64(batch); changed == batch && err == nil; retried += changed {
+		changed, err = changeAudited(ctx, pool, `
 UPDATE staged_jobs
    SET failed_at = NULL,
        attempt   = 0,
        run_at    = now()
- WHERE account_id = $1
-   AND id = $2
-   AND failed_at IS NOT NULL
-` + returningOrder
-	if j.Kind == kindEndpoint {
-		change = `
-UPDATE event_endpoints
-   SET disabled_at   = NULL,
-       attempt       = 0,
-       run_at        = now(),
-       failing_since = NULL
- WHERE account_id = $1
-   AND id = $2
-   AND disabled_at IS NOT NULL
-RETURNING account_id, 'endpoint' AS kind, 'endpoint' AS resource, id::text AS resource_id`
-	}
-	retried, err = changeAudited(ctx, pool, change, "retry", map[string]any{"by": actor, "reason": reason}, j.AccountID, j.ID)
-	if err != nil {
-		err = fmt.Errorf("retry a job: %w", postgres.Translate(err))
+ WHERE ctid = ANY(ARRAY(
+           SELECT ctid
+             FROM staged_jobs
+            WHERE failed_at IS NOT NULL
+              AND $3::uuid IN (id, '00000000-0000-0000-0000-000000000000')
+            LIMIT $4
+              FOR UPDATE
+       ))`, "retry", by, id, batch)
 	}
 	return retried, err
 }
 
-// DeleteFailed deletes a job that can never succeed, and reports whether it was still failed.
-func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, j FailedJob, actor, reason string) (deleted bool, err error) {
-	deleted, err = changeAudited(ctx, pool, `
-DELETE FROM staged_jobs
- WHERE account_id = $1
-   AND id = $2
-   AND failed_at IS NOT NULL
-`+returningOrder, "delete", map[string]any{"by": actor, "reason": reason}, j.AccountID, j.ID)
-	if err != nil {
-		err = fmt.Errorf("delete a job: %w", postgres.Translate(err))
-	}
-	return deleted, err
+// DeleteFailed deletes a failed job that can never succeed, and returns 0 if there is none of this id.
+func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (deleted int64, err error) {
+	return changeAudited(ctx, pool, "DELETE FROM staged_jobs WHERE failed_at IS NOT NULL AND id = $3", "delete", by, id)
+}
+
+// Operator is who changes a failed job, and why.
+type Operator struct {
+	Actor  string `json:"by"`
+	Reason string `json:"reason"`
 }
 
 // Stats counts the jobs of a kind in all accounts, for metrics.

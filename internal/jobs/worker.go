@@ -5,13 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
-
-	"example.com/orders-api/internal/postgres"
 )
 
 const (
@@ -34,17 +31,22 @@ func Backoff(attempt int) time.Duration {
 // ErrPermanent means that a retry cannot succeed.
 var ErrPermanent = errors.New("permanent failure")
 
-// Worker works off the due jobs of a kind. Any number may run concurrently. All fields but Due are
+// LaterError is the error of a server that asks for a pause, of which at most 15 minutes are granted, so
+// that a job still fails after three days.
+type LaterError struct {
+	Err   error
+	Pause time.Duration
+}
+
+func (e LaterError) Error() string { return e.Err.Error() }
+
+// Worker works off the due jobs of a kind. Any number may run concurrently. All fields are
 // required.
 type Worker struct {
 	Pool   *pgxpool.Pool
 	Logger *slog.Logger
 	Kind   string // begins the messages of the log and the actions of audit records
 	Done   string // the outcome of a success, such as sent
-
-	// Due is a query of its own for the due jobs, or "". Its parameters are the time until which a job is
-	// due, the time after which run_at was set by a clock that ran ahead, and the limit.
-	Due string
 
 	// Do holds no database connection during a call (R6, nothing held during a call).
 	Do          func(context.Context, Job) error
@@ -57,29 +59,17 @@ type Worker struct {
 
 // RunOnce tries every due job once. If ctx is cancelled, it finishes those in progress.
 func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
-	start := time.Now()
-	result := Result{}
-	now, err := postgres.Now(ctx, w.Pool)
+	l := w.Loop()
+	now, err := w.now(ctx)
 	if err == nil {
-		err = w.runDue(ctx, now, result)
+		err = l.start(ctx, &now) // so a job that has failed is not due again in this pass
 	}
-	if len(result) > 0 {
-		w.Logger.InfoContext(ctx, w.Kind+"s pass", w.Done, result[w.Done], Retried, result[Retried],
-			Failed, result[Failed], Lost, result[Lost], "duration_seconds", time.Since(start).Seconds())
-	}
+	l.Wait()
 	if ctx.Err() != nil {
 		err = nil
 	}
-	return result, err
+	return l.result, err
 }
-
-// Pass is RunOnce for a loop.
-func (w *Worker) Pass(ctx context.Context) error {
-	_, err := w.RunOnce(ctx)
-	return err
-}
-
-const batchSize = 100
 
 // Outcomes of an attempt, beside [Worker.Done].
 const (
@@ -88,52 +78,99 @@ const (
 	Lost    = "lost"   // not recorded, so what was done is done again
 )
 
-// Result counts the attempts of one pass by outcome.
+// Result counts attempts by outcome.
 type Result map[string]int
 
-func (w *Worker) runDue(ctx context.Context, until time.Time, result Result) error {
-	for ctx.Err() == nil {
-		batch, err := w.due(ctx, until)
-		if err != nil {
-			return err
-		}
-		outcomes := make([]string, len(batch))
-		running, ctx := errgroup.WithContext(ctx)
-		running.SetLimit(w.Concurrency)
-		for i, j := range batch {
-			running.Go(func() (err error) {
-				outcomes[i], err = w.Run(ctx, j)
-				return err
-			})
-		}
-		err = running.Wait()
-		outcomes = slices.DeleteFunc(outcomes, func(outcome string) bool { return outcome == "" })
-		for _, outcome := range outcomes {
-			result[outcome]++
-		}
-		all := w.Due == "" && len(batch) < batchSize // another query may limit the jobs of an account
-		if err != nil || len(outcomes) == 0 || all {
-			return err
-		}
-	}
-	return nil
+// Loop runs the due jobs of a worker in repeated passes. A pass does not wait for the jobs that it has
+// started, so a slow job delays no other.
+type Loop struct {
+	*Worker
+
+	slots   chan struct{} // has an element for each job that runs
+	running sync.WaitGroup
+	mu      sync.Mutex
+	result  Result
 }
 
-// Run claims a job and makes one attempt. The outcome is empty if another worker has the job, or if it
-// is not due. The lease covers Do and two statements, and a stop does not interrupt it, because the job
-// of a success must still be deleted.
+// Loop returns a loop.
+func (w *Worker) Loop() *Loop {
+	return &Loop{Worker: w, slots: make(chan struct{}, w.Concurrency), result: Result{}}
+}
+
+// Pass starts the due jobs.
+func (l *Loop) Pass(ctx context.Context) error {
+	_, err := l.now(ctx)
+	if err == nil {
+		err = l.start(ctx, nil)
+	}
+	return err
+}
+
+// Wait waits for the jobs that run.
+func (l *Loop) Wait() { l.running.Wait() }
+
+// start starts the jobs that were due at a time, or that are due now. It claims only as many as can run at
+// once, because a claim begins the lease.
+func (l *Loop) start(ctx context.Context, until *time.Time) error {
+	for {
+		free := l.reserve(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // a stop is no failure
+		}
+		claimed, err := l.claim(ctx, free, until)
+		for range free - len(claimed) {
+			<-l.slots
+		}
+		for _, j := range claimed {
+			l.running.Go(func() {
+				outcome := l.run(ctx, j)
+				l.mu.Lock()
+				l.result[outcome]++
+				l.mu.Unlock()
+				<-l.slots
+			})
+		}
+		if err != nil || len(claimed) < free {
+			return err
+		}
+	}
+}
+
+// reserve waits until a job may run, and returns how many may.
+func (l *Loop) reserve(ctx context.Context) (free int) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0
+	}
+	for free = 1; free < cap(l.slots); free++ {
+		select {
+		case l.slots <- struct{}{}:
+		default:
+			return free
+		}
+	}
+	return free
+}
+
+// Run claims a job that was just staged, and makes one attempt. The outcome is empty if another worker has
+// the job.
 func (w *Worker) Run(ctx context.Context, j Job) (outcome string, err error) {
-	if ctx.Err() != nil {
-		return "", nil
+	claimed, err := w.claimStaged(ctx, j)
+	for _, j := range claimed {
+		outcome = w.run(ctx, j)
 	}
-	lease := w.Timeout + 2*queryTimeout
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
+	return outcome, err
+}
+
+// lease covers Do and two statements.
+func (w *Worker) lease() time.Duration { return w.Timeout + 2*queryTimeout }
+
+// run makes an attempt. A stop does not interrupt it, because the job of a success must still be deleted.
+func (w *Worker) run(ctx context.Context, j Job) (outcome string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.lease())
 	defer cancel()
-	claimed, err := w.claim(ctx, &j, lease)
-	if err != nil || !claimed {
-		return "", err
-	}
-	return w.record(ctx, j, w.try(ctx, j)), nil
+	return w.record(ctx, j, w.try(ctx, j))
 }
 
 func (w *Worker) try(ctx context.Context, j Job) error {
@@ -146,9 +183,10 @@ func (w *Worker) try(ctx context.Context, j Job) error {
 }
 
 func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string) {
-	log := w.Logger.With("account_id", j.AccountID, "job_id", j.ID, "order_id", j.OrderID, "attempt", j.Attempt)
+	log := w.Logger.With("account_id", j.AccountID, "job_id", j.ID, "args", string(j.Args), "attempt", j.Attempt)
 	var held bool
 	var err error
+	later, _ := errors.AsType[LaterError](cause)
 	switch {
 	case cause == nil:
 		outcome = w.Done
@@ -158,7 +196,7 @@ func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string
 		held, err = w.recordFailure(ctx, j, 0, w.Detail(cause), true)
 	default:
 		outcome = Retried
-		held, err = w.recordFailure(ctx, j, w.Backoff(j.Attempt), w.Detail(cause), false)
+		held, err = w.recordFailure(ctx, j, max(w.Backoff(j.Attempt), min(later.Pause, maxBackoff)), w.Detail(cause), false)
 	}
 	switch {
 	case err != nil || !held:
@@ -168,6 +206,8 @@ func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string
 		log.ErrorContext(ctx, w.Kind+" marked as failed", "error", cause)
 	case outcome == Retried:
 		log.DebugContext(ctx, w.Kind+" failed", "error", cause)
+	default:
+		log.InfoContext(ctx, w.Kind+" "+outcome)
 	}
 	return outcome
 }

@@ -49,9 +49,8 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 		staged, err = jobs.ReadStats(ctx, b.pool, receipts.Kind)
 	}
 	var undelivered jobs.Stats
-	var failing []events.Failing
 	if err == nil {
-		undelivered, failing, err = events.ReadStats(ctx, b.pool)
+		undelivered, err = jobs.ReadStats(ctx, b.pool, events.Kind)
 	}
 	if err == nil {
 		changed, err = jobs.ReadStats(ctx, b.pool, orders.ChangeJob)
@@ -87,7 +86,7 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	gauge("receipts_pending", "Receipts that are still to be sent.", float64(staged.Pending), nil)
 	gauge("oldest_receipt_age_seconds", "Age of the oldest pending receipt.", staged.Oldest.Seconds(), nil)
 	gauge("provider_events_unread_seconds",
-		"Time since the provider's list of events was read to its end. A completer that runs keeps it near its interval.", unread.Seconds(), nil)
+		"Time since the provider's list of events was read to its end. A worker that runs keeps it near a minute.", unread.Seconds(), nil)
 	gauge("oldest_provider_change_age_seconds", "Age of the oldest pending change at the provider.", changed.Oldest.Seconds(), nil)
 	gauge("provider_changes_failed",
 		"Changes at the provider that need an operator: they are not tried again.", float64(changed.Failed), nil)
@@ -96,11 +95,7 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	for kind, n := range found {
 		gauge("findings", "Differences between our records and the provider's that are neither resolved nor acknowledged.", float64(n), prometheus.Labels{"kind": kind})
 	}
-	gauge("events_pending", "Events that are still to be sent to the shops' endpoints.", float64(undelivered.Pending), nil)
-	gauge("oldest_event_age_seconds", "Age of the oldest pending event of an endpoint that works.", undelivered.Oldest.Seconds(), nil)
+	gauge("events_pending", "Events that are still to be sent to the shop's endpoint.", float64(undelivered.Pending), nil)
+	gauge("oldest_event_age_seconds", "Age of the oldest pending event.", undelivered.Oldest.Seconds(), nil)
 	gauge("events_failed", "Events that need an operator: they are not tried again.", float64(undelivered.Failed), nil)
-	for _, f := range failing {
-		gauge("event_endpoint_failing_seconds", "Time since an endpoint that fails or is disabled accepted no event.",
-			f.For.Seconds(), prometheus.Labels{"endpoint": f.Endpoint.String()})
-	}
 }

@@ -182,11 +182,6 @@ func (b *bench) compare(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, current.stop()) }()
-	if b.endpoint {
-		if err := current.setEndpoint(ctx); err != nil {
-			return err
-		}
-	}
 	other, err := b.startSystemFrom(ctx, b.against, 0, 1)
 	if err != nil {
 		return err

@@ -52,8 +52,6 @@ type options struct {
 	only    string
 	record  string
 	against string
-	// endpoint is that of the shop, in the scenario "against", so each order of this build stages an event.
-	endpoint bool
 }
 
 type scenario struct {
@@ -83,7 +81,6 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.only, "only", "", "run only this scenario")
 	flags.StringVar(&o.record, "record", "", "write the raw numbers to this file")
 	flags.StringVar(&o.against, "against", "", "folder with the programs of another build (orders, stripetest) to compare with")
-	flags.BoolVar(&o.endpoint, "endpoint", false, "with -against: the account of this build has an endpoint")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

@@ -111,17 +111,6 @@ func (s *system) createAccount(ctx context.Context, name string) (string, error)
 	return lines[len(lines)-1], nil
 }
 
-// setEndpoint makes each order stage an event. No worker delivers it.
-func (s *system) setEndpoint(ctx context.Context) error {
-	var account string
-	if err := s.pool.QueryRow(ctx, "SELECT id::text FROM accounts").Scan(&account); err != nil {
-		return err
-	}
-	s.environ = append(s.environ, "EVENTS_SIGNING_KEY="+strings.Repeat("k", 32))
-	_, err := s.command(ctx, "accounts", "endpoint", "set", "--account", account, "--url", "http://127.0.0.1:9/events")
-	return err
-}
-
 func orderParams() client.OrderParams {
 	return client.OrderParams{
 		Email:         "buyer@example.com",

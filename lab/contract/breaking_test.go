@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,7 +44,9 @@ func breaking(t *testing.T, base, revision string) []change {
 	require.NoError(t, withStderr(err))
 	var all []change
 	require.NoError(t, json.Unmarshal(report, &all))
-	return all
+	return slices.DeleteFunc(all, func(c change) bool { // the API sends the request of a webhook, so a member more breaks no shop
+		return strings.HasPrefix(c.Path, "webhook:") && c.ID == "new-required-request-property"
+	})
 }
 
 // withStderr adds the standard error of a command.
@@ -123,7 +126,10 @@ func TestBreaking_announced(t *testing.T) {
 			"            later:\n              value: { type: /problems/later, title: Later, status: 400, detail: Later., retry: never, outcome: none }\n            keyMissing: {", "",
 		},
 		"value of an event's type added": {"dispute.updated]\n", "dispute.updated, dispute.closed]\n", ""},
-		"event type added":               {"\nwebhooks:\n", "\nwebhooks:\n  order.later: { post: { operationId: orderLater, responses: { '204': { description: Received. } } } }\n", ""},
+		"member of an event added": {
+			"        account_id:\n          description: The account", "        more: { type: string }\n        account_id:\n          description: The account", "",
+		},
+		"event type added": {"\nwebhooks:\n", "\nwebhooks:\n  order.later: { post: { operationId: orderLater, responses: { '204': { description: Received. } } } }\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -27,8 +27,8 @@ func TestCompose_profiles(t *testing.T) {
 	for name, test := range map[string]struct{ profiles, services []string }{
 		"make up":     {nil, []string{"mailpit", "postgres"}},
 		"app":         {[]string{"app"}, []string{"api", "completer", "mailpit", "migrate", "postgres", "reaper", "stripe", "worker"}},
-		"stripe-test": {[]string{"stripe-test"}, []string{"api-stripe-test", "completer-stripe-test", "mailpit", "migrate", "postgres", "reaper", "stripe-test-key", "worker"}},
-		"all":         {[]string{"*"}, []string{"api", "api-stripe-test", "completer", "completer-stripe-test", "mailpit", "migrate", "postgres", "reaper", "stripe", "stripe-test-key", "worker"}},
+		"stripe-test": {[]string{"stripe-test"}, []string{"api-stripe-test", "completer-stripe-test", "mailpit", "migrate", "postgres", "reaper", "stripe-test-key", "worker-stripe-test"}},
+		"all":         {[]string{"*"}, []string{"api", "api-stripe-test", "completer", "completer-stripe-test", "mailpit", "migrate", "postgres", "reaper", "stripe", "stripe-test-key", "worker", "worker-stripe-test"}},
 	} {
 		names := project(t, nil, test.profiles...).ServiceNames()
 		slices.Sort(names)

@@ -144,7 +144,7 @@ func longestStop(t *testing.T, args []string, environment map[string]string) tim
 	case "completer", "reconcile":
 		return run
 	case "worker":
-		return 50 * time.Second
+		return run + stripe + 20*time.Second
 	default:
 		return 0
 	}

@@ -81,8 +81,7 @@ func newReader(t *testing.T) *reader {
 	bin := filepath.Join(r.folder, "bin")
 	require.NoError(t, os.Mkdir(bin, 0o755))
 	require.NoError(t, os.Symlink(labtest.Program(), filepath.Join(bin, "orders")))
-	r.Environ = r.With("PATH="+bin+":"+os.Getenv("PATH"), "API_KEY="+r.APIKey, "ADMIN_ADDR=127.0.0.1:0",
-		"EVENTS_SIGNING_KEY=the signing key of the reader of a page")
+	r.Environ = r.With("PATH="+bin+":"+os.Getenv("PATH"), "API_KEY="+r.APIKey, "ADMIN_ADDR=127.0.0.1:0")
 	return r
 }
 

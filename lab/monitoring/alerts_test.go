@@ -109,15 +109,9 @@ var situations = map[string]struct{ fires, silent []string }{
 		fires:  []string{`orders_oldest_event_age_seconds 0+60x90`},
 		silent: []string{`orders_oldest_event_age_seconds 60x90`},
 	},
-	"OrdersEndpointFailing": {
-		fires: []string{
-			`orders_event_endpoint_failing_seconds{endpoint="1"} 60x90`, // fails only now
-			`orders_event_endpoint_failing_seconds{endpoint="2"} 0+60x90`,
-		},
-		silent: []string{
-			`orders_event_endpoint_failing_seconds{endpoint="1"} 0+60x55 _x35`, // accepts events again
-			`orders_event_endpoint_failing_seconds{endpoint="2"} 1800x90`,
-		},
+	"OrdersEventsFailed": {
+		fires:  []string{`orders_events_failed 0x80 1x10`},
+		silent: []string{`orders_events_failed 0x90`},
 	},
 	"OrdersWebhooksRejected": {
 		fires: []string{

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ type plant struct {
 	admin map[string]string // addresses, by command
 	fault []*stripetest.Injection
 	n     int
+
+	reject atomic.Bool // of the shop's endpoint
 }
 
 func (p *plant) start(args ...string) {
@@ -91,7 +94,7 @@ func (p *plant) orders(n int, replacements ...string) {
 // command may fail, as a run with failed keys does.
 func (p *plant) command(args ...string) {
 	p.t.Helper()
-	labtest.Start(p.t, p.With("SMTP_URL=smtp://"+programtest.NewMailServer(p.t, "").Address, "RECEIPTS_FROM=shop@example.com", "EVENTS_SIGNING_KEY=the signing key of the monitoring test"), args...).Wait()
+	labtest.Start(p.t, p.With("SMTP_URL=smtp://"+programtest.NewMailServer(p.t, "").Address, "RECEIPTS_FROM=shop@example.com"), args...).Wait()
 }
 
 // lockKeys keeps the runs of the orders waiting.
@@ -119,9 +122,11 @@ func (p *plant) abandoned(column, age string) {
 type situation struct {
 	args  []string // serve by default
 	conns int      // of the pool; 0 is the default
-	fault func(*plant)
-	again func(*plant) // if set, the fault goes on at the rate between its two scrapes
-	heal  func(*plant)
+
+	events bool // the service has an endpoint
+	fault  func(*plant)
+	again  func(*plant) // if set, the fault goes on at the rate between its two scrapes
+	heal   func(*plant)
 }
 
 func nothing(*plant) {}
@@ -174,7 +179,7 @@ var faults = map[string]situation{
 	"OrdersReceiptsFailed": {
 		fault: func(p *plant) {
 			p.orders(1)
-			p.Exec("UPDATE staged_jobs SET args = '{}'")
+			p.Exec("UPDATE staged_jobs SET args = jsonb_build_object('order_id', gen_random_uuid()) WHERE kind = 'receipt'")
 			p.command("worker", "--once")
 		},
 		heal: func(p *plant) { p.Exec("DELETE FROM staged_jobs") },
@@ -195,23 +200,23 @@ var faults = map[string]situation{
 	},
 	"OrdersRefundFailedLate": {fault: (*plant).failRefund, heal: (*plant).acknowledge},
 	"OrdersDiscrepancies": {
-		fault: func(p *plant) { p.readUntil("40 days"); p.command("completer") }, heal: (*plant).acknowledge,
+		fault: func(p *plant) { p.readUntil("40 days"); p.command("worker", "--once") }, heal: (*plant).acknowledge,
 	},
 	"OrdersProviderEventsBehind": {
 		fault: func(p *plant) { p.readUntil("1 hour") },
-		heal:  func(p *plant) { p.command("completer") },
+		heal:  func(p *plant) { p.command("worker", "--once") },
 	},
 	"OrdersProviderChangeFailed": {
 		fault: func(p *plant) {
 			p.inject(stripetest.Unauthorized, "GET /v1/disputes")
 			p.failRefund()
 			p.Exec("UPDATE staged_jobs SET attempt = 1000, run_at = now() WHERE kind = 'provider_change'")
-			p.command("completer")
+			p.command("worker", "--once")
 		},
 		heal: func(p *plant) {
 			p.heal()
 			p.command("jobs", "retry", "all", "--reason", "a test")
-			p.command("completer")
+			p.command("worker", "--once")
 		},
 	},
 	"OrdersDisputed": {
@@ -226,23 +231,24 @@ var faults = map[string]situation{
 		},
 	},
 	"OrdersEventsLate": {
+		events: true,
 		fault: func(p *plant) {
-			p.setEndpoint(p.shop())
 			p.orders(1)
 			p.Exec("UPDATE staged_jobs SET created_at = now() - interval '1 hour' WHERE kind = 'event'")
 		},
 		heal: func(p *plant) { p.command("worker", "--once") },
 	},
-	"OrdersEndpointFailing": {
+	"OrdersEventsFailed": {
+		events: true,
 		fault: func(p *plant) {
-			p.setEndpoint("http://127.0.0.1:1/events")
+			p.reject.Store(true)
 			p.orders(1)
+			p.Exec("UPDATE staged_jobs SET attempt = 1000 WHERE kind = 'event'")
 			p.command("worker", "--once")
-			p.Exec("UPDATE event_endpoints SET failing_since = failing_since - interval '2 hours'")
 		},
 		heal: func(p *plant) {
-			p.setEndpoint(p.shop())
-			p.Exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'event'")
+			p.reject.Store(false)
+			p.command("jobs", "retry", "all", "--reason", "a test")
 			p.command("worker", "--once")
 		},
 	},
@@ -278,20 +284,6 @@ func (p *plant) acknowledge() { p.Exec("UPDATE discrepancies SET acknowledged_at
 func (p *plant) readUntil(age string) {
 	p.Exec("INSERT INTO provider_event_place (read_until) VALUES (now()) ON CONFLICT DO NOTHING")
 	p.Exec("UPDATE provider_event_place SET read_until = now() - interval '" + age + "'")
-}
-
-// shop is an endpoint that accepts all events.
-func (p *plant) shop() string {
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	p.t.Cleanup(server.Close)
-	return server.URL
-}
-
-func (p *plant) setEndpoint(url string) {
-	p.t.Helper()
-	var account string
-	require.NoError(p.t, p.Pool.QueryRow(p.t.Context(), "SELECT id::text FROM accounts").Scan(&account))
-	p.command("accounts", "endpoint", "set", "--account", account, "--url", url)
 }
 
 // failRefund refunds the paid order, and the bank returns the money later.
@@ -429,6 +421,15 @@ func TestAlerts_realProcess(t *testing.T) {
 			p := &plant{Fixture: labtest.NewFixture(t), t: t, admin: map[string]string{}}
 			if s.conns > 0 {
 				p.Environ = p.With(fmt.Sprintf("DATABASE_URL=%s&pool_max_conns=%d", p.databaseURL(), s.conns))
+			}
+			if s.events {
+				shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					if p.reject.Load() {
+						w.WriteHeader(http.StatusBadRequest)
+					}
+				}))
+				t.Cleanup(shop.Close)
+				p.Environ = p.With("EVENTS_URL="+shop.URL, "EVENTS_SECRET=whsec_"+strings.Repeat("A", 32))
 			}
 			if s.args == nil {
 				s.args = []string{"serve"}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,9 +14,9 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/orders-api/client"
@@ -152,7 +153,7 @@ SELECT json_build_object(
 }
 
 // changes compares the orders with the provider's refunds and disputes, and with the events that the
-// shops have received.
+// endpoint has received.
 func (c *checker) changes() {
 	refunds, disputes := map[string]map[string]string{}, map[string]map[string]string{} // by intent
 	put := func(all map[string]map[string]string, intent, id, status string) {
@@ -188,7 +189,7 @@ func (c *checker) changes() {
 	}
 }
 
-// events returns the events of the order, as [shops.ServeHTTP] counts them.
+// events returns the events of the order, as [endpoint.ServeHTTP] counts them.
 func (o recordedOrder) events() (all []string) {
 	switch o.Status {
 	case "payment_failed":
@@ -205,64 +206,71 @@ func (o recordedOrder) events() (all []string) {
 	return all
 }
 
-// shops receives the events of the accounts. Some are rejected, some are accepted too late for the
-// worker, and one account's endpoint is down at the beginning.
-type shops struct {
+// eventSecret signs the events.
+const eventSecret = "whsec_dGhlIHNlY3JldCB0aGF0IHNpZ25zIHRoZSBldmVudHMgb2YgdGhlIHNvYWs="
+
+// endpoint receives the events of all accounts, and forwards those of the storefront. Some are rejected, some
+// are accepted too late for the worker, and it is down at the beginning.
+type endpoint struct {
 	server *http.Server
 	url    string
 	down   time.Time // until
+	shop   atomic.Pointer[storefront]
 
 	mu       sync.Mutex
 	random   *rand.Rand
-	secrets  []string                   // by account
 	ids      map[string]map[string]bool // of the events, by type and object
 	received int
 	rejected int
 }
 
-func startShops(ctx context.Context, o options) (*shops, error) {
+func startEndpoint(ctx context.Context, o options) (*endpoint, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	s := &shops{
+	s := &endpoint{
 		url: "http://" + listener.Addr().String(), down: time.Now().Add(o.duration / 4),
-		random: random(o.seed, eventStream), secrets: make([]string, accounts), ids: map[string]map[string]bool{},
+		random: random(o.seed, eventStream), ids: map[string]map[string]bool{},
 	}
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = s.server.Serve(listener) }()
 	return s, nil
 }
 
-// setEndpoint makes the account's events go to url, and returns the secret that signs them.
-func (s *system) setEndpoint(ctx context.Context, account, url string) (secret string, err error) {
-	text, err := s.command(ctx, "accounts", "endpoint", "set", "--account", account, "--url", url)
-	if err != nil {
-		return "", err
+func (s *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	var event client.Event
+	if err == nil {
+		event, err = client.VerifyEvent([]string{eventSecret}, r.Header, body, time.Now())
 	}
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1], nil
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	accepted, choice := s.record(event)
+	switch shop := s.shop.Load(); {
+	case !accepted:
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case shop != nil && event.AccountID == shop.account.String():
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.URL.Path = shopEvents
+		shop.ServeHTTP(w, r)
+	case choice == 3:
+		panic(http.ErrAbortHandler) // accepted without a response
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
 }
 
-func (s *shops) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	account, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
-	body, readErr := io.ReadAll(r.Body)
-	if err != nil || readErr != nil || account < 0 || account >= accounts {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
+// record counts an event unless it is rejected.
+func (s *endpoint) record(event client.Event) (accepted bool, choice int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	choice := s.random.IntN(200)
-	if choice < 3 || account == 0 && time.Now().Before(s.down) {
+	choice = s.random.IntN(200)
+	if choice < 3 || time.Now().Before(s.down) {
 		s.rejected++
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	event, err := client.VerifyEvent([]string{s.secrets[account]}, r.Header, body, time.Now())
-	if err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		return
+		return false, choice
 	}
 	object := event.Data.OrderID
 	switch {
@@ -277,19 +285,16 @@ func (s *shops) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.ids[what][event.ID] = true
 	s.received++
-	if choice == 3 {
-		panic(http.ErrAbortHandler) // accepted without a response
-	}
-	w.WriteHeader(http.StatusNoContent)
+	return true, choice
 }
 
-func (s *shops) events() map[string]map[string]bool {
+func (s *endpoint) events() map[string]map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.ids)
 }
 
-func (s *shops) report(w io.Writer) {
+func (s *endpoint) report(w io.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	types := map[string]int{}
@@ -298,5 +303,5 @@ func (s *shops) report(w io.Writer) {
 		types[strings.Fields(what)[0]] += len(ids)
 		distinct += len(ids)
 	}
-	fmt.Fprintf(w, "events to the shops\t%d\t%s; %d copies, %d rejected\n", distinct, list(types), s.received-distinct, s.rejected)
+	fmt.Fprintf(w, "events to the shop\t%d\t%s; %d copies, %d rejected\n", distinct, list(types), s.received-distinct, s.rejected)
 }

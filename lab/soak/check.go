@@ -27,7 +27,7 @@ type observation struct {
 	receipts   map[string]int // by recipient
 	disputes   []stripetest.Dispute
 	orders     []recordedOrder
-	events     map[string]map[string]bool // ids of the events that the shops have accepted, by type and object
+	events     map[string]map[string]bool // ids of the events that the endpoint has accepted, by type and object
 	unfinished []string                   // rows that should not exist
 	losses     []*loss
 	shop       []shopPurchase

@@ -214,6 +214,6 @@ func (f *faults) report(w io.Writer) {
 	fmt.Fprintf(w, "pauses\t%d\n", f.pauses)
 	fmt.Fprintf(w, "database crashes\t%d\n", f.crashes)
 	f.reportLosses(w)
-	f.system.shops.report(w)
+	f.system.endpoint.report(w)
 	fmt.Fprintf(w, "provider faults\t%d\n", f.system.provider.triggered())
 }

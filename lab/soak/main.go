@@ -9,7 +9,7 @@
 // customers must approve their payments; they do so soon, after the charge window or never.
 // The example shop, whose customers use its pages, is one of the clients (shop.go).
 // Some orders are cancelled. The provider refunds, disputes and fails refunds without a webhook, and
-// the accounts' endpoints receive the events of it all (changes.go).
+// the shop's endpoint receives the events of it all (changes.go).
 // Processes are killed and paused, the database crashes, the provider fails, and events
 // arrive late, twice and out of order. The database also fails over to a standby that lacks
 // the rows of the last second, and an operator follows the runbook (lostrows.go).
@@ -169,7 +169,7 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	observed.unfinished = append(observed.unfinished, unfinished...)
 	observed.purchases, observed.losses = purchases, f.losses
 	observed.charges, observed.refunds = s.provider.stripe.Charges(), s.provider.stripe.Refunds()
-	observed.receipts, observed.events, observed.disputes = s.mail.accepted(), s.shops.events(), s.provider.stripe.Disputes()
+	observed.receipts, observed.events, observed.disputes = s.mail.accepted(), s.endpoint.events(), s.provider.stripe.Disputes()
 	if observed.orders, err = s.recordedOrders(ctx); err != nil {
 		return nil, err
 	}

@@ -50,6 +50,8 @@ type storefront struct {
 	orders map[string][]string // that the requests of a purchase create, by the purchase
 }
 
+const shopEvents = shop.EventsPath
+
 // shopPurchase is a row of the shop, and the orders of its keys.
 type shopPurchase struct {
 	ID, State, OrderID string
@@ -88,13 +90,9 @@ func startShop(ctx context.Context, s *system, base http.RoundTripper) (f *store
 		return f, err
 	}
 	f.url = "http://" + listener.Addr().String()
-	secret, err := s.setEndpoint(ctx, f.account.String(), f.url+shop.Path+"/events")
-	if err != nil {
-		return f, err
-	}
 	f.Shop = shop.New(shop.Config{
 		Pool: f.pool, Orders: orders, Logger: slog.New(slog.NewTextHandler(f.log, nil)),
-		EventSecrets: []string{secret}, PublishableKey: "pk_test_fake", Patience: 3 * time.Second, Idle: time.Second,
+		EventSecrets: []string{eventSecret}, PublishableKey: "pk_test_fake", Patience: 3 * time.Second, Idle: time.Second,
 	})
 	f.server = &http.Server{Handler: f.Shop, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = f.server.Serve(listener) }()

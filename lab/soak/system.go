@@ -55,7 +55,7 @@ type system struct {
 	accounts  []uuid.UUID
 	transport *transport
 	shop      *storefront
-	shops     *shops
+	endpoint  *endpoint
 	environ   []string // without DATABASE_URL
 	services  []*service
 	running   sync.WaitGroup
@@ -103,6 +103,9 @@ func (s *system) start(ctx context.Context, o options, out io.Writer) error {
 	if s.mail, err = startMail(); err != nil {
 		return err
 	}
+	if s.endpoint, err = startEndpoint(ctx, o); err != nil {
+		return err
+	}
 	s.environ = []string{
 		"STRIPE_SECRET_KEY=sk_test_fake",
 		"STRIPE_API_BASE=" + s.provider.url,
@@ -110,7 +113,8 @@ func (s *system) start(ctx context.Context, o options, out io.Writer) error {
 		"SMTP_URL=smtp://" + s.mail.address,
 		"RECEIPTS_FROM=shop@example.com",
 		"ADMIN_ADDR=",
-		"EVENTS_SIGNING_KEY=the key that signs the events of the soak",
+		"EVENTS_URL=" + s.endpoint.url,
+		"EVENTS_SECRET=" + eventSecret,
 		"LOG_LEVEL=warn",
 		"STRIPE_TIMEOUT=" + stripeTimeout.String(),
 		"LOCK_TIMEOUT=" + lockTimeout.String(),
@@ -128,18 +132,11 @@ func (s *system) start(ctx context.Context, o options, out io.Writer) error {
 		}
 		s.accounts, s.apiKeys = append(s.accounts, id), append(s.apiKeys, apiKey)
 	}
-	if s.shops, err = startShops(ctx, o); err != nil {
-		return err
-	}
-	for account, id := range s.accounts {
-		if s.shops.secrets[account], err = s.setEndpoint(ctx, id.String(), fmt.Sprintf("%s/%d", s.shops.url, account)); err != nil {
-			return err
-		}
-	}
 	s.transport = &transport{addresses: s.addresses, random: random(o.seed, transportStream), base: &http.Transport{MaxIdleConnsPerHost: 100}}
 	if s.shop, err = startShop(ctx, s, s.transport); err != nil {
 		return err
 	}
+	s.endpoint.shop.Store(s.shop)
 	if o.failovers > 0 {
 		if err := s.database.addStandby(ctx); err != nil {
 			return err
@@ -272,8 +269,8 @@ func (s *system) close() error {
 	if s.shop != nil {
 		err = errors.Join(err, s.shop.close())
 	}
-	if s.shops != nil {
-		err = errors.Join(err, s.shops.server.Close())
+	if s.endpoint != nil {
+		err = errors.Join(err, s.endpoint.server.Close())
 	}
 	if s.provider != nil {
 		err = errors.Join(err, s.provider.close())

@@ -18,7 +18,6 @@ BEGIN
                        ('refunds', 'SELECT, INSERT, UPDATE'),
                        ('provider_events', 'SELECT, INSERT, DELETE'),
                        ('provider_event_place', 'SELECT, INSERT, UPDATE'),
-                       ('event_endpoints', 'SELECT, INSERT, UPDATE, DELETE'),
                        ('discrepancies', 'SELECT, INSERT, UPDATE')) AS needs (name, needed)
           JOIN pg_class AS c ON c.relname = name
           JOIN pg_default_acl AS d ON d.defaclnamespace = c.relnamespace AND d.defaclrole = c.relowner

@@ -30,7 +30,8 @@ type Inbox struct {
 // Applied is the outcome of a job that has recorded what the provider states.
 const Applied = "applied"
 
-func (i *Inbox) worker() *jobs.Worker {
+// Worker returns the worker of the orders' jobs.
+func (i *Inbox) Worker() *jobs.Worker {
 	return &jobs.Worker{
 		Pool:        i.Orders.Pool,
 		Logger:      i.Orders.Calls.Logger,
@@ -43,9 +44,6 @@ func (i *Inbox) worker() *jobs.Worker {
 		Backoff:     jobs.Backoff,
 	}
 }
-
-// RunOnce tries every due job once.
-func (i *Inbox) RunOnce(ctx context.Context) (jobs.Result, error) { return i.worker().RunOnce(ctx) }
 
 // Record stores events of webhooks, and returns the jobs of the orders that they concern.
 func (i *Inbox) Record(ctx context.Context, events ...payments.Event) ([]jobs.Job, error) {
@@ -148,11 +146,15 @@ RETURNING coalesce(intent_id, '')`, ids, types, objects, intents) // CollectRows
 		if err != nil {
 			return err
 		}
-		// A statement of its own, because on Citus only one of the tables is distributed.
-		rows, _ = tx.Query(ctx, fmt.Sprintf(orders.StageChanges, "payment_intent_id = ANY($1)"), changed)
-		staged, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (j jobs.Job, err error) {
-			return j, row.Scan(&j.AccountID, &j.ID, &j.Attempt)
-		})
+		rows, _ = tx.Query(ctx, "SELECT account_id, id FROM orders WHERE payment_intent_id = ANY($1) ORDER BY id", changed)
+		concerned, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ AccountID, ID uuid.UUID }])
+		for _, o := range concerned {
+			orders.StageChange(rest, o.AccountID, o.ID).Query(func(rows pgx.Rows) error {
+				repeated, err := pgx.CollectRows(rows, pgx.RowToStructByPos[jobs.Job])
+				staged = append(staged, repeated...)
+				return err
+			})
+		}
 		return errors.Join(err, tx.SendBatch(ctx, rest).Close())
 	})
 	if err != nil {

@@ -51,7 +51,7 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	slices.SortStableFunc(listed, func(a, b payments.Refund) int { return void(a) - void(b) })
 	// Without the permission to read disputes, refunds are recorded nevertheless.
 	disputes, unread := i.Orders.Calls.Payments.ListDisputes(reading, o.PaymentIntentID)
-	c := &change{order: o, log: i.Orders.Calls.Logger.With("account_id", accountID, "order_id", orderID)}
+	c := &change{order: o, log: i.Orders.Calls.Logger.With("account_id", accountID, "order_id", orderID), events: i.Orders.Events}
 	if len(listed) > 0 && !o.Status.Paid() { // the customer may have paid a failed order with another card
 		intent, err := i.Orders.Calls.Payments.Get(reading, o.PaymentIntentID)
 		if err != nil {
@@ -131,8 +131,9 @@ SELECT account_id,
 // change is the transaction of Sync.
 type change struct {
 	order
-	log   *slog.Logger
-	batch pgx.Batch
+	log    *slog.Logger
+	events events.Stager
+	batch  pgx.Batch
 
 	records    []record
 	disputes   []payments.Dispute // as recorded
@@ -275,7 +276,7 @@ func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
 	if r.ProviderID == "" && !made.Status.Void() {
 		event.Type = events.RefundCreated
 	}
-	events.StageTx(&c.batch, c.AccountID, event)
+	c.events.StageTx(&c.batch, c.AccountID, event)
 	switch {
 	case made.Status.Void() && !r.Status.Void() && (r.ProviderID != "" || r.Source == SourceAPI):
 		log.WarnContext(ctx, "a refund failed after its response", "reason", made.FailureReason)
@@ -306,7 +307,7 @@ func (c *change) applyDisputes(ctx context.Context, disputes []payments.Dispute)
 	for _, d := range disputes {
 		if !slices.Contains(c.disputes, d) {
 			audit.WriteTx(ctx, &c.batch, c.AccountID, c.ID, "order.dispute_updated", map[string]any{"dispute": d})
-			events.StageTx(&c.batch, c.AccountID, events.Event{Type: events.DisputeUpdated, OrderID: c.ID, DisputeID: d.ID})
+			c.events.StageTx(&c.batch, c.AccountID, events.Event{Type: events.DisputeUpdated, OrderID: c.ID, DisputeID: d.ID})
 		}
 	}
 	if !slices.Equal(c.disputes, disputes) {

@@ -38,7 +38,7 @@ func (i *Inbox) Verify(payload []byte, signature string) (Event, error) {
 
 // Handle resumes the key of an event. The run reads the outcome from the provider, so an old, repeated or
 // wrong event changes nothing. An event about a refund or a dispute is then recorded, and worked off at
-// once; if that fails, the completer tries it again. After an error, the provider should send the event
+// once; if that fails, the worker tries it again. After an error, the provider should send the event
 // again. The error is [idempotency.ErrInProgress] if the event decides a payment while another run, which
 // may have read the payment before, holds the key.
 func (i *Inbox) Handle(ctx context.Context, event Event) (result Result, err error) {
@@ -62,8 +62,8 @@ func (i *Inbox) Handle(ctx context.Context, event Event) (result Result, err err
 func (i *Inbox) handleChange(ctx context.Context, event payments.Event, result *Result) error {
 	staged, err := i.Record(ctx, event)
 	for _, job := range staged {
-		if result.Change, err = i.worker().Run(ctx, job); err != nil {
-			result.Unfinished, err = err, nil // the completer runs it
+		if result.Change, err = i.Worker().Run(ctx, job); err != nil {
+			result.Unfinished, err = err, nil // the worker runs it
 		}
 	}
 	return err

@@ -92,7 +92,9 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 	})
 	a.onClose(a.Payments.Close)
 	calls := provider.Calls{Payments: a.Payments, Timeout: config.StripeTimeout, Logger: logger}
-	a.Orders = &orders.Service{Calls: calls, Pool: a.Pool, Engine: a.Engine, ChargeWindow: config.ChargeWindow}
+	a.Orders = &orders.Service{
+		Calls: calls, Pool: a.Pool, Engine: a.Engine, ChargeWindow: config.ChargeWindow, Events: config.EventsURL != "",
+	}
 	a.Refunds = &refunds.Service{Calls: calls, Pool: a.Pool, Orders: a.Orders}
 	a.Operations = &operations.Service{Engine: a.Engine, Pool: a.Pool, Registrations: []operations.Registration{
 		a.Orders.Registration(),

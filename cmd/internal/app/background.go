@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -16,8 +15,7 @@ import (
 // CompleterConcurrency stays within Stripe's 25 requests per second in test mode.
 const CompleterConcurrency = 8
 
-// Completer returns a function that makes one pass over the abandoned keys, and then over the provider's
-// new events, so that a list that fails does not delay the keys.
+// Completer returns a function that makes one pass over the abandoned keys.
 func (a *App) Completer(concurrency int) func(context.Context) error {
 	c := idempotency.NewCompleter(a.Engine, a.Operations.Operations(), idempotency.CompleterConfig{
 		Grace:         a.Config.CompleterGrace,
@@ -40,13 +38,14 @@ func (a *App) Completer(concurrency int) func(context.Context) error {
 		if err == nil && result.Failed > 0 {
 			err = fmt.Errorf("abandoned keys not completed: %d, which will be tried again (orders keys list)", result.Failed)
 		}
-		if ctx.Err() != nil {
-			return err
-		}
-		unread := a.Changes.ReadList(ctx)
-		_, failed := a.Changes.RunOnce(ctx)
-		return errors.Join(err, unread, failed)
+		return err
 	}
+}
+
+// ReadList reads the provider's list of events each minute, until ctx ends.
+func (a *App) ReadList(ctx context.Context) error {
+	Repeat(ctx, "worker", time.Minute, a.Logger, a.Changes.ReadList)
+	return nil
 }
 
 // reapBatch is how many keys one transaction empties. It takes six milliseconds, so orders hardly

@@ -139,27 +139,27 @@ func (m *Mail) HelloName(host string) string {
 	return m.SMTPHello
 }
 
-// Events are the keys from which the secrets of the shops' endpoints derive.
+// Events is the endpoint of the shop. A process that runs operations needs it, because without it nothing is
+// staged.
 type Events struct {
-	EventsSigningKey         Secret `envconfig:"EVENTS_SIGNING_KEY"`
-	EventsSigningKeyPrevious Secret `envconfig:"EVENTS_SIGNING_KEY_PREVIOUS"`
+	EventsURL    Secret `envconfig:"EVENTS_URL"` // its path may contain a token
+	EventsSecret Secret `envconfig:"EVENTS_SECRET"`
 }
 
 func (e *Events) validate(p *problems) {
-	const short = "has less than 32 characters (its value is not shown); generate it with openssl rand -base64 32"
-	p.check(e.EventsSigningKey == "" || len(e.EventsSigningKey) >= 32, "EVENTS_SIGNING_KEY", short)
-	p.check(e.EventsSigningKeyPrevious == "" || len(e.EventsSigningKeyPrevious) >= 32, "EVENTS_SIGNING_KEY_PREVIOUS", short)
-	p.check(e.EventsSigningKeyPrevious == "" || e.EventsSigningKey != "", "EVENTS_SIGNING_KEY", "not set, but EVENTS_SIGNING_KEY_PREVIOUS is")
+	u, err := url.Parse(string(e.EventsURL))
+	p.check(e.EventsURL == "" || err == nil && u.Hostname() != "" && (u.Scheme == "https" || u.Scheme == "http") && u.User == nil && u.Fragment == "",
+		"EVENTS_URL", "is not an http or https URL without a user and a fragment, such as https://shop.example.com/events (its value is not shown)")
+	p.check(e.EventsURL != "" || e.EventsSecret == "", "EVENTS_URL", "not set, but EVENTS_SECRET is")
+	if _, err := events.ParseSecrets(string(e.EventsSecret)); e.EventsURL+e.EventsSecret != "" && err != nil {
+		p.add("EVENTS_SECRET", "%v", err)
+	}
 }
 
-// EventKeys returns the keys that are set.
-func (e *Events) EventKeys() (keys events.Keys) {
-	for _, key := range []Secret{e.EventsSigningKey, e.EventsSigningKeyPrevious} {
-		if key != "" {
-			keys = append(keys, events.Key(key))
-		}
-	}
-	return keys
+// Endpoint returns where events are sent. Its URL is "" if there is none.
+func (e *Events) Endpoint() events.Endpoint {
+	secrets, _ := events.ParseSecrets(string(e.EventsSecret)) // validated
+	return events.Endpoint{URL: string(e.EventsURL), Secrets: secrets, Transport: ProviderTransport()}
 }
 
 // shortest is less than a provider needs to answer. longest, about ten years, fits into each interval
@@ -242,7 +242,7 @@ func (c *Config) All() []any {
 func (c *Config) Keys() []any { return []any{&c.Database, &c.Log, &c.Durations} }
 
 // Operations returns the groups of commands that run operations.
-func (c *Config) Operations() []any { return append(c.Keys(), &c.Stripe) }
+func (c *Config) Operations() []any { return append(c.Keys(), &c.Stripe, &c.Events) }
 
 // Secret is a value that only a conversion to string shows.
 type Secret string

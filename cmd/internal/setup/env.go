@@ -21,8 +21,10 @@ import (
 func Load(groups ...any) error {
 	found := &problems{}
 	for name, instead := range map[string]string{
-		"COMPLETER_MAX_ATTEMPTS": "the completer never gives up",
-		"RECEIPTS_DIR":           "set SMTP_URL to send receipts by mail",
+		"COMPLETER_MAX_ATTEMPTS":      "the completer never gives up",
+		"EVENTS_SIGNING_KEY":          "set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
+		"EVENTS_SIGNING_KEY_PREVIOUS": "EVENTS_SECRET can have two secrets",
+		"RECEIPTS_DIR":                "set SMTP_URL to send receipts by mail",
 	} {
 		found.check(os.Getenv(name) == "", name, "was removed: %s", instead)
 	}

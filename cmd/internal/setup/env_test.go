@@ -40,13 +40,17 @@ const (
 	database = "DATABASE_URL=postgres://u:p@127.0.0.1:5432/orders"
 	testKey  = "STRIPE_SECRET_KEY=sk_test_1"
 
-	signingKey = "a canary of 32 or more characters"
+	eventsURL    = "https://shop.example/canary"
+	eventsSecret = "whsec_dGhpcyBpcyB0aGUgc2VjcmV0IG9mIGEgdGVzdA=="
 )
 
 const (
 	getKey     = "; get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
 	noDatabase = "DATABASE_URL: not set; expected postgres://user:pass@host:5432/orders. " +
 		"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; playground run needs none"
+	noEventsURL    = "EVENTS_URL: is not an http or https URL without a user and a fragment, such as https://shop.example.com/events (its value is not shown)"
+	noEventsSecret = "EVENTS_SECRET: is not whsec_ and the base64 of 24 to 64 bytes, or two of these with a comma between (its value is not shown); " +
+		`generate one with echo "whsec_$(openssl rand -base64 32)"`
 	noKey           = "STRIPE_SECRET_KEY: not set" + getKey
 	noWebhookSecret = "STRIPE_WEBHOOK_SECRET: is not a signing secret, which begins with whsec_ (its value is not shown); " +
 		"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off"
@@ -65,7 +69,7 @@ func TestLoad(t *testing.T) {
 			environment: []string{
 				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "ADMIN_ADDR=localhost", "STRIPE_SECRET_KEY=whsec_canary",
 				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "SMTP_HELLO=pod", "RECEIPTS_FROM=nobody",
-				"EVENTS_SIGNING_KEY=canary", "EVENTS_SIGNING_KEY_PREVIOUS=a-canary-of-thirty-one-characte", "LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days",
+				"EVENTS_URL=shop.example/canary", "EVENTS_SECRET=whsec_canary", "LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days",
 				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			problems: []string{
@@ -82,8 +86,8 @@ func TestLoad(t *testing.T) {
 				"SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with an IPv6 address in brackets, special characters percent-encoded, and nothing after the port",
 				`SMTP_HELLO: "pod" is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]`,
 				`RECEIPTS_FROM: "nobody" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
-				"EVENTS_SIGNING_KEY: has less than 32 characters (its value is not shown); generate it with openssl rand -base64 32",
-				"EVENTS_SIGNING_KEY_PREVIOUS: has less than 32 characters (its value is not shown); generate it with openssl rand -base64 32",
+				noEventsURL,
+				noEventsSecret,
 				"LOCK_TIMEOUT: -1m30s is not from 100ms to 87600h0m0s",
 				"COMPLETER_GRACE: 0s is not from 100ms to 87600h0m0s",
 				`LOG_FORMAT: "xml" is neither text nor json`,
@@ -122,9 +126,21 @@ func TestLoad(t *testing.T) {
 				"KEY_RETENTION: 900000h0m0s is not from 100ms to 87600h0m0s",
 			},
 		},
-		"a previous signing key without a current one": {
-			environment: []string{database, testKey, "EVENTS_SIGNING_KEY_PREVIOUS=" + signingKey},
-			problems:    []string{"EVENTS_SIGNING_KEY: not set, but EVENTS_SIGNING_KEY_PREVIOUS is"},
+		"an endpoint for events without a secret": {
+			environment: []string{database, testKey, "EVENTS_URL=" + eventsURL},
+			problems:    []string{noEventsSecret},
+		},
+		"a secret without an endpoint": {
+			environment: []string{database, testKey, "EVENTS_SECRET=" + eventsSecret},
+			problems:    []string{"EVENTS_URL: not set, but EVENTS_SECRET is"},
+		},
+		"an endpoint with a password, and three secrets": {
+			environment: []string{database, testKey, "EVENTS_URL=https://shop:canary@shop.example", "EVENTS_SECRET=" + eventsSecret + "," + eventsSecret + "," + eventsSecret},
+			problems:    []string{noEventsURL, noEventsSecret},
+		},
+		"a fragment, and a secret without its prefix": {
+			environment: []string{database, testKey, "EVENTS_URL=https://shop.example/#canary", "EVENTS_SECRET=" + strings.TrimPrefix(eventsSecret, "whsec_")},
+			problems:    []string{noEventsURL, noEventsSecret},
 		},
 		"a port above 65535": {
 			environment: []string{database, testKey, "LISTEN_ADDR=:65536"},
@@ -176,20 +192,31 @@ func TestLoad_accepted(t *testing.T) {
 	}
 }
 
+func TestLoad_removed(t *testing.T) {
+	for _, name := range []string{"EVENTS_SIGNING_KEY", "EVENTS_SIGNING_KEY_PREVIOUS"} {
+		setenv(t, database, testKey)
+		t.Setenv(name, "canary")
+		err := setup.Load(new(setup.Config).All()...)
+		require.ErrorContains(t, err, "\n  "+name+": was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)\n")
+		require.NotContains(t, err.Error(), "canary")
+		t.Setenv(name, "")
+	}
+}
+
 // Each variable is rejected by its name or has the clean value, however a file or a template
 // distorts it.
 func TestLoad_distortedValues(t *testing.T) {
 	clean := map[string]string{
 		"DATABASE_URL": "postgres://u:p@127.0.0.1:5432/orders", "STRIPE_SECRET_KEY": "sk_test_canary", "STRIPE_API_BASE": "http://127.0.0.1:12111",
 		"STRIPE_WEBHOOK_SECRET": "whsec_canary", "SMTP_URL": "smtp://shop:canary@mail.example.com:587", "SMTP_HELLO": "shop.example.com",
-		"RECEIPTS_FROM":      "My Shop <orders@example.com>",
-		"EVENTS_SIGNING_KEY": signingKey, "EVENTS_SIGNING_KEY_PREVIOUS": signingKey,
+		"RECEIPTS_FROM": "My Shop <orders@example.com>",
+		"EVENTS_URL":    eventsURL, "EVENTS_SECRET": eventsSecret,
 	}
 	for name, fallback := range setup.Defaults() {
 		value := cmp.Or(clean[name], fallback)
 		require.NotEmpty(t, value, "%s: has neither a default nor a value in this test", name)
 		load := func(value string) (config setup.Config, err error) {
-			setenv(t, database, testKey, "RECEIPTS_FROM=shop@example.com", "EVENTS_SIGNING_KEY="+signingKey, name+"="+value)
+			setenv(t, database, testKey, "RECEIPTS_FROM=shop@example.com", "EVENTS_URL="+eventsURL, "EVENTS_SECRET="+eventsSecret, name+"="+value)
 			return config, setup.Load(config.All()...)
 		}
 		want, err := load(value)

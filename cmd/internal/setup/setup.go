@@ -97,7 +97,6 @@ SELECT privilege || ' ON ' || name
                ('api_keys', 'SELECT'),
                ('audit_records', 'INSERT'),
                ('discrepancies', 'SELECT, INSERT, UPDATE'),
-               ('event_endpoints', 'SELECT'),
                ('idempotency_keys', 'SELECT, INSERT, UPDATE'),
                ('orders', 'SELECT, INSERT, UPDATE'),
                ('provider_event_place', 'SELECT'),

@@ -27,6 +27,7 @@ import (
 type Env struct {
 	setup.Database
 	setup.Stripe
+	setup.Events
 }
 
 // Options configure a tour or a [Console].
@@ -110,6 +111,8 @@ func newSystem(ctx context.Context, options Options) (*system, error) {
 			"STRIPE_SECRET_KEY="+string(s.SecretKey),
 			"STRIPE_API_BASE="+s.proxy.url,
 			"STRIPE_WEBHOOK_SECRET=",
+			"EVENTS_URL="+string(options.EventsURL),
+			"EVENTS_SECRET="+string(options.EventsSecret),
 			"STRIPE_TIMEOUT="+timeout.String(),
 			"LOCK_TIMEOUT="+(timeout+2*time.Second).String(),
 			"COMPLETER_GRACE=5m",

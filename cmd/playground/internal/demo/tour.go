@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"example.com/orders-api/client"
@@ -60,11 +58,19 @@ func Tour(ctx context.Context, env Env, services *devservices.Services, out io.W
 		return err
 	}
 	log := filepath.Join(folder, "serve.log")
+	t := &tour{out: out, events: map[string]string{}}
+	env.EventsSecret = devservices.EventsSecret()
+	url, stop, err := devservices.Serve(ctx, t.endpoint(string(env.EventsSecret)))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stop() }()
+	env.EventsURL = setup.Secret(url)
 	s, err := newSystem(ctx, Options{Env: env, Fake: services.Stripe, Pool: pool, Account: account, APIKey: key, LogFile: log})
 	if err != nil {
 		return err
 	}
-	t := &tour{system: s, out: out, events: map[string]string{}}
+	t.system = s
 	err = s.checkProvider(ctx, out)
 	accepted := err == nil
 	if accepted {
@@ -80,12 +86,11 @@ func Tour(ctx context.Context, env Env, services *devservices.Services, out io.W
 }
 
 func (t *tour) run(ctx context.Context) error {
-	workers, removeEndpoint, err := t.openEndpoint(ctx)
-	if err != nil {
-		return err
+	silent := slog.New(slog.DiscardHandler)
+	workers := []*jobs.Worker{
+		events.NewWorker(t.Pool, t.Endpoint(), silent),
+		receipts.NewWorker(t.Pool, t.system, "Orders <receipts@example.com>", silent),
 	}
-	defer func() { _ = removeEndpoint() }() // after the workers, which a later defer stops
-	workers = append(workers, receipts.NewWorker(t.Pool, t.system, "Orders <receipts@example.com>", slog.New(slog.DiscardHandler)))
 	working, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	go func() {
@@ -112,12 +117,11 @@ func (t *tour) run(ctx context.Context) error {
 	return t.print(ctx, "each event arrives, with a valid signature", func() (string, error) { return t.auditEvents(ctx) })
 }
 
-// openEndpoint opens the shop's endpoint of the account, and returns the workers that deliver events to it.
-func (t *tour) openEndpoint(ctx context.Context) (workers []*jobs.Worker, remove func() error, err error) {
-	var secret atomic.Value
-	url, stop, err := devservices.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// endpoint is the shop's.
+func (t *tour) endpoint(secret string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // an incomplete body has another signature
-		event, err := client.VerifyEvent([]string{secret.Load().(string)}, r.Header, body, time.Now())
+		event, err := client.VerifyEvent([]string{secret}, r.Header, body, time.Now())
 		if err != nil {
 			w.WriteHeader(http.StatusBadRequest)
 			return
@@ -125,17 +129,7 @@ func (t *tour) openEndpoint(ctx context.Context) (workers []*jobs.Worker, remove
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.events[event.ID] = event.Type + " " + event.Data.OrderID
-	}))
-	if err != nil {
-		return nil, nil, err
-	}
-	keys := events.Keys{events.Key(rand.Text())}
-	_, printed, err := events.Set(ctx, t.Pool, keys, t.Account, url)
-	secret.Store(printed)
-	remove = func() error {
-		return errors.Join(events.Remove(context.WithoutCancel(ctx), t.Pool, t.Account), stop())
-	}
-	return events.NewWorkers(t.Pool, keys, slog.New(slog.DiscardHandler)), remove, err
+	})
 }
 
 // print calls prove, and prints the line of the claim with its result.

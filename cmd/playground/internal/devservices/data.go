@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,18 +69,11 @@ func Migrate(ctx context.Context, d setup.Database) error {
 	})
 }
 
-// SigningKey returns the key from which the secrets of the events' endpoints derive. It stays the same after
-// a restart.
-func SigningKey(path string) (setup.Secret, error) {
-	stored, err := os.ReadFile(path) //nolint:gosec // the path is in our cache folder
-	if errors.Is(err, fs.ErrNotExist) {
-		stored = []byte(rand.Text() + rand.Text())
-		err = os.WriteFile(path, stored, 0o600)
-	}
-	if err != nil {
-		return "", fmt.Errorf("signing key of playground run: %w", err)
-	}
-	return setup.Secret(stored), nil
+// EventsSecret returns a new secret that signs events.
+func EventsSecret() setup.Secret {
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	return setup.Secret("whsec_" + base64.StdEncoding.EncodeToString(secret))
 }
 
 // APIKey returns an account and its API key. Both stay the same after a restart, so that the user's curl

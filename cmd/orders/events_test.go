@@ -1,0 +1,99 @@
+package main_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/internal/programtest"
+)
+
+const (
+	firstSecret  = "whsec_dGhlIGZpcnN0IHNlY3JldCBvZiB0aGVzZSB0ZXN0cw=="
+	secondSecret = "whsec_dGhlIHNlY29uZCBzZWNyZXQgb2YgdGhlc2UgdGVzdHM="
+)
+
+// eventShop is a shop that verifies events with a secret.
+type eventShop struct {
+	*httptest.Server
+	mu     sync.Mutex
+	secret string
+	status int
+	events []client.Event
+}
+
+func newEventShop(t *testing.T) *eventShop {
+	t.Helper()
+	s := &eventShop{secret: firstSecret, status: http.StatusNoContent}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		body, _ := io.ReadAll(r.Body)
+		event, err := client.VerifyEvent([]string{s.secret}, r.Header, body, time.Now())
+		if err != nil {
+			t.Error(err)
+		}
+		s.events = append(s.events, event)
+		w.WriteHeader(s.status)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// From the environment to the verified event.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	shop := newEventShop(t)
+	f.environ = f.with("EVENTS_URL="+shop.URL+"/events", "EVENTS_SECRET="+firstSecret)
+	env := f.with("RECEIPTS_DIR="+t.TempDir(), "LOG_LEVEL=warn")
+	order := f.createPaidOrder("an-order-with-an-event")
+	programtest.Succeed(t, env, "worker", "--once")
+	require.Len(t, shop.events, 1)
+	require.Equal(t, []string{"order.paid", order, f.account().String()}, []string{shop.events[0].Type, shop.events[0].Data.OrderID, shop.events[0].AccountID})
+	require.Regexp(t, `(?m)^20.{17} +event\.sent \{"attempt": ?1\}$`, f.keys("show", order))
+
+	// While the shop changes the secret, both sign.
+	both := append(env, "EVENTS_SECRET="+firstSecret+","+secondSecret)
+	for _, shop.secret = range []string{firstSecret, secondSecret} {
+		f.createPaidOrder("an-order-for-" + shop.secret[40:])
+		programtest.Succeed(t, both, "worker", "--once")
+	}
+	require.Len(t, shop.events, 3)
+
+	shop.secret, shop.status = firstSecret, http.StatusInternalServerError
+	f.createPaidOrder("an-order-whose-event-fails")
+	stderr := programtest.Fail(t, env, "worker", "--once")
+	require.Equal(t, "orders: events not done: 1 to be retried, 0 failed, 0 lost\n", stderr)
+	f.exec("UPDATE staged_jobs SET run_at = now(), attempt = 299")
+	programtest.Fail(t, env, "worker", "--once")
+	list, _ := programtest.Succeed(t, env, "jobs", "list")
+	require.Regexp(t, `(?m)^[0-9a-f-]{36}  event +`+f.account().String()+`  \{"type": "order\.paid", "order_id": "[0-9a-f-]{36}"\}  300 .*  the endpoint responded with status 500$`, list)
+	shop.status = http.StatusOK
+	retried, _ := programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the shop is back")
+	require.Equal(t, "The worker tries again, now: 1\n", retried)
+	programtest.Succeed(t, env, "worker", "--once")
+	require.Equal(t, shop.events[3].ID, shop.events[len(shop.events)-1].ID)
+	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs"))
+}
+
+// Without EVENTS_URL, nothing is staged. A completer stages events too.
+func TestEvents_staged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.abandon("an-abandoned-order-001")
+	f.createPaidOrder("an-order-without-an-event")
+	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'event'"))
+	programtest.Succeed(t, f.with("EVENTS_URL=https://shop.example", "EVENTS_SECRET="+firstSecret), "completer")
+	require.Equal(t, 1, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'event'"))
+
+	_, stderr := programtest.Succeed(t, f.with("RECEIPTS_DIR="+t.TempDir()), "worker", "--once")
+	require.Contains(t, stderr, `msg="no events are sent, because EVENTS_URL is not set"`)
+	require.Equal(t, 1, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'event' AND attempt = 0"))
+}
