@@ -59,18 +59,19 @@ func TestWorker_repeating(t *testing.T) {
 func TestWorker_noMailServer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	var secret string
-	shop := newEventShop(t, &secret)
-	secret = lastLine(f.endpoint(f.with(signingKey), "set", "--url", shop.URL))
+	shop := newEventShop(t)
+	without := f.environ
+	f.environ = f.with("EVENTS_URL="+shop.URL+"/events", "EVENTS_SECRET="+firstSecret)
 	f.createPaidOrder("receipt-order-004")
-	_, stderr := programtest.Succeed(t, f.with(signingKey), "worker", "--once")
+	_, stderr := programtest.Succeed(t, f.environ, "worker", "--once")
+	f.environ = without
 	require.Contains(t, stderr, `level=WARN msg="SMTP_URL is not set, so this worker sends no receipts`)
 	require.Len(t, shop.events, 1)
 	require.Equal(t, 1, f.staged())
 
 	w := programtest.Start(t, f.environ, "worker")
 	w.WaitFor(&w.Stderr, "SMTP_URL is not set")
-	w.WaitFor(&w.Stderr, "EVENTS_SIGNING_KEY is not set")
+	w.WaitFor(&w.Stderr, "EVENTS_URL is not set")
 	w.Stop()
 	programtest.RequireStartupError(t, f.with("RECEIPTS_DIR=receipts"), "worker --once", "\n  RECEIPTS_DIR: was removed: ")
 }

@@ -23,7 +23,7 @@ func Load(groups ...any) error {
 	for name, instead := range map[string]string{
 		"COMPLETER_MAX_ATTEMPTS":      "the completer never gives up",
 		"EVENTS_SIGNING_KEY":          "set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
-		"EVENTS_SIGNING_KEY_PREVIOUS": "EVENTS_SECRET can have two secrets",
+		"EVENTS_SIGNING_KEY_PREVIOUS": "set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
 		"RECEIPTS_DIR":                "set SMTP_URL to send receipts by mail",
 	} {
 		found.check(os.Getenv(name) == "", name, "was removed: %s", instead)
