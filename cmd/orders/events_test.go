@@ -52,7 +52,7 @@ func TestEvents(t *testing.T) {
 	f := newFixture(t)
 	shop := newEventShop(t)
 	f.environ = f.with("EVENTS_URL="+shop.URL+"/events", "EVENTS_SECRET="+firstSecret)
-	env := f.with("RECEIPTS_DIR="+t.TempDir(), "LOG_LEVEL=warn")
+	env := f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address, "LOG_LEVEL=warn")
 	order := f.createPaidOrder("an-order-with-an-event")
 	programtest.Succeed(t, env, "worker", "--once")
 	require.Len(t, shop.events, 1)
@@ -93,7 +93,7 @@ func TestEvents_staged(t *testing.T) {
 	programtest.Succeed(t, f.with("EVENTS_URL=https://shop.example", "EVENTS_SECRET="+firstSecret), "completer")
 	require.Equal(t, 1, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'event'"))
 
-	_, stderr := programtest.Succeed(t, f.with("RECEIPTS_DIR="+t.TempDir()), "worker", "--once")
+	_, stderr := programtest.Succeed(t, f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address), "worker", "--once")
 	require.Contains(t, stderr, `msg="no events are sent, because EVENTS_URL is not set"`)
 	require.Equal(t, 1, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'event' AND attempt = 0"))
 }
