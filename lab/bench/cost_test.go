@@ -58,7 +58,7 @@ SELECT format('%s: %s inserted, %s updated, %s HOT, %s indexes', relname, n_tup_
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"audit_records: 3 inserted, 0 updated, 0 HOT, 2 indexes",
-		"idempotency_keys: 1 inserted, 2 updated, 1 HOT, 2 indexes",
+		"idempotency_keys: 1 inserted, 2 updated, 1 HOT, 1 indexes",
 		"orders: 1 inserted, 2 updated, 1 HOT, 2 indexes",
 		"staged_jobs: 1 inserted, 0 updated, 0 HOT, 1 indexes",
 	}, found, "partial indexes aside")

@@ -92,23 +92,9 @@ WITH held AS (
 )
 SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held;
 UPDATE orders SET status = 'paid', paid_at = now() WHERE account_id = '11111111-1111-4111-8111-111111111111' AND id = md5('order' || :n)::uuid RETURNING cancel_requested_at IS NOT NULL;
-INSERT INTO staged_jobs (
-    account_id,
-    id,
-    kind,
-    args
-)
-SELECT '11111111-1111-4111-8111-111111111111'::uuid,
-       md5('60' || :n)::uuid::uuid,
-       'receipt',
-       jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid)
- UNION ALL
-SELECT account_id,
-       md5('58' || :n)::uuid,
-       'event',
-       jsonb_build_object('type', 'order.paid', 'order_id', md5('order' || :n)::uuid::uuid)
-  FROM event_endpoints
- WHERE account_id = '11111111-1111-4111-8111-111111111111';
+INSERT INTO staged_jobs AS j (account_id, id, kind, args)
+VALUES ('11111111-1111-4111-8111-111111111111', md5('60' || :n)::uuid, 'receipt', ('{"order_id":"' || md5('order' || :n)::uuid || '"}')::jsonb)
+    ON CONFLICT DO NOTHING;
 INSERT INTO audit_records (
     id,
     account_id,
