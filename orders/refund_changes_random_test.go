@@ -75,7 +75,9 @@ func besides(t *testing.T, f *fixture) *orderstest.Shop {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	return orderstest.New(t, orderstest.Options{Pool: pool, Account: f.Account, Fake: f.Stripe})
+	other := orderstest.New(t, orderstest.Options{Pool: pool, Account: f.Account, Fake: f.Stripe})
+	other.Orders.Events = f.Orders.Events
+	return other
 }
 
 type changesRound struct {

@@ -59,17 +59,17 @@ func TestErase_unreadDispute(t *testing.T) {
 	dispute, err := f.stripe.Dispute(intent, 2500, "fraudulent", "needs_response")
 	require.NoError(t, err)
 	unreadable := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: "GET /v1/disputes", Times: stripetest.Always})
-	programtest.Succeed(t, f.environ, "completer")
+	programtest.Run(t, f.environ, "worker", "--once")
 	require.Contains(t, refuse(), "a provider_change of it is queued or failed")
 	f.exec("UPDATE staged_jobs SET failed_at = now()")
 	require.Contains(t, refuse(), "a provider_change of it is queued or failed")
 
 	unreadable.Release()
 	programtest.Succeed(t, f.environ, "jobs", "retry", "all", "--reason", "a test")
-	programtest.Succeed(t, f.environ, "completer")
+	programtest.Succeed(t, f.environ, "worker", "--once")
 	require.Contains(t, refuse(), "a dispute about it is open")
 	require.NoError(t, f.stripe.UpdateDispute(dispute, "won"))
-	programtest.Succeed(t, f.environ, "completer")
+	programtest.Succeed(t, f.environ, "worker", "--once")
 	erase()
 }
 

@@ -99,6 +99,6 @@ func TestErase_refundOfDisputed(t *testing.T) {
 	require.Contains(t, refuse(), "a refund was refused because of a dispute that is not read yet")
 
 	require.NoError(t, f.stripe.UpdateDispute(dispute, "lost"))
-	programtest.Succeed(t, f.environ, "completer")
+	programtest.Succeed(t, f.environ, "worker", "--once")
 	erase()
 }

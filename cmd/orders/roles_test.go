@@ -156,7 +156,7 @@ func TestRoles(t *testing.T) {
 		require.ErrorAs(t, err, &pg, statement)
 		require.Equal(t, "42501", pg.Code, "%s: %s", statement, pg.Message)
 	}
-	require.Equal(t, 3, f.count(`
+	require.Equal(t, 2, f.count(`
 SELECT count(*)
   FROM pg_class
  WHERE relnamespace = 'public'::regnamespace

@@ -203,7 +203,7 @@ func (h *harness) setup(f flow) {
 		}()
 	}
 	if f.changed != "" {
-		h.change(f.changed)
+		h.change(f)
 	}
 	if f.crashedAt == "" {
 		return

@@ -65,7 +65,7 @@ func (s *shop) received() []string {
 
 // openShop gives the service an endpoint.
 func (h *harness) openShop() {
-	h.shop = &shop{account: h.account.id.String(), types: map[string]string{}}
+	h.shop = &shop{account: h.account.id.String(), exchanges: &interceptor{}, types: map[string]string{}}
 	server := httptest.NewServer(h.shop)
 	h.t.Cleanup(server.Close)
 	h.shop.url = server.URL
@@ -86,12 +86,15 @@ UPDATE staged_jobs
 }
 
 // change finishes the case's request, and then changes what it is about.
-func (h *harness) change(to change) {
+func (h *harness) change(f flow) {
 	h.t.Helper()
 	got := h.post(h.bystander().url(), h.account, h.params)
 	require.Equal(h.t, http.StatusCreated, got.status, "%v", got)
+	if f.actor == worker && f.changed != nothing {
+		h.command("worker", "--once") // sends the earlier events, because several at once have no order
+	}
 	h.expireLeases()
-	switch to {
+	switch f.changed {
 	case refundedAtDashboard:
 		_, err := h.stripe.RefundAtDashboard(h.intents()[0].ID, 700, "")
 		require.NoError(h.t, err)
