@@ -189,6 +189,9 @@ func (h *harness) runBy(by actor, url string) (wrong []string) {
 		if got := h.webhookEvent().send(url); got.status != http.StatusOK {
 			wrong = append(wrong, fmt.Sprintf("the webhook: %v", got))
 		}
+		if h.shop != nil { // a webhook sends no events
+			wrong = append(wrong, h.runBy(worker, url)...)
+		}
 	}
 	return wrong
 }
