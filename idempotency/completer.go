@@ -106,7 +106,7 @@ func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err err
 // stepSQL names the step that continues a key. Commands change a row, even its counters, only if the
 // step is one of knownSteps (R18, newer versions). They compare it with array_position, because the
 // planner then expects that most keys match, unlike with = ANY, so it reads an index in order up to
-// the LIMIT. Citus requires that the functions in an UPDATE are immutable, as these are.
+// the LIMIT.
 const stepSQL = `get_byte(params_hash, 0)::text || '/' || operation || '/' || recovery_point`
 
 func knownSteps(operations []Operation) (names []string) {
@@ -190,8 +190,8 @@ func (c *Completer) due(ctx context.Context) ([]dueKey, error) {
 }
 
 // claimAbandonedSQL counts an attempt of the completer and starts its backoff, unless the
-// key has changed since it was listed (R16, unfinished keys stay). It takes no lease. No lock keeps
-// completers apart, because Citus has none across shards: only the first one finds the $3 listed.
+// key has changed since it was listed (R16, unfinished keys stay). It takes no lease. Of
+// several completers, only the first one finds the $3 listed.
 var claimAbandonedSQL = `
 UPDATE idempotency_keys
    SET completer_attempt = completer_attempt + (action_required_at IS NULL)::integer,

@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// The statements of a run claim a key, and take, prove, renew and end its lease. Each names one
-// account, by which Citus distributes the tables.
+// The statements of a run claim a key, and take, prove, renew and end its lease.
 
 // claimSQL is the claim (R1, claim by insert). It names no constraint: the second of two claims
 // may meet either unique index. On conflict it raises claim_conflict, because the COMMIT queued
@@ -30,8 +29,7 @@ WITH claimed AS (
 )
 SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'claim_conflict'), max(locked_at) FROM claimed`
 
-// notExpiredSQL raises claim_conflict if the key was reaped (R17, used for ever). It is a
-// statement of its own, because Citus accepts no subquery in the INSERT of the claim.
+// notExpiredSQL raises claim_conflict if the key was reaped (R17, used for ever).
 const notExpiredSQL = `
 SELECT count(*) = 0 OR idempotency_assert(count(*) = 0, 'claim_conflict')
   FROM expired_keys

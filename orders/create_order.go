@@ -199,7 +199,7 @@ func (r *orderRun) recordIntent(id string, adopted bool) idempotency.RecordFunc 
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		r.updateTx(tx, "payment_intent_id = $3", id)
 		if adopted {
-			tx.Queue(fmt.Sprintf(StageChanges, "account_id = $1 AND id = $2"), r.run.AccountID, r.order.ID)
+			StageChange(tx, r.run.AccountID, r.order.ID)
 		}
 		r.auditTx(ctx, tx, "order.charge_created", map[string]any{"payment_intent_id": id})
 		return idempotency.Advance(pointChargeCreated), nil

@@ -14,9 +14,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// The jobs' statements. Each change names account and id, so that it runs on one shard (R20, the
-// account in every table).
-
 // Job is a row that is due or claimed.
 type Job struct {
 	AccountID uuid.UUID

@@ -121,7 +121,7 @@ func TestCost_staging(t *testing.T) {
 	require.Equal(t, 2, staged)
 }
 
-// The completer's reading of the provider's events takes ten round trips, and an order that has changed
+// The completer's reading of the provider's events takes nine round trips, and an order that has changed
 // eight more.
 func TestCost_changes(t *testing.T) {
 	t.Parallel()
@@ -138,7 +138,7 @@ func TestCost_changes(t *testing.T) {
 		changed := pass()
 		empty := pass()
 		if n > 0 {
-			require.Equal(t, []int{11, 19}, []int{empty, changed})
+			require.Equal(t, []int{9, 17}, []int{empty, changed})
 		}
 	}
 }

@@ -110,7 +110,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	}
 }
 
-var plannedEachTime = regexp.MustCompile(`LIMIT \$|FROM audit_records|WITH named|= ANY\(\$`)
+var plannedEachTime = regexp.MustCompile(`LIMIT \$|FROM audit_records|WITH named|= ANY\(\$|unnest\(\$`)
 
 func (f *fixture) fillTables(n int) {
 	f.tb.Helper()

@@ -121,6 +121,22 @@ func (i *Inbox) readPlace(ctx context.Context) (p pass, err error) {
 	return p, err
 }
 
+// stageSQL sorts the rows, so that concurrent transactions do not deadlock.
+const stageSQL = `
+WITH recorded AS (
+    INSERT INTO provider_events (id, type, object_id, intent_id)
+    SELECT id, type, nullif(object_id, ''), nullif(intent_id, '')
+      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS e (id, type, object_id, intent_id)
+     ORDER BY id
+        ON CONFLICT DO NOTHING
+    RETURNING intent_id
+), changed AS (
+    SELECT account_id, id
+      FROM orders
+     WHERE payment_intent_id IN (SELECT intent_id FROM recorded)
+     ORDER BY account_id, id
+)` + orders.StageChanges
+
 // record stores new events with the jobs of their orders and, after the last page of a pass, the place
 // (R27, the provider's events). A job that exists is repeated, also if it is just being worked off.
 func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass) (staged []jobs.Job, err error) {
@@ -137,19 +153,7 @@ func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass)
 		last.queue(rest)
 	}
 	err = pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `
-INSERT INTO provider_events (id, type, object_id, intent_id)
-SELECT id, type, nullif(object_id, ''), nullif(intent_id, '')
-  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS e (id, type, object_id, intent_id)
- ORDER BY id -- so that concurrent transactions do not deadlock
-    ON CONFLICT DO NOTHING
-RETURNING coalesce(intent_id, '')`, ids, types, objects, intents) // CollectRows returns its error
-		changed, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			return err
-		}
-		// A statement of its own, because on Citus only one of the tables is distributed.
-		rows, _ = tx.Query(ctx, fmt.Sprintf(orders.StageChanges, "payment_intent_id = ANY($1)"), changed)
+		rows, _ := tx.Query(ctx, stageSQL, ids, types, objects, intents) // CollectRows returns its error
 		staged, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (j jobs.Job, err error) {
 			return j, row.Scan(&j.AccountID, &j.ID, &j.Attempt)
 		})

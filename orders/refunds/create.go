@@ -214,7 +214,7 @@ RETURNING id`, []any{r.run.AccountID, r.refund.ID, why.Code}, new(uuid.UUID))
 		}
 		r.stageTx(tx, false)
 		if why.Code == "charge_disputed" { // our records lack the dispute, or it has changed
-			tx.Queue(fmt.Sprintf(orders.StageChanges, "account_id = $1 AND id = $2"), r.run.AccountID, r.refund.OrderID)
+			orders.StageChange(tx, r.run.AccountID, r.refund.OrderID)
 		}
 		audit.WriteTx(ctx, tx, r.run.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.Code})
 		return why.Finish(r.refund.OrderID)
