@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// The statements of a run claim a key, and take, prove, renew and end its lease. Each names one
-// account, by which Citus distributes the tables.
+// The statements of a run claim a key, and take, prove, renew and end its lease.
 
 // claimSQL is the claim (R1, claim by insert). It names no constraint: the second of two claims
 // may meet either unique index, and an expired key only has its id (R17, used for ever). On conflict it raises claim_conflict, because the COMMIT queued

@@ -264,18 +264,13 @@ func noCall(record idempotency.RecordFunc) idempotency.StepFunc {
 }
 
 const effectsTable = `
-DO $$ BEGIN
-    CREATE TABLE effects (
-        account_id      uuid NOT NULL,
-        id              uuid NOT NULL DEFAULT gen_random_uuid(),
-        idempotency_key text NOT NULL,
-        name            name64 NOT NULL,
-        PRIMARY KEY (account_id, id)
-    );
-    IF EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN
-        PERFORM create_distributed_table('effects', 'account_id', colocate_with => 'idempotency_keys');
-    END IF;
-END $$`
+CREATE TABLE effects (
+    account_id      uuid NOT NULL,
+    id              uuid NOT NULL DEFAULT gen_random_uuid(),
+    idempotency_key text NOT NULL,
+    name            name64 NOT NULL,
+    PRIMARY KEY (account_id, id)
+)`
 
 const insertEffect = "INSERT INTO effects (account_id, idempotency_key, name) VALUES ($1, $2, $3)"
 

@@ -15,8 +15,8 @@ CREATE TABLE api_keys (
 
     PRIMARY KEY (account_id, id),
 
-    -- account_id is in every unique constraint, because a sharded table can only enforce those that
-    -- contain its distribution column (R20, the account in every table).
+    -- account_id is in every unique constraint, so that accounts can move to another schema or server
+    -- (R20, the account in every table).
     CONSTRAINT api_keys_key_hash_unique UNIQUE (key_hash, account_id)
 );
 

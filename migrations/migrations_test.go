@@ -183,9 +183,3 @@ func TestMigrator_concurrentUp(t *testing.T) {
 	require.ElementsMatch(t, []int{len(fileNames(t)), 0, 0}, applied)
 	require.Equal(t, schema(t, dbtest.New(t)), schema(t, pool))
 }
-
-func TestMigrator_distributeWithoutCitus(t *testing.T) {
-	t.Parallel()
-	_, err := newMigrator(t, dbtest.New(t)).Distribute(t.Context())
-	require.ErrorIs(t, err, migrations.ErrNoCitus)
-}

@@ -244,7 +244,7 @@ func checkViolation(err error) string {
 
 // Except in accounts and in the provider's events, which name none, account_id is in every table, unique index and foreign key, and each primary key
 // begins with it (R20, the account in every table).
-func TestSchema_canBeShardedByAccount(t *testing.T) {
+func TestSchema_accountInEveryTable(t *testing.T) {
 	t.Parallel()
 	const tables = `
 SELECT c.oid, relname, attnum

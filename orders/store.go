@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -107,41 +106,27 @@ func (s *Service) CheckProviderAccount(ctx context.Context, accountID uuid.UUID)
 	return err
 }
 
-// latestIntent queries each account by itself, because one query for all that uses their index has a LIMIT in a
-// LATERAL subquery, which Citus rejects.
+// latestIntent reads one row of each account, because only the index of an account has the order of the times.
 func (s *Service) latestIntent(ctx context.Context, accountID uuid.UUID) (id string, err error) {
-	accounts := []uuid.UUID{accountID}
-	if accountID == uuid.Nil {
-		accounts, err = postgres.Collect(ctx, s.Pool, "read accounts", pgx.RowTo[uuid.UUID], "SELECT id FROM accounts")
+	err = s.Pool.QueryRow(ctx, `
+SELECT o.payment_intent_id
+  FROM accounts
+ CROSS JOIN LATERAL (
+           SELECT payment_intent_id,
+                  created_at
+             FROM orders
+            WHERE account_id = accounts.id
+              AND payment_intent_id IS NOT NULL
+            ORDER BY created_at DESC, id DESC
+            LIMIT 1
+       ) AS o
+ WHERE $1::uuid IN (accounts.id, '00000000-0000-0000-0000-000000000000')
+ ORDER BY o.created_at DESC
+ LIMIT 1`, accountID).Scan(&id)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return "", fmt.Errorf("read the latest intent: %w", postgres.Translate(err))
 	}
-	var at time.Time
-	for page := range slices.Chunk(accounts, 500) {
-		batch := &pgx.Batch{}
-		for _, account := range page {
-			batch.Queue(`
-SELECT payment_intent_id,
-       created_at
-  FROM orders
- WHERE account_id = $1
-   AND payment_intent_id IS NOT NULL
- ORDER BY created_at DESC, id DESC
- LIMIT 1`, account).Query(func(rows pgx.Rows) error {
-				var intent string
-				var created time.Time
-				_, err := pgx.ForEachRow(rows, []any{&intent, &created}, func() error {
-					if created.After(at) {
-						id, at = intent, created
-					}
-					return nil
-				})
-				return err
-			})
-		}
-		if err = s.Pool.SendBatch(ctx, batch).Close(); err != nil {
-			return "", fmt.Errorf("read the latest intent: %w", postgres.Translate(err))
-		}
-	}
-	return id, err
+	return id, nil
 }
 
 // ChangeJob is the kind of the jobs that read an order's refunds and disputes from the provider.

@@ -45,7 +45,6 @@ type commands struct {
 	Migrate struct {
 		Up     migrateUp     `cmd:"" help:"Apply all pending migrations."`
 		Down   migrateDown   `cmd:"" help:"Roll back the migration that was applied last, and delete its data."`
-		Citus  migrateCitus  `cmd:"" help:"Distribute the tables over the workers of a Citus cluster."`
 		Status migrateStatus `cmd:"" help:"List the migrations and whether they are applied."`
 	} `cmd:"" help:"Change the database schema."`
 

@@ -52,12 +52,3 @@ func (migrateStatus) Run(ctx context.Context, config *setup.Config) error {
 		return printed(err, "%s\n", strings.Join(lines, "\n"))
 	})
 }
-
-type migrateCitus struct{ migrate }
-
-func (migrateCitus) Run(ctx context.Context, config *setup.Config) error {
-	return setup.WithMigrator(ctx, config.Database, config.Logger(os.Stderr), func(migrator *migrations.Migrator) error {
-		tables, err := migrator.Distribute(ctx)
-		return printed(err, "distributed: %d %s\n", len(tables), strings.Join(tables, " "))
-	})
-}

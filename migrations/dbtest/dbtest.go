@@ -91,13 +91,15 @@ func (s *server) drop(t testing.TB, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
 	defer cancel()
-	err := s.disconnect(ctx, name)
-	if err == nil {
-		err = s.exec(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quote(name)))
-	}
-	if err != nil {
+	if err := s.exec(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quote(name))); err != nil {
 		t.Errorf("dbtest: drop database: %v", err)
 	}
+}
+
+// exec executes an administrative statement.
+func (s *server) exec(ctx context.Context, statement string) error {
+	_, err := s.admin.Exec(ctx, statement)
+	return err
 }
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -30,7 +30,6 @@ type server struct {
 	url      string
 	pooled   string // through a pooler, or empty
 	admin    *pgxpool.Pool
-	workers  []*pgxpool.Pool        // empty, unless one_server.go is replaced
 	template func() (string, error) // creates the template at first use
 }
 
@@ -64,10 +63,7 @@ func startServer(ctx context.Context) (s *server, err error) {
 		}
 		s.url = s.private.URL("postgres")
 	}
-	if s.admin, err = connectAdmin(ctx, s.url); err == nil {
-		err = s.connectNodes(ctx)
-	}
-	if err != nil {
+	if s.admin, err = connectAdmin(ctx, s.url); err != nil {
 		return nil, errors.Join(fmt.Errorf("DATABASE_URL: %w", err), s.stop())
 	}
 	s.template = sync.OnceValues(s.makeTemplate)
@@ -112,9 +108,6 @@ func withDatabase(server, database string) (string, error) {
 }
 
 func (s *server) stop() error {
-	for _, worker := range s.workers {
-		worker.Close()
-	}
 	if s.admin != nil {
 		s.admin.Close()
 	}

@@ -48,17 +48,11 @@ func (s *server) build(ctx context.Context, name string) error {
 	if err := s.create(ctx, building, "template0"); err != nil {
 		return err
 	}
-	if err := s.joinNodes(ctx, building); err != nil {
-		return err
-	}
 	if err := s.migrate(ctx, building); err != nil {
 		return err
 	}
 	// A connection to a template would prevent copies.
 	if err := s.exec(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS false", quote(building))); err != nil {
-		return err
-	}
-	if err := s.disconnect(ctx, building); err != nil {
 		return err
 	}
 	return s.exec(ctx, fmt.Sprintf("ALTER DATABASE %s RENAME TO %s", quote(building), quote(name)))
@@ -75,9 +69,6 @@ func (s *server) migrate(ctx context.Context, database string) error {
 		return err
 	}
 	_, err = migrator.Up(ctx)
-	if err == nil {
-		err = s.distribute(ctx, migrator)
-	}
 	return errors.Join(err, migrator.Close())
 }
 
