@@ -119,7 +119,7 @@ func TestCost_staging(t *testing.T) {
 	require.Equal(t, 2, staged)
 }
 
-// The reading of the provider's events takes eleven round trips, and an order that has changed seven more.
+// The reading of the provider's events takes ten round trips, and an order that has changed seven more.
 func TestCost_changes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 1)
@@ -135,7 +135,7 @@ func TestCost_changes(t *testing.T) {
 		changed := pass()
 		empty := pass()
 		if n > 0 {
-			require.Equal(t, []int{11, 18}, []int{empty, changed})
+			require.Equal(t, []int{10, 17}, []int{empty, changed})
 		}
 	}
 }

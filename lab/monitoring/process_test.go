@@ -223,11 +223,11 @@ var faults = map[string]situation{
 		fault: func(p *plant) {
 			_, err := p.Stripe.Dispute(p.Stripe.Charges()[0].IntentID, 2500, "fraudulent", "warning_needs_response")
 			require.NoError(p.t, err)
-			p.command("completer")
+			p.command("worker", "--once")
 		},
 		heal: func(p *plant) {
 			require.NoError(p.t, p.Stripe.UpdateDispute(p.Stripe.Disputes()[0].ID, "warning_under_review"))
-			p.command("completer")
+			p.command("worker", "--once")
 		},
 	},
 	"OrdersEventsLate": {
