@@ -432,8 +432,8 @@ func sameMethods(header string, want []string) bool {
 
 // service reads the pages that need no API key.
 func (s *sequence) service() {
-	id := pick(s.g, []string{"getHealth", "getReadiness", "getContract", "getContractAsJSON", "getServiceContract", "getDocs", "getDocsFile", "getProblemPage", "getProblemIndex", "getWorkflows"})
-	r := s.request(id, map[string]string{"getDocsFile": "init.js", "getProblemPage": "payment-declined"}[id])
+	id := pick(s.g, []string{"getHealth", "getReadiness", "getContract", "getProblemPage", "getProblemIndex"})
+	r := s.request(id, map[string]string{"getProblemPage": "payment-declined"}[id])
 	if s.g.chance(50) {
 		r = r.set("Accept-Encoding", "gzip")
 	}
@@ -450,7 +450,7 @@ func (s *sequence) service() {
 	s.expect(x, x != nil && x.status == http.StatusOK, "HEAD differs from GET")
 	r.method, r.target = http.MethodGet, r.target+pick(s.g, []string{"?x=1", "?%zz", "?v"})
 	s.problem(s.send(r), "unknown parameter", http.StatusUnprocessableEntity, "validation-failed")
-	if id == "getDocsFile" || id == "getProblemPage" {
+	if id == "getProblemPage" {
 		s.problem(s.send(s.request(id, pick(s.g, []string{"nothing", "..", "x/y", "%00"}))), "unknown page", http.StatusNotFound, "not-found")
 	}
 }
