@@ -51,7 +51,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	f.Orders.Events = true
 	logger := slog.New(slog.DiscardHandler)
 	workers := []*jobs.Worker{
-		events.NewWorker(f.Pool, events.Endpoint{URL: shop.URL, Transport: http.DefaultTransport}, logger),
+		events.NewWorker(f.Pool, events.Endpoint{URL: shop.URL, Transport: shop.Client().Transport}, logger),
 		receipts.NewWorker(f.Pool, nowhere{}, "shop@example.com", logger),
 	}
 
