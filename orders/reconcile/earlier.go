@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -83,39 +82,33 @@ func (c *comparison[P]) compareAgain(ctx context.Context, d Discrepancy, provide
 	return err
 }
 
-// settle deletes what was fixed or does not differ any more. The report keeps what is open, with the findings of
-// other checks, and not what an operator has acknowledged.
+// settle deletes what was fixed or does not differ any more. The report keeps what is open, with what other packages
+// have found, and omits what an operator has acknowledged.
 func (r *run) settle(ctx context.Context) error {
-	reported := map[uuid.UUID]Discrepancy{}
-	var gone []uuid.UUID
-	for _, d := range r.report.Discrepancies {
-		reported[d.ID] = d
-		if d.Fixed {
-			gone = append(gone, d.ID)
-		}
+	open, err := jobs.Open(ctx, r.Orders.Pool)
+	if err != nil {
+		return err
 	}
-	for _, f := range r.earlier {
-		if _, found := reported[f.ID]; !found && compared(f) {
+	reported := map[uuid.UUID]*Discrepancy{}
+	for i := range r.report.Discrepancies {
+		reported[r.report.Discrepancies[i].ID] = &r.report.Discrepancies[i]
+	}
+	var others []Discrepancy
+	var gone []uuid.UUID
+	for _, f := range open {
+		d := reported[f.ID]
+		switch {
+		case d != nil && !d.Fixed:
+			d.FoundAt = &f.CreatedAt
+		case !compared(f):
+			others = append(others, Discrepancy{ID: f.ID, Kind: Kind(f.LastError), AccountID: f.AccountID, FoundAt: &f.CreatedAt, Data: f.Args})
+		case d != nil, slices.ContainsFunc(r.earlier, func(e jobs.Job) bool { return e.ID == f.ID }): // not of a concurrent run
 			gone = append(gone, f.ID)
 		}
 	}
-	if err := jobs.Resolve(ctx, r.Orders.Pool, gone...); err != nil {
-		return err
-	}
-	open, err := jobs.Open(ctx, r.Orders.Pool)
-	foundAt := map[uuid.UUID]*time.Time{}
-	for _, f := range open {
-		foundAt[f.ID] = &f.CreatedAt
-		if !compared(f) {
-			r.report.Discrepancies = append(r.report.Discrepancies,
-				Discrepancy{ID: f.ID, Kind: Kind(f.LastError), AccountID: f.AccountID, Data: f.Args})
-		}
-	}
-	r.report.Discrepancies = slices.DeleteFunc(r.report.Discrepancies, func(d Discrepancy) bool { return foundAt[d.ID] == nil && !d.Fixed })
-	for i := range r.report.Discrepancies {
-		r.report.Discrepancies[i].FoundAt = foundAt[r.report.Discrepancies[i].ID]
-	}
-	return err
+	ours := slices.DeleteFunc(r.report.Discrepancies, func(d Discrepancy) bool { return d.FoundAt == nil && !d.Fixed })
+	r.report.Discrepancies = append(ours, others...)
+	return jobs.Resolve(ctx, r.Orders.Pool, gone...)
 }
 
 // compared reports whether it is a difference of this package's comparisons.
