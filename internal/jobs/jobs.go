@@ -152,9 +152,7 @@ UPDATE staged_jobs
 var address = regexp.MustCompile(`\S*@\S*`)
 
 // With returns the account's jobs whose arguments contain args, except acknowledged ones, oldest first.
-func With(ctx context.Context, db interface {
-	Query(ctx context.Context, query string, arguments ...any) (pgx.Rows, error)
-}, accountID uuid.UUID, args map[string]any) ([]Job, error) {
+func With(ctx context.Context, db querier, accountID uuid.UUID, args map[string]any) ([]Job, error) {
 	rows, _ := db.Query(ctx, "SELECT "+columns+`
   FROM staged_jobs
  WHERE account_id = $1
@@ -162,6 +160,11 @@ func With(ctx context.Context, db interface {
    AND acknowledged_at IS NULL
  ORDER BY created_at`, accountID, args) // CollectRows returns its error
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[Job])
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, query string, arguments ...any) (pgx.Rows, error)
 }
 
 // ListFailed returns what needs an operator: discrepancies, and then the jobs that failed, oldest failure first.
