@@ -69,7 +69,7 @@ func TestCancel_outcomes(t *testing.T) {
 		"cancelled at the provider": {
 			stopBefore(confirm), cancelAtProvider, cancelOrder("200"), canceled, expectCalls("get 200"), expectIntents("canceled"),
 		},
-		"closed by an operator": {challenge, resolve("422 closed_by_operator"), cancelOrder("200"), expectFailure("closed_by_operator")},
+		"closed by an operator": {challenge, resolve("422 canceled"), cancelOrder("200"), expectFailure("canceled")},
 		"charged, and the response lost": {
 			loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), cancelOrder(notCancelable), expectCharges(1),
 		},

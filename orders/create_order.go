@@ -21,12 +21,14 @@ const (
 	pointChargeCreated idempotency.RecoveryPoint = "charge_created"
 )
 
-type createOrder struct {
-	service          *Service
-	closedByOperator bool // see closeReason
-}
+type createOrder struct{ service *Service }
 
 func (createOrder) Name() string { return Operation }
+
+// Mark implements [operations.Marker].
+func (createOrder) Mark(tx postgres.Queuer, key idempotency.StoredKey, operator string) {
+	tx.Queue(requestCancelSQL, key.AccountID, orderID(key.AccountID, key.Key), operator)
+}
 
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &orderRun{createOrder: op, run: run}
@@ -129,9 +131,6 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.closedByOperator && !r.order.CancelRequested {
-		return r.recordClose(pointOrderCreated), nil
-	}
 	closing := r.closeReason()
 	createRepeatable := !r.createUnrepeatable && r.keyRemembered(r.order.CreatedAt.Time)
 	if r.run.Resumed || !createRepeatable {
@@ -158,7 +157,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, provider.RefusedBy(failed))
-	case (r.closedByOperator || windowOver) && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
+	case windowOver && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
 		r.createUnrepeatable = true // the provider accepts no create, and the order must close nevertheless
 		return repeatCreate, nil
 	case failed.SavedUnderKey:

@@ -80,13 +80,13 @@ func TestResolve(t *testing.T) {
 	}{
 		"no intent": {
 			steps:   []step{stopBefore(createIntent)},
-			outcome: "422 closed_by_operator", calls: "search 200, create 200, get 200, cancel 200", intents: []string{"canceled"},
+			outcome: "422 canceled", calls: "search 200, create 200, get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"no intent, and the account is not set up for the create": {
 			steps: []step{
 				fault(stripetest.AccountNotReady, createIntent), create("503 unavailable, 1m0s"),
 			},
-			outcome: "422 closed_by_operator", calls: "search 200, create 400, search 200, list 200, get 200",
+			outcome: "422 canceled", calls: "search 200, create 400, search 200, list 200, get 200",
 		},
 		"charged, response lost": {
 			steps:   []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")},
@@ -98,9 +98,9 @@ func TestResolve(t *testing.T) {
 		},
 		"cancelled at the provider": {
 			steps:   []step{stopBefore(confirm), cancelAtProvider},
-			outcome: "422 closed_by_operator", calls: "get 200", intents: []string{"canceled"},
+			outcome: "422 canceled", calls: "get 200", intents: []string{"canceled"},
 		},
-		"requires action":            {steps: []step{challenge}, outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intents: []string{"canceled"}},
+		"requires action":            {steps: []step{challenge}, outcome: "422 canceled", calls: "get 200, cancel 200", intents: []string{"canceled"}},
 		"processing, then succeeded": {steps: []step{inProcess, paymentSucceeds}, outcome: "201", calls: "get 200", intents: []string{"succeeded"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -239,7 +239,7 @@ func TestResolve_refundOfAnotherAccount(t *testing.T) {
 func TestResolve_refund(t *testing.T) {
 	t.Parallel()
 	idle := func(f *fixture) { f.ageLastRun(11 * time.Minute) }
-	const closed = "422 closed_by_operator"
+	const closed = "422 canceled"
 	for name, test := range map[string]struct {
 		steps   []step
 		outcome string

@@ -56,7 +56,9 @@ func (r *run) expireKey(ctx context.Context, intents *comparison[payments.Intent
 	err := intents.verify(ctx, *d, d.IntentID)
 	if err == nil {
 		by := audit.Operator{Actor: r.Actor, Reason: "the rows of " + d.IntentID + " were lost"}
-		err = audit.WriteKey(ctx, r.Orders.Pool, d.AccountID, d.KeyID, "key.expire", by)
+		record := &pgx.Batch{}
+		audit.WriteKeyTx(record, d.AccountID, d.KeyID, "key.expire", by)
+		err = r.Orders.Pool.SendBatch(ctx, record).Close()
 	}
 	if err == nil {
 		err = r.Orders.Engine.ExpireLost(ctx, d.AccountID, d.KeyID, orders.Operation, orders.Path, d.Created)
