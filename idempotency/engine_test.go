@@ -209,7 +209,7 @@ func TestMark(t *testing.T) {
 		"unknown point":       {given: released, before: "recovery_point = 'captured'", want: idempotency.ErrNewerVersion},
 		"unknown operation":   {given: released, before: "operation = 'three_steps_2'", want: idempotency.ErrNewerVersion},
 		"unknown fingerprint": {given: released, before: "params_hash = set_byte(params_hash, 0, 2)", want: idempotency.ErrNewerVersion},
-		"moved":               {given: released, then: "recovery_point = 'paid'", want: idempotency.ErrInProgress},
+		"moved":               {given: released, then: "recovery_point = 'captured'", want: idempotency.ErrInProgress},
 		"the write fails":     {given: released, write: errOfWrite, want: errOfWrite},
 	} {
 		t.Run(name, func(t *testing.T) {
