@@ -321,7 +321,8 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	return found, provider.Failure(err)
 }
 
-// closeUnmade fails a refund that the provider does not have, unless its call may still be executed.
+// closeUnmade fails a marked refund that the provider does not have, unless a call may still be executed (R29,
+// durable cancel).
 func (r *refundRun) closeUnmade(ctx context.Context) (idempotency.RecordFunc, error) {
 	if r.mayArrive(r.refund.ProviderSentAt) {
 		return nil, r.retryAfterGrace()
