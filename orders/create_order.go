@@ -113,8 +113,8 @@ func (r *orderRun) violated(ctx context.Context, constraint string) error {
 // the first run (R12, read first).
 const CreatePeriod = 30 * time.Minute
 
-// createIntent creates the PaymentIntent, unconfirmed, so no money moves. A resumed run searches first, because the
-// provider may have forgotten the key of an order that was inserted again still later. Of what it finds, the create
+// createIntent creates the PaymentIntent, unconfirmed, so no money moves. A resumed run searches first (R12, read
+// first), because the provider may have forgotten the key of an order that was inserted again still later. Of what it finds, the create
 // returns everything that is not charged, and what the search does not find yet.
 //
 // An order that is cancelled gets an intent, too, which the next step cancels. A failover may lose the cancel, and
