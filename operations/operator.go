@@ -16,7 +16,7 @@ import (
 // reads before it acts. Such a run must not store a failure while the request can still succeed (R29, durable
 // cancel; R23, cancel first).
 type Marker interface {
-	Mark(tx postgres.Queuer, key idempotency.StoredKey, operator string)
+	Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string)
 }
 
 // Retry resumes an unfinished key now, before the completer does.

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/operations/validation"
@@ -39,7 +38,7 @@ type cancelOrder struct{ service *Service }
 func (cancelOrder) Name() string { return "cancel_order" }
 
 // Mark implements [operations.Marker] with a mark of the order.
-func (cancelOrder) Mark(tx postgres.Queuer, key idempotency.StoredKey, operator string) {
+func (cancelOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
 	tx.Queue(requestCancelSQL, key.AccountID, operations.ParentID(cancelPath, key.Path), operator)
 }
 

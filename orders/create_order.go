@@ -27,7 +27,7 @@ type createOrder struct{ service *Service }
 func (createOrder) Name() string { return Operation }
 
 // Mark implements [operations.Marker].
-func (createOrder) Mark(tx postgres.Queuer, key idempotency.StoredKey, operator string) {
+func (createOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
 	tx.Queue(requestCancelSQL, key.AccountID, orderID(key.AccountID, key.Key), operator)
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
 )
@@ -61,7 +60,7 @@ type grantCredit struct {
 func (grantCredit) Name() string { return "grant_credit" }
 
 // Mark implements [operations.Marker], so that every later run cancels the credit (R29, durable cancel).
-func (grantCredit) Mark(tx postgres.Queuer, key idempotency.StoredKey, operator string) {
+func (grantCredit) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
 	tx.Queue("UPDATE credits SET cancel_requested_by = $3 WHERE account_id = $1 AND id = $2",
 		key.AccountID, creditID(key.AccountID, key.Key), operator)
 }

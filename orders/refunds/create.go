@@ -12,7 +12,6 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders"
@@ -29,7 +28,7 @@ func (createRefund) Name() string { return "create_refund" }
 
 // Mark implements [operations.Marker]. No later run makes the refund. It adopts one that exists (R29, durable
 // cancel).
-func (createRefund) Mark(tx postgres.Queuer, key idempotency.StoredKey, operator string) {
+func (createRefund) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
 	tx.Queue(`
 UPDATE refunds
    SET cancel_requested_at = now(),
