@@ -164,11 +164,6 @@ UPDATE refunds
 	return idempotency.Advance(pointRefundCreated), nil
 }
 
-func (r *refundRun) recordThenFail(err error) (idempotency.RecordFunc, error) {
-	r.failed = err
-	return r.record, nil
-}
-
 // kindOfFailure returns the kind of an error that occurs before this run's call, or of a call that had
 // no effect. The outcome is unknown only if an earlier call may have been executed.
 func (r *refundRun) kindOfFailure() error {
@@ -280,7 +275,8 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		return r.record, nil
 	case failed.Outcome == payments.NotExecuted:
 		r.refund.ProviderSentAt = r.earlier
-		return r.recordThenFail(r.retryLater(r.kindOfFailure(), failed))
+		r.failed = r.retryLater(r.kindOfFailure(), failed)
+		return r.record, nil
 	}
 
 	// The list shows whether the refund was made, possibly by an earlier call that caused a refusal.
@@ -296,7 +292,8 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		}
 		if r.mayArrive(r.earlier) && !failed.SavedUnderKey {
 			r.refund.ProviderSentAt = r.earlier
-			return r.recordThenFail(r.retryAfterGrace())
+			r.failed = r.retryAfterGrace()
+			return r.record, nil
 		}
 		return r.recordFailure(provider.RefusedBy(failed)), nil
 	case failed.SavedUnderKey: // the refund may still be made
