@@ -148,11 +148,11 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, opera
 	if stored.Expired {
 		return result, &KeyExpiredError{stored.StoredKey}
 	}
-	op, unknown := stored.known(operations)
 	other := req != nil && !bytes.Equal(stored.Fingerprint, fingerprint(stored.Fingerprint[0], req))
 	switch {
 	case stored.Fingerprint[0] > fingerprintVersion:
-		return result, unknown
+		_, err := stored.known(operations)
+		return result, err
 	case other && stored.Point == Finished:
 		return result, ErrFinishedKeyReused
 	case other:
@@ -162,8 +162,10 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, opera
 		return result, nil
 	case stored.Leased:
 		return result, ErrInProgress
-	case unknown != nil:
-		return result, unknown
+	}
+	op, err := stored.known(operations)
+	if err != nil {
+		return result, err
 	}
 	run := e.newRun(op, Run{
 		AccountID: stored.AccountID, Key: stored.Key, KeyID: stored.ID, Path: stored.Path, Params: stored.Params, Resumed: true,
@@ -172,7 +174,7 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, opera
 	if err := run.takeOver(ctx); err != nil {
 		return result, err
 	}
-	err := run.execute(ctx)
+	err = run.execute(ctx)
 	return run.result(), err
 }
 
