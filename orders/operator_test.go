@@ -25,6 +25,11 @@ func (f *fixture) resolve() (idempotency.Result, error) {
 	return f.operate(f.Operations.Resolve, action)
 }
 
+func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {
+	f.t.Helper()
+	return f.Operations.Resolve(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key), action)
+}
+
 type operateFunc = func(context.Context, uuid.UUID, uuid.UUID, audit.Operator) (idempotency.Result, error)
 
 func (f *fixture) operate(do operateFunc, action audit.Operator) (idempotency.Result, error) {
