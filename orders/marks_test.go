@@ -9,6 +9,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/payments/stripetest"
 )
 
 func (f *fixture) requireMark(table string, id uuid.UUID) {
@@ -41,6 +42,19 @@ func TestMark_endedByLaterRun(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The provider rejects our API key, so an order without an intent ends with the window.
+func TestMark_credentialsRejected(t *testing.T) {
+	t.Parallel()
+	const rejected = "503 unavailable, 1m0s"
+	f := newFixture(t, options{}, fault(stripetest.Unauthorized, createIntent), create(rejected))
+	f.do(
+		fault(stripetest.Unauthorized, search), resolve(rejected), markedOrder,
+		latePeriod, fault(stripetest.Unauthorized, search), retry(rejected),
+		lateWindow, fault(stripetest.Unauthorized, search), retry("422 canceled"), expectCharges(0),
+	)
+	f.checkFinal()
 }
 
 // A charge that happened wins, and no final order is marked.
