@@ -47,7 +47,7 @@ edit -pi 's/orders, refunds and cancels/orders and cancels/' orders.arazzo.yaml
 edit -pi 's/ \[A script\].*//' docs/add-an-operation.md
 edit -ni 'print unless /delete-refunds/' docs/add-an-operation.md
 edit -pi 's{(, as|,| \() ?`orders/refunds/create\.go`( does|\))?}{}' docs/add-an-operation.md docs/guides/where-to-change.md docs/guides/swap-the-provider.md
-edit -pi 's{, \[`refundRun.findOrSend`\]\(\S+\)}{}' docs/rules.md
+edit -pi 's{, \[`(createRefund|refundRun)\.\w+`\]\(\S+\)}{}g' docs/rules.md
 edit -ni 'print unless /^- `(not_our_refund|saved_500)`/' docs/failures.md
 
 # In the contract: the paragraph, the tag, and each path, link and component with Refund in its name,

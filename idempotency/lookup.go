@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -68,9 +67,6 @@ type FailedRun struct {
 // not among them.
 func (e *Engine) FailedRuns(ctx context.Context, accountID, id uuid.UUID) (runs []FailedRun, err error) {
 	err = e.store.queryRow(ctx, "SELECT failed_runs FROM idempotency_keys WHERE account_id = $1 AND id = $2", []any{accountID, id}, &runs)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = nil // reaped
-	}
 	return runs, err
 }
 

@@ -29,11 +29,9 @@ type Run struct {
 	engine    *Engine
 	operation string
 	steps     Steps
-	onClaim   func()
 
-	request     *Request // of a new key, which the first step claims
-	fingerprint []byte
-	claimedBy   *keyRow // the row of another request, if the claim met one
+	request   *Request // unless the key is resumed
+	claimedBy *keyRow  // the row of another request, if the claim met one
 
 	from, point RecoveryPoint
 	response    Response
@@ -53,9 +51,9 @@ func (run *Run) clock() time.Time { return run.engine.config.Clock() }
 func (run *Run) execute(ctx context.Context) error {
 	defer onPanic(func() { run.release(ctx, errPanicked) })
 	for {
-		if run.leased && run.onClaim != nil {
-			run.onClaim()
-			run.onClaim = nil
+		if run.leased && run.request != nil && run.request.OnClaim != nil {
+			run.request.OnClaim()
+			run.request.OnClaim = nil
 		}
 		if run.point == Finished {
 			return nil

@@ -184,6 +184,7 @@ CREATE TABLE orders (
     failure_code        text,
     decline_code        text,
     cancel_requested_at timestamptz,   -- every later run closes the order (R29, durable cancel)
+    cancel_requested_by text,          -- the operator, unless only the client has requested it
     erased_at           timestamptz,
     disputes            jsonb,         -- as the provider lists them; NULL if it never listed one
     provider_read_at    timestamptz,   -- when the last applied read of its refunds and disputes began
@@ -243,6 +244,8 @@ CREATE TABLE refunds (
     provider_failed_at timestamptz,  -- the time of a 500, which the provider replays for a day
     created_at         timestamptz   NOT NULL,
     source             text          NOT NULL DEFAULT 'api',
+    cancel_requested_at timestamptz, -- every later run ends the refund, unless the provider has it (R29, durable cancel)
+    cancel_requested_by text,        -- the operator
 
     FOREIGN KEY (account_id, order_id) REFERENCES orders (account_id, id),
 

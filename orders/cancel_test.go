@@ -69,7 +69,7 @@ func TestCancel_outcomes(t *testing.T) {
 		"cancelled at the provider": {
 			stopBefore(confirm), cancelAtProvider, cancelOrder("200"), canceled, expectCalls("get 200"), expectIntents("canceled"),
 		},
-		"closed by an operator": {challenge, resolve("422 closed_by_operator"), cancelOrder("200"), expectFailure("closed_by_operator")},
+		"closed by an operator": {challenge, resolve("422 canceled"), cancelOrder("200"), expectFailure("canceled")},
 		"charged, and the response lost": {
 			loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), cancelOrder(notCancelable), expectCharges(1),
 		},
@@ -153,7 +153,7 @@ func TestCancel_rejected(t *testing.T) {
 	failed.do(cancelOrder("200"), expectFailure("card_declined"))
 }
 
-// A run that has read the order before the cancel sends at most the call that is in flight (R29).
+// A run that has read the order before the cancel, or before an operator's mark, sends at most the call that is in flight (R29).
 func TestCancel_inFlight(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -171,7 +171,8 @@ func TestCancel_inFlight(t *testing.T) {
 			getIntent, visa, faultOnce(stripetest.ErrorBefore, confirm), "422 canceled", "200", "create 200, confirm 500, get 200 ×2, cancel-2 200",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		run := func(t *testing.T, by string, mark step) {
+			t.Helper()
 			t.Parallel()
 			f := newFixture(t, options{connections: 4, concurrent: true})
 			if test.fault != nil {
@@ -183,14 +184,18 @@ func TestCancel_inFlight(t *testing.T) {
 			running.Go(func() { outcome = outcomeOf(f.create(test.card)) })
 			<-held.Reached()
 			canceling := f.withKey(t, f.key)
-			canceling.do(cancelOrder("503 outcome unknown, 1s"))
+			canceling.do(mark)
 			held.Release()
 			running.Wait()
 			require.Equal(t, test.order, outcome)
 			f.do(expectCalls(test.calls))
-			canceling.do(retry(test.cancel))
+			if by == "client" {
+				canceling.do(retry(test.cancel))
+			}
 			f.checkFinal()
-		})
+		}
+		t.Run(name, func(t *testing.T) { run(t, "client", cancelOrder("503 outcome unknown, 1s")) })
+		t.Run(name+", by an operator", func(t *testing.T) { run(t, "operator", resolve("409 in progress")) })
 	}
 }
 

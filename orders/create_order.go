@@ -26,12 +26,14 @@ const (
 	pointChargeCreated idempotency.RecoveryPoint = "charge_created"
 )
 
-type createOrder struct {
-	service          *Service
-	closedByOperator bool // see closeReason
-}
+type createOrder struct{ service *Service }
 
 func (createOrder) Name() string { return Operation }
+
+// Mark implements [operations.Marker].
+func (createOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
+	tx.Queue(requestCancelSQL, key.AccountID, orderID(key.AccountID, key.Key), operator)
+}
 
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &orderRun{createOrder: op, run: run}

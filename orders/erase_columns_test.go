@@ -18,10 +18,11 @@ var keptColumns = map[string]string{
 	"idempotency_keys": "account_id id operation request_path recovery_point lease_token locked_at attempt " +
 		"last_run_at action_required_at created_at finished_at expired_at lost",
 	"orders": "account_id id idempotency_key reference currency amount amount_refunded payment_method off_session status payment_intent_id " +
-		"create_attempt confirm_attempt created_at paid_at failure_code decline_code cancel_requested_at erased_at disputes provider_read_at",
+		"create_attempt confirm_attempt created_at paid_at failure_code decline_code cancel_requested_at cancel_requested_by " +
+		"erased_at disputes provider_read_at",
 	"provider_events": "id type object_id intent_id received_at",
 	"refunds": "account_id id order_id idempotency_key amount currency reason status provider_refund_id failure_reason provider_attempt " +
-		"provider_sent_at provider_failed_at created_at source",
+		"provider_sent_at provider_failed_at created_at source cancel_requested_at cancel_requested_by",
 	"staged_jobs": "account_id id kind args run_at attempt last_error failed_at acknowledged_at created_at", // args are ids, and addresses are removed from errors
 }
 

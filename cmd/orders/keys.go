@@ -185,11 +185,9 @@ func (c keysResolve) Run(ctx context.Context, a *app.App) error {
 	return c.run(ctx, a, a.Operations.Resolve)
 }
 
-func (c operatorAction) run(
-	ctx context.Context,
-	a *app.App,
-	action func(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error),
-) error {
+type action = func(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error)
+
+func (c operatorAction) run(ctx context.Context, a *app.App, do action) error {
 	if err := a.TryProvider(ctx); err != nil {
 		return err
 	}
@@ -200,7 +198,7 @@ func (c operatorAction) run(
 	if key.Expired || key.Point == idempotency.Finished {
 		return fmt.Errorf("key %s is %s, so nothing continues it", key.ID, key.State())
 	}
-	result, err := action(ctx, key.AccountID, key.ID, audit.Operator{Actor: string(c.By), Reason: string(c.Reason)})
+	result, err := do(ctx, key.AccountID, key.ID, audit.Operator{Actor: string(c.By), Reason: string(c.Reason)})
 	if err != nil {
 		return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
 	}

@@ -55,8 +55,9 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 func (r *run) expireKey(ctx context.Context, intents *comparison[payments.Intent], d *Discrepancy) error {
 	err := intents.verify(ctx, *d, d.IntentID)
 	if err == nil {
-		by := audit.Operator{Actor: r.Actor, Reason: "the rows of " + d.IntentID + " were lost"}
-		err = audit.WriteKey(ctx, r.Orders.Pool, d.AccountID, d.KeyID, "key.expire", by)
+		record := &pgx.Batch{}
+		audit.WriteKeyTx(record, d.AccountID, d.KeyID, "key.expire", audit.Operator{Actor: r.Actor, Reason: "the rows of " + d.IntentID + " were lost"})
+		err = r.Orders.Pool.SendBatch(ctx, record).Close()
 	}
 	if err == nil {
 		err = r.Orders.Engine.ExpireLost(ctx, d.AccountID, d.KeyID, orders.Operation, orders.Path, d.Created)
