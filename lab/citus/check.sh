@@ -33,7 +33,7 @@ if [ -z "$bin" ]; then
 	if [ -z "$source" ]; then
 		source=$(mktemp -d)
 		trap 'rm -rf "$source"' EXIT
-		git clone --quiet --depth 1 --branch v13.2.2 https://github.com/citusdata/citus "$source" ||
+		git -c advice.detachedHead=false clone --quiet --depth 1 --branch v13.2.2 https://github.com/citusdata/citus "$source" ||
 			fail "set CITUS_SOURCE to a source tree of Citus 13.2.1 or later, or CITUS_BIN to the programs of a" \
 				"PostgreSQL that has it, such as that of the package postgresql-15-citus-13.2"
 	fi

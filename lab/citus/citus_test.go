@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -146,7 +145,7 @@ func TestStatements_rejected(t *testing.T) {
 			_, err := plain.Exec(t.Context(), example)
 			require.NoError(t, err, example)
 			_, err = placed.Pool.Exec(t.Context(), example)
-			assert.Error(t, err, "Citus accepts this by now: %s", example)
+			require.Error(t, err, "Citus accepts this by now: %s", example)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,7 +50,9 @@ func startCluster(t *testing.T) *cluster {
 	require.NoError(t, os.Chmod(folder, 0o755))
 	c := &cluster{t: t}
 	for i := range 3 {
-		n := &node{t: t, folder: filepath.Join(folder, strconv.Itoa(i)), port: freePort(t)}
+		port, err := labtest.FreePort()
+		require.NoError(t, err)
+		n := &node{t: t, folder: filepath.Join(folder, strconv.Itoa(i)), port: port}
 		n.init()
 		n.start()
 		n.exec("postgres", "CREATE DATABASE orders")
@@ -70,14 +71,6 @@ func startCluster(t *testing.T) *cluster {
 	c.shell("psql -d orders -f deploy/roles.sql")
 	c.shell(c.documented("Groups of accounts", "", c.coordinator)[0])
 	return c
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 // command runs a program of PostgreSQL, as an unprivileged user if the test runs as root.

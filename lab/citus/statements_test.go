@@ -17,7 +17,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/lab/labtest"
@@ -109,7 +108,7 @@ func TestStatements(t *testing.T) {
 	require.Greater(t, len(statements), 300)
 	for place, statement := range statements {
 		for _, f := range forms {
-			assert.False(t, f.found(statement), "%s: %s\n%s", place, f.reason, statement)
+			require.False(t, f.found(statement), "%s: %s\n%s", place, f.reason, statement)
 		}
 	}
 }
