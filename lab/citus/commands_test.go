@@ -86,7 +86,11 @@ func TestCommands(t *testing.T) {
 	lost := labtest.Start(t, f.Environ, "reconcile", "--lost-rows", "--fix")
 	require.Equal(t, 1, lost.Wait())
 	require.Contains(t, lost.Stdout.String(), "order missing, key expired")
-	run("reconcile", "ack", uuidPattern.FindString(lost.Stdout.String()), "--note", "a test")
+	found := uuidPattern.FindString(lost.Stdout.String())
+	again := labtest.Start(t, f.Environ, "jobs", "retry", found, "--reason", "a test")
+	require.Equal(t, 1, again.Wait())
+	require.Contains(t, again.Stderr.String(), "a discrepancy is not tried again")
+	run("jobs", "delete", found, "--reason", "a test")
 	run("reconcile")
 
 	f.Exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")

@@ -88,6 +88,11 @@ func forms(t *testing.T, pool *pgxpool.Pool) []form {
 			func(s string) bool { return ofColumn.MatchString(clauses(s, modification)) },
 		},
 		{
+			"RETURNING has only IMMUTABLE functions, because replicas of a row could return different values",
+			[]string{"WITH ended AS (DELETE FROM staged_jobs RETURNING jsonb_build_object('kind', kind) AS data) SELECT data FROM ended"},
+			func(s string) bool { return mutable.MatchString(clauses(s, returning)) },
+		},
+		{
 			"a constraint is added in a statement of its own, because Citus gives it a name on each server",
 			[]string{"ALTER TABLE refunds ADD COLUMN n int, ADD CONSTRAINT n_is_positive CHECK (n > 0)"},
 			constraint.MatchString,
@@ -115,6 +120,7 @@ func TestStatements(t *testing.T) {
 
 var (
 	insertSelect = regexp.MustCompile(`\bINSERT INTO [^()]*\([^()]*\)\s*SELECT\b`)
+	returning    = regexp.MustCompile(`\bRETURNING\b`)
 	conflict     = regexp.MustCompile(`\bDO UPDATE\b`)
 	modification = regexp.MustCompile(`\bUPDATE [a-z_]+(?: AS)?(?: [a-z])?\s+SET\b|\bDELETE FROM\b|^\s*[a-z_]+\s*=\s`)
 )
