@@ -112,11 +112,10 @@ CREATE INDEX idempotency_keys_finished_idx ON idempotency_keys (finished_at) -- 
 ALTER TABLE idempotency_keys ADD PRIMARY KEY (account_id, id);
 
 -- If a claim or a fence matches no row, its statement must fail, because the COMMIT that follows it is
--- already sent. The error begins with a name, which an operator finds in the server's log. The function
--- is IMMUTABLE, because Citus accepts no volatile function in these statements.
+-- already sent. The error begins with a name, which an operator finds in the server's log.
 -- +goose StatementBegin
 CREATE FUNCTION idempotency_assert(ok boolean, condition text) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    LANGUAGE plpgsql PARALLEL SAFE
 AS $$
 BEGIN
     IF NOT ok AND condition = 'claim_conflict' THEN

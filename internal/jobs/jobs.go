@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -122,11 +123,12 @@ func changeAudited(ctx context.Context, pool *pgxpool.Pool, change, action strin
 WITH changed AS (`+change+`
  RETURNING account_id,
            kind,
-           coalesce(args->>'order_id', id::text) AS resource_id,
-           CASE kind WHEN 'discrepancy' THEN jsonb_build_object('found', last_error) ELSE '{}' END AS about
+           last_error,
+           coalesce(args->>'order_id', id::text) AS resource_id
 )
 INSERT INTO audit_records (account_id, id, action, resource_type, resource_id, data)
-SELECT account_id, gen_random_uuid(), kind || $1, 'order', resource_id, about || $2
+SELECT account_id, gen_random_uuid(), kind || $1, 'order', resource_id,
+       CASE kind WHEN 'discrepancy' THEN jsonb_build_object('found', last_error) ELSE '{}' END || $2
   FROM changed`, append([]any{"." + action, data}, arguments...)...)
 	if err != nil {
 		err = fmt.Errorf("%s jobs: %w", action, postgres.Translate(err))
@@ -195,7 +197,7 @@ UPDATE staged_jobs
             LIMIT $4
               FOR UPDATE
        ))`, "retry", by, id, batch)
-		if postgres.Constraint(err) == "discrepancy_is_failed" {
+		if strings.Contains(postgres.Constraint(err), "discrepancy_is_failed") {
 			err = errors.New("a discrepancy is not tried again: deal with it, and acknowledge it with orders jobs delete")
 		}
 	}
