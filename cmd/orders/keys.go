@@ -17,7 +17,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/currency"
@@ -33,7 +32,7 @@ const maxShownRefunds = 100 // the newest of an order
 type keysList struct {
 	withoutProvider
 
-	Limit cli.Count `default:"100" help:"How many keys to list at most."`
+	Limit app.Count `default:"100" help:"How many keys to list at most."`
 }
 
 func (c keysList) Run(ctx context.Context, a *app.App) error {
@@ -169,7 +168,7 @@ type operatorAction struct {
 	keyName
 	by
 
-	Reason cli.Text `required:"" help:"The reason, for the audit record."`
+	Reason app.Text `required:"" help:"The reason, for the audit record."`
 }
 
 type (

@@ -13,8 +13,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
-	"example.com/orders-api/cmd/internal/setup"
 )
 
 type commands struct {
@@ -59,7 +57,7 @@ type commands struct {
 	} `cmd:"" help:"Create accounts and API keys."`
 
 	Healthcheck healthcheck      `cmd:"" help:"Check that a running API is ready (for containers)."`
-	Help        cli.Help         `cmd:"" help:"Print the help of a command, or with env all environment variables."`
+	Help        app.Help         `cmd:"" help:"Print the help of a command, or with env all environment variables."`
 	Version     version          `cmd:"" help:"Print the version."`
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 
@@ -68,7 +66,7 @@ type commands struct {
 
 // newApp creates the app with the environment of the selected command.
 func newApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
-	config, err := cli.Load(selected)
+	config, err := app.LoadSelected(selected)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +88,7 @@ func (c *commands) AfterRun() error {
 }
 
 func main() {
-	cli.Main("orders", "An orders API that charges exactly once.", new(commands), kong.Vars{"version": versionText(), "user": userName()})
+	app.Main("orders", "An orders API that charges exactly once.", new(commands), kong.Vars{"version": versionText(), "user": userName()})
 }
 
 // buildVersion is for builds without Git: -ldflags "-X main.buildVersion=1.2.3".
@@ -107,7 +105,7 @@ func (version) Run() error { return printed(nil, "%s\n", versionText()) }
 
 // by is the operator that an audit record names.
 type by struct {
-	By cli.Text `default:"${user}" placeholder:"NAME" help:"Name of the operator, for the audit record (${user})."`
+	By app.Text `default:"${user}" placeholder:"NAME" help:"Name of the operator, for the audit record (${user})."`
 }
 
 func userName() string {
@@ -121,12 +119,12 @@ func userName() string {
 // withoutProvider is a part of the commands that do not call the provider.
 type withoutProvider struct{}
 
-func (withoutProvider) Environment(config *setup.Config) []any { return config.Keys() }
+func (withoutProvider) Environment(config *app.Config) []any { return config.Keys() }
 
 // withProvider is a part of the commands that call the provider.
 type withProvider struct{}
 
-func (withProvider) Environment(config *setup.Config) []any { return config.Operations() }
+func (withProvider) Environment(config *app.Config) []any { return config.Operations() }
 
 // printed prints the result of a command that did not fail.
 func printed(err error, format string, arguments ...any) error {

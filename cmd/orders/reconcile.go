@@ -13,8 +13,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
-	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders/reconcile"
@@ -62,7 +60,7 @@ func (c reconciliation) compare(ctx context.Context, selected *kong.Context) (re
 	if c.Since <= grace {
 		return reconcile.Report{}, fmt.Errorf("--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", c.Since, grace)
 	}
-	if err := errors.Join(a.TryProvider(ctx), a.StartMonitor(ctx, setup.CheckSchema)); err != nil {
+	if err := errors.Join(a.TryProvider(ctx), a.StartMonitor(ctx, app.CheckSchema)); err != nil {
 		return reconcile.Report{}, err
 	}
 	return reconcile.Run(ctx, reconcile.Config{
@@ -81,7 +79,7 @@ type reconcileAck struct {
 	by
 
 	ID   uuid.UUID `arg:"" help:"The id of the discrepancy."`
-	Note cli.Text  `required:"" help:"What was done about it, for the audit record."`
+	Note app.Text  `required:"" help:"What was done about it, for the audit record."`
 }
 
 func (c reconcileAck) Run(ctx context.Context, a *app.App) error {

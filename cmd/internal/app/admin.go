@@ -9,7 +9,6 @@ import (
 	"net/http/pprof"
 	"time"
 
-	"example.com/orders-api/cmd/internal/hostcheck"
 	"example.com/orders-api/internal/metrics"
 )
 
@@ -25,7 +24,7 @@ func (a *App) startAdmin(ctx context.Context, ready func() error) error {
 		return err
 	}
 	server := &http.Server{
-		Handler:           hostcheck.Handler(string(address), adminRoutes(a.Metrics, ready, a.Logger)),
+		Handler:           CheckHost(string(address), adminRoutes(a.Metrics, ready, a.Logger)),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
 		MaxHeaderBytes:    16 << 10,

@@ -1,6 +1,4 @@
-// Package hostcheck checks the Host header at listeners that require no credentials.
-// Otherwise a page on the internet could read their responses by DNS rebinding.
-package hostcheck
+package app
 
 import (
 	"net"
@@ -11,9 +9,10 @@ import (
 	"strings"
 )
 
-// Handler rejects a Host that could be in the public DNS, unless it is the name of this machine
-// or the host of address, where the listener is.
-func Handler(address string, next http.Handler) http.Handler {
+// CheckHost is for listeners that require no credentials. It rejects a Host that could be in the public
+// DNS, unless it is the name of this machine or the host of address, where the listener is. Otherwise a
+// page on the internet could read their responses by DNS rebinding.
+func CheckHost(address string, next http.Handler) http.Handler {
 	machine, _ := os.Hostname() // "" if unknown, which is accepted in any case
 	own := []string{hostname(machine), hostname(address)}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,14 +1,11 @@
-package setup
+package app
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -17,18 +14,7 @@ import (
 
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations"
-	"example.com/orders-api/payments"
-	"example.com/orders-api/receipts"
 )
-
-// Logger returns a logger that writes to w.
-func (l *Log) Logger(w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: l.Level}
-	if l.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
-}
 
 // poolSize is the default of pool_max_conns. No provider call holds a connection.
 const poolSize = 10
@@ -182,58 +168,4 @@ func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, run func
 	}
 	defer func() { _ = migrator.Close() }()
 	return run(migrator)
-}
-
-// ProviderTransport returns a transport that uses the proxy of HTTPS_PROXY.
-func ProviderTransport() *http.Transport {
-	transport := payments.NewTransport()
-	transport.Proxy = http.ProxyFromEnvironment
-	return transport
-}
-
-// tryTimeout bounds the tries of the provider and of the mail server at start.
-const tryTimeout = 5 * time.Second
-
-// tried returns the error of a setting that can never work, and logs that of a service that may
-// only be unavailable.
-func tried(ctx context.Context, logger *slog.Logger, setting string, never bool, err error) error {
-	if never {
-		return fmt.Errorf("%s: %w", setting, err)
-	}
-	if err != nil {
-		logger.WarnContext(ctx, setting+": not available, and tried again when it is needed", "error", err)
-	}
-	return nil
-}
-
-// TryProvider reads from the provider with the secret key.
-func TryProvider(ctx context.Context, client *payments.Client, logger *slog.Logger) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	rejected, err := client.Check(ctx)
-	return tried(ctx, logger, "STRIPE_SECRET_KEY", rejected, err)
-}
-
-// WarnOfProvider logs what the key or its account lacks, which would otherwise show at the first order,
-// or at the first dispute.
-func WarnOfProvider(ctx context.Context, client *payments.Client, logger *slog.Logger) {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	for _, lack := range client.Lacks(ctx) {
-		logger.WarnContext(ctx, "STRIPE_SECRET_KEY: "+lack)
-	}
-}
-
-// Mailer returns the mailer of SMTP_URL, and tries it.
-func (m *Mail) Mailer(ctx context.Context, logger *slog.Logger) (receipts.Mailer, error) {
-	host, _ := os.Hostname()
-	mailer, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName(host))
-	if err != nil {
-		return nil, err
-	}
-	logger.Info("receipts are sent by mail", "server", mailer.String())
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	err = mailer.Check(ctx)
-	return mailer, tried(ctx, logger, "SMTP_URL", errors.Is(err, receipts.ErrCredentials), err)
 }
