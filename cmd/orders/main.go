@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.com/orders-api/cmd/internal/app"
+	"example.com/orders-api/migrations"
 )
 
 type commands struct {
@@ -61,7 +62,7 @@ type commands struct {
 	Version     version          `cmd:"" help:"Print the version."`
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 
-	app *app.App // of the command that runs, if it needs one
+	close func() // what the command that runs has opened, or nil
 }
 
 // newApp creates the app with the environment of the selected command.
@@ -75,14 +76,27 @@ func newApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
 
 // ProvideApp creates the app. kong calls it for a command whose Run has a parameter of this type.
 func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (_ *app.App, err error) {
-	c.app, err = newApp(ctx, selected)
-	return c.app, err
+	a, err := newApp(ctx, selected)
+	if err == nil {
+		c.close = a.Close
+	}
+	return a, err
 }
 
-// AfterRun closes the app. kong calls it after the command's Run.
+// ProvideMigrator connects in the same way.
+func (c *commands) ProvideMigrator(ctx context.Context, selected *kong.Context) (m *migrations.Migrator, err error) {
+	config, err := app.LoadSelected(selected)
+	if err != nil {
+		return nil, err
+	}
+	m, c.close, err = app.Migrator(ctx, config.Database, config.Logger(os.Stderr))
+	return m, err
+}
+
+// AfterRun closes what the command used. kong calls it after the command's Run.
 func (c *commands) AfterRun() error {
-	if c.app != nil {
-		c.app.Close()
+	if c.close != nil {
+		c.close()
 	}
 	return nil
 }

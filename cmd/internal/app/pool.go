@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,18 +24,26 @@ const connectTimeout = 3 * time.Second
 
 // Pool connects to the database and checks the sessions' timeouts (R21, session timeouts) and the migrations.
 func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, error) {
-	return connect(ctx, d, logger, postgres.Configure, func(pool *pgxpool.Pool) error {
-		if err := migrations.CheckPath(ctx, pool, false); err != nil {
-			return err
-		}
-		return CheckSchema(ctx, pool)
-	})
+	return connect(ctx, d, logger, false)
 }
 
-// connect connects all commands, and checks the sessions.
-func connect(
-	ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config), check func(*pgxpool.Pool) error,
-) (*pgxpool.Pool, error) {
+// Migrator connects as [Pool] does, to a database that may lack migrations. done disconnects.
+func Migrator(ctx context.Context, d Database, logger *slog.Logger) (m *migrations.Migrator, done func(), err error) {
+	pool, err := connect(ctx, d, logger, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	if m, err = migrations.New(pool, logger); err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	return m, func() {
+		_ = m.Close()
+		pool.Close()
+	}, nil
+}
+
+func connect(ctx context.Context, d Database, logger *slog.Logger, forMigration bool) (*pgxpool.Pool, error) {
 	config, err := d.parse()
 	if err != nil {
 		return nil, fmt.Errorf("DATABASE_URL: %w", err)
@@ -44,54 +51,42 @@ func connect(
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	configure(config)
+	postgres.Configure(config)
 	logger.InfoContext(ctx, "connecting to the database",
 		"host", config.ConnConfig.Host, "database", config.ConnConfig.Database, "user", config.ConnConfig.User)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err == nil {
-		if err = pool.Ping(ctx); err == nil {
-			if err = errors.Join(postgres.CheckSession(ctx, pool), check(pool)); err == nil {
-				return pool, nil
-			}
-			pool.Close()
-			return nil, err
-		}
-		pool.Close()
+	if err != nil {
+		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
-	return nil, fmt.Errorf("connect to the database (%s): %w", strings.Join(append([]string{"DATABASE_URL"}, driverVariables()...), ", "), d.explain(err))
+	if err = pool.Ping(ctx); err != nil {
+		names := append([]string{"DATABASE_URL"}, driverVariables()...)
+		err = fmt.Errorf("connect to the database (%s): %w", strings.Join(names, ", "), d.explain(err))
+	} else if err = errors.Join(postgres.CheckSession(ctx, pool), migrations.CheckPath(ctx, pool, forMigration)); err == nil && !forMigration {
+		err = CheckSchema(ctx, pool)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
 }
 
 // CheckSchema returns an error if a migration is not applied.
 func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	pending, err := migrations.Pending(ctx, pool)
 	if err == nil && len(pending) > 0 {
-		err = cmp.Or(migrations.CheckPath(ctx, pool, false),
-			fmt.Errorf("the database schema is out of date: run `orders migrate up` (missing: %s)", strings.Join(pending, ", ")))
+		err = fmt.Errorf("the database schema is out of date: run `orders migrate up` (missing: %s)", strings.Join(pending, ", "))
 	}
 	return err
 }
 
 // CheckServing returns an error if a migration is not applied, or the role lacks a privilege
-// that orders, refunds, webhooks and the metrics need (R30, ready to take an order).
+// (R30, ready to take an order).
 func CheckServing(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := CheckSchema(ctx, pool); err != nil {
 		return err
 	}
-	missing, err := postgres.Collect(ctx, pool, "check privileges", pgx.RowTo[string], `
-SELECT privilege || ' ON ' || name
-  FROM (VALUES ('accounts', 'SELECT'),
-               ('api_keys', 'SELECT'),
-               ('audit_records', 'INSERT'),
-               ('discrepancies', 'SELECT, INSERT, UPDATE'),
-               ('idempotency_keys', 'SELECT, INSERT, UPDATE'),
-               ('orders', 'SELECT, INSERT, UPDATE'),
-               ('provider_event_place', 'SELECT'),
-               ('provider_events', 'SELECT, INSERT'),
-               ('refunds', 'SELECT, INSERT, UPDATE'),
-               ('staged_jobs', 'SELECT, INSERT, UPDATE, DELETE')) AS needed (name, privileges),
-       string_to_table(privileges, ', ') AS privilege
- WHERE has_table_privilege(to_regclass(name), privilege) IS NOT TRUE
- ORDER BY name, privilege`)
+	missing, err := migrations.MissingPrivileges(ctx, pool)
 	if err == nil && len(missing) > 0 {
 		err = fmt.Errorf("the role of DATABASE_URL lacks %s: grant it (deploy/roles.sql)", strings.Join(missing, ", "))
 	}
@@ -102,37 +97,31 @@ SELECT privilege || ' ON ' || name
 // Behind a pooler, it cannot know.
 func WarnOfLimit(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) {
 	var limit string
-	var allowed int32
+	var permitted int32
 	needed := pool.Config().MaxConns + 1 // of the monitor
 	err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `
 SELECT name,
-       allowed - used + $2
-  FROM pg_roles AS r
-  JOIN pg_database AS d ON datname = current_database()
+       permitted
+  FROM pg_roles
+  JOIN pg_database ON datname = current_database()
  CROSS JOIN LATERAL (VALUES
-           ('CONNECTION LIMIT of the role', nullif(rolconnlimit, -1), (SELECT count(*) FROM pg_stat_activity WHERE usesysid = r.oid)),
-           ('CONNECTION LIMIT of the database', nullif(datconnlimit, -1), (SELECT count(*) FROM pg_stat_activity WHERE datid = d.oid)),
-           ('max_connections',
-            (SELECT sum(setting::integer * CASE name WHEN 'max_connections' THEN 1 ELSE -1 END)
-               FROM pg_settings
-              WHERE name IN ('max_connections', 'superuser_reserved_connections', 'reserved_connections')),
-            (SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL))
-       ) AS limits (name, allowed, used)
+           ('CONNECTION LIMIT of the role', nullif(rolconnlimit, -1)),
+           ('CONNECTION LIMIT of the database', nullif(datconnlimit, -1)),
+           ('max_connections', current_setting('max_connections')::integer
+                               - current_setting('superuser_reserved_connections')::integer
+                               - coalesce(current_setting('reserved_connections', true)::integer, 0))
+       ) AS limits (name, permitted)
  WHERE rolname = session_user
    AND NOT rolsuper
    AND pg_backend_pid() = $1
-   AND allowed IS NOT NULL
- ORDER BY 2
- LIMIT 1`, conn.Conn().PgConn().PID(), pool.Stat().TotalConns()).Scan(&limit, &allowed)
+   AND permitted < $2
+ ORDER BY permitted
+ LIMIT 1`, conn.Conn().PgConn().PID(), needed).Scan(&limit, &permitted)
 	})
-	switch {
-	case errors.Is(err, pgx.ErrNoRows), ctx.Err() != nil:
-	case err != nil:
-		logger.WarnContext(ctx, "the limits of sessions cannot be read", "error", err)
-	case allowed < needed:
+	if err == nil {
 		logger.WarnContext(ctx, "the database permits fewer sessions than this process opens, so requests wait for each other: "+
-			"raise the limit, or lower pool_max_conns in DATABASE_URL", "limit", limit, "permitted", allowed, "needed", needed)
+			"raise the limit, or lower pool_max_conns in DATABASE_URL", "limit", limit, "permitted", permitted, "needed", needed)
 	}
 }
 
@@ -149,23 +138,4 @@ SELECT name
 			"off", strings.Join(off, ", "))
 	}
 	return err
-}
-
-// WithMigrator connects as [Pool] does, but an interrupted migration is cancelled at the server, too.
-func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, run func(*migrations.Migrator) error) error {
-	pool, err := connect(ctx, d, logger, func(config *pgxpool.Config) {
-		postgres.Configure(config)
-		config.BeforeConnect = nil
-		config.MaxConns = max(config.MaxConns, 2) // one reports what the other waits for
-	}, func(pool *pgxpool.Pool) error { return migrations.CheckPath(ctx, pool, true) })
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	migrator, err := migrations.New(pool, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = migrator.Close() }()
-	return run(migrator)
 }

@@ -23,7 +23,6 @@ import (
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/embeddedpg"
-	"example.com/orders-api/migrations"
 )
 
 // Folder returns the data folder of `playground run`. Clones, renamed projects and providers do not share a
@@ -63,10 +62,13 @@ func folderName(module, working, provider string) string {
 
 // Migrate applies all pending migrations.
 func Migrate(ctx context.Context, d app.Database) error {
-	return app.WithMigrator(ctx, d, slog.New(slog.DiscardHandler), func(migrator *migrations.Migrator) error {
-		_, err := migrator.Up(ctx)
+	migrator, done, err := app.Migrator(ctx, d, slog.New(slog.DiscardHandler))
+	if err != nil {
 		return err
-	})
+	}
+	defer done()
+	_, err = migrator.Up(ctx)
+	return err
 }
 
 // EventsSecret returns a new secret that signs events.
