@@ -65,14 +65,12 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 		Ready:     a.Monitor.Err,
 		Logger:    logger,
 		Limiter:   a.limiter,
-		Waiters:   func() int { return a.Engine.Waiters() },
 		Retention: config.KeyRetention,
 	})
 	a.Engine, err = idempotency.New(a.Pool, idempotency.Config{
 		LockTimeout: config.LockTimeout,
 		Clock:       time.Now,
 		Waiters:     maxWaiters,
-		OnStep:      a.Metrics.OnStep,
 		Logger:      logger,
 	})
 	if err != nil {
