@@ -6,7 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof" //nolint:gosec // only the admin listener serves it
 	"time"
 
 	"example.com/orders-api/internal/metrics"
@@ -54,10 +54,6 @@ func adminRoutes(m *metrics.Metrics, ready func() error, logger *slog.Logger) ht
 	}
 	mux.Handle("GET /metrics", m.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.Handle("GET /debug/pprof/", http.DefaultServeMux) // where net/http/pprof registers its handlers
 	return mux
 }

@@ -69,8 +69,10 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	a.onClose(func() { _ = listener.Close() }) // closed already if Run was called
-	listener = limitListener{listener, make(chan struct{}, connectionLimit(a.Logger))}
-	return &Server{App: a, HTTP: api.NewServer(router, a.Logger), Listener: listener, ready: ready, runs: runs}, nil
+	server := api.NewServer(router, a.Logger)
+	server.ConnState = limitConnections(connectionLimit(a.Logger))
+	server.WriteTimeout = a.Config.LongestRun() + 2*time.Minute // for a wait, a search at the provider, and a slow client
+	return &Server{App: a, HTTP: server, Listener: listener, ready: ready, runs: runs}, nil
 }
 
 // Run serves until ctx ends, or until the provider rejects its key. The key is tried while requests are
