@@ -21,10 +21,7 @@ func (*serve) Environment(config *app.Config) []any {
 
 func (c *serve) Run(ctx context.Context, a *app.App) error {
 	tuneGC()
-	if err := app.WarnOfLoss(ctx, a.Pool, a.Logger); err != nil {
-		return err
-	}
-	app.WarnOfLimit(ctx, a.Pool, a.Logger)
+	app.WarnOfSettings(ctx, a.Pool, a.Logger)
 	s, err := a.Listen(ctx)
 	if err != nil {
 		return err

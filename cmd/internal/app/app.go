@@ -103,12 +103,6 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 	return a, nil
 }
 
-// TryProvider checks that the provider accepts its key.
-func (a *App) TryProvider(ctx context.Context) error {
-	a.Logger.InfoContext(ctx, "payment provider", "provider", a.Config.ProviderURL(), "mode", a.Config.Mode())
-	return TryProvider(ctx, a.Payments, a.Logger)
-}
-
 // StartMonitor starts the monitor until the app closes.
 func (a *App) StartMonitor(ctx context.Context, check func(context.Context, *pgxpool.Pool) error) error {
 	stop, err := a.Monitor.Start(ctx, check)

@@ -66,7 +66,7 @@ func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Durati
 	if every == 0 {
 		return works[0](ctx)
 	}
-	WarnOfLimit(ctx, a.Pool, a.Logger)
+	WarnOfSettings(ctx, a.Pool, a.Logger)
 	if err := a.StartMonitor(ctx, CheckSchema); err != nil {
 		return err
 	}

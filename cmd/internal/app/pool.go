@@ -93,9 +93,18 @@ func CheckServing(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// WarnOfLimit logs that the server permits fewer sessions than the process opens.
-// Behind a pooler, it cannot know.
-func WarnOfLimit(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) {
+// WarnOfSettings logs the settings of the server with which its crash can lose orders whose cards were
+// charged, and a limit of sessions below what the process opens. Behind a pooler, it cannot know the limit.
+func WarnOfSettings(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) {
+	off, _ := postgres.Collect(ctx, pool, "check the durability of the database", pgx.RowTo[string], `
+SELECT name
+  FROM pg_settings
+ WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
+   AND setting = 'off'`)
+	if len(off) > 0 {
+		logger.WarnContext(ctx, "a crash of the database server can lose orders whose cards were charged: turn these settings on",
+			"off", strings.Join(off, ", "))
+	}
 	var limit string
 	var permitted int32
 	needed := pool.Config().MaxConns + 1 // of the monitor
@@ -123,19 +132,4 @@ SELECT name,
 		logger.WarnContext(ctx, "the database permits fewer sessions than this process opens, so requests wait for each other: "+
 			"raise the limit, or lower pool_max_conns in DATABASE_URL", "limit", limit, "permitted", permitted, "needed", needed)
 	}
-}
-
-// WarnOfLoss logs the settings with which a crash of the database server can lose orders whose
-// cards were charged.
-func WarnOfLoss(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) error {
-	off, err := postgres.Collect(ctx, pool, "check the durability of the database", pgx.RowTo[string], `
-SELECT name
-  FROM pg_settings
- WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
-   AND setting = 'off'`)
-	if len(off) > 0 {
-		logger.WarnContext(ctx, "a crash of the database server can lose orders whose cards were charged: turn these settings on",
-			"off", strings.Join(off, ", "))
-	}
-	return err
 }

@@ -88,7 +88,7 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 			fail(err)
 			return
 		}
-		WarnOfProvider(ctx, s.App.Payments, s.App.Logger)
+		s.App.warnOfProvider(ctx)
 	}()
 	<-serving.Done()
 	var failed error

@@ -45,21 +45,22 @@ func tried(ctx context.Context, logger *slog.Logger, setting string, never bool,
 	return nil
 }
 
-// TryProvider reads from the provider with the secret key.
-func TryProvider(ctx context.Context, client *payments.Client, logger *slog.Logger) error {
+// TryProvider checks that the provider accepts its key.
+func (a *App) TryProvider(ctx context.Context) error {
+	a.Logger.InfoContext(ctx, "payment provider", "provider", a.Config.ProviderURL(), "mode", a.Config.Mode())
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	rejected, err := client.Check(ctx)
-	return tried(ctx, logger, "STRIPE_SECRET_KEY", rejected, err)
+	rejected, err := a.Payments.Check(ctx)
+	return tried(ctx, a.Logger, "STRIPE_SECRET_KEY", rejected, err)
 }
 
-// WarnOfProvider logs what the key or its account lacks, which would otherwise show at the first order,
+// warnOfProvider logs what the key or its account lacks, which would otherwise show at the first order,
 // or at the first dispute.
-func WarnOfProvider(ctx context.Context, client *payments.Client, logger *slog.Logger) {
+func (a *App) warnOfProvider(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	for _, lack := range client.Lacks(ctx) {
-		logger.WarnContext(ctx, "STRIPE_SECRET_KEY: "+lack)
+	for _, lack := range a.Payments.Lacks(ctx) {
+		a.Logger.WarnContext(ctx, "STRIPE_SECRET_KEY: "+lack)
 	}
 }
 
