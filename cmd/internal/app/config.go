@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/mail"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -112,16 +111,14 @@ func (m *Mail) validate(p *problems) {
 		p.check(err == nil, "SMTP_URL", "%v", err)
 		p.check(m.ReceiptsFrom != "", "RECEIPTS_FROM", "not set; expected the sender of the receipts, such as My Shop <orders@example.com>")
 	}
-	address, literal := strings.CutSuffix(strings.TrimPrefix(m.SMTPHello, "["), "]")
-	address, tagged := strings.CutPrefix(address, "IPv6:")
-	ip, _ := netip.ParseAddr(address)
-	literal = literal && m.SMTPHello[0] == '[' && ip.IsValid() && ip.Is6() == tagged && ip.Zone() == "" // RFC 5321, 4.1.3
-	p.check(m.SMTPHello == "" || receipts.ValidAddress("x@"+m.SMTPHello) || literal, "SMTP_HELLO",
+	p.check(m.SMTPHello == "" || receipts.ValidAddress("x@"+m.SMTPHello) || addressLiteral.MatchString(m.SMTPHello), "SMTP_HELLO",
 		"%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]", m.SMTPHello)
 	from, err := mail.ParseAddress(m.ReceiptsSender())
 	p.check(err == nil && receipts.ValidAddress(from.Address), "RECEIPTS_FROM",
 		"%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.ReceiptsFrom)
 }
+
+var addressLiteral = regexp.MustCompile(`^\[(\d{1,3}(\.\d{1,3}){3}|IPv6:[[:xdigit:]]*:[[:xdigit:]:.]*)\]$`) // RFC 5321, 4.1.3
 
 // ReceiptsSender returns RECEIPTS_FROM, or a default for commands that send none.
 func (m *Mail) ReceiptsSender() string {
