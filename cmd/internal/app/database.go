@@ -70,7 +70,7 @@ var notOfDriver = []string{
 var (
 	libpqVariable = regexp.MustCompile(`^PG(CONNECT_)?[A-Z]+$`)
 	urlParts      = regexp.MustCompile(`^postgres(?:ql)?://([^/?@]*@)?([^/?@]*)(?:[/?][^@]*)?$`) // the user with the password, and the hosts
-	hostList      = regexp.MustCompile(`^((\[[\w:.%]+\]|[\w.%-]*)(:[^:,]*)?(,|$))*$`)
+	hostList      = regexp.MustCompile(`^((\[[\w:.%-]+\]|[\w.%-]*)(:[^:,]*)?(,|$))*$`)
 	firstKeyword  = regexp.MustCompile(`^\s*\w+\s*=`)
 	namesHost     = regexp.MustCompile(`(?:^|[?&\s])(?:host|service)\s*=`)
 	passwordFile  = regexp.MustCompile(`(?:^|[?&\s])passfile\s*=\s*(?:([^&\s%'\\]+)(?:[&\s]|$))?`) // "" if it is encoded

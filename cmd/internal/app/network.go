@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	proxyURL = regexp.MustCompile(`^$|^((https?|socks5h?)://)?(([\w.~!$&'()*+,;=:-]|%[[:xdigit:]]{2})*@)?([\w.-]+|\[[[:xdigit:].:]+\])(:\d+)?/*$`)
+	proxyURL = regexp.MustCompile(`^$|^((https?|socks5h?)://)?(([\w.~!$&'()*+,;=:-]|%[[:xdigit:]]{2})*@)?([\w.-]+|\[[\w.:%-]+\])(:\d*)?/*$`)
 	noProxy  = regexp.MustCompile(`^[\w.*:\[\]-]*$`)
 )
 
