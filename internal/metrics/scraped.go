@@ -10,7 +10,6 @@ import (
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/jobs"
-	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/receipts"
@@ -48,9 +47,9 @@ func (s scraped) Collect(metrics chan<- prometheus.Metric) {
 	changed, errChanged := jobs.ReadStats(ctx, s.Pool, orders.ChangeJob)
 	unread, errUnread := changes.Unread(ctx, s.Pool)
 	disputes, errDisputes := changes.CountUnansweredDisputes(ctx, s.Pool)
-	found, errFound := findings.Count(ctx, s.Pool)
+	discrepancies, errDiscrepancies := jobs.CountOpen(ctx, s.Pool)
 	const upHelp = "1 if the database accepts writes and is as this process needs it: for serve, what /readyz reports. With 0, the metrics about pending work are absent."
-	if err := cmp.Or(s.Ready(), errKeys, errStaged, errUndelivered, errChanged, errUnread, errDisputes, errFound); err != nil {
+	if err := cmp.Or(s.Ready(), errKeys, errStaged, errUndelivered, errChanged, errUnread, errDisputes, errDiscrepancies); err != nil {
 		s.Logger.WarnContext(ctx, "metrics: pending work cannot be read", "error", err)
 		gauge("database_up", upHelp, 0, nil)
 		return
@@ -76,8 +75,8 @@ func (s scraped) Collect(metrics chan<- prometheus.Metric) {
 		"Changes at the provider that need an operator: they are not tried again.", float64(changed.Failed), nil)
 	gauge("disputes_needing_response", "Disputes that are lost unless the shop responds at the provider.", float64(disputes), nil)
 	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(staged.Failed), nil)
-	for kind, n := range found {
-		gauge("findings", "Differences between our records and the provider's that are neither resolved nor acknowledged.", float64(n), prometheus.Labels{"kind": kind})
+	for _, d := range discrepancies {
+		gauge("discrepancies", "Differences between our records and the provider's that need an operator, by what was found.", float64(d.Open), prometheus.Labels{"found": d.What})
 	}
 	gauge("events_pending", "Events that are still to be sent to the shop's endpoint.", float64(undelivered.Pending), nil)
 	gauge("oldest_event_age_seconds", "Age of the oldest pending event.", undelivered.Oldest.Seconds(), nil)

@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/payments"
 )
 
@@ -21,7 +21,7 @@ func (r *run) record(ctx context.Context, found []Discrepancy) error {
 		batch := &pgx.Batch{}
 		for i := range page {
 			d := &page[i]
-			d.ID = findings.Queue(batch, d.AccountID, string(d.Kind), *d, d.OrderID.String(), d.RefundID.String(), d.IntentID, d.ProviderRefundID)
+			d.ID = jobs.Report(batch, d.AccountID, string(d.Kind), *d, d.OrderID.String(), d.RefundID.String(), d.IntentID, d.ProviderRefundID)
 		}
 		if err := r.Orders.Pool.SendBatch(ctx, batch).Close(); err != nil {
 			return fmt.Errorf("record discrepancies: %w", postgres.Translate(err))
@@ -35,7 +35,7 @@ func (r *run) record(ctx context.Context, found []Discrepancy) error {
 func (r *run) recordUnreadable(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		batch := &pgx.Batch{}
-		findings.Queue(batch, uuid.Nil, "object_unreadable", map[string]string{"object_id": id}, id)
+		jobs.Report(batch, uuid.Nil, "object_unreadable", map[string]string{"object_id": id}, id)
 		if err := r.Orders.Pool.SendBatch(ctx, batch).Close(); err != nil {
 			return fmt.Errorf("record an unreadable object: %w", postgres.Translate(err))
 		}
@@ -45,15 +45,15 @@ func (r *run) recordUnreadable(ctx context.Context, ids []string) error {
 
 // compareEarlier compares again what earlier runs found and this one has not listed.
 func (r *run) compareEarlier(ctx context.Context, intents *comparison[payments.Intent], refunds *comparison[payments.Refund]) (err error) {
-	if r.earlier, err = findings.Open(ctx, r.Orders.Pool); err != nil {
+	if r.earlier, err = jobs.Open(ctx, r.Orders.Pool); err != nil {
 		return err
 	}
 	for _, f := range r.earlier {
 		var d Discrepancy
-		if !slices.Contains(bySeverity, Kind(f.Kind)) {
+		if !compared(f) {
 			continue
 		}
-		if err := json.Unmarshal(f.Data, &d); err != nil {
+		if err := json.Unmarshal(f.Args, &d); err != nil {
 			return fmt.Errorf("read discrepancy %s: %w", f.ID, err)
 		}
 		switch {
@@ -82,39 +82,37 @@ func (c *comparison[P]) compareAgain(ctx context.Context, d Discrepancy, provide
 	return err
 }
 
-// settle resolves what was fixed or does not differ any more, and adds the findings of other checks.
+// settle deletes what was fixed or does not differ any more. The report keeps what is open, with what other packages
+// have found, and omits what an operator has acknowledged.
 func (r *run) settle(ctx context.Context) error {
+	open, err := jobs.Open(ctx, r.Orders.Pool)
+	if err != nil {
+		return err
+	}
 	reported := map[uuid.UUID]*Discrepancy{}
 	for i := range r.report.Discrepancies {
-		d := &r.report.Discrepancies[i]
-		reported[d.ID] = d
-		if d.Fixed {
-			if err := findings.Resolve(ctx, r.Orders.Pool, d.AccountID, d.ID); err != nil {
-				return err
-			}
-		}
+		reported[r.report.Discrepancies[i].ID] = &r.report.Discrepancies[i]
 	}
-	for _, f := range r.earlier {
-		if reported[f.ID] == nil && slices.Contains(bySeverity, Kind(f.Kind)) {
-			if err := findings.Resolve(ctx, r.Orders.Pool, f.AccountID, f.ID); err != nil {
-				return err
-			}
-		}
-	}
-	open, err := findings.Open(ctx, r.Orders.Pool)
-	for _, d := range reported {
-		d.Acknowledged = !d.Fixed // unless it is open
-	}
+	var others []Discrepancy
+	var gone []uuid.UUID
 	for _, f := range open {
-		if d := reported[f.ID]; d != nil {
-			d.FoundAt, d.Acknowledged = &f.FoundAt, false
-		} else if !slices.Contains(bySeverity, Kind(f.Kind)) {
-			r.report.Discrepancies = append(r.report.Discrepancies,
-				Discrepancy{ID: f.ID, Kind: Kind(f.Kind), AccountID: f.AccountID, FoundAt: &f.FoundAt, Data: f.Data})
+		d := reported[f.ID]
+		switch {
+		case d != nil && !d.Fixed:
+			d.FoundAt = &f.CreatedAt
+		case !compared(f):
+			others = append(others, Discrepancy{ID: f.ID, Kind: Kind(f.LastError), AccountID: f.AccountID, FoundAt: &f.CreatedAt, Data: f.Args})
+		case d != nil, slices.ContainsFunc(r.earlier, func(e jobs.Job) bool { return e.ID == f.ID }): // not of a concurrent run
+			gone = append(gone, f.ID)
 		}
 	}
-	return err
+	ours := slices.DeleteFunc(r.report.Discrepancies, func(d Discrepancy) bool { return d.FoundAt == nil && !d.Fixed })
+	r.report.Discrepancies = append(ours, others...)
+	return jobs.Resolve(ctx, r.Orders.Pool, gone...)
 }
+
+// compared reports whether it is a difference of this package's comparisons.
+func compared(f jobs.Job) bool { return slices.Contains(bySeverity, Kind(f.LastError)) }
 
 // isRefund reports whether the discrepancy is about a refund instead of a payment.
 func (d Discrepancy) isRefund() bool { return d.RefundID != uuid.Nil || d.ProviderRefundID != "" }

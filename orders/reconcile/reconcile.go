@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
 )
@@ -87,8 +87,8 @@ type run struct {
 	Config
 	accounts []uuid.UUID // all
 	report   Report
-	earlier  []findings.Finding // open before this run
-	began    time.Time          // by this process's clock
+	earlier  []jobs.Job // discrepancies that were open before this run
+	began    time.Time  // by this process's clock
 }
 
 // Kind classifies a discrepancy by its remedy. The values are stable.
@@ -132,8 +132,6 @@ type Discrepancy struct {
 	Data     json.RawMessage `json:"data,omitempty"`   // instead of the other members, if another command found it
 	Fixed    bool            `json:"fixed"`
 	FixError string          `json:"fix_error,omitempty"`
-
-	Acknowledged bool `json:"acknowledged,omitempty"` // by an operator
 }
 
 // Money is an amount in the smallest unit.
@@ -154,10 +152,10 @@ type Report struct {
 	Discrepancies  []Discrepancy `json:"discrepancies"` // the most severe first, never nil
 }
 
-// Open counts the discrepancies that are neither fixed nor acknowledged.
+// Open counts the discrepancies that are not fixed.
 func (r Report) Open() (n int) {
 	for _, d := range r.Discrepancies {
-		if !d.Fixed && !d.Acknowledged {
+		if !d.Fixed {
 			n++
 		}
 	}

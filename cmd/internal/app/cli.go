@@ -57,11 +57,6 @@ func LoadSelected(selected *kong.Context) (*Config, error) {
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	err := kong.DefaultHelpPrinter(options, ctx)
 	if selected := ctx.Selected(); selected != nil && err == nil {
-		if selected.DefaultCmd != nil {
-			fmt.Fprintln(ctx.Stdout)
-			ctx.Path = append(ctx.Path, &kong.Path{Command: selected.DefaultCmd})
-			return printHelp(options, ctx)
-		}
 		if command, ok := selected.Target.Addr().Interface().(environment); ok {
 			fmt.Fprint(ctx.Stdout, "\nEnvironment:\n")
 			return PrintEnv(ctx.Stdout, command.Environment(new(Config))...)
