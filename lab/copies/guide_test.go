@@ -38,6 +38,7 @@ func TestGuide(t *testing.T) {
 	// 3. The program
 	const config, app = "cmd/internal/app/config.go", "cmd/internal/app/app.go"
 	g.before(config, "}\n\nfunc (s *Stripe) validate", g.block("WalletsURL    string"))
+	g.after(config, "func (s *Stripe) validate(p *problems) {\n", g.block(`"WALLETS_URL", "is not`))
 	g.before("cmd/internal/app/env.txt", "SMTP_URL\n", g.block("URL of the wallet service."))
 	g.after("cmd/internal/app/env_test.go", "\tclean := map[string]string{\n", g.block(`"WALLETS_URL": `))
 	g.before(app, "\ta := &App{Config: config", g.block("a live Stripe key requires WALLETS_URL"))
