@@ -11,7 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/orders/reconcile"
 )
 
@@ -57,7 +57,7 @@ func (c reconciliation) compare(ctx context.Context, selected *kong.Context) (re
 	if c.Since <= grace {
 		return reconcile.Report{}, fmt.Errorf("--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", c.Since, grace)
 	}
-	if err := errors.Join(a.TryProvider(ctx), a.StartMonitor(ctx, setup.CheckSchema)); err != nil {
+	if err := errors.Join(a.TryProvider(ctx), a.StartMonitor(ctx, app.CheckSchema)); err != nil {
 		return reconcile.Report{}, err
 	}
 	return reconcile.Run(ctx, reconcile.Config{

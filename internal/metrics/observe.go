@@ -2,11 +2,9 @@ package metrics
 
 import (
 	"cmp"
-	"context"
 	"strconv"
 	"time"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/payments"
 )
 
@@ -15,15 +13,6 @@ func (m *Metrics) OnRequest(method, route string, status int, took time.Duration
 	m.http.WithLabelValues(method, cmp.Or(route, "none"), strconv.Itoa(status/100)+"xx").Observe(took.Seconds())
 	if outcome != "" {
 		m.requests.WithLabelValues(outcome).Inc()
-	}
-}
-
-// OnStep is an [idempotency.StepHook].
-func (m *Metrics) OnStep(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-	return ctx, func(end idempotency.StepEnd) {
-		if end.Commit > 0 {
-			m.commits.WithLabelValues(step.Operation, string(step.From)).Observe(end.Commit.Seconds())
-		}
 	}
 }
 
