@@ -57,8 +57,8 @@ func TestRun_manyPages(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Empty(t, report.Discrepancies)
-	require.Equal(t, []int{110, 20, 110}, []int{report.Intents, report.ForeignIntents, report.Orders})
-	require.Equal(t, map[string]int{listIntents: 2, listRefunds: 1}, f.calls())
+	require.Equal(t, []int{110, 20}, []int{report.Intents, report.ForeignIntents})
+	require.Equal(t, map[string]int{listIntents: 2, listRefunds: 1, listDisputes: 1}, f.calls())
 }
 
 // Intents of another database are counted, not reported.
@@ -71,14 +71,14 @@ func TestRun_unknownAccount(t *testing.T) {
 	f.age()
 	report := f.reconcile(true)
 	require.Empty(t, report.Discrepancies)
-	require.Equal(t, []int{0, 2, 0}, []int{report.Intents, report.UnknownIntents, report.Refunds})
+	require.Equal(t, []int{0, 2, 1}, []int{report.Intents, report.UnknownIntents, report.Refunds})
 
 	report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
 	require.NoError(t, err)
 	const notFixed = " => not fixed: the account is unknown, so the intent may belong to another database"
 	require.Equal(t, []string{
 		"unrecorded_charge: intent succeeded, order missing, unknown account" + notFixed,
-		"unrecorded_refund: refund succeeded, our refund missing, unknown account" + notFixed,
+		"unrecorded_refund: refund succeeded, our refund missing, payment not recorded, unknown account",
 		"orphaned_intent: intent requires_confirmation, order missing, unknown account" + notFixed,
 	}, inWords(report))
 }
@@ -90,12 +90,11 @@ func TestRun_edges(t *testing.T) {
 		younger time.Duration // the order, than an hour
 		lag     time.Duration // the intent, older than an hour
 		intents int
-		orders  int
 		gets    int
 	}{
 		"the order before, the intent after":          {lag: -20 * time.Minute, intents: 1},
-		"the order after, the intent before":          {younger: 20 * time.Minute, lag: time.Hour, orders: 1, gets: 2},
-		"the order after, the intent a little before": {younger: 11 * time.Minute, lag: -8 * time.Minute, intents: 1, orders: 1},
+		"the order after, the intent before":          {younger: 20 * time.Minute, lag: time.Hour, gets: 2},
+		"the order after, the intent a little before": {younger: 11 * time.Minute, lag: -8 * time.Minute, intents: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,7 +106,7 @@ func TestRun_edges(t *testing.T) {
 			report, err := f.run(func(c *reconcile.Config) { c.Since, c.Fix = since, true })
 			require.NoError(t, err)
 			require.Empty(t, report.Discrepancies)
-			require.Equal(t, []int{test.intents, test.orders}, []int{report.Intents, report.Orders})
+			require.Equal(t, test.intents, report.Intents)
 			require.Equal(t, test.gets, f.calls()[getIntent])
 		})
 	}
@@ -229,9 +228,9 @@ func TestRun_staysFound(t *testing.T) {
 			}},
 			"missing_at_provider: intent missing, order paid, response 201",
 		},
-		"a refund's record without an object": {
-			[]step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'")},
-			"orphaned_record: our refund pending, response 201",
+		"a refund of a lost order": {
+			[]step{paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys"), loseOrder},
+			"unrecorded_refund: refund succeeded, our refund missing, payment not recorded",
 		},
 		"a lost refund": {
 			[]step{paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys WHERE operation = 'create_refund'",
@@ -256,6 +255,36 @@ func TestRun_staysFound(t *testing.T) {
 				f.acknowledge(d)
 			}
 			require.Empty(t, f.discrepancies())
+		})
+	}
+}
+
+// What a read has found about our refund stays open until another read does not find it.
+func TestRun_absentRefund(t *testing.T) {
+	t.Parallel()
+	for kind, test := range map[string]struct{ setup, remedy string }{
+		"missing_at_provider": {
+			"UPDATE refunds SET provider_refund_id = 're_UNKNOWN'", "DELETE FROM refunds WHERE provider_refund_id = 're_UNKNOWN'",
+		},
+		"orphaned_record": {
+			"UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'",
+			"UPDATE refunds SET status = 'failed', failure_reason = 'closed_by_operator' WHERE provider_refund_id IS NULL",
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f, _ := newVeryOldFixture(t, paidAndRefunded(visa), sql(test.setup))
+			first, err := f.run(func(c *reconcile.Config) { c.Since, c.Fix = 14*24*time.Hour, true })
+			require.NoError(t, err)
+			require.Equal(t, []string{"unrecorded_refund: refund succeeded, our refund " + map[bool]string{true: "missing", false: "succeeded"}[kind == "orphaned_record"] + " => fixed", kind + ": "}, inWords(first))
+			for _, fix := range []bool{true, false, true} {
+				next := f.reconcile(fix)
+				require.Equal(t, []string{kind + ": "}, inWords(next))
+				require.Equal(t, first.Discrepancies[1].ID, next.Discrepancies[0].ID)
+				require.Equal(t, first.Discrepancies[1].FoundAt, next.Discrepancies[0].FoundAt)
+			}
+			f.exec(test.remedy)
+			require.Empty(t, f.reconcile(true).Discrepancies)
 		})
 	}
 }
