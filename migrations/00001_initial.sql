@@ -288,17 +288,20 @@ CREATE INDEX audit_records_account_id_resource_id_idx ON audit_records (account_
 
 -- A job is work that must follow a transaction, so that transaction inserts it (R15, staged receipt).
 CREATE TABLE staged_jobs (
-    account_id uuid          NOT NULL,
-    id         uuid          NOT NULL,
-    kind       name64        NOT NULL COLLATE "C",
-    args       jsonb         NOT NULL,
-    run_at     timestamptz   NOT NULL DEFAULT now(), -- a worker that claims the job moves it forward, so it is also the lease
-    attempt    attempt_count NOT NULL DEFAULT 0, -- incremented by each claim, so it is also the worker's fence
-    last_error error_message,
-    failed_at  timestamptz,
-    created_at timestamptz   NOT NULL DEFAULT now(),
+    account_id      uuid          NOT NULL, -- of a discrepancy, the zero UUID if it concerns none
+    id              uuid          NOT NULL,
+    kind            name64        NOT NULL COLLATE "C",
+    args            jsonb         NOT NULL,
+    run_at          timestamptz   NOT NULL DEFAULT now(), -- a worker that claims the job moves it forward, so it is also the lease
+    attempt         attempt_count NOT NULL DEFAULT 0, -- incremented by each claim, so it is also the worker's fence
+    last_error      error_message, -- of a discrepancy, what was found
+    failed_at       timestamptz,
+    acknowledged_at timestamptz, -- a discrepancy with which an operator has dealt
+    created_at      timestamptz   NOT NULL DEFAULT now(),
 
-    PRIMARY KEY (account_id, id)
+    PRIMARY KEY (account_id, id),
+    -- Only an operator can deal with a difference from the provider, so no worker may claim it.
+    CONSTRAINT discrepancy_is_failed CHECK (kind <> 'discrepancy' OR failed_at IS NOT NULL)
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, -- a queue's dead rows do not depend on its size, so only the threshold counts
     autovacuum_vacuum_threshold = 1000,
@@ -324,23 +327,8 @@ CREATE TABLE provider_event_place (
     read_until timestamptz NOT NULL -- by the provider's clock
 );
 
-CREATE TABLE discrepancies (
-    account_id      uuid        NOT NULL, -- the zero UUID if it concerns none
-    id              uuid        NOT NULL, -- derived from kind and objects
-    kind            name64      NOT NULL,
-    data            jsonb       NOT NULL, -- no personal data
-    found_at        timestamptz NOT NULL DEFAULT now(),
-    resolved_at     timestamptz,
-    acknowledged_at timestamptz,
-    acknowledged_by text,
-    note            text,
-    PRIMARY KEY (account_id, id)
-);
-CREATE INDEX discrepancies_open_idx ON discrepancies (found_at)
-    WHERE resolved_at IS NULL AND acknowledged_at IS NULL;
-
 -- +goose Down
-DROP TABLE discrepancies, provider_event_place, provider_events, refunds, staged_jobs, audit_records, orders,
+DROP TABLE provider_event_place, provider_events, refunds, staged_jobs, audit_records, orders,
     idempotency_keys, api_keys, accounts;
 DROP FUNCTION order_is_consistent, idempotency_assert, idempotency_key_is_consistent;
 DROP DOMAIN refund_status, refund_reason, email_address, currency, amount, external_id, order_status,

@@ -119,7 +119,7 @@ SELECT count(*)
 
 func (f *fixture) findings() []string {
 	f.t.Helper()
-	rows, err := f.Pool.Query(f.t.Context(), "SELECT kind FROM discrepancies WHERE resolved_at IS NULL AND acknowledged_at IS NULL ORDER BY 1")
+	rows, err := f.Pool.Query(f.t.Context(), "SELECT last_error FROM staged_jobs WHERE kind = 'discrepancy' AND acknowledged_at IS NULL ORDER BY 1")
 	require.NoError(f.t, err)
 	return collectStrings(f.t, rows)
 }

@@ -176,7 +176,7 @@ func TestChanges_place(t *testing.T) {
 	goBack("31 days")
 	f.do(readEvents)
 	require.Equal(t, []string{"events_missed"}, f.findings())
-	require.Equal(t, 1, f.count("SELECT count(*) FROM discrepancies WHERE data->>'command' = 'orders reconcile --since 746h'"))
+	require.Equal(t, 1, f.count("SELECT count(*) FROM staged_jobs WHERE args->>'command' = 'orders reconcile --since 746h'"))
 	f.do(readEvents)
 	require.Equal(t, []string{"events_missed"}, f.findings())
 }

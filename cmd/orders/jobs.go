@@ -163,9 +163,9 @@ type jobsDelete struct {
 }
 
 func (c jobsDelete) Run(ctx context.Context, a *app.App) error {
-	deleted, err := jobs.DeleteFailed(ctx, a.Pool, c.Job, c.operator())
-	if err == nil && deleted == 0 {
+	ended, err := jobs.DeleteFailed(ctx, a.Pool, c.Job, c.operator())
+	if err == nil && ended == 0 {
 		err = errNoFailedJob
 	}
-	return printed(err, "Job %s is deleted.\n", c.Job)
+	return printed(err, "Job %s is done with, and is not listed any more.\n", c.Job)
 }

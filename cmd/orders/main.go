@@ -18,16 +18,12 @@ import (
 )
 
 type commands struct {
-	Serve     serve     `cmd:"" help:"Run the API."`
-	Worker    worker    `cmd:"" help:"Send staged receipts and events, and record what changes at the provider."`
-	Completer completer `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
-	Reaper    reaper    `cmd:"" help:"Empty finished keys whose retention is over (cron)."`
-	Erase     erase     `cmd:"" help:"Erase the personal data of a finished order."`
-
-	Reconcile struct {
-		Compare reconciliation `cmd:"" default:"withargs" help:"Compare our records with the provider's payments and refunds (cron). The default command."`
-		Ack     reconcileAck   `cmd:"" help:"Acknowledge a discrepancy that you have dealt with, so that it no longer counts."`
-	} `cmd:"" help:"Compare our records with the provider's, and list what is still open."`
+	Serve     serve          `cmd:"" help:"Run the API."`
+	Worker    worker         `cmd:"" help:"Send staged receipts and events, and record what changes at the provider."`
+	Completer completer      `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
+	Reaper    reaper         `cmd:"" help:"Empty finished keys whose retention is over (cron)."`
+	Reconcile reconciliation `cmd:"" help:"Compare our records with the provider's payments and refunds, and list the differences that are open (cron)."`
+	Erase     erase          `cmd:"" help:"Erase the personal data of a finished order."`
 
 	Keys struct {
 		List    keysList    `cmd:"" help:"List the unfinished keys, the oldest first."`
@@ -37,10 +33,10 @@ type commands struct {
 	} `cmd:"" help:"Find keys, and continue those that are stuck."`
 
 	Jobs struct {
-		List   jobsList   `cmd:"" help:"List the receipts and events that failed."`
+		List   jobsList   `cmd:"" help:"List what needs an operator: discrepancies, and the jobs that failed."`
 		Retry  jobsRetry  `cmd:"" help:"Try a failed job, or all of them, again."`
-		Delete jobsDelete `cmd:"" help:"Delete a failed job that can never succeed, such as a receipt to an address that does not exist."`
-	} `cmd:"" help:"Find, repeat and delete failed receipts and events."`
+		Delete jobsDelete `cmd:"" help:"Acknowledge a discrepancy that you have dealt with, or delete a failed job that can never succeed, such as a receipt to an address that does not exist."`
+	} `cmd:"" help:"Find, repeat and end what needs an operator."`
 
 	Migrate struct {
 		Up     migrateUp     `cmd:"" help:"Apply all pending migrations."`

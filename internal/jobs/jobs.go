@@ -108,10 +108,11 @@ func changeAudited(ctx context.Context, pool *pgxpool.Pool, change, action strin
 WITH changed AS (`+change+`
  RETURNING account_id,
            kind,
-           coalesce(args->>'order_id', id::text) AS resource_id
+           coalesce(args->>'order_id', id::text) AS resource_id,
+           CASE kind WHEN 'discrepancy' THEN jsonb_build_object('found', last_error) ELSE '{}' END AS about
 )
 INSERT INTO audit_records (account_id, id, action, resource_type, resource_id, data)
-SELECT account_id, gen_random_uuid(), kind || $1, 'order', resource_id, $2
+SELECT account_id, gen_random_uuid(), kind || $1, 'order', resource_id, about || $2
   FROM changed`, append([]any{"." + action, data}, arguments...)...)
 	if err != nil {
 		err = fmt.Errorf("%s jobs: %w", action, postgres.Translate(err))
@@ -151,25 +152,34 @@ func (w *Worker) left(ctx context.Context, accountIDs, ids []uuid.UUID) ([]Job, 
  WHERE kind = $3`, accountIDs, ids, w.Kind)
 }
 
-// With returns the account's jobs whose arguments contain args, oldest first.
-func With(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, args map[string]any) ([]Job, error) {
-	return postgres.Collect(ctx, pool, "list jobs", pgx.RowToStructByPos[Job], "SELECT "+columns+`
+// With returns the account's jobs whose arguments contain args, except acknowledged ones, oldest first.
+func With(ctx context.Context, db querier, accountID uuid.UUID, args map[string]any) ([]Job, error) {
+	rows, _ := db.Query(ctx, "SELECT "+columns+`
   FROM staged_jobs
  WHERE account_id = $1
    AND args @> $2
- ORDER BY created_at`, accountID, args)
+   AND acknowledged_at IS NULL
+ ORDER BY created_at`, accountID, args) // CollectRows returns its error
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Job])
 }
 
-// ListFailed returns failed jobs, oldest failure first.
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, query string, arguments ...any) (pgx.Rows, error)
+}
+
+// ListFailed returns what needs an operator: discrepancies, and then the jobs that failed, oldest failure first.
 func ListFailed(ctx context.Context, pool *pgxpool.Pool, limit int) ([]Job, error) {
 	return postgres.Collect(ctx, pool, "list failed jobs", pgx.RowToStructByPos[Job], "SELECT "+columns+`
   FROM staged_jobs
  WHERE failed_at IS NOT NULL
- ORDER BY failed_at
+   AND acknowledged_at IS NULL
+ ORDER BY kind <> 'discrepancy', failed_at
  LIMIT $1`, limit)
 }
 
 // RetryFailed gives a failed job, or all of them if id is uuid.Nil, all attempts again, and returns how many.
+// A discrepancy is none of them, and its id is refused.
 func RetryFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (retried int64, err error) {
 	const batch = 10_000 // so that no statement takes long
 	for changed := int64(batch); changed == batch && err == nil; retried += changed {
@@ -182,17 +192,34 @@ UPDATE staged_jobs
            SELECT ctid
              FROM staged_jobs
             WHERE failed_at IS NOT NULL
-              AND $3::uuid IN (id, '00000000-0000-0000-0000-000000000000')
+              AND (id = $3 OR ($3 = '00000000-0000-0000-0000-000000000000' AND kind <> 'discrepancy'))
             LIMIT $4
               FOR UPDATE
        ))`, "retry", by, id, batch)
+		if postgres.Constraint(err) == "discrepancy_is_failed" {
+			err = errors.New("a discrepancy is not tried again: deal with it, and acknowledge it with orders jobs delete")
+		}
 	}
 	return retried, err
 }
 
-// DeleteFailed deletes a failed job that can never succeed, and returns 0 if there is none of this id.
-func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (deleted int64, err error) {
-	return changeAudited(ctx, pool, "DELETE FROM staged_jobs WHERE failed_at IS NOT NULL AND id = $3", "delete", by, id)
+// DeleteFailed deletes a failed job that can never succeed, and returns 0 if there is none of this id. A discrepancy
+// stays as acknowledged, because otherwise the next comparison would list it again.
+func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (ended int64, err error) {
+	ended, err = changeAudited(ctx, pool, `
+UPDATE staged_jobs
+   SET acknowledged_at = now()
+ WHERE kind = 'discrepancy'
+   AND acknowledged_at IS NULL
+   AND id = $3`, "acknowledge", by, id)
+	if err == nil && ended == 0 {
+		ended, err = changeAudited(ctx, pool, `
+DELETE FROM staged_jobs
+ WHERE kind <> 'discrepancy'
+   AND failed_at IS NOT NULL
+   AND id = $3`, "delete", by, id)
+	}
+	return ended, err
 }
 
 // Operator is who changes a failed job, and why.

@@ -11,7 +11,6 @@ import (
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/jobs"
-	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/receipts"
@@ -62,9 +61,9 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	if err == nil {
 		disputes, err = changes.CountUnansweredDisputes(ctx, b.pool)
 	}
-	var found map[string]int
+	var discrepancies []jobs.Found
 	if err == nil {
-		found, err = findings.Count(ctx, b.pool)
+		discrepancies, err = jobs.CountOpen(ctx, b.pool)
 	}
 	if err != nil {
 		b.logger.WarnContext(ctx, "metrics: pending work cannot be read", "error", err)
@@ -92,8 +91,8 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 		"Changes at the provider that need an operator: they are not tried again.", float64(changed.Failed), nil)
 	gauge("disputes_needing_response", "Disputes that are lost unless the shop responds at the provider.", float64(disputes), nil)
 	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(staged.Failed), nil)
-	for kind, n := range found {
-		gauge("findings", "Differences between our records and the provider's that are neither resolved nor acknowledged.", float64(n), prometheus.Labels{"kind": kind})
+	for _, d := range discrepancies {
+		gauge("discrepancies", "Differences between our records and the provider's that need an operator, by what was found.", float64(d.Open), prometheus.Labels{"found": d.What})
 	}
 	gauge("events_pending", "Events that are still to be sent to the shop's endpoint.", float64(undelivered.Pending), nil)
 	gauge("oldest_event_age_seconds", "Age of the oldest pending event.", undelivered.Oldest.Seconds(), nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const grants, lastGrant = "migrations/statements/grant.sql", "                       ('discrepancies'"
+const grants, lastGrant = "migrations/statements/grant.sql", "                       ('provider_event_place'"
 
 // A reader follows docs/add-an-operation.md with the code that it shows.
 func TestGuide(t *testing.T) {

@@ -17,8 +17,7 @@ BEGIN
                        ('orders', 'SELECT, INSERT, UPDATE'),
                        ('refunds', 'SELECT, INSERT, UPDATE'),
                        ('provider_events', 'SELECT, INSERT, DELETE'),
-                       ('provider_event_place', 'SELECT, INSERT, UPDATE'),
-                       ('discrepancies', 'SELECT, INSERT, UPDATE')) AS needs (name, needed)
+                       ('provider_event_place', 'SELECT, INSERT, UPDATE')) AS needs (name, needed)
           JOIN pg_class AS c ON c.relname = name
           JOIN pg_default_acl AS d ON d.defaclnamespace = c.relnamespace AND d.defaclrole = c.relowner
          CROSS JOIN aclexplode(d.defaclacl)

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
@@ -129,7 +128,7 @@ func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass)
 	rest := &pgx.Batch{}
 	for _, e := range events {
 		if !e.NamesIntent {
-			findings.Queue(rest, uuid.Nil, "event_unreadable", map[string]string{"event_id": e.ID, "type": e.Type, "object_id": e.ObjectID}, e.ID)
+			jobs.Report(rest, uuid.Nil, "event_unreadable", map[string]string{"event_id": e.ID, "type": e.Type, "object_id": e.ObjectID}, e.ID)
 			continue
 		}
 		ids, types, objects, intents = append(ids, e.ID), append(types, e.Type), append(objects, e.ObjectID), append(intents, e.IntentID)
@@ -172,7 +171,7 @@ VALUES ($1)
    SET read_until = excluded.read_until
  WHERE provider_event_place.read_until NOT BETWEEN excluded.read_until AND now() + interval '1 minute'`, p.until)
 	if listed := p.until.Add(-listReach); p.from != nil && p.from.Before(listed) {
-		findings.Queue(tx, uuid.Nil, "events_missed", map[string]any{
+		jobs.Report(tx, uuid.Nil, "events_missed", map[string]any{
 			"from": p.from, "until": listed,
 			"command": fmt.Sprintf("orders reconcile --since %.0fh", p.until.Sub(*p.from).Hours()+1),
 		}, p.from.String())

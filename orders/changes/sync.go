@@ -14,10 +14,10 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
-	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
@@ -315,7 +315,7 @@ func (c *change) reportAbsent(listed []payments.Refund) {
 }
 
 func (c *change) report(tx postgres.Queuer, kind string, r record, made payments.Refund) {
-	findings.Queue(tx, c.AccountID, kind, map[string]any{
+	jobs.Report(tx, c.AccountID, kind, map[string]any{
 		"order_id": c.ID, "refund_id": r.ID, "provider_refund_id": made.ID, "recorded_amount": r.Amount,
 		"amount": made.Amount, "currency": made.Currency, "reason": made.FailureReason, "read_at": c.ReadAt,
 	}, r.ID.String())

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,8 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/payments"
 )
@@ -28,7 +27,7 @@ func (r *run) record(ctx context.Context) error {
 	for page := range slices.Chunk(r.report.Discrepancies[r.recorded:], 100) {
 		batch := &pgx.Batch{}
 		for i := range page {
-			page[i].ID = findings.Queue(batch, page[i].AccountID, string(page[i].Kind), page[i], page[i].objects()...)
+			page[i].ID = jobs.Report(batch, page[i].AccountID, string(page[i].Kind), page[i], page[i].objects()...)
 		}
 		if err := r.Orders.Pool.SendBatch(ctx, batch).Close(); err != nil {
 			return fmt.Errorf("record discrepancies: %w", postgres.Translate(err))
@@ -43,7 +42,7 @@ func (r *run) record(ctx context.Context) error {
 func (r *run) recordUnreadable(ctx context.Context, err error) error {
 	batch := &pgx.Batch{}
 	for _, id := range payments.UnreadableIDs(err) {
-		findings.Queue(batch, uuid.Nil, "object_unreadable", map[string]string{"object_id": id}, id)
+		jobs.Report(batch, uuid.Nil, "object_unreadable", map[string]string{"object_id": id}, id)
 	}
 	if err := r.Orders.Pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("record an unreadable object: %w", postgres.Translate(err))
@@ -51,10 +50,10 @@ func (r *run) recordUnreadable(ctx context.Context, err error) error {
 	return nil
 }
 
-// finding is an open discrepancy, also of another command.
-type finding struct {
-	findings.Finding
-	data struct {
+// discrepancy is one that is stored and open.
+type discrepancy struct {
+	jobs.Job
+	args struct {
 		Discrepancy // with a kind only if a comparison found it
 
 		ReadAt time.Time `json:"read_at"` // when a job read the order's refunds and disputes
@@ -62,18 +61,18 @@ type finding struct {
 }
 
 // needsRead reports whether only another job can tell that it is gone.
-func (f finding) needsRead() bool {
-	return f.data.Kind == "" && (f.Kind == changes.MissingAtProvider || f.Kind == changes.OrphanedRecord)
+func (d discrepancy) needsRead() bool {
+	return d.args.Kind == "" && (d.LastError == changes.MissingAtProvider || d.LastError == changes.OrphanedRecord)
 }
 
-func (r *run) open(ctx context.Context) (open []finding, err error) {
-	all, err := findings.Open(ctx, r.Orders.Pool)
-	for _, found := range all {
-		f := finding{Finding: found}
-		if err := json.Unmarshal(f.Data, &f.data); err != nil {
-			return nil, fmt.Errorf("read discrepancy %s: %w", f.ID, err)
+func (r *run) open(ctx context.Context) (open []discrepancy, err error) {
+	all, err := jobs.Open(ctx, r.Orders.Pool)
+	for _, j := range all {
+		d := discrepancy{Job: j}
+		if err := json.Unmarshal(j.Args, &d.args); err != nil {
+			return nil, fmt.Errorf("read discrepancy %s: %w", j.ID, err)
 		}
-		open = append(open, f)
+		open = append(open, d)
 	}
 	return open, err
 }
@@ -81,15 +80,15 @@ func (r *run) open(ctx context.Context) (open []finding, err error) {
 // compareEarlier compares again what this run has not listed.
 func (r *run) compareEarlier(ctx context.Context) error {
 	open, err := r.open(ctx)
-	for _, f := range open {
-		d := f.data.Discrepancy
+	for _, earlier := range open {
+		d := earlier.args.Discrepancy
 		same := func(listed Discrepancy) bool {
 			return listed.IDs == d.IDs && slices.Equal(listed.objects(), d.objects())
 		}
 		var err error
 		switch {
-		case f.needsRead():
-			r.doubtful = append(r.doubtful, jobID{f.AccountID, d.OrderID})
+		case earlier.needsRead():
+			r.doubtful = append(r.doubtful, jobID{earlier.AccountID, d.OrderID})
 		case d.Kind == "" || slices.ContainsFunc(r.report.Discrepancies, same):
 		case d.ProviderRefundID != "":
 			err = r.compareRefundAgain(ctx, d)
@@ -127,36 +126,33 @@ func (r *run) compareRefundAgain(ctx context.Context, d Discrepancy) error {
 	return r.compareRefunds(ctx, []payments.Refund{made})
 }
 
-// settle resolves what was fixed or does not differ any more, and adds what other commands have found.
+// settle deletes what was fixed or does not differ any more. The report keeps what is open, with what other packages
+// have found, and omits what an operator has acknowledged.
 func (r *run) settle(ctx context.Context) error {
-	slices.SortStableFunc(r.report.Discrepancies, func(a, b Discrepancy) int {
-		return slices.Index(bySeverity, a.Kind) - slices.Index(bySeverity, b.Kind)
-	})
-	reported := map[uuid.UUID]*Discrepancy{}
-	gone := map[uuid.UUID]uuid.UUID{}
-	for i := range r.report.Discrepancies {
-		d := &r.report.Discrepancies[i]
-		reported[d.ID] = d
-		if d.Acknowledged = !d.Fixed; d.Fixed { // unless it is open
-			gone[d.ID] = d.AccountID
-		}
-	}
 	open, err := r.open(ctx)
-	for _, f := range open {
-		d := reported[f.ID]
-		readAgain := r.Fix && r.unread[f.data.OrderID] == "" && f.data.ReadAt.Before(r.began)
+	if err != nil {
+		return err
+	}
+	reported := map[uuid.UUID]*Discrepancy{}
+	for i := range r.report.Discrepancies {
+		reported[r.report.Discrepancies[i].ID] = &r.report.Discrepancies[i]
+	}
+	var others []Discrepancy
+	var gone []uuid.UUID
+	for _, o := range open {
+		d := reported[o.ID]
+		readAgain := r.Fix && r.unread[o.args.OrderID] == "" && o.args.ReadAt.Before(r.began)
 		switch {
-		case d != nil:
-			d.FoundAt, d.Acknowledged = &f.FoundAt, false
-		case f.data.Kind != "", f.needsRead() && readAgain:
-			gone[f.ID] = f.AccountID
-		default:
-			r.report.Discrepancies = append(r.report.Discrepancies,
-				Discrepancy{ID: f.ID, Kind: Kind(f.Kind), IDs: IDs{AccountID: f.AccountID}, FoundAt: &f.FoundAt, Data: f.Data})
+		case d != nil && !d.Fixed:
+			d.FoundAt = &o.CreatedAt
+		case o.args.Kind == "" && !(o.needsRead() && readAgain):
+			others = append(others, Discrepancy{ID: o.ID, Kind: Kind(o.LastError), IDs: IDs{AccountID: o.AccountID}, FoundAt: &o.CreatedAt, Data: o.Args})
+		case d != nil, o.CreatedAt.Before(r.began): // not of a concurrent run
+			gone = append(gone, o.ID)
 		}
 	}
-	for id, accountID := range gone {
-		err = errors.Join(err, findings.Resolve(ctx, r.Orders.Pool, accountID, id))
-	}
-	return err
+	ours := slices.DeleteFunc(r.report.Discrepancies, func(d Discrepancy) bool { return d.FoundAt == nil && !d.Fixed })
+	slices.SortStableFunc(ours, func(a, b Discrepancy) int { return slices.Index(bySeverity, a.Kind) - slices.Index(bySeverity, b.Kind) })
+	r.report.Discrepancies = append(ours, others...)
+	return jobs.Resolve(ctx, r.Orders.Pool, gone...)
 }

@@ -165,8 +165,6 @@ type Discrepancy struct {
 	Fixed    bool            `json:"fixed"`
 	FixError string          `json:"fix_error,omitempty"`
 
-	Acknowledged bool `json:"acknowledged,omitempty"` // by an operator
-
 	staged bool // for a read of its order's refunds and disputes, which ends the discrepancy
 }
 
@@ -194,10 +192,10 @@ type Report struct {
 	Discrepancies  []Discrepancy `json:"discrepancies"`   // the most severe first, never nil
 }
 
-// Open counts the discrepancies that are neither fixed nor acknowledged.
+// Open counts the discrepancies that are not fixed.
 func (r Report) Open() (n int) {
 	for _, d := range r.Discrepancies {
-		if !d.Fixed && !d.Acknowledged {
+		if !d.Fixed {
 			n++
 		}
 	}

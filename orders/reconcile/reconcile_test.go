@@ -14,8 +14,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/operations/audit"
-	"example.com/orders-api/operations/findings"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -208,9 +207,9 @@ func newVeryOldFixture(t *testing.T, steps ...step) (f *fixture, first reconcile
 
 func (f *fixture) acknowledge(d reconcile.Discrepancy) {
 	f.t.Helper()
-	done, err := findings.Acknowledge(f.t.Context(), f.Pool, d.ID, audit.Operator{Actor: "grace", Reason: "refunded by hand"})
+	done, err := jobs.DeleteFailed(f.t.Context(), f.Pool, d.ID, jobs.Operator{Actor: "grace", Reason: "refunded by hand"})
 	require.NoError(f.t, err)
-	require.True(f.t, done)
+	require.EqualValues(f.t, 1, done)
 }
 
 // A discrepancy stays open after its time is outside of the comparison, until an operator acknowledges it.
@@ -289,7 +288,7 @@ func TestRun_absentRefund(t *testing.T) {
 	}
 }
 
-// An acknowledged discrepancy that is listed again is not open.
+// An acknowledged discrepancy that is found again is not listed.
 func TestRun_acknowledged(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t, paid, loseOrder)
@@ -298,10 +297,7 @@ func TestRun_acknowledged(t *testing.T) {
 	require.Equal(t, 1, report.Open())
 	f.acknowledge(report.Discrepancies[0])
 	for range 2 {
-		report = f.reconcile(true)
-		require.Len(t, report.Discrepancies, 1)
-		require.True(t, report.Discrepancies[0].Acknowledged)
-		require.Zero(t, report.Open())
+		require.Empty(t, f.reconcile(true).Discrepancies)
 	}
 }
 
@@ -314,7 +310,7 @@ func TestRun_resolvedByItself(t *testing.T) {
 	require.Len(t, f.discrepancies(), 1, "a run may be active")
 	f.exec("UPDATE idempotency_keys SET last_run_at = created_at")
 	require.Empty(t, f.discrepancies())
-	open, err := findings.Open(t.Context(), f.Pool)
+	open, err := jobs.Open(t.Context(), f.Pool)
 	require.NoError(t, err)
 	require.Empty(t, open)
 }
@@ -325,7 +321,7 @@ func TestRun_findingOfAnotherCommand(t *testing.T) {
 	f := newOldFixture(t, paid)
 	f.age()
 	batch := &pgx.Batch{}
-	findings.Queue(batch, uuid.Nil, "events_missed", map[string]string{"since": "Monday"})
+	jobs.Report(batch, uuid.Nil, "events_missed", map[string]string{"since": "Monday"})
 	require.NoError(t, f.Pool.SendBatch(t.Context(), batch).Close())
 	report := f.reconcile(true)
 	require.Len(t, report.Discrepancies, 1)
@@ -343,14 +339,14 @@ func TestRun_killedAnywhere(t *testing.T) {
 		"UPDATE idempotency_keys SET created_at = created_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour', finished_at = finished_at - interval '1 hour'"))
 	fix := func(c *reconcile.Config) { c.Fix = true }
 	for kill := 1; ; kill++ {
-		f.exec("DELETE FROM discrepancies")
+		f.exec("DELETE FROM staged_jobs WHERE kind = 'discrepancy'")
 		f.insertIntent("metadata[order_id]", uuid.NewString())
 		killed := f.killer.run(t.Context(), kill, func(ctx context.Context) error {
 			_, err := reconcile.Run(ctx, f.config(fix))
 			return err
 		})
 		if killed != nil {
-			recorded, err := findings.Open(t.Context(), f.Pool)
+			recorded, err := jobs.Open(t.Context(), f.Pool)
 			require.NoError(t, err)
 			if canceled := f.calls()[cancel] > 0; canceled {
 				require.NotEmpty(t, recorded, "recorded before it is fixed, killed at %d", kill)
@@ -359,10 +355,10 @@ func TestRun_killedAnywhere(t *testing.T) {
 		report, err := f.run(fix)
 		require.NoError(t, err)
 		require.Equal(t, 1, report.Open(), "killed at %d: %v", kill, inWords(report))
-		open, err := findings.Open(t.Context(), f.Pool)
+		open, err := jobs.Open(t.Context(), f.Pool)
 		require.NoError(t, err)
 		require.Len(t, open, 1, "killed at %d", kill)
-		require.Equal(t, "amount_mismatch", open[0].Kind)
+		require.Equal(t, "amount_mismatch", open[0].LastError)
 		require.Equal(t, []string{"amount_mismatch: intent succeeded, order paid, response 201"}, f.discrepancies(), "the intent is cancelled")
 		f.forget()
 		if killed == nil {

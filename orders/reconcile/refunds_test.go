@@ -146,7 +146,6 @@ func TestReport_json(t *testing.T) {
 		"refunds": 1,
 		"discrepancies": [{
 			"id": "ID",
-			"found_at": "TIME",
 			"kind": "amount_mismatch",
 			"account_id": "ID",
 			"order_id": "ID",

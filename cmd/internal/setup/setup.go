@@ -96,7 +96,6 @@ SELECT privilege || ' ON ' || name
   FROM (VALUES ('accounts', 'SELECT'),
                ('api_keys', 'SELECT'),
                ('audit_records', 'INSERT'),
-               ('discrepancies', 'SELECT, INSERT, UPDATE'),
                ('idempotency_keys', 'SELECT, INSERT, UPDATE'),
                ('orders', 'SELECT, INSERT, UPDATE'),
                ('provider_event_place', 'SELECT'),
