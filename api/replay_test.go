@@ -104,7 +104,7 @@ func (f *fixture) runCompleter(t *testing.T) {
 	t.Helper()
 	const grace = time.Hour
 	completer := idempotency.NewCompleter(f.Engine, f.Operations.Operations(),
-		idempotency.CompleterConfig{Grace: grace, ActionTimeout: 24 * time.Hour, Batch: 40, Concurrency: 1})
+		idempotency.CompleterConfig{Grace: grace, ActionTimeout: 23 * time.Hour, Batch: 40, Concurrency: 1})
 	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", 2*grace)
 	pass, err := completer.RunOnce(t.Context())
 	require.NoError(t, err)

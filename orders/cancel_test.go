@@ -282,11 +282,11 @@ SELECT count(*)
 	}
 }
 
-// An order without an intent is cancelled after its provider key is forgotten, and a failover loses that. The
-// cancelled intent, which the cancel created, keeps the retry from charging the card.
+// An order without an intent is cancelled, and a failover loses that. The cancelled intent, which the cancel created,
+// keeps the retry from charging the card.
 func TestCancel_lost(t *testing.T) {
 	t.Parallel()
-	f := newOldFixture(t, makeUnavailable(createIntent), create("503 unavailable, 2s"), (*fixture).passDay)
+	f := newFixture(t, options{}, makeUnavailable(createIntent), create("503 unavailable, 2s"))
 	f.do(respond(createIntent, 401, `"type":"invalid_request_error"`), cancelOrder("503 outcome unknown, 1m0s"), retry("200"), expectFailure("canceled"))
 	f.exec("DELETE FROM idempotency_keys WHERE operation = 'cancel_order'")
 	f.do(loseRows, create("422 payment_intent_canceled"), expectCharges(0))

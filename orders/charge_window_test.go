@@ -25,10 +25,10 @@ func TestChargeWindow(t *testing.T) {
 		calls   string
 		intents []string // their status in the end
 	}{
-		"no intent": {past: []step{loseRequest(createIntent), create("503 unavailable, 1s")}, outcome: over, calls: "search 200, list 200, get 200"},
+		"no intent": {past: []step{loseRequest(createIntent), create("503 unavailable, 1s")}, outcome: notCreated, calls: "search 200, get 200"},
 		"intent created, response lost": {
 			past:    []step{loseResponse(createIntent), create("503 unavailable, 1s")},
-			outcome: over, calls: "search 200, get 200, list 200, get 200, cancel 200", intents: []string{"canceled"},
+			outcome: over, calls: "search 200, get 200 ×2, cancel 200", intents: []string{"canceled"},
 		},
 		"unconfirmed": {past: []step{stopBefore(confirm)}, outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"}},
 		"charged, response lost": {
@@ -97,8 +97,8 @@ func TestChargeWindow_limit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
 	for outcome, age := range map[string]time.Duration{
-		"201":                    24*time.Hour - lockTimeout - 30*time.Second,
-		"422 charge_window_over": 24*time.Hour - lockTimeout + time.Second,
+		"201":                    23*time.Hour - lockTimeout - 30*time.Second,
+		"422 charge_window_over": 23*time.Hour - lockTimeout + time.Second,
 	} {
 		f := f.withNewKey(t)
 		f.do(stopBefore(confirm))
@@ -127,7 +127,7 @@ func (f *fixture) readStatus(ctx context.Context) (result idempotency.Result, er
 func TestChargeWindow_notApproved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, challenge)
-	f.backdate(24*time.Hour - lockTimeout + time.Second)
+	f.backdate(23*time.Hour - lockTimeout + time.Second)
 	f.ageLastRun(grace)
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
 	f.do(create("422 charge_window_over"), expectIntents("canceled"))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -46,9 +47,6 @@ type orderRun struct {
 	run   *idempotency.Run
 	order orderRow // see load
 	stale bool     // see updateTx
-
-	createUnrepeatable bool         // a repeated create would not return an earlier run's intent
-	search             intentSearch // see findIntent
 
 	// justCreated means that this run, the key's first, has created the intent in the step before. After
 	// a failover it may be wrong, but it only decides whether to skip a GET, and which 503 to return.
@@ -108,46 +106,38 @@ func (r *orderRun) violated(ctx context.Context, constraint string) error {
 	return &OrderExistsError{other.ID}
 }
 
-// createIntent creates the PaymentIntent, unconfirmed, so no money moves. It searches for the intent of
-// an earlier run first, unless a repeated create is sure to return it (R12, read first):
+// CreatePeriod is how long a create is sent after the order's row was inserted. The provider remembers a key for
+// 24 hours. So even if the row was lost and inserted again 23 hours later, a repeated create returns the intent of
+// the first run (R12, read first).
+const CreatePeriod = 30 * time.Minute
+
+// createIntent creates the PaymentIntent, unconfirmed, so no money moves. A resumed run searches first (R12, read
+// first), because the provider may have forgotten the key of an order that was inserted again still later. Of what it finds, the create
+// returns everything that is not charged, and what the search does not find yet.
 //
-//	run      provider key   order       calls
-//	first    remembered     any         create
-//	resumed  remembered     any         search, then create if none is found
-//	any      forgotten      stays open  search all, then create if none is found
-//	any      forgotten      window over search all, then fail the order if none is found
-//
-// An order that closes within its charge window, because it is cancelled, gets an intent, which the next step
-// cancels. A failover may lose the cancel, and a later run then finds that intent.
-//
-// In the second row, the order may have been inserted again after lost rows, so its provider key may be
-// older than the order. The create is sent even if the order must close, because the search may not find
-// the intent of an earlier run yet; the next step cancels what the create returns.
+// An order that is cancelled gets an intent, too, which the next step cancels. A failover may lose the cancel, and
+// a later run then finds that intent.
 func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.service.Calls.Context(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.closedByOperator && !r.order.CancelRequested {
-		return r.recordClose(pointOrderCreated), nil
+	if r.run.LeaseEnd().After(r.order.CreatedAt.Add(min(CreatePeriod, r.service.ChargeWindow))) {
+		return r.endWithoutCreate(ctx)
 	}
-	closing := r.closeReason()
-	createRepeatable := !r.createUnrepeatable && r.keyRemembered(r.order.CreatedAt.Time)
-	if r.run.Resumed || !createRepeatable {
-		switch found, complete, err := r.findIntent(ctx, createRepeatable); {
-		case err != nil:
-			return nil, err
-		case !complete:
-			return repeatCreate, nil
-		case found.ID != "":
-			return r.recordIntent(found.ID, found.Status == payments.StatusSucceeded), nil
+	if r.run.Resumed {
+		ids, failed := r.search(ctx)
+		if failed != nil && !failed.NotOffered {
+			return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 		}
-	}
-	windowOver := r.service.windowOver(r.order, r.run.LeaseEnd())
-	if closing != nil && !createRepeatable && (windowOver || r.createUnrepeatable) {
-		// A create in flight may still arrive, but no run confirms its intent.
-		return r.failWithoutIntent(ctx, *closing)
+		found, err := r.choose(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		if precedence(found.Status) >= inProgress {
+			return r.recordIntent(found.ID, true), nil
+		}
 	}
 	intent, failed := r.sendCreate(ctx)
 	switch {
@@ -158,14 +148,81 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, provider.RefusedBy(failed))
-	case (r.closedByOperator || windowOver) && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
-		r.createUnrepeatable = true // the provider accepts no create, and the order must close nevertheless
-		return repeatCreate, nil
 	case failed.SavedUnderKey:
 		r.order.CreateKeyNumber++
 		return r.repeatWithNextKey(pointOrderCreated, operations.ErrProviderUnavailable, failed)
 	default: // an unconfirmed intent moves no money, so the outcome does not matter
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+	}
+}
+
+// endWithoutCreate continues with the intent of an earlier run, or fails the order if the search finds none (R12,
+// read first). A create in flight may still arrive, but no run confirms its intent. Without a search, the order waits
+// for the end of the charge window, which also ends it if the provider rejects our API key.
+func (r *orderRun) endWithoutCreate(ctx context.Context) (idempotency.RecordFunc, error) {
+	why := provider.Refused("payment_not_created", "The payment could not be created in time. The card was not charged.")
+	if r.order.CancelRequested {
+		why = *r.closeReason()
+	}
+	windowOver := r.service.windowOver(r.order, r.run.LeaseEnd())
+	ids, failed := r.search(ctx)
+	switch {
+	case windowOver && failed != nil && failed.NotOffered:
+		return r.failWithoutIntent(ctx, why)
+	case windowOver && failed != nil && failed.NeedsOperator && failed.Outcome == payments.NotExecuted:
+		return r.recordFailure(why), nil
+	case failed != nil:
+		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+	}
+	found, err := r.choose(ctx, ids)
+	switch {
+	case err != nil:
+		return nil, err
+	case found.ID == "":
+		return r.failWithoutIntent(ctx, why)
+	default:
+		return r.recordIntent(found.ID, found.Status == payments.StatusSucceeded), nil
+	}
+}
+
+func (r *orderRun) search(ctx context.Context) (ids []string, failed *payments.Error) {
+	ids, err := r.service.Calls.Payments.Search(ctx, provider.MetadataOrderID, r.order.ID.String())
+	return ids, provider.Failure(err)
+}
+
+// choose returns the order's intent with the highest precedence, or a zero one. It reads each, because the search
+// may return an old status. confirmIntent compares the amount.
+func (r *orderRun) choose(ctx context.Context, ids []string) (chosen payments.Intent, err error) {
+	for _, id := range ids {
+		intent, err := r.service.Calls.Payments.Get(ctx, id)
+		if err != nil {
+			return payments.Intent{}, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
+		}
+		ours := provider.ParseMetadata(intent.Metadata).OrderID == r.order.ID
+		if ours && precedence(intent.Status) > precedence(chosen.Status) {
+			chosen = intent
+		}
+	}
+	return chosen, nil
+}
+
+// inProgress is the precedence from which an intent is charged, or may be charged without a confirm of ours.
+const inProgress = 3
+
+// precedence ranks the intents of an order: succeeded, in progress, failed (the client may already
+// have the failure), unconfirmed, none. An unknown status may be that of a payment in progress.
+func precedence(status payments.Status) int {
+	switch status {
+	case payments.StatusSucceeded:
+		return inProgress + 1
+	case payments.StatusCanceled, payments.StatusRequiresPaymentMethod:
+		return 2
+	case payments.StatusRequiresConfirmation:
+		return 1
+	case "":
+		return 0
+	default:
+		return inProgress
 	}
 }
 
@@ -189,10 +246,6 @@ func (r *orderRun) load(ctx context.Context) (err error) {
 		r.order.CreatedAt = operations.Timestamp{Time: r.run.CreatedAt}
 	}
 	return mustExist(err, r.run.KeyID)
-}
-
-func repeatCreate(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
-	return idempotency.Advance(pointOrderCreated), nil
 }
 
 // recordIntent is transaction 2. An intent that was adopted may have refunds and disputes, because an earlier

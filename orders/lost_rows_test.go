@@ -52,11 +52,12 @@ func TestLostRows(t *testing.T) {
 		retried, resumed time.Duration
 		run              step
 	}{
-		"an operator ends the order":               {23*time.Hour + 30*time.Minute, time.Minute, resolve("201")},
-		"the charge window is over":                {22 * time.Hour, 25 * time.Hour, retry("201")},
-		"the next run comes almost a day later":    {22 * time.Hour, 23*time.Hour + 30*time.Minute, retry("201")},
-		"the provider key expires in between":      {23*time.Hour + 58*time.Minute, 10 * time.Minute, retry("201")},
-		"the provider key expires, by an operator": {23*time.Hour + 58*time.Minute, 10 * time.Minute, retryByOperator("201")},
+		"an operator ends the order":            {23*time.Hour + 30*time.Minute, time.Minute, resolve("201")},
+		"the charge window is over":             {22 * time.Hour, 25 * time.Hour, retry("201")},
+		"the next run comes three hours later":  {22 * time.Hour, 3 * time.Hour, retry("201")},
+		"the next run comes almost a day later": {22 * time.Hour, 22*time.Hour + 30*time.Minute, retry("201")},
+		"the key expires in between":            {23*time.Hour + 58*time.Minute, 10 * time.Minute, retry("201")},
+		"the key expires, by an operator":       {23*time.Hour + 58*time.Minute, 10 * time.Minute, retryByOperator("201")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,10 +65,27 @@ func TestLostRows(t *testing.T) {
 			f.do(test.run, expectCalls("search 200, get 200 ×2"), expectCharges(1), expectIntents("succeeded"))
 			f.checkFinal()
 		})
-		t.Run(name+", without search", func(t *testing.T) {
+	}
+}
+
+// In an account without a search, the create finds the charge for as long as the provider remembers the key.
+func TestLostRows_noSearch(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		resumed time.Duration
+		steps   []step
+	}{
+		"while creates are sent": {20 * time.Minute, []step{retry("201"), expectCalls("search 400, create 200, get 200")}},
+		"later": {time.Hour, []step{
+			retry("503 unavailable, 1m0s"), retry("201"), expectCalls("search 400, search 200, get 200 ×2"),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newLostOrder(t, options{}, test.retried, test.resumed)
-			f.do(fault(stripetest.NoSearch, search), test.run, expectCalls("search 400, list 200, get 200"), expectCharges(1), expectIntents("succeeded"))
+			f := newLostOrder(t, options{}, 23*time.Hour, test.resumed)
+			f.do(fault(stripetest.NoSearch, search))
+			f.do(test.steps...)
+			f.do(expectCharges(1), expectIntents("succeeded"))
 			f.checkFinal()
 		})
 	}
@@ -92,9 +110,9 @@ func TestLostRows_unconfirmedIntent(t *testing.T) {
 
 func TestLostRows_oldUnconfirmedIntent(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{clock: aDayAgo}, stopBefore(confirm), loseRows, pass(23*time.Hour+58*time.Minute))
+	f := newFixture(t, options{clock: aDayAgo}, loseResponse(createIntent), create("503 unavailable, 1s"), loseRows, pass(23*time.Hour+58*time.Minute))
 	f.do(rateLimit(createIntent), retry("503 unavailable, 2s"), pass(10*time.Minute))
-	f.do(retry("201"), expectCharges(1), expectIntents("succeeded"))
+	f.do(retry("201"), expectCharges(1), expectIntents("succeeded", "requires_confirmation"))
 	f.checkFinal()
 }
 
@@ -112,7 +130,7 @@ func TestLostRows_twice(t *testing.T) {
 			f.do(pass(24*time.Hour+5*time.Minute), create("201"), loseRows, pass(5*time.Minute))
 			f.do(rateLimit(createIntent), retry("503 unavailable, 2s"), pass(time.Minute))
 			f.transport.reset()
-			f.do(retry("201"), expectCalls("search 200, get 200, search 200, get 200, list 200, get 200"))
+			f.do(retry("201"), expectCalls("search 200, get 200, create 200, get 200"))
 			f.do(expectCharges(1), expectIntents("succeeded", first))
 			f.checkFinal()
 		})

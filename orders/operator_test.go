@@ -84,9 +84,9 @@ func TestResolve(t *testing.T) {
 		},
 		"no intent, and the account is not set up for the create": {
 			steps: []step{
-				fault(stripetest.AccountNotReady, createIntent), create("503 unavailable, 1m0s"),
+				fault(stripetest.AccountNotReady, createIntent), create("503 unavailable, 1m0s"), latePeriod,
 			},
-			outcome: "422 closed_by_operator", calls: "search 200, create 400, search 200, list 200, get 200",
+			outcome: notCreated, calls: "search 200, get 200",
 		},
 		"charged, response lost": {
 			steps:   []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")},

@@ -43,17 +43,14 @@ func TestProviderKeyExpired(t *testing.T) {
 		intents int
 	}{
 		"create: response lost": {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, []step{
-			retry("201"), expectCalls("search 200, get 200, list 200, get 200, confirm 200"),
+			retry("201"), expectCalls("search 200, get 200 ×2, confirm 200"),
 		}, 1},
 		"create: request lost": {[]step{loseRequest(createIntent), create("503 unavailable, 1s")}, []step{
-			retry("201"), expectCalls("search 200, list 200, create 200, get 200, confirm 200"),
-		}, 1},
+			retry(notCreated), expectCalls("search 200, get 200"),
+		}, 0},
 		"create: stored 500 under two keys": {[]step{fault(stripetest.ErrorAfter, createIntent), create("503 unavailable, 30s")}, []step{
-			retry("201"), expectCalls("search 200, get 200 ×2, list 200, get 200, confirm 200"),
+			retry("201"), expectCalls("search 200, get 200 ×3, confirm 200"),
 		}, 2},
-		"create: response lost, and the search not offered": {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, []step{
-			fault(stripetest.NoSearch, search), retry("201"), expectCalls("search 400, list 200, get 200, confirm 200"),
-		}, 1},
 		"confirm: request lost": {[]step{loseRequest(confirm), create("503 outcome unknown, 1s")}, []step{
 			retry("201"), expectCalls("get 200, confirm 200"),
 		}, 1},
@@ -70,14 +67,6 @@ func TestProviderKeyExpired(t *testing.T) {
 			retry("503 outcome unknown, 30s"), paymentSucceeds,
 			retry("201"), expectCalls("get 200 ×2"),
 		}, 1},
-		"not yet: the create is repeated under its key": {[]step{
-			loseResponse(createIntent), create("503 unavailable, 1s"),
-			func(f *fixture) {
-				f.backdate(23*time.Hour - time.Minute)
-				f.transport.reset()
-			},
-			retry("201"), expectCalls("search 200, create 200, get 200, confirm 200"),
-		}, nil, 1},
 	}
 	parts := map[string]*fixture{}
 	for name, test := range tests {
@@ -98,20 +87,6 @@ func TestProviderKeyExpired(t *testing.T) {
 	checkInvariants(t, shared)
 }
 
-func TestProviderKeyExpired_incompleteList(t *testing.T) {
-	t.Parallel()
-	f := newOldFixture(t, loseResponse(createIntent), create("503 unavailable, 1s"))
-	f.createForeignIntents(100)
-	f.passDay()
-	f.do(
-		fault(stripetest.NoSearch, search), fault(stripetest.NextPageError, listIntents), retry("503 unavailable, 2s"),
-		expectCalls("search 400, list 200, list 500 ×3"),
-		fault(stripetest.NoSearch, search), retry("201"),
-		expectCalls("search 400, list 200, list 500 ×3, search 400, list 200 ×2, get 200, confirm 200"),
-	)
-	f.checkFinal()
-}
-
 func TestProviderKeyExpired_severalIntents(t *testing.T) {
 	t.Parallel()
 	shared := newOldFixture(t)
@@ -122,10 +97,10 @@ func TestProviderKeyExpired_severalIntents(t *testing.T) {
 		calls   string
 	}{
 		"one charged":         {visa, "confirm", "201", "search 200, get 200 ×4"},
-		"one declined":        {declinedCard, "confirm", "402 card_declined generic_decline", "search 200, get 200 ×3, list 200, get 200, cancel 200"},
-		"one cancelled":       {visa, "cancel", "422 payment_intent_canceled", "search 200, get 200 ×3, list 200, get 200"},
-		"one processing":      {stripetest.ProcessingCard, "confirm", "503 outcome unknown, 30s", "search 200, get 200 ×3, list 200, get 200"},
-		"one requires action": {challengeCard, "confirm", "202 action required", "search 200, get 200 ×3, list 200, get 200"},
+		"one declined":        {declinedCard, "confirm", "402 card_declined generic_decline", "search 200, get 200 ×4, cancel 200"},
+		"one cancelled":       {visa, "cancel", "422 payment_intent_canceled", "search 200, get 200 ×4"},
+		"one processing":      {stripetest.ProcessingCard, "confirm", "503 outcome unknown, 30s", "search 200, get 200 ×4"},
+		"one requires action": {challengeCard, "confirm", "202 action required", "search 200, get 200 ×4"},
 	}
 	parts := map[string]*fixture{}
 	for name, test := range tests {
@@ -169,7 +144,7 @@ func TestProviderKeyExpired_otherAmount(t *testing.T) {
 	f := newOldFixture(t, loseRequest(createIntent), create("503 unavailable, 1s"))
 	f.insertIntent(visa, orderAmount+100)
 	f.passDay()
-	f.do(retry("503 outcome unknown, 1m0s"), retry("503 outcome unknown, 1m0s"), expectCalls("search 200, get 200, list 200, get 200 ×2"))
+	f.do(retry("503 outcome unknown, 1m0s"), retry("503 outcome unknown, 1m0s"), expectCalls("search 200, get 200 ×3"))
 	require.Equal(t, 2, f.log.errorLines())
 	require.Empty(t, f.Stripe.Charges())
 	require.Len(t, f.intents(), 1)

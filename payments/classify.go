@@ -38,7 +38,7 @@ func classify(err error, trace *sendTrace, call call) *Error {
 	}
 	rejected := []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound}
 	if call.optional && slices.Contains(rejected, trace.status) {
-		e.Outcome, e.NotOffered = NotExecuted, true
+		e.Outcome, e.NotOffered, e.RetryAfter = NotExecuted, true, operatorRetryAfter
 		return e
 	}
 	if response, ok := errors.AsType[*failure](err); ok {

@@ -43,7 +43,7 @@ func TestStartupError(t *testing.T) {
 			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "LOCK_TIMEOUT=20s", "KEY_RETENTION=72s"},
 			"serve, completer, reaper, reaper --dry-run, keys list, keys show K, keys retry K --reason x, keys resolve K --reason x",
 			[]string{"\n  durations out of order: STRIPE_TIMEOUT 20s must be less than LOCK_TIMEOUT 20s" +
-				"\n  durations out of order: CHARGE_WINDOW 24h0m0s must be less than KEY_RETENTION 1m12s\n"},
+				"\n  durations out of order: CHARGE_WINDOW 23h0m0s must be less than KEY_RETENTION 1m12s\n"},
 		},
 		"no provider": {[]string{unreachable}, "keys retry K --reason x, keys resolve K --reason x", []string{"\n  STRIPE_SECRET_KEY: not set; "}},
 		"outdated schema": { // the role cannot create tables

@@ -54,7 +54,7 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	require.NoError(t, err)
 
 	completer := idempotency.NewCompleter(f.Engine, f.Operations.Operations(), idempotency.CompleterConfig{
-		Grace: 5 * time.Minute, ActionTimeout: 24 * time.Hour, Batch: 40, Concurrency: 1,
+		Grace: 5 * time.Minute, ActionTimeout: 23 * time.Hour, Batch: 40, Concurrency: 1,
 	})
 	pass, err := completer.RunOnce(t.Context())
 	require.NoError(t, err)

@@ -59,7 +59,7 @@
 // of the victim, here two, so all later rows of other accounts are lost, too. The clients
 // retry, or reconcile --lost-rows --fix runs first. While the provider is unavailable for
 // their retry, a later run or an operator must find the charge whose rows are lost, also
-// if the provider has no search.
+// if the provider has no search, but then only within half an hour (R12).
 //
 // Clock ahead: the primary that wrote the rows had a clock that was an hour ahead, so a
 // lease begins in the future. That is no lease (R8), and a recovery must not wait for it.

@@ -10,6 +10,12 @@ import (
 // invariant must hold after every case. Its query returns the violations.
 type invariant struct{ name, query string }
 
+// The names of invariants from which a plan has an exception.
+const (
+	providerKeyReused = "a provider key used for two orders or two different requests (R5)"
+	moreIntents       = "more than one intent created for an order (R5)"
+)
+
 func invariants() []invariant {
 	return []invariant{
 		{"an order charged more than once", `
@@ -174,7 +180,7 @@ SELECT h.op::text
  WHERE strpos(h.body, '_secret_') > 0
    AND o.created_at + observed.aged_since(h.sent_at) < h.sent_at - interval '24 hours'`},
 
-		{"a provider key used for two orders or two different requests (R5)", `
+		{providerKeyReused, `
 SELECT provider_key
   FROM observed.call
  WHERE provider_key IS NOT NULL
@@ -182,7 +188,7 @@ SELECT provider_key
  GROUP BY provider_key
 HAVING count(DISTINCT order_id) > 1 OR count(DISTINCT (method, path, body)) > 1`},
 
-		{"more than one intent created for an order (R5)", `
+		{moreIntents, `
 SELECT order_id
   FROM observed.intent
  WHERE id NOT IN (SELECT id FROM observed.reconciled)

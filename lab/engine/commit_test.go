@@ -250,7 +250,7 @@ func (f *fixture) backgroundCommands(op *threeSteps) {
 	require.NoError(f.t, err)
 	require.Len(f.t, found, 1)
 	completer := idempotency.NewCompleter(f.engine, operations, idempotency.CompleterConfig{
-		Grace: 5 * time.Minute, ActionTimeout: 24 * time.Hour, Batch: 40, Concurrency: 1,
+		Grace: 5 * time.Minute, ActionTimeout: 23 * time.Hour, Batch: 40, Concurrency: 1,
 	})
 	pass, err := completer.RunOnce(ctx)
 	require.NoError(f.t, err)

@@ -41,7 +41,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	require.NoError(t, err)
 	operations := []idempotency.Operation{op}
 	completer := idempotency.NewCompleter(f.engine, operations, idempotency.CompleterConfig{
-		Grace: 5 * time.Minute, ActionTimeout: 24 * time.Hour, Batch: 40, Concurrency: 1,
+		Grace: 5 * time.Minute, ActionTimeout: 23 * time.Hour, Batch: 40, Concurrency: 1,
 	})
 	for range executions {
 		req := f.request()

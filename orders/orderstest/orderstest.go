@@ -38,7 +38,7 @@ type Options struct {
 	Account      uuid.UUID          // a new account
 	Logger       *slog.Logger       // discards the log
 	StepTimeout  time.Duration      // 20 seconds
-	ChargeWindow time.Duration      // 24 hours
+	ChargeWindow time.Duration      // 23 hours
 	NoWebhook    bool               // otherwise WebhookSecret signs events
 	Stripe       stripetest.Options // of the fake
 	Fake         *stripetest.Server // of another Shop; a new one
@@ -98,7 +98,7 @@ func New(tb testing.TB, o Options) *Shop {
 	s.Engine, err = idempotency.New(s.Pool, o.Engine)
 	require.NoError(tb, err)
 	calls := provider.Calls{Payments: s.Payments, Timeout: stepTimeout, Logger: s.Logger}
-	s.Orders = &orders.Service{Calls: calls, Pool: s.Pool, Engine: s.Engine, ChargeWindow: cmp.Or(o.ChargeWindow, 24*time.Hour)}
+	s.Orders = &orders.Service{Calls: calls, Pool: s.Pool, Engine: s.Engine, ChargeWindow: cmp.Or(o.ChargeWindow, 23*time.Hour)}
 	s.Refunds = &refunds.Service{Calls: calls, Pool: s.Pool, Orders: s.Orders}
 	s.Operations = &operations.Service{Engine: s.Engine, Pool: s.Pool, Registrations: []operations.Registration{
 		s.Orders.Registration(),

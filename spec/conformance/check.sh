@@ -10,7 +10,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 
 # A crashed request is continued after LOCK_TIMEOUT.
-export STRIPE_TIMEOUT=2s LOCK_TIMEOUT=4s COMPLETER_GRACE=5m CHARGE_WINDOW=24h KEY_RETENTION=72h
+export STRIPE_TIMEOUT=2s LOCK_TIMEOUT=4s COMPLETER_GRACE=5m CHARGE_WINDOW=23h KEY_RETENTION=72h
 export LOG_LEVEL=warn ADMIN_ADDR='' SMTP_URL='' DATABASE_URL='' STRIPE_WEBHOOK_SECRET=''
 export STRIPE_SECRET_KEY=sk_test_conformance
 

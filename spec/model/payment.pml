@@ -12,7 +12,7 @@
 #define FAULTS 3  /* in one history, see fault() */
 #endif
 #define RUNS    2 /* that are alive at once: the holder of the lease, and a late one */
-#define DAYS    5 /* the end of time; a provider key works for one day, the charge window is two */
+#define DAYS    5 /* the end of time; creates are sent for one day, the charge window is two */
 #define INTENTS 3 /* that the provider can have */
 
 mtype:point  = { unused, order_created, charge_created, finished };
@@ -268,7 +268,7 @@ inline findIntent() {
 	consider(2);
 	consider(1);
 	if
-	:: intent != 0 && paymentIntent[intent] == unconfirmed && young(intent) -> intent = 0 /* unsure: the create returns it */
+	:: intent != 0 && rank(intent) < 3 && keyWorks(created) -> intent = 0 /* the create returns it */
 	:: else
 	fi
 }
@@ -339,7 +339,7 @@ end:
 		findIntent();
 		if
 		:: intent != 0 -> next = commit_intent
-		:: intent == 0 && windowOver(created) -> next = commit_failed
+		:: intent == 0 && !keyWorks(created) -> next = commit_failed
 		:: else -> next = wait_create
 		fi;
 		did("search") }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"example.com/orders-api/events"
+	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
@@ -174,31 +175,34 @@ type Durations struct {
 	StripeTimeout  time.Duration `envconfig:"STRIPE_TIMEOUT" default:"20s"`
 	LockTimeout    time.Duration `envconfig:"LOCK_TIMEOUT" default:"90s"`
 	CompleterGrace time.Duration `envconfig:"COMPLETER_GRACE" default:"5m"`
-	ChargeWindow   time.Duration `envconfig:"CHARGE_WINDOW" default:"24h"`
+	ChargeWindow   time.Duration `envconfig:"CHARGE_WINDOW" default:"23h"`
 	KeyRetention   time.Duration `envconfig:"KEY_RETENTION" default:"72h"`
 }
 
 // validate rejects durations that are out of order (R9, order of the durations). For example, if a lease
 // were shorter than a provider step, another run could take the key over during the call. The retention
-// is longer than the charge window, so that a late retry gets the stored response (R24, charge window).
+// is longer than the charge window, so that a late retry gets the stored response (R24, charge window). A key
+// that is abandoned is resumed while its create may still be sent, and an order that was lost and inserted again at
+// the end of its window still has a provider key that Stripe remembers (R12, read first).
 func (d *Durations) validate(p *problems) {
 	type duration struct {
-		name  string
-		value time.Duration
+		name    string
+		value   time.Duration
+		longest time.Duration
 	}
 	var previous duration
 	for _, next := range []duration{
-		{"STRIPE_TIMEOUT", d.StripeTimeout},
-		{"LOCK_TIMEOUT", d.LockTimeout},
-		{"COMPLETER_GRACE", d.CompleterGrace},
-		{"CHARGE_WINDOW", d.ChargeWindow},
-		{"KEY_RETENTION", d.KeyRetention},
+		{"STRIPE_TIMEOUT", d.StripeTimeout, longest},
+		{"LOCK_TIMEOUT", d.LockTimeout, longest},
+		{"COMPLETER_GRACE", d.CompleterGrace, orders.CreatePeriod - time.Second},
+		{"CHARGE_WINDOW", d.ChargeWindow, 23 * time.Hour},
+		{"KEY_RETENTION", d.KeyRetention, longest},
 	} {
 		switch {
 		case p.has(next.name):
 			continue
-		case next.value < shortest || next.value > longest:
-			p.add(next.name, "%s is not from %s to %s", next.value, shortest, longest)
+		case next.value < shortest || next.value > next.longest:
+			p.add(next.name, "%s is not from %s to %s", next.value, shortest, next.longest)
 			continue
 		case previous.value >= next.value:
 			p.lines = append(p.lines, fmt.Sprintf("durations out of order: %s %s must be less than %s %s", previous.name, previous.value, next.name, next.value))

@@ -89,7 +89,7 @@ func TestLoad(t *testing.T) {
 				noEventsURL,
 				noEventsSecret,
 				"LOCK_TIMEOUT: -1m30s is not from 100ms to 87600h0m0s",
-				"COMPLETER_GRACE: 0s is not from 100ms to 87600h0m0s",
+				"COMPLETER_GRACE: 0s is not from 100ms to 29m59s",
 				`LOG_FORMAT: "xml" is neither text nor json`,
 			},
 		},
@@ -152,6 +152,13 @@ func TestLoad(t *testing.T) {
 				"durations out of order: STRIPE_TIMEOUT 2m0s must be less than LOCK_TIMEOUT 1m30s",
 				"durations out of order: COMPLETER_GRACE 10m0s must be less than CHARGE_WINDOW 10m0s",
 				"durations out of order: CHARGE_WINDOW 10m0s must be less than KEY_RETENTION 10m0s",
+			},
+		},
+		"durations for which the provider may have forgotten a create": { // (R12, read first)
+			environment: []string{database, testKey, "COMPLETER_GRACE=30m", "CHARGE_WINDOW=23h1s"},
+			problems: []string{
+				"COMPLETER_GRACE: 30m0s is not from 100ms to 29m59s",
+				"CHARGE_WINDOW: 23h0m1s is not from 100ms to 23h0m0s",
 			},
 		},
 		"an unreadable duration between two in the wrong order": {
@@ -290,7 +297,7 @@ func TestLoad_emptyVariables(t *testing.T) {
 	require.Equal(t, "20s", config.StripeTimeout.String())
 	require.Equal(t, "1m30s", config.LockTimeout.String())
 	require.Equal(t, "5m0s", config.CompleterGrace.String())
-	require.Equal(t, "24h0m0s", config.ChargeWindow.String())
+	require.Equal(t, "23h0m0s", config.ChargeWindow.String())
 	require.Equal(t, "72h0m0s", config.KeyRetention.String())
 	require.Equal(t, "Orders <receipts@example.com>", config.ReceiptsSender())
 	require.Equal(t, slog.LevelInfo, config.Level)

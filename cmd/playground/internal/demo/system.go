@@ -116,7 +116,7 @@ func newSystem(ctx context.Context, options Options) (*system, error) {
 			"STRIPE_TIMEOUT="+timeout.String(),
 			"LOCK_TIMEOUT="+(timeout+2*time.Second).String(),
 			"COMPLETER_GRACE=5m",
-			"CHARGE_WINDOW=24h",
+			"CHARGE_WINDOW=23h",
 			"KEY_RETENTION=72h",
 			"LOG_LEVEL=info",
 			"LOG_FORMAT=text",
