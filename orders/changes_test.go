@@ -235,6 +235,7 @@ func TestChanges_restrictedKey(t *testing.T) {
 	require.NoError(t, f.Changes.ReadList(t.Context()))
 	for endpoint, fault := range map[string]stripetest.Fault{listDisputes: stripetest.Forbidden, listRefunds: stripetest.Unauthorized} {
 		f.exec("UPDATE staged_jobs SET run_at = created_at, attempt = $1 WHERE kind = 'provider_change'", jobs.MaxAttempts-1)
+		f.exec("UPDATE staged_jobs SET run_at = created_at - interval '1 hour' WHERE id = $1", orderID(f.Account, f.key))
 		f.do(func(f *fixture) {
 			f.faults = append(f.faults, f.Stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always}))
 		})
