@@ -258,36 +258,6 @@ func TestRun_staysFound(t *testing.T) {
 	}
 }
 
-// What a read has found about our refund stays open until another read does not find it.
-func TestRun_absentRefund(t *testing.T) {
-	t.Parallel()
-	for kind, test := range map[string]struct{ setup, remedy string }{
-		"missing_at_provider": {
-			"UPDATE refunds SET provider_refund_id = 're_UNKNOWN'", "DELETE FROM refunds WHERE provider_refund_id = 're_UNKNOWN'",
-		},
-		"orphaned_record": {
-			"UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'",
-			"UPDATE refunds SET status = 'failed', failure_reason = 'closed_by_operator' WHERE provider_refund_id IS NULL",
-		},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			f, _ := newVeryOldFixture(t, paidAndRefunded(visa), sql(test.setup))
-			first, err := f.run(func(c *reconcile.Config) { c.Since, c.Fix = 14*24*time.Hour, true })
-			require.NoError(t, err)
-			require.Equal(t, []string{"unrecorded_refund: refund succeeded, our refund " + map[bool]string{true: "missing", false: "succeeded"}[kind == "orphaned_record"] + " => fixed", kind + ": "}, inWords(first))
-			for _, fix := range []bool{true, false, true} {
-				next := f.reconcile(fix)
-				require.Equal(t, []string{kind + ": "}, inWords(next))
-				require.Equal(t, first.Discrepancies[1].ID, next.Discrepancies[0].ID)
-				require.Equal(t, first.Discrepancies[1].FoundAt, next.Discrepancies[0].FoundAt)
-			}
-			f.exec(test.remedy)
-			require.Empty(t, f.reconcile(true).Discrepancies)
-		})
-	}
-}
-
 // An acknowledged discrepancy that is found again is not listed.
 func TestRun_acknowledged(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -106,6 +107,121 @@ func refundCases() map[string]discrepancyCase {
 			found: []string{"refund_failed_late: "},
 		},
 	}
+}
+
+// What a read has found about our refund stays open until another read does not find it.
+func TestRun_absentRefund(t *testing.T) {
+	t.Parallel()
+	for kind, test := range map[string]struct{ setup, ours, remedy string }{
+		"missing_at_provider": {
+			"UPDATE refunds SET provider_refund_id = 're_UNKNOWN'", "succeeded", "DELETE FROM refunds WHERE provider_refund_id = 're_UNKNOWN'",
+		},
+		"orphaned_record": {
+			"UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'",
+			"missing",
+			"UPDATE refunds SET status = 'failed', failure_reason = 'closed_by_operator' WHERE provider_refund_id IS NULL",
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f, _ := newVeryOldFixture(t, paidAndRefunded(visa), sql(test.setup))
+			first, err := f.run(func(c *reconcile.Config) { c.Since, c.Fix = 14*24*time.Hour, true })
+			require.NoError(t, err)
+			require.Equal(t, []string{"unrecorded_refund: refund succeeded, our refund " + test.ours + " => fixed", kind + ": "}, inWords(first))
+			for _, fix := range []bool{true, false, true} {
+				next := f.reconcile(fix)
+				require.Equal(t, []string{kind + ": "}, inWords(next))
+				require.Equal(t, first.Discrepancies[1].ID, next.Discrepancies[0].ID)
+				require.Equal(t, first.Discrepancies[1].FoundAt, next.Discrepancies[0].FoundAt)
+			}
+			f.exec(test.remedy)
+			require.Empty(t, f.reconcile(true).Discrepancies)
+		})
+	}
+}
+
+// What no event has reported is recorded, however old the order is.
+func TestRun_readsAgain(t *testing.T) {
+	t.Parallel()
+	const month = 30 * 24 * time.Hour
+	dispute := func(statuses ...string) step {
+		return func(f *fixture) {
+			id, err := f.Stripe.Dispute(f.intentID(), 700, "fraudulent", statuses[0])
+			require.NoError(f.t, err)
+			for _, status := range statuses[1:] {
+				require.NoError(f.t, f.Stripe.UpdateDispute(id, status))
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		setup, act step
+		want       string
+		reported   []string
+	}{
+		"a refund of last month's order": {
+			paid, dashboardRefund, "partially_refunded 7 succeeded ", []string{"unrecorded_refund: refund succeeded, our refund missing => fixed"},
+		},
+		"a pending refund of last month": {
+			paidAndRefunded(pendingRefund), func(f *fixture) { f.settle(false) }, "paid 0 failed ", []string{"refund_failed_late: "},
+		},
+		"a dispute": {paid, dispute("needs_response", "under_review"), "paid 0  under_review", nil},
+		"a decided dispute of last month": {
+			func(f *fixture) {
+				f.do(paid, dispute("needs_response"))
+				require.NoError(f.t, f.Changes.Sync(f.t.Context(), f.Account, orderID(f.Account, orderKey)))
+			},
+			func(f *fixture) { require.NoError(f.t, f.Stripe.UpdateDispute(f.Stripe.Disputes()[0].ID, "lost")) },
+			"paid 0  lost", nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, month+time.Hour, 1)
+			f.do(test.setup)
+			f.ageBy(month)
+			f.do(test.act)
+			f.age()
+			before := f.rows()
+			f.reconcile(false)
+			require.Equal(t, before, f.rows())
+			require.Equal(t, test.reported, inWords(f.reconcile(true)))
+			var state string
+			require.NoError(t, f.Pool.QueryRow(t.Context(), `
+SELECT o.status || ' ' || amount_refunded || ' ' || coalesce((SELECT status FROM refunds), '') || ' ' || coalesce(disputes->0->>'status', '')
+  FROM orders AS o`).Scan(&state))
+			require.Equal(t, test.want, state)
+			require.Zero(t, f.staged())
+
+			f.forget()
+			f.reconcile(true)
+			require.NotContains(t, f.calls(), "GET /v1/refunds/{id}")
+			require.LessOrEqual(t, f.calls()[listRefunds], 2, "what is final is not read again")
+		})
+	}
+}
+
+func (f *fixture) staged() (n int) {
+	f.t.Helper()
+	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT count(*) FROM staged_jobs WHERE kind = 'provider_change'").Scan(&n))
+	return n
+}
+
+// A read that fails is reported, and the worker tries it again.
+func TestRun_readFails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, time.Hour, 4)
+	f.do(paidAndRefunded(visa), dashboardRefund)
+	f.age()
+	failing := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.AccountNotReady, Endpoint: listDisputes, OrderID: orderID(f.Account, orderKey).String(), Times: stripetest.Always})
+	report := f.reconcile(true)
+	require.Len(t, report.Discrepancies, 1)
+	require.Contains(t, inWords(report)[0], "unrecorded_refund: refund succeeded, our refund missing => not fixed: list the disputes of ID: payments: not_executed, status 400")
+	require.Equal(t, 1, report.Open())
+	require.Equal(t, 1, f.staged())
+	failing.Release()
+	f.exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change'")
+	require.Empty(t, f.reconcile(true).Discrepancies)
+	require.Zero(t, f.staged())
 }
 
 func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
