@@ -71,6 +71,9 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	if err := a.TryProvider(ctx); err != nil {
 		return err
 	}
+	if !c.Once {
+		setup.WarnOfProvider(ctx, a.Payments, a.Logger)
+	}
 	workers := []*jobs.Worker{a.Changes.Worker()}
 	if a.Config.SMTPURL != "" {
 		mailer, err := a.Config.Mailer(ctx, a.Logger)

@@ -117,7 +117,7 @@ func (r *run) compareIntents(ctx context.Context, page []payments.Intent) error 
 			}
 		}
 		if r.report.Intents++; o.IntentID == p.id {
-			r.listedOrders = append(r.listedOrders, o.OrderID)
+			r.listedOrders[o.OrderID] = struct{}{}
 		}
 		r.compare(o, p)
 	}
@@ -132,47 +132,60 @@ func (r *run) checkProviderAccount(ctx context.Context) error {
 	return r.Orders.CheckProviderAccount(ctx, uuid.Nil)
 }
 
-// compareOrders compares the orders whose intents were not listed, and those in progress, whose key may be lost.
+// compareOrders compares the orders whose intents were not listed, and those in progress, whose key may be lost. It
+// reads the orders of an hour at a time, so that no statement takes long.
 func (r *run) compareOrders(ctx context.Context) error {
 	newest := r.report.Until
 	if r.LostRows {
 		newest = newest.Add(provider.ClockSkew) // the lost primary's clock may have been ahead
 	}
-	unlisted, err := postgres.Collect(ctx, r.Orders.Pool, "read orders", func(row pgx.CollectableRow) (id IDs, err error) {
+	for from := r.report.Since; from.Before(newest); from = from.Add(time.Hour) {
+		var unlisted []IDs
+		var id IDs
 		var key idempotency.Key
-		err = row.Scan(&id.AccountID, &id.OrderID, &key)
-		id.KeyID = idempotency.KeyID(id.AccountID, key)
-		return id, err
-	}, `
-SELECT account_id, id, idempotency_key
+		var open bool
+		rows, _ := r.Orders.Pool.Query(ctx, `
+SELECT account_id,
+       id,
+       idempotency_key,
+       status IN ('pending', 'requires_action')
   FROM orders
  WHERE account_id = ANY($1)
    AND created_at >= $2
-   AND created_at < $3
-   AND (status IN ('pending', 'requires_action') OR payment_intent_id IS NOT NULL AND id <> ALL($4))`,
-		r.accounts, r.report.Since, newest, r.listedOrders)
-	if err != nil {
-		return err
-	}
-	for page := range slices.Chunk(unlisted, 500) {
-		found, err := r.load(ctx, page)
-		if err != nil {
-			return err
+   AND created_at < least($2 + interval '1 hour', $3)
+   AND (status IN ('pending', 'requires_action') OR payment_intent_id IS NOT NULL)`, r.accounts, from, newest) // ForEachRow returns its error
+		_, err := pgx.ForEachRow(rows, []any{&id.AccountID, &id.OrderID, &key, &open}, func() error {
+			if _, listed := r.listedOrders[id.OrderID]; !listed || open {
+				id.KeyID = idempotency.KeyID(id.AccountID, key)
+				unlisted = append(unlisted, id)
+			}
+			return nil
+		})
+		if err == nil {
+			err = r.compareUnlisted(ctx, unlisted)
 		}
-		for _, o := range found {
-			p := intent{id: o.IntentID, status: missing}
-			if o.Unfinished {
-				continue // a run of the key is responsible
-			}
-			if classify(o, p) != OrphanedRecord {
-				if p, err = r.read(ctx, o.IntentID); err != nil {
-					return err
-				}
-			}
-			r.compare(o, p)
+		if err != nil {
+			return fmt.Errorf("compare orders: %w", postgres.Translate(err))
 		}
 	}
 	return nil
+}
+
+func (r *run) compareUnlisted(ctx context.Context, ids []IDs) error {
+	found, err := r.load(ctx, ids)
+	for _, o := range found {
+		p := intent{id: o.IntentID, status: missing}
+		if o.Unfinished {
+			continue // a run of the key is responsible
+		}
+		if classify(o, p) != OrphanedRecord {
+			if p, err = r.read(ctx, o.IntentID); err != nil {
+				return err
+			}
+		}
+		r.compare(o, p)
+	}
+	return err
 }
 
 func (r *run) compare(o order, p intent) {

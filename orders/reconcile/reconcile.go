@@ -45,7 +45,7 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	}
 	r := &run{Config: config, began: now, started: time.Now(), unread: map[uuid.UUID]string{}, report: Report{
 		Since: now.Add(-config.Since), Until: now.Add(-config.Grace), Discrepancies: []Discrepancy{},
-	}, listedOrders: []uuid.UUID{}, listedRefunds: []string{}}
+	}, listedOrders: map[uuid.UUID]struct{}{}, listedRefunds: []string{}}
 	if r.LostRows {
 		r.report.Until = now
 	}
@@ -85,8 +85,8 @@ type run struct {
 	report   Report
 	recorded int // of its discrepancies
 
-	accounts      []uuid.UUID // all
-	listedOrders  []uuid.UUID // whose intents were listed
+	accounts      []uuid.UUID            // all
+	listedOrders  map[uuid.UUID]struct{} // whose intents were listed
 	listedRefunds []string
 	differ        []jobID              // orders whose refunds or disputes differ
 	doubtful      []jobID              // orders whose refunds an earlier read has not found
