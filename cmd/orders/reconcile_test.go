@@ -77,7 +77,7 @@ func TestReconcile_exitCodes(t *testing.T) {
 	require.Equal(t, ids[1], report.Discrepancies[0].OrderID)
 }
 
-// A discrepancy is reported every night until an operator has acknowledged it, in the inbox of failed jobs.
+// A discrepancy is reported every night and listed with the failed jobs, until an operator has acknowledged it.
 func TestReconcile_acknowledged(t *testing.T) {
 	t.Parallel()
 	f := newFixtureAnHourAgo(t)

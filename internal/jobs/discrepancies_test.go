@@ -138,7 +138,7 @@ func TestDiscrepancy_neverClaimed(t *testing.T) {
 	require.ErrorContains(t, err, "discrepancy_is_failed")
 }
 
-// The inbox has discrepancies first, because they can mean that a card was charged twice.
+// Discrepancies are listed first, because they can mean that a card was charged twice.
 func TestListFailed_discrepanciesFirst(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
