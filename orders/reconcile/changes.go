@@ -150,7 +150,8 @@ const unfinishedKey = `
 type jobID struct{ AccountID, OrderID uuid.UUID }
 
 // readAgain stages the jobs of the orders that differ, and of those that may: a refund of ours was not listed, or it
-// or a dispute is not final, or an earlier read has not found our refund. It works these jobs off.
+// or a dispute is not final, or an earlier read has not found our refund. It works these jobs off (R27, the
+// provider's events).
 func (r *run) readAgain(ctx context.Context) error {
 	var accountIDs, orderIDs []uuid.UUID
 	for _, o := range r.doubtful {

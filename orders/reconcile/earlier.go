@@ -141,14 +141,14 @@ func (r *run) settle(ctx context.Context) error {
 	var gone []uuid.UUID
 	for _, o := range open {
 		d := reported[o.ID]
-		readAgain := r.Fix && r.unread[o.args.OrderID] == "" && o.args.ReadAt.Before(r.began)
+		again := r.Fix && r.unread[o.args.OrderID] == "" && o.args.ReadAt.Before(r.began) // and not found
 		switch {
 		case d != nil && !d.Fixed:
 			d.FoundAt = &o.CreatedAt
-		case o.args.Kind == "" && !(o.needsRead() && readAgain):
-			others = append(others, Discrepancy{ID: o.ID, Kind: Kind(o.LastError), IDs: IDs{AccountID: o.AccountID}, FoundAt: &o.CreatedAt, Data: o.Args})
-		case d != nil, o.CreatedAt.Before(r.began): // not of a concurrent run
+		case d != nil, o.args.Kind != "" && o.CreatedAt.Before(r.began), o.needsRead() && again: // not of a concurrent run
 			gone = append(gone, o.ID)
+		case o.args.Kind == "":
+			others = append(others, Discrepancy{ID: o.ID, Kind: Kind(o.LastError), IDs: IDs{AccountID: o.AccountID}, FoundAt: &o.CreatedAt, Data: o.Args})
 		}
 	}
 	ours := slices.DeleteFunc(r.report.Discrepancies, func(d Discrepancy) bool { return d.FoundAt == nil && !d.Fixed })

@@ -132,40 +132,46 @@ func (r *run) checkProviderAccount(ctx context.Context) error {
 	return r.Orders.CheckProviderAccount(ctx, uuid.Nil)
 }
 
-// compareOrders compares the orders whose intents were not listed, and those in progress, whose key may be lost. It
-// reads the orders of an hour at a time, so that no statement takes long.
+// compareOrders compares the orders whose intents were not listed, and those in progress, whose key may be lost.
 func (r *run) compareOrders(ctx context.Context) error {
 	newest := r.report.Until
 	if r.LostRows {
 		newest = newest.Add(provider.ClockSkew) // the lost primary's clock may have been ahead
 	}
-	for from := r.report.Since; from.Before(newest); from = from.Add(time.Hour) {
-		var unlisted []IDs
-		var id IDs
-		var key idempotency.Key
-		var open bool
-		rows, _ := r.Orders.Pool.Query(ctx, `
-SELECT account_id,
-       id,
+	type row struct {
+		ID        uuid.UUID
+		CreatedAt time.Time
+		Key       idempotency.Key
+		Open      bool
+	}
+	const pageSize = 2_000
+	for _, accountID := range r.accounts {
+		last := row{ID: uuid.Max, CreatedAt: newest}
+		for full := true; full; {
+			page, err := postgres.Collect(ctx, r.Orders.Pool, "list orders", pgx.RowToStructByPos[row], `
+SELECT id,
+       created_at,
        idempotency_key,
        status IN ('pending', 'requires_action')
   FROM orders
- WHERE account_id = ANY($1)
+ WHERE account_id = $1
    AND created_at >= $2
-   AND created_at < least($2 + interval '1 hour', $3)
-   AND (status IN ('pending', 'requires_action') OR payment_intent_id IS NOT NULL)`, r.accounts, from, newest) // ForEachRow returns its error
-		_, err := pgx.ForEachRow(rows, []any{&id.AccountID, &id.OrderID, &key, &open}, func() error {
-			if _, listed := r.listedOrders[id.OrderID]; !listed || open {
-				id.KeyID = idempotency.KeyID(id.AccountID, key)
-				unlisted = append(unlisted, id)
+   AND (created_at, id) < ($3, $4)
+ ORDER BY created_at DESC, id DESC
+ LIMIT $5`, accountID, r.report.Since, last.CreatedAt, last.ID, pageSize)
+			var unlisted []IDs
+			for _, last = range page {
+				if _, listed := r.listedOrders[last.ID]; !listed || last.Open {
+					unlisted = append(unlisted, IDs{accountID, last.ID, idempotency.KeyID(accountID, last.Key)})
+				}
 			}
-			return nil
-		})
-		if err == nil {
-			err = r.compareUnlisted(ctx, unlisted)
-		}
-		if err != nil {
-			return fmt.Errorf("compare orders: %w", postgres.Translate(err))
+			if err == nil && unlisted != nil {
+				err = r.compareUnlisted(ctx, unlisted)
+			}
+			if err != nil {
+				return err
+			}
+			full = len(page) == pageSize
 		}
 	}
 	return nil
@@ -178,7 +184,7 @@ func (r *run) compareUnlisted(ctx context.Context, ids []IDs) error {
 		if o.Unfinished {
 			continue // a run of the key is responsible
 		}
-		if classify(o, p) != OrphanedRecord {
+		if o.IntentID != "" && classify(o, p) != OrphanedRecord {
 			if p, err = r.read(ctx, o.IntentID); err != nil {
 				return err
 			}
