@@ -247,15 +247,16 @@ func TestChanges_restrictedKey(t *testing.T) {
 		loop.Wait()
 		require.LessOrEqual(t, strings.Count(f.transport.calls(), "refunds"), loop.Concurrency+1)
 		require.Zero(t, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'provider_change' AND (failed_at IS NOT NULL OR attempt <> $1)", jobs.MaxAttempts-1))
-		_, err := f.Changes.Worker().RunOnce(t.Context())
-		require.ErrorIs(t, err, jobs.ErrMisconfigured)
+		result, err := f.Changes.Worker().RunOnce(t.Context())
+		require.NoError(t, err)
+		require.NotZero(t, result[jobs.Misconfigured])
 		f.faults[len(f.faults)-1].Release()
 		if fault == stripetest.Forbidden {
 			require.Equal(t, "partially_refunded 1800: succeeded 1800 provider", f.changes())
 			require.Contains(t, f.staged(), "status 403")
 		}
 	}
-	require.Equal(t, 4, f.log.count("level=ERROR msg=\"provider_change: no job"), "one in each loop")
+	require.LessOrEqual(t, f.log.count("level=ERROR msg=\"provider_change needs"), 4*f.Changes.Worker().Concurrency, "in four passes")
 	f.do(readEvents)
 	require.Equal(t, "partially_refunded 1800: succeeded 1800 provider; won 700", f.changes())
 	require.Empty(t, f.staged())

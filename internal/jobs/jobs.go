@@ -123,21 +123,17 @@ SELECT account_id, gen_random_uuid(), kind || $1, 'order', resource_id, about ||
 // recordFailure counts the attempt, or takes it back.
 func (w *Worker) recordFailure(ctx context.Context, j Job, delay time.Duration, cause error, outcome string) (held bool, err error) {
 	const limit = 500 // characters, as the column's CHECK requires
-	uncounted := 0
-	if errors.Is(cause, ErrMisconfigured) {
-		uncounted = 1
-	}
 	tag, err := w.Pool.Exec(ctx, `
 UPDATE staged_jobs
    SET run_at     = now() + $4::interval,
        last_error = $5,
        failed_at  = now() + $6::interval,
-       attempt    = attempt - $7
+       attempt    = attempt - $7::bool::int
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
    AND failed_at IS NULL`, j.AccountID, j.ID, j.Attempt, delay,
-		postgres.CleanText(address.ReplaceAllString(w.Detail(cause), "[removed]"), limit), postgres.NowIf(outcome == Failed), uncounted)
+		postgres.CleanText(address.ReplaceAllString(w.Detail(cause), "[removed]"), limit), postgres.NowIf(outcome == Failed), outcome == Misconfigured)
 	return tag.RowsAffected() == 1, err
 }
 

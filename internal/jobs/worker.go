@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -76,14 +75,18 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	if ctx.Err() != nil {
 		err = nil
 	}
-	return l.result, cmp.Or(err, l.misconfigured)
+	return l.result, err
 }
 
 // Drain works off the jobs that are due, and waits for those that other workers run. It returns the jobs among these
 // that are left, because their latest attempt has failed.
 func (w *Worker) Drain(ctx context.Context, accountIDs, ids []uuid.UUID) (left []Job, err error) {
 	for {
-		if _, err = w.RunOnce(ctx); err != nil {
+		result, err := w.RunOnce(ctx)
+		if err == nil && result[Misconfigured] > 0 {
+			err = ErrMisconfigured
+		}
+		if err != nil {
 			return nil, err
 		}
 		left, err = w.left(ctx, accountIDs, ids)
@@ -103,6 +106,8 @@ const (
 	Retried = "retried"
 	Failed  = "failed" // an operator has to act
 	Lost    = "lost"   // not recorded, so what was done is done again
+
+	Misconfigured = "misconfigured" // the pass ends
 )
 
 // Result counts attempts by outcome.
@@ -117,9 +122,7 @@ type Loop struct {
 	running sync.WaitGroup
 	mu      sync.Mutex
 	result  Result
-
-	misconfigured error     // the latest, or nil
-	pauseUntil    time.Time // after it
+	pause   time.Time // until then, after [ErrMisconfigured]
 }
 
 // Loop returns a loop.
@@ -187,33 +190,28 @@ func (l *Loop) reserve(ctx context.Context) (free int) {
 	return free
 }
 
-func (l *Loop) count(outcome string, err error) {
+func (l *Loop) count(outcome string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.result[outcome]++
-	if errors.Is(err, ErrMisconfigured) {
-		if !time.Now().Before(l.pauseUntil) { // one line a pass
-			l.Logger.Error(l.Kind+": no job can be done until the configuration is changed", "error", err)
-		}
-		l.misconfigured, l.pauseUntil = err, time.Now().Add(misconfiguredPause)
+	if l.result[outcome]++; outcome == Misconfigured {
+		l.pause = time.Now().Add(misconfiguredPause)
 	}
 }
 
 func (l *Loop) paused() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Now().Before(l.pauseUntil)
+	return time.Now().Before(l.pause)
 }
 
 // lease covers Do and two statements.
 func (w *Worker) lease() time.Duration { return w.Timeout + 2*queryTimeout }
 
 // run makes an attempt. A stop does not interrupt it, because the job of a success must still be deleted.
-func (w *Worker) run(ctx context.Context, j Job) (outcome string, err error) {
+func (w *Worker) run(ctx context.Context, j Job) (outcome string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.lease())
 	defer cancel()
-	err = w.try(ctx, j)
-	return w.record(ctx, j, err), err
+	return w.record(ctx, j, w.try(ctx, j))
 }
 
 func (w *Worker) try(ctx context.Context, j Job) error {
@@ -235,7 +233,7 @@ func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string
 		outcome = w.Done
 		held, err = w.delete(ctx, j)
 	case errors.Is(cause, ErrMisconfigured):
-		outcome = Retried
+		outcome = Misconfigured
 		held, err = w.recordFailure(ctx, j, misconfiguredPause, cause, outcome)
 	case errors.Is(cause, ErrPermanent) || j.Attempt >= MaxAttempts:
 		outcome = Failed
@@ -250,6 +248,8 @@ func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string
 		return Lost
 	case outcome == Failed:
 		log.ErrorContext(ctx, w.Kind+" marked as failed", "error", cause)
+	case outcome == Misconfigured:
+		log.ErrorContext(ctx, w.Kind+" needs another configuration", "error", cause)
 	case outcome == Retried:
 		log.DebugContext(ctx, w.Kind+" failed", "error", cause)
 	default:

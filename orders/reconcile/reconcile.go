@@ -80,10 +80,9 @@ func Run(ctx context.Context, config Config) (Report, error) {
 
 type run struct {
 	Config
-	began    time.Time // by the database's clock
-	started  time.Time // by this process's clock
-	report   Report
-	recorded int // of its discrepancies
+	began   time.Time // by the database's clock
+	started time.Time // by this process's clock
+	report  Report
 
 	accounts      []uuid.UUID            // all
 	listedOrders  map[uuid.UUID]struct{} // whose intents were listed
