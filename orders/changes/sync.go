@@ -77,6 +77,8 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 		return tx.SendBatch(ctx, &c.batch).Close()
 	})
 	switch {
+	case errors.Is(err, errLaterRead):
+		return err
 	case err != nil:
 		return fmt.Errorf("record refunds and disputes: %w", postgres.Translate(err))
 	case unlisted != nil:
@@ -162,6 +164,8 @@ type record struct {
 	UnfinishedKey idempotency.Key // "" if its key is finished or gone
 }
 
+var errLaterRead = errors.New("a later read is recorded, which may have read less")
+
 // lock locks the order and reads its records, in two statements, because under READ COMMITTED only the
 // second one sees what the lock's previous holder has committed. A time in the future was recorded while
 // the database's clock ran ahead (R8, the database's clock).
@@ -174,7 +178,7 @@ SELECT coalesce(disputes, '[]')
    AND (provider_read_at < $3 OR provider_read_at > now() + interval '1 minute') IS NOT FALSE
    FOR NO KEY UPDATE`, c.AccountID, c.ID, c.ReadAt).Scan(&c.disputes)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return errors.New("a later read is recorded, which may have read less")
+		return errLaterRead
 	}
 	if err != nil {
 		return err
