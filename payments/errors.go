@@ -78,6 +78,7 @@ type Error struct {
 	EarlierUnknown  bool // an earlier attempt of this call may still be executed, unless SavedUnderKey
 	UnexpectedState bool // the intent does not allow this call, possibly after an earlier one
 	NotOffered      bool // see [Client.Search]
+	KeyUsed         bool // an earlier request under this key had other parameters, and may have had an effect
 	NeedsOperator   bool // a bug, a wrong configuration or an incomplete account; never final
 
 	RetryAfter time.Duration // 0 for final outcomes
