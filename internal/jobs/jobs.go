@@ -206,6 +206,7 @@ func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Oper
 UPDATE staged_jobs
    SET acknowledged_at = now()
  WHERE kind = 'discrepancy'
+   AND failed_at IS NOT NULL -- for its index
    AND acknowledged_at IS NULL
    AND id = $3`, "acknowledge", by, id)
 	if err == nil && ended == 0 {
