@@ -21,10 +21,10 @@ func (d Discrepancy) objects() []string {
 	return []string{d.OrderID.String(), d.RefundID.String(), d.IntentID, d.ProviderRefundID}
 }
 
-// record stores discrepancies, so that later runs report them, too, even if a later run does not reach
+// record stores new discrepancies, so that later runs report them, too, even if a later run does not reach
 // as far back.
 func (r *run) record(ctx context.Context) error {
-	for page := range slices.Chunk(r.report.Discrepancies, 100) {
+	for page := range slices.Chunk(r.report.Discrepancies[r.recorded:], 100) {
 		batch := &pgx.Batch{}
 		for i := range page {
 			page[i].ID = jobs.Report(batch, page[i].AccountID, string(page[i].Kind), page[i], page[i].objects()...)
@@ -33,6 +33,7 @@ func (r *run) record(ctx context.Context) error {
 			return fmt.Errorf("record discrepancies: %w", postgres.Translate(err))
 		}
 	}
+	r.recorded = len(r.report.Discrepancies)
 	return nil
 }
 

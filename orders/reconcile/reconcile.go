@@ -80,9 +80,10 @@ func Run(ctx context.Context, config Config) (Report, error) {
 
 type run struct {
 	Config
-	began   time.Time // by the database's clock
-	started time.Time // by this process's clock
-	report  Report
+	began    time.Time // by the database's clock
+	started  time.Time // by this process's clock
+	report   Report
+	recorded int // of its discrepancies
 
 	accounts      []uuid.UUID            // all
 	listedOrders  map[uuid.UUID]struct{} // whose intents were listed
