@@ -264,6 +264,8 @@ CREATE INDEX refunds_account_id_created_at_idx ON refunds (account_id, created_a
 CREATE UNIQUE INDEX refunds_provider_refund_id_unique ON refunds (account_id, provider_refund_id)
     WHERE provider_refund_id IS NOT NULL;
 
+CREATE INDEX refunds_open_idx ON refunds (created_at) WHERE status IN ('pending', 'requires_action');
+
 ALTER TABLE refunds ADD PRIMARY KEY (account_id, id);
 
 -- There is no foreign key to accounts, because each INSERT would lock the account's row.

@@ -69,6 +69,9 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	if err := a.TryProvider(ctx); err != nil {
 		return err
 	}
+	if !c.Once {
+		app.WarnOfProvider(ctx, a.Payments, a.Logger)
+	}
 	workers := []*jobs.Worker{a.Changes.Worker()}
 	if a.Config.SMTPURL != "" {
 		mailer, err := a.Config.Mailer(ctx, a.Logger)
@@ -96,7 +99,7 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	err := a.Changes.ReadList(ctx)
 	for _, w := range workers {
 		result, errPass := w.RunOnce(ctx)
-		if retried, failed, lost := result[jobs.Retried], result[jobs.Failed], result[jobs.Lost]; retried+failed+lost > 0 {
+		if retried, failed, lost := result[jobs.Retried]+result[jobs.Misconfigured], result[jobs.Failed], result[jobs.Lost]; retried+failed+lost > 0 {
 			errPass = errors.Join(errPass, fmt.Errorf("%ss not done: %d to be retried, %d failed, %d lost", w.Kind, retried, failed, lost))
 		}
 		err = errors.Join(err, errPass)

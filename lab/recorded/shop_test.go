@@ -296,6 +296,8 @@ func (s *shop) changeOurs(r *report, e exchange) {
 		require.NoError(s.t, s.Stripe.Settle(about.text("id"), false))
 	}
 	r.equal(e, ofEvent, "the webhook's status about our order", http.StatusOK, s.deliver(event).status)
+	_, err = s.Changes.Worker().RunOnce(s.t.Context())
+	require.NoError(s.t, err)
 	o := s.read(id)
 	switch disputes := o.list("disputes"); {
 	case !dispute:

@@ -36,7 +36,7 @@ func (i *Inbox) Worker() *jobs.Worker {
 		Logger:      i.Orders.Calls.Logger,
 		Kind:        orders.ChangeJob,
 		Done:        Applied,
-		Do:          func(ctx context.Context, j jobs.Job) error { return i.Sync(ctx, j.AccountID, j.ID) },
+		Do:          i.work,
 		Timeout:     i.Timeout,
 		Concurrency: 4,
 		Detail:      error.Error,
@@ -44,9 +44,12 @@ func (i *Inbox) Worker() *jobs.Worker {
 	}
 }
 
-// Record stores events of webhooks, and returns the jobs of the orders that they concern.
-func (i *Inbox) Record(ctx context.Context, events ...payments.Event) ([]jobs.Job, error) {
-	return i.record(ctx, events, nil)
+func (i *Inbox) work(ctx context.Context, j jobs.Job) error {
+	err := i.Sync(ctx, j.AccountID, j.ID)
+	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.KeyRejected() {
+		err = fmt.Errorf("%w: %w", jobs.ErrMisconfigured, err)
+	}
+	return err
 }
 
 const (
@@ -95,7 +98,7 @@ func (i *Inbox) ReadList(ctx context.Context) error {
 		if next == "" {
 			last = &p
 		}
-		if _, err := i.record(ctx, events, last); err != nil || next == "" {
+		if err := i.record(ctx, events, last); err != nil || next == "" {
 			return err
 		}
 		after = next
@@ -120,7 +123,7 @@ func (i *Inbox) readPlace(ctx context.Context) (p pass, err error) {
 
 // record stores new events with the jobs of their orders and, after the last page of a pass, the place
 // (R27, the provider's events). A job that exists is repeated, also if it is just being worked off.
-func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass) (staged []jobs.Job, err error) {
+func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass) error {
 	var ids, types, objects, intents []string
 	rest := &pgx.Batch{}
 	for _, e := range events {
@@ -133,7 +136,7 @@ func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass)
 	if last != nil {
 		last.queue(rest)
 	}
-	err = pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 INSERT INTO provider_events (id, type, object_id, intent_id)
 SELECT id, type, nullif(object_id, ''), nullif(intent_id, '')
@@ -148,18 +151,14 @@ RETURNING coalesce(intent_id, '')`, ids, types, objects, intents) // CollectRows
 		rows, _ = tx.Query(ctx, "SELECT account_id, id FROM orders WHERE payment_intent_id = ANY($1) ORDER BY id", changed)
 		concerned, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ AccountID, ID uuid.UUID }])
 		for _, o := range concerned {
-			orders.StageChange(rest, o.AccountID, o.ID).Query(func(rows pgx.Rows) error {
-				repeated, err := pgx.CollectRows(rows, pgx.RowToStructByPos[jobs.Job])
-				staged = append(staged, repeated...)
-				return err
-			})
+			orders.StageChange(rest, o.AccountID, o.ID)
 		}
 		return errors.Join(err, tx.SendBatch(ctx, rest).Close())
 	})
 	if err != nil {
-		return nil, fmt.Errorf("record the provider's events: %w", postgres.Translate(err))
+		err = fmt.Errorf("record the provider's events: %w", postgres.Translate(err))
 	}
-	return staged, nil
+	return err
 }
 
 // queue moves the place. If events were too old for the list, an operator has to look for what they were
