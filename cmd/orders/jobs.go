@@ -70,7 +70,7 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 		return err
 	}
 	if !c.Once {
-		app.WarnOfProvider(ctx, a.Payments, a.Logger)
+		a.WarnOfProvider(ctx)
 	}
 	workers := []*jobs.Worker{a.Changes.Worker()}
 	if a.Config.SMTPURL != "" {

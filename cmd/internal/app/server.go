@@ -88,7 +88,7 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 			fail(err)
 			return
 		}
-		s.App.warnOfProvider(ctx)
+		s.App.WarnOfProvider(ctx)
 	}()
 	<-serving.Done()
 	var failed error

@@ -54,9 +54,9 @@ func (a *App) TryProvider(ctx context.Context) error {
 	return tried(ctx, a.Logger, "STRIPE_SECRET_KEY", rejected, err)
 }
 
-// warnOfProvider logs what the key or its account lacks, which would otherwise show at the first order,
+// WarnOfProvider logs what the key or its account lacks, which would otherwise show at the first order,
 // or at the first dispute.
-func (a *App) warnOfProvider(ctx context.Context) {
+func (a *App) WarnOfProvider(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	for _, lack := range a.Payments.Lacks(ctx) {
