@@ -119,7 +119,7 @@ func TestRun_absentRefund(t *testing.T) {
 		"orphaned_record": {
 			"UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'",
 			"missing",
-			"UPDATE refunds SET status = 'failed', failure_reason = 'closed_by_operator' WHERE provider_refund_id IS NULL",
+			"UPDATE refunds SET status = 'failed', failure_reason = 'canceled' WHERE provider_refund_id IS NULL",
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
