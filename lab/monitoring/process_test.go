@@ -198,7 +198,9 @@ var faults = map[string]situation{
 		fault: func(p *plant) { p.inject(stripetest.Slow, confirmEndpoint); p.orders(1) },
 		again: func(p *plant) { p.orders(1) }, heal: (*plant).heal,
 	},
-	"OrdersRefundFailedLate": {fault: (*plant).failRefund, heal: (*plant).acknowledge},
+	"OrdersRefundFailedLate": {
+		fault: func(p *plant) { p.failRefund(); p.command("worker", "--once") }, heal: (*plant).acknowledge,
+	},
 	"OrdersDiscrepancies": {
 		fault: func(p *plant) { p.readUntil("40 days"); p.command("worker", "--once") }, heal: (*plant).acknowledge,
 	},
