@@ -24,7 +24,7 @@ func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audi
 	return s.act(ctx, accountID, keyID, by, "key.retry", false)
 }
 
-// Resolve marks an unfinished key as one to end, and then resumes it as anybody would. The operator does not choose
+// Resolve marks an unfinished key as one to end, and then resumes it as a retry does. The operator does not choose
 // the response (R29, durable cancel). After an error of the run, later runs read the mark.
 func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
 	return s.act(ctx, accountID, keyID, by, "key.resolve", true)

@@ -118,8 +118,8 @@ func (r *orderRun) violated(ctx context.Context, constraint string) error {
 const CreatePeriod = 30 * time.Minute
 
 // createIntent creates the PaymentIntent, unconfirmed, so no money moves. A resumed run searches first (R12, read
-// first), because the provider may have forgotten the key of an order that was inserted again still later. Of what it finds, the create
-// returns everything that is not charged, and what the search does not find yet.
+// first), because if the rows were lost for more than 23 hours, the provider may have forgotten the key. It adopts only
+// an intent that is charged or in progress; the create returns any other one.
 //
 // An order that is cancelled gets an intent, too, which the next step cancels. A failover may lose the cancel, and
 // a later run then finds that intent.
@@ -168,7 +168,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 // read first). A create in flight may still arrive, but no run confirms its intent. Without a search, the order waits
 // for the end of the charge window, which also ends it if the provider rejects our API key.
 func (r *orderRun) endWithoutCreate(ctx context.Context) (idempotency.RecordFunc, error) {
-	why := provider.Refused("payment_not_created", "The payment could not be created in time. The card was not charged.")
+	why := provider.Refused("payment_not_created", "The payment could not be created in time, and it will not be created any more.")
 	if r.order.CancelRequested {
 		why = *r.closeReason()
 	}

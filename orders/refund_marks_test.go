@@ -15,7 +15,7 @@ func expectRefundsAtProvider(n int) step {
 	return func(f *fixture) { require.Len(f.t, f.Stripe.Refunds(), n) }
 }
 
-// No run makes a marked refund any more, however long it takes until one runs, and whoever runs it. One that exists
+// No run makes a marked refund any more, whenever it is, and whatever resumes it. One that exists
 // is adopted.
 func TestMark_refund(t *testing.T) {
 	t.Parallel()

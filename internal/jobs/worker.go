@@ -34,7 +34,7 @@ func Backoff(attempt int) time.Duration {
 // ErrPermanent means that a retry cannot succeed.
 var ErrPermanent = errors.New("permanent failure")
 
-// ErrMisconfigured means that the worker cannot do any job of its kind until somebody changes its configuration, such
+// ErrMisconfigured means that the worker cannot do any job of its kind until an operator changes its configuration, such
 // as rejected credentials. It ends the pass, and counts as no attempt.
 var ErrMisconfigured = errors.New("misconfigured")
 

@@ -24,8 +24,8 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// After a day of the model, a step does not rely on the provider key any more (23 hours), but
-// the fake still has it (24 hours). After two, the charge window is over.
+// After a day of the model, no create is sent any more (half an hour), but the fake still has its
+// key (24 hours). After two, the charge window is over.
 const (
 	day          = 23*time.Hour + 20*time.Minute
 	chargeWindow = 36 * time.Hour

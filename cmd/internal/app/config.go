@@ -209,8 +209,7 @@ func (d *Durations) validate(p *problems) {
 	}
 }
 
-// LongestRun bounds a request without a search in the provider's list: three steps, and 15
-// seconds for the database.
+// LongestRun bounds a request: three steps, and 15 seconds for the database.
 func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout + 15*time.Second }
 
 // Log configures the log.
