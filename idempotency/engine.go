@@ -22,13 +22,16 @@ type Engine struct {
 	waiters waiters
 }
 
-// Config configures an [Engine]. All fields but Waiters and OnStep are required.
+// Config configures an [Engine]. All fields but Waiters and OnCommit are required.
 type Config struct {
 	LockTimeout time.Duration    // how long a lease lasts after each commit
 	Clock       func() time.Time // time.Now
 	Waiters     int              // how many requests may wait for a key at once
-	OnStep      StepHook         // may be nil
 	Logger      *slog.Logger
+
+	// OnCommit is called after each step, with the recovery point where it began and the time that its
+	// transactions took.
+	OnCommit func(operation string, from RecoveryPoint, took time.Duration)
 }
 
 // New returns an engine on pool, which must be configured by [postgres.Configure].
@@ -36,8 +39,8 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	if !postgres.IsConfigured(pool.Config()) {
 		return nil, errors.New("idempotency: the pool was not made with postgres.Configure")
 	}
-	if config.OnStep == nil {
-		config.OnStep = func(ctx context.Context, _ StepStart) (context.Context, func(StepEnd)) { return ctx, func(StepEnd) {} }
+	if config.OnCommit == nil {
+		config.OnCommit = func(string, RecoveryPoint, time.Duration) {}
 	}
 	return &Engine{config, &store{pool, config.LockTimeout}, newWaiters(config.Waiters)}, nil
 }

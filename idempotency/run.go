@@ -51,7 +51,12 @@ func (run *Run) clock() time.Time { return run.engine.config.Clock() }
 
 // execute runs steps until the request is finished or one fails, which releases the lease.
 func (run *Run) execute(ctx context.Context) error {
-	defer onPanic(func() { run.release(ctx, errPanicked) })
+	defer func() {
+		if cause := recover(); cause != nil {
+			run.release(ctx, errPanicked)
+			panic(cause)
+		}
+	}()
 	for {
 		if run.leased && run.onClaim != nil {
 			run.onClaim()
@@ -67,31 +72,17 @@ func (run *Run) execute(ctx context.Context) error {
 	}
 }
 
-func onPanic(f func()) {
-	if cause := recover(); cause != nil {
-		f()
-		panic(cause)
-	}
-}
-
 // step makes a call, unless it is the step that claims the key, and commits its result.
 func (run *Run) step(ctx context.Context) (err error) {
-	ctx, done := run.engine.config.OnStep(ctx, StepStart{run.operation, run.KeyID, run.Number, run.point})
-	defer onPanic(func() { done(StepEnd{Err: errPanicked}) })
-	var end StepEnd
 	record := run.steps.Start
 	if run.leased {
-		begun := run.clock()
-		record, err = run.call(ctx)
-		end.Call = run.clock().Sub(begun)
+		if record, err = run.call(ctx); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		begun := run.clock()
-		err = run.commit(ctx, record)
-		end.Commit = run.clock().Sub(begun)
-	}
-	end.Err = err
-	done(end)
+	from, begun := run.point, run.clock()
+	err = run.commit(ctx, record)
+	run.engine.config.OnCommit(run.operation, from, run.clock().Sub(begun))
 	return err
 }
 
@@ -216,22 +207,4 @@ func (run *Run) Expired() error {
 	return &KeyExpiredError{Key: StoredKey{
 		AccountID: run.AccountID, ID: run.KeyID, Key: run.Key, Operation: run.operation, Path: run.Path, Expired: true,
 	}}
-}
-
-// StepHook is called before each step. The step runs on the context that it returns, and the
-// function that it returns is called after the step.
-type StepHook func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
-
-// StepStart identifies a step.
-type StepStart struct {
-	Operation string
-	KeyID     uuid.UUID
-	RunNumber int // 0 for the step that claims the key
-	From      RecoveryPoint
-}
-
-// StepEnd is the result of a step. What did not run has the duration 0.
-type StepEnd struct {
-	Call, Commit time.Duration
-	Err          error
 }

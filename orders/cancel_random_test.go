@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,7 @@ import (
 func TestCancel_randomRaces(t *testing.T) {
 	t.Parallel()
 	kills := &killer{}
-	f := newFixture(t, options{connections: 4, concurrent: true, onStep: kills.onStep})
+	f := newFixture(t, options{connections: 4, concurrent: true, onCommit: kills.onCommit})
 	kills.fixture = f
 	var closed sync.Map   // paths of the confirms of orders whose cancel was answered with 200
 	var late atomic.Int64 // confirms that were sent and executed after that
@@ -188,11 +189,11 @@ func (k *killer) arm(keys []idempotency.Key, steps int) {
 
 func (k *killer) disarm() { k.arm(nil, 0) }
 
-func (k *killer) onStep(ctx context.Context, _ idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+func (k *killer) onCommit(string, idempotency.RecoveryPoint, time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.steps--; k.steps != 0 {
-		return ctx, func(idempotency.StepEnd) {}
+		return
 	}
 	// These leases are never released, and no run can record anything.
 	k.fixture.exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE idempotency_key = ANY($1) AND locked_at IS NOT NULL", k.keys)

@@ -1,7 +1,6 @@
 package orders_test
 
 import (
-	"context"
 	"net/http"
 	"sync"
 	"testing"
@@ -204,11 +203,10 @@ func TestCancel_unknownCommit(t *testing.T) {
 	} {
 		var f *fixture
 		wire := &idempotencytest.Wire{}
-		f = newFixture(t, options{configure: wire.Configure, onStep: func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-			if step.From == "charge_created" {
+		f = newFixture(t, options{configure: wire.Configure, onCommit: func(_ string, from idempotency.RecoveryPoint, _ time.Duration) {
+			if from == "order_created" {
 				f.exec("UPDATE orders SET cancel_requested_at = now()")
 			}
-			return ctx, func(idempotency.StepEnd) {}
 		}})
 		if fault != 0 {
 			wire.Strike(2, fault)
@@ -225,38 +223,31 @@ func TestCancel_innerErrors(t *testing.T) {
 	const unavailable = "database unavailable" // because the time of the step is over
 	for name, test := range map[string]struct {
 		want   string
-		inject func(f *fixture) (timeout time.Duration)
+		inject func(f *fixture)
+		lease  time.Duration
 	}{
-		"action required": {"503 outcome unknown, 1s", func(f *fixture) time.Duration {
+		"action required": {"503 outcome unknown, 1s", func(f *fixture) {
 			f.exec("UPDATE orders SET cancel_requested_at = NULL")
-			return time.Minute
-		}},
-		"lease lost": {"503 outcome unknown, 1s", func(f *fixture) time.Duration {
+		}, 0},
+		"lease lost": {"503 outcome unknown, 1s", func(f *fixture) {
 			f.do(before(cancel, func(f *fixture) {
 				f.exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE operation = 'create_order'")
 			}))
-			return time.Minute
-		}},
-		"panic": {"panic", func(f *fixture) time.Duration {
+		}, 0},
+		"panic": {"panic", func(f *fixture) {
 			f.do(before(cancel, func(*fixture) { panic("of the test") }))
-			return time.Minute
-		}},
-		"time is over": {unavailable, func(f *fixture) time.Duration {
+		}, 0},
+		"time is over": {unavailable, func(f *fixture) {
 			f.inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: getIntent, Times: stripetest.Always})
-			return 2 * time.Second // not over before the call
-		}},
+		}, 2 * time.Second}, // not over before the call
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var f *fixture
-			injected := false
-			f = newFixture(t, options{onStep: func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-				if step.From != "cancel_requested" || injected {
-					return ctx, func(idempotency.StepEnd) {}
+			f = newFixture(t, options{lease: test.lease, onCommit: func(operation string, from idempotency.RecoveryPoint, _ time.Duration) {
+				if operation == "cancel_order" && from == idempotency.Started {
+					test.inject(f)
 				}
-				injected = true
-				ctx, cancel := context.WithTimeout(ctx, test.inject(f))
-				return ctx, func(idempotency.StepEnd) { cancel() }
 			}}, challenge)
 			if test.want == "panic" {
 				require.Panics(t, func() { _, _ = f.cancel(f.cancelKey()) })

@@ -61,7 +61,7 @@ func newFixture(t *testing.T) *fixture {
 		Pool:        pool,
 		StepTimeout: 5 * time.Second,
 		Payments:    payments.Config{Transport: admission.SuspendDuring(payments.NewTransport()), Observe: f.metrics.ProviderAttempt},
-		Engine:      idempotency.Config{Waiters: 10, OnStep: f.metrics.OnStep},
+		Engine:      idempotency.Config{Waiters: 10, OnCommit: f.metrics.OnCommit},
 	})
 	f.background = make(api.Background, 10)
 	router, apiKey := f.API(t, api.Config{Limiter: limiter, Background: f.background, OnRequest: f.metrics.OnRequest})

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"cmp"
-	"context"
 	"strconv"
 	"time"
 
@@ -18,13 +17,9 @@ func (m *Metrics) OnRequest(method, route string, status int, took time.Duration
 	}
 }
 
-// OnStep is an [idempotency.StepHook].
-func (m *Metrics) OnStep(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-	return ctx, func(end idempotency.StepEnd) {
-		if end.Commit > 0 {
-			m.commits.WithLabelValues(step.Operation, string(step.From)).Observe(end.Commit.Seconds())
-		}
-	}
+// OnCommit records how long a step took to commit its result.
+func (m *Metrics) OnCommit(operation string, from idempotency.RecoveryPoint, took time.Duration) {
+	m.commits.WithLabelValues(operation, string(from)).Observe(took.Seconds())
 }
 
 // ProviderAttempt records a request to the payment provider.

@@ -115,10 +115,7 @@ func TestPath(t *testing.T) {
 			Observe:   func(payments.HTTPAttempt) { passed.record(metrics) },
 		},
 		Engine: idempotency.Config{
-			OnStep: func(ctx context.Context, _ idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-				passed.record(metrics)
-				return ctx, func(idempotency.StepEnd) {}
-			},
+			OnCommit: func(string, idempotency.RecoveryPoint, time.Duration) { passed.record(metrics) },
 		},
 	})
 	router, apiKey := shop.API(t, api.Config{

@@ -73,7 +73,7 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 		LockTimeout: config.LockTimeout,
 		Clock:       time.Now,
 		Waiters:     maxWaiters,
-		OnStep:      a.Metrics.OnStep,
+		OnCommit:    a.Metrics.OnCommit,
 		Logger:      logger,
 	})
 	if err != nil {
