@@ -186,13 +186,13 @@ func (c *Completer) due(ctx context.Context) (keys []dueKey, err error) {
 // claimAbandonedSQL begins the pause of a key, unless the key has changed since it was listed (R16, unfinished
 // keys stay). It commits before the run, so that a key whose run ends the process is not the first one again. It
 // takes no lease: only the first of several completers finds the $3 listed.
-var claimAbandonedSQL = `
+const claimAbandonedSQL = `
 UPDATE idempotency_keys
    SET last_run_at = now()
  WHERE account_id = $1 AND id = $2
    AND finished_at IS NULL
    AND last_run_at = $3
-   AND ` + notLeased("$4") + `
+   AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $4::interval AND now() + $4::interval)
    AND array_position($5::text[], ` + stepSQL + `) IS NOT NULL`
 
 // complete resumes a key. The result counts this key.

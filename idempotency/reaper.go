@@ -3,7 +3,6 @@ package idempotency
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -61,10 +60,10 @@ func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (
 	var from time.Time
 	for ctx.Err() == nil {
 		start := e.config.Clock()
-		finished, err := collect(ctx, e.store, pgx.RowTo[time.Time], reapSQL, retention, batch, from)
+		finished, err := postgres.Collect(ctx, e.store.pool, "reap keys", pgx.RowTo[time.Time], reapSQL, retention, batch, from)
 		total += len(finished)
 		if err != nil && ctx.Err() == nil {
-			return total, fmt.Errorf("reap keys: %w", err)
+			return total, err
 		}
 		if len(finished) < batch {
 			break
