@@ -72,28 +72,24 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	id := KeyID(req.AccountID, req.Key)
 	hash := fingerprint(req.Method, req.Path, req.Params)
 
-	decide := func(stored *keyRow) (Result, error) {
-		stored.Key = req.Key // the row of an expired key does not have it
-		return e.decide(ctx, stored, hash, op, req.OnClaim)
+	for {
+		stored, err := e.store.find(ctx, req.AccountID, id)
+		switch {
+		case err == nil:
+			stored.Key = req.Key // the row of an expired key does not have it
+			return e.decide(ctx, stored, hash, op, req.OnClaim)
+		case !errors.Is(err, ErrNotFound):
+			return Result{KeyID: id}, err
+		}
+		// The lookup only saves work: the INSERT of the claim decides (R1, claim by insert).
+		run := e.newRun(op, Run{
+			AccountID: req.AccountID, Key: req.Key, KeyID: id, Path: req.Path, Params: req.Params,
+			request: &req, fingerprint: hash, onClaim: req.OnClaim, point: Started,
+		})
+		if err := run.execute(ctx); !errors.Is(err, errClaimConflict) {
+			return run.result(), err
+		}
 	}
-	stored, err := e.store.find(ctx, req.AccountID, id)
-	switch {
-	case err == nil:
-		return decide(stored)
-	case !errors.Is(err, ErrNotFound):
-		return Result{KeyID: id}, err
-	}
-
-	// The lookup only saves work: the INSERT of the claim decides (R1, claim by insert).
-	run := e.newRun(op, Run{
-		AccountID: req.AccountID, Key: req.Key, KeyID: id, Path: req.Path, Params: req.Params,
-		request: &req, fingerprint: hash, onClaim: req.OnClaim, point: Started,
-	})
-	err = run.execute(ctx)
-	if run.claimedBy != nil { // err is the conflict of the claim, so the other request's row decides
-		return decide(run.claimedBy)
-	}
-	return run.result(), err
 }
 
 // Resume continues an unfinished request from its stored parameters, because current ones or
@@ -161,7 +157,8 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, hash []byte, op Ope
 }
 
 func (e *Engine) newRun(op Operation, run Run) *Run {
-	run.engine, run.operation, run.token, run.from = e, op.Name(), uuid.New(), run.point
+	run.engine, run.operation, run.from = e, op.Name(), run.point
+	run.token = uuid.New()
 	run.steps = op.Steps(&run)
 	return &run
 }

@@ -154,7 +154,7 @@ const releaseTimeout = 3 * time.Second // short, because the response waits, and
 // release ends the lease early and keeps the recovery point (R11, final only). It adds the run to
 // failed_runs, which has the first run and the last ten: when it is full, "- 1" removes the second.
 func (run *Run) release(ctx context.Context, cause error) {
-	if !run.mayHold || run.claimedBy != nil || errors.Is(cause, ErrLeaseLost) {
+	if !run.mayHold || errors.Is(cause, ErrLeaseLost) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)

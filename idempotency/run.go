@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,14 +34,20 @@ type Run struct {
 
 	request     *Request // of a new key, which the first step claims
 	fingerprint []byte
-	claimedBy   *keyRow // the row of another request, if the claim met one
 
 	from, point RecoveryPoint
 	response    Response
 
+	lease
+}
+
+// lease is what a run knows about its lease of the key. A new run has none. A claim or takeover whose outcome is
+// unknown sets mayHold, so that the run releases the key at its end, in case it was committed. One that is committed
+// sets both flags.
+type lease struct {
 	token   uuid.UUID
-	leased  bool // the claim or the takeover is committed
-	mayHold bool // leased, or the outcome of the claim or takeover is unknown
+	mayHold bool
+	leased  bool
 
 	// leaseStart is the row's locked_at. leaseSent is the time of our clock just before we sent the
 	// statement that has set it.
@@ -103,10 +110,12 @@ func (run *Run) commit(ctx context.Context, record RecordFunc) error {
 			err = run.invalidate(ctx, err) // not for a claim, whose repeated INSERT waits for the first one
 		}
 		switch {
-		case errors.Is(err, errClaimConflict), errors.Is(err, ErrLeaseLost):
-			return run.readBack(ctx, err)
-		case !run.leased && postgres.SQLState(err) == postgres.UniqueViolation:
-			return run.violated(ctx, err)
+		case errors.Is(err, errClaimConflict):
+			return run.claimMetRow(ctx)
+		case errors.Is(err, ErrLeaseLost):
+			return run.fenceFailed(ctx)
+		case !run.leased && postgres.SQLState(err) == postgres.UniqueViolation && run.steps.Violated != nil:
+			return cmp.Or(run.steps.Violated(ctx, postgres.Constraint(err)), err)
 		default:
 			return err
 		}
@@ -161,26 +170,42 @@ func (run *Run) moveTo(ctx context.Context, tx *Tx, next Transition) error {
 	return err
 }
 
-// readBack reads the row after the claim met a row, or the fence did not hold (R22, three outcomes
-// of COMMIT). Without an error, this run did commit.
-func (run *Run) readBack(ctx context.Context, failure error) error {
+// claimMetRow reads the row that the claim met. If it is this run's own, an earlier COMMIT of the claim was executed
+// (R22, three outcomes of COMMIT).
+func (run *Run) claimMetRow(ctx context.Context) error {
 	sent := run.clock()
 	stored, err := run.engine.store.find(ctx, run.AccountID, run.KeyID)
 	switch {
-	case errors.Is(err, ErrNotFound) && run.leased:
-		return failure // a failover lost the row; the next request claims the key again
 	case errors.Is(err, ErrNotFound):
-		return errNotCommitted // the conflicting row is gone again
-	case err != nil && run.mayHold:
-		return commitUnknown(err)
+		return errNotCommitted // the row is gone again
 	case err != nil:
 		return err
-	case stored.Token != run.token && !run.leased:
-		run.claimedBy = stored
-		return failure
+	case stored.Token != run.token:
+		return errClaimConflict // the row of another request, which decides
+	}
+	run.adopt(stored, sent)
+	return nil
+}
+
+// fenceFailed reads the row after the fence did not hold. If the run still has the lease, an earlier COMMIT of the
+// step was executed (R22, three outcomes of COMMIT).
+func (run *Run) fenceFailed(ctx context.Context) error {
+	sent := run.clock()
+	stored, err := run.engine.store.find(ctx, run.AccountID, run.KeyID)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return ErrLeaseLost // a failover lost the row; the next request claims the key again
+	case err != nil:
+		return commitUnknown(err)
 	case stored.Token != run.token, stored.Point != Finished && stored.LockedAt == nil:
 		return ErrLeaseLost // taken over, or no longer leased
 	}
+	run.adopt(stored, sent)
+	return nil
+}
+
+// adopt continues from what this run has committed.
+func (run *Run) adopt(stored *keyRow, sent time.Time) {
 	run.Number, run.CreatedAt = stored.Runs, stored.CreatedAt
 	run.point, run.response = stored.Point, stored.response()
 	start := stored.ReadAt
@@ -188,17 +213,6 @@ func (run *Run) readBack(ctx context.Context, failure error) error {
 		start = *stored.LockedAt
 	}
 	run.setLease(start, sent.Add(start.Sub(stored.ReadAt)))
-	return nil
-}
-
-// violated returns the operation's error for a unique constraint that Start violated, if it has one.
-func (run *Run) violated(ctx context.Context, cause error) error {
-	if run.steps.Violated != nil {
-		if err := run.steps.Violated(ctx, postgres.Constraint(cause)); err != nil {
-			return err
-		}
-	}
-	return cause
 }
 
 // Expired returns the error of a key whose row was lost, although a row with an id that derives from the
