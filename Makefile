@@ -105,7 +105,7 @@ lint: ## Lint the code, its import rules and .github/workflows
 fmt: ## Format
 	$(GO) run $(GOFUMPT) -w .
 
-PAGES := $(GO) test -vet=off -count=1 -tags pages ./cmd/playground ./cmd/internal/setup ./api -run '^TestGenerated$$'
+PAGES := $(GO) test -vet=off -count=1 -tags pages ./cmd/playground ./cmd/internal/app ./api -run '^TestGenerated$$'
 
 .PHONY: generate
 generate: ## Write the generated parts of pages, .env.example, openapi.yaml and the list of metrics

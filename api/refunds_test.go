@@ -215,7 +215,9 @@ func TestWebhook_refundFails(t *testing.T) {
 	received := f.deliver(t, string(payload), signature)
 	requireReceived(t, received)
 	line := f.requestLine(t, received)
-	require.Equal(t, "change_applied", line["outcome"])
+	require.Equal(t, "recorded", line["outcome"])
+	_, err = f.Changes.Worker().RunOnce(t.Context())
+	require.NoError(t, err)
 	require.Equal(t, payments.RefundFailed, f.get(t, got.header.Get("Location")).refund(t).Status)
 	require.Equal(t, string(got.body), string(f.createRefund(t, order, key, `{}`).body))
 }

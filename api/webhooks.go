@@ -56,8 +56,8 @@ func (l *logEntry) event(event changes.Event, result changes.Result, err error) 
 		l.add(slog.String("key_id", result.KeyID.String()))
 	}
 	switch {
-	case err == nil && result.Change != "":
-		l.setOutcome("change_" + result.Change)
+	case err == nil && event.IsChange():
+		l.setOutcome("recorded")
 	case err == nil && result.KeyID == uuid.Nil:
 		l.setOutcome("ignored")
 	default:

@@ -36,7 +36,7 @@ edit -pi 's/, `cancelOrder`, `createRefund` and `refundRemaining` have/ and `can
 edit -pi 's/, `listOrders`, `getRefund`, `listRefunds` and/, `listOrders` and/' client/typescript/README.md
 edit -ni 'print unless /refundProblem|Remaining/' api/problem.go
 edit -ni 'print unless /Remaining/' client/errors.go
-edit -ni 'print unless /"a (refund.s record without an object|lost refund)": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go
+edit -ni 'print unless /"a (refund of a lost order|lost refund)": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go
 edit -ni 'print unless /of := operations\.Target/ .. /^\t\t}$/ or /refunds[."]|Refunds/' cmd/orders/keys.go
 edit -ni 'print unless /f\.exec\(`INSERT INTO refunds/ .. /FROM orders`\)/ or /refund := f\.keys/ .. /of the key of its order/' cmd/orders/keys_test.go
 edit -ni 'print unless /Refunds an order/ .. /^$/ or /async \w+Refunds?\(/ .. /^$/ or /type Refund/' client/typescript/orders.ts
@@ -47,7 +47,7 @@ edit -pi 's/orders, refunds and cancels/orders and cancels/' orders.arazzo.yaml
 edit -pi 's/ \[A script\].*//' docs/add-an-operation.md
 edit -ni 'print unless /delete-refunds/' docs/add-an-operation.md
 edit -pi 's{(, as|,| \() ?`orders/refunds/create\.go`( does|\))?}{}' docs/add-an-operation.md docs/guides/where-to-change.md docs/guides/swap-the-provider.md
-edit -pi 's{, \[`refundRun.findOrSend`\]\(\S+\)}{}' docs/rules.md
+edit -pi 's{, \[`(createRefund|refundRun)\.\w+`\]\(\S+\)}{}g' docs/rules.md
 edit -ni 'print unless /^- `(not_our_refund|saved_500)`/' docs/failures.md
 
 # In the contract: the paragraph, the tag, and each path, link and component with Refund in its name,

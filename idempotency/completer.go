@@ -106,7 +106,9 @@ const stepSQL = `get_byte(params_hash, 0)::text || '/' || operation || '/' || re
 func knownSteps(operations []Operation) (names []string) {
 	for _, op := range operations {
 		for point := range op.Steps(&Run{}).At {
-			names = append(names, fmt.Sprintf("%d/%s/%s", fingerprintVersion, op.Name(), point))
+			for version := range fingerprintVersion + 1 {
+				names = append(names, fmt.Sprintf("%d/%s/%s", version, op.Name(), point))
+			}
 		}
 	}
 	return names

@@ -116,7 +116,8 @@ func TestCompleter_newerVersion(t *testing.T) {
 	require.Zero(t, op.calls.Load())
 
 	f.putAbandoned(op, released, 2*grace)
-	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass())
+	f.putChanged(op, released, 2*grace, "params_hash = set_byte(params_hash, 0, 0)") // of an earlier version
+	require.Equal(t, idempotency.CompleterResult{Completed: 2}, f.pass())
 }
 
 func TestCompleter_databaseFails(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/internal/postgres"
@@ -22,25 +23,18 @@ type Engine struct {
 	waiters waiters
 }
 
-// Config configures an [Engine]. All fields but Waiters and OnCommit are required.
+// Config configures an [Engine]. All fields but Waiters are required.
 type Config struct {
 	LockTimeout time.Duration    // how long a lease lasts after each commit
 	Clock       func() time.Time // time.Now
 	Waiters     int              // how many requests may wait for a key at once
 	Logger      *slog.Logger
-
-	// OnCommit is called after each step, with the recovery point where it began and the time that its
-	// transactions took.
-	OnCommit func(operation string, from RecoveryPoint, took time.Duration)
 }
 
 // New returns an engine on pool, which must be configured by [postgres.Configure].
 func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	if !postgres.IsConfigured(pool.Config()) {
 		return nil, errors.New("idempotency: the pool was not made with postgres.Configure")
-	}
-	if config.OnCommit == nil {
-		config.OnCommit = func(string, RecoveryPoint, time.Duration) {}
 	}
 	return &Engine{config, &store{pool, config.LockTimeout}, newWaiters(config.Waiters)}, nil
 }
@@ -70,21 +64,20 @@ type Result struct {
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	id := KeyID(req.AccountID, req.Key)
-	hash := fingerprint(req.Method, req.Path, req.Params)
 
 	for {
 		stored, err := e.store.find(ctx, req.AccountID, id)
 		switch {
 		case err == nil:
 			stored.Key = req.Key // the row of an expired key does not have it
-			return e.decide(ctx, stored, hash, op, req.OnClaim)
+			return e.decide(ctx, stored, &req, op)
 		case !errors.Is(err, ErrNotFound):
 			return Result{KeyID: id}, err
 		}
 		// The lookup only saves work: the INSERT of the claim decides (R1, claim by insert).
 		run := e.newRun(op, Run{
 			AccountID: req.AccountID, Key: req.Key, KeyID: id, Path: req.Path, Params: req.Params,
-			request: &req, fingerprint: hash, onClaim: req.OnClaim, point: Started,
+			request: &req, point: Started,
 		})
 		if err := run.execute(ctx); !errors.Is(err, errClaimConflict) {
 			return run.result(), err
@@ -107,11 +100,7 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operati
 	if err != nil {
 		return Result{KeyID: keyID}, err
 	}
-	i := slices.IndexFunc(operations, func(op Operation) bool { return op.Name() == stored.Operation })
-	if i < 0 {
-		return stored.result(), fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.Operation)
-	}
-	return e.decide(ctx, stored, stored.Fingerprint, operations[i], nil)
+	return e.decide(ctx, stored, nil, operations...)
 }
 
 func detached(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -121,39 +110,74 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithoutCancel(ctx), func() {}
 }
 
+// Mark commits what write queues about an unfinished key, such as an operator's wish to end it, which runs read. It
+// commits nothing if this version does not know the key (R18, newer versions), or if a run has moved it since it was
+// read. A run that holds the key goes on.
+func (e *Engine) Mark(ctx context.Context, accountID, keyID uuid.UUID, operations []Operation, write func(*Tx, StoredKey, Operation) error) error {
+	stored, err := e.store.find(ctx, accountID, keyID)
+	if err == nil && stored.Point == Finished {
+		err = fmt.Errorf("%w that is unfinished", ErrNotFound)
+	}
+	if err != nil {
+		return err
+	}
+	op, err := stored.known(operations)
+	if err != nil {
+		return err
+	}
+	tx := &Tx{store: e.store}
+	defer tx.close(ctx)
+	if err := write(tx, stored.StoredKey, op); err != nil {
+		return err
+	}
+	return tx.commit(ctx, func(batch *pgx.Batch) { batch.Queue(markSQL, accountID, keyID, string(stored.Point)) })
+}
+
 // decide rejects a request with a known key, replays its response or takes it over, in this
-// order (R2, order of the answers).
-func (e *Engine) decide(ctx context.Context, stored *keyRow, hash []byte, op Operation, onClaim func()) (Result, error) {
+// order (R2, order of the answers). Without a request, it resumes the key.
+func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, operations ...Operation) (Result, error) {
 	result := stored.result()
-	switch {
-	case stored.Expired:
+	if stored.Expired {
 		return result, &KeyExpiredError{stored.StoredKey}
-	case stored.Fingerprint[0] != fingerprintVersion:
-		return result, fmt.Errorf("%w: fingerprint version %d", ErrNewerVersion, stored.Fingerprint[0])
-	case !bytes.Equal(stored.Fingerprint, hash) && stored.Point == Finished:
+	}
+	other := req != nil && !bytes.Equal(stored.Fingerprint, fingerprint(stored.Fingerprint[0], req))
+	switch {
+	case stored.Fingerprint[0] > fingerprintVersion:
+		_, err := stored.known(operations)
+		return result, err
+	case other && stored.Point == Finished:
 		return result, ErrFinishedKeyReused
-	case !bytes.Equal(stored.Fingerprint, hash):
+	case other:
 		return result, ErrKeyReused
 	case stored.Point == Finished:
 		result.Response, result.Replayed = stored.response(), true
 		return result, nil
 	case stored.Leased:
 		return result, ErrInProgress
-	case stored.Operation != op.Name():
-		return result, fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.Operation)
+	}
+	op, err := stored.known(operations)
+	if err != nil {
+		return result, err
 	}
 	run := e.newRun(op, Run{
 		AccountID: stored.AccountID, Key: stored.Key, KeyID: stored.ID, Path: stored.Path, Params: stored.Params, Resumed: true,
-		onClaim: onClaim, point: stored.Point, Number: stored.Runs + 1,
+		request: req, point: stored.Point, Number: stored.Runs + 1,
 	})
-	if _, known := run.steps.At[run.point]; !known { // only the newer version knows what has happened (R18, newer versions)
-		return result, fmt.Errorf("%w: recovery point %q", ErrNewerVersion, run.point)
-	}
 	if err := run.takeOver(ctx); err != nil {
 		return result, err
 	}
-	err := run.execute(ctx)
+	err = run.execute(ctx)
 	return run.result(), err
+}
+
+// known returns the operation of an unfinished key. Only a newer version may know what has happened (R18, newer
+// versions).
+func (k *keyRow) known(operations []Operation) (Operation, error) {
+	i := slices.IndexFunc(operations, func(op Operation) bool { return op.Name() == k.Operation })
+	if k.Fingerprint[0] > fingerprintVersion || i < 0 || operations[i].Steps(&Run{}).At[k.Point] == nil {
+		return nil, fmt.Errorf("%w: operation %q, recovery point %q, fingerprint version %d", ErrNewerVersion, k.Operation, k.Point, k.Fingerprint[0])
+	}
+	return operations[i], nil
 }
 
 func (e *Engine) newRun(op Operation, run Run) *Run {

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -190,6 +191,70 @@ func TestDo_newerVersion(t *testing.T) {
 			require.Zero(t, op.calls.Load())
 		})
 	}
+}
+
+// A mark is written only beside an unfinished key that this version knows, and that no run has moved.
+func TestMark(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	errOfWrite := errors.New("not written")
+	for name, test := range map[string]struct {
+		given        given
+		before, then string // assignments, the second between the read and the write
+		write, want  error
+	}{
+		"released":            {given: released},
+		"held":                {given: given{Point: reserved, Leased: true}},
+		"finished":            {given: given{Response: idempotency.Response{Status: 200}}, want: idempotency.ErrNotFound},
+		"unknown point":       {given: released, before: "recovery_point = 'captured'", want: idempotency.ErrNewerVersion},
+		"unknown operation":   {given: released, before: "operation = 'three_steps_2'", want: idempotency.ErrNewerVersion},
+		"unknown fingerprint": {given: released, before: "params_hash = set_byte(params_hash, 0, 2)", want: idempotency.ErrNewerVersion},
+		"moved":               {given: released, then: "recovery_point = 'captured'", want: idempotency.ErrInProgress},
+		"the write fails":     {given: released, write: errOfWrite, want: errOfWrite},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req, op := f.request(), &threeSteps{}
+			f.put(req, op, test.given)
+			if test.before != "" {
+				f.update(req, test.before)
+			}
+			err := f.engine.Mark(t.Context(), req.AccountID, keyID(req), []idempotency.Operation{op},
+				func(tx *idempotency.Tx, key idempotency.StoredKey, of idempotency.Operation) error {
+					require.Equal(t, op, of)
+					tx.Queue(insertEffect, key.AccountID, string(key.Key), "marked")
+					if test.then != "" {
+						f.update(req, test.then)
+					}
+					return test.write
+				})
+			require.ErrorIs(t, err, test.want)
+			require.Equal(t, test.want == nil, f.effects(req)["marked"] == 1)
+			require.Zero(t, op.calls.Load())
+		})
+	}
+	err := f.engine.Mark(t.Context(), f.account, keyID(f.request()), nil, nil)
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
+	f.requireIdle()
+}
+
+// A fingerprint of an earlier version is known, because its key may be charged.
+func TestDo_earlierFingerprint(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	req, op := f.request(), &threeSteps{}
+	f.put(req, op, released)
+	f.update(req, "params_hash = set_byte(params_hash, 0, 0)")
+	other := req
+	other.Path += "/other"
+	_, err := f.do(other, op)
+	require.ErrorIs(t, err, idempotency.ErrKeyReused)
+	first := f.mustDo(req, op)
+	require.False(t, first.Replayed)
+	_, err = f.do(other, op)
+	require.ErrorIs(t, err, idempotency.ErrFinishedKeyReused)
+	again := f.mustDo(req, op)
+	require.True(t, again.Replayed)
+	require.Equal(t, first.Response, again.Response)
 }
 
 func TestDo_responseBytes(t *testing.T) {

@@ -88,7 +88,7 @@ func notSent(err error) bool {
 
 // commitMayHaveApplied reports whether a batch may be committed despite err, because the
 // connection broke or a callback failed. On Citus, an internal error (XX000) may mean that the
-// coordinator lost a worker during COMMIT.
+// coordinator lost the schema's server during COMMIT.
 func commitMayHaveApplied(conn *pgx.Conn, err error) bool {
 	switch state := postgres.SQLState(err); {
 	case notSent(err):

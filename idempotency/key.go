@@ -141,12 +141,12 @@ func significantDigits(number string) string {
 	return strings.Trim(strings.Replace(mantissa, ".", "", 1), "-0")
 }
 
-// fingerprintVersion is the first byte of a fingerprint. It changes with the input of the hash.
+// fingerprintVersion is the first byte of a new fingerprint. It is raised when the input of the hash changes.
 const fingerprintVersion = 1
 
-// fingerprint identifies a request (R3, canonical fingerprint). Method and path contain no zero byte,
-// which separates the parts.
-func fingerprint(method, path string, params []byte) []byte {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", method, path, params))
-	return append([]byte{fingerprintVersion}, sum[:]...)
+// fingerprint identifies a request (R3, canonical fingerprint), in the form of a version. The forms of earlier
+// versions stay, because their keys may be charged. Method and path contain no zero byte, which separates the parts.
+func fingerprint(version byte, req *Request) []byte {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", req.Method, req.Path, req.Params))
+	return append([]byte{version}, sum[:]...)
 }

@@ -31,7 +31,7 @@ SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'claim_conflict'), max(l
 
 func (run *Run) queueClaim(batch *pgx.Batch, point RecoveryPoint, leaseStart *time.Time) {
 	batch.Queue(claimSQL, run.KeyID, run.AccountID, string(run.Key), run.operation,
-		run.request.Method, run.Path, run.Params, run.fingerprint, string(point), run.token,
+		run.request.Method, run.Path, run.Params, fingerprint(fingerprintVersion, run.request), string(point), run.token,
 	).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(nil, leaseStart)
 		run.CreatedAt = *leaseStart // now() is both
@@ -107,6 +107,12 @@ func (run *Run) queueLock(batch *pgx.Batch) {
 		run.queueClaim(batch, Started, &run.leaseStart)
 	}
 }
+
+// markSQL locks a key at a recovery point, whether or not a run holds it.
+const markSQL = `
+WITH held AS (
+    SELECT locked_at FROM idempotency_keys WHERE account_id = $1 AND id = $2 AND recovery_point = $3 FOR NO KEY UPDATE
+)` + assertHeld
 
 // advanceSQL renews the lease from its own time; now() is the beginning of the transaction.
 const advanceSQL = `

@@ -30,10 +30,8 @@ type Run struct {
 	engine    *Engine
 	operation string
 	steps     Steps
-	onClaim   func()
 
-	request     *Request // of a new key, which the first step claims
-	fingerprint []byte
+	request *Request // unless the key is resumed
 
 	from, point RecoveryPoint
 	response    Response
@@ -65,9 +63,9 @@ func (run *Run) execute(ctx context.Context) error {
 		}
 	}()
 	for {
-		if run.leased && run.onClaim != nil {
-			run.onClaim()
-			run.onClaim = nil
+		if run.leased && run.request != nil && run.request.OnClaim != nil {
+			run.request.OnClaim()
+			run.request.OnClaim = nil
 		}
 		if run.point == Finished {
 			return nil
@@ -87,10 +85,7 @@ func (run *Run) step(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	from, begun := run.point, run.clock()
-	err = run.commit(ctx, record)
-	run.engine.config.OnCommit(run.operation, from, run.clock().Sub(begun))
-	return err
+	return run.commit(ctx, record)
 }
 
 // call makes the step's call, which ends with the lease (R8, the database's clock). It compares the

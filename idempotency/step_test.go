@@ -173,26 +173,6 @@ func TestStep_commitRenewsLease(t *testing.T) {
 	f.mustDo(req, op)
 }
 
-func TestStep_onCommit(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	var committed []idempotency.RecoveryPoint
-	f.engine = newEngine(t, f.pool, func(c *idempotency.Config) {
-		c.OnCommit = func(operation string, from idempotency.RecoveryPoint, took time.Duration) {
-			require.Equal(t, "three_steps", operation)
-			require.Positive(t, took)
-			committed = append(committed, from)
-		}
-	})
-	req, op := f.request(), failingToPay()
-	_, err := f.do(req, op)
-	require.ErrorIs(t, err, errNoResponse)
-	op.pay = nil
-	f.mustDo(req, op)
-	f.mustDo(req, op)
-	require.Equal(t, []idempotency.RecoveryPoint{idempotency.Started, reserved, paid}, committed)
-}
-
 func TestStep_misuse(t *testing.T) {
 	t.Parallel()
 	next := func(o idempotency.Transition) idempotency.RecordFunc {

@@ -112,11 +112,10 @@ CREATE INDEX idempotency_keys_finished_idx ON idempotency_keys (finished_at) -- 
 ALTER TABLE idempotency_keys ADD PRIMARY KEY (account_id, id);
 
 -- If a claim or a fence matches no row, its statement must fail, because the COMMIT that follows it is
--- already sent. The error begins with a name, which an operator finds in the server's log. The function
--- is IMMUTABLE, because Citus accepts no volatile function in these statements.
+-- already sent. The error begins with a name, which an operator finds in the server's log.
 -- +goose StatementBegin
 CREATE FUNCTION idempotency_assert(ok boolean, condition text) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    LANGUAGE plpgsql PARALLEL SAFE
 AS $$
 BEGIN
     IF NOT ok AND condition = 'claim_conflict' THEN
@@ -184,6 +183,7 @@ CREATE TABLE orders (
     failure_code        text,
     decline_code        text,
     cancel_requested_at timestamptz,   -- every later run closes the order (R29, durable cancel)
+    cancel_requested_by text,          -- the operator, unless only the client has requested it
     erased_at           timestamptz,
     disputes            jsonb,         -- as the provider lists them; NULL if it never listed one
     provider_read_at    timestamptz,   -- when the last applied read of its refunds and disputes began
@@ -243,6 +243,8 @@ CREATE TABLE refunds (
     provider_failed_at timestamptz,  -- the time of a 500, which the provider replays for a day
     created_at         timestamptz   NOT NULL,
     source             text          NOT NULL DEFAULT 'api',
+    cancel_requested_at timestamptz, -- every later run ends the refund, unless the provider has it (R29, durable cancel)
+    cancel_requested_by text,        -- the operator
 
     FOREIGN KEY (account_id, order_id) REFERENCES orders (account_id, id),
 
@@ -261,6 +263,8 @@ CREATE INDEX refunds_account_id_created_at_idx ON refunds (account_id, created_a
 
 CREATE UNIQUE INDEX refunds_provider_refund_id_unique ON refunds (account_id, provider_refund_id)
     WHERE provider_refund_id IS NOT NULL;
+
+CREATE INDEX refunds_open_idx ON refunds (created_at) WHERE status IN ('pending', 'requires_action');
 
 ALTER TABLE refunds ADD PRIMARY KEY (account_id, id);
 
@@ -286,17 +290,20 @@ CREATE INDEX audit_records_account_id_resource_id_idx ON audit_records (account_
 
 -- A job is work that must follow a transaction, so that transaction inserts it (R15, staged receipt).
 CREATE TABLE staged_jobs (
-    account_id uuid          NOT NULL,
-    id         uuid          NOT NULL,
-    kind       name64        NOT NULL COLLATE "C",
-    args       jsonb         NOT NULL,
-    run_at     timestamptz   NOT NULL DEFAULT now(), -- a worker that claims the job moves it forward, so it is also the lease
-    attempt    attempt_count NOT NULL DEFAULT 0, -- incremented by each claim, so it is also the worker's fence
-    last_error error_message,
-    failed_at  timestamptz,
-    created_at timestamptz   NOT NULL DEFAULT now(),
+    account_id      uuid          NOT NULL, -- of a discrepancy, the zero UUID if it concerns none
+    id              uuid          NOT NULL,
+    kind            name64        NOT NULL COLLATE "C",
+    args            jsonb         NOT NULL,
+    run_at          timestamptz   NOT NULL DEFAULT now(), -- a worker that claims the job moves it forward, so it is also the lease
+    attempt         attempt_count NOT NULL DEFAULT 0, -- incremented by each claim, so it is also the worker's fence
+    last_error      error_message, -- of a discrepancy, what was found
+    failed_at       timestamptz,
+    acknowledged_at timestamptz, -- a discrepancy with which an operator has dealt
+    created_at      timestamptz   NOT NULL DEFAULT now(),
 
-    PRIMARY KEY (account_id, id)
+    PRIMARY KEY (account_id, id),
+    -- Only an operator can deal with a difference from the provider, so no worker may claim it.
+    CONSTRAINT discrepancy_is_failed CHECK (kind <> 'discrepancy' OR failed_at IS NOT NULL)
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, -- a queue's dead rows do not depend on its size, so only the threshold counts
     autovacuum_vacuum_threshold = 1000,
@@ -322,23 +329,8 @@ CREATE TABLE provider_event_place (
     read_until timestamptz NOT NULL -- by the provider's clock
 );
 
-CREATE TABLE discrepancies (
-    account_id      uuid        NOT NULL, -- the zero UUID if it concerns none
-    id              uuid        NOT NULL, -- derived from kind and objects
-    kind            name64      NOT NULL,
-    data            jsonb       NOT NULL, -- no personal data
-    found_at        timestamptz NOT NULL DEFAULT now(),
-    resolved_at     timestamptz,
-    acknowledged_at timestamptz,
-    acknowledged_by text,
-    note            text,
-    PRIMARY KEY (account_id, id)
-);
-CREATE INDEX discrepancies_open_idx ON discrepancies (found_at)
-    WHERE resolved_at IS NULL AND acknowledged_at IS NULL;
-
 -- +goose Down
-DROP TABLE discrepancies, provider_event_place, provider_events, refunds, staged_jobs, audit_records, orders,
+DROP TABLE provider_event_place, provider_events, refunds, staged_jobs, audit_records, orders,
     idempotency_keys, api_keys, accounts;
 DROP FUNCTION order_is_consistent, idempotency_assert, idempotency_key_is_consistent;
 DROP DOMAIN refund_status, refund_reason, email_address, currency, amount, external_id, order_status,

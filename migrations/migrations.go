@@ -9,12 +9,15 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"regexp"
 	"slices"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
 
 	"example.com/orders-api/internal/postgres"
 )
@@ -28,20 +31,29 @@ func FS() fs.FS { return files }
 // Migrator applies the migrations.
 type Migrator struct {
 	pool     *pgxpool.Pool
+	logger   *slog.Logger
 	provider *goose.Provider
+	pid      atomic.Uint32 // of the session that migrates
 }
 
-// New returns a Migrator. To exclude others, a Migrator takes a session-level advisory lock, so its
-// pool must not go through a pooler in transaction mode.
+// New returns a Migrator. It migrates in a session of its own, whose interrupted statement is cancelled at
+// the server, unlike those of the pool. To exclude others, it takes goose's session-level advisory lock, so
+// the pool must not go through a pooler in transaction mode. goose tries once a second instead of waiting,
+// because CREATE INDEX CONCURRENTLY of the lock's holder would wait for the snapshot of a waiting statement.
 func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
-	db := stdlib.OpenDBFromPool(pool)
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithSessionLocker(&sessionLock{pool: pool, logger: logger}), goose.WithDisableGlobalRegistry(true), goose.WithSlog(logger),
+	m := &Migrator{pool: pool, logger: logger}
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", err)
+	}
+	db := stdlib.OpenDB(*pool.Config().ConnConfig, stdlib.OptionAfterConnect(m.begin))
+	m.provider, err = goose.NewProvider(goose.DialectPostgres, db, files,
+		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true), goose.WithSlog(logger),
 		goose.WithAllowOutofOrder(true)) // a shop's own migrations have higher numbers than later ones of the template
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("migrations: %w", err), db.Close())
 	}
-	return &Migrator{pool: pool, provider: provider}, nil
+	return m, nil
 }
 
 // Close releases what New opened. It does not close the pool.
@@ -53,8 +65,9 @@ var grantSQL string
 // Up applies all pending migrations and returns their number. It then limits the privileges of the
 // program's role.
 func (m *Migrator) Up(ctx context.Context) (int, error) {
+	done := m.report(ctx)
 	results, err := m.provider.Up(ctx)
-	if err == nil {
+	if err = done(err); err == nil {
 		_, err = m.pool.Exec(ctx, grantSQL)
 	}
 	if err != nil {
@@ -63,9 +76,27 @@ func (m *Migrator) Up(ctx context.Context) (int, error) {
 	return len(results), nil
 }
 
+var neededPrivilege = regexp.MustCompile(`\('(\w+)', '([A-Z, ]+)'\)`)
+
+// MissingPrivileges returns what grant.sql grants the program's role and this role lacks.
+func MissingPrivileges(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+	var tables, privileges []string
+	for _, needed := range neededPrivilege.FindAllStringSubmatch(grantSQL, -1) {
+		tables, privileges = append(tables, needed[1]), append(privileges, needed[2])
+	}
+	return postgres.Collect(ctx, pool, "check privileges", pgx.RowTo[string], `
+SELECT privilege || ' ON ' || name
+  FROM unnest($1::text[], $2::text[]) AS needed (name, privileges),
+       string_to_table(privileges, ', ') AS privilege
+ WHERE has_table_privilege(to_regclass(name), privilege) IS NOT TRUE
+ ORDER BY name, privilege`, tables, privileges)
+}
+
 // Down rolls back the migration that was applied last, and returns its file name, or "".
 func (m *Migrator) Down(ctx context.Context) (string, error) {
+	done := m.report(ctx)
 	result, err := m.provider.Down(ctx)
+	err = done(err)
 	if errors.Is(err, goose.ErrNoNextVersion) {
 		return "", nil
 	}

@@ -1,7 +1,6 @@
 package migrations
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -36,8 +35,8 @@ SELECT current_setting('search_path'),
 	if forMigration {
 		used = current
 	}
-	if schema := cmp.Or(used, current); schema != "" {
-		where = "schema " + schema
+	if current != "" {
+		where = "schema " + current
 	}
 	switch {
 	case named != "" && named != path:

@@ -13,11 +13,8 @@ var (
 	// ErrNotFound means that the account has no such resource.
 	ErrNotFound = errors.New("no such resource")
 
-	// ErrNoUnfinishedKey means that the account has no such unfinished key.
-	ErrNoUnfinishedKey = errors.New("no such unfinished key")
-
-	// ErrNotResolvable means that there is no [Registration.Resolve].
-	ErrNotResolvable = errors.New("its operation has no way to be resolved (Registration.Resolve), only retried")
+	// ErrNotResolvable means that the operation is no [Marker].
+	ErrNotResolvable = errors.New("its operation cannot be resolved, only retried")
 
 	// ErrOutcomeUnknown means that the request may have had its effect (R11, final only).
 	ErrOutcomeUnknown = errors.New("the outcome is not known yet")

@@ -8,54 +8,46 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations/audit"
 )
 
+// Marker is an [idempotency.Operation] whose unfinished keys an operator can end. Mark queues what every later run
+// reads before it acts. Such a run must not store a failure while the request can still succeed (R29, durable
+// cancel; R23, cancel first).
+type Marker interface {
+	Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string)
+}
+
 // Retry resumes an unfinished key now, before the completer does.
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
-	_, _, err := s.unfinished(ctx, accountID, keyID)
-	if err == nil {
-		err = audit.WriteKey(ctx, s.Pool, accountID, keyID, "key.retry", by)
-	}
-	if err != nil {
-		return idempotency.Result{KeyID: keyID}, err
-	}
-	return s.Resume(ctx, accountID, keyID)
+	return s.act(ctx, accountID, keyID, by, "key.retry", false)
 }
 
-// Resolve ends an unfinished key. The operator does not choose the response, because
-// [Registration.Resolve] fails only what can no longer succeed (R23, cancel first).
+// Resolve marks an unfinished key as one to end, and then resumes it as anybody would. The operator does not choose
+// the response (R29, durable cancel). After an error of the run, later runs read the mark.
 func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
-	_, registered, err := s.unfinished(ctx, accountID, keyID)
-	if err == nil && registered.Resolve == nil {
-		err = ErrNotResolvable
-	}
-	if err == nil {
-		err = audit.WriteKey(ctx, s.Pool, accountID, keyID, "key.resolve", by)
-	}
-	if err != nil {
-		return idempotency.Result{KeyID: keyID}, err
-	}
-	return s.Engine.Resume(ctx, accountID, keyID, []idempotency.Operation{registered.Resolve})
+	return s.act(ctx, accountID, keyID, by, "key.resolve", true)
 }
 
-// unfinished returns a key that an operator can change now, with its operation.
-func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.StoredKey, Registration, error) {
-	key, err := s.Engine.Key(ctx, accountID, keyID)
-	switch {
-	case errors.Is(err, idempotency.ErrNotFound), err == nil && key.FinishedAt != nil:
-		return key, Registration{}, ErrNoUnfinishedKey
-	case err != nil:
-		return key, Registration{}, err
-	case key.Leased:
-		return key, Registration{}, idempotency.ErrInProgress
+// act commits the audit record of an action, together with the mark if the action ends the key.
+func (s *Service) act(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator, action string, ends bool) (idempotency.Result, error) {
+	err := s.Engine.Mark(ctx, accountID, keyID, s.Operations(), func(tx *idempotency.Tx, key idempotency.StoredKey, op idempotency.Operation) error {
+		audit.WriteKeyTx(tx, accountID, keyID, action, by)
+		marker, ok := op.(Marker)
+		switch {
+		case ends && !ok:
+			return ErrNotResolvable
+		case ends:
+			marker.Mark(tx, key, by.Actor)
+		}
+		return nil
+	})
+	if err == nil {
+		return s.Resume(ctx, accountID, keyID)
 	}
-	registered, known := s.find(key)
-	if known {
-		_, known = registered.Operation.Steps(&idempotency.Run{}).At[key.Point]
+	if !errors.Is(err, postgres.ErrUnavailable) { // then the COMMIT may have been executed
+		err = fmt.Errorf("nothing was changed: %w", err)
 	}
-	if !known { // Only the newer version can end it (R18, newer versions).
-		err = fmt.Errorf("%w: operation %q, recovery point %q", idempotency.ErrNewerVersion, key.Operation, key.Point)
-	}
-	return key, registered, err
+	return idempotency.Result{}, err
 }

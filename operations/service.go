@@ -17,7 +17,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Service continues, describes and resolves the keys of all registered operations.
+// Service continues, describes and ends the keys of all registered operations.
 type Service struct {
 	Engine        *idempotency.Engine
 	Pool          *pgxpool.Pool
@@ -93,10 +93,6 @@ type Registration struct {
 
 	// CheckAction, if set, returns an [*ActionRequiredError] if a key still waits for an action.
 	CheckAction func(ctx context.Context, key idempotency.StoredKey) error
-
-	// Resolve, if set, is the operation with which an operator ends an unfinished key. It must not
-	// store a failure while the request can still succeed (R23, cancel first).
-	Resolve idempotency.Operation
 }
 
 // MemberResource is the [Registration.Member] of operations that have none of their own.

@@ -37,6 +37,11 @@ type cancelOrder struct{ service *Service }
 
 func (cancelOrder) Name() string { return "cancel_order" }
 
+// Mark implements [operations.Marker] with a mark of the order.
+func (cancelOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
+	tx.Queue(requestCancelSQL, key.AccountID, operations.ParentID(cancelPath, key.Path), operator)
+}
+
 func (op cancelOrder) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &cancelRun{op, run}
 	return idempotency.Steps{
@@ -53,6 +58,16 @@ type cancelRun struct {
 
 func (r *cancelRun) orderID() uuid.UUID { return operations.ParentID(cancelPath, r.run.Path) }
 
+// requestCancelSQL makes every later run of the order close it (R29, durable cancel). $3 is the operator who
+// requests it, or NULL.
+const requestCancelSQL = `
+UPDATE orders
+   SET cancel_requested_at = now(),
+       cancel_requested_by = coalesce($3, cancel_requested_by)
+ WHERE account_id = $1
+   AND id = $2
+RETURNING status`
+
 // request is transaction 1. From its commit on, every run of the order closes it (R29, durable cancel), so
 // a crash after it does not lose the cancel. If the order has failed already, the request has no effect.
 func (r *cancelRun) request(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
@@ -60,12 +75,7 @@ func (r *cancelRun) request(ctx context.Context, tx *idempotency.Tx) (idempotenc
 		return idempotency.Transition{}, err
 	}
 	var status Status
-	err := tx.QueryRow(ctx, `
-UPDATE orders
-   SET cancel_requested_at = now()
- WHERE account_id = $1
-   AND id = $2
-RETURNING status`, []any{r.run.AccountID, r.orderID()}, &status)
+	err := tx.QueryRow(ctx, requestCancelSQL, []any{r.run.AccountID, r.orderID(), nil}, &status)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return idempotency.Transition{}, operations.ErrNotFound
@@ -86,7 +96,7 @@ func (r *cancelRun) end(ctx context.Context) (idempotency.RecordFunc, error) {
 	var failed error
 	if err == nil && order.Status.Open() {
 		keyID := idempotency.KeyID(r.run.AccountID, order.IdempotencyKey)
-		_, failed = r.service.Engine.Resume(ctx, r.run.AccountID, keyID, []idempotency.Operation{createOrder{service: r.service}})
+		_, failed = r.service.Engine.Resume(ctx, r.run.AccountID, keyID, []idempotency.Operation{createOrder{r.service}})
 		order, err = r.find(ctx)
 	}
 	switch {

@@ -1,12 +1,15 @@
 package orders_test
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
@@ -68,7 +71,7 @@ func TestCancel_outcomes(t *testing.T) {
 		"cancelled at the provider": {
 			stopBefore(confirm), cancelAtProvider, cancelOrder("200"), canceled, expectCalls("get 200"), expectIntents("canceled"),
 		},
-		"closed by an operator": {challenge, resolve("422 closed_by_operator"), cancelOrder("200"), expectFailure("closed_by_operator")},
+		"closed by an operator": {challenge, resolve("422 canceled"), cancelOrder("200"), expectFailure("canceled")},
 		"charged, and the response lost": {
 			loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), cancelOrder(notCancelable), expectCharges(1),
 		},
@@ -152,7 +155,7 @@ func TestCancel_rejected(t *testing.T) {
 	failed.do(cancelOrder("200"), expectFailure("card_declined"))
 }
 
-// A run that has read the order before the cancel sends at most the call that is in flight (R29).
+// A run that has read the order before the cancel, or before an operator's mark, sends at most the call that is in flight (R29).
 func TestCancel_inFlight(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -170,7 +173,8 @@ func TestCancel_inFlight(t *testing.T) {
 			getIntent, visa, faultOnce(stripetest.ErrorBefore, confirm), "422 canceled", "200", "create 200, confirm 500, get 200 ×2, cancel-2 200",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		run := func(t *testing.T, by string, mark step) {
+			t.Helper()
 			t.Parallel()
 			f := newFixture(t, options{connections: 4, concurrent: true})
 			if test.fault != nil {
@@ -182,38 +186,46 @@ func TestCancel_inFlight(t *testing.T) {
 			running.Go(func() { outcome = outcomeOf(f.create(test.card)) })
 			<-held.Reached()
 			canceling := f.withKey(t, f.key)
-			canceling.do(cancelOrder("503 outcome unknown, 1s"))
+			canceling.do(mark)
 			held.Release()
 			running.Wait()
 			require.Equal(t, test.order, outcome)
 			f.do(expectCalls(test.calls))
-			canceling.do(retry(test.cancel))
+			if by == "client" {
+				canceling.do(retry(test.cancel))
+			}
 			f.checkFinal()
-		})
+		}
+		t.Run(name, func(t *testing.T) { run(t, "client", cancelOrder("503 outcome unknown, 1s")) })
+		t.Run(name+", by an operator", func(t *testing.T) { run(t, "operator", resolve("409 in progress")) })
 	}
 }
 
-// If the result of transaction 2 is lost, the run reads the order again before it confirms. The cancel
-// is requested just before the step that confirms.
+// If the result of transaction 2 is lost, the run reads the order again before it confirms.
 func TestCancel_unknownCommit(t *testing.T) {
 	t.Parallel()
-	for want, fault := range map[string]idempotencytest.Fault{
-		"422 canceled": idempotencytest.CutAfter,
-		"201":          0, // the confirm is in flight
-	} {
-		var f *fixture
-		wire := &idempotencytest.Wire{}
-		f = newFixture(t, options{configure: wire.Configure, onCommit: func(_ string, from idempotency.RecoveryPoint, _ time.Duration) {
-			if from == "order_created" {
-				f.exec("UPDATE orders SET cancel_requested_at = now()")
+	const mark = "UPDATE orders SET cancel_requested_at = now()"
+	wire := &idempotencytest.Wire{}
+	var lost, marked bool
+	f := newFixture(t, options{configure: func(config *pgxpool.Config) {
+		wire.Configure(config)
+		config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+			if !lost || marked || !wire.Struck() {
+				return true, nil
 			}
-		}})
-		if fault != 0 {
-			wire.Strike(2, fault)
+			marked = true
+			_, err := conn.Exec(ctx, mark)
+			return true, err
 		}
-		f.do(create(want))
-		f.checkFinal()
-	}
+	}})
+	lost = true
+	wire.Strike(2, idempotencytest.CutAfter)
+	f.do(create("422 canceled"))
+	require.True(t, marked)
+	f.checkFinal()
+
+	f = newFixture(t, options{}, before(confirm, func(f *fixture) { f.exec(mark) }), create("201"))
+	f.checkFinal()
 }
 
 // The errors of the order's run neither end nor park the key of the cancel, and the lease of the cancel
@@ -243,16 +255,14 @@ func TestCancel_innerErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var f *fixture
-			f = newFixture(t, options{lease: test.lease, onCommit: func(operation string, from idempotency.RecoveryPoint, _ time.Duration) {
-				if operation == "cancel_order" && from == idempotency.Started {
-					test.inject(f)
-				}
-			}}, challenge)
+			f := newFixture(t, options{lease: test.lease}, challenge)
+			request := cancelRequest(f.Account, orderID(f.Account, f.key), f.cancelKey())
+			request.OnClaim = func() { test.inject(f) }
+			first := func(f *fixture) (idempotency.Result, error) { return f.Cancel(t.Context(), request) }
 			if test.want == "panic" {
-				require.Panics(t, func() { _, _ = f.cancel(f.cancelKey()) })
+				require.Panics(t, func() { _, _ = first(f) })
 			} else {
-				f.do(cancelOrder(test.want))
+				f.expect(test.want, first)
 			}
 			require.Equal(t, 1, f.count(`
 SELECT count(*)

@@ -28,6 +28,11 @@ func readEvents(f *fixture) {
 	f.t.Helper()
 	f.exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change' AND failed_at IS NULL")
 	require.NoError(f.t, f.Changes.ReadList(f.t.Context()))
+	workOff(f)
+}
+
+func workOff(f *fixture) {
+	f.t.Helper()
 	_, err := f.Changes.Worker().RunOnce(f.t.Context())
 	require.NoError(f.t, err)
 }
@@ -37,16 +42,18 @@ func (f *fixture) events() (events []stripetest.Event) {
 	return events
 }
 
-func (f *fixture) deliverChange(e stripetest.Event) error {
+// deliverChange delivers a webhook, and lets the worker do the rest.
+func (f *fixture) deliverChange(e stripetest.Event) {
 	f.t.Helper()
 	_, err := f.deliver(e.Sign(orderstest.WebhookSecret, time.Now()))
-	return err
+	require.NoError(f.t, err)
+	workOff(f)
 }
 
 func deliverEvents(f *fixture) {
 	f.t.Helper()
 	for _, e := range f.events() {
-		require.NoError(f.t, f.deliverChange(e))
+		f.deliverChange(e)
 	}
 }
 
@@ -112,7 +119,7 @@ SELECT count(*)
 
 func (f *fixture) findings() []string {
 	f.t.Helper()
-	rows, err := f.Pool.Query(f.t.Context(), "SELECT kind FROM discrepancies WHERE resolved_at IS NULL AND acknowledged_at IS NULL ORDER BY 1")
+	rows, err := f.Pool.Query(f.t.Context(), "SELECT last_error FROM staged_jobs WHERE kind = 'discrepancy' AND acknowledged_at IS NULL ORDER BY 1")
 	require.NoError(f.t, err)
 	return collectStrings(f.t, rows)
 }

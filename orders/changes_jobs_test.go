@@ -81,6 +81,7 @@ func TestChanges_refundWithoutCharge(t *testing.T) {
 	})
 	_, err = f.deliverEventAbout("charge.refund.updated", refund)
 	require.NoError(t, err)
+	workOff(f)
 	require.Equal(t, "payment_failed 0: ", f.changes())
 	require.Equal(t, []string{"refund_without_charge"}, f.findings())
 	require.Equal(t, []string{"order.payment_failed"}, f.shopEvents())

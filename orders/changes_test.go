@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,7 +108,7 @@ func doubleEvents(f *fixture) { f.Stripe.EditEvents(func(e *stripetest.Event) { 
 func deliverInReverse(f *fixture) {
 	f.t.Helper()
 	for _, e := range slices.Backward(f.events()) {
-		require.NoError(f.t, f.deliverChange(e))
+		f.deliverChange(e)
 	}
 }
 
@@ -175,7 +176,7 @@ func TestChanges_place(t *testing.T) {
 	goBack("31 days")
 	f.do(readEvents)
 	require.Equal(t, []string{"events_missed"}, f.findings())
-	require.Equal(t, 1, f.count("SELECT count(*) FROM discrepancies WHERE data->>'command' = 'orders reconcile --since 746h'"))
+	require.Equal(t, 1, f.count("SELECT count(*) FROM staged_jobs WHERE args->>'command' = 'orders reconcile --since 746h'"))
 	f.do(readEvents)
 	require.Equal(t, []string{"events_missed"}, f.findings())
 }
@@ -221,16 +222,44 @@ func TestChanges_foreignEvents(t *testing.T) {
 	require.Zero(t, f.count("SELECT count(*) FROM provider_events"))
 }
 
-// A restricted key may not read disputes: refunds are recorded, and the job waits for the permission.
+// A restricted key may not read disputes: refunds are recorded, and the job waits for the permission. The pass ends,
+// because no other order can be read either, and the attempt does not count.
 func TestChanges_restrictedKey(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, createPaid(visa), refundAtDashboard(1800, ""), dispute(700, "won"))
-	f.do(fault(stripetest.Forbidden, listDisputes), readEvents)
-	require.Equal(t, "partially_refunded 1800: succeeded 1800 provider", f.changes())
-	require.Contains(t, f.staged(), "status 403")
-	f.faults[0].Release()
+	f := newFixture(t, options{concurrent: true}, createPaid(visa), refundAtDashboard(1800, ""), dispute(700, "won"))
+	others := make([]*fixture, 10)
+	for i := range others {
+		others[i] = f.withNewKey(t)
+		others[i].do(createPaid(visa), dispute(700, "won"))
+	}
+	require.NoError(t, f.Changes.ReadList(t.Context()))
+	for endpoint, fault := range map[string]stripetest.Fault{listDisputes: stripetest.Forbidden, listRefunds: stripetest.Unauthorized} {
+		f.exec("UPDATE staged_jobs SET run_at = created_at, attempt = $1 WHERE kind = 'provider_change'", jobs.MaxAttempts-1)
+		f.exec("UPDATE staged_jobs SET run_at = created_at - interval '1 hour' WHERE id = $1", orderID(f.Account, f.key))
+		f.do(func(f *fixture) {
+			f.faults = append(f.faults, f.Stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always}))
+		})
+		f.transport.reset()
+		loop := f.Changes.Worker().Loop()
+		for range 3 {
+			require.NoError(t, loop.Pass(t.Context()))
+		}
+		loop.Wait()
+		require.LessOrEqual(t, strings.Count(f.transport.calls(), "refunds"), loop.Concurrency+1)
+		require.Zero(t, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'provider_change' AND (failed_at IS NOT NULL OR attempt <> $1)", jobs.MaxAttempts-1))
+		result, err := f.Changes.Worker().RunOnce(t.Context())
+		require.NoError(t, err)
+		require.NotZero(t, result[jobs.Misconfigured])
+		f.faults[len(f.faults)-1].Release()
+		if fault == stripetest.Forbidden {
+			require.Equal(t, "partially_refunded 1800: succeeded 1800 provider", f.changes())
+			require.Contains(t, f.staged(), "status 403")
+		}
+	}
+	require.LessOrEqual(t, f.log.count("level=ERROR msg=\"provider_change needs"), 4*f.Changes.Worker().Concurrency, "in four passes")
 	f.do(readEvents)
 	require.Equal(t, "partially_refunded 1800: succeeded 1800 provider; won 700", f.changes())
+	require.Empty(t, f.staged())
 	checkChanges(t, f)
 }
 
@@ -241,7 +270,7 @@ func TestChanges_poison(t *testing.T) {
 	poison := f.withNewKey(t)
 	poison.do(createPaid(visa), refundAtDashboard(1800, ""))
 	unreadable := f.Stripe.Inject(stripetest.Rule{
-		Fault: stripetest.Forbidden, Endpoint: listRefunds, OrderID: orderID(f.Account, poison.key).String(), Times: stripetest.Always,
+		Fault: stripetest.AccountNotReady, Endpoint: listRefunds, OrderID: orderID(f.Account, poison.key).String(), Times: stripetest.Always,
 	})
 	f.do(readEvents)
 	require.Equal(t, "partially_refunded 1800: succeeded 1800 provider", f.changes())

@@ -22,9 +22,6 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, e
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.closedByOperator && !r.order.CancelRequested {
-		return r.recordClose(pointChargeCreated), nil
-	}
 	closing := r.closeReason()
 	if r.action != nil && closing == nil { // recorded by recordAction
 		return nil, r.actionRequired()
@@ -131,21 +128,10 @@ func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 	}
 }
 
-// recordClose makes an operator's resolve durable before it acts, as a cancel is (R29, durable cancel). Then
-// the step repeats.
-func (r *orderRun) recordClose(point idempotency.RecoveryPoint) idempotency.RecordFunc {
-	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		r.updateTx(tx, "cancel_requested_at = now()")
-		return idempotency.Advance(point), nil
-	}
-}
-
 // closeReason returns why the order must close without another confirm, or nil if it stays open (R24,
 // charge window; R29, durable cancel).
 func (r *orderRun) closeReason() *provider.Problem {
 	switch {
-	case r.closedByOperator:
-		return new(provider.Refused("closed_by_operator", "The order was closed by its seller before the card was charged."))
 	case r.order.CancelRequested:
 		return new(provider.Refused("canceled", "The order was cancelled before the card was charged."))
 	case r.service.windowOver(r.order, r.run.LeaseEnd()):

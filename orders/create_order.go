@@ -1,15 +1,19 @@
 package orders
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
@@ -22,12 +26,14 @@ const (
 	pointChargeCreated idempotency.RecoveryPoint = "charge_created"
 )
 
-type createOrder struct {
-	service          *Service
-	closedByOperator bool // see closeReason
-}
+type createOrder struct{ service *Service }
 
 func (createOrder) Name() string { return Operation }
+
+// Mark implements [operations.Marker].
+func (createOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
+	tx.Queue(requestCancelSQL, key.AccountID, orderID(key.AccountID, key.Key), operator)
+}
 
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &orderRun{createOrder: op, run: run}
@@ -148,6 +154,8 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, provider.RefusedBy(failed))
+	case failed.KeyUsed:
+		return nil, cmp.Or(r.reportOtherCreate(ctx), r.retryLater(operations.ErrProviderUnavailable, failed))
 	case failed.SavedUnderKey:
 		r.order.CreateKeyNumber++
 		return r.repeatWithNextKey(pointOrderCreated, operations.ErrProviderUnavailable, failed)
@@ -170,7 +178,7 @@ func (r *orderRun) endWithoutCreate(ctx context.Context) (idempotency.RecordFunc
 	case windowOver && failed != nil && failed.NotOffered:
 		return r.failWithoutIntent(ctx, why)
 	case windowOver && failed != nil && failed.NeedsOperator && failed.Outcome == payments.NotExecuted:
-		return r.recordFailure(why), nil
+		return r.recordFailure(why), r.otherCreate(ctx)
 	case failed != nil:
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
@@ -230,11 +238,39 @@ func precedence(status payments.Status) int {
 // lists none. But if it does not know the account's latest intent either, the API key belongs to
 // another Stripe account or mode, and neither a refusal nor an empty list is final.
 func (r *orderRun) failWithoutIntent(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
+	if err := r.otherCreate(ctx); err != nil {
+		return nil, err
+	}
 	err := r.service.CheckProviderAccount(ctx, r.run.AccountID)
 	if failed, ok := errors.AsType[*payments.Error](err); ok {
 		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
 	}
 	return r.recordFailure(why), err
+}
+
+// reportOtherCreate reports that the order's provider key belongs to a create with other parameters. For example, the
+// order was lost, and its client has sent another order under the same key. So there is an intent that may be charged.
+func (r *orderRun) reportOtherCreate(ctx context.Context) error {
+	batch := &pgx.Batch{}
+	jobs.Report(batch, r.run.AccountID, otherCreate, map[string]uuid.UUID{"order_id": r.order.ID, "key_id": r.run.KeyID}, r.order.ID.String())
+	return postgres.Translate(r.service.Pool.SendBatch(ctx, batch).Close())
+}
+
+// otherCreate is a discrepancy, see reportOtherCreate.
+const otherCreate = "create_with_other_parameters"
+
+// otherCreate returns an error while an operator has not dealt with such a create, because until then an
+// empty search proves nothing.
+func (r *orderRun) otherCreate(ctx context.Context) error {
+	found, err := jobs.With(ctx, r.service.Pool, r.run.AccountID, map[string]any{"order_id": r.order.ID})
+	switch {
+	case err != nil:
+		return postgres.Translate(err)
+	case slices.ContainsFunc(found, func(j jobs.Job) bool { return j.Kind == jobs.Discrepancy && j.LastError == otherCreate }):
+		return r.retryLater(operations.ErrProviderUnavailable, &payments.Error{NeedsOperator: true, Code: otherCreate})
+	default:
+		return nil
+	}
 }
 
 func (r *orderRun) load(ctx context.Context) (err error) {

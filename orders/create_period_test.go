@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -83,6 +84,24 @@ func TestCreatePeriod_limit(t *testing.T) {
 		f.do(retry("201"), expectCalls(calls), expectIntents("succeeded"))
 		f.checkFinal()
 	}
+}
+
+// A create with other parameters was sent under the provider key, so an intent exists that the search may not find
+// yet. The order fails only after an operator has dealt with it.
+func TestCreatePeriod_otherParameters(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{clock: aDayAgo, unchecked: true})
+	f.do(loseResponse(createIntent), create("503 unavailable, 1s"), loseRows, payWith("pm_card_mastercard"), create("503 unavailable, 1m0s"))
+	f.do(expectCalls("create 400"))
+	f.exec("UPDATE orders SET created_at = created_at - interval '1 hour'")
+	f.do(retry("503 unavailable, 1m0s"), expectCalls("create 400, search 200"))
+	open, err := jobs.Open(t.Context(), f.Pool)
+	require.NoError(t, err)
+	require.Len(t, open, 1)
+	require.Equal(t, "create_with_other_parameters", open[0].LastError)
+	_, err = jobs.DeleteFailed(t.Context(), f.Pool, open[0].ID, jobs.Operator{Actor: "ada", Reason: "the intent was cancelled"})
+	require.NoError(t, err)
+	f.do(retry(notCreated))
 }
 
 // A charge window that is shorter ends the creates as well.

@@ -9,7 +9,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
@@ -23,18 +25,11 @@ WITH keys AS (
       FROM idempotency_keys
      WHERE account_id = $1
        AND (id = $3 OR starts_with(request_path, $4))
-), unfinished_jobs AS (
-    SELECT kind
-      FROM staged_jobs
-     WHERE account_id = $1
-       AND kind IN ('receipt', '` + ChangeJob + `')
-       AND args->>'order_id' = $2::uuid::text
 )
 SELECT ARRAY(SELECT id FROM keys),
        CASE
            WHEN status IN ('pending', 'requires_action') THEN 'its payment is in progress'
            WHEN EXISTS (SELECT FROM keys WHERE (finished_at <= now()) IS NOT TRUE) THEN 'one of its idempotency keys is unfinished'
-           WHEN EXISTS (SELECT FROM unfinished_jobs) THEN 'a ' || (SELECT min(kind) FROM unfinished_jobs) || ' of it is queued or failed'
            WHEN EXISTS (
                SELECT
                  FROM jsonb_array_elements(disputes) AS d
@@ -47,14 +42,6 @@ SELECT ARRAY(SELECT id FROM keys),
                   AND order_id = $2
                   AND failure_reason IN ('charge_disputed', 'refund_disputed_payment')
            ) THEN 'a refund was refused because of a dispute that is not read yet'
-           WHEN EXISTS (
-               SELECT
-                 FROM discrepancies
-                WHERE account_id = $1
-                  AND (data->>'order_id' = $2::uuid::text OR data->>'intent_id' = payment_intent_id)
-                  AND resolved_at IS NULL
-                  AND acknowledged_at IS NULL
-           ) THEN 'a discrepancy of it is not acknowledged'
            ELSE ''
        END
   FROM orders
@@ -69,7 +56,9 @@ func (s *Service) Erase(ctx context.Context, accountID, orderID uuid.UUID, actor
 	var refused error
 	err := pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		var key idempotency.Key
-		err := tx.QueryRow(ctx, "SELECT idempotency_key FROM orders WHERE account_id = $1 AND id = $2 FOR UPDATE", accountID, orderID).Scan(&key)
+		var intentID string
+		err := tx.QueryRow(ctx, "SELECT idempotency_key, coalesce(payment_intent_id, '') FROM orders WHERE account_id = $1 AND id = $2 FOR UPDATE",
+			accountID, orderID).Scan(&key, &intentID)
 		if errors.Is(err, pgx.ErrNoRows) {
 			refused = operations.ErrNotFound
 			return nil
@@ -84,6 +73,17 @@ func (s *Service) Erase(ctx context.Context, accountID, orderID uuid.UUID, actor
 			Scan(&keys, &obstacle)
 		if err != nil {
 			return err
+		}
+		for _, named := range []map[string]any{{"order_id": orderID}, {"intent_id": intentID}} {
+			unfinished, err := jobs.With(ctx, tx, accountID, named)
+			if err != nil {
+				return err
+			}
+			for _, j := range unfinished {
+				if j.Kind != events.Kind {
+					obstacle = "a " + j.Kind + " of it is queued, failed or not acknowledged"
+				}
+			}
 		}
 		if obstacle != "" {
 			refused = errors.New(obstacle)

@@ -15,15 +15,15 @@ import (
 // records of a payment, or to reject a key that was used.
 var keptColumns = map[string]string{
 	"audit_records": "account_id id action resource_type resource_id data created_at",
-	"discrepancies": "account_id id kind data found_at resolved_at acknowledged_at acknowledged_by note",
 	"idempotency_keys": "account_id id operation request_path recovery_point lease_token locked_at attempt " +
 		"last_run_at action_required_at created_at finished_at expired_at lost",
 	"orders": "account_id id idempotency_key reference currency amount amount_refunded payment_method off_session status payment_intent_id " +
-		"create_attempt confirm_attempt created_at paid_at failure_code decline_code cancel_requested_at erased_at disputes provider_read_at",
+		"create_attempt confirm_attempt created_at paid_at failure_code decline_code cancel_requested_at cancel_requested_by " +
+		"erased_at disputes provider_read_at",
 	"provider_events": "id type object_id intent_id received_at",
 	"refunds": "account_id id order_id idempotency_key amount currency reason status provider_refund_id failure_reason provider_attempt " +
-		"provider_sent_at provider_failed_at created_at source",
-	"staged_jobs": "account_id id kind args run_at attempt last_error failed_at created_at", // args are ids, and addresses are removed from errors
+		"provider_sent_at provider_failed_at created_at source cancel_requested_at cancel_requested_by",
+	"staged_jobs": "account_id id kind args run_at attempt last_error failed_at acknowledged_at created_at", // args are ids, and addresses are removed from errors
 }
 
 // erasedColumns are the others, with the condition that holds for each row of the order after an erasure.

@@ -103,7 +103,7 @@ func TestErase_refused(t *testing.T) {
 	t.Parallel()
 	requireNotErased(t, map[string]refusal{
 		"payment in progress": {[]step{stopBefore(confirm)}, "its payment is in progress"},
-		"queued receipt":      {[]step{create("201")}, "a receipt of it is queued or failed"},
+		"queued receipt":      {[]step{create("201")}, "a receipt of it is queued, failed or not acknowledged"},
 		"open dispute": {
 			[]step{create("201"), sendReceipts, func(f *fixture) {
 				f.exec(`UPDATE orders SET disputes = '[{"id": "dp_1", "status": "won"}, {"id": "dp_2", "status": "needs_response"}]'`)

@@ -60,6 +60,6 @@ func TestEvents_staged(t *testing.T) {
 		"declined":                {[]step{payWith(declinedCard), create("402 card_declined generic_decline"), retry("402 card_declined generic_decline")}, []string{"order.payment_failed"}},
 		"approved":                {[]step{payWith(challengeCard), create("202 action required"), retry("202 action required"), approve, retry("201")}, []string{"order.requires_action", "order.paid", "receipt"}},
 		"unknown, and then paid":  {[]step{loseResponse(confirm), makeUnavailable(getIntent), create("503 outcome unknown, 2s"), retry("201")}, []string{"order.paid", "receipt"}},
-		"resolved by an operator": {[]step{fault(stripetest.Unauthorized, confirm), create("503 unavailable, 1m0s"), resolve("422 closed_by_operator")}, []string{"order.payment_failed"}},
+		"resolved by an operator": {[]step{fault(stripetest.Unauthorized, confirm), create("503 unavailable, 1m0s"), resolve("422 canceled")}, []string{"order.payment_failed"}},
 	})
 }

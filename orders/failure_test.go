@@ -18,7 +18,7 @@ func TestFailure_response(t *testing.T) {
 			func(f *fixture) { f.do(old, retry("422 charge_window_over")) },
 			"The order was not charged in time, and it will not be charged any more.",
 		},
-		"closed_by_operator": {resolve("422 closed_by_operator"), "The order was closed by its seller before the card was charged."},
+		"canceled": {resolve("422 canceled"), "The order was cancelled before the card was charged."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := f.withNewKey(t)

@@ -60,7 +60,6 @@ type options struct {
 	eventDelay   time.Duration    // the provider's
 	chargeWindow time.Duration
 	lease        time.Duration
-	onCommit     func(operation string, from idempotency.RecoveryPoint, took time.Duration)
 }
 
 func newFixture(t *testing.T, o options, steps ...step) *fixture {
@@ -89,7 +88,7 @@ func newFixture(t *testing.T, o options, steps ...step) *fixture {
 		ChargeWindow: o.chargeWindow,
 		Stripe:       stripetest.Options{Clock: o.clock, SearchDelay: o.searchDelay, EventDelay: o.eventDelay},
 		Payments:     payments.Config{Transport: f.transport, Logger: slog.New(slog.DiscardHandler)},
-		Engine:       idempotency.Config{OnCommit: o.onCommit, LockTimeout: cmp.Or(o.lease, lockTimeout)},
+		Engine:       idempotency.Config{LockTimeout: cmp.Or(o.lease, lockTimeout)},
 	})
 	f.do(steps...)
 	return f

@@ -62,7 +62,7 @@ func TestChanges_randomRounds(t *testing.T) {
 	t.Log(string(text))
 	checkChanges(t, f)
 	require.Empty(t, f.staged())
-	require.Zero(t, f.count("SELECT count(*) FROM discrepancies WHERE kind <> 'refund_failed_late'"))
+	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'discrepancy' AND last_error <> 'refund_failed_late'"))
 }
 
 // besides returns another process of the shop, with a pool, an engine and clients of its own.
@@ -268,7 +268,7 @@ SELECT coalesce(r.provider_refund_id, ''),
        coalesce(k.response_code, 0),
        ARRAY(SELECT substr(action, 8) FROM audit_records WHERE resource_id = r.id::text AND action ~ '^refund.(pending|succeeded|failed)' ORDER BY 1),
        (SELECT count(*) FROM staged_jobs WHERE kind = 'event' AND args->>'refund_id' = r.id::text),
-       (SELECT count(*) FROM discrepancies WHERE kind = 'refund_failed_late' AND data->>'refund_id' = r.id::text)
+       (SELECT count(*) FROM staged_jobs WHERE last_error = 'refund_failed_late' AND args->>'refund_id' = r.id::text)
   FROM refunds AS r
   LEFT JOIN idempotency_keys AS k
  USING (account_id, idempotency_key)

@@ -234,7 +234,7 @@ func makeRefundAfterFailure(f *fixture) {
 	f.do(refund("503 outcome unknown, 1h0m0s"))
 	f.ageLastRun(time.Hour)
 	f.expireProviderKeys()
-	require.Equal(f.t, "422 closed_by_operator", outcomeOf(f.resolveKey(f.refundKey())))
+	require.Equal(f.t, "422 canceled", outcomeOf(f.resolveKey(f.refundKey())))
 	later.Release()
 }
 
@@ -242,7 +242,7 @@ func TestChanges_refundMadeAfterFailure(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, createPaid(visa), makeRefundAfterFailure)
 	require.Zero(t, f.log.errorLines())
-	f.do(readEvents, expectSummary(refunded), retry("422 closed_by_operator"))
+	f.do(readEvents, expectSummary(refunded), retry("422 canceled"))
 	require.Equal(t, 1, f.log.errorLines())
 	require.Equal(t, []string{"refund_made_after_failure"}, f.findings())
 	checkChanges(t, f)

@@ -37,11 +37,6 @@ func (f *fixture) refund(key idempotency.Key, body string) (idempotency.Result, 
 	return f.Refund(f.t.Context(), refundRequest(f.t, f.Account, order, key, body))
 }
 
-func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {
-	f.t.Helper()
-	return f.Operations.Resolve(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key), action)
-}
-
 func (f *fixture) getRefund(key idempotency.Key) refunds.Refund {
 	f.t.Helper()
 	r, err := f.Refunds.Registration().Get(f.t.Context(), operations.Target{

@@ -30,7 +30,7 @@ const (
 // Registration describes the operation for the API, the completer and operators.
 func (s *Service) Registration() operations.Registration {
 	return operations.Registration{
-		Operation: createOrder{service: s},
+		Operation: createOrder{s},
 		Path:      Path,
 		Member:    "order",
 		ID:        orderID,
@@ -49,6 +49,5 @@ func (s *Service) Registration() operations.Registration {
 			`$3::text LIKE '%@%' AND lower(email COLLATE "C") = lower($3::text COLLATE "C")`,
 		},
 		CheckAction: s.checkAction,
-		Resolve:     createOrder{service: s, closedByOperator: true},
 	}
 }

@@ -133,8 +133,8 @@ SELECT o.payment_intent_id
 const ChangeJob = "provider_change"
 
 // StageChange queues the job of an order, whose refunds and disputes are then read again.
-func StageChange(tx postgres.Queuer, accountID, orderID uuid.UUID) *pgx.QueuedQuery {
-	return jobs.RestageTx(tx, accountID, orderID, ChangeJob, map[string]uuid.UUID{"order_id": orderID})
+func StageChange(tx postgres.Queuer, accountID, orderID uuid.UUID) {
+	jobs.RestageTx(tx, accountID, orderID, ChangeJob, map[string]uuid.UUID{"order_id": orderID})
 }
 
 // List returns the account's orders, or those with the reference, the newest first.

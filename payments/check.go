@@ -23,8 +23,7 @@ func (c *Client) Check(ctx context.Context) (rejected bool, err error) {
 		err = fmt.Errorf("read Refunds: %w", err)
 	}
 	failed, ok := errors.AsType[*Error](err)
-	fromStripe := ok && failed.Type != "" // not from a proxy
-	return fromStripe && (failed.HTTPStatus == http.StatusUnauthorized || failed.HTTPStatus == http.StatusForbidden), err
+	return ok && failed.KeyRejected(), err
 }
 
 // Lacks returns what the key or its account lacks although Stripe accepts the key, each in a sentence
@@ -38,7 +37,7 @@ func (c *Client) Lacks(ctx context.Context) (lacks []string) {
 	newest := &stripe.EventListParams{CreatedRange: createdRange(time.Now(), time.Time{})} // an empty page
 	for _, list := range []struct{ name, path, lack string }{
 		{"list_events", "/v1/events", "grant the key Read for Events: until then, refunds and disputes that are made at Stripe are learnt from webhooks only"},
-		{"list_disputes", "/v1/disputes", "grant the key Read for Disputes: until then, what changes after a response is not recorded"},
+		{"list_disputes", disputesPath, "grant the key Read for Disputes: until then, what changes after a response is not recorded"},
 	} {
 		failed, ok := errors.AsType[*Error](c.run(ctx, call{name: list.name, method: http.MethodGet, path: list.path, params: newest}, ignore))
 		if ok && failed.HTTPStatus == http.StatusForbidden {

@@ -83,7 +83,7 @@ func (e *Error) classifyStripeError(response *failure, call call, replayed bool)
 		e.Outcome, e.RetryAfter = Declined, 0
 		e.Message = printable(message)
 	case rejected && keyOfAnother:
-		// The key's first request, with other parameters or to another endpoint, may have had an effect.
+		e.KeyUsed = true
 		e.needOperator(nil)
 	case rejected && (code == stripe.ErrorCodePaymentIntentUnexpectedState || code == stripe.ErrorCodeIntentInvalidState):
 		e.UnexpectedState = true

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/stripe/stripe-go/v79"
 )
@@ -23,29 +24,51 @@ func (d Dispute) Open() bool {
 	return !slices.Contains([]string{"won", "lost", "warning_closed", "prevented"}, d.Status)
 }
 
+// ListedDispute is a dispute of any intent.
+type ListedDispute struct {
+	Dispute
+
+	IntentID string // "" for a charge without an intent
+}
+
 // ListDisputes returns all disputes of an intent. An error with [UnreadableIDs] comes with the others.
 func (c *Client) ListDisputes(ctx context.Context, intentID string) ([]Dispute, error) {
-	ofIntent := func(text []byte, _ http.Header) (Dispute, error) {
-		var d struct {
-			Object        string          `json:"object"`
-			ID            string          `json:"id"`
-			Status        string          `json:"status"`
-			Amount        *int64          `json:"amount"`
-			Currency      string          `json:"currency"`
-			PaymentIntent reference       `json:"payment_intent"`
-			Reason        lenient[string] `json:"reason"`
+	ofIntent := func(text []byte, header http.Header) (Dispute, error) {
+		d, err := decodeDispute(text, header)
+		if err == nil && d.IntentID != intentID {
+			err = ErrMismatch
 		}
-		err := json.Unmarshal(text, &d)
-		switch {
-		case err != nil || d.Object != "dispute" || d.ID == "" || d.Status == "" || d.Amount == nil || d.Currency == "":
-			return Dispute{}, unreadableObject(d.ID)
-		case string(d.PaymentIntent) != intentID:
-			return Dispute{}, ErrMismatch
-		}
-		return Dispute{printable(d.ID), printable(d.Status), *d.Amount, d.Currency, printable(d.Reason.value)}, nil
+		return d.Dispute, err
 	}
-	call := call{name: "list_disputes", intentID: intentID, method: http.MethodGet, path: "/v1/disputes"}
+	call := call{name: "list_disputes", intentID: intentID, method: http.MethodGet, path: disputesPath}
 	return allPages(ctx, c, call, ofIntent, func(params stripe.ListParams) any {
 		return &stripe.DisputeListParams{ListParams: params, PaymentIntent: &intentID}
 	})
+}
+
+// ListAllDisputes is [Client.List] for disputes.
+func (c *Client) ListAllDisputes(ctx context.Context, since, until time.Time, after string) (disputes []ListedDispute, next string, err error) {
+	call := call{name: "list_all_disputes", method: http.MethodGet, path: disputesPath}
+	return page(ctx, c, call, after, decodeDispute, func(params stripe.ListParams) any {
+		return &stripe.DisputeListParams{ListParams: params, CreatedRange: createdRange(since, until)}
+	})
+}
+
+const disputesPath = "/v1/disputes"
+
+func decodeDispute(text []byte, _ http.Header) (ListedDispute, error) {
+	var d struct {
+		Object        string          `json:"object"`
+		ID            string          `json:"id"`
+		Status        string          `json:"status"`
+		Amount        *int64          `json:"amount"`
+		Currency      string          `json:"currency"`
+		PaymentIntent reference       `json:"payment_intent"`
+		Reason        lenient[string] `json:"reason"`
+	}
+	err := json.Unmarshal(text, &d)
+	if err != nil || d.Object != "dispute" || d.ID == "" || d.Status == "" || d.Amount == nil || d.Currency == "" {
+		return ListedDispute{}, unreadableObject(d.ID)
+	}
+	return ListedDispute{Dispute{printable(d.ID), printable(d.Status), *d.Amount, d.Currency, printable(d.Reason.value)}, string(d.PaymentIntent)}, nil
 }

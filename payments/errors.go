@@ -3,6 +3,7 @@ package payments
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 )
@@ -77,6 +78,7 @@ type Error struct {
 	EarlierUnknown  bool // an earlier attempt of this call may still be executed, unless SavedUnderKey
 	UnexpectedState bool // the intent does not allow this call, possibly after an earlier one
 	NotOffered      bool // see [Client.Search]
+	KeyUsed         bool // an earlier request under this key had other parameters, and may have had an effect
 	NeedsOperator   bool // a bug, a wrong configuration or an incomplete account; never final
 
 	RetryAfter time.Duration // 0 for final outcomes
@@ -112,6 +114,11 @@ func (e *Error) Error() string {
 
 // Unwrap never returns Stripe's own error, because that contains the client secret (R13, one sender).
 func (e *Error) Unwrap() error { return e.cause }
+
+// KeyRejected reports whether Stripe, and no proxy, rejects the secret key or its permission for the call.
+func (e *Error) KeyRejected() bool {
+	return e.Type != "" && (e.HTTPStatus == http.StatusUnauthorized || e.HTTPStatus == http.StatusForbidden)
+}
 
 // retryable agrees with the Stripe-Should-Retry of an error if it is false. A response that was cut off is
 // requested again nevertheless. If the header is true, the outcome decides: a final one stays final, and a

@@ -48,6 +48,10 @@ func calls() map[string]func(context.Context, *payments.Client) error {
 			_, _, err := c.ListAllRefunds(ctx, time.Unix(1, 0), time.Time{}, "")
 			return err
 		},
+		"list_all_disputes": func(ctx context.Context, c *payments.Client) error {
+			_, _, err := c.ListAllDisputes(ctx, time.Unix(1, 0), time.Time{}, "")
+			return err
+		},
 		"list_disputes": func(ctx context.Context, c *payments.Client) error { _, err := c.ListDisputes(ctx, "pi_1"); return err },
 		"list_events": func(ctx context.Context, c *payments.Client) error {
 			_, _, _, err := c.ListEvents(ctx, time.Unix(1, 0), "")

@@ -6,14 +6,13 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/internal/accounts"
 )
 
 type accountsCreate struct {
 	withoutProvider
 
-	Name cli.Text `required:"" help:"The account's name."`
+	Name app.Text `required:"" help:"The account's name."`
 }
 
 // Run prints the new API key as its last line.

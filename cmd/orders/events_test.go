@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,19 @@ func newEventShop(t *testing.T) *eventShop {
 	return s
 }
 
+// set changes the secret and the status of the shop's responses.
+func (s *eventShop) set(secret string, status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.secret, s.status = secret, status
+}
+
+func (s *eventShop) received() []client.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.events)
+}
+
 // From the environment to the verified event.
 func TestEvents(t *testing.T) {
 	t.Parallel()
@@ -55,19 +69,21 @@ func TestEvents(t *testing.T) {
 	env := f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address, "LOG_LEVEL=warn")
 	order := f.createPaidOrder("an-order-with-an-event")
 	programtest.Succeed(t, env, "worker", "--once")
-	require.Len(t, shop.events, 1)
-	require.Equal(t, []string{"order.paid", order, f.account().String()}, []string{shop.events[0].Type, shop.events[0].Data.OrderID, shop.events[0].AccountID})
+	events := shop.received()
+	require.Len(t, events, 1)
+	require.Equal(t, []string{"order.paid", order, f.account().String()}, []string{events[0].Type, events[0].Data.OrderID, events[0].AccountID})
 	require.Regexp(t, `(?m)^20.{17} +event\.sent \{"attempt": ?1\}$`, f.keys("show", order))
 
 	// While the shop changes the secret, both sign.
 	both := append(env, "EVENTS_SECRET="+firstSecret+","+secondSecret)
-	for _, shop.secret = range []string{firstSecret, secondSecret} {
-		f.createPaidOrder("an-order-for-" + shop.secret[40:])
+	for _, secret := range []string{firstSecret, secondSecret} {
+		shop.set(secret, http.StatusNoContent)
+		f.createPaidOrder("an-order-for-" + secret[40:])
 		programtest.Succeed(t, both, "worker", "--once")
 	}
-	require.Len(t, shop.events, 3)
+	require.Len(t, shop.received(), 3)
 
-	shop.secret, shop.status = firstSecret, http.StatusInternalServerError
+	shop.set(firstSecret, http.StatusInternalServerError)
 	f.createPaidOrder("an-order-whose-event-fails")
 	stderr := programtest.Fail(t, env, "worker", "--once")
 	require.Equal(t, "orders: events not done: 1 to be retried, 0 failed, 0 lost\n", stderr)
@@ -75,11 +91,12 @@ func TestEvents(t *testing.T) {
 	programtest.Fail(t, env, "worker", "--once")
 	list, _ := programtest.Succeed(t, env, "jobs", "list")
 	require.Regexp(t, `(?m)^[0-9a-f-]{36}  event +`+f.account().String()+`  \{"type": "order\.paid", "order_id": "[0-9a-f-]{36}"\}  300 .*  the endpoint responded with status 500$`, list)
-	shop.status = http.StatusOK
+	shop.set(firstSecret, http.StatusOK)
 	retried, _ := programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the shop is back")
 	require.Equal(t, "The worker tries again, now: 1\n", retried)
 	programtest.Succeed(t, env, "worker", "--once")
-	require.Equal(t, shop.events[3].ID, shop.events[len(shop.events)-1].ID)
+	events = shop.received()
+	require.Equal(t, events[3].ID, events[len(events)-1].ID)
 	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs"))
 }
 

@@ -8,8 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
-	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/events"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
@@ -17,16 +15,16 @@ import (
 
 // repeating is a command that cron runs, or that repeats itself.
 type repeating struct {
-	Every cli.Interval `placeholder:"DURATION" help:"Repeat the run at this interval until a signal arrives, instead of once."`
+	Every app.Interval `placeholder:"DURATION" help:"Repeat the run at this interval until a signal arrives, instead of once."`
 }
 
 type completer struct {
 	repeating
 
-	Concurrency cli.Count `default:"8" help:"How many keys to resume at the same time."`
+	Concurrency app.Count `default:"8" help:"How many keys to resume at the same time."`
 }
 
-func (*completer) Environment(config *setup.Config) []any {
+func (*completer) Environment(config *app.Config) []any {
 	return append(config.Operations(), config.Admin.Optional())
 }
 
@@ -43,7 +41,7 @@ type reaper struct {
 	DryRun bool `help:"Count the keys and delete nothing."`
 }
 
-func (*reaper) Environment(config *setup.Config) []any {
+func (*reaper) Environment(config *app.Config) []any {
 	return append(config.Keys(), config.Admin.Optional())
 }
 
@@ -60,16 +58,19 @@ func (c *reaper) Run(ctx context.Context, a *app.App) error {
 
 type worker struct {
 	Once  bool         `help:"Make one pass over what is due, and fail if a part could not be done."`
-	Every cli.Interval `default:"1s" help:"How often to poll for new jobs. The provider's list of events is read each minute."`
+	Every app.Interval `default:"1s" help:"How often to poll for new jobs. The provider's list of events is read each minute."`
 }
 
-func (*worker) Environment(config *setup.Config) []any {
+func (*worker) Environment(config *app.Config) []any {
 	return append(config.Operations(), config.Admin.Optional(), &config.Mail)
 }
 
 func (c *worker) Run(ctx context.Context, a *app.App) error {
 	if err := a.TryProvider(ctx); err != nil {
 		return err
+	}
+	if !c.Once {
+		a.WarnOfProvider(ctx)
 	}
 	workers := []*jobs.Worker{a.Changes.Worker()}
 	if a.Config.SMTPURL != "" {
@@ -98,7 +99,7 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	err := a.Changes.ReadList(ctx)
 	for _, w := range workers {
 		result, errPass := w.RunOnce(ctx)
-		if retried, failed, lost := result[jobs.Retried], result[jobs.Failed], result[jobs.Lost]; retried+failed+lost > 0 {
+		if retried, failed, lost := result[jobs.Retried]+result[jobs.Misconfigured], result[jobs.Failed], result[jobs.Lost]; retried+failed+lost > 0 {
 			errPass = errors.Join(errPass, fmt.Errorf("%ss not done: %d to be retried, %d failed, %d lost", w.Kind, retried, failed, lost))
 		}
 		err = errors.Join(err, errPass)
@@ -109,7 +110,7 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 type jobsList struct {
 	withoutProvider
 
-	Limit cli.Count `default:"100" help:"How many jobs to list at most."`
+	Limit app.Count `default:"100" help:"How many jobs to list at most."`
 }
 
 func (c jobsList) Run(ctx context.Context, a *app.App) error {
@@ -127,7 +128,7 @@ func (c jobsList) Run(ctx context.Context, a *app.App) error {
 type changeOfJob struct {
 	withoutProvider
 	by
-	Reason cli.Text `required:"" help:"The reason, for the audit record."`
+	Reason app.Text `required:"" help:"The reason, for the audit record."`
 }
 
 func (c changeOfJob) operator() jobs.Operator {
@@ -163,9 +164,9 @@ type jobsDelete struct {
 }
 
 func (c jobsDelete) Run(ctx context.Context, a *app.App) error {
-	deleted, err := jobs.DeleteFailed(ctx, a.Pool, c.Job, c.operator())
-	if err == nil && deleted == 0 {
+	ended, err := jobs.DeleteFailed(ctx, a.Pool, c.Job, c.operator())
+	if err == nil && ended == 0 {
 		err = errNoFailedJob
 	}
-	return printed(err, "Job %s is deleted.\n", c.Job)
+	return printed(err, "Job %s is done with, and is not listed any more.\n", c.Job)
 }

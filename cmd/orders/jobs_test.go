@@ -185,7 +185,7 @@ func TestJobs(t *testing.T) {
 	stderr := programtest.Fail(t, env, "jobs", "retry", jobs[0], "--reason", "once more")
 	require.Equal(t, "orders: there is no failed job of this id (orders jobs list)\n", stderr)
 	stdout, _ = programtest.Succeed(t, env, "jobs", "delete", hopeless, "--by", "grace", "--reason", "there is no such address")
-	require.Equal(t, "Job "+hopeless+" is deleted.\n", stdout)
+	require.Equal(t, "Job "+hopeless+" is done with, and is not listed any more.\n", stdout)
 	for _, id := range []string{hopeless, orders[1]} { // only by the id of a job
 		stderr = programtest.Fail(t, env, "jobs", "delete", id, "--reason", "once more")
 		require.Equal(t, "orders: there is no failed job of this id (orders jobs list)\n", stderr)

@@ -17,7 +17,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/currency"
@@ -33,7 +32,7 @@ const maxShownRefunds = 100 // the newest of an order
 type keysList struct {
 	withoutProvider
 
-	Limit cli.Count `default:"100" help:"How many keys to list at most."`
+	Limit app.Count `default:"100" help:"How many keys to list at most."`
 }
 
 func (c keysList) Run(ctx context.Context, a *app.App) error {
@@ -63,45 +62,46 @@ type keyName struct {
 	Account uuid.UUID `placeholder:"ID" help:"Search only the account with this id."`
 }
 
-// foundKey is the key that an operator's name selects.
-type foundKey struct {
-	operations.KeyStatus
-	As string // what the name names
-}
-
 // find searches the keys, and what they created. A client may choose another one's id as its
 // key, so several matches are listed instead of guessed.
-func (n keyName) find(ctx context.Context, a *app.App) (foundKey, error) {
-	accountIDs, err := n.accounts(ctx, a)
-	if err != nil {
-		return foundKey{}, err
+func (n keyName) find(ctx context.Context, a *app.App) (history, error) {
+	accountIDs := []uuid.UUID{n.Account}
+	if n.Account == uuid.Nil {
+		list, err := accounts.List(ctx, a.Pool)
+		if err != nil {
+			return history{}, err
+		}
+		accountIDs = nil
+		for _, account := range list {
+			accountIDs = append(accountIDs, account.ID)
+		}
 	}
 	objects, err := a.Operations.Find(ctx, accountIDs, n.ID)
 	if err != nil {
-		return foundKey{}, err
+		return history{}, err
 	}
-	found := map[uuid.UUID]foundKey{}
+	found := map[uuid.UUID]history{}
 	for _, object := range objects {
 		key, err := a.Operations.KeyStatus(ctx, object.AccountID, object.Key)
 		if err != nil {
-			return foundKey{}, fmt.Errorf("%s of account %s: %w", object.What, object.AccountID, err)
+			return history{}, fmt.Errorf("%s of account %s: %w", object.What, object.AccountID, err)
 		}
-		found[key.ID] = foundKey{key, object.What}
+		found[key.ID] = history{KeyStatus: key, As: object.What}
 	}
 	keys, err := a.Engine.Find(ctx, accountIDs, n.ID)
 	if err != nil {
-		return foundKey{}, err
+		return history{}, err
 	}
 	for _, key := range keys {
-		found[key.ID] = foundKey{operations.KeyStatus{StoredKey: key, Links: a.Operations.Links(key)}, "idempotency key"}
+		found[key.ID] = history{KeyStatus: operations.KeyStatus{StoredKey: key, Links: a.Operations.Links(key)}, As: "idempotency key"}
 		if key.ID.String() == n.ID {
 			return found[key.ID], nil
 		}
 	}
-	list := slices.SortedFunc(maps.Values(found), func(a, b foundKey) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	list := slices.SortedFunc(maps.Values(found), func(a, b history) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	switch len(list) {
 	case 0:
-		return foundKey{}, errors.New("no key, order or refund has this id, reference, provider's id or email address")
+		return history{}, errors.New("no key, order or refund has this id, reference, provider's id or email address")
 	case 1:
 		return list[0], nil
 	}
@@ -109,18 +109,7 @@ func (n keyName) find(ctx context.Context, a *app.App) (foundKey, error) {
 	for _, key := range list {
 		several += fmt.Sprintf("\n  %s  account %s  %s  %s", key.ID, key.AccountID, formatTime(key.CreatedAt), key.As)
 	}
-	return foundKey{}, errors.New(several)
-}
-
-func (n keyName) accounts(ctx context.Context, a *app.App) (ids []uuid.UUID, err error) {
-	if n.Account != uuid.Nil {
-		return []uuid.UUID{n.Account}, nil
-	}
-	list, err := accounts.List(ctx, a.Pool)
-	for _, account := range list {
-		ids = append(ids, account.ID)
-	}
-	return ids, err
+	return history{}, errors.New(several)
 }
 
 type keysShow struct {
@@ -129,23 +118,22 @@ type keysShow struct {
 }
 
 func (c keysShow) Run(ctx context.Context, a *app.App) error {
-	key, err := c.find(ctx, a)
+	h, err := c.find(ctx, a)
 	if err != nil {
 		return err
 	}
-	h := history{foundKey: key}
-	resources := []uuid.UUID{key.ID}
-	for _, resource := range key.Links {
+	resources := []uuid.UUID{h.ID}
+	for _, resource := range h.Links {
 		resources = append(resources, resource.ID)
 	}
-	if order := key.Links["order"]; order != nil {
-		if h.Order, err = a.Orders.Get(ctx, key.AccountID, order.ID); err != nil && !errors.Is(err, operations.ErrNotFound) {
+	if order := h.Links["order"]; order != nil {
+		if h.Order, err = a.Orders.Get(ctx, h.AccountID, order.ID); err != nil && !errors.Is(err, operations.ErrNotFound) {
 			return err
 		}
-		if h.Jobs, err = jobs.With(ctx, a.Pool, key.AccountID, map[string]any{"order_id": order.ID}); err != nil {
+		if h.Jobs, err = jobs.With(ctx, a.Pool, h.AccountID, map[string]any{"order_id": order.ID}); err != nil {
 			return err
 		}
-		of := operations.Target{AccountID: key.AccountID, Parent: order.ID}
+		of := operations.Target{AccountID: h.AccountID, Parent: order.ID}
 		for refund, err := range a.Refunds.List(ctx, of, operations.Page{Limit: maxShownRefunds}) {
 			if err != nil {
 				return err
@@ -154,7 +142,7 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 			resources = append(resources, refund.(refunds.Refund).ID)
 		}
 	}
-	if h.records, err = audit.Records(ctx, a.Pool, key.AccountID, resources...); err != nil {
+	if h.records, err = audit.Records(ctx, a.Pool, h.AccountID, resources...); err != nil {
 		return err
 	}
 	return h.print(os.Stdout)
@@ -166,7 +154,7 @@ type operatorAction struct {
 	keyName
 	by
 
-	Reason cli.Text `required:"" help:"The reason, for the audit record."`
+	Reason app.Text `required:"" help:"The reason, for the audit record."`
 }
 
 type (
@@ -182,11 +170,9 @@ func (c keysResolve) Run(ctx context.Context, a *app.App) error {
 	return c.run(ctx, a, a.Operations.Resolve)
 }
 
-func (c operatorAction) run(
-	ctx context.Context,
-	a *app.App,
-	action func(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error),
-) error {
+type action = func(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error)
+
+func (c operatorAction) run(ctx context.Context, a *app.App, do action) error {
 	if err := a.TryProvider(ctx); err != nil {
 		return err
 	}
@@ -197,16 +183,17 @@ func (c operatorAction) run(
 	if key.Expired || key.Point == idempotency.Finished {
 		return fmt.Errorf("key %s is %s, so nothing continues it", key.ID, key.State())
 	}
-	result, err := action(ctx, key.AccountID, key.ID, audit.Operator{Actor: string(c.By), Reason: string(c.Reason)})
+	result, err := do(ctx, key.AccountID, key.ID, audit.Operator{Actor: string(c.By), Reason: string(c.Reason)})
 	if err != nil {
 		return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
 	}
 	return printed(nil, "Key %s is finished. Its response, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
 }
 
-// history is what is known about a key and what it created.
+// history is what is known about the key that a name selects, and what it created.
 type history struct {
-	foundKey
+	operations.KeyStatus
+	As string // what the name names
 
 	Order   orders.Order // its Status is empty if there is none
 	Jobs    []jobs.Job

@@ -214,7 +214,7 @@ func TestKeysResolve_ambiguous(t *testing.T) {
 	require.Contains(t, f.keys("show", shared, "--account", mine.String()), idempotency.KeyID(mine, shared).String())
 	id := idempotency.KeyID(mine, shared).String()
 	stdout, _ := programtest.Succeed(t, f.environ, "keys", "resolve", id, "--reason", "the customer does not want it any more")
-	require.Regexp(t, `^Key `+id+` is finished\. Its response, to every retry:\n422 \{"type":"/problems/payment-refused".*"code":"closed_by_operator".*\}\n$`, stdout)
+	require.Regexp(t, `^Key `+id+` is finished\. Its response, to every retry:\n422 \{"type":"/problems/payment-refused".*"code":"canceled".*\}\n$`, stdout)
 	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished'"))
 	require.Empty(t, f.stripe.Charges())
 }

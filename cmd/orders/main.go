@@ -13,21 +13,16 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/migrations"
 )
 
 type commands struct {
-	Serve     serve     `cmd:"" help:"Run the API."`
-	Worker    worker    `cmd:"" help:"Send staged receipts and events, and record what changes at the provider."`
-	Completer completer `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
-	Reaper    reaper    `cmd:"" help:"Empty finished keys whose retention is over (cron)."`
-	Erase     erase     `cmd:"" help:"Erase the personal data of a finished order."`
-
-	Reconcile struct {
-		Compare reconciliation `cmd:"" default:"withargs" help:"Compare our records with the provider's payments and refunds (cron). The default command."`
-		Ack     reconcileAck   `cmd:"" help:"Acknowledge a discrepancy that you have dealt with, so that it no longer counts."`
-	} `cmd:"" help:"Compare our records with the provider's, and list what is still open."`
+	Serve     serve          `cmd:"" help:"Run the API."`
+	Worker    worker         `cmd:"" help:"Send staged receipts and events, and record what changes at the provider."`
+	Completer completer      `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
+	Reaper    reaper         `cmd:"" help:"Empty finished keys whose retention is over (cron)."`
+	Reconcile reconciliation `cmd:"" help:"Compare our records with the provider's payments and refunds, and list the differences that are open (cron)."`
+	Erase     erase          `cmd:"" help:"Erase the personal data of a finished order."`
 
 	Keys struct {
 		List    keysList    `cmd:"" help:"List the unfinished keys, the oldest first."`
@@ -37,10 +32,10 @@ type commands struct {
 	} `cmd:"" help:"Find keys, and continue those that are stuck."`
 
 	Jobs struct {
-		List   jobsList   `cmd:"" help:"List the receipts and events that failed."`
+		List   jobsList   `cmd:"" help:"List what needs an operator: discrepancies, and the jobs that failed."`
 		Retry  jobsRetry  `cmd:"" help:"Try a failed job, or all of them, again."`
-		Delete jobsDelete `cmd:"" help:"Delete a failed job that can never succeed, such as a receipt to an address that does not exist."`
-	} `cmd:"" help:"Find, repeat and delete failed receipts and events."`
+		Delete jobsDelete `cmd:"" help:"Acknowledge a discrepancy that you have dealt with, or delete a failed job that can never succeed, such as a receipt to an address that does not exist."`
+	} `cmd:"" help:"Find, repeat and end what needs an operator."`
 
 	Migrate struct {
 		Up     migrateUp     `cmd:"" help:"Apply all pending migrations."`
@@ -59,16 +54,16 @@ type commands struct {
 	} `cmd:"" help:"Create accounts and API keys."`
 
 	Healthcheck healthcheck      `cmd:"" help:"Check that a running API is ready (for containers)."`
-	Help        cli.Help         `cmd:"" help:"Print the help of a command, or with env all environment variables."`
+	Help        app.Help         `cmd:"" help:"Print the help of a command, or with env all environment variables."`
 	Version     version          `cmd:"" help:"Print the version."`
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 
-	app *app.App // of the command that runs, if it needs one
+	close func() // what the command that runs has opened, or nil
 }
 
 // newApp creates the app with the environment of the selected command.
 func newApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
-	config, err := cli.Load(selected)
+	config, err := app.LoadSelected(selected)
 	if err != nil {
 		return nil, err
 	}
@@ -77,20 +72,33 @@ func newApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
 
 // ProvideApp creates the app. kong calls it for a command whose Run has a parameter of this type.
 func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (_ *app.App, err error) {
-	c.app, err = newApp(ctx, selected)
-	return c.app, err
+	a, err := newApp(ctx, selected)
+	if err == nil {
+		c.close = a.Close
+	}
+	return a, err
 }
 
-// AfterRun closes the app. kong calls it after the command's Run.
+// ProvideMigrator connects in the same way.
+func (c *commands) ProvideMigrator(ctx context.Context, selected *kong.Context) (m *migrations.Migrator, err error) {
+	config, err := app.LoadSelected(selected)
+	if err != nil {
+		return nil, err
+	}
+	m, c.close, err = app.Migrator(ctx, config.Database, config.Logger(os.Stderr))
+	return m, err
+}
+
+// AfterRun closes what the command used. kong calls it after the command's Run.
 func (c *commands) AfterRun() error {
-	if c.app != nil {
-		c.app.Close()
+	if c.close != nil {
+		c.close()
 	}
 	return nil
 }
 
 func main() {
-	cli.Main("orders", "An orders API that charges exactly once.", new(commands), kong.Vars{"version": versionText(), "user": userName()})
+	app.Main("orders", "An orders API that charges exactly once.", new(commands), kong.Vars{"version": versionText(), "user": userName()})
 }
 
 // buildVersion is for builds without Git: -ldflags "-X main.buildVersion=1.2.3".
@@ -107,7 +115,7 @@ func (version) Run() error { return printed(nil, "%s\n", versionText()) }
 
 // by is the operator that an audit record names.
 type by struct {
-	By cli.Text `default:"${user}" placeholder:"NAME" help:"Name of the operator, for the audit record (${user})."`
+	By app.Text `default:"${user}" placeholder:"NAME" help:"Name of the operator, for the audit record (${user})."`
 }
 
 func userName() string {
@@ -121,12 +129,12 @@ func userName() string {
 // withoutProvider is a part of the commands that do not call the provider.
 type withoutProvider struct{}
 
-func (withoutProvider) Environment(config *setup.Config) []any { return config.Keys() }
+func (withoutProvider) Environment(config *app.Config) []any { return config.Keys() }
 
 // withProvider is a part of the commands that call the provider.
 type withProvider struct{}
 
-func (withProvider) Environment(config *setup.Config) []any { return config.Operations() }
+func (withProvider) Environment(config *app.Config) []any { return config.Operations() }
 
 // printed prints the result of a command that did not fail.
 func printed(err error, format string, arguments ...any) error {

@@ -4,24 +4,21 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"strings"
 
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/migrations"
 )
 
 type migrate struct{}
 
-func (migrate) Environment(config *setup.Config) []any { return []any{&config.Database, &config.Log} }
+func (migrate) Environment(config *app.Config) []any { return []any{&config.Database, &config.Log} }
 
 type migrateUp struct{ migrate }
 
-func (migrateUp) Run(ctx context.Context, config *setup.Config) error {
-	return setup.WithMigrator(ctx, config.Database, config.Logger(os.Stderr), func(migrator *migrations.Migrator) error {
-		applied, err := migrator.Up(ctx)
-		return printed(err, "applied: %d\n", applied)
-	})
+func (migrateUp) Run(ctx context.Context, migrator *migrations.Migrator) error {
+	applied, err := migrator.Up(ctx)
+	return printed(err, "applied: %d\n", applied)
 }
 
 type migrateDown struct {
@@ -37,18 +34,14 @@ func (c migrateDown) Validate() error {
 	return nil
 }
 
-func (migrateDown) Run(ctx context.Context, config *setup.Config) error {
-	return setup.WithMigrator(ctx, config.Database, config.Logger(os.Stderr), func(migrator *migrations.Migrator) error {
-		name, err := migrator.Down(ctx)
-		return printed(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
-	})
+func (migrateDown) Run(ctx context.Context, migrator *migrations.Migrator) error {
+	name, err := migrator.Down(ctx)
+	return printed(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
 }
 
 type migrateStatus struct{ migrate }
 
-func (migrateStatus) Run(ctx context.Context, config *setup.Config) error {
-	return setup.WithMigrator(ctx, config.Database, config.Logger(os.Stderr), func(migrator *migrations.Migrator) error {
-		lines, err := migrator.Status(ctx)
-		return printed(err, "%s\n", strings.Join(lines, "\n"))
-	})
+func (migrateStatus) Run(ctx context.Context, migrator *migrations.Migrator) error {
+	lines, err := migrator.Status(ctx)
+	return printed(err, "%s\n", strings.Join(lines, "\n"))
 }

@@ -83,6 +83,7 @@ func TestServe_demotedPrimary(t *testing.T) {
 	other := *a
 	other.Key = created
 	worker := programtest.Start(t, env, "worker")
+	worker.Admin() // it has started, which it does not while no server accepts writes
 	programtest.RequirePaid(t, a.MustOrder("before-the-failover", programtest.Tea))
 	require.Equal(t, http.StatusUnauthorized, other.MustOrder("before-the-failover", programtest.Tea).Status)
 	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })

@@ -10,13 +10,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/google/uuid"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/cli"
-	"example.com/orders-api/cmd/internal/setup"
-	"example.com/orders-api/operations/audit"
-	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders/reconcile"
 )
 
@@ -32,7 +27,7 @@ type reconciliation struct {
 	by
 
 	Since    time.Duration `default:"48h" help:"How far back to compare."`
-	Fix      bool          `help:"Cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost."`
+	Fix      bool          `help:"Cancel orphaned intents, and record the refunds and disputes that our records lack; with --lost-rows, also expire the keys of charges whose order is lost."`
 	LostRows bool          `help:"After a failover or a restore, while no other process runs: include recent activity and unknown accounts."`
 	JSON     bool          `help:"Print one JSON object."`
 }
@@ -62,7 +57,7 @@ func (c reconciliation) compare(ctx context.Context, selected *kong.Context) (re
 	if c.Since <= grace {
 		return reconcile.Report{}, fmt.Errorf("--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", c.Since, grace)
 	}
-	if err := errors.Join(a.TryProvider(ctx), a.StartMonitor(ctx, setup.CheckSchema)); err != nil {
+	if err := errors.Join(a.TryProvider(ctx), a.StartMonitor(ctx, app.CheckSchema)); err != nil {
 		return reconcile.Report{}, err
 	}
 	return reconcile.Run(ctx, reconcile.Config{
@@ -76,22 +71,6 @@ func (c reconciliation) compare(ctx context.Context, selected *kong.Context) (re
 	})
 }
 
-type reconcileAck struct {
-	withoutProvider
-	by
-
-	ID   uuid.UUID `arg:"" help:"The id of the discrepancy."`
-	Note cli.Text  `required:"" help:"What was done about it, for the audit record."`
-}
-
-func (c reconcileAck) Run(ctx context.Context, a *app.App) error {
-	acknowledged, err := findings.Acknowledge(ctx, a.Pool, c.ID, audit.Operator{Actor: string(c.By), Reason: string(c.Note)})
-	if err == nil && !acknowledged {
-		err = errors.New("no open discrepancy has this id (orders reconcile lists them)")
-	}
-	return printed(err, "Discrepancy %s is acknowledged.\n", c.ID)
-}
-
 // printReport prints an object for each discrepancy and then the counts, or one object.
 func printReport(w io.Writer, report reconcile.Report, asJSON bool) error {
 	encoder := json.NewEncoder(w)
@@ -103,16 +82,8 @@ func printReport(w io.Writer, report reconcile.Report, asJSON bool) error {
 			return err
 		}
 	}
-	fixed, acknowledged := 0, 0
-	for _, discrepancy := range report.Discrepancies {
-		if discrepancy.Fixed {
-			fixed++
-		} else if discrepancy.Acknowledged {
-			acknowledged++
-		}
-	}
-	_, err := fmt.Fprintf(w, "Compared %d intents, %d orders and %d refunds from %s to %s. Discrepancies: %d, fixed: %d, acknowledged: %d. Foreign intents: %d, of unknown accounts: %d.\n",
-		report.Intents, report.Orders, report.Refunds, report.Since.Format(time.RFC3339), report.Until.Format(time.RFC3339),
-		len(report.Discrepancies), fixed, acknowledged, report.ForeignIntents, report.UnknownIntents)
+	_, err := fmt.Fprintf(w, "Compared %d intents and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d, of unknown accounts: %d.\n",
+		report.Intents, report.Refunds, report.Since.Format(time.RFC3339), report.Until.Format(time.RFC3339),
+		len(report.Discrepancies), len(report.Discrepancies)-report.Open(), report.ForeignIntents, report.UnknownIntents)
 	return err
 }

@@ -50,7 +50,7 @@ func TestReconcile_exitCodes(t *testing.T) {
 	ids := f.createPaidOrders("reconciled-order-001", "reconciled-order-002", "reconciled-order-003")
 
 	stdout, stderr := programtest.Succeed(t, f.environ, "reconcile")
-	require.Regexp(t, `^Compared 3 intents, 3 orders and 0 refunds from \S+Z to \S+Z\. Discrepancies: 0, fixed: 0, acknowledged: 0\. Foreign intents: 0, of unknown accounts: 0\.\n$`, stdout)
+	require.Regexp(t, `^Compared 3 intents and 0 refunds from \S+Z to \S+Z\. Discrepancies: 0, fixed: 0\. Foreign intents: 0, of unknown accounts: 0\.\n$`, stdout)
 	require.Empty(t, stderr)
 
 	f.exec("DELETE FROM orders WHERE id = $1", ids[1])
@@ -60,7 +60,7 @@ func TestReconcile_exitCodes(t *testing.T) {
 	lines := strings.Split(stdout, "\n")
 	require.Regexp(t, `^\{"id":"([0-9a-f-]{36})","found_at":"\S+Z","kind":"unrecorded_charge","account_id":"[0-9a-f-]{36}","order_id":"`+ids[1]+`","key_id":"[0-9a-f-]{36}","intent_id":"pi_\w+",`+
 		`"provider":\{"amount":2500,"currency":"usd"\},"created":"\S+Z","detail":"intent succeeded, order missing","fixed":false\}$`, lines[0])
-	require.Regexp(t, `^Compared 3 intents, 2 orders and 0 refunds .* Discrepancies: 1, fixed: 0, acknowledged: 0\. `, lines[1])
+	require.Regexp(t, `^Compared 3 intents and 0 refunds .* Discrepancies: 1, fixed: 0\. `, lines[1])
 
 	code, stdout, stderr = programtest.Run(t, f.environ, "reconcile", "--json")
 	require.Equal(t, 1, code)
@@ -77,13 +77,13 @@ func TestReconcile_exitCodes(t *testing.T) {
 	require.Equal(t, ids[1], report.Discrepancies[0].OrderID)
 }
 
-// A discrepancy is reported every night until an operator has acknowledged it.
-func TestReconcile_ack(t *testing.T) {
+// A discrepancy is reported every night and listed with the failed jobs, until an operator has acknowledged it.
+func TestReconcile_acknowledged(t *testing.T) {
 	t.Parallel()
 	f := newFixtureAnHourAgo(t)
 	id := f.createPaidOrders("reconciled-order-004")[0]
 	f.exec("UPDATE orders SET amount = 2400 WHERE id = $1", id)
-	reconcile := func() (code int, id string) {
+	reconcile := func() (code int, ids []string) {
 		code, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--json")
 		var report struct {
 			Discrepancies []struct {
@@ -91,19 +91,32 @@ func TestReconcile_ack(t *testing.T) {
 			} `json:"discrepancies"`
 		}
 		require.NoError(t, json.Unmarshal([]byte(stdout), &report), stderr)
-		require.Len(t, report.Discrepancies, 1)
-		return code, report.Discrepancies[0].ID
+		for _, d := range report.Discrepancies {
+			ids = append(ids, d.ID)
+		}
+		return code, ids
 	}
-	code, found := reconcile()
-	require.Equal(t, 1, code)
-	ack := []string{"reconcile", "ack", found, "--note", "corrected by hand", "--by", "grace"}
-	stdout, _ := programtest.Succeed(t, f.quiet(), ack...)
-	require.Equal(t, "Discrepancy "+found+" is acknowledged.\n", stdout)
-	require.Equal(t, 1, f.count("SELECT count(*) FROM audit_records WHERE action = 'discrepancy.acknowledge' AND data->>'by' = 'grace'"))
-	require.Contains(t, programtest.Fail(t, f.quiet(), ack...), "no open discrepancy has this id")
-	code, again := reconcile()
+	for range 2 {
+		code, ids := reconcile()
+		require.Equal(t, 1, code)
+		require.Len(t, ids, 1)
+		listed, _ := programtest.Succeed(t, f.quiet(), "jobs", "list")
+		require.Regexp(t, `(?m)^`+ids[0]+`  discrepancy  `+f.account().String()+`  \{.*"order_id": "`+id+`".*\}  0 .* amount_mismatch$`, listed)
+	}
+	_, ids := reconcile()
+	found := ids[0]
+	require.Regexp(t, `(?m)^discrepancy of the order +`+found+`, not acknowledged, amount_mismatch$`, f.keys("show", id))
+	require.Contains(t, programtest.Fail(t, f.quiet(), "jobs", "retry", found, "--reason", "a test"), "a discrepancy is not tried again")
+	done := []string{"jobs", "delete", found, "--reason", "corrected by hand", "--by", "grace"}
+	stdout, _ := programtest.Succeed(t, f.quiet(), done...)
+	require.Equal(t, "Job "+found+" is done with, and is not listed any more.\n", stdout)
+	require.Contains(t, programtest.Fail(t, f.quiet(), done...), "there is no failed job of this id")
+	require.Regexp(t, `(?m)^20.{17} +discrepancy\.acknowledge \{"by": ?"grace", "found": ?"amount_mismatch", "reason": ?"corrected by hand"\}$`, f.keys("show", id))
+	code, ids := reconcile()
 	require.Zero(t, code)
-	require.Equal(t, found, again)
+	require.Empty(t, ids)
+	listed, _ := programtest.Succeed(t, f.quiet(), "jobs", "list")
+	require.NotContains(t, listed, found)
 }
 
 func TestReconcile_fix(t *testing.T) {
@@ -112,7 +125,7 @@ func TestReconcile_fix(t *testing.T) {
 	f.createIntent(f.account().String())
 	stdout, _ := programtest.Succeed(t, f.environ, "reconcile", "--fix", "--since", "72h")
 	require.Regexp(t, `(?m)^\{"id":.*"kind":"orphaned_intent".* order missing","fixed":true\}$`, stdout)
-	require.Contains(t, stdout, "Discrepancies: 1, fixed: 1, acknowledged: 0.")
+	require.Contains(t, stdout, "Discrepancies: 1, fixed: 1.")
 
 	f.createIntent(uuid.NewString())
 	code, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--fix", "--lost-rows")

@@ -9,23 +9,19 @@ import (
 	"time"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/setup"
 )
 
 type serve struct {
 	ShutdownDelay time.Duration `default:"2s" help:"How long a stopping server still accepts requests while /readyz returns 503, so that load balancers send new requests elsewhere."`
 }
 
-func (*serve) Environment(config *setup.Config) []any {
+func (*serve) Environment(config *app.Config) []any {
 	return append(config.Operations(), &config.Listen, &config.Admin)
 }
 
 func (c *serve) Run(ctx context.Context, a *app.App) error {
 	tuneGC()
-	if err := setup.WarnOfLoss(ctx, a.Pool, a.Logger); err != nil {
-		return err
-	}
-	setup.WarnOfLimit(ctx, a.Pool, a.Logger)
+	app.WarnOfSettings(ctx, a.Pool, a.Logger)
 	s, err := a.Listen(ctx)
 	if err != nil {
 		return err
@@ -51,9 +47,9 @@ type healthcheck struct {
 	Timeout time.Duration `default:"3s" help:"How long to wait for the response."`
 }
 
-func (*healthcheck) Environment(config *setup.Config) []any { return []any{&config.Listen} }
+func (*healthcheck) Environment(config *app.Config) []any { return []any{&config.Listen} }
 
-func (c *healthcheck) Run(ctx context.Context, config *setup.Config) error {
+func (c *healthcheck) Run(ctx context.Context, config *app.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	target := app.BaseURL(string(config.ListenAddr), "127.0.0.1") + "/readyz" // an empty image does not resolve localhost

@@ -77,8 +77,8 @@ func TestServe_stopWaitsForACharge(t *testing.T) {
 	<-held.Reached()
 	waiting := a.OrderAsync("held-order-key-01", "wait=30")
 	programtest.Eventually(t, func() bool {
-		_, body := programtest.Get(t, a.Admin()+"/metrics")
-		return strings.Contains(body, "\norders_waiters 1\n")
+		_, body := programtest.Get(t, a.Admin()+"/debug/pprof/goroutine?debug=1")
+		return strings.Contains(body, "idempotency.waiters.wait")
 	})
 	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
 

@@ -26,14 +26,13 @@ func TestUsage(t *testing.T) {
 		"migrate down -h":                 {stdout: "Usage: orders migrate down [flags]\n…--yes"},
 		"help accounts keys":              {stdout: " accounts keys list "},
 		"keys show -h":                    {stdout: "Usage: orders keys show <id> [flags]\n…--account=ID"},
-		"reconcile ack ID":                {code: 2, stderr: "<id>: invalid UUID length: 2\n"},
-		"reconcile -h":                    {stdout: "Usage: orders reconcile …\n  reconcile ack …\nUsage: orders reconcile compare [flags]\n…--lost-rows…Environment:\n  DATABASE_URL\n"},
-		"help reconcile":                  {stdout: "Usage: orders reconcile compare [flags]\n…Environment:\n"},
+		"jobs delete ID --reason x":       {code: 2, stderr: "<job>: invalid UUID length: 2\n"},
+		"help reconcile":                  {stdout: "Usage: orders reconcile [flags]\n…--lost-rows…Environment:\n  DATABASE_URL\n"},
 		"completer -h":                    {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
 		"worker -h":                       {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
 		"keys retry -h":                   {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
 		"keys resolve -h":                 {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
-		"reconcile compare -h":            {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
+		"reconcile -h":                    {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
 		"erase -h":                        {stdout: "Usage: orders erase --account=ID --order=ID [flags]\n…Amounts, ids and the reference stay. "},
 		"version":                         {stdout: "orders …, go1."},
 		"--version":                       {stdout: "orders …, go1."},

@@ -66,7 +66,7 @@ func TestWorker_noMailServer(t *testing.T) {
 	_, stderr := programtest.Succeed(t, f.environ, "worker", "--once")
 	f.environ = without
 	require.Contains(t, stderr, `level=WARN msg="SMTP_URL is not set, so this worker sends no receipts`)
-	require.Len(t, shop.events, 1)
+	require.Len(t, shop.received(), 1)
 	require.Equal(t, 1, f.staged())
 
 	w := programtest.Start(t, f.environ, "worker")

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/cmd/playground/internal/demo"
 	"example.com/orders-api/cmd/playground/internal/devservices"
 	"example.com/orders-api/internal/embeddedpg"
@@ -22,7 +21,7 @@ type tour struct {
 
 // Environment returns the groups that the tour reads. Only --console needs all groups of playground run,
 // so without it a wrong value in another group does not stop the tour.
-func (c *tour) Environment(config *setup.Config) []any {
+func (c *tour) Environment(config *app.Config) []any {
 	if c.Console {
 		return new(run).Environment(config)
 	}
@@ -31,7 +30,7 @@ func (c *tour) Environment(config *setup.Config) []any {
 
 // Run runs the demo.
 func (c *tour) Run(ctx context.Context) (err error) {
-	config := new(setup.Config)
+	config := new(app.Config)
 	if err := load(config, c.Environment(config)); err != nil {
 		return err
 	}
@@ -62,11 +61,11 @@ func (c *tour) Run(ctx context.Context) (err error) {
 // serve is the API process that the tour and the console start, and kill.
 type serve struct{}
 
-func (serve) Environment(config *setup.Config) []any {
+func (serve) Environment(config *app.Config) []any {
 	return append(config.Operations(), &config.Listen)
 }
 
-func (serve) Run(ctx context.Context, config *setup.Config) error {
+func (serve) Run(ctx context.Context, config *app.Config) error {
 	a, err := app.New(ctx, config)
 	if err != nil {
 		return err

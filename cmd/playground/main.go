@@ -2,7 +2,7 @@
 // with a private PostgreSQL and the fake Stripe. `playground demo` is a guided tour.
 package main
 
-import "example.com/orders-api/cmd/internal/cli"
+import "example.com/orders-api/cmd/internal/app"
 
 type commands struct {
 	Run   run   `cmd:"" help:"Run everything in one process, with its own PostgreSQL and a fake Stripe."`
@@ -11,5 +11,5 @@ type commands struct {
 }
 
 func main() {
-	cli.Main("playground", "An orders API that charges exactly once, with all that it needs.", new(commands))
+	app.Main("playground", "An orders API that charges exactly once, with all that it needs.", new(commands))
 }

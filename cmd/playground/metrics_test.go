@@ -33,7 +33,7 @@ func TestGenerated(t *testing.T) {
 		"EVENTS_URL=http://127.0.0.1:1", "EVENTS_SECRET=whsec_"+strings.Repeat("A", 32)))
 	programtest.RequirePaid(t, sendCurl(t, curl))
 	programtest.Eventually(t, func() bool { return len(mail.Received()) == 1 })
-	_, err := pool.Exec(t.Context(), "INSERT INTO discrepancies (account_id, id, kind, data) SELECT id, id, 'events_missed', '{}' FROM accounts")
+	_, err := pool.Exec(t.Context(), "INSERT INTO staged_jobs (account_id, id, kind, args, last_error, failed_at) SELECT id, id, 'discrepancy', '{}', 'events_missed', now() FROM accounts")
 	require.NoError(t, err)
 	programtest.RequirePaid(t, a.MustOrder("an-order-whose-event-fails", programtest.Tea))
 	held := stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
@@ -44,7 +44,7 @@ func TestGenerated(t *testing.T) {
 		_, body := programtest.Get(t, a.Admin()+"/metrics")
 		found = describeMetrics(body)
 		all := strings.Join(found, "\n")
-		return strings.Contains(all, "orders_unfinished_keys") && strings.Contains(all, "orders_findings") &&
+		return strings.Contains(all, "orders_unfinished_keys") && strings.Contains(all, "orders_discrepancies") &&
 			strings.Contains(all, "orders_maintenance_runs_total")
 	})
 	held.Release()

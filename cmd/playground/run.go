@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/cmd/playground/internal/devservices"
 	"example.com/orders-api/cmd/playground/internal/docs"
 	"example.com/orders-api/events"
@@ -29,10 +28,10 @@ type extensions struct {
 	shopExtension
 }
 
-// load reads groups of config. Unlike setup.Load, it accepts an environment without a database or a
+// load reads groups of config. Unlike app.Load, it accepts an environment without a database or a
 // provider's key, and leaves these fields empty. It accepts only test keys,
 // because a key of an unknown kind may move real money.
-func load(config *setup.Config, groups []any) error {
+func load(config *app.Config, groups []any) error {
 	const private, fake = "postgres://playground", "sk_test_playground"
 	for name, value := range map[string]string{
 		"DATABASE_URL":      private,
@@ -47,7 +46,7 @@ func load(config *setup.Config, groups []any) error {
 	if os.Getenv("EVENTS_URL") != "" && os.Getenv("EVENTS_SECRET") == "" {
 		_ = os.Setenv("EVENTS_SECRET", string(devservices.EventsSecret()))
 	}
-	if err := setup.Load(groups...); err != nil {
+	if err := app.Load(groups...); err != nil {
 		return err
 	}
 	if config.DatabaseURL == private {
@@ -71,13 +70,13 @@ type run struct {
 	Reset bool `help:"Delete the private database and the state of the fake Stripe first."`
 }
 
-func (*run) Environment(config *setup.Config) []any {
+func (*run) Environment(config *app.Config) []any {
 	return append(config.Operations(), &config.Listen, &config.Admin, &config.Mail)
 }
 
 // Run starts the services, and then runs everything.
 func (c *run) Run(ctx context.Context) (err error) {
-	config := new(setup.Config)
+	config := new(app.Config)
 	if err := load(config, c.Environment(config)); err != nil {
 		return err
 	}
@@ -108,7 +107,7 @@ func (c *run) Run(ctx context.Context) (err error) {
 
 // playground runs the API and its jobs. Its database and its provider have started.
 type playground struct {
-	config   *setup.Config
+	config   *app.Config
 	services *devservices.Services
 	folder   string
 	logger   *slog.Logger

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/playground/internal/devservices"
 	"example.com/orders-api/examples/shop"
 )
@@ -48,7 +48,7 @@ func newShop(ctx context.Context, s *server) (*shop.Shop, error) {
 	}
 	if s.config.EventsURL == "" {
 		secret := devservices.EventsSecret()
-		s.config.EventsURL, s.config.EventsSecret = setup.Secret(s.base+shop.EventsPath), secret
+		s.config.EventsURL, s.config.EventsSecret = app.Secret(s.base+shop.EventsPath), secret
 		s.App.Orders.Events = true
 		config.EventSecrets = []string{string(secret)}
 	}

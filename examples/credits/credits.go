@@ -22,19 +22,20 @@ type Credit struct {
 	Wallet string    `json:"wallet"`
 	Amount int64     `json:"amount"` // in the currency's smallest unit
 	Status string    `json:"status"`
+
+	cancelRequested bool // see Mark
 }
 
 // Registration describes the operation for the API, the completer and operators.
 func Registration(pool *pgxpool.Pool, wallets *Wallets) operations.Registration {
 	return operations.Registration{
-		Operation: grantCredit{wallets.Put, wallets.Cancel},
+		Operation: grantCredit{pool, wallets},
 		Path:      path,
 		Member:    operations.MemberResource,
 		ID:        creditID,
 		Get: func(ctx context.Context, of operations.Target) (any, error) {
 			return findCredit(ctx, pool, of.AccountID, of.ID)
 		},
-		Resolve: grantCredit{wallets.Cancel, wallets.Cancel},
 	}
 }
 
@@ -42,21 +43,27 @@ const path = "/v1/credits"
 
 func findCredit(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (Credit, error) {
 	credit := Credit{ID: id}
-	err := pool.QueryRow(ctx, "SELECT wallet, amount, status FROM credits WHERE account_id = $1 AND id = $2", accountID, id).
-		Scan(&credit.Wallet, &credit.Amount, &credit.Status)
+	err := pool.QueryRow(ctx, "SELECT wallet, amount, status, cancel_requested_by IS NOT NULL FROM credits WHERE account_id = $1 AND id = $2",
+		accountID, id).Scan(&credit.Wallet, &credit.Amount, &credit.Status, &credit.cancelRequested)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = operations.ErrNotFound
 	}
 	return credit, err
 }
 
-// grantCredit puts the credit at the wallet service. If an operator ends the operation, Resolve runs it
-// with Cancel as put, so that the credit is cancelled instead.
-type grantCredit struct{ put, cancel call }
-
-type call func(context.Context, Credit) (Outcome, error)
+// grantCredit puts the credit at the wallet service, unless an operator has ended it before.
+type grantCredit struct {
+	pool    *pgxpool.Pool
+	wallets *Wallets
+}
 
 func (grantCredit) Name() string { return "grant_credit" }
+
+// Mark implements [operations.Marker], so that every later run cancels the credit (R29, durable cancel).
+func (grantCredit) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
+	tx.Queue("UPDATE credits SET cancel_requested_by = $3 WHERE account_id = $1 AND id = $2",
+		key.AccountID, creditID(key.AccountID, key.Key), operator)
+}
 
 const (
 	pointInserted idempotency.RecoveryPoint = "credit_inserted"
@@ -70,17 +77,20 @@ const (
 //	credit_refused   call: cancel it, after a refusal; tx 3: record it, store the response
 //	finished
 func (op grantCredit) Steps(run *idempotency.Run) idempotency.Steps {
-	r := &grantRun{run}
+	r := &grantRun{op, run}
 	return idempotency.Steps{
 		Start: r.insertCredit,
 		At: map[idempotency.RecoveryPoint]idempotency.StepFunc{
-			pointInserted: r.step(op.put, "The credit was closed by the seller before it was granted."),
-			pointRefused:  r.step(op.cancel, "There is no such wallet."),
+			pointInserted: r.step(false),
+			pointRefused:  r.step(true),
 		},
 	}
 }
 
-type grantRun struct{ *idempotency.Run }
+type grantRun struct {
+	grantCredit
+	*idempotency.Run
+}
 
 // creditID returns the same id in every run (R5, derived ids).
 func creditID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
@@ -110,12 +120,19 @@ func (r *grantRun) insertCredit(_ context.Context, tx *idempotency.Tx) (idempote
 }
 
 // step returns a step that makes the external call while no transaction is open (R6, nothing held during
-// a call). The step may run again. If the credit is cancelled, refusal is the detail of the problem.
-func (r *grantRun) step(call call, refusal string) idempotency.StepFunc {
+// a call). The step may run again. After a refusal, or if an operator has ended the credit, the call is a cancel.
+func (r *grantRun) step(refused bool) idempotency.StepFunc {
 	return func(ctx context.Context) (idempotency.RecordFunc, error) {
-		credit, err := r.credit()
+		credit, err := findCredit(ctx, r.pool, r.AccountID, creditID(r.AccountID, r.Key))
 		if err != nil {
 			return nil, err
+		}
+		call, refusal := r.wallets.Put, "The credit was closed by the seller before it was granted."
+		if refused || credit.cancelRequested {
+			call = r.wallets.Cancel
+		}
+		if refused {
+			refusal = "There is no such wallet."
 		}
 		outcome, err := call(ctx, credit)
 		if err != nil { // no result is stored, and the client gets 503 (R11, final only)

@@ -82,6 +82,13 @@ func (f *fixture) resolve(service *operations.Service) (idempotency.Result, erro
 	return service.Resolve(f.Context(), f.Account, idempotency.KeyID(f.Account, key), audit.Operator{Actor: "ada", Reason: "test"})
 }
 
+// removeMark makes the next attempt a put again.
+func (f *fixture) removeMark() {
+	f.Helper()
+	_, err := f.Pool.Exec(f.Context(), "UPDATE credits SET cancel_requested_by = NULL WHERE cancel_requested_by = 'ada'")
+	require.NoError(f, err)
+}
+
 func (f *fixture) auditRecords() (n int) {
 	f.Helper()
 	require.NoError(f, f.Pool.QueryRow(f.Context(), "SELECT count(*) FROM audit_records WHERE action = 'key.resolve'").Scan(&n))

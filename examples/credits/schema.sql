@@ -7,5 +7,6 @@ CREATE TABLE credits (
     amount     amount        NOT NULL,
     status     credit_status NOT NULL,
     created_at timestamptz   NOT NULL DEFAULT now(),
+    cancel_requested_by text, -- an operator, see grantCredit.Mark
     PRIMARY KEY (account_id, id)
 );

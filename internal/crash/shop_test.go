@@ -117,7 +117,7 @@ func (h *harness) reconcile(by actor) (wrong []string) {
 
 func (h *harness) findings() []string {
 	h.t.Helper()
-	return h.query("SELECT kind FROM discrepancies WHERE resolved_at IS NULL AND acknowledged_at IS NULL ORDER BY 1")
+	return h.query("SELECT last_error FROM staged_jobs WHERE kind = 'discrepancy' AND acknowledged_at IS NULL ORDER BY 1")
 }
 
 // verifyChanges lets the commands run once more. Then the change is recorded, reported and sent once.
@@ -148,7 +148,7 @@ func (h *harness) verifyChanges(f flow, url string) (wrong []string) {
 	if got := h.findings(); !slices.Equal(got, found) {
 		wrong = append(wrong, fmt.Sprintf("the findings are %v instead of %v", got, found))
 	}
-	for _, job := range h.query("SELECT kind || ' ' || coalesce(last_error, '') FROM staged_jobs WHERE kind <> 'receipt'") {
+	for _, job := range h.query("SELECT kind || ' ' || coalesce(last_error, '') FROM staged_jobs WHERE kind NOT IN ('receipt', 'discrepancy')") {
 		wrong = append(wrong, "a job is left: "+job)
 	}
 	return wrong

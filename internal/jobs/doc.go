@@ -3,5 +3,5 @@
 //
 // A [Worker] leases each due job of its kind and deletes it once its function has succeeded. After a
 // crash in between, the job is repeated. A permanent error or too many attempts set failed_at, and then
-// the job waits for an operator (docs/runbook.md).
+// the job waits for an operator (docs/runbook.md). A discrepancy waits from the start, see [Report].
 package jobs

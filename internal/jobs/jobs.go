@@ -2,8 +2,10 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,14 +36,14 @@ func StageTx(tx postgres.Queuer, accountID, id uuid.UUID, kind string, args any)
 }
 
 // RestageTx is StageTx, but a job that exists is due again: a worker that has claimed it loses it, because
-// it may have done its work before this transaction. The statement returns the job.
-func RestageTx(tx postgres.Queuer, accountID, id uuid.UUID, kind string, args any) *pgx.QueuedQuery {
-	return tx.Queue(insertJob+`
+// it may have done its work before this transaction.
+func RestageTx(tx postgres.Queuer, accountID, id uuid.UUID, kind string, args any) {
+	tx.Queue(insertJob+`
     ON CONFLICT (account_id, id) DO UPDATE
-   SET run_at    = excluded.run_at,
-       attempt   = CASE WHEN j.failed_at IS NULL THEN j.attempt + 1 ELSE 0 END,
-       failed_at = NULL
-RETURNING `+columns, accountID, id, kind, args)
+   SET run_at     = excluded.run_at,
+       attempt    = CASE WHEN j.failed_at IS NULL THEN j.attempt + 1 ELSE 0 END,
+       last_error = NULL, -- see Drain
+       failed_at  = NULL`, accountID, id, kind, args)
 }
 
 const insertJob = `
@@ -69,37 +71,23 @@ SELECT now()`, w.Kind, w.lease()+2*maxBackoff).Scan(&now)
 // claim leases up to limit jobs that were due at a time, or that are due now. Any number of workers may claim
 // concurrently, because each skips what another has locked (R16, unfinished keys stay).
 func (w *Worker) claim(ctx context.Context, limit int, until *time.Time) ([]Job, error) {
-	return w.claimBy(ctx, `
-SELECT ctid
-  FROM staged_jobs
- WHERE kind = $2
-   AND failed_at IS NULL
-   AND run_at <= coalesce($3, now())
- ORDER BY run_at
- LIMIT $4`, w.Kind, until, limit)
-}
-
-func (w *Worker) claimStaged(ctx context.Context, j Job) ([]Job, error) {
-	return w.claimBy(ctx, `
-SELECT ctid
-  FROM staged_jobs
- WHERE account_id = $2
-   AND id = $3
-   AND attempt = $4
-   AND failed_at IS NULL
-   AND run_at <= now()`, j.AccountID, j.ID, j.Attempt)
-}
-
-func (w *Worker) claimBy(ctx context.Context, due string, arguments ...any) ([]Job, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout) // a claim without a run would only delay the job
 	defer cancel()
 	return postgres.Collect(ctx, w.Pool, "claim jobs", pgx.RowToStructByPos[Job], `
 UPDATE staged_jobs
    SET attempt = attempt + 1,
        run_at  = now() + $1::interval
- WHERE ctid = ANY(ARRAY(`+due+`
-   FOR UPDATE SKIP LOCKED))
-RETURNING `+columns, append([]any{w.lease()}, arguments...)...)
+ WHERE ctid = ANY(ARRAY(
+           SELECT ctid
+             FROM staged_jobs
+            WHERE kind = $2
+              AND failed_at IS NULL
+              AND run_at <= coalesce($3, now())
+            ORDER BY run_at
+            LIMIT $4
+              FOR UPDATE SKIP LOCKED
+       ))
+RETURNING `+columns, w.lease(), w.Kind, until, limit)
 }
 
 // A statement that ends an attempt names its number, so a worker with an expired lease changes
@@ -121,10 +109,12 @@ func changeAudited(ctx context.Context, pool *pgxpool.Pool, change, action strin
 WITH changed AS (`+change+`
  RETURNING account_id,
            kind,
+           last_error,
            coalesce(args->>'order_id', id::text) AS resource_id
 )
 INSERT INTO audit_records (account_id, id, action, resource_type, resource_id, data)
-SELECT account_id, gen_random_uuid(), kind || $1, 'order', resource_id, $2
+SELECT account_id, gen_random_uuid(), kind || $1, 'order', resource_id,
+       CASE kind WHEN 'discrepancy' THEN jsonb_build_object('found', last_error) ELSE '{}' END || $2
   FROM changed`, append([]any{"." + action, data}, arguments...)...)
 	if err != nil {
 		err = fmt.Errorf("%s jobs: %w", action, postgres.Translate(err))
@@ -132,42 +122,62 @@ SELECT account_id, gen_random_uuid(), kind || $1, 'order', resource_id, $2
 	return tag.RowsAffected(), err
 }
 
-func (w *Worker) recordFailure(ctx context.Context, j Job, delay time.Duration, cause string, permanent bool) (held bool, err error) {
+// recordFailure counts the attempt, or takes it back.
+func (w *Worker) recordFailure(ctx context.Context, j Job, delay time.Duration, cause error, outcome string) (held bool, err error) {
 	const limit = 500 // characters, as the column's CHECK requires
 	tag, err := w.Pool.Exec(ctx, `
 UPDATE staged_jobs
    SET run_at     = now() + $4::interval,
        last_error = $5,
-       failed_at  = now() + $6::interval
+       failed_at  = now() + $6::interval,
+       attempt    = attempt - $7::bool::int
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
    AND failed_at IS NULL`, j.AccountID, j.ID, j.Attempt, delay,
-		postgres.CleanText(address.ReplaceAllString(cause, "[removed]"), limit), postgres.NowIf(permanent))
+		postgres.CleanText(address.ReplaceAllString(w.Detail(cause), "[removed]"), limit), postgres.NowIf(outcome == Failed), outcome == Misconfigured)
 	return tag.RowsAffected() == 1, err
 }
 
 var address = regexp.MustCompile(`\S*@\S*`)
 
-// With returns the account's jobs whose arguments contain args, oldest first.
-func With(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, args map[string]any) ([]Job, error) {
-	return postgres.Collect(ctx, pool, "list jobs", pgx.RowToStructByPos[Job], "SELECT "+columns+`
+// left returns the jobs of the worker's kind that exist among these.
+func (w *Worker) left(ctx context.Context, accountIDs, ids []uuid.UUID) ([]Job, error) {
+	return postgres.Collect(ctx, w.Pool, "read jobs", pgx.RowToStructByPos[Job], "SELECT "+columns+`
+  FROM staged_jobs
+  JOIN unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, id)
+ USING (account_id, id)
+ WHERE kind = $3`, accountIDs, ids, w.Kind)
+}
+
+// With returns the account's jobs whose arguments contain args, except acknowledged ones, oldest first.
+func With(ctx context.Context, db querier, accountID uuid.UUID, args map[string]any) ([]Job, error) {
+	rows, _ := db.Query(ctx, "SELECT "+columns+`
   FROM staged_jobs
  WHERE account_id = $1
    AND args @> $2
- ORDER BY created_at`, accountID, args)
+   AND acknowledged_at IS NULL
+ ORDER BY created_at`, accountID, args) // CollectRows returns its error
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Job])
 }
 
-// ListFailed returns failed jobs, oldest failure first.
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, query string, arguments ...any) (pgx.Rows, error)
+}
+
+// ListFailed returns what needs an operator: discrepancies, and then the jobs that failed, oldest failure first.
 func ListFailed(ctx context.Context, pool *pgxpool.Pool, limit int) ([]Job, error) {
 	return postgres.Collect(ctx, pool, "list failed jobs", pgx.RowToStructByPos[Job], "SELECT "+columns+`
   FROM staged_jobs
  WHERE failed_at IS NOT NULL
- ORDER BY failed_at
+   AND acknowledged_at IS NULL
+ ORDER BY kind <> 'discrepancy', failed_at
  LIMIT $1`, limit)
 }
 
 // RetryFailed gives a failed job, or all of them if id is uuid.Nil, all attempts again, and returns how many.
+// A discrepancy is none of them, and its id is refused.
 func RetryFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (retried int64, err error) {
 	const batch = 10_000 // so that no statement takes long
 	for changed := int64(batch); changed == batch && err == nil; retried += changed {
@@ -180,17 +190,35 @@ UPDATE staged_jobs
            SELECT ctid
              FROM staged_jobs
             WHERE failed_at IS NOT NULL
-              AND $3::uuid IN (id, '00000000-0000-0000-0000-000000000000')
+              AND (id = $3 OR ($3 = '00000000-0000-0000-0000-000000000000' AND kind <> 'discrepancy'))
             LIMIT $4
               FOR UPDATE
        ))`, "retry", by, id, batch)
+		if strings.Contains(postgres.Constraint(err), "discrepancy_is_failed") {
+			err = errors.New("a discrepancy is not tried again: deal with it, and acknowledge it with orders jobs delete")
+		}
 	}
 	return retried, err
 }
 
-// DeleteFailed deletes a failed job that can never succeed, and returns 0 if there is none of this id.
-func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (deleted int64, err error) {
-	return changeAudited(ctx, pool, "DELETE FROM staged_jobs WHERE failed_at IS NOT NULL AND id = $3", "delete", by, id)
+// DeleteFailed deletes a failed job that can never succeed, and returns 0 if there is none of this id. A discrepancy
+// stays as acknowledged, because otherwise the next comparison would list it again.
+func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (ended int64, err error) {
+	ended, err = changeAudited(ctx, pool, `
+UPDATE staged_jobs
+   SET acknowledged_at = now()
+ WHERE kind = 'discrepancy'
+   AND failed_at IS NOT NULL -- for its index
+   AND acknowledged_at IS NULL
+   AND id = $3`, "acknowledge", by, id)
+	if err == nil && ended == 0 {
+		ended, err = changeAudited(ctx, pool, `
+DELETE FROM staged_jobs
+ WHERE kind <> 'discrepancy'
+   AND failed_at IS NOT NULL
+   AND id = $3`, "delete", by, id)
+	}
+	return ended, err
 }
 
 // Operator is who changes a failed job, and why.

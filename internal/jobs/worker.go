@@ -5,9 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -15,8 +17,9 @@ const (
 	// MaxAttempts of a job take about three days, so a weekend's outage loses nothing.
 	MaxAttempts = 300
 
-	maxBackoff   = 15 * time.Minute
-	queryTimeout = 10 * time.Second // of one statement, with the wait for a connection
+	maxBackoff         = 15 * time.Minute
+	misconfiguredPause = time.Minute
+	queryTimeout       = 10 * time.Second // of one statement, with the wait for a connection
 )
 
 // Backoff returns 1s after the first attempt, then 2s, 4s, … up to 15 minutes, ±20%.
@@ -30,6 +33,10 @@ func Backoff(attempt int) time.Duration {
 
 // ErrPermanent means that a retry cannot succeed.
 var ErrPermanent = errors.New("permanent failure")
+
+// ErrMisconfigured means that the worker cannot do any job of its kind until somebody changes its configuration, such
+// as rejected credentials. It ends the pass, and counts as no attempt.
+var ErrMisconfigured = errors.New("misconfigured")
 
 // LaterError is the error of a server that asks for a pause, of which at most 15 minutes are granted, so
 // that a job still fails after three days.
@@ -71,11 +78,36 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	return l.result, err
 }
 
+// Drain works off the jobs that are due, and waits for those that other workers run. It returns the jobs among these
+// that are left, because their latest attempt has failed.
+func (w *Worker) Drain(ctx context.Context, accountIDs, ids []uuid.UUID) (left []Job, err error) {
+	for {
+		result, err := w.RunOnce(ctx)
+		if err == nil && result[Misconfigured] > 0 {
+			err = ErrMisconfigured
+		}
+		if err != nil {
+			return nil, err
+		}
+		left, err = w.left(ctx, accountIDs, ids)
+		if err != nil || !slices.ContainsFunc(left, func(j Job) bool { return j.LastError == "" }) {
+			return left, err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 // Outcomes of an attempt, beside [Worker.Done].
 const (
 	Retried = "retried"
 	Failed  = "failed" // an operator has to act
 	Lost    = "lost"   // not recorded, so what was done is done again
+
+	Misconfigured = "misconfigured" // the pass ends
 )
 
 // Result counts attempts by outcome.
@@ -90,6 +122,7 @@ type Loop struct {
 	running sync.WaitGroup
 	mu      sync.Mutex
 	result  Result
+	pause   time.Time // until then, after [ErrMisconfigured]
 }
 
 // Loop returns a loop.
@@ -97,8 +130,11 @@ func (w *Worker) Loop() *Loop {
 	return &Loop{Worker: w, slots: make(chan struct{}, w.Concurrency), result: Result{}}
 }
 
-// Pass starts the due jobs.
+// Pass starts the due jobs, unless it is a pause after [ErrMisconfigured].
 func (l *Loop) Pass(ctx context.Context) error {
+	if l.paused() {
+		return nil
+	}
 	_, err := l.now(ctx)
 	if err == nil {
 		err = l.start(ctx, nil)
@@ -117,16 +153,17 @@ func (l *Loop) start(ctx context.Context, until *time.Time) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // a stop is no failure
 		}
-		claimed, err := l.claim(ctx, free, until)
+		var claimed []Job
+		var err error
+		if !l.paused() {
+			claimed, err = l.claim(ctx, free, until)
+		}
 		for range free - len(claimed) {
 			<-l.slots
 		}
 		for _, j := range claimed {
 			l.running.Go(func() {
-				outcome := l.run(ctx, j)
-				l.mu.Lock()
-				l.result[outcome]++
-				l.mu.Unlock()
+				l.count(l.run(ctx, j))
 				<-l.slots
 			})
 		}
@@ -153,14 +190,18 @@ func (l *Loop) reserve(ctx context.Context) (free int) {
 	return free
 }
 
-// Run claims a job that was just staged, and makes one attempt. The outcome is empty if another worker has
-// the job.
-func (w *Worker) Run(ctx context.Context, j Job) (outcome string, err error) {
-	claimed, err := w.claimStaged(ctx, j)
-	for _, j := range claimed {
-		outcome = w.run(ctx, j)
+func (l *Loop) count(outcome string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.result[outcome]++; outcome == Misconfigured {
+		l.pause = time.Now().Add(misconfiguredPause)
 	}
-	return outcome, err
+}
+
+func (l *Loop) paused() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Now().Before(l.pause)
 }
 
 // lease covers Do and two statements.
@@ -191,12 +232,15 @@ func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string
 	case cause == nil:
 		outcome = w.Done
 		held, err = w.delete(ctx, j)
+	case errors.Is(cause, ErrMisconfigured):
+		outcome = Misconfigured
+		held, err = w.recordFailure(ctx, j, misconfiguredPause, cause, outcome)
 	case errors.Is(cause, ErrPermanent) || j.Attempt >= MaxAttempts:
 		outcome = Failed
-		held, err = w.recordFailure(ctx, j, 0, w.Detail(cause), true)
+		held, err = w.recordFailure(ctx, j, 0, cause, outcome)
 	default:
 		outcome = Retried
-		held, err = w.recordFailure(ctx, j, max(w.Backoff(j.Attempt), min(later.Pause, maxBackoff)), w.Detail(cause), false)
+		held, err = w.recordFailure(ctx, j, max(w.Backoff(j.Attempt), min(later.Pause, maxBackoff)), cause, outcome)
 	}
 	switch {
 	case err != nil || !held:
@@ -204,6 +248,8 @@ func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string
 		return Lost
 	case outcome == Failed:
 		log.ErrorContext(ctx, w.Kind+" marked as failed", "error", cause)
+	case outcome == Misconfigured:
+		log.ErrorContext(ctx, w.Kind+" needs another configuration", "error", cause)
 	case outcome == Retried:
 		log.DebugContext(ctx, w.Kind+" failed", "error", cause)
 	default:

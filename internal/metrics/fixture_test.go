@@ -54,14 +54,13 @@ func newFixture(t *testing.T) *fixture {
 	pool := idempotencytest.NewPool(t)
 	limiter := admission.New(admission.Config{Permits: 10, Backlog: 20, Wait: time.Second})
 	f.metrics = metrics.New(metrics.Config{
-		Pool: pool, Ready: ready, Logger: discard, Limiter: limiter,
-		Waiters: func() int { return f.Engine.Waiters() }, Retention: retention,
+		Pool: pool, Ready: ready, Logger: discard, Limiter: limiter, Retention: retention,
 	})
 	f.Shop = orderstest.New(t, orderstest.Options{
 		Pool:        pool,
 		StepTimeout: 5 * time.Second,
 		Payments:    payments.Config{Transport: admission.SuspendDuring(payments.NewTransport()), Observe: f.metrics.ProviderAttempt},
-		Engine:      idempotency.Config{Waiters: 10, OnCommit: f.metrics.OnCommit},
+		Engine:      idempotency.Config{Waiters: 10},
 	})
 	f.background = make(api.Background, 10)
 	router, apiKey := f.API(t, api.Config{Limiter: limiter, Background: f.background, OnRequest: f.metrics.OnRequest})
@@ -131,16 +130,6 @@ func (s samples) of(metric string) map[string]int {
 		}
 		_, label, _ := strings.Cut(strings.TrimSuffix(rest, `"}`), `="`)
 		found[label] = int(value)
-	}
-	return found
-}
-
-func (s samples) withPrefix(prefix string) map[string]float64 {
-	found := map[string]float64{}
-	for name, value := range s {
-		if strings.HasPrefix(name, prefix) {
-			found[name] = value
-		}
 	}
 	return found
 }

@@ -21,7 +21,6 @@ type Config struct {
 	Ready   func() error // without an error, the gauge database_up is 1
 	Logger  *slog.Logger
 	Limiter *admission.Limiter
-	Waiters func() int
 
 	Retention time.Duration // an alert compares an age with it
 }
@@ -32,16 +31,12 @@ type Metrics struct {
 
 	http        *prometheus.HistogramVec
 	requests    *prometheus.CounterVec
-	commits     *prometheus.HistogramVec
 	provider    *prometheus.HistogramVec
 	maintenance *prometheus.CounterVec
 }
 
-// Upper bounds of buckets in seconds: quick is for this process, slow for the provider.
-var (
-	quick = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15}
-	slow  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 60}
-)
+// namespace is the prefix of the program's own metrics.
+const namespace = "orders"
 
 // New returns the metrics of a process, all of them 0.
 func New(config Config) *Metrics {
@@ -49,21 +44,28 @@ func New(config Config) *Metrics {
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&backlog{config.Pool, config.Ready, config.Logger},
+		scraped{config},
 	)
-	r := registrar{promauto.With(registry)}
+	f := promauto.With(registry)
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return f.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: name, Help: help,
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 60},
+		}, labels)
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	}
 	m := &Metrics{
 		registry: registry,
-		http: r.histogram("http_request_duration_seconds", slow,
+		http: histogram("http_request_duration_seconds",
 			"Duration of API requests, by route and class of the status.", "method", "route", "status_class"),
-		requests: r.counter("requests_total",
+		requests: counter("requests_total",
 			"Requests with an Idempotency-Key and events of the payment provider, by the outcome in their log line.", "outcome"),
-		commits: r.histogram("step_commit_duration_seconds", quick,
-			"Duration of a step's transaction with its retries, by the recovery point where the step begins.", "operation", "from"),
-		provider: r.histogram("provider_request_duration_seconds", slow,
+		provider: histogram("provider_request_duration_seconds",
 			"Duration of HTTP requests to the payment provider, by the outcome in their log line: "+
 				"answered, declined, refused, not_executed, unknown or needs_operator.", "call", "outcome"),
-		maintenance: r.counter("maintenance_runs_total",
+		maintenance: counter("maintenance_runs_total",
 			"Runs of the completer and the reaper in this process, by result.", "command", "result"),
 	}
 	// increase() ignores the first value of a new series, so those that an alert counts start at 0.
@@ -76,59 +78,7 @@ func New(config Config) *Metrics {
 		m.maintenance.WithLabelValues(command, "ok")
 		m.maintenance.WithLabelValues(command, "failed")
 	}
-	r.pool(config.Pool)
-	r.limiter(config.Limiter)
-	r.gauge("waiters", "Requests (Prefer: wait) and events that wait for a key which another run holds.", nil, config.Waiters)
-	r.setting("key_retention_seconds", "How long a finished key is kept (KEY_RETENTION).", config.Retention)
 	return m
-}
-
-// namespace is the prefix of the program's own metrics.
-const namespace = "orders"
-
-type registrar struct{ promauto.Factory }
-
-func (r registrar) pool(pool *pgxpool.Pool) {
-	for state, read := range map[string]func(*pgxpool.Stat) int32{
-		"idle": (*pgxpool.Stat).IdleConns, "in_use": (*pgxpool.Stat).AcquiredConns, "opened": (*pgxpool.Stat).ConstructingConns,
-	} {
-		r.gauge("pool_connections", "Connections to the database, by state.",
-			prometheus.Labels{"state": state}, func() int { return int(read(pool.Stat())) })
-	}
-	r.gauge("pool_max_connections", "Maximum number of connections of the pool.", nil, func() int { return int(pool.Stat().MaxConns()) })
-	r.count("pool_wait_seconds_total", "Total time of the waits for a connection.",
-		func() float64 { return pool.Stat().EmptyAcquireWaitTime().Seconds() })
-}
-
-func (r registrar) limiter(l *admission.Limiter) {
-	r.gauge("limiter_capacity", "Maximum number of requests at work at the same time, except for runs that resume.",
-		nil, func() int { return l.Stats().Permits })
-	r.gauge("limiter_running", "Requests at work: they use the processors and the database.",
-		nil, func() int { return l.Stats().Running })
-	r.gauge("limiter_backlog", "New requests that wait for a permit.",
-		nil, func() int { return l.Stats().Backlog })
-	r.count("limiter_rejected_total", "Requests that the limiter rejected: a bound was reached, or the wait for a permit timed out.",
-		func() float64 { return float64(l.Stats().Rejected) })
-}
-
-func (r registrar) histogram(name string, buckets []float64, help string, labels ...string) *prometheus.HistogramVec {
-	return r.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
-}
-
-func (r registrar) counter(name, help string, labels ...string) *prometheus.CounterVec {
-	return r.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
-}
-
-func (r registrar) gauge(name, help string, labels prometheus.Labels, read func() int) {
-	r.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(read()) })
-}
-
-func (r registrar) count(name, help string, read func() float64) {
-	r.NewCounterFunc(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, read)
-}
-
-func (r registrar) setting(name, help string, value time.Duration) {
-	r.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, value.Seconds)
 }
 
 // Handler serves the metrics. Those that cannot be read are absent.

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/payments"
 )
 
@@ -15,11 +14,6 @@ func (m *Metrics) OnRequest(method, route string, status int, took time.Duration
 	if outcome != "" {
 		m.requests.WithLabelValues(outcome).Inc()
 	}
-}
-
-// OnCommit records how long a step took to commit its result.
-func (m *Metrics) OnCommit(operation string, from idempotency.RecoveryPoint, took time.Duration) {
-	m.commits.WithLabelValues(operation, string(from)).Observe(took.Seconds())
 }
 
 // ProviderAttempt records a request to the payment provider.

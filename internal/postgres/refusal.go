@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -21,21 +20,16 @@ func pauseAfterRefusal(config *pgxpool.Config) {
 	connect, keep := config.BeforeConnect, config.ConnConfig.OnPgError
 	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
 		if time.Now().UnixNano()-refusedAt.Load() < int64(refusalPause) {
-			return &pgconn.PgError{SeverityUnlocalized: "FATAL", Code: TooManyConnections, Message: "the server has just refused a session"}
+			return &pgconn.PgError{Code: TooManyConnections, Message: "the server has just refused a session"}
 		}
 		return connect(ctx, conn)
 	}
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
-		if isRefusal(err) {
+		if err.Code == TooManyConnections {
 			refusedAt.Store(time.Now().UnixNano())
 		}
 		return keep(conn, err)
 	}
-}
-
-func isRefusal(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == TooManyConnections && pg.SeverityUnlocalized == "FATAL"
 }
 
 // AwaitSession calls take, which takes a session of the pool. While the server accepts no further
@@ -44,7 +38,7 @@ func isRefusal(err error) bool {
 func AwaitSession(ctx context.Context, pool *pgxpool.Pool, take func() error) error {
 	for {
 		err := take()
-		if !isRefusal(err) || pool.Stat().AcquiredConns()+pool.Stat().IdleConns() == 0 {
+		if SQLState(err) != TooManyConnections || pool.Stat().AcquiredConns()+pool.Stat().IdleConns() == 0 {
 			return err
 		}
 		select {

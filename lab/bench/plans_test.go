@@ -97,7 +97,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	require.NoError(t, err)
 	_, err = jobs.ReadStats(t.Context(), f.Pool, receipts.Kind)
 	require.NoError(t, err)
-	_, err = reconcile.Run(t.Context(), reconcile.Config{Orders: f.Orders, Since: 2 * grace, Grace: grace})
+	_, err = reconcile.Run(t.Context(), reconcile.Config{Orders: f.Orders, Changes: f.Changes, Fix: true, Since: 2 * grace, Grace: grace})
 	require.NoError(t, err)
 
 	for _, plan := range labtest.Plans(t, f.Pool) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the service on a Citus cluster of a coordinator and two workers. It uses the
-# programs in CITUS_BIN, or a PostgreSQL on this machine that has the extension, or builds
-# the extension from the source tree in CITUS_SOURCE for Debian's PostgreSQL, which it
-# unpacks into a cache folder. It installs nothing.
+# programs in CITUS_BIN, or a PostgreSQL on this machine that has the extension. If there is
+# none, it builds the extension from the source tree in CITUS_SOURCE, or from a clone, for
+# Debian's PostgreSQL, which it unpacks into a cache folder. It installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/orders-api/citus
@@ -29,10 +29,15 @@ else
 	done
 fi
 if [ -z "$bin" ]; then
-	[ -n "${CITUS_SOURCE:-}" ] || fail "no PostgreSQL with Citus was found. Install one (such as the package" \
-		"postgresql-15-citus-13.2 of Citus), or set CITUS_BIN to the folder of its programs, or CITUS_SOURCE to a" \
-		"source tree of Citus 13.2, which takes three minutes to build"
-	lab/citus/build.sh "$CITUS_SOURCE" "$cache"
+	source=${CITUS_SOURCE:-}
+	if [ -z "$source" ]; then
+		source=$(mktemp -d)
+		trap 'rm -rf "$source"' EXIT
+		git -c advice.detachedHead=false clone --quiet --depth 1 --branch v13.2.2 https://github.com/citusdata/citus "$source" ||
+			fail "set CITUS_SOURCE to a source tree of Citus 13.2.1 or later, or CITUS_BIN to the programs of a" \
+				"PostgreSQL that has it, such as that of the package postgresql-15-citus-13.2"
+	fi
+	lab/citus/build.sh "$source" "$cache"
 	for folder in "$cache"/usr/lib/postgresql/*/bin; do bin=$folder; done
 fi
 unset DATABASE_URL

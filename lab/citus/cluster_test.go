@@ -7,10 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,8 +23,6 @@ import (
 	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/lab/labtest"
 )
-
-func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 
 // cluster is a Citus cluster: a coordinator and two workers on this machine.
 type cluster struct {
@@ -50,14 +48,15 @@ func startCluster(t *testing.T) *cluster {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(folder)) })
 	require.NoError(t, os.Chmod(folder, 0o755))
-	role, err := os.ReadFile("../../deploy/pgbouncer/role.sql")
-	require.NoError(t, err)
 	c := &cluster{t: t}
 	for i := range 3 {
-		n := &node{t: t, folder: filepath.Join(folder, strconv.Itoa(i)), port: freePort(t)}
+		port, err := labtest.FreePort()
+		require.NoError(t, err)
+		n := &node{t: t, folder: filepath.Join(folder, strconv.Itoa(i)), port: port}
 		n.init()
 		n.start()
-		n.exec("postgres", "CREATE ROLE orders LOGIN SUPERUSER", string(role))
+		n.exec("postgres", "CREATE DATABASE orders")
+		n.exec("orders", "CREATE EXTENSION citus")
 		t.Cleanup(n.kill)
 		if i == 0 {
 			c.coordinator = n
@@ -65,15 +64,13 @@ func startCluster(t *testing.T) *cluster {
 			c.workers = append(c.workers, n)
 		}
 	}
+	c.coordinator.exec("orders", fmt.Sprintf("SELECT citus_set_coordinator_host('127.0.0.1', %d)", c.coordinator.port))
+	for _, worker := range c.workers {
+		c.coordinator.exec("orders", fmt.Sprintf("SELECT citus_add_node('127.0.0.1', %d)", worker.port))
+	}
+	c.shell("psql -d orders -f deploy/roles.sql")
+	c.shell(c.documented("Groups of accounts", "", c.coordinator)[0])
 	return c
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 // command runs a program of PostgreSQL, as an unprivileged user if the test runs as root.
@@ -109,7 +106,6 @@ func (n *node) init() {
 		"citus.node_conninfo":               "sslmode=disable",
 		"citus.max_cached_conns_per_worker": "1",
 		"citus.max_shared_pool_size":        "400",
-		"citus.shard_count":                 "8",
 		"fsync":                             "off", // not synchronous_commit: a killed node keeps its commits
 		"full_page_writes":                  "off",
 	}
@@ -138,7 +134,7 @@ func (n *node) start() {
 		_ = cmd.Wait()
 	}(n.cmd, n.exited)
 	programtest.Eventually(n.t, func() bool {
-		conn, err := pgx.Connect(n.t.Context(), n.adminURL("postgres"))
+		conn, err := pgx.Connect(n.t.Context(), n.url("postgres", "postgres"))
 		if err != nil {
 			select {
 			case <-n.exited:
@@ -158,20 +154,14 @@ func (n *node) kill() {
 	<-n.exited
 }
 
-// url connects as the service does. Its role has the session timeouts (R21), also in the
-// sessions that the coordinator opens on a worker.
-func (n *node) url(database string) string {
-	return fmt.Sprintf("postgres://orders@127.0.0.1:%d/%s?sslmode=disable", n.port, database)
-}
-
-// adminURL connects as an operator, whose statements may take longer.
-func (n *node) adminURL(database string) string {
-	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", n.port, database)
+// url connects as a role.
+func (n *node) url(role, database string) string {
+	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", role, n.port, database)
 }
 
 func (n *node) exec(database string, statements ...string) {
 	n.t.Helper()
-	conn, err := pgx.Connect(n.t.Context(), n.adminURL(database))
+	conn, err := pgx.Connect(n.t.Context(), n.url("postgres", database))
 	require.NoError(n.t, err)
 	defer func() { _ = conn.Close(context.Background()) }()
 	for _, statement := range statements {
@@ -180,53 +170,43 @@ func (n *node) exec(database string, statements ...string) {
 	}
 }
 
-// createDatabase creates a database of the cluster, without tables.
-func (c *cluster) createDatabase(name string) {
+// shell runs commands as an operator of the coordinator.
+func (c *cluster) shell(commands string) {
 	c.t.Helper()
-	nodes := append([]*node{c.coordinator}, c.workers...)
-	for _, n := range nodes {
-		n.exec("postgres", "CREATE DATABASE "+name)
-		n.exec(name, "CREATE EXTENSION citus")
+	shell := exec.CommandContext(c.t.Context(), "sh", "-e", "-c", commands)
+	shell.Dir = "../.."
+	shell.Env = []string{
+		"PATH=" + filepath.Dir(labtest.Program()) + ":" + os.Getenv("CITUS_BIN") + ":" + os.Getenv("PATH"), "HOME=" + c.t.TempDir(),
+		"LD_LIBRARY_PATH=" + os.Getenv("CITUS_LIBRARIES"), "PGHOST=127.0.0.1", "PGPORT=" + strconv.Itoa(c.coordinator.port), "PGUSER=postgres",
 	}
-	join := []string{fmt.Sprintf("SELECT citus_set_coordinator_host('127.0.0.1', %d)", c.coordinator.port)}
-	for _, worker := range c.workers {
-		join = append(join, fmt.Sprintf("SELECT citus_add_node('127.0.0.1', %d)", worker.port))
-	}
-	c.coordinator.exec(name, join...)
+	printed, err := shell.CombinedOutput()
+	require.NoError(c.t, err, "%s\n%s", commands, printed)
 }
 
-// fixture returns a fixture on a migrated and distributed database.
-func (c *cluster) fixture(name string) *labtest.Fixture {
+// documented returns the commands of a section of docs/scaling.md, with the addresses of this cluster.
+func (c *cluster) documented(heading, schema string, worker *node) []string {
 	c.t.Helper()
-	f := c.emptyFixture(name)
-	require.Contains(c.t, labtest.Run(c.t, f.Environ, "migrate", "citus"), "distributed: 10 ")
-	f.CreateAccount()
-	return f
+	page, err := os.ReadFile("../../docs/scaling.md")
+	require.NoError(c.t, err)
+	_, text, found := strings.Cut(string(page), "\n## "+heading+"\n")
+	require.True(c.t, found, heading)
+	block := regexp.MustCompile("(?s)```console\n\\$ (.*?)```").FindStringSubmatch(text)
+	require.NotNil(c.t, block, heading)
+	text = strings.NewReplacer(":…@10.0.0.5:5432/", fmt.Sprintf("@127.0.0.1:%d/", c.coordinator.port),
+		"'10.0.0.7', 5432", fmt.Sprintf("'127.0.0.1', %d", worker.port), "shop_a", schema).Replace(block[1])
+	return strings.Split(text, "\n$ ")
 }
 
-// emptyFixture returns a fixture on a migrated database that is not distributed.
-func (c *cluster) emptyFixture(name string) *labtest.Fixture {
+// fixture creates a schema as docs/scaling.md says, and an account.
+func (c *cluster) fixture(schema string, settings ...string) *labtest.Fixture {
 	c.t.Helper()
-	c.createDatabase(name)
-	return c.migrated(name)
-}
-
-func (c *cluster) migrated(name string) *labtest.Fixture {
-	c.t.Helper()
-	pool, err := pgxpool.New(c.t.Context(), c.coordinator.url(name))
+	c.shell(strings.Join(c.documented("Several installations in one database", schema, c.workers[0]), "\n"))
+	path := "&search_path=" + schema
+	pool, err := pgxpool.New(c.t.Context(), c.coordinator.url("postgres", "orders")+path)
 	require.NoError(c.t, err)
 	c.t.Cleanup(pool.Close)
-	f := labtest.NewFixtureOn(c.t, pool, c.coordinator.url(name),
-		"STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=5s", "COMPLETER_GRACE=6s")
-	labtest.Run(c.t, f.Environ, "migrate", "up")
+	f := labtest.NewFixtureOn(c.t, pool, c.coordinator.url("orders", "orders")+path,
+		append([]string{"STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=5s", "COMPLETER_GRACE=6s"}, settings...)...)
+	f.CreateAccount()
 	return f
-}
-
-// workerURLs returns what DBTEST_CITUS_WORKERS names.
-func (c *cluster) workerURLs() string {
-	urls := make([]string, len(c.workers))
-	for i, worker := range c.workers {
-		urls[i] = worker.url("postgres")
-	}
-	return strings.Join(urls, " ")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const grants, lastGrant = "migrations/statements/grant.sql", "                       ('discrepancies'"
+const grants, lastGrant = "migrations/statements/grant.sql", "                       ('provider_event_place'"
 
 // A reader follows docs/add-an-operation.md with the code that it shows.
 func TestGuide(t *testing.T) {
@@ -36,18 +36,19 @@ func TestGuide(t *testing.T) {
 	run(t, folder, nil, "go", "test", "./credits")
 
 	// 3. The program
-	const config, app = "cmd/internal/setup/config.go", "cmd/internal/app/app.go"
+	const config, app = "cmd/internal/app/config.go", "cmd/internal/app/app.go"
 	g.before(config, "}\n\nfunc (s *Stripe) validate", g.block("WalletsURL    string"))
-	g.before("cmd/internal/setup/env.txt", "SMTP_URL\n", g.block("URL of the wallet service."))
-	g.after("cmd/internal/setup/env_test.go", "\tclean := map[string]string{\n", g.block(`"WALLETS_URL": `))
+	g.after(config, "func (s *Stripe) validate(p *problems) {\n", g.block(`"WALLETS_URL", "is not`))
+	g.before("cmd/internal/app/env.txt", "SMTP_URL\n", g.block("URL of the wallet service."))
+	g.after("cmd/internal/app/env_test.go", "\tclean := map[string]string{\n", g.block(`"WALLETS_URL": `))
 	g.before(app, "\ta := &App{Config: config", g.block("a live Stripe key requires WALLETS_URL"))
 	g.replace(app, `"log/slog"`, "\"errors\"\n\t\"log/slog\"")
-	g.replace(app, "func registrations(*setup.Config, *pgxpool.Pool, http.RoundTripper) []operations.Registration {\n\treturn nil\n}\n",
+	g.replace(app, "func registrations(*Config, *pgxpool.Pool, http.RoundTripper) []operations.Registration {\n\treturn nil\n}\n",
 		g.block("credits.Registration(pool,"))
 	g.replace(app, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/credits"`)
 	run(t, folder, nil, "make", "generate")
 	run(t, folder, nil, "go", "build", "./...")
-	run(t, folder, nil, "go", "test", "./cmd/internal/setup")
+	run(t, folder, nil, "go", "test", "./cmd/internal/app")
 	run(t, folder, nil, "go", "test", "-run", "Roles", "./cmd/orders")
 	production := []string{"DATABASE_URL=postgres://u:p@127.0.0.1:1/orders", "STRIPE_SECRET_KEY=sk_live_1"}
 	_, err := output(t, folder, production, "go", []string{"run", "./cmd/orders", "completer"})
@@ -86,7 +87,7 @@ func TestGuide_below(t *testing.T) {
 	g.write("migrations/20261126104000_notes.sql", "-- +goose Up\n"+read(t, folder, "examples/notes/schema.sql")+"\n-- +goose Down\nDROP TABLE notes;\n")
 	g.before(grants, lastGrant, strings.Replace(g.block("('credits', "), "credits", "notes", 1))
 	const app, fixture = "cmd/internal/app/app.go", "api/fixture_test.go"
-	g.replace(app, "func registrations(*setup.Config, *pgxpool.Pool, http.RoundTripper) []operations.Registration {\n\treturn nil\n}\n",
+	g.replace(app, "func registrations(*Config, *pgxpool.Pool, http.RoundTripper) []operations.Registration {\n\treturn nil\n}\n",
 		g.block("notes.Registration(pool)"))
 	g.before(fixture, "\tf.limiter = admission.New(", g.block("notes.Registration(f.Pool)"))
 	for _, name := range []string{app, fixture} {

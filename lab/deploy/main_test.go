@@ -137,7 +137,7 @@ func longestStop(t *testing.T, args []string, environment map[string]string) tim
 	}
 	stripe, err := time.ParseDuration(text)
 	require.NoError(t, err)
-	run := 3*stripe + 15*time.Second // setup.Durations.LongestRun
+	run := 3*stripe + 15*time.Second // app.Durations.LongestRun
 	switch args[0] {
 	case "serve":
 		return flagOf(t, args, "shutdown-delay") + run

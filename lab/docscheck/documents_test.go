@@ -175,7 +175,7 @@ func (r *reader) startAndStop(part docscheck.Simple) {
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 
 // runInShell replaces the addresses of the pages by those of the reader's API, the account ID by the
-// reader's, API_KEY_ID by that of an API key, KEY by an abandoned key, ORDER by a paid order whose receipt was sent, and
+// reader's, API_KEY_ID by that of an API key, JOB by that of a discrepancy, KEY by an abandoned key, ORDER by a paid order whose receipt was sent, and
 // EMAIL by the address of its customer.
 func (r *reader) runInShell(command docscheck.Command) {
 	r.T.Helper()
@@ -196,6 +196,7 @@ func (r *reader) runInShell(command docscheck.Command) {
 	for placeholder, query := range map[string]string{
 		"--account ID": "SELECT '--account ' || id FROM accounts",
 		"API_KEY_ID":   "SELECT id::text FROM api_keys LIMIT 1",
+		" JOB":         "INSERT INTO staged_jobs (account_id, id, kind, args, failed_at) SELECT id, id, 'discrepancy', '{}', now() FROM accounts RETURNING ' ' || id",
 	} {
 		if strings.Contains(text, placeholder) {
 			var found string

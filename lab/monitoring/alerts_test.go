@@ -83,14 +83,14 @@ var situations = map[string]struct{ fires, silent []string }{
 		silent: []string{`orders_provider_request_duration_seconds_count{call="confirm", outcome="refused"} 0x80 4x10`}, // some clients' mistakes
 	},
 	"OrdersRefundFailedLate": {
-		fires:  []string{`orders_findings{kind="refund_failed_late"} _x80 1x10`},
-		silent: []string{`orders_findings{kind="refund_status_changed"} 1x90`},
+		fires:  []string{`orders_discrepancies{found="refund_failed_late"} _x80 1x10`},
+		silent: []string{`orders_discrepancies{found="refund_status_changed"} 1x90`},
 	},
 	"OrdersDiscrepancies": {
-		fires: []string{`orders_findings{kind="events_missed", instance="a"} _x80 1x10`},
+		fires: []string{`orders_discrepancies{found="events_missed", instance="a"} _x80 1x10`},
 		silent: []string{
-			`orders_findings{kind="refund_failed_late"} 1x90`,
-			`orders_findings{kind="duplicate_charge"} 1x80 _x10`, // an operator has acknowledged it
+			`orders_discrepancies{found="refund_failed_late"} 1x90`,
+			`orders_discrepancies{found="duplicate_charge"} 1x80 _x10`, // an operator has acknowledged it
 		},
 	},
 	"OrdersProviderEventsBehind": {

@@ -278,7 +278,9 @@ func (p *plant) event() {
 	require.Equal(p.t, http.StatusBadRequest, got.Status)
 }
 
-func (p *plant) acknowledge() { p.Exec("UPDATE discrepancies SET acknowledged_at = now()") }
+func (p *plant) acknowledge() {
+	p.Exec("UPDATE staged_jobs SET acknowledged_at = now() WHERE kind = 'discrepancy'")
+}
 
 // readUntil sets the place in the provider's list of events.
 func (p *plant) readUntil(age string) {

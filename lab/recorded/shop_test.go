@@ -224,7 +224,7 @@ func askEvent(r *report, s *shop, e exchange, edit plant) {
  WHERE id = $1 AND type = $2 AND object_id IS NOT DISTINCT FROM nullif($3, '') AND intent_id IS NOT DISTINCT FROM nullif($4, '')`,
 			event.text("id"), event.text("type"), about.text("id"), about.text("payment_intent"))
 		r.equal(e, ofEvent, "whether the event of the "+way+" is stored", change && named, stored == 1)
-		found := s.count("SELECT count(*) FROM discrepancies WHERE kind = 'event_unreadable' AND data->>'event_id' = $1", event.text("id"))
+		found := s.count("SELECT count(*) FROM staged_jobs WHERE last_error = 'event_unreadable' AND args->>'event_id' = $1", event.text("id"))
 		r.equal(e, ofEvent, "whether the event of the "+way+" is a finding", change && !named, found == 1)
 	}
 	if change {
@@ -296,6 +296,8 @@ func (s *shop) changeOurs(r *report, e exchange) {
 		require.NoError(s.t, s.Stripe.Settle(about.text("id"), false))
 	}
 	r.equal(e, ofEvent, "the webhook's status about our order", http.StatusOK, s.deliver(event).status)
+	_, err = s.Changes.Worker().RunOnce(s.t.Context())
+	require.NoError(s.t, err)
 	o := s.read(id)
 	switch disputes := o.list("disputes"); {
 	case !dispute:

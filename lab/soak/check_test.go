@@ -324,7 +324,7 @@ func withLoss() (observation, *loss) {
 	o.charges = []stripetest.Charge{{OrderID: id, IntentID: "pi_1", Amount: 1000, Refunded: 1000, Currency: "usd"}}
 	o.refunds = append(o.refunds, stripetest.Refund{IntentID: "pi_1", Amount: 700})
 	o.refunds[0].IntentID = "pi_1"
-	o.discrepancies = []reconcile.Discrepancy{{Kind: reconcile.UnrecordedCharge, OrderID: uuid.MustParse(id)}}
+	o.discrepancies = []reconcile.Discrepancy{{Kind: reconcile.UnrecordedCharge, IDs: reconcile.IDs{OrderID: uuid.MustParse(id)}}}
 	l := &loss{
 		from: p.stored[0].at.Add(-time.Second), until: p.stored[0].at.Add(time.Second),
 		acknowledged: []string{id}, named: map[string]bool{id: true}, expired: map[string]bool{id: true},

@@ -1,7 +1,7 @@
 -- deploy/roles.sql grants the program's role all privileges on rows of each new table. This statement
 -- revokes the ones that the program does not use, so that none of its processes can rewrite the audit
 -- trail, delete a key or change the record of migrations. It changes no other role and no other
--- table.
+-- table. orders serve is ready only with the privileges that are named here.
 DO $$
 DECLARE
     statement text;
@@ -17,8 +17,8 @@ BEGIN
                        ('orders', 'SELECT, INSERT, UPDATE'),
                        ('refunds', 'SELECT, INSERT, UPDATE'),
                        ('provider_events', 'SELECT, INSERT, DELETE'),
-                       ('provider_event_place', 'SELECT, INSERT, UPDATE'),
-                       ('discrepancies', 'SELECT, INSERT, UPDATE')) AS needs (name, needed)
+                       ('staged_jobs', 'SELECT, INSERT, UPDATE, DELETE'),
+                       ('provider_event_place', 'SELECT, INSERT, UPDATE')) AS needs (name, needed)
           JOIN pg_class AS c ON c.relname = name
           JOIN pg_default_acl AS d ON d.defaclnamespace = c.relnamespace AND d.defaclrole = c.relowner
          CROSS JOIN aclexplode(d.defaclacl)

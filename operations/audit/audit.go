@@ -4,7 +4,6 @@ package audit
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -46,20 +45,16 @@ func WriteTx(ctx context.Context, tx postgres.Queuer, accountID, resourceID uuid
 	tx.Queue(insertRecord, uuid.Must(uuid.NewV7()), accountID, action, resource, resourceID.String(), data)
 }
 
-// Operator is who acts on a key, and why. The record is written before the action.
+// Operator is who acts on a key, and why.
 type Operator struct {
 	Actor  string
 	Reason string
 }
 
-// WriteKey writes the record of an operator's action on a key, such as key.retry.
-func WriteKey(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid.UUID, action string, by Operator) error {
-	_, err := pool.Exec(ctx, insertRecord, uuid.Must(uuid.NewV7()), accountID, action, "idempotency_key", keyID.String(),
+// WriteKeyTx queues the record of an operator's action on a key, such as key.retry.
+func WriteKeyTx(tx postgres.Queuer, accountID, keyID uuid.UUID, action string, by Operator) {
+	tx.Queue(insertRecord, uuid.Must(uuid.NewV7()), accountID, action, "idempotency_key", keyID.String(),
 		map[string]string{"by": by.Actor, "reason": by.Reason})
-	if err != nil {
-		return fmt.Errorf("audit record: %w", postgres.Translate(err))
-	}
-	return nil
 }
 
 // Record is an entry of the audit log.

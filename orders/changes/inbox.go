@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
@@ -37,7 +36,7 @@ func (i *Inbox) Worker() *jobs.Worker {
 		Logger:      i.Orders.Calls.Logger,
 		Kind:        orders.ChangeJob,
 		Done:        Applied,
-		Do:          func(ctx context.Context, j jobs.Job) error { return i.Sync(ctx, j.AccountID, j.ID) },
+		Do:          i.work,
 		Timeout:     i.Timeout,
 		Concurrency: 4,
 		Detail:      error.Error,
@@ -45,9 +44,12 @@ func (i *Inbox) Worker() *jobs.Worker {
 	}
 }
 
-// Record stores events of webhooks, and returns the jobs of the orders that they concern.
-func (i *Inbox) Record(ctx context.Context, events ...payments.Event) ([]jobs.Job, error) {
-	return i.record(ctx, events, nil)
+func (i *Inbox) work(ctx context.Context, j jobs.Job) error {
+	err := i.Sync(ctx, j.AccountID, j.ID)
+	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.KeyRejected() {
+		err = fmt.Errorf("%w: %w", jobs.ErrMisconfigured, err)
+	}
+	return err
 }
 
 const (
@@ -96,7 +98,7 @@ func (i *Inbox) ReadList(ctx context.Context) error {
 		if next == "" {
 			last = &p
 		}
-		if _, err := i.record(ctx, events, last); err != nil || next == "" {
+		if err := i.record(ctx, events, last); err != nil || next == "" {
 			return err
 		}
 		after = next
@@ -121,12 +123,12 @@ func (i *Inbox) readPlace(ctx context.Context) (p pass, err error) {
 
 // record stores new events with the jobs of their orders and, after the last page of a pass, the place
 // (R27, the provider's events). A job that exists is repeated, also if it is just being worked off.
-func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass) (staged []jobs.Job, err error) {
+func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass) error {
 	var ids, types, objects, intents []string
 	rest := &pgx.Batch{}
 	for _, e := range events {
 		if !e.NamesIntent {
-			findings.Queue(rest, uuid.Nil, "event_unreadable", map[string]string{"event_id": e.ID, "type": e.Type, "object_id": e.ObjectID}, e.ID)
+			jobs.Report(rest, uuid.Nil, "event_unreadable", map[string]string{"event_id": e.ID, "type": e.Type, "object_id": e.ObjectID}, e.ID)
 			continue
 		}
 		ids, types, objects, intents = append(ids, e.ID), append(types, e.Type), append(objects, e.ObjectID), append(intents, e.IntentID)
@@ -134,7 +136,7 @@ func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass)
 	if last != nil {
 		last.queue(rest)
 	}
-	err = pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 INSERT INTO provider_events (id, type, object_id, intent_id)
 SELECT id, type, nullif(object_id, ''), nullif(intent_id, '')
@@ -149,31 +151,23 @@ RETURNING coalesce(intent_id, '')`, ids, types, objects, intents) // CollectRows
 		rows, _ = tx.Query(ctx, "SELECT account_id, id FROM orders WHERE payment_intent_id = ANY($1) ORDER BY id", changed)
 		concerned, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ AccountID, ID uuid.UUID }])
 		for _, o := range concerned {
-			orders.StageChange(rest, o.AccountID, o.ID).Query(func(rows pgx.Rows) error {
-				repeated, err := pgx.CollectRows(rows, pgx.RowToStructByPos[jobs.Job])
-				staged = append(staged, repeated...)
-				return err
-			})
+			orders.StageChange(rest, o.AccountID, o.ID)
 		}
 		return errors.Join(err, tx.SendBatch(ctx, rest).Close())
 	})
 	if err != nil {
-		return nil, fmt.Errorf("record the provider's events: %w", postgres.Translate(err))
+		err = fmt.Errorf("record the provider's events: %w", postgres.Translate(err))
 	}
-	return staged, nil
+	return err
 }
 
 // queue moves the place. If events were too old for the list, an operator has to look for what they were
 // about.
 func (p pass) queue(tx postgres.Queuer) {
-	tx.Queue(`
-INSERT INTO provider_event_place (read_until)
-VALUES ($1)
-    ON CONFLICT (singleton) DO UPDATE
-   SET read_until = excluded.read_until
- WHERE provider_event_place.read_until NOT BETWEEN excluded.read_until AND now() + interval '1 minute'`, p.until)
+	tx.Queue("INSERT INTO provider_event_place (read_until) VALUES ($1) ON CONFLICT DO NOTHING", p.until)
+	tx.Queue("UPDATE provider_event_place SET read_until = $1 WHERE read_until NOT BETWEEN $1 AND now() + interval '1 minute'", p.until)
 	if listed := p.until.Add(-listReach); p.from != nil && p.from.Before(listed) {
-		findings.Queue(tx, uuid.Nil, "events_missed", map[string]any{
+		jobs.Report(tx, uuid.Nil, "events_missed", map[string]any{
 			"from": p.from, "until": listed,
 			"command": fmt.Sprintf("orders reconcile --since %.0fh", p.until.Sub(*p.from).Hours()+1),
 		}, p.from.String())

@@ -14,10 +14,10 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/audit"
-	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
@@ -65,6 +65,9 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 		}
 		for _, made := range listed {
 			c.applyRefund(ctx, made)
+		}
+		if unlisted == nil {
+			c.reportAbsent(listed)
 		}
 		if unread == nil || payments.UnreadableIDs(unread) != nil {
 			c.applyDisputes(ctx, disputes)
@@ -291,10 +294,30 @@ func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
 	r.ProviderID = made.ID // no other refund is this one
 }
 
+// Kinds of what a list proves about our records. A later read that does not report it again proves that it is gone,
+// and package reconcile deletes it.
+const (
+	MissingAtProvider = "missing_at_provider" // the provider does not have what we have recorded
+	OrphanedRecord    = "orphaned_record"     // a refund in progress has no unfinished key
+)
+
+// reportAbsent reports our refunds that a complete list does not have.
+func (c *change) reportAbsent(listed []payments.Refund) {
+	for _, r := range c.records {
+		switch {
+		case r.OrderID != c.ID || r.Status.Void() || r.Currency == "": // no row of this order, or it returns no money
+		case r.ProviderID == "" && r.UnfinishedKey == "":
+			c.report(&c.batch, OrphanedRecord, r, payments.Refund{})
+		case r.ProviderID != "" && !slices.ContainsFunc(listed, func(made payments.Refund) bool { return made.ID == r.ProviderID }):
+			c.report(&c.batch, MissingAtProvider, r, payments.Refund{ID: r.ProviderID})
+		}
+	}
+}
+
 func (c *change) report(tx postgres.Queuer, kind string, r record, made payments.Refund) {
-	findings.Queue(tx, c.AccountID, kind, map[string]any{
+	jobs.Report(tx, c.AccountID, kind, map[string]any{
 		"order_id": c.ID, "refund_id": r.ID, "provider_refund_id": made.ID, "recorded_amount": r.Amount,
-		"amount": made.Amount, "currency": made.Currency, "reason": made.FailureReason,
+		"amount": made.Amount, "currency": made.Currency, "reason": made.FailureReason, "read_at": c.ReadAt,
 	}, r.ID.String())
 }
 

@@ -25,8 +25,6 @@ type Result struct {
 	KeyID      uuid.UUID          // uuid.Nil if we have no such key
 	Run        idempotency.Result // of the key
 	Unfinished error              // why the key has no response, although the event need not be repeated
-
-	Change string // the outcome of the job of its order, or "" if the event staged none
 }
 
 // Verify verifies the signature of an unchanged body, and returns the errors of [payments.Client.Event].
@@ -37,10 +35,9 @@ func (i *Inbox) Verify(payload []byte, signature string) (Event, error) {
 }
 
 // Handle resumes the key of an event. The run reads the outcome from the provider, so an old, repeated or
-// wrong event changes nothing. An event about a refund or a dispute is then recorded, and worked off at
-// once; if that fails, the worker tries it again. After an error, the provider should send the event
-// again. The error is [idempotency.ErrInProgress] if the event decides a payment while another run, which
-// may have read the payment before, holds the key.
+// wrong event changes nothing. An event about a refund or a dispute is recorded, too, and the worker does the rest.
+// After an error, the provider should send the event again. The error is [idempotency.ErrInProgress] if the event
+// decides a payment while another run, which may have read the payment before, holds the key.
 func (i *Inbox) Handle(ctx context.Context, event Event) (result Result, err error) {
 	if event.AccountID != uuid.Nil && event.keyID != uuid.Nil && event.IntentID != "" {
 		result.Run, err = i.Operations.Resume(ctx, event.AccountID, event.keyID)
@@ -48,25 +45,15 @@ func (i *Inbox) Handle(ctx context.Context, event Event) (result Result, err err
 			result.KeyID = event.keyID
 		}
 	}
-	if event.IsChange() {
+	switch {
+	case event.IsChange():
 		result.Unfinished = err
-		return result, i.handleChange(ctx, event.Event, &result)
-	}
-	if errors.Is(err, idempotency.ErrNotFound) || errors.Is(err, idempotency.ErrActionRequired) ||
-		event.undecided() && (errors.Is(err, idempotency.ErrInProgress) || stillProcessing(err)) {
+		return result, i.record(ctx, []payments.Event{event.Event}, nil)
+	case errors.Is(err, idempotency.ErrNotFound) || errors.Is(err, idempotency.ErrActionRequired) ||
+		event.undecided() && (errors.Is(err, idempotency.ErrInProgress) || stillProcessing(err)):
 		result.Unfinished, err = err, nil
 	}
 	return result, err
-}
-
-func (i *Inbox) handleChange(ctx context.Context, event payments.Event, result *Result) error {
-	staged, err := i.Record(ctx, event)
-	for _, job := range staged {
-		if result.Change, err = i.Worker().Run(ctx, job); err != nil {
-			result.Unfinished, err = err, nil // the worker runs it
-		}
-	}
-	return err
 }
 
 // undecided reports whether another event follows when the payment is decided.

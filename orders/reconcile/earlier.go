@@ -5,127 +5,154 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations/findings"
+	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/payments"
 )
 
-// record stores discrepancies, so that later runs report them, too, even if a later run does not reach
+// objects are those that the discrepancy is about.
+func (d Discrepancy) objects() []string {
+	return []string{d.OrderID.String(), d.RefundID.String(), d.IntentID, d.ProviderRefundID}
+}
+
+// record stores new discrepancies, so that later runs report them, too, even if a later run does not reach
 // as far back.
-func (r *run) record(ctx context.Context, found []Discrepancy) error {
-	for page := range slices.Chunk(found, 100) {
+func (r *run) record(ctx context.Context) error {
+	for page := range slices.Chunk(r.report.Discrepancies[r.recorded:], 100) {
 		batch := &pgx.Batch{}
 		for i := range page {
-			d := &page[i]
-			d.ID = findings.Queue(batch, d.AccountID, string(d.Kind), *d, d.OrderID.String(), d.RefundID.String(), d.IntentID, d.ProviderRefundID)
+			page[i].ID = jobs.Report(batch, page[i].AccountID, string(page[i].Kind), page[i], page[i].objects()...)
 		}
 		if err := r.Orders.Pool.SendBatch(ctx, batch).Close(); err != nil {
 			return fmt.Errorf("record discrepancies: %w", postgres.Translate(err))
 		}
 	}
+	r.recorded = len(r.report.Discrepancies)
 	return nil
 }
 
 // recordUnreadable stores the ids of objects that the provider returned in a form that this program does not
 // understand. They may be anybody's, and hide no other object.
-func (r *run) recordUnreadable(ctx context.Context, ids []string) error {
-	for _, id := range ids {
-		batch := &pgx.Batch{}
-		findings.Queue(batch, uuid.Nil, "object_unreadable", map[string]string{"object_id": id}, id)
-		if err := r.Orders.Pool.SendBatch(ctx, batch).Close(); err != nil {
-			return fmt.Errorf("record an unreadable object: %w", postgres.Translate(err))
-		}
+func (r *run) recordUnreadable(ctx context.Context, err error) error {
+	batch := &pgx.Batch{}
+	for _, id := range payments.UnreadableIDs(err) {
+		jobs.Report(batch, uuid.Nil, "object_unreadable", map[string]string{"object_id": id}, id)
+	}
+	if err := r.Orders.Pool.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("record an unreadable object: %w", postgres.Translate(err))
 	}
 	return nil
 }
 
-// compareEarlier compares again what earlier runs found and this one has not listed.
-func (r *run) compareEarlier(ctx context.Context, intents *comparison[payments.Intent], refunds *comparison[payments.Refund]) (err error) {
-	if r.earlier, err = findings.Open(ctx, r.Orders.Pool); err != nil {
-		return err
+// discrepancy is one that is stored and open.
+type discrepancy struct {
+	jobs.Job
+	args struct {
+		Discrepancy // with a kind only if a comparison found it
+
+		ReadAt time.Time `json:"read_at"` // when a job read the order's refunds and disputes
 	}
-	for _, f := range r.earlier {
-		var d Discrepancy
-		if !slices.Contains(bySeverity, Kind(f.Kind)) {
-			continue
+}
+
+// needsRead reports whether only another job can tell that it is gone.
+func (d discrepancy) needsRead() bool {
+	return d.args.Kind == "" && (d.LastError == changes.MissingAtProvider || d.LastError == changes.OrphanedRecord)
+}
+
+func (r *run) open(ctx context.Context) (open []discrepancy, err error) {
+	all, err := jobs.Open(ctx, r.Orders.Pool)
+	for _, j := range all {
+		d := discrepancy{Job: j}
+		if err := json.Unmarshal(j.Args, &d.args); err != nil {
+			return nil, fmt.Errorf("read discrepancy %s: %w", j.ID, err)
 		}
-		if err := json.Unmarshal(f.Data, &d); err != nil {
-			return fmt.Errorf("read discrepancy %s: %w", f.ID, err)
+		open = append(open, d)
+	}
+	return open, err
+}
+
+// compareEarlier compares again what this run has not listed.
+func (r *run) compareEarlier(ctx context.Context) error {
+	open, err := r.open(ctx)
+	for _, earlier := range open {
+		d := earlier.args.Discrepancy
+		same := func(listed Discrepancy) bool {
+			return listed.IDs == d.IDs && slices.Equal(listed.objects(), d.objects())
 		}
+		var err error
 		switch {
-		case slices.ContainsFunc(r.report.Discrepancies, d.hasObjects):
-		case d.isRefund():
-			err = refunds.compareAgain(ctx, d, d.ProviderRefundID)
+		case earlier.needsRead():
+			r.doubtful = append(r.doubtful, jobID{earlier.AccountID, d.OrderID})
+		case d.Kind == "" || slices.ContainsFunc(r.report.Discrepancies, same):
+		case d.ProviderRefundID != "":
+			err = r.compareRefundAgain(ctx, d)
 		default:
-			err = intents.compareAgain(ctx, d, d.IntentID)
+			err = r.compareIntentAgain(ctx, d)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return err
 }
 
-func (c *comparison[P]) compareAgain(ctx context.Context, d Discrepancy, providerID string) error {
-	l, p, err := c.readBoth(ctx, d.ids(), providerID)
-	if err == nil && (c.isRecent(l, p) || p.status == unreadable) {
-		c.report.Discrepancies = append(c.report.Discrepancies, d)
-		return nil
-	}
-	if err == nil {
-		err = c.compare(ctx, l, p)
+func (r *run) compareIntentAgain(ctx context.Context, d Discrepancy) error {
+	o, p, err := r.readBoth(ctx, d)
+	if err == nil && (p.status == unreadable || r.isRecent(o, p)) {
+		r.report.Discrepancies = append(r.report.Discrepancies, d)
+	} else if err == nil {
+		r.compare(o, p)
 	}
 	return err
 }
 
-// settle resolves what was fixed or does not differ any more, and adds the findings of other checks.
+func (r *run) compareRefundAgain(ctx context.Context, d Discrepancy) error {
+	made, err := r.Orders.Calls.Payments.GetRefund(ctx, d.ProviderRefundID)
+	switch status := statusOf(err, d.ProviderRefundID); {
+	case status == missing:
+		return nil
+	case status == unreadable || err == nil && r.recent(&made.Created):
+		r.report.Discrepancies = append(r.report.Discrepancies, d)
+		return r.recordUnreadable(ctx, err)
+	case err != nil:
+		return fmt.Errorf("get %s: %w", d.ProviderRefundID, err)
+	}
+	return r.compareRefunds(ctx, []payments.Refund{made})
+}
+
+// settle deletes what was fixed or does not differ any more. The report keeps what is open, with what other packages
+// have found, and omits what an operator has acknowledged.
 func (r *run) settle(ctx context.Context) error {
+	open, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
 	reported := map[uuid.UUID]*Discrepancy{}
 	for i := range r.report.Discrepancies {
-		d := &r.report.Discrepancies[i]
-		reported[d.ID] = d
-		if d.Fixed {
-			if err := findings.Resolve(ctx, r.Orders.Pool, d.AccountID, d.ID); err != nil {
-				return err
-			}
+		reported[r.report.Discrepancies[i].ID] = &r.report.Discrepancies[i]
+	}
+	var others []Discrepancy
+	var gone []uuid.UUID
+	for _, o := range open {
+		d := reported[o.ID]
+		again := r.Fix && r.unread[o.args.OrderID] == "" && o.args.ReadAt.Before(r.began) // and not found
+		switch {
+		case d != nil && !d.Fixed:
+			d.FoundAt = &o.CreatedAt
+		case d != nil, o.args.Kind != "" && o.CreatedAt.Before(r.began), o.needsRead() && again: // not of a concurrent run
+			gone = append(gone, o.ID)
+		case o.args.Kind == "":
+			others = append(others, Discrepancy{ID: o.ID, Kind: Kind(o.LastError), IDs: IDs{AccountID: o.AccountID}, FoundAt: &o.CreatedAt, Data: o.Args})
 		}
 	}
-	for _, f := range r.earlier {
-		if reported[f.ID] == nil && slices.Contains(bySeverity, Kind(f.Kind)) {
-			if err := findings.Resolve(ctx, r.Orders.Pool, f.AccountID, f.ID); err != nil {
-				return err
-			}
-		}
-	}
-	open, err := findings.Open(ctx, r.Orders.Pool)
-	for _, d := range reported {
-		d.Acknowledged = !d.Fixed // unless it is open
-	}
-	for _, f := range open {
-		if d := reported[f.ID]; d != nil {
-			d.FoundAt, d.Acknowledged = &f.FoundAt, false
-		} else if !slices.Contains(bySeverity, Kind(f.Kind)) {
-			r.report.Discrepancies = append(r.report.Discrepancies,
-				Discrepancy{ID: f.ID, Kind: Kind(f.Kind), AccountID: f.AccountID, FoundAt: &f.FoundAt, Data: f.Data})
-		}
-	}
-	return err
-}
-
-// isRefund reports whether the discrepancy is about a refund instead of a payment.
-func (d Discrepancy) isRefund() bool { return d.RefundID != uuid.Nil || d.ProviderRefundID != "" }
-
-func (d Discrepancy) ids() metadataIDs {
-	if d.isRefund() {
-		return metadataIDs{d.AccountID, d.RefundID, d.OrderID, d.KeyID}
-	}
-	return metadataIDs{d.AccountID, d.OrderID, d.OrderID, d.KeyID}
-}
-
-func (d Discrepancy) hasObjects(other Discrepancy) bool {
-	return d.ids() == other.ids() && d.IntentID == other.IntentID && d.ProviderRefundID == other.ProviderRefundID
+	ours := slices.DeleteFunc(r.report.Discrepancies, func(d Discrepancy) bool { return d.FoundAt == nil && !d.Fixed })
+	slices.SortStableFunc(ours, func(a, b Discrepancy) int { return slices.Index(bySeverity, a.Kind) - slices.Index(bySeverity, b.Kind) })
+	r.report.Discrepancies = append(ours, others...)
+	return jobs.Resolve(ctx, r.Orders.Pool, gone...)
 }

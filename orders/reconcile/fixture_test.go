@@ -37,6 +37,7 @@ const (
 	listIntents  = "GET /v1/payment_intents"
 	makeRefund   = "POST /v1/refunds"
 	listRefunds  = "GET /v1/refunds"
+	listDisputes = "GET /v1/disputes"
 
 	visa          = "pm_card_visa"
 	declinedCard  = "pm_card_visa_chargeDeclined"

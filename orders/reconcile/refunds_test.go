@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -56,6 +57,7 @@ func refundCases() map[string]discrepancyCase {
 			setup: []step{paidAndRefunded(pendingRefund), func(f *fixture) {
 				require.NoError(f.t, f.Stripe.Settle(f.insertRefund(), false))
 			}},
+			want: []string{"unrecorded_refund: refund failed, our refund missing"},
 		},
 		"a foreign payment refunded": {
 			setup: []step{paid, func(f *fixture) {
@@ -72,7 +74,7 @@ func refundCases() map[string]discrepancyCase {
 					"metadata[refund_id]", idempotency.DeriveID("refund", f.Account, refundKey).String(),
 					"metadata[idempotency_key_id]", idempotency.KeyID(f.Account, refundKey).String())
 			}},
-			want: []string{"unrecorded_refund: refund succeeded, our refund succeeded, response 201"},
+			want: []string{"unrecorded_refund: refund succeeded, our refund succeeded"},
 		},
 		"a lost refund": {
 			setup: []step{paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys WHERE operation = 'create_refund'",
@@ -82,33 +84,144 @@ func refundCases() map[string]discrepancyCase {
 		"refunded, and recorded as failed": {
 			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET status = 'failed', provider_refund_id = NULL",
 				"UPDATE orders SET amount_refunded = 0, status = 'paid'")},
-			want:  []string{"unrecorded_refund: refund succeeded, our refund failed, response 201"},
+			want:  []string{"unrecorded_refund: refund succeeded, our refund failed"},
 			found: []string{"refund_made_after_failure: "},
 		},
 		"the recorded refund does not exist": {
 			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = 're_UNKNOWN'")},
-			want: []string{
-				"missing_at_provider: refund missing, our refund succeeded, response 201",
-				"unrecorded_refund: refund succeeded, our refund succeeded, response 201",
-			},
+			want:  []string{"unrecorded_refund: refund succeeded, our refund succeeded"},
+			found: []string{"missing_at_provider: "},
 		},
 		"a pending refund without a key": {
 			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'")},
-			want: []string{
-				"unrecorded_refund: refund succeeded, our refund missing",
-				"orphaned_record: our refund pending, response 201",
-			},
+			want:  []string{"unrecorded_refund: refund succeeded, our refund missing"},
+			found: []string{"orphaned_record: "},
 		},
 		"a refund that succeeded without an event": {
 			setup: []step{paidAndRefunded(pendingRefund), func(f *fixture) { f.settle(true) }},
-			want:  []string{"refund_status_changed: refund succeeded, our refund pending, response 201"},
+			want:  []string{"refund_status_changed: refund succeeded, our refund pending"},
 		},
 		"a refund that failed without an event": {
 			setup: []step{paidAndRefunded(refundFail), func(f *fixture) { f.settle(false) }},
-			want:  []string{"refund_status_changed: refund failed, our refund succeeded, response 201"},
+			want:  []string{"refund_status_changed: refund failed, our refund succeeded"},
 			found: []string{"refund_failed_late: "},
 		},
 	}
+}
+
+// What a read has found about our refund stays open until another read does not find it.
+func TestRun_absentRefund(t *testing.T) {
+	t.Parallel()
+	for kind, test := range map[string]struct{ setup, ours, remedy string }{
+		"missing_at_provider": {
+			"UPDATE refunds SET provider_refund_id = 're_UNKNOWN'", "succeeded", "DELETE FROM refunds WHERE provider_refund_id = 're_UNKNOWN'",
+		},
+		"orphaned_record": {
+			"UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'",
+			"missing",
+			"UPDATE refunds SET status = 'failed', failure_reason = 'canceled' WHERE provider_refund_id IS NULL",
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f, _ := newVeryOldFixture(t, paidAndRefunded(visa), sql(test.setup))
+			first, err := f.run(func(c *reconcile.Config) { c.Since, c.Fix = 14*24*time.Hour, true })
+			require.NoError(t, err)
+			require.Equal(t, []string{"unrecorded_refund: refund succeeded, our refund " + test.ours + " => fixed", kind + ": "}, inWords(first))
+			for _, fix := range []bool{true, false, true} {
+				next := f.reconcile(fix)
+				require.Equal(t, []string{kind + ": "}, inWords(next))
+				require.Equal(t, first.Discrepancies[1].ID, next.Discrepancies[0].ID)
+				require.Equal(t, first.Discrepancies[1].FoundAt, next.Discrepancies[0].FoundAt)
+			}
+			f.exec(test.remedy)
+			require.Empty(t, f.reconcile(true).Discrepancies)
+		})
+	}
+}
+
+// What no event has reported is recorded, however old the order is.
+func TestRun_readsAgain(t *testing.T) {
+	t.Parallel()
+	const month = 30 * 24 * time.Hour
+	dispute := func(statuses ...string) step {
+		return func(f *fixture) {
+			id, err := f.Stripe.Dispute(f.intentID(), 700, "fraudulent", statuses[0])
+			require.NoError(f.t, err)
+			for _, status := range statuses[1:] {
+				require.NoError(f.t, f.Stripe.UpdateDispute(id, status))
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		setup, act step
+		want       string
+		reported   []string
+	}{
+		"a refund of last month's order": {
+			paid, dashboardRefund, "partially_refunded 7 succeeded ", []string{"unrecorded_refund: refund succeeded, our refund missing => fixed"},
+		},
+		"a pending refund of last month": {
+			paidAndRefunded(pendingRefund), func(f *fixture) { f.settle(false) }, "paid 0 failed ", []string{"refund_failed_late: "},
+		},
+		"a dispute": {paid, dispute("needs_response", "under_review"), "paid 0  under_review", nil},
+		"a decided dispute of last month": {
+			func(f *fixture) {
+				f.do(paid, dispute("needs_response"))
+				require.NoError(f.t, f.Changes.Sync(f.t.Context(), f.Account, orderID(f.Account, orderKey)))
+			},
+			func(f *fixture) { require.NoError(f.t, f.Stripe.UpdateDispute(f.Stripe.Disputes()[0].ID, "lost")) },
+			"paid 0  lost", nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, month+time.Hour, 1)
+			f.do(test.setup)
+			f.ageBy(month)
+			f.do(test.act)
+			f.age()
+			before := f.rows()
+			f.reconcile(false)
+			require.Equal(t, before, f.rows())
+			require.Equal(t, test.reported, inWords(f.reconcile(true)))
+			var state string
+			require.NoError(t, f.Pool.QueryRow(t.Context(), `
+SELECT o.status || ' ' || amount_refunded || ' ' || coalesce((SELECT status FROM refunds), '') || ' ' || coalesce(disputes->0->>'status', '')
+  FROM orders AS o`).Scan(&state))
+			require.Equal(t, test.want, state)
+			require.Zero(t, f.staged())
+
+			f.forget()
+			f.reconcile(true)
+			require.NotContains(t, f.calls(), "GET /v1/refunds/{id}")
+			require.LessOrEqual(t, f.calls()[listRefunds], 2, "what is final is not read again")
+		})
+	}
+}
+
+func (f *fixture) staged() (n int) {
+	f.t.Helper()
+	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT count(*) FROM staged_jobs WHERE kind = 'provider_change'").Scan(&n))
+	return n
+}
+
+// A read that fails is reported, and the worker tries it again.
+func TestRun_readFails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, time.Hour, 4)
+	f.do(paidAndRefunded(visa), dashboardRefund)
+	f.age()
+	failing := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.AccountNotReady, Endpoint: listDisputes, OrderID: orderID(f.Account, orderKey).String(), Times: stripetest.Always})
+	report := f.reconcile(true)
+	require.Len(t, report.Discrepancies, 1)
+	require.Contains(t, inWords(report)[0], "unrecorded_refund: refund succeeded, our refund missing => not fixed: list the disputes of ID: payments: not_executed, status 400")
+	require.Equal(t, 1, report.Open())
+	require.Equal(t, 1, f.staged())
+	failing.Release()
+	f.exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change'")
+	require.Empty(t, f.reconcile(true).Discrepancies)
+	require.Zero(t, f.staged())
 }
 
 func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
@@ -146,23 +259,20 @@ func TestReport_json(t *testing.T) {
 		"intents": 2,
 		"foreign_intents": 0,
 		"unknown_intents": 1,
-		"orders": 1,
 		"refunds": 1,
 		"discrepancies": [{
 			"id": "ID",
-			"found_at": "TIME",
 			"kind": "amount_mismatch",
 			"account_id": "ID",
 			"order_id": "ID",
 			"refund_id": "ID",
-			"key_id": "ID",
 			"intent_id": "ID",
 			"provider_refund_id": "ID",
 			"local": {"amount": 1700, "currency": "usd"},
 			"provider": {"amount": 1800, "currency": "usd"},
 			"created": "TIME",
-			"detail": "refund succeeded, our refund succeeded, response 201",
-			"fixed": false
+			"detail": "refund succeeded, our refund succeeded",
+			"fixed": true
 		}, {
 			"id": "ID",
 			"found_at": "TIME",
@@ -176,6 +286,16 @@ func TestReport_json(t *testing.T) {
 			"detail": "intent requires_confirmation, order missing, unknown account",
 			"fixed": false,
 			"fix_error": "the account is unknown, so the intent may belong to another database"
+		}, {
+			"id": "ID",
+			"found_at": "TIME",
+			"kind": "refund_differs",
+			"account_id": "ID",
+			"data": {
+				"order_id": "ID", "refund_id": "ID", "provider_refund_id": "ID", "read_at": "TIME",
+				"recorded_amount": 1700, "amount": 1800, "currency": "usd", "reason": ""
+			},
+			"fixed": false
 		}]
 	}`, string(text))
 }
@@ -198,7 +318,7 @@ func TestRunbook_orphanedRecord(t *testing.T) {
 			statement := regexp.MustCompile("`(UPDATE " + table + " SET [^`]+)`").FindStringSubmatch(entry)
 			require.NotEmpty(t, statement, "the runbook has no statement for %s", table)
 			f.exec(strings.ReplaceAll(statement[1], "'…'", "(SELECT id FROM "+table+")"))
-			require.Empty(t, f.discrepancies())
+			require.Empty(t, f.reconcile(true).Discrepancies)
 			require.Zero(t, f.amountRefunded())
 		})
 	}

@@ -22,16 +22,23 @@ import (
 
 const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 
-type createRefund struct {
-	service          *Service
-	closedByOperator bool // see closeUnmade
-}
+type createRefund struct{ service *Service }
 
 func (createRefund) Name() string { return "create_refund" }
 
+// Mark implements [operations.Marker]. No later run makes the refund. It adopts one that exists (R29, durable
+// cancel).
+func (createRefund) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
+	tx.Queue(`
+UPDATE refunds
+   SET cancel_requested_at = now(),
+       cancel_requested_by = $3
+ WHERE account_id = $1
+   AND id = $2`, key.AccountID, refundID(key.AccountID, key.Key), operator)
+}
+
 func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
-	r := &refundRun{run: run, service: op.service, calls: op.service.Calls, closedByOperator: op.closedByOperator}
-	r.next = r.begin
+	r := &refundRun{createRefund: op, run: run}
 	return idempotency.Steps{
 		Start:    r.insertRefund,
 		Violated: r.violated,
@@ -40,14 +47,14 @@ func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
 }
 
 type refundRun struct {
-	run              *idempotency.Run
-	service          *Service
-	calls            provider.Calls
-	closedByOperator bool // see closeUnmade
+	createRefund
 
-	refund  row                  // see load
-	rotated bool                 // the provider key was replaced, which a run does once
-	next    idempotency.StepFunc // what sendRefund does next, see recordThen
+	run     *idempotency.Run
+	refund  row        // see load
+	rotated bool       // the provider key was replaced, which a run does once
+	sending bool       // the time of the call that follows is recorded
+	earlier *time.Time // of the last call before this run's that may have been executed
+	failed  error      // ends the run, once it is recorded which calls may have been executed
 }
 
 // insertRefund is transaction 1. It locks the order before it reads the remaining amount, so
@@ -97,55 +104,21 @@ func (r *refundRun) violated(_ context.Context, constraint string) error {
 	return nil
 }
 
-// sendRefund refunds the money. Its calls are divided by commits, see recordThen.
+// sendRefund lists the intent's refunds before it sends one, because the provider forgets its key after a day and
+// would then refund again (R12, read first). It repeats after each commit, see record.
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.calls.Context(ctx)
+	ctx, cancel := r.service.Calls.Context(ctx)
 	defer cancel()
-	return r.next(ctx)
-}
-
-func (r *refundRun) begin(ctx context.Context) (idempotency.RecordFunc, error) {
+	if r.failed != nil {
+		return nil, r.failed
+	}
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	return r.findOrSend(ctx)
-}
-
-func (r *refundRun) load(ctx context.Context) (err error) {
-	r.refund, err = r.service.find(ctx, r.run.AccountID, refundID(r.run.AccountID, r.run.Key))
-	if errors.Is(err, operations.ErrNotFound) {
-		return fmt.Errorf("the refund of key %s is missing", r.run.KeyID)
+	if r.sending && !r.refund.CancelRequested {
+		r.sending = false
+		return r.send(ctx)
 	}
-	if !r.run.Resumed {
-		// The INSERT counts this run's call as sent (the column's default), in case the run dies during
-		// it. No earlier call exists.
-		r.refund.ProviderSentAt = nil
-	}
-	return err
-}
-
-// recordThen stores what is known about the calls to the provider, and then repeats the step with next.
-func (r *refundRun) recordThen(next idempotency.StepFunc) (idempotency.RecordFunc, error) {
-	r.next = next
-	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		tx.Queue(`
-UPDATE refunds
-   SET provider_attempt   = $3,
-       provider_sent_at   = $4,
-       provider_failed_at = $5
- WHERE account_id = $1
-   AND id = $2`, r.run.AccountID, r.refund.ID, r.refund.KeyNumber, r.refund.ProviderSentAt, r.refund.ProviderFailedAt)
-		return idempotency.Advance(pointRefundCreated), nil
-	}, nil
-}
-
-func (r *refundRun) recordThenFail(err error) (idempotency.RecordFunc, error) {
-	return r.recordThen(func(context.Context) (idempotency.RecordFunc, error) { return nil, err })
-}
-
-// findOrSend lists the intent's refunds before it sends one, because the provider forgets its key after
-// a day and would then refund again (R12, read first).
-func (r *refundRun) findOrSend(ctx context.Context) (idempotency.RecordFunc, error) {
 	switch found, failed := r.findRefund(ctx); {
 	case failed != nil:
 		return nil, r.retryLater(r.kindOfFailure(), failed)
@@ -153,16 +126,42 @@ func (r *refundRun) findOrSend(ctx context.Context) (idempotency.RecordFunc, err
 		return r.recordRefund(found)
 	case r.providerReplaysError():
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
-	case r.closedByOperator:
+	case r.refund.CancelRequested:
 		return r.closeUnmade(ctx)
 	}
-	earlier, now := r.refund.ProviderSentAt, r.run.Now()
-	send := func(ctx context.Context) (idempotency.RecordFunc, error) { return r.send(ctx, earlier) }
+	r.earlier = r.refund.ProviderSentAt
 	if !r.run.Resumed && !r.rotated { // see load
-		return send(ctx)
+		return r.send(ctx)
 	}
-	r.refund.ProviderSentAt = &now // recorded before the call, so that a crash cannot lose it
-	return r.recordThen(send)
+	now := r.run.Now()
+	r.refund.ProviderSentAt, r.sending = &now, true // recorded before the call, so that a crash cannot lose it
+	return r.record, nil
+}
+
+func (r *refundRun) load(ctx context.Context) (err error) {
+	first := !r.run.Resumed && r.refund.ID == uuid.Nil
+	r.refund, err = r.service.find(ctx, r.run.AccountID, refundID(r.run.AccountID, r.run.Key))
+	if errors.Is(err, operations.ErrNotFound) {
+		return fmt.Errorf("the refund of key %s is missing", r.run.KeyID)
+	}
+	if first {
+		// The INSERT counts this run's call as sent (the column's default), in case the run dies during
+		// it. No earlier call exists.
+		r.refund.ProviderSentAt = nil
+	}
+	return err
+}
+
+// record stores what is known about the calls to the provider.
+func (r *refundRun) record(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+	tx.Queue(`
+UPDATE refunds
+   SET provider_attempt   = $3,
+       provider_sent_at   = $4,
+       provider_failed_at = $5
+ WHERE account_id = $1
+   AND id = $2`, r.run.AccountID, r.refund.ID, r.refund.KeyNumber, r.refund.ProviderSentAt, r.refund.ProviderFailedAt)
+	return idempotency.Advance(pointRefundCreated), nil
 }
 
 // kindOfFailure returns the kind of an error that occurs before this run's call, or of a call that had
@@ -251,9 +250,7 @@ func (r *refundRun) providerReplaysError() bool {
 	return r.refund.ProviderFailedAt != nil && r.run.Now().Sub(*r.refund.ProviderFailedAt) < storedErrorTTL
 }
 
-// send makes the refund. earlier is the time of the last call before this one that may have been
-// executed, or nil.
-func (r *refundRun) send(ctx context.Context, earlier *time.Time) (idempotency.RecordFunc, error) {
+func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	sentAt := r.run.Now()
 	sending, cancel := provider.SendContext(ctx)
 	defer cancel()
@@ -266,7 +263,7 @@ func (r *refundRun) send(ctx context.Context, earlier *time.Time) (idempotency.R
 			AccountID: r.run.AccountID, OrderID: r.refund.OrderID, RefundID: r.refund.ID, KeyID: r.run.KeyID,
 		}.Encode(),
 	}
-	made, err := r.calls.Payments.Refund(sending, provider.Key(r.run.KeyID, "-refund", r.refund.KeyNumber), params)
+	made, err := r.service.Calls.Payments.Refund(sending, provider.Key(r.run.KeyID, "-refund", r.refund.KeyNumber), params)
 	failed := provider.Failure(err)
 	switch {
 	case failed == nil:
@@ -275,10 +272,11 @@ func (r *refundRun) send(ctx context.Context, earlier *time.Time) (idempotency.R
 		// As the provider replays a refusal, no call under this key had an effect or will have one.
 		r.rotated, r.refund.ProviderSentAt = true, nil
 		r.refund.KeyNumber++
-		return r.recordThen(r.findOrSend)
+		return r.record, nil
 	case failed.Outcome == payments.NotExecuted:
-		r.refund.ProviderSentAt = earlier
-		return r.recordThenFail(r.retryLater(r.kindOfFailure(), failed))
+		r.refund.ProviderSentAt = r.earlier
+		r.failed = r.retryLater(r.kindOfFailure(), failed)
+		return r.record, nil
 	}
 
 	// The list shows whether the refund was made, possibly by an earlier call that caused a refusal.
@@ -290,17 +288,18 @@ func (r *refundRun) send(ctx context.Context, earlier *time.Time) (idempotency.R
 		return r.recordRefund(found)
 	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
 		if failed.EarlierUnknown {
-			earlier = &sentAt
+			r.earlier = &sentAt
 		}
-		if r.mayArrive(earlier) && !failed.SavedUnderKey {
-			r.refund.ProviderSentAt = earlier
-			return r.recordThenFail(r.retryAfterGrace())
+		if r.mayArrive(r.earlier) && !failed.SavedUnderKey {
+			r.refund.ProviderSentAt = r.earlier
+			r.failed = r.retryAfterGrace()
+			return r.record, nil
 		}
 		return r.recordFailure(provider.RefusedBy(failed)), nil
 	case failed.SavedUnderKey: // the refund may still be made
 		now := r.run.Now()
 		r.refund.ProviderFailedAt, r.refund.ProviderSentAt = &now, &now
-		return r.recordThen(r.findOrSend)
+		return r.record, nil
 	default:
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the refund may still arrive
 	}
@@ -308,7 +307,7 @@ func (r *refundRun) send(ctx context.Context, earlier *time.Time) (idempotency.R
 
 func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.Error) {
 	var found payments.Refund
-	refunds, err := r.calls.Payments.ListRefunds(ctx, r.refund.IntentID)
+	refunds, err := r.service.Calls.Payments.ListRefunds(ctx, r.refund.IntentID)
 	for _, at := range refunds {
 		// If there are two, the one that is not void counts.
 		if provider.ParseMetadata(at.Metadata).RefundID == r.refund.ID && (found.ID == "" || found.Status.Void()) {
@@ -318,16 +317,17 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	return found, provider.Failure(err)
 }
 
-// closeUnmade fails a refund that the provider does not have, unless its call may still be executed.
+// closeUnmade fails a marked refund that the provider does not have, unless a call may still be executed (R29,
+// durable cancel).
 func (r *refundRun) closeUnmade(ctx context.Context) (idempotency.RecordFunc, error) {
 	if r.mayArrive(r.refund.ProviderSentAt) {
 		return nil, r.retryAfterGrace()
 	}
 	// The empty list of another provider account, as with a wrong API key, proves nothing.
-	if _, err := r.calls.Payments.Get(ctx, r.refund.IntentID); err != nil {
+	if _, err := r.service.Calls.Payments.Get(ctx, r.refund.IntentID); err != nil {
 		return nil, r.retryLater(operations.ErrOutcomeUnknown, provider.Failure(err))
 	}
-	return r.recordFailure(provider.Refused("closed_by_operator", "The refund was closed by the seller before it was made.")), nil
+	return r.recordFailure(provider.Refused("canceled", "The refund was cancelled before it was made.")), nil
 }
 
 // mayArrive reports whether a call that was sent at this time may still be executed. While one may, no
@@ -341,5 +341,5 @@ func (r *refundRun) retryAfterGrace() error {
 }
 
 func (r *refundRun) retryLater(kind error, failed *payments.Error) error {
-	return r.calls.RetryLater(kind, failed, "order_id", r.refund.OrderID, "refund_id", r.refund.ID, "key_id", r.run.KeyID)
+	return r.service.Calls.RetryLater(kind, failed, "order_id", r.refund.OrderID, "refund_id", r.refund.ID, "key_id", r.run.KeyID)
 }

@@ -59,6 +59,7 @@ type row struct {
 	KeyNumber        int        `db:"provider_attempt"` // in the provider key, see recordThen
 	ProviderSentAt   *time.Time // time of the last call that may have been executed, or nil
 	ProviderFailedAt *time.Time // when the provider stored a 500 under our key
+	CancelRequested  bool       // by an operator, see createRefund.Mark
 }
 
 // refundable returns the amount of a new refund. reserved is the sum of the order's other refunds.

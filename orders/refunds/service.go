@@ -28,7 +28,7 @@ const path = "/v1/orders/{id}/refunds"
 // Registration describes the operation for the API, the completer and operators.
 func (s *Service) Registration() operations.Registration {
 	return operations.Registration{
-		Operation: createRefund{service: s},
+		Operation: createRefund{s},
 		Path:      path,
 		Member:    "refund",
 		ID:        refundID,
@@ -43,6 +43,5 @@ func (s *Service) Registration() operations.Registration {
             WHERE o.account_id = refunds.account_id
               AND o.id = refunds.order_id
        ))`,
-		Resolve: createRefund{service: s, closedByOperator: true},
 	}
 }

@@ -57,7 +57,8 @@ SELECT r.id,
        o.payment_intent_id,
        r.provider_attempt,
        r.provider_sent_at,
-       r.provider_failed_at
+       r.provider_failed_at,
+       r.cancel_requested_at IS NOT NULL AS cancel_requested
   FROM refunds AS r
   JOIN orders AS o
     ON o.account_id = r.account_id

@@ -6,10 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof" // registers at http.DefaultServeMux, which only the admin listener serves
 	"time"
 
-	"example.com/orders-api/cmd/internal/hostcheck"
 	"example.com/orders-api/internal/metrics"
 )
 
@@ -25,7 +24,7 @@ func (a *App) startAdmin(ctx context.Context, ready func() error) error {
 		return err
 	}
 	server := &http.Server{
-		Handler:           hostcheck.Handler(string(address), adminRoutes(a.Metrics, ready, a.Logger)),
+		Handler:           CheckHost(string(address), adminRoutes(a.Metrics, ready, a.Logger)),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
 		MaxHeaderBytes:    16 << 10,
@@ -55,10 +54,6 @@ func adminRoutes(m *metrics.Metrics, ready func() error, logger *slog.Logger) ht
 	}
 	mux.Handle("GET /metrics", m.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.Handle("GET /debug/pprof/", http.DefaultServeMux)
 	return mux
 }

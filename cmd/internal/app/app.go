@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/metrics"
@@ -25,7 +24,7 @@ import (
 
 // App holds the services of a process.
 type App struct {
-	Config     *setup.Config
+	Config     *Config
 	Logger     *slog.Logger
 	Pool       *pgxpool.Pool
 	Monitor    *postgres.Monitor
@@ -43,7 +42,7 @@ type App struct {
 
 // New connects to the database and creates the services. In a command that does not load the
 // provider's key, they can read what is stored, but not call the provider. The caller closes the app.
-func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
+func New(ctx context.Context, config *Config) (_ *App, err error) {
 	logger := config.Logger(os.Stderr)
 	a := &App{Config: config, Logger: logger}
 	defer func() {
@@ -51,7 +50,7 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 			a.Close()
 		}
 	}()
-	if a.Pool, err = setup.Pool(ctx, config.Database, logger); err != nil {
+	if a.Pool, err = Pool(ctx, config.Database, logger); err != nil {
 		return nil, err
 	}
 	a.onClose(a.Pool.Close)
@@ -66,21 +65,19 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 		Ready:     a.Monitor.Err,
 		Logger:    logger,
 		Limiter:   a.limiter,
-		Waiters:   func() int { return a.Engine.Waiters() },
 		Retention: config.KeyRetention,
 	})
 	a.Engine, err = idempotency.New(a.Pool, idempotency.Config{
 		LockTimeout: config.LockTimeout,
 		Clock:       time.Now,
 		Waiters:     maxWaiters,
-		OnCommit:    a.Metrics.OnCommit,
 		Logger:      logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	// A request has no permit while it waits for a provider.
-	transport := admission.SuspendDuring(setup.ProviderTransport())
+	transport := admission.SuspendDuring(ProviderTransport())
 	a.Payments = payments.New(payments.Config{
 		SecretKey:     string(config.SecretKey),
 		WebhookSecret: string(config.WebhookSecret),
@@ -106,12 +103,6 @@ func New(ctx context.Context, config *setup.Config) (_ *App, err error) {
 	return a, nil
 }
 
-// TryProvider checks that the provider accepts its key.
-func (a *App) TryProvider(ctx context.Context) error {
-	a.Logger.InfoContext(ctx, "payment provider", "provider", a.Config.ProviderURL(), "mode", a.Config.Mode())
-	return setup.TryProvider(ctx, a.Payments, a.Logger)
-}
-
 // StartMonitor starts the monitor until the app closes.
 func (a *App) StartMonitor(ctx context.Context, check func(context.Context, *pgxpool.Pool) error) error {
 	stop, err := a.Monitor.Start(ctx, check)
@@ -131,7 +122,7 @@ func (a *App) Close() {
 }
 
 // registrations returns the operations that a clone adds (docs/add-an-operation.md).
-func registrations(*setup.Config, *pgxpool.Pool, http.RoundTripper) []operations.Registration {
+func registrations(*Config, *pgxpool.Pool, http.RoundTripper) []operations.Registration {
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/idempotency"
 )
 
@@ -67,8 +66,8 @@ func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Durati
 	if every == 0 {
 		return works[0](ctx)
 	}
-	setup.WarnOfLimit(ctx, a.Pool, a.Logger)
-	if err := a.StartMonitor(ctx, setup.CheckSchema); err != nil {
+	WarnOfSettings(ctx, a.Pool, a.Logger)
+	if err := a.StartMonitor(ctx, CheckSchema); err != nil {
 		return err
 	}
 	if err := a.startAdmin(ctx, nil); err != nil {

@@ -3,9 +3,8 @@ package app
 import (
 	"log/slog"
 	"net"
-	"sync"
+	"net/http"
 	"syscall"
-	"time"
 )
 
 const (
@@ -15,8 +14,6 @@ const (
 
 	// Each connection may need another one, to the provider. The rest is for the database and for logs.
 	descriptorsPerConnection, otherDescriptors = 2, 64
-
-	writeTimeout = 10 * time.Second // a client's time to read a part of a response
 )
 
 // connectionLimit returns maxConnections, or what the process may open: a connection to the database
@@ -32,33 +29,16 @@ func connectionLimit(logger *slog.Logger) int {
 	return limit
 }
 
-// limitListener bounds the open connections of its server. Further ones wait in the kernel's backlog.
-type limitListener struct {
-	net.Listener
-	open chan struct{} // its capacity is the bound
-}
-
-func (l limitListener) Accept() (net.Conn, error) {
-	l.open <- struct{}{}
-	nc, err := l.Listener.Accept()
-	if err != nil {
-		<-l.open
-		return nil, err
+// limitConnections returns a hook that keeps the server from accepting further connections while limit are
+// open. They wait in the kernel's backlog.
+func limitConnections(limit int) func(net.Conn, http.ConnState) {
+	open := make(chan struct{}, limit)
+	return func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew: // the server calls it before it accepts the next one
+			open <- struct{}{}
+		case http.StateClosed, http.StateHijacked:
+			<-open
+		}
 	}
-	return &conn{nc, sync.OnceFunc(func() { <-l.open })}, nil
-}
-
-type conn struct {
-	net.Conn
-	release func()
-}
-
-func (c *conn) Write(p []byte) (int, error) {
-	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
-	return c.Conn.Write(p)
-}
-
-func (c *conn) Close() error {
-	defer c.release()
-	return c.Conn.Close()
 }

@@ -11,7 +11,6 @@ import (
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
-	"example.com/orders-api/cmd/internal/setup"
 	"example.com/orders-api/internal/accounts"
 )
 
@@ -19,7 +18,7 @@ import (
 const maxBackground = 200
 
 // listen opens the address that an environment variable names.
-func listen(ctx context.Context, variable string, address setup.Address) (net.Listener, error) {
+func listen(ctx context.Context, variable string, address Address) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", string(address))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", variable, err)
@@ -39,13 +38,13 @@ type Server struct {
 
 // Listen opens the addresses until the app closes.
 func (a *App) Listen(ctx context.Context) (*Server, error) {
-	if err := setup.CheckServing(ctx, a.Pool); err != nil {
+	if err := CheckServing(ctx, a.Pool); err != nil {
 		return nil, err
 	}
 	runs := make(api.Background, maxBackground)
 	authenticator := accounts.NewAuthenticator(a.Pool, time.Now)
 	a.Monitor.OnReset(authenticator.Reset)
-	if err := a.StartMonitor(ctx, setup.CheckServing); err != nil {
+	if err := a.StartMonitor(ctx, CheckServing); err != nil {
 		return nil, err
 	}
 	ready := api.NewReadiness(a.Monitor.Err)
@@ -70,8 +69,10 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	a.onClose(func() { _ = listener.Close() }) // closed already if Run was called
-	listener = limitListener{listener, make(chan struct{}, connectionLimit(a.Logger))}
-	return &Server{App: a, HTTP: api.NewServer(router, a.Logger), Listener: listener, ready: ready, runs: runs}, nil
+	server := api.NewServer(router, a.Logger)
+	server.ConnState = limitConnections(connectionLimit(a.Logger))
+	server.WriteTimeout = a.Config.LongestRun() + 2*time.Minute // for a wait, a search at the provider, and a slow client
+	return &Server{App: a, HTTP: server, Listener: listener, ready: ready, runs: runs}, nil
 }
 
 // Run serves until ctx ends, or until the provider rejects its key. The key is tried while requests are
@@ -87,7 +88,7 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 			fail(err)
 			return
 		}
-		setup.WarnOfProvider(ctx, s.App.Payments, s.App.Logger)
+		s.App.WarnOfProvider(ctx)
 	}()
 	<-serving.Done()
 	var failed error

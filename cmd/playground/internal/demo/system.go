@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/internal/subprocess"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
@@ -25,9 +25,9 @@ import (
 
 // Env is the environment of a tour.
 type Env struct {
-	setup.Database
-	setup.Stripe
-	setup.Events
+	app.Database
+	app.Stripe
+	app.Events
 }
 
 // Options configure a tour or a [Console].
@@ -77,7 +77,7 @@ func newSystem(ctx context.Context, options Options) (*system, error) {
 		SecretKey: string(options.SecretKey),
 		BaseURL:   options.APIBase,
 		Timeout:   30 * time.Second,
-		Transport: setup.ProviderTransport(),
+		Transport: app.ProviderTransport(),
 		Logger:    slog.New(slog.DiscardHandler),
 	})
 	s.client, err = client.New(client.Config{

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/playground/internal/devservices"
 	"example.com/orders-api/events"
 	"example.com/orders-api/internal/accounts"
@@ -42,7 +42,7 @@ func Tour(ctx context.Context, env Env, services *devservices.Services, out io.W
 	if services.Stripe == nil {
 		provider = "the provider at " + env.ProviderURL()
 	}
-	pool, err := setup.Pool(ctx, env.Database, slog.New(slog.DiscardHandler))
+	pool, err := app.Pool(ctx, env.Database, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func Tour(ctx context.Context, env Env, services *devservices.Services, out io.W
 		return err
 	}
 	defer func() { _ = stop() }()
-	env.EventsURL = setup.Secret(url)
+	env.EventsURL = app.Secret(url)
 	s, err := newSystem(ctx, Options{Env: env, Fake: services.Stripe, Pool: pool, Account: account, APIKey: key, LogFile: log})
 	if err != nil {
 		return err

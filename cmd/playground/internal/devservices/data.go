@@ -20,15 +20,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/embeddedpg"
-	"example.com/orders-api/migrations"
 )
 
 // Folder returns the data folder of `playground run`. Clones, renamed projects and providers do not share a
 // folder, because the orders of one have no payments at the provider of another.
-func Folder(stripe setup.Stripe) (string, error) {
+func Folder(stripe app.Stripe) (string, error) {
 	working, err := os.Getwd()
 	if err == nil {
 		working, err = filepath.EvalSymlinks(working)
@@ -62,18 +61,21 @@ func folderName(module, working, provider string) string {
 }
 
 // Migrate applies all pending migrations.
-func Migrate(ctx context.Context, d setup.Database) error {
-	return setup.WithMigrator(ctx, d, slog.New(slog.DiscardHandler), func(migrator *migrations.Migrator) error {
-		_, err := migrator.Up(ctx)
+func Migrate(ctx context.Context, d app.Database) error {
+	migrator, done, err := app.Migrator(ctx, d, slog.New(slog.DiscardHandler))
+	if err != nil {
 		return err
-	})
+	}
+	defer done()
+	_, err = migrator.Up(ctx)
+	return err
 }
 
 // EventsSecret returns a new secret that signs events.
-func EventsSecret() setup.Secret {
+func EventsSecret() app.Secret {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
-	return setup.Secret("whsec_" + base64.StdEncoding.EncodeToString(secret))
+	return app.Secret("whsec_" + base64.StdEncoding.EncodeToString(secret))
 }
 
 // APIKey returns an account and its API key. Both stay the same after a restart, so that the user's curl

@@ -14,8 +14,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"example.com/orders-api/cmd/internal/hostcheck"
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -28,13 +27,13 @@ type Services struct {
 	Took     time.Duration      // how long the start took
 
 	stopStripe    func() error
-	acted         chan string  // ids of the intents whose customers acted
-	webhookSecret setup.Secret // signs the fake's events; "" if the user sends events
+	acted         chan string // ids of the intents whose customers acted
+	webhookSecret app.Secret  // signs the fake's events; "" if the user sends events
 }
 
 // Start starts the services that d and s do not name, and stores their addresses in d and s. The state
 // of the fake is kept with the data of the database.
-func Start(ctx context.Context, d *setup.Database, s *setup.Stripe, options embeddedpg.Options) (*Services, error) {
+func Start(ctx context.Context, d *app.Database, s *app.Stripe, options embeddedpg.Options) (*Services, error) {
 	begin := time.Now()
 	services := &Services{acted: make(chan string, 100)}
 	if d.DatabaseURL == "" {
@@ -48,7 +47,7 @@ func Start(ctx context.Context, d *setup.Database, s *setup.Stripe, options embe
 			return nil, err
 		}
 		services.Postgres, services.DataDir = server, options.DataDir
-		d.DatabaseURL = setup.Secret(server.URL("postgres"))
+		d.DatabaseURL = app.Secret(server.URL("postgres"))
 	}
 	if s.SecretKey == "" {
 		if err := services.startStripe(ctx, s, options); err != nil {
@@ -59,7 +58,7 @@ func Start(ctx context.Context, d *setup.Database, s *setup.Stripe, options embe
 	return services, nil
 }
 
-func (d *Services) startStripe(ctx context.Context, s *setup.Stripe, options embeddedpg.Options) error {
+func (d *Services) startStripe(ctx context.Context, s *app.Stripe, options embeddedpg.Options) error {
 	stripe := stripetest.New(stripetest.Options{})
 	if d.DataDir != "" {
 		state := filepath.Join(d.DataDir, "stripe.json")
@@ -79,7 +78,7 @@ func (d *Services) startStripe(ctx context.Context, s *setup.Stripe, options emb
 	d.Stripe, d.stopStripe = stripe, stop
 	s.SecretKey, s.APIBase = "sk_test_fake", url
 	if s.WebhookSecret == "" { // a user with a secret sends the events, for example with stripe listen
-		d.webhookSecret = setup.Secret("whsec_" + rand.Text())
+		d.webhookSecret = app.Secret("whsec_" + rand.Text())
 		s.WebhookSecret = d.webhookSecret
 	}
 	return nil
@@ -93,7 +92,7 @@ func Serve(ctx context.Context, handler http.Handler) (url string, stop func() e
 	}
 	address := listener.Addr().String()
 	server := &http.Server{
-		Handler:           hostcheck.Handler(address, handler),
+		Handler:           app.CheckHost(address, handler),
 		ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog:          log.New(io.Discard, "", 0),
 	}

@@ -1,6 +1,6 @@
 //go:build pages
 
-package setup_test
+package app_test
 
 import (
 	"flag"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/internal/app"
 )
 
 var update = flag.Bool("update", false, "write .env.example")
@@ -18,10 +18,10 @@ func TestGenerated(t *testing.T) {
 	t.Parallel()
 	const file = "../../../.env.example"
 	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(setup.EnvTemplate()), 0o644))
+		require.NoError(t, os.WriteFile(file, []byte(app.EnvTemplate()), 0o644))
 		return
 	}
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, setup.EnvTemplate(), string(text), "run make generate")
+	require.Equal(t, app.EnvTemplate(), string(text), "run make generate")
 }

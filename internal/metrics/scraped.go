@@ -1,17 +1,15 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
-	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/jobs"
-	"example.com/orders-api/operations/findings"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/receipts"
@@ -20,54 +18,39 @@ import (
 // readingTimeout bounds the queries of a scrape, which Prometheus cancels after ten seconds.
 const readingTimeout = 3 * time.Second
 
-// backlog collects the metrics about pending work from the database.
-type backlog struct {
-	pool   *pgxpool.Pool
-	ready  func() error
-	logger *slog.Logger
-}
+// scraped collects what is read for each scrape: from the process, and from the database the metrics
+// about pending work.
+type scraped struct{ Config }
 
 // Describe sends nothing, because the gauges are known only when the database was read.
-func (*backlog) Describe(chan<- *prometheus.Desc) {}
+func (scraped) Describe(chan<- *prometheus.Desc) {}
 
-func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
-	gauge := func(name, help string, value float64, labels prometheus.Labels) {
+func (s scraped) Collect(metrics chan<- prometheus.Metric) {
+	send := func(kind prometheus.ValueType, name, help string, value float64, labels prometheus.Labels) {
 		desc := prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, nil, labels)
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
+		metrics <- prometheus.MustNewConstMetric(desc, kind, value)
 	}
-	const upHelp = "1 if the database accepts writes and is as this process needs it: for serve, what /readyz reports. With 0, the metrics about pending work are absent."
+	gauge := func(name, help string, value float64, labels prometheus.Labels) {
+		send(prometheus.GaugeValue, name, help, value, labels)
+	}
+	send(prometheus.CounterValue, "pool_wait_seconds_total", "Total time of the waits for a connection.",
+		s.Pool.Stat().EmptyAcquireWaitTime().Seconds(), nil)
+	send(prometheus.CounterValue, "limiter_rejected_total", "Requests that the limiter rejected: a bound was reached, or the wait for a permit timed out.",
+		float64(s.Limiter.Stats().Rejected), nil)
+	gauge("key_retention_seconds", "How long a finished key is kept (KEY_RETENTION).", s.Retention.Seconds(), nil)
+
 	ctx, cancel := context.WithTimeout(context.Background(), readingTimeout)
 	defer cancel()
-	var keys idempotency.Stats
-	err := b.ready()
-	if err == nil {
-		keys, err = idempotency.ReadStats(ctx, b.pool)
-	}
-	var staged, changed jobs.Stats
-	var unread time.Duration
-	if err == nil {
-		staged, err = jobs.ReadStats(ctx, b.pool, receipts.Kind)
-	}
-	var undelivered jobs.Stats
-	if err == nil {
-		undelivered, err = jobs.ReadStats(ctx, b.pool, events.Kind)
-	}
-	if err == nil {
-		changed, err = jobs.ReadStats(ctx, b.pool, orders.ChangeJob)
-	}
-	if err == nil {
-		unread, err = changes.Unread(ctx, b.pool)
-	}
-	var disputes int
-	if err == nil {
-		disputes, err = changes.CountUnansweredDisputes(ctx, b.pool)
-	}
-	var found map[string]int
-	if err == nil {
-		found, err = findings.Count(ctx, b.pool)
-	}
-	if err != nil {
-		b.logger.WarnContext(ctx, "metrics: pending work cannot be read", "error", err)
+	keys, errKeys := idempotency.ReadStats(ctx, s.Pool)
+	staged, errStaged := jobs.ReadStats(ctx, s.Pool, receipts.Kind)
+	undelivered, errUndelivered := jobs.ReadStats(ctx, s.Pool, events.Kind)
+	changed, errChanged := jobs.ReadStats(ctx, s.Pool, orders.ChangeJob)
+	unread, errUnread := changes.Unread(ctx, s.Pool)
+	disputes, errDisputes := changes.CountUnansweredDisputes(ctx, s.Pool)
+	discrepancies, errDiscrepancies := jobs.CountOpen(ctx, s.Pool)
+	const upHelp = "1 if the database accepts writes and is as this process needs it: for serve, what /readyz reports. With 0, the metrics about pending work are absent."
+	if err := cmp.Or(s.Ready(), errKeys, errStaged, errUndelivered, errChanged, errUnread, errDisputes, errDiscrepancies); err != nil {
+		s.Logger.WarnContext(ctx, "metrics: pending work cannot be read", "error", err)
 		gauge("database_up", upHelp, 0, nil)
 		return
 	}
@@ -92,8 +75,8 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 		"Changes at the provider that need an operator: they are not tried again.", float64(changed.Failed), nil)
 	gauge("disputes_needing_response", "Disputes that are lost unless the shop responds at the provider.", float64(disputes), nil)
 	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(staged.Failed), nil)
-	for kind, n := range found {
-		gauge("findings", "Differences between our records and the provider's that are neither resolved nor acknowledged.", float64(n), prometheus.Labels{"kind": kind})
+	for _, d := range discrepancies {
+		gauge("discrepancies", "Differences between our records and the provider's that need an operator, by what was found.", float64(d.Open), prometheus.Labels{"found": d.What})
 	}
 	gauge("events_pending", "Events that are still to be sent to the shop's endpoint.", float64(undelivered.Pending), nil)
 	gauge("oldest_event_age_seconds", "Age of the oldest pending event.", undelivered.Oldest.Seconds(), nil)

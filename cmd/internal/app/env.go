@@ -1,4 +1,4 @@
-package setup
+package app
 
 import (
 	_ "embed"
@@ -82,7 +82,7 @@ func (p *problems) read(group any) error {
 var quoted = regexp.MustCompile(`(?s)^(".*"|'.*')$`)
 
 var readable = map[string]string{
-	"setup.Address": "host:port such as 127.0.0.1:8080 or [::1]:8080",
+	"app.Address":   "host:port such as 127.0.0.1:8080 or [::1]:8080",
 	"int":           "number",
 	"slog.Level":    "level: debug, info, warn or error",
 	"time.Duration": "duration such as 90s, 5m or 72h",

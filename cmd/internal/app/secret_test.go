@@ -1,4 +1,4 @@
-package setup_test
+package app_test
 
 import (
 	"bytes"
@@ -10,14 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/internal/app"
 )
 
 func TestSecret_notPrinted(t *testing.T) {
 	t.Parallel()
 	const canary = "canary"
-	secret := setup.Secret(canary)
-	config := setup.Config{Database: setup.Database{DatabaseURL: canary}, Stripe: setup.Stripe{SecretKey: canary}, Mail: setup.Mail{SMTPURL: canary}}
+	secret := app.Secret(canary)
+	config := app.Config{Database: app.Database{DatabaseURL: canary}, Stripe: app.Stripe{SecretKey: canary}, Mail: app.Mail{SMTPURL: canary}}
 
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%10s", "%T %v"} {
 		for name, value := range map[string]any{
@@ -25,8 +25,8 @@ func TestSecret_notPrinted(t *testing.T) {
 			"its pointer":  &secret,
 			"in a struct":  config,
 			"in a pointer": &config,
-			"in a slice":   []setup.Secret{secret},
-			"in a map":     map[setup.Secret]setup.Secret{secret: secret},
+			"in a slice":   []app.Secret{secret},
+			"in a map":     map[app.Secret]app.Secret{secret: secret},
 		} {
 			text := fmt.Sprintf(verb, value)
 			require.NotContains(t, text, canary, "%s with %s", name, verb)

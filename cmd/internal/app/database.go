@@ -1,9 +1,8 @@
-package setup
+package app
 
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -28,26 +27,27 @@ func (d *Database) validate(p *problems) {
 			"playground run needs none")
 		return
 	}
-	for _, name := range driverVariables() {
-		p.check(!slices.Contains(notOfDriver, name), name, "is not read by the driver of this program, so it has no effect; unset it")
+	for _, name := range notOfDriver {
+		p.check(os.Getenv(name) == "", name, "is not read by the driver of this program, so it has no effect; unset it")
 	}
-	_, err := d.parse()
-	for err != nil {
-		// The cause is the variable without which the error is another one.
-		name, next := "DATABASE_URL", error(nil)
-		for _, candidate := range driverVariables() {
-			value := os.Getenv(candidate)
-			_ = os.Unsetenv(candidate)
-			if _, next = d.parse(); next == nil || next.Error() != err.Error() {
-				name = candidate
-				break
-			}
-			next = nil
-			_ = os.Setenv(candidate, value)
-		}
+	for _, err := d.parse(); err != nil; {
+		name, next := d.cause(err)
 		p.add(name, "%v", err)
 		err = next
 	}
+}
+
+// cause returns the variable without which the error is another one, and that one. It unsets the variable.
+func (d *Database) cause(err error) (name string, next error) {
+	for _, name := range driverVariables() {
+		value := os.Getenv(name)
+		_ = os.Unsetenv(name)
+		if _, next := d.parse(); next == nil || next.Error() != err.Error() {
+			return name, next
+		}
+		_ = os.Setenv(name, value)
+	}
+	return "DATABASE_URL", nil
 }
 
 // driverVariables returns the variables of libpq that are set. The driver reads most of them.
@@ -69,12 +69,11 @@ var notOfDriver = []string{
 
 var (
 	libpqVariable = regexp.MustCompile(`^PG(CONNECT_)?[A-Z]+$`)
-	parameterName = regexp.MustCompile(`^[A-Za-z][\w.]*$`)
-	hostName      = regexp.MustCompile(`^[\w.-]+$`)
-	passwordFile  = regexp.MustCompile(`(?:^|[?&\s])passfile\s*=\s*([^&\s]*)`)
+	urlParts      = regexp.MustCompile(`^postgres(?:ql)?://([^/?@]*@)?([^/?@]*)(?:[/?][^@]*)?$`) // the user with the password, and the hosts
+	hostList      = regexp.MustCompile(`^((\[[\w:.%-]+\]|[\w.%-]*)(:[^:,]*)?(,|$))*$`)
 	firstKeyword  = regexp.MustCompile(`^\s*\w+\s*=`)
 	namesHost     = regexp.MustCompile(`(?:^|[?&\s])(?:host|service)\s*=`)
-	urlScheme     = regexp.MustCompile(`^postgres(?:ql)?://`)
+	passwordFile  = regexp.MustCompile(`(?:^|[?&\s])passfile\s*=\s*(?:([^&\s%'\\]+)(?:[&\s]|$))?`) // "" if it is encoded
 )
 
 const (
@@ -83,6 +82,15 @@ const (
 	notEncoded = "has a special character that is not percent-encoded, so its parts cannot be told apart: " +
 		"write @ as %40, / as %2F, ? as %3F and % as %25 in user, password and parameters (its value is not shown)"
 )
+
+// clearer has our texts instead of those of the driver that name no cause, or may show a part of the
+// password. The first that matches counts.
+var clearer = [][2]string{
+	{`separator "="`, "has a parameter that is not name=value, with another = written as %3D (it is not shown)"},
+	{"failed to parse as URL", notEncoded},
+	{"failed to parse as keyword", notURL},
+	{"unable to add CA to cert pool", "sslrootcert has no certificate in PEM format"},
+}
 
 // parse returns the configuration of the pool. Its error is about DATABASE_URL or a variable of libpq, and
 // shows only what was certainly parsed. The driver would accept a password with an @ or a /, and take a
@@ -96,52 +104,22 @@ func (d *Database) parse() (*pgxpool.Config, error) {
 	if wrong, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		wrong.ConnString = ""
 		text := strings.TrimPrefix(wrong.Error(), "cannot parse ``: ")
-		switch {
-		case strings.Contains(text, `separator "="`):
-			return nil, errors.New("has a parameter that is not name=value, with another = written as %3D (it is not shown)")
-		case strings.Contains(text, `"]"`), strings.Contains(text, "IPv6"), strings.Contains(text, "unexpected character"):
-			return nil, errors.New("has an IPv6 address that is not between [ and ]")
-		case strings.HasPrefix(text, "failed to parse as URL"): // the rest may show a part of the password
-			return nil, errors.New(notEncoded)
-		case strings.HasPrefix(text, "failed to parse as keyword"):
-			return nil, errors.New(notURL)
+		for _, texts := range clearer {
+			if strings.Contains(text, texts[0]) {
+				return nil, errors.New(texts[1])
+			}
 		}
-		return nil, errors.New(strings.NewReplacer(
-			"unable to add CA to cert pool", "sslrootcert has no certificate in PEM format",
-			"invalid connect_timeout", "connect_timeout is not a number of seconds",
-		).Replace(text))
+		return nil, errors.New(strings.Replace(text, "invalid connect_timeout", "connect_timeout is not a number of seconds", 1))
 	}
 	if err != nil {
 		return nil, err
 	}
-	plain, err := pgx.ParseConfig(value)
-	if err != nil {
-		return nil, err
-	}
-	if plain.RuntimeParams["pool_max_conns"] == "" {
+	if !strings.Contains(value, "pool_max_conns") {
 		config.MaxConns = poolSize
-	}
-	for name := range config.ConnConfig.RuntimeParams {
-		if !parameterName.MatchString(name) {
-			return nil, errors.New(notURL)
-		}
-	}
-	hosts := []string{config.ConnConfig.Host}
-	for _, fallback := range config.ConnConfig.Fallbacks {
-		hosts = append(hosts, fallback.Host)
-	}
-	for _, host := range hosts {
-		_, err := netip.ParseAddr(host)
-		if err != nil && !strings.HasPrefix(host, "/") && !hostName.MatchString(host) {
-			return nil, errors.New("has a host that is neither a name nor an address nor a folder (it is not shown)")
-		}
 	}
 	passfile := os.Getenv("PGPASSFILE")
 	if named := passwordFile.FindStringSubmatch(value); named != nil {
-		passfile = "" // percent-encoded perhaps
-		if !strings.ContainsAny(named[1], `%'\`) {
-			passfile = named[1]
-		}
+		passfile = named[1]
 	}
 	if passfile != "" && config.ConnConfig.Password == "" {
 		if _, err := os.Stat(passfile); err != nil {
@@ -151,35 +129,32 @@ func (d *Database) parse() (*pgxpool.Config, error) {
 	if !slices.Contains([]string{"", "postgres", "direct"}, config.ConnConfig.SSLNegotiation) {
 		return nil, errors.New("sslnegotiation is neither postgres nor direct")
 	}
-	if slices.Contains(inferring, config.ConnConfig.DefaultQueryExecMode) {
+	switch config.ConnConfig.DefaultQueryExecMode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
 		return nil, errors.New("its default_query_exec_mode infers parameter types and cannot encode an order; " +
 			"use cache_describe behind a pooler, and otherwise the default")
 	}
 	return config, nil
 }
 
-var inferring = []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
-
 // checkURL rejects a URL whose parts cannot be told apart, or that lacks what a template should have
 // filled in.
 func checkURL(value string) error {
-	scheme := urlScheme.FindString(value)
-	user, rest, hasUser := strings.Cut(value[len(scheme):], "@")
-	if !hasUser {
-		user, rest = "", user
-	}
-	hostless := rest == "" || strings.ContainsAny(rest[:1], "/?:")
-	if scheme == "" {
-		user, rest, hasUser, hostless = "", "", false, true
+	var user, hosts string
+	switch parts := urlParts.FindStringSubmatch(value); {
+	case parts != nil:
+		user, hosts = parts[1], parts[2]
+	case strings.HasPrefix(value, "postgres://"), strings.HasPrefix(value, "postgresql://"):
+		return errors.New(notEncoded)
+	case !firstKeyword.MatchString(value):
+		return errors.New(notURL)
 	}
 	switch {
-	case scheme == "" && !firstKeyword.MatchString(value):
-		return errors.New(notURL)
-	case strings.ContainsAny(user, "/?") || strings.Contains(rest, "@"):
-		return errors.New(notEncoded)
-	case hasUser && (user == "" || user[0] == ':'):
+	case strings.HasPrefix(user, "@"), strings.HasPrefix(user, ":"):
 		return errors.New("names no user before the @")
-	case hostless && !namesHost.MatchString(value) && os.Getenv("PGHOST")+os.Getenv("PGSERVICE") == "":
+	case !hostList.MatchString(hosts):
+		return errors.New("has a host that is neither a name nor an address, or an IPv6 address that is not between [ and ] (it is not shown)")
+	case (hosts == "" || hosts[0] == ':') && !namesHost.MatchString(value) && os.Getenv("PGHOST")+os.Getenv("PGSERVICE") == "":
 		return errors.New("names no host; expected postgres://user:pass@host:5432/orders, or ?host= with the folder of a socket")
 	}
 	return nil

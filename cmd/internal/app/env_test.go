@@ -1,4 +1,4 @@
-package setup_test
+package app_test
 
 import (
 	"bytes"
@@ -12,10 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/internal/app"
 )
 
-var names = setup.Names()
+var names = app.Names()
 
 func setenv(t *testing.T, settings ...string) {
 	t.Helper()
@@ -175,8 +175,8 @@ func TestLoad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			setenv(t, test.environment...)
-			var config setup.Config
-			err := setup.Load(config.All()...)
+			var config app.Config
+			err := app.Load(config.All()...)
 			require.EqualError(t, err, "wrong configuration:\n  "+strings.Join(test.problems, "\n  ")+"\norders help env lists every variable")
 			require.NotContains(t, err.Error(), "canary")
 		})
@@ -193,8 +193,8 @@ func TestLoad_accepted(t *testing.T) {
 		{database + "?default_query_exec_mode=cache_describe", testKey},
 	} {
 		setenv(t, environment...)
-		var config setup.Config
-		require.NoError(t, setup.Load(config.All()...), environment)
+		var config app.Config
+		require.NoError(t, app.Load(config.All()...), environment)
 		require.NotContains(t, config.ProviderURL(), "canary")
 	}
 }
@@ -203,7 +203,7 @@ func TestLoad_removed(t *testing.T) {
 	for _, name := range []string{"EVENTS_SIGNING_KEY", "EVENTS_SIGNING_KEY_PREVIOUS"} {
 		setenv(t, database, testKey)
 		t.Setenv(name, "canary")
-		err := setup.Load(new(setup.Config).All()...)
+		err := app.Load(new(app.Config).All()...)
 		require.ErrorContains(t, err, "\n  "+name+": was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)\n")
 		require.NotContains(t, err.Error(), "canary")
 		t.Setenv(name, "")
@@ -219,12 +219,12 @@ func TestLoad_distortedValues(t *testing.T) {
 		"RECEIPTS_FROM": "My Shop <orders@example.com>",
 		"EVENTS_URL":    eventsURL, "EVENTS_SECRET": eventsSecret,
 	}
-	for name, fallback := range setup.Defaults() {
+	for name, fallback := range app.Defaults() {
 		value := cmp.Or(clean[name], fallback)
 		require.NotEmpty(t, value, "%s: has neither a default nor a value in this test", name)
-		load := func(value string) (config setup.Config, err error) {
+		load := func(value string) (config app.Config, err error) {
 			setenv(t, database, testKey, "RECEIPTS_FROM=shop@example.com", "EVENTS_URL="+eventsURL, "EVENTS_SECRET="+eventsSecret, name+"="+value)
-			return config, setup.Load(config.All()...)
+			return config, app.Load(config.All()...)
 		}
 		want, err := load(value)
 		require.NoError(t, err)
@@ -259,7 +259,7 @@ func TestMail_HelloName(t *testing.T) {
 		{"", "orders-worker-7d9c", "shop.example.com"},
 		{"", "", "shop.example.com"},
 	} {
-		m := setup.Mail{SMTPHello: test.hello, ReceiptsFrom: "My Shop <orders@shop.example.com>"}
+		m := app.Mail{SMTPHello: test.hello, ReceiptsFrom: "My Shop <orders@shop.example.com>"}
 		require.Equal(t, test.want, m.HelloName(test.host))
 	}
 }
@@ -275,8 +275,8 @@ func TestLoad_addressOfIPv6(t *testing.T) {
 		"SMTP_HELLO=2001:db8::1": false, "SMTP_HELLO=[192.0.2.1": false, "SMTP_HELLO=192.0.2.1]": false,
 	} {
 		setenv(t, database, testKey, "RECEIPTS_FROM=orders@example.com", setting)
-		var config setup.Config
-		err := setup.Load(config.All()...)
+		var config app.Config
+		err := app.Load(config.All()...)
 		require.Equal(t, accepted, err == nil, "%s: %v", setting, err)
 		if url, found := strings.CutPrefix(setting, "STRIPE_API_BASE="); found {
 			require.Equal(t, url, config.ProviderURL())
@@ -290,9 +290,9 @@ func TestLoad_emptyVariables(t *testing.T) {
 		settings = append(settings, name+"=")
 	}
 	setenv(t, append(settings, database, testKey)...)
-	var config setup.Config
-	require.NoError(t, setup.Load(config.All()...))
-	require.Equal(t, setup.Address(":8080"), config.ListenAddr)
+	var config app.Config
+	require.NoError(t, app.Load(config.All()...))
+	require.Equal(t, app.Address(":8080"), config.ListenAddr)
 	require.Empty(t, config.AdminAddr, "empty turns it off")
 	require.Equal(t, "20s", config.StripeTimeout.String())
 	require.Equal(t, "1m30s", config.LockTimeout.String())
@@ -306,10 +306,10 @@ func TestLoad_emptyVariables(t *testing.T) {
 
 func TestLoad_variablesOfTheCommand(t *testing.T) {
 	setenv(t, database, "LISTEN_ADDR=wrong", "RECEIPTS_FROM=wrong")
-	var config setup.Config
+	var config app.Config
 	load := func(groups ...any) error {
 		t.Setenv("STRIPE_TIMEOUT", "wrong")
-		return setup.Load(groups...)
+		return app.Load(groups...)
 	}
 	require.NoError(t, load(&config.Database, &config.Log))
 	err := load(config.Keys()...)
@@ -318,28 +318,28 @@ func TestLoad_variablesOfTheCommand(t *testing.T) {
 	err = load(config.Operations()...)
 	require.ErrorContains(t, err, "STRIPE_SECRET_KEY")
 	require.NotContains(t, err.Error(), "LISTEN_ADDR")
-	require.EqualError(t, load(new(setup.Mail)), "wrong configuration:\n"+
+	require.EqualError(t, load(new(app.Mail)), "wrong configuration:\n"+
 		"  RECEIPTS_FROM: \"wrong\" is not a sender such as receipts@example.com or Orders <receipts@example.com>\n"+
 		"orders help env lists every variable")
 	t.Setenv("RECEIPTS_FROM", "")
-	require.NoError(t, load(new(setup.Mail)))
+	require.NoError(t, load(new(app.Mail)))
 }
 
 func TestLoad_addresses(t *testing.T) {
 	for _, test := range []struct {
 		settings            []string
-		addr, serve, worker setup.Address
+		addr, serve, worker app.Address
 	}{
 		{nil, ":8080", "127.0.0.1:8081", ""},
 		{[]string{"LISTEN_ADDR=:9000", "ADMIN_ADDR=127.0.0.1:9001"}, ":9000", "127.0.0.1:9001", "127.0.0.1:9001"},
 	} {
 		setenv(t, test.settings...)
-		var config setup.Config
-		require.NoError(t, setup.Load(&config.Listen, &config.Admin))
+		var config app.Config
+		require.NoError(t, app.Load(&config.Listen, &config.Admin))
 		require.Equal(t, test.addr, config.ListenAddr)
 		require.Equal(t, test.serve, config.AdminAddr)
-		var worker setup.Admin
-		require.NoError(t, setup.Load(worker.Optional()))
+		var worker app.Admin
+		require.NoError(t, app.Load(worker.Optional()))
 		require.Equal(t, test.worker, worker.AdminAddr)
 	}
 }
@@ -347,17 +347,17 @@ func TestLoad_addresses(t *testing.T) {
 func TestPrintEnv(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	require.NoError(t, setup.PrintEnv(&out, new(setup.Config).All()...))
+	require.NoError(t, app.PrintEnv(&out, new(app.Config).All()...))
 	for _, name := range names {
 		require.Contains(t, out.String(), "  "+name)
 	}
-	require.NotContains(t, setup.EnvTemplate(), "\n# \n", "each variable has a description")
+	require.NotContains(t, app.EnvTemplate(), "\n# \n", "each variable has a description")
 	for line := range strings.Lines(out.String()) {
 		require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), 80)
 	}
 
 	out.Reset()
-	require.NoError(t, setup.PrintEnv(&out, new(setup.Database), new(setup.Log)))
+	require.NoError(t, app.PrintEnv(&out, new(app.Database), new(app.Log)))
 	require.Contains(t, out.String(), "DATABASE_URL")
 	require.Contains(t, out.String(), "LOG_LEVEL (default info)")
 	require.NotContains(t, out.String(), "STRIPE_SECRET_KEY")
@@ -372,7 +372,7 @@ func TestExampleEnv_inAShell(t *testing.T) {
 	} {
 		shell := exec.CommandContext(t.Context(), "sh", "-c", `set -eu; set -a; . /dev/stdin; sh -c "printf %s \"\$`+name+`\""`)
 		shell.Env = []string{"PATH=" + os.Getenv("PATH")}
-		shell.Stdin = strings.NewReader(setup.EnvTemplate())
+		shell.Stdin = strings.NewReader(app.EnvTemplate())
 		out, err := shell.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		require.Equal(t, value, string(out), name)

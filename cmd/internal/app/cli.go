@@ -1,6 +1,4 @@
-// Package cli runs the command that a command line selects. A command is a struct with a method
-// Run, and its flags are the struct's fields (see kong). Run may have a parameter for the environment.
-package cli
+package app
 
 import (
 	"context"
@@ -12,11 +10,10 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-
-	"example.com/orders-api/cmd/internal/setup"
 )
 
-// Main runs the selected command of a program. After a failure it exits with 1, or with 2 if the
+// Main runs the selected command of a program. A command is a struct with a method Run, and its flags are
+// the struct's fields (see kong). Run may have a parameter for the environment. After a failure it exits with 1, or with 2 if the
 // command line is wrong or the error has an exit code of its own.
 func Main(program, purpose string, commands any, options ...kong.Option) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -24,7 +21,7 @@ func Main(program, purpose string, commands any, options ...kong.Option) {
 	signal.Ignore(syscall.SIGPIPE) // otherwise a log or a pipe whose reader is gone would kill a run
 	selected, err := kong.Must(commands, append(options,
 		kong.Name(program), kong.Description(purpose), kong.Help(printHelp), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.BindToProvider(Load))...).Parse(os.Args[1:])
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.BindToProvider(LoadSelected))...).Parse(os.Args[1:])
 	if err == nil {
 		err = selected.Run()
 	}
@@ -48,26 +45,21 @@ func Main(program, purpose string, commands any, options ...kong.Option) {
 
 // environment is a command that reads the environment. Its help lists the variables of these groups.
 type environment interface {
-	Environment(config *setup.Config) []any
+	Environment(config *Config) []any
 }
 
-// Load reads the variables of the selected command.
-func Load(selected *kong.Context) (*setup.Config, error) {
-	config := new(setup.Config)
-	return config, setup.Load(selected.Selected().Target.Addr().Interface().(environment).Environment(config)...)
+// LoadSelected reads the variables of the selected command.
+func LoadSelected(selected *kong.Context) (*Config, error) {
+	config := new(Config)
+	return config, Load(selected.Selected().Target.Addr().Interface().(environment).Environment(config)...)
 }
 
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	err := kong.DefaultHelpPrinter(options, ctx)
 	if selected := ctx.Selected(); selected != nil && err == nil {
-		if selected.DefaultCmd != nil {
-			fmt.Fprintln(ctx.Stdout)
-			ctx.Path = append(ctx.Path, &kong.Path{Command: selected.DefaultCmd})
-			return printHelp(options, ctx)
-		}
 		if command, ok := selected.Target.Addr().Interface().(environment); ok {
 			fmt.Fprint(ctx.Stdout, "\nEnvironment:\n")
-			return setup.PrintEnv(ctx.Stdout, command.Environment(new(setup.Config))...)
+			return PrintEnv(ctx.Stdout, command.Environment(new(Config))...)
 		}
 	}
 	return err
@@ -81,7 +73,7 @@ type Help struct {
 // Run runs the command.
 func (h *Help) Run(parser *kong.Kong) error {
 	if len(h.Command) == 1 && h.Command[0] == "env" {
-		return setup.PrintEnv(os.Stdout, new(setup.Config).All()...)
+		return PrintEnv(os.Stdout, new(Config).All()...)
 	}
 	_, err := parser.Parse(append(h.Command, "--help"))
 	return err

@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-func TestBacklog(t *testing.T) {
+func TestScraped(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	empty := scrape(t, f.metrics)
@@ -73,7 +73,7 @@ VALUES (gen_random_uuid(), gen_random_uuid(), 'event', '{}', now() - interval '1
        (gen_random_uuid(), gen_random_uuid(), 'event', '{}', now() - interval '9 hours', now())`)
 }
 
-func TestBacklog_databaseFails(t *testing.T) {
+func TestScraped_databaseFails(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(*testing.T, *fixture){
 		"hangs": func(t *testing.T, f *fixture) {
@@ -96,7 +96,7 @@ func TestBacklog_databaseFails(t *testing.T) {
 			require.NotContains(t, found, "orders_receipts_pending")
 			require.Positive(t, found["go_goroutines"])
 			require.Contains(t, found, `orders_requests_total{outcome="lease_lost"}`)
-			require.Contains(t, found, "orders_pool_max_connections")
+			require.Contains(t, found, "orders_pool_wait_seconds_total")
 		})
 	}
 }

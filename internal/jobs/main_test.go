@@ -1,4 +1,4 @@
-package findings_test
+package jobs_test
 
 import (
 	"testing"

@@ -1,14 +1,18 @@
-package setup
+package app
 
 import (
-	"encoding/pem"
+	"crypto/x509"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+)
+
+var (
+	proxyURL = regexp.MustCompile(`^$|^((https?|socks5h?)://)?(([\w.~!$&'()*+,;=:-]|%[[:xdigit:]]{2})*@)?([\w.-]+|\[[\w.:%-]+\])(:\d*)?/*$`)
+	noProxy  = regexp.MustCompile(`^[\w.*:\[\]-]*$`)
 )
 
 // validateNetwork rejects variables of Go's libraries that these would ignore without an error: calls
@@ -18,13 +22,10 @@ func validateNetwork(p *problems) {
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
 		value := os.Getenv(name)
 		proxied = proxied || value != ""
-		if value != "" && !strings.Contains(value, "://") {
-			value = "http://" + value
-		}
-		u, err := url.Parse(value)
-		p.check(value == "" || err == nil && u.Hostname() != "" && strings.Trim(u.Path, "/") == "" && strings.TrimSpace(value) == value &&
-			slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme), name,
-			"is not the URL of a proxy such as http://proxy:3128 (its value is not shown)")
+		p.check(proxyURL.MatchString(value), name, "is not the URL of a proxy such as http://proxy:3128 (its value is not shown)")
+	}
+	for _, name := range []string{"ALL_PROXY", "all_proxy"} {
+		p.check(proxied || os.Getenv(name) == "", name, "has no effect here; set HTTPS_PROXY, or unset it")
 	}
 	for _, name := range []string{"NO_PROXY", "no_proxy"} {
 		for entry := range strings.SplitSeq(os.Getenv(name), ",") {
@@ -33,20 +34,15 @@ func validateNetwork(p *problems) {
 			p.check(err == nil || noProxy.MatchString(entry), name, "%q is not a host, a domain, an address or a range such as 10.0.0.0/8", entry)
 		}
 	}
-	for _, name := range []string{"ALL_PROXY", "all_proxy"} {
-		p.check(proxied || os.Getenv(name) == "", name, "has no effect here; set HTTPS_PROXY, or unset it")
-	}
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 		certificates, err := os.ReadFile(file) //nolint:gosec // the operator names it
 		p.check(err == nil, "SSL_CERT_FILE", "%v", err)
-		block, _ := pem.Decode(certificates)
-		p.check(block != nil, "SSL_CERT_FILE", "%s has no certificate in PEM format", file)
+		p.check(x509.NewCertPool().AppendCertsFromPEM(certificates), "SSL_CERT_FILE", "%s has no certificate in PEM format", file)
 	}
-	folders := filepath.SplitList(os.Getenv("SSL_CERT_DIR"))
-	p.check(len(folders) == 0 || slices.ContainsFunc(folders, func(folder string) bool {
+	readable := func(folder string) bool {
 		_, err := os.ReadDir(folder)
 		return err == nil
-	}), "SSL_CERT_DIR", "has no folder that can be read: %q", folders)
+	}
+	folders := filepath.SplitList(os.Getenv("SSL_CERT_DIR"))
+	p.check(len(folders) == 0 || slices.ContainsFunc(folders, readable), "SSL_CERT_DIR", "has no folder that can be read: %q", folders)
 }
-
-var noProxy = regexp.MustCompile(`^[\w.*:\[\]-]*$`)

@@ -1,4 +1,4 @@
-package setup_test
+package app_test
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/setup"
+	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/migrations/dbtest"
 )
 
@@ -40,7 +40,7 @@ func TestDatabase_passwordWithSpecialCharacters(t *testing.T) {
 					"shop:%s@db.example.com/orders",
 				} {
 					value := fmt.Sprintf(format, password)
-					config, err := setup.Database{DatabaseURL: setup.Secret(value)}.Parse()
+					config, err := app.Database{DatabaseURL: app.Secret(value)}.Parse()
 					if err != nil {
 						for _, part := range []string{"hun", "ter2", "er2", "34"} {
 							require.NotContains(t, err.Error(), part, value)
@@ -102,7 +102,7 @@ func TestLoad_partsOfDatabaseURL(t *testing.T) {
 		"host=h user=u dbname=orders passfile=/mis": "the file of passwords cannot be read: stat /mis",
 	} {
 		setenv(t, "DATABASE_URL="+value)
-		err := setup.Load(new(setup.Database))
+		err := app.Load(new(app.Database))
 		require.Error(t, err, value)
 		require.Regexp(t, "\n  DATABASE_URL: .*("+cause+")", err.Error(), value)
 		require.NotContains(t, err.Error(), "canary", value)
@@ -112,7 +112,7 @@ func TestLoad_partsOfDatabaseURL(t *testing.T) {
 		"postgres://u:p%40ss@[::1]:5432,h2/orders", "host=h user=u password='with space' dbname=orders",
 	} {
 		setenv(t, "DATABASE_URL="+value)
-		require.NoError(t, setup.Load(new(setup.Database)), value)
+		require.NoError(t, app.Load(new(app.Database)), value)
 	}
 }
 
@@ -151,10 +151,10 @@ func TestLoad_variablesOfTheDriver(t *testing.T) {
 			for _, value := range []string{"'canary'", `"canary"`, "canary\x01", "can\nary", "canary~"} {
 				setenv(t, url)
 				t.Setenv(name, value)
-				var d setup.Database
-				err := setup.Load(&d)
+				var d app.Database
+				err := app.Load(&d)
 				if err == nil {
-					_, err = setup.Pool(t.Context(), d, slog.New(slog.DiscardHandler))
+					_, err = app.Pool(t.Context(), d, slog.New(slog.DiscardHandler))
 				}
 				if slices.Contains(harmless, name) && err == nil || name == "PGPASSWORD" && err == nil { // the server trusts
 					require.Equal(t, "canary~", value)
@@ -171,7 +171,7 @@ func TestLoad_variablesOfTheDriver(t *testing.T) {
 	t.Setenv("PGSSLMODE", "canary")
 	t.Setenv("PGCONNECT_TIMEOUT", "3s")
 	t.Setenv("PGHOSTADDR", "192.0.2.1")
-	require.EqualError(t, setup.Load(new(setup.Database)), "wrong configuration:\n"+
+	require.EqualError(t, app.Load(new(app.Database)), "wrong configuration:\n"+
 		"  PGHOSTADDR: is not read by the driver of this program, so it has no effect; unset it\n"+
 		"  PGCONNECT_TIMEOUT: connect_timeout is not a number of seconds (strconv.ParseInt: parsing \"3s\": invalid syntax)\n"+
 		"  PGSSLMODE: failed to configure TLS (sslmode is invalid)\n"+
@@ -181,9 +181,9 @@ func TestLoad_variablesOfTheDriver(t *testing.T) {
 // The server's message about an unknown parameter would show what follows a space in a password.
 func TestPool_parameterOfAPassword(t *testing.T) {
 	pool := dbtest.New(t).Config().ConnConfig
-	d := setup.Database{DatabaseURL: setup.Secret(fmt.Sprintf("host=%s port=%d user=%s dbname=%s sslmode=disable password=%s canary=ter2",
+	d := app.Database{DatabaseURL: app.Secret(fmt.Sprintf("host=%s port=%d user=%s dbname=%s sslmode=disable password=%s canary=ter2",
 		pool.Host, pool.Port, pool.User, pool.Database, pool.Password))}
-	_, err := setup.Pool(t.Context(), d, slog.New(slog.DiscardHandler))
+	_, err := app.Pool(t.Context(), d, slog.New(slog.DiscardHandler))
 	require.ErrorContains(t, err, "connect to the database (DATABASE_URL): the server rejects a parameter")
 	require.NotContains(t, err.Error(), "canary")
 }
@@ -217,8 +217,8 @@ func TestLoad_variablesOfTheNetwork(t *testing.T) {
 		}
 		setenv(t, database, testKey)
 		t.Setenv(test.name, test.value)
-		for _, group := range []any{new(setup.Stripe), new(setup.Mail)} {
-			err := setup.Load(group)
+		for _, group := range []any{new(app.Stripe), new(app.Mail)} {
+			err := app.Load(group)
 			if test.cause == "" {
 				require.NoError(t, err, test)
 				continue

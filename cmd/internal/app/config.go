@@ -1,4 +1,4 @@
-package setup
+package app
 
 import (
 	"cmp"
@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/mail"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -63,21 +62,13 @@ type Stripe struct {
 func (s *Stripe) validate(p *problems) {
 	validateNetwork(p)
 	const source = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
-	switch {
-	case s.SecretKey == "":
-		p.add("STRIPE_SECRET_KEY", "not set; "+source)
-	case !secretKey.MatchString(string(s.SecretKey)), strings.HasPrefix(string(s.SecretKey), "sk_org_"):
-		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_, not with sk_org_, "+
-			"and has only letters, digits and _ (its value is not shown); %s", source)
-	}
-	if s.APIBase != "" {
-		switch u, err := url.Parse(s.APIBase); {
-		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(s.APIBase, "?#") || strings.Contains(u.Path, "@"):
-			p.add("STRIPE_API_BASE", "is not an http or https URL without a query; leave it empty for Stripe itself")
-		case u.Scheme == "http" && s.Mode() == "live":
-			p.add("STRIPE_API_BASE", "is plain http, which would expose a live key; use https")
-		}
-	}
+	p.check(s.SecretKey != "", "STRIPE_SECRET_KEY", "not set; "+source)
+	p.check(secretKey.MatchString(string(s.SecretKey)) && !strings.HasPrefix(string(s.SecretKey), "sk_org_"), "STRIPE_SECRET_KEY",
+		"is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown); "+source)
+	u := httpURL(s.APIBase)
+	p.check(s.APIBase == "" || u != nil && !strings.ContainsAny(s.APIBase, "?#") && !strings.Contains(u.Path, "@"), "STRIPE_API_BASE",
+		"is not an http or https URL without a query; leave it empty for Stripe itself")
+	p.check(u == nil || u.Scheme == "https" || s.Mode() != "live", "STRIPE_API_BASE", "is plain http, which would expose a live key; use https")
 	p.check(s.WebhookSecret == "" || webhookSecret.MatchString(string(s.WebhookSecret)), "STRIPE_WEBHOOK_SECRET",
 		"is not a signing secret, which begins with whsec_ (its value is not shown); "+
 			"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off")
@@ -87,6 +78,15 @@ var (
 	secretKey     = regexp.MustCompile(`^[sr]k_\w+$`)
 	webhookSecret = regexp.MustCompile(`^whsec_[\w+/=-]+$`)
 )
+
+// httpURL returns nil if value is not the URL of a server.
+func httpURL(value string) *url.URL {
+	u, err := url.Parse(value)
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil
+	}
+	return u
+}
 
 // Mode returns test, live or unknown, by the prefix of the key.
 func (s *Stripe) Mode() string { return payments.KeyMode(string(s.SecretKey)) }
@@ -111,16 +111,14 @@ func (m *Mail) validate(p *problems) {
 		p.check(err == nil, "SMTP_URL", "%v", err)
 		p.check(m.ReceiptsFrom != "", "RECEIPTS_FROM", "not set; expected the sender of the receipts, such as My Shop <orders@example.com>")
 	}
-	address, literal := strings.CutSuffix(strings.TrimPrefix(m.SMTPHello, "["), "]")
-	address, tagged := strings.CutPrefix(address, "IPv6:")
-	ip, _ := netip.ParseAddr(address)
-	literal = literal && m.SMTPHello[0] == '[' && ip.IsValid() && ip.Is6() == tagged && ip.Zone() == "" // RFC 5321, 4.1.3
-	p.check(m.SMTPHello == "" || receipts.ValidAddress("x@"+m.SMTPHello) || literal, "SMTP_HELLO",
+	p.check(m.SMTPHello == "" || receipts.ValidAddress("x@"+m.SMTPHello) || addressLiteral.MatchString(m.SMTPHello), "SMTP_HELLO",
 		"%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]", m.SMTPHello)
 	from, err := mail.ParseAddress(m.ReceiptsSender())
 	p.check(err == nil && receipts.ValidAddress(from.Address), "RECEIPTS_FROM",
 		"%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.ReceiptsFrom)
 }
+
+var addressLiteral = regexp.MustCompile(`^\[(\d{1,3}(\.\d{1,3}){3}|IPv6:[[:xdigit:]]*:[[:xdigit:]:.]*)\]$`) // RFC 5321, 4.1.3
 
 // ReceiptsSender returns RECEIPTS_FROM, or a default for commands that send none.
 func (m *Mail) ReceiptsSender() string {
@@ -148,8 +146,8 @@ type Events struct {
 }
 
 func (e *Events) validate(p *problems) {
-	u, err := url.Parse(string(e.EventsURL))
-	p.check(e.EventsURL == "" || err == nil && u.Hostname() != "" && (u.Scheme == "https" || u.Scheme == "http") && u.User == nil && u.Fragment == "",
+	u := httpURL(string(e.EventsURL))
+	p.check(e.EventsURL == "" || u != nil && u.User == nil && u.Fragment == "",
 		"EVENTS_URL", "is not an http or https URL without a user and a fragment, such as https://shop.example.com/events (its value is not shown)")
 	p.check(e.EventsURL != "" || e.EventsSecret == "", "EVENTS_URL", "not set, but EVENTS_SECRET is")
 	if _, err := events.ParseSecrets(string(e.EventsSecret)); e.EventsURL+e.EventsSecret != "" && err != nil {

@@ -1,4 +1,4 @@
-package setup_test
+package app_test
 
 import (
 	"os"
