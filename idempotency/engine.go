@@ -136,7 +136,7 @@ func (e *Engine) Mark(ctx context.Context, accountID, keyID uuid.UUID, operation
 // decide rejects a request with a known key, replays its response or takes it over, in this
 // order (R2, order of the answers). Without a request, it resumes the key.
 func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, operations ...Operation) (Result, error) {
-	result := stored.result()
+	result := Result{KeyID: stored.ID, Runs: stored.Runs, From: stored.Point, To: stored.Point}
 	if stored.Expired {
 		return result, &KeyExpiredError{stored.StoredKey}
 	}
@@ -189,8 +189,4 @@ func (e *Engine) newRun(op Operation, run Run) *Run {
 
 func (run *Run) result() Result {
 	return Result{Response: run.response, KeyID: run.KeyID, Runs: run.Number, From: run.from, To: run.point}
-}
-
-func (k *keyRow) result() Result {
-	return Result{KeyID: k.ID, Runs: k.Runs, From: k.Point, To: k.Point}
 }
