@@ -68,7 +68,7 @@ SELECT now()`, w.Kind, w.lease()+2*maxBackoff).Scan(&now)
 	return now, err
 }
 
-// claim leases up to limit jobs that were due at a time, or that are due now. Any number of workers may claim
+// claim leases up to limit jobs that are due, and were due at a time unless that is nil. Any number of workers may claim
 // concurrently, because each skips what another has locked (R16, unfinished keys stay).
 func (w *Worker) claim(ctx context.Context, limit int, until *time.Time) ([]Job, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout) // a claim without a run would only delay the job
@@ -82,7 +82,8 @@ UPDATE staged_jobs
              FROM staged_jobs
             WHERE kind = $2
               AND failed_at IS NULL
-              AND run_at <= coalesce($3, now())
+              AND run_at <= now()
+              AND ($3::timestamptz IS NULL OR run_at <= $3)
             ORDER BY run_at
             LIMIT $4
               FOR UPDATE SKIP LOCKED

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -70,9 +69,6 @@ func variables(help string) map[string]string {
 // variablesOf returns the variables that a command reads, with their defaults.
 func variablesOf(t *testing.T, args []string) map[string]string {
 	t.Helper()
-	if args[0] == "reconcile" { // its default command has the flags and the variables
-		args = slices.Insert(slices.Clone(args), 1, "compare")
-	}
 	help, err := orders(t, append(args[:len(args):len(args)], "-h")...) // it parses the arguments before -h
 	require.NoError(t, err, "orders %q", args)
 	return variables(help)

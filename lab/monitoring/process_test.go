@@ -305,6 +305,7 @@ func (p *plant) failRefund() {
 	got, err := p.Do(p.t.Context(), http.MethodPost, "/v1/webhooks/stripe", string(payload), http.Header{"Stripe-Signature": {signature}})
 	require.NoError(p.t, err)
 	require.Equal(p.t, http.StatusOK, got.Status, got.Body)
+	p.command("worker", "--once")
 }
 
 // samples are the values of one scrape.
