@@ -198,7 +198,9 @@ var faults = map[string]situation{
 		fault: func(p *plant) { p.inject(stripetest.Slow, confirmEndpoint); p.orders(1) },
 		again: func(p *plant) { p.orders(1) }, heal: (*plant).heal,
 	},
-	"OrdersRefundFailedLate": {fault: (*plant).failRefund, heal: (*plant).acknowledge},
+	"OrdersRefundFailedLate": {
+		fault: func(p *plant) { p.failRefund(); p.command("worker", "--once") }, heal: (*plant).acknowledge,
+	},
 	"OrdersDiscrepancies": {
 		fault: func(p *plant) { p.readUntil("40 days"); p.command("worker", "--once") }, heal: (*plant).acknowledge,
 	},
@@ -305,7 +307,6 @@ func (p *plant) failRefund() {
 	got, err := p.Do(p.t.Context(), http.MethodPost, "/v1/webhooks/stripe", string(payload), http.Header{"Stripe-Signature": {signature}})
 	require.NoError(p.t, err)
 	require.Equal(p.t, http.StatusOK, got.Status, got.Body)
-	p.command("worker", "--once")
 }
 
 // samples are the values of one scrape.

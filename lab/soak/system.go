@@ -226,11 +226,11 @@ func (s *system) command(ctx context.Context, args ...string) (string, error) {
 const unfinishedQuery = `
 SELECT concat_ws(' ', 'unfinished key', id, recovery_point, last_error) FROM idempotency_keys WHERE finished_at IS NULL
 UNION ALL
-SELECT concat_ws(' ', 'key that is not reaped', id) FROM idempotency_keys WHERE finished_at < now() - interval '` + keyRetention + `'
+SELECT concat_ws(' ', 'key that is not reaped', id) FROM idempotency_keys WHERE expired_at IS NULL AND finished_at < now() - interval '` + keyRetention + `'
 UNION ALL
 SELECT concat_ws(' ', 'order', id, status) FROM orders WHERE status IN ('pending', 'requires_action')
 UNION ALL
-SELECT concat_ws(' ', 'job', id, kind, args, last_error) FROM staged_jobs`
+SELECT concat_ws(' ', 'job', id, kind, args, last_error) FROM staged_jobs WHERE kind <> 'discrepancy'`
 
 // refundsQuery selects refunds that reconcile --fix should have settled. After lost rows the
 // provider rejects some, which check finds in the responses.
