@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,8 +61,8 @@ func (r *CompleterResult) add(other CompleterResult) {
 	r.ActionRequired += other.ActionRequired
 }
 
-// RunOnce resumes the keys that are due, in batches, until none is left. When ctx ends, it finishes those in
-// progress.
+// RunOnce resumes the keys that are due, in batches, until none is left. When ctx ends, or the database fails, it
+// finishes those in progress.
 func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err error) {
 	tried := map[uuid.UUID]bool{} // a key that another transaction has locked stays due
 	for ctx.Err() == nil {
@@ -69,44 +70,31 @@ func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err err
 		if err != nil && ctx.Err() == nil {
 			return total, fmt.Errorf("list abandoned keys: %w", err)
 		}
-		var batch []dueKey
-		for _, key := range due {
-			if !tried[key.ID] {
-				tried[key.ID] = true
-				batch = append(batch, key)
-			}
-		}
-		if len(batch) == 0 {
+		due = slices.DeleteFunc(due, func(key dueKey) bool { return tried[key.ID] })
+		if len(due) == 0 {
 			break
 		}
-		counted, err := c.completeAll(ctx, batch)
-		total.add(counted)
-		if err != nil {
+		var mu sync.Mutex
+		workers, running := errgroup.WithContext(ctx) // ends with ctx or with the first error
+		workers.SetLimit(c.config.Concurrency)
+		for _, key := range due {
+			tried[key.ID] = true
+			workers.Go(func() error { // waits for a free worker
+				if running.Err() != nil {
+					return nil
+				}
+				counted, err := c.complete(ctx, key)
+				mu.Lock()
+				defer mu.Unlock()
+				total.add(counted)
+				return err
+			})
+		}
+		if err := workers.Wait(); err != nil {
 			return total, err
 		}
 	}
 	return total, nil
-}
-
-// completeAll stops at the first error of the database.
-func (c *Completer) completeAll(ctx context.Context, keys []dueKey) (total CompleterResult, err error) {
-	var mu sync.Mutex
-	workers, running := errgroup.WithContext(ctx) // ends with ctx or with the first error
-	workers.SetLimit(c.config.Concurrency)
-	for _, key := range keys {
-		workers.Go(func() error { // waits for a free worker
-			if running.Err() != nil {
-				return nil
-			}
-			counted, err := c.complete(ctx, key)
-			mu.Lock()
-			defer mu.Unlock()
-			total.add(counted)
-			return err
-		})
-	}
-	err = workers.Wait()
-	return total, err
 }
 
 // stepSQL names the step that continues a key. Commands change a row, even its times, only if the
@@ -168,18 +156,15 @@ SELECT account_id, id, last_run_at
 func (c *Completer) due(ctx context.Context) (keys []dueKey, err error) {
 	lease, grace, limit := c.engine.store.lockTimeout, c.config.Grace, c.config.Batch/4
 	timeout := c.config.ActionTimeout - lease // from this age on, a run's lease ends after ActionTimeout
+	list := func(rows pgx.Rows) error {
+		listed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[dueKey])
+		keys = append(keys, listed...)
+		return err
+	}
 	batch := &pgx.Batch{}
 	for _, young := range []bool{true, false} {
-		for _, query := range []*pgx.QueuedQuery{
-			batch.Queue(abandonedSQL, c.steps, limit, lease, grace, young),
-			batch.Queue(waitingSQL, c.steps, limit, lease, actionPollGraces*grace, young, timeout, grace),
-		} {
-			query.Query(func(rows pgx.Rows) error {
-				listed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[dueKey])
-				keys = append(keys, listed...)
-				return err
-			})
-		}
+		batch.Queue(abandonedSQL, c.steps, limit, lease, grace, young).Query(list)
+		batch.Queue(waitingSQL, c.steps, limit, lease, actionPollGraces*grace, young, timeout, grace).Query(list)
 	}
 	err = c.engine.store.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error { return conn.SendBatch(ctx, batch).Close() })
 	return keys, err
@@ -188,13 +173,13 @@ func (c *Completer) due(ctx context.Context) (keys []dueKey, err error) {
 // claimAbandonedSQL begins the pause of a key, unless the key has changed since it was listed (R16, unfinished
 // keys stay). It commits before the run, so that a key whose run ends the process is not the first one again. It
 // takes no lease: only the first of several completers finds the $3 listed.
-var claimAbandonedSQL = `
+const claimAbandonedSQL = `
 UPDATE idempotency_keys
    SET last_run_at = now()
  WHERE account_id = $1 AND id = $2
    AND finished_at IS NULL
    AND last_run_at = $3
-   AND ` + notLeased("$4") + `
+   AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $4::interval AND now() + $4::interval)
    AND array_position($5::text[], ` + stepSQL + `) IS NOT NULL`
 
 // complete resumes a key. The result counts this key.

@@ -23,12 +23,11 @@ type Engine struct {
 	waiters waiters
 }
 
-// Config configures an [Engine]. All fields but Waiters and OnStep are required.
+// Config configures an [Engine]. All fields but Waiters are required.
 type Config struct {
 	LockTimeout time.Duration    // how long a lease lasts after each commit
 	Clock       func() time.Time // time.Now
 	Waiters     int              // how many requests may wait for a key at once
-	OnStep      StepHook         // may be nil
 	Logger      *slog.Logger
 }
 
@@ -36,9 +35,6 @@ type Config struct {
 func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	if !postgres.IsConfigured(pool.Config()) {
 		return nil, errors.New("idempotency: the pool was not made with postgres.Configure")
-	}
-	if config.OnStep == nil {
-		config.OnStep = func(ctx context.Context, _ StepStart) (context.Context, func(StepEnd)) { return ctx, func(StepEnd) {} }
 	}
 	return &Engine{config, &store{pool, config.LockTimeout}, newWaiters(config.Waiters)}, nil
 }
@@ -69,28 +65,24 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	ctx = context.WithoutCancel(ctx)
 	id := KeyID(req.AccountID, req.Key)
 
-	decide := func(stored *keyRow) (Result, error) {
-		stored.Key = req.Key // the row of an expired key does not have it
-		return e.decide(ctx, stored, &req, op)
+	for {
+		stored, err := e.store.find(ctx, req.AccountID, id)
+		switch {
+		case err == nil:
+			stored.Key = req.Key // the row of an expired key does not have it
+			return e.decide(ctx, stored, &req, op)
+		case !errors.Is(err, ErrNotFound):
+			return Result{KeyID: id}, err
+		}
+		// The lookup only saves work: the INSERT of the claim decides (R1, claim by insert).
+		run := e.newRun(op, Run{
+			AccountID: req.AccountID, Key: req.Key, KeyID: id, Path: req.Path, Params: req.Params,
+			request: &req, point: Started,
+		})
+		if err := run.execute(ctx); !errors.Is(err, errClaimConflict) {
+			return run.result(), err
+		}
 	}
-	stored, err := e.store.find(ctx, req.AccountID, id)
-	switch {
-	case err == nil:
-		return decide(stored)
-	case !errors.Is(err, ErrNotFound):
-		return Result{KeyID: id}, err
-	}
-
-	// The lookup only saves work: the INSERT of the claim decides (R1, claim by insert).
-	run := e.newRun(op, Run{
-		AccountID: req.AccountID, Key: req.Key, KeyID: id, Path: req.Path, Params: req.Params,
-		request: &req, point: Started,
-	})
-	err = run.execute(ctx)
-	if run.claimedBy != nil { // err is the conflict of the claim, so the other request's row decides
-		return decide(run.claimedBy)
-	}
-	return run.result(), err
 }
 
 // Resume continues an unfinished request from its stored parameters, because current ones or
@@ -144,7 +136,7 @@ func (e *Engine) Mark(ctx context.Context, accountID, keyID uuid.UUID, operation
 // decide rejects a request with a known key, replays its response or takes it over, in this
 // order (R2, order of the answers). Without a request, it resumes the key.
 func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, operations ...Operation) (Result, error) {
-	result := stored.result()
+	result := Result{KeyID: stored.ID, Runs: stored.Runs, From: stored.Point, To: stored.Point}
 	if stored.Expired {
 		return result, &KeyExpiredError{stored.StoredKey}
 	}
@@ -189,15 +181,12 @@ func (k *keyRow) known(operations []Operation) (Operation, error) {
 }
 
 func (e *Engine) newRun(op Operation, run Run) *Run {
-	run.engine, run.operation, run.token, run.from = e, op.Name(), uuid.New(), run.point
+	run.engine, run.operation, run.from = e, op.Name(), run.point
+	run.token = uuid.New()
 	run.steps = op.Steps(&run)
 	return &run
 }
 
 func (run *Run) result() Result {
 	return Result{Response: run.response, KeyID: run.KeyID, Runs: run.Number, From: run.from, To: run.point}
-}
-
-func (k *keyRow) result() Result {
-	return Result{KeyID: k.ID, Runs: k.Runs, From: k.Point, To: k.Point}
 }

@@ -2,10 +2,13 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 // RecoveryPoint names how far a request has come.
@@ -43,6 +46,15 @@ type StoredKey struct {
 	ResponseCode   int           // 0 while unfinished
 	Expired        bool          // emptied by the reaper or an operator: only operation, path and times are known
 	Lost           bool          // expired, and what the request created is lost
+	FailedRuns     []FailedRun   // the first one and the last ten, without those whose process died
+}
+
+// FailedRun is a run that ended without a final outcome.
+type FailedRun struct {
+	At     time.Time     `json:"at"`
+	Number int           `json:"attempt"`
+	Point  RecoveryPoint `json:"recovery_point"`
+	Error  string        `json:"error"`
 }
 
 // The states of a key.
@@ -90,20 +102,7 @@ const keyColumns = `
        coalesce(k.locked_at BETWEEN now() - $1::interval AND now() + $1::interval, false),
        greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + $1::interval,
        k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0),
-       k.expired_at IS NOT NULL, k.lost`
-
-// notLeased is the condition that no run holds the key. Its argument is the parameter with the
-// length of a lease. A time that is further ahead than that was set by a clock that ran ahead, so
-// such a lease has ended (R8, the database's clock).
-func notLeased(length string) string {
-	return "(locked_at IS NULL OR " + notWithin("locked_at", length+"::interval", length) + ")"
-}
-
-// notWithin is the condition that a time is not within the last interval: it is longer ago, or further
-// ahead than a lease, as in notLeased.
-func notWithin(column, interval, leaseLength string) string {
-	return column + " NOT BETWEEN now() - " + interval + " AND now() + " + leaseLength + "::interval"
-}
+       k.expired_at IS NOT NULL, k.lost, k.failed_runs`
 
 const findSQL = `
 SELECT` + keyColumns + `,
@@ -113,18 +112,18 @@ SELECT` + keyColumns + `,
 
 // find returns a key's row or [ErrNotFound]. The row is never nil.
 func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*keyRow, error) {
-	var keys []keyRow
-	err := retry(func() (err error) {
-		keys, err = collect(ctx, s, pgx.RowToStructByPos[keyRow], findSQL, s.lockTimeout, accountID, id)
-		return err
+	var key keyRow
+	err := retry(func() error {
+		return s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			rows, _ := conn.Query(ctx, findSQL, s.lockTimeout, accountID, id) // CollectExactlyOneRow returns its error
+			key, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[keyRow])
+			return err
+		})
 	})
-	if err == nil && len(keys) == 0 {
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrNotFound
 	}
-	if err != nil {
-		return &keyRow{}, err
-	}
-	return &keys[0], nil
+	return &key, err
 }
 
 // KeyExpiredError means that the key was used and its row is emptied, so it never executes again (R17,
@@ -137,7 +136,7 @@ func (e *KeyExpiredError) Error() string {
 
 // list returns the keys that a condition selects. The arguments of the condition begin with $2.
 func (s *store) list(ctx context.Context, condition string, arguments ...any) ([]StoredKey, error) {
-	return collect(ctx, s, pgx.RowToStructByPos[StoredKey], `
+	return postgres.Collect(ctx, s.pool, "list keys", pgx.RowToStructByPos[StoredKey], `
 SELECT`+keyColumns+`
   FROM idempotency_keys AS k`+condition, append([]any{s.lockTimeout}, arguments...)...)
 }

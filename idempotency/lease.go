@@ -44,7 +44,9 @@ func queueAsserted(batch *pgx.Batch, query string, leaseStart *time.Time, argume
 	batch.Queue(query, arguments...).QueryRow(func(row pgx.Row) error { return row.Scan(nil, leaseStart) })
 }
 
-// takeOver leases the key, or returns ErrInProgress if the row has changed (R1, claim by insert).
+// takeOver leases the key, or returns ErrInProgress if the row has changed (R1, claim by insert). A lease that
+// begins further ahead than a lease is long was set by a clock that ran ahead, so it has ended (R8, the database's
+// clock).
 func (run *Run) takeOver(ctx context.Context) error {
 	var start time.Time
 	sent := run.clock()
@@ -57,7 +59,7 @@ UPDATE idempotency_keys
        action_required_at = NULL
  WHERE account_id = $1 AND id = $2
    AND recovery_point = $4
-   AND `+notLeased("$5")+`
+   AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $5::interval AND now() + $5::interval)
 RETURNING attempt, created_at, locked_at`,
 		[]any{run.AccountID, run.KeyID, run.token, string(run.point), run.engine.config.LockTimeout}, &run.Number, &run.CreatedAt, &start)
 	switch {
@@ -158,7 +160,7 @@ const releaseTimeout = 3 * time.Second // short, because the response waits, and
 // release ends the lease early and keeps the recovery point (R11, final only). It adds the run to
 // failed_runs, which has the first run and the last ten: when it is full, "- 1" removes the second.
 func (run *Run) release(ctx context.Context, cause error) {
-	if !run.mayHold || run.claimedBy != nil || errors.Is(cause, ErrLeaseLost) {
+	if !run.mayHold || errors.Is(cause, ErrLeaseLost) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)

@@ -55,21 +55,6 @@ func (e *Engine) Find(ctx context.Context, accountIDs []uuid.UUID, idOrKey strin
 	return keys, err
 }
 
-// FailedRun is a run that ended without a final outcome.
-type FailedRun struct {
-	At     time.Time     `json:"at"`
-	Number int           `json:"attempt"`
-	Point  RecoveryPoint `json:"recovery_point"`
-	Error  string        `json:"error"`
-}
-
-// FailedRuns returns the first failed run of a key and the last ten. A run whose process died is
-// not among them.
-func (e *Engine) FailedRuns(ctx context.Context, accountID, id uuid.UUID) (runs []FailedRun, err error) {
-	err = e.store.queryRow(ctx, "SELECT failed_runs FROM idempotency_keys WHERE account_id = $1 AND id = $2", []any{accountID, id}, &runs)
-	return runs, err
-}
-
 // Stats counts the keys of all accounts. An age is 0 if there is no such key.
 type Stats struct {
 	Unfinished       []Unfinished
@@ -96,15 +81,17 @@ SELECT operation,
  GROUP BY operation, recovery_point
  ORDER BY operation, recovery_point`
 
-const oldestUnfinishedSQL = `
-SELECT greatest(now() - min(created_at), max(created_at) - now(), interval '0')
-  FROM idempotency_keys
- WHERE finished_at IS NULL`
-
-const oldestFinishedSQL = `
-SELECT greatest(now() - min(finished_at), interval '0')
-  FROM idempotency_keys
- WHERE finished_at IS NOT NULL AND expired_at IS NULL`
+const oldestSQL = `
+SELECT (
+           SELECT greatest(now() - min(created_at), max(created_at) - now(), interval '0')
+             FROM idempotency_keys
+            WHERE finished_at IS NULL
+       ),
+       (
+           SELECT greatest(now() - min(finished_at), interval '0')
+             FROM idempotency_keys
+            WHERE finished_at IS NOT NULL AND expired_at IS NULL
+       )`
 
 // ReadStats counts the keys in one round trip.
 func ReadStats(ctx context.Context, pool *pgxpool.Pool) (stats Stats, err error) {
@@ -113,8 +100,7 @@ func ReadStats(ctx context.Context, pool *pgxpool.Pool) (stats Stats, err error)
 		stats.Unfinished, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unfinished])
 		return err
 	})
-	batch.Queue(oldestUnfinishedSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&stats.OldestUnfinished) })
-	batch.Queue(oldestFinishedSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&stats.OldestFinished) })
+	batch.Queue(oldestSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&stats.OldestUnfinished, &stats.OldestFinished) })
 	err = pool.SendBatch(ctx, batch).Close()
 	return stats, postgres.Translate(err)
 }

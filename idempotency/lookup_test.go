@@ -53,6 +53,7 @@ func TestUnfinished(t *testing.T) {
 	require.Equal(t, idempotency.StoredKey{
 		AccountID: f.account, ID: idempotency.KeyID(f.account, all[0]), Key: all[0], Operation: "three_steps", Path: "/v1/things", Point: paid, Runs: 1,
 		LastError: "no response", CreatedAt: got.CreatedAt, LastRunAt: got.LastRunAt, Idle: got.Idle,
+		FailedRuns: got.FailedRuns,
 	}, got)
 }
 
@@ -70,10 +71,10 @@ func TestFailedRuns(t *testing.T) {
 		_, err := f.do(req, op)
 		require.Error(t, err)
 	}
-	runs, err := f.engine.FailedRuns(t.Context(), f.account, keyID(req))
+	key, err := f.engine.Key(t.Context(), f.account, keyID(req))
 	require.NoError(t, err)
 	var attempts []int
-	for _, run := range runs {
+	for _, run := range key.FailedRuns {
 		require.WithinDuration(t, time.Now(), run.At, time.Minute)
 		require.Equal(t, fmt.Sprintf("no response %d", run.Number), run.Error)
 		require.Equal(t, reserved, run.Point)

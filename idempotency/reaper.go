@@ -3,7 +3,6 @@ package idempotency
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,14 +11,6 @@ import (
 
 	"example.com/orders-api/internal/postgres"
 )
-
-const reapable = "finished_at <= now() - $1::interval AND expired_at IS NULL"
-
-// CountReapable returns how many keys Reap would empty now.
-func (e *Engine) CountReapable(ctx context.Context, retention time.Duration) (n int, err error) {
-	err = e.store.queryRow(ctx, "SELECT count(*) FROM idempotency_keys WHERE "+reapable, []any{retention}, &n)
-	return n, err
-}
 
 // emptied removes what a client has sent and received, with the key itself, from which its id derives.
 // The rest of the row rejects each reuse of the key (R17, used for ever).
@@ -44,7 +35,8 @@ UPDATE idempotency_keys AS k
   FROM (
            SELECT account_id, id
              FROM idempotency_keys
-            WHERE ` + reapable + `
+            WHERE finished_at <= now() - $1::interval
+              AND expired_at IS NULL
               AND finished_at >= $3
             ORDER BY finished_at
             LIMIT $2
@@ -61,10 +53,10 @@ func (e *Engine) Reap(ctx context.Context, retention time.Duration, batch int) (
 	var from time.Time
 	for ctx.Err() == nil {
 		start := e.config.Clock()
-		finished, err := collect(ctx, e.store, pgx.RowTo[time.Time], reapSQL, retention, batch, from)
+		finished, err := postgres.Collect(ctx, e.store.pool, "reap keys", pgx.RowTo[time.Time], reapSQL, retention, batch, from)
 		total += len(finished)
 		if err != nil && ctx.Err() == nil {
-			return total, fmt.Errorf("reap keys: %w", err)
+			return total, err
 		}
 		if len(finished) < batch {
 			break

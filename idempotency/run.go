@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,15 +31,21 @@ type Run struct {
 	operation string
 	steps     Steps
 
-	request   *Request // unless the key is resumed
-	claimedBy *keyRow  // the row of another request, if the claim met one
+	request *Request // unless the key is resumed
 
 	from, point RecoveryPoint
 	response    Response
 
+	lease
+}
+
+// lease is what a run knows about its lease of the key. A new run has none. A claim or takeover whose outcome is
+// unknown sets mayHold, so that the run releases the key at its end, in case it was committed. One that is committed
+// sets both flags.
+type lease struct {
 	token   uuid.UUID
-	leased  bool // the claim or the takeover is committed
-	mayHold bool // leased, or the outcome of the claim or takeover is unknown
+	mayHold bool
+	leased  bool
 
 	// leaseStart is the row's locked_at. leaseSent is the time of our clock just before we sent the
 	// statement that has set it.
@@ -49,7 +56,12 @@ func (run *Run) clock() time.Time { return run.engine.config.Clock() }
 
 // execute runs steps until the request is finished or one fails, which releases the lease.
 func (run *Run) execute(ctx context.Context) error {
-	defer onPanic(func() { run.release(ctx, errPanicked) })
+	defer func() {
+		if cause := recover(); cause != nil {
+			run.release(ctx, errPanicked)
+			panic(cause)
+		}
+	}()
 	for {
 		if run.leased && run.request != nil && run.request.OnClaim != nil {
 			run.request.OnClaim()
@@ -65,32 +77,15 @@ func (run *Run) execute(ctx context.Context) error {
 	}
 }
 
-func onPanic(f func()) {
-	if cause := recover(); cause != nil {
-		f()
-		panic(cause)
-	}
-}
-
 // step makes a call, unless it is the step that claims the key, and commits its result.
 func (run *Run) step(ctx context.Context) (err error) {
-	ctx, done := run.engine.config.OnStep(ctx, StepStart{run.operation, run.KeyID, run.Number, run.point})
-	defer onPanic(func() { done(StepEnd{Err: errPanicked}) })
-	var end StepEnd
 	record := run.steps.Start
 	if run.leased {
-		begun := run.clock()
-		record, err = run.call(ctx)
-		end.Call = run.clock().Sub(begun)
+		if record, err = run.call(ctx); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		begun := run.clock()
-		err = run.commit(ctx, record)
-		end.Commit = run.clock().Sub(begun)
-	}
-	end.Err = err
-	done(end)
-	return err
+	return run.commit(ctx, record)
 }
 
 // call makes the step's call, which ends with the lease (R8, the database's clock). It compares the
@@ -110,10 +105,12 @@ func (run *Run) commit(ctx context.Context, record RecordFunc) error {
 			err = run.invalidate(ctx, err) // not for a claim, whose repeated INSERT waits for the first one
 		}
 		switch {
-		case errors.Is(err, errClaimConflict), errors.Is(err, ErrLeaseLost):
-			return run.readBack(ctx, err)
-		case !run.leased && postgres.SQLState(err) == postgres.UniqueViolation:
-			return run.violated(ctx, err)
+		case errors.Is(err, errClaimConflict):
+			return run.claimMetRow(ctx)
+		case errors.Is(err, ErrLeaseLost):
+			return run.fenceFailed(ctx)
+		case !run.leased && postgres.SQLState(err) == postgres.UniqueViolation && run.steps.Violated != nil:
+			return cmp.Or(run.steps.Violated(ctx, postgres.Constraint(err)), err)
 		default:
 			return err
 		}
@@ -168,26 +165,42 @@ func (run *Run) moveTo(ctx context.Context, tx *Tx, next Transition) error {
 	return err
 }
 
-// readBack reads the row after the claim met a row, or the fence did not hold (R22, three outcomes
-// of COMMIT). Without an error, this run did commit.
-func (run *Run) readBack(ctx context.Context, failure error) error {
+// claimMetRow reads the row that the claim met. If it is this run's own, an earlier COMMIT of the claim was executed
+// (R22, three outcomes of COMMIT).
+func (run *Run) claimMetRow(ctx context.Context) error {
 	sent := run.clock()
 	stored, err := run.engine.store.find(ctx, run.AccountID, run.KeyID)
 	switch {
-	case errors.Is(err, ErrNotFound) && run.leased:
-		return failure // a failover lost the row; the next request claims the key again
 	case errors.Is(err, ErrNotFound):
-		return errNotCommitted // the conflicting row is gone again
-	case err != nil && run.mayHold:
-		return commitUnknown(err)
+		return errNotCommitted // the row is gone again
 	case err != nil:
 		return err
-	case stored.Token != run.token && !run.leased:
-		run.claimedBy = stored
-		return failure
+	case stored.Token != run.token:
+		return errClaimConflict // the row of another request, which decides
+	}
+	run.adopt(stored, sent)
+	return nil
+}
+
+// fenceFailed reads the row after the fence did not hold. If the run still has the lease, an earlier COMMIT of the
+// step was executed (R22, three outcomes of COMMIT).
+func (run *Run) fenceFailed(ctx context.Context) error {
+	sent := run.clock()
+	stored, err := run.engine.store.find(ctx, run.AccountID, run.KeyID)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return ErrLeaseLost // a failover lost the row; the next request claims the key again
+	case err != nil:
+		return commitUnknown(err)
 	case stored.Token != run.token, stored.Point != Finished && stored.LockedAt == nil:
 		return ErrLeaseLost // taken over, or no longer leased
 	}
+	run.adopt(stored, sent)
+	return nil
+}
+
+// adopt continues from what this run has committed.
+func (run *Run) adopt(stored *keyRow, sent time.Time) {
 	run.Number, run.CreatedAt = stored.Runs, stored.CreatedAt
 	run.point, run.response = stored.Point, stored.response()
 	start := stored.ReadAt
@@ -195,17 +208,6 @@ func (run *Run) readBack(ctx context.Context, failure error) error {
 		start = *stored.LockedAt
 	}
 	run.setLease(start, sent.Add(start.Sub(stored.ReadAt)))
-	return nil
-}
-
-// violated returns the operation's error for a unique constraint that Start violated, if it has one.
-func (run *Run) violated(ctx context.Context, cause error) error {
-	if run.steps.Violated != nil {
-		if err := run.steps.Violated(ctx, postgres.Constraint(cause)); err != nil {
-			return err
-		}
-	}
-	return cause
 }
 
 // Expired returns the error of a key whose row was lost, although a row with an id that derives from the
@@ -214,22 +216,4 @@ func (run *Run) Expired() error {
 	return &KeyExpiredError{Key: StoredKey{
 		AccountID: run.AccountID, ID: run.KeyID, Key: run.Key, Operation: run.operation, Path: run.Path, Expired: true,
 	}}
-}
-
-// StepHook is called before each step. The step runs on the context that it returns, and the
-// function that it returns is called after the step.
-type StepHook func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
-
-// StepStart identifies a step.
-type StepStart struct {
-	Operation string
-	KeyID     uuid.UUID
-	RunNumber int // 0 for the step that claims the key
-	From      RecoveryPoint
-}
-
-// StepEnd is the result of a step. What did not run has the duration 0.
-type StepEnd struct {
-	Call, Commit time.Duration
-	Err          error
 }

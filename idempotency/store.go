@@ -63,15 +63,6 @@ func (s *store) exec(ctx context.Context, query string, arguments ...any) (chang
 	return changed, err
 }
 
-func collect[T any](ctx context.Context, s *store, scan pgx.RowToFunc[T], query string, arguments ...any) (list []T, err error) {
-	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rows, _ := conn.Query(ctx, query, arguments...) // CollectRows returns its error
-		list, err = pgx.CollectRows(rows, scan)
-		return err
-	})
-	return list, err
-}
-
 // retry calls f up to three times, with backoff and jitter.
 func retry(f func() error) error {
 	for n := 1; ; n++ {

@@ -34,9 +34,6 @@ func newWaiters(capacity int) waiters {
 }
 
 func (w waiters) wait(ctx context.Context, changed func() bool) bool {
-	if w.running.Err() != nil {
-		return false
-	}
 	select {
 	case w.admitted <- struct{}{}:
 		defer func() { <-w.admitted }()

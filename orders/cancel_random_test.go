@@ -25,11 +25,12 @@ import (
 func TestCancel_randomRaces(t *testing.T) {
 	t.Parallel()
 	kills := &killer{}
-	f := newFixture(t, options{connections: 4, concurrent: true, onStep: kills.onStep})
+	f := newFixture(t, options{connections: 4, concurrent: true})
 	kills.fixture = f
 	var closed sync.Map   // paths of the confirms of orders whose cancel was answered with 200
 	var late atomic.Int64 // confirms that were sent and executed after that
 	f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		kills.call()
 		_, after := closed.Load(req.URL.Path)
 		resp, err := next.RoundTrip(req)
 		if after && err == nil && resp.StatusCode != http.StatusBadRequest && resp.Header.Get("Idempotent-Replayed") == "" {
@@ -47,7 +48,7 @@ func TestCancel_randomRaces(t *testing.T) {
 		actions["completer of the cancel"] = func(rt *rapid.T) { c.start(c.resumeKey(c.drawCancel(rt))) }
 		actions["second key"] = func(*rapid.T) { c.start(c.createSecond) }
 		actions["operator"] = c.resolve
-		actions["kill"] = func(rt *rapid.T) { kills.arm(c.keys, rapid.IntRange(1, 3).Draw(rt, "steps")) }
+		actions["kill"] = func(rt *rapid.T) { kills.arm(c.keys, rapid.IntRange(1, 3).Draw(rt, "calls")) }
 		rt.Repeat(actions)
 		kills.disarm()
 		results[c.finish(rt)]++
@@ -163,13 +164,13 @@ func (f *fixture) hasOrder(id string) bool {
 	return f.count("SELECT count(*) FROM orders WHERE id::text = $1", id) > 0
 }
 
-// killer ends all runs of a process before one of their steps. Calls that they have sent still arrive.
+// killer ends all runs of a process before one of their calls. Calls that they have sent still arrive.
 type killer struct {
 	fixture *fixture
 
 	mu    sync.Mutex
 	keys  []idempotency.Key
-	steps int // until the kill, if positive
+	calls int // until the kill, if positive
 }
 
 var errKilled = errors.New("killed")
@@ -180,19 +181,19 @@ func recoverKilled() {
 	}
 }
 
-func (k *killer) arm(keys []idempotency.Key, steps int) {
+func (k *killer) arm(keys []idempotency.Key, calls int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.keys, k.steps = keys, steps
+	k.keys, k.calls = keys, calls
 }
 
 func (k *killer) disarm() { k.arm(nil, 0) }
 
-func (k *killer) onStep(ctx context.Context, _ idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+func (k *killer) call() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.steps--; k.steps != 0 {
-		return ctx, func(idempotency.StepEnd) {}
+	if k.calls--; k.calls != 0 {
+		return
 	}
 	// These leases are never released, and no run can record anything.
 	k.fixture.exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE idempotency_key = ANY($1) AND locked_at IS NOT NULL", k.keys)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
@@ -199,28 +201,31 @@ func TestCancel_inFlight(t *testing.T) {
 	}
 }
 
-// If the result of transaction 2 is lost, the run reads the order again before it confirms. The cancel
-// is requested just before the step that confirms.
+// If the result of transaction 2 is lost, the run reads the order again before it confirms.
 func TestCancel_unknownCommit(t *testing.T) {
 	t.Parallel()
-	for want, fault := range map[string]idempotencytest.Fault{
-		"422 canceled": idempotencytest.CutAfter,
-		"201":          0, // the confirm is in flight
-	} {
-		var f *fixture
-		wire := &idempotencytest.Wire{}
-		f = newFixture(t, options{configure: wire.Configure, onStep: func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-			if step.From == "charge_created" {
-				f.exec("UPDATE orders SET cancel_requested_at = now()")
+	const mark = "UPDATE orders SET cancel_requested_at = now()"
+	wire := &idempotencytest.Wire{}
+	var lost, marked bool
+	f := newFixture(t, options{configure: func(config *pgxpool.Config) {
+		wire.Configure(config)
+		config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+			if !lost || marked || !wire.Struck() {
+				return true, nil
 			}
-			return ctx, func(idempotency.StepEnd) {}
-		}})
-		if fault != 0 {
-			wire.Strike(2, fault)
+			marked = true
+			_, err := conn.Exec(ctx, mark)
+			return true, err
 		}
-		f.do(create(want))
-		f.checkFinal()
-	}
+	}})
+	lost = true
+	wire.Strike(2, idempotencytest.CutAfter)
+	f.do(create("422 canceled"))
+	require.True(t, marked)
+	f.checkFinal()
+
+	f = newFixture(t, options{}, before(confirm, func(f *fixture) { f.exec(mark) }), create("201"))
+	f.checkFinal()
 }
 
 // The errors of the order's run neither end nor park the key of the cancel, and the lease of the cancel
@@ -230,43 +235,34 @@ func TestCancel_innerErrors(t *testing.T) {
 	const unavailable = "database unavailable" // because the time of the step is over
 	for name, test := range map[string]struct {
 		want   string
-		inject func(f *fixture) (timeout time.Duration)
+		inject func(f *fixture)
+		lease  time.Duration
 	}{
-		"action required": {"503 outcome unknown, 1s", func(f *fixture) time.Duration {
+		"action required": {"503 outcome unknown, 1s", func(f *fixture) {
 			f.exec("UPDATE orders SET cancel_requested_at = NULL")
-			return time.Minute
-		}},
-		"lease lost": {"503 outcome unknown, 1s", func(f *fixture) time.Duration {
+		}, 0},
+		"lease lost": {"503 outcome unknown, 1s", func(f *fixture) {
 			f.do(before(cancel, func(f *fixture) {
 				f.exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE operation = 'create_order'")
 			}))
-			return time.Minute
-		}},
-		"panic": {"panic", func(f *fixture) time.Duration {
+		}, 0},
+		"panic": {"panic", func(f *fixture) {
 			f.do(before(cancel, func(*fixture) { panic("of the test") }))
-			return time.Minute
-		}},
-		"time is over": {unavailable, func(f *fixture) time.Duration {
+		}, 0},
+		"time is over": {unavailable, func(f *fixture) {
 			f.inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: getIntent, Times: stripetest.Always})
-			return 2 * time.Second // not over before the call
-		}},
+		}, 2 * time.Second}, // not over before the call
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var f *fixture
-			injected := false
-			f = newFixture(t, options{onStep: func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-				if step.From != "cancel_requested" || injected {
-					return ctx, func(idempotency.StepEnd) {}
-				}
-				injected = true
-				ctx, cancel := context.WithTimeout(ctx, test.inject(f))
-				return ctx, func(idempotency.StepEnd) { cancel() }
-			}}, challenge)
+			f := newFixture(t, options{lease: test.lease}, challenge)
+			request := cancelRequest(f.Account, orderID(f.Account, f.key), f.cancelKey())
+			request.OnClaim = func() { test.inject(f) }
+			first := func(f *fixture) (idempotency.Result, error) { return f.Cancel(t.Context(), request) }
 			if test.want == "panic" {
-				require.Panics(t, func() { _, _ = f.cancel(f.cancelKey()) })
+				require.Panics(t, func() { _, _ = first(f) })
 			} else {
-				f.do(cancelOrder(test.want))
+				f.expect(test.want, first)
 			}
 			require.Equal(t, 1, f.count(`
 SELECT count(*)

@@ -59,7 +59,7 @@ type options struct {
 	searchDelay  time.Duration    // the provider's
 	eventDelay   time.Duration    // the provider's
 	chargeWindow time.Duration
-	onStep       idempotency.StepHook
+	lease        time.Duration
 }
 
 func newFixture(t *testing.T, o options, steps ...step) *fixture {
@@ -88,7 +88,7 @@ func newFixture(t *testing.T, o options, steps ...step) *fixture {
 		ChargeWindow: o.chargeWindow,
 		Stripe:       stripetest.Options{Clock: o.clock, SearchDelay: o.searchDelay, EventDelay: o.eventDelay},
 		Payments:     payments.Config{Transport: f.transport, Logger: slog.New(slog.DiscardHandler)},
-		Engine:       idempotency.Config{OnStep: o.onStep, LockTimeout: lockTimeout},
+		Engine:       idempotency.Config{LockTimeout: cmp.Or(o.lease, lockTimeout)},
 	})
 	f.do(steps...)
 	return f

@@ -18,15 +18,11 @@ import (
 	"example.com/orders-api/internal/jobs"
 )
 
-// Message is a rendered receipt: its parts, and the mail that is made of them.
+// Message is the mail with an order's receipt.
 type Message struct {
 	*mail.Msg
 
-	OrderID   uuid.UUID
-	Sender    *netmail.Address
-	Recipient string
-	Subject   string
-	Text      string
+	OrderID uuid.UUID
 }
 
 // Mailer delivers receipts, also concurrently.
@@ -122,5 +118,5 @@ func newMessage(sender string, o order) (Message, error) {
 	message.SetMessageIDWithValue("receipt." + o.ID.String() + "@" + domain)
 	message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834
 	message.SetBodyString(mail.TypeTextPlain, text.String())
-	return Message{message, o.ID, from, o.Email, subject, text.String()}, nil
+	return Message{message, o.ID}, nil
 }

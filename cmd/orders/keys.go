@@ -142,9 +142,6 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 			resources = append(resources, refund.(refunds.Refund).ID)
 		}
 	}
-	if h.failed, err = a.Engine.FailedRuns(ctx, h.AccountID, h.ID); err != nil {
-		return err
-	}
 	if h.records, err = audit.Records(ctx, a.Pool, h.AccountID, resources...); err != nil {
 		return err
 	}
@@ -201,7 +198,6 @@ type history struct {
 	Order   orders.Order // its Status is empty if there is none
 	Jobs    []jobs.Job
 	Refunds []refunds.Refund
-	failed  []idempotency.FailedRun
 	records []audit.Record
 }
 
@@ -226,7 +222,7 @@ func (h history) Timeline() []event {
 	for _, record := range h.records {
 		events = append(events, event{record.CreatedAt, fmt.Sprintf("%s %s", record.Action, record.Data)})
 	}
-	for _, run := range h.failed {
+	for _, run := range h.FailedRuns {
 		events = append(events, event{run.At, fmt.Sprintf("run %d failed at %s: %s", run.Number, run.Point, run.Error)})
 	}
 	if h.Runs > 1 {

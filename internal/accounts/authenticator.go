@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/singleflight"
 
 	"example.com/orders-api/internal/postgres"
 )
@@ -44,7 +45,7 @@ type Authenticator struct {
 // server has what one database server answered: a server that was demoted accepts revoked keys.
 type server struct {
 	verified map[keyHash]verifiedKey
-	lookups  map[keyHash]*lookup // those in flight, one for each key
+	lookups  singleflight.Group // one for each key
 }
 
 // verifiedKey is a key that was valid. After maxAge it no longer authenticates, but its lookup is not one
@@ -52,12 +53,6 @@ type server struct {
 type verifiedKey struct {
 	accountID uuid.UUID
 	at        time.Time // before the lookup was sent
-}
-
-type lookup struct {
-	done      chan struct{} // closed when the result is set
-	accountID uuid.UUID
-	err       error
 }
 
 // NewAuthenticator returns an Authenticator.
@@ -72,7 +67,7 @@ func NewAuthenticator(pool *pgxpool.Pool, clock func() time.Time) *Authenticator
 func (a *Authenticator) Reset() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.server = &server{map[keyHash]verifiedKey{}, map[keyHash]*lookup{}}
+	a.server = &server{verified: map[keyHash]verifiedKey{}}
 }
 
 // Authenticate returns the account of apiKey, or [ErrUnauthorized]. A revoked key works for
@@ -89,35 +84,31 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 		a.mu.Unlock()
 		return key.accountID, nil
 	}
-	l := s.lookups[hash]
-	if l == nil {
-		l = &lookup{done: make(chan struct{})}
-		s.lookups[hash] = l
-		go a.lookUp(context.WithoutCancel(ctx), s, l, hash, now, known) // other requests may wait for it
-	}
+	lookup := s.lookups.DoChan(string(hash[:]), func() (any, error) {
+		return a.lookUp(context.WithoutCancel(ctx), s, hash, now, known) // other requests may wait for it
+	})
 	a.mu.Unlock()
 	select {
-	case <-l.done:
-		return l.accountID, l.err
+	case found := <-lookup:
+		return found.Val.(uuid.UUID), found.Err
 	case <-ctx.Done():
 		return uuid.Nil, fmt.Errorf("wait to look up API key: %w", postgres.Translate(ctx.Err()))
 	}
 }
 
-func (a *Authenticator) lookUp(ctx context.Context, s *server, l *lookup, hash keyHash, begun time.Time, known bool) {
-	defer close(l.done)
-	l.accountID, l.err = a.query(ctx, hash, known)
+func (a *Authenticator) lookUp(ctx context.Context, s *server, hash keyHash, begun time.Time, known bool) (uuid.UUID, error) {
+	accountID, err := a.query(ctx, hash, known)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(s.lookups, hash)
 	switch {
 	case a.server != s:
-		l.accountID, l.err = uuid.Nil, errOtherServer
-	case l.err == nil:
-		s.verified[hash] = verifiedKey{l.accountID, begun}
-	case errors.Is(l.err, ErrUnauthorized):
+		return uuid.Nil, errOtherServer
+	case err == nil:
+		s.verified[hash] = verifiedKey{accountID, begun}
+	case errors.Is(err, ErrUnauthorized):
 		delete(s.verified, hash)
 	}
+	return accountID, err
 }
 
 // query looks up unknown keys on few connections, because such a key costs its sender nothing and must not
@@ -133,21 +124,21 @@ func (a *Authenticator) query(ctx context.Context, hash keyHash, known bool) (uu
 			return uuid.Nil, fmt.Errorf("wait to look up API key: %w", postgres.Translate(ctx.Err()))
 		}
 	}
-	found, err := pgx.CollectExactlyOneRow(postgres.Query(ctx, a.pool, `
+	var standby bool
+	var accountID *uuid.UUID
+	_, err := pgx.ForEachRow(postgres.Query(ctx, a.pool, `
 SELECT pg_is_in_recovery(),
-       (SELECT account_id FROM api_keys WHERE key_hash = $1 AND revoked_at IS NULL)`, hash[:]), pgx.RowToStructByPos[struct {
-		Standby   bool
-		AccountID *uuid.UUID
-	}])
+       (SELECT account_id FROM api_keys WHERE key_hash = $1 AND revoked_at IS NULL)`, hash[:]),
+		[]any{&standby, &accountID}, func() error { return nil })
 	switch {
 	case err != nil:
 		return uuid.Nil, fmt.Errorf("look up API key: %w", postgres.Translate(err))
-	case found.Standby: // which may lack a key, or its revocation
+	case standby: // which may lack a key, or its revocation
 		return uuid.Nil, errOtherServer
-	case found.AccountID == nil:
+	case accountID == nil:
 		return uuid.Nil, ErrUnauthorized
 	}
-	return *found.AccountID, nil
+	return *accountID, nil
 }
 
 // An API key is keyPrefix, which secret scanners recognise, and 130 random bits in

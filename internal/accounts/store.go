@@ -32,48 +32,46 @@ type Key struct {
 }
 
 // Create creates an account with one API key.
-func Create(ctx context.Context, pool *pgxpool.Pool, name string) (accountID uuid.UUID, apiKey string, err error) {
+func Create(ctx context.Context, pool *pgxpool.Pool, name string) (accountID uuid.UUID, apiKey string, _ error) {
 	name = strings.TrimSpace(name)
 	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
 		return uuid.Nil, "", ErrInvalidName
 	}
 	accountID = uuid.New() // random, because derived ids hash it and must differ in each database
-	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `
+	batch := &pgx.Batch{}
+	batch.Queue(`
 INSERT INTO accounts (id, name)
-VALUES ($1, $2)`, accountID, name); err != nil {
-			return err
-		}
-		_, apiKey, err = CreateKey(ctx, tx, accountID)
-		return err
-	})
-	if err != nil {
+VALUES ($1, $2)`, accountID, name)
+	_, apiKey = queueKey(batch, accountID)
+	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
 		return uuid.Nil, "", fmt.Errorf("create account: %w", postgres.Translate(err))
 	}
 	return accountID, apiKey, nil
 }
 
-// Querier is a pool or a transaction.
-type Querier interface {
-	QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row
-}
-
 // CreateKey creates an API key of an account, or returns [ErrAccountNotFound].
-func CreateKey(ctx context.Context, db Querier, accountID uuid.UUID) (key Key, apiKey string, err error) {
-	apiKey = newKey()
-	key = Key{AccountID: accountID, ID: uuid.New(), Prefix: Prefix(apiKey)}
-	hash := hashKey(apiKey)
-	err = db.QueryRow(ctx, `
-INSERT INTO api_keys (id, account_id, key_hash, prefix)
-VALUES ($1, $2, $3, $4)
-RETURNING created_at`, key.ID, accountID, hash[:], key.Prefix).Scan(&key.CreatedAt)
+func CreateKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (Key, string, error) {
+	batch := &pgx.Batch{}
+	key, apiKey := queueKey(batch, accountID)
+	err := pool.SendBatch(ctx, batch).Close()
 	switch {
 	case postgres.SQLState(err) == postgres.ForeignKeyViolation:
 		return Key{}, "", ErrAccountNotFound
 	case err != nil:
 		return Key{}, "", fmt.Errorf("create API key: %w", postgres.Translate(err))
 	}
-	return key, apiKey, nil
+	return *key, apiKey, nil
+}
+
+func queueKey(batch *pgx.Batch, accountID uuid.UUID) (key *Key, apiKey string) {
+	apiKey = newKey()
+	key = &Key{AccountID: accountID, ID: uuid.New(), Prefix: Prefix(apiKey)}
+	hash := hashKey(apiKey)
+	batch.Queue(`
+INSERT INTO api_keys (id, account_id, key_hash, prefix)
+VALUES ($1, $2, $3, $4)
+RETURNING created_at`, key.ID, accountID, hash[:], key.Prefix).QueryRow(func(row pgx.Row) error { return row.Scan(&key.CreatedAt) })
+	return key, apiKey
 }
 
 // Account is an account and the number of its API keys that are not revoked.

@@ -77,8 +77,6 @@ func TestPlans_useIndexes(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, found, 1)
 		}
-		_, err = f.Engine.FailedRuns(t.Context(), f.Account, idempotency.KeyID(f.Account, req.Key))
-		require.NoError(t, err)
 		for _, worker := range workers {
 			_, err := worker.RunOnce(t.Context())
 			require.NoError(t, err)

@@ -21,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/api"
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/programtest"
@@ -106,19 +105,13 @@ func (r response) Write(p []byte) (int, error) {
 // The code tour lists the files that a paid order passes, and the calls against the import order.
 func TestPath(t *testing.T) {
 	t.Parallel()
-	const metrics, maxFiles, maxClimbs = "internal/metrics", 24, 4
+	const metrics, maxFiles, maxClimbs = "internal/metrics", 24, 3
 	passed := &trace{calls: map[[2]string]bool{}}
 	shop := orderstest.New(t, orderstest.Options{
 		Pool: idempotencytest.NewPool(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = passed }),
 		Payments: payments.Config{
 			Transport: admission.SuspendDuring(passed),
 			Observe:   func(payments.HTTPAttempt) { passed.record(metrics) },
-		},
-		Engine: idempotency.Config{
-			OnStep: func(ctx context.Context, _ idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-				passed.record(metrics)
-				return ctx, func(idempotency.StepEnd) {}
-			},
 		},
 	})
 	router, apiKey := shop.API(t, api.Config{
