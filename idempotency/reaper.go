@@ -12,6 +12,14 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
+const reapable = "finished_at <= now() - $1::interval AND expired_at IS NULL"
+
+// CountReapable returns how many keys Reap would empty now.
+func (e *Engine) CountReapable(ctx context.Context, retention time.Duration) (n int, err error) {
+	err = e.store.queryRow(ctx, "SELECT count(*) FROM idempotency_keys WHERE "+reapable, []any{retention}, &n)
+	return n, err
+}
+
 // emptied removes what a client has sent and received, with the key itself, from which its id derives.
 // The rest of the row rejects each reuse of the key (R17, used for ever).
 const emptied = `
@@ -35,8 +43,7 @@ UPDATE idempotency_keys AS k
   FROM (
            SELECT account_id, id
              FROM idempotency_keys
-            WHERE finished_at <= now() - $1::interval
-              AND expired_at IS NULL
+            WHERE ` + reapable + `
               AND finished_at >= $3
             ORDER BY finished_at
             LIMIT $2

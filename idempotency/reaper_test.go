@@ -23,6 +23,13 @@ func (f *fixture) reap() int {
 	return n
 }
 
+func (f *fixture) countExpired() int {
+	f.t.Helper()
+	n, err := f.engine.CountReapable(f.t.Context(), retention)
+	require.NoError(f.t, err)
+	return n
+}
+
 // Only finished keys past their retention are emptied.
 func TestReaper_selection(t *testing.T) {
 	t.Parallel()
@@ -47,13 +54,17 @@ func TestReaper_selection(t *testing.T) {
 			req := f.putChanged(&threeSteps{}, test.state, 0, test.update)
 			before := f.row(req)
 			if test.emptied {
+				require.Equal(t, 1, f.countExpired())
+				require.Equal(t, before, f.row(req), "counting empties nothing")
 				require.Equal(t, 1, f.reap())
 				after := f.row(req)
 				require.NotContains(t, after, string(req.Key))
+				require.Zero(t, f.countExpired())
 				require.Zero(t, f.reap())
 				require.Equal(t, after, f.row(req), "it is emptied once")
 				return
 			}
+			require.Zero(t, f.countExpired())
 			require.Zero(t, f.reap())
 			require.Equal(t, before, f.row(req))
 		})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,18 +14,26 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// A mail server that stops answering, at any reply, holds a mail no longer than its limit.
+// A mail server that stops answering, at any reply, holds a mail no longer than its limit, and cannot fill the
+// memory.
 func TestSMTP_foreignServer(t *testing.T) {
 	t.Parallel()
 	for name, endless := range map[string]string{
-		"silence":                "",
-		"a line without an end":  "2",
-		"a reply without an end": "250-x\r\n",
+		"silence":                   "",
+		"a line without an end":     "2",
+		"a reply without an end":    "250-x\r\n",
+		"300 MB in a line":          strings.Repeat("2", 1<<20),
+		"300 MB in lines":           strings.Repeat("250-x\r\n", 1<<17),
+		"300 MB, but another reply": strings.Repeat("599-x\r\n", 1<<17),
 	} {
 		for at, reply := range []string{"greeting", "EHLO", "MAIL", "RCPT", "DATA", "content", "QUIT"} {
 			t.Run(name+" as reply to "+reply, func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				limit := 10 * time.Second
+				if len(endless) < 10 {
+					limit = 200 * time.Millisecond
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				start := time.Now()
 				err := newSMTP(t, "smtp://"+foreignMailServer(t, at, endless)).Send(ctx, receipts.NewTestMessage(t, "Mug"))
@@ -65,8 +74,14 @@ func foreignMailServer(t *testing.T, at int, endless string) (address string) {
 				}
 			}
 		}
-		for err == nil && endless != "" {
-			<-time.After(time.Millisecond)
+		for sent := 0; err == nil && endless != ""; sent += len(endless) {
+			if sent > 300<<20 {
+				t.Error("the client has read 300 MB")
+				return
+			}
+			if len(endless) < 10 {
+				<-time.After(time.Millisecond)
+			}
 			_, err = io.WriteString(conn, endless)
 		}
 		_, _ = io.Copy(io.Discard, received)

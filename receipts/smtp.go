@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"net/textproto"
@@ -21,16 +22,17 @@ import (
 	"example.com/orders-api/internal/jobs"
 )
 
-const stepTimeout = 30 * time.Second // of connecting with login, and then of sending
+const (
+	stepTimeout = 30 * time.Second // of connecting with login, and then of sending
+	maxReceived = 256 << 10        // bytes from the server on one connection
+)
 
 // SMTP is a [Mailer] that sends each receipt on a new connection.
 type SMTP struct {
 	url, address, name string
+	implicitTLS        bool
 	tls                *tls.Config
-	dialer             interface {
-		DialContext(ctx context.Context, network, address string) (net.Conn, error)
-	}
-	options []mail.Option
+	options            []mail.Option
 }
 
 // NewSMTP accepts smtp://user:password@host:587, or smtps:// for implicit TLS. No error contains
@@ -58,10 +60,10 @@ func NewSMTP(rawURL, hello string) (*SMTP, error) {
 	local := host == "localhost" || ip.Unmap().IsLoopback()
 	name, _, _ := strings.Cut(host, "%") // a certificate names no zone
 	s := &SMTP{
-		address: net.JoinHostPort(host, strconv.Itoa(port)),
-		name:    name,
-		tls:     &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12},
-		dialer:  &net.Dialer{},
+		address:     net.JoinHostPort(host, strconv.Itoa(port)),
+		name:        name,
+		implicitTLS: server.Scheme == "smtps",
+		tls:         &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12},
 	}
 	s.url = (&url.URL{Scheme: server.Scheme, Host: s.address}).String()
 	if local {
@@ -77,8 +79,7 @@ func NewSMTP(rawURL, hello string) (*SMTP, error) {
 		mail.WithoutSMTPUTF8(), // which older servers reject
 	}
 	switch {
-	case server.Scheme == "smtps":
-		s.dialer = &tls.Dialer{Config: s.tls}
+	case s.implicitTLS:
 		s.options = append(s.options, mail.WithSSL())
 	case user != "" && !local:
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSMandatory))
@@ -111,11 +112,18 @@ func (s *SMTP) send(ctx context.Context, messages ...*mail.Msg) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dial := func(dialCtx context.Context, _, _ string) (net.Conn, error) { // the library's address lacks the brackets of IPv6
-		conn, err := s.dialer.DialContext(dialCtx, "tcp", s.address)
-		if err == nil { // The library ignores the context after this, and leaks the connection if the login fails.
-			context.AfterFunc(ctx, func() { _ = conn.Close() })
+		dialled, err := new(net.Dialer).DialContext(dialCtx, "tcp", s.address)
+		if err != nil {
+			return nil, err
 		}
-		return conn, err
+		// The library ignores the context after this, and leaks the connection if the login fails.
+		context.AfterFunc(ctx, func() { _ = dialled.Close() })
+		conn := limitedConn{dialled, io.LimitReader(dialled, maxReceived)}
+		if !s.implicitTLS {
+			return conn, nil
+		}
+		encrypted := tls.Client(conn, s.tls)
+		return encrypted, encrypted.HandshakeContext(dialCtx)
 	}
 	client, err := mail.NewClient(s.name, append(slices.Clone(s.options), mail.WithDialContextFunc(dial))...)
 	if err != nil {
@@ -139,6 +147,14 @@ func (s *SMTP) send(ctx context.Context, messages ...*mail.Msg) error {
 	_ = client.CloseWithSMTPClient(session) // the mail is accepted even if QUIT fails
 	return nil
 }
+
+// limitedConn is a connection whose server cannot fill the memory: the library reads lines of any length.
+type limitedConn struct {
+	net.Conn
+	reader io.Reader
+}
+
+func (c limitedConn) Read(p []byte) (int, error) { return c.reader.Read(p) }
 
 // withContext adds the reason why ctx has ended, if it has.
 func withContext(ctx context.Context, err error) error {

@@ -35,14 +35,25 @@ func (c *completer) Run(ctx context.Context, a *app.App) error {
 	return a.RunOrRepeat(ctx, "completer", c.Every.Duration, a.Completer(int(c.Concurrency)))
 }
 
-type reaper struct{ repeating }
+type reaper struct {
+	repeating
+
+	DryRun bool `help:"Count the keys and delete nothing."`
+}
 
 func (*reaper) Environment(config *app.Config) []any {
 	return append(config.Keys(), config.Admin.Optional())
 }
 
 func (c *reaper) Run(ctx context.Context, a *app.App) error {
-	return a.RunOrRepeat(ctx, "reaper", c.Every.Duration, a.Reap)
+	return a.RunOrRepeat(ctx, "reaper", c.Every.Duration, func(ctx context.Context) error {
+		if !c.DryRun {
+			return a.Reap(ctx)
+		}
+		retention := a.Config.KeyRetention
+		n, err := a.Engine.CountReapable(ctx, retention)
+		return printed(err, "finished keys older than %s: %d; none was emptied\n", retention, n)
+	})
 }
 
 type worker struct {

@@ -130,6 +130,10 @@ func TestReaper_singleRun(t *testing.T) {
 	env := f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=")
 	const rows = "SELECT count(*) FROM idempotency_keys"
 
+	stdout, _ := programtest.Succeed(t, env, "reaper", "--dry-run")
+	require.Equal(t, "finished keys older than 72h0m0s: 1; none was emptied\n", stdout)
+	require.Equal(t, 3, f.count(rows))
+
 	stdout, stderr := programtest.Succeed(t, env, "reaper")
 	require.Empty(t, stdout)
 	requireOneLine(t, stderr, `msg="reaper pass"`, "emptied=1")
@@ -138,8 +142,8 @@ func TestReaper_singleRun(t *testing.T) {
 	require.Zero(t, f.count(rows+" WHERE idempotency_key = 'ancient-order-001'"))
 	require.Equal(t, 3, f.count("SELECT count(*) FROM orders"))
 
-	_, stderr = programtest.Succeed(t, append(env, "CHARGE_WINDOW=5m30s", "KEY_RETENTION=6m"), "reaper")
-	requireOneLine(t, stderr, `msg="reaper pass"`, "emptied=0")
+	stdout, _ = programtest.Succeed(t, append(env, "CHARGE_WINDOW=5m30s", "KEY_RETENTION=6m"), "reaper", "--dry-run")
+	require.Equal(t, "finished keys older than 6m0s: 0; none was emptied\n", stdout)
 }
 
 // A repeating command continues after errors of the database.

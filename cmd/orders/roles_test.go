@@ -116,6 +116,7 @@ func TestRoles(t *testing.T) {
 	require.Contains(t, f.keys("show", idempotency.KeyID(f.account(), "abandoned-order-03").String()), timeline)
 	require.Contains(t, programtest.Fail(t, f.environ, "keys", "retry", "abandoned-order-03", "--reason", "a test"), "is expired, so nothing continues it")
 	f.exec("UPDATE idempotency_keys SET finished_at = finished_at - interval '9 days', created_at = created_at - interval '9 days'")
+	programtest.Succeed(t, f.environ, "reaper", "--dry-run")
 	programtest.Succeed(t, f.environ, "reaper")
 	require.NotZero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE expired_at IS NOT NULL"))
 	programtest.Succeed(t, f.environ, "accounts", "keys", "create", "--account", account)

@@ -263,6 +263,7 @@ func (l *leakTest) runMaintenance() {
 	}
 	age()
 	require.Zero(l.t, l.run("completer"))
+	require.Zero(l.t, l.run("reaper", "--dry-run"))
 	require.Zero(l.t, l.run("reaper"))
 }
 

@@ -41,7 +41,7 @@ func TestStartupError(t *testing.T) {
 		},
 		"durations out of order": { // every command that reads keys checks them (R9, order of the durations)
 			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "LOCK_TIMEOUT=20s", "KEY_RETENTION=72s"},
-			"serve, completer, reaper, keys list, keys show K, keys retry K --reason x, keys resolve K --reason x",
+			"serve, completer, reaper, reaper --dry-run, keys list, keys show K, keys retry K --reason x, keys resolve K --reason x",
 			[]string{"\n  durations out of order: STRIPE_TIMEOUT 20s must be less than LOCK_TIMEOUT 20s" +
 				"\n  durations out of order: CHARGE_WINDOW 23h0m0s must be less than KEY_RETENTION 1m12s\n"},
 		},

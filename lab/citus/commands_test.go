@@ -94,6 +94,7 @@ func TestCommands(t *testing.T) {
 	run("reconcile")
 
 	f.Exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")
+	run("reaper", "--dry-run")
 	run("reaper")
 	require.Zero(t, f.Count("SELECT count(*) FROM idempotency_keys WHERE expired_at IS NULL"))
 	charges := len(f.Stripe.Charges())

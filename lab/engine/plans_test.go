@@ -65,6 +65,8 @@ func TestPlans_useIndexes(t *testing.T) {
 	require.NoError(t, err)
 	_, err = idempotency.ReadStats(ctx, f.pool)
 	require.NoError(t, err)
+	_, err = f.engine.CountReapable(ctx, time.Hour)
+	require.NoError(t, err)
 	deleted, err := f.engine.Reap(ctx, time.Hour, 100) // list, delete
 	require.NoError(t, err)
 	require.Positive(t, deleted)
