@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations/audit"
 )
 
 // Marker is an [idempotency.Operation] whose unfinished keys an operator can end. Mark queues what every later run

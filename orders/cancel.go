@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders/provider"
 )

@@ -13,10 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )

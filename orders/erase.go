@@ -11,10 +11,10 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 )
 
 // obstacleSQL returns the ids of an order's keys, and why its data is still needed, or "". $3 is the id

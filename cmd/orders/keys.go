@@ -19,10 +19,10 @@ import (
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/refunds"
 )

@@ -12,8 +12,8 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/provider"
