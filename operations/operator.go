@@ -19,6 +19,9 @@ type Marker interface {
 	Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string)
 }
 
+// ErrNotResolvable means that the operation is no [Marker].
+var ErrNotResolvable = errors.New("its operation cannot be resolved, only retried")
+
 // Retry resumes an unfinished key now, before the completer does.
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
 	return s.act(ctx, accountID, keyID, by, "key.retry", false)
