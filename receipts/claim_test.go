@@ -41,7 +41,7 @@ func TestRunOnce_concurrentWorkers(t *testing.T) {
 			result, err := worker.RunOnce(t.Context())
 			mu.Lock()
 			defer mu.Unlock()
-			sent += result[receipts.Sent]
+			sent += result[jobs.Done]
 			return err
 		})
 	}
@@ -72,7 +72,7 @@ func TestRunOnce_changedCandidate(t *testing.T) {
 				}
 				return err
 			}), func(w *jobs.Worker) { w.Concurrency = 1 })
-			requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+			requirePass(t, worker, jobs.Result{jobs.Done: 1})
 			for _, j := range f.jobs(t) {
 				require.LessOrEqual(t, j.Attempt, 1, "not claimed by this worker")
 				require.Empty(t, j.LastError)
@@ -91,10 +91,10 @@ func TestRunOnce_lockedCandidate(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `SELECT FROM staged_jobs WHERE args->>'order_id' = $1 FOR UPDATE`, locked.String())
 	require.NoError(t, err)
 	worker := f.worker(t, returns(nil))
-	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{jobs.Done: 1})
 	requirePass(t, worker, jobs.Result{})
 	require.NoError(t, tx.Rollback(t.Context()))
-	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{jobs.Done: 1})
 }
 
 func TestRunOnce_leaseExpired(t *testing.T) {
@@ -147,7 +147,7 @@ func TestRunOnce_killedBeforeDelete(t *testing.T) {
 	worker := f.worker(t, mailer)
 	requirePass(t, worker, jobs.Result{}) // still leased
 	f.exec(t, makeDue)
-	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{jobs.Done: 1})
 	require.Empty(t, f.jobs(t))
 	require.Len(t, server.mails(), 2)
 	for _, got := range server.mails() {

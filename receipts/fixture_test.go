@@ -100,7 +100,6 @@ const makeDue = `UPDATE staged_jobs SET run_at = now()`
 func (f fixture) worker(t *testing.T, mailer receipts.Mailer, change ...func(*jobs.Worker)) *jobs.Worker {
 	t.Helper()
 	worker := receipts.NewWorker(f.pool, mailer, "The Shop <shop@example.com>", slog.New(slog.DiscardHandler))
-	worker.Backoff = func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute }
 	for _, c := range change {
 		c(worker)
 	}

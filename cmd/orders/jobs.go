@@ -156,7 +156,7 @@ func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
 	return printed(err, "The worker tries again, now: %d\n", retried)
 }
 
-var errNoFailedJob = errors.New("there is no failed job of this id (orders jobs list)")
+var errNoFailedJob = errors.New("there is no failed job of this id (orders jobs list), and a discrepancy ends with jobs delete")
 
 type jobsDelete struct {
 	changeOfJob
