@@ -39,7 +39,7 @@ func send(ctx context.Context, pool *pgxpool.Pool, mailer Mailer, from string, j
 	if err != nil {
 		return err
 	}
-	return mailer.Send(ctx, message)
+	return mailer.Send(ctx, of.OrderID, message)
 }
 
 // detail adds the mail server's text.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"github.com/wneessen/go-mail"
 
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
@@ -146,7 +147,7 @@ func TestRunOnce_invalidJobs(t *testing.T) {
 func TestRunOnce_oneAttemptPerJob(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	worker := f.worker(t, mailerFunc(func(ctx context.Context, _ receipts.Message) error {
+	worker := f.worker(t, mailerFunc(func(ctx context.Context, _ uuid.UUID, _ *mail.Msg) error {
 		_, err := f.pool.Exec(ctx, "UPDATE staged_jobs SET run_at = now() WHERE last_error IS NOT NULL") // the other is due again
 		return errors.Join(errors.New("no"), err)
 	}), func(w *jobs.Worker) { w.Concurrency = 1 })
@@ -159,7 +160,7 @@ func TestRunOnce_noConnectionWhileSending(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	f.insertPaidOrder(t, "jane@example.com")
-	worker := f.worker(t, mailerFunc(func(ctx context.Context, _ receipts.Message) error {
+	worker := f.worker(t, mailerFunc(func(ctx context.Context, _ uuid.UUID, _ *mail.Msg) error {
 		_, err := f.pool.Exec(ctx, "SELECT 1") // would wait forever for the only connection
 		return err
 	}))
