@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
@@ -52,13 +52,13 @@ func (r *orderRun) cancel(ctx context.Context, why provider.Problem) (idempotenc
 	case failed == nil && intent.Status == payments.StatusCanceled:
 		return r.recordFailure(why), nil
 	case failed == nil:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	case failed.SavedUnderKey, failed.UnexpectedState:
 		// The repeated step reads whether the intent was charged or cancelled.
 		r.order.ConfirmKeyNumber++
-		return r.repeatWithNextKey(pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+		return r.repeatWithNextKey(pointChargeCreated, httpjson.ErrOutcomeUnknown, failed)
 	default:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, failed)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
@@ -33,7 +33,7 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, e
 	intent, failed := r.service.readIntent(ctx, r.order)
 	switch {
 	case failed != nil:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed)
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, failed)
 	case closing != nil:
 		return r.closeOrder(ctx, intent, *closing)
 	case intent.Status == payments.StatusRequiresConfirmation:
@@ -56,14 +56,14 @@ func (r *orderRun) confirm(ctx context.Context) (idempotency.RecordFunc, error) 
 		// required an action. So nobody can charge the intent any more.
 		return r.recordFailure(provider.DeclinedBy(failed)), nil
 	case failed.Outcome == payments.NotExecuted && firstConfirm:
-		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
 	}
 
 	// The outcome is unknown, or the error may be the effect of an earlier confirm.
 	intent, unread := r.service.readIntent(ctx, r.order)
 	switch {
 	case unread != nil:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, unread)
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, unread)
 	case intent.Status != payments.StatusRequiresConfirmation:
 		return r.resolveByStatus(ctx, intent)
 	case failed.Outcome == payments.Declined:
@@ -72,9 +72,9 @@ func (r *orderRun) confirm(ctx context.Context) (idempotency.RecordFunc, error) 
 		return r.cancel(ctx, provider.RefusedBy(failed))
 	case failed.SavedUnderKey, failed.UnexpectedState:
 		r.order.ConfirmKeyNumber++
-		return r.repeatWithNextKey(pointChargeCreated, operations.ErrOutcomeUnknown, failed)
+		return r.repeatWithNextKey(pointChargeCreated, httpjson.ErrOutcomeUnknown, failed)
 	default:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the confirm may still arrive
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, failed) // the confirm may still arrive
 	}
 }
 
@@ -83,7 +83,7 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 	case payments.StatusSucceeded:
 		return r.recordPayment, nil
 	case payments.StatusProcessing:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: string(intent.Status), RetryAfter: processingRetryAfter})
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{Code: string(intent.Status), RetryAfter: processingRetryAfter})
 	case payments.StatusRequiresAction:
 		return r.awaitAction(ctx, intent)
 	case payments.StatusRequiresPaymentMethod, payments.StatusCanceled:
@@ -99,7 +99,7 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 			return r.cancel(ctx, provider.Refused("payment_method_missing", "The payment provider dropped the payment method."))
 		}
 	default:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	}
 }
 
@@ -108,14 +108,14 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 	paidAt := r.run.Now()
 	paid := r.order.Order
-	paid.Status, paid.PaidAt = StatusPaid, &operations.Timestamp{Time: paidAt}
+	paid.Status, paid.PaidAt = StatusPaid, &httpjson.Timestamp{Time: paidAt}
 	r.updateTx(tx, "status = 'paid', paid_at = $3", paidAt)
 	receipts.StageTx(tx, r.run.AccountID, paid.ID)
 	r.service.Events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderPaid, OrderID: paid.ID})
 	r.auditTx(ctx, tx, "order.paid", map[string]any{
 		"payment_intent_id": *paid.PaymentIntentID, "amount": paid.Amount, "currency": paid.Currency,
 	})
-	return operations.FinishCreated(r.run.Path+"/"+paid.ID.String(), paid)
+	return httpjson.FinishCreated(r.run.Path+"/"+paid.ID.String(), paid)
 }
 
 // recordFailure returns transaction 3 of an order that can no longer be charged.

@@ -13,10 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
@@ -103,7 +103,7 @@ func (r *orderRun) violated(ctx context.Context, constraint string) error {
 		return nil
 	}
 	other, err := r.service.findByReference(ctx, r.run.AccountID, *r.order.Reference)
-	if errors.Is(err, operations.ErrNotFound) {
+	if errors.Is(err, httpjson.ErrNotFound) {
 		return fmt.Errorf("%w: the other order with this reference has just failed", postgres.ErrUnavailable)
 	}
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	if r.run.Resumed {
 		ids, failed := r.search(ctx)
 		if failed != nil && !failed.NotOffered {
-			return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+			return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
 		}
 		found, err := r.choose(ctx, ids)
 		if err != nil {
@@ -155,12 +155,12 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, provider.RefusedBy(failed))
 	case failed.KeyUsed:
-		return nil, cmp.Or(r.reportOtherCreate(ctx), r.retryLater(operations.ErrProviderUnavailable, failed))
+		return nil, cmp.Or(r.reportOtherCreate(ctx), r.retryLater(httpjson.ErrProviderUnavailable, failed))
 	case failed.SavedUnderKey:
 		r.order.CreateKeyNumber++
-		return r.repeatWithNextKey(pointOrderCreated, operations.ErrProviderUnavailable, failed)
+		return r.repeatWithNextKey(pointOrderCreated, httpjson.ErrProviderUnavailable, failed)
 	default: // an unconfirmed intent moves no money, so the outcome does not matter
-		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
 	}
 }
 
@@ -180,7 +180,7 @@ func (r *orderRun) endWithoutCreate(ctx context.Context) (idempotency.RecordFunc
 	case windowOver && failed != nil && failed.NeedsOperator && failed.Outcome == payments.NotExecuted:
 		return r.recordFailure(why), r.otherCreate(ctx)
 	case failed != nil:
-		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
 	}
 	found, err := r.choose(ctx, ids)
 	switch {
@@ -204,7 +204,7 @@ func (r *orderRun) choose(ctx context.Context, ids []string) (chosen payments.In
 	for _, id := range ids {
 		intent, err := r.service.Calls.Payments.Get(ctx, id)
 		if err != nil {
-			return payments.Intent{}, r.retryLater(operations.ErrProviderUnavailable, provider.Failure(err))
+			return payments.Intent{}, r.retryLater(httpjson.ErrProviderUnavailable, provider.Failure(err))
 		}
 		ours := provider.ParseMetadata(intent.Metadata).OrderID == r.order.ID
 		if ours && precedence(intent.Status) > precedence(chosen.Status) {
@@ -243,7 +243,7 @@ func (r *orderRun) failWithoutIntent(ctx context.Context, why provider.Problem) 
 	}
 	err := r.service.CheckProviderAccount(ctx, r.run.AccountID)
 	if failed, ok := errors.AsType[*payments.Error](err); ok {
-		return nil, r.retryLater(operations.ErrProviderUnavailable, failed)
+		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
 	}
 	return r.recordFailure(why), err
 }
@@ -267,7 +267,7 @@ func (r *orderRun) otherCreate(ctx context.Context) error {
 	case err != nil:
 		return postgres.Translate(err)
 	case slices.ContainsFunc(found, func(j jobs.Job) bool { return j.Kind == jobs.Discrepancy && j.LastError == otherCreate }):
-		return r.retryLater(operations.ErrProviderUnavailable, &payments.Error{NeedsOperator: true, Code: otherCreate})
+		return r.retryLater(httpjson.ErrProviderUnavailable, &payments.Error{NeedsOperator: true, Code: otherCreate})
 	default:
 		return nil
 	}
@@ -279,7 +279,7 @@ func (r *orderRun) load(ctx context.Context) (err error) {
 		r.stale = false
 		r.order, err = r.service.find(ctx, r.run.AccountID, orderID(r.run.AccountID, r.run.Key))
 	case r.order.CreatedAt.IsZero(): // this run inserted it, in the transaction that created the key
-		r.order.CreatedAt = operations.Timestamp{Time: r.run.CreatedAt}
+		r.order.CreatedAt = httpjson.Timestamp{Time: r.run.CreatedAt}
 	}
 	return mustExist(err, r.run.KeyID)
 }

@@ -5,7 +5,7 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
@@ -18,7 +18,7 @@ type Approval struct {
 
 // MarshalJSON includes the client secret.
 func (a Approval) MarshalJSON() ([]byte, error) {
-	return operations.EncodeJSON(struct {
+	return httpjson.EncodeJSON(struct {
 		Type            string `json:"type"`
 		ClientSecret    string `json:"client_secret"`
 		PaymentIntentID string `json:"payment_intent_id"`
@@ -48,7 +48,7 @@ func (r *orderRun) recordAction(ctx context.Context, tx *idempotency.Tx) (idempo
 }
 
 func (r *orderRun) actionRequired() error {
-	return &operations.ActionRequiredError{Action: Approval{*r.action, *r.order.PaymentIntentID}}
+	return &httpjson.ActionRequiredError{Action: Approval{*r.action, *r.order.PaymentIntentID}}
 }
 
 // checkAction reads the action from the provider, because the client secret is never stored. After the
@@ -66,10 +66,10 @@ func (s *Service) checkAction(ctx context.Context, key idempotency.StoredKey) er
 	intent, failed := s.readIntent(ctx, order)
 	switch {
 	case failed != nil:
-		return s.Calls.RetryLater(operations.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
+		return s.Calls.RetryLater(httpjson.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
 	case intent.Action == nil:
 		return nil
 	default:
-		return &operations.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}
+		return &httpjson.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/migrations/dbtest"
-	"example.com/orders-api/operations/audit"
 )
 
 var by = jobs.Operator{Actor: "ada", Reason: "refunded by hand"}

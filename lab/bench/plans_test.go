@@ -20,10 +20,11 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
@@ -60,11 +61,11 @@ func TestPlans_useIndexes(t *testing.T) {
 	for i := range often {
 		order := f.mustCreate(i)
 		require.NoError(t, f.refund(order, fmt.Sprintf("a-refund-for-its-plans-%d", i)))
-		for _, err := range f.Refunds.List(t.Context(), operations.Target{AccountID: f.Account, Parent: order}, operations.Page{Limit: 10}) {
+		for _, err := range f.Refunds.List(t.Context(), operations.Target{AccountID: f.Account, Parent: order}, httpjson.Page{Limit: 10}) {
 			require.NoError(t, err)
 		}
 		for _, after := range []uuid.UUID{uuid.Nil, order} {
-			for _, err := range f.Orders.List(t.Context(), operations.Target{AccountID: f.Account}, operations.Page{Limit: 10, After: after}) {
+			for _, err := range f.Orders.List(t.Context(), operations.Target{AccountID: f.Account}, httpjson.Page{Limit: 10, After: after}) {
 				require.NoError(t, err)
 			}
 		}

@@ -14,10 +14,10 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
@@ -119,7 +119,7 @@ type order struct {
 }
 
 func (i *Inbox) find(ctx context.Context, accountID, id uuid.UUID) (order, error) {
-	return operations.Get(ctx, i.Orders.Pool, pgx.RowToStructByPos[order], `
+	return httpjson.Get(ctx, i.Orders.Pool, pgx.RowToStructByPos[order], `
 SELECT account_id,
        id,
        idempotency_key,

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/payments"
 )
 
@@ -20,7 +20,7 @@ const (
 // Problem is the stored response of an order or a refund that failed, and can no longer succeed
 // (R23, cancel first).
 type Problem struct {
-	operations.Problem
+	httpjson.Problem
 	Code            string    `json:"code,omitempty"`
 	DeclineCode     string    `json:"decline_code,omitempty"`
 	ProviderMessage string    `json:"provider_message,omitempty"` // for operators, unlike detail
@@ -30,14 +30,14 @@ type Problem struct {
 // Finish returns the transition that stores the problem as the response of the key.
 func (p Problem) Finish(order uuid.UUID) (idempotency.Transition, error) {
 	p.OrderID = order
-	return operations.FinishProblem(p)
+	return httpjson.FinishProblem(p)
 }
 
 // Declined is the problem of a declined payment.
 func Declined(d payments.Decline) Problem {
 	detail := cmp.Or(buyerText(d.DeclineCode), buyerText(d.Code), "The card was declined. Please use another card, or ask your bank.")
 	return Problem{
-		Problem:         operations.NewProblem(SlugPaymentDeclined, 402, "The payment was declined", detail),
+		Problem:         httpjson.NewProblem(SlugPaymentDeclined, 402, "The payment was declined", detail),
 		Code:            cmp.Or(d.Code, "card_declined"), // a failed order requires a code
 		DeclineCode:     d.DeclineCode,
 		ProviderMessage: d.Message,
@@ -51,7 +51,7 @@ func DeclinedBy(failed *payments.Error) Problem {
 
 // Refused is the problem of a request that the provider refused, or that was closed before its effect.
 func Refused(code, detail string) Problem {
-	return Problem{Problem: operations.NewProblem(SlugPaymentRefused, 422, "The payment provider refused the request", detail), Code: code}
+	return Problem{Problem: httpjson.NewProblem(SlugPaymentRefused, 422, "The payment provider refused the request", detail), Code: code}
 }
 
 // RefusedBy is [Refused] for the error of a call.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/payments"
 )
 
@@ -76,5 +76,5 @@ func (c Calls) RetryLater(kind error, failed *payments.Error, attrs ...any) erro
 		c.Logger.Error("the payment provider's response needs an operator", append(attrs, "error", failed)...)
 		wait = misuseRetryAfter
 	}
-	return &operations.ProviderError{Kind: kind, RetryAfter: cmp.Or(failed.RetryAfter, wait), Cause: failed}
+	return &httpjson.ProviderError{Kind: kind, RetryAfter: cmp.Or(failed.RetryAfter, wait), Cause: failed}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/orders"
 )
 

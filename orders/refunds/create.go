@@ -12,8 +12,9 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/provider"
@@ -125,7 +126,7 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 	case found.ID != "":
 		return r.recordRefund(found)
 	case r.providerReplaysError():
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
 	case r.refund.CancelRequested:
 		return r.closeUnmade(ctx)
 	}
@@ -141,7 +142,7 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 func (r *refundRun) load(ctx context.Context) (err error) {
 	first := !r.run.Resumed && r.refund.ID == uuid.Nil
 	r.refund, err = r.service.find(ctx, r.run.AccountID, refundID(r.run.AccountID, r.run.Key))
-	if errors.Is(err, operations.ErrNotFound) {
+	if errors.Is(err, httpjson.ErrNotFound) {
 		return fmt.Errorf("the refund of key %s is missing", r.run.KeyID)
 	}
 	if first {
@@ -168,16 +169,16 @@ UPDATE refunds
 // no effect. The outcome is unknown only if an earlier call may have been executed.
 func (r *refundRun) kindOfFailure() error {
 	if r.refund.ProviderSentAt == nil {
-		return operations.ErrProviderUnavailable
+		return httpjson.ErrProviderUnavailable
 	}
-	return operations.ErrOutcomeUnknown
+	return httpjson.ErrOutcomeUnknown
 }
 
 // recordRefund is transaction 2.
 func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, error) {
 	r.adoptRest(made)
 	if !r.refund.matches(made) {
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: provider.NotOurRefund})
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: provider.NotOurRefund})
 	}
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		// This locks the order, and a list that was requested before changes nothing any more.
@@ -193,7 +194,7 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 		}
 		refunded := r.refund.Refund
 		refunded.Status, refunded.ProviderRefundID = made.Status, &made.ID
-		return operations.FinishCreated(r.run.Path+"/"+refunded.ID.String(), refunded)
+		return httpjson.FinishCreated(r.run.Path+"/"+refunded.ID.String(), refunded)
 	}, nil
 }
 
@@ -283,7 +284,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	found, unread := r.findRefund(ctx)
 	switch {
 	case unread != nil:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, unread)
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, unread)
 	case found.ID != "":
 		return r.recordRefund(found)
 	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
@@ -301,7 +302,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		r.refund.ProviderFailedAt, r.refund.ProviderSentAt = &now, &now
 		return r.record, nil
 	default:
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, failed) // the refund may still arrive
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, failed) // the refund may still arrive
 	}
 }
 
@@ -325,7 +326,7 @@ func (r *refundRun) closeUnmade(ctx context.Context) (idempotency.RecordFunc, er
 	}
 	// The empty list of another provider account, as with a wrong API key, proves nothing.
 	if _, err := r.service.Calls.Payments.Get(ctx, r.refund.IntentID); err != nil {
-		return nil, r.retryLater(operations.ErrOutcomeUnknown, provider.Failure(err))
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, provider.Failure(err))
 	}
 	return r.recordFailure(provider.Refused("canceled", "The refund was cancelled before it was made.")), nil
 }
@@ -337,7 +338,7 @@ func (r *refundRun) mayArrive(sent *time.Time) bool {
 }
 
 func (r *refundRun) retryAfterGrace() error {
-	return r.retryLater(operations.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
+	return r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
 }
 
 func (r *refundRun) retryLater(kind error, failed *payments.Error) error {

@@ -10,8 +10,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/currency"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/provider"
@@ -27,7 +26,7 @@ type Refund struct {
 	Reason           *string               `json:"reason"`
 	Status           payments.RefundStatus `json:"status"` // pending until the provider has it
 	ProviderRefundID *string               `json:"provider_refund_id"`
-	CreatedAt        operations.Timestamp  `json:"created_at"`
+	CreatedAt        httpjson.Timestamp    `json:"created_at"`
 	Source           string                `json:"source"` // see changes.SourceProvider
 	FailureReason    *string               `json:"failure_reason,omitempty"`
 }
@@ -44,11 +43,11 @@ type Request struct {
 
 // DecodeRequest decodes a request like [orders.DecodeOrderRequest].
 func DecodeRequest(canonical []byte) (Request, error) {
-	in := validation.NewDecoder(canonical)
-	request := Request{Amount: in.Integer("amount", validation.Optional, 1, currency.MaxAmount)}
-	if reason := in.Text("reason", validation.Optional, 1, 500); reason != "" {
+	in := httpjson.NewDecoder(canonical)
+	request := Request{Amount: in.Integer("amount", httpjson.Optional, 1, currency.MaxAmount)}
+	if reason := in.Text("reason", httpjson.Optional, 1, 500); reason != "" {
 		request.Reason = &reason
-		in.Check("reason", slices.Contains(changes.Reasons, reason), validation.CodeInvalidValue, "must be one of "+strings.Join(changes.Reasons, ", "))
+		in.Check("reason", slices.Contains(changes.Reasons, reason), httpjson.CodeInvalidValue, "must be one of "+strings.Join(changes.Reasons, ", "))
 	}
 	return request, in.Err()
 }
@@ -74,7 +73,7 @@ func refundable(o orders.Order, requested, reserved int64) (int64, error) {
 	case requested > remaining:
 		return 0, &ExceedsRemainingError{Remaining: remaining}
 	case requested%limits.Step != 0:
-		return 0, validation.Invalid("/amount", validation.CodeInvalidValue, fmt.Sprintf("must be a multiple of %d in %s", limits.Step, o.Currency))
+		return 0, httpjson.Invalid("/amount", httpjson.CodeInvalidValue, fmt.Sprintf("must be a multiple of %d in %s", limits.Step, o.Currency))
 	default:
 		return requested, nil
 	}
