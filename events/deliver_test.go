@@ -20,6 +20,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/events"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/foreigntest"
 	"example.com/orders-api/internal/jobs"
 )
@@ -312,7 +313,7 @@ func TestDeliver_poison(t *testing.T) {
 	endpoint.change(nil)
 	f.makeDue()
 	f.pass(worker, jobs.Result{})
-	n, err := jobs.RetryFailed(t.Context(), f.pool, failed[0].ID, jobs.Operator{Actor: "grace", Reason: "fixed"})
+	n, err := jobs.RetryFailed(t.Context(), f.pool, failed[0].ID, audit.Operator{Actor: "grace", Reason: "fixed"})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
 	f.pass(worker, jobs.Result{jobs.Done: 1})

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/wneessen/go-mail"
 
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
@@ -287,7 +288,7 @@ func TestRetryFailed(t *testing.T) {
 	require.Equal(t, []any{"receipt", `{"order_id": "` + order.String() + `"}`, 300, "no mailbox"},
 		[]any{failed[0].Kind, string(failed[0].Args), failed[0].Attempt, failed[0].LastError})
 	for _, want := range []int64{1, 0} { // at once, and once
-		retried, err := jobs.RetryFailed(t.Context(), f.pool, failed[0].ID, jobs.Operator{Actor: "ada", Reason: "mailbox created"})
+		retried, err := jobs.RetryFailed(t.Context(), f.pool, failed[0].ID, audit.Operator{Actor: "ada", Reason: "mailbox created"})
 		require.NoError(t, err)
 		require.Equal(t, want, retried)
 	}

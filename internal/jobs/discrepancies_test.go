@@ -15,7 +15,7 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-var by = jobs.Operator{Actor: "ada", Reason: "refunded by hand"}
+var by = audit.Operator{Actor: "ada", Reason: "refunded by hand"}
 
 func report(t *testing.T, pool *pgxpool.Pool, accountID uuid.UUID, found string, args any, objects ...string) (id uuid.UUID) {
 	t.Helper()

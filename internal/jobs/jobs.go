@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/postgres"
 )
 
@@ -110,8 +111,8 @@ WITH changed AS (`+change+`
            last_error,
            coalesce(args->>'order_id', id::text) AS resource_id
 )
-INSERT INTO audit_records (account_id, id, action, resource_type, resource_id, data)
-SELECT account_id, gen_random_uuid(), kind || $1, 'order', resource_id,
+`+audit.Insert+`
+SELECT gen_random_uuid(), account_id, kind || $1, 'order', resource_id,
        CASE kind WHEN 'discrepancy' THEN jsonb_build_object('found', last_error) ELSE '{}' END || $2
   FROM changed`, append([]any{"." + action, data}, arguments...)...)
 	if err != nil {
@@ -176,7 +177,7 @@ func ListFailed(ctx context.Context, pool *pgxpool.Pool, limit int) ([]Job, erro
 
 // RetryFailed gives a failed job, or all of them if id is uuid.Nil, all attempts again, and returns how many.
 // A discrepancy is none of them, because no worker can deal with it.
-func RetryFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (retried int64, err error) {
+func RetryFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by audit.Operator) (retried int64, err error) {
 	const batch = 10_000 // so that no statement takes long
 	for changed := int64(batch); changed == batch && err == nil; retried += changed {
 		changed, err = changeAudited(ctx, pool, `
@@ -199,7 +200,7 @@ UPDATE staged_jobs
 
 // DeleteFailed deletes a failed job that can never succeed, and returns 0 if there is none of this id. A discrepancy
 // stays as acknowledged, because otherwise the next comparison would list it again.
-func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (ended int64, err error) {
+func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by audit.Operator) (ended int64, err error) {
 	ended, err = changeAudited(ctx, pool, `
 UPDATE staged_jobs
    SET acknowledged_at = now()
@@ -215,12 +216,6 @@ DELETE FROM staged_jobs
    AND id = $3`, "delete", by, id)
 	}
 	return ended, err
-}
-
-// Operator is who changes a failed job, and why.
-type Operator struct {
-	Actor  string `json:"by"`
-	Reason string `json:"reason"`
 }
 
 // Stats counts the jobs of a kind in all accounts, for metrics.
