@@ -25,21 +25,16 @@ type Inbox struct {
 	Timeout    time.Duration // of an order: a run of its key, and the calls of a step
 }
 
-// Applied is the outcome of a job that has recorded what the provider states.
-const Applied = "applied"
-
 // Worker returns the worker of the orders' jobs.
 func (i *Inbox) Worker() *jobs.Worker {
 	return &jobs.Worker{
 		Pool:        i.Orders.Pool,
 		Logger:      i.Orders.Logger,
 		Kind:        orders.ChangeJob,
-		Done:        Applied,
 		Do:          i.work,
 		Timeout:     i.Timeout,
 		Concurrency: 4,
 		Detail:      error.Error,
-		Backoff:     jobs.Backoff,
 	}
 }
 
