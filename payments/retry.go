@@ -70,7 +70,7 @@ func (c *Client) run(ctx context.Context, call call, read func(text []byte, head
 func Calls() []string {
 	return []string{
 		"create", "confirm", "get", "cancel", "search", "list", "refund", "get_refund", "list_refunds", "list_all_refunds",
-		"list_disputes", "list_all_disputes", "list_events", "get_account", "try_write",
+		"list_disputes", "list_all_disputes", "list_events",
 	}
 }
 
