@@ -21,7 +21,6 @@ import (
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/refunds"
 )
@@ -42,7 +41,7 @@ var exampleErrors = map[string]error{
 	"too-large":                   fmt.Errorf("%w: at most 64 KiB are allowed here", errTooLarge),
 	"unsupported-media-type":      errUnsupportedMedia,
 	"idempotency-key-reused":      idempotency.ErrKeyReused,
-	"idempotency-key-expired": &keyedError{error: &idempotency.KeyExpiredError{}, created: operations.Links{
+	"idempotency-key-expired": &keyedError{error: &idempotency.KeyExpiredError{}, created: httpjson.Links{
 		"order": {ID: uuid.MustParse(exampleOrder)},
 	}},
 	"validation-failed": &keyedError{error: &httpjson.InvalidError{Fields: []httpjson.Field{

@@ -1,11 +1,28 @@
 package api
 
 import (
+	"context"
 	"errors"
+	"iter"
+	"net/http"
 
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/refunds"
 )
+
+func (h *Handlers) refundRoutes(r chi.Router) {
+	r.Method(http.MethodPost, refunds.Path, h.Post(refunds.Operation))
+	r.Method(http.MethodGet, refunds.Path+"/{refund_id}", h.Get(func(ctx context.Context, accountID uuid.UUID, ids []uuid.UUID) (any, error) {
+		return h.Refunds.Get(ctx, accountID, ids[0], ids[1])
+	}))
+	r.Method(http.MethodGet, refunds.Path, list(h, func(ctx context.Context, accountID uuid.UUID, ids []uuid.UUID, page httpjson.Page) (iter.Seq2[refunds.Refund, error], error) {
+		return h.Refunds.List(ctx, accountID, ids[0], page)
+	}))
+}
 
 func refundProblem(err error) (p problem, ok bool) {
 	if exceeds, ok := errors.AsType[*refunds.ExceedsRemainingError](err); ok {

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/provider"
 )
 
@@ -23,11 +22,6 @@ const (
 	pointCancelRequested idempotency.RecoveryPoint = "cancel_requested"
 )
 
-// CancelRegistration describes the cancel of an order. It creates nothing.
-func (s *Service) CancelRegistration() operations.Registration {
-	return operations.Registration{Operation: cancelOrder{s}, Path: cancelPath}
-}
-
 // NotCancelableError means that the order is paid.
 type NotCancelableError struct{ OrderID uuid.UUID }
 
@@ -35,11 +29,16 @@ func (e *NotCancelableError) Error() string { return "order " + e.OrderID.String
 
 type cancelOrder struct{ service *Service }
 
-func (cancelOrder) Name() string { return "cancel_order" }
+func (cancelOrder) Name() string { return CancelOperation }
 
-// Mark implements [operations.Marker] with a mark of the order.
+// Mark implements [idempotency.Marker] with a mark of the order.
 func (cancelOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
-	tx.Queue(requestCancelSQL, key.AccountID, operations.ParentID(cancelPath, key.Path), operator)
+	tx.Queue(requestCancelSQL, key.AccountID, httpjson.ParentID(cancelPath, key.Path), operator)
+}
+
+// Links implements [httpjson.Linker]. A cancel creates nothing.
+func (cancelOrder) Links(key idempotency.StoredKey) httpjson.Links {
+	return httpjson.Links{"order": httpjson.NewLink(Path, httpjson.ParentID(cancelPath, key.Path))}
 }
 
 func (op cancelOrder) Steps(run *idempotency.Run) idempotency.Steps {
@@ -56,7 +55,7 @@ type cancelRun struct {
 	run *idempotency.Run
 }
 
-func (r *cancelRun) orderID() uuid.UUID { return operations.ParentID(cancelPath, r.run.Path) }
+func (r *cancelRun) orderID() uuid.UUID { return httpjson.ParentID(cancelPath, r.run.Path) }
 
 // requestCancelSQL makes every later run of the order close it (R29, durable cancel). $3 is the operator who
 // requests it, or NULL.
@@ -96,7 +95,7 @@ func (r *cancelRun) end(ctx context.Context) (idempotency.RecordFunc, error) {
 	var failed error
 	if err == nil && order.Status.Open() {
 		keyID := idempotency.KeyID(r.run.AccountID, order.IdempotencyKey)
-		_, failed = r.service.Engine.Resume(ctx, r.run.AccountID, keyID, []idempotency.Operation{createOrder{r.service}})
+		_, failed = r.service.Engine.Resume(ctx, r.run.AccountID, keyID)
 		order, err = r.find(ctx)
 	}
 	switch {

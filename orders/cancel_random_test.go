@@ -89,7 +89,7 @@ func (c *cancelCase) cancel(key idempotency.Key) func() (idempotency.Result, err
 
 func (c *cancelCase) resumeKey(key idempotency.Key) func() (idempotency.Result, error) {
 	return func() (idempotency.Result, error) {
-		return c.closes(c.fixture.Operations.Resume(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, key)))
+		return c.closes(c.fixture.Engine.Resume(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, key)))
 	}
 }
 
@@ -111,7 +111,7 @@ func (c *cancelCase) resolve(rt *rapid.T) {
 		rt.Skip("an operator acts in few cases")
 	}
 	c.start(func() (idempotency.Result, error) {
-		return c.fixture.Operations.Resolve(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key), action)
+		return c.fixture.Resolve(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key), action)
 	})
 }
 

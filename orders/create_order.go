@@ -28,11 +28,16 @@ const (
 
 type createOrder struct{ service *Service }
 
-func (createOrder) Name() string { return Operation }
+func (createOrder) Name() string { return CreateOperation }
 
-// Mark implements [operations.Marker].
+// Mark implements [idempotency.Marker].
 func (createOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
 	tx.Queue(requestCancelSQL, key.AccountID, orderID(key.AccountID, key.Key), operator)
+}
+
+// Links implements [httpjson.Linker].
+func (createOrder) Links(key idempotency.StoredKey) httpjson.Links {
+	return httpjson.Links{}.Created("order", key, orderID)
 }
 
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {

@@ -144,7 +144,7 @@ func (f *fixture) resume() (idempotency.Result, error) {
 
 func (f *fixture) resumeKey(key idempotency.Key) (idempotency.Result, error) {
 	f.t.Helper()
-	return f.Operations.Resume(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key))
+	return f.Engine.Resume(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key))
 }
 
 func (f *fixture) getOrder() orders.Order {

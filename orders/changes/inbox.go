@@ -12,7 +12,6 @@ import (
 
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
@@ -21,9 +20,8 @@ import (
 // Inbox takes the provider's events, and works them off. It is safe for concurrent use, also by several
 // processes.
 type Inbox struct {
-	Orders     *orders.Service
-	Operations *operations.Service
-	Timeout    time.Duration // of an order: a run of its key, and the calls of a step
+	Orders  *orders.Service
+	Timeout time.Duration // of an order: a run of its key, and the calls of a step
 }
 
 // Applied is the outcome of a job that has recorded what the provider states.
