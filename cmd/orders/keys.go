@@ -230,9 +230,6 @@ func (h history) Timeline() []event {
 	for _, record := range h.records {
 		events = append(events, event{record.CreatedAt, fmt.Sprintf("%s %s", record.Action, record.Data)})
 	}
-	for _, run := range h.FailedRuns {
-		events = append(events, event{run.At, fmt.Sprintf("run %d failed at %s: %s", run.Number, run.Point, run.Error)})
-	}
 	if h.Runs > 1 {
 		events = append(events, event{h.LastRunAt, fmt.Sprintf("run %d, the last one so far", h.Runs)})
 	}

@@ -142,7 +142,7 @@ func (h *harness) verifyChanges(f flow, url string) (wrong []string) {
 	if got := h.shop.received(); !slices.Equal(got, sent) {
 		wrong = append(wrong, fmt.Sprintf("the shop received %v instead of %v (R28)", got, sent))
 	}
-	if got := h.query("SELECT id::text FROM audit_records WHERE action = 'event.sent' AND account_id = $1", h.account.id); len(got) != len(sent) {
+	if got := h.query("SELECT id::text FROM audit_records WHERE action = 'event.done' AND account_id = $1", h.account.id); len(got) != len(sent) {
 		wrong = append(wrong, fmt.Sprintf("%d events have the audit record of their success instead of %d", len(got), len(sent)))
 	}
 	if got := h.findings(); !slices.Equal(got, found) {

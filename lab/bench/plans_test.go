@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"github.com/wneessen/go-mail"
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
@@ -36,7 +37,7 @@ var emailScan = regexp.MustCompile(`One-Time Filter: .*'%@%'.*\n *->  Seq Scan o
 
 type nowhere struct{}
 
-func (nowhere) Send(context.Context, receipts.Message) error { return nil }
+func (nowhere) Send(context.Context, uuid.UUID, *mail.Msg) error { return nil }
 
 // Every statement of orders, receipts and reconcile uses an index, and a generic plan. Lists, the
 // audit records of a key and an operator's search are planned each time, because the plan depends

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -24,21 +23,16 @@ type Inbox struct {
 	Timeout time.Duration // of an order: a run of its key, and the calls of a step
 }
 
-// Applied is the outcome of a job that has recorded what the provider states.
-const Applied = "applied"
-
 // Worker returns the worker of the orders' jobs.
 func (i *Inbox) Worker() *jobs.Worker {
 	return &jobs.Worker{
 		Pool:        i.Orders.Pool,
-		Logger:      i.Orders.Calls.Logger,
+		Logger:      i.Orders.Logger,
 		Kind:        orders.ChangeJob,
-		Done:        Applied,
 		Do:          i.work,
 		Timeout:     i.Timeout,
 		Concurrency: 4,
 		Detail:      error.Error,
-		Backoff:     jobs.Backoff,
 	}
 }
 
@@ -82,12 +76,12 @@ func (i *Inbox) ReadList(ctx context.Context) error {
 		since = p.from.Add(-listOverlap)
 	}
 	for after := ""; ; {
-		events, next, at, err := i.Orders.Calls.Payments.ListEvents(ctx, since, after)
+		events, next, at, err := i.Orders.Payments.ListEvents(ctx, since, after)
 		if err != nil {
 			return fmt.Errorf("list the provider's events: %w", err)
 		}
-		if after == "" && at.Sub(p.until).Abs() > provider.ClockSkew {
-			i.Orders.Calls.Logger.WarnContext(ctx, "the provider's clock and the database's differ", "provider", at, "database", p.until)
+		if after == "" && at.Sub(p.until).Abs() > payments.ClockSkew {
+			i.Orders.Logger.WarnContext(ctx, "the provider's clock and the database's differ", "provider", at, "database", p.until)
 		}
 		if after == "" && at.Before(p.until) {
 			p.until = at
