@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"net/http"
 
@@ -22,18 +21,4 @@ func (h *Handlers) orderRoutes(r chi.Router) {
 	r.Method(http.MethodGet, orders.Path, list(h, func(ctx context.Context, accountID uuid.UUID, _ []uuid.UUID, page httpjson.Page) (iter.Seq2[orders.Order, error], error) {
 		return h.Orders.List(ctx, accountID, page)
 	}, "reference"))
-}
-
-func orderProblem(err error) (p problem, ok bool) {
-	if exists, ok := errors.AsType[*orders.OrderExistsError](err); ok {
-		p = newProblem("order-exists", "The order in order_id has this reference, and its payment has not failed.")
-		p.OrderID = &exists.OrderID
-		return p, true
-	}
-	paid, ok := errors.AsType[*orders.NotCancelableError](err)
-	if ok {
-		p = newProblem("order-not-cancelable", "The card was charged before the order could be cancelled.")
-		p.OrderID = &paid.OrderID
-	}
-	return p, ok
 }

@@ -103,18 +103,16 @@ func newProblem(slug, detail string) problem {
 	}}
 }
 
-// operationProblems map the errors of single operations.
-var operationProblems = []func(error) (problem, bool){
-	orderProblem,
-	refundProblem,
-}
-
 // problemOf maps an error to its problem. The text of an unknown error is only logged.
 func problemOf(err error) problem {
-	for _, operationProblem := range operationProblems {
-		if p, ok := operationProblem(err); ok {
-			return p
+	if rejection, ok := errors.AsType[*httpjson.Rejection](err); ok {
+		p := newProblem(rejection.Slug, rejection.Detail)
+		p.OrderID = rejection.OrderID
+		p.Remaining = rejection.Remaining
+		if rejection.Soon {
+			p.Retry, p.retryAfter = retrySameKey, 1
 		}
+		return p
 	}
 	if invalid, ok := errors.AsType[*httpjson.InvalidError](err); ok {
 		p := newProblem("validation-failed", summary(invalid.Fields))

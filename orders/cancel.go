@@ -21,10 +21,10 @@ const (
 	pointCancelRequested idempotency.RecoveryPoint = "cancel_requested"
 )
 
-// NotCancelableError means that the order is paid.
-type NotCancelableError struct{ OrderID uuid.UUID }
-
-func (e *NotCancelableError) Error() string { return "order " + e.OrderID.String() + " is paid" }
+const (
+	notCancelable = "order-not-cancelable"
+	chargedBefore = "The card was charged before the order could be cancelled."
+)
 
 type cancelOrder struct{ service *Service }
 
@@ -80,7 +80,8 @@ func (r *cancelRun) request(ctx context.Context, tx *idempotency.Tx) (idempotenc
 	case err != nil:
 		return idempotency.Transition{}, err
 	case status.Paid():
-		return idempotency.Transition{}, &NotCancelableError{r.orderID()}
+		id := r.orderID()
+		return idempotency.Transition{}, &httpjson.Rejection{Slug: notCancelable, Detail: chargedBefore, OrderID: &id}
 	}
 	audit.WriteTx(ctx, tx, r.run.AccountID, r.orderID(), "order.cancel_requested", map[string]any{"key_id": r.run.KeyID})
 	return idempotency.Advance(pointCancelRequested), nil
@@ -106,8 +107,8 @@ func (r *cancelRun) end(ctx context.Context) (idempotency.RecordFunc, error) {
 		}, nil
 	case order.Status.Paid():
 		return func(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
-			p := Problem{Problem: httpjson.NewProblem("order-not-cancelable", 422,
-				"The order cannot be cancelled", "The card was charged before the order could be cancelled.")}
+			p := Problem{Problem: httpjson.NewProblem(notCancelable, 422,
+				"The order cannot be cancelled", chargedBefore)}
 			p.Retry = "never"
 			return p.Finish(order.ID)
 		}, nil

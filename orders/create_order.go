@@ -113,7 +113,9 @@ func (r *orderRun) violated(ctx context.Context, constraint string) error {
 	if err != nil {
 		return err
 	}
-	return &OrderExistsError{other.ID}
+	return &httpjson.Rejection{
+		Slug: "order-exists", Detail: "The order in order_id has this reference, and its payment has not failed.", OrderID: &other.ID,
+	}
 }
 
 // CreatePeriod is how long a create is sent after the order's row was inserted. The provider remembers a key for

@@ -12,7 +12,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/orders"
 )
 
 func (f *fixture) purchase(key idempotency.Key, paymentMethod, reference string) (idempotency.Result, error) {
@@ -22,9 +21,9 @@ func (f *fixture) purchase(key idempotency.Key, paymentMethod, reference string)
 
 func requireOrderExists(t *testing.T, err error, id uuid.UUID) {
 	t.Helper()
-	exists, ok := errors.AsType[*orders.OrderExistsError](err)
-	require.True(t, ok, "%v", err)
-	require.Equal(t, id, exists.OrderID)
+	exists, ok := errors.AsType[*httpjson.Rejection](err)
+	require.True(t, ok && exists.Slug == "order-exists", "%v", err)
+	require.Equal(t, id, *exists.OrderID)
 }
 
 func TestReference(t *testing.T) {
@@ -87,7 +86,7 @@ func TestReference_race(t *testing.T) {
 	for n := range 12 {
 		all.Go(func() {
 			_, err := f.purchase(idempotency.Key(fmt.Sprintf("a-key-of-the-race-%d", n)), visa, "basket 17")
-			_, exists := errors.AsType[*orders.OrderExistsError](err)
+			_, exists := errors.AsType[*httpjson.Rejection](err)
 			counting.Lock()
 			defer counting.Unlock()
 			switch {

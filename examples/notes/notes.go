@@ -25,8 +25,8 @@ type Note struct {
 	Text    string    `json:"text"`
 }
 
-// ErrExists means that another key has added the note of the order. It is not stored.
-var ErrExists = errors.New("the order has a note")
+// errExists means that another key has added the note of the order. It is not stored.
+var errExists = &httpjson.Rejection{Slug: "note-exists", Detail: "Another key has added the note of this order."}
 
 const (
 	operation = "create_note"
@@ -89,7 +89,7 @@ func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
 // violated decides, instead of a lookup before the insert, which would race.
 func violated(_ context.Context, constraint string) error {
 	if strings.Contains(constraint, "notes_order_unique") {
-		return ErrExists
+		return errExists
 	}
 	return nil // the primary key, which derives from the idempotency key
 }
