@@ -27,11 +27,16 @@ const (
 
 type createOrder struct{ service *Service }
 
-func (createOrder) Name() string { return Operation }
+func (createOrder) Name() string { return CreateOperation }
 
-// Mark implements [operations.Marker].
+// Mark implements [idempotency.Marker].
 func (createOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
 	tx.Queue(requestCancelSQL, key.AccountID, orderID(key.AccountID, key.Key), operator)
+}
+
+// Links implements [httpjson.Linker].
+func (createOrder) Links(key idempotency.StoredKey) httpjson.Links {
+	return httpjson.Links{}.Created("order", key, orderID)
 }
 
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
@@ -108,7 +113,9 @@ func (r *orderRun) violated(ctx context.Context, constraint string) error {
 	if err != nil {
 		return err
 	}
-	return &OrderExistsError{other.ID}
+	return &httpjson.Rejection{
+		Slug: "order-exists", Detail: "The order in order_id has this reference, and its payment has not failed.", OrderID: &other.ID,
+	}
 }
 
 // CreatePeriod is how long a create is sent after the order's row was inserted. The provider remembers a key for

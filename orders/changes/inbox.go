@@ -12,7 +12,6 @@ import (
 
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 )
@@ -20,9 +19,8 @@ import (
 // Inbox takes the provider's events, and works them off. It is safe for concurrent use, also by several
 // processes.
 type Inbox struct {
-	Orders     *orders.Service
-	Operations *operations.Service
-	Timeout    time.Duration // of an order: a run of its key, and the calls of a step
+	Orders  *orders.Service
+	Timeout time.Duration // of an order: a run of its key, and the calls of a step
 }
 
 // Worker returns the worker of the orders' jobs.

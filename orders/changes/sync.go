@@ -29,7 +29,7 @@ import (
 func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	o, err := i.find(ctx, accountID, orderID)
 	if err == nil && o.Status.Open() {
-		if _, err = i.Operations.Resume(ctx, accountID, idempotency.KeyID(accountID, o.IdempotencyKey)); err == nil {
+		if _, err = i.Orders.Engine.Resume(ctx, accountID, idempotency.KeyID(accountID, o.IdempotencyKey)); err == nil {
 			o, err = i.find(ctx, accountID, orderID)
 		}
 	}
@@ -96,7 +96,7 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 // the provider's refund: then an operator has to decide.
 func (i *Inbox) finishRuns(ctx context.Context, c *change) error {
 	for _, u := range c.unfinished {
-		_, err := i.Operations.Resume(ctx, c.AccountID, idempotency.KeyID(c.AccountID, u.UnfinishedKey))
+		_, err := i.Orders.Engine.Resume(ctx, c.AccountID, idempotency.KeyID(c.AccountID, u.UnfinishedKey))
 		if failed, ok := errors.AsType[*payments.Error](err); !ok || failed.Code != orders.NotOurRefund {
 			return cmp.Or(err, errors.New("the refund's own run has just recorded it"))
 		}

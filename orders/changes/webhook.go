@@ -39,7 +39,7 @@ func (i *Inbox) Verify(payload []byte, signature string) (Event, error) {
 // decides a payment while another run, which may have read the payment before, holds the key.
 func (i *Inbox) Handle(ctx context.Context, event Event) (result Result, err error) {
 	if event.AccountID != uuid.Nil && event.keyID != uuid.Nil && event.IntentID != "" {
-		result.Run, err = i.Operations.Resume(ctx, event.AccountID, event.keyID)
+		result.Run, err = i.Orders.Engine.Resume(ctx, event.AccountID, event.keyID)
 		if !errors.Is(err, idempotency.ErrNotFound) { // reaped, or of another database
 			result.KeyID = event.keyID
 		}
