@@ -11,9 +11,9 @@ import (
 // key, or its permission to read one of them, so that it can never work.
 func (c *Client) Check(ctx context.Context) (rejected bool, err error) {
 	now := time.Now() // nothing is newer, so the pages are empty
-	if _, _, err = c.List(ctx, now, time.Time{}, ""); err != nil {
+	if _, _, err = c.List(ctx, now, ""); err != nil {
 		err = fmt.Errorf("read PaymentIntents: %w", err)
-	} else if _, _, err = c.ListAllRefunds(ctx, now, time.Time{}, ""); err != nil {
+	} else if _, _, err = c.ListAllRefunds(ctx, now, ""); err != nil {
 		err = fmt.Errorf("read Refunds: %w", err)
 	}
 	failed, ok := errors.AsType[*Error](err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
@@ -17,11 +16,6 @@ type Dispute struct {
 	Amount   int64  `json:"amount"` // in the currency's smallest unit, which may not be the charge's
 	Currency string `json:"currency"`
 	Reason   string `json:"reason"` // such as fraudulent
-}
-
-// Open reports whether the dispute is undecided.
-func (d Dispute) Open() bool {
-	return !slices.Contains([]string{"won", "lost", "warning_closed", "prevented"}, d.Status)
 }
 
 // ListedDispute is a dispute of any intent.
@@ -45,10 +39,10 @@ func (c *Client) ListDisputes(ctx context.Context, intentID string) ([]Dispute, 
 }
 
 // ListAllDisputes is [Client.List] for disputes.
-func (c *Client) ListAllDisputes(ctx context.Context, since, until time.Time, after string) (disputes []ListedDispute, next string, err error) {
+func (c *Client) ListAllDisputes(ctx context.Context, since time.Time, after string) (disputes []ListedDispute, next string, err error) {
 	call := call{name: "list_all_disputes", method: http.MethodGet, path: disputesPath}
 	return page(ctx, c, call, after, decodeDispute, func(params stripe.ListParams) any {
-		return &stripe.DisputeListParams{ListParams: params, CreatedRange: createdRange(since, until)}
+		return &stripe.DisputeListParams{ListParams: params, CreatedRange: from(since)}
 	})
 }
 

@@ -12,13 +12,13 @@ import (
 
 const pageSize = 100
 
-// List returns a page of the PaymentIntents created from since to until, newest first. A zero until
-// is no bound. next is the after of the next page, and "" on the last one. An error with
-// [UnreadableIDs] comes with the other objects of the page, and next.
-func (c *Client) List(ctx context.Context, since, until time.Time, after string) (intents []Intent, next string, err error) {
+// List returns a page of the PaymentIntents created since a time, newest first. next is the after of
+// the next page, and "" on the last one. An error with [UnreadableIDs] comes with the other objects of the
+// page, and next.
+func (c *Client) List(ctx context.Context, since time.Time, after string) (intents []Intent, next string, err error) {
 	call := call{name: "list", method: http.MethodGet, path: intentsPath}
 	return page(ctx, c, call, after, decodeIntent, func(params stripe.ListParams) any {
-		return &stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)}
+		return &stripe.PaymentIntentListParams{ListParams: params, CreatedRange: from(since)}
 	})
 }
 
@@ -55,10 +55,10 @@ func (c *Client) ListRefunds(ctx context.Context, intentID string) ([]Refund, er
 }
 
 // ListAllRefunds is [Client.List] for refunds.
-func (c *Client) ListAllRefunds(ctx context.Context, since, until time.Time, after string) (refunds []Refund, next string, err error) {
+func (c *Client) ListAllRefunds(ctx context.Context, since time.Time, after string) (refunds []Refund, next string, err error) {
 	call := call{name: "list_all_refunds", method: http.MethodGet, path: refundsPath}
 	return page(ctx, c, call, after, decodeRefund, func(params stripe.ListParams) any {
-		return &stripe.RefundListParams{ListParams: params, CreatedRange: createdRange(since, until)}
+		return &stripe.RefundListParams{ListParams: params, CreatedRange: from(since)}
 	})
 }
 
@@ -83,7 +83,7 @@ func (c *Client) ListEvents(ctx context.Context, since time.Time, after string) 
 	call := call{name: "list_events", method: http.MethodGet, path: "/v1/events", date: &at}
 	events, next, err = page(ctx, c, call, after, listed, func(params stripe.ListParams) any {
 		return &stripe.EventListParams{
-			ListParams: params, CreatedRange: createdRange(since, time.Time{}), Types: stripe.StringSlice(changeTypes),
+			ListParams: params, CreatedRange: from(since), Types: stripe.StringSlice(changeTypes),
 		}
 	})
 	return events, next, at, err
@@ -174,10 +174,6 @@ func unreadObjects(ids []string) error {
 	return &Error{NeedsOperator: true, cause: fmt.Errorf("%w: %w", ErrUnreadable, unreadable(ids))}
 }
 
-func createdRange(since, until time.Time) *stripe.RangeQueryParams {
-	r := &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()}
-	if !until.IsZero() {
-		r.LesserThanOrEqual = until.Unix()
-	}
-	return r
+func from(since time.Time) *stripe.RangeQueryParams {
+	return &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()}
 }

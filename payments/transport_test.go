@@ -281,7 +281,7 @@ func TestTransport_invalidRequest(t *testing.T) {
 	} {
 		client := newClient(t, nil, change)
 		_, unread := client.Get(t.Context(), "pi_1")
-		_, _, unlisted := client.List(t.Context(), time.Time{}, time.Time{}, "")
+		_, _, unlisted := client.List(t.Context(), time.Time{}, "")
 		for _, e := range []*payments.Error{confirmFailure(t, client), failure(t, unread), failure(t, unlisted)} {
 			require.True(t, e.NeedsOperator, name)
 			require.EqualError(t, e, "payments: not_executed: not sent, because the API key, the base URL or the provider key is not valid in a request", name)

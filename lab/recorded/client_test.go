@@ -174,7 +174,7 @@ func callOf(e exchange) clientCall {
 	switch {
 	case kind == "list of payment_intents", e.Status >= 400 && e.Method == http.MethodGet && strings.HasSuffix(e.Path, "/payment_intents"):
 		return clientCall{"list of intents", func(ctx context.Context, c *payments.Client) (any, error) {
-			intents, next, err := c.List(ctx, time.Unix(0, 0), time.Time{}, e.param("starting_after"))
+			intents, next, err := c.List(ctx, time.Unix(0, 0), e.param("starting_after"))
 			return []any{texts(intents, gotIntent), next}, err
 		}, []any{texts(listed, func(o object) string { return wantIntent(o, false) }), next(e)}}
 	case strings.HasSuffix(e.Path, "/payment_intents/search"):
@@ -187,7 +187,7 @@ func callOf(e exchange) clientCall {
 		}, want}
 	case kind == "list of refunds":
 		return clientCall{"list of refunds", func(ctx context.Context, c *payments.Client) (any, error) {
-			refunds, next, err := c.ListAllRefunds(ctx, time.Unix(0, 0), time.Time{}, e.param("starting_after"))
+			refunds, next, err := c.ListAllRefunds(ctx, time.Unix(0, 0), e.param("starting_after"))
 			return []any{texts(refunds, gotRefund), next}, err
 		}, []any{texts(listed, wantRefund), next(e)}}
 	case kind == "list of events":

@@ -94,10 +94,10 @@ type run struct {
 
 // eachPage compares the pages of a list. What cannot be read is recorded, and hides no other object.
 func eachPage[T any](ctx context.Context, r *run, what string,
-	list func(ctx context.Context, since, until time.Time, after string) ([]T, string, error), compare func(context.Context, []T) error,
+	list func(ctx context.Context, since time.Time, after string) ([]T, string, error), compare func(context.Context, []T) error,
 ) error {
 	for after := ""; ; {
-		page, next, err := list(ctx, r.report.Since.Add(-payments.ClockSkew), time.Time{}, after)
+		page, next, err := list(ctx, r.report.Since.Add(-payments.ClockSkew), after)
 		if err != nil && payments.UnreadableIDs(err) == nil {
 			return fmt.Errorf("list the provider's %s: %w", what, err)
 		}

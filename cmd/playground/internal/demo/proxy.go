@@ -126,8 +126,6 @@ func meaning(r *http.Request) (text, purpose string) {
 		return "cancel the intent", "it can never be charged"
 	case path == "payment_intents/search":
 		return "search the intent", "find that of an earlier run by its metadata"
-	case path == "payment_intents" && query.Has("created[lte]"):
-		return "list the intents", "find that of an earlier run, if the search lags"
 	case strings.HasPrefix(path, "payment_intents/"):
 		return "read the intent", "learn the outcome"
 	case query.Has("payment_intent"):
