@@ -44,7 +44,6 @@ var (
 	ErrWebhooksOff  = errors.New("no webhook secret")
 	ErrSignature    = errors.New("not an event signed by the provider") // or signed too long ago
 	ErrInvalidEvent = errors.New("not an event of the provider")
-	ErrThinEvent    = errors.New("an event without its object")
 )
 
 // Outcome is what is known about the effect of a failed call.
