@@ -15,14 +15,14 @@ import (
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 )
 
 // Config configures the API.
 type Config struct {
 	Engine        *idempotency.Engine
 	Operations    *operations.Service
-	Changes       *changes.Inbox
+	Changes       *reconcile.Service
 	Authenticator *accounts.Authenticator
 	Limiter       *admission.Limiter
 	Spec          []byte // openapi.yaml

@@ -60,9 +60,7 @@ func (c reconciliation) compare(ctx context.Context, selected *kong.Context) (re
 	if err := errors.Join(a.TryProvider(ctx), a.StartMonitor(ctx, app.CheckSchema)); err != nil {
 		return reconcile.Report{}, err
 	}
-	return reconcile.Run(ctx, reconcile.Config{
-		Orders:   a.Orders,
-		Changes:  a.Changes,
+	return a.Changes.Compare(ctx, reconcile.Options{
 		Since:    c.Since,
 		Grace:    grace,
 		LostRows: c.LostRows,

@@ -22,8 +22,8 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/provider"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
@@ -57,7 +57,7 @@ type Shop struct {
 	Operations *operations.Service
 	Orders     *orders.Service
 	Refunds    *refunds.Service
-	Changes    *changes.Inbox
+	Changes    *reconcile.Service
 }
 
 // New returns a Shop.
@@ -105,7 +105,7 @@ func New(tb testing.TB, o Options) *Shop {
 		s.Orders.CancelRegistration(),
 		s.Refunds.Registration(),
 	}}
-	s.Changes = &changes.Inbox{Orders: s.Orders, Operations: s.Operations, Timeout: time.Minute}
+	s.Changes = &reconcile.Service{Orders: s.Orders, Operations: s.Operations, Timeout: time.Minute}
 	return s
 }
 

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,28 +52,26 @@ func stateOf(i payments.Intent) intent {
 	return p
 }
 
-// order is an order, and the state of its key unless the key was deleted.
-type order struct {
+// orderState is an order, and the state of its key unless the key was deleted.
+type orderState struct {
 	IDs
 	Money
-	Status    string
-	IntentID  string // as recorded, "" if none
-	CreatedAt *time.Time
-
-	FinishedAt, LockedAt, LastRunAt *time.Time
-	ResponseCode                    int
-	Unfinished                      bool // false also without a key
-	KeyLost                         bool // an operator has expired the key of the lost order
+	Status       string
+	IntentID     string      // as recorded, "" if none
+	Active       []time.Time // when the order was created, and its key used
+	ResponseCode int
+	Unfinished   bool // false also without a key
+	KeyLost      bool // an operator has expired the key of the lost order
 }
 
 // load returns the orders of these ids. It reads an order and its key in one snapshot, because a transaction that
 // commits between two statements would look like a discrepancy.
-func (r *run) load(ctx context.Context, ids []IDs) ([]order, error) {
+func (r *run) load(ctx context.Context, ids []IDs) ([]orderState, error) {
 	var accountIDs, orderIDs, keyIDs []uuid.UUID
 	for _, id := range ids {
 		accountIDs, orderIDs, keyIDs = append(accountIDs, id.AccountID), append(orderIDs, id.OrderID), append(keyIDs, id.KeyID)
 	}
-	return postgres.Collect(ctx, r.Orders.Pool, "read orders", pgx.RowToStructByPos[order], `
+	return postgres.Collect(ctx, r.Orders.Pool, "read orders", pgx.RowToStructByPos[orderState], `
 SELECT named.account_id,
        named.order_id,
        named.key_id,
@@ -80,10 +79,7 @@ SELECT named.account_id,
        coalesce(o.currency, ''),
        coalesce(o.status, 'missing'),
        coalesce(o.payment_intent_id, ''),
-       o.created_at,
-       key.finished_at,
-       key.locked_at,
-       key.last_run_at,
+       array_remove(ARRAY[o.created_at, key.finished_at, key.locked_at, key.last_run_at], NULL),
        coalesce(key.response_code, 0),
        key.id IS NOT NULL AND key.finished_at IS NULL,
        coalesce(key.lost, false)
@@ -119,7 +115,9 @@ func (r *run) compareIntents(ctx context.Context, page []payments.Intent) error 
 		if r.report.Intents++; o.IntentID == p.id {
 			r.listedOrders[o.OrderID] = struct{}{}
 		}
-		r.compare(o, p)
+		if !r.undecided(o, p) {
+			r.add(r.compare(o, p))
+		}
 	}
 	return err
 }
@@ -180,29 +178,51 @@ SELECT id,
 func (r *run) compareUnlisted(ctx context.Context, ids []IDs) error {
 	found, err := r.load(ctx, ids)
 	for _, o := range found {
-		p := intent{id: o.IntentID, status: missing}
 		if o.Unfinished {
 			continue // a run of the key is responsible
 		}
-		if o.IntentID != "" && classify(o, p) != OrphanedRecord {
-			if p, err = r.read(ctx, o.IntentID); err != nil {
-				return err
-			}
+		d := Discrepancy{Kind: classify(o, intent{id: o.IntentID, status: missing}), IDs: o.IDs, IntentID: o.IntentID}
+		now, decided, err := r.compareAgain(ctx, d)
+		if err != nil {
+			return err
 		}
-		r.compare(o, p)
+		if decided {
+			r.add(now)
+		}
 	}
-	return err
+	return cmp.Or(err, r.flush(ctx))
 }
 
-func (r *run) compare(o order, p intent) {
-	kind := r.check(o, p)
-	if kind == "" {
-		return
+// compareAgain compares an order with an intent that was not listed, which it reads before the order. An orphaned
+// record is one whatever its intent. It is undecided if the intent cannot be read, or a run may be active.
+func (r *run) compareAgain(ctx context.Context, d Discrepancy) (now Discrepancy, decided bool, err error) {
+	p := intent{id: d.IntentID, status: missing}
+	if d.IntentID != "" && d.Kind != OrphanedRecord {
+		if p, err = r.read(ctx, d.IntentID); err != nil {
+			return now, false, err
+		}
 	}
+	found, err := r.load(ctx, []IDs{d.IDs})
+	if err != nil || r.undecided(found[0], p) {
+		return now, false, err
+	}
+	return r.compare(found[0], p), true, nil
+}
+
+func (r *run) undecided(o orderState, p intent) bool {
+	return p.status == unreadable || r.recent(append(o.Active, p.created)...)
+}
+
+// compare returns a discrepancy without a kind if there is none.
+func (r *run) compare(o orderState, p intent) Discrepancy {
 	facts := []string{"intent " + p.status, "order " + o.Status}
 	if p.OrderID != o.OrderID && p.OrderID != uuid.Nil {
 		facts[0] += " of another order"
 	}
+	if p.OrderID != o.OrderID {
+		p.status = missing
+	}
+	kind := classify(o, p)
 	if !r.hasAccount(o.AccountID) {
 		facts = append(facts, "unknown account")
 	}
@@ -215,26 +235,12 @@ func (r *run) compare(o order, p intent) {
 	if kind == OrphanedRecord {
 		facts = facts[1:] // no intent was read
 	}
-	r.report.Discrepancies = append(r.report.Discrepancies, Discrepancy{
+	return Discrepancy{
 		Kind: kind, IDs: o.IDs, IntentID: p.id, Local: o.Money, Provider: p.Money, Created: p.created, Detail: strings.Join(facts, ", "),
-	})
-}
-
-func (r *run) check(o order, p intent) Kind {
-	if p.status == unreadable || r.isRecent(o, p) {
-		return ""
 	}
-	if p.OrderID != o.OrderID {
-		p.status = missing
-	}
-	return classify(o, p)
 }
 
-func (r *run) isRecent(o order, p intent) bool {
-	return r.recent(o.CreatedAt, &p.created, o.FinishedAt, o.LockedAt, o.LastRunAt)
-}
-
-func classify(o order, p intent) Kind {
+func classify(o orderState, p intent) Kind {
 	recorded := o.IntentID == p.id
 	awaited := o.Unfinished && (recorded || o.IntentID == "") // the key's next run uses this intent
 	paid := orders.Status(o.Status).Paid()
@@ -274,26 +280,11 @@ func classify(o order, p intent) Kind {
 	return OpenIntent
 }
 
-// readBoth reads an intent, and then the order.
-func (r *run) readBoth(ctx context.Context, d Discrepancy) (o order, p intent, err error) {
-	p.status = missing
-	if d.IntentID != "" {
-		p, err = r.read(ctx, d.IntentID)
-	}
-	if err != nil {
-		return o, p, err
-	}
-	found, err := r.load(ctx, []IDs{d.IDs})
-	if err != nil {
-		return o, p, err
-	}
-	return found[0], p, nil
-}
-
 func (r *run) read(ctx context.Context, id string) (intent, error) {
 	read, err := r.Orders.Calls.Payments.Get(ctx, id)
 	if status := statusOf(err, id); status != "" {
-		return intent{id: id, status: status}, r.recordUnreadable(ctx, err)
+		r.reportUnreadable(err)
+		return intent{id: id, status: status}, nil
 	}
 	if err != nil {
 		return intent{}, fmt.Errorf("get %s: %w", id, err)

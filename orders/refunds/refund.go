@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/operations"
 	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/provider"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments"
 )
 
@@ -28,7 +28,7 @@ type Refund struct {
 	Status           payments.RefundStatus `json:"status"` // pending until the provider has it
 	ProviderRefundID *string               `json:"provider_refund_id"`
 	CreatedAt        operations.Timestamp  `json:"created_at"`
-	Source           string                `json:"source"` // see changes.SourceProvider
+	Source           string                `json:"source"` // see reconcile.SourceProvider
 	FailureReason    *string               `json:"failure_reason,omitempty"`
 }
 
@@ -48,7 +48,7 @@ func DecodeRequest(canonical []byte) (Request, error) {
 	request := Request{Amount: in.Integer("amount", validation.Optional, 1, currency.MaxAmount)}
 	if reason := in.Text("reason", validation.Optional, 1, 500); reason != "" {
 		request.Reason = &reason
-		in.Check("reason", slices.Contains(changes.Reasons, reason), validation.CodeInvalidValue, "must be one of "+strings.Join(changes.Reasons, ", "))
+		in.Check("reason", slices.Contains(reconcile.Reasons, reason), validation.CodeInvalidValue, "must be one of "+strings.Join(reconcile.Reasons, ", "))
 	}
 	return request, in.Err()
 }

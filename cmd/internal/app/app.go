@@ -16,8 +16,8 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/provider"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 )
@@ -34,7 +34,7 @@ type App struct {
 	Operations *operations.Service
 	Orders     *orders.Service
 	Refunds    *refunds.Service
-	Changes    *changes.Inbox
+	Changes    *reconcile.Service
 
 	limiter *admission.Limiter
 	closing []func()
@@ -98,7 +98,7 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 		a.Orders.CancelRegistration(),
 		a.Refunds.Registration(),
 	}}
-	a.Changes = &changes.Inbox{Orders: a.Orders, Operations: a.Operations, Timeout: config.LongestRun() + config.StripeTimeout}
+	a.Changes = &reconcile.Service{Orders: a.Orders, Operations: a.Operations, Timeout: config.LongestRun() + config.StripeTimeout}
 	a.Operations.Registrations = append(a.Operations.Registrations, registrations(config, a.Pool, transport)...)
 	return a, nil
 }
