@@ -120,9 +120,9 @@ memory: ## Fail if an idle API uses 40 MiB or more
 	$(GO) test -vet=off -run TestServe_idleMemory ./cmd/orders
 
 .PHONY: contract
-contract: ## Lint openapi.yaml, openapi.service.yaml and orders.arazzo.yaml (needs npm)
-	$(NPX) $(REDOCLY) lint openapi.yaml openapi.service.yaml orders.arazzo.yaml
-	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml openapi.service.yaml
+contract: ## Lint openapi.yaml, and what refers to it in api/ (needs npm)
+	$(NPX) $(REDOCLY) lint --config api/redocly.yaml openapi.yaml api/openapi.service.yaml api/orders.arazzo.yaml
+	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml api/openapi.service.yaml
 
 .PHONY: vuln
 vuln: ## Check the called code for known vulnerabilities (needs vuln.go.dev)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 )
 
 // worker counts how often it works, for 300 ms each time. At first an action is required.
@@ -27,7 +27,7 @@ func (w *worker) work(ctx context.Context) error {
 		first := w.count == 1
 		<-time.After(300 * time.Millisecond)
 		if first {
-			return cmp.Or[error](ctx.Err(), &operations.ActionRequiredError{Action: json.RawMessage("1")})
+			return cmp.Or[error](ctx.Err(), &httpjson.ActionRequiredError{Action: json.RawMessage("1")})
 		}
 		return nil
 	})

@@ -62,11 +62,11 @@ func load(open bool) (contract, error) {
 // document returns openapi.yaml with the paths of openapi.service.yaml, which refers to it.
 func document() ([]byte, error) {
 	var both, service map[string]any
-	operators, err := os.ReadFile("../openapi.service.yaml")
+	operators, err := os.ReadFile("openapi.service.yaml")
 	err = errors.Join(
 		err,
 		yaml.Unmarshal(ordersapi.Spec, &both),
-		yaml.Unmarshal(bytes.ReplaceAll(operators, []byte("openapi.yaml#/"), []byte("#/")), &service))
+		yaml.Unmarshal(bytes.ReplaceAll(operators, []byte("../openapi.yaml#/"), []byte("#/")), &service))
 	if err != nil {
 		return nil, err
 	}

@@ -19,9 +19,9 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/refunds"
 )
@@ -36,7 +36,7 @@ var exampleErrors = map[string]error{
 	"idempotency-key-invalid":     idempotency.ErrInvalidKey,
 	"malformed-request":           fmt.Errorf("%w: the body must be a JSON object", idempotency.ErrMalformed),
 	"unauthorized":                accounts.ErrUnauthorized,
-	"not-found":                   operations.ErrNotFound,
+	"not-found":                   httpjson.ErrNotFound,
 	"method-not-allowed":          errMethodNotAllowed,
 	"idempotency-key-in-progress": idempotency.ErrInProgress,
 	"too-large":                   fmt.Errorf("%w: at most 64 KiB are allowed here", errTooLarge),
@@ -45,16 +45,16 @@ var exampleErrors = map[string]error{
 	"idempotency-key-expired": &keyedError{error: &idempotency.KeyExpiredError{}, created: operations.Links{
 		"order": {ID: uuid.MustParse(exampleOrder)},
 	}},
-	"validation-failed": &keyedError{error: &validation.Error{Fields: []validation.Field{
-		{Pointer: "/items/0/quantity", Code: validation.CodeOutOfRange, Detail: "must be from 1 to 10000"},
-		{Pointer: "/email", Code: validation.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
+	"validation-failed": &keyedError{error: &httpjson.InvalidError{Fields: []httpjson.Field{
+		{Pointer: "/items/0/quantity", Code: httpjson.CodeOutOfRange, Detail: "must be from 1 to 10000"},
+		{Pointer: "/email", Code: httpjson.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
 	}}},
 	"order-not-cancelable":     &keyedError{error: &orders.NotCancelableError{OrderID: uuid.MustParse(exampleOrder)}},
 	"order-exists":             &keyedError{error: &orders.OrderExistsError{OrderID: uuid.MustParse(exampleOrder)}},
 	"order-not-refundable":     &keyedError{error: &refunds.NotRefundableError{Status: orders.StatusRefunded}},
 	"refund-exceeds-remaining": &keyedError{error: &refunds.ExceedsRemainingError{Remaining: 2500}},
 	"internal-error":           errors.New("an unexpected error"),
-	"payment-outcome-unknown":  &operations.ProviderError{Kind: operations.ErrOutcomeUnknown},
+	"payment-outcome-unknown":  &httpjson.ProviderError{Kind: httpjson.ErrOutcomeUnknown},
 	"temporarily-unavailable":  postgres.ErrUnavailable,
 }
 

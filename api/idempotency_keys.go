@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/operations"
 )
 
@@ -50,7 +51,7 @@ func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, view)
 }
 
-func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status operations.KeyStatus, required *operations.ActionRequiredError, err error) {
+func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status operations.KeyStatus, required *httpjson.ActionRequiredError, err error) {
 	err = h.Limiter.Do(ctx, func(ctx context.Context) (err error) {
 		status, err = h.Operations.KeyStatus(ctx, account, key)
 		if err != nil || status.State() != idempotency.StateActionRequired {
@@ -69,7 +70,7 @@ func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempot
 	})
 	switch {
 	case errors.Is(err, idempotency.ErrNotFound):
-		err = operations.ErrNotFound
+		err = httpjson.ErrNotFound
 	case err != nil:
 		err = &keyedError{error: err} // because the outcome is about the key in the path
 	}
@@ -112,9 +113,9 @@ type keyView struct {
 	Operation     string                     `json:"operation"`
 	RecoveryPoint *idempotency.RecoveryPoint `json:"recovery_point"`
 	Attempt       *int                       `json:"attempt"`
-	CreatedAt     operations.Timestamp       `json:"created_at"`
-	LastRunAt     *operations.Timestamp      `json:"last_run_at"`
-	ExpiresAt     *operations.Timestamp      `json:"expires_at"`
+	CreatedAt     httpjson.Timestamp         `json:"created_at"`
+	LastRunAt     *httpjson.Timestamp        `json:"last_run_at"`
+	ExpiresAt     *httpjson.Timestamp        `json:"expires_at"`
 	Response      *operations.StoredResponse `json:"response"`
 	Order         *operations.Resource       `json:"order"`
 	Refund        *operations.Resource       `json:"refund"`
@@ -122,22 +123,22 @@ type keyView struct {
 	Action        json.Marshaler             `json:"action,omitempty"`
 }
 
-func (h *handlers) view(key operations.KeyStatus, required *operations.ActionRequiredError) keyView {
+func (h *handlers) view(key operations.KeyStatus, required *httpjson.ActionRequiredError) keyView {
 	view := keyView{
 		Key:       key.Key,
 		State:     key.State(),
 		Operation: key.Operation,
-		CreatedAt: operations.Timestamp{Time: key.CreatedAt},
+		CreatedAt: httpjson.Timestamp{Time: key.CreatedAt},
 		Response:  key.Response,
 		Order:     key.Links["order"],
 		Refund:    key.Links["refund"],
 		Resource:  key.Links[operations.MemberResource],
 	}
 	if !key.Expired {
-		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Runs, &operations.Timestamp{Time: key.LastRunAt}
+		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Runs, &httpjson.Timestamp{Time: key.LastRunAt}
 	}
 	if key.Response != nil {
-		view.ExpiresAt = &operations.Timestamp{Time: key.FinishedAt.Add(h.Retention)}
+		view.ExpiresAt = &httpjson.Timestamp{Time: key.FinishedAt.Add(h.Retention)}
 	}
 	if required != nil && !key.Settled() { // The action is shown even if another run holds the key now.
 		view.State = idempotency.StateActionRequired

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 )
 
 type idempotentRequest struct {
@@ -102,7 +102,7 @@ func (h *handlers) execute(ctx context.Context, req idempotentRequest) (result i
 func (h *handlers) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult) error {
 	entryOf(r.Context()).result(run.Result, run.err)
 	applied := preferences{wait: run.waited}
-	if required, waits := errors.AsType[*operations.ActionRequiredError](run.err); waits {
+	if required, waits := errors.AsType[*httpjson.ActionRequiredError](run.err); waits {
 		return h.writeAccepted(w, r, key, applied, required)
 	}
 	applied.write(w.Header())
@@ -115,7 +115,7 @@ func (h *handlers) writeRunResult(w http.ResponseWriter, r *http.Request, key id
 
 // writeAccepted responds with 202 to a request that is not finished yet. It reads the status without a
 // permit, because its run had one, and a rejection now would only make the client repeat the request.
-func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *operations.ActionRequiredError) error {
+func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *httpjson.ActionRequiredError) error {
 	status, err := h.Operations.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {
 		return err // The same request again finds the key.

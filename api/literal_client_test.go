@@ -16,7 +16,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
@@ -311,7 +311,7 @@ func (c *literalClient) resumeAll() {
 		id := idempotency.KeyID(c.fixture.Account, idempotency.Key(key))
 		_, err := c.fixture.Operations.Resume(context.Background(), c.fixture.Account, id)
 		for n := 0; n < 50 && err != nil && !errors.Is(err, idempotency.ErrNotFound); n++ { // the provider stores its 500s
-			var required *operations.ActionRequiredError
+			var required *httpjson.ActionRequiredError
 			if errors.As(err, &required) { // the client did not receive it
 				c.addAction(required.Action.(orders.Approval).PaymentIntentID)
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/internal/audit"
 )
 
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)

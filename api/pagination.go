@@ -11,8 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/internal/httpjson"
 )
 
 // A list ends at maxPage objects or at maxPageSize, so it has up to 300 KiB.
@@ -47,23 +46,23 @@ func encode(object any, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return operations.EncodeJSON(object)
+	return httpjson.EncodeJSON(object)
 }
 
 // readQuery returns the parameters of a query. Each must have a known name and be given once.
 func readQuery(rawQuery string, known ...string) (map[string]string, error) {
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
-		return nil, validation.Invalid("", validation.CodeInvalidFormat, "the query string cannot be read")
+		return nil, httpjson.Invalid("", httpjson.CodeInvalidFormat, "the query string cannot be read")
 	}
 	values := map[string]string{}
 	for name, all := range query {
 		switch {
 		case !slices.Contains(known, name):
-			return nil, validation.Invalid("", validation.CodeUnknownParameter,
+			return nil, httpjson.Invalid("", httpjson.CodeUnknownParameter,
 				"the query string has unknown parameters; known are: "+cmp.Or(strings.Join(known, ", "), "none"))
 		case len(all) > 1:
-			return nil, validation.Invalid("/"+name, validation.CodeDuplicateParameter, "must be given once")
+			return nil, httpjson.Invalid("/"+name, httpjson.CodeDuplicateParameter, "must be given once")
 		}
 		values[name] = all[0]
 	}
@@ -71,33 +70,33 @@ func readQuery(rawQuery string, known ...string) (map[string]string, error) {
 }
 
 // parsePage accepts only limit, after and filters.
-func parsePage(rawQuery string, filters ...string) (operations.Page, error) {
+func parsePage(rawQuery string, filters ...string) (httpjson.Page, error) {
 	query, err := readQuery(rawQuery, append([]string{"limit", "after"}, filters...)...)
 	if err != nil {
-		return operations.Page{}, err
+		return httpjson.Page{}, err
 	}
-	var errs []validation.Field
-	page := operations.Page{Limit: defaultPage, Filters: query}
+	var errs []httpjson.Field
+	page := httpjson.Page{Limit: defaultPage, Filters: query}
 	reject := func(pointer, code, detail string) {
-		errs = append(errs, validation.Field{Pointer: pointer, Code: code, Detail: detail})
+		errs = append(errs, httpjson.Field{Pointer: pointer, Code: code, Detail: detail})
 	}
 	if limit, given := query["limit"]; given {
 		detail := fmt.Sprintf("must be an integer from 1 to %d", maxPage)
 		page.Limit, err = strconv.Atoi(limit)
 		switch {
 		case strconv.Itoa(page.Limit) != limit && !errors.Is(err, strconv.ErrRange):
-			reject("/limit", validation.CodeInvalidFormat, detail)
+			reject("/limit", httpjson.CodeInvalidFormat, detail)
 		case page.Limit < 1 || page.Limit > maxPage:
-			reject("/limit", validation.CodeOutOfRange, detail)
+			reject("/limit", httpjson.CodeOutOfRange, detail)
 		}
 	}
 	if after, given := query["after"]; given {
 		if page.After, err = parseID(after); err != nil {
-			reject("/after", validation.CodeInvalidFormat, "must be an id of this list")
+			reject("/after", httpjson.CodeInvalidFormat, "must be an id of this list")
 		}
 	}
 	if len(errs) > 0 {
-		return page, &validation.Error{Fields: errs}
+		return page, &httpjson.InvalidError{Fields: errs}
 	}
 	return page, nil
 }

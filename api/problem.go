@@ -14,9 +14,9 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/admission"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/payments"
 )
 
@@ -51,7 +51,7 @@ var problemRows = []struct {
 }{
 	{accounts.ErrUnauthorized, "unauthorized", "Send a valid API key as a bearer token, in one Authorization header."},
 	{errNoPage, "not-found", "There is no resource at this address."},
-	{operations.ErrNotFound, "not-found", "There is no such resource in this account."},
+	{httpjson.ErrNotFound, "not-found", "There is no such resource in this account."},
 	{payments.ErrWebhooksOff, "not-found", "The server has no webhook secret, so the webhook is off."},
 	{errMethodNotAllowed, "method-not-allowed", "The Allow header lists the methods that this resource supports."},
 	{errTooLarge, "too-large", ""},
@@ -64,8 +64,8 @@ var problemRows = []struct {
 	{payments.ErrThinEvent, "malformed-request", "The signature is valid, but this is a thin event: it has no data.object. Set the payload style of the endpoint to Snapshot in Stripe's dashboard."},
 	{idempotency.ErrKeyReused, "idempotency-key-reused", "The body or the address differs from the key's first request."},
 	{idempotency.ErrInProgress, "idempotency-key-in-progress", "Send the same request again shortly."},
-	{operations.ErrOutcomeUnknown, "payment-outcome-unknown", "Send the same request with the same key to find out."},
-	{operations.ErrProviderUnavailable, "temporarily-unavailable", "The payment provider did not accept the request."},
+	{httpjson.ErrOutcomeUnknown, "payment-outcome-unknown", "Send the same request with the same key to find out."},
+	{httpjson.ErrProviderUnavailable, "temporarily-unavailable", "The payment provider did not accept the request."},
 	{errBodyCut, "temporarily-unavailable", "The body ended early. Send the same request again" + withSameKey + "."},
 	{admission.ErrOverloaded, "temporarily-unavailable", "The server is overloaded. Send the same request again a little later" + withSameKey + "."},
 	{postgres.ErrUnavailable, "temporarily-unavailable", "Send the same request again" + withSameKey + "."},
@@ -83,9 +83,9 @@ type keyedError struct {
 func (e *keyedError) Unwrap() error { return e.error }
 
 type problem struct {
-	operations.Problem
+	httpjson.Problem
 	RequestID string               `json:"request_id"`
-	Errors    []validation.Field   `json:"errors,omitempty"`
+	Errors    []httpjson.Field     `json:"errors,omitempty"`
 	OrderID   *uuid.UUID           `json:"order_id,omitempty"`
 	Refund    *operations.Resource `json:"refund,omitempty"`
 	Resource  *operations.Resource `json:"resource,omitempty"`
@@ -99,7 +99,7 @@ func newProblem(slug, detail string) problem {
 	if t == nil {
 		panic("api: there is no file problems/" + slug + ".md")
 	}
-	return problem{retryAfter: t.RetryAfter, Problem: operations.Problem{
+	return problem{retryAfter: t.RetryAfter, Problem: httpjson.Problem{
 		Type: "/problems/" + slug, Title: t.Title, Status: t.Status, Detail: detail, Retry: t.Retry, Outcome: t.Outcome[0],
 	}}
 }
@@ -117,7 +117,7 @@ func problemOf(err error) problem {
 			return p
 		}
 	}
-	if invalid, ok := errors.AsType[*validation.Error](err); ok {
+	if invalid, ok := errors.AsType[*httpjson.InvalidError](err); ok {
 		p := newProblem("validation-failed", summary(invalid.Fields))
 		p.Errors = invalid.Fields
 		return p
@@ -128,7 +128,7 @@ func problemOf(err error) problem {
 	for _, row := range problemRows {
 		if errors.Is(err, row.err) {
 			p := newProblem(row.slug, cmp.Or(row.detail, err.Error()))
-			provider, failed := errors.AsType[*operations.ProviderError](err)
+			provider, failed := errors.AsType[*httpjson.ProviderError](err)
 			switch {
 			case failed:
 				p.retryAfter = max(int(math.Ceil(provider.RetryAfter.Seconds())), 1)
@@ -166,7 +166,7 @@ func expiredProblem(err error, lost bool) problem {
 	return p
 }
 
-func summary(all []validation.Field) string {
+func summary(all []httpjson.Field) string {
 	text := strings.TrimSpace(all[0].Pointer + " " + all[0].Detail)
 	if n := len(all) - 1; n > 0 {
 		text += fmt.Sprintf(" (errors lists %d more)", n)

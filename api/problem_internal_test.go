@@ -11,9 +11,8 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 )
 
@@ -27,7 +26,7 @@ func TestProblemRows_haveFiles(t *testing.T) {
 func TestProblemOf_retryAfterRoundsUp(t *testing.T) {
 	t.Parallel()
 	for wait, seconds := range map[time.Duration]int{0: 1, time.Second: 1, time.Second + time.Nanosecond: 2, time.Hour: 3600} {
-		err := &operations.ProviderError{Kind: operations.ErrOutcomeUnknown, RetryAfter: wait}
+		err := &httpjson.ProviderError{Kind: httpjson.ErrOutcomeUnknown, RetryAfter: wait}
 		require.Equal(t, seconds, problemOf(err).retryAfter, wait)
 	}
 }
@@ -36,7 +35,7 @@ func TestProblemOf_outcome(t *testing.T) {
 	t.Parallel()
 	post := httptest.NewRequest(http.MethodPost, "/v1/orders", nil)
 	post.Header.Set("Idempotency-Key", "8f14e45f-ceea-467f-a9d4-1f6b7c3e2d10")
-	provider := &operations.ProviderError{Kind: operations.ErrProviderUnavailable, Cause: errors.New("timeout")}
+	provider := &httpjson.ProviderError{Kind: httpjson.ErrProviderUnavailable, Cause: errors.New("timeout")}
 	for _, test := range []struct {
 		err           error
 		before, after string // the lookup of the key
@@ -44,11 +43,11 @@ func TestProblemOf_outcome(t *testing.T) {
 		{admission.ErrOverloaded, "unknown", "unknown"},
 		{postgres.ErrUnavailable, "unknown", "unknown"},
 		{idempotency.ErrNewerVersion, "unknown", "unknown"},
-		{&validation.Error{Fields: []validation.Field{{Pointer: "/email"}}}, "unknown", "none"},
+		{&httpjson.InvalidError{Fields: []httpjson.Field{{Pointer: "/email"}}}, "unknown", "none"},
 		{&orders.OrderExistsError{}, "unknown", "none"},
-		{operations.ErrNotFound, "unknown", "none"},
+		{httpjson.ErrNotFound, "unknown", "none"},
 		{provider, "unknown", "unknown"},
-		{&operations.ProviderError{Kind: operations.ErrOutcomeUnknown}, "unknown", "unknown"},
+		{&httpjson.ProviderError{Kind: httpjson.ErrOutcomeUnknown}, "unknown", "unknown"},
 		{idempotency.ErrInProgress, "unknown", "unknown"},
 		{idempotency.ErrKeyReused, "unknown", "unknown"},
 		{idempotency.ErrFinishedKeyReused, "final", "final"},

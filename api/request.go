@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 )
 
 const maxBody = 64 << 10 // bytes: a hundred items with full descriptions
@@ -133,7 +133,7 @@ func (p preferences) write(header http.Header) {
 func parseID(s string) (uuid.UUID, error) {
 	id, err := uuid.Parse(s)
 	if err != nil || id.String() != s || id == uuid.Nil {
-		return uuid.Nil, operations.ErrNotFound
+		return uuid.Nil, httpjson.ErrNotFound
 	}
 	return id, nil
 }

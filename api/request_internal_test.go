@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/internal/httpjson"
 )
 
 func TestParsePage_parameters(t *testing.T) {
@@ -27,7 +27,7 @@ func TestParsePage_parameters(t *testing.T) {
 		require.Equal(t, want.after, page.After.String(), query)
 		require.Equal(t, want.reference, page.Filters["reference"], query)
 	}
-	const format, out, unknown, double = validation.CodeInvalidFormat, validation.CodeOutOfRange, validation.CodeUnknownParameter, validation.CodeDuplicateParameter
+	const format, out, unknown, double = httpjson.CodeInvalidFormat, httpjson.CodeOutOfRange, httpjson.CodeUnknownParameter, httpjson.CodeDuplicateParameter
 	for query, want := range map[string][]string{ // pointer and code of each error
 		"limit=0":                      {"/limit", out},
 		"limit=101":                    {"/limit", out},

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 )
 
 // handlerFunc returns an error that becomes a problem response.
@@ -23,7 +23,7 @@ func (h handlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // writeJSON encodes v first, so that an error leaves no partial response.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
-	body, err := operations.EncodeJSON(v)
+	body, err := httpjson.EncodeJSON(v)
 	if err != nil {
 		return fmt.Errorf("encode response: %w", err)
 	}
@@ -56,7 +56,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
-	body, _ := operations.EncodeJSON(p) // strings, numbers and UUIDs cannot fail
+	body, _ := httpjson.EncodeJSON(p) // strings, numbers and UUIDs cannot fail
 	write(w, p.Status, "application/problem+json", body)
 }
 

@@ -26,9 +26,6 @@ const (
 	timeout     = 10 * time.Second // of an attempt
 )
 
-// Sent is the outcome of an event that the endpoint accepted.
-const Sent = "sent"
-
 // Endpoint is where the events are sent.
 type Endpoint struct {
 	URL       string
@@ -42,12 +39,10 @@ func NewWorker(pool *pgxpool.Pool, to Endpoint, logger *slog.Logger) *jobs.Worke
 		Pool:        pool,
 		Logger:      logger,
 		Kind:        Kind,
-		Done:        Sent,
 		Do:          to.deliver,
 		Timeout:     timeout,
 		Concurrency: concurrency,
 		Detail:      error.Error,
-		Backoff:     jobs.Backoff,
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/events"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/foreigntest"
 	"example.com/orders-api/internal/jobs"
 )
@@ -33,10 +34,10 @@ func TestDeliver(t *testing.T) {
 	id := f.strings("SELECT id::text FROM staged_jobs")[0]
 
 	worker := f.worker(endpoint.URL+"/events?shop=1", firstSecret, secondSecret)
-	f.pass(worker, jobs.Result{events.Sent: 1})
+	f.pass(worker, jobs.Result{jobs.Done: 1})
 	f.pass(worker, jobs.Result{})
 	require.Empty(t, f.strings("SELECT id::text FROM staged_jobs"))
-	require.Equal(t, []string{"event.sent order " + order.String()}, f.strings("SELECT action || ' ' || resource_type || ' ' || resource_id FROM audit_records"))
+	require.Equal(t, []string{"event.done order " + order.String()}, f.strings("SELECT action || ' ' || resource_type || ' ' || resource_id FROM audit_records"))
 
 	require.Len(t, endpoint.received(), 1)
 	got := endpoint.received()[0]
@@ -111,7 +112,7 @@ func TestDeliver_faults(t *testing.T) {
 			}
 			left := f.strings("SELECT coalesce(last_error, '') FROM staged_jobs WHERE failed_at IS NULL AND attempt = 1")
 			if test.sent {
-				require.Equal(t, jobs.Result{events.Sent: 1}, result)
+				require.Equal(t, jobs.Result{jobs.Done: 1}, result)
 				require.Empty(t, left)
 				return
 			}
@@ -140,7 +141,7 @@ func TestDeliver_foreignServer(t *testing.T) {
 			worker.Timeout = time.Second
 			outcome := jobs.Retried
 			if name == "300 MB" || name == "a body without an end" {
-				outcome = events.Sent // the status decides
+				outcome = jobs.Done // the status decides
 			}
 			start := time.Now()
 			f.pass(worker, jobs.Result{outcome: 1})
@@ -279,7 +280,7 @@ func TestDeliver_backlog(t *testing.T) {
 	endpoint := newShop(t, func(http.ResponseWriter, *http.Request) { <-time.After(100 * time.Millisecond) })
 	f.stagePaid(backlog)
 	start := time.Now()
-	f.pass(f.worker(endpoint.URL), jobs.Result{events.Sent: backlog})
+	f.pass(f.worker(endpoint.URL), jobs.Result{jobs.Done: backlog})
 	took := time.Since(start)
 	t.Logf("%d events in %s: %.0f a second", backlog, took, backlog/took.Seconds())
 	require.Less(t, took, backlog*time.Second/rate)
@@ -301,7 +302,7 @@ func TestDeliver_poison(t *testing.T) {
 	f.stage(events.Event{Type: events.OrderPaid, OrderID: poison})
 	f.stagePaid(5)
 	worker := f.worker(endpoint.URL)
-	f.pass(worker, jobs.Result{events.Sent: 5, jobs.Retried: 1})
+	f.pass(worker, jobs.Result{jobs.Done: 5, jobs.Retried: 1})
 	f.exec("UPDATE staged_jobs SET attempt = $1, run_at = now()", jobs.MaxAttempts-1)
 	f.pass(worker, jobs.Result{jobs.Failed: 1})
 	failed, err := jobs.ListFailed(t.Context(), f.pool, 10)
@@ -312,10 +313,10 @@ func TestDeliver_poison(t *testing.T) {
 	endpoint.change(nil)
 	f.makeDue()
 	f.pass(worker, jobs.Result{})
-	n, err := jobs.RetryFailed(t.Context(), f.pool, failed[0].ID, jobs.Operator{Actor: "grace", Reason: "fixed"})
+	n, err := jobs.RetryFailed(t.Context(), f.pool, failed[0].ID, audit.Operator{Actor: "grace", Reason: "fixed"})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
-	f.pass(worker, jobs.Result{events.Sent: 1})
+	f.pass(worker, jobs.Result{jobs.Done: 1})
 	got := endpoint.received()
 	require.Equal(t, failed[0].ID.String(), got[len(got)-1].header.Get("webhook-id"))
 }
@@ -337,7 +338,7 @@ func TestDeliver_killedAfterAccept(t *testing.T) {
 	worker := f.worker(endpoint.URL)
 	f.pass(worker, jobs.Result{}) // still leased
 	f.makeDue()
-	f.pass(worker, jobs.Result{events.Sent: 1})
+	f.pass(worker, jobs.Result{jobs.Done: 1})
 	got := endpoint.received()
 	require.Len(t, got, 2)
 	require.Equal(t, got[0].body, got[1].body)
@@ -351,7 +352,7 @@ func TestDeliver_clockAhead(t *testing.T) {
 	endpoint := newShop(t, nil)
 	f.stagePaid(1)
 	f.exec("UPDATE staged_jobs SET attempt = 1, run_at = now() + interval '26 hours'")
-	f.pass(f.worker(endpoint.URL), jobs.Result{events.Sent: 1})
+	f.pass(f.worker(endpoint.URL), jobs.Result{jobs.Done: 1})
 }
 
 // An event of a newer version waits for a newer worker.

@@ -41,9 +41,9 @@ edit -ni 'print unless /of := operations\.Target/ .. /^\t\t}$/ or /refunds[."]|R
 edit -ni 'print unless /f\.exec\(`INSERT INTO refunds/ .. /FROM orders`\)/ or /refund := f\.keys/ .. /of the key of its order/' cmd/orders/keys_test.go
 edit -ni 'print unless /Refunds an order/ .. /^$/ or /async \w+Refunds?\(/ .. /^$/ or /type Refund/' client/typescript/orders.ts
 edit -ni 'print unless /^ +refunds:/ .. /payments/ or /refunds/' .golangci.yml
-edit -ni 'print unless /stepId: otherOperation/ .. /key-reused/ or /workflowId: partialRefunds/ .. /amount_refunded/' orders.arazzo.yaml
+edit -ni 'print unless /stepId: otherOperation/ .. /key-reused/ or /workflowId: partialRefunds/ .. /amount_refunded/' api/orders.arazzo.yaml
 
-edit -pi 's/orders, refunds and cancels/orders and cancels/' orders.arazzo.yaml
+edit -pi 's/orders, refunds and cancels/orders and cancels/' api/orders.arazzo.yaml
 edit -pi 's/ \[A script\].*//' docs/add-an-operation.md
 edit -ni 'print unless /delete-refunds/' docs/add-an-operation.md
 edit -pi 's{(, as|,| \() ?`orders/refunds/create\.go`( does|\))?}{}' docs/add-an-operation.md docs/guides/where-to-change.md docs/guides/swap-the-provider.md

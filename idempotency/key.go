@@ -48,8 +48,7 @@ func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 var ErrMalformed = errors.New("malformed JSON")
 
 const (
-	maxDepth        = 32        // levels; orders need three
-	maxValues       = 2048      // names and values, which cost more than their bytes; an order has fewer than 1,000
+	maxValues       = 2048      // names and values, which cost more than their bytes, and levels; an order has fewer than 1,000
 	maxInteger      = 1<<53 - 1 // the largest that every JSON reader keeps
 	minNumber       = 1e-30     // except 0; numbers near 1e-308 are expensive to parse
 	maxNumberLength = 100       // bytes; strconv.ParseFloat misreads a number of more than 800 digits
@@ -77,16 +76,9 @@ func checkLimits(body []byte) error {
 	if !json.Valid(body) {
 		return json.Unmarshal(body, new(json.RawMessage)) // returns the reason
 	}
-	depth, values := 0, 0
+	values := 0
 	for i := 0; i < len(body); i++ { // json.Decoder.Token would allocate each token of each replay
-		switch c := body[i]; c {
-		case '{', '[':
-			values++
-			if depth++; depth > maxDepth {
-				return fmt.Errorf("nested deeper than %d levels", maxDepth)
-			}
-		case '}', ']':
-			depth--
+		switch body[i] {
 		case '"':
 			values++
 			for i++; body[i] != '"'; i++ {
@@ -94,7 +86,7 @@ func checkLimits(body []byte) error {
 					i++
 				}
 			}
-		case 't', 'f', 'n': // each of true, false and null has one of these letters
+		case '{', '[', 't', 'f', 'n': // each of true, false and null has one of these letters
 			values++
 		case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 			values++

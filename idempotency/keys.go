@@ -46,15 +46,6 @@ type StoredKey struct {
 	ResponseCode   int           // 0 while unfinished
 	Expired        bool          // emptied by the reaper or an operator: only operation, path and times are known
 	Lost           bool          // expired, and what the request created is lost
-	FailedRuns     []FailedRun   // the first one and the last ten, without those whose process died
-}
-
-// FailedRun is a run that ended without a final outcome.
-type FailedRun struct {
-	At     time.Time     `json:"at"`
-	Number int           `json:"attempt"`
-	Point  RecoveryPoint `json:"recovery_point"`
-	Error  string        `json:"error"`
 }
 
 // The states of a key.
@@ -102,7 +93,7 @@ const keyColumns = `
        coalesce(k.locked_at BETWEEN now() - $1::interval AND now() + $1::interval, false),
        greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + $1::interval,
        k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0),
-       k.expired_at IS NOT NULL, k.lost, k.failed_runs`
+       k.expired_at IS NOT NULL, k.lost`
 
 const findSQL = `
 SELECT` + keyColumns + `,

@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -157,32 +156,22 @@ WITH held AS (
 
 const releaseTimeout = 3 * time.Second // short, because the response waits, and longer than lock_timeout
 
-// release ends the lease early and keeps the recovery point (R11, final only). It adds the run to
-// failed_runs, which has the first run and the last ten: when it is full, "- 1" removes the second.
+// release ends the lease early and keeps the recovery point (R11, final only).
 func (run *Run) release(ctx context.Context, cause error) {
 	if !run.mayHold || errors.Is(cause, ErrLeaseLost) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	actionRequired := errors.Is(cause, ErrActionRequired)
-	failed := FailedRun{At: run.clock().UTC(), Number: max(run.Number, 1), Point: run.point, Error: postgres.CleanText(cause.Error(), 500)}
-	if run.leased {
-		failed.At = run.Now()
-	}
-	record, _ := json.Marshal(failed) // made here, because Citus rejects now() in CASE; text for every query mode
 	_, err := run.engine.store.exec(ctx, `
 UPDATE idempotency_keys
    SET locked_at          = NULL,
        last_error         = $4,
-       failed_runs        = CASE WHEN $5 THEN failed_runs ELSE coalesce(
-                                CASE WHEN jsonb_array_length(failed_runs) > 10 THEN failed_runs - 1 ELSE failed_runs END, '[]'
-                            ) || $7::jsonb END,
-       action_required_at = now() + $6::interval
+       action_required_at = now() + $5::interval
  WHERE account_id = $1 AND id = $2
    AND lease_token = $3
    AND recovery_point <> 'finished'`,
-		run.AccountID, run.KeyID, run.token, failed.Error, actionRequired, postgres.NowIf(actionRequired), string(record))
+		run.AccountID, run.KeyID, run.token, postgres.CleanText(cause.Error(), 500), postgres.NowIf(errors.Is(cause, ErrActionRequired)))
 	if err != nil {
 		run.engine.config.Logger.WarnContext(ctx, "idempotency: lease not released, it will expire", "key_id", run.KeyID, "error", err)
 	}

@@ -1,7 +1,6 @@
 package idempotency_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -53,34 +52,7 @@ func TestUnfinished(t *testing.T) {
 	require.Equal(t, idempotency.StoredKey{
 		AccountID: f.account, ID: idempotency.KeyID(f.account, all[0]), Key: all[0], Operation: "three_steps", Path: "/v1/things", Point: paid, Runs: 1,
 		LastError: "no response", CreatedAt: got.CreatedAt, LastRunAt: got.LastRunAt, Idle: got.Idle,
-		FailedRuns: got.FailedRuns,
 	}, got)
-}
-
-func TestFailedRuns(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	req, n := f.request(), 0
-	op := &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
-		if n++; n == 14 {
-			return idempotency.ErrActionRequired
-		}
-		return fmt.Errorf("no response %d", n)
-	}}
-	for range 14 {
-		_, err := f.do(req, op)
-		require.Error(t, err)
-	}
-	key, err := f.engine.Key(t.Context(), f.account, keyID(req))
-	require.NoError(t, err)
-	var attempts []int
-	for _, run := range key.FailedRuns {
-		require.WithinDuration(t, time.Now(), run.At, time.Minute)
-		require.Equal(t, fmt.Sprintf("no response %d", run.Number), run.Error)
-		require.Equal(t, reserved, run.Point)
-		attempts = append(attempts, run.Number)
-	}
-	require.Equal(t, []int{1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, attempts, "the first, and the last ten; a wait for an action is no failure")
 }
 
 func TestLookup_states(t *testing.T) {

@@ -31,7 +31,6 @@ const emptied = `
        response_headers = NULL,
        response_body    = NULL,
        last_error       = NULL,
-       failed_runs      = NULL,
        expired_at       = now()`
 
 // reapSQL empties the finished keys past their retention. An unfinished key stays, because it has no

@@ -73,7 +73,6 @@ CREATE TABLE idempotency_keys (
     attempt            attempt_number  NOT NULL, -- counts runs; after a restore it can repeat, so lease_token fences writes
     last_run_at        timestamptz     NOT NULL,
     last_error         error_message,
-    failed_runs        jsonb,                    -- the errors of runs without a final outcome, for operators
     action_required_at timestamptz,              -- set if the last run ended because the customer must act
     created_at         timestamptz     NOT NULL,
     finished_at        timestamptz,

@@ -109,10 +109,9 @@ func (m *Migrator) Down(ctx context.Context) (string, error) {
 	return result.Source.Path, nil
 }
 
-// Status returns a line for each migration, and one for each applied version that this program does
-// not know.
+// Status returns a line for each migration of this program.
 func (m *Migrator) Status(ctx context.Context) (lines []string, err error) {
-	pending, unknown, err := compare(ctx, m.pool)
+	pending, err := Pending(ctx, m.pool)
 	if err != nil {
 		return nil, err
 	}
@@ -123,42 +122,28 @@ func (m *Migrator) Status(ctx context.Context) (lines []string, err error) {
 		}
 		lines = append(lines, state+"  "+s.Path)
 	}
-	for _, version := range unknown {
-		lines = append(lines, fmt.Sprintf("applied  version %d, which this program does not know", version))
-	}
 	return lines, nil
 }
 
-// Pending returns the file names of this program's migrations that the database lacks. It needs
-// only SELECT on goose's table. Applied versions that this program does not know are no error, because
-// a newer program that replaces this one has applied them first.
-func Pending(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
-	pending, _, err := compare(ctx, pool)
-	return pending, err
-}
-
-// compare returns the migrations that the database lacks, and the versions that this program does not
-// know. It compares all versions, because the highest one does not show whether those below it are
-// applied. Unlike goose, it creates no table, because the program's role must not.
-func compare(ctx context.Context, pool *pgxpool.Pool) (pending []string, unknown []int64, err error) {
-	unknown, err = postgres.Collect(ctx, pool, "migrations: applied versions", pgx.RowTo[int64], `
+// Pending returns the file names of this program's migrations that the database lacks. It compares all
+// versions, because the highest one does not show whether those below it are applied. Applied versions that
+// this program does not know are no error, because a newer program that replaces this one has applied them
+// first. Unlike goose, it creates no table, because the program's role must not: it needs only SELECT.
+func Pending(ctx context.Context, pool *pgxpool.Pool) (pending []string, err error) {
+	applied, err := postgres.Collect(ctx, pool, "migrations: applied versions", pgx.RowTo[int64], `
 SELECT version_id
   FROM (SELECT DISTINCT ON (version_id) version_id, is_applied FROM goose_db_version ORDER BY version_id, id DESC) AS latest
- WHERE is_applied
-   AND version_id > 0
- ORDER BY version_id`)
+ WHERE is_applied`)
 	if err != nil && postgres.SQLState(err) != postgres.UndefinedTable {
-		return nil, nil, err
+		return nil, err
 	}
 	names, err := fs.Glob(files, "*.sql")
 	for _, name := range names {
 		version, nameErr := goose.NumericComponent(name)
 		err = errors.Join(err, nameErr)
-		if i, applied := slices.BinarySearch(unknown, version); applied {
-			unknown = slices.Delete(unknown, i, i+1)
-		} else {
+		if !slices.Contains(applied, version) {
 			pending = append(pending, name)
 		}
 	}
-	return pending, unknown, err
+	return pending, err
 }

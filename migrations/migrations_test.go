@@ -154,10 +154,6 @@ func TestMigrator_outOfOrder(t *testing.T) {
 	_, err = pool.Exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99991231235959, true)")
 	require.NoError(t, err)
 	requirePending(t, pool, newest)
-	status, err := m.Status(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, "applied  version 99991231235959, which this program does not know", status[len(status)-1])
-
 	applied, err := m.Up(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, applied)

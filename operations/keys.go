@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/httpjson"
 )
 
 // Resource links to a resource that the request of a key creates or names.
@@ -82,8 +83,8 @@ func describe(response idempotency.Response) *StoredResponse {
 	if location, ok := response.Headers["Location"]; ok {
 		stored.Location = &location
 	}
-	var p Problem
-	if response.Headers["Content-Type"] == problemMediaType && json.Unmarshal(response.Body, &p) == nil {
+	var p httpjson.Problem
+	if response.Headers["Content-Type"] == httpjson.ProblemMediaType && json.Unmarshal(response.Body, &p) == nil {
 		stored.Type = &p.Type
 	}
 	return stored

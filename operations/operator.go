@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations/audit"
 )
 
 // Marker is an [idempotency.Operation] whose unfinished keys an operator can end. Mark queues what every later run
@@ -18,6 +18,9 @@ import (
 type Marker interface {
 	Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string)
 }
+
+// ErrNotResolvable means that the operation is no [Marker].
+var ErrNotResolvable = errors.New("its operation cannot be resolved, only retried")
 
 // Retry resumes an unfinished key now, before the completer does.
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {

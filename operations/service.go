@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/postgres"
 )
 
@@ -37,7 +38,7 @@ func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idemp
 	return s.Engine.Resume(ctx, accountID, keyID, s.Operations())
 }
 
-// ContinueAfterAction continues the request of a key, or returns an [*ActionRequiredError] if it
+// ContinueAfterAction continues the request of a key, or returns an [*httpjson.ActionRequiredError] if it
 // still requires an action. A run that does not finish is no error, because the key's status shows it.
 func (s *Service) ContinueAfterAction(ctx context.Context, key idempotency.StoredKey) error {
 	registered, _ := s.find(key)
@@ -48,7 +49,7 @@ func (s *Service) ContinueAfterAction(ctx context.Context, key idempotency.Store
 		return err
 	}
 	_, err := s.Resume(ctx, key.AccountID, key.ID)
-	if _, unfinished := errors.AsType[*ProviderError](err); unfinished || errors.Is(err, idempotency.ErrInProgress) {
+	if _, unfinished := errors.AsType[*httpjson.ProviderError](err); unfinished || errors.Is(err, idempotency.ErrInProgress) {
 		return nil
 	}
 	return err
@@ -77,11 +78,11 @@ type Registration struct {
 	// ID, if set, returns the id of the resource that a key creates (R5, derived ids).
 	ID func(accountID uuid.UUID, key idempotency.Key) uuid.UUID
 
-	// Get, if set, returns a resource, or [ErrNotFound].
+	// Get, if set, returns a resource, or [httpjson.ErrNotFound].
 	Get func(ctx context.Context, of Target) (any, error)
 
 	// List, if set, returns resources, the newest first. Filters are its query parameters.
-	List    func(ctx context.Context, of Target, page Page) iter.Seq2[any, error]
+	List    func(ctx context.Context, of Target, page httpjson.Page) iter.Seq2[any, error]
 	Filters []string
 
 	// Table, if set, is the resources' table. Operators find them by id, and by Names: at least one condition
@@ -91,7 +92,7 @@ type Registration struct {
 	Names  []string
 	KeySQL string
 
-	// CheckAction, if set, returns an [*ActionRequiredError] if a key still waits for an action.
+	// CheckAction, if set, returns an [*httpjson.ActionRequiredError] if a key still waits for an action.
 	CheckAction func(ctx context.Context, key idempotency.StoredKey) error
 }
 

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
@@ -93,7 +93,7 @@ func (c *randomCase) start(run func() (idempotency.Result, error)) {
 func (c *randomCase) record(result idempotency.Result, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var action *operations.ActionRequiredError
+	var action *httpjson.ActionRequiredError
 	switch {
 	case err == nil:
 		c.responses[result.KeyID] = append(c.responses[result.KeyID], result.Response)
@@ -220,7 +220,7 @@ func (c *randomCase) runUntilFinal(rt *rapid.T, resume, request func() (idempote
 		if errors.Is(err, idempotency.ErrNotFound) { // no run has claimed it
 			err = c.record(request())
 		}
-		_, provider := errors.AsType[*operations.ProviderError](err)
+		_, provider := errors.AsType[*httpjson.ProviderError](err)
 		switch {
 		case errors.Is(err, idempotency.ErrActionRequired):
 			c.act(rt)

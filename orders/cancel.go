@@ -11,10 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
-	"example.com/orders-api/operations/validation"
-	"example.com/orders-api/orders/provider"
 )
 
 const (
@@ -71,14 +70,14 @@ RETURNING status`
 // request is transaction 1. From its commit on, every run of the order closes it (R29, durable cancel), so
 // a crash after it does not lose the cancel. If the order has failed already, the request has no effect.
 func (r *cancelRun) request(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-	if err := validation.NewDecoder(r.run.Params).Err(); err != nil {
+	if err := httpjson.NewDecoder(r.run.Params).Err(); err != nil {
 		return idempotency.Transition{}, err
 	}
 	var status Status
 	err := tx.QueryRow(ctx, requestCancelSQL, []any{r.run.AccountID, r.orderID(), nil}, &status)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return idempotency.Transition{}, operations.ErrNotFound
+		return idempotency.Transition{}, httpjson.ErrNotFound
 	case err != nil:
 		return idempotency.Transition{}, err
 	case status.Paid():
@@ -104,11 +103,11 @@ func (r *cancelRun) end(ctx context.Context) (idempotency.RecordFunc, error) {
 		return nil, err
 	case order.Status == StatusPaymentFailed:
 		return func(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
-			return operations.FinishOK(order.Order)
+			return httpjson.FinishOK(order.Order)
 		}, nil
 	case order.Status.Paid():
 		return func(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
-			p := provider.Problem{Problem: operations.NewProblem("order-not-cancelable", 422,
+			p := Problem{Problem: httpjson.NewProblem("order-not-cancelable", 422,
 				"The order cannot be cancelled", "The card was charged before the order could be cancelled.")}
 			p.Retry = "never"
 			return p.Finish(order.ID)
@@ -127,10 +126,10 @@ func (r *cancelRun) find(ctx context.Context) (orderRow, error) {
 // order's run, because the engine would apply a lost lease or a required action to the key of the cancel.
 func stillOpen(failed error) error {
 	retryAfter := time.Second
-	if inner, ok := errors.AsType[*operations.ProviderError](failed); ok {
+	if inner, ok := errors.AsType[*httpjson.ProviderError](failed); ok {
 		retryAfter = cmp.Or(inner.RetryAfter, retryAfter)
 	}
-	return &operations.ProviderError{
-		Kind: operations.ErrOutcomeUnknown, RetryAfter: retryAfter, Cause: fmt.Errorf("the order is still open: %v", failed), //nolint:errorlint // see above
+	return &httpjson.ProviderError{
+		Kind: httpjson.ErrOutcomeUnknown, RetryAfter: retryAfter, Cause: fmt.Errorf("the order is still open: %v", failed), //nolint:errorlint // see above
 	}
 }

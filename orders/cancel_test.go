@@ -14,7 +14,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -145,9 +145,9 @@ func TestCancel_rejected(t *testing.T) {
 	withMembers.Params = []byte(`{"reason":"late"}`)
 	other := cancelRequest(idempotencytest.Account(t, f.Pool), orderID(f.Account, failed.key), f.cancelKey())
 	for want, req := range map[string]idempotency.Request{
-		notBegun:                       cancelRequest(f.Account, orderID(f.Account, f.key), f.cancelKey()),
-		"422 invalid":                  withMembers,
-		operations.ErrNotFound.Error(): other,
+		notBegun:                     cancelRequest(f.Account, orderID(f.Account, f.key), f.cancelKey()),
+		"422 invalid":                withMembers,
+		httpjson.ErrNotFound.Error(): other,
 	} {
 		require.Equal(t, want, outcomeOf(f.Cancel(t.Context(), req)))
 	}

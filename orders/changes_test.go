@@ -256,7 +256,7 @@ func TestChanges_restrictedKey(t *testing.T) {
 			require.Contains(t, f.staged(), "status 403")
 		}
 	}
-	require.LessOrEqual(t, f.log.count("level=ERROR msg=\"provider_change needs"), 4*f.Changes.Worker().Concurrency, "in four passes")
+	require.LessOrEqual(t, f.log.count("level=ERROR msg=\"provider_change misconfigured"), 4*f.Changes.Worker().Concurrency, "in four passes")
 	f.do(readEvents)
 	require.Equal(t, "partially_refunded 1800: succeeded 1800 provider; won 700", f.changes())
 	require.Empty(t, f.staged())

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
@@ -99,7 +100,7 @@ func TestCreatePeriod_otherParameters(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, open, 1)
 	require.Equal(t, "create_with_other_parameters", open[0].LastError)
-	_, err = jobs.DeleteFailed(t.Context(), f.Pool, open[0].ID, jobs.Operator{Actor: "ada", Reason: "the intent was cancelled"})
+	_, err = jobs.DeleteFailed(t.Context(), f.Pool, open[0].ID, audit.Operator{Actor: "ada", Reason: "the intent was cancelled"})
 	require.NoError(t, err)
 	f.do(retry(notCreated))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 )
 
 // Derived ids must never change: a retry after an update would be another payment (R5).
@@ -122,7 +122,7 @@ func TestCreate_unusualCharacters(t *testing.T) {
 
 	result, err := f.sendRequest(req)
 	require.Equal(t, "201", outcomeOf(result, err))
-	read, err := operations.EncodeJSON(f.getOrder())
+	read, err := httpjson.EncodeJSON(f.getOrder())
 	require.NoError(t, err)
 	require.Equal(t, string(read), string(result.Response.Body))
 	require.Equal(t, map[string]string{

@@ -5,8 +5,7 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/orders/provider"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/payments"
 )
 
@@ -18,7 +17,7 @@ type Approval struct {
 
 // MarshalJSON includes the client secret.
 func (a Approval) MarshalJSON() ([]byte, error) {
-	return operations.EncodeJSON(struct {
+	return httpjson.EncodeJSON(struct {
 		Type            string `json:"type"`
 		ClientSecret    string `json:"client_secret"`
 		PaymentIntentID string `json:"payment_intent_id"`
@@ -28,7 +27,7 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
 	if r.order.OffSession || intent.Action == nil {
 		const code = "authentication_required" // Stripe's own decline of an off-session payment
-		return r.cancel(ctx, provider.Declined(payments.Decline{Code: code, DeclineCode: code}))
+		return r.cancel(ctx, Declined(payments.Decline{Code: code, DeclineCode: code}))
 	}
 	r.action = intent.Action
 	if r.order.Status == StatusRequiresAction {
@@ -48,7 +47,7 @@ func (r *orderRun) recordAction(ctx context.Context, tx *idempotency.Tx) (idempo
 }
 
 func (r *orderRun) actionRequired() error {
-	return &operations.ActionRequiredError{Action: Approval{*r.action, *r.order.PaymentIntentID}}
+	return &httpjson.ActionRequiredError{Action: Approval{*r.action, *r.order.PaymentIntentID}}
 }
 
 // checkAction reads the action from the provider, because the client secret is never stored. After the
@@ -61,15 +60,15 @@ func (s *Service) checkAction(ctx context.Context, key idempotency.StoredKey) er
 	if order.CancelRequested || s.windowOver(order, s.Engine.NextLeaseEnd(key)) {
 		return nil
 	}
-	ctx, cancel := s.Calls.Context(ctx)
+	ctx, cancel := s.Payments.StepContext(ctx)
 	defer cancel()
 	intent, failed := s.readIntent(ctx, order)
 	switch {
 	case failed != nil:
-		return s.Calls.RetryLater(operations.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
+		return s.RetryLater(httpjson.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
 	case intent.Action == nil:
 		return nil
 	default:
-		return &operations.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}
+		return &httpjson.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}
 	}
 }

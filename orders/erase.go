@@ -11,10 +11,10 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 )
 
 // obstacleSQL returns the ids of an order's keys, and why its data is still needed, or "". $3 is the id
@@ -50,7 +50,7 @@ SELECT ARRAY(SELECT id FROM keys),
 
 // Erase removes the personal data of an order: the email address, the items' descriptions, the metadata and
 // the clients' addresses. Its keys expire first, because their requests and responses contain that data. It
-// returns [operations.ErrNotFound], or why the data is still needed. The tables' owner must call it, because
+// returns [httpjson.ErrNotFound], or why the data is still needed. The tables' owner must call it, because
 // the program's role cannot change the audit log.
 func (s *Service) Erase(ctx context.Context, accountID, orderID uuid.UUID, actor string) error {
 	var refused error
@@ -60,7 +60,7 @@ func (s *Service) Erase(ctx context.Context, accountID, orderID uuid.UUID, actor
 		err := tx.QueryRow(ctx, "SELECT idempotency_key, coalesce(payment_intent_id, '') FROM orders WHERE account_id = $1 AND id = $2 FOR UPDATE",
 			accountID, orderID).Scan(&key, &intentID)
 		if errors.Is(err, pgx.ErrNoRows) {
-			refused = operations.ErrNotFound
+			refused = httpjson.ErrNotFound
 			return nil
 		}
 		if err != nil {

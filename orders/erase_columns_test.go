@@ -28,7 +28,6 @@ var keptColumns = map[string]string{
 
 // erasedColumns are the others, with the condition that holds for each row of the order after an erasure.
 var erasedColumns = map[string]string{
-	"idempotency_keys.failed_runs":      "failed_runs IS NULL",
 	"idempotency_keys.idempotency_key":  "idempotency_key IS NULL",
 	"idempotency_keys.last_error":       "last_error IS NULL",
 	"idempotency_keys.params_hash":      "params_hash IS NULL",
@@ -73,7 +72,7 @@ SELECT table_name || '.' || column_name
 		table, _, _ := strings.Cut(column, ".")
 		return f.count(fmt.Sprintf("SELECT count(*) FROM %s WHERE NOT (%s)", table, erasedColumns[column]))
 	}
-	f.exec("UPDATE idempotency_keys SET last_error = 'no response', failed_runs = '[]'")
+	f.exec("UPDATE idempotency_keys SET last_error = 'no response'")
 	for column := range erasedColumns {
 		require.NotZero(t, remaining(column), "the order has no %s that could be erased", column)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 )
 
@@ -114,8 +114,8 @@ func TestErase_refused(t *testing.T) {
 	f := newFixture(t, options{}, create("201"), sendReceipts)
 	f.exec(`UPDATE orders SET disputes = '[{"id": "dp_1", "status": "lost"}, {"id": "dp_2", "status": "warning_closed"}, {"id": "dp_3", "status": "prevented"}]'`)
 	for _, account := range []uuid.UUID{uuid.New(), f.Account} {
-		require.ErrorIs(t, f.Orders.Erase(t.Context(), account, orderID(f.Account, "an-unused-key"), "grace"), operations.ErrNotFound)
+		require.ErrorIs(t, f.Orders.Erase(t.Context(), account, orderID(f.Account, "an-unused-key"), "grace"), httpjson.ErrNotFound)
 	}
-	require.ErrorIs(t, f.Orders.Erase(t.Context(), uuid.New(), orderID(f.Account, f.key), "grace"), operations.ErrNotFound)
+	require.ErrorIs(t, f.Orders.Erase(t.Context(), uuid.New(), orderID(f.Account, f.key), "grace"), httpjson.ErrNotFound)
 	require.NoError(t, f.erase())
 }

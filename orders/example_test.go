@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 )
 
@@ -22,7 +22,7 @@ func ExampleDecodeOrderRequest() {
 		return
 	}
 	_, err = orders.DecodeOrderRequest(canonical)
-	var invalid *validation.Error
+	var invalid *httpjson.InvalidError
 	if errors.As(err, &invalid) {
 		for _, field := range invalid.Fields {
 			fmt.Println(field.Pointer, field.Code+":", field.Detail)

@@ -19,10 +19,9 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments"
@@ -162,15 +161,15 @@ func orderID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 // outcomeOf describes a result: its status with the codes of a failure, or the error with its
 // Retry-After.
 func outcomeOf(result idempotency.Result, err error) string {
-	var provider *operations.ProviderError
+	var provider *httpjson.ProviderError
 	var expired *idempotency.KeyExpiredError
-	var invalid *validation.Error
+	var invalid *httpjson.InvalidError
 	var exists *orders.OrderExistsError
 	var paid *orders.NotCancelableError
 	switch {
-	case errors.As(err, &provider) && errors.Is(err, operations.ErrOutcomeUnknown):
+	case errors.As(err, &provider) && errors.Is(err, httpjson.ErrOutcomeUnknown):
 		return "503 outcome unknown, " + provider.RetryAfter.String()
-	case errors.As(err, &provider) && errors.Is(err, operations.ErrProviderUnavailable):
+	case errors.As(err, &provider) && errors.Is(err, httpjson.ErrProviderUnavailable):
 		return "503 unavailable, " + provider.RetryAfter.String()
 	case errors.Is(err, idempotency.ErrActionRequired):
 		return "202 action required"

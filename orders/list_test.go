@@ -11,6 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
@@ -52,7 +53,7 @@ func TestList_pages(t *testing.T) {
 		var got []uuid.UUID
 		var last orders.Order
 		for len(got) < len(want) {
-			page, err := collect[orders.Order](f.Orders.List(t.Context(), of, operations.Page{Limit: size, After: last.ID}))
+			page, err := collect[orders.Order](f.Orders.List(t.Context(), of, httpjson.Page{Limit: size, After: last.ID}))
 			require.NoError(t, err)
 			require.Len(t, page, min(size, len(want)-len(got)))
 			for _, o := range page {
@@ -61,7 +62,7 @@ func TestList_pages(t *testing.T) {
 			}
 		}
 		require.ElementsMatch(t, want, got)
-		for _, err := range f.Orders.List(t.Context(), of, operations.Page{Limit: size}) {
+		for _, err := range f.Orders.List(t.Context(), of, httpjson.Page{Limit: size}) {
 			require.NoError(t, err)
 			break // returns the connection, otherwise the next query waits
 		}

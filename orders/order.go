@@ -9,8 +9,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/currency"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
@@ -38,20 +37,20 @@ func (s Status) Open() bool { return s == StatusPending || s == StatusRequiresAc
 
 // Order is an order as the API shows it, with amounts in the currency's smallest unit.
 type Order struct {
-	ID              uuid.UUID             `json:"id"`
-	Status          Status                `json:"status"`
-	Amount          int64                 `json:"amount"`
-	AmountRefunded  int64                 `json:"amount_refunded"`
-	Currency        string                `json:"currency"`
-	Email           *string               `json:"email"` // nil after [Service.Erase]
-	Items           []Item                `json:"items"`
-	PaymentIntentID *string               `json:"payment_intent_id"`
-	Metadata        map[string]string     `json:"metadata"`
-	CreatedAt       operations.Timestamp  `json:"created_at"`
-	PaidAt          *operations.Timestamp `json:"paid_at"`
-	Failure         *Failure              `json:"failure" db:"-"` // nil unless the status is payment_failed
-	Reference       *string               `json:"reference"`
-	Disputes        []payments.Dispute    `json:"disputes"` // AmountRefunded does not include them
+	ID              uuid.UUID           `json:"id"`
+	Status          Status              `json:"status"`
+	Amount          int64               `json:"amount"`
+	AmountRefunded  int64               `json:"amount_refunded"`
+	Currency        string              `json:"currency"`
+	Email           *string             `json:"email"` // nil after [Service.Erase]
+	Items           []Item              `json:"items"`
+	PaymentIntentID *string             `json:"payment_intent_id"`
+	Metadata        map[string]string   `json:"metadata"`
+	CreatedAt       httpjson.Timestamp  `json:"created_at"`
+	PaidAt          *httpjson.Timestamp `json:"paid_at"`
+	Failure         *Failure            `json:"failure" db:"-"` // nil unless the status is payment_failed
+	Reference       *string             `json:"reference"`
+	Disputes        []payments.Dispute  `json:"disputes"` // AmountRefunded does not include them
 }
 
 // Failure is why an order was not charged.
@@ -88,43 +87,43 @@ const (
 
 var paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$`) // never a card number
 
-// DecodeOrderRequest decodes canonical JSON, or returns an [*validation.Error].
+// DecodeOrderRequest decodes canonical JSON, or returns an [*httpjson.InvalidError].
 func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
-	in := validation.NewDecoder(canonical)
-	email := in.Text("email", validation.Required, 3, 254)
+	in := httpjson.NewDecoder(canonical)
+	email := in.Text("email", httpjson.Required, 3, 254)
 	request := OrderRequest{Order: Order{Email: &email, Disputes: []payments.Dispute{}}}
-	request.Currency = in.Text("currency", validation.Required, 3, 3)
-	request.PaymentMethod = in.Text("payment_method", validation.Required, 4, 251)
-	in.Objects("items", 100, func(item *validation.Decoder) {
+	request.Currency = in.Text("currency", httpjson.Required, 3, 3)
+	request.PaymentMethod = in.Text("payment_method", httpjson.Required, 4, 251)
+	in.Objects("items", 100, func(item *httpjson.Decoder) {
 		request.Items = append(request.Items, Item{
-			SKU:         item.Text("sku", validation.Required, 1, 64),
-			Description: item.Text("description", validation.Optional, 1, maxDescription),
-			Quantity:    item.Integer("quantity", validation.Required, 1, 10_000),
-			UnitAmount:  item.Integer("unit_amount", validation.Required, -currency.MaxAmount, currency.MaxAmount),
+			SKU:         item.Text("sku", httpjson.Required, 1, 64),
+			Description: item.Text("description", httpjson.Optional, 1, maxDescription),
+			Quantity:    item.Integer("quantity", httpjson.Required, 1, 10_000),
+			UnitAmount:  item.Integer("unit_amount", httpjson.Required, -currency.MaxAmount, currency.MaxAmount),
 		})
 	})
 	request.Metadata = in.Texts("metadata", 20, 40, 500)
 	request.OffSession = in.Flag("off_session")
-	reference := in.Text("reference", validation.Optional, 1, maxReference)
+	reference := in.Text("reference", httpjson.Optional, 1, maxReference)
 	if reference != "" {
 		request.Reference = &reference
 	}
-	in.Check("reference", validReference(reference) || reference == "", validation.CodeInvalidFormat, "must be printable ASCII characters")
-	in.Check("email", receipts.ValidAddress(email), validation.CodeInvalidFormat,
+	in.Check("reference", validReference(reference) || reference == "", httpjson.CodeInvalidFormat, "must be printable ASCII characters")
+	in.Check("email", receipts.ValidAddress(email), httpjson.CodeInvalidFormat,
 		"must be an ASCII email address such as ada@example.com, with an internationalised domain in punycode (xn--…)")
 	limits, known := currency.Find(request.Currency)
-	in.Check("currency", known, validation.CodeInvalidValue, "must be the lower-case code of a currency that Stripe supports, such as usd")
-	in.Check("payment_method", paymentMethodPattern.MatchString(request.PaymentMethod), validation.CodeInvalidFormat,
+	in.Check("currency", known, httpjson.CodeInvalidValue, "must be the lower-case code of a currency that Stripe supports, such as usd")
+	in.Check("payment_method", paymentMethodPattern.MatchString(request.PaymentMethod), httpjson.CodeInvalidFormat,
 		"must be the id of a payment method, such as pm_card_visa")
 	if in.Valid() {
 		request.Amount = total(request.Items)
-		in.Check("items", limits.Minimum <= request.Amount && request.Amount <= limits.Maximum, validation.CodeOutOfRange,
+		in.Check("items", limits.Minimum <= request.Amount && request.Amount <= limits.Maximum, httpjson.CodeOutOfRange,
 			fmt.Sprintf("the total must be from %d to %d in %s", limits.Minimum, limits.Maximum, request.Currency))
-		in.Check("items", request.Amount%limits.Step == 0, validation.CodeInvalidValue,
+		in.Check("items", request.Amount%limits.Step == 0, httpjson.CodeInvalidValue,
 			fmt.Sprintf("the total must be a multiple of %d in %s", limits.Step, request.Currency))
 	}
 	if request.textSize() > maxText {
-		in.Reject("", validation.CodeTooLong, fmt.Sprintf("the texts of items and metadata must have at most %d bytes in UTF-8 together", maxText))
+		in.Reject("", httpjson.CodeTooLong, fmt.Sprintf("the texts of items and metadata must have at most %d bytes in UTF-8 together", maxText))
 	}
 	return request, in.Err()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 )
 
@@ -40,7 +40,7 @@ func decode(t *testing.T, request []byte) []string {
 	if err == nil {
 		return nil
 	}
-	var invalid *validation.Error
+	var invalid *httpjson.InvalidError
 	require.ErrorAs(t, err, &invalid)
 	for _, f := range invalid.Fields {
 		require.Contains(t, err.Error(), f.Detail)
@@ -48,7 +48,7 @@ func decode(t *testing.T, request []byte) []string {
 	return errorsOf(invalid)
 }
 
-func errorsOf(invalid *validation.Error) (errs []string) {
+func errorsOf(invalid *httpjson.InvalidError) (errs []string) {
 	for _, f := range invalid.Fields {
 		errs = append(errs, f.Pointer+" "+f.Code+": "+f.Detail)
 	}
@@ -70,21 +70,21 @@ func items(list ...string) string { return "[" + strings.Join(list, ",") + "]" }
 func TestDecodeOrderRequest_limits(t *testing.T) {
 	t.Parallel()
 	const (
-		required      = validation.CodeRequired + ": is required"
-		unknown       = validation.CodeUnknownMember + ": is not a known member"
-		aString       = validation.CodeInvalidType + ": must be a string"
-		anInteger     = validation.CodeInvalidType + ": must be an integer"
-		anObject      = validation.CodeInvalidType + ": must be an object"
-		anArray       = validation.CodeInvalidType + ": must be an array"
-		noControls    = validation.CodeInvalidFormat + ": must not contain control characters"
-		anEmail       = validation.CodeInvalidFormat + ": must be an ASCII email address such as ada@example.com, with an internationalised domain in punycode (xn--…)"
-		aCurrency     = validation.CodeInvalidValue + ": must be the lower-case code of a currency that Stripe supports, such as usd"
-		aMethod       = validation.CodeInvalidFormat + ": must be the id of a payment method, such as pm_card_visa"
-		quantity      = validation.CodeOutOfRange + ": must be from 1 to 10000"
-		amount        = validation.CodeOutOfRange + ": must be from -999999999999 to 999999999999"
-		total         = validation.CodeOutOfRange + ": the total must be from 50 to 99999999 in usd"
-		tooShort      = validation.CodeTooShort + ": must be "
-		tooLong       = validation.CodeTooLong + ": must be "
+		required      = httpjson.CodeRequired + ": is required"
+		unknown       = httpjson.CodeUnknownMember + ": is not a known member"
+		aString       = httpjson.CodeInvalidType + ": must be a string"
+		anInteger     = httpjson.CodeInvalidType + ": must be an integer"
+		anObject      = httpjson.CodeInvalidType + ": must be an object"
+		anArray       = httpjson.CodeInvalidType + ": must be an array"
+		noControls    = httpjson.CodeInvalidFormat + ": must not contain control characters"
+		anEmail       = httpjson.CodeInvalidFormat + ": must be an ASCII email address such as ada@example.com, with an internationalised domain in punycode (xn--…)"
+		aCurrency     = httpjson.CodeInvalidValue + ": must be the lower-case code of a currency that Stripe supports, such as usd"
+		aMethod       = httpjson.CodeInvalidFormat + ": must be the id of a payment method, such as pm_card_visa"
+		quantity      = httpjson.CodeOutOfRange + ": must be from 1 to 10000"
+		amount        = httpjson.CodeOutOfRange + ": must be from -999999999999 to 999999999999"
+		total         = httpjson.CodeOutOfRange + ": the total must be from 50 to 99999999 in usd"
+		tooShort      = httpjson.CodeTooShort + ": must be "
+		tooLong       = httpjson.CodeTooLong + ": must be "
 		emailLength   = "3 to 254 characters long"
 		threeLong     = "3 characters long"
 		methodLength  = "4 to 251 characters long"
@@ -92,8 +92,8 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 		skuLength     = "1 to 64 characters long"
 		someItems     = ": must have 1 to 100 items"
 		nameLength    = ": the name must be 1 to 40 characters long"
-		manyEntries   = validation.CodeTooLong + ": must have at most 20 members"
-		texts         = validation.CodeTooLong + ": the texts of items and metadata must have at most 16384 bytes in UTF-8 together"
+		manyEntries   = httpjson.CodeTooLong + ": must have at most 20 members"
+		texts         = httpjson.CodeTooLong + ": the texts of items and metadata must have at most 16384 bytes in UTF-8 together"
 		longestMethod = 240
 	)
 	good := item(`"A"`, "", "1", "100")
@@ -123,8 +123,8 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 
 		"no items":     {"items", "", []string{"/items " + required}},
 		"items null":   {"items", "null", []string{"/items " + anArray}},
-		"items empty":  {"items", "[]", []string{"/items " + validation.CodeTooShort + someItems}},
-		"101 items":    {"items", items(strings.Split(strings.Repeat(good+";", 100)+good, ";")...), []string{"/items " + validation.CodeTooLong + someItems}},
+		"items empty":  {"items", "[]", []string{"/items " + httpjson.CodeTooShort + someItems}},
+		"101 items":    {"items", items(strings.Split(strings.Repeat(good+";", 100)+good, ";")...), []string{"/items " + httpjson.CodeTooLong + someItems}},
 		"item is null": {"items", items(good, "null"), []string{"/items/1 " + anObject}},
 		"empty item":   {"items", items("{}"), []string{"/items/0/sku " + required, "/items/0/quantity " + required, "/items/0/unit_amount " + required}},
 		"item with unknown members": {"items", items(`{"sku":"A","quantity":1,"unit_amount":1,"Sku":"B","amount":1}`), []string{
@@ -159,9 +159,9 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 
 		"metadata null":              {"metadata", "null", []string{"/metadata " + anObject}},
 		"21 entries":                 {"metadata", metadataJSON(21), []string{"/metadata " + manyEntries}},
-		"entry without a name":       {"metadata", `{"":"x"}`, []string{"/metadata/ " + validation.CodeTooShort + nameLength}},
+		"entry without a name":       {"metadata", `{"":"x"}`, []string{"/metadata/ " + httpjson.CodeTooShort + nameLength}},
 		"longest name":               {"metadata", `{` + quoted("é", 40) + `:"x"}`, nil},
-		"name too long":              {"metadata", `{` + quoted("é", 41) + `:"x"}`, []string{"/metadata/" + strings.Repeat("é", 40) + "… " + validation.CodeTooLong + nameLength}},
+		"name too long":              {"metadata", `{` + quoted("é", 41) + `:"x"}`, []string{"/metadata/" + strings.Repeat("é", 40) + "… " + httpjson.CodeTooLong + nameLength}},
 		"longest value":              {"metadata", `{"a":` + quoted("é", 500) + `}`, nil},
 		"value too long":             {"metadata", `{"a":` + quoted("é", 501) + `}`, []string{"/metadata/a " + tooLong + "0 to 500 characters long"}},
 		"value is a number":          {"metadata", `{"a":1}`, []string{"/metadata/a " + aString}},

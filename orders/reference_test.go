@@ -11,6 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
@@ -55,7 +56,7 @@ func TestReference(t *testing.T) {
 	require.Equal(t, declined.Response, replayed.Response)
 
 	all, err := collect[orders.Order](f.Orders.List(t.Context(), operations.Target{AccountID: f.Account},
-		operations.Page{Limit: 10, Filters: map[string]string{"reference": "basket 17"}}))
+		httpjson.Page{Limit: 10, Filters: map[string]string{"reference": "basket 17"}}))
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Equal(t, orderID(f.Account, second), all[0].ID)
@@ -103,7 +104,7 @@ func TestReference_race(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 1, created)
 	require.Equal(t, 11, rejected)
-	list, err := collect[orders.Order](f.Orders.List(t.Context(), operations.Target{AccountID: f.Account}, operations.Page{Limit: 10}))
+	list, err := collect[orders.Order](f.Orders.List(t.Context(), operations.Target{AccountID: f.Account}, httpjson.Page{Limit: 10}))
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Len(t, f.Stripe.Charges(), 1)

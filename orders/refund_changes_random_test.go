@@ -15,9 +15,9 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments/stripetest"
@@ -239,7 +239,7 @@ func (r *changesRound) finishKey(rt *rapid.T, key idempotency.Key, body string) 
 		require.Less(rt, n, 50, "the key does not end")
 		r.exec("UPDATE refunds SET provider_sent_at = provider_sent_at - interval '11 minutes' WHERE idempotency_key = $1", key)
 		_, err := r.Refund(context.Background(), refundRequest(r.t, r.Account, orderID(r.Account, r.key), key, body))
-		_, provider := errors.AsType[*operations.ProviderError](err)
+		_, provider := errors.AsType[*httpjson.ProviderError](err)
 		if !provider && !errors.Is(err, idempotency.ErrInProgress) {
 			require.True(rt, err == nil || errors.As(err, &exceeds) || errors.As(err, &refused), "%v", err)
 			return

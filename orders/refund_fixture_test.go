@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/refunds"
 )
@@ -53,7 +54,7 @@ func refundID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 func (f *fixture) summary() string {
 	f.t.Helper()
 	o := f.getOrder()
-	list, err := collect[refunds.Refund](f.Refunds.List(f.t.Context(), operations.Target{AccountID: f.Account, Parent: o.ID}, operations.Page{Limit: 100}))
+	list, err := collect[refunds.Refund](f.Refunds.List(f.t.Context(), operations.Target{AccountID: f.Account, Parent: o.ID}, httpjson.Page{Limit: 100}))
 	require.NoError(f.t, err)
 	words := []string{fmt.Sprintf("%s %d", o.Status, o.AmountRefunded)}
 	for _, r := range list {

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders/refunds"
 )
 
@@ -40,7 +40,7 @@ func TestDecodeRefundRequest_limits(t *testing.T) {
 			require.Equal(t, test.want, params, body)
 			continue
 		}
-		var invalid *validation.Error
+		var invalid *httpjson.InvalidError
 		require.ErrorAs(t, err, &invalid, body)
 		require.Equal(t, test.errs, errorsOf(invalid), body)
 	}

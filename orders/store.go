@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/validation"
 	"example.com/orders-api/payments"
 )
 
@@ -60,14 +60,14 @@ func scanOrder(row pgx.CollectableRow) (orderRow, error) {
 	return o, err
 }
 
-// Get returns the account's order, or [operations.ErrNotFound].
+// Get returns the account's order, or [httpjson.ErrNotFound].
 func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, error) {
 	o, err := s.find(ctx, accountID, id)
 	return o.Order, err
 }
 
 func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (orderRow, error) {
-	return operations.Get(ctx, s.Pool, scanOrder, selectOrder+`
+	return httpjson.Get(ctx, s.Pool, scanOrder, selectOrder+`
  WHERE account_id = $1
    AND id = $2`, accountID, id)
 }
@@ -75,14 +75,14 @@ func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (orderRow, 
 // mustExist replaces ErrNotFound, which the API would answer with 404. The order of a key exists, so
 // its absence is an error of ours.
 func mustExist(err error, keyID uuid.UUID) error {
-	if errors.Is(err, operations.ErrNotFound) {
+	if errors.Is(err, httpjson.ErrNotFound) {
 		return fmt.Errorf("the order of key %s is missing", keyID)
 	}
 	return err
 }
 
 func (s *Service) findByReference(ctx context.Context, accountID uuid.UUID, reference string) (orderRow, error) {
-	return operations.Get(ctx, s.Pool, scanOrder, selectOrder+`
+	return httpjson.Get(ctx, s.Pool, scanOrder, selectOrder+`
  WHERE account_id = $1
    AND reference = $2
    AND failure_code IS NULL`, accountID, reference)
@@ -96,7 +96,7 @@ func (s *Service) CheckProviderAccount(ctx context.Context, accountID uuid.UUID)
 	if id == "" || err != nil {
 		return err
 	}
-	_, err = s.Calls.Payments.Get(ctx, id)
+	_, err = s.Payments.Get(ctx, id)
 	if slices.Contains(payments.UnreadableIDs(err), id) {
 		return nil // it is there
 	}
@@ -138,23 +138,23 @@ func StageChange(tx postgres.Queuer, accountID, orderID uuid.UUID) {
 }
 
 // List returns the account's orders, or those with the reference, the newest first.
-func (s *Service) List(ctx context.Context, of operations.Target, page operations.Page) iter.Seq2[any, error] {
+func (s *Service) List(ctx context.Context, of operations.Target, page httpjson.Page) iter.Seq2[any, error] {
 	reference, filtered := page.Filters["reference"]
 	if filtered && !validReference(reference) {
-		return operations.NoList(validation.Invalid("/reference", validation.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters"))
+		return httpjson.NoList(httpjson.Invalid("/reference", httpjson.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters"))
 	}
-	after, err := page.Cursor(func(id uuid.UUID) (operations.Timestamp, error) {
+	after, err := page.Cursor(func(id uuid.UUID) (httpjson.Timestamp, error) {
 		o, err := s.Get(ctx, of.AccountID, id)
 		return o.CreatedAt, err
 	})
 	if err != nil {
-		return operations.NoList(err)
+		return httpjson.NoList(err)
 	}
 	where, arguments := "", []any{of.AccountID, after.CreatedAt, after.ID, page.Limit}
 	if filtered {
 		where, arguments = " AND reference = $5", append(arguments, reference)
 	}
-	return operations.List(ctx, s.Pool, scanOrder, func(o orderRow) any { return o.Order }, selectOrder+`
+	return httpjson.List(ctx, s.Pool, scanOrder, func(o orderRow) any { return o.Order }, selectOrder+`
  WHERE account_id = $1
    AND (created_at, id) < ($2, $3)`+where+`
  ORDER BY created_at DESC, id DESC

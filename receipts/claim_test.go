@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"github.com/wneessen/go-mail"
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/internal/jobs"
@@ -27,10 +28,10 @@ func TestRunOnce_concurrentWorkers(t *testing.T) {
 	f.exec(t, makeDue)
 	var mu sync.Mutex
 	got := map[uuid.UUID]int{}
-	mailer := mailerFunc(func(_ context.Context, message receipts.Message) error {
+	mailer := mailerFunc(func(_ context.Context, orderID uuid.UUID, receipt *mail.Msg) error {
 		mu.Lock()
 		defer mu.Unlock()
-		got[message.OrderID]++
+		got[orderID]++
 		return nil
 	})
 	var workers errgroup.Group
@@ -41,7 +42,7 @@ func TestRunOnce_concurrentWorkers(t *testing.T) {
 			result, err := worker.RunOnce(t.Context())
 			mu.Lock()
 			defer mu.Unlock()
-			sent += result[receipts.Sent]
+			sent += result[jobs.Done]
 			return err
 		})
 	}
@@ -64,7 +65,7 @@ func TestRunOnce_changedCandidate(t *testing.T) {
 			f := newFixture(t)
 			f.insertPaidOrder(t, "first@example.com")
 			f.insertPaidOrder(t, "second@example.com")
-			worker := f.worker(t, mailerFunc(func(ctx context.Context, _ receipts.Message) error {
+			worker := f.worker(t, mailerFunc(func(ctx context.Context, _ uuid.UUID, _ *mail.Msg) error {
 				var second string
 				err := f.pool.QueryRow(ctx, `SELECT id FROM staged_jobs WHERE attempt = 0`).Scan(&second)
 				if err == nil {
@@ -72,7 +73,7 @@ func TestRunOnce_changedCandidate(t *testing.T) {
 				}
 				return err
 			}), func(w *jobs.Worker) { w.Concurrency = 1 })
-			requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+			requirePass(t, worker, jobs.Result{jobs.Done: 1})
 			for _, j := range f.jobs(t) {
 				require.LessOrEqual(t, j.Attempt, 1, "not claimed by this worker")
 				require.Empty(t, j.LastError)
@@ -91,10 +92,10 @@ func TestRunOnce_lockedCandidate(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `SELECT FROM staged_jobs WHERE args->>'order_id' = $1 FOR UPDATE`, locked.String())
 	require.NoError(t, err)
 	worker := f.worker(t, returns(nil))
-	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{jobs.Done: 1})
 	requirePass(t, worker, jobs.Result{})
 	require.NoError(t, tx.Rollback(t.Context()))
-	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{jobs.Done: 1})
 }
 
 func TestRunOnce_leaseExpired(t *testing.T) {
@@ -110,7 +111,7 @@ func TestRunOnce_leaseExpired(t *testing.T) {
 			other := f.worker(t, returns(errors.New("the other")))
 			f.insertPaidOrder(t, "jane@example.com")
 			var otherResult jobs.Result
-			worker := f.worker(t, mailerFunc(func(ctx context.Context, _ receipts.Message) error {
+			worker := f.worker(t, mailerFunc(func(ctx context.Context, _ uuid.UUID, _ *mail.Msg) error {
 				_, err := f.pool.Exec(ctx, makeDue)
 				if err == nil {
 					otherResult, err = other.RunOnce(ctx)
@@ -138,16 +139,16 @@ func TestRunOnce_killedBeforeDelete(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), f.pool.Config())
 	require.NoError(t, err)
 	mailer := newSMTP(t, server.url())
-	killed := receipts.NewWorker(pool, mailerFunc(func(ctx context.Context, message receipts.Message) error {
+	killed := receipts.NewWorker(pool, mailerFunc(func(ctx context.Context, orderID uuid.UUID, receipt *mail.Msg) error {
 		defer pool.Close()
-		return mailer.Send(ctx, message)
+		return mailer.Send(ctx, orderID, receipt)
 	}), "shop@example.com", slog.New(slog.DiscardHandler))
 	requirePass(t, killed, jobs.Result{jobs.Lost: 1})
 
 	worker := f.worker(t, mailer)
 	requirePass(t, worker, jobs.Result{}) // still leased
 	f.exec(t, makeDue)
-	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{jobs.Done: 1})
 	require.Empty(t, f.jobs(t))
 	require.Len(t, server.mails(), 2)
 	for _, got := range server.mails() {

@@ -5,10 +5,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/wneessen/go-mail"
 )
 
 // NewTestMessage returns a receipt with this description of its first item.
-func NewTestMessage(t testing.TB, description string) Message {
+func NewTestMessage(t testing.TB, description string) *mail.Msg {
 	t.Helper()
 	o := testOrder()
 	o.Items[0].Description = description

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"github.com/wneessen/go-mail"
 
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/migrations/dbtest"
@@ -100,7 +101,6 @@ const makeDue = `UPDATE staged_jobs SET run_at = now()`
 func (f fixture) worker(t *testing.T, mailer receipts.Mailer, change ...func(*jobs.Worker)) *jobs.Worker {
 	t.Helper()
 	worker := receipts.NewWorker(f.pool, mailer, "The Shop <shop@example.com>", slog.New(slog.DiscardHandler))
-	worker.Backoff = func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute }
 	for _, c := range change {
 		c(worker)
 	}
@@ -114,10 +114,12 @@ func requirePass(t *testing.T, worker *jobs.Worker, want jobs.Result) {
 	require.Equal(t, want, got)
 }
 
-type mailerFunc func(context.Context, receipts.Message) error
+type mailerFunc func(context.Context, uuid.UUID, *mail.Msg) error
 
-func (f mailerFunc) Send(ctx context.Context, message receipts.Message) error { return f(ctx, message) }
+func (f mailerFunc) Send(ctx context.Context, orderID uuid.UUID, receipt *mail.Msg) error {
+	return f(ctx, orderID, receipt)
+}
 
 func returns(err error) receipts.Mailer {
-	return mailerFunc(func(context.Context, receipts.Message) error { return err })
+	return mailerFunc(func(context.Context, uuid.UUID, *mail.Msg) error { return err })
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/receipts"
@@ -36,7 +37,7 @@ func TestSMTP_foreignServer(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				start := time.Now()
-				err := newSMTP(t, "smtp://"+foreignMailServer(t, at, endless)).Send(ctx, receipts.NewTestMessage(t, "Mug"))
+				err := newSMTP(t, "smtp://"+foreignMailServer(t, at, endless)).Send(ctx, uuid.Nil, receipts.NewTestMessage(t, "Mug"))
 				require.Equal(t, reply == "QUIT", err == nil, "the mail is accepted before QUIT: %v", err)
 				require.Less(t, time.Since(start), 5*time.Second)
 			})

@@ -18,18 +18,11 @@ import (
 	"example.com/orders-api/internal/jobs"
 )
 
-// Message is the mail with an order's receipt.
-type Message struct {
-	*mail.Msg
-
-	OrderID uuid.UUID
-}
-
 // Mailer delivers receipts, also concurrently.
 type Mailer interface {
 	// Send is repeated after an error that is not [jobs.ErrPermanent]. Errors are logged, so they must
 	// not quote the recipient.
-	Send(ctx context.Context, message Message) error
+	Send(ctx context.Context, orderID uuid.UUID, receipt *mail.Msg) error
 }
 
 const maxAddress = 254 // bytes (RFC 5321, 4.5.3.1.3)
@@ -91,13 +84,13 @@ func oneLine(text string) string {
 }
 
 // newMessage renders a receipt. It is the same in every attempt of an order.
-func newMessage(sender string, o order) (Message, error) {
+func newMessage(sender string, o order) (*mail.Msg, error) {
 	from, err := netmail.ParseAddress(sender)
 	if err != nil {
-		return Message{}, fmt.Errorf("receipts: sender: %w", err)
+		return nil, fmt.Errorf("receipts: sender: %w", err)
 	}
 	if !ValidAddress(o.Email) {
-		return Message{}, fmt.Errorf("%w: not a plain e-mail address", jobs.ErrPermanent)
+		return nil, fmt.Errorf("%w: not a plain e-mail address", jobs.ErrPermanent)
 	}
 	o.Shop = oneLine(from.Name)
 	subject := "Receipt for order " + o.ID.String()
@@ -106,7 +99,7 @@ func newMessage(sender string, o order) (Message, error) {
 	}
 	var text strings.Builder
 	if err := textTemplate.Execute(&text, o); err != nil {
-		return Message{}, fmt.Errorf("receipts: render: %w", err)
+		return nil, fmt.Errorf("receipts: render: %w", err)
 	}
 	_, domain, _ := strings.Cut(from.Address, "@")
 	// The library encodes body and headers, so no content can add a line to them.
@@ -118,5 +111,5 @@ func newMessage(sender string, o order) (Message, error) {
 	message.SetMessageIDWithValue("receipt." + o.ID.String() + "@" + domain)
 	message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834
 	message.SetBodyString(mail.TypeTextPlain, text.String())
-	return Message{message, o.ID}, nil
+	return message, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"github.com/wneessen/go-mail"
 )
 
 func testOrder() order {
@@ -66,7 +67,7 @@ func parseMail(t testing.TB, raw []byte) parsed {
 	return parsed{Header: msg.Header, Text: strings.ReplaceAll(string(body), "\r\n", "\n")}
 }
 
-func writeMail(t testing.TB, message Message) []byte {
+func writeMail(t testing.TB, message *mail.Msg) []byte {
 	t.Helper()
 	var raw bytes.Buffer
 	_, err := message.WriteTo(&raw)

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/wneessen/go-mail"
 
 	"example.com/orders-api/internal/jobs"
@@ -106,7 +107,9 @@ var ErrCredentials = errors.New("receipts: the mail server rejects the credentia
 func (s *SMTP) Check(ctx context.Context) error { return s.send(ctx) }
 
 // Send treats rejected credentials and a rejected sender as temporary.
-func (s *SMTP) Send(ctx context.Context, message Message) error { return s.send(ctx, message.Msg) }
+func (s *SMTP) Send(ctx context.Context, _ uuid.UUID, receipt *mail.Msg) error {
+	return s.send(ctx, receipt)
+}
 
 func (s *SMTP) send(ctx context.Context, messages ...*mail.Msg) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/internal/jobs"
@@ -54,7 +55,7 @@ func TestSMTP_encryption(t *testing.T) {
 			if test.trusted {
 				mailer.Trust(roots)
 			}
-			err := mailer.Send(t.Context(), receipts.NewTestMessage(t, "Mug"))
+			err := mailer.Send(t.Context(), uuid.Nil, receipts.NewTestMessage(t, "Mug"))
 			if test.failure != "" {
 				require.ErrorContains(t, err, test.failure)
 				require.NotContains(t, err.Error(), "s3cret")

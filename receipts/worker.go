@@ -19,17 +19,12 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, from string, logger *slog.Logg
 		Pool:        pool,
 		Logger:      logger,
 		Kind:        Kind,
-		Done:        Sent,
 		Do:          func(ctx context.Context, j jobs.Job) error { return send(ctx, pool, mailer, from, j) },
 		Timeout:     30 * time.Second,
 		Concurrency: 4,
 		Detail:      detail,
-		Backoff:     jobs.Backoff,
 	}
 }
-
-// Sent is the outcome of a receipt that the mail server accepted.
-const Sent = "sent"
 
 func send(ctx context.Context, pool *pgxpool.Pool, mailer Mailer, from string, j jobs.Job) error {
 	var of args
@@ -44,7 +39,7 @@ func send(ctx context.Context, pool *pgxpool.Pool, mailer Mailer, from string, j
 	if err != nil {
 		return err
 	}
-	return mailer.Send(ctx, message)
+	return mailer.Send(ctx, of.OrderID, message)
 }
 
 // detail adds the mail server's text.

@@ -15,7 +15,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"github.com/wneessen/go-mail"
 
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
@@ -42,11 +44,11 @@ func TestRunOnce_sends(t *testing.T) {
 	worker := f.worker(t, newSMTP(t, server.url()))
 	order := f.insertPaidOrder(t, "jane@example.com")
 
-	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{jobs.Done: 1})
 	requirePass(t, worker, jobs.Result{})
 
 	require.Empty(t, f.jobs(t))
-	require.Equal(t, []string{`order receipt.sent {"attempt": 1}`}, f.audited(t, order))
+	require.Equal(t, []string{`order receipt.done {"attempt": 1}`}, f.audited(t, order))
 	require.Len(t, server.mails(), 1)
 	require.Equal(t, "shop.example.com", server.mails()[0].hello)
 	require.False(t, server.mails()[0].utf8, "older servers reject a mail that requests SMTPUTF8")
@@ -64,13 +66,15 @@ func TestRunOnce_temporaryFailure(t *testing.T) {
 	worker := f.worker(t, returns(errors.New("greylisted")))
 	f.insertPaidOrder(t, "jane@example.com")
 
-	for attempt := 1; attempt <= 3; attempt++ {
+	const earlier = 6 // attempts, so that the pause is longer than this test
+	f.exec(t, `UPDATE staged_jobs SET attempt = $1`, earlier)
+	for attempt := 1 + earlier; attempt <= 3+earlier; attempt++ {
 		requirePass(t, worker, jobs.Result{jobs.Retried: 1})
 		requirePass(t, worker, jobs.Result{}) // not due
 		jobs := f.jobs(t)
 		require.Len(t, jobs, 1)
 		require.Equal(t, attempt, jobs[0].Attempt)
-		require.InDelta(t, attempt, jobs[0].Wait.Minutes(), 0.5, "grows with the attempts")
+		require.InEpsilon(t, time.Second<<(attempt-1), jobs[0].Wait, 0.25, "doubles with each attempt")
 		require.Contains(t, jobs[0].LastError, "greylisted")
 		f.exec(t, makeDue)
 	}
@@ -94,7 +98,7 @@ func TestRunOnce_permanentFailure(t *testing.T) {
 	require.Len(t, jobs, 1)
 	require.True(t, jobs[0].Failed)
 	require.Contains(t, jobs[0].LastError, "unknown user [removed]")
-	require.Contains(t, log.String(), `"level":"ERROR","msg":"receipt marked as failed"`)
+	require.Contains(t, log.String(), `"level":"ERROR","msg":"receipt failed"`)
 	require.Contains(t, log.String(), order.String())
 	require.NotContains(t, log.String(), "jane")
 }
@@ -132,7 +136,7 @@ func TestRunOnce_invalidJobs(t *testing.T) {
 	f.insertPaidOrder(t, "jane@example.com")
 
 	worker := f.worker(t, newSMTP(t, server.url()), func(w *jobs.Worker) { w.Concurrency = 1 })
-	requirePass(t, worker, jobs.Result{receipts.Sent: 1, jobs.Failed: 4, jobs.Retried: 4})
+	requirePass(t, worker, jobs.Result{jobs.Done: 1, jobs.Failed: 4, jobs.Retried: 4})
 
 	require.Len(t, server.mails(), 1)
 	require.Equal(t, []string{"jane@example.com"}, server.mails()[0].to)
@@ -144,9 +148,10 @@ func TestRunOnce_invalidJobs(t *testing.T) {
 func TestRunOnce_oneAttemptPerJob(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	worker := f.worker(t, returns(errors.New("no")), func(w *jobs.Worker) {
-		w.Backoff = func(int) time.Duration { return 0 }
-	})
+	worker := f.worker(t, mailerFunc(func(ctx context.Context, _ uuid.UUID, _ *mail.Msg) error {
+		_, err := f.pool.Exec(ctx, "UPDATE staged_jobs SET run_at = now() WHERE last_error IS NOT NULL") // the other is due again
+		return errors.Join(errors.New("no"), err)
+	}), func(w *jobs.Worker) { w.Concurrency = 1 })
 	f.insertPaidOrder(t, "jane@example.com")
 	f.insertPaidOrder(t, "joe@example.com")
 	requirePass(t, worker, jobs.Result{jobs.Retried: 2})
@@ -156,11 +161,11 @@ func TestRunOnce_noConnectionWhileSending(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	f.insertPaidOrder(t, "jane@example.com")
-	worker := f.worker(t, mailerFunc(func(ctx context.Context, _ receipts.Message) error {
+	worker := f.worker(t, mailerFunc(func(ctx context.Context, _ uuid.UUID, _ *mail.Msg) error {
 		_, err := f.pool.Exec(ctx, "SELECT 1") // would wait forever for the only connection
 		return err
 	}))
-	requirePass(t, worker, jobs.Result{receipts.Sent: 1})
+	requirePass(t, worker, jobs.Result{jobs.Done: 1})
 }
 
 // A cancelled pass finishes the mail in progress and claims no other job.
@@ -178,7 +183,7 @@ func TestRunOnce_cancelled(t *testing.T) {
 
 	result, err := worker.RunOnce(ctx)
 	require.NoError(t, err)
-	require.Equal(t, jobs.Result{receipts.Sent: 1}, result)
+	require.Equal(t, jobs.Result{jobs.Done: 1}, result)
 	require.Len(t, server.mails(), 1)
 	jobs := f.jobs(t)
 	require.Len(t, jobs, 1, "the mail in progress was finished")
@@ -223,7 +228,7 @@ func TestMailServer(t *testing.T) {
 		"no STARTTLS for a login":                {script: script{password: "s3cret"}, url: "smtp://shop:s3cret@0.0.0.0:%s", want: jobs.Retried, error: "STARTTLS", start: "STARTTLS"},
 		"rejects the credentials":                {script: script{password: "s3cret"}, url: "smtp://shop:guess@127.0.0.1:%s", want: jobs.Retried, error: "535", start: receipts.ErrCredentials.Error()},
 		"rejects the credentials until later":    {script: script{password: "s3cret", authFailure: rejection(454, smtp.EnhancedCode{4, 7, 0}, "later")}, url: "smtp://shop:s3cret@127.0.0.1:%s", want: jobs.Retried, error: "454", start: "454"},
-		"accepts":                                {url: "smtp://127.0.0.1:%s", want: receipts.Sent},
+		"accepts":                                {url: "smtp://127.0.0.1:%s", want: jobs.Done},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -245,7 +250,7 @@ func TestMailServer(t *testing.T) {
 			})
 			f.insertPaidOrder(t, "jane@example.com")
 			requirePass(t, worker, jobs.Result{test.want: 1})
-			if test.want == receipts.Sent {
+			if test.want == jobs.Done {
 				return
 			}
 			require.Contains(t, f.jobs(t)[0].LastError, test.error)
@@ -259,7 +264,7 @@ func TestRunOnce_clockAhead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.insertPaidOrder(t, "jane@example.com")
-	f.exec(t, `UPDATE staged_jobs SET created_at = now() + interval '2 hours', run_at = now() + interval '2 hours'`)
+	f.exec(t, `UPDATE staged_jobs SET created_at = now() + interval '2 hours', run_at = now() + interval '2 hours', attempt = 6`)
 	stats, err := jobs.ReadStats(t.Context(), f.pool, receipts.Kind)
 	require.NoError(t, err)
 	require.InDelta(t, 2, stats.Oldest.Hours(), 0.1)
@@ -267,7 +272,7 @@ func TestRunOnce_clockAhead(t *testing.T) {
 	requirePass(t, f.worker(t, returns(errors.New("no"))), jobs.Result{jobs.Retried: 1})
 	requirePass(t, f.worker(t, returns(nil)), jobs.Result{}) // not due
 	f.exec(t, makeDue)
-	requirePass(t, f.worker(t, returns(nil)), jobs.Result{receipts.Sent: 1})
+	requirePass(t, f.worker(t, returns(nil)), jobs.Result{jobs.Done: 1})
 }
 
 func TestRetryFailed(t *testing.T) {
@@ -283,10 +288,10 @@ func TestRetryFailed(t *testing.T) {
 	require.Equal(t, []any{"receipt", `{"order_id": "` + order.String() + `"}`, 300, "no mailbox"},
 		[]any{failed[0].Kind, string(failed[0].Args), failed[0].Attempt, failed[0].LastError})
 	for _, want := range []int64{1, 0} { // at once, and once
-		retried, err := jobs.RetryFailed(t.Context(), f.pool, failed[0].ID, jobs.Operator{Actor: "ada", Reason: "mailbox created"})
+		retried, err := jobs.RetryFailed(t.Context(), f.pool, failed[0].ID, audit.Operator{Actor: "ada", Reason: "mailbox created"})
 		require.NoError(t, err)
 		require.Equal(t, want, retried)
 	}
 	require.Equal(t, []string{`order receipt.retry {"by": "ada", "reason": "mailbox created"}`}, f.audited(t, order))
-	requirePass(t, f.worker(t, returns(nil)), jobs.Result{receipts.Sent: 2})
+	requirePass(t, f.worker(t, returns(nil)), jobs.Result{jobs.Done: 2})
 }

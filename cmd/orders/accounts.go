@@ -64,8 +64,8 @@ type accountsKeysCreate struct{ ofAccount }
 
 // Run prints the new API key as its last line.
 func (c accountsKeysCreate) Run(ctx context.Context, a *app.App) error {
-	key, apiKey, err := accounts.CreateKey(ctx, a.Pool, c.Account)
-	return printed(err, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, c.Account, apiKey)
+	id, apiKey, err := accounts.CreateKey(ctx, a.Pool, c.Account)
+	return printed(err, "API key %s of account %s, which is shown only once:\n%s\n", id, c.Account, apiKey)
 }
 
 type accountsKeysRevoke struct {

@@ -9,6 +9,7 @@ import (
 
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/events"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
@@ -131,8 +132,8 @@ type changeOfJob struct {
 	Reason app.Text `required:"" help:"The reason, for the audit record."`
 }
 
-func (c changeOfJob) operator() jobs.Operator {
-	return jobs.Operator{Actor: string(c.By), Reason: string(c.Reason)}
+func (c changeOfJob) operator() audit.Operator {
+	return audit.Operator{Actor: string(c.By), Reason: string(c.Reason)}
 }
 
 type jobsRetry struct {
@@ -156,7 +157,7 @@ func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
 	return printed(err, "The worker tries again, now: %d\n", retried)
 }
 
-var errNoFailedJob = errors.New("there is no failed job of this id (orders jobs list)")
+var errNoFailedJob = errors.New("there is no failed job of this id (orders jobs list), and a discrepancy ends with jobs delete")
 
 type jobsDelete struct {
 	changeOfJob

@@ -183,12 +183,12 @@ func TestJobs(t *testing.T) {
 	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", jobs[0], "--by", "grace", "--reason", "the address exists now")
 	require.Equal(t, "The worker tries again, now: 1\n", stdout)
 	stderr := programtest.Fail(t, env, "jobs", "retry", jobs[0], "--reason", "once more")
-	require.Equal(t, "orders: there is no failed job of this id (orders jobs list)\n", stderr)
+	require.Equal(t, "orders: there is no failed job of this id (orders jobs list), and a discrepancy ends with jobs delete\n", stderr)
 	stdout, _ = programtest.Succeed(t, env, "jobs", "delete", hopeless, "--by", "grace", "--reason", "there is no such address")
 	require.Equal(t, "Job "+hopeless+" is done with, and is not listed any more.\n", stdout)
 	for _, id := range []string{hopeless, orders[1]} { // only by the id of a job
 		stderr = programtest.Fail(t, env, "jobs", "delete", id, "--reason", "once more")
-		require.Equal(t, "orders: there is no failed job of this id (orders jobs list)\n", stderr)
+		require.Equal(t, "orders: there is no failed job of this id (orders jobs list), and a discrepancy ends with jobs delete\n", stderr)
 	}
 	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
 	require.Equal(t, "The worker tries again, now: 1\n", stdout)
@@ -198,7 +198,7 @@ func TestJobs(t *testing.T) {
 	programtest.Succeed(t, f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address), "worker", "--once")
 	history := f.keys("show", "receipt-order-011")
 	require.Regexp(t, `(?m)^20.{17} +receipt\.retry \{"by": ?"grace", "reason": ?"the address exists now"\}$`, history)
-	require.Regexp(t, `(?m)^20.{17} +receipt\.sent \{"attempt": ?1\}$`, history)
+	require.Regexp(t, `(?m)^20.{17} +receipt\.done \{"attempt": ?1\}$`, history)
 	require.Regexp(t, `(?m)^20.{17} +receipt\.delete \{"by": ?"grace", "reason": ?"there is no such address"\}$`, f.keys("show", "receipt-order-013"))
 }
 

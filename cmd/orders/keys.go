@@ -19,10 +19,11 @@ import (
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/currency"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/refunds"
 )
@@ -127,14 +128,14 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 		resources = append(resources, resource.ID)
 	}
 	if order := h.Links["order"]; order != nil {
-		if h.Order, err = a.Orders.Get(ctx, h.AccountID, order.ID); err != nil && !errors.Is(err, operations.ErrNotFound) {
+		if h.Order, err = a.Orders.Get(ctx, h.AccountID, order.ID); err != nil && !errors.Is(err, httpjson.ErrNotFound) {
 			return err
 		}
 		if h.Jobs, err = jobs.With(ctx, a.Pool, h.AccountID, map[string]any{"order_id": order.ID}); err != nil {
 			return err
 		}
 		of := operations.Target{AccountID: h.AccountID, Parent: order.ID}
-		for refund, err := range a.Refunds.List(ctx, of, operations.Page{Limit: maxShownRefunds}) {
+		for refund, err := range a.Refunds.List(ctx, of, httpjson.Page{Limit: maxShownRefunds}) {
 			if err != nil {
 				return err
 			}
@@ -221,9 +222,6 @@ func (h history) Timeline() []event {
 	events := []event{{h.CreatedAt, "key claimed"}}
 	for _, record := range h.records {
 		events = append(events, event{record.CreatedAt, fmt.Sprintf("%s %s", record.Action, record.Data)})
-	}
-	for _, run := range h.FailedRuns {
-		events = append(events, event{run.At, fmt.Sprintf("run %d failed at %s: %s", run.Number, run.Point, run.Error)})
 	}
 	if h.Runs > 1 {
 		events = append(events, event{h.LastRunAt, fmt.Sprintf("run %d, the last one so far", h.Runs)})

@@ -81,7 +81,7 @@ func TestKeysShow_afterTheResponse(t *testing.T) {
 	require.Regexp(t, "(?m)^receipt of the order +failed, attempts: 1, 550 no such user$", f.keys("show", refunded))
 	f.exec("UPDATE staged_jobs SET failed_at = NULL, run_at = now() WHERE kind = 'receipt'")
 	programtest.Succeed(t, f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address), "worker", "--once")
-	require.Regexp(t, `(?m)^20.{17} +receipt\.sent `, f.keys("show", refunded))
+	require.Regexp(t, `(?m)^20.{17} +receipt\.done `, f.keys("show", refunded))
 }
 
 // A refund that is refused because of a dispute shows that our records are out of date.

@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/google/uuid"
+	"github.com/wneessen/go-mail"
+
 	"example.com/orders-api/receipts"
 )
 
@@ -24,10 +27,10 @@ func (p playground) mailer(ctx context.Context) (receipts.Mailer, error) {
 type files struct{ folder string }
 
 // Send renames a complete file, so that no reader finds a part of a receipt.
-func (f files) Send(_ context.Context, message receipts.Message) error {
-	name := "receipt-" + message.OrderID.String() + ".eml"
+func (f files) Send(_ context.Context, orderID uuid.UUID, receipt *mail.Msg) error {
+	name := "receipt-" + orderID.String() + ".eml"
 	part := filepath.Join(f.folder, "."+name)
-	err := message.WriteToFile(part)
+	err := receipt.WriteToFile(part)
 	if err == nil {
 		err = os.Rename(part, filepath.Join(f.folder, name))
 	}

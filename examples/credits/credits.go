@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/validation"
 )
 
 // Credit is a credit as the API returns it.
@@ -46,7 +46,7 @@ func findCredit(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID
 	err := pool.QueryRow(ctx, "SELECT wallet, amount, status, cancel_requested_by IS NOT NULL FROM credits WHERE account_id = $1 AND id = $2",
 		accountID, id).Scan(&credit.Wallet, &credit.Amount, &credit.Status, &credit.cancelRequested)
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = operations.ErrNotFound
+		err = httpjson.ErrNotFound
 	}
 	return credit, err
 }
@@ -99,11 +99,11 @@ func creditID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 
 // credit decodes the request, with the limits of the table.
 func (r *grantRun) credit() (Credit, error) {
-	in := validation.NewDecoder(r.Params)
+	in := httpjson.NewDecoder(r.Params)
 	credit := Credit{
 		ID:     creditID(r.AccountID, r.Key),
-		Wallet: in.Text("wallet", validation.Required, 1, 64),
-		Amount: in.Integer("amount", validation.Required, 1, 99_999_999),
+		Wallet: in.Text("wallet", httpjson.Required, 1, 64),
+		Amount: in.Integer("amount", httpjson.Required, 1, 99_999_999),
 		Status: "pending",
 	}
 	return credit, in.Err()
@@ -136,7 +136,7 @@ func (r *grantRun) step(refused bool) idempotency.StepFunc {
 		}
 		outcome, err := call(ctx, credit)
 		if err != nil { // no result is stored, and the client gets 503 (R11, final only)
-			return nil, &operations.ProviderError{Kind: operations.ErrOutcomeUnknown, RetryAfter: 2 * time.Second, Cause: err}
+			return nil, &httpjson.ProviderError{Kind: httpjson.ErrOutcomeUnknown, RetryAfter: 2 * time.Second, Cause: err}
 		}
 		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 			return r.record(tx, credit, outcome, refusal)
@@ -155,7 +155,7 @@ func (r *grantRun) record(tx *idempotency.Tx, credit Credit, outcome Outcome, re
 	}
 	tx.Queue("UPDATE credits SET status = $3 WHERE account_id = $1 AND id = $2", r.AccountID, credit.ID, credit.Status)
 	if outcome == Cancelled {
-		return operations.FinishProblem(operations.NewProblem("credit-refused", 422, "The wallet service refused the credit", refusal))
+		return httpjson.FinishProblem(httpjson.NewProblem("credit-refused", 422, "The wallet service refused the credit", refusal))
 	}
-	return operations.FinishCreated(path+"/"+credit.ID.String(), credit)
+	return httpjson.FinishCreated(path+"/"+credit.ID.String(), credit)
 }

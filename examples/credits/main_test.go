@@ -19,9 +19,9 @@ import (
 	"example.com/orders-api/api"
 	"example.com/orders-api/examples/credits"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/orderstest"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/validation"
 )
 
 // Note is a note as the API returns it.
@@ -36,7 +36,7 @@ func Registration(pool *pgxpool.Pool) operations.Registration {
 		Member:    operations.MemberResource,
 		ID:        noteID,
 		Get: func(ctx context.Context, of operations.Target) (any, error) {
-			return operations.Get(ctx, pool, pgx.RowToStructByName[Note],
+			return httpjson.Get(ctx, pool, pgx.RowToStructByName[Note],
 				"SELECT id, order_id, text FROM notes WHERE account_id = $1 AND order_id = $2 AND id = $3", of.AccountID, of.Parent, of.ID)
 		},
 	}
@@ -53,11 +53,11 @@ func (createNote) Name() string { return "create_note" }
 // Steps returns only the first transaction. It already finishes the key, because there is no external call.
 func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
 	return idempotency.Steps{Violated: violated, Start: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		in := validation.NewDecoder(run.Params)
+		in := httpjson.NewDecoder(run.Params)
 		note := Note{
 			ID:      noteID(run.AccountID, run.Key),
 			OrderID: operations.ParentID(path, run.Path),
-			Text:    in.Text("text", validation.Required, 1, 500),
+			Text:    in.Text("text", httpjson.Required, 1, 500),
 		}
 		if err := in.Err(); err != nil {
 			return idempotency.Transition{}, err // the transaction is rolled back, so the key stays unused
@@ -65,13 +65,13 @@ func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
 		const order = "SELECT id FROM orders WHERE account_id = $1 AND id = $2 FOR KEY SHARE"
 		err := tx.QueryRow(ctx, order, []any{run.AccountID, note.OrderID}, new(uuid.UUID))
 		if errors.Is(err, pgx.ErrNoRows) {
-			err = operations.ErrNotFound // also for the order of another account
+			err = httpjson.ErrNotFound // also for the order of another account
 		}
 		if err != nil {
 			return idempotency.Transition{}, err
 		}
 		tx.Queue("INSERT INTO notes (account_id, id, order_id, text) VALUES ($1, $2, $3, $4)", run.AccountID, note.ID, note.OrderID, note.Text)
-		return operations.FinishCreated(run.Path+"/"+note.ID.String(), note)
+		return httpjson.FinishCreated(run.Path+"/"+note.ID.String(), note)
 	}}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -17,7 +16,6 @@ import (
 
 // Errors of accounts and their keys.
 var (
-	ErrInvalidName     = errors.New("an account's name has 1 to 200 characters")
 	ErrAccountNotFound = errors.New("there is no such account")
 	ErrKeyNotFound     = errors.New("the account has no such API key")
 )
@@ -33,15 +31,11 @@ type Key struct {
 
 // Create creates an account with one API key.
 func Create(ctx context.Context, pool *pgxpool.Pool, name string) (accountID uuid.UUID, apiKey string, _ error) {
-	name = strings.TrimSpace(name)
-	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
-		return uuid.Nil, "", ErrInvalidName
-	}
 	accountID = uuid.New() // random, because derived ids hash it and must differ in each database
 	batch := &pgx.Batch{}
 	batch.Queue(`
 INSERT INTO accounts (id, name)
-VALUES ($1, $2)`, accountID, name)
+VALUES ($1, $2)`, accountID, strings.TrimSpace(name))
 	_, apiKey = queueKey(batch, accountID)
 	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
 		return uuid.Nil, "", fmt.Errorf("create account: %w", postgres.Translate(err))
@@ -50,28 +44,26 @@ VALUES ($1, $2)`, accountID, name)
 }
 
 // CreateKey creates an API key of an account, or returns [ErrAccountNotFound].
-func CreateKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (Key, string, error) {
+func CreateKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (id uuid.UUID, apiKey string, err error) {
 	batch := &pgx.Batch{}
-	key, apiKey := queueKey(batch, accountID)
-	err := pool.SendBatch(ctx, batch).Close()
+	id, apiKey = queueKey(batch, accountID)
+	err = pool.SendBatch(ctx, batch).Close()
 	switch {
 	case postgres.SQLState(err) == postgres.ForeignKeyViolation:
-		return Key{}, "", ErrAccountNotFound
+		return uuid.Nil, "", ErrAccountNotFound
 	case err != nil:
-		return Key{}, "", fmt.Errorf("create API key: %w", postgres.Translate(err))
+		return uuid.Nil, "", fmt.Errorf("create API key: %w", postgres.Translate(err))
 	}
-	return *key, apiKey, nil
+	return id, apiKey, nil
 }
 
-func queueKey(batch *pgx.Batch, accountID uuid.UUID) (key *Key, apiKey string) {
-	apiKey = newKey()
-	key = &Key{AccountID: accountID, ID: uuid.New(), Prefix: Prefix(apiKey)}
+func queueKey(batch *pgx.Batch, accountID uuid.UUID) (id uuid.UUID, apiKey string) {
+	id, apiKey = uuid.New(), newKey()
 	hash := hashKey(apiKey)
 	batch.Queue(`
 INSERT INTO api_keys (id, account_id, key_hash, prefix)
-VALUES ($1, $2, $3, $4)
-RETURNING created_at`, key.ID, accountID, hash[:], key.Prefix).QueryRow(func(row pgx.Row) error { return row.Scan(&key.CreatedAt) })
-	return key, apiKey
+VALUES ($1, $2, $3, $4)`, id, accountID, hash[:], Prefix(apiKey))
+	return id, apiKey
 }
 
 // Account is an account and the number of its API keys that are not revoked.

@@ -22,8 +22,8 @@ const kind = "example"
 
 func newWorker(pool *pgxpool.Pool, do func(context.Context, jobs.Job) error) *jobs.Worker {
 	return &jobs.Worker{
-		Pool: pool, Logger: slog.New(slog.DiscardHandler), Kind: kind, Done: "done", Do: do,
-		Timeout: time.Minute, Concurrency: 4, Detail: error.Error, Backoff: jobs.Backoff,
+		Pool: pool, Logger: slog.New(slog.DiscardHandler), Kind: kind, Do: do,
+		Timeout: time.Minute, Concurrency: 4, Detail: error.Error,
 	}
 }
 

@@ -2,16 +2,15 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/postgres"
 )
 
@@ -68,27 +67,26 @@ SELECT now()`, w.Kind, w.lease()+2*maxBackoff).Scan(&now)
 	return now, err
 }
 
-// claim leases up to limit jobs that are due, and were due at a time unless that is nil. Any number of workers may claim
-// concurrently, because each skips what another has locked (R16, unfinished keys stay).
-func (w *Worker) claim(ctx context.Context, limit int, until *time.Time) ([]Job, error) {
+// claim leases the job that has been due for the longest, if one was due at a time. Any number of workers may
+// claim concurrently, because each skips what another has locked (R16, unfinished keys stay).
+func (w *Worker) claim(ctx context.Context, at time.Time) ([]Job, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout) // a claim without a run would only delay the job
 	defer cancel()
-	return postgres.Collect(ctx, w.Pool, "claim jobs", pgx.RowToStructByPos[Job], `
+	return postgres.Collect(ctx, w.Pool, "claim a job", pgx.RowToStructByPos[Job], `
 UPDATE staged_jobs
    SET attempt = attempt + 1,
        run_at  = now() + $1::interval
- WHERE ctid = ANY(ARRAY(
+ WHERE ctid = (
            SELECT ctid
              FROM staged_jobs
             WHERE kind = $2
               AND failed_at IS NULL
-              AND run_at <= now()
-              AND ($3::timestamptz IS NULL OR run_at <= $3)
+              AND run_at <= $3
             ORDER BY run_at
-            LIMIT $4
+            LIMIT 1
               FOR UPDATE SKIP LOCKED
-       ))
-RETURNING `+columns, w.lease(), w.Kind, until, limit)
+       )
+RETURNING `+columns, w.lease(), w.Kind, at)
 }
 
 // A statement that ends an attempt names its number, so a worker with an expired lease changes
@@ -100,7 +98,7 @@ DELETE FROM staged_jobs
  WHERE account_id = $3
    AND id = $4
    AND attempt = $5
-   AND failed_at IS NULL`, w.Done, map[string]any{"attempt": j.Attempt}, j.AccountID, j.ID, j.Attempt)
+   AND failed_at IS NULL`, Done, map[string]any{"attempt": j.Attempt}, j.AccountID, j.ID, j.Attempt)
 	return n == 1, err
 }
 
@@ -113,8 +111,8 @@ WITH changed AS (`+change+`
            last_error,
            coalesce(args->>'order_id', id::text) AS resource_id
 )
-INSERT INTO audit_records (account_id, id, action, resource_type, resource_id, data)
-SELECT account_id, gen_random_uuid(), kind || $1, 'order', resource_id,
+`+audit.Insert+`
+SELECT gen_random_uuid(), account_id, kind || $1, 'order', resource_id,
        CASE kind WHEN 'discrepancy' THEN jsonb_build_object('found', last_error) ELSE '{}' END || $2
   FROM changed`, append([]any{"." + action, data}, arguments...)...)
 	if err != nil {
@@ -178,8 +176,8 @@ func ListFailed(ctx context.Context, pool *pgxpool.Pool, limit int) ([]Job, erro
 }
 
 // RetryFailed gives a failed job, or all of them if id is uuid.Nil, all attempts again, and returns how many.
-// A discrepancy is none of them, and its id is refused.
-func RetryFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (retried int64, err error) {
+// A discrepancy is none of them, because no worker can deal with it.
+func RetryFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by audit.Operator) (retried int64, err error) {
 	const batch = 10_000 // so that no statement takes long
 	for changed := int64(batch); changed == batch && err == nil; retried += changed {
 		changed, err = changeAudited(ctx, pool, `
@@ -191,20 +189,18 @@ UPDATE staged_jobs
            SELECT ctid
              FROM staged_jobs
             WHERE failed_at IS NOT NULL
-              AND (id = $3 OR ($3 = '00000000-0000-0000-0000-000000000000' AND kind <> 'discrepancy'))
+              AND kind <> 'discrepancy'
+              AND (id = $3 OR $3 = '00000000-0000-0000-0000-000000000000')
             LIMIT $4
               FOR UPDATE
        ))`, "retry", by, id, batch)
-		if strings.Contains(postgres.Constraint(err), "discrepancy_is_failed") {
-			err = errors.New("a discrepancy is not tried again: deal with it, and acknowledge it with orders jobs delete")
-		}
 	}
 	return retried, err
 }
 
 // DeleteFailed deletes a failed job that can never succeed, and returns 0 if there is none of this id. A discrepancy
 // stays as acknowledged, because otherwise the next comparison would list it again.
-func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by Operator) (ended int64, err error) {
+func DeleteFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by audit.Operator) (ended int64, err error) {
 	ended, err = changeAudited(ctx, pool, `
 UPDATE staged_jobs
    SET acknowledged_at = now()
@@ -220,12 +216,6 @@ DELETE FROM staged_jobs
    AND id = $3`, "delete", by, id)
 	}
 	return ended, err
-}
-
-// Operator is who changes a failed job, and why.
-type Operator struct {
-	Actor  string `json:"by"`
-	Reason string `json:"reason"`
 }
 
 // Stats counts the jobs of a kind in all accounts, for metrics.

@@ -53,28 +53,20 @@ type Worker struct {
 	Pool   *pgxpool.Pool
 	Logger *slog.Logger
 	Kind   string // begins the messages of the log and the actions of audit records
-	Done   string // the outcome of a success, such as sent
 
 	// Do holds no database connection during a call (R6, nothing held during a call).
 	Do          func(context.Context, Job) error
 	Timeout     time.Duration // of Do; a shutdown waits for it
 	Concurrency int           // so that a slow job does not delay the others
 
-	Detail  func(error) string              // returns what last_error keeps; addresses are removed
-	Backoff func(attempt int) time.Duration // [Backoff], except in tests
+	Detail func(error) string // returns what last_error keeps; addresses are removed
 }
 
 // RunOnce tries every due job once. If ctx is cancelled, it finishes those in progress.
 func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	l := w.Loop()
-	now, err := w.now(ctx)
-	if err == nil {
-		err = l.start(ctx, &now) // so a job that has failed is not due again in this pass
-	}
+	err := l.Pass(ctx)
 	l.Wait()
-	if ctx.Err() != nil {
-		err = nil
-	}
 	return l.result, err
 }
 
@@ -101,8 +93,9 @@ func (w *Worker) Drain(ctx context.Context, accountIDs, ids []uuid.UUID) (left [
 	}
 }
 
-// Outcomes of an attempt, beside [Worker.Done].
+// Outcomes of an attempt.
 const (
+	Done    = "done"
 	Retried = "retried"
 	Failed  = "failed" // an operator has to act
 	Lost    = "lost"   // not recorded, so what was done is done again
@@ -130,65 +123,39 @@ func (w *Worker) Loop() *Loop {
 	return &Loop{Worker: w, slots: make(chan struct{}, w.Concurrency), result: Result{}}
 }
 
-// Pass starts the due jobs, unless it is a pause after [ErrMisconfigured].
+// Pass starts the jobs that are due, unless it is a pause after [ErrMisconfigured]. A job that has failed is not
+// due again in the same pass.
 func (l *Loop) Pass(ctx context.Context) error {
-	if l.paused() {
-		return nil
+	now, err := l.now(ctx)
+	for err == nil {
+		select {
+		case l.slots <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		var due []Job // at most one, because a claim begins the lease
+		if !l.paused() {
+			due, err = l.claim(ctx, now)
+		}
+		if len(due) == 0 {
+			<-l.slots
+			return err
+		}
+		l.running.Go(func() {
+			l.count(l.run(ctx, due[0]))
+			<-l.slots
+		})
 	}
-	_, err := l.now(ctx)
-	if err == nil {
-		err = l.start(ctx, nil)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // a stop is no failure
 	}
 	return err
 }
 
 // Wait waits for the jobs that run.
 func (l *Loop) Wait() { l.running.Wait() }
-
-// start starts the jobs that were due at a time, or that are due now. It claims only as many as can run at
-// once, because a claim begins the lease.
-func (l *Loop) start(ctx context.Context, until *time.Time) error {
-	for {
-		free := l.reserve(ctx)
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // a stop is no failure
-		}
-		var claimed []Job
-		var err error
-		if !l.paused() {
-			claimed, err = l.claim(ctx, free, until)
-		}
-		for range free - len(claimed) {
-			<-l.slots
-		}
-		for _, j := range claimed {
-			l.running.Go(func() {
-				l.count(l.run(ctx, j))
-				<-l.slots
-			})
-		}
-		if err != nil || len(claimed) < free {
-			return err
-		}
-	}
-}
-
-// reserve waits until a job may run, and returns how many may.
-func (l *Loop) reserve(ctx context.Context) (free int) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-ctx.Done():
-		return 0
-	}
-	for free = 1; free < cap(l.slots); free++ {
-		select {
-		case l.slots <- struct{}{}:
-		default:
-			return free
-		}
-	}
-	return free
-}
 
 func (l *Loop) count(outcome string) {
 	l.mu.Lock()
@@ -225,35 +192,30 @@ func (w *Worker) try(ctx context.Context, j Job) error {
 
 func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string) {
 	log := w.Logger.With("account_id", j.AccountID, "job_id", j.ID, "args", string(j.Args), "attempt", j.Attempt)
-	var held bool
-	var err error
-	later, _ := errors.AsType[LaterError](cause)
+	level, delay := slog.LevelError, time.Duration(0)
 	switch {
 	case cause == nil:
-		outcome = w.Done
-		held, err = w.delete(ctx, j)
+		outcome, level = Done, slog.LevelInfo
 	case errors.Is(cause, ErrMisconfigured):
-		outcome = Misconfigured
-		held, err = w.recordFailure(ctx, j, misconfiguredPause, cause, outcome)
+		outcome, delay = Misconfigured, misconfiguredPause
 	case errors.Is(cause, ErrPermanent) || j.Attempt >= MaxAttempts:
 		outcome = Failed
-		held, err = w.recordFailure(ctx, j, 0, cause, outcome)
 	default:
-		outcome = Retried
-		held, err = w.recordFailure(ctx, j, max(w.Backoff(j.Attempt), min(later.Pause, maxBackoff)), cause, outcome)
+		later, _ := errors.AsType[LaterError](cause)
+		outcome, level, delay = Retried, slog.LevelDebug, max(Backoff(j.Attempt), min(later.Pause, maxBackoff))
 	}
-	switch {
-	case err != nil || !held:
-		log.WarnContext(ctx, w.Kind+" outcome not recorded", "outcome", outcome, "error", err)
+	var held bool
+	var err error
+	if cause == nil {
+		held, err = w.delete(ctx, j)
+	} else {
+		log = log.With("error", cause)
+		held, err = w.recordFailure(ctx, j, delay, cause, outcome)
+	}
+	if err != nil || !held {
+		log.WarnContext(ctx, w.Kind+" outcome not recorded", "outcome", outcome, "record_error", err)
 		return Lost
-	case outcome == Failed:
-		log.ErrorContext(ctx, w.Kind+" marked as failed", "error", cause)
-	case outcome == Misconfigured:
-		log.ErrorContext(ctx, w.Kind+" needs another configuration", "error", cause)
-	case outcome == Retried:
-		log.DebugContext(ctx, w.Kind+" failed", "error", cause)
-	default:
-		log.InfoContext(ctx, w.Kind+" "+outcome)
 	}
+	log.Log(ctx, level, w.Kind+" "+outcome)
 	return outcome
 }

@@ -14,15 +14,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"github.com/wneessen/go-mail"
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/lab/labtest"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 	"example.com/orders-api/receipts"
@@ -35,7 +37,7 @@ var emailScan = regexp.MustCompile(`One-Time Filter: .*'%@%'.*\n *->  Seq Scan o
 
 type nowhere struct{}
 
-func (nowhere) Send(context.Context, receipts.Message) error { return nil }
+func (nowhere) Send(context.Context, uuid.UUID, *mail.Msg) error { return nil }
 
 // Every statement of orders, receipts and reconcile uses an index, and a generic plan. Lists, the
 // audit records of a key and an operator's search are planned each time, because the plan depends
@@ -58,11 +60,11 @@ func TestPlans_useIndexes(t *testing.T) {
 	for i := range often {
 		order := f.mustCreate(i)
 		require.NoError(t, f.refund(order, fmt.Sprintf("a-refund-for-its-plans-%d", i)))
-		for _, err := range f.Refunds.List(t.Context(), operations.Target{AccountID: f.Account, Parent: order}, operations.Page{Limit: 10}) {
+		for _, err := range f.Refunds.List(t.Context(), operations.Target{AccountID: f.Account, Parent: order}, httpjson.Page{Limit: 10}) {
 			require.NoError(t, err)
 		}
 		for _, after := range []uuid.UUID{uuid.Nil, order} {
-			for _, err := range f.Orders.List(t.Context(), operations.Target{AccountID: f.Account}, operations.Page{Limit: 10, After: after}) {
+			for _, err := range f.Orders.List(t.Context(), operations.Target{AccountID: f.Account}, httpjson.Page{Limit: 10, After: after}) {
 				require.NoError(t, err)
 			}
 		}

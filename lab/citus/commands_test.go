@@ -89,7 +89,7 @@ func TestCommands(t *testing.T) {
 	found := uuidPattern.FindString(lost.Stdout.String())
 	again := labtest.Start(t, f.Environ, "jobs", "retry", found, "--reason", "a test")
 	require.Equal(t, 1, again.Wait())
-	require.Contains(t, again.Stderr.String(), "a discrepancy is not tried again")
+	require.Contains(t, again.Stderr.String(), "a discrepancy ends with jobs delete")
 	run("jobs", "delete", found, "--reason", "a test")
 	run("reconcile")
 

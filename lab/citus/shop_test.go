@@ -246,7 +246,7 @@ func (s *shop) requireConsistent(killed time.Time) (again int) {
 		mails[receiptOf.FindStringSubmatch(mail)[1]]++
 	}
 	require.Len(t, mails, len(s.paid))
-	return s.repeated("receipt.sent", mails, killed) + s.repeated("event.sent", s.posts, killed)
+	return s.repeated("receipt.done", mails, killed) + s.repeated("event.done", s.posts, killed)
 }
 
 // repeated returns how many deliveries came again. Each is an attempt that the audit records count, by order.

@@ -18,7 +18,7 @@ import (
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 )
 
@@ -90,7 +90,7 @@ func FuzzOrderRequest(f *testing.F) {
 			require.Error(t, rejection, "%v", forbidden)
 			return
 		}
-		var invalid *validation.Error
+		var invalid *httpjson.InvalidError
 		if rejection != nil {
 			require.ErrorAs(t, rejection, &invalid)
 			for _, fault := range invalid.Fields {

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Runs the workflows of orders.arazzo.yaml against "playground run" with Redocly Respect, then
+# Runs the workflows of api/orders.arazzo.yaml against "playground run" with Redocly Respect, then
 # checks that a workflow with a wrong expectation fails.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../dev.sh
 . "$here/../dev.sh" @redocly/cli@2.77.0
 
-cp "$root/openapi.yaml" "$root/orders.arazzo.yaml" "$folder"
-cd "$folder"
+mkdir "$folder/api"
+cp "$root/openapi.yaml" "$folder"
+cp "$root/api/orders.arazzo.yaml" "$folder/api"
+cd "$folder/api"
 sed 's/"paid"/"unpaid"/' orders.arazzo.yaml >wrong.arazzo.yaml
 
 # Other users can see the arguments of a process, so the token is in its environment.

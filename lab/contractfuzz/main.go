@@ -1,5 +1,5 @@
 // Command contractfuzz generates valid and invalid requests from openapi.yaml and
-// openapi.service.yaml, sends them to a server, and checks each response against them. Its validator differs from
+// api/openapi.service.yaml, sends them to a server, and checks each response against them. Its validator differs from
 // that of the API's tests, so a bug of one is detected.
 //
 //	make -C lab contract-fuzz
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags.StringVar(&o.secret, "webhook-secret", "", "secret that signs events, with -url")
 	flags.BoolVar(&o.nginx, "nginx", false, "with -url: the server is behind nginx, which rejects some requests by itself")
 	flags.StringVar(&o.program, "orders", "bin/orders", "program beside which the playground is, without -url")
-	flags.StringVar(&o.specs, "specs", ".", "folder of openapi.yaml and openapi.service.yaml")
+	flags.StringVar(&o.specs, "specs", ".", "folder of openapi.yaml and api/openapi.service.yaml")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

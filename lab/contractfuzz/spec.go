@@ -57,13 +57,13 @@ type loader struct {
 // readContract reads both documents as one: the second refers to the first.
 func readContract(folder string) (*contract, error) {
 	both := node{}
-	for _, name := range []string{"openapi.yaml", "openapi.service.yaml"} {
+	for _, name := range []string{"openapi.yaml", "api/openapi.service.yaml"} {
 		text, err := os.ReadFile(filepath.Join(folder, name)) //nolint:gosec // named on the command line
 		if err != nil {
 			return nil, err
 		}
 		var document node
-		if err := yaml.Unmarshal(bytes.ReplaceAll(text, []byte("openapi.yaml#/"), []byte("#/")), &document); err != nil {
+		if err := yaml.Unmarshal(bytes.ReplaceAll(text, []byte("../openapi.yaml#/"), []byte("#/")), &document); err != nil {
 			return nil, err
 		}
 		merge(both, document)

@@ -319,7 +319,7 @@ func (g generator) unreadable(text []byte) (name string, changed []byte) {
 	case 7:
 		return "lone surrogate", open(`"text":"` + pick(g, []string{`\ud800`, `\udc00`, `\ud800\ud800`}) + `"`)
 	case 8:
-		depth := pick(g, []int{33, 100, 10000})
+		depth := pick(g, []int{2048, 10000})
 		return "deep nesting", open(`"deep":` + strings.Repeat("[", depth) + strings.Repeat("]", depth))
 	case 9:
 		return "number out of bounds", open(`"number":` + pick(g, numbers))

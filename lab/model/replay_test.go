@@ -17,8 +17,8 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/lab/engine/proxytest"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
@@ -221,7 +221,7 @@ func (r *replayer) do(before state, a action) string {
 // wrongEnd compares the result of a run with the model's.
 func (r *replayer) wrongEnd(run *run, a action) string {
 	// A run without an outcome ends at a call, or if its time is over, already at the read before the call.
-	_, unknown := errors.AsType[*operations.ProviderError](run.err)
+	_, unknown := errors.AsType[*httpjson.ProviderError](run.err)
 	unknown = unknown || errors.Is(run.err, context.DeadlineExceeded)
 	right := false
 	switch {

@@ -268,7 +268,11 @@ func expireAll(ctx context.Context, s *system, c *customers, purchases []*purcha
 // settle waits until no row is unfinished, and at least for a time. It returns the rows that remain.
 func (s *system) settle(ctx context.Context, atLeast time.Duration) ([]string, error) {
 	for start := time.Now(); ; {
-		unfinished, err := s.database.rows(ctx, unfinishedQuery)
+		_, err := s.database.rows(ctx, endPauses)
+		var unfinished []string
+		if err == nil {
+			unfinished, err = s.database.rows(ctx, unfinishedQuery)
+		}
 		if err != nil {
 			unfinished = []string{err.Error()} // stale connections after a crash
 		}

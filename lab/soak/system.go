@@ -232,6 +232,15 @@ SELECT concat_ws(' ', 'order', id, status) FROM orders WHERE status IN ('pending
 UNION ALL
 SELECT concat_ws(' ', 'job', id, kind, args, last_error) FROM staged_jobs WHERE kind <> 'discrepancy'`
 
+// endPauses makes jobs due that would wait for longer than the soak does, because the endpoint's outage and random
+// rejections have used up their short pauses. The pause exceeds each lease.
+const endPauses = `
+UPDATE staged_jobs
+   SET run_at = now()
+ WHERE failed_at IS NULL
+   AND run_at > now() + interval '2 minutes'
+RETURNING id::text`
+
 // refundsQuery selects refunds that reconcile --fix should have settled. After lost rows the
 // provider rejects some, which check finds in the responses.
 const refundsQuery = `SELECT concat_ws(' ', 'refund', id, status) FROM refunds WHERE status NOT IN ('succeeded', 'failed')`

@@ -10,7 +10,6 @@ import (
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -31,7 +30,7 @@ func (r *run) compareRefunds(ctx context.Context, page []payments.Refund) error 
 	var named []uuid.UUID
 	for _, made := range page {
 		intentIDs, providerIDs = append(intentIDs, made.IntentID), append(providerIDs, made.ID)
-		named = append(named, provider.ParseMetadata(made.Metadata).RefundID)
+		named = append(named, payments.ParseMetadata(made.Metadata).RefundID)
 	}
 	r.listedRefunds, r.report.Refunds = append(r.listedRefunds, providerIDs...), r.report.Refunds+len(page)
 	found, err := postgres.Collect(ctx, r.Orders.Pool, "read refunds", pgx.RowToStructByPos[refund], `
@@ -112,7 +111,7 @@ func (r *run) compareUnknown(ctx context.Context, d Discrepancy, made payments.R
 
 // compareRefundAgain compares a refund of a payment that no order has recorded, and that was not listed.
 func (r *run) compareRefundAgain(ctx context.Context, d Discrepancy) error {
-	made, err := r.Orders.Calls.Payments.GetRefund(ctx, d.ProviderRefundID)
+	made, err := r.Orders.Payments.GetRefund(ctx, d.ProviderRefundID)
 	switch status := statusOf(err, d.ProviderRefundID); {
 	case status == missing:
 		return nil

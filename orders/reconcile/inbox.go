@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -49,12 +48,12 @@ func (s *Service) ReadList(ctx context.Context) error {
 		since = p.from.Add(-listOverlap)
 	}
 	for after := ""; ; {
-		events, next, at, err := s.Orders.Calls.Payments.ListEvents(ctx, since, after)
+		events, next, at, err := s.Orders.Payments.ListEvents(ctx, since, after)
 		if err != nil {
 			return fmt.Errorf("list the provider's events: %w", err)
 		}
-		if after == "" && at.Sub(p.until).Abs() > provider.ClockSkew {
-			s.Orders.Calls.Logger.WarnContext(ctx, "the provider's clock and the database's differ", "provider", at, "database", p.until)
+		if after == "" && at.Sub(p.until).Abs() > payments.ClockSkew {
+			s.Orders.Logger.WarnContext(ctx, "the provider's clock and the database's differ", "provider", at, "database", p.until)
 		}
 		if after == "" && at.Before(p.until) {
 			p.until = at

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations/audit"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -134,7 +134,7 @@ func TestRun_anotherProviderAccount(t *testing.T) {
 	f.age()
 	for _, lost := range []bool{false, true} {
 		another := *f.Orders
-		another.Calls.Payments = newPayments(t, stripetest.New(stripetest.Options{}))
+		another.Payments = newPayments(t, stripetest.New(stripetest.Options{}))
 		_, err := (&reconcile.Service{Orders: &another}).Compare(t.Context(), options(func(c *reconcile.Options) { c.LostRows, c.Fix = lost, lost }))
 		require.ErrorContains(t, err, "another account or mode")
 	}

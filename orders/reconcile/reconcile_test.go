@@ -14,6 +14,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
@@ -207,7 +208,7 @@ func newVeryOldFixture(t *testing.T, steps ...step) (f *fixture, first reconcile
 
 func (f *fixture) acknowledge(d reconcile.Discrepancy) {
 	f.t.Helper()
-	done, err := jobs.DeleteFailed(f.t.Context(), f.Pool, d.ID, jobs.Operator{Actor: "grace", Reason: "refunded by hand"})
+	done, err := jobs.DeleteFailed(f.t.Context(), f.Pool, d.ID, audit.Operator{Actor: "grace", Reason: "refunded by hand"})
 	require.NoError(f.t, err)
 	require.EqualValues(f.t, 1, done)
 }

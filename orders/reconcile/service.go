@@ -24,14 +24,12 @@ type Service struct {
 func (s *Service) Worker() *jobs.Worker {
 	return &jobs.Worker{
 		Pool:        s.Orders.Pool,
-		Logger:      s.Orders.Calls.Logger,
+		Logger:      s.Orders.Logger,
 		Kind:        orders.ChangeJob,
-		Done:        "applied",
 		Do:          s.work,
 		Timeout:     s.Timeout,
 		Concurrency: 4,
 		Detail:      error.Error,
-		Backoff:     jobs.Backoff,
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/payments"
 )
 

@@ -13,12 +13,11 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/audit"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -39,20 +38,20 @@ func (s *Service) Sync(ctx context.Context, accountID, orderID uuid.UUID) error 
 	if err != nil {
 		return err
 	}
-	reading, cancel := s.Orders.Calls.Context(ctx)
+	reading, cancel := s.Orders.Payments.StepContext(ctx)
 	defer cancel()
 	// An object that cannot be read is left to a later attempt, and hides no other one.
-	listed, unlisted := s.Orders.Calls.Payments.ListRefunds(reading, o.PaymentIntentID)
+	listed, unlisted := s.Orders.Payments.ListRefunds(reading, o.PaymentIntentID)
 	if unlisted != nil && payments.UnreadableIDs(unlisted) == nil {
 		return fmt.Errorf("list the refunds of %s: %w", o.PaymentIntentID, unlisted)
 	}
 	// If two have the id of one of ours, the one that is not void is ours.
 	slices.SortStableFunc(listed, func(a, b payments.Refund) int { return void(a) - void(b) })
 	// Without the permission to read disputes, refunds are recorded nevertheless.
-	disputes, unread := s.Orders.Calls.Payments.ListDisputes(reading, o.PaymentIntentID)
+	disputes, unread := s.Orders.Payments.ListDisputes(reading, o.PaymentIntentID)
 	c := &change{order: o, events: s.Orders.Events}
 	if len(listed) > 0 && !o.Status.Paid() { // the customer may have paid a failed order with another card
-		intent, err := s.Orders.Calls.Payments.Get(reading, o.PaymentIntentID)
+		intent, err := s.Orders.Payments.Get(reading, o.PaymentIntentID)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", o.PaymentIntentID, err)
 		}
@@ -95,7 +94,7 @@ func (s *Service) Sync(ctx context.Context, accountID, orderID uuid.UUID) error 
 func (s *Service) finishRuns(ctx context.Context, c *change) error {
 	for _, u := range c.unfinished {
 		_, err := s.Operations.Resume(ctx, c.AccountID, idempotency.KeyID(c.AccountID, u.UnfinishedKey))
-		if failed, ok := errors.AsType[*payments.Error](err); !ok || failed.Code != provider.NotOurRefund {
+		if failed, ok := errors.AsType[*payments.Error](err); !ok || failed.Code != orders.NotOurRefund {
 			return cmp.Or(err, errors.New("the refund's own run has just recorded it"))
 		}
 		refused := &pgx.Batch{}
@@ -116,7 +115,7 @@ type order struct {
 }
 
 func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (order, error) {
-	return operations.Get(ctx, s.Orders.Pool, pgx.RowToStructByPos[order], `
+	return httpjson.Get(ctx, s.Orders.Pool, pgx.RowToStructByPos[order], `
 SELECT account_id,
        id,
        idempotency_key,
@@ -181,7 +180,7 @@ SELECT coalesce(disputes, '[]')
 	}
 	named := make([]uuid.UUID, len(listed))
 	for i, made := range listed {
-		named[i] = provider.ParseMetadata(made.Metadata).RefundID
+		named[i] = payments.ParseMetadata(made.Metadata).RefundID
 	}
 	rows, _ := tx.Query(ctx, `
 SELECT r.id,
@@ -210,7 +209,7 @@ func (c *change) match(made payments.Refund) *record {
 	if i := slices.IndexFunc(c.records, func(r record) bool { return r.ProviderID == made.ID }); i >= 0 {
 		return &c.records[i] // whatever its metadata names
 	}
-	ids := provider.ParseMetadata(made.Metadata)
+	ids := payments.ParseMetadata(made.Metadata)
 	ours := ids.AccountID == c.AccountID && ids.OrderID == c.ID && ids.RefundID != uuid.Nil
 	var named *record
 	inProgress := false

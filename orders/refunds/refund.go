@@ -10,10 +10,8 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/currency"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/operations/validation"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments"
 )
@@ -27,7 +25,7 @@ type Refund struct {
 	Reason           *string               `json:"reason"`
 	Status           payments.RefundStatus `json:"status"` // pending until the provider has it
 	ProviderRefundID *string               `json:"provider_refund_id"`
-	CreatedAt        operations.Timestamp  `json:"created_at"`
+	CreatedAt        httpjson.Timestamp    `json:"created_at"`
 	Source           string                `json:"source"` // see reconcile.SourceProvider
 	FailureReason    *string               `json:"failure_reason,omitempty"`
 }
@@ -44,11 +42,11 @@ type Request struct {
 
 // DecodeRequest decodes a request like [orders.DecodeOrderRequest].
 func DecodeRequest(canonical []byte) (Request, error) {
-	in := validation.NewDecoder(canonical)
-	request := Request{Amount: in.Integer("amount", validation.Optional, 1, currency.MaxAmount)}
-	if reason := in.Text("reason", validation.Optional, 1, 500); reason != "" {
+	in := httpjson.NewDecoder(canonical)
+	request := Request{Amount: in.Integer("amount", httpjson.Optional, 1, currency.MaxAmount)}
+	if reason := in.Text("reason", httpjson.Optional, 1, 500); reason != "" {
 		request.Reason = &reason
-		in.Check("reason", slices.Contains(reconcile.Reasons, reason), validation.CodeInvalidValue, "must be one of "+strings.Join(reconcile.Reasons, ", "))
+		in.Check("reason", slices.Contains(reconcile.Reasons, reason), httpjson.CodeInvalidValue, "must be one of "+strings.Join(reconcile.Reasons, ", "))
 	}
 	return request, in.Err()
 }
@@ -74,7 +72,7 @@ func refundable(o orders.Order, requested, reserved int64) (int64, error) {
 	case requested > remaining:
 		return 0, &ExceedsRemainingError{Remaining: remaining}
 	case requested%limits.Step != 0:
-		return 0, validation.Invalid("/amount", validation.CodeInvalidValue, fmt.Sprintf("must be a multiple of %d in %s", limits.Step, o.Currency))
+		return 0, httpjson.Invalid("/amount", httpjson.CodeInvalidValue, fmt.Sprintf("must be a multiple of %d in %s", limits.Step, o.Currency))
 	default:
 		return requested, nil
 	}
@@ -83,7 +81,7 @@ func refundable(o orders.Order, requested, reserved int64) (int64, error) {
 // matches reports whether the provider's refund is ours, with a known status.
 func (r row) matches(at payments.Refund) bool {
 	return at.Status.Known() && at.IntentID == r.IntentID && at.Amount == r.Amount && at.Currency == r.Currency &&
-		provider.ParseMetadata(at.Metadata).RefundID == r.ID && (r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
+		payments.ParseMetadata(at.Metadata).RefundID == r.ID && (r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
 }
 
 // NotRefundableError means that an order is not paid, or completely refunded.

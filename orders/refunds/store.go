@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 )
@@ -28,7 +29,7 @@ SELECT status,
 func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id, refundID uuid.UUID) (o orders.Order, reserved int64, err error) {
 	err = tx.QueryRow(ctx, lockOrderSQL, []any{accountID, id}, &o.Status, &o.Amount, &o.Currency)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return o, 0, operations.ErrNotFound
+		return o, 0, httpjson.ErrNotFound
 	}
 	if err != nil {
 		return o, 0, err
@@ -65,33 +66,33 @@ SELECT r.id,
    AND o.id = r.order_id`
 
 func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (row, error) {
-	return operations.Get(ctx, s.Pool, pgx.RowToStructByName[row], selectRefund+`
+	return httpjson.Get(ctx, s.Pool, pgx.RowToStructByName[row], selectRefund+`
  WHERE r.account_id = $1
    AND r.id = $2`, accountID, id)
 }
 
-// get returns the refund of an order, or [operations.ErrNotFound].
+// get returns the refund of an order, or [httpjson.ErrNotFound].
 func (s *Service) get(ctx context.Context, of operations.Target) (Refund, error) {
 	r, err := s.find(ctx, of.AccountID, of.ID)
 	if err == nil && r.OrderID != of.Parent {
-		err = operations.ErrNotFound
+		err = httpjson.ErrNotFound
 	}
 	return r.Refund, err
 }
 
 // List returns the refunds of an order, the newest first.
-func (s *Service) List(ctx context.Context, of operations.Target, page operations.Page) iter.Seq2[any, error] {
+func (s *Service) List(ctx context.Context, of operations.Target, page httpjson.Page) iter.Seq2[any, error] {
 	if _, err := s.Orders.Get(ctx, of.AccountID, of.Parent); err != nil {
-		return operations.NoList(err)
+		return httpjson.NoList(err)
 	}
-	after, err := page.Cursor(func(id uuid.UUID) (operations.Timestamp, error) {
+	after, err := page.Cursor(func(id uuid.UUID) (httpjson.Timestamp, error) {
 		r, err := s.get(ctx, operations.Target{AccountID: of.AccountID, Parent: of.Parent, ID: id})
 		return r.CreatedAt, err
 	})
 	if err != nil {
-		return operations.NoList(err)
+		return httpjson.NoList(err)
 	}
-	return operations.List(ctx, s.Pool, pgx.RowToStructByName[row], func(r row) any { return r.Refund }, selectRefund+`
+	return httpjson.List(ctx, s.Pool, pgx.RowToStructByName[row], func(r row) any { return r.Refund }, selectRefund+`
  WHERE r.account_id = $1
    AND r.order_id = $2
    AND (r.created_at, r.id) < ($3, $4)

@@ -10,7 +10,6 @@ import (
 	"example.com/orders-api/client"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
-	"example.com/orders-api/receipts"
 )
 
 // The timeline shows a charge before the transaction that records it.
@@ -53,7 +52,7 @@ func TestSend(t *testing.T) {
 	order := uuid.New()
 	s := &system{mails: map[uuid.UUID]int{}}
 	for range 2 {
-		require.NoError(t, s.Send(t.Context(), receipts.Message{OrderID: order}))
+		require.NoError(t, s.Send(t.Context(), order, nil))
 	}
 	require.Equal(t, map[uuid.UUID]int{order: 2}, s.mails, "a second copy counts")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/wneessen/go-mail"
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/cmd/internal/app"
@@ -149,15 +150,15 @@ func (s *system) ready(ctx context.Context) error {
 }
 
 // Send implements [receipts.Mailer] and counts the accepted receipts.
-func (s *system) Send(ctx context.Context, message receipts.Message) error {
+func (s *system) Send(ctx context.Context, orderID uuid.UUID, receipt *mail.Msg) error {
 	if s.Mailer != nil {
-		if err := s.Mailer.Send(ctx, message); err != nil {
+		if err := s.Mailer.Send(ctx, orderID, receipt); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mails[message.OrderID]++
+	s.mails[orderID]++
 	return nil
 }
 

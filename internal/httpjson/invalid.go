@@ -1,4 +1,4 @@
-package validation
+package httpjson
 
 import "fmt"
 
@@ -24,14 +24,14 @@ const (
 	CodeNotFound           = "not_found" // a cursor
 )
 
-// Error lists the invalid members of a request.
-type Error struct{ Fields []Field }
+// InvalidError lists the invalid members of a request.
+type InvalidError struct{ Fields []Field }
 
-// Invalid returns the [*Error] of one member.
+// Invalid returns the [*InvalidError] of one member.
 func Invalid(pointer, code, detail string) error {
-	return &Error{Fields: []Field{{Pointer: pointer, Code: code, Detail: detail}}}
+	return &InvalidError{Fields: []Field{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
-func (e *Error) Error() string {
+func (e *InvalidError) Error() string {
 	return fmt.Sprintf("invalid request: %v", e.Fields)
 }

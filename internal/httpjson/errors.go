@@ -1,4 +1,4 @@
-package operations
+package httpjson
 
 import (
 	"encoding/json"
@@ -12,9 +12,6 @@ import (
 var (
 	// ErrNotFound means that the account has no such resource.
 	ErrNotFound = errors.New("no such resource")
-
-	// ErrNotResolvable means that the operation is no [Marker].
-	ErrNotResolvable = errors.New("its operation cannot be resolved, only retried")
 
 	// ErrOutcomeUnknown means that the request may have had its effect (R11, final only).
 	ErrOutcomeUnknown = errors.New("the outcome is not known yet")

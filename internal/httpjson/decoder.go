@@ -1,5 +1,4 @@
-// Package validation decodes the members of a request, and lists what is wrong with them.
-package validation
+package httpjson
 
 import (
 	"encoding/json"
@@ -32,11 +31,11 @@ func NewDecoder(canonical []byte) *Decoder {
 	return d
 }
 
-// Err returns an [*Error] if a member is missing, wrong or unknown.
+// Err returns an [*InvalidError] if a member is missing, wrong or unknown.
 func (d *Decoder) Err() error {
 	d.rejectUnknown()
 	if d.err == nil && !d.Valid() {
-		return &Error{Fields: *d.errs}
+		return &InvalidError{Fields: *d.errs}
 	}
 	return d.err
 }

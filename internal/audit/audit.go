@@ -45,16 +45,15 @@ func WriteTx(ctx context.Context, tx postgres.Queuer, accountID, resourceID uuid
 	tx.Queue(insertRecord, uuid.Must(uuid.NewV7()), accountID, action, resource, resourceID.String(), data)
 }
 
-// Operator is who acts on a key, and why.
+// Operator is who acts on a key or a job, and why.
 type Operator struct {
-	Actor  string
-	Reason string
+	Actor  string `json:"by"`
+	Reason string `json:"reason"`
 }
 
 // WriteKeyTx queues the record of an operator's action on a key, such as key.retry.
 func WriteKeyTx(tx postgres.Queuer, accountID, keyID uuid.UUID, action string, by Operator) {
-	tx.Queue(insertRecord, uuid.Must(uuid.NewV7()), accountID, action, "idempotency_key", keyID.String(),
-		map[string]string{"by": by.Actor, "reason": by.Reason})
+	tx.Queue(insertRecord, uuid.Must(uuid.NewV7()), accountID, action, "idempotency_key", keyID.String(), by)
 }
 
 // Record is an entry of the audit log.

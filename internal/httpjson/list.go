@@ -1,4 +1,4 @@
-package operations
+package httpjson
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations/validation"
 )
 
 // Get returns the one row of a query, or [ErrNotFound].
@@ -48,7 +47,7 @@ func (p Page) Cursor(created func(id uuid.UUID) (Timestamp, error)) (Cursor, err
 	}
 	at, err := created(p.After)
 	if errors.Is(err, ErrNotFound) {
-		err = validation.Invalid("/after", validation.CodeNotFound, "must be an id of this list")
+		err = Invalid("/after", CodeNotFound, "must be an id of this list")
 	}
 	return Cursor{at.Time, p.After}, err
 }

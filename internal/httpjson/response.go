@@ -1,4 +1,4 @@
-package operations
+package httpjson
 
 import (
 	"bytes"
@@ -11,7 +11,8 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-const problemMediaType = "application/problem+json"
+// ProblemMediaType is the Content-Type of a [Problem].
+const ProblemMediaType = "application/problem+json"
 
 // Problem is a problem document (RFC 9457). Embed it to add members. A stored one has no
 // request_id, because it is replayed.
@@ -43,7 +44,7 @@ func (p Problem) status() int { return p.Status }
 
 // FinishProblem returns the transition that stores a [Problem], or a problem that embeds one.
 func FinishProblem(problem interface{ status() int }) (idempotency.Transition, error) {
-	return finish(problem.status(), map[string]string{"Content-Type": problemMediaType}, problem)
+	return finish(problem.status(), map[string]string{"Content-Type": ProblemMediaType}, problem)
 }
 
 func finish(status int, headers map[string]string, body any) (idempotency.Transition, error) {

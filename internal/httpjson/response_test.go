@@ -1,13 +1,12 @@
-package operations_test
+package httpjson_test
 
 import (
 	"encoding/json"
 	"testing"
 	"time"
 
+	"example.com/orders-api/internal/httpjson"
 	"github.com/stretchr/testify/require"
-
-	"example.com/orders-api/operations"
 )
 
 func TestTimestamp_digits(t *testing.T) {
@@ -18,10 +17,10 @@ func TestTimestamp_digits(t *testing.T) {
 		"2026-11-20T09:30:12.100000Z": time.Date(2026, 11, 20, 9, 30, 12, 100_000_000, time.UTC),
 		"2026-11-20T09:30:12.000001Z": time.Date(2026, 11, 20, 9, 30, 12, 1999, time.UTC),
 	} {
-		text, err := json.Marshal(operations.Timestamp{Time: at})
+		text, err := json.Marshal(httpjson.Timestamp{Time: at})
 		require.NoError(t, err)
 		require.Equal(t, `"`+want+`"`, string(text))
-		var back operations.Timestamp
+		var back httpjson.Timestamp
 		require.NoError(t, json.Unmarshal(text, &back))
 		require.Equal(t, at.Truncate(time.Microsecond).UTC(), back.UTC())
 	}
