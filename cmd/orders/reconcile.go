@@ -27,7 +27,7 @@ type reconciliation struct {
 	by
 
 	Since    time.Duration `default:"48h" help:"How far back to compare."`
-	Fix      bool          `help:"Cancel orphaned intents, and record the refunds and disputes that our records lack; with --lost-rows, also expire the keys of charges whose order is lost."`
+	Fix      bool          `help:"Cancel orphaned intents, and wait until the refunds and disputes that differ are recorded; with --lost-rows, also expire the keys of charges whose order is lost."`
 	LostRows bool          `help:"After a failover or a restore, while no other process runs: include recent activity and unknown accounts."`
 	JSON     bool          `help:"Print one JSON object."`
 }

@@ -30,8 +30,6 @@ func (r *run) fix(ctx context.Context) error {
 		if err != nil {
 			d.FixError = err.Error()
 		}
-		r.Orders.Logger.InfoContext(ctx, "reconcile: fix", "kind", d.Kind, "account_id", d.AccountID, "order_id", d.OrderID,
-			"key_id", d.KeyID, "intent_id", d.IntentID, "fixed", d.Fixed, "error", d.FixError)
 	}
 	return nil
 }

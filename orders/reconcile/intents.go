@@ -129,7 +129,8 @@ func (r *run) checkProviderAccount(ctx context.Context) error {
 	return r.Orders.CheckProviderAccount(ctx, uuid.Nil)
 }
 
-// compareOrders compares the orders whose intents were not listed, and those in progress, whose key may be lost.
+// compareOrders compares the orders whose intents were not listed, and those that are open although no run is
+// responsible for them, because their key was deleted.
 func (r *run) compareOrders(ctx context.Context) error {
 	newest := r.report.Until
 	if r.LostRows {
@@ -139,6 +140,7 @@ func (r *run) compareOrders(ctx context.Context) error {
 		ID        uuid.UUID
 		CreatedAt time.Time
 		Key       idempotency.Key
+		IntentID  string
 		Open      bool
 	}
 	const pageSize = 2_000
@@ -149,47 +151,42 @@ func (r *run) compareOrders(ctx context.Context) error {
 SELECT id,
        created_at,
        idempotency_key,
+       coalesce(payment_intent_id, ''),
        status IN ('pending', 'requires_action')
-  FROM orders
+  FROM orders AS o
  WHERE account_id = $1
    AND created_at >= $2
    AND (created_at, id) < ($3, $4)
+   AND NOT EXISTS (
+           SELECT
+             FROM idempotency_keys AS k
+            WHERE k.account_id = o.account_id
+              AND k.idempotency_key = o.idempotency_key
+              AND k.finished_at IS NULL
+       )
  ORDER BY created_at DESC, id DESC
  LIMIT $5`, accountID, r.report.Since, last.CreatedAt, last.ID, pageSize)
-			var unlisted []IDs
 			for _, last = range page {
-				if _, listed := r.listedOrders[last.ID]; !listed || last.Open {
-					unlisted = append(unlisted, IDs{accountID, last.ID, idempotency.KeyID(accountID, last.Key)})
+				d := Discrepancy{IDs: IDs{accountID, last.ID, idempotency.KeyID(accountID, last.Key)}, IntentID: last.IntentID}
+				if _, listed := r.listedOrders[last.ID]; listed && !last.Open {
+					continue
+				}
+				if last.Open {
+					d.Kind = OrphanedRecord
+				}
+				if now, decided, err := r.compareAgain(ctx, d); err != nil {
+					return err
+				} else if decided {
+					r.add(now)
 				}
 			}
-			if err == nil && unlisted != nil {
-				err = r.compareUnlisted(ctx, unlisted)
-			}
-			if err != nil {
+			if err := cmp.Or(err, r.flush(ctx)); err != nil {
 				return err
 			}
 			full = len(page) == pageSize
 		}
 	}
 	return nil
-}
-
-func (r *run) compareUnlisted(ctx context.Context, ids []IDs) error {
-	found, err := r.load(ctx, ids)
-	for _, o := range found {
-		if o.Unfinished {
-			continue // a run of the key is responsible
-		}
-		d := Discrepancy{Kind: classify(o, intent{id: o.IntentID, status: missing}), IDs: o.IDs, IntentID: o.IntentID}
-		now, decided, err := r.compareAgain(ctx, d)
-		if err != nil {
-			return err
-		}
-		if decided {
-			r.add(now)
-		}
-	}
-	return cmp.Or(err, r.flush(ctx))
 }
 
 // compareAgain compares an order with an intent that was not listed, which it reads before the order. An orphaned
