@@ -213,9 +213,7 @@ func (r *run) readAgain(ctx context.Context) error {
 	return nil
 }
 
-// absent reports whether what a read of an order has found is gone, because another read has not found it.
-func (r *run) absent(e earlier) bool {
-	found := Kind(e.LastError)
-	return r.Fix && e.args.Kind == "" && (found == MissingAtProvider || found == OrphanedRecord) &&
-		r.unread[e.args.OrderID] == "" && e.args.ReadAt.Before(r.began)
+// absent reports whether what Sync has found is gone, because it has read the order again, and not found it.
+func (r *run) absent(d Discrepancy) bool {
+	return r.Fix && !d.compared() && (d.Kind == MissingAtProvider || d.Kind == OrphanedRecord) && r.unread[d.OrderID] == "" && d.ReadAt.Before(r.began)
 }

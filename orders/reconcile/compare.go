@@ -160,37 +160,34 @@ func (r *run) recent(times ...time.Time) bool {
 
 func (r *run) hasAccount(id uuid.UUID) bool { return slices.Contains(r.accounts, id) }
 
-// earlier is a discrepancy that is stored and open.
-type earlier struct {
-	jobs.Job
-	args struct {
-		Discrepancy // with a kind only if a comparison found it
-
-		ReadAt time.Time `json:"read_at"` // when Sync found it
-	}
-}
-
-func (r *run) open(ctx context.Context) (open []earlier, err error) {
+// open returns the discrepancies that are stored and open.
+func (r *run) open(ctx context.Context) (open []Discrepancy, err error) {
 	all, err := jobs.Open(ctx, r.Orders.Pool)
 	for _, j := range all {
-		e := earlier{Job: j}
-		if err := json.Unmarshal(j.Args, &e.args); err != nil {
+		var d Discrepancy
+		if err := json.Unmarshal(j.Args, &d); err != nil {
 			return nil, fmt.Errorf("read discrepancy %s: %w", j.ID, err)
 		}
-		open = append(open, e)
+		if d.Kind == "" {
+			d = Discrepancy{Kind: Kind(j.LastError), IDs: IDs{AccountID: j.AccountID}, Data: j.Args}
+		}
+		d.ID, d.FoundAt = j.ID, &j.CreatedAt
+		open = append(open, d)
 	}
 	return open, err
 }
 
-// compareEarlier compares again what this run has not listed. What Sync found, only another read can end.
+// compared reports whether a comparison has found the discrepancy, and not Sync or another command.
+func (d Discrepancy) compared() bool { return d.Data == nil && d.ReadAt.IsZero() }
+
+// compareEarlier compares again what this run has not listed. What Sync has found, only another read can end.
 func (r *run) compareEarlier(ctx context.Context) error {
 	open, err := r.open(ctx)
-	for _, e := range open {
-		d := e.args.Discrepancy
-		_, listed := r.found[e.ID]
+	for _, d := range open {
+		_, listed := r.found[d.ID]
 		switch {
-		case d.Kind == "":
-			r.toRead = append(r.toRead, orderID{e.AccountID, d.OrderID})
+		case !d.compared():
+			r.toRead = append(r.toRead, orderID{d.AccountID, d.OrderID})
 		case listed:
 		case d.ProviderRefundID != "":
 			err = r.compareRefundAgain(ctx, d)
@@ -209,8 +206,8 @@ func (r *run) compareEarlier(ctx context.Context) error {
 	return err
 }
 
-// settle deletes what was fixed or does not differ any more. The report keeps what is open, with what other commands
-// have found, and omits what an operator has acknowledged.
+// settle deletes what was fixed or does not differ any more. The report keeps what is open, with what Sync and other
+// commands have found, and omits what an operator has acknowledged.
 func (r *run) settle(ctx context.Context) error {
 	open, err := r.open(ctx)
 	if err != nil {
@@ -218,15 +215,15 @@ func (r *run) settle(ctx context.Context) error {
 	}
 	var others []Discrepancy
 	var gone []uuid.UUID
-	for _, e := range open {
-		i, found := r.found[e.ID]
+	for _, d := range open {
+		i, found := r.found[d.ID]
 		switch {
 		case found && !r.report.Discrepancies[i].Fixed:
-			r.report.Discrepancies[i].FoundAt = &e.CreatedAt
-		case found, e.args.Kind != "" && e.CreatedAt.Before(r.began), r.absent(e): // not of a concurrent run
-			gone = append(gone, e.ID)
-		case e.args.Kind == "":
-			others = append(others, Discrepancy{ID: e.ID, Kind: Kind(e.LastError), IDs: IDs{AccountID: e.AccountID}, FoundAt: &e.CreatedAt, Data: e.Args})
+			r.report.Discrepancies[i].FoundAt = d.FoundAt
+		case found, d.compared() && d.FoundAt.Before(r.began), r.absent(d): // not of a concurrent run
+			gone = append(gone, d.ID)
+		case !d.compared():
+			others = append(others, d)
 		}
 	}
 	ours := slices.DeleteFunc(r.report.Discrepancies, func(d Discrepancy) bool {

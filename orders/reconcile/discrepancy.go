@@ -10,8 +10,7 @@ import (
 // Kind classifies a discrepancy by its remedy. The values are stable.
 type Kind string
 
-// The kinds that a comparison finds, the most severe first. A read of an order's refunds and disputes finds others,
-// see [Service.Sync].
+// The kinds that a comparison finds, the most severe first. Sync finds others.
 const (
 	DuplicateCharge     Kind = "duplicate_charge"      // the order records another charge
 	UnrecordedCharge    Kind = "unrecorded_charge"     // the order is lost or not paid
@@ -42,6 +41,7 @@ type Discrepancy struct {
 	Local    Money     `json:"local,omitzero"`
 	Provider Money     `json:"provider,omitzero"`
 	Created  time.Time `json:"created,omitzero"` // at the provider
+	ReadAt   time.Time `json:"read_at,omitzero"` // when Sync read the order's refunds
 
 	Detail   string          `json:"detail,omitempty"` // for people
 	Data     json.RawMessage `json:"data,omitempty"`   // instead of the other members, if another command found it

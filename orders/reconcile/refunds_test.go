@@ -104,7 +104,7 @@ func refundCases() map[string]discrepancyCase {
 		"a refund that failed without an event": {
 			setup: []step{paidAndRefunded(refundFail), func(f *fixture) { f.settle(false) }},
 			want:  []string{"refund_status_changed: refund failed, our refund succeeded"},
-			found: []string{"refund_failed_late: "},
+			found: []string{"refund_failed_late: expired_or_canceled_card"},
 		},
 	}
 }
@@ -162,7 +162,7 @@ func TestRun_readsAgain(t *testing.T) {
 			paid, dashboardRefund, "partially_refunded 7 succeeded ", []string{"unrecorded_refund: refund succeeded, our refund missing => fixed"},
 		},
 		"a pending refund of last month": {
-			paidAndRefunded(pendingRefund), func(f *fixture) { f.settle(false) }, "paid 0 failed ", []string{"refund_failed_late: "},
+			paidAndRefunded(pendingRefund), func(f *fixture) { f.settle(false) }, "paid 0 failed ", []string{"refund_failed_late: expired_or_canceled_card"},
 		},
 		"a dispute": {paid, dispute("needs_response", "under_review"), "paid 0  under_review", nil},
 		"a decided dispute of last month": {
@@ -291,10 +291,13 @@ func TestReport_json(t *testing.T) {
 			"found_at": "TIME",
 			"kind": "refund_differs",
 			"account_id": "ID",
-			"data": {
-				"order_id": "ID", "refund_id": "ID", "provider_refund_id": "ID", "read_at": "TIME",
-				"recorded_amount": 1700, "amount": 1800, "currency": "usd", "reason": ""
-			},
+			"order_id": "ID",
+			"refund_id": "ID",
+			"intent_id": "ID",
+			"provider_refund_id": "ID",
+			"local": {"amount": 1700, "currency": "usd"},
+			"provider": {"amount": 1800, "currency": "usd"},
+			"read_at": "TIME",
 			"fixed": false
 		}]
 	}`, string(text))

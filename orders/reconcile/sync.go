@@ -299,9 +299,9 @@ func (c *change) reportAbsent(listed []payments.Refund) {
 }
 
 func (c *change) report(tx postgres.Queuer, kind Kind, r record, made payments.Refund) {
-	jobs.Report(tx, c.AccountID, string(kind), map[string]any{
-		"order_id": c.ID, "refund_id": r.ID, "provider_refund_id": made.ID, "recorded_amount": r.Amount,
-		"amount": made.Amount, "currency": made.Currency, "reason": made.FailureReason, "read_at": c.ReadAt,
+	jobs.Report(tx, c.AccountID, string(kind), Discrepancy{
+		Kind: kind, IDs: IDs{AccountID: c.AccountID, OrderID: c.ID}, RefundID: r.ID, IntentID: c.PaymentIntentID, ProviderRefundID: made.ID,
+		Local: Money{r.Amount, r.Currency}, Provider: Money{made.Amount, made.Currency}, Detail: made.FailureReason, ReadAt: c.ReadAt,
 	}, r.ID.String())
 }
 
