@@ -291,7 +291,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, unread)
 	case found.ID != "":
 		return r.recordRefund(found)
-	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
+	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.Outcome == payments.UnexpectedState:
 		if failed.EarlierUnknown {
 			r.earlier = &sentAt
 		}
