@@ -67,26 +67,26 @@ SELECT now()`, w.Kind, w.lease()+2*maxBackoff).Scan(&now)
 	return now, err
 }
 
-// claim leases the job that has been due for the longest, if one was due at a time. Any number of workers may
-// claim concurrently, because each skips what another has locked (R16, unfinished keys stay).
-func (w *Worker) claim(ctx context.Context, at time.Time) ([]Job, error) {
+// claim leases up to limit jobs that were due at a time. Any number of workers may claim concurrently, because
+// each skips what another has locked (R16, unfinished keys stay).
+func (w *Worker) claim(ctx context.Context, at time.Time, limit int) ([]Job, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout) // a claim without a run would only delay the job
 	defer cancel()
-	return postgres.Collect(ctx, w.Pool, "claim a job", pgx.RowToStructByPos[Job], `
+	return postgres.Collect(ctx, w.Pool, "claim jobs", pgx.RowToStructByPos[Job], `
 UPDATE staged_jobs
    SET attempt = attempt + 1,
        run_at  = now() + $1::interval
- WHERE ctid = (
+ WHERE ctid = ANY(ARRAY(
            SELECT ctid
              FROM staged_jobs
             WHERE kind = $2
               AND failed_at IS NULL
               AND run_at <= $3
             ORDER BY run_at
-            LIMIT 1
+            LIMIT $4
               FOR UPDATE SKIP LOCKED
-       )
-RETURNING `+columns, w.lease(), w.Kind, at)
+       ))
+RETURNING `+columns, w.lease(), w.Kind, at, limit)
 }
 
 // A statement that ends an attempt names its number, so a worker with an expired lease changes
