@@ -5,38 +5,37 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
 func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
-	intent, err := r.service.Calls.Payments.Create(ctx, provider.Key(r.run.KeyID, "", r.order.CreateKeyNumber), payments.CreateParams{
+	intent, err := r.service.Payments.Create(ctx, payments.Key(r.run.KeyID, "", r.order.CreateKeyNumber), payments.CreateParams{
 		Amount:        r.order.Amount,
 		Currency:      r.order.Currency,
 		PaymentMethod: r.order.PaymentMethod,
 		Description:   "Order " + r.order.ID.String(),
-		Metadata:      provider.Metadata{AccountID: r.run.AccountID, OrderID: r.order.ID, KeyID: r.run.KeyID}.Encode(),
+		Metadata:      payments.Metadata{AccountID: r.run.AccountID, OrderID: r.order.ID, KeyID: r.run.KeyID}.Encode(),
 	})
-	return intent, provider.Failure(err)
+	return intent, payments.Failure(err)
 }
 
 func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.Error) {
-	ctx, cancel := provider.SendContext(ctx)
+	ctx, cancel := payments.SendContext(ctx)
 	defer cancel()
-	key := provider.Key(r.run.KeyID, "-confirm", r.order.ConfirmKeyNumber)
-	intent, err := r.service.Calls.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.OffSession)
+	key := payments.Key(r.run.KeyID, "-confirm", r.order.ConfirmKeyNumber)
+	intent, err := r.service.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.OffSession)
 	return verify(r.order, intent, err)
 }
 
 func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Intent, *payments.Error) {
-	intent, err := s.Calls.Payments.Get(ctx, *order.PaymentIntentID)
+	intent, err := s.Payments.Get(ctx, *order.PaymentIntentID)
 	return verify(order, intent, err)
 }
 
 // verify returns the error of a call, or an error if the intent is not that of the order.
 func verify(order orderRow, intent payments.Intent, err error) (payments.Intent, *payments.Error) {
-	failed := provider.Failure(err)
-	ours := intent.Amount == order.Amount && intent.Currency == order.Currency && provider.ParseMetadata(intent.Metadata).OrderID == order.ID
+	failed := payments.Failure(err)
+	ours := intent.Amount == order.Amount && intent.Currency == order.Currency && payments.ParseMetadata(intent.Metadata).OrderID == order.ID
 	if failed == nil && !ours {
 		failed = &payments.Error{NeedsOperator: true, Code: "not_our_payment"}
 	}
@@ -44,10 +43,10 @@ func verify(order orderRow, intent payments.Intent, err error) (payments.Intent,
 }
 
 // cancel fails the order only after the provider has cancelled its intent (R23, cancel first).
-func (r *orderRun) cancel(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
-	key := provider.Key(r.run.KeyID, "-cancel", r.order.ConfirmKeyNumber)
-	intent, err := r.service.Calls.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
-	failed := provider.Failure(err)
+func (r *orderRun) cancel(ctx context.Context, why Problem) (idempotency.RecordFunc, error) {
+	key := payments.Key(r.run.KeyID, "-cancel", r.order.ConfirmKeyNumber)
+	intent, err := r.service.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
+	failed := payments.Failure(err)
 	switch {
 	case failed == nil && intent.Status == payments.StatusCanceled:
 		return r.recordFailure(why), nil
@@ -76,5 +75,5 @@ func (r *orderRun) repeatWithNextKey(point idempotency.RecoveryPoint, kind error
 }
 
 func (r *orderRun) retryLater(kind error, failed *payments.Error) error {
-	return r.service.Calls.RetryLater(kind, failed, "order_id", r.order.ID, "key_id", r.run.KeyID)
+	return r.service.RetryLater(kind, failed, "order_id", r.order.ID, "key_id", r.run.KeyID)
 }

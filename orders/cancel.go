@@ -14,7 +14,6 @@ import (
 	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/orders/provider"
 )
 
 const (
@@ -108,7 +107,7 @@ func (r *cancelRun) end(ctx context.Context) (idempotency.RecordFunc, error) {
 		}, nil
 	case order.Status.Paid():
 		return func(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
-			p := provider.Problem{Problem: httpjson.NewProblem("order-not-cancelable", 422,
+			p := Problem{Problem: httpjson.NewProblem("order-not-cancelable", 422,
 				"The order cannot be cancelled", "The card was charged before the order could be cancelled.")}
 			p.Retry = "never"
 			return p.Finish(order.ID)

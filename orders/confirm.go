@@ -7,7 +7,6 @@ import (
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
@@ -17,7 +16,7 @@ const processingRetryAfter = 30 * time.Second
 // confirmIntent charges the card. Stripe charges an intent at most once, so after a confirm with an
 // unknown outcome, the intent's status shows whether the card was charged.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.service.Calls.Context(ctx)
+	ctx, cancel := r.service.Payments.StepContext(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
@@ -54,7 +53,7 @@ func (r *orderRun) confirm(ctx context.Context) (idempotency.RecordFunc, error) 
 		failed.Intent.Status == payments.StatusRequiresPaymentMethod && r.order.Status == StatusPending:
 		// Stripe dropped the card, and no customer has the client secret, because the order has never
 		// required an action. So nobody can charge the intent any more.
-		return r.recordFailure(provider.DeclinedBy(failed)), nil
+		return r.recordFailure(DeclinedBy(failed)), nil
 	case failed.Outcome == payments.NotExecuted && firstConfirm:
 		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
 	}
@@ -67,9 +66,9 @@ func (r *orderRun) confirm(ctx context.Context) (idempotency.RecordFunc, error) 
 	case intent.Status != payments.StatusRequiresConfirmation:
 		return r.resolveByStatus(ctx, intent)
 	case failed.Outcome == payments.Declined:
-		return r.cancel(ctx, provider.DeclinedBy(failed))
+		return r.cancel(ctx, DeclinedBy(failed))
 	case failed.Outcome == payments.Refused:
-		return r.cancel(ctx, provider.RefusedBy(failed))
+		return r.cancel(ctx, RefusedBy(failed))
 	case failed.SavedUnderKey, failed.UnexpectedState:
 		r.order.ConfirmKeyNumber++
 		return r.repeatWithNextKey(pointChargeCreated, httpjson.ErrOutcomeUnknown, failed)
@@ -90,13 +89,13 @@ func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) 
 		payableWithOtherCard := intent.Status == payments.StatusRequiresPaymentMethod && !r.order.OffSession // by a customer with the client secret
 		switch {
 		case intent.LastError != nil && payableWithOtherCard: // (R23, cancel first)
-			return r.cancel(ctx, provider.Declined(*intent.LastError))
+			return r.cancel(ctx, Declined(*intent.LastError))
 		case intent.LastError != nil:
-			return r.recordFailure(provider.Declined(*intent.LastError)), nil
+			return r.recordFailure(Declined(*intent.LastError)), nil
 		case intent.Status == payments.StatusCanceled:
-			return r.recordFailure(provider.Refused("payment_intent_canceled", "The payment was cancelled before the card was charged.")), nil
+			return r.recordFailure(Refused("payment_intent_canceled", "The payment was cancelled before the card was charged.")), nil
 		default:
-			return r.cancel(ctx, provider.Refused("payment_method_missing", "The payment provider dropped the payment method."))
+			return r.cancel(ctx, Refused("payment_method_missing", "The payment provider dropped the payment method."))
 		}
 	default:
 		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
@@ -119,7 +118,7 @@ func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idemp
 }
 
 // recordFailure returns transaction 3 of an order that can no longer be charged.
-func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
+func (r *orderRun) recordFailure(why Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		r.updateTx(tx, "status = 'payment_failed', failure_code = $3, decline_code = nullif($4, '')", why.Code, why.DeclineCode)
 		r.service.Events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderPaymentFailed, OrderID: r.order.ID})
@@ -130,12 +129,12 @@ func (r *orderRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
 
 // closeReason returns why the order must close without another confirm, or nil if it stays open (R24,
 // charge window; R29, durable cancel).
-func (r *orderRun) closeReason() *provider.Problem {
+func (r *orderRun) closeReason() *Problem {
 	switch {
 	case r.order.CancelRequested:
-		return new(provider.Refused("canceled", "The order was cancelled before the card was charged."))
+		return new(Refused("canceled", "The order was cancelled before the card was charged."))
 	case r.service.windowOver(r.order, r.run.LeaseEnd()):
-		return new(provider.Refused("charge_window_over", "The order was not charged in time, and it will not be charged any more."))
+		return new(Refused("charge_window_over", "The order was not charged in time, and it will not be charged any more."))
 	default:
 		return nil
 	}
@@ -149,7 +148,7 @@ func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
 
 // closeOrder cancels the intent and fails the order. If the card was charged or declined, or the
 // payment is in process, that result stays.
-func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, why provider.Problem) (idempotency.RecordFunc, error) {
+func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, why Problem) (idempotency.RecordFunc, error) {
 	notDeclined := intent.LastError == nil
 	switch {
 	case intent.Status == payments.StatusRequiresConfirmation,

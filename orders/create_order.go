@@ -17,7 +17,6 @@ import (
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -124,7 +123,7 @@ const CreatePeriod = 30 * time.Minute
 // An order that is cancelled gets an intent, too, which the next step cancels. A failover may lose the cancel, and
 // a later run then finds that intent.
 func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.service.Calls.Context(ctx)
+	ctx, cancel := r.service.Payments.StepContext(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
@@ -151,9 +150,9 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		r.justCreated = !r.run.Resumed && !intent.Replayed // a run whose rows were lost may have confirmed a replayed one
 		return r.recordIntent(intent.ID, intent.Replayed), nil
 	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged
-		return r.recordFailure(provider.DeclinedBy(failed)), nil
+		return r.recordFailure(DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
-		return r.failWithoutIntent(ctx, provider.RefusedBy(failed))
+		return r.failWithoutIntent(ctx, RefusedBy(failed))
 	case failed.KeyUsed:
 		return nil, cmp.Or(r.reportOtherCreate(ctx), r.retryLater(httpjson.ErrProviderUnavailable, failed))
 	case failed.SavedUnderKey:
@@ -168,7 +167,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 // read first). A create in flight may still arrive, but no run confirms its intent. Without a search, the order waits
 // for the end of the charge window, which also ends it if the provider rejects our API key.
 func (r *orderRun) endWithoutCreate(ctx context.Context) (idempotency.RecordFunc, error) {
-	why := provider.Refused("payment_not_created", "The payment could not be created in time, and it will not be created any more.")
+	why := Refused("payment_not_created", "The payment could not be created in time, and it will not be created any more.")
 	if r.order.CancelRequested {
 		why = *r.closeReason()
 	}
@@ -194,19 +193,19 @@ func (r *orderRun) endWithoutCreate(ctx context.Context) (idempotency.RecordFunc
 }
 
 func (r *orderRun) search(ctx context.Context) (ids []string, failed *payments.Error) {
-	ids, err := r.service.Calls.Payments.Search(ctx, provider.MetadataOrderID, r.order.ID.String())
-	return ids, provider.Failure(err)
+	ids, err := r.service.Payments.Search(ctx, payments.MetadataOrderID, r.order.ID.String())
+	return ids, payments.Failure(err)
 }
 
 // choose returns the order's intent with the highest precedence, or a zero one. It reads each, because the search
 // may return an old status. confirmIntent compares the amount.
 func (r *orderRun) choose(ctx context.Context, ids []string) (chosen payments.Intent, err error) {
 	for _, id := range ids {
-		intent, err := r.service.Calls.Payments.Get(ctx, id)
+		intent, err := r.service.Payments.Get(ctx, id)
 		if err != nil {
-			return payments.Intent{}, r.retryLater(httpjson.ErrProviderUnavailable, provider.Failure(err))
+			return payments.Intent{}, r.retryLater(httpjson.ErrProviderUnavailable, payments.Failure(err))
 		}
-		ours := provider.ParseMetadata(intent.Metadata).OrderID == r.order.ID
+		ours := payments.ParseMetadata(intent.Metadata).OrderID == r.order.ID
 		if ours && precedence(intent.Status) > precedence(chosen.Status) {
 			chosen = intent
 		}
@@ -237,7 +236,7 @@ func precedence(status payments.Status) int {
 // failWithoutIntent fails an order that has no intent, because the provider refused the create or
 // lists none. But if it does not know the account's latest intent either, the API key belongs to
 // another Stripe account or mode, and neither a refusal nor an empty list is final.
-func (r *orderRun) failWithoutIntent(ctx context.Context, why provider.Problem) (idempotency.RecordFunc, error) {
+func (r *orderRun) failWithoutIntent(ctx context.Context, why Problem) (idempotency.RecordFunc, error) {
 	if err := r.otherCreate(ctx); err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -28,7 +27,7 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
 	if r.order.OffSession || intent.Action == nil {
 		const code = "authentication_required" // Stripe's own decline of an off-session payment
-		return r.cancel(ctx, provider.Declined(payments.Decline{Code: code, DeclineCode: code}))
+		return r.cancel(ctx, Declined(payments.Decline{Code: code, DeclineCode: code}))
 	}
 	r.action = intent.Action
 	if r.order.Status == StatusRequiresAction {
@@ -61,12 +60,12 @@ func (s *Service) checkAction(ctx context.Context, key idempotency.StoredKey) er
 	if order.CancelRequested || s.windowOver(order, s.Engine.NextLeaseEnd(key)) {
 		return nil
 	}
-	ctx, cancel := s.Calls.Context(ctx)
+	ctx, cancel := s.Payments.StepContext(ctx)
 	defer cancel()
 	intent, failed := s.readIntent(ctx, order)
 	switch {
 	case failed != nil:
-		return s.Calls.RetryLater(httpjson.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
+		return s.RetryLater(httpjson.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
 	case intent.Action == nil:
 		return nil
 	default:

@@ -2,6 +2,7 @@ package orders
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -9,12 +10,13 @@ import (
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/operations"
-	"example.com/orders-api/orders/provider"
+	"example.com/orders-api/payments"
 )
 
 // Service creates and reads orders. It is safe for concurrent use. One that only reads needs only Pool.
 type Service struct {
-	Calls        provider.Calls
+	Payments     *payments.Client
+	Logger       *slog.Logger
 	Pool         *pgxpool.Pool
 	Engine       *idempotency.Engine
 	ChargeWindow time.Duration // an order of this age is not charged any more (R24, charge window)

@@ -96,7 +96,7 @@ func (s *Service) CheckProviderAccount(ctx context.Context, accountID uuid.UUID)
 	if id == "" || err != nil {
 		return err
 	}
-	_, err = s.Calls.Payments.Get(ctx, id)
+	_, err = s.Payments.Get(ctx, id)
 	if slices.Contains(payments.UnreadableIDs(err), id) {
 		return nil // it is there
 	}

@@ -14,7 +14,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -30,7 +29,7 @@ type Inbox struct {
 func (i *Inbox) Worker() *jobs.Worker {
 	return &jobs.Worker{
 		Pool:        i.Orders.Pool,
-		Logger:      i.Orders.Calls.Logger,
+		Logger:      i.Orders.Logger,
 		Kind:        orders.ChangeJob,
 		Do:          i.work,
 		Timeout:     i.Timeout,
@@ -79,12 +78,12 @@ func (i *Inbox) ReadList(ctx context.Context) error {
 		since = p.from.Add(-listOverlap)
 	}
 	for after := ""; ; {
-		events, next, at, err := i.Orders.Calls.Payments.ListEvents(ctx, since, after)
+		events, next, at, err := i.Orders.Payments.ListEvents(ctx, since, after)
 		if err != nil {
 			return fmt.Errorf("list the provider's events: %w", err)
 		}
-		if after == "" && at.Sub(p.until).Abs() > provider.ClockSkew {
-			i.Orders.Calls.Logger.WarnContext(ctx, "the provider's clock and the database's differ", "provider", at, "database", p.until)
+		if after == "" && at.Sub(p.until).Abs() > payments.ClockSkew {
+			i.Orders.Logger.WarnContext(ctx, "the provider's clock and the database's differ", "provider", at, "database", p.until)
 		}
 		if after == "" && at.Before(p.until) {
 			p.until = at

@@ -19,7 +19,6 @@ import (
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -40,20 +39,20 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	if err != nil {
 		return err
 	}
-	reading, cancel := i.Orders.Calls.Context(ctx)
+	reading, cancel := i.Orders.Payments.StepContext(ctx)
 	defer cancel()
 	// An object that cannot be read is left to a later attempt, and hides no other one.
-	listed, unlisted := i.Orders.Calls.Payments.ListRefunds(reading, o.PaymentIntentID)
+	listed, unlisted := i.Orders.Payments.ListRefunds(reading, o.PaymentIntentID)
 	if unlisted != nil && payments.UnreadableIDs(unlisted) == nil {
 		return fmt.Errorf("list the refunds of %s: %w", o.PaymentIntentID, unlisted)
 	}
 	// If two have the id of one of ours, the one that is not void is ours.
 	slices.SortStableFunc(listed, func(a, b payments.Refund) int { return void(a) - void(b) })
 	// Without the permission to read disputes, refunds are recorded nevertheless.
-	disputes, unread := i.Orders.Calls.Payments.ListDisputes(reading, o.PaymentIntentID)
-	c := &change{order: o, log: i.Orders.Calls.Logger.With("account_id", accountID, "order_id", orderID), events: i.Orders.Events}
+	disputes, unread := i.Orders.Payments.ListDisputes(reading, o.PaymentIntentID)
+	c := &change{order: o, log: i.Orders.Logger.With("account_id", accountID, "order_id", orderID), events: i.Orders.Events}
 	if len(listed) > 0 && !o.Status.Paid() { // the customer may have paid a failed order with another card
-		intent, err := i.Orders.Calls.Payments.Get(reading, o.PaymentIntentID)
+		intent, err := i.Orders.Payments.Get(reading, o.PaymentIntentID)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", o.PaymentIntentID, err)
 		}
@@ -98,7 +97,7 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 func (i *Inbox) finishRuns(ctx context.Context, c *change) error {
 	for _, u := range c.unfinished {
 		_, err := i.Operations.Resume(ctx, c.AccountID, idempotency.KeyID(c.AccountID, u.UnfinishedKey))
-		if failed, ok := errors.AsType[*payments.Error](err); !ok || failed.Code != provider.NotOurRefund {
+		if failed, ok := errors.AsType[*payments.Error](err); !ok || failed.Code != orders.NotOurRefund {
 			return cmp.Or(err, errors.New("the refund's own run has just recorded it"))
 		}
 		refused := &pgx.Batch{}
@@ -185,7 +184,7 @@ SELECT coalesce(disputes, '[]')
 	}
 	named := make([]uuid.UUID, len(listed))
 	for i, made := range listed {
-		named[i] = provider.ParseMetadata(made.Metadata).RefundID
+		named[i] = payments.ParseMetadata(made.Metadata).RefundID
 	}
 	rows, _ := tx.Query(ctx, `
 SELECT r.id,
@@ -214,7 +213,7 @@ func (c *change) match(made payments.Refund) *record {
 	if i := slices.IndexFunc(c.records, func(r record) bool { return r.ProviderID == made.ID }); i >= 0 {
 		return &c.records[i] // whatever its metadata names
 	}
-	ids := provider.ParseMetadata(made.Metadata)
+	ids := payments.ParseMetadata(made.Metadata)
 	ours := ids.AccountID == c.AccountID && ids.OrderID == c.ID && ids.RefundID != uuid.Nil
 	var named *record
 	inProgress := false

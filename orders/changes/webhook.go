@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -29,8 +28,8 @@ type Result struct {
 
 // Verify verifies the signature of an unchanged body, and returns the errors of [payments.Client.Event].
 func (i *Inbox) Verify(payload []byte, signature string) (Event, error) {
-	delivered, err := i.Orders.Calls.Payments.Event(payload, signature)
-	ids := provider.ParseMetadata(delivered.Metadata)
+	delivered, err := i.Orders.Payments.Event(payload, signature)
+	ids := payments.ParseMetadata(delivered.Metadata)
 	return Event{Event: delivered, AccountID: ids.AccountID, keyID: ids.KeyID}, err
 }
 

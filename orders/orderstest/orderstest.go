@@ -23,7 +23,6 @@ import (
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
@@ -97,9 +96,8 @@ func New(tb testing.TB, o Options) *Shop {
 	var err error
 	s.Engine, err = idempotency.New(s.Pool, o.Engine)
 	require.NoError(tb, err)
-	calls := provider.Calls{Payments: s.Payments, Timeout: stepTimeout, Logger: s.Logger}
-	s.Orders = &orders.Service{Calls: calls, Pool: s.Pool, Engine: s.Engine, ChargeWindow: cmp.Or(o.ChargeWindow, 23*time.Hour)}
-	s.Refunds = &refunds.Service{Calls: calls, Pool: s.Pool, Orders: s.Orders}
+	s.Orders = &orders.Service{Payments: s.Payments, Logger: s.Logger, Pool: s.Pool, Engine: s.Engine, ChargeWindow: cmp.Or(o.ChargeWindow, 23*time.Hour)}
+	s.Refunds = &refunds.Service{Pool: s.Pool, Orders: s.Orders}
 	s.Operations = &operations.Service{Engine: s.Engine, Pool: s.Pool, Registrations: []operations.Registration{
 		s.Orders.Registration(),
 		s.Orders.CancelRegistration(),

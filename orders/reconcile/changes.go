@@ -10,7 +10,6 @@ import (
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -34,7 +33,7 @@ func (r *run) compareRefunds(ctx context.Context, page []payments.Refund) error 
 	var named []uuid.UUID
 	for _, made := range page {
 		intentIDs, providerIDs = append(intentIDs, made.IntentID), append(providerIDs, made.ID)
-		named = append(named, provider.ParseMetadata(made.Metadata).RefundID)
+		named = append(named, payments.ParseMetadata(made.Metadata).RefundID)
 	}
 	r.listedRefunds, r.report.Refunds = append(r.listedRefunds, providerIDs...), r.report.Refunds+len(page)
 	found, err := postgres.Collect(ctx, r.Orders.Pool, "read refunds", pgx.RowToStructByPos[refund], `

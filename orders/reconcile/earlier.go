@@ -113,7 +113,7 @@ func (r *run) compareIntentAgain(ctx context.Context, d Discrepancy) error {
 }
 
 func (r *run) compareRefundAgain(ctx context.Context, d Discrepancy) error {
-	made, err := r.Orders.Calls.Payments.GetRefund(ctx, d.ProviderRefundID)
+	made, err := r.Orders.Payments.GetRefund(ctx, d.ProviderRefundID)
 	switch status := statusOf(err, d.ProviderRefundID); {
 	case status == missing:
 		return nil

@@ -30,7 +30,7 @@ func (r *run) fix(ctx context.Context) error {
 		if err != nil {
 			d.FixError = err.Error()
 		}
-		r.Orders.Calls.Logger.InfoContext(ctx, "reconcile: fix", "kind", d.Kind, "account_id", d.AccountID, "order_id", d.OrderID,
+		r.Orders.Logger.InfoContext(ctx, "reconcile: fix", "kind", d.Kind, "account_id", d.AccountID, "order_id", d.OrderID,
 			"key_id", d.KeyID, "intent_id", d.IntentID, "fixed", d.Fixed, "error", d.FixError)
 	}
 	return nil
@@ -91,7 +91,7 @@ func (r *run) cancel(ctx context.Context, d Discrepancy) (fixed bool, err error)
 		return false, err
 	}
 	// The key is random, because the provider may repeat a 500 under an earlier one.
-	_, failed := r.Orders.Calls.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
+	_, failed := r.Orders.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
 	kind, err := r.recheck(ctx, d)
 	if err == nil && kind == "" {
 		return true, nil

@@ -15,7 +15,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -39,7 +38,7 @@ type intent struct {
 
 func stateOf(i payments.Intent) intent {
 	p := intent{id: i.ID, status: string(i.Status), Money: Money{i.Amount, i.Currency}, created: i.Created}
-	if m := provider.ParseMetadata(i.Metadata); !slices.Contains([]uuid.UUID{m.AccountID, m.OrderID, m.KeyID}, uuid.Nil) {
+	if m := payments.ParseMetadata(i.Metadata); !slices.Contains([]uuid.UUID{m.AccountID, m.OrderID, m.KeyID}, uuid.Nil) {
 		p.IDs = IDs{AccountID: m.AccountID, OrderID: m.OrderID, KeyID: m.KeyID}
 	}
 	switch {
@@ -136,7 +135,7 @@ func (r *run) checkProviderAccount(ctx context.Context) error {
 func (r *run) compareOrders(ctx context.Context) error {
 	newest := r.report.Until
 	if r.LostRows {
-		newest = newest.Add(provider.ClockSkew) // the lost primary's clock may have been ahead
+		newest = newest.Add(payments.ClockSkew) // the lost primary's clock may have been ahead
 	}
 	type row struct {
 		ID        uuid.UUID
@@ -291,7 +290,7 @@ func (r *run) readBoth(ctx context.Context, d Discrepancy) (o order, p intent, e
 }
 
 func (r *run) read(ctx context.Context, id string) (intent, error) {
-	read, err := r.Orders.Calls.Payments.Get(ctx, id)
+	read, err := r.Orders.Payments.Get(ctx, id)
 	if status := statusOf(err, id); status != "" {
 		return intent{id: id, status: status}, r.recordUnreadable(ctx, err)
 	}

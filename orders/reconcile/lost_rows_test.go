@@ -136,7 +136,7 @@ func TestRun_anotherProviderAccount(t *testing.T) {
 		_, err := f.run(func(c *reconcile.Config) {
 			c.LostRows, c.Fix = lost, lost
 			another := *f.Orders
-			another.Calls.Payments = newPayments(t, stripetest.New(stripetest.Options{}))
+			another.Payments = newPayments(t, stripetest.New(stripetest.Options{}))
 			c.Orders = &another
 		})
 		require.ErrorContains(t, err, "another account or mode")

@@ -14,7 +14,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -38,7 +37,7 @@ type Config struct {
 // Run compares payments, refunds and disputes. Orders in progress cause no false alarm, because each intent is
 // read before its order, each order together with its key, and recent activity is ignored.
 func Run(ctx context.Context, config Config) (Report, error) {
-	client := config.Orders.Calls.Payments
+	client := config.Orders.Payments
 	now, err := postgres.Now(ctx, config.Orders.Pool)
 	if err != nil {
 		return Report{}, err
@@ -98,7 +97,7 @@ func eachPage[T any](ctx context.Context, r *run, what string,
 	list func(ctx context.Context, since, until time.Time, after string) ([]T, string, error), compare func(context.Context, []T) error,
 ) error {
 	for after := ""; ; {
-		page, next, err := list(ctx, r.report.Since.Add(-provider.ClockSkew), time.Time{}, after)
+		page, next, err := list(ctx, r.report.Since.Add(-payments.ClockSkew), time.Time{}, after)
 		if err != nil && payments.UnreadableIDs(err) == nil {
 			return fmt.Errorf("list the provider's %s: %w", what, err)
 		}
@@ -117,7 +116,7 @@ func (r *run) recent(times ...*time.Time) bool {
 	if r.LostRows {
 		return false // no run is active
 	}
-	future := r.report.Until.Add(r.Grace + time.Since(r.started) + provider.ClockSkew)
+	future := r.report.Until.Add(r.Grace + time.Since(r.started) + payments.ClockSkew)
 	return slices.ContainsFunc(times, func(at *time.Time) bool {
 		return at != nil && at.After(r.report.Until) && at.Before(future)
 	})

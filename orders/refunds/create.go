@@ -17,7 +17,6 @@ import (
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -108,7 +107,7 @@ func (r *refundRun) violated(_ context.Context, constraint string) error {
 // sendRefund lists the intent's refunds before it sends one, because the provider forgets its key after a day and
 // would then refund again (R12, read first). It repeats after each commit, see record.
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
-	ctx, cancel := r.service.Calls.Context(ctx)
+	ctx, cancel := r.service.Orders.Payments.StepContext(ctx)
 	defer cancel()
 	if r.failed != nil {
 		return nil, r.failed
@@ -178,7 +177,7 @@ func (r *refundRun) kindOfFailure() error {
 func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, error) {
 	r.adoptRest(made)
 	if !r.refund.matches(made) {
-		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: provider.NotOurRefund})
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: orders.NotOurRefund})
 	}
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		// This locks the order, and a list that was requested before changes nothing any more.
@@ -190,7 +189,7 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 		r.stageTx(tx, !made.Status.Void())
 		if made.Status.Void() {
 			code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))
-			return provider.Refused(code, "The payment provider could not give the money back.").Finish(r.refund.OrderID)
+			return orders.Refused(code, "The payment provider could not give the money back.").Finish(r.refund.OrderID)
 		}
 		refunded := r.refund.Refund
 		refunded.Status, refunded.ProviderRefundID = made.Status, &made.ID
@@ -210,7 +209,7 @@ func (r *refundRun) adoptRest(made payments.Refund) {
 // recordFailure returns transaction 2 of a refund that the provider does not have. The transaction
 // fails if an event has recorded the refund in the meantime. It does not lock the order, because it
 // changes no sum: at worst, a concurrent refund still counts this one's amount as reserved.
-func (r *refundRun) recordFailure(why provider.Problem) idempotency.RecordFunc {
+func (r *refundRun) recordFailure(why orders.Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		err := tx.QueryRow(ctx, `
 UPDATE refunds
@@ -253,19 +252,19 @@ func (r *refundRun) providerReplaysError() bool {
 
 func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	sentAt := r.run.Now()
-	sending, cancel := provider.SendContext(ctx)
+	sending, cancel := payments.SendContext(ctx)
 	defer cancel()
 	params := payments.RefundParams{
 		IntentID: r.refund.IntentID,
 		Amount:   r.refund.Amount,
 		Currency: r.refund.Currency,
 		Reason:   r.refund.Reason,
-		Metadata: provider.Metadata{
+		Metadata: payments.Metadata{
 			AccountID: r.run.AccountID, OrderID: r.refund.OrderID, RefundID: r.refund.ID, KeyID: r.run.KeyID,
 		}.Encode(),
 	}
-	made, err := r.service.Calls.Payments.Refund(sending, provider.Key(r.run.KeyID, "-refund", r.refund.KeyNumber), params)
-	failed := provider.Failure(err)
+	made, err := r.service.Orders.Payments.Refund(sending, payments.Key(r.run.KeyID, "-refund", r.refund.KeyNumber), params)
+	failed := payments.Failure(err)
 	switch {
 	case failed == nil:
 		return r.recordRefund(made)
@@ -296,7 +295,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 			r.failed = r.retryAfterGrace()
 			return r.record, nil
 		}
-		return r.recordFailure(provider.RefusedBy(failed)), nil
+		return r.recordFailure(orders.RefusedBy(failed)), nil
 	case failed.SavedUnderKey: // the refund may still be made
 		now := r.run.Now()
 		r.refund.ProviderFailedAt, r.refund.ProviderSentAt = &now, &now
@@ -308,14 +307,14 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 
 func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.Error) {
 	var found payments.Refund
-	refunds, err := r.service.Calls.Payments.ListRefunds(ctx, r.refund.IntentID)
+	refunds, err := r.service.Orders.Payments.ListRefunds(ctx, r.refund.IntentID)
 	for _, at := range refunds {
 		// If there are two, the one that is not void counts.
-		if provider.ParseMetadata(at.Metadata).RefundID == r.refund.ID && (found.ID == "" || found.Status.Void()) {
+		if payments.ParseMetadata(at.Metadata).RefundID == r.refund.ID && (found.ID == "" || found.Status.Void()) {
 			found = at
 		}
 	}
-	return found, provider.Failure(err)
+	return found, payments.Failure(err)
 }
 
 // closeUnmade fails a marked refund that the provider does not have, unless a call may still be executed (R29,
@@ -325,10 +324,10 @@ func (r *refundRun) closeUnmade(ctx context.Context) (idempotency.RecordFunc, er
 		return nil, r.retryAfterGrace()
 	}
 	// The empty list of another provider account, as with a wrong API key, proves nothing.
-	if _, err := r.service.Calls.Payments.Get(ctx, r.refund.IntentID); err != nil {
-		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, provider.Failure(err))
+	if _, err := r.service.Orders.Payments.Get(ctx, r.refund.IntentID); err != nil {
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, payments.Failure(err))
 	}
-	return r.recordFailure(provider.Refused("canceled", "The refund was cancelled before it was made.")), nil
+	return r.recordFailure(orders.Refused("canceled", "The refund was cancelled before it was made.")), nil
 }
 
 // mayArrive reports whether a call that was sent at this time may still be executed. While one may, no
@@ -342,5 +341,5 @@ func (r *refundRun) retryAfterGrace() error {
 }
 
 func (r *refundRun) retryLater(kind error, failed *payments.Error) error {
-	return r.service.Calls.RetryLater(kind, failed, "order_id", r.refund.OrderID, "refund_id", r.refund.ID, "key_id", r.run.KeyID)
+	return r.service.Orders.RetryLater(kind, failed, "order_id", r.refund.OrderID, "refund_id", r.refund.ID, "key_id", r.run.KeyID)
 }

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/payments"
 )
 
@@ -82,7 +81,7 @@ func refundable(o orders.Order, requested, reserved int64) (int64, error) {
 // matches reports whether the provider's refund is ours, with a known status.
 func (r row) matches(at payments.Refund) bool {
 	return at.Status.Known() && at.IntentID == r.IntentID && at.Amount == r.Amount && at.Currency == r.Currency &&
-		provider.ParseMetadata(at.Metadata).RefundID == r.ID && (r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
+		payments.ParseMetadata(at.Metadata).RefundID == r.ID && (r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
 }
 
 // NotRefundableError means that an order is not paid, or completely refunded.

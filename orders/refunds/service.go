@@ -13,12 +13,10 @@ import (
 
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/provider"
 )
 
 // Service refunds orders. It is safe for concurrent use. One that only reads needs only Pool and Orders.
 type Service struct {
-	Calls  provider.Calls
 	Pool   *pgxpool.Pool
 	Orders *orders.Service
 }

@@ -17,7 +17,6 @@ import (
 	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/changes"
-	"example.com/orders-api/orders/provider"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 )
@@ -88,11 +87,10 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 		Logger:        logger,
 	})
 	a.onClose(a.Payments.Close)
-	calls := provider.Calls{Payments: a.Payments, Timeout: config.StripeTimeout, Logger: logger}
 	a.Orders = &orders.Service{
-		Calls: calls, Pool: a.Pool, Engine: a.Engine, ChargeWindow: config.ChargeWindow, Events: config.EventsURL != "",
+		Payments: a.Payments, Logger: logger, Pool: a.Pool, Engine: a.Engine, ChargeWindow: config.ChargeWindow, Events: config.EventsURL != "",
 	}
-	a.Refunds = &refunds.Service{Calls: calls, Pool: a.Pool, Orders: a.Orders}
+	a.Refunds = &refunds.Service{Pool: a.Pool, Orders: a.Orders}
 	a.Operations = &operations.Service{Engine: a.Engine, Pool: a.Pool, Registrations: []operations.Registration{
 		a.Orders.Registration(),
 		a.Orders.CancelRegistration(),

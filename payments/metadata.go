@@ -1,4 +1,4 @@
-package provider
+package payments
 
 import "github.com/google/uuid"
 

@@ -1,4 +1,4 @@
-package provider
+package orders
 
 import (
 	_ "embed"

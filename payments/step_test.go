@@ -1,4 +1,4 @@
-package provider
+package payments_test
 
 import (
 	"errors"
@@ -17,11 +17,11 @@ func TestKey(t *testing.T) {
 	t.Parallel()
 	id := uuid.MustParse("2f25d67b-20b8-8187-95ed-8befa242e93c")
 	for want, got := range map[string]string{
-		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c":            Key(id, "", 1),
-		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-2":          Key(id, "", 2),
-		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-confirm":    Key(id, "-confirm", 1),
-		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-confirm-10": Key(id, "-confirm", 10),
-		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-cancel-3":   Key(id, "-cancel", 3),
+		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c":            payments.Key(id, "", 1),
+		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-2":          payments.Key(id, "", 2),
+		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-confirm":    payments.Key(id, "-confirm", 1),
+		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-confirm-10": payments.Key(id, "-confirm", 10),
+		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-cancel-3":   payments.Key(id, "-cancel", 3),
 	} {
 		require.Equal(t, want, got)
 	}
@@ -29,19 +29,20 @@ func TestKey(t *testing.T) {
 
 func TestFailure(t *testing.T) {
 	t.Parallel()
-	require.Nil(t, Failure(nil))
+	require.Nil(t, payments.Failure(nil))
 	known := &payments.Error{Code: "x"}
-	require.Same(t, known, Failure(fmt.Errorf("wrapped: %w", known)))
-	other := Failure(errors.New("of another kind"))
+	require.Same(t, known, payments.Failure(fmt.Errorf("wrapped: %w", known)))
+	other := payments.Failure(errors.New("of another kind"))
 	require.True(t, other.NeedsOperator)
 	require.Equal(t, payments.Unknown, other.Outcome)
 }
 
-func TestContext_wallTime(t *testing.T) {
+func TestStepContext_wallTime(t *testing.T) {
 	t.Parallel()
-	step, cancel := Calls{Timeout: time.Hour}.Context(t.Context())
+	client := payments.New(payments.Config{Timeout: time.Hour})
+	step, cancel := client.StepContext(t.Context())
 	defer cancel()
-	send, cancel := SendContext(step)
+	send, cancel := payments.SendContext(step)
 	defer cancel()
 	for _, ctx := range []interface{ Deadline() (time.Time, bool) }{step, send} {
 		deadline, ok := ctx.Deadline()
