@@ -99,7 +99,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	rejected.Release()
 	_, err = f.create("an-order-that-is-resumed")
 	require.NoError(t, err)
-	_, err = jobs.ReadStats(t.Context(), f.Pool, receipts.Kind)
+	_, err = jobs.ReadStats(t.Context(), f.Pool, receipts.Kind, events.Kind)
 	require.NoError(t, err)
 	_, err = f.Changes.Compare(t.Context(), reconcile.Options{Fix: true, Since: 2 * grace, Grace: grace})
 	require.NoError(t, err)
