@@ -11,12 +11,6 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Slugs of the stored problems.
-const (
-	SlugPaymentDeclined = "payment-declined"
-	SlugPaymentRefused  = "payment-refused"
-)
-
 // Problem is the stored response of an order or a refund that failed, and can no longer succeed
 // (R23, cancel first).
 type Problem struct {
@@ -37,7 +31,7 @@ func (p Problem) Finish(order uuid.UUID) (idempotency.Transition, error) {
 func Declined(d payments.Decline) Problem {
 	detail := cmp.Or(buyerText(d.DeclineCode), buyerText(d.Code), "The card was declined. Please use another card, or ask your bank.")
 	return Problem{
-		Problem:         httpjson.NewProblem(SlugPaymentDeclined, 402, "The payment was declined", detail),
+		Problem:         httpjson.NewProblem("payment-declined", 402, "The payment was declined", detail),
 		Code:            cmp.Or(d.Code, "card_declined"), // a failed order requires a code
 		DeclineCode:     d.DeclineCode,
 		ProviderMessage: d.Message,
@@ -51,7 +45,7 @@ func DeclinedBy(failed *payments.Error) Problem {
 
 // Refused is the problem of a request that the provider refused, or that was closed before its effect.
 func Refused(code, detail string) Problem {
-	return Problem{Problem: httpjson.NewProblem(SlugPaymentRefused, 422, "The payment provider refused the request", detail), Code: code}
+	return Problem{Problem: httpjson.NewProblem("payment-refused", 422, "The payment provider refused the request", detail), Code: code}
 }
 
 // RefusedBy is [Refused] for the error of a call.

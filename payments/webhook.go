@@ -3,7 +3,6 @@ package payments
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v79/webhook"
@@ -25,11 +24,7 @@ type Event struct {
 }
 
 // IsChange reports whether the event is about a refund or a dispute.
-func (e Event) IsChange() bool {
-	return slices.ContainsFunc([]string{"refund.", "charge.refund", "charge.dispute."}, func(prefix string) bool {
-		return strings.HasPrefix(e.Type, prefix)
-	})
-}
+func (e Event) IsChange() bool { return slices.Contains(changeTypes, e.Type) }
 
 // Event verifies and decodes an event from its unchanged body and Stripe-Signature header.
 // Its errors have no causes, because these can quote the payload.
