@@ -49,15 +49,14 @@ func (e *Error) classifyStripeError(response *failure, call call, replayed bool)
 		status, code   = e.HTTPStatus, response.Code.value
 		message        = response.Message.value
 		rejected       = status == http.StatusBadRequest || status == http.StatusPaymentRequired
-		card           = response.Type.value == stripe.ErrorTypeCard
-		declined       = (rejected || status == http.StatusTooManyRequests) && (card || slices.Contains(declines, code))
+		declined       = (rejected || status == http.StatusTooManyRequests) && (response.Type.value == stripe.ErrorTypeCard || slices.Contains(declines, code))
 		invalid        = response.Type.value == stripe.ErrorTypeInvalidRequest
 		keyOfAnother   = response.Type.value == stripe.ErrorTypeIdempotency || strings.HasPrefix(message, "Keys for idempotent requests ")
 		anotherIntent  = e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID
 		mayHaveCharged = e.Intent != nil && slices.Contains([]Status{StatusSucceeded, StatusProcessing, StatusRequiresCapture}, e.Intent.Status)
-		failedLater    = status == http.StatusInternalServerError && response.Type.value == stripe.ErrorTypeAPI && call.key != ""
+		saved500       = status == http.StatusInternalServerError && response.Type.value == stripe.ErrorTypeAPI && call.key != ""
 	)
-	e.SavedUnderKey = replayed || failedLater
+	e.SavedUnderKey = replayed || saved500
 	transient := []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusFailedDependency, http.StatusTooEarly}
 	switch {
 	case declined && anotherIntent:
@@ -202,9 +201,6 @@ var (
 	personal = regexp.MustCompile(`@|[0-9]{12}`) // an e-mail address or a card number
 )
 
-// maxOperatorMessage leaves room for the identifiers in idempotency_keys.last_error.
-const maxOperatorMessage = 300
-
 func withoutSecrets(text string) string {
 	words := strings.Fields(text)
 	for i, word := range words {
@@ -213,9 +209,5 @@ func withoutSecrets(text string) string {
 			words[i] = "[removed]"
 		}
 	}
-	characters := []rune(strings.Join(words, " "))
-	if len(characters) > maxOperatorMessage {
-		characters = append(characters[:maxOperatorMessage-1], '…')
-	}
-	return string(characters)
+	return strings.Join(words, " ")
 }
