@@ -150,4 +150,3 @@ func (r OrderRequest) textSize() (size int) {
 	}
 	return size
 }
-
