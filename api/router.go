@@ -15,7 +15,7 @@ import (
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/orders/refunds"
 )
 
@@ -24,7 +24,7 @@ type Config struct {
 	Engine        *idempotency.Engine
 	Orders        *orders.Service
 	Refunds       *refunds.Service
-	Changes       *changes.Inbox
+	Changes       *reconcile.Service
 	Authenticator *accounts.Authenticator
 	Limiter       *admission.Limiter
 	Spec          []byte // openapi.yaml

@@ -140,7 +140,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	}
 	if r.run.Resumed {
 		ids, failed := r.search(ctx)
-		if failed != nil && !failed.NotOffered {
+		if failed != nil && failed.Outcome != payments.NotOffered {
 			return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
 		}
 		found, err := r.choose(ctx, ids)
@@ -160,7 +160,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		return r.recordFailure(DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, RefusedBy(failed))
-	case failed.KeyUsed:
+	case failed.Outcome == payments.KeyUsed:
 		return nil, cmp.Or(r.reportOtherCreate(ctx), r.retryLater(httpjson.ErrProviderUnavailable, failed))
 	case failed.SavedUnderKey:
 		r.order.CreateKeyNumber++
@@ -181,7 +181,7 @@ func (r *orderRun) endWithoutCreate(ctx context.Context) (idempotency.RecordFunc
 	windowOver := r.service.windowOver(r.order, r.run.LeaseEnd())
 	ids, failed := r.search(ctx)
 	switch {
-	case windowOver && failed != nil && failed.NotOffered:
+	case windowOver && failed != nil && failed.Outcome == payments.NotOffered:
 		return r.failWithoutIntent(ctx, why)
 	case windowOver && failed != nil && failed.NeedsOperator && failed.Outcome == payments.NotExecuted:
 		return r.recordFailure(why), r.otherCreate(ctx)

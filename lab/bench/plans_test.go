@@ -24,7 +24,6 @@ import (
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/lab/labtest"
-	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 	"example.com/orders-api/receipts"
@@ -83,9 +82,9 @@ func TestPlans_useIndexes(t *testing.T) {
 		require.NoError(t, f.Changes.ReadList(t.Context()))
 		_, err = f.Changes.Worker().RunOnce(t.Context())
 		require.NoError(t, err)
-		_, err = changes.Unread(t.Context(), f.Pool)
+		_, err = reconcile.Unread(t.Context(), f.Pool)
 		require.NoError(t, err)
-		_, err = changes.CountUnansweredDisputes(t.Context(), f.Pool)
+		_, err = reconcile.CountUnansweredDisputes(t.Context(), f.Pool)
 		require.NoError(t, err)
 	}
 	rejected := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
@@ -94,9 +93,9 @@ func TestPlans_useIndexes(t *testing.T) {
 	rejected.Release()
 	_, err = f.create("an-order-that-is-resumed")
 	require.NoError(t, err)
-	_, err = jobs.ReadStats(t.Context(), f.Pool, receipts.Kind)
+	_, err = jobs.ReadStats(t.Context(), f.Pool, receipts.Kind, events.Kind)
 	require.NoError(t, err)
-	_, err = reconcile.Run(t.Context(), reconcile.Config{Orders: f.Orders, Changes: f.Changes, Fix: true, Since: 2 * grace, Grace: grace})
+	_, err = f.Changes.Compare(t.Context(), reconcile.Options{Fix: true, Since: 2 * grace, Grace: grace})
 	require.NoError(t, err)
 
 	for _, plan := range labtest.Plans(t, f.Pool) {

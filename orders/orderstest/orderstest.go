@@ -22,7 +22,7 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
@@ -55,7 +55,7 @@ type Shop struct {
 	Engine   *idempotency.Engine
 	Orders   *orders.Service
 	Refunds  *refunds.Service
-	Changes  *changes.Inbox
+	Changes  *reconcile.Service
 }
 
 // New returns a Shop.
@@ -99,7 +99,7 @@ func New(tb testing.TB, o Options) *Shop {
 	s.Refunds = &refunds.Service{Pool: s.Pool, Orders: s.Orders}
 	s.Engine.Register(s.Orders.Operations()...)
 	s.Engine.Register(s.Refunds.Operation())
-	s.Changes = &changes.Inbox{Orders: s.Orders, Timeout: time.Minute}
+	s.Changes = &reconcile.Service{Orders: s.Orders, Timeout: time.Minute}
 	return s
 }
 

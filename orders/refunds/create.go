@@ -15,7 +15,7 @@ import (
 	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments"
 )
 
@@ -187,10 +187,10 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		// This locks the order, and a list that was requested before changes nothing any more.
 		tx.Queue("UPDATE orders SET provider_read_at = now() WHERE account_id = $1 AND id = $2", r.run.AccountID, r.refund.OrderID)
-		changes.QueueRefund(ctx, tx, changes.Refund{
-			AccountID: r.run.AccountID, ID: r.refund.ID, OrderID: r.refund.OrderID, Source: changes.SourceAPI, Made: made,
+		reconcile.QueueRefund(tx, reconcile.Refund{
+			AccountID: r.run.AccountID, ID: r.refund.ID, OrderID: r.refund.OrderID, Source: reconcile.SourceAPI, Made: made,
 		}, false)
-		changes.QueueTotals(tx, r.run.AccountID, r.refund.OrderID)
+		reconcile.QueueTotals(tx, r.run.AccountID, r.refund.OrderID)
 		r.stageTx(tx, !made.Status.Void())
 		if made.Status.Void() {
 			code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))
@@ -291,7 +291,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, unread)
 	case found.ID != "":
 		return r.recordRefund(found)
-	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
+	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.Outcome == payments.UnexpectedState:
 		if failed.EarlierUnknown {
 			r.earlier = &sentAt
 		}

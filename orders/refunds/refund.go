@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments"
 )
 
@@ -26,7 +26,7 @@ type Refund struct {
 	Status           payments.RefundStatus `json:"status"` // pending until the provider has it
 	ProviderRefundID *string               `json:"provider_refund_id"`
 	CreatedAt        httpjson.Timestamp    `json:"created_at"`
-	Source           string                `json:"source"` // see changes.SourceProvider
+	Source           string                `json:"source"` // see reconcile.SourceProvider
 	FailureReason    *string               `json:"failure_reason,omitempty"`
 }
 
@@ -46,7 +46,7 @@ func DecodeRequest(canonical []byte) (Request, error) {
 	request := Request{Amount: in.Integer("amount", httpjson.Optional, 1, currency.MaxAmount)}
 	if reason := in.Text("reason", httpjson.Optional, 1, 500); reason != "" {
 		request.Reason = &reason
-		in.Check("reason", slices.Contains(changes.Reasons, reason), httpjson.CodeInvalidValue, "must be one of "+strings.Join(changes.Reasons, ", "))
+		in.Check("reason", slices.Contains(reconcile.Reasons, reason), httpjson.CodeInvalidValue, "must be one of "+strings.Join(reconcile.Reasons, ", "))
 	}
 	return request, in.Err()
 }

@@ -17,7 +17,7 @@ import (
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 )
@@ -33,7 +33,7 @@ type App struct {
 	Payments *payments.Client
 	Orders   *orders.Service
 	Refunds  *refunds.Service
-	Changes  *changes.Inbox
+	Changes  *reconcile.Service
 
 	limiter   *admission.Limiter
 	ownRoutes func(*api.Handlers, chi.Router)
@@ -95,7 +95,7 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 	a.Engine.Register(a.Orders.Operations()...)
 	a.Engine.Register(a.Refunds.Operation())
 	a.ownRoutes = registerOwn(a.Engine, config, a.Pool, transport)
-	a.Changes = &changes.Inbox{Orders: a.Orders, Timeout: config.LongestRun() + config.StripeTimeout}
+	a.Changes = &reconcile.Service{Orders: a.Orders, Timeout: config.LongestRun() + config.StripeTimeout}
 	return a, nil
 }
 

@@ -88,9 +88,7 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 	go func() {
 		if err := s.App.TryProvider(ctx); err != nil {
 			fail(err)
-			return
 		}
-		s.App.WarnOfProvider(ctx)
 	}()
 	<-serving.Done()
 	var failed error
