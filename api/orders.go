@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"iter"
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
@@ -18,7 +17,7 @@ func (h *Handlers) orderRoutes(r chi.Router) {
 	r.Method(http.MethodGet, orders.Path+"/{id}", h.Get(func(ctx context.Context, accountID uuid.UUID, ids []uuid.UUID) (any, error) {
 		return h.Orders.Get(ctx, accountID, ids[0])
 	}))
-	r.Method(http.MethodGet, orders.Path, list(h, func(ctx context.Context, accountID uuid.UUID, _ []uuid.UUID, page httpjson.Page) (iter.Seq2[orders.Order, error], error) {
+	r.Method(http.MethodGet, orders.Path, list(h, func(ctx context.Context, accountID uuid.UUID, _ []uuid.UUID, page httpjson.Page) ([]orders.Order, error) {
 		return h.Orders.List(ctx, accountID, page)
 	}, "reference"))
 }

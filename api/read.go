@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"iter"
 	"net/http"
 	"time"
 
@@ -23,7 +22,7 @@ func (h *Handlers) Get(find func(ctx context.Context, accountID uuid.UUID, ids [
 	}))
 }
 
-type listFunc[T any] = func(ctx context.Context, accountID uuid.UUID, ids []uuid.UUID, page httpjson.Page) (iter.Seq2[T, error], error)
+type listFunc[T any] = func(ctx context.Context, accountID uuid.UUID, ids []uuid.UUID, page httpjson.Page) ([]T, error)
 
 // list returns the handler of a list, the newest first, whose query may also have filters.
 func list[T any](h *Handlers, find listFunc[T], filters ...string) http.Handler {
@@ -39,7 +38,7 @@ func list[T any](h *Handlers, find listFunc[T], filters ...string) http.Handler 
 			if err != nil {
 				return nil, err
 			}
-			return encodePage(limit, objects)
+			return encodePage(objects, limit)
 		})
 	})
 }

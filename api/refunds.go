@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"iter"
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
@@ -17,7 +16,7 @@ func (h *Handlers) refundRoutes(r chi.Router) {
 	r.Method(http.MethodGet, refunds.Path+"/{refund_id}", h.Get(func(ctx context.Context, accountID uuid.UUID, ids []uuid.UUID) (any, error) {
 		return h.Refunds.Get(ctx, accountID, ids[0], ids[1])
 	}))
-	r.Method(http.MethodGet, refunds.Path, list(h, func(ctx context.Context, accountID uuid.UUID, ids []uuid.UUID, page httpjson.Page) (iter.Seq2[refunds.Refund, error], error) {
+	r.Method(http.MethodGet, refunds.Path, list(h, func(ctx context.Context, accountID uuid.UUID, ids []uuid.UUID, page httpjson.Page) ([]refunds.Refund, error) {
 		return h.Refunds.List(ctx, accountID, ids[0], page)
 	}))
 }

@@ -38,7 +38,7 @@ edit -pi 's/, `listOrders`, `getRefund`, `listRefunds` and/, `listOrders` and/' 
 edit -ni 'print unless /Remaining/' api/problem.go internal/httpjson/errors.go
 edit -ni 'print unless /Remaining/' client/errors.go
 edit -ni 'print unless /"a (refund of a lost order|lost refund)": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go
-edit -ni 'print unless /list, err := a\.Refunds/ .. /^\t\t}$/ or /for refund, err := range list/ .. /^\t\t}$/ or /refunds[."]|Refunds/' cmd/orders/keys.go
+edit -ni 'print unless /h\.Refunds, err = / .. /^\t\t}$/ or /range h\.Refunds/ .. /^\t\t}$/ or /refunds[."]|Refunds/' cmd/orders/keys.go
 edit -ni 'print unless /f\.exec\(`INSERT INTO refunds/ .. /FROM orders`\)/ or /refund := f\.keys/ .. /of the key of its order/' cmd/orders/keys_test.go
 edit -ni 'print unless /Refunds an order/ .. /^$/ or /async \w+Refunds?\(/ .. /^$/ or /type Refund/' client/typescript/orders.ts
 edit -ni 'print unless /^ +refunds:/ .. /payments/ or /refunds/' .golangci.yml

@@ -181,7 +181,11 @@ func outcomeOf(result idempotency.Result, err error) string {
 	case errors.As(err, &invalid):
 		return "422 invalid"
 	case errors.As(err, &rejected):
-		return "422 " + rejected.Slug + ", and the key is unused"
+		text := "422 " + rejected.Slug + ", and the key is unused"
+		if rejected.Remaining > 0 {
+			text += fmt.Sprintf(", %d remain", rejected.Remaining)
+		}
+		return text
 	case err != nil:
 		return err.Error()
 	case result.Response.Status < 300:

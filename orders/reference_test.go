@@ -53,8 +53,8 @@ func TestReference(t *testing.T) {
 	require.True(t, replayed.Replayed)
 	require.Equal(t, declined.Response, replayed.Response)
 
-	all, err := collect(f.Orders.List(t.Context(), f.Account,
-		httpjson.Page{Limit: 10, Filters: map[string]string{"reference": "basket 17"}}))
+	all, err := f.Orders.List(t.Context(), f.Account,
+		httpjson.Page{Limit: 10, Filters: map[string]string{"reference": "basket 17"}})
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Equal(t, orderID(f.Account, second), all[0].ID)
@@ -102,7 +102,7 @@ func TestReference_race(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 1, created)
 	require.Equal(t, 11, rejected)
-	list, err := collect(f.Orders.List(t.Context(), f.Account, httpjson.Page{Limit: 10}))
+	list, err := f.Orders.List(t.Context(), f.Account, httpjson.Page{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Len(t, f.Stripe.Charges(), 1)

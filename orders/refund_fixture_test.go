@@ -51,7 +51,7 @@ func refundID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 func (f *fixture) summary() string {
 	f.t.Helper()
 	o := f.getOrder()
-	list, err := collect(f.Refunds.List(f.t.Context(), f.Account, o.ID, httpjson.Page{Limit: 100}))
+	list, err := f.Refunds.List(f.t.Context(), f.Account, o.ID, httpjson.Page{Limit: 100})
 	require.NoError(f.t, err)
 	words := []string{fmt.Sprintf("%s %d", o.Status, o.AmountRefunded)}
 	for _, r := range list {

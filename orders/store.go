@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/google/uuid"
@@ -161,7 +160,7 @@ func StageChange(tx postgres.Queuer, accountID, orderID uuid.UUID) {
 }
 
 // List returns the account's orders, or those with the reference, the newest first.
-func (s *Service) List(ctx context.Context, accountID uuid.UUID, page httpjson.Page) (iter.Seq2[Order, error], error) {
+func (s *Service) List(ctx context.Context, accountID uuid.UUID, page httpjson.Page) ([]Order, error) {
 	reference, filtered := page.Filters["reference"]
 	if filtered && !validReference(reference) {
 		return nil, httpjson.Invalid("/reference", httpjson.CodeInvalidFormat, "must be 1 to 64 printable ASCII characters")
@@ -177,11 +176,15 @@ func (s *Service) List(ctx context.Context, accountID uuid.UUID, page httpjson.P
 	if filtered {
 		where, arguments = " AND reference = $5", append(arguments, reference)
 	}
-	return httpjson.List(ctx, s.Pool, scanOrder, func(o orderRow) Order { return o.Order }, selectOrder+`
+	scan := func(row pgx.CollectableRow) (Order, error) {
+		o, err := scanOrder(row)
+		return o.Order, err
+	}
+	return postgres.Collect(ctx, s.Pool, "list orders", scan, selectOrder+`
  WHERE account_id = $1
    AND (created_at, id) < ($2, $3)`+where+`
  ORDER BY created_at DESC, id DESC
- LIMIT $4`, arguments...), nil
+ LIMIT $4`, arguments...)
 }
 
 // updateTx queues an UPDATE of the run's order. set is constant SQL, and its values begin with $3. It also

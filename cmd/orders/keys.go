@@ -133,15 +133,10 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 		if h.Jobs, err = jobs.With(ctx, a.Pool, h.AccountID, map[string]any{"order_id": order.ID}); err != nil {
 			return err
 		}
-		list, err := a.Refunds.List(ctx, h.AccountID, order.ID, httpjson.Page{Limit: maxShownRefunds})
-		if err != nil {
+		if h.Refunds, err = a.Refunds.List(ctx, h.AccountID, order.ID, httpjson.Page{Limit: maxShownRefunds}); err != nil {
 			return err
 		}
-		for refund, err := range list {
-			if err != nil {
-				return err
-			}
-			h.Refunds = append(h.Refunds, refund)
+		for _, refund := range h.Refunds {
 			resources = append(resources, refund.ID)
 		}
 	}

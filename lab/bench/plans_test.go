@@ -59,17 +59,11 @@ func TestPlans_useIndexes(t *testing.T) {
 	for i := range often {
 		order := f.mustCreate(i)
 		require.NoError(t, f.refund(order, fmt.Sprintf("a-refund-for-its-plans-%d", i)))
-		refunds, err := f.Refunds.List(t.Context(), f.Account, order, httpjson.Page{Limit: 10})
+		_, err := f.Refunds.List(t.Context(), f.Account, order, httpjson.Page{Limit: 10})
 		require.NoError(t, err)
-		for _, err := range refunds {
-			require.NoError(t, err)
-		}
 		for _, after := range []uuid.UUID{uuid.Nil, order} {
-			orders, err := f.Orders.List(t.Context(), f.Account, httpjson.Page{Limit: 10, After: after})
+			_, err := f.Orders.List(t.Context(), f.Account, httpjson.Page{Limit: 10, After: after})
 			require.NoError(t, err)
-			for _, err := range orders {
-				require.NoError(t, err)
-			}
 		}
 		req := f.request(fmt.Sprintf("an-order-of-the-cost-test-%d", i))
 		_, _, err = f.Engine.Lookup(t.Context(), f.Account, req.Key)

@@ -3,7 +3,6 @@ package refunds
 import (
 	"context"
 	"errors"
-	"iter"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -106,7 +105,7 @@ func (s *Service) Get(ctx context.Context, accountID, orderID, id uuid.UUID) (Re
 }
 
 // List returns the refunds of an order, the newest first.
-func (s *Service) List(ctx context.Context, accountID, orderID uuid.UUID, page httpjson.Page) (iter.Seq2[Refund, error], error) {
+func (s *Service) List(ctx context.Context, accountID, orderID uuid.UUID, page httpjson.Page) ([]Refund, error) {
 	if _, err := s.Orders.Get(ctx, accountID, orderID); err != nil {
 		return nil, err
 	}
@@ -117,10 +116,14 @@ func (s *Service) List(ctx context.Context, accountID, orderID uuid.UUID, page h
 	if err != nil {
 		return nil, err
 	}
-	return httpjson.List(ctx, s.Pool, pgx.RowToStructByName[row], func(r row) Refund { return r.Refund }, selectRefund+`
+	scan := func(from pgx.CollectableRow) (Refund, error) {
+		r, err := pgx.RowToStructByName[row](from)
+		return r.Refund, err
+	}
+	return postgres.Collect(ctx, s.Pool, "list refunds", scan, selectRefund+`
  WHERE r.account_id = $1
    AND r.order_id = $2
    AND (r.created_at, r.id) < ($3, $4)
  ORDER BY r.created_at DESC, r.id DESC
- LIMIT $5`, accountID, orderID, after.CreatedAt, after.ID, page.Limit), nil
+ LIMIT $5`, accountID, orderID, after.CreatedAt, after.ID, page.Limit)
 }
