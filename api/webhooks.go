@@ -24,7 +24,7 @@ const maxEventWait = 5 * time.Second
 
 // receiveEvent takes a permit only after the signature is verified (R25, bounded outsiders). Stripe
 // repeats the request until it succeeds.
-func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
+func (h *Handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	payload, err := readBody(w, r, maxEventBody)
 	if err != nil {
 		return err

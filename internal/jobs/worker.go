@@ -124,29 +124,31 @@ func (w *Worker) Loop() *Loop {
 }
 
 // Pass starts the jobs that are due, unless it is a pause after [ErrMisconfigured]. A job that has failed is not
-// due again in the same pass.
+// due again in the same pass. A loop makes one pass at a time.
 func (l *Loop) Pass(ctx context.Context) error {
 	now, err := l.now(ctx)
-	for err == nil {
+	for err == nil && ctx.Err() == nil {
 		select {
-		case l.slots <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		var due []Job // at most one, because a claim begins the lease
-		if !l.paused() {
-			due, err = l.claim(ctx, now)
-		}
-		if len(due) == 0 {
+		case l.slots <- struct{}{}: // a slot is free
 			<-l.slots
+		case <-ctx.Done():
+			continue
+		}
+		free := cap(l.slots) - len(l.slots) // no more are claimed than can run at once, because a claim begins the lease
+		var due []Job
+		if !l.paused() {
+			due, err = l.claim(ctx, now, free)
+		}
+		for _, j := range due {
+			l.slots <- struct{}{}
+			l.running.Go(func() {
+				l.count(l.run(ctx, j))
+				<-l.slots
+			})
+		}
+		if len(due) < free {
 			return err
 		}
-		l.running.Go(func() {
-			l.count(l.run(ctx, due[0]))
-			<-l.slots
-		})
 	}
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // a stop is no failure

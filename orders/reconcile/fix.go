@@ -44,7 +44,7 @@ func (r *run) expireKey(ctx context.Context, d *Discrepancy) error {
 		err = r.Orders.Pool.SendBatch(ctx, record).Close()
 	}
 	if err == nil {
-		err = r.Orders.Engine.ExpireLost(ctx, d.AccountID, d.KeyID, orders.Operation, orders.Path, d.Created)
+		err = r.Orders.Engine.ExpireLost(ctx, d.AccountID, d.KeyID, orders.CreateOperation, orders.Path, d.Created)
 	}
 	if err == nil {
 		d.Detail += ", " + keyExpired

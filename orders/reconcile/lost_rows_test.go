@@ -11,6 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -109,10 +110,10 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 			require.Equal(t, test.expired, errors.As(err, &expired), "%v", err)
 			if test.expired {
 				require.True(t, expired.Key.Lost, "no order may be named")
-				status, err := f.Operations.KeyStatus(t.Context(), f.Account, orderKey)
+				status, _, err := f.Engine.Lookup(t.Context(), f.Account, orderKey)
 				require.NoError(t, err)
 				require.Equal(t, "expired", status.State())
-				require.Empty(t, status.Links, "the order %s is lost", id)
+				require.Empty(t, httpjson.LinksOf(f.Engine, status), "the order %s is lost", id)
 				records, err := audit.Records(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, orderKey))
 				require.NoError(t, err)
 				require.Len(t, records, 1)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"example.com/orders-api/internal/jobs"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 )
@@ -15,9 +14,8 @@ import (
 // Service takes the provider's events, and records what they are about. It is safe for concurrent use, also by
 // several processes.
 type Service struct {
-	Orders     *orders.Service
-	Operations *operations.Service
-	Timeout    time.Duration // of an order: a run of its key, and the calls of a step
+	Orders  *orders.Service
+	Timeout time.Duration // of an order: a run of its key, and the calls of a step
 }
 
 // Worker returns the worker of the orders' jobs.

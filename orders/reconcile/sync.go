@@ -28,7 +28,7 @@ import (
 func (s *Service) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	o, err := s.find(ctx, accountID, orderID)
 	if err == nil && o.Status.Open() {
-		if _, err = s.Operations.Resume(ctx, accountID, idempotency.KeyID(accountID, o.IdempotencyKey)); err == nil {
+		if _, err = s.Orders.Engine.Resume(ctx, accountID, idempotency.KeyID(accountID, o.IdempotencyKey)); err == nil {
 			o, err = s.find(ctx, accountID, orderID)
 		}
 	}
@@ -93,7 +93,7 @@ func (s *Service) Sync(ctx context.Context, accountID, orderID uuid.UUID) error 
 // the provider's refund: then an operator has to decide.
 func (s *Service) finishRuns(ctx context.Context, c *change) error {
 	for _, u := range c.unfinished {
-		_, err := s.Operations.Resume(ctx, c.AccountID, idempotency.KeyID(c.AccountID, u.UnfinishedKey))
+		_, err := s.Orders.Engine.Resume(ctx, c.AccountID, idempotency.KeyID(c.AccountID, u.UnfinishedKey))
 		if failed, ok := errors.AsType[*payments.Error](err); !ok || failed.Code != orders.NotOurRefund {
 			return cmp.Or(err, errors.New("the refund's own run has just recorded it"))
 		}

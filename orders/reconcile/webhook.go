@@ -44,7 +44,7 @@ func (s *Service) Handle(ctx context.Context, event Event) (result Result, err e
 	if event.AccountID == uuid.Nil || event.keyID == uuid.Nil || event.IntentID == "" {
 		return result, nil
 	}
-	result.Run, err = s.Operations.Resume(ctx, event.AccountID, event.keyID)
+	result.Run, err = s.Orders.Engine.Resume(ctx, event.AccountID, event.keyID)
 	if errors.Is(err, idempotency.ErrNotFound) { // reaped, or of another database
 		return result, nil
 	}
