@@ -130,12 +130,8 @@ type orderID struct{ AccountID, ID uuid.UUID }
 // queue moves the place. If events were too old for the list, an operator has to look for what they were
 // about.
 func (p pass) queue(tx postgres.Queuer) {
-	tx.Queue(`
-INSERT INTO provider_event_place AS place (read_until)
-VALUES ($1)
-    ON CONFLICT (singleton) DO UPDATE
-   SET read_until = excluded.read_until
- WHERE place.read_until NOT BETWEEN excluded.read_until AND now() + interval '1 minute'`, p.until)
+	tx.Queue("INSERT INTO provider_event_place (read_until) VALUES ($1) ON CONFLICT DO NOTHING", p.until)
+	tx.Queue("UPDATE provider_event_place SET read_until = $1 WHERE read_until NOT BETWEEN $1 AND now() + interval '1 minute'", p.until)
 	if listed := p.until.Add(-listReach); p.from != nil && p.from.Before(listed) {
 		jobs.Report(tx, uuid.Nil, "events_missed", map[string]any{
 			"from": p.from, "until": listed,
