@@ -21,7 +21,7 @@ const (
 	maxPageSize = 256 << 10 // bytes
 )
 
-func encodePage(limit int, objects iter.Seq2[any, error]) ([]byte, error) {
+func encodePage[T any](limit int, objects iter.Seq2[T, error]) ([]byte, error) {
 	page := bytes.NewBufferString(`{"data":[`)
 	n, more := 0, false
 	for object, err := range objects {

@@ -16,7 +16,6 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
@@ -77,19 +76,19 @@ var problemRows = []struct {
 // keyedError wraps the error of a request that has looked up its key.
 type keyedError struct {
 	error
-	created operations.Links // what a reaped key created
+	created httpjson.Links // what a reaped key created
 }
 
 func (e *keyedError) Unwrap() error { return e.error }
 
 type problem struct {
 	httpjson.Problem
-	RequestID string               `json:"request_id"`
-	Errors    []httpjson.Field     `json:"errors,omitempty"`
-	OrderID   *uuid.UUID           `json:"order_id,omitempty"`
-	Refund    *operations.Resource `json:"refund,omitempty"`
-	Resource  *operations.Resource `json:"resource,omitempty"`
-	Remaining int64                `json:"remaining,omitempty"`
+	RequestID string           `json:"request_id"`
+	Errors    []httpjson.Field `json:"errors,omitempty"`
+	OrderID   *uuid.UUID       `json:"order_id,omitempty"`
+	Refund    *httpjson.Link   `json:"refund,omitempty"`
+	Resource  *httpjson.Link   `json:"resource,omitempty"`
+	Remaining int64            `json:"remaining,omitempty"`
 
 	retryAfter int // seconds, 0 if there is none
 }
@@ -104,18 +103,16 @@ func newProblem(slug, detail string) problem {
 	}}
 }
 
-// operationProblems map the errors of single operations.
-var operationProblems = []func(error) (problem, bool){
-	orderProblem,
-	refundProblem,
-}
-
 // problemOf maps an error to its problem. The text of an unknown error is only logged.
 func problemOf(err error) problem {
-	for _, operationProblem := range operationProblems {
-		if p, ok := operationProblem(err); ok {
-			return p
+	if rejection, ok := errors.AsType[*httpjson.Rejection](err); ok {
+		p := newProblem(rejection.Slug, rejection.Detail)
+		p.OrderID = rejection.OrderID
+		p.Remaining = rejection.Remaining
+		if rejection.Soon {
+			p.Retry, p.retryAfter = retrySameKey, 1
 		}
+		return p
 	}
 	if invalid, ok := errors.AsType[*httpjson.InvalidError](err); ok {
 		p := newProblem("validation-failed", summary(invalid.Fields))
@@ -160,7 +157,7 @@ func expiredProblem(err error, lost bool) problem {
 	if p.Refund = keyed.created["refund"]; p.Refund != nil {
 		p.Detail = "The key created the refund in refund, of the order in order_id."
 	}
-	if p.Resource = keyed.created[operations.MemberResource]; p.Resource != nil {
+	if p.Resource = keyed.created["resource"]; p.Resource != nil {
 		p.Detail = "The key created the resource in resource."
 	}
 	return p

@@ -27,11 +27,16 @@ const (
 
 type createOrder struct{ service *Service }
 
-func (createOrder) Name() string { return Operation }
+func (createOrder) Name() string { return CreateOperation }
 
-// Mark implements [operations.Marker].
+// Mark implements [idempotency.Marker].
 func (createOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
 	tx.Queue(requestCancelSQL, key.AccountID, orderID(key.AccountID, key.Key), operator)
+}
+
+// Links implements [httpjson.Linker].
+func (createOrder) Links(key idempotency.StoredKey) httpjson.Links {
+	return httpjson.Links{}.Created("order", key, orderID)
 }
 
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
@@ -108,7 +113,9 @@ func (r *orderRun) violated(ctx context.Context, constraint string) error {
 	if err != nil {
 		return err
 	}
-	return &OrderExistsError{other.ID}
+	return &httpjson.Rejection{
+		Slug: "order-exists", Detail: "The order in order_id has this reference, and its payment has not failed.", OrderID: &other.ID,
+	}
 }
 
 // CreatePeriod is how long a create is sent after the order's row was inserted. The provider remembers a key for
@@ -133,7 +140,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	}
 	if r.run.Resumed {
 		ids, failed := r.search(ctx)
-		if failed != nil && !failed.NotOffered {
+		if failed != nil && failed.Outcome != payments.NotOffered {
 			return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
 		}
 		found, err := r.choose(ctx, ids)
@@ -153,7 +160,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		return r.recordFailure(DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, RefusedBy(failed))
-	case failed.KeyUsed:
+	case failed.Outcome == payments.KeyUsed:
 		return nil, cmp.Or(r.reportOtherCreate(ctx), r.retryLater(httpjson.ErrProviderUnavailable, failed))
 	case failed.SavedUnderKey:
 		r.order.CreateKeyNumber++
@@ -174,7 +181,7 @@ func (r *orderRun) endWithoutCreate(ctx context.Context) (idempotency.RecordFunc
 	windowOver := r.service.windowOver(r.order, r.run.LeaseEnd())
 	ids, failed := r.search(ctx)
 	switch {
-	case windowOver && failed != nil && failed.NotOffered:
+	case windowOver && failed != nil && failed.Outcome == payments.NotOffered:
 		return r.failWithoutIntent(ctx, why)
 	case windowOver && failed != nil && failed.NeedsOperator && failed.Outcome == payments.NotExecuted:
 		return r.recordFailure(why), r.otherCreate(ctx)

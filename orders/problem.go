@@ -3,7 +3,6 @@ package orders
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -65,21 +64,14 @@ func RefusedBy(failed *payments.Error) Problem {
 	return p
 }
 
-const (
-	retryAfter       = 2 * time.Second
-	misuseRetryAfter = time.Minute // an operator must act first
-)
-
 // NotOurRefund is the code of the error of a run that refuses the provider's refund.
 const NotOurRefund = "not_our_refund"
 
 // RetryLater returns the error of a step without a final outcome, so that no response is stored (R11,
 // final only). attrs are for the log.
 func (s *Service) RetryLater(kind error, failed *payments.Error, attrs ...any) error {
-	wait := retryAfter
 	if failed.NeedsOperator {
 		s.Logger.Error("the payment provider's response needs an operator", append(attrs, "error", failed)...)
-		wait = misuseRetryAfter
 	}
-	return &httpjson.ProviderError{Kind: kind, RetryAfter: cmp.Or(failed.RetryAfter, wait), Cause: failed}
+	return &httpjson.ProviderError{Kind: kind, RetryAfter: failed.RetryDelay(), Cause: failed}
 }

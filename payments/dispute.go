@@ -33,17 +33,15 @@ type ListedDispute struct {
 
 // ListDisputes returns all disputes of an intent. An error with [UnreadableIDs] comes with the others.
 func (c *Client) ListDisputes(ctx context.Context, intentID string) ([]Dispute, error) {
-	ofIntent := func(text []byte, header http.Header) (Dispute, error) {
-		d, err := decodeDispute(text, header)
-		if err == nil && d.IntentID != intentID {
-			err = ErrMismatch
-		}
-		return d.Dispute, err
-	}
 	call := call{name: "list_disputes", intentID: intentID, method: http.MethodGet, path: disputesPath}
-	return allPages(ctx, c, call, ofIntent, func(params stripe.ListParams) any {
+	listed, err := allPages(ctx, c, call, decodeDispute, func(params stripe.ListParams) any {
 		return &stripe.DisputeListParams{ListParams: params, PaymentIntent: &intentID}
 	})
+	disputes := make([]Dispute, len(listed))
+	for i, d := range listed {
+		disputes[i] = d.Dispute
+	}
+	return disputes, err
 }
 
 // ListAllDisputes is [Client.List] for disputes.

@@ -44,11 +44,7 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	if invalid != nil || inFuture {
 		return Event{}, ErrSignature
 	}
-	event, err := decodeEvent(payload)
-	if err != nil {
-		return Event{}, err
-	}
-	return event, nil
+	return decodeEvent(payload)
 }
 
 // decodeEvent returns the id of an event also with an error, if it can be read. Only what is used is

@@ -120,9 +120,8 @@ func TestEvent_withoutObject(t *testing.T) {
 		`{"id":"evt_1","object":"event","type":"x","data":{}}`:                          payments.ErrThinEvent,
 		`{"id":"evt_1","object":"event","type":"x","data":{"object":null}}`:             payments.ErrThinEvent,
 	} {
-		event, err := webhookClient(t).Event([]byte(payload), signed([]byte(payload), time.Now()))
+		_, err := webhookClient(t).Event([]byte(payload), signed([]byte(payload), time.Now()))
 		require.Equal(t, want, err, payload)
-		require.Empty(t, event)
 	}
 }
 

@@ -52,16 +52,11 @@ func (p Page) Cursor(created func(id uuid.UUID) (Timestamp, error)) (Cursor, err
 	return Cursor{at.Time, p.After}, err
 }
 
-// NoList is a list that fails.
-func NoList(err error) iter.Seq2[any, error] {
-	return func(yield func(any, error) bool) { yield(nil, err) }
-}
-
 // List yields the view of each row. It reads one row at a time, and holds a connection meanwhile.
-func List[R any](
-	ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[R], view func(R) any, query string, arguments ...any,
-) iter.Seq2[any, error] {
-	return func(yield func(any, error) bool) {
+func List[R, V any](
+	ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[R], view func(R) V, query string, arguments ...any,
+) iter.Seq2[V, error] {
+	return func(yield func(V, error) bool) {
 		rows := postgres.Query(ctx, pool, query, arguments...)
 		defer rows.Close()
 		var err error
@@ -72,7 +67,7 @@ func List[R any](
 			}
 		}
 		if err = errors.Join(err, rows.Err()); err != nil {
-			yield(nil, fmt.Errorf("list: %w", postgres.Translate(err)))
+			yield(*new(V), fmt.Errorf("list: %w", postgres.Translate(err)))
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/receipts"
 )
 
@@ -44,8 +44,8 @@ func (s scraped) Collect(metrics chan<- prometheus.Metric) {
 	keys, errKeys := idempotency.ReadStats(ctx, s.Pool)
 	kinds := []string{receipts.Kind, events.Kind, orders.ChangeJob}
 	staged, errStaged := jobs.ReadStats(ctx, s.Pool, kinds...)
-	unread, errUnread := changes.Unread(ctx, s.Pool)
-	disputes, errDisputes := changes.CountUnansweredDisputes(ctx, s.Pool)
+	unread, errUnread := reconcile.Unread(ctx, s.Pool)
+	disputes, errDisputes := reconcile.CountUnansweredDisputes(ctx, s.Pool)
 	discrepancies, errDiscrepancies := jobs.CountOpen(ctx, s.Pool)
 	const upHelp = "1 if the database accepts writes and is as this process needs it: for serve, what /readyz reports. With 0, the metrics about pending work are absent."
 	if err := cmp.Or(s.Ready(), errKeys, errStaged, errUnread, errDisputes, errDiscrepancies); err != nil {

@@ -84,7 +84,7 @@ var situations = map[string]struct{ fires, silent []string }{
 	},
 	"OrdersRefundFailedLate": {
 		fires:  []string{`orders_discrepancies{found="refund_failed_late"} _x80 1x10`},
-		silent: []string{`orders_discrepancies{found="refund_status_changed"} 1x90`},
+		silent: []string{`orders_discrepancies{found="orphaned_intent"} 1x90`},
 	},
 	"OrdersDiscrepancies": {
 		fires: []string{`orders_discrepancies{found="events_missed", instance="a"} _x80 1x10`},

@@ -118,7 +118,7 @@ const confirms = "confirm the intent"
 func meaning(r *http.Request) (text, purpose string) {
 	path, query := strings.TrimPrefix(r.URL.Path, "/v1/"), r.URL.Query()
 	switch {
-	case r.Method == http.MethodPost && path == "payment_intents" && r.ContentLength > 0:
+	case r.Method == http.MethodPost && path == "payment_intents":
 		return "create the intent", "no money moves"
 	case strings.HasSuffix(path, "/confirm"):
 		return confirms, "charge the card"
@@ -132,7 +132,7 @@ func meaning(r *http.Request) (text, purpose string) {
 		return "read the intent", "learn the outcome"
 	case query.Has("payment_intent"):
 		return "list the intent’s " + path, "record what has changed"
-	default: // at each start; a POST has no parameters, so it creates nothing
+	default: // at each start
 		return "try " + r.Method + " " + path, "does the API key allow it?"
 	}
 }
