@@ -180,16 +180,12 @@ func (w *Worker) lease() time.Duration { return w.Timeout + 2*queryTimeout }
 func (w *Worker) run(ctx context.Context, j Job) (outcome string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.lease())
 	defer cancel()
-	return w.record(ctx, j, w.try(ctx, j))
-}
-
-func (w *Worker) try(ctx context.Context, j Job) error {
 	if j.Attempt > MaxAttempts {
-		return errors.New("no attempt ended")
+		return w.record(ctx, j, errors.New("no attempt ended"))
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
-	defer cancel()
-	return w.Do(ctx, j)
+	attempt, done := context.WithTimeout(ctx, w.Timeout)
+	defer done()
+	return w.record(ctx, j, w.Do(attempt, j))
 }
 
 func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string) {
