@@ -31,7 +31,7 @@ type runResult struct {
 func (h *Handlers) Post(operation string) http.Handler {
 	op := h.Engine.Operation(operation)
 	if op == nil {
-		panic("api: operation " + operation + " is not registered")
+		panic("api: operation " + operation + " is not registered") //nolint:forbidigo // at the start
 	}
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error { return h.serve(w, r, op) })
 }

@@ -43,7 +43,7 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 func (e *Engine) Register(operations ...Operation) {
 	for _, op := range operations {
 		if e.operations[op.Name()] != nil {
-			panic("idempotency: " + op.Name() + " is registered twice")
+			panic("idempotency: " + op.Name() + " is registered twice") //nolint:forbidigo // at the start
 		}
 		e.operations[op.Name()] = op
 	}
