@@ -4,7 +4,7 @@
 # the images contain no other executable.
 #   docker build --build-arg VERSION=1.2.3 -t orders-api:1.2.3 .
 #   docker buildx build --platform linux/amd64,linux/arm64 -t … --push .
-# VERSION is what "orders version" prints, and the label of the image.
+# VERSION is what "orders --version" prints, and the label of the image.
 
 ARG VERSION=devel
 

@@ -31,7 +31,7 @@ edit -pi 's/ To give the money back, refund it: .*//' api/problems/order-not-can
 edit -pi 's/\[order-not-refundable\]\(order-not-refundable.md\), //' api/problems/order-not-cancelable.md
 edit -ni 'print unless m{/refunds refund-}' $(grep -l '/refunds refund-' examples/clients/order.*)
 edit -0pi 's/`order-not-cancelable`: refund the\n +order instead\. /`order-not-cancelable`. /' openapi.yaml
-edit -ni 'print unless /range .Refunds/' cmd/orders/history.txt.tmpl # the amount stays, because Stripe's dashboard can still refund
+edit -ni 'print unless /range .Refunds/' cmd/orders/output.tmpl # the amount stays, because Stripe's dashboard can still refund
 edit -ni 'print unless m{#tag/refunds/}' cmd/playground/internal/docs/page.html
 edit -pi 's/, `cancelOrder`, `createRefund` and `refundRemaining` have/ and `cancelOrder` have/' client/typescript/README.md
 edit -pi 's/, `listOrders`, `getRefund`, `listRefunds` and/, `listOrders` and/' client/typescript/README.md

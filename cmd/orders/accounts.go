@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -10,39 +12,31 @@ import (
 )
 
 type accountsCreate struct {
-	withoutProvider
-
-	Name app.Text `required:"" help:"The account's name."`
+	Name string `required:"" help:"The account's name."`
 }
 
 // Run prints the new API key as its last line.
 func (c accountsCreate) Run(ctx context.Context, a *app.App) error {
-	id, key, err := accounts.Create(ctx, a.Pool, string(c.Name))
+	id, key, err := accounts.Create(ctx, a.Pool, c.Name)
 	return printed(err, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, c.Name, key)
 }
 
-type accountsList struct{ withoutProvider }
+type accountsList struct{}
 
 func (accountsList) Run(ctx context.Context, a *app.App) error {
 	list, err := accounts.List(ctx, a.Pool)
 	if err != nil {
 		return err
 	}
-	return printTable("ID\tCREATED\tAPI KEYS\tNAME", "%s\t%s\t%d\t%q", list, func(account accounts.Account) []any {
-		return []any{account.ID, formatTime(account.CreatedAt), account.Keys, account.Name}
-	})
+	return show(os.Stdout, "accounts", list)
 }
 
 // ofAccount is a command on the API keys of an account.
 type ofAccount struct {
-	withoutProvider
-
 	Account uuid.UUID `required:"" placeholder:"ID" help:"The account's id."`
 }
 
 type accountsKeysList struct {
-	withoutProvider
-
 	Account uuid.UUID `placeholder:"ID" help:"List only the API keys of this account."`
 }
 
@@ -51,13 +45,7 @@ func (c accountsKeysList) Run(ctx context.Context, a *app.App) error {
 	if err != nil {
 		return err
 	}
-	return printTable("PREFIX\tID\tACCOUNT\tCREATED\tREVOKED", "%s\t%s\t%s\t%s\t%s", keys, func(key accounts.Key) []any {
-		revoked := "-"
-		if key.RevokedAt != nil {
-			revoked = formatTime(*key.RevokedAt)
-		}
-		return []any{key.Prefix, key.ID, key.AccountID, formatTime(key.CreatedAt), revoked}
-	})
+	return show(os.Stdout, "api keys", keys)
 }
 
 type accountsKeysCreate struct{ ofAccount }
@@ -80,5 +68,5 @@ func (c accountsKeysRevoke) Run(ctx context.Context, a *app.App) error {
 		return err
 	}
 	return printed(nil, "API key %s (%s…) was revoked at %s, UTC. It stops working within 5 seconds.\n",
-		key.ID, key.Prefix, formatTime(*key.RevokedAt))
+		key.ID, key.Prefix, key.RevokedAt.UTC().Format(time.DateTime))
 }

@@ -31,7 +31,6 @@ func TestSearchPath_awayFromTheTables(t *testing.T) {
 	}{
 		{[]string{"DATABASE_URL=" + dbtest.URL(f.pool) + "&search_path="}, "serve, migrate up", `search_path (  ) leads to no schema`},
 		{[]string{"DATABASE_URL=" + dbtest.URL(f.pool) + "&search_path=missing"}, "serve, migrate up, migrate status", "search_path (missing) leads to no schema that the role may use, but the tables are in schema public: "},
-		{[]string{"PGOPTIONS=-c search_path=elsewhere"}, "serve, worker --once, keys list, migrate up, migrate status, migrate down --yes", "search_path (elsewhere) leads to schema elsewhere, but the tables are in schema public: "},
 		{[]string{asRole}, "migrate up, migrate status, migrate down --yes", `search_path ("$user", public) leads to schema ` + role + ", but the tables are in schema public: "},
 	} {
 		for command := range strings.SplitSeq(test.commands, ", ") {

@@ -21,6 +21,6 @@ func (erase) Help() string {
 }
 
 func (c erase) Run(ctx context.Context, a *app.App) error {
-	err := a.Orders.Erase(ctx, c.Account, c.Order, string(c.By))
+	err := a.Orders.Erase(ctx, c.Account, c.Order, c.By)
 	return printed(err, "The personal data of order %s is erased, except in backups and at the provider (docs/erase.md).\n", c.Order)
 }

@@ -63,7 +63,7 @@ func TestHealthcheck_notHealthy(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewServer(test.respond)
 			t.Cleanup(server.Close)
-			stderr := programtest.Fail(t, []string{"LISTEN_ADDR=" + server.Listener.Addr().String()}, "healthcheck", "--timeout", "200ms")
+			stderr := programtest.Fail(t, []string{"LISTEN_ADDR=" + server.Listener.Addr().String()}, "healthcheck")
 			require.True(t, strings.HasPrefix(strings.ReplaceAll(stderr, server.URL, "URL"), test.stderr), stderr)
 		})
 	}

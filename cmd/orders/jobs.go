@@ -4,36 +4,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"time"
 
 	"github.com/google/uuid"
 
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/events"
-	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/receipts"
 )
 
 // repeating is a command that cron runs, or that repeats itself.
 type repeating struct {
-	Every app.Interval `placeholder:"DURATION" help:"Repeat the run at this interval until a signal arrives, instead of once."`
+	Every time.Duration `placeholder:"DURATION" help:"Repeat the run at this interval until a signal arrives, instead of once."`
 }
 
-type completer struct {
-	repeating
-
-	Concurrency app.Count `default:"8" help:"How many keys to resume at the same time."`
+func (c repeating) run(ctx context.Context, a *app.App, command string, work func(context.Context) error) error {
+	if c.Every == 0 {
+		return work(ctx)
+	}
+	return a.Repeat(ctx, app.Loop{Command: command, Every: c.Every, Work: work})
 }
 
-func (*completer) Environment(config *app.Config) []any {
-	return append(config.Operations(), config.Admin.Optional())
-}
+type completer struct{ repeating }
 
-func (c *completer) Run(ctx context.Context, a *app.App) error {
+func (c completer) Run(ctx context.Context, a *app.App) error {
 	if err := a.TryProvider(ctx); err != nil {
 		return err
 	}
-	return a.RunOrRepeat(ctx, "completer", c.Every.Duration, a.Completer(int(c.Concurrency)))
+	return c.run(ctx, a, "completer", a.Complete)
 }
 
 type reaper struct {
@@ -42,28 +42,18 @@ type reaper struct {
 	DryRun bool `help:"Count the keys and delete nothing."`
 }
 
-func (*reaper) Environment(config *app.Config) []any {
-	return append(config.Keys(), config.Admin.Optional())
-}
-
-func (c *reaper) Run(ctx context.Context, a *app.App) error {
-	return a.RunOrRepeat(ctx, "reaper", c.Every.Duration, func(ctx context.Context) error {
-		if !c.DryRun {
-			return a.Reap(ctx)
-		}
-		retention := a.Config.KeyRetention
-		n, err := a.Engine.CountReapable(ctx, retention)
-		return printed(err, "finished keys older than %s: %d; none was emptied\n", retention, n)
-	})
+func (c reaper) Run(ctx context.Context, a *app.App) error {
+	if !c.DryRun {
+		return c.run(ctx, a, "reaper", a.Reap)
+	}
+	retention := a.Config.KeyRetention
+	n, err := a.Engine.CountReapable(ctx, retention)
+	return printed(err, "finished keys older than %s: %d; none was emptied\n", retention, n)
 }
 
 type worker struct {
-	Once  bool         `help:"Make one pass over what is due, and fail if a part could not be done."`
-	Every app.Interval `default:"1s" help:"How often to poll for new jobs. The provider's list of events is read each minute."`
-}
-
-func (*worker) Environment(config *app.Config) []any {
-	return append(config.Operations(), config.Admin.Optional(), &config.Mail)
+	Once  bool          `help:"Make one pass over what is due, and fail if a part could not be done."`
+	Every time.Duration `default:"1s" help:"How often to poll for new jobs. The provider's list of events is read each minute."`
 }
 
 func (c *worker) Run(ctx context.Context, a *app.App) error {
@@ -76,7 +66,7 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 		if err != nil {
 			return err
 		}
-		workers = append(workers, receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsSender(), a.Logger))
+		workers = append(workers, receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsFrom, a.Logger))
 	} else {
 		a.Logger.WarnContext(ctx, "SMTP_URL is not set, so this worker sends no receipts: they wait for a worker that has it")
 	}
@@ -86,13 +76,13 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 		a.Logger.InfoContext(ctx, "no events are sent, because EVENTS_URL is not set")
 	}
 	if !c.Once {
-		loops := []func(context.Context) error{a.ReadList}
+		loops := []app.Loop{{Command: "worker", Every: time.Minute, Work: a.Changes.ReadList}}
 		for _, w := range workers {
 			loop := w.Loop()
 			defer loop.Wait()
-			loops = append(loops, loop.Pass)
+			loops = append(loops, app.Loop{Command: "worker", Every: c.Every, Work: loop.Pass})
 		}
-		return a.RunOrRepeat(ctx, "worker", c.Every.Duration, loops...)
+		return a.Repeat(ctx, loops...)
 	}
 	err := a.Changes.ReadList(ctx)
 	for _, w := range workers {
@@ -105,36 +95,18 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	return err
 }
 
-type jobsList struct {
-	withoutProvider
+type jobsList struct{}
 
-	Limit app.Count `default:"100" help:"How many jobs to list at most."`
-}
-
-func (c jobsList) Run(ctx context.Context, a *app.App) error {
-	failed, err := jobs.ListFailed(ctx, a.Pool, int(c.Limit))
+func (jobsList) Run(ctx context.Context, a *app.App) error {
+	failed, err := jobs.ListFailed(ctx, a.Pool, maxListed)
 	if err != nil {
 		return err
 	}
-	const header = "JOB\tKIND\tACCOUNT\tABOUT\tATTEMPTS\tCREATED\tFAILED\tLAST ERROR"
-	return printTable(header, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", failed, func(j jobs.Job) []any {
-		return []any{j.ID, j.Kind, j.AccountID, j.Args, j.Attempt, formatTime(j.CreatedAt), formatTime(*j.FailedAt), j.LastError}
-	})
-}
-
-// changeOfJob is a command of an operator on failed jobs.
-type changeOfJob struct {
-	withoutProvider
-	by
-	Reason app.Text `required:"" help:"The reason, for the audit record."`
-}
-
-func (c changeOfJob) operator() audit.Operator {
-	return audit.Operator{Actor: string(c.By), Reason: string(c.Reason)}
+	return show(os.Stdout, "jobs", failed)
 }
 
 type jobsRetry struct {
-	changeOfJob
+	operator
 	Job string `arg:"" help:"The id of a job, or all."`
 }
 
@@ -147,7 +119,7 @@ func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
 	if err != nil || id == uuid.Nil && c.Job != "all" {
 		return errNoFailedJob
 	}
-	retried, err := jobs.RetryFailed(ctx, a.Pool, id, c.operator())
+	retried, err := jobs.RetryFailed(ctx, a.Pool, id, c.audit())
 	if err == nil && retried == 0 && c.Job != "all" {
 		err = errNoFailedJob
 	}
@@ -157,12 +129,12 @@ func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
 var errNoFailedJob = errors.New("there is no failed job of this id (orders jobs list), and a discrepancy ends with jobs delete")
 
 type jobsDelete struct {
-	changeOfJob
+	operator
 	Job uuid.UUID `arg:"" help:"The id of the job."`
 }
 
 func (c jobsDelete) Run(ctx context.Context, a *app.App) error {
-	ended, err := jobs.DeleteFailed(ctx, a.Pool, c.Job, c.operator())
+	ended, err := jobs.DeleteFailed(ctx, a.Pool, c.Job, c.audit())
 	if err == nil && ended == 0 {
 		err = errNoFailedJob
 	}

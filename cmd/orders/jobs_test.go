@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"regexp"
@@ -85,7 +86,7 @@ func TestCompleter_singleRun(t *testing.T) {
 	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=0")
 
 	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
-	programtest.Succeed(t, f.environ, "completer", "--concurrency", "1")
+	programtest.Succeed(t, f.environ, "completer")
 	require.Len(t, f.stripe.Charges(), 3)
 }
 
@@ -101,22 +102,26 @@ func TestCompleter_providerFails(t *testing.T) {
 	require.Contains(t, stderr, "orders: abandoned keys not completed: 2, which will be tried again (orders keys list)\n")
 }
 
-// After a signal, the completer finishes the key in progress and starts no other.
+// After a signal, the completer finishes the keys in progress and starts no other.
 func TestCompleter_signal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.abandon("abandoned-order-031", "abandoned-order-032", "abandoned-order-033", "abandoned-order-034")
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	c := programtest.Start(t, f.environ, "completer", "--concurrency", "1", "--every", "1h")
+	const keys, atOnce = 10, 8
+	for i := range keys {
+		f.abandon(fmt.Sprintf("abandoned-order-%03d", i))
+	}
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	c := programtest.Start(t, f.environ, "completer", "--every", "1h")
 	<-held.Reached()
 	c.Signal(syscall.SIGTERM)
 	c.WaitFor(&c.Stderr, `msg="stopping after the keys in progress"`)
 	require.False(t, c.HasExited())
 	held.Release()
 	require.Zero(t, c.Wait(), "%s", &c.Stderr)
-	requireOneLine(t, c.Stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 requires_action=0 failed=0")
-	require.Len(t, f.stripe.Charges(), 1)
-	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys WHERE attempt = 1 AND locked_at IS NULL"))
+	completed := len(f.stripe.Charges())
+	require.LessOrEqual(t, completed, atOnce)
+	requireOneLine(t, c.Stderr.String(), `msg="completer pass"`, fmt.Sprintf("completed=%d skipped=0 requires_action=0 failed=0", completed))
+	require.Equal(t, keys-completed, f.count("SELECT count(*) FROM idempotency_keys WHERE attempt = 1 AND locked_at IS NULL"))
 }
 
 func TestReaper_singleRun(t *testing.T) {
@@ -177,8 +182,6 @@ func TestJobs(t *testing.T) {
 		jobs[i] = strings.Fields(lines(stdout, order)[0])[0]
 	}
 	hopeless := jobs[2]
-	stdout, _ = programtest.Succeed(t, env, "jobs", "list", "--limit", "1")
-	require.Equal(t, 2, strings.Count(stdout, "\n"))
 
 	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", jobs[0], "--by", "grace", "--reason", "the address exists now")
 	require.Equal(t, "The worker tries again, now: 1\n", stdout)

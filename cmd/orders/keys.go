@@ -3,15 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
-	"text/tabwriter"
-	"text/template"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,7 +16,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/audit"
-	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/orders"
@@ -29,31 +24,14 @@ import (
 
 const maxShownRefunds = 100 // the newest of an order
 
-type keysList struct {
-	withoutProvider
+type keysList struct{}
 
-	Limit app.Count `default:"100" help:"How many keys to list at most."`
-}
-
-func (c keysList) Run(ctx context.Context, a *app.App) error {
-	keys, err := a.Engine.Unfinished(ctx, int(c.Limit))
+func (keysList) Run(ctx context.Context, a *app.App) error {
+	keys, err := a.Engine.Unfinished(ctx, maxListed)
 	if err != nil {
 		return err
 	}
-	if len(keys) == int(c.Limit) {
-		fmt.Fprintf(os.Stderr, "At most %d keys, the oldest, are listed: --limit changes this.\n", c.Limit)
-	}
-	const header = "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR"
-	return printTable(header, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", keys, func(key idempotency.StoredKey) []any {
-		state := key.State()
-		if state == idempotency.StateWaiting && (key.Idle > a.Config.CompleterGrace || key.ClockAhead) {
-			state = "abandoned" // so the completer continues it
-		}
-		return []any{
-			key.ID, key.AccountID, key.Operation, key.Point, state,
-			key.Runs, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError,
-		}
-	})
+	return show(os.Stdout, "keys", map[string]any{"Keys": keys, "Grace": a.Config.CompleterGrace})
 }
 
 // keyName is the argument of a command on one key.
@@ -107,15 +85,12 @@ func (n keyName) find(ctx context.Context, a *app.App) (history, error) {
 	}
 	several := "several match, the newest first: give the id of one, or select an account with --account"
 	for _, key := range list {
-		several += fmt.Sprintf("\n  %s  account %s  %s  %s", key.ID, key.AccountID, formatTime(key.CreatedAt), key.As)
+		several += fmt.Sprintf("\n  %s  account %s  %s  %s", key.ID, key.AccountID, key.CreatedAt.UTC().Format(time.DateTime), key.As)
 	}
 	return history{}, errors.New(several)
 }
 
-type keysShow struct {
-	withoutProvider
-	keyName
-}
+type keysShow struct{ keyName }
 
 func (c keysShow) Run(ctx context.Context, a *app.App) error {
 	h, err := c.find(ctx, a)
@@ -143,16 +118,13 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 	if h.records, err = audit.Records(ctx, a.Pool, h.AccountID, resources...); err != nil {
 		return err
 	}
-	return h.print(os.Stdout)
+	return show(os.Stdout, "history", h)
 }
 
 // operatorAction is a command of an operator on one key.
 type operatorAction struct {
-	withProvider
 	keyName
-	by
-
-	Reason app.Text `required:"" help:"The reason, for the audit record."`
+	operator
 }
 
 type (
@@ -166,7 +138,7 @@ func (c keysRetry) Run(ctx context.Context, a *app.App) error {
 
 func (c keysResolve) Run(ctx context.Context, a *app.App) error {
 	return c.run(ctx, a, "key.resolve", func(ctx context.Context, accountID, keyID uuid.UUID, record func(*idempotency.Tx)) (idempotency.Result, error) {
-		return a.Engine.Resolve(ctx, accountID, keyID, string(c.By), record)
+		return a.Engine.Resolve(ctx, accountID, keyID, c.By, record)
 	})
 }
 
@@ -184,7 +156,7 @@ func (c operatorAction) run(ctx context.Context, a *app.App, name string, do act
 		return fmt.Errorf("key %s is %s, so nothing continues it", key.ID, key.State())
 	}
 	result, err := do(ctx, key.AccountID, key.ID, func(tx *idempotency.Tx) {
-		audit.WriteKeyTx(tx, key.AccountID, key.ID, name, audit.Operator{Actor: string(c.By), Reason: string(c.Reason)})
+		audit.WriteKeyTx(tx, key.AccountID, key.ID, name, c.audit())
 	})
 	if err != nil {
 		return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
@@ -202,16 +174,6 @@ type history struct {
 	Jobs    []jobs.Job
 	Refunds []refunds.Refund
 	records []audit.Record
-}
-
-//go:embed history.txt.tmpl
-var historyText string
-
-var historyTemplate = template.Must(template.New("history").Funcs(template.FuncMap{"money": currency.Format}).Parse(historyText))
-
-func (h history) print(w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	return errors.Join(historyTemplate.Execute(table, h), table.Flush())
 }
 
 type event struct {

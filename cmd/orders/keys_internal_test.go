@@ -18,11 +18,11 @@ func TestPrintHistory(t *testing.T) {
 	var h history
 	h.Operation = "grant_credit"
 	h.Links = httpjson.Links{"resource": {ID: id, Href: "/v1/credits/" + id.String()}}
-	require.NoError(t, h.print(&shown))
+	require.NoError(t, show(&shown, "history", h))
 	require.Regexp(t, "(?m)^resource +"+id.String()+", at /v1/credits/"+id.String()+"$", shown.String())
 	require.NotContains(t, shown.String(), "\nclock")
 	shown.Reset()
 	h.ClockAhead = true
-	require.NoError(t, h.print(&shown))
+	require.NoError(t, show(&shown, "history", h))
 	require.Contains(t, shown.String(), "\nclock ")
 }

@@ -63,11 +63,6 @@ func TestKeysList(t *testing.T) {
 	}
 	require.Contains(t, table[1], "no answer")
 	require.NotContains(t, stdout, "unfinished-order", "the list contains no client keys")
-
-	stdout, stderr := programtest.Succeed(t, f.quiet(), "keys", "list", "--limit", "1")
-	require.Contains(t, stdout, ids[0])
-	require.NotContains(t, stdout, ids[1])
-	require.Contains(t, stderr, "At most 1 keys, the oldest, are listed")
 }
 
 func TestKeysShow(t *testing.T) {

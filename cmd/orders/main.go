@@ -3,45 +3,43 @@ package main
 import (
 	"cmp"
 	"context"
+	_ "embed"
+	"errors"
 	"fmt"
-	"os"
-	"os/user"
+	"io"
 	"runtime/debug"
 	"text/tabwriter"
+	"text/template"
 	"time"
 
 	"github.com/alecthomas/kong"
 
 	"example.com/orders-api/cmd/internal/app"
-	"example.com/orders-api/migrations"
+	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/currency"
 )
 
 type commands struct {
-	Serve     serve          `cmd:"" help:"Run the API."`
-	Worker    worker         `cmd:"" help:"Send staged receipts and events, and record what changes at the provider."`
-	Completer completer      `cmd:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
+	Serve     serve          `cmd:"" provider:"" help:"Run the API."`
+	Worker    worker         `cmd:"" provider:"" help:"Send staged receipts and events, and record what changes at the provider."`
+	Completer completer      `cmd:"" provider:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
 	Reaper    reaper         `cmd:"" help:"Empty finished keys whose retention is over (cron)."`
-	Reconcile reconciliation `cmd:"" help:"Compare our records with the provider's payments and refunds, and list the differences that are open (cron)."`
+	Reconcile reconciliation `cmd:"" provider:"" help:"Compare our records with the provider's payments and refunds, and list the differences that are open (cron)."`
 	Erase     erase          `cmd:"" help:"Erase the personal data of a finished order."`
+	Migrate   migrate        `cmd:"" help:"Change the database schema, or show its state."`
 
 	Keys struct {
-		List    keysList    `cmd:"" help:"List the unfinished keys, the oldest first."`
+		List    keysList    `cmd:"" help:"List the unfinished keys, the oldest first and at most 1000."`
 		Show    keysShow    `cmd:"" help:"Show the history of a key, order or refund, by any of its ids or the customer's email address."`
-		Retry   keysRetry   `cmd:"" help:"Run an unfinished key again."`
-		Resolve keysResolve `cmd:"" help:"Finish an unfinished key without charging, unless it was charged already."`
+		Retry   keysRetry   `cmd:"" provider:"" help:"Run an unfinished key again."`
+		Resolve keysResolve `cmd:"" provider:"" help:"Finish an unfinished key without charging, unless it was charged already."`
 	} `cmd:"" help:"Find keys, and continue those that are stuck."`
 
 	Jobs struct {
-		List   jobsList   `cmd:"" help:"List what needs an operator: discrepancies, and the jobs that failed."`
+		List   jobsList   `cmd:"" help:"List what needs an operator: discrepancies, and the jobs that failed, at most 1000."`
 		Retry  jobsRetry  `cmd:"" help:"Try a failed job, or all of them, again."`
 		Delete jobsDelete `cmd:"" help:"Acknowledge a discrepancy that you have dealt with, or delete a failed job that can never succeed, such as a receipt to an address that does not exist."`
 	} `cmd:"" help:"Find, repeat and end what needs an operator."`
-
-	Migrate struct {
-		Up     migrateUp     `cmd:"" help:"Apply all pending migrations."`
-		Down   migrateDown   `cmd:"" help:"Roll back the migration that was applied last, and delete its data."`
-		Status migrateStatus `cmd:"" help:"List the migrations and whether they are applied."`
-	} `cmd:"" help:"Change the database schema."`
 
 	Accounts struct {
 		Create accountsCreate `cmd:"" help:"Create an account and print its API key."`
@@ -55,15 +53,18 @@ type commands struct {
 
 	Healthcheck healthcheck      `cmd:"" help:"Check that a running API is ready (for containers)."`
 	Help        app.Help         `cmd:"" help:"Print the help of a command, or with env all environment variables."`
-	Version     version          `cmd:"" help:"Print the version."`
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 
-	close func() // what the command that runs has opened, or nil
+	app *app.App // of the command that runs, or nil
 }
 
-// newApp creates the app with the environment of the selected command.
+// newApp creates the app of the selected command. The tag provider is on those that call the provider.
 func newApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
-	config, err := app.LoadSelected(selected)
+	required := []string{"DATABASE_URL"}
+	if selected.Selected().Tag.Has("provider") {
+		required = append(required, "STRIPE_SECRET_KEY")
+	}
+	config, err := app.Load(required...)
 	if err != nil {
 		return nil, err
 	}
@@ -71,34 +72,33 @@ func newApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
 }
 
 // ProvideApp creates the app. kong calls it for a command whose Run has a parameter of this type.
-func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (_ *app.App, err error) {
-	a, err := newApp(ctx, selected)
-	if err == nil {
-		c.close = a.Close
-	}
+func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (a *app.App, err error) {
+	a, err = newApp(ctx, selected)
+	c.app = a
 	return a, err
 }
 
-// ProvideMigrator connects in the same way.
-func (c *commands) ProvideMigrator(ctx context.Context, selected *kong.Context) (m *migrations.Migrator, err error) {
-	config, err := app.LoadSelected(selected)
-	if err != nil {
-		return nil, err
+// AfterRun closes the app. kong calls it after the command's Run.
+func (c *commands) AfterRun() error {
+	if c.app != nil {
+		c.app.Close()
 	}
-	m, c.close, err = app.Migrator(ctx, config.Database, config.Logger(os.Stderr))
-	return m, err
+	return nil
 }
 
-// AfterRun closes what the command used. kong calls it after the command's Run.
-func (c *commands) AfterRun() error {
-	if c.close != nil {
-		c.close()
+// Validate rejects flags without a value, and durations of 0, which has a meaning only for those with the tag zero.
+func (*commands) Validate(selected *kong.Context) error {
+	for _, flag := range selected.Flags() {
+		negative := flag.Target.CanInt() && flag.Target.Int() < 0
+		if empty := flag.Target.IsZero() && !flag.IsBool() && !flag.Tag.Has("zero"); flag.Set && (empty || negative) {
+			return fmt.Errorf("--%s: must be positive, and not empty", flag.Name)
+		}
 	}
 	return nil
 }
 
 func main() {
-	app.Main("orders", "An orders API that charges exactly once.", new(commands), kong.Vars{"version": versionText(), "user": userName()})
+	app.Main("orders", "An orders API that charges exactly once.", new(commands), kong.Vars{"version": versionText()})
 }
 
 // buildVersion is for builds without Git: -ldflags "-X main.buildVersion=1.2.3".
@@ -109,32 +109,19 @@ func versionText() string {
 	return fmt.Sprintf("orders %s, %s", cmp.Or(buildVersion, info.Main.Version), info.GoVersion)
 }
 
-type version struct{}
-
-func (version) Run() error { return printed(nil, "%s\n", versionText()) }
-
 // by is the operator that an audit record names.
 type by struct {
-	By app.Text `default:"${user}" placeholder:"NAME" help:"Name of the operator, for the audit record (${user})."`
+	By string `default:"unknown" env:"USER" placeholder:"NAME" help:"Name of the operator, for the audit record."`
 }
 
-func userName() string {
-	current, err := user.Current()
-	if err != nil {
-		return "unknown"
-	}
-	return current.Username
+// operator is by with a reason.
+type operator struct {
+	by
+
+	Reason string `required:"" help:"The reason, for the audit record."`
 }
 
-// withoutProvider is a part of the commands that do not call the provider.
-type withoutProvider struct{}
-
-func (withoutProvider) Environment(config *app.Config) []any { return config.Keys() }
-
-// withProvider is a part of the commands that call the provider.
-type withProvider struct{}
-
-func (withProvider) Environment(config *app.Config) []any { return config.Operations() }
+func (o operator) audit() audit.Operator { return audit.Operator{Actor: o.By, Reason: o.Reason} }
 
 // printed prints the result of a command that did not fail.
 func printed(err error, format string, arguments ...any) error {
@@ -144,14 +131,19 @@ func printed(err error, format string, arguments ...any) error {
 	return err
 }
 
-// printTable prints a header and a line for each item.
-func printTable[T any](header, format string, items []T, columns func(T) []any) error {
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, header)
-	for _, item := range items {
-		fmt.Fprintf(table, format+"\n", columns(item)...)
-	}
-	return table.Flush()
-}
+// maxListed bounds a list. The rest is listed when the first ones are dealt with.
+const maxListed = 1000
 
-func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
+//go:embed output.tmpl
+var outputText string
+
+var outputs = template.Must(template.New("").Funcs(template.FuncMap{
+	"money": currency.Format,
+	"time":  func(t time.Time) string { return t.UTC().Format(time.DateTime) },
+}).Parse(outputText))
+
+// show prints data with a template of output.tmpl, whose columns have tabs between them.
+func show(w io.Writer, output string, data any) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	return errors.Join(outputs.ExecuteTemplate(table, output, data), table.Flush())
+}

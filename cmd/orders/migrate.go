@@ -4,44 +4,40 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"strings"
 
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/migrations"
 )
 
-type migrate struct{}
-
-func (migrate) Environment(config *app.Config) []any { return []any{&config.Database, &config.Log} }
-
-type migrateUp struct{ migrate }
-
-func (migrateUp) Run(ctx context.Context, migrator *migrations.Migrator) error {
-	applied, err := migrator.Up(ctx)
-	return printed(err, "applied: %d\n", applied)
+type migrate struct {
+	What string `arg:"" enum:"up,down,status" help:"up applies all pending migrations, status lists them, and down rolls back the one that was applied last, and deletes its data."`
+	Yes  bool   `help:"Confirm that down deletes data (required for it)."`
 }
 
-type migrateDown struct {
-	migrate
-
-	Yes bool `help:"Confirm that data will be deleted (required)."`
-}
-
-func (c migrateDown) Validate() error {
-	if !c.Yes {
-		return errors.New("deletes the tables and columns of the migration that was applied last: it requires --yes")
+func (c migrate) Validate() error {
+	if c.What == "down" && !c.Yes {
+		return errors.New("down deletes the tables and columns of the migration that was applied last: it requires --yes")
 	}
 	return nil
 }
 
-func (migrateDown) Run(ctx context.Context, migrator *migrations.Migrator) error {
-	name, err := migrator.Down(ctx)
-	return printed(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
-}
-
-type migrateStatus struct{ migrate }
-
-func (migrateStatus) Run(ctx context.Context, migrator *migrations.Migrator) error {
-	lines, err := migrator.Status(ctx)
-	return printed(err, "%s\n", strings.Join(lines, "\n"))
+func (c migrate) Run(ctx context.Context) error {
+	config, err := app.Load("DATABASE_URL")
+	if err != nil {
+		return err
+	}
+	return app.Migrate(ctx, config.Database, config.Logger(os.Stderr), func(migrator *migrations.Migrator) error {
+		switch c.What {
+		case "up":
+			applied, err := migrator.Up(ctx)
+			return printed(err, "applied: %d\n", applied)
+		case "down":
+			name, err := migrator.Down(ctx)
+			return printed(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
+		}
+		lines, err := migrator.Status(ctx)
+		return printed(err, "%s\n", strings.Join(lines, "\n"))
+	})
 }

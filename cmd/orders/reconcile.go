@@ -11,7 +11,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/orders/reconcile"
 )
 
@@ -23,7 +22,6 @@ func (e notCompared) Unwrap() error { return e.error }
 func (notCompared) ExitCode() int   { return 2 }
 
 type reconciliation struct {
-	withProvider
 	by
 
 	Since    time.Duration `default:"48h" help:"How far back to compare."`
@@ -57,7 +55,7 @@ func (c reconciliation) compare(ctx context.Context, selected *kong.Context) (re
 	if c.Since <= grace {
 		return reconcile.Report{}, fmt.Errorf("--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", c.Since, grace)
 	}
-	if err := errors.Join(a.TryProvider(ctx), a.StartMonitor(ctx, app.CheckSchema)); err != nil {
+	if err := errors.Join(a.TryProvider(ctx), a.StartMonitor(ctx)); err != nil {
 		return reconcile.Report{}, err
 	}
 	return a.Changes.Compare(ctx, reconcile.Options{
@@ -65,7 +63,7 @@ func (c reconciliation) compare(ctx context.Context, selected *kong.Context) (re
 		Grace:    grace,
 		LostRows: c.LostRows,
 		Fix:      c.Fix,
-		Actor:    string(c.By),
+		Actor:    c.By,
 	})
 }
 

@@ -12,11 +12,7 @@ import (
 )
 
 type serve struct {
-	ShutdownDelay time.Duration `default:"2s" help:"How long a stopping server still accepts requests while /readyz returns 503, so that load balancers send new requests elsewhere."`
-}
-
-func (*serve) Environment(config *app.Config) []any {
-	return append(config.Operations(), &config.Listen, &config.Admin)
+	ShutdownDelay time.Duration `default:"2s" zero:"" help:"How long a stopping server still accepts requests while /readyz returns 503, so that load balancers send new requests elsewhere."`
 }
 
 func (c *serve) Run(ctx context.Context, a *app.App) error {
@@ -43,16 +39,16 @@ func tuneGC() {
 
 // healthcheck is for containers, because the image has no shell. It uses no proxy and follows
 // no redirects, so that no other server responds.
-type healthcheck struct {
-	Timeout time.Duration `default:"3s" help:"How long to wait for the response."`
-}
+type healthcheck struct{}
 
-func (*healthcheck) Environment(config *app.Config) []any { return []any{&config.Listen} }
-
-func (c *healthcheck) Run(ctx context.Context, config *app.Config) error {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+func (healthcheck) Run(ctx context.Context) error {
+	config, err := app.Load()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	target := app.BaseURL(string(config.ListenAddr), "127.0.0.1") + "/readyz" // an empty image does not resolve localhost
+	target := app.BaseURL(config.ListenAddr, "127.0.0.1") + "/readyz" // an empty image does not resolve localhost
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err

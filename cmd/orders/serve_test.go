@@ -28,7 +28,7 @@ func TestServe_fromEmptyDatabase(t *testing.T) {
 	code, stdout, stderr := programtest.Run(t, env, "migrate", "down")
 	require.Equal(t, 2, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "orders: migrate down: deletes the tables and columns of the migration that was applied last: it requires --yes\n")
+	require.Contains(t, stderr, "orders: migrate: down deletes the tables and columns of the migration that was applied last: it requires --yes\n")
 	stdout, _ = programtest.Succeed(t, env, "migrate", "status")
 	require.NotContains(t, stdout, "pending", "nothing was rolled back")
 	stdout, _ = programtest.Succeed(t, env, "migrate", "down", "--yes")

@@ -37,13 +37,13 @@ func TestStartupError(t *testing.T) {
 		"several invalid variables": {
 			[]string{"DATABASE_URL=postgres://u:canary@h:99999/x", "STRIPE_SECRET_KEY=sk_live_canary", "LOG_FORMAT=xml", "RECEIPTS_FROM=x"},
 			"serve, worker --once, completer, reaper, keys list, keys show K, keys retry K --reason x, migrate up, accounts create --name x",
-			[]string{"orders: wrong configuration:\n  DATABASE_URL: invalid port\n", "\n  LOG_FORMAT: "},
+			[]string{"orders: wrong configuration:\n  LOG_FORMAT: ", "\n  DATABASE_URL: invalid port\n"},
 		},
 		"durations out of order": { // every command that reads keys checks them (R9, order of the durations)
 			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "LOCK_TIMEOUT=20s", "KEY_RETENTION=72s"},
 			"serve, completer, reaper, reaper --dry-run, keys list, keys show K, keys retry K --reason x, keys resolve K --reason x",
-			[]string{"\n  durations out of order: STRIPE_TIMEOUT 20s must be less than LOCK_TIMEOUT 20s" +
-				"\n  durations out of order: CHARGE_WINDOW 23h0m0s must be less than KEY_RETENTION 1m12s\n"},
+			[]string{"\n  LOCK_TIMEOUT: 20s is not more than STRIPE_TIMEOUT, 20s" +
+				"\n  KEY_RETENTION: 1m12s is not more than CHARGE_WINDOW, 23h0m0s\n"},
 		},
 		"no provider": {[]string{unreachable}, "keys retry K --reason x, keys resolve K --reason x", []string{"\n  STRIPE_SECRET_KEY: not set; "}},
 		"outdated schema": { // the role cannot create tables

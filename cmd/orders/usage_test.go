@@ -19,39 +19,33 @@ func TestUsage(t *testing.T) {
 		stdout string // parts of it
 		stderr string // its beginning
 	}{
-		"-h":                              {stdout: "An orders API that charges exactly once.… serve … migrate up … accounts keys revoke "},
+		"-h":                              {stdout: "An orders API that charges exactly once.… serve … migrate … accounts keys revoke "},
 		"help":                            {stdout: " serve … keys resolve "},
 		"help env":                        {stdout: "  DATABASE_URL\n…LOCK_TIMEOUT (default 90s)"},
-		"serve -h":                        {stdout: "Usage: orders serve [flags]\n…--shutdown-delay=2s…Environment:\n  DATABASE_URL\n…EVENTS_URL\n"},
-		"migrate down -h":                 {stdout: "Usage: orders migrate down [flags]\n…--yes"},
+		"serve -h":                        {stdout: "Usage: orders serve [flags]\n…--shutdown-delay=2s"},
+		"migrate down -h":                 {stdout: "Usage: orders migrate <what> [flags]\n…--yes"},
 		"help accounts keys":              {stdout: " accounts keys list "},
 		"keys show -h":                    {stdout: "Usage: orders keys show <id> [flags]\n…--account=ID"},
 		"jobs delete ID --reason x":       {code: 2, stderr: "<job>: invalid UUID length: 2\n"},
-		"help reconcile":                  {stdout: "Usage: orders reconcile [flags]\n…--lost-rows…Environment:\n  DATABASE_URL\n"},
-		"completer -h":                    {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
-		"worker -h":                       {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
-		"keys retry -h":                   {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
-		"keys resolve -h":                 {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
-		"reconcile -h":                    {stdout: "…Environment:\n…EVENTS_URL\n…EVENTS_SECRET\n"}, // it stages events, or sends them
+		"help reconcile":                  {stdout: "Usage: orders reconcile [flags]\n…--lost-rows"},
 		"erase -h":                        {stdout: "Usage: orders erase --account=ID --order=ID [flags]\n…Amounts, ids and the reference stay. "},
-		"version":                         {stdout: "orders …, go1."},
 		"--version":                       {stdout: "orders …, go1."},
 		"":                                {code: 2, stderr: `expected one of "serve", `},
 		"keys":                            {code: 2, stderr: `expected one of "list", `},
+		"migrate":                         {code: 2, stderr: `expected "<what>"` + "\n"},
+		"migrate sideways":                {code: 2, stderr: `<what> must be one of "up","down","status" but got "sideways"` + "\n"},
+		"migrate down":                    {code: 2, stderr: "migrate: down deletes the tables and columns of the migration that was applied last: it requires --yes\n"},
 		"nope":                            {code: 2, stderr: "unexpected argument nope\n"},
 		"serve --port 80":                 {code: 2, stderr: "unknown flag --port\nUsage: orders serve [flags]\n"},
-		"worker --every 0s":               {code: 2, stderr: "--every: must be a positive duration\n"},
-		"reaper --every=-1s":              {code: 2, stderr: "--every: must be a positive duration\n"},
-		"completer --concurrency 0":       {code: 2, stderr: "--concurrency: must be positive\n"},
-		"keys list --limit 0":             {code: 2, stderr: "--limit: must be positive\n"},
+		"worker --every 0s":               {code: 2, stderr: "--every: must be positive, and not empty\n"},
+		"reaper --every=-1s":              {code: 2, stderr: "--every: must be positive, and not empty\n"},
 		"reconcile --since 1x":            {code: 2, stderr: `--since: expected duration but got "1x"`},
-		"keys list --limit many":          {code: 2, stderr: "--limit: expected a valid 64 bit int"},
 		"keys show":                       {code: 2, stderr: `expected "<id>"` + "\n"},
 		"keys show KEY OTHER":             {code: 2, stderr: "unexpected argument OTHER\n"},
-		"keys retry KEY":                  {code: 2, stderr: "missing flags: --reason=TEXT\n"},
-		"keys retry KEY --by= --reason x": {code: 2, stderr: "--by: must not be empty\n"},
-		"jobs retry all --reason=":        {code: 2, stderr: "--reason: must not be empty\n"},
-		"accounts create":                 {code: 2, stderr: "missing flags: --name=TEXT\n"},
+		"keys retry KEY":                  {code: 2, stderr: "missing flags: --reason=STRING\n"},
+		"keys retry KEY --by= --reason x": {code: 2, stderr: "--by: must be positive, and not empty\n"},
+		"jobs retry all --reason=":        {code: 2, stderr: "--reason: must be positive, and not empty\n"},
+		"accounts create":                 {code: 2, stderr: "missing flags: --name=STRING\n"},
 		"accounts keys list --account x":  {code: 2, stderr: "--account: invalid UUID length: 1\n"},
 	} {
 		t.Run(line, func(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
+	"strings"
 
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/cmd/playground/internal/demo"
@@ -19,19 +21,17 @@ type tour struct {
 	Console bool `help:"After the tour, run playground run with the console on the tour's database, with the environment of playground run; Ctrl-C ends it."`
 }
 
-// Environment returns the groups that the tour reads. Only --console needs all groups of playground run,
-// so without it a wrong value in another group does not stop the tour.
-func (c *tour) Environment(config *app.Config) []any {
-	if c.Console {
-		return new(run).Environment(config)
-	}
-	return []any{&config.Database, &config.Stripe}
-}
-
 // Run runs the demo.
 func (c *tour) Run(ctx context.Context) (err error) {
-	config := new(app.Config)
-	if err := load(config, c.Environment(config)); err != nil {
+	if !c.Console { // a wrong value of a variable that the tour does not need does not stop it
+		for _, match := range regexp.MustCompile(`(?m)^  ([A-Z_]+)`).FindAllStringSubmatch(app.Variables, -1) {
+			if name := match[1]; name != "DATABASE_URL" && !strings.HasPrefix(name, "STRIPE_") || name == "STRIPE_TIMEOUT" {
+				_ = os.Unsetenv(name)
+			}
+		}
+	}
+	config, err := load()
+	if err != nil {
 		return err
 	}
 	fmt.Println("playground demo: a tour of charging exactly once")
@@ -61,11 +61,12 @@ func (c *tour) Run(ctx context.Context) (err error) {
 // serve is the API process that the tour and the console start, and kill.
 type serve struct{}
 
-func (serve) Environment(config *app.Config) []any {
-	return append(config.Operations(), &config.Listen)
-}
-
-func (serve) Run(ctx context.Context, config *app.Config) error {
+func (serve) Run(ctx context.Context) error {
+	config, err := app.Load("DATABASE_URL", "STRIPE_SECRET_KEY")
+	if err != nil {
+		return err
+	}
+	config.AdminAddr = "" // another process may listen there
 	a, err := app.New(ctx, config)
 	if err != nil {
 		return err

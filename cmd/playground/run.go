@@ -28,10 +28,10 @@ type extensions struct {
 	shopExtension
 }
 
-// load reads groups of config. Unlike app.Load, it accepts an environment without a database or a
+// load reads the environment. Unlike app.Load, it accepts one without a database or a
 // provider's key, and leaves these fields empty. It accepts only test keys,
 // because a key of an unknown kind may move real money.
-func load(config *app.Config, groups []any) error {
+func load() (*app.Config, error) {
 	const private, fake = "postgres://playground", "sk_test_playground"
 	for name, value := range map[string]string{
 		"DATABASE_URL":      private,
@@ -46,22 +46,23 @@ func load(config *app.Config, groups []any) error {
 	if os.Getenv("EVENTS_URL") != "" && os.Getenv("EVENTS_SECRET") == "" {
 		_ = os.Setenv("EVENTS_SECRET", string(devservices.EventsSecret()))
 	}
-	if err := app.Load(groups...); err != nil {
-		return err
+	config, err := app.Load()
+	if err != nil {
+		return nil, err
 	}
 	if config.DatabaseURL == private {
 		config.DatabaseURL = ""
 	}
 	switch {
 	case config.Mode() != "test":
-		return errors.New("STRIPE_SECRET_KEY: is not a test key (its value is not shown), and the playground accepts no other; " +
+		return nil, errors.New("STRIPE_SECRET_KEY: is not a test key (its value is not shown), and the playground accepts no other; " +
 			"expected sk_test_… or rk_test_…")
 	case config.SecretKey == fake && config.APIBase != "":
-		return errors.New("STRIPE_API_BASE: set without STRIPE_SECRET_KEY; set both, or neither for the fake Stripe")
+		return nil, errors.New("STRIPE_API_BASE: set without STRIPE_SECRET_KEY; set both, or neither for the fake Stripe")
 	case config.SecretKey == fake:
 		config.SecretKey = ""
 	}
-	return nil
+	return config, nil
 }
 
 type run struct {
@@ -70,14 +71,10 @@ type run struct {
 	Reset bool `help:"Delete the private database and the state of the fake Stripe first."`
 }
 
-func (*run) Environment(config *app.Config) []any {
-	return append(config.Operations(), &config.Listen, &config.Admin, &config.Mail)
-}
-
 // Run starts the services, and then runs everything.
 func (c *run) Run(ctx context.Context) (err error) {
-	config := new(app.Config)
-	if err := load(config, c.Environment(config)); err != nil {
+	config, err := load()
+	if err != nil {
 		return err
 	}
 	if c.Reset && config.DatabaseURL != "" {
@@ -226,27 +223,29 @@ Send the same line again: the same bytes come back, and nothing is charged twice
 func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 	config, logger := s.config, s.logger
 	workers := []*jobs.Worker{
-		receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsSender(), logger),
+		receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsFrom, logger),
 		s.App.Changes.Worker(),
 	}
 	if config.EventsURL != "" {
 		workers = append(workers, events.NewWorker(s.App.Pool, config.Endpoint(), logger))
 	}
-	start := func(name string, every time.Duration, work func(context.Context) error) {
-		group.Go(func() error {
-			app.Repeat(ctx, name, every, logger, work)
-			return nil
-		})
+	loops := []app.Loop{
+		{Command: "worker", Every: time.Minute, Work: s.App.Changes.ReadList},
+		{Command: "completer", Every: time.Minute, Work: s.App.Complete},
+		{Command: "reaper", Every: 10 * time.Minute, Work: s.App.Reap},
 	}
 	for _, worker := range workers {
 		group.Go(func() error {
 			loop := worker.Loop()
-			app.Repeat(ctx, "worker", time.Second, logger, loop.Pass)
+			app.Loop{Command: "worker", Every: time.Second, Work: loop.Pass}.Run(ctx, logger)
 			loop.Wait()
 			return nil
 		})
 	}
-	group.Go(func() error { return s.App.ReadList(ctx) })
-	start("completer", time.Minute, s.App.Completer(app.CompleterConcurrency))
-	start("reaper", 10*time.Minute, s.App.Reap)
+	for _, loop := range loops {
+		group.Go(func() error {
+			loop.Run(ctx, logger)
+			return nil
+		})
+	}
 }

@@ -36,11 +36,10 @@ func TestGuide(t *testing.T) {
 
 	// 3. The program
 	const config, app = "cmd/internal/app/config.go", "cmd/internal/app/app.go"
-	g.before(config, "}\n\nfunc (s *Stripe) validate", g.block("WalletsURL    string"))
-	g.after(config, "func (s *Stripe) validate(p *problems) {\n", g.block(`"WALLETS_URL", "is not`))
-	g.before("cmd/internal/app/env.txt", "SMTP_URL\n", g.block("URL of the wallet service."))
+	g.before(config, "}\n\nconst sourceOfKey", g.block("WalletsURL    string"))
+	g.after(config, "func (c *Config) validate(p *problems) {\n", g.block(`"WALLETS_URL", "is not`))
+	g.before("cmd/internal/app/env.txt", "  SMTP_URL\n", g.block("URL of the wallet service."))
 	g.before(app, "\ta := &App{Config: config", g.block("a live Stripe key requires WALLETS_URL"))
-	g.replace(app, `"log/slog"`, "\"errors\"\n\t\"log/slog\"")
 	g.replace(app, noOwn, g.block("&credits.Service{Pool: pool,"))
 	g.replace(app, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/credits"`)
 	run(t, folder, nil, "make", "generate")

@@ -121,7 +121,7 @@ func TestKubernetes_commands(t *testing.T) {
 		require.Regexp(t, `^registry\.example\.com/shop/orders@sha256:[0-9a-f]{64}$`, container.Image, "%s: the image has no digest", name)
 		require.Equal(t, "orders", container.EnvFrom[0].ConfigMapRef.Name, name)
 		environment := maps.Clone(c.config)
-		needed := variablesOf(t, container.Args)
+		needed := variablesOf(container.Args)
 		for _, source := range container.EnvFrom[1:] {
 			require.Contains(t, c.secrets, source.SecretRef.Name, name)
 			for variable, value := range c.secrets[source.SecretRef.Name] {

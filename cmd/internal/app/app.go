@@ -2,10 +2,12 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -20,6 +22,7 @@ import (
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
+	"example.com/orders-api/receipts"
 )
 
 // App holds the services of a process.
@@ -35,25 +38,19 @@ type App struct {
 	Refunds  *refunds.Service
 	Changes  *reconcile.Service
 
-	limiter   *admission.Limiter
-	ownRoutes func(*api.Handlers, chi.Router)
-	closing   []func()
+	limiter     *admission.Limiter
+	ownRoutes   func(*api.Handlers, chi.Router)
+	stopMonitor func()
 }
 
 // New connects to the database and creates the services. In a command that does not load the
 // provider's key, they can read what is stored, but not call the provider. The caller closes the app.
 func New(ctx context.Context, config *Config) (_ *App, err error) {
 	logger := config.Logger(os.Stderr)
-	a := &App{Config: config, Logger: logger}
-	defer func() {
-		if err != nil {
-			a.Close()
-		}
-	}()
+	a := &App{Config: config, Logger: logger, stopMonitor: func() {}}
 	if a.Pool, err = Pool(ctx, config.Database, logger); err != nil {
 		return nil, err
 	}
-	a.onClose(a.Pool.Close)
 	a.Monitor = postgres.NewMonitor(a.Pool, logger)
 	a.limiter = admission.New(admission.Config{
 		Permits: permitsPerConnection * int(a.Pool.Config().MaxConns),
@@ -87,7 +84,6 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 		Observe:       a.Metrics.ProviderAttempt,
 		Logger:        logger,
 	})
-	a.onClose(a.Payments.Close)
 	a.Orders = &orders.Service{
 		Payments: a.Payments, Logger: logger, Pool: a.Pool, Engine: a.Engine, ChargeWindow: config.ChargeWindow, Events: config.EventsURL != "",
 	}
@@ -100,21 +96,18 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 }
 
 // StartMonitor starts the monitor until the app closes.
-func (a *App) StartMonitor(ctx context.Context, check func(context.Context, *pgxpool.Pool) error) error {
-	stop, err := a.Monitor.Start(ctx, check)
+func (a *App) StartMonitor(ctx context.Context) (err error) {
+	stop, err := a.Monitor.Start(ctx, checkSchema)
 	if err == nil {
-		a.onClose(stop)
+		a.stopMonitor = stop
 	}
 	return err
 }
 
-func (a *App) onClose(closing func()) { a.closing = append(a.closing, closing) }
-
-// Close calls the functions of onClose, the newest first.
+// Close disconnects from the database. Listeners are closed by the end of the process.
 func (a *App) Close() {
-	for _, closing := range slices.Backward(a.closing) {
-		closing()
-	}
+	a.stopMonitor()
+	a.Pool.Close()
 }
 
 // registerOwn registers the operations that a clone adds, and returns what adds their routes to the API
@@ -135,3 +128,56 @@ const (
 	// Two requests keep a connection busy, because each also computes.
 	permitsPerConnection = 2
 )
+
+// Logger returns a logger that writes to w.
+func (c *Config) Logger(w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: c.LogLevel}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// ProviderTransport returns a transport that uses the proxy of HTTPS_PROXY.
+func ProviderTransport() *http.Transport {
+	transport := payments.NewTransport()
+	transport.Proxy = http.ProxyFromEnvironment
+	return transport
+}
+
+// tryTimeout bounds the tries of the provider and of the mail server at start.
+const tryTimeout = 5 * time.Second
+
+// tried returns the error of a setting that can never work, and logs that of a service that may
+// only be unavailable.
+func tried(ctx context.Context, logger *slog.Logger, setting string, never bool, err error) error {
+	if never {
+		return fmt.Errorf("%s: %w", setting, err)
+	}
+	if err != nil {
+		logger.WarnContext(ctx, setting+": not available, and tried again when it is needed", "error", err)
+	}
+	return nil
+}
+
+// TryProvider checks that the provider accepts its key.
+func (a *App) TryProvider(ctx context.Context) error {
+	a.Logger.InfoContext(ctx, "payment provider", "provider", a.Config.ProviderURL(), "mode", a.Config.Mode())
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	rejected, err := a.Payments.Check(ctx)
+	return tried(ctx, a.Logger, "STRIPE_SECRET_KEY", rejected, err)
+}
+
+// Mailer returns the mailer of SMTP_URL, and tries it.
+func (m *Mail) Mailer(ctx context.Context, logger *slog.Logger) (receipts.Mailer, error) {
+	mailer, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName())
+	if err != nil {
+		return nil, err
+	}
+	logger.Info("receipts are sent by mail", "server", mailer.String())
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	err = mailer.Check(ctx)
+	return mailer, tried(ctx, logger, "SMTP_URL", errors.Is(err, receipts.ErrCredentials), err)
+}

@@ -5,46 +5,39 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"time"
 
 	"example.com/orders-api/idempotency"
 )
 
-// CompleterConcurrency stays within Stripe's 25 requests per second in test mode.
-const CompleterConcurrency = 8
+// completerConcurrency stays within Stripe's 25 requests per second in test mode.
+const completerConcurrency = 8
 
-// Completer returns a function that makes one pass over the abandoned keys.
-func (a *App) Completer(concurrency int) func(context.Context) error {
+// Complete makes one pass over the abandoned keys.
+func (a *App) Complete(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { a.Logger.InfoContext(ctx, "stopping after the keys in progress") })
+	defer stop()
 	c := idempotency.NewCompleter(a.Engine, idempotency.CompleterConfig{
 		Grace:         a.Config.CompleterGrace,
 		ActionTimeout: a.Config.ChargeWindow,
-		Batch:         10 * concurrency,
-		Concurrency:   concurrency,
+		Batch:         10 * completerConcurrency,
+		Concurrency:   completerConcurrency,
 	})
-	return func(ctx context.Context) error {
-		stop := context.AfterFunc(ctx, func() { a.Logger.InfoContext(ctx, "stopping after the keys in progress") })
-		defer stop()
-		start := time.Now()
-		result, err := c.RunOnce(ctx)
-		a.Metrics.Maintained("completer", err)
-		a.Logger.InfoContext(ctx, "completer pass",
-			"completed", result.Completed,
-			"skipped", result.Skipped,
-			"requires_action", result.ActionRequired,
-			"failed", result.Failed,
-			"duration_seconds", time.Since(start).Seconds())
-		if err == nil && result.Failed > 0 {
-			err = fmt.Errorf("abandoned keys not completed: %d, which will be tried again (orders keys list)", result.Failed)
-		}
-		return err
+	start := time.Now()
+	result, err := c.RunOnce(ctx)
+	a.Metrics.Maintained("completer", err)
+	a.Logger.InfoContext(ctx, "completer pass",
+		"completed", result.Completed,
+		"skipped", result.Skipped,
+		"requires_action", result.ActionRequired,
+		"failed", result.Failed,
+		"duration_seconds", time.Since(start).Seconds())
+	if err == nil && result.Failed > 0 {
+		err = fmt.Errorf("abandoned keys not completed: %d, which will be tried again (orders keys list)", result.Failed)
 	}
-}
-
-// ReadList reads the provider's list of events each minute, until ctx ends.
-func (a *App) ReadList(ctx context.Context) error {
-	Repeat(ctx, "worker", time.Minute, a.Logger, a.Changes.ReadList)
-	return nil
+	return err
 }
 
 // reapBatch is how many keys one transaction empties. It takes six milliseconds, so orders hardly
@@ -60,41 +53,46 @@ func (a *App) Reap(ctx context.Context) error {
 	return err
 }
 
-// RunOrRepeat calls works once or, with an interval, repeatedly and each by itself, so that none waits for
-// another. A single run has no admin listener, because it would end before a scrape.
-func (a *App) RunOrRepeat(ctx context.Context, command string, every time.Duration, works ...func(context.Context) error) error {
-	if every == 0 {
-		return works[0](ctx)
-	}
+// Loop is work that a command repeats.
+type Loop struct {
+	Command string
+	Every   time.Duration
+	Work    func(context.Context) error
+}
+
+// Repeat runs loops until ctx ends, each by itself, so that none waits for another. It has an admin
+// listener only if a variable names its address, because the default is that of the API on the same machine.
+func (a *App) Repeat(ctx context.Context, loops ...Loop) error {
 	WarnOfSettings(ctx, a.Pool, a.Logger)
-	if err := a.StartMonitor(ctx, CheckSchema); err != nil {
+	if err := a.StartMonitor(ctx); err != nil {
 		return err
 	}
-	if err := a.startAdmin(ctx, nil); err != nil {
-		return err
+	if os.Getenv("ADMIN_ADDR") != "" {
+		if err := a.startAdmin(ctx, a.Monitor.Err); err != nil {
+			return err
+		}
 	}
-	var loops sync.WaitGroup
-	for _, work := range works {
-		loops.Go(func() { Repeat(ctx, command, every, a.Logger, work) })
+	var running sync.WaitGroup
+	for _, loop := range loops {
+		running.Go(func() { loop.Run(ctx, a.Logger) })
 	}
-	<-ctx.Done() // a worker may have nothing to do
-	loops.Wait()
+	running.Wait()
 	return nil
 }
 
-// maxErrorPause bounds the pause after an error, unless --every is longer.
+// maxErrorPause bounds the pause after an error, unless Every is longer.
 const maxErrorPause = time.Minute
 
-// Repeat calls work until ctx ends. It doubles the pause after each error, so that an outage does
+// Run repeats the work until ctx ends. It doubles the pause after each error, so that an outage does
 // not fill the log.
-func Repeat(ctx context.Context, command string, every time.Duration, logger *slog.Logger, work func(context.Context) error) {
-	pause := every
+func (l Loop) Run(ctx context.Context, logger *slog.Logger) {
+	pause := l.Every
 	for ctx.Err() == nil {
-		if err := work(ctx); err != nil {
-			pause = max(every, min(2*pause, maxErrorPause))
-			logger.ErrorContext(ctx, "run failed", "command", command, "error", err, "pause_seconds", pause.Seconds())
+		if err := l.Work(ctx); err != nil {
+			pause = max(l.Every, min(2*pause, maxErrorPause))
+			logger.ErrorContext(ctx, "run failed", "command", l.Command, "error", err, "pause_seconds", pause.Seconds())
 		} else {
-			pause = every
+			pause = l.Every
 		}
 		// Jitter keeps several processes from running at the same moment.
 		jitter := time.Duration(rand.Int64N(int64(pause)/5+1)) - pause/10 //nolint:gosec // no secret

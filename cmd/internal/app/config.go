@@ -2,12 +2,14 @@ package app
 
 import (
 	"cmp"
+	"crypto/x509"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/mail"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,37 +21,47 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Listen is the address of the API.
-type Listen struct {
-	ListenAddr Address `envconfig:"LISTEN_ADDR" default:":8080"`
-}
-
-// Admin is the address of the admin listener.
-type Admin struct {
-	AdminAddr Address `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081"`
-}
-
-type optionalAdmin struct {
-	AdminAddr Address `envconfig:"ADMIN_ADDR"`
-}
-
-// Optional returns a without its default address, which the API on the same machine uses.
-func (a *Admin) Optional() any { return (*optionalAdmin)(a) }
-
-// Address is host:port, or "".
-type Address string
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (a *Address) UnmarshalText(text []byte) error {
-	*a = Address(text)
-	if *a == "" {
-		return nil
+func (c *Config) validate(p *problems) {
+	for name, value := range map[string]string{"LISTEN_ADDR": c.ListenAddr, "ADMIN_ADDR": c.AdminAddr} {
+		_, port, err := net.SplitHostPort(value)
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
+		p.check(err == nil || value == "", name, "%q is not a host:port such as 127.0.0.1:8080 or [::1]:8080", value)
 	}
-	_, port, err := net.SplitHostPort(string(*a))
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
+	p.check(c.LogFormat == "text" || c.LogFormat == "json", "LOG_FORMAT", "%q is neither text nor json", c.LogFormat)
+	p.check(c.SecretKey == "" || secretKey.MatchString(string(c.SecretKey)) && !strings.HasPrefix(string(c.SecretKey), "sk_org_"), "STRIPE_SECRET_KEY",
+		"is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown); "+sourceOfKey)
+	base := httpURL(c.APIBase)
+	p.check(c.APIBase == "" || base != nil && !strings.ContainsAny(c.APIBase, "?#") && !strings.Contains(base.Path, "@"), "STRIPE_API_BASE",
+		"is not an http or https URL without a query; leave it empty for Stripe itself")
+	p.check(base == nil || base.Scheme == "https" || c.Mode() != "live", "STRIPE_API_BASE", "is plain http, which would expose a live key; use https")
+	p.check(c.WebhookSecret == "" || webhookSecret.MatchString(string(c.WebhookSecret)), "STRIPE_WEBHOOK_SECRET",
+		"is not a signing secret, which begins with whsec_ (its value is not shown); "+
+			"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off")
+
+	if c.SMTPURL != "" {
+		_, err := receipts.NewSMTP(string(c.SMTPURL), "")
+		p.check(err == nil, "SMTP_URL", "%v", err)
+		p.check(c.ReceiptsFrom != "", "RECEIPTS_FROM", "not set; expected the sender of the receipts, such as My Shop <orders@example.com>")
 	}
-	return err
+	p.check(c.SMTPHello == "" || receipts.ValidAddress("x@"+c.SMTPHello) || addressLiteral.MatchString(c.SMTPHello), "SMTP_HELLO",
+		"%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]", c.SMTPHello)
+	from, err := mail.ParseAddress(c.ReceiptsFrom)
+	p.check(c.ReceiptsFrom == "" || err == nil && receipts.ValidAddress(from.Address), "RECEIPTS_FROM",
+		"%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", c.ReceiptsFrom)
+
+	endpoint := httpURL(string(c.EventsURL))
+	p.check(c.EventsURL == "" || endpoint != nil && endpoint.User == nil && endpoint.Fragment == "",
+		"EVENTS_URL", "is not an http or https URL without a user and a fragment, such as https://shop.example.com/events (its value is not shown)")
+	p.check(c.EventsURL != "" || c.EventsSecret == "", "EVENTS_URL", "not set, but EVENTS_SECRET is")
+	if _, err := events.ParseSecrets(string(c.EventsSecret)); c.EventsURL+c.EventsSecret != "" && err != nil {
+		p.add("EVENTS_SECRET", "%v", err)
+	}
+
+	c.Database.validate(p)
+	c.Durations.validate(p)
+	validateNetwork(p)
 }
 
 // Stripe is the access to the payment provider.
@@ -59,20 +71,7 @@ type Stripe struct {
 	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET"`
 }
 
-func (s *Stripe) validate(p *problems) {
-	validateNetwork(p)
-	const source = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
-	p.check(s.SecretKey != "", "STRIPE_SECRET_KEY", "not set; "+source)
-	p.check(secretKey.MatchString(string(s.SecretKey)) && !strings.HasPrefix(string(s.SecretKey), "sk_org_"), "STRIPE_SECRET_KEY",
-		"is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown); "+source)
-	u := httpURL(s.APIBase)
-	p.check(s.APIBase == "" || u != nil && !strings.ContainsAny(s.APIBase, "?#") && !strings.Contains(u.Path, "@"), "STRIPE_API_BASE",
-		"is not an http or https URL without a query; leave it empty for Stripe itself")
-	p.check(u == nil || u.Scheme == "https" || s.Mode() != "live", "STRIPE_API_BASE", "is plain http, which would expose a live key; use https")
-	p.check(s.WebhookSecret == "" || webhookSecret.MatchString(string(s.WebhookSecret)), "STRIPE_WEBHOOK_SECRET",
-		"is not a signing secret, which begins with whsec_ (its value is not shown); "+
-			"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off")
-}
+const sourceOfKey = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
 
 var (
 	secretKey     = regexp.MustCompile(`^[sr]k_\w+$`)
@@ -104,38 +103,16 @@ type Mail struct {
 	ReceiptsFrom string `envconfig:"RECEIPTS_FROM"`
 }
 
-func (m *Mail) validate(p *problems) {
-	validateNetwork(p)
-	if m.SMTPURL != "" {
-		_, err := receipts.NewSMTP(string(m.SMTPURL), m.HelloName(""))
-		p.check(err == nil, "SMTP_URL", "%v", err)
-		p.check(m.ReceiptsFrom != "", "RECEIPTS_FROM", "not set; expected the sender of the receipts, such as My Shop <orders@example.com>")
-	}
-	p.check(m.SMTPHello == "" || receipts.ValidAddress("x@"+m.SMTPHello) || addressLiteral.MatchString(m.SMTPHello), "SMTP_HELLO",
-		"%q is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]", m.SMTPHello)
-	from, err := mail.ParseAddress(m.ReceiptsSender())
-	p.check(err == nil && receipts.ValidAddress(from.Address), "RECEIPTS_FROM",
-		"%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.ReceiptsFrom)
-}
-
 var addressLiteral = regexp.MustCompile(`^\[(\d{1,3}(\.\d{1,3}){3}|IPv6:[[:xdigit:]]*:[[:xdigit:]:.]*)\]$`) // RFC 5321, 4.1.3
 
-// ReceiptsSender returns RECEIPTS_FROM, or a default for commands that send none.
-func (m *Mail) ReceiptsSender() string {
-	return cmp.Or(m.ReceiptsFrom, "Orders <receipts@example.com>")
-}
-
-// HelloName is the name with which we greet the mail server: SMTP_HELLO, else that of this host,
-// else the sender's domain, because servers reject a name without a dot such as that of a pod.
-func (m *Mail) HelloName(host string) string {
-	if m.SMTPHello == "" && strings.Contains(host, ".") {
-		return host
+// HelloName is the name with which we greet the mail server. It is not that of this host, because servers
+// reject a name without a dot such as that of a pod.
+func (m *Mail) HelloName() string {
+	from, err := mail.ParseAddress(m.ReceiptsFrom)
+	if m.SMTPHello != "" || err != nil {
+		return m.SMTPHello
 	}
-	from, _ := mail.ParseAddress(m.ReceiptsSender())
-	if m.SMTPHello == "" && from != nil {
-		return from.Address[strings.LastIndexByte(from.Address, '@')+1:]
-	}
-	return m.SMTPHello
+	return from.Address[strings.LastIndexByte(from.Address, '@')+1:]
 }
 
 // Events is the endpoint of the shop. A process that runs operations needs it, because without it nothing is
@@ -143,16 +120,6 @@ func (m *Mail) HelloName(host string) string {
 type Events struct {
 	EventsURL    Secret `envconfig:"EVENTS_URL"` // its path may contain a token
 	EventsSecret Secret `envconfig:"EVENTS_SECRET"`
-}
-
-func (e *Events) validate(p *problems) {
-	u := httpURL(string(e.EventsURL))
-	p.check(e.EventsURL == "" || u != nil && u.User == nil && u.Fragment == "",
-		"EVENTS_URL", "is not an http or https URL without a user and a fragment, such as https://shop.example.com/events (its value is not shown)")
-	p.check(e.EventsURL != "" || e.EventsSecret == "", "EVENTS_URL", "not set, but EVENTS_SECRET is")
-	if _, err := events.ParseSecrets(string(e.EventsSecret)); e.EventsURL+e.EventsSecret != "" && err != nil {
-		p.add("EVENTS_SECRET", "%v", err)
-	}
 }
 
 // Endpoint returns where events are sent. Its URL is "" if there is none.
@@ -184,11 +151,10 @@ type Durations struct {
 // the end of its window still has a provider key that Stripe remembers (R12, read first).
 func (d *Durations) validate(p *problems) {
 	type duration struct {
-		name    string
-		value   time.Duration
-		longest time.Duration
+		name           string
+		value, longest time.Duration
 	}
-	var previous duration
+	previous := duration{}
 	for _, next := range []duration{
 		{"STRIPE_TIMEOUT", d.StripeTimeout, longest},
 		{"LOCK_TIMEOUT", d.LockTimeout, longest},
@@ -196,54 +162,14 @@ func (d *Durations) validate(p *problems) {
 		{"CHARGE_WINDOW", d.ChargeWindow, 23 * time.Hour},
 		{"KEY_RETENTION", d.KeyRetention, longest},
 	} {
-		switch {
-		case p.has(next.name):
-			continue
-		case next.value < shortest || next.value > next.longest:
-			p.add(next.name, "%s is not from %s to %s", next.value, shortest, next.longest)
-			continue
-		case previous.value >= next.value:
-			p.lines = append(p.lines, fmt.Sprintf("durations out of order: %s %s must be less than %s %s", previous.name, previous.value, next.name, next.value))
-		}
+		p.check(next.value >= shortest && next.value <= next.longest, next.name, "%s is not from %s to %s", next.value, shortest, next.longest)
+		p.check(previous.value < next.value, next.name, "%s is not more than %s, %s", next.value, previous.name, previous.value)
 		previous = next
 	}
 }
 
 // LongestRun bounds a request: three steps, and 15 seconds for the database.
 func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout + 15*time.Second }
-
-// Log configures the log.
-type Log struct {
-	Level  slog.Level `envconfig:"LOG_LEVEL" default:"info"`
-	Format string     `envconfig:"LOG_FORMAT" default:"text"`
-}
-
-func (l *Log) validate(p *problems) {
-	p.check(l.Format == "text" || l.Format == "json", "LOG_FORMAT", "%q is neither text nor json", l.Format)
-}
-
-// Config has all variables. A command loads the groups that it needs.
-type Config struct {
-	Database
-	Listen
-	Admin
-	Stripe
-	Mail
-	Events
-	Durations
-	Log
-}
-
-// All returns the groups of all commands together.
-func (c *Config) All() []any {
-	return []any{&c.Database, &c.Listen, &c.Admin, &c.Stripe, &c.Mail, &c.Events, &c.Durations, &c.Log}
-}
-
-// Keys returns the groups of commands that read or delete keys.
-func (c *Config) Keys() []any { return []any{&c.Database, &c.Log, &c.Durations} }
-
-// Operations returns the groups of commands that run operations.
-func (c *Config) Operations() []any { return append(c.Keys(), &c.Stripe, &c.Events) }
 
 // Secret is a value that only a conversion to string shows.
 type Secret string
@@ -255,3 +181,27 @@ func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
 // MarshalText hides the value from encoding/json and slog.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+var proxyURL = regexp.MustCompile(`^$|^((https?|socks5h?)://)?(([\w.~!$&'()*+,;=:-]|%[[:xdigit:]]{2})*@)?([\w.-]+|\[[\w.:%-]+\])(:\d*)?/*$`)
+
+// validateNetwork rejects variables of Go's libraries that these would ignore without an error: calls
+// would go past the proxy, or each certificate would be unknown.
+func validateNetwork(p *problems) {
+	proxied := false
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
+		proxied = proxied || os.Getenv(name) != ""
+		p.check(proxyURL.MatchString(os.Getenv(name)), name, "is not the URL of a proxy such as http://proxy:3128 (its value is not shown)")
+	}
+	for _, name := range []string{"ALL_PROXY", "all_proxy"} {
+		p.check(proxied || os.Getenv(name) == "", name, "has no effect here; set HTTPS_PROXY, or unset it")
+	}
+	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
+		certificates, err := os.ReadFile(file) //nolint:gosec // the operator names it
+		p.check(err == nil, "SSL_CERT_FILE", "%v", err)
+		p.check(x509.NewCertPool().AppendCertsFromPEM(certificates), "SSL_CERT_FILE", "%s has no certificate in PEM format", file)
+	}
+	for _, folder := range filepath.SplitList(os.Getenv("SSL_CERT_DIR")) {
+		_, err := os.ReadDir(folder)
+		p.check(err == nil, "SSL_CERT_DIR", "%v", err)
+	}
+}

@@ -4,88 +4,101 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"text/template"
 	"unicode"
 
 	"github.com/kelseyhightower/envconfig"
 )
 
-// Load fills groups of variables, which are structs. The error names every invalid variable, and
-// contains no secret. Space around a value is removed, because files such as Kubernetes secrets end
+// Variables describes all variables of the environment.
+//
+//go:embed env.txt
+var Variables string
+
+// Config has all variables.
+type Config struct {
+	Database
+	Stripe
+	Mail
+	Events
+	Durations
+
+	ListenAddr string     `envconfig:"LISTEN_ADDR" default:":8080"`
+	AdminAddr  string     `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081"`
+	LogLevel   slog.Level `envconfig:"LOG_LEVEL" default:"info"`
+	LogFormat  string     `envconfig:"LOG_FORMAT" default:"text"`
+}
+
+// Load reads and checks all variables, of which some are required. The error names every invalid variable,
+// and contains no secret. Space around a value is removed, because files such as Kubernetes secrets end
 // with a line break. An empty variable counts as not set, except that it turns the admin listener off.
-func Load(groups ...any) error {
-	found := &problems{}
-	for name, instead := range map[string]string{
+func Load(required ...string) (*Config, error) {
+	p := new(problems)
+	for name, instead := range removed {
+		p.check(os.Getenv(name) == "", name, "was removed: %s", instead)
+	}
+	for _, name := range variableName.FindAllStringSubmatch(Variables, -1) {
+		p.clean(name[1])
+	}
+	for _, name := range required {
+		p.check(os.Getenv(name) != "", name, "not set; %s", source[name])
+	}
+	config := new(Config)
+	for {
+		err := envconfig.Process("", config)
+		unreadable, ok := errors.AsType[*envconfig.ParseError](err)
+		if !ok {
+			break
+		}
+		p.add(unreadable.KeyName, "%q is not a %s", unreadable.Value, readable[unreadable.TypeName])
+		_ = os.Unsetenv(unreadable.KeyName) // so that the others are read
+	}
+	config.validate(p)
+	if len(p.lines) > 0 {
+		return nil, errors.New("wrong configuration:\n  " + strings.Join(p.lines, "\n  ") + "\norders help env lists every variable")
+	}
+	return config, nil
+}
+
+var (
+	removed = map[string]string{
 		"COMPLETER_MAX_ATTEMPTS":      "the completer never gives up",
 		"EVENTS_SIGNING_KEY":          "set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
 		"EVENTS_SIGNING_KEY_PREVIOUS": "set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
 		"RECEIPTS_DIR":                "set SMTP_URL to send receipts by mail",
-	} {
-		found.check(os.Getenv(name) == "", name, "was removed: %s", instead)
 	}
-	for _, group := range groups {
-		if err := found.read(group); err != nil {
-			return err
-		}
+	source = map[string]string{
+		"DATABASE_URL": "expected postgres://user:pass@host:5432/orders. " +
+			"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; playground run needs none",
+		"STRIPE_SECRET_KEY": sourceOfKey,
 	}
-	for _, group := range groups {
-		if group, ok := group.(interface{ validate(*problems) }); ok {
-			group.validate(found)
-		}
+	readable = map[string]string{
+		"slog.Level":    "level: debug, info, warn or error",
+		"time.Duration": "duration such as 90s, 5m or 72h",
 	}
-	if len(found.lines) > 0 {
-		return errors.New("wrong configuration:\n  " + strings.Join(found.lines, "\n  ") + "\norders help env lists every variable")
-	}
-	return nil
-}
+	variableName = regexp.MustCompile(`(?m)^  ([A-Z_]+)`)
+	quoted       = regexp.MustCompile(`(?s)^(".*"|'.*')$`)
+)
 
-// read unsets the variables that it cannot read, so that the others are read too.
-func (p *problems) read(group any) error {
-	var names strings.Builder
-	if err := envconfig.Usagef("", group, &names, "{{range .}}{{usage_key .}} {{end}}"); err != nil {
-		return err
+// clean removes the space around the value of a variable.
+func (p *problems) clean(name string) {
+	value, set := os.LookupEnv(name)
+	value = strings.TrimSpace(value)
+	invisible := strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) })
+	if invisible || quoted.MatchString(value) {
+		p.add(name, "has quotes around its value, or an invisible character in it; remove them")
+		value = ""
 	}
-	if _, ok := group.(*Database); ok {
-		names.WriteString(strings.Join(driverVariables(), " "))
+	if set {
+		_ = os.Setenv(name, value)
 	}
-	for name := range strings.FieldsSeq(names.String()) {
-		value, set := os.LookupEnv(name)
-		value = strings.TrimSpace(value)
-		invisible := strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) })
-		if invisible || quoted.MatchString(value) {
-			p.add(name, "has quotes around its value, or an invisible character in it; remove them")
-			value = ""
-		}
-		if set {
-			_ = os.Setenv(name, value)
-		}
-		if value == "" && name != "ADMIN_ADDR" {
-			_ = os.Unsetenv(name) // envconfig would not use the default
-		}
+	if value == "" && name != "ADMIN_ADDR" {
+		_ = os.Unsetenv(name) // envconfig would not use the default
 	}
-	for {
-		err := envconfig.Process("", group)
-		unreadable, ok := errors.AsType[*envconfig.ParseError](err)
-		if !ok {
-			return err
-		}
-		p.add(unreadable.KeyName, "%q is not a %s", unreadable.Value, readable[unreadable.TypeName])
-		_ = os.Unsetenv(unreadable.KeyName)
-	}
-}
-
-var quoted = regexp.MustCompile(`(?s)^(".*"|'.*')$`)
-
-var readable = map[string]string{
-	"app.Address":   "host:port such as 127.0.0.1:8080 or [::1]:8080",
-	"int":           "number",
-	"slog.Level":    "level: debug, info, warn or error",
-	"time.Duration": "duration such as 90s, 5m or 72h",
 }
 
 // problems are the errors in the environment. A line has the name of the variable, what is
@@ -94,7 +107,7 @@ type problems struct{ lines []string }
 
 // add adds a problem of a variable that has none yet.
 func (p *problems) add(name, format string, arguments ...any) {
-	if !p.has(name) {
+	if !slices.ContainsFunc(p.lines, func(line string) bool { return strings.HasPrefix(line, name+":") }) {
 		p.lines = append(p.lines, name+": "+fmt.Sprintf(format, arguments...))
 	}
 }
@@ -103,29 +116,4 @@ func (p *problems) check(ok bool, name, format string, arguments ...any) {
 	if !ok {
 		p.add(name, format, arguments...)
 	}
-}
-
-func (p *problems) has(name string) bool {
-	return slices.ContainsFunc(p.lines, func(line string) bool { return strings.HasPrefix(line, name+":") })
-}
-
-//go:embed env.txt
-var descriptions string
-
-func description(name string) string {
-	return regexp.MustCompile(`(?m)^` + name + `\n((?: .*\n)+)`).FindStringSubmatch(descriptions)[1]
-}
-
-var usage = template.Must(template.New("usage").Funcs(template.FuncMap{"describe": description}).Parse(
-	`{{range .}}  {{.Key}}{{with .Tags.Get "default"}} (default {{.}}){{end}}
-{{describe .Key}}{{end}}`))
-
-// PrintEnv prints the variables of groups.
-func PrintEnv(w io.Writer, groups ...any) error {
-	for _, group := range groups {
-		if err := envconfig.Usaget("", group, w, usage); err != nil {
-			return err
-		}
-	}
-	return nil
 }

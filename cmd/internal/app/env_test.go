@@ -1,21 +1,23 @@
 package app_test
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kelseyhightower/envconfig"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/cmd/internal/app"
 )
 
-var names = app.Names()
+var names = slices.Sorted(maps.Keys(app.Defaults()))
 
 func setenv(t *testing.T, settings ...string) {
 	t.Helper()
@@ -73,13 +75,13 @@ func TestLoad(t *testing.T) {
 				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			problems: []string{
-				`LISTEN_ADDR: "8080" is not a host:port such as 127.0.0.1:8080 or [::1]:8080`,
-				`ADMIN_ADDR: "localhost" is not a host:port such as 127.0.0.1:8080 or [::1]:8080`,
 				`STRIPE_TIMEOUT: "20" is not a duration such as 90s, 5m or 72h`,
 				`CHARGE_WINDOW: "1d" is not a duration such as 90s, 5m or 72h`,
 				`KEY_RETENTION: "3 days" is not a duration such as 90s, 5m or 72h`,
 				`LOG_LEVEL: "loud" is not a level: debug, info, warn or error`,
-				"DATABASE_URL: invalid port",
+				`LISTEN_ADDR: "8080" is not a host:port such as 127.0.0.1:8080 or [::1]:8080`,
+				`ADMIN_ADDR: "localhost" is not a host:port such as 127.0.0.1:8080 or [::1]:8080`,
+				`LOG_FORMAT: "xml" is neither text nor json`,
 				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey,
 				"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself",
 				noWebhookSecret,
@@ -88,9 +90,9 @@ func TestLoad(t *testing.T) {
 				`RECEIPTS_FROM: "nobody" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
 				noEventsURL,
 				noEventsSecret,
+				"DATABASE_URL: invalid port",
 				"LOCK_TIMEOUT: -1m30s is not from 100ms to 87600h0m0s",
 				"COMPLETER_GRACE: 0s is not from 100ms to 29m59s",
-				`LOG_FORMAT: "xml" is neither text nor json`,
 			},
 		},
 		"a live key over plain http": {
@@ -116,12 +118,12 @@ func TestLoad(t *testing.T) {
 				"STRIPE_WEBHOOK_SECRET=whsec_canary'", "SMTP_HELLO=[mail]", "RECEIPTS_FROM=shop@localhost", "STRIPE_TIMEOUT=1ms", "KEY_RETENTION=900000h",
 			},
 			problems: []string{
-				"DATABASE_URL: failed to configure TLS (unable to read CA file: open /missing.crt: no such file or directory)",
 				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey,
 				"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself",
 				noWebhookSecret,
 				`SMTP_HELLO: "[mail]" is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]`,
 				`RECEIPTS_FROM: "shop@localhost" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
+				"DATABASE_URL: failed to configure TLS (unable to read CA file: open /missing.crt: no such file or directory)",
 				"STRIPE_TIMEOUT: 1ms is not from 100ms to 87600h0m0s",
 				"KEY_RETENTION: 900000h0m0s is not from 100ms to 87600h0m0s",
 			},
@@ -149,9 +151,9 @@ func TestLoad(t *testing.T) {
 		"durations in the wrong order": {
 			environment: []string{database, testKey, "STRIPE_TIMEOUT=2m", "LOCK_TIMEOUT=90s", "COMPLETER_GRACE=10m", "CHARGE_WINDOW=10m", "KEY_RETENTION=10m"},
 			problems: []string{
-				"durations out of order: STRIPE_TIMEOUT 2m0s must be less than LOCK_TIMEOUT 1m30s",
-				"durations out of order: COMPLETER_GRACE 10m0s must be less than CHARGE_WINDOW 10m0s",
-				"durations out of order: CHARGE_WINDOW 10m0s must be less than KEY_RETENTION 10m0s",
+				"LOCK_TIMEOUT: 1m30s is not more than STRIPE_TIMEOUT, 2m0s",
+				"CHARGE_WINDOW: 10m0s is not more than COMPLETER_GRACE, 10m0s",
+				"KEY_RETENTION: 10m0s is not more than CHARGE_WINDOW, 10m0s",
 			},
 		},
 		"durations for which the provider may have forgotten a create": { // (R12, read first)
@@ -161,13 +163,6 @@ func TestLoad(t *testing.T) {
 				"CHARGE_WINDOW: 23h0m1s is not from 100ms to 23h0m0s",
 			},
 		},
-		"an unreadable duration between two in the wrong order": {
-			environment: []string{database, testKey, "STRIPE_TIMEOUT=95s", "LOCK_TIMEOUT=1 minute", "COMPLETER_GRACE=90s"},
-			problems: []string{
-				`LOCK_TIMEOUT: "1 minute" is not a duration such as 90s, 5m or 72h`,
-				"durations out of order: STRIPE_TIMEOUT 1m35s must be less than COMPLETER_GRACE 1m30s",
-			},
-		},
 		"an organisation's key": {
 			environment: []string{database, "STRIPE_SECRET_KEY=sk_org_live_canary"},
 			problems:    []string{"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey},
@@ -175,8 +170,7 @@ func TestLoad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			setenv(t, test.environment...)
-			var config app.Config
-			err := app.Load(config.All()...)
+			_, err := app.Load("DATABASE_URL", "STRIPE_SECRET_KEY")
 			require.EqualError(t, err, "wrong configuration:\n  "+strings.Join(test.problems, "\n  ")+"\norders help env lists every variable")
 			require.NotContains(t, err.Error(), "canary")
 		})
@@ -189,12 +183,13 @@ func TestLoad_accepted(t *testing.T) {
 		{database, testKey, "STRIPE_WEBHOOK_SECRET=whsec_1"},
 		{database, testKey, "LISTEN_ADDR=127.0.0.1:0"},
 		{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=https://user:canary@stripe-proxy"},
-		{"DATABASE_URL=host=127.0.0.1 user=u password=p dbname=orders", testKey},
+		{database}, // a command that calls no provider
+		{"LISTEN_ADDR=127.0.0.1:0"},
 		{database + "?default_query_exec_mode=cache_describe", testKey},
 	} {
 		setenv(t, environment...)
-		var config app.Config
-		require.NoError(t, app.Load(config.All()...), environment)
+		config, err := app.Load()
+		require.NoError(t, err, environment)
 		require.NotContains(t, config.ProviderURL(), "canary")
 	}
 }
@@ -203,7 +198,7 @@ func TestLoad_removed(t *testing.T) {
 	for _, name := range []string{"EVENTS_SIGNING_KEY", "EVENTS_SIGNING_KEY_PREVIOUS"} {
 		setenv(t, database, testKey)
 		t.Setenv(name, "canary")
-		err := app.Load(new(app.Config).All()...)
+		_, err := app.Load()
 		require.ErrorContains(t, err, "\n  "+name+": was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)\n")
 		require.NotContains(t, err.Error(), "canary")
 		t.Setenv(name, "")
@@ -221,9 +216,9 @@ func TestLoad_distortedValues(t *testing.T) {
 	}
 	for name, fallback := range app.Defaults() {
 		value := cmp.Or(clean[name], fallback, "http://127.0.0.1:12111")
-		load := func(value string) (config app.Config, err error) {
+		load := func(value string) (*app.Config, error) {
 			setenv(t, database, testKey, "RECEIPTS_FROM=shop@example.com", "EVENTS_URL="+eventsURL, "EVENTS_SECRET="+eventsSecret, name+"="+value)
-			return config, app.Load(config.All()...)
+			return app.Load("DATABASE_URL", "STRIPE_SECRET_KEY")
 		}
 		want, err := load(value)
 		require.NoError(t, err)
@@ -251,15 +246,9 @@ func TestLoad_distortedValues(t *testing.T) {
 
 func TestMail_HelloName(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ hello, host, want string }{
-		{"mx.example.com", "worker.example.net", "mx.example.com"},
-		{"[192.0.2.1]", "orders-worker-7d9c", "[192.0.2.1]"},
-		{"", "worker.example.net", "worker.example.net"},
-		{"", "orders-worker-7d9c", "shop.example.com"},
-		{"", "", "shop.example.com"},
-	} {
-		m := app.Mail{SMTPHello: test.hello, ReceiptsFrom: "My Shop <orders@shop.example.com>"}
-		require.Equal(t, test.want, m.HelloName(test.host))
+	for hello, want := range map[string]string{"mx.example.com": "mx.example.com", "[192.0.2.1]": "[192.0.2.1]", "": "shop.example.com"} {
+		m := app.Mail{SMTPHello: hello, ReceiptsFrom: "My Shop <orders@shop.example.com>"}
+		require.Equal(t, want, m.HelloName())
 	}
 }
 
@@ -274,8 +263,7 @@ func TestLoad_addressOfIPv6(t *testing.T) {
 		"SMTP_HELLO=2001:db8::1": false, "SMTP_HELLO=[192.0.2.1": false, "SMTP_HELLO=192.0.2.1]": false,
 	} {
 		setenv(t, database, testKey, "RECEIPTS_FROM=orders@example.com", setting)
-		var config app.Config
-		err := app.Load(config.All()...)
+		config, err := app.Load()
 		require.Equal(t, accepted, err == nil, "%s: %v", setting, err)
 		if url, found := strings.CutPrefix(setting, "STRIPE_API_BASE="); found {
 			require.Equal(t, url, config.ProviderURL())
@@ -289,77 +277,34 @@ func TestLoad_emptyVariables(t *testing.T) {
 		settings = append(settings, name+"=")
 	}
 	setenv(t, append(settings, database, testKey)...)
-	var config app.Config
-	require.NoError(t, app.Load(config.All()...))
-	require.Equal(t, app.Address(":8080"), config.ListenAddr)
+	config, err := app.Load()
+	require.NoError(t, err)
+	require.Equal(t, ":8080", config.ListenAddr)
 	require.Empty(t, config.AdminAddr, "empty turns it off")
 	require.Equal(t, "20s", config.StripeTimeout.String())
 	require.Equal(t, "1m30s", config.LockTimeout.String())
 	require.Equal(t, "5m0s", config.CompleterGrace.String())
 	require.Equal(t, "23h0m0s", config.ChargeWindow.String())
 	require.Equal(t, "72h0m0s", config.KeyRetention.String())
-	require.Equal(t, "Orders <receipts@example.com>", config.ReceiptsSender())
-	require.Equal(t, slog.LevelInfo, config.Level)
-	require.Equal(t, "text", config.Format)
+	require.Equal(t, slog.LevelInfo, config.LogLevel)
+	require.Equal(t, "text", config.LogFormat)
 }
 
-func TestLoad_variablesOfTheCommand(t *testing.T) {
-	setenv(t, database, "LISTEN_ADDR=wrong", "RECEIPTS_FROM=wrong")
-	var config app.Config
-	load := func(groups ...any) error {
-		t.Setenv("STRIPE_TIMEOUT", "wrong")
-		return app.Load(groups...)
-	}
-	require.NoError(t, load(&config.Database, &config.Log))
-	err := load(config.Keys()...)
-	require.ErrorContains(t, err, "STRIPE_TIMEOUT", "all durations are compared")
-	require.NotContains(t, err.Error(), "STRIPE_SECRET_KEY")
-	err = load(config.Operations()...)
-	require.ErrorContains(t, err, "STRIPE_SECRET_KEY")
-	require.NotContains(t, err.Error(), "LISTEN_ADDR")
-	require.EqualError(t, load(new(app.Mail)), "wrong configuration:\n"+
-		"  RECEIPTS_FROM: \"wrong\" is not a sender such as receipts@example.com or Orders <receipts@example.com>\n"+
-		"orders help env lists every variable")
-	t.Setenv("RECEIPTS_FROM", "")
-	require.NoError(t, load(new(app.Mail)))
-}
-
-func TestLoad_addresses(t *testing.T) {
-	for _, test := range []struct {
-		settings            []string
-		addr, serve, worker app.Address
-	}{
-		{nil, ":8080", "127.0.0.1:8081", ""},
-		{[]string{"LISTEN_ADDR=:9000", "ADMIN_ADDR=127.0.0.1:9001"}, ":9000", "127.0.0.1:9001", "127.0.0.1:9001"},
-	} {
-		setenv(t, test.settings...)
-		var config app.Config
-		require.NoError(t, app.Load(&config.Listen, &config.Admin))
-		require.Equal(t, test.addr, config.ListenAddr)
-		require.Equal(t, test.serve, config.AdminAddr)
-		var worker app.Admin
-		require.NoError(t, app.Load(worker.Optional()))
-		require.Equal(t, test.worker, worker.AdminAddr)
-	}
-}
-
-func TestPrintEnv(t *testing.T) {
+// The texts have each variable, with the default that is used.
+func TestVariables(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	require.NoError(t, app.PrintEnv(&out, new(app.Config).All()...))
-	for _, name := range names {
-		require.Contains(t, out.String(), "  "+name)
+	var fields strings.Builder
+	require.NoError(t, envconfig.Usagef("", new(app.Config), &fields, `{{range .}}{{.Key}}={{.Tags.Get "default"}}
+{{end}}`))
+	want := map[string]string{}
+	for field := range strings.FieldsSeq(fields.String()) {
+		name, value, _ := strings.Cut(field, "=")
+		want[name] = value
 	}
-	require.NotContains(t, app.EnvTemplate(), "\n# \n", "each variable has a description")
-	for line := range strings.Lines(out.String()) {
+	require.Equal(t, want, app.Defaults())
+	for line := range strings.Lines(app.Variables) {
 		require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), 80)
 	}
-
-	out.Reset()
-	require.NoError(t, app.PrintEnv(&out, new(app.Database), new(app.Log)))
-	require.Contains(t, out.String(), "DATABASE_URL")
-	require.Contains(t, out.String(), "LOG_LEVEL (default info)")
-	require.NotContains(t, out.String(), "STRIPE_SECRET_KEY")
 }
 
 func TestExampleEnv_inAShell(t *testing.T) {

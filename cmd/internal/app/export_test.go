@@ -1,15 +1,13 @@
 package app
 
 import (
-	"io"
-	"maps"
-	"slices"
+	"regexp"
 	"strings"
-	"text/template"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/kelseyhightower/envconfig"
 )
+
+var described = regexp.MustCompile(`(?m)^  ([A-Z_]+)(?: \(default (.*)\))?\n((?:      .*\n)+)`)
 
 // EnvTemplate returns the contents of .env.example, which a shell reads.
 func EnvTemplate() string {
@@ -18,21 +16,14 @@ func EnvTemplate() string {
 		"# Put a value with spaces or signs such as & between single quotes. An empty\n" +
 		"# variable counts as not set, unless its comment says otherwise. make run needs\n" +
 		"# none of them.\n")
-	// The default of an address depends on the command.
-	printVariables(&out, `{{range .}}
-# {{words .Key}}
-{{if hasSuffix .Key "_ADDR"}}#{{end}}{{.Key}}={{.Tags.Get "default"}}
-{{end}}`)
-	return out.String()
-}
-
-func printVariables(w io.Writer, text string) {
-	functions := template.FuncMap{"words": func(name string) string { return strings.Join(strings.Fields(description(name)), " ") }, "hasSuffix": strings.HasSuffix}
-	for _, group := range new(Config).All() {
-		if err := envconfig.Usaget("", group, w, template.Must(template.New("").Funcs(functions).Parse(text))); err != nil {
-			panic(err)
+	for _, variable := range described.FindAllStringSubmatch(Variables, -1) {
+		out.WriteString("\n# " + strings.Join(strings.Fields(variable[3]), " ") + "\n")
+		if strings.HasSuffix(variable[1], "_ADDR") {
+			out.WriteString("#") // the default depends on the command
 		}
+		out.WriteString(variable[1] + "=" + variable[2] + "\n")
 	}
+	return out.String()
 }
 
 // Parse returns what the driver connects to.
@@ -40,15 +31,9 @@ func (d Database) Parse() (*pgxpool.Config, error) { return d.parse() }
 
 // Defaults has all variables of help env, each with its default or "".
 func Defaults() map[string]string {
-	var lines strings.Builder
-	printVariables(&lines, "{{range .}}{{.Key}}={{.Tags.Get \"default\"}}\n{{end}}")
 	defaults := map[string]string{}
-	for line := range strings.Lines(lines.String()) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		defaults[name] = value
+	for _, variable := range described.FindAllStringSubmatch(Variables, -1) {
+		defaults[variable[1]] = variable[2]
 	}
 	return defaults
 }
-
-// Names lists all variables of help env.
-func Names() []string { return slices.Sorted(maps.Keys(Defaults())) }

@@ -13,7 +13,7 @@ import (
 )
 
 // An outage of an hour does not fill the log, and the usual pace returns with its end.
-func TestRepeat_outage(t *testing.T) {
+func TestLoop_outage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -21,12 +21,12 @@ func TestRepeat_outage(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour+2*time.Minute)
 		defer stop()
 		begin := time.Now()
-		Repeat(ctx, "worker", time.Second, slog.New(slog.NewTextHandler(&log, nil)), func(context.Context) error {
+		Loop{Command: "worker", Every: time.Second, Work: func(context.Context) error {
 			if runs++; time.Since(begin) < time.Hour {
 				return errors.New("no database")
 			}
 			return nil
-		})
+		}}.Run(ctx, slog.New(slog.NewTextHandler(&log, nil)))
 		failures := bytes.Count(log.Bytes(), []byte("level=ERROR"))
 		require.InDelta(t, 65, failures, 5)
 		require.Greater(t, runs-failures, 5)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"syscall"
 	"time"
 
 	ordersapi "example.com/orders-api"
@@ -18,8 +20,8 @@ import (
 const maxBackground = 200
 
 // listen opens the address that an environment variable names.
-func listen(ctx context.Context, variable string, address Address) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", string(address))
+func listen(ctx context.Context, variable, address string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", variable, err)
 	}
@@ -38,13 +40,10 @@ type Server struct {
 
 // Listen opens the addresses until the app closes.
 func (a *App) Listen(ctx context.Context) (*Server, error) {
-	if err := CheckServing(ctx, a.Pool); err != nil {
-		return nil, err
-	}
 	runs := make(api.Background, maxBackground)
 	authenticator := accounts.NewAuthenticator(a.Pool, time.Now)
 	a.Monitor.OnReset(authenticator.Reset)
-	if err := a.StartMonitor(ctx, CheckServing); err != nil {
+	if err := a.StartMonitor(ctx); err != nil {
 		return nil, err
 	}
 	ready := api.NewReadiness(a.Monitor.Err)
@@ -70,9 +69,16 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.onClose(func() { _ = listener.Close() }) // closed already if Run was called
 	server := api.NewServer(router, a.Logger)
-	server.ConnState = limitConnections(connectionLimit(a.Logger))
+	open := make(chan struct{}, connectionLimit(a.Logger)) // further connections wait in the kernel's backlog
+	server.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew: // the server calls it before it accepts the next one
+			open <- struct{}{}
+		case http.StateClosed, http.StateHijacked:
+			<-open
+		}
+	}
 	server.WriteTimeout = a.Config.LongestRun() + 2*time.Minute // for a wait, a search at the provider, and a slow client
 	return &Server{App: a, HTTP: server, Listener: listener, ready: ready, runs: runs}, nil
 }
@@ -122,4 +128,26 @@ func BaseURL(address, loopback string) string {
 		host = loopback
 	}
 	return (&url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}).String()
+}
+
+const (
+	// maxConnections bounds the requests in flight, too, because each needs memory while it waits for the
+	// provider. The proxy in front keeps slow and idle clients away (docs/overload.md).
+	maxConnections = 1500
+
+	// Each connection may need another one, to the provider. The rest is for the database and for logs.
+	descriptorsPerConnection, otherDescriptors = 2, 64
+)
+
+// connectionLimit returns maxConnections, or what the process may open: a connection to the database
+// that fails for want of a descriptor costs more than a client that waits.
+func connectionLimit(logger *slog.Logger) int {
+	var files syscall.Rlimit
+	need := uint64(descriptorsPerConnection*maxConnections + otherDescriptors)
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur >= need {
+		return maxConnections
+	}
+	limit := max(1, (int(files.Cur)-otherDescriptors)/descriptorsPerConnection)
+	logger.Warn("RLIMIT_NOFILE is too low, so fewer clients can connect: raise it", "limit", files.Cur, "needed", need, "connections", limit)
+	return limit
 }

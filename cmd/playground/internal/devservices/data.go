@@ -23,6 +23,7 @@ import (
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/migrations"
 )
 
 // Folder returns the data folder of `playground run`. Clones, renamed projects and providers do not share a
@@ -62,13 +63,10 @@ func folderName(module, working, provider string) string {
 
 // Migrate applies all pending migrations.
 func Migrate(ctx context.Context, d app.Database) error {
-	migrator, done, err := app.Migrator(ctx, d, slog.New(slog.DiscardHandler))
-	if err != nil {
+	return app.Migrate(ctx, d, slog.New(slog.DiscardHandler), func(migrator *migrations.Migrator) error {
+		_, err := migrator.Up(ctx)
 		return err
-	}
-	defer done()
-	_, err = migrator.Up(ctx)
-	return err
+	})
 }
 
 // EventsSecret returns a new secret that signs events.
