@@ -20,9 +20,8 @@ import (
 
 type orderRow struct {
 	OrderRequest
-	CreateKeyNumber          int `db:"create_attempt"`  // in the provider key of a create, see repeatWithNextKey
-	ConfirmKeyNumber         int `db:"confirm_attempt"` // in those of a confirm and of a cancel
-	FailureCode, DeclineCode *string
+	CreateKeyNumber  int `db:"create_attempt"`  // in the provider key of a create, see repeatWithNextKey
+	ConfirmKeyNumber int `db:"confirm_attempt"` // in those of a confirm and of a cancel
 
 	IdempotencyKey  idempotency.Key
 	CancelRequested bool // see closeReason
@@ -40,8 +39,9 @@ SELECT id,
        metadata,
        created_at,
        paid_at,
-       failure_code,
-       decline_code,
+       CASE
+           WHEN failure_code IS NOT NULL THEN jsonb_build_object('code', failure_code, 'decline_code', decline_code)
+       END AS failure,
        payment_method,
        off_session,
        create_attempt,
@@ -52,14 +52,6 @@ SELECT id,
        cancel_requested_at IS NOT NULL AS cancel_requested
   FROM orders`
 
-func scanOrder(row pgx.CollectableRow) (orderRow, error) {
-	o, err := pgx.RowToStructByName[orderRow](row)
-	if o.FailureCode != nil {
-		o.Failure = &Failure{Code: *o.FailureCode, DeclineCode: o.DeclineCode}
-	}
-	return o, err
-}
-
 // Get returns the account's order, or [httpjson.ErrNotFound].
 func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, error) {
 	o, err := s.find(ctx, accountID, id)
@@ -67,22 +59,23 @@ func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, erro
 }
 
 func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (orderRow, error) {
-	return httpjson.Get(ctx, s.Pool, scanOrder, selectOrder+`
+	return httpjson.Get(ctx, s.Pool, pgx.RowToStructByName[orderRow], selectOrder+`
  WHERE account_id = $1
    AND id = $2`, accountID, id)
 }
 
-// mustExist replaces ErrNotFound, which the API would answer with 404. The order of a key exists, so
-// its absence is an error of ours.
-func mustExist(err error, keyID uuid.UUID) error {
+// ofKey returns the order that a key has created. Its absence is an error of ours, but the API would answer
+// ErrNotFound with 404.
+func (s *Service) ofKey(ctx context.Context, accountID uuid.UUID, key idempotency.Key) (orderRow, error) {
+	o, err := s.find(ctx, accountID, orderID(accountID, key))
 	if errors.Is(err, httpjson.ErrNotFound) {
-		return fmt.Errorf("the order of key %s is missing", keyID)
+		err = fmt.Errorf("the order of key %s is missing", idempotency.KeyID(accountID, key))
 	}
-	return err
+	return o, err
 }
 
 func (s *Service) findByReference(ctx context.Context, accountID uuid.UUID, reference string) (orderRow, error) {
-	return httpjson.Get(ctx, s.Pool, scanOrder, selectOrder+`
+	return httpjson.Get(ctx, s.Pool, pgx.RowToStructByName[orderRow], selectOrder+`
  WHERE account_id = $1
    AND reference = $2
    AND failure_code IS NULL`, accountID, reference)
@@ -154,7 +147,7 @@ func (s *Service) List(ctx context.Context, of operations.Target, page httpjson.
 	if filtered {
 		where, arguments = " AND reference = $5", append(arguments, reference)
 	}
-	return httpjson.List(ctx, s.Pool, scanOrder, func(o orderRow) any { return o.Order }, selectOrder+`
+	return httpjson.List(ctx, s.Pool, pgx.RowToStructByName[orderRow], func(o orderRow) any { return o.Order }, selectOrder+`
  WHERE account_id = $1
    AND (created_at, id) < ($2, $3)`+where+`
  ORDER BY created_at DESC, id DESC
@@ -162,15 +155,9 @@ func (s *Service) List(ctx context.Context, of operations.Target, page httpjson.
 }
 
 // updateTx queues an UPDATE of the run's order. set is constant SQL, and its values begin with $3. It also
-// reads whether a cancel was requested since the order was read (R29, durable cancel). If the result of
-// the UPDATE is not received, as with a COMMIT of unknown outcome, the next step reads the order again.
+// reads whether a cancel was requested since the order was read (R29, durable cancel).
 func (r *orderRun) updateTx(tx *idempotency.Tx, set string, values ...any) {
-	r.stale = true
 	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2 RETURNING cancel_requested_at IS NOT NULL",
 		append([]any{r.run.AccountID, r.order.ID}, values...)...,
-	).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&r.order.CancelRequested)
-		r.stale = err != nil
-		return err
-	})
+	).QueryRow(func(row pgx.Row) error { return row.Scan(&r.order.CancelRequested) })
 }
