@@ -37,14 +37,17 @@ type RecordFunc func(ctx context.Context, tx *Tx) (Transition, error)
 type Transition struct {
 	point    RecoveryPoint
 	response Response
-	pause    error
+	pause    func() error
 }
 
 // Advance moves the request to a recovery point. At its own, the step runs again.
 func Advance(point RecoveryPoint) Transition { return Transition{point: point} }
 
-// Pause is [Advance], after which the run ends with err, as with the error of a step.
-func Pause(point RecoveryPoint, err error) Transition { return Transition{point: point, pause: err} }
+// Pause is [Advance], after which the run ends with the error that reason returns, as with the error of a step. If
+// reason returns nil, because the commit has shown that there is more to do, the run goes on.
+func Pause(point RecoveryPoint, reason func() error) Transition {
+	return Transition{point: point, pause: reason}
+}
 
 // Finish stores the response of every retry. It must be final, because a stored failure would
 // hide a charge that still happens (R11, final only).

@@ -37,7 +37,7 @@ type Run struct {
 
 	from, point RecoveryPoint
 	response    Response
-	paused      error // see [Pause]
+	pause       func() error // see [Pause]
 
 	lease
 }
@@ -88,10 +88,10 @@ func (run *Run) step(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err = run.commit(ctx, record); err != nil {
+	if err = run.commit(ctx, record); err != nil || run.pause == nil {
 		return err
 	}
-	return run.paused
+	return run.pause()
 }
 
 // call makes the step's call, which ends with the lease (R8, the database's clock). It compares the
@@ -133,7 +133,7 @@ func (run *Run) transact(ctx context.Context, record RecordFunc) error {
 	recording, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	next, err := record(recording, tx)
-	run.paused = next.pause
+	run.pause = next.pause
 	if _, known := run.steps.At[next.point]; err == nil && next.point != Finished && !known {
 		err = fmt.Errorf("idempotency: a step advanced to %q, from which there is no step", next.point)
 	}
@@ -206,10 +206,10 @@ func (run *Run) fenceFailed(ctx context.Context) error {
 	return nil
 }
 
-// adopt continues from what this run has committed.
+// adopt continues from what this run has committed, whose results it has not received.
 func (run *Run) adopt(stored *keyRow, sent time.Time) {
 	run.Number, run.CreatedAt, run.Resumed = stored.Runs, stored.CreatedAt, true
-	run.point, run.response = stored.Point, stored.response()
+	run.point, run.response, run.pause = stored.Point, stored.response(), nil
 	start := stored.ReadAt
 	if stored.LockedAt != nil {
 		start = *stored.LockedAt

@@ -163,10 +163,15 @@ func (r *orderRun) adoptIntent(ctx context.Context, mayCreate bool) (idempotency
 	ids, err := r.service.Payments.Search(ctx, payments.MetadataOrderID, r.order.ID.String())
 	failed := payments.Failure(err)
 	windowOver := r.service.windowOver(r.order, r.run.LeaseEnd())
+	least := 1
+	if mayCreate {
+		// Otherwise the create decides: the provider may remember a later intent, which is charged, but not listed yet.
+		least = inProgress
+	}
 	switch {
 	case failed == nil:
 		found, err := r.choose(ctx, ids)
-		if err != nil || found.ID == "" {
+		if err != nil || precedence(found.Status) < least {
 			return nil, err
 		}
 		return r.recordIntent(found.ID, true), nil
@@ -203,12 +208,15 @@ func (r *orderRun) choose(ctx context.Context, ids []string) (chosen payments.In
 	return chosen, nil
 }
 
+// inProgress is the precedence from which an intent is charged, or may be charged without a confirm of ours.
+const inProgress = 3
+
 // precedence ranks the intents of an order: succeeded, in progress, failed (the client may already
 // have the failure), unconfirmed, none. An unknown status may be that of a payment in progress.
 func precedence(status payments.Status) int {
 	switch status {
 	case payments.StatusSucceeded:
-		return 4
+		return inProgress + 1
 	case payments.StatusCanceled, payments.StatusRequiresPaymentMethod:
 		return 2
 	case payments.StatusRequiresConfirmation:
@@ -216,7 +224,7 @@ func precedence(status payments.Status) int {
 	case "":
 		return 0
 	default:
-		return 3
+		return inProgress
 	}
 }
 

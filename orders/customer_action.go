@@ -42,7 +42,12 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 		r.updateTx(tx, "status = 'requires_action'")
 		r.service.Events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderRequiresAction, OrderID: r.order.ID})
 		r.auditTx(ctx, tx, "order.requires_action", map[string]any{"payment_intent_id": intent.ID})
-		return idempotency.Pause(pointChargeCreated, actionRequired(intent)), nil
+		return idempotency.Pause(pointChargeCreated, func() error {
+			if r.order.CancelRequested { // meanwhile, so the step closes the order (R29, durable cancel)
+				return nil
+			}
+			return actionRequired(intent)
+		}), nil
 	}, nil
 }
 

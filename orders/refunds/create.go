@@ -161,7 +161,8 @@ UPDATE refunds
 
 // pause records what is known about the calls, and ends the run with an error.
 func (r *refundRun) pause(kind error, failed *payments.Error) (idempotency.RecordFunc, error) {
-	return r.record(idempotency.Pause(pointRefundCreated, r.retryLater(kind, failed))), nil
+	later := r.retryLater(kind, failed)
+	return r.record(idempotency.Pause(pointRefundCreated, func() error { return later })), nil
 }
 
 // kindOfFailure returns the kind of an error that occurs before this run's call, or of a call that had
