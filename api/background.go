@@ -31,7 +31,7 @@ func (b Background) Wait(ctx context.Context) error {
 }
 
 // start begins a run in the background and sends its result, or returns false if there are too many runs.
-func (h *handlers) start(ctx context.Context, results chan<- *runResult, run func(context.Context) runResult) bool {
+func (h *Handlers) start(ctx context.Context, results chan<- *runResult, run func(context.Context) runResult) bool {
 	select {
 	case h.Background <- struct{}{}:
 	default:
@@ -70,7 +70,7 @@ func recovered(ctx context.Context, run func(context.Context) runResult, entry *
 
 // serveAsync executes the request in the background. It responds with 202 once the claim is
 // durable, unless the client's wait suffices for the result.
-func (h *handlers) serveAsync(ctx context.Context, w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
+func (h *Handlers) serveAsync(ctx context.Context, w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
 	results := make(chan *runResult, 2) // nil once the claim is durable, and then the result
 	req.OnClaim = sync.OnceFunc(func() { results <- nil })
 	if !h.start(ctx, results, func(ctx context.Context) runResult { return h.run(ctx, req) }) {

@@ -93,7 +93,7 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	f.limiter = admission.New(admission.Config{Permits: s.permits, Backlog: s.backlog, Wait: time.Minute})
 	f.background = make(api.Background, s.background)
 	authenticator := accounts.NewAuthenticator(f.Pool, func() time.Time { return time.Unix(0, f.authClock.Load()) })
-	config := api.Config{Authenticator: authenticator, Limiter: f.limiter, Ready: s.ready, Background: f.background}
+	config := api.Config{Authenticator: authenticator, Limiter: f.limiter, Ready: s.ready, Background: f.background, Own: registerOwn(t, f)}
 	if s.specs {
 		config.Spec = ordersapi.Spec
 	}

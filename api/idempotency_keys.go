@@ -15,7 +15,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/operations"
 )
 
 // retryAfter has the Retry-After of an unfinished key in seconds, by its state.
@@ -25,7 +24,7 @@ var retryAfter = map[string]string{
 	idempotency.StateActionRequired: "5",
 }
 
-func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
+func (h *Handlers) getKey(w http.ResponseWriter, r *http.Request) error {
 	key, err := pathKey(r)
 	if err != nil {
 		return errNoPage
@@ -33,7 +32,7 @@ func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
 	account := accountID(r.Context())
 	entryOf(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 	status, required, err := h.keyStatus(r.Context(), account, key)
-	if prefer := readPreferences(r.Header); err == nil && prefer.wait > 0 && !status.Settled() {
+	if prefer := readPreferences(r.Header); err == nil && prefer.wait > 0 && !status.settled() {
 		waiting, cancel := context.WithTimeout(r.Context(), prefer.wait)
 		defer cancel()
 		if h.Engine.AwaitChange(waiting, status.StoredKey) {
@@ -51,20 +50,75 @@ func (h *handlers) getKey(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, view)
 }
 
-func (h *handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status operations.KeyStatus, required *httpjson.ActionRequiredError, err error) {
+// keyStatus is the status of a key.
+type keyStatus struct {
+	idempotency.StoredKey
+	response *storedResponse // nil if none is stored
+}
+
+// storedResponse describes a stored response.
+type storedResponse struct {
+	Status   int     `json:"status"`
+	Type     *string `json:"type"` // of a problem
+	Location *string `json:"location"`
+}
+
+func (h *Handlers) readKeyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (keyStatus, error) {
+	stored, response, err := h.Engine.Lookup(ctx, account, key)
+	if err != nil || response.Status == 0 {
+		return keyStatus{stored, nil}, err
+	}
+	described := &storedResponse{Status: response.Status}
+	if location, ok := response.Headers["Location"]; ok {
+		described.Location = &location
+	}
+	var p httpjson.Problem
+	if response.Headers["Content-Type"] == httpjson.ProblemMediaType && json.Unmarshal(response.Body, &p) == nil {
+		described.Type = &p.Type
+	}
+	return keyStatus{stored, described}, nil
+}
+
+// actionChecker is an operation whose keys may wait for an action. CheckAction returns an
+// [*httpjson.ActionRequiredError] if the key still waits for one.
+type actionChecker interface {
+	CheckAction(ctx context.Context, key idempotency.StoredKey) error
+}
+
+// continueAfterAction continues the request of a key, or returns an [*httpjson.ActionRequiredError] if it still
+// requires an action. A run that does not finish is no error, because the key's status shows it.
+func (h *Handlers) continueAfterAction(ctx context.Context, key idempotency.StoredKey) error {
+	checker, ok := h.Engine.Operation(key.Operation).(actionChecker)
+	if !ok {
+		return nil
+	}
+	if err := checker.CheckAction(ctx, key); err != nil {
+		return err
+	}
+	_, err := h.Engine.Resume(ctx, key.AccountID, key.ID)
+	if _, unfinished := errors.AsType[*httpjson.ProviderError](err); unfinished || errors.Is(err, idempotency.ErrInProgress) {
+		return nil
+	}
+	return err
+}
+
+// settled reports whether no run is expected.
+func (k keyStatus) settled() bool { return retryAfter[k.State()] == "" }
+
+func (h *Handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status keyStatus, required *httpjson.ActionRequiredError, err error) {
 	err = h.Limiter.Do(ctx, func(ctx context.Context) (err error) {
-		status, err = h.Operations.KeyStatus(ctx, account, key)
+		status, err = h.readKeyStatus(ctx, account, key)
 		if err != nil || status.State() != idempotency.StateActionRequired {
 			return err
 		}
 		err = h.actions.do(ctx, status.ID, func(ctx context.Context) error {
-			return h.Operations.ContinueAfterAction(ctx, status.StoredKey)
+			return h.continueAfterAction(ctx, status.StoredKey)
 		})
 		if errors.As(err, &required) {
 			return nil
 		}
 		if err == nil {
-			status, err = h.Operations.KeyStatus(ctx, account, key)
+			status, err = h.readKeyStatus(ctx, account, key)
 		}
 		return err
 	})
@@ -116,31 +170,32 @@ type keyView struct {
 	CreatedAt     httpjson.Timestamp         `json:"created_at"`
 	LastRunAt     *httpjson.Timestamp        `json:"last_run_at"`
 	ExpiresAt     *httpjson.Timestamp        `json:"expires_at"`
-	Response      *operations.StoredResponse `json:"response"`
-	Order         *operations.Resource       `json:"order"`
-	Refund        *operations.Resource       `json:"refund"`
-	Resource      *operations.Resource       `json:"resource,omitempty"`
+	Response      *storedResponse            `json:"response"`
+	Order         *httpjson.Link             `json:"order"`
+	Refund        *httpjson.Link             `json:"refund"`
+	Resource      *httpjson.Link             `json:"resource,omitempty"`
 	Action        json.Marshaler             `json:"action,omitempty"`
 }
 
-func (h *handlers) view(key operations.KeyStatus, required *httpjson.ActionRequiredError) keyView {
+func (h *Handlers) view(key keyStatus, required *httpjson.ActionRequiredError) keyView {
+	links := httpjson.LinksOf(h.Engine, key.StoredKey)
 	view := keyView{
 		Key:       key.Key,
 		State:     key.State(),
 		Operation: key.Operation,
 		CreatedAt: httpjson.Timestamp{Time: key.CreatedAt},
-		Response:  key.Response,
-		Order:     key.Links["order"],
-		Refund:    key.Links["refund"],
-		Resource:  key.Links[operations.MemberResource],
+		Response:  key.response,
+		Order:     links["order"],
+		Refund:    links["refund"],
+		Resource:  links["resource"],
 	}
 	if !key.Expired {
 		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Runs, &httpjson.Timestamp{Time: key.LastRunAt}
 	}
-	if key.Response != nil {
+	if key.response != nil {
 		view.ExpiresAt = &httpjson.Timestamp{Time: key.FinishedAt.Add(h.Retention)}
 	}
-	if required != nil && !key.Settled() { // The action is shown even if another run holds the key now.
+	if required != nil && !key.settled() { // The action is shown even if another run holds the key now.
 		view.State = idempotency.StateActionRequired
 		view.Action = required.Action
 	}

@@ -56,7 +56,7 @@ func TestKey_expiredAsLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const key = "the-key-of-lost-rows"
-	require.NoError(t, f.Engine.ExpireLost(t.Context(), f.Account, idempotency.KeyID(f.Account, key), orders.Operation, orders.Path, time.Now()))
+	require.NoError(t, f.Engine.ExpireLost(t.Context(), f.Account, idempotency.KeyID(f.Account, key), orders.CreateOperation, orders.Path, time.Now()))
 	got := f.create(t, key, orderBody())
 	require.Equal(t, http.StatusUnprocessableEntity, got.status)
 	p := got.problem(t)

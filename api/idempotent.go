@@ -26,8 +26,21 @@ type runResult struct {
 	waited time.Duration // the wait that the client asked for, if it was honoured
 }
 
+// Post returns the handler of an operation. It panics if the operation is not registered, because no completer
+// would finish its keys.
+func (h *Handlers) Post(operation string) http.Handler {
+	op := h.Engine.Operation(operation)
+	if op == nil {
+		panic("api: operation " + operation + " is not registered") //nolint:forbidigo // at the start
+	}
+	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error { return h.serve(w, r, op) })
+}
+
 // serve executes an operation under a key and writes its response.
-func (h *handlers) serve(w http.ResponseWriter, r *http.Request, operation idempotency.Operation) error {
+func (h *Handlers) serve(w http.ResponseWriter, r *http.Request, operation idempotency.Operation) error {
+	if _, err := pathIDs(r); err != nil {
+		return err
+	}
 	key, err := readKey(r.Header)
 	if err != nil {
 		return err
@@ -54,7 +67,7 @@ func (h *handlers) serve(w http.ResponseWriter, r *http.Request, operation idemp
 
 // inTurn does the work of a key with a permit. While another run holds the key, inTurn waits for
 // that one without a permit, for at most the time to wait, and then tries again.
-func (h *handlers) inTurn(ctx context.Context, account uuid.UUID, wait time.Duration, work func(context.Context) (idempotency.Result, error)) (run runResult) {
+func (h *Handlers) inTurn(ctx context.Context, account uuid.UUID, wait time.Duration, work func(context.Context) (idempotency.Result, error)) (run runResult) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
@@ -77,7 +90,7 @@ func (h *handlers) inTurn(ctx context.Context, account uuid.UUID, wait time.Dura
 }
 
 // run executes the request, and waits for another run if the client asked to (Prefer: wait).
-func (h *handlers) run(ctx context.Context, req idempotentRequest) runResult {
+func (h *Handlers) run(ctx context.Context, req idempotentRequest) runResult {
 	return h.inTurn(ctx, req.AccountID, req.prefer.wait, func(ctx context.Context) (idempotency.Result, error) {
 		return h.execute(ctx, req)
 	})
@@ -85,21 +98,21 @@ func (h *handlers) run(ctx context.Context, req idempotentRequest) runResult {
 
 // execute parses the body and does the request. The caller has a permit, so the body of a request
 // that admission rejects is never parsed.
-func (h *handlers) execute(ctx context.Context, req idempotentRequest) (result idempotency.Result, err error) {
+func (h *Handlers) execute(ctx context.Context, req idempotentRequest) (result idempotency.Result, err error) {
 	if req.Params, err = idempotency.Canonicalize(req.body); err != nil {
 		return result, err
 	}
 	if result, err = h.Engine.Do(ctx, req.Request, req.operation); err != nil {
 		keyed := &keyedError{error: err}
 		if expired, ok := errors.AsType[*idempotency.KeyExpiredError](err); ok {
-			keyed.created = h.Operations.Links(expired.Key)
+			keyed.created = httpjson.LinksOf(h.Engine, expired.Key)
 		}
 		err = keyed
 	}
 	return result, err
 }
 
-func (h *handlers) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult) error {
+func (h *Handlers) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult) error {
 	entryOf(r.Context()).result(run.Result, run.err)
 	applied := preferences{wait: run.waited}
 	if required, waits := errors.AsType[*httpjson.ActionRequiredError](run.err); waits {
@@ -115,8 +128,8 @@ func (h *handlers) writeRunResult(w http.ResponseWriter, r *http.Request, key id
 
 // writeAccepted responds with 202 to a request that is not finished yet. It reads the status without a
 // permit, because its run had one, and a rejection now would only make the client repeat the request.
-func (h *handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *httpjson.ActionRequiredError) error {
-	status, err := h.Operations.KeyStatus(r.Context(), accountID(r.Context()), key)
+func (h *Handlers) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *httpjson.ActionRequiredError) error {
+	status, err := h.readKeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {
 		return err // The same request again finds the key.
 	}

@@ -199,7 +199,7 @@ func (c *literalClient) serverFault() {
 		c.endLease()
 	case "resume":
 		id := idempotency.KeyID(c.fixture.Account, idempotency.Key(c.key()))
-		c.network.inFlight.Go(func() { _, _ = c.fixture.Operations.Resume(context.Background(), c.fixture.Account, id) })
+		c.network.inFlight.Go(func() { _, _ = c.fixture.Engine.Resume(context.Background(), c.fixture.Account, id) })
 	case "webhook":
 		c.deliverEvent()
 	case "customer":
@@ -309,14 +309,14 @@ func (c *literalClient) resumeAll() {
 	c.endLease()
 	for _, key := range c.keys {
 		id := idempotency.KeyID(c.fixture.Account, idempotency.Key(key))
-		_, err := c.fixture.Operations.Resume(context.Background(), c.fixture.Account, id)
+		_, err := c.fixture.Engine.Resume(context.Background(), c.fixture.Account, id)
 		for n := 0; n < 50 && err != nil && !errors.Is(err, idempotency.ErrNotFound); n++ { // the provider stores its 500s
 			var required *httpjson.ActionRequiredError
 			if errors.As(err, &required) { // the client did not receive it
 				c.addAction(required.Action.(orders.Approval).PaymentIntentID)
 			}
 			c.actOnAll()
-			_, err = c.fixture.Operations.Resume(context.Background(), c.fixture.Account, id)
+			_, err = c.fixture.Engine.Resume(context.Background(), c.fixture.Account, id)
 		}
 		if !errors.Is(err, idempotency.ErrNotFound) {
 			require.NoError(c.t, err)

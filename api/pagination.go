@@ -1,11 +1,10 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"net/url"
 	"slices"
 	"strconv"
@@ -21,25 +20,22 @@ const (
 	maxPageSize = 256 << 10 // bytes
 )
 
-func encodePage(limit int, objects iter.Seq2[any, error]) ([]byte, error) {
-	page := bytes.NewBufferString(`{"data":[`)
-	n, more := 0, false
-	for object, err := range objects {
-		if more = err == nil && (n == limit || page.Len() >= maxPageSize); more {
+func encodePage[T any](objects []T, limit int) ([]byte, error) {
+	data, size := []json.RawMessage{}, 0
+	for _, object := range objects[:min(limit, len(objects))] {
+		if size >= maxPageSize {
 			break
 		}
-		encoded, err := encode(object, err)
+		encoded, err := httpjson.EncodeJSON(object)
 		if err != nil {
 			return nil, err
 		}
-		if n > 0 {
-			page.WriteByte(',')
-		}
-		page.Write(encoded)
-		n++
+		data, size = append(data, encoded), size+len(encoded)
 	}
-	fmt.Fprintf(page, `],"has_more":%t}`, more)
-	return page.Bytes(), nil
+	return httpjson.EncodeJSON(struct {
+		Data    []json.RawMessage `json:"data"`
+		HasMore bool              `json:"has_more"`
+	}{data, len(data) < len(objects)})
 }
 
 func encode(object any, err error) ([]byte, error) {

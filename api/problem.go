@@ -16,7 +16,6 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
@@ -60,8 +59,7 @@ var problemRows = []struct {
 	{idempotency.ErrInvalidKey, "idempotency-key-invalid", "Send one Idempotency-Key header of 16 to 255 visible ASCII characters, raw or quoted."},
 	{idempotency.ErrMalformed, "malformed-request", ""},
 	{payments.ErrSignature, "malformed-request", "The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes of the server's clock."},
-	{payments.ErrInvalidEvent, "malformed-request", "The signature is valid, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double."},
-	{payments.ErrThinEvent, "malformed-request", "The signature is valid, but this is a thin event: it has no data.object. Set the payload style of the endpoint to Snapshot in Stripe's dashboard."},
+	{payments.ErrInvalidEvent, "malformed-request", "The signature is valid, but the body is not an event: a JSON object with id, object, type and data.object, whose numbers fit in a double. If it is a thin event, set the payload style of the endpoint to Snapshot in Stripe's dashboard."},
 	{idempotency.ErrKeyReused, "idempotency-key-reused", "The body or the address differs from the key's first request."},
 	{idempotency.ErrInProgress, "idempotency-key-in-progress", "Send the same request again shortly."},
 	{httpjson.ErrOutcomeUnknown, "payment-outcome-unknown", "Send the same request with the same key to find out."},
@@ -77,19 +75,19 @@ var problemRows = []struct {
 // keyedError wraps the error of a request that has looked up its key.
 type keyedError struct {
 	error
-	created operations.Links // what a reaped key created
+	created httpjson.Links // what a reaped key created
 }
 
 func (e *keyedError) Unwrap() error { return e.error }
 
 type problem struct {
 	httpjson.Problem
-	RequestID string               `json:"request_id"`
-	Errors    []httpjson.Field     `json:"errors,omitempty"`
-	OrderID   *uuid.UUID           `json:"order_id,omitempty"`
-	Refund    *operations.Resource `json:"refund,omitempty"`
-	Resource  *operations.Resource `json:"resource,omitempty"`
-	Remaining int64                `json:"remaining,omitempty"`
+	RequestID string           `json:"request_id"`
+	Errors    []httpjson.Field `json:"errors,omitempty"`
+	OrderID   *uuid.UUID       `json:"order_id,omitempty"`
+	Refund    *httpjson.Link   `json:"refund,omitempty"`
+	Resource  *httpjson.Link   `json:"resource,omitempty"`
+	Remaining int64            `json:"remaining,omitempty"`
 
 	retryAfter int // seconds, 0 if there is none
 }
@@ -104,18 +102,16 @@ func newProblem(slug, detail string) problem {
 	}}
 }
 
-// operationProblems map the errors of single operations.
-var operationProblems = []func(error) (problem, bool){
-	orderProblem,
-	refundProblem,
-}
-
 // problemOf maps an error to its problem. The text of an unknown error is only logged.
 func problemOf(err error) problem {
-	for _, operationProblem := range operationProblems {
-		if p, ok := operationProblem(err); ok {
-			return p
+	if rejection, ok := errors.AsType[*httpjson.Rejection](err); ok {
+		p := newProblem(rejection.Slug, rejection.Detail)
+		p.OrderID = rejection.OrderID
+		p.Remaining = rejection.Remaining
+		if rejection.Soon {
+			p.Retry, p.retryAfter = retrySameKey, 1
 		}
+		return p
 	}
 	if invalid, ok := errors.AsType[*httpjson.InvalidError](err); ok {
 		p := newProblem("validation-failed", summary(invalid.Fields))
@@ -160,7 +156,7 @@ func expiredProblem(err error, lost bool) problem {
 	if p.Refund = keyed.created["refund"]; p.Refund != nil {
 		p.Detail = "The key created the refund in refund, of the order in order_id."
 	}
-	if p.Resource = keyed.created[operations.MemberResource]; p.Resource != nil {
+	if p.Resource = keyed.created["resource"]; p.Resource != nil {
 		p.Detail = "The key created the resource in resource."
 	}
 	return p

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/orders"
 )
 
 func TestProblemRows_haveFiles(t *testing.T) {
@@ -44,7 +43,7 @@ func TestProblemOf_outcome(t *testing.T) {
 		{postgres.ErrUnavailable, "unknown", "unknown"},
 		{idempotency.ErrNewerVersion, "unknown", "unknown"},
 		{&httpjson.InvalidError{Fields: []httpjson.Field{{Pointer: "/email"}}}, "unknown", "none"},
-		{&orders.OrderExistsError{}, "unknown", "none"},
+		{&httpjson.Rejection{Slug: "order-exists"}, "unknown", "none"},
 		{httpjson.ErrNotFound, "unknown", "none"},
 		{provider, "unknown", "unknown"},
 		{&httpjson.ProviderError{Kind: httpjson.ErrOutcomeUnknown}, "unknown", "unknown"},

@@ -103,7 +103,7 @@ func (f *fixture) interrupt(t *testing.T, key, body string) {
 func (f *fixture) runCompleter(t *testing.T) {
 	t.Helper()
 	const grace = time.Hour
-	completer := idempotency.NewCompleter(f.Engine, f.Operations.Operations(),
+	completer := idempotency.NewCompleter(f.Engine,
 		idempotency.CompleterConfig{Grace: grace, ActionTimeout: 23 * time.Hour, Batch: 40, Concurrency: 1})
 	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", 2*grace)
 	pass, err := completer.RunOnce(t.Context())

@@ -14,15 +14,17 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/admission"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/reconcile"
+	"example.com/orders-api/orders/refunds"
 )
 
 // Config configures the API.
 type Config struct {
 	Engine        *idempotency.Engine
-	Operations    *operations.Service
-	Changes       *changes.Inbox
+	Orders        *orders.Service
+	Refunds       *refunds.Service
+	Changes       *reconcile.Service
 	Authenticator *accounts.Authenticator
 	Limiter       *admission.Limiter
 	Spec          []byte // openapi.yaml
@@ -32,14 +34,16 @@ type Config struct {
 	Ready      *Readiness
 	Retention  time.Duration // of a finished key
 
-	OnRequest observer // may be nil
+	OnRequest observer                    // may be nil
+	Own       func(*Handlers, chi.Router) // adds the routes of own operations, may be nil
 }
 
 // observer gets the method (GET, HEAD, POST or "other"), the matched pattern or "", the status and
 // duration of each request, and its outcome, which is "" without an idempotency key or event.
 type observer = func(method, route string, status int, took time.Duration, outcome string)
 
-type handlers struct {
+// Handlers makes the handlers of routes.
+type Handlers struct {
 	Config
 	actions coalescer
 }
@@ -58,7 +62,7 @@ func NewRouter(config Config) chi.Router {
 	r.NotFound(noRoute)
 	r.MethodNotAllowed(noRoute)
 
-	h := &handlers{Config: config}
+	h := &Handlers{Config: config}
 	plain := r.With(withoutQuery)
 	plain.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
 	plain.Method(http.MethodGet, "/readyz", handlerFunc(h.readyz))
@@ -68,10 +72,11 @@ func NewRouter(config Config) chi.Router {
 	plain.Method(http.MethodPost, WebhookPath, handlerFunc(h.receiveEvent))
 
 	account := r.With(authenticated)
-	plain = account.With(withoutQuery) // the others check their query
-	plain.Method(http.MethodGet, "/v1/idempotency-keys/{key}", handlerFunc(h.getKey))
-	for _, operation := range config.Operations.Registrations {
-		h.operationRoutes(account, plain, operation)
+	account.Method(http.MethodGet, "/v1/idempotency-keys/{key}", withoutQuery(handlerFunc(h.getKey)))
+	h.orderRoutes(account)
+	h.refundRoutes(account)
+	if config.Own != nil {
+		config.Own(h, account)
 	}
 	return r
 }
@@ -125,12 +130,12 @@ func healthz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-func (h *handlers) getContract(w http.ResponseWriter, _ *http.Request) error {
+func (h *Handlers) getContract(w http.ResponseWriter, _ *http.Request) error {
 	write(w, http.StatusOK, "application/yaml", h.Spec)
 	return nil
 }
 
-func (h *handlers) readyz(w http.ResponseWriter, r *http.Request) error {
+func (h *Handlers) readyz(w http.ResponseWriter, r *http.Request) error {
 	if err := h.Ready.Check(); err != nil {
 		return fmt.Errorf("%w: %w", errNotReady, err)
 	}

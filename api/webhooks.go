@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 )
 
 const maxEventBody = 256 << 10 // bytes; a payment's event has about three KiB
@@ -24,7 +24,7 @@ const maxEventWait = 5 * time.Second
 
 // receiveEvent takes a permit only after the signature is verified (R25, bounded outsiders). Stripe
 // repeats the request until it succeeds.
-func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
+func (h *Handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	payload, err := readBody(w, r, maxEventBody)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var result changes.Result
+	var result reconcile.Result
 	err = h.inTurn(r.Context(), event.AccountID, maxEventWait, func(ctx context.Context) (_ idempotency.Result, err error) {
 		if result, err = h.Changes.Handle(ctx, event); err != nil {
 			err = &keyedError{error: err}
@@ -50,7 +50,7 @@ func (h *handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]bool{"received": true})
 }
 
-func (l *logEntry) event(event changes.Event, result changes.Result, err error) {
+func (l *logEntry) event(event reconcile.Event, result reconcile.Result, err error) {
 	l.add(slog.String("event_id", event.ID), slog.String("event_type", event.Type))
 	if result.KeyID != uuid.Nil {
 		l.add(slog.String("key_id", result.KeyID.String()))

@@ -23,8 +23,9 @@ edit() { # edit FLAGS EXPRESSION FILE...: perl edits each file
 git rm -r orders/refunds 'orders/refund*_test.go' 'orders/*/refunds.go' 'orders/*/refunds_test.go'
 git rm 'api/refunds*' 'api/problems/*refund*' 'client/refunds*' cmd/orders/refunds_test.go examples/delete-refunds.sh
 
-edit -ni 'print unless /refund/i' cmd/internal/app/app.go orders/orderstest/orderstest.go \
-  api/client_test.go api/generated_internal_test.go cmd/orders/readiness_test.go cmd/orders/roles_test.go \
+edit -ni 'print unless /refund/i' cmd/internal/app/app.go cmd/internal/app/server.go orders/orderstest/orderstest.go \
+  api/router.go \
+  api/client_test.go cmd/orders/readiness_test.go cmd/orders/roles_test.go \
   cmd/playground/run_test.go $(grep -li refund client/typescript/test/*.ts)
 edit -pi 's/ To give the money back, refund it: .*//' api/problems/order-not-cancelable.md
 edit -pi 's/\[order-not-refundable\]\(order-not-refundable.md\), //' api/problems/order-not-cancelable.md
@@ -34,10 +35,10 @@ edit -ni 'print unless /range .Refunds/' cmd/orders/history.txt.tmpl # the amoun
 edit -ni 'print unless m{#tag/refunds/}' cmd/playground/internal/docs/page.html
 edit -pi 's/, `cancelOrder`, `createRefund` and `refundRemaining` have/ and `cancelOrder` have/' client/typescript/README.md
 edit -pi 's/, `listOrders`, `getRefund`, `listRefunds` and/, `listOrders` and/' client/typescript/README.md
-edit -ni 'print unless /refundProblem|Remaining/' api/problem.go
+edit -ni 'print unless /Remaining/' api/problem.go internal/httpjson/errors.go
 edit -ni 'print unless /Remaining/' client/errors.go
 edit -ni 'print unless /"a (refund of a lost order|lost refund)": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go
-edit -ni 'print unless /of := operations\.Target/ .. /^\t\t}$/ or /refunds[."]|Refunds/' cmd/orders/keys.go
+edit -ni 'print unless /h\.Refunds, err = / .. /^\t\t}$/ or /range h\.Refunds/ .. /^\t\t}$/ or /refunds[."]|Refunds/' cmd/orders/keys.go
 edit -ni 'print unless /f\.exec\(`INSERT INTO refunds/ .. /FROM orders`\)/ or /refund := f\.keys/ .. /of the key of its order/' cmd/orders/keys_test.go
 edit -ni 'print unless /Refunds an order/ .. /^$/ or /async \w+Refunds?\(/ .. /^$/ or /type Refund/' client/typescript/orders.ts
 edit -ni 'print unless /^ +refunds:/ .. /payments/ or /refunds/' .golangci.yml

@@ -20,10 +20,9 @@ const actionPollGraces = 3
 // Completer resumes abandoned keys, whose clients did not retry. It never gives a key up, because an
 // unfinished key may be the only pointer to a charge (R16, unfinished keys stay).
 type Completer struct {
-	engine     *Engine
-	operations []Operation
-	steps      []string // see knownSteps
-	config     CompleterConfig
+	engine *Engine
+	steps  []string // see knownSteps
+	config CompleterConfig
 }
 
 // CompleterConfig configures a [Completer]. All fields are required and positive.
@@ -40,9 +39,9 @@ type CompleterConfig struct {
 	Concurrency int // keys in progress at once
 }
 
-// NewCompleter returns a completer that leaves the keys of other operations to a newer version.
-func NewCompleter(engine *Engine, operations []Operation, config CompleterConfig) *Completer {
-	return &Completer{engine: engine, operations: operations, steps: knownSteps(operations), config: config}
+// NewCompleter returns a completer of the registered operations. It leaves the keys of others to a newer version.
+func NewCompleter(engine *Engine, config CompleterConfig) *Completer {
+	return &Completer{engine: engine, steps: knownSteps(engine.operations), config: config}
 }
 
 // CompleterResult counts the keys of one pass by result.
@@ -103,7 +102,7 @@ func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err err
 // the LIMIT.
 const stepSQL = `get_byte(params_hash, 0)::text || '/' || operation || '/' || recovery_point`
 
-func knownSteps(operations []Operation) (names []string) {
+func knownSteps(operations map[string]Operation) (names []string) {
 	for _, op := range operations {
 		for point := range op.Steps(&Run{}).At {
 			for version := range fingerprintVersion + 1 {
@@ -217,5 +216,5 @@ func (c *Completer) resume(ctx context.Context, key dueKey) (result Result, err 
 			result.KeyID, err = key.ID, fmt.Errorf("panic: %v", cause)
 		}
 	}()
-	return c.engine.Resume(ctx, key.AccountID, key.ID, c.operations)
+	return c.engine.Resume(ctx, key.AccountID, key.ID)
 }

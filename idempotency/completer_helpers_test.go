@@ -20,26 +20,25 @@ const (
 
 type completerFixture struct {
 	*fixture
-	log        *logBuffer
-	operations []idempotency.Operation
-	config     idempotency.CompleterConfig
+	log    *logBuffer
+	config idempotency.CompleterConfig
 }
 
 func newCompleterFixture(f *fixture, operations ...idempotency.Operation) *completerFixture {
 	f.t.Helper()
 	log := &logBuffer{}
 	engine := newEngine(f.t, f.pool, func(c *idempotency.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	engine.Register(operations...)
 	return &completerFixture{
-		fixture:    &fixture{t: f.t, pool: f.pool, engine: engine, account: f.account},
-		log:        log,
-		operations: operations,
-		config:     idempotency.CompleterConfig{Grace: grace, ActionTimeout: actionTimeout, Batch: 100, Concurrency: 1},
+		fixture: &fixture{t: f.t, pool: f.pool, engine: engine, account: f.account},
+		log:     log,
+		config:  idempotency.CompleterConfig{Grace: grace, ActionTimeout: actionTimeout, Batch: 100, Concurrency: 1},
 	}
 }
 
 func (f *completerFixture) completer() *idempotency.Completer {
 	f.t.Helper()
-	return idempotency.NewCompleter(f.engine, f.operations, f.config)
+	return idempotency.NewCompleter(f.engine, f.config)
 }
 
 func (f *completerFixture) pass() idempotency.CompleterResult {

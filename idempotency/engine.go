@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/internal/postgres"
@@ -18,9 +16,10 @@ import (
 
 // Engine executes operations under idempotency keys.
 type Engine struct {
-	config  Config
-	store   *store
-	waiters waiters
+	config     Config
+	store      *store
+	waiters    waiters
+	operations map[string]Operation // by name
 }
 
 // Config configures an [Engine]. All fields but Waiters are required.
@@ -36,8 +35,22 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	if !postgres.IsConfigured(pool.Config()) {
 		return nil, errors.New("idempotency: the pool was not made with postgres.Configure")
 	}
-	return &Engine{config, &store{pool, config.LockTimeout}, newWaiters(config.Waiters)}, nil
+	return &Engine{config, &store{pool, config.LockTimeout}, newWaiters(config.Waiters), map[string]Operation{}}, nil
 }
+
+// Register adds operations whose unfinished keys this program can resume. It must not be called while the
+// engine is used. It panics if a name is registered twice, because a name selects what continues a key.
+func (e *Engine) Register(operations ...Operation) {
+	for _, op := range operations {
+		if e.operations[op.Name()] != nil {
+			panic("idempotency: " + op.Name() + " is registered twice") //nolint:forbidigo // at the start
+		}
+		e.operations[op.Name()] = op
+	}
+}
+
+// Operation returns the registered operation with this name, or nil.
+func (e *Engine) Operation(name string) Operation { return e.operations[name] }
 
 // Request is one use of a key.
 type Request struct {
@@ -90,7 +103,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 //
 // The run ends with the deadline of ctx, so a step that resumes another key bounds that run by its own
 // lease. The cancellation of ctx does not end it (R10, detached work).
-func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operations []Operation) (Result, error) {
+func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID) (Result, error) {
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	stored, err := e.store.find(ctx, accountID, keyID)
@@ -100,7 +113,7 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operati
 	if err != nil {
 		return Result{KeyID: keyID}, err
 	}
-	return e.decide(ctx, stored, nil, operations...)
+	return e.decide(ctx, stored, nil, e.operations[stored.Operation])
 }
 
 func detached(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -110,32 +123,9 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithoutCancel(ctx), func() {}
 }
 
-// Mark commits what write queues about an unfinished key, such as an operator's wish to end it, which runs read. It
-// commits nothing if this version does not know the key (R18, newer versions), or if a run has moved it since it was
-// read. A run that holds the key goes on.
-func (e *Engine) Mark(ctx context.Context, accountID, keyID uuid.UUID, operations []Operation, write func(*Tx, StoredKey, Operation) error) error {
-	stored, err := e.store.find(ctx, accountID, keyID)
-	if err == nil && stored.Point == Finished {
-		err = fmt.Errorf("%w that is unfinished", ErrNotFound)
-	}
-	if err != nil {
-		return err
-	}
-	op, err := stored.known(operations)
-	if err != nil {
-		return err
-	}
-	tx := &Tx{store: e.store}
-	defer tx.close(ctx)
-	if err := write(tx, stored.StoredKey, op); err != nil {
-		return err
-	}
-	return tx.commit(ctx, func(batch *pgx.Batch) { batch.Queue(markSQL, accountID, keyID, string(stored.Point)) })
-}
-
 // decide rejects a request with a known key, replays its response or takes it over, in this
 // order (R2, order of the answers). Without a request, it resumes the key.
-func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, operations ...Operation) (Result, error) {
+func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, op Operation) (Result, error) {
 	result := Result{KeyID: stored.ID, Runs: stored.Runs, From: stored.Point, To: stored.Point}
 	if stored.Expired {
 		return result, &KeyExpiredError{stored.StoredKey}
@@ -143,8 +133,7 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, opera
 	other := req != nil && !bytes.Equal(stored.Fingerprint, fingerprint(stored.Fingerprint[0], req))
 	switch {
 	case stored.Fingerprint[0] > fingerprintVersion:
-		_, err := stored.known(operations)
-		return result, err
+		return result, stored.check(op)
 	case other && stored.Point == Finished:
 		return result, ErrFinishedKeyReused
 	case other:
@@ -155,8 +144,7 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, opera
 	case stored.Leased:
 		return result, ErrInProgress
 	}
-	op, err := stored.known(operations)
-	if err != nil {
+	if err := stored.check(op); err != nil {
 		return result, err
 	}
 	run := e.newRun(op, Run{
@@ -166,18 +154,17 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, opera
 	if err := run.takeOver(ctx); err != nil {
 		return result, err
 	}
-	err = run.execute(ctx)
+	err := run.execute(ctx)
 	return run.result(), err
 }
 
-// known returns the operation of an unfinished key. Only a newer version may know what has happened (R18, newer
-// versions).
-func (k *keyRow) known(operations []Operation) (Operation, error) {
-	i := slices.IndexFunc(operations, func(op Operation) bool { return op.Name() == k.Operation })
-	if k.Fingerprint[0] > fingerprintVersion || i < 0 || operations[i].Steps(&Run{}).At[k.Point] == nil {
-		return nil, fmt.Errorf("%w: operation %q, recovery point %q, fingerprint version %d", ErrNewerVersion, k.Operation, k.Point, k.Fingerprint[0])
+// check returns an error unless the operation, which may be nil, can continue the unfinished key. Otherwise, only a
+// newer version may know what has happened (R18, newer versions).
+func (k *keyRow) check(op Operation) error {
+	if k.Fingerprint[0] > fingerprintVersion || op == nil || op.Name() != k.Operation || op.Steps(&Run{}).At[k.Point] == nil {
+		return fmt.Errorf("%w: operation %q, recovery point %q, fingerprint version %d", ErrNewerVersion, k.Operation, k.Point, k.Fingerprint[0])
 	}
-	return operations[i], nil
+	return nil
 }
 
 func (e *Engine) newRun(op Operation, run Run) *Run {

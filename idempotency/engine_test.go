@@ -2,7 +2,6 @@ package idempotency_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -193,47 +192,66 @@ func TestDo_newerVersion(t *testing.T) {
 	}
 }
 
-// A mark is written only beside an unfinished key that this version knows, and that no run has moved.
-func TestMark(t *testing.T) {
+// resolvable is a Marker.
+type resolvable struct{ *threeSteps }
+
+func (resolvable) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
+	tx.Queue(insertEffect, key.AccountID, string(key.Key), "ended by "+operator)
+}
+
+// An operator's action is recorded only beside an unfinished key that this version knows, and that no run has moved.
+func TestOperator(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	errOfWrite := errors.New("not written")
 	for name, test := range map[string]struct {
 		given        given
 		before, then string // assignments, the second between the read and the write
-		write, want  error
+		ends         bool   // the operation is resolvable
+		resolve      bool
+		recorded     bool
+		want         error
 	}{
-		"released":            {given: released},
-		"held":                {given: given{Point: reserved, Leased: true}},
+		"retry":               {given: released, recorded: true},
+		"resolve":             {given: released, ends: true, resolve: true, recorded: true},
+		"not resolvable":      {given: released, resolve: true, want: idempotency.ErrNotResolvable},
+		"held":                {given: given{Point: reserved, Leased: true}, recorded: true, want: idempotency.ErrInProgress},
 		"finished":            {given: given{Response: idempotency.Response{Status: 200}}, want: idempotency.ErrNotFound},
 		"unknown point":       {given: released, before: "recovery_point = 'captured'", want: idempotency.ErrNewerVersion},
 		"unknown operation":   {given: released, before: "operation = 'three_steps_2'", want: idempotency.ErrNewerVersion},
 		"unknown fingerprint": {given: released, before: "params_hash = set_byte(params_hash, 0, 2)", want: idempotency.ErrNewerVersion},
 		"moved":               {given: released, then: "recovery_point = 'captured'", want: idempotency.ErrInProgress},
-		"the write fails":     {given: released, write: errOfWrite, want: errOfWrite},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req, op := f.request(), &threeSteps{}
-			f.put(req, op, test.given)
+			req, steps := f.request(), &threeSteps{}
+			f.put(req, steps, test.given)
 			if test.before != "" {
 				f.update(req, test.before)
 			}
-			err := f.engine.Mark(t.Context(), req.AccountID, keyID(req), []idempotency.Operation{op},
-				func(tx *idempotency.Tx, key idempotency.StoredKey, of idempotency.Operation) error {
-					require.Equal(t, op, of)
-					tx.Queue(insertEffect, key.AccountID, string(key.Key), "marked")
-					if test.then != "" {
-						f.update(req, test.then)
-					}
-					return test.write
-				})
+			engine := f.registered(steps)
+			if test.ends {
+				engine = f.registered(resolvable{steps})
+			}
+			record := func(tx *idempotency.Tx) {
+				tx.Queue(insertEffect, req.AccountID, string(req.Key), "recorded")
+				if test.then != "" {
+					f.update(req, test.then)
+				}
+			}
+			var err error
+			if test.resolve {
+				_, err = engine.Resolve(t.Context(), req.AccountID, keyID(req), "ada", record)
+			} else {
+				_, err = engine.Retry(t.Context(), req.AccountID, keyID(req), record)
+			}
 			require.ErrorIs(t, err, test.want)
-			require.Equal(t, test.want == nil, f.effects(req)["marked"] == 1)
-			require.Zero(t, op.calls.Load())
+			require.Equal(t, test.recorded, f.effects(req)["recorded"] == 1)
+			require.Equal(t, test.ends, f.effects(req)["ended by ada"] == 1)
+			require.Equal(t, test.want == nil, steps.calls.Load() > 0)
 		})
 	}
-	err := f.engine.Mark(t.Context(), f.account, keyID(f.request()), nil, nil)
+	_, err := f.engine.Retry(t.Context(), f.account, keyID(f.request()), nil)
 	require.ErrorIs(t, err, idempotency.ErrNotFound)
+	require.Panics(t, func() { f.registered(&threeSteps{}).Register(&threeSteps{}) }, "the name is registered")
 	f.requireIdle()
 }
 

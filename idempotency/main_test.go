@@ -107,7 +107,15 @@ func (f *fixture) mustDo(req idempotency.Request, op idempotency.Operation) idem
 }
 
 func (f *fixture) resume(req idempotency.Request, op idempotency.Operation) (idempotency.Result, error) {
-	return f.engine.Resume(f.t.Context(), req.AccountID, keyID(req), []idempotency.Operation{op})
+	return f.registered(op).Resume(f.t.Context(), req.AccountID, keyID(req))
+}
+
+// registered returns another engine, of a process that has this operation.
+func (f *fixture) registered(op idempotency.Operation) *idempotency.Engine {
+	f.t.Helper()
+	engine := newEngine(f.t, f.pool)
+	engine.Register(op)
+	return engine
 }
 
 func (f *fixture) put(req idempotency.Request, op idempotency.Operation, state given) {

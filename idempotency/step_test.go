@@ -119,7 +119,7 @@ func TestResume_deadline(t *testing.T) {
 	f.put(req, op, released)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // it must not end before the step
 	defer cancel()
-	_, err := f.engine.Resume(ctx, req.AccountID, keyID(req), []idempotency.Operation{op})
+	_, err := f.registered(op).Resume(ctx, req.AccountID, keyID(req))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.False(t, f.state(req).Leased)
 	require.NotNil(t, f.state(req).LastError)

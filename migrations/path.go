@@ -31,7 +31,7 @@ SELECT current_setting('search_path'),
 		return fmt.Errorf("check search_path: %w", postgres.Translate(err))
 	}
 	named := pool.Config().ConnConfig.RuntimeParams["search_path"]
-	used, where, remedy := visible, "no schema that the role may use", ""
+	used, where := visible, "no schema that the role may use"
 	if forMigration {
 		used = current
 	}
@@ -46,12 +46,8 @@ SELECT current_setting('search_path'),
 		return fmt.Errorf("search_path (%s) names no schema that the role may use: create it, or grant USAGE on it", path)
 	case len(installed) == 0, slices.Contains(installed, used), forMigration && named != "" && current != "":
 		return nil
-	case named != "":
-		remedy = "correct search_path in DATABASE_URL, or run `orders migrate up` for another installation there"
-	default:
-		remedy = fmt.Sprintf("add search_path=%s to DATABASE_URL, and grant USAGE on it (another installation in this database "+
-			"needs search_path in DATABASE_URL, too)", installed[0])
 	}
-	return fmt.Errorf("search_path (%s) leads to %s, but the tables are in schema %s: %s",
-		path, where, strings.Join(installed, ", "), remedy)
+	return fmt.Errorf("search_path (%s) leads to %s, but the tables are in schema %s: set search_path=%s in DATABASE_URL, and grant USAGE on it; "+
+		"for another installation in this database, set search_path to its schema, and run `orders migrate up`",
+		path, where, strings.Join(installed, ", "), installed[0])
 }

@@ -33,9 +33,9 @@ func TestCheckPath(t *testing.T) {
 		program, forMigrator string // the errors
 	}{
 		"tables":              {"public", "", "", ""},
-		"named like the role": {"", "", "", `search_path ("$user", public) leads to schema postgres, but the tables are in schema public: add search_path=public to DATABASE_URL`},
+		"named like the role": {"", "", "", `search_path ("$user", public) leads to schema postgres, but the tables are in schema public: set search_path=public in DATABASE_URL`},
 		"PGOPTIONS":           {"", "-c search_path=later", "leads to schema later, but the tables are in schema public", "leads to schema later, but the tables are in schema public"},
-		"named on purpose":    {"later", "", "correct search_path in DATABASE_URL, or run `orders migrate up` for another installation there", ""},
+		"named on purpose":    {"later", "", "for another installation in this database, set search_path to its schema, and run `orders migrate up`", ""},
 		"in front of another": {"later,public", "", "", ""},
 		"a missing schema":    {"missing", "", "search_path (missing) leads to no schema that the role may use, but the tables are in schema public", "leads to no schema"},
 		"nothing on the path": {"", "-c search_path=", "leads to no schema", "leads to no schema"},

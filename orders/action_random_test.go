@@ -112,7 +112,7 @@ func (c *randomCase) readStatus() (idempotency.Result, error) {
 }
 
 func (c *randomCase) resume() (idempotency.Result, error) {
-	return c.fixture.Operations.Resume(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key))
+	return c.fixture.Engine.Resume(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key))
 }
 
 // event delivers an event, which may be late or wrong.

@@ -52,7 +52,7 @@ func (r *orderRun) cancel(ctx context.Context, why Problem) (idempotency.RecordF
 		return r.recordFailure(why), nil
 	case failed == nil:
 		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
-	case failed.SavedUnderKey, failed.UnexpectedState:
+	case failed.SavedUnderKey, failed.Outcome == payments.UnexpectedState:
 		// The repeated step reads whether the intent was charged or cancelled.
 		r.order.ConfirmKeyNumber++
 		return r.repeatWithNextKey(pointChargeCreated, httpjson.ErrOutcomeUnknown, failed)

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/operations"
 )
 
 const (
@@ -22,23 +21,23 @@ const (
 	pointCancelRequested idempotency.RecoveryPoint = "cancel_requested"
 )
 
-// CancelRegistration describes the cancel of an order. It creates nothing.
-func (s *Service) CancelRegistration() operations.Registration {
-	return operations.Registration{Operation: cancelOrder{s}, Path: cancelPath}
-}
-
-// NotCancelableError means that the order is paid.
-type NotCancelableError struct{ OrderID uuid.UUID }
-
-func (e *NotCancelableError) Error() string { return "order " + e.OrderID.String() + " is paid" }
+const (
+	notCancelable = "order-not-cancelable"
+	chargedBefore = "The card was charged before the order could be cancelled."
+)
 
 type cancelOrder struct{ service *Service }
 
-func (cancelOrder) Name() string { return "cancel_order" }
+func (cancelOrder) Name() string { return CancelOperation }
 
-// Mark implements [operations.Marker] with a mark of the order.
+// Mark implements [idempotency.Marker] with a mark of the order.
 func (cancelOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
-	tx.Queue(requestCancelSQL, key.AccountID, operations.ParentID(cancelPath, key.Path), operator)
+	tx.Queue(requestCancelSQL, key.AccountID, httpjson.ParentID(cancelPath, key.Path), operator)
+}
+
+// Links implements [httpjson.Linker]. A cancel creates nothing.
+func (cancelOrder) Links(key idempotency.StoredKey) httpjson.Links {
+	return httpjson.Links{"order": httpjson.NewLink(Path, httpjson.ParentID(cancelPath, key.Path))}
 }
 
 func (op cancelOrder) Steps(run *idempotency.Run) idempotency.Steps {
@@ -55,7 +54,7 @@ type cancelRun struct {
 	run *idempotency.Run
 }
 
-func (r *cancelRun) orderID() uuid.UUID { return operations.ParentID(cancelPath, r.run.Path) }
+func (r *cancelRun) orderID() uuid.UUID { return httpjson.ParentID(cancelPath, r.run.Path) }
 
 // requestCancelSQL makes every later run of the order close it (R29, durable cancel). $3 is the operator who
 // requests it, or NULL.
@@ -81,7 +80,8 @@ func (r *cancelRun) request(ctx context.Context, tx *idempotency.Tx) (idempotenc
 	case err != nil:
 		return idempotency.Transition{}, err
 	case status.Paid():
-		return idempotency.Transition{}, &NotCancelableError{r.orderID()}
+		id := r.orderID()
+		return idempotency.Transition{}, &httpjson.Rejection{Slug: notCancelable, Detail: chargedBefore, OrderID: &id}
 	}
 	audit.WriteTx(ctx, tx, r.run.AccountID, r.orderID(), "order.cancel_requested", map[string]any{"key_id": r.run.KeyID})
 	return idempotency.Advance(pointCancelRequested), nil
@@ -95,7 +95,7 @@ func (r *cancelRun) end(ctx context.Context) (idempotency.RecordFunc, error) {
 	var failed error
 	if err == nil && order.Status.Open() {
 		keyID := idempotency.KeyID(r.run.AccountID, order.IdempotencyKey)
-		_, failed = r.service.Engine.Resume(ctx, r.run.AccountID, keyID, []idempotency.Operation{createOrder{r.service}})
+		_, failed = r.service.Engine.Resume(ctx, r.run.AccountID, keyID)
 		order, err = r.service.find(ctx, r.run.AccountID, r.orderID())
 	}
 	switch {
@@ -107,8 +107,8 @@ func (r *cancelRun) end(ctx context.Context) (idempotency.RecordFunc, error) {
 		}, nil
 	case order.Status.Paid():
 		return func(context.Context, *idempotency.Tx) (idempotency.Transition, error) {
-			p := Problem{Problem: httpjson.NewProblem("order-not-cancelable", 422,
-				"The order cannot be cancelled", "The card was charged before the order could be cancelled.")}
+			p := Problem{Problem: httpjson.NewProblem(notCancelable, 422,
+				"The order cannot be cancelled", chargedBefore)}
 			p.Retry = "never"
 			return p.Finish(order.ID)
 		}, nil

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 )
 
@@ -89,7 +90,7 @@ func (c *cancelCase) cancel(key idempotency.Key) func() (idempotency.Result, err
 
 func (c *cancelCase) resumeKey(key idempotency.Key) func() (idempotency.Result, error) {
 	return func() (idempotency.Result, error) {
-		return c.closes(c.fixture.Operations.Resume(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, key)))
+		return c.closes(c.fixture.Engine.Resume(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, key)))
 	}
 }
 
@@ -111,29 +112,29 @@ func (c *cancelCase) resolve(rt *rapid.T) {
 		rt.Skip("an operator acts in few cases")
 	}
 	c.start(func() (idempotency.Result, error) {
-		return c.fixture.Operations.Resolve(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key), action)
+		return c.fixture.Resolve(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key), action)
 	})
 }
 
 func (c *cancelCase) finish(rt *rapid.T) string {
 	c.end()
-	var paid *orders.NotCancelableError
+	var paid *httpjson.Rejection
 	unclaimed := false // a cancel came before the order, or after its payment
 	endCancels := func() {
 		for _, key := range c.cancels {
 			if err := c.runUntilFinal(rt, c.resumeKey(key), c.cancel(key)); err != nil {
 				unclaimed = true
-				require.True(rt, errors.As(err, &paid), "%v", err)
+				require.True(rt, errors.As(err, &paid) && paid.Slug == "order-not-cancelable", "%v", err)
 			}
 		}
 	}
-	exists := &orders.OrderExistsError{}
+	exists := &httpjson.Rejection{}
 	cancelsFirst := rapid.Bool().Draw(rt, "cancels first") && c.fixture.hasOrder(c.id)
 	if cancelsFirst {
 		endCancels()
 	}
 	err := c.runUntilFinal(rt, c.resume, c.create)
-	require.True(rt, err == nil || errors.As(err, &exists), "%v", err)
+	require.True(rt, err == nil || errors.As(err, &exists) && exists.Slug == "order-exists", "%v", err)
 	if !cancelsFirst && err == nil {
 		endCancels()
 	}

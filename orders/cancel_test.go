@@ -301,9 +301,9 @@ func TestCancel_reference(t *testing.T) {
 	first, second := f.key, idempotency.Key("the-second-key-of-it")
 	purchase := func(key idempotency.Key, card string) string { return outcomeOf(f.purchase(key, card, "basket 17")) }
 	require.Equal(t, "202 action required", purchase(first, challengeCard))
-	require.Equal(t, "422 order-exists", purchase(second, visa))
+	require.Equal(t, "422 order-exists, and the key is unused", purchase(second, visa))
 	f.do(makeUnavailable(cancel), cancelOrder("503 outcome unknown, 2s"))
-	require.Equal(t, "422 order-exists", purchase(second, visa), "the customer can still pay")
+	require.Equal(t, "422 order-exists, and the key is unused", purchase(second, visa), "the customer can still pay")
 	f.do(retry("200"))
 	require.Equal(t, "201", purchase(second, visa))
 	require.Equal(t, "422 canceled", purchase(first, challengeCard))

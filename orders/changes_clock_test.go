@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 )
 
 // No clock moves the place in the list ahead of what was read, so no dispute is skipped (R8).
@@ -37,7 +37,7 @@ func TestChanges_wrongClocks(t *testing.T) {
 			f := newFixture(t, options{}, createPaid(visa))
 			f.exec("UPDATE accounts SET created_at = created_at - interval '1 hour'")
 			unread := func() time.Duration {
-				unread, err := changes.Unread(t.Context(), f.Pool)
+				unread, err := reconcile.Unread(t.Context(), f.Pool)
 				require.NoError(t, err)
 				return unread
 			}

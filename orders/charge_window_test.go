@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -114,13 +115,18 @@ func TestChargeWindow_limit(t *testing.T) {
 }
 
 func (f *fixture) readStatus(ctx context.Context) (result idempotency.Result, err error) {
-	status, err := f.Operations.KeyStatus(ctx, f.Account, f.key)
-	if err == nil && status.State() == idempotency.StateActionRequired {
-		if err = f.Operations.ContinueAfterAction(ctx, status.StoredKey); err == nil {
-			status, err = f.Operations.KeyStatus(ctx, f.Account, f.key)
+	key, _, err := f.Engine.Lookup(ctx, f.Account, f.key)
+	if err == nil && key.State() == idempotency.StateActionRequired {
+		checker := f.Engine.Operation(key.Operation).(interface {
+			CheckAction(ctx context.Context, key idempotency.StoredKey) error
+		})
+		if err = checker.CheckAction(ctx, key); err == nil {
+			if _, err = f.Engine.Resume(ctx, f.Account, key.ID); err == nil || errors.Is(err, httpjson.ErrOutcomeUnknown) {
+				key, _, err = f.Engine.Lookup(ctx, f.Account, f.key)
+			}
 		}
 	}
-	return result, cmp.Or(err, errors.New(status.State()))
+	return result, cmp.Or(err, errors.New(key.State()))
 }
 
 // The completer ends the payment soon after the window, although the key has just run.

@@ -64,7 +64,7 @@ func (r *orderRun) confirm(ctx context.Context) (idempotency.RecordFunc, error) 
 		return r.cancel(ctx, DeclinedBy(failed))
 	case failed.Outcome == payments.Refused:
 		return r.cancel(ctx, RefusedBy(failed))
-	case failed.SavedUnderKey, failed.UnexpectedState:
+	case failed.SavedUnderKey, failed.Outcome == payments.UnexpectedState:
 		r.order.ConfirmKeyNumber++
 		return r.repeatWithNextKey(pointChargeCreated, httpjson.ErrOutcomeUnknown, failed)
 	default:

@@ -27,11 +27,16 @@ const (
 
 type createOrder struct{ service *Service }
 
-func (createOrder) Name() string { return Operation }
+func (createOrder) Name() string { return CreateOperation }
 
-// Mark implements [operations.Marker].
+// Mark implements [idempotency.Marker].
 func (createOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
 	tx.Queue(requestCancelSQL, key.AccountID, orderID(key.AccountID, key.Key), operator)
+}
+
+// Links implements [httpjson.Linker].
+func (createOrder) Links(key idempotency.StoredKey) httpjson.Links {
+	return httpjson.Links{}.Created("order", key, orderID)
 }
 
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
@@ -108,7 +113,9 @@ func (r *orderRun) violated(ctx context.Context, constraint string) error {
 	if err != nil {
 		return err
 	}
-	return &OrderExistsError{other.ID}
+	return &httpjson.Rejection{
+		Slug: "order-exists", Detail: "The order in order_id has this reference, and its payment has not failed.", OrderID: &other.ID,
+	}
 }
 
 // CreatePeriod is how long a create is sent after the order's row was inserted. The provider remembers a key for
@@ -146,7 +153,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		return r.recordFailure(DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, RefusedBy(failed))
-	case failed.KeyUsed:
+	case failed.Outcome == payments.KeyUsed:
 		return nil, cmp.Or(r.reportOtherCreate(ctx), r.retryLater(httpjson.ErrProviderUnavailable, failed))
 	case failed.SavedUnderKey:
 		r.order.CreateKeyNumber++
@@ -163,19 +170,16 @@ func (r *orderRun) adoptIntent(ctx context.Context, mayCreate bool) (idempotency
 	ids, err := r.service.Payments.Search(ctx, payments.MetadataOrderID, r.order.ID.String())
 	failed := payments.Failure(err)
 	windowOver := r.service.windowOver(r.order, r.run.LeaseEnd())
-	least := 1
-	if mayCreate {
-		// Otherwise the create decides: the provider may remember a later intent, which is charged, but not listed yet.
-		least = inProgress
-	}
 	switch {
 	case failed == nil:
 		found, err := r.choose(ctx, ids)
-		if err != nil || precedence(found.Status) < least {
+		// While creates are sent, one decides unless the intent is in progress: the provider may remember a later
+		// intent, which is charged, but which the search does not list yet.
+		if err != nil || found.ID == "" || mayCreate && precedence(found.Status) < inProgress {
 			return nil, err
 		}
 		return r.recordIntent(found.ID, true), nil
-	case failed.NotOffered && (mayCreate || windowOver):
+	case failed.Outcome == payments.NotOffered && (mayCreate || windowOver):
 		return nil, nil
 	case windowOver && failed.NeedsOperator && failed.Outcome == payments.NotExecuted:
 		return r.recordFailure(r.notCreated()), r.checkOtherCreate(ctx)

@@ -51,9 +51,10 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 	}, nil
 }
 
-// checkAction reads the action from the provider, because the client secret is never stored. After the
+// CheckAction reads the action from the provider, because the client secret is never stored. After the
 // charge window or the request of a cancel, no action is required (R24, charge window; R29, durable cancel).
-func (s *Service) checkAction(ctx context.Context, key idempotency.StoredKey) error {
+func (op createOrder) CheckAction(ctx context.Context, key idempotency.StoredKey) error {
+	s := op.service
 	order, err := s.ofKey(ctx, key.AccountID, key.Key)
 	if err != nil {
 		return err

@@ -144,7 +144,7 @@ func (f *fixture) resume() (idempotency.Result, error) {
 
 func (f *fixture) resumeKey(key idempotency.Key) (idempotency.Result, error) {
 	f.t.Helper()
-	return f.Operations.Resume(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key))
+	return f.Engine.Resume(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key))
 }
 
 func (f *fixture) getOrder() orders.Order {
@@ -164,8 +164,7 @@ func outcomeOf(result idempotency.Result, err error) string {
 	var provider *httpjson.ProviderError
 	var expired *idempotency.KeyExpiredError
 	var invalid *httpjson.InvalidError
-	var exists *orders.OrderExistsError
-	var paid *orders.NotCancelableError
+	var rejected *httpjson.Rejection
 	switch {
 	case errors.As(err, &provider) && errors.Is(err, httpjson.ErrOutcomeUnknown):
 		return "503 outcome unknown, " + provider.RetryAfter.String()
@@ -181,10 +180,12 @@ func outcomeOf(result idempotency.Result, err error) string {
 		return "422 key expired"
 	case errors.As(err, &invalid):
 		return "422 invalid"
-	case errors.As(err, &exists):
-		return "422 order-exists"
-	case errors.As(err, &paid):
-		return "422 order-not-cancelable, and the key is unused"
+	case errors.As(err, &rejected):
+		text := "422 " + rejected.Slug + ", and the key is unused"
+		if rejected.Remaining > 0 {
+			text += fmt.Sprintf(", %d remain", rejected.Remaining)
+		}
+		return text
 	case err != nil:
 		return err.Error()
 	case result.Response.Status < 300:

@@ -24,7 +24,7 @@ func (f *fixture) ageLastRun(age time.Duration) {
 
 func (f *fixture) runCompleter() idempotency.CompleterResult {
 	f.t.Helper()
-	c := idempotency.NewCompleter(f.Engine, f.Operations.Operations(),
+	c := idempotency.NewCompleter(f.Engine,
 		idempotency.CompleterConfig{Grace: grace, ActionTimeout: 23 * time.Hour, Batch: 100, Concurrency: 1})
 	result, err := c.RunOnce(f.t.Context())
 	require.NoError(f.t, err)

@@ -11,7 +11,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/audit"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -19,20 +18,18 @@ var action = audit.Operator{Actor: "grace", Reason: "the customer called"}
 
 const actionJSON = `{"by": "grace", "reason": "the customer called"}`
 
-func (f *fixture) retry() (idempotency.Result, error) { return f.operate(f.Operations.Retry, action) }
+func (f *fixture) retry() (idempotency.Result, error) { return f.operate(f.Retry) }
 
-func (f *fixture) resolve() (idempotency.Result, error) {
-	return f.operate(f.Operations.Resolve, action)
-}
+func (f *fixture) resolve() (idempotency.Result, error) { return f.operate(f.Resolve) }
 
 func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {
 	f.t.Helper()
-	return f.Operations.Resolve(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key), action)
+	return f.Resolve(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key), action)
 }
 
 type operateFunc = func(context.Context, uuid.UUID, uuid.UUID, audit.Operator) (idempotency.Result, error)
 
-func (f *fixture) operate(do operateFunc, action audit.Operator) (idempotency.Result, error) {
+func (f *fixture) operate(do operateFunc) (idempotency.Result, error) {
 	f.t.Helper()
 	result, err := do(f.t.Context(), f.Account, idempotency.KeyID(f.Account, f.key), action)
 	f.recordResponse(idempotency.Request{AccountID: f.Account, Key: f.key}, result, err)
@@ -125,8 +122,8 @@ func TestResolve(t *testing.T) {
 func TestOperator_rejectedAction(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(*fixture) operateFunc{
-		"retry":   func(f *fixture) operateFunc { return f.Operations.Retry },
-		"resolve": func(f *fixture) operateFunc { return f.Operations.Resolve },
+		"retry":   func(f *fixture) operateFunc { return f.Retry },
+		"resolve": func(f *fixture) operateFunc { return f.Resolve },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -182,14 +179,14 @@ SELECT $1, gen_random_uuid(), 'one-of-many-keys-' || i, 'basket 4711', 'ada@exam
        'payment_failed', 'card_declined', now() - abs(100 - i) * interval '1 minute'
   FROM generate_series(1, 200) AS i`, f.Account)
 	for _, name := range []string{"basket 4711", "ADA@example.com"} {
-		found, err := f.Operations.Find(t.Context(), []uuid.UUID{f.Account}, name)
+		found, err := f.Engine.FindResources(t.Context(), []uuid.UUID{f.Account}, name)
 		require.NoError(t, err)
 		require.Contains(t, keysOf(found), idempotency.Key("one-of-many-keys-100"), name)
 		require.NotContains(t, keysOf(found), idempotency.Key("one-of-many-keys-1"), name)
 	}
 }
 
-func keysOf(found []operations.Found) (keys []idempotency.Key) {
+func keysOf(found []idempotency.Found) (keys []idempotency.Key) {
 	for _, f := range found {
 		keys = append(keys, f.Key)
 	}

@@ -150,10 +150,3 @@ func (r OrderRequest) textSize() (size int) {
 	}
 	return size
 }
-
-// OrderExistsError means that another order has the reference (R26, one order per reference).
-type OrderExistsError struct{ OrderID uuid.UUID }
-
-func (e *OrderExistsError) Error() string {
-	return "order " + e.OrderID.String() + " has this reference"
-}

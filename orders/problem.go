@@ -3,19 +3,12 @@ package orders
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/payments"
-)
-
-// Slugs of the stored problems.
-const (
-	SlugPaymentDeclined = "payment-declined"
-	SlugPaymentRefused  = "payment-refused"
 )
 
 // Problem is the stored response of an order or a refund that failed, and can no longer succeed
@@ -38,7 +31,7 @@ func (p Problem) Finish(order uuid.UUID) (idempotency.Transition, error) {
 func Declined(d payments.Decline) Problem {
 	detail := cmp.Or(buyerText(d.DeclineCode), buyerText(d.Code), "The card was declined. Please use another card, or ask your bank.")
 	return Problem{
-		Problem:         httpjson.NewProblem(SlugPaymentDeclined, 402, "The payment was declined", detail),
+		Problem:         httpjson.NewProblem("payment-declined", 402, "The payment was declined", detail),
 		Code:            cmp.Or(d.Code, "card_declined"), // a failed order requires a code
 		DeclineCode:     d.DeclineCode,
 		ProviderMessage: d.Message,
@@ -52,7 +45,7 @@ func DeclinedBy(failed *payments.Error) Problem {
 
 // Refused is the problem of a request that the provider refused, or that was closed before its effect.
 func Refused(code, detail string) Problem {
-	return Problem{Problem: httpjson.NewProblem(SlugPaymentRefused, 422, "The payment provider refused the request", detail), Code: code}
+	return Problem{Problem: httpjson.NewProblem("payment-refused", 422, "The payment provider refused the request", detail), Code: code}
 }
 
 // RefusedBy is [Refused] for the error of a call.
@@ -65,21 +58,14 @@ func RefusedBy(failed *payments.Error) Problem {
 	return p
 }
 
-const (
-	retryAfter       = 2 * time.Second
-	misuseRetryAfter = time.Minute // an operator must act first
-)
-
 // NotOurRefund is the code of the error of a run that refuses the provider's refund.
 const NotOurRefund = "not_our_refund"
 
 // RetryLater returns the error of a step without a final outcome, so that no response is stored (R11,
 // final only). attrs are for the log.
 func (s *Service) RetryLater(kind error, failed *payments.Error, attrs ...any) error {
-	wait := retryAfter
 	if failed.NeedsOperator {
 		s.Logger.Error("the payment provider's response needs an operator", append(attrs, "error", failed)...)
-		wait = misuseRetryAfter
 	}
-	return &httpjson.ProviderError{Kind: kind, RetryAfter: cmp.Or(failed.RetryAfter, wait), Cause: failed}
+	return &httpjson.ProviderError{Kind: kind, RetryAfter: failed.RetryDelay(), Cause: failed}
 }

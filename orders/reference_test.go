@@ -12,8 +12,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/orders"
 )
 
 func (f *fixture) purchase(key idempotency.Key, paymentMethod, reference string) (idempotency.Result, error) {
@@ -23,9 +21,9 @@ func (f *fixture) purchase(key idempotency.Key, paymentMethod, reference string)
 
 func requireOrderExists(t *testing.T, err error, id uuid.UUID) {
 	t.Helper()
-	exists, ok := errors.AsType[*orders.OrderExistsError](err)
-	require.True(t, ok, "%v", err)
-	require.Equal(t, id, exists.OrderID)
+	exists, ok := errors.AsType[*httpjson.Rejection](err)
+	require.True(t, ok && exists.Slug == "order-exists", "%v", err)
+	require.Equal(t, id, *exists.OrderID)
 }
 
 func TestReference(t *testing.T) {
@@ -55,8 +53,8 @@ func TestReference(t *testing.T) {
 	require.True(t, replayed.Replayed)
 	require.Equal(t, declined.Response, replayed.Response)
 
-	all, err := collect[orders.Order](f.Orders.List(t.Context(), operations.Target{AccountID: f.Account},
-		httpjson.Page{Limit: 10, Filters: map[string]string{"reference": "basket 17"}}))
+	all, err := f.Orders.List(t.Context(), f.Account,
+		httpjson.Page{Limit: 10, Filters: map[string]string{"reference": "basket 17"}})
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Equal(t, orderID(f.Account, second), all[0].ID)
@@ -88,7 +86,7 @@ func TestReference_race(t *testing.T) {
 	for n := range 12 {
 		all.Go(func() {
 			_, err := f.purchase(idempotency.Key(fmt.Sprintf("a-key-of-the-race-%d", n)), visa, "basket 17")
-			_, exists := errors.AsType[*orders.OrderExistsError](err)
+			_, exists := errors.AsType[*httpjson.Rejection](err)
 			counting.Lock()
 			defer counting.Unlock()
 			switch {
@@ -104,7 +102,7 @@ func TestReference_race(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 1, created)
 	require.Equal(t, 11, rejected)
-	list, err := collect[orders.Order](f.Orders.List(t.Context(), operations.Target{AccountID: f.Account}, httpjson.Page{Limit: 10}))
+	list, err := f.Orders.List(t.Context(), f.Account, httpjson.Page{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Len(t, f.Stripe.Charges(), 1)

@@ -19,7 +19,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/orders/orderstest"
-	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -233,15 +232,14 @@ func (r *changesRound) finish(rt *rapid.T, totals map[string]int) {
 }
 
 func (r *changesRound) finishKey(rt *rapid.T, key idempotency.Key, body string) {
-	var exceeds *refunds.ExceedsRemainingError
-	var refused *refunds.NotRefundableError
+	var rejected *httpjson.Rejection
 	for n := 0; ; n++ {
 		require.Less(rt, n, 50, "the key does not end")
 		r.exec("UPDATE refunds SET provider_sent_at = provider_sent_at - interval '11 minutes' WHERE idempotency_key = $1", key)
 		_, err := r.Refund(context.Background(), refundRequest(r.t, r.Account, orderID(r.Account, r.key), key, body))
 		_, provider := errors.AsType[*httpjson.ProviderError](err)
 		if !provider && !errors.Is(err, idempotency.ErrInProgress) {
-			require.True(rt, err == nil || errors.As(err, &exceeds) || errors.As(err, &refused), "%v", err)
+			require.True(rt, err == nil || errors.As(err, &rejected), "%v", err)
 			return
 		}
 	}

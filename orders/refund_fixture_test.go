@@ -12,7 +12,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/refunds"
 )
 
@@ -40,11 +39,9 @@ func (f *fixture) refund(key idempotency.Key, body string) (idempotency.Result, 
 
 func (f *fixture) getRefund(key idempotency.Key) refunds.Refund {
 	f.t.Helper()
-	r, err := f.Refunds.Registration().Get(f.t.Context(), operations.Target{
-		AccountID: f.Account, Parent: orderID(f.Account, f.key), ID: refundID(f.Account, key),
-	})
+	r, err := f.Refunds.Get(f.t.Context(), f.Account, orderID(f.Account, f.key), refundID(f.Account, key))
 	require.NoError(f.t, err)
-	return r.(refunds.Refund)
+	return r
 }
 
 func refundID(account uuid.UUID, key idempotency.Key) uuid.UUID {
@@ -54,7 +51,7 @@ func refundID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 func (f *fixture) summary() string {
 	f.t.Helper()
 	o := f.getOrder()
-	list, err := collect[refunds.Refund](f.Refunds.List(f.t.Context(), operations.Target{AccountID: f.Account, Parent: o.ID}, httpjson.Page{Limit: 100}))
+	list, err := f.Refunds.List(f.t.Context(), f.Account, o.ID, httpjson.Page{Limit: 100})
 	require.NoError(f.t, err)
 	words := []string{fmt.Sprintf("%s %d", o.Status, o.AmountRefunded)}
 	for _, r := range list {

@@ -56,10 +56,10 @@ func TestRefund_severalParts(t *testing.T) {
 		"metadata[idempotency_key_id]": {idempotency.KeyID(f.Account, "the-first-part-of-it").String()},
 	}, form)
 
-	require.Equal(t, "at most 2500 of the order can be refunded", outcomeOf(f.refund("more-than-what-is-left", `{"amount":2501}`)))
+	require.Equal(t, "422 refund-exceeds-remaining, and the key is unused, 2500 remain", outcomeOf(f.refund("more-than-what-is-left", `{"amount":2501}`)))
 	require.Equal(t, "201", outcomeOf(f.refund("all-that-is-left-of-it", `{}`)))
-	require.Equal(t, "nothing can be refunded of an order that is refunded", outcomeOf(f.refund("when-nothing-is-left-of-it", `{}`)))
-	require.Equal(t, "nothing can be refunded of an order that is refunded", outcomeOf(f.refund("when-nothing-is-left-of-it", `{"amount":1}`)))
+	require.Equal(t, "422 order-not-refundable, and the key is unused", outcomeOf(f.refund("when-nothing-is-left-of-it", `{}`)))
+	require.Equal(t, "422 order-not-refundable, and the key is unused", outcomeOf(f.refund("when-nothing-is-left-of-it", `{"amount":1}`)))
 	require.Equal(t, "refunded 4300, succeeded 2500, succeeded 1800; 4300", f.summary())
 	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys"), "a rejected request does not use its key")
 	checkRefundInvariants(t, f)
@@ -75,9 +75,9 @@ func TestRefund_concurrent(t *testing.T) {
 		refunded int64
 		rejected []string
 	}{
-		"parts":                     {`{"amount":1000}`, 4, nil, 4000, []string{"at most 300 of the order can be refunded"}},
-		"whole amount":              {`{}`, 1, nil, 4300, []string{"nothing can be refunded of an order that is paid", "nothing can be refunded of an order that is refunded"}},
-		"parts, and responses lost": {`{"amount":1000}`, 4, []stripetest.Rule{{Fault: stripetest.CloseAfter, Endpoint: makeRefund, Times: 7}}, 4000, []string{"at most 300 of the order can be refunded"}},
+		"parts":                     {`{"amount":1000}`, 4, nil, 4000, []string{"422 refund-exceeds-remaining, and the key is unused, 300 remain"}},
+		"whole amount":              {`{}`, 1, nil, 4300, []string{"422 order-not-refundable, and the key is unused"}},
+		"parts, and responses lost": {`{"amount":1000}`, 4, []stripetest.Rule{{Fault: stripetest.CloseAfter, Endpoint: makeRefund, Times: 7}}, 4000, []string{"422 refund-exceeds-remaining, and the key is unused, 300 remain"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,6 @@
 package orders
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/payments"
 )
 
@@ -23,33 +21,14 @@ type Service struct {
 	Events       events.Stager
 }
 
-// Operation is the name in each key's row.
+// The operations and their path.
 const (
-	Operation = "create_order"
-	Path      = "/v1/orders"
+	CreateOperation = "create_order"
+	CancelOperation = "cancel_order"
+	Path            = "/v1/orders"
 )
 
-// Registration describes the operation for the API, the completer and operators.
-func (s *Service) Registration() operations.Registration {
-	return operations.Registration{
-		Operation: createOrder{s},
-		Path:      Path,
-		Member:    "order",
-		ID:        orderID,
-		Get: func(ctx context.Context, of operations.Target) (any, error) {
-			return s.Get(ctx, of.AccountID, of.ID)
-		},
-		List:    s.List,
-		Filters: []string{"reference"},
-		Table:   "orders",
-		Names: []string{
-			"reference = $3",
-			"payment_intent_id = $3",
-			"disputes @> jsonb_build_array(jsonb_build_object('id', $3::text))",
-			// Only an operator needs this. So it reads the table, a second for 2 million orders, instead of an
-			// index that every order would have to write.
-			`$3::text LIKE '%@%' AND lower(email COLLATE "C") = lower($3::text COLLATE "C")`,
-		},
-		CheckAction: s.checkAction,
-	}
+// Operations returns the operations of orders, for the engine.
+func (s *Service) Operations() []idempotency.Operation {
+	return []idempotency.Operation{createOrder{s}, cancelOrder{s}}
 }

@@ -11,8 +11,8 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/orderstest"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -45,11 +45,11 @@ func (f *fixture) deliver(payload []byte, signature string) (delivered, error) {
 }
 
 type delivered struct {
-	changes.Event
-	changes.Result
+	reconcile.Event
+	reconcile.Result
 }
 
-func handleEvent(ctx context.Context, handler *changes.Inbox, payload []byte, signature string) (delivered, error) {
+func handleEvent(ctx context.Context, handler *reconcile.Service, payload []byte, signature string) (delivered, error) {
 	event, err := handler.Verify(payload, signature)
 	if err != nil {
 		return delivered{}, err

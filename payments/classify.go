@@ -11,17 +11,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/stripe/stripe-go/v79"
-)
-
-const (
-	shortRetryAfter      = 1 * time.Second // no response, or the intent is locked
-	busyRetryAfter       = 2 * time.Second
-	savedErrorRetryAfter = 30 * time.Second // Stripe resolves its 500s later
-	operatorRetryAfter   = 60 * time.Second
 )
 
 // classify returns nil for success. It reads status, type and code, because Stripe's error types
@@ -30,28 +22,22 @@ func classify(err error, trace *sendTrace, call call) *Error {
 	if err == nil {
 		return nil
 	}
-	e := &Error{
-		Outcome:    Unknown,
-		HTTPStatus: trace.status,
-		RequestID:  printable(trace.header.Get("Request-Id")),
-		RetryAfter: busyRetryAfter,
-	}
-	rejected := []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound}
-	if call.optional && slices.Contains(rejected, trace.status) {
-		e.Outcome, e.NotOffered, e.RetryAfter = NotExecuted, true, operatorRetryAfter
-		return e
-	}
-	if response, ok := errors.AsType[*failure](err); ok {
-		e.copyDetails(response)
+	e := &Error{HTTPStatus: trace.status, RequestID: printable(trace.header.Get("Request-Id"))}
+	response, ok := errors.AsType[*failure](err)
+	switch {
+	case call.optional && slices.Contains([]int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound}, trace.status):
+		e.Outcome = NotOffered
+	case ok:
 		e.noRetry = trace.header.Get("Stripe-Should-Retry") == "false"
 		e.classifyStripeError(response, call, trace.header.Get("Idempotent-Replayed") == "true")
-	} else {
+	default:
 		e.classifyOther(err, trace)
 	}
 	return e
 }
 
-func (e *Error) copyDetails(response *failure) {
+// classifyStripeError leaves every error that it does not list Unknown.
+func (e *Error) classifyStripeError(response *failure, call call, replayed bool) {
 	e.Type = string(response.Type.value)
 	e.Code = printable(string(response.Code.value))
 	e.DeclineCode = printable(response.DeclineCode.value)
@@ -59,69 +45,49 @@ func (e *Error) copyDetails(response *failure) {
 	if intent, err := decodeIntent(response.PaymentIntent, nil); err == nil {
 		e.Intent = &intent
 	}
-}
-
-// classifyStripeError leaves every error that it does not list Unknown.
-func (e *Error) classifyStripeError(response *failure, call call, replayed bool) {
 	var (
 		status, code   = e.HTTPStatus, response.Code.value
 		message        = response.Message.value
 		rejected       = status == http.StatusBadRequest || status == http.StatusPaymentRequired
-		card           = response.Type.value == stripe.ErrorTypeCard
-		declined       = (rejected || status == http.StatusTooManyRequests) && (card || slices.Contains(declines, code))
+		declined       = (rejected || status == http.StatusTooManyRequests) && (response.Type.value == stripe.ErrorTypeCard || slices.Contains(declines, code))
 		invalid        = response.Type.value == stripe.ErrorTypeInvalidRequest
 		keyOfAnother   = response.Type.value == stripe.ErrorTypeIdempotency || strings.HasPrefix(message, "Keys for idempotent requests ")
 		anotherIntent  = e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID
 		mayHaveCharged = e.Intent != nil && slices.Contains([]Status{StatusSucceeded, StatusProcessing, StatusRequiresCapture}, e.Intent.Status)
+		saved500       = status == http.StatusInternalServerError && response.Type.value == stripe.ErrorTypeAPI && call.key != ""
 	)
-	e.SavedUnderKey = replayed
+	e.SavedUnderKey = replayed || saved500
 	transient := []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusFailedDependency, http.StatusTooEarly}
 	switch {
 	case declined && anotherIntent:
-		e.needOperator(ErrMismatch)
+		e.NeedsOperator, e.cause = true, ErrMismatch
 	case declined && !mayHaveCharged:
-		e.Outcome, e.RetryAfter = Declined, 0
-		e.Message = printable(message)
+		e.Outcome = Declined
 	case rejected && keyOfAnother:
-		e.KeyUsed = true
-		e.needOperator(nil)
+		e.Outcome, e.NeedsOperator = KeyUsed, true
 	case rejected && (code == stripe.ErrorCodePaymentIntentUnexpectedState || code == stripe.ErrorCodeIntentInvalidState):
-		e.UnexpectedState = true
+		e.Outcome = UnexpectedState
 	case rejected && invalid && causedByClientData(response):
-		e.Outcome, e.RetryAfter = Refused, 0
-		e.Message = printable(message)
-	case rejected && invalid:
+		e.Outcome = Refused
+	case status == http.StatusBadRequest && invalid && !mayHaveCharged:
 		// An operator can set up the account or fix the bug, so it is not final.
-		e.needOperator(nil)
-		if status == http.StatusBadRequest && !mayHaveCharged {
-			e.Outcome = NotExecuted
-		}
+		e.Outcome, e.NeedsOperator = NotExecuted, true
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusNotFound:
 		// Stripe checks these before it executes a request.
-		e.Outcome = NotExecuted
-		e.needOperator(nil)
+		e.Outcome, e.NeedsOperator = NotExecuted, true
 	case status == http.StatusTooManyRequests:
 		e.Outcome = NotExecuted
-		if code == stripe.ErrorCodeLockTimeout {
-			e.RetryAfter = shortRetryAfter
-		}
-	case status < http.StatusInternalServerError && !declined && !slices.Contains(transient, status):
+	case rejected && invalid, status < http.StatusInternalServerError && !declined && !slices.Contains(transient, status):
 		// Nothing proves that the request had no effect, and no repetition can change the answer: a failed
 		// request (402) that is neither a decline nor the client's fault, or a status that Stripe does not document.
-		e.needOperator(nil)
-	case status == http.StatusInternalServerError && response.Type.value == stripe.ErrorTypeAPI && call.key != "":
-		e.SavedUnderKey = true
-		e.RetryAfter = savedErrorRetryAfter
+		e.NeedsOperator = true
 	}
-	if e.NeedsOperator && !card {
-		e.OperatorMessage = withoutSecrets(message)
+	switch {
+	case e.Outcome == Declined, e.Outcome == Refused:
+		e.Message = printable(message)
+	case e.NeedsOperator:
+		e.Message = withoutSecrets(message)
 	}
-}
-
-func (e *Error) needOperator(cause error) {
-	e.NeedsOperator = true
-	e.RetryAfter = operatorRetryAfter
-	e.cause = cause
 }
 
 // declines are the codes with which the card, the customer or the bank declines a payment. Their type is
@@ -178,22 +144,17 @@ var ofConfiguration = regexp.MustCompile(`(?i)dashboard\.stripe\.com|\b(live|tes
 func (e *Error) classifyOther(err error, trace *sendTrace) {
 	switch {
 	case errors.Is(err, ErrMismatch):
-		e.needOperator(ErrMismatch)
+		e.NeedsOperator, e.cause = true, ErrMismatch
 		return
-	case errors.Is(err, errProviderKey), errors.Is(err, errInvalidRequest): // a bug, or a wrong configuration
-		e.Outcome = NotExecuted
-		e.needOperator(err)
+	case errors.Is(err, errNotSent): // a bug, or a wrong configuration
+		e.Outcome, e.NeedsOperator, e.cause = NotExecuted, true, errNotSent
 		return
+	case trace.status == 0 && trace.notSent():
+		e.Outcome, e.cause = NotExecuted, ErrNoResponse
 	case trace.status == 0:
-		e.RetryAfter = shortRetryAfter
 		e.cause = ErrNoResponse
-		if trace.notSent() {
-			e.Outcome = NotExecuted
-		}
-	case trace.status/100 == 3: // a redirect: this is not Stripe
-		e.needOperator(ErrUnreadable)
 	default:
-		e.cause = ErrUnreadable
+		e.NeedsOperator, e.cause = trace.status/100 == 3, ErrUnreadable // after a redirect, because this is not Stripe
 	}
 	if detail := printableCause(err); detail != nil {
 		e.cause = fmt.Errorf("%w: %w", e.cause, detail)
@@ -240,9 +201,6 @@ var (
 	personal = regexp.MustCompile(`@|[0-9]{12}`) // an e-mail address or a card number
 )
 
-// maxOperatorMessage leaves room for the identifiers in idempotency_keys.last_error.
-const maxOperatorMessage = 300
-
 func withoutSecrets(text string) string {
 	words := strings.Fields(text)
 	for i, word := range words {
@@ -251,9 +209,5 @@ func withoutSecrets(text string) string {
 			words[i] = "[removed]"
 		}
 	}
-	characters := []rune(strings.Join(words, " "))
-	if len(characters) > maxOperatorMessage {
-		characters = append(characters[:maxOperatorMessage-1], '…')
-	}
-	return string(characters)
+	return strings.Join(words, " ")
 }

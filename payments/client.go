@@ -55,7 +55,6 @@ func KeyMode(key string) string {
 type Client struct {
 	config   Config
 	requests *stripe.BackendImplementation // builds them, and sends none
-	noticed  atomic.Int64                  // see logNotice
 }
 
 // Format hides the secrets.
@@ -137,11 +136,11 @@ func (c *Client) send(ctx context.Context, call call, trace *sendTrace) ([]byte,
 	req, err := c.requests.NewRequest(call.method, path, c.config.SecretKey, "application/x-www-form-urlencoded", params)
 	// net/http rejects these too, but its errors look like those of the network.
 	if err != nil || !slices.Contains([]string{"http", "https"}, req.URL.Scheme) || strings.ContainsFunc(c.config.SecretKey, unicode.IsControl) {
-		return nil, errInvalidRequest // err may quote the API key or the URL
+		return nil, errNotSent // err may quote the API key or the URL
 	}
 	// stripe-go invents a key if there is none, and trims one with spaces.
 	if call.method == http.MethodPost && (call.key == "" || call.key != req.Header.Get("Idempotency-Key")) {
-		return nil, errProviderKey
+		return nil, errNotSent
 	}
 	// Timers and the monotonic clock stop while a machine is suspended.
 	if deadline, _ := ctx.Deadline(); time.Now().Round(0).After(deadline.Round(0)) {

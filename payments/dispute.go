@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
@@ -19,11 +18,6 @@ type Dispute struct {
 	Reason   string `json:"reason"` // such as fraudulent
 }
 
-// Open reports whether the dispute is undecided.
-func (d Dispute) Open() bool {
-	return !slices.Contains([]string{"won", "lost", "warning_closed", "prevented"}, d.Status)
-}
-
 // ListedDispute is a dispute of any intent.
 type ListedDispute struct {
 	Dispute
@@ -33,24 +27,22 @@ type ListedDispute struct {
 
 // ListDisputes returns all disputes of an intent. An error with [UnreadableIDs] comes with the others.
 func (c *Client) ListDisputes(ctx context.Context, intentID string) ([]Dispute, error) {
-	ofIntent := func(text []byte, header http.Header) (Dispute, error) {
-		d, err := decodeDispute(text, header)
-		if err == nil && d.IntentID != intentID {
-			err = ErrMismatch
-		}
-		return d.Dispute, err
-	}
 	call := call{name: "list_disputes", intentID: intentID, method: http.MethodGet, path: disputesPath}
-	return allPages(ctx, c, call, ofIntent, func(params stripe.ListParams) any {
+	listed, err := allPages(ctx, c, call, decodeDispute, func(params stripe.ListParams) any {
 		return &stripe.DisputeListParams{ListParams: params, PaymentIntent: &intentID}
 	})
+	disputes := make([]Dispute, len(listed))
+	for i, d := range listed {
+		disputes[i] = d.Dispute
+	}
+	return disputes, err
 }
 
 // ListAllDisputes is [Client.List] for disputes.
-func (c *Client) ListAllDisputes(ctx context.Context, since, until time.Time, after string) (disputes []ListedDispute, next string, err error) {
+func (c *Client) ListAllDisputes(ctx context.Context, since time.Time, after string) (disputes []ListedDispute, next string, err error) {
 	call := call{name: "list_all_disputes", method: http.MethodGet, path: disputesPath}
 	return page(ctx, c, call, after, decodeDispute, func(params stripe.ListParams) any {
-		return &stripe.DisputeListParams{ListParams: params, CreatedRange: createdRange(since, until)}
+		return &stripe.DisputeListParams{ListParams: params, CreatedRange: from(since)}
 	})
 }
 

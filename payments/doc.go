@@ -1,8 +1,10 @@
 // Package payments calls Stripe for PaymentIntents and refunds, and verifies webhook
-// events. Every call reports what is known about its effect:
+// events. It also has what every step that calls needs: deadlines, provider keys and the metadata by
+// which payments and refunds are found. Every call reports what is known about its effect:
 //
 //   - [Declined] and [Refused] are final: this call moved no money;
-//   - [NotExecuted]: no effect;
+//   - [NotExecuted] and [NotOffered]: no effect;
+//   - [UnexpectedState] and [KeyUsed]: maybe the effect of an earlier call;
 //   - [Unknown]: after a confirm, call Get; after a create, repeat it with the same key;
 //     after a refund, call ListRefunds (R12, read first).
 //

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/stripe/stripe-go/v79"
 )
 
 // Causes that an [Error] may wrap.
@@ -14,8 +16,7 @@ var (
 	ErrUnreadable = errors.New("unreadable response") // not in Stripe's format
 	ErrMismatch   = errors.New("response about another payment")
 
-	errProviderKey    = errors.New("not sent, because the key in the request is not that of the call")
-	errInvalidRequest = errors.New("not sent, because the API key or the base URL is not valid in a request")
+	errNotSent = errors.New("not sent, because the API key, the base URL or the provider key is not valid in a request")
 )
 
 // unreadable names objects that Stripe returned without what is required of them, or with another type of it.
@@ -43,7 +44,6 @@ var (
 	ErrWebhooksOff  = errors.New("no webhook secret")
 	ErrSignature    = errors.New("not an event signed by the provider") // or signed too long ago
 	ErrInvalidEvent = errors.New("not an event of the provider")
-	ErrThinEvent    = errors.New("an event without its object")
 )
 
 // Outcome is what is known about the effect of a failed call.
@@ -51,14 +51,17 @@ type Outcome int
 
 // The outcomes.
 const (
-	Unknown     Outcome = iota // it may have had its effect; the zero value, because an unclassified error proves nothing
-	NotExecuted                // this call had no effect, but an earlier one may have
-	Refused                    // final: a value of our client is invalid, but cancel a confirmed intent first (R23, cancel first)
-	Declined                   // final: the payment was declined, but cancel an intent that still has its payment method first (R23, cancel first)
+	Unknown         Outcome = iota // it may have had its effect; the zero value, because an unclassified error proves nothing
+	NotExecuted                    // this call had no effect, but an earlier one may have
+	UnexpectedState                // the intent does not allow this call, possibly after an earlier one
+	KeyUsed                        // an earlier request under this key had other parameters, and may have had an effect
+	NotOffered                     // see [Client.Search]
+	Refused                        // final: a value of our client is invalid, but cancel a confirmed intent first (R23, cancel first)
+	Declined                       // final: the payment was declined, but cancel an intent that still has its payment method first (R23, cancel first)
 )
 
 func (o Outcome) String() string {
-	return [...]string{Unknown: "unknown", NotExecuted: "not_executed", Refused: "refused", Declined: "declined"}[o]
+	return [...]string{"unknown", "not_executed", "unexpected_state", "key_used", "not_offered", "refused", "declined"}[o]
 }
 
 // Error is the error of every call to Stripe. It contains no secret.
@@ -70,18 +73,14 @@ type Error struct {
 	Type, Code, DeclineCode, Param string
 	RequestID                      string
 
-	Message         string  // for the customer, if Declined or Refused
-	OperatorMessage string  // for the operator; with NeedsOperator
-	Intent          *Intent // in Stripe's error, or nil
+	Message string  // for the customer, if Declined or Refused; for the operator, if NeedsOperator
+	Intent  *Intent // in Stripe's error, or nil
 
-	SavedUnderKey   bool // Stripe repeats this response under the same key; a 500 may have its effect, or still get it
-	EarlierUnknown  bool // an earlier attempt of this call may still be executed, unless SavedUnderKey
-	UnexpectedState bool // the intent does not allow this call, possibly after an earlier one
-	NotOffered      bool // see [Client.Search]
-	KeyUsed         bool // an earlier request under this key had other parameters, and may have had an effect
-	NeedsOperator   bool // a bug, a wrong configuration or an incomplete account; never final
+	SavedUnderKey  bool // Stripe repeats this response under the same key; a 500 may have its effect, or still get it
+	EarlierUnknown bool // an earlier attempt of this call may still be executed, unless SavedUnderKey
+	NeedsOperator  bool // a bug, a wrong configuration or an incomplete account; never final
 
-	RetryAfter time.Duration // 0 for final outcomes
+	RetryAfter time.Duration // if it is not 0, that of RetryDelay
 
 	cause   error // safe to print
 	noRetry bool  // Stripe would repeat this error
@@ -106,8 +105,8 @@ func (e *Error) Error() string {
 	if e.cause != nil {
 		text += ": " + e.cause.Error()
 	}
-	if e.OperatorMessage != "" {
-		text += ": " + e.OperatorMessage
+	if e.NeedsOperator && e.Message != "" {
+		text += ": " + e.Message
 	}
 	return text
 }
@@ -124,6 +123,21 @@ func (e *Error) KeyRejected() bool {
 // requested again nevertheless. If the header is true, the outcome decides: a final one stays final, and a
 // repetition does not change what needs an operator or a read.
 func (e *Error) retryable() bool {
-	final := e.Outcome == Declined || e.Outcome == Refused
-	return !final && !e.NeedsOperator && !e.SavedUnderKey && !e.UnexpectedState && !e.NotOffered && !e.noRetry
+	return (e.Outcome == Unknown || e.Outcome == NotExecuted) && !e.NeedsOperator && !e.SavedUnderKey && !e.noRetry
+}
+
+// RetryDelay returns when a call whose outcome is not final is worth another run.
+func (e *Error) RetryDelay() time.Duration {
+	switch {
+	case e.RetryAfter != 0:
+		return e.RetryAfter
+	case e.NeedsOperator, e.Outcome == NotOffered:
+		return time.Minute
+	case e.SavedUnderKey:
+		return 30 * time.Second // Stripe resolves its 500s later
+	case e.HTTPStatus == 0, e.Code == string(stripe.ErrorCodeLockTimeout):
+		return time.Second
+	default:
+		return 2 * time.Second
+	}
 }

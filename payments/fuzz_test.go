@@ -25,7 +25,6 @@ func FuzzOperatorMessage(f *testing.F) {
 			body, err := json.Marshal(map[string]any{"error": map[string]any{"type": "invalid_request_error", "message": before + secret + after}})
 			require.NoError(t, err)
 			text := confirmFailure(t, newClient(t, respond(response{status: 400, body: string(body)}))).Error() // confirmFailure looks for the canary
-			require.LessOrEqual(t, utf8.RuneCountInString(text), 400)
 			require.True(t, utf8.ValidString(text))
 			require.NotContains(t, text, "\x00")
 		}

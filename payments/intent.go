@@ -104,7 +104,7 @@ func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
 }
 
 // Cancel ensures that the intent can never be charged (R23, cancel first). After a charge or a
-// cancel, the error has UnexpectedState.
+// cancel, the error is [UnexpectedState].
 func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, error) {
 	return c.ofIntent(ctx, call{name: "cancel", key: key, method: http.MethodPost}, intentID, "/cancel")
 }

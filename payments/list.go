@@ -12,64 +12,53 @@ import (
 
 const pageSize = 100
 
-// List returns a page of the PaymentIntents created from since to until, newest first. A zero until
-// is no bound. next is the after of the next page, and "" on the last one. An error with
-// [UnreadableIDs] comes with the other objects of the page, and next.
-func (c *Client) List(ctx context.Context, since, until time.Time, after string) (intents []Intent, next string, err error) {
+// List returns a page of the PaymentIntents created since a time, newest first. next is the after of
+// the next page, and "" on the last one. An error with [UnreadableIDs] comes with the other objects of the
+// page, and next.
+func (c *Client) List(ctx context.Context, since time.Time, after string) (intents []Intent, next string, err error) {
 	call := call{name: "list", method: http.MethodGet, path: intentsPath}
 	return page(ctx, c, call, after, decodeIntent, func(params stripe.ListParams) any {
-		return &stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)}
+		return &stripe.PaymentIntentListParams{ListParams: params, CreatedRange: from(since)}
 	})
 }
 
 // Search returns the ids of the intents with this value in their metadata. Stripe's index lags by a
-// minute, or by an hour during an outage. If the account has no search, the error has NotOffered.
+// minute, or by an hour during an outage. If the account has no search, the error is [NotOffered].
 func (c *Client) Search(ctx context.Context, name, value string) (ids []string, err error) {
 	call := call{name: "search", optional: true, method: http.MethodGet, path: intentsPath + "/search"}
-	call.params = &stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{
-		Limit: stripe.Int64(pageSize), Query: "metadata['" + name + "']:'" + value + "'",
-	}}
-	err = c.run(ctx, call, func(text []byte, _ http.Header) error {
-		found, more, err := decodeList(text)
-		if err == nil && more { // no value has a hundred intents
-			err = fmt.Errorf("%w: several pages", ErrUnreadable)
-		}
-		ids = nil
-		for _, object := range found {
-			var id reference
-			if json.Unmarshal(object, &id) != nil || id == "" {
-				err = fmt.Errorf("%w: an intent without an id", ErrUnreadable)
-			}
-			ids = append(ids, string(id))
-		}
-		return err
+	found, next, err := page(ctx, c, call, "", decodeID, func(params stripe.ListParams) any {
+		query := "metadata['" + name + "']:'" + value + "'"
+		return &stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{Limit: params.Limit, Query: query}}
 	})
-	if err != nil {
-		return nil, err
+	if next != "" { // no value has a hundred intents
+		return nil, &Error{cause: fmt.Errorf("%w: several pages", ErrUnreadable)}
 	}
-	return ids, nil
+	for _, intent := range found {
+		ids = append(ids, string(intent))
+	}
+	return ids, err
+}
+
+func decodeID(text []byte, _ http.Header) (id reference, err error) {
+	if json.Unmarshal(text, &id) != nil || id == "" {
+		err = fmt.Errorf("%w: an intent without an id", ErrUnreadable)
+	}
+	return id, err
 }
 
 // ListRefunds returns all refunds of an intent. An error with [UnreadableIDs] comes with the others.
 func (c *Client) ListRefunds(ctx context.Context, intentID string) ([]Refund, error) {
-	ofIntent := func(text []byte, header http.Header) (Refund, error) {
-		r, err := decodeRefund(text, header)
-		if err == nil && r.IntentID != intentID {
-			return Refund{}, ErrMismatch // it proves nothing about this intent's refunds
-		}
-		return r, err
-	}
 	call := call{name: "list_refunds", intentID: intentID, method: http.MethodGet, path: refundsPath}
-	return allPages(ctx, c, call, ofIntent, func(params stripe.ListParams) any {
+	return allPages(ctx, c, call, decodeRefund, func(params stripe.ListParams) any {
 		return &stripe.RefundListParams{ListParams: params, PaymentIntent: &intentID}
 	})
 }
 
 // ListAllRefunds is [Client.List] for refunds.
-func (c *Client) ListAllRefunds(ctx context.Context, since, until time.Time, after string) (refunds []Refund, next string, err error) {
+func (c *Client) ListAllRefunds(ctx context.Context, since time.Time, after string) (refunds []Refund, next string, err error) {
 	call := call{name: "list_all_refunds", method: http.MethodGet, path: refundsPath}
 	return page(ctx, c, call, after, decodeRefund, func(params stripe.ListParams) any {
-		return &stripe.RefundListParams{ListParams: params, CreatedRange: createdRange(since, until)}
+		return &stripe.RefundListParams{ListParams: params, CreatedRange: from(since)}
 	})
 }
 
@@ -94,21 +83,23 @@ func (c *Client) ListEvents(ctx context.Context, since time.Time, after string) 
 	call := call{name: "list_events", method: http.MethodGet, path: "/v1/events", date: &at}
 	events, next, err = page(ctx, c, call, after, listed, func(params stripe.ListParams) any {
 		return &stripe.EventListParams{
-			ListParams: params, CreatedRange: createdRange(since, time.Time{}), Types: stripe.StringSlice(changeTypes),
+			ListParams: params, CreatedRange: from(since), Types: stripe.StringSlice(changeTypes),
 		}
 	})
 	return events, next, at, err
 }
 
-type object interface{ id() string }
+// object has an id, and an intent's id if it states one.
+type object interface{ ids() (id, intent string) }
 
-func (i Intent) id() string  { return i.ID }
-func (r Refund) id() string  { return r.ID }
-func (d Dispute) id() string { return d.ID }
-func (e Event) id() string   { return e.ID }
+func (i Intent) ids() (id, intent string)        { return i.ID, i.ID }
+func (r Refund) ids() (id, intent string)        { return r.ID, r.IntentID }
+func (d ListedDispute) ids() (id, intent string) { return d.ID, d.IntentID }
+func (e Event) ids() (id, intent string)         { return e.ID, e.IntentID }
+func (r reference) ids() (id, intent string)     { return string(r), "" }
 
 func hasID[T object](id string) func(T) bool {
-	return func(o T) bool { return o.id() == id }
+	return func(o T) bool { got, _ := o.ids(); return got == id }
 }
 
 // decoder decodes an object of a page, or that of a response with this header.
@@ -142,13 +133,16 @@ func page[T object](ctx context.Context, c *Client, call call, after string, dec
 		objects, unread, next = nil, nil, ""
 		for _, text := range listed {
 			object, err := decode(text, nil)
+			id, intent := object.ids()
 			switch ids := UnreadableIDs(err); {
 			case ids != nil:
 				unread, next = append(unread, ids...), ids[0]
 			case err != nil:
 				return err
+			case call.intentID != "" && call.intentID != intent:
+				return ErrMismatch // the list proves nothing about this intent
 			default:
-				objects, next = append(objects, object), object.id()
+				objects, next = append(objects, object), id
 			}
 		}
 		switch {
@@ -177,13 +171,9 @@ func unreadObjects(ids []string) error {
 	if ids == nil {
 		return nil
 	}
-	return &Error{NeedsOperator: true, RetryAfter: operatorRetryAfter, cause: fmt.Errorf("%w: %w", ErrUnreadable, unreadable(ids))}
+	return &Error{NeedsOperator: true, cause: fmt.Errorf("%w: %w", ErrUnreadable, unreadable(ids))}
 }
 
-func createdRange(since, until time.Time) *stripe.RangeQueryParams {
-	r := &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()}
-	if !until.IsZero() {
-		r.LesserThanOrEqual = until.Unix()
-	}
-	return r
+func from(since time.Time) *stripe.RangeQueryParams {
+	return &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()}
 }

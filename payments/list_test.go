@@ -29,7 +29,7 @@ func list(t *testing.T, client *payments.Client) ([]string, error) {
 	t.Helper()
 	var ids []string
 	for after := ""; ; {
-		intents, next, err := client.List(t.Context(), time.Unix(100, 0), time.Unix(200, 0), after)
+		intents, next, err := client.List(t.Context(), time.Unix(100, 0), after)
 		if err != nil {
 			return ids, err
 		}
@@ -49,17 +49,16 @@ func TestList_pages(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"pi_4", "pi_3", "pi_2"}, ids)
 	require.Equal(t, "GET /v1/payment_intents", provider.seen()[0].call)
-	require.Equal(t, url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}}, provider.seen()[0].form)
-	second := url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}, "starting_after": {"pi_3"}}
+	require.Equal(t, url.Values{"created[gte]": {"100"}, "limit": {"100"}}, provider.seen()[0].form)
+	second := url.Values{"created[gte]": {"100"}, "limit": {"100"}, "starting_after": {"pi_3"}}
 	require.Equal(t, second, provider.seen()[1].form)
 	require.Equal(t, second, provider.seen()[2].form)
 
 	provider = respond(page(false))
-	intents, next, err := newClient(t, provider).List(t.Context(), time.Unix(100, 0), time.Time{}, "")
+	intents, next, err := newClient(t, provider).List(t.Context(), time.Unix(100, 0), "")
 	require.NoError(t, err)
 	require.Empty(t, intents)
 	require.Empty(t, next)
-	require.NotContains(t, provider.seen()[0].form, "created[lte]")
 }
 
 // A hundred recorded 3-D Secure intents with full metadata had 1.5 MB.
@@ -130,7 +129,7 @@ func TestSearch_fails(t *testing.T) {
 		"another server":          {response{status: 404, body: "<html>not found"}, true, 1},
 		"API key revoked":         {response{status: 401, body: stripeError(invalid, "", "")}, false, 1},
 		"rate limit":              {response{status: 429, body: stripeError(invalid, "rate_limit", "")}, false, 3},
-		"a second page":           {page(true, "pi_2", "pi_1"), false, 3},
+		"a second page":           {page(true, "pi_2", "pi_1"), false, 1},
 		"an object without data":  {response{status: 200, body: "{}"}, false, 3},
 		"an intent without an id": {page(false, "pi_2", ""), false, 3},
 	} {
@@ -138,7 +137,7 @@ func TestSearch_fails(t *testing.T) {
 		found, err := newClient(t, provider).Search(t.Context(), "order_id", searched)
 		e := failure(t, err)
 		require.Empty(t, found, name)
-		require.Equal(t, test.notOffered, e.NotOffered, name)
+		require.Equal(t, test.notOffered, e.Outcome == payments.NotOffered, name)
 		require.Equal(t, test.response.status == 401, e.NeedsOperator, name)
 		require.Len(t, provider.seen(), test.attempts, name)
 	}
@@ -153,11 +152,11 @@ func TestListRefunds(t *testing.T) {
 	require.Len(t, refunds, 2)
 	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}, "starting_after": {"re_2"}}, provider.seen()[1].form)
 
-	all, next, err := client.ListAllRefunds(t.Context(), time.Unix(100, 0), time.Unix(200, 0), "")
+	all, next, err := client.ListAllRefunds(t.Context(), time.Unix(100, 0), "")
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Equal(t, refunds[1:], all)
-	require.Equal(t, url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}}, provider.seen()[2].form)
+	require.Equal(t, url.Values{"created[gte]": {"100"}, "limit": {"100"}}, provider.seen()[2].form)
 
 	_, err = client.ListRefunds(t.Context(), "pi_2")
 	require.ErrorIs(t, err, payments.ErrMismatch)
@@ -174,9 +173,6 @@ func TestListDisputes(t *testing.T) {
 		{ID: "dp_2", Status: "lost", Amount: 700, Currency: "usd", Reason: "fraudulent"},
 		{ID: "dp_1", Status: "warning_needs_response", Amount: 700, Currency: "usd", Reason: "fraudulent"},
 	}, disputes)
-	require.False(t, disputes[0].Open())
-	require.True(t, disputes[1].Open())
-	require.False(t, payments.Dispute{Status: "prevented"}.Open(), "a status of newer versions")
 	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}, "starting_after": {"dp_2"}}, provider.seen()[1].form)
 
 	_, err = client.ListDisputes(t.Context(), "pi_2")

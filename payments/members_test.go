@@ -165,12 +165,12 @@ func TestMembers_pages(t *testing.T) {
 		list     func(*payments.Client) (ids []string, err error)
 	}{
 		"payment_intent": {ofIntent, func(c *payments.Client) ([]string, error) {
-			page, _, err := c.List(t.Context(), time.Time{}, time.Time{}, "")
+			page, _, err := c.List(t.Context(), time.Time{}, "")
 			return ids(len(page), func(i int) string { return page[i].ID }), err
 		}},
 		"refund": {"object id status amount currency payment_intent metadata metadata.refund_id", func(c *payments.Client) ([]string, error) {
 			page, err := c.ListRefunds(t.Context(), "pi_1")
-			all, _, failed := c.ListAllRefunds(t.Context(), time.Time{}, time.Time{}, "")
+			all, _, failed := c.ListAllRefunds(t.Context(), time.Time{}, "")
 			if err == nil {
 				require.NoError(t, failed)
 				require.Equal(t, all, page)

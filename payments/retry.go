@@ -14,7 +14,7 @@ type call struct {
 	name     string
 	key      string // "" for reads
 	intentID string
-	optional bool // see NotOffered
+	optional bool // a failure may be NotOffered
 
 	method, path string
 	params       any        // of stripe-go, or nil
@@ -70,7 +70,7 @@ func (c *Client) run(ctx context.Context, call call, read func(text []byte, head
 func Calls() []string {
 	return []string{
 		"create", "confirm", "get", "cancel", "search", "list", "refund", "get_refund", "list_refunds", "list_all_refunds",
-		"list_disputes", "list_all_disputes", "list_events", "get_account", "try_write",
+		"list_disputes", "list_all_disputes", "list_events",
 	}
 }
 
@@ -112,7 +112,6 @@ func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Durat
 	failed := classify(err, trace, call)
 	made := HTTPAttempt{Call: call.name, Took: time.Since(start), Err: failed}
 	c.logAttempt(ctx, call, n, made, trace)
-	c.logNotice(ctx, trace.header)
 	if c.config.Observe != nil {
 		c.config.Observe(made)
 	}
@@ -140,13 +139,4 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, made HTTPAtte
 		}
 	}
 	c.config.Logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", made.Outcome()))...)
-}
-
-// logNotice logs what Stripe wants an operator to know, such as that the version of its API is outdated. Stripe
-// repeats it in each response, so it is logged once a day.
-func (c *Client) logNotice(ctx context.Context, header http.Header) {
-	notice, last, now := withoutSecrets(header.Get("Stripe-Notice")), c.noticed.Load(), time.Now().Unix()
-	if notice != "" && now-last >= 24*60*60 && c.noticed.CompareAndSwap(last, now) {
-		c.config.Logger.WarnContext(ctx, "notice of the payment provider", "notice", notice)
-	}
 }

@@ -87,8 +87,8 @@ func TestTransport_connectionFaults(t *testing.T) {
 			e := confirmFailure(t, newClient(t, nil, at(url)))
 			require.Equal(t, payments.Unknown, e.Outcome, e)
 			require.ErrorIs(t, e, test.cause)
-			require.False(t, e.NeedsOperator || e.SavedUnderKey || e.UnexpectedState)
-			require.Positive(t, e.RetryAfter)
+			require.False(t, e.NeedsOperator || e.SavedUnderKey)
+			require.Positive(t, e.RetryDelay())
 			require.EqualValues(t, 3, connections.Load())
 		})
 	}
@@ -104,7 +104,7 @@ func TestTransport_connectionRefused(t *testing.T) {
 	require.Equal(t, payments.NotExecuted, e.Outcome)
 	require.ErrorIs(t, e, payments.ErrNoResponse)
 	require.ErrorIs(t, e, syscall.ECONNREFUSED)
-	require.Equal(t, time.Second, e.RetryAfter)
+	require.Equal(t, time.Second, e.RetryDelay())
 }
 
 func TestTransport_untrustedCertificate(t *testing.T) {
@@ -262,7 +262,7 @@ func TestTransport_providerKey(t *testing.T) {
 		e := failure(t, err)
 		require.Equal(t, payments.NotExecuted, e.Outcome)
 		require.True(t, e.NeedsOperator)
-		require.ErrorContains(t, e, "not that of the call")
+		require.ErrorContains(t, e, "the provider key is not valid")
 		require.NotErrorIs(t, e, payments.ErrNoResponse)
 	}
 	require.Empty(t, provider.seen())
@@ -281,10 +281,10 @@ func TestTransport_invalidRequest(t *testing.T) {
 	} {
 		client := newClient(t, nil, change)
 		_, unread := client.Get(t.Context(), "pi_1")
-		_, _, unlisted := client.List(t.Context(), time.Time{}, time.Time{}, "")
+		_, _, unlisted := client.List(t.Context(), time.Time{}, "")
 		for _, e := range []*payments.Error{confirmFailure(t, client), failure(t, unread), failure(t, unlisted)} {
 			require.True(t, e.NeedsOperator, name)
-			require.EqualError(t, e, "payments: not_executed: not sent, because the API key or the base URL is not valid in a request", name)
+			require.EqualError(t, e, "payments: not_executed: not sent, because the API key, the base URL or the provider key is not valid in a request", name)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package payments
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v79/webhook"
@@ -25,11 +24,7 @@ type Event struct {
 }
 
 // IsChange reports whether the event is about a refund or a dispute.
-func (e Event) IsChange() bool {
-	return slices.ContainsFunc([]string{"refund.", "charge.refund", "charge.dispute."}, func(prefix string) bool {
-		return strings.HasPrefix(e.Type, prefix)
-	})
-}
+func (e Event) IsChange() bool { return slices.Contains(changeTypes, e.Type) }
 
 // Event verifies and decodes an event from its unchanged body and Stripe-Signature header.
 // Its errors have no causes, because these can quote the payload.
@@ -44,11 +39,7 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	if invalid != nil || inFuture {
 		return Event{}, ErrSignature
 	}
-	event, err := decodeEvent(payload)
-	if err != nil {
-		return Event{}, err
-	}
-	return event, nil
+	return decodeEvent(payload)
 }
 
 // decodeEvent returns the id of an event also with an error, if it can be read. Only what is used is
@@ -60,46 +51,33 @@ func decodeEvent(payload []byte) (Event, error) {
 		ID     string `json:"id"`
 		Type   string `json:"type"`
 		Data   struct {
-			Object *json.RawMessage `json:"object"`
+			// Absent from a thin event, and without a value if members of these names have other types: not a payment.
+			Object *lenient[struct {
+				Object        string                     `json:"object"`
+				ID            string                     `json:"id"`
+				PaymentIntent json.RawMessage            `json:"payment_intent"`
+				Metadata      lenient[map[string]string] `json:"metadata"`
+			}] `json:"object"`
 		} `json:"data"`
 	}
 	err := json.Unmarshal(payload, &event)
 	if !objectID.MatchString(event.ID) {
 		event.ID = ""
 	}
-	undecoded := Event{ID: event.ID}
+	e := Event{ID: event.ID}
+	if err != nil || event.Object != "event" || event.ID == "" || event.Type == "" || event.Data.Object == nil {
+		return e, ErrInvalidEvent
+	}
+	e.Type = event.Type
+	about := event.Data.Object.value
 	switch {
-	case event.Object == "v2.core.event": // its other members have other types
-		return undecoded, ErrThinEvent
-	case err != nil || event.Object != "event" || event.ID == "" || event.Type == "":
-		return undecoded, ErrInvalidEvent
-	case event.Data.Object == nil:
-		return undecoded, ErrThinEvent
-	case (*event.Data.Object)[0] != '{':
-		return undecoded, ErrInvalidEvent
-	}
-	about := subject(*event.Data.Object)
-	about.ID, about.Type = event.ID, event.Type
-	return about, nil
-}
-
-func subject(raw json.RawMessage) (e Event) {
-	var object struct {
-		Object        string                     `json:"object"`
-		ID            string                     `json:"id"`
-		PaymentIntent json.RawMessage            `json:"payment_intent"`
-		Metadata      lenient[map[string]string] `json:"metadata"`
-	}
-	if err := json.Unmarshal(raw, &object); err != nil || !objectID.MatchString(object.ID) {
-		return Event{} // members of these names have other types: not a payment
-	}
-	switch object.Object {
-	case "payment_intent":
-		return Event{IntentID: object.ID, NamesIntent: true, Metadata: object.Metadata.value}
-	case "charge", "refund", "dispute":
-		e.ObjectID, e.Metadata = object.ID, object.Metadata.value
-		e.NamesIntent = json.Unmarshal(object.PaymentIntent, &e.IntentID) == nil &&
+	case !objectID.MatchString(about.ID):
+	case about.Object == "payment_intent":
+		e.IntentID, e.NamesIntent, e.Metadata = about.ID, true, about.Metadata.value
+	case about.Object == "charge" || about.Object == "refund" || about.Object == "dispute":
+		e.ObjectID, e.Metadata = about.ID, about.Metadata.value
+		e.NamesIntent = json.Unmarshal(about.PaymentIntent, &e.IntentID) == nil &&
 			(e.IntentID == "" || objectID.MatchString(e.IntentID))
 	}
-	return e
+	return e, nil
 }

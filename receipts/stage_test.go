@@ -27,8 +27,9 @@ INSERT INTO staged_jobs (id, account_id, kind, args, created_at, failed_at)
 VALUES (gen_random_uuid(), $1, 'receipt', '{}', now(), NULL),
        (gen_random_uuid(), $1, 'receipt', '{}', now() - interval '30 minutes', NULL),
        (gen_random_uuid(), $1, 'receipt', '{}', now() - interval '9 days', now())`, f.account)
-	stats, err := jobs.ReadStats(t.Context(), f.pool, receipts.Kind)
+	all, err := jobs.ReadStats(t.Context(), f.pool, receipts.Kind)
 	require.NoError(t, err)
+	stats := all[receipts.Kind]
 	require.Equal(t, 2, stats.Pending)
 	require.Equal(t, 1, stats.Failed)
 	require.InDelta(t, 30, stats.Oldest.Minutes(), 1)

@@ -267,7 +267,7 @@ func TestRunOnce_clockAhead(t *testing.T) {
 	f.exec(t, `UPDATE staged_jobs SET created_at = now() + interval '2 hours', run_at = now() + interval '2 hours', attempt = 6`)
 	stats, err := jobs.ReadStats(t.Context(), f.pool, receipts.Kind)
 	require.NoError(t, err)
-	require.InDelta(t, 2, stats.Oldest.Hours(), 0.1)
+	require.InDelta(t, 2, stats[receipts.Kind].Oldest.Hours(), 0.1)
 
 	requirePass(t, f.worker(t, returns(errors.New("no"))), jobs.Result{jobs.Retried: 1})
 	requirePass(t, f.worker(t, returns(nil)), jobs.Result{}) // not due

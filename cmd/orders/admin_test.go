@@ -70,7 +70,7 @@ func TestAdmin_otherCommands(t *testing.T) {
 	t.Parallel()
 	env := newFixture(t).with("ADMIN_ADDR=127.0.0.1:0")
 	for command, want := range map[string]string{
-		"worker --every 1h":    "orders_receipts_pending 0\n",
+		"worker --every 1h":    `orders_jobs_pending{kind="receipt"} 0` + "\n",
 		"completer --every 1h": `orders_maintenance_runs_total{command="completer",result="ok"} 1` + "\n",
 		"reaper --every 1h":    `orders_maintenance_runs_total{command="reaper",result="ok"} 1` + "\n",
 	} {

@@ -41,13 +41,13 @@ func TestSearchPath_awayFromTheTables(t *testing.T) {
 	// The tables are still on the path of the program's role.
 	programtest.Succeed(t, f.with(asRole), "keys", "list")
 	execute(t, f.pool, "ALTER ROLE "+role+" SET search_path = elsewhere")
-	programtest.RequireStartupError(t, f.with(asRole), "migrate up", "search_path (elsewhere) leads to schema elsewhere, but the tables are in schema public: add search_path=public to DATABASE_URL")
+	programtest.RequireStartupError(t, f.with(asRole), "migrate up", "search_path (elsewhere) leads to schema elsewhere, but the tables are in schema public: set search_path=public in DATABASE_URL")
 	stdout, _ := programtest.Succeed(t, f.with(asRole+"&search_path=public"), "migrate", "up")
 	require.Equal(t, "applied: 0\n", stdout)
 
 	// A schema that DATABASE_URL names becomes another installation.
 	second := f.with("DATABASE_URL=" + dbtest.URL(f.pool) + "&search_path=elsewhere")
-	programtest.RequireStartupError(t, second, "serve", "run `orders migrate up` for another installation there")
+	programtest.RequireStartupError(t, second, "serve", "for another installation in this database, set search_path to its schema, and run `orders migrate up`")
 	programtest.Succeed(t, second, "migrate", "up")
 	key := createAccount(t, second)
 	a := f.serve(second, "--shutdown-delay", "0")

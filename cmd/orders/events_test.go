@@ -72,7 +72,7 @@ func TestEvents(t *testing.T) {
 	events := shop.received()
 	require.Len(t, events, 1)
 	require.Equal(t, []string{"order.paid", order, f.account().String()}, []string{events[0].Type, events[0].Data.OrderID, events[0].AccountID})
-	require.Regexp(t, `(?m)^20.{17} +event\.sent \{"attempt": ?1\}$`, f.keys("show", order))
+	require.Regexp(t, `(?m)^20.{17} +event\.done \{"attempt": ?1\}$`, f.keys("show", order))
 
 	// While the shop changes the secret, both sign.
 	both := append(env, "EVENTS_SECRET="+firstSecret+","+secondSecret)

@@ -70,9 +70,6 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	if err := a.TryProvider(ctx); err != nil {
 		return err
 	}
-	if !c.Once {
-		a.WarnOfProvider(ctx)
-	}
 	workers := []*jobs.Worker{a.Changes.Worker()}
 	if a.Config.SMTPURL != "" {
 		mailer, err := a.Config.Mailer(ctx, a.Logger)

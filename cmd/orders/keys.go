@@ -23,7 +23,6 @@ import (
 	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/refunds"
 )
@@ -77,24 +76,24 @@ func (n keyName) find(ctx context.Context, a *app.App) (history, error) {
 			accountIDs = append(accountIDs, account.ID)
 		}
 	}
-	objects, err := a.Operations.Find(ctx, accountIDs, n.ID)
+	objects, err := a.Engine.FindResources(ctx, accountIDs, n.ID)
 	if err != nil {
 		return history{}, err
 	}
 	found := map[uuid.UUID]history{}
 	for _, object := range objects {
-		key, err := a.Operations.KeyStatus(ctx, object.AccountID, object.Key)
+		key, _, err := a.Engine.Lookup(ctx, object.AccountID, object.Key)
 		if err != nil {
 			return history{}, fmt.Errorf("%s of account %s: %w", object.What, object.AccountID, err)
 		}
-		found[key.ID] = history{KeyStatus: key, As: object.What}
+		found[key.ID] = history{StoredKey: key, Links: httpjson.LinksOf(a.Engine, key), As: object.What}
 	}
 	keys, err := a.Engine.Find(ctx, accountIDs, n.ID)
 	if err != nil {
 		return history{}, err
 	}
 	for _, key := range keys {
-		found[key.ID] = history{KeyStatus: operations.KeyStatus{StoredKey: key, Links: a.Operations.Links(key)}, As: "idempotency key"}
+		found[key.ID] = history{StoredKey: key, Links: httpjson.LinksOf(a.Engine, key), As: "idempotency key"}
 		if key.ID.String() == n.ID {
 			return found[key.ID], nil
 		}
@@ -134,13 +133,11 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 		if h.Jobs, err = jobs.With(ctx, a.Pool, h.AccountID, map[string]any{"order_id": order.ID}); err != nil {
 			return err
 		}
-		of := operations.Target{AccountID: h.AccountID, Parent: order.ID}
-		for refund, err := range a.Refunds.List(ctx, of, httpjson.Page{Limit: maxShownRefunds}) {
-			if err != nil {
-				return err
-			}
-			h.Refunds = append(h.Refunds, refund.(refunds.Refund))
-			resources = append(resources, refund.(refunds.Refund).ID)
+		if h.Refunds, err = a.Refunds.List(ctx, h.AccountID, order.ID, httpjson.Page{Limit: maxShownRefunds}); err != nil {
+			return err
+		}
+		for _, refund := range h.Refunds {
+			resources = append(resources, refund.ID)
 		}
 	}
 	if h.records, err = audit.Records(ctx, a.Pool, h.AccountID, resources...); err != nil {
@@ -164,16 +161,18 @@ type (
 )
 
 func (c keysRetry) Run(ctx context.Context, a *app.App) error {
-	return c.run(ctx, a, a.Operations.Retry)
+	return c.run(ctx, a, "key.retry", a.Engine.Retry)
 }
 
 func (c keysResolve) Run(ctx context.Context, a *app.App) error {
-	return c.run(ctx, a, a.Operations.Resolve)
+	return c.run(ctx, a, "key.resolve", func(ctx context.Context, accountID, keyID uuid.UUID, record func(*idempotency.Tx)) (idempotency.Result, error) {
+		return a.Engine.Resolve(ctx, accountID, keyID, string(c.By), record)
+	})
 }
 
-type action = func(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error)
+type action = func(ctx context.Context, accountID, keyID uuid.UUID, record func(*idempotency.Tx)) (idempotency.Result, error)
 
-func (c operatorAction) run(ctx context.Context, a *app.App, do action) error {
+func (c operatorAction) run(ctx context.Context, a *app.App, name string, do action) error {
 	if err := a.TryProvider(ctx); err != nil {
 		return err
 	}
@@ -184,7 +183,9 @@ func (c operatorAction) run(ctx context.Context, a *app.App, do action) error {
 	if key.Expired || key.Point == idempotency.Finished {
 		return fmt.Errorf("key %s is %s, so nothing continues it", key.ID, key.State())
 	}
-	result, err := do(ctx, key.AccountID, key.ID, audit.Operator{Actor: string(c.By), Reason: string(c.Reason)})
+	result, err := do(ctx, key.AccountID, key.ID, func(tx *idempotency.Tx) {
+		audit.WriteKeyTx(tx, key.AccountID, key.ID, name, audit.Operator{Actor: string(c.By), Reason: string(c.Reason)})
+	})
 	if err != nil {
 		return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
 	}
@@ -193,8 +194,9 @@ func (c operatorAction) run(ctx context.Context, a *app.App, do action) error {
 
 // history is what is known about the key that a name selects, and what it created.
 type history struct {
-	operations.KeyStatus
-	As string // what the name names
+	idempotency.StoredKey
+	Links httpjson.Links
+	As    string // what the name names
 
 	Order   orders.Order // its Status is empty if there is none
 	Jobs    []jobs.Job

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/httpjson"
 )
 
 // The program has no added operation, so the resource is given.
@@ -17,7 +17,7 @@ func TestPrintHistory(t *testing.T) {
 	id := uuid.New()
 	var h history
 	h.Operation = "grant_credit"
-	h.Links = operations.Links{operations.MemberResource: {ID: id, Href: "/v1/credits/" + id.String()}}
+	h.Links = httpjson.Links{"resource": {ID: id, Href: "/v1/credits/" + id.String()}}
 	require.NoError(t, h.print(&shown))
 	require.Regexp(t, "(?m)^resource +"+id.String()+", at /v1/credits/"+id.String()+"$", shown.String())
 	require.NotContains(t, shown.String(), "\nclock")

@@ -27,7 +27,7 @@ type reconciliation struct {
 	by
 
 	Since    time.Duration `default:"48h" help:"How far back to compare."`
-	Fix      bool          `help:"Cancel orphaned intents, and record the refunds and disputes that our records lack; with --lost-rows, also expire the keys of charges whose order is lost."`
+	Fix      bool          `help:"Cancel orphaned intents, and wait until the refunds and disputes that differ are recorded; with --lost-rows, also expire the keys of charges whose order is lost."`
 	LostRows bool          `help:"After a failover or a restore, while no other process runs: include recent activity and unknown accounts."`
 	JSON     bool          `help:"Print one JSON object."`
 }
@@ -60,9 +60,7 @@ func (c reconciliation) compare(ctx context.Context, selected *kong.Context) (re
 	if err := errors.Join(a.TryProvider(ctx), a.StartMonitor(ctx, app.CheckSchema)); err != nil {
 		return reconcile.Report{}, err
 	}
-	return reconcile.Run(ctx, reconcile.Config{
-		Orders:   a.Orders,
-		Changes:  a.Changes,
+	return a.Changes.Compare(ctx, reconcile.Options{
 		Since:    c.Since,
 		Grace:    grace,
 		LostRows: c.LostRows,

@@ -36,7 +36,7 @@ func TestLogs_noSecrets(t *testing.T) {
 	l.breakDatabase()
 
 	log := l.log()
-	for _, line := range []string{"payment provider call", `"outcome":"requires_action"`, "payment_intent.requires_action", "background run", "request", "receipt failed", "event failed", "abandoned key completed", "completer pass", "reaper pass", "password authentication failed", "Invalid API Key provided: [removed]"} {
+	for _, line := range []string{"payment provider call", `"outcome":"requires_action"`, "payment_intent.requires_action", "background run", "request", "receipt retried", "event retried", "abandoned key completed", "completer pass", "reaper pass", "password authentication failed", "Invalid API Key provided: [removed]"} {
 		require.Contains(t, log, line, "the test must cause this line")
 	}
 	for _, secret := range append(l.clientSecrets(), l.fixture.apiKey, "_secret_", "sk_test", "whsec", "canary-database", "canary-mail", "canary?token", "dGhpcyBp") {

@@ -144,20 +144,6 @@ func TestStartup_provider(t *testing.T) {
 	}
 }
 
-// A key that may not read the events and disputes takes orders.
-func TestStartup_restrictedKey(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for _, endpoint := range []string{"GET /v1/events", "GET /v1/disputes"} {
-		f.stripe.Inject(stripetest.Rule{Fault: stripetest.Forbidden, Endpoint: endpoint, Times: stripetest.Always})
-	}
-	a := f.serve(f.environ)
-	a.WaitFor(&a.Stderr, `level=WARN msg="STRIPE_SECRET_KEY: grant the key Read for Events: `)
-	a.WaitFor(&a.Stderr, `level=WARN msg="STRIPE_SECRET_KEY: grant the key Read for Disputes: `)
-	require.Equal(t, 200, a.Ready())
-	a.Stop()
-}
-
 // A key that is rejected ends the process once the runs in progress have ended.
 func TestStartup_providerRejectsDuringRun(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ func TestWorker_repeating(t *testing.T) {
 	w := programtest.Start(t, f.with("SMTP_URL=smtp://"+mail.Address, "LOG_LEVEL=debug"), "worker", "--every", "50ms")
 	w.WaitFor(&w.Stderr, "receipts are sent by mail")
 	id := f.createPaidOrder("receipt-order-003")
-	w.WaitFor(&w.Stderr, "receipt failed")
+	w.WaitFor(&w.Stderr, "receipt retried")
 	programtest.Eventually(t, func() bool { return len(mail.Received()) == 1 })
 	require.Contains(t, mail.Received()[0], id)
 	programtest.Eventually(t, func() bool { return f.staged() == 0 })

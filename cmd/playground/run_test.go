@@ -190,7 +190,7 @@ func requireWebhooks(t *testing.T, a *programtest.API) {
 	refund := a.MustDo(http.MethodPost, "/v1/orders/"+toRefund+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-pending-refund-1"}})
 	require.Equal(t, http.StatusCreated, refund.Status, refund.Body)
 	require.Contains(t, refund.Body, `"status":"pending"`)
-	a.WaitFor(&a.Stderr, `msg="provider_change applied"`)
+	a.WaitFor(&a.Stderr, `msg="provider_change done"`)
 }
 
 func TestRun_ownServices(t *testing.T) {

@@ -5,15 +5,17 @@ package credits
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/operations"
 )
 
 // Credit is a credit as the API returns it.
@@ -26,24 +28,31 @@ type Credit struct {
 	cancelRequested bool // see Mark
 }
 
-// Registration describes the operation for the API, the completer and operators.
-func Registration(pool *pgxpool.Pool, wallets *Wallets) operations.Registration {
-	return operations.Registration{
-		Operation: grantCredit{pool, wallets},
-		Path:      path,
-		Member:    operations.MemberResource,
-		ID:        creditID,
-		Get: func(ctx context.Context, of operations.Target) (any, error) {
-			return findCredit(ctx, pool, of.AccountID, of.ID)
-		},
-	}
+// Service grants credits.
+type Service struct {
+	Pool    *pgxpool.Pool
+	Wallets *Wallets
 }
 
-const path = "/v1/credits"
+// Operation returns the operation, for the engine.
+func (s *Service) Operation() idempotency.Operation { return grantCredit{s} }
 
-func findCredit(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (Credit, error) {
+// Routes adds the routes of the operation to the API.
+func (s *Service) Routes(h *api.Handlers, r chi.Router) {
+	r.Method(http.MethodPost, path, h.Post(operation))
+	r.Method(http.MethodGet, path+"/{id}", h.Get(func(ctx context.Context, accountID uuid.UUID, ids []uuid.UUID) (any, error) {
+		return s.find(ctx, accountID, ids[0])
+	}))
+}
+
+const (
+	operation = "grant_credit"
+	path      = "/v1/credits"
+)
+
+func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (Credit, error) {
 	credit := Credit{ID: id}
-	err := pool.QueryRow(ctx, "SELECT wallet, amount, status, cancel_requested_by IS NOT NULL FROM credits WHERE account_id = $1 AND id = $2",
+	err := s.Pool.QueryRow(ctx, "SELECT wallet, amount, status, cancel_requested_by IS NOT NULL FROM credits WHERE account_id = $1 AND id = $2",
 		accountID, id).Scan(&credit.Wallet, &credit.Amount, &credit.Status, &credit.cancelRequested)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = httpjson.ErrNotFound
@@ -52,14 +61,16 @@ func findCredit(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID
 }
 
 // grantCredit puts the credit at the wallet service, unless an operator has ended it before.
-type grantCredit struct {
-	pool    *pgxpool.Pool
-	wallets *Wallets
+type grantCredit struct{ service *Service }
+
+func (grantCredit) Name() string { return operation }
+
+// Links implements [httpjson.Linker], for the status of a key.
+func (grantCredit) Links(key idempotency.StoredKey) httpjson.Links {
+	return httpjson.Links{}.Created("resource", key, creditID)
 }
 
-func (grantCredit) Name() string { return "grant_credit" }
-
-// Mark implements [operations.Marker], so that every later run cancels the credit (R29, durable cancel).
+// Mark implements [idempotency.Marker], so that every later run cancels the credit (R29, durable cancel).
 func (grantCredit) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
 	tx.Queue("UPDATE credits SET cancel_requested_by = $3 WHERE account_id = $1 AND id = $2",
 		key.AccountID, creditID(key.AccountID, key.Key), operator)
@@ -123,13 +134,13 @@ func (r *grantRun) insertCredit(_ context.Context, tx *idempotency.Tx) (idempote
 // a call). The step may run again. After a refusal, or if an operator has ended the credit, the call is a cancel.
 func (r *grantRun) step(refused bool) idempotency.StepFunc {
 	return func(ctx context.Context) (idempotency.RecordFunc, error) {
-		credit, err := findCredit(ctx, r.pool, r.AccountID, creditID(r.AccountID, r.Key))
+		credit, err := r.service.find(ctx, r.AccountID, creditID(r.AccountID, r.Key))
 		if err != nil {
 			return nil, err
 		}
-		call, refusal := r.wallets.Put, "The credit was closed by the seller before it was granted."
+		call, refusal := r.service.Wallets.Put, "The credit was closed by the seller before it was granted."
 		if refused || credit.cancelRequested {
-			call = r.wallets.Cancel
+			call = r.service.Wallets.Cancel
 		}
 		if refused {
 			refusal = "There is no such wallet."

@@ -17,7 +17,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/foreigntest"
-	"example.com/orders-api/operations"
 )
 
 func TestGrant_responseLost(t *testing.T) {
@@ -53,7 +52,7 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 		"UPDATE idempotency_keys SET locked_at = last_run_at, last_error = NULL WHERE account_id = $1 AND id = $2", f.Account, id)
 	require.NoError(t, err)
 
-	completer := idempotency.NewCompleter(f.Engine, f.Operations.Operations(), idempotency.CompleterConfig{
+	completer := idempotency.NewCompleter(f.Engine, idempotency.CompleterConfig{
 		Grace: 5 * time.Minute, ActionTimeout: 23 * time.Hour, Batch: 40, Concurrency: 1,
 	})
 	pass, err := completer.RunOnce(t.Context())
@@ -97,7 +96,7 @@ func TestGrant_resolve(t *testing.T) {
 			f.wallets.lostResponses, f.wallets.down = test.lost, test.down
 			requireProblem(t, "payment-outcome-unknown", f.grant())
 			for n, status := range test.statuses {
-				result, err := f.resolve(f.Operations)
+				result, err := f.resolve()
 				require.Equal(t, status == 0, err != nil, "%v", err)
 				require.Equal(t, status, result.Response.Status)
 				require.Equal(t, n+1, f.auditRecords())
@@ -110,7 +109,7 @@ func TestGrant_resolve(t *testing.T) {
 			if test.detail != "" {
 				granted = 0
 				require.Equal(t, test.detail, requireProblem(t, "credit-refused", again)["detail"])
-				outcome, err := f.client.Put(t.Context(), f.credit()) // as a call that was in flight
+				outcome, err := f.service.Wallets.Put(t.Context(), f.credit()) // as a call that was in flight
 				require.NoError(t, err)
 				require.Equal(t, credits.Cancelled, outcome)
 			}
@@ -118,22 +117,6 @@ func TestGrant_resolve(t *testing.T) {
 			require.Equal(t, granted == 1, f.credit().Status == "granted")
 		})
 	}
-}
-
-func TestGrant_notResolvable(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.wallets.down = true
-	require.Equal(t, http.StatusServiceUnavailable, f.grant().Code)
-	list := f.Operations.Registrations
-	registration := list[len(list)-1]
-	registration.Operation = struct{ idempotency.Operation }{registration.Operation} // without Mark
-	_, err := f.resolve(&operations.Service{Engine: f.Engine, Pool: f.Pool, Registrations: []operations.Registration{registration}})
-	require.ErrorIs(t, err, operations.ErrNotResolvable)
-	require.Zero(t, f.auditRecords())
-	_, err = f.resolve(&operations.Service{Engine: f.Engine, Pool: f.Pool}) // an older version, which does not know the operation
-	require.ErrorIs(t, err, idempotency.ErrNewerVersion)
-	require.Zero(t, f.auditRecords())
 }
 
 func TestGrant_refusalIsStored(t *testing.T) {
@@ -202,7 +185,7 @@ func TestGrant_redirected(t *testing.T) {
 	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect} {
 		f.wallets.gateway = http.RedirectHandler(elsewhere.URL, status)
 		requireProblem(t, "payment-outcome-unknown", f.grant())
-		_, err := f.resolve(f.Operations)
+		_, err := f.resolve()
 		require.Error(t, err, "a redirected cancel is unknown, too")
 		require.Equal(t, "pending", f.credit().Status)
 		f.removeMark()
@@ -219,7 +202,7 @@ func TestGrant_gateway(t *testing.T) {
 	requireUnknown := func(name string, gateway http.HandlerFunc) {
 		f.wallets.gateway = gateway
 		requireProblem(t, "payment-outcome-unknown", f.grant())
-		_, err := f.resolve(f.Operations)
+		_, err := f.resolve()
 		require.Error(t, err, name)
 		require.Equal(t, "pending", f.credit().Status, name)
 		f.removeMark()

@@ -21,7 +21,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/migrations/dbtest"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders/orderstest"
 )
 
@@ -33,7 +32,7 @@ type fixture struct {
 	router  http.Handler
 	apiKey  string
 	wallets *walletService
-	client  *credits.Wallets
+	service *credits.Service
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -41,9 +40,10 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{T: t, Shop: orderstest.New(t, orderstest.Options{Pool: newPool(t)}), wallets: &walletService{credits: map[string]string{}}}
 	server := httptest.NewServer(f.wallets)
 	t.Cleanup(server.Close)
-	f.client = &credits.Wallets{URL: server.URL, Transport: server.Client().Transport, Timeout: time.Minute}
-	f.Operations.Registrations = append(f.Operations.Registrations, credits.Registration(f.Pool, f.client))
-	f.router, f.apiKey = f.API(t, api.Config{Spec: ordersapi.Spec})
+	wallets := &credits.Wallets{URL: server.URL, Transport: server.Client().Transport, Timeout: time.Minute}
+	f.service = &credits.Service{Pool: f.Pool, Wallets: wallets}
+	f.Engine.Register(f.service.Operation())
+	f.router, f.apiKey = f.API(t, api.Config{Spec: ordersapi.Spec, Own: f.service.Routes})
 	return f
 }
 
@@ -78,8 +78,8 @@ func (f *fixture) credit() (credit credits.Credit) {
 	return credit
 }
 
-func (f *fixture) resolve(service *operations.Service) (idempotency.Result, error) {
-	return service.Resolve(f.Context(), f.Account, idempotency.KeyID(f.Account, key), audit.Operator{Actor: "ada", Reason: "test"})
+func (f *fixture) resolve() (idempotency.Result, error) {
+	return f.Resolve(f.Context(), f.Account, idempotency.KeyID(f.Account, key), audit.Operator{Actor: "ada", Reason: "test"})
 }
 
 // removeMark makes the next attempt a put again.

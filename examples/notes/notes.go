@@ -5,15 +5,17 @@ package notes
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/operations"
 )
 
 // Note is a note as the API returns it.
@@ -23,22 +25,25 @@ type Note struct {
 	Text    string    `json:"text"`
 }
 
-// ErrExists means that another key has added the note of the order. It is not stored.
-var ErrExists = errors.New("the order has a note")
+// errExists means that another key has added the note of the order. It is not stored.
+var errExists = &httpjson.Rejection{Slug: "note-exists", Detail: "Another key has added the note of this order."}
 
-const path = "/v1/orders/{id}/notes"
+const (
+	operation = "create_note"
+	path      = "/v1/orders/{id}/notes"
+)
 
-// Registration describes the operation for the API, the completer and operators.
-func Registration(pool *pgxpool.Pool) operations.Registration {
-	return operations.Registration{
-		Operation: createNote{},
-		Path:      path,
-		Member:    operations.MemberResource,
-		ID:        noteID,
-		Get: func(ctx context.Context, of operations.Target) (any, error) {
+// Operation returns the operation, for the engine.
+func Operation() idempotency.Operation { return createNote{} }
+
+// Routes returns what adds the routes of the operation to the API.
+func Routes(pool *pgxpool.Pool) func(*api.Handlers, chi.Router) {
+	return func(h *api.Handlers, r chi.Router) {
+		r.Method(http.MethodPost, path, h.Post(operation))
+		r.Method(http.MethodGet, path+"/{note_id}", h.Get(func(ctx context.Context, accountID uuid.UUID, ids []uuid.UUID) (any, error) {
 			return httpjson.Get(ctx, pool, pgx.RowToStructByName[Note],
-				"SELECT id, order_id, text FROM notes WHERE account_id = $1 AND order_id = $2 AND id = $3", of.AccountID, of.Parent, of.ID)
-		},
+				"SELECT id, order_id, text FROM notes WHERE account_id = $1 AND order_id = $2 AND id = $3", accountID, ids[0], ids[1])
+		}))
 	}
 }
 
@@ -48,7 +53,13 @@ func noteID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 
 type createNote struct{}
 
-func (createNote) Name() string { return "create_note" }
+func (createNote) Name() string { return operation }
+
+// Links implements [httpjson.Linker], for the status of a key.
+func (createNote) Links(key idempotency.StoredKey) httpjson.Links {
+	order := httpjson.NewLink("/v1/orders", httpjson.ParentID(path, key.Path))
+	return httpjson.Links{"order": order}.Created("resource", key, noteID)
+}
 
 // Steps returns only the first transaction. It already finishes the key, because there is no external call.
 func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
@@ -56,7 +67,7 @@ func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
 		in := httpjson.NewDecoder(run.Params)
 		note := Note{
 			ID:      noteID(run.AccountID, run.Key),
-			OrderID: operations.ParentID(path, run.Path),
+			OrderID: httpjson.ParentID(path, run.Path),
 			Text:    in.Text("text", httpjson.Required, 1, 500),
 		}
 		if err := in.Err(); err != nil {
@@ -78,7 +89,7 @@ func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
 // violated decides, instead of a lookup before the insert, which would race.
 func violated(_ context.Context, constraint string) error {
 	if strings.Contains(constraint, "notes_order_unique") {
-		return ErrExists
+		return errExists
 	}
 	return nil // the primary key, which derives from the idempotency key
 }

@@ -362,7 +362,7 @@ func TestPay_keyExpired(t *testing.T) {
 	f.payLost(b, path)
 	f.loseRows()
 	key := idempotency.KeyID(f.Account, idempotency.Key(*f.row(path).IdempotencyKey))
-	require.NoError(t, f.Engine.ExpireLost(t.Context(), f.Account, key, orders.Operation, orders.Path, time.Now()))
+	require.NoError(t, f.Engine.ExpireLost(t.Context(), f.Account, key, orders.CreateOperation, orders.Path, time.Now()))
 	f.network.mode.Store("")
 	f.shop.Patience = time.Minute
 	require.Equal(t, "stopped", b.resume(path).State)

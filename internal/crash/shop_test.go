@@ -103,14 +103,14 @@ func (h *harness) change(f flow) {
 	}
 }
 
-// reconcile must fail as long as the refund of the dashboard is not recorded, because what it has found
-// stays found.
+// reconcile must fail as long as the refund of the dashboard is not recorded, and leave a job for the worker.
 func (h *harness) reconcile(by actor) (wrong []string) {
 	h.t.Helper()
 	got := h.command(commands[by]...)
-	want := h.query("SELECT 'unrecorded_refund' WHERE NOT EXISTS (SELECT FROM refunds)")
-	if open := h.findings(); !slices.Equal(open, want) || got.exitCode != len(want) {
-		wrong = append(wrong, fmt.Sprintf("the findings are %v instead of %v: %v", open, want, got))
+	want := h.query("SELECT 'provider_change' WHERE NOT EXISTS (SELECT FROM refunds)")
+	left := h.query("SELECT kind FROM staged_jobs WHERE kind = 'provider_change' AND NOT EXISTS (SELECT FROM refunds)")
+	if !slices.Equal(left, want) || got.exitCode != len(want) || len(h.findings()) > 0 {
+		wrong = append(wrong, fmt.Sprintf("the jobs are %v instead of %v, the findings %v: %v", left, want, h.findings(), got))
 	}
 	return wrong
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"example.com/orders-api/idempotency"
 )
 
@@ -19,6 +21,18 @@ var (
 	// ErrProviderUnavailable means that the failed call had no effect (R11, final only).
 	ErrProviderUnavailable = errors.New("the payment provider is unavailable")
 )
+
+// Rejection is the error of a request that an operation rejects, so that its key stays unused. The API responds with the
+// problem of this slug.
+type Rejection struct {
+	Slug, Detail string
+	Soon         bool // the same request can succeed in a second
+
+	OrderID   *uuid.UUID // members of the problem, unless zero
+	Remaining int64
+}
+
+func (r *Rejection) Error() string { return r.Slug + ": " + r.Detail }
 
 // ProviderError is the error of a step without a final outcome.
 type ProviderError struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/google/uuid"
@@ -50,29 +49,4 @@ func (p Page) Cursor(created func(id uuid.UUID) (Timestamp, error)) (Cursor, err
 		err = Invalid("/after", CodeNotFound, "must be an id of this list")
 	}
 	return Cursor{at.Time, p.After}, err
-}
-
-// NoList is a list that fails.
-func NoList(err error) iter.Seq2[any, error] {
-	return func(yield func(any, error) bool) { yield(nil, err) }
-}
-
-// List yields the view of each row. It reads one row at a time, and holds a connection meanwhile.
-func List[R any](
-	ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[R], view func(R) any, query string, arguments ...any,
-) iter.Seq2[any, error] {
-	return func(yield func(any, error) bool) {
-		rows := postgres.Query(ctx, pool, query, arguments...)
-		defer rows.Close()
-		var err error
-		for err == nil && rows.Next() {
-			var row R
-			if row, err = scan(rows); err == nil && !yield(view(row), nil) {
-				return
-			}
-		}
-		if err = errors.Join(err, rows.Err()); err != nil {
-			yield(nil, fmt.Errorf("list: %w", postgres.Translate(err)))
-		}
-	}
 }

@@ -152,5 +152,5 @@ func TestListFailed_discrepanciesFirst(t *testing.T) {
 	require.Equal(t, id, list[0].ID)
 	stats, err := jobs.ReadStats(t.Context(), pool, "receipt")
 	require.NoError(t, err)
-	require.Equal(t, jobs.Stats{Failed: 1}, stats)
+	require.Equal(t, map[string]jobs.Stats{"receipt": {Kind: "receipt", Failed: 1}}, stats)
 }

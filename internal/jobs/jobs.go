@@ -67,26 +67,26 @@ SELECT now()`, w.Kind, w.lease()+2*maxBackoff).Scan(&now)
 	return now, err
 }
 
-// claim leases the job that has been due for the longest, if one was due at a time. Any number of workers may
-// claim concurrently, because each skips what another has locked (R16, unfinished keys stay).
-func (w *Worker) claim(ctx context.Context, at time.Time) ([]Job, error) {
+// claim leases up to limit jobs that were due at a time. Any number of workers may claim concurrently, because
+// each skips what another has locked (R16, unfinished keys stay).
+func (w *Worker) claim(ctx context.Context, at time.Time, limit int) ([]Job, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout) // a claim without a run would only delay the job
 	defer cancel()
-	return postgres.Collect(ctx, w.Pool, "claim a job", pgx.RowToStructByPos[Job], `
+	return postgres.Collect(ctx, w.Pool, "claim jobs", pgx.RowToStructByPos[Job], `
 UPDATE staged_jobs
    SET attempt = attempt + 1,
        run_at  = now() + $1::interval
- WHERE ctid = (
+ WHERE ctid = ANY(ARRAY(
            SELECT ctid
              FROM staged_jobs
             WHERE kind = $2
               AND failed_at IS NULL
               AND run_at <= $3
             ORDER BY run_at
-            LIMIT 1
+            LIMIT $4
               FOR UPDATE SKIP LOCKED
-       )
-RETURNING `+columns, w.lease(), w.Kind, at)
+       ))
+RETURNING `+columns, w.lease(), w.Kind, at, limit)
 }
 
 // A statement that ends an attempt names its number, so a worker with an expired lease changes
@@ -220,17 +220,19 @@ DELETE FROM staged_jobs
 
 // Stats counts the jobs of a kind in all accounts, for metrics.
 type Stats struct {
+	Kind    string
 	Pending int
 	Oldest  time.Duration // since the oldest pending job was staged, or 0
 	Failed  int
 }
 
-// ReadStats counts the jobs of a kind. A job that was staged while the clock ran ahead counts with its
-// distance in the future, so that it alerts. The query's last condition is always true, and makes
+// ReadStats counts the jobs of these kinds, by kind. A job that was staged while the clock ran ahead counts with
+// its distance in the future, so that it alerts. The query's last condition is always true, and makes
 // PostgreSQL use the two partial indexes.
-func ReadStats(ctx context.Context, pool *pgxpool.Pool, kind string) (s Stats, err error) {
-	err = pool.QueryRow(ctx, `
-SELECT count(*) FILTER (WHERE failed_at IS NULL),
+func ReadStats(ctx context.Context, pool *pgxpool.Pool, kinds ...string) (map[string]Stats, error) {
+	counted, err := postgres.Collect(ctx, pool, "count jobs", pgx.RowToStructByPos[Stats], `
+SELECT kind,
+       count(*) FILTER (WHERE failed_at IS NULL),
        greatest(
            now() - min(created_at) FILTER (WHERE failed_at IS NULL),
            max(created_at) FILTER (WHERE failed_at IS NULL) - now(),
@@ -238,10 +240,12 @@ SELECT count(*) FILTER (WHERE failed_at IS NULL),
        ),
        count(failed_at)
   FROM staged_jobs
- WHERE kind = $1
-   AND (failed_at IS NULL OR failed_at IS NOT NULL)`, kind).Scan(&s.Pending, &s.Oldest, &s.Failed)
-	if err != nil {
-		err = fmt.Errorf("count the jobs of kind %s: %w", kind, err)
+ WHERE kind = ANY($1)
+   AND (failed_at IS NULL OR failed_at IS NOT NULL)
+ GROUP BY kind`, kinds)
+	stats := map[string]Stats{}
+	for _, s := range counted {
+		stats[s.Kind] = s
 	}
-	return s, err
+	return stats, err
 }

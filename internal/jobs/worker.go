@@ -124,29 +124,31 @@ func (w *Worker) Loop() *Loop {
 }
 
 // Pass starts the jobs that are due, unless it is a pause after [ErrMisconfigured]. A job that has failed is not
-// due again in the same pass.
+// due again in the same pass. A loop makes one pass at a time.
 func (l *Loop) Pass(ctx context.Context) error {
 	now, err := l.now(ctx)
-	for err == nil {
+	for err == nil && ctx.Err() == nil {
 		select {
-		case l.slots <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		var due []Job // at most one, because a claim begins the lease
-		if !l.paused() {
-			due, err = l.claim(ctx, now)
-		}
-		if len(due) == 0 {
+		case l.slots <- struct{}{}: // a slot is free
 			<-l.slots
+		case <-ctx.Done():
+			continue
+		}
+		free := cap(l.slots) - len(l.slots) // no more are claimed than can run at once, because a claim begins the lease
+		var due []Job
+		if !l.paused() {
+			due, err = l.claim(ctx, now, free)
+		}
+		for _, j := range due {
+			l.slots <- struct{}{}
+			l.running.Go(func() {
+				l.count(l.run(ctx, j))
+				<-l.slots
+			})
+		}
+		if len(due) < free {
 			return err
 		}
-		l.running.Go(func() {
-			l.count(l.run(ctx, due[0]))
-			<-l.slots
-		})
 	}
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // a stop is no failure
@@ -178,16 +180,12 @@ func (w *Worker) lease() time.Duration { return w.Timeout + 2*queryTimeout }
 func (w *Worker) run(ctx context.Context, j Job) (outcome string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.lease())
 	defer cancel()
-	return w.record(ctx, j, w.try(ctx, j))
-}
-
-func (w *Worker) try(ctx context.Context, j Job) error {
 	if j.Attempt > MaxAttempts {
-		return errors.New("no attempt ended")
+		return w.record(ctx, j, errors.New("no attempt ended"))
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
-	defer cancel()
-	return w.Do(ctx, j)
+	attempt, done := context.WithTimeout(ctx, w.Timeout)
+	defer done()
+	return w.record(ctx, j, w.Do(attempt, j))
 }
 
 func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string) {
@@ -204,13 +202,18 @@ func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string
 		later, _ := errors.AsType[LaterError](cause)
 		outcome, level, delay = Retried, slog.LevelDebug, max(Backoff(j.Attempt), min(later.Pause, maxBackoff))
 	}
-	var held bool
-	var err error
-	if cause == nil {
-		held, err = w.delete(ctx, j)
-	} else {
+	if cause != nil {
 		log = log.With("error", cause)
-		held, err = w.recordFailure(ctx, j, delay, cause, outcome)
+	}
+	store := func() (held bool, err error) {
+		if cause == nil {
+			return w.delete(ctx, j)
+		}
+		return w.recordFailure(ctx, j, delay, cause, outcome)
+	}
+	held, err := store()
+	if err != nil { // for example, the connection broke, and the job would be done again after the lease
+		held, err = store()
 	}
 	if err != nil || !held {
 		log.WarnContext(ctx, w.Kind+" outcome not recorded", "outcome", outcome, "record_error", err)

@@ -64,7 +64,7 @@ func New(config Config) *Metrics {
 			"Requests with an Idempotency-Key and events of the payment provider, by the outcome in their log line.", "outcome"),
 		provider: histogram("provider_request_duration_seconds",
 			"Duration of HTTP requests to the payment provider, by the outcome in their log line: "+
-				"answered, declined, refused, not_executed, unknown or needs_operator.", "call", "outcome"),
+				"answered, declined, refused, unexpected_state, not_offered, not_executed, unknown or needs_operator.", "call", "outcome"),
 		maintenance: counter("maintenance_runs_total",
 			"Runs of the completer and the reaper in this process, by result.", "command", "result"),
 	}

@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/receipts"
 )
 
@@ -42,14 +42,13 @@ func (s scraped) Collect(metrics chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), readingTimeout)
 	defer cancel()
 	keys, errKeys := idempotency.ReadStats(ctx, s.Pool)
-	staged, errStaged := jobs.ReadStats(ctx, s.Pool, receipts.Kind)
-	undelivered, errUndelivered := jobs.ReadStats(ctx, s.Pool, events.Kind)
-	changed, errChanged := jobs.ReadStats(ctx, s.Pool, orders.ChangeJob)
-	unread, errUnread := changes.Unread(ctx, s.Pool)
-	disputes, errDisputes := changes.CountUnansweredDisputes(ctx, s.Pool)
+	kinds := []string{receipts.Kind, events.Kind, orders.ChangeJob}
+	staged, errStaged := jobs.ReadStats(ctx, s.Pool, kinds...)
+	unread, errUnread := reconcile.Unread(ctx, s.Pool)
+	disputes, errDisputes := reconcile.CountUnansweredDisputes(ctx, s.Pool)
 	discrepancies, errDiscrepancies := jobs.CountOpen(ctx, s.Pool)
 	const upHelp = "1 if the database accepts writes and is as this process needs it: for serve, what /readyz reports. With 0, the metrics about pending work are absent."
-	if err := cmp.Or(s.Ready(), errKeys, errStaged, errUndelivered, errChanged, errUnread, errDisputes, errDiscrepancies); err != nil {
+	if err := cmp.Or(s.Ready(), errKeys, errStaged, errUnread, errDisputes, errDiscrepancies); err != nil {
 		s.Logger.WarnContext(ctx, "metrics: pending work cannot be read", "error", err)
 		gauge("database_up", upHelp, 0, nil)
 		return
@@ -66,19 +65,16 @@ func (s scraped) Collect(metrics chan<- prometheus.Metric) {
 		keys.OldestUnfinished.Seconds(), nil)
 	gauge("oldest_finished_key_age_seconds",
 		"Time since the oldest finished key was finished. A reaper that runs keeps it near the retention.", keys.OldestFinished.Seconds(), nil)
-	gauge("receipts_pending", "Receipts that are still to be sent.", float64(staged.Pending), nil)
-	gauge("oldest_receipt_age_seconds", "Age of the oldest pending receipt.", staged.Oldest.Seconds(), nil)
+	for _, kind := range kinds {
+		labels := prometheus.Labels{"kind": kind}
+		gauge("jobs_pending", "Jobs that are still to be done: receipts, events to the shop, and changes at the provider.", float64(staged[kind].Pending), labels)
+		gauge("oldest_job_age_seconds", "Age of the oldest pending job.", staged[kind].Oldest.Seconds(), labels)
+		gauge("jobs_failed", "Jobs that need an operator: they are not tried again.", float64(staged[kind].Failed), labels)
+	}
 	gauge("provider_events_unread_seconds",
 		"Time since the provider's list of events was read to its end. A worker that runs keeps it near a minute.", unread.Seconds(), nil)
-	gauge("oldest_provider_change_age_seconds", "Age of the oldest pending change at the provider.", changed.Oldest.Seconds(), nil)
-	gauge("provider_changes_failed",
-		"Changes at the provider that need an operator: they are not tried again.", float64(changed.Failed), nil)
 	gauge("disputes_needing_response", "Disputes that are lost unless the shop responds at the provider.", float64(disputes), nil)
-	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(staged.Failed), nil)
 	for _, d := range discrepancies {
 		gauge("discrepancies", "Differences between our records and the provider's that need an operator, by what was found.", float64(d.Open), prometheus.Labels{"found": d.What})
 	}
-	gauge("events_pending", "Events that are still to be sent to the shop's endpoint.", float64(undelivered.Pending), nil)
-	gauge("oldest_event_age_seconds", "Age of the oldest pending event.", undelivered.Oldest.Seconds(), nil)
-	gauge("events_failed", "Events that need an operator: they are not tried again.", float64(undelivered.Failed), nil)
 }

@@ -18,7 +18,7 @@ func TestScraped(t *testing.T) {
 	empty := scrape(t, f.metrics)
 	for _, name := range []string{
 		"orders_oldest_unfinished_key_age_seconds", "orders_oldest_finished_key_age_seconds",
-		"orders_receipts_pending", "orders_events_pending", "orders_events_failed", "orders_oldest_event_age_seconds",
+		`orders_jobs_pending{kind="receipt"}`, `orders_jobs_pending{kind="event"}`, `orders_jobs_failed{kind="event"}`, `orders_oldest_job_age_seconds{kind="event"}`,
 	} {
 		require.Contains(t, empty, name)
 		require.Zero(t, empty[name], name)
@@ -49,17 +49,17 @@ func TestScraped(t *testing.T) {
 		`orders_unfinished_keys{operation="create_order",recovery_point="order_created"}`:  2,
 		`orders_stuck_keys{operation="create_order",recovery_point="charge_created"}`:      1,
 		`orders_stuck_keys{operation="create_order",recovery_point="order_created"}`:       1,
-		"orders_receipts_pending": 1,
-		"orders_events_pending":   1,
-		"orders_events_failed":    1,
+		`orders_jobs_pending{kind="receipt"}`:                                              1,
+		`orders_jobs_pending{kind="event"}`:                                                1,
+		`orders_jobs_failed{kind="event"}`:                                                 1,
 	} {
 		require.InDelta(t, want, found[name], 0, name)
 	}
 	const tolerance = 60.0 // seconds, for a slow machine
 	for name, want := range map[string]time.Duration{
-		"orders_oldest_unfinished_key_age_seconds": 4 * time.Hour, // it requires an action
-		"orders_oldest_finished_key_age_seconds":   80 * time.Hour,
-		"orders_oldest_event_age_seconds":          time.Hour,
+		"orders_oldest_unfinished_key_age_seconds":    4 * time.Hour, // it requires an action
+		"orders_oldest_finished_key_age_seconds":      80 * time.Hour,
+		`orders_oldest_job_age_seconds{kind="event"}`: time.Hour,
 	} {
 		require.InDelta(t, want.Seconds(), found[name], tolerance, name)
 	}
@@ -93,7 +93,7 @@ func TestScraped_databaseFails(t *testing.T) {
 			require.Contains(t, found, "orders_database_up")
 			require.Zero(t, found["orders_database_up"])
 			require.NotContains(t, found, "orders_oldest_unfinished_key_age_seconds", "0 would be wrong")
-			require.NotContains(t, found, "orders_receipts_pending")
+			require.NotContains(t, found, `orders_jobs_pending{kind="receipt"}`)
 			require.Positive(t, found["go_goroutines"])
 			require.Contains(t, found, `orders_requests_total{outcome="lease_lost"}`)
 			require.Contains(t, found, "orders_pool_wait_seconds_total")

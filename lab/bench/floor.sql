@@ -7,7 +7,7 @@ SELECT
        coalesce(k.locked_at BETWEEN now() - '60 seconds'::interval AND now() + '60 seconds'::interval, false),
        greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + '60 seconds'::interval,
        k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0),
-       k.expired_at IS NOT NULL, k.lost, k.failed_runs,
+       k.expired_at IS NOT NULL, k.lost,
        k.request_params, k.params_hash, k.lease_token, k.locked_at, now(), k.response_headers, k.response_body
   FROM idempotency_keys AS k
  WHERE k.account_id = '11111111-1111-4111-8111-111111111111' AND k.id = md5('key' || :n)::uuid;

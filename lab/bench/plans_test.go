@@ -24,8 +24,6 @@ import (
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/lab/labtest"
-	"example.com/orders-api/operations"
-	"example.com/orders-api/orders/changes"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 	"example.com/orders-api/receipts"
@@ -61,21 +59,19 @@ func TestPlans_useIndexes(t *testing.T) {
 	for i := range often {
 		order := f.mustCreate(i)
 		require.NoError(t, f.refund(order, fmt.Sprintf("a-refund-for-its-plans-%d", i)))
-		for _, err := range f.Refunds.List(t.Context(), operations.Target{AccountID: f.Account, Parent: order}, httpjson.Page{Limit: 10}) {
+		_, err := f.Refunds.List(t.Context(), f.Account, order, httpjson.Page{Limit: 10})
+		require.NoError(t, err)
+		for _, after := range []uuid.UUID{uuid.Nil, order} {
+			_, err := f.Orders.List(t.Context(), f.Account, httpjson.Page{Limit: 10, After: after})
 			require.NoError(t, err)
 		}
-		for _, after := range []uuid.UUID{uuid.Nil, order} {
-			for _, err := range f.Orders.List(t.Context(), operations.Target{AccountID: f.Account}, httpjson.Page{Limit: 10, After: after}) {
-				require.NoError(t, err)
-			}
-		}
 		req := f.request(fmt.Sprintf("an-order-of-the-cost-test-%d", i))
-		_, err := f.Operations.KeyStatus(t.Context(), f.Account, req.Key)
+		_, _, err = f.Engine.Lookup(t.Context(), f.Account, req.Key)
 		require.NoError(t, err)
 		_, err = audit.Records(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, req.Key), order)
 		require.NoError(t, err)
 		for _, accounts := range [][]uuid.UUID{{f.Account}, {f.Account, uuid.New(), uuid.New()}} {
-			found, err := f.Operations.Find(t.Context(), accounts, order.String())
+			found, err := f.Engine.FindResources(t.Context(), accounts, order.String())
 			require.NoError(t, err)
 			require.Len(t, found, 1)
 		}
@@ -86,9 +82,9 @@ func TestPlans_useIndexes(t *testing.T) {
 		require.NoError(t, f.Changes.ReadList(t.Context()))
 		_, err = f.Changes.Worker().RunOnce(t.Context())
 		require.NoError(t, err)
-		_, err = changes.Unread(t.Context(), f.Pool)
+		_, err = reconcile.Unread(t.Context(), f.Pool)
 		require.NoError(t, err)
-		_, err = changes.CountUnansweredDisputes(t.Context(), f.Pool)
+		_, err = reconcile.CountUnansweredDisputes(t.Context(), f.Pool)
 		require.NoError(t, err)
 	}
 	rejected := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
@@ -97,9 +93,9 @@ func TestPlans_useIndexes(t *testing.T) {
 	rejected.Release()
 	_, err = f.create("an-order-that-is-resumed")
 	require.NoError(t, err)
-	_, err = jobs.ReadStats(t.Context(), f.Pool, receipts.Kind)
+	_, err = jobs.ReadStats(t.Context(), f.Pool, receipts.Kind, events.Kind)
 	require.NoError(t, err)
-	_, err = reconcile.Run(t.Context(), reconcile.Config{Orders: f.Orders, Changes: f.Changes, Fix: true, Since: 2 * grace, Grace: grace})
+	_, err = f.Changes.Compare(t.Context(), reconcile.Options{Fix: true, Since: 2 * grace, Grace: grace})
 	require.NoError(t, err)
 
 	for _, plan := range labtest.Plans(t, f.Pool) {

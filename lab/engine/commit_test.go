@@ -212,11 +212,12 @@ func TestQueryExecModes(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, func(config *pgxpool.Config) { config.ConnConfig.DefaultQueryExecMode = mode })
 			req, op := f.request(), &threeSteps{before: read}
+			f.engine.Register(op)
 			op.pay = func(context.Context) error { return errNoResponse }
 			_, err := f.do(req, op)
 			require.ErrorIs(t, err, errNoResponse)
 			op.pay = nil
-			first, err := f.engine.Resume(t.Context(), req.AccountID, idempotency.KeyID(req.AccountID, req.Key), []idempotency.Operation{op})
+			first, err := f.engine.Resume(t.Context(), req.AccountID, idempotency.KeyID(req.AccountID, req.Key))
 			require.NoError(t, err)
 			again := f.mustDo(req, op)
 			require.Equal(t, first.Response, again.Response)
@@ -239,7 +240,7 @@ func TestQueryExecModes(t *testing.T) {
 }
 
 func (f *fixture) backgroundCommands(op *threeSteps) {
-	ctx, operations := f.t.Context(), []idempotency.Operation{op}
+	ctx := f.t.Context()
 	req := f.request()
 	id := idempotencytest.PutKey(f.t, f.pool, req, op.Name(), paid)
 	f.update(req, "last_run_at = now() - interval '1 hour'")
@@ -249,7 +250,7 @@ func (f *fixture) backgroundCommands(op *threeSteps) {
 	found, err := f.engine.Find(ctx, []uuid.UUID{req.AccountID}, string(req.Key))
 	require.NoError(f.t, err)
 	require.Len(f.t, found, 1)
-	completer := idempotency.NewCompleter(f.engine, operations, idempotency.CompleterConfig{
+	completer := idempotency.NewCompleter(f.engine, idempotency.CompleterConfig{
 		Grace: 5 * time.Minute, ActionTimeout: 23 * time.Hour, Batch: 40, Concurrency: 1,
 	})
 	pass, err := completer.RunOnce(ctx)

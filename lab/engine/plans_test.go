@@ -39,8 +39,8 @@ func TestPlans_useIndexes(t *testing.T) {
 	f.insertKeys(1_000, "action_required_at", "'paid', now()")
 	_, err := f.pool.Exec(ctx, "ANALYZE idempotency_keys, accounts")
 	require.NoError(t, err)
-	operations := []idempotency.Operation{op}
-	completer := idempotency.NewCompleter(f.engine, operations, idempotency.CompleterConfig{
+	f.engine.Register(op)
+	completer := idempotency.NewCompleter(f.engine, idempotency.CompleterConfig{
 		Grace: 5 * time.Minute, ActionTimeout: 23 * time.Hour, Batch: 40, Concurrency: 1,
 	})
 	for range executions {

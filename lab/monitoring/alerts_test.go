@@ -64,12 +64,12 @@ var situations = map[string]struct{ fires, silent []string }{
 		},
 	},
 	"OrdersReceiptsLate": {
-		fires:  []string{`orders_oldest_receipt_age_seconds 0+60x90`},
-		silent: []string{`orders_oldest_receipt_age_seconds 60x90`},
+		fires:  []string{`orders_oldest_job_age_seconds{kind="receipt"} 0+60x90`},
+		silent: []string{`orders_oldest_job_age_seconds{kind="receipt"} 60x90`},
 	},
 	"OrdersReceiptsFailed": {
-		fires:  []string{`orders_receipts_failed 0x80 2x10`},
-		silent: []string{`orders_receipts_failed 0x90`},
+		fires:  []string{`orders_jobs_failed{kind="receipt"} 0x80 2x10`},
+		silent: []string{`orders_jobs_failed{kind="receipt"} 0x90`},
 	},
 	"OrdersProviderRejectsCredentials": {
 		fires: []string{`orders_provider_request_duration_seconds_count{call="create", outcome="needs_operator"} 0x80 1+1x10`},
@@ -84,7 +84,7 @@ var situations = map[string]struct{ fires, silent []string }{
 	},
 	"OrdersRefundFailedLate": {
 		fires:  []string{`orders_discrepancies{found="refund_failed_late"} _x80 1x10`},
-		silent: []string{`orders_discrepancies{found="refund_status_changed"} 1x90`},
+		silent: []string{`orders_discrepancies{found="orphaned_intent"} 1x90`},
 	},
 	"OrdersDiscrepancies": {
 		fires: []string{`orders_discrepancies{found="events_missed", instance="a"} _x80 1x10`},
@@ -98,20 +98,20 @@ var situations = map[string]struct{ fires, silent []string }{
 		silent: []string{`orders_provider_events_unread_seconds 60x90`},
 	},
 	"OrdersProviderChangeFailed": {
-		fires:  []string{`orders_provider_changes_failed 0x80 1x10`},
-		silent: []string{`orders_provider_changes_failed 0x90`},
+		fires:  []string{`orders_jobs_failed{kind="provider_change"} 0x80 1x10`},
+		silent: []string{`orders_jobs_failed{kind="provider_change"} 0x90`},
 	},
 	"OrdersDisputed": {
 		fires:  []string{`orders_disputes_needing_response{instance="a"} 0x80 1x10`},
 		silent: []string{`orders_disputes_needing_response{instance="a"} 1x80 0x10`}, // the seller has responded
 	},
 	"OrdersEventsLate": {
-		fires:  []string{`orders_oldest_event_age_seconds 0+60x90`},
-		silent: []string{`orders_oldest_event_age_seconds 60x90`},
+		fires:  []string{`orders_oldest_job_age_seconds{kind="event"} 0+60x90`},
+		silent: []string{`orders_oldest_job_age_seconds{kind="event"} 60x90`},
 	},
 	"OrdersEventsFailed": {
-		fires:  []string{`orders_events_failed 0x80 1x10`},
-		silent: []string{`orders_events_failed 0x90`},
+		fires:  []string{`orders_jobs_failed{kind="event"} 0x80 1x10`},
+		silent: []string{`orders_jobs_failed{kind="event"} 0x90`},
 	},
 	"OrdersWebhooksRejected": {
 		fires: []string{

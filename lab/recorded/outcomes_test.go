@@ -15,8 +15,6 @@ type verdict struct {
 	repeated bool // the client sends the request again, with the same key
 	operator bool // an alert, because a retry of the order cannot help
 	saved    bool // the provider repeats this response to the same key
-	state    bool // the intent decides, so it must be read
-	missing  bool // the account has no search
 }
 
 // A rule is a row of the table of outcomes. The first rule that applies decides.
@@ -31,6 +29,7 @@ var (
 	notExecuted  = verdict{outcome: payments.NotExecuted, repeated: true}
 	configured   = verdict{outcome: payments.NotExecuted, operator: true}
 	unknownUntil = verdict{outcome: payments.Unknown, operator: true}
+	keyUsed      = verdict{outcome: payments.KeyUsed, operator: true}
 	refused      = verdict{outcome: payments.Refused}
 	declined     = verdict{outcome: payments.Declined}
 )
@@ -56,18 +55,18 @@ var outcomes = []rule{
 	// The key's first request may have charged. Before 2018, the type was that of any other 400.
 	{"a key of another request", func(e exchange, f object) bool {
 		return rejected(e) && strings.HasPrefix(f.text("message"), "Keys for idempotent requests ")
-	}, unknownUntil},
+	}, keyUsed},
 	{"another error of the key", func(e exchange, f object) bool {
 		return rejected(e) && f.text("type") == "idempotency_error"
-	}, unknownUntil},
+	}, keyUsed},
 	{"the key is in use", func(e exchange, _ object) bool { return e.Status == http.StatusConflict }, again},
 
 	// It follows a confirm or a cancel, or a decline, which leaves the intent without a card.
-	{"the state of the intent", badRequest("payment_intent_unexpected_state", ""), verdict{outcome: payments.Unknown, state: true}},
+	{"the state of the intent", badRequest("payment_intent_unexpected_state", ""), verdict{outcome: payments.UnexpectedState}},
 
 	{"the account has no search", func(e exchange, _ object) bool {
 		return strings.HasSuffix(e.Path, "/search") && slices.Contains([]int{400, 403, 404}, e.Status)
-	}, verdict{outcome: payments.NotExecuted, missing: true}},
+	}, verdict{outcome: payments.NotOffered}},
 
 	// A method that cannot be used again, or that belongs to a customer: other details help.
 	{"the payment method of the request", func(e exchange, f object) bool {

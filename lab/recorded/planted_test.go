@@ -61,8 +61,8 @@ var planted = []struct {
 	{"API key", ofClient, status(429), "whether an operator is needed is false"},
 	{"lock of a read", ofClient, status(404), "whether it is repeated is false"},
 	{"error of Stripe", ofClient, status(502), "whether the response is saved is false"},
-	{"cancel refused", ofClient, replace("unexpected_state", "other"), "whether the intent decides is false"},
-	{"no search", ofClient, status(429), "whether the search is missing is false"},
+	{"cancel refused", ofClient, replace("unexpected_state", "other"), "the outcome (the state of the intent) is unknown"},
+	{"no search", ofClient, status(429), "the outcome (the account has no search) is not_executed"},
 	{"refund", ofClient, replace(`"duplicate"`, `"fraudulent"`), "refund is re_3Invented succeeded 500 usd pi_3Invented fraudulent"},
 	{"list of refunds", ofClient, replace(`"has_more":true`, `"has_more":false`), "list of refunds is"},
 

@@ -161,8 +161,8 @@ func TestClient_requests(t *testing.T) {
 	_, _ = client.Get(t.Context(), "pi_1")
 	_, _ = client.Cancel(t.Context(), "k-cancel", "pi_1")
 	_, _ = client.Search(t.Context(), "order_id", uuid.NewString())
-	_, _, _ = client.List(t.Context(), time.Unix(1, 0), time.Now(), "")
-	_, _, _ = client.List(t.Context(), time.Unix(1, 0), time.Time{}, "pi_1")
+	_, _, _ = client.List(t.Context(), time.Unix(1, 0), "")
+	_, _, _ = client.List(t.Context(), time.Unix(1, 0), "pi_1")
 	_, _ = client.Refund(t.Context(), "k-refund", payments.RefundParams{
 		IntentID: "pi_1", Amount: 100, Currency: "usd", Reason: new("requested_by_customer"), Metadata: map[string]string{"refund_id": "r1"},
 	})
@@ -171,12 +171,11 @@ func TestClient_requests(t *testing.T) {
 	})
 	_, _ = client.GetRefund(t.Context(), "re_1")
 	_, _ = client.ListRefunds(t.Context(), "pi_1")
-	_, _, _ = client.ListAllRefunds(t.Context(), time.Unix(1, 0), time.Now(), "")
-	_, _, _ = client.ListAllRefunds(t.Context(), time.Unix(1, 0), time.Time{}, "re_1")
+	_, _, _ = client.ListAllRefunds(t.Context(), time.Unix(1, 0), "")
+	_, _, _ = client.ListAllRefunds(t.Context(), time.Unix(1, 0), "re_1")
 	_, _ = client.ListDisputes(t.Context(), "pi_1")
 	_, _, _, _ = client.ListEvents(t.Context(), time.Unix(1, 0), "")
 	_, _, _, _ = client.ListEvents(t.Context(), time.Unix(1, 0), "evt_1")
-	_ = client.Lacks(t.Context())
 	require.Equal(t, []string{
 		"POST /v1/payment_intents 200",
 		"POST /v1/payment_intents/pi_1/confirm 200",
@@ -195,8 +194,5 @@ func TestClient_requests(t *testing.T) {
 		"GET /v1/disputes 200",
 		"GET /v1/events 200",
 		"GET /v1/events 200",
-		"GET /v1/events 200",
-		"GET /v1/disputes 200",
-		"GET /v1/account 200",
 	}, accepted)
 }

@@ -20,9 +20,9 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/admission"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
@@ -47,16 +47,15 @@ type Options struct {
 
 // Shop is a service with an account.
 type Shop struct {
-	Pool       *pgxpool.Pool
-	Account    uuid.UUID
-	Logger     *slog.Logger
-	Stripe     *stripetest.Server // the fake, which ends with the test
-	Payments   *payments.Client
-	Engine     *idempotency.Engine
-	Operations *operations.Service
-	Orders     *orders.Service
-	Refunds    *refunds.Service
-	Changes    *changes.Inbox
+	Pool     *pgxpool.Pool
+	Account  uuid.UUID
+	Logger   *slog.Logger
+	Stripe   *stripetest.Server // the fake, which ends with the test
+	Payments *payments.Client
+	Engine   *idempotency.Engine
+	Orders   *orders.Service
+	Refunds  *refunds.Service
+	Changes  *reconcile.Service
 }
 
 // New returns a Shop.
@@ -98,23 +97,30 @@ func New(tb testing.TB, o Options) *Shop {
 	require.NoError(tb, err)
 	s.Orders = &orders.Service{Payments: s.Payments, Logger: s.Logger, Pool: s.Pool, Engine: s.Engine, ChargeWindow: cmp.Or(o.ChargeWindow, 23*time.Hour)}
 	s.Refunds = &refunds.Service{Pool: s.Pool, Orders: s.Orders}
-	s.Operations = &operations.Service{Engine: s.Engine, Pool: s.Pool, Registrations: []operations.Registration{
-		s.Orders.Registration(),
-		s.Orders.CancelRegistration(),
-		s.Refunds.Registration(),
-	}}
-	s.Changes = &changes.Inbox{Orders: s.Orders, Operations: s.Operations, Timeout: time.Minute}
+	s.Engine.Register(s.Orders.Operations()...)
+	s.Engine.Register(s.Refunds.Operation())
+	s.Changes = &reconcile.Service{Orders: s.Orders, Timeout: time.Minute}
 	return s
 }
 
 // Create executes POST /v1/orders without HTTP.
 func (s *Shop) Create(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
-	return s.Engine.Do(ctx, req, s.Orders.Registration().Operation)
+	return s.Engine.Do(ctx, req, s.Engine.Operation(orders.CreateOperation))
 }
 
 // Cancel executes POST /v1/orders/{id}/cancel without HTTP.
 func (s *Shop) Cancel(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
-	return s.Engine.Do(ctx, req, s.Orders.CancelRegistration().Operation)
+	return s.Engine.Do(ctx, req, s.Engine.Operation(orders.CancelOperation))
+}
+
+// Retry executes orders keys retry.
+func (s *Shop) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
+	return s.Engine.Retry(ctx, accountID, keyID, func(tx *idempotency.Tx) { audit.WriteKeyTx(tx, accountID, keyID, "key.retry", by) })
+}
+
+// Resolve executes orders keys resolve.
+func (s *Shop) Resolve(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
+	return s.Engine.Resolve(ctx, accountID, keyID, by.Actor, func(tx *idempotency.Tx) { audit.WriteKeyTx(tx, accountID, keyID, "key.resolve", by) })
 }
 
 // API returns the API and a key of the account, by default with generous limits.
@@ -122,7 +128,8 @@ func (s *Shop) API(tb testing.TB, config api.Config) (router chi.Router, apiKey 
 	tb.Helper()
 	_, apiKey, err := accounts.CreateKey(tb.Context(), s.Pool, s.Account)
 	require.NoError(tb, err)
-	config.Engine, config.Operations, config.Changes = s.Engine, s.Operations, s.Changes
+	config.Engine, config.Orders, config.Changes = s.Engine, s.Orders, s.Changes
+	config.Refunds = s.Refunds
 	config.Logger = s.Logger
 	config.Retention = 72 * time.Hour
 	if config.Authenticator == nil {

@@ -13,21 +13,18 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Only a job of its order reads refunds and disputes to record them (R27, the provider's events). What is listed
-// here decides which orders need that.
-
 // refund is our record of a listed refund, in an order that records its payment.
 type refund struct {
 	N int // of the listed refund, from 1
-	IDs
-	Newer bool // the order's refunds were read since this run began, so the list may be out of date
-	ID    uuid.UUID
+	orderID
+	ID uuid.UUID
 	Money
-	Status     string
-	ProviderID string // "" if the provider has not confirmed it
-	Unfinished bool   // its key
+	Status   string
+	Recorded bool // with the id of the provider's refund
 }
 
+// compareRefunds stages the job of each order whose listed refunds differ from our records, unless they were read
+// since this run began, so that the list may be out of date.
 func (r *run) compareRefunds(ctx context.Context, page []payments.Refund) error {
 	var intentIDs, providerIDs []string
 	var named []uuid.UUID
@@ -40,19 +37,16 @@ func (r *run) compareRefunds(ctx context.Context, page []payments.Refund) error 
 SELECT n,
        coalesce(o.account_id, '00000000-0000-0000-0000-000000000000'),
        coalesce(o.id, '00000000-0000-0000-0000-000000000000'),
-       '00000000-0000-0000-0000-000000000000'::uuid,
-       coalesce(o.provider_read_at BETWEEN $4 AND now() + interval '1 minute', false),
        coalesce(r.id, refund_id),
        coalesce(r.amount, 0),
        coalesce(r.currency, ''),
        coalesce(r.status, 'missing'),
-       coalesce(r.provider_refund_id, ''),
-       coalesce(r.unfinished, false)
+       coalesce(r.provider_refund_id = provider_id, false)
   FROM unnest($1::text[], $2::text[], $3::uuid[]) WITH ORDINALITY AS listed (intent_id, provider_id, refund_id, n)
   LEFT JOIN orders AS o
     ON o.payment_intent_id = intent_id
   LEFT JOIN LATERAL (
-           SELECT *, EXISTS (`+unfinishedKey+`) AS unfinished
+           SELECT *
              FROM refunds AS r
             WHERE r.account_id = o.account_id
               AND r.order_id = o.id
@@ -60,7 +54,8 @@ SELECT n,
             ORDER BY r.provider_refund_id = provider_id DESC NULLS LAST
             LIMIT 1
        ) AS r
-    ON true`, intentIDs, providerIDs, named, r.began)
+    ON true
+ WHERE (o.provider_read_at BETWEEN $4 AND now() + interval '1 minute') IS NOT TRUE`, intentIDs, providerIDs, named, r.began)
 	for _, ours := range found {
 		if err := r.compareRefund(ctx, ours, page[ours.N-1]); err != nil {
 			return err
@@ -69,58 +64,65 @@ SELECT n,
 	return err
 }
 
-func (r *run) compareRefund(ctx context.Context, ours refund, made payments.Refund) (err error) {
-	d := Discrepancy{
-		IDs: ours.IDs, RefundID: ours.ID, IntentID: made.IntentID, ProviderRefundID: made.ID, Local: ours.Money,
-		Provider: Money{made.Amount, made.Currency}, Created: made.Created, staged: ours.OrderID != uuid.Nil,
+func (r *run) compareRefund(ctx context.Context, ours refund, made payments.Refund) error {
+	if r.recent(made.Created) {
+		return nil
 	}
 	if !made.Status.Known() {
 		made.Status = payments.RefundPending // as it is recorded
 	}
-	d.Detail = fmt.Sprintf("refund %s, our refund %s", made.Status, ours.Status)
-	recorded := ours.ProviderID == made.ID
-	awaited := ours.Unfinished && ours.ProviderID == "" // the key's next run records it
+	d := Discrepancy{
+		Kind: UnrecordedRefund, IDs: IDs{AccountID: ours.AccountID, OrderID: ours.orderID.ID}, RefundID: ours.ID, IntentID: made.IntentID,
+		ProviderRefundID: made.ID, Local: ours.Money, Provider: Money{made.Amount, made.Currency}, Created: made.Created,
+		Detail: fmt.Sprintf("refund %s, our refund %s", made.Status, ours.Status),
+	}
 	switch {
-	case r.recent(&made.Created):
-		return nil
-	case !d.staged:
-		d.Kind, err = r.compareUnknown(ctx, made, &d)
-	case ours.Newer:
-	case (recorded || awaited) && d.Local != d.Provider:
+	case d.OrderID == uuid.Nil:
+		return r.compareUnknown(ctx, d, made)
+	case ours.Recorded && d.Local != d.Provider:
 		d.Kind = AmountMismatch
-	case awaited, recorded && ours.Status == string(made.Status):
-	case recorded:
+	case ours.Recorded && ours.Status == string(made.Status):
+		return nil
+	case ours.Recorded:
 		d.Kind = RefundStatusChanged
-	default:
-		d.Kind = UnrecordedRefund
 	}
-	if d.Kind != "" {
-		r.report.Discrepancies = append(r.report.Discrepancies, d)
-	}
-	if d.Kind != "" && d.staged {
-		r.differ = append(r.differ, jobID{d.AccountID, d.OrderID})
-	}
-	return err
+	r.report.Discrepancies = append(r.report.Discrepancies, d) // not stored, because the job is
+	r.stageRead(ours.orderID)
+	return nil
 }
 
 // compareUnknown is for a refund of a payment that no order records, which may be another program's.
-func (r *run) compareUnknown(ctx context.Context, made payments.Refund, d *Discrepancy) (Kind, error) {
+func (r *run) compareUnknown(ctx context.Context, d Discrepancy, made payments.Refund) error {
 	if made.IntentID == "" || made.Status.Void() {
-		return "", nil
+		return nil
 	}
 	paid, err := r.read(ctx, made.IntentID)
-	if err != nil || paid.AccountID == uuid.Nil {
-		return "", err
+	if err != nil || paid.AccountID == uuid.Nil || !r.LostRows && !r.hasAccount(paid.AccountID) {
+		return err
 	}
 	d.IDs = paid.IDs
 	d.Detail += ", payment not recorded"
 	if !r.hasAccount(paid.AccountID) {
 		d.Detail += ", unknown account"
-		if !r.LostRows {
-			return "", nil
-		}
 	}
-	return UnrecordedRefund, nil
+	r.add(d)
+	return nil
+}
+
+// compareRefundAgain compares a refund of a payment that no order has recorded, and that was not listed.
+func (r *run) compareRefundAgain(ctx context.Context, d Discrepancy) error {
+	made, err := r.Orders.Payments.GetRefund(ctx, d.ProviderRefundID)
+	switch status := statusOf(err, d.ProviderRefundID); {
+	case status == missing:
+		return nil
+	case status == unreadable || err == nil && r.recent(made.Created):
+		r.reportUnreadable(err)
+		r.add(d)
+		return nil
+	case err != nil:
+		return fmt.Errorf("get %s: %w", d.ProviderRefundID, err)
+	}
+	return r.compareRefunds(ctx, []payments.Refund{made})
 }
 
 func (r *run) compareDisputes(ctx context.Context, page []payments.ListedDispute) error {
@@ -129,34 +131,30 @@ func (r *run) compareDisputes(ctx context.Context, page []payments.ListedDispute
 	for _, d := range page {
 		intentIDs, disputes = append(intentIDs, d.IntentID), append(disputes, d.Dispute)
 	}
-	differ, err := postgres.Collect(ctx, r.Orders.Pool, "compare disputes", pgx.RowToStructByPos[jobID], `
+	differ, err := postgres.Collect(ctx, r.Orders.Pool, "compare disputes", pgx.RowToStructByPos[orderID], `
 SELECT account_id, id
   FROM unnest($1::text[], $2::jsonb[]) AS listed (intent_id, dispute)
   JOIN orders
     ON payment_intent_id = intent_id
    AND NOT coalesce(disputes, '[]') @> jsonb_build_array(dispute)`, intentIDs, disputes)
-	r.differ = append(r.differ, differ...)
+	for _, o := range differ {
+		r.stageRead(o)
+	}
 	return err
 }
 
-const unfinishedKey = `
-                      SELECT
-                        FROM idempotency_keys AS k
-                       WHERE k.account_id = r.account_id
-                         AND k.idempotency_key = r.idempotency_key
-                         AND k.finished_at IS NULL`
+// stageRead stages the job of an order that differs. A job that exists is due again.
+func (r *run) stageRead(o orderID) {
+	orders.StageChange(r.batch, o.AccountID, o.ID)
+	r.toRead = append(r.toRead, o)
+}
 
-type jobID struct{ AccountID, OrderID uuid.UUID }
-
-// readAgain stages the jobs of the orders that differ, and of those that may: a refund of ours was not listed, or it
-// or a dispute is not final, or an earlier read has not found our refund. It works these jobs off (R27, the
-// provider's events).
-func (r *run) readAgain(ctx context.Context) error {
-	var accountIDs, orderIDs []uuid.UUID
-	for _, o := range r.doubtful {
-		accountIDs, orderIDs = append(accountIDs, o.AccountID), append(orderIDs, o.OrderID)
-	}
-	doubtful, err := postgres.Collect(ctx, r.Orders.Pool, "read orders", pgx.RowToStructByPos[jobID], `
+// stageReads stages the jobs of the orders that may differ: a refund of ours was not listed, or it or a dispute is not
+// final, or an earlier read has not found our refund. A job that waits for its next attempt, or for an operator, stays
+// as it is.
+func (r *run) stageReads(ctx context.Context) error {
+	accountIDs, orderIDs := split(r.toRead)
+	doubtful, err := postgres.Collect(ctx, r.Orders.Pool, "read orders", pgx.RowToStructByPos[orderID], `
 SELECT account_id, order_id
   FROM refunds
  WHERE account_id = ANY($1)
@@ -165,10 +163,9 @@ SELECT account_id, order_id
    AND status NOT IN ('failed', 'canceled')
  UNION
 SELECT account_id, order_id
-  FROM refunds AS r
+  FROM refunds
  WHERE status IN ('pending', 'requires_action')
    AND created_at <= $3
-   AND NOT EXISTS (`+unfinishedKey+`)
  UNION
 SELECT account_id, id
   FROM orders
@@ -181,26 +178,26 @@ SELECT account_id, id
  UNION
 SELECT account_id, id
   FROM orders
-  JOIN unnest($5::uuid[], $6::uuid[]) AS doubtful (account_id, id)
+  JOIN unnest($5::uuid[], $6::uuid[]) AS earlier (account_id, id)
  USING (account_id, id)`, r.accounts, r.report.Since, r.report.Until, r.listedRefunds, accountIDs, orderIDs)
-	if err != nil {
-		return err
-	}
-	accountIDs, orderIDs = nil, nil
-	batch := &pgx.Batch{}
 	for _, o := range doubtful {
-		accountIDs, orderIDs = append(accountIDs, o.AccountID), append(orderIDs, o.OrderID)
-		// A job that waits for its next attempt, or for an operator, stays as it is.
-		jobs.StageTx(batch, o.AccountID, o.OrderID, orders.ChangeJob, map[string]uuid.UUID{"order_id": o.OrderID})
+		jobs.StageTx(r.batch, o.AccountID, o.ID, orders.ChangeJob, map[string]uuid.UUID{"order_id": o.ID})
 	}
-	for _, o := range r.differ {
-		accountIDs, orderIDs = append(accountIDs, o.AccountID), append(orderIDs, o.OrderID)
-		orders.StageChange(batch, o.AccountID, o.OrderID)
+	r.toRead = doubtful
+	return err
+}
+
+func split(orders []orderID) (accountIDs, ids []uuid.UUID) {
+	for _, o := range orders {
+		accountIDs, ids = append(accountIDs, o.AccountID), append(ids, o.ID)
 	}
-	if err := r.Orders.Pool.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("stage reads: %w", postgres.Translate(err))
-	}
-	left, err := r.Changes.Worker().Drain(ctx, accountIDs, orderIDs)
+	return accountIDs, ids
+}
+
+// readAgain works off the jobs that were staged (R27, the provider's events).
+func (r *run) readAgain(ctx context.Context) error {
+	accountIDs, orderIDs := split(r.toRead)
+	left, err := r.Worker().Drain(ctx, accountIDs, orderIDs)
 	if err != nil {
 		return fmt.Errorf("read refunds and disputes: %w", err)
 	}
@@ -208,10 +205,15 @@ SELECT account_id, id
 		r.unread[j.ID] = j.LastError
 	}
 	for i := range r.report.Discrepancies {
-		if d := &r.report.Discrepancies[i]; d.staged {
+		if d := &r.report.Discrepancies[i]; d.ID == uuid.Nil {
 			d.FixError = r.unread[d.OrderID]
 			d.Fixed = d.FixError == ""
 		}
 	}
 	return nil
+}
+
+// absent reports whether what Sync has found is gone, because it has read the order again, and not found it.
+func (r *run) absent(d Discrepancy) bool {
+	return r.Fix && !d.compared() && (d.Kind == MissingAtProvider || d.Kind == OrphanedRecord) && r.unread[d.OrderID] == "" && d.ReadAt.Before(r.began)
 }

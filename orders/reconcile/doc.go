@@ -1,4 +1,17 @@
-// Package reconcile compares our orders with the provider's intents. It never charges or refunds. It only lists
-// refunds and disputes: an order that differs gets a job, which reads and records them (package changes). What it
-// found stays open until it is gone, fixed or acknowledged. docs/runbook.md has the remedy for each [Kind].
+// Package reconcile keeps our records of orders, refunds and disputes equal to the provider's. It never charges or
+// refunds.
+//
+// What changes after a response, such as a refund at the dashboard or a dispute, is learnt from the provider's events
+// (R27, the provider's events):
+//
+//	webhook ──┐             ┌▶ provider_events, each event once
+//	list ─────┼▶ one commit ┤
+//	Compare ──┘             └▶ a job per order ─▶ list its refunds and disputes ─▶ one commit
+//
+// An event only says which order to read. The lists decide, so an event that is lost, late, repeated or out
+// of order changes nothing, and a job that fails is repeated until an operator sees it.
+//
+// Compare, the nightly job, compares our orders with the provider's intents, and queues the job of each order
+// whose refunds or disputes differ. A discrepancy stays open until it is gone, fixed or acknowledged. docs/runbook.md
+// has the remedy for each [Kind].
 package reconcile

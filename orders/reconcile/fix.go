@@ -22,7 +22,7 @@ func (r *run) fix(ctx context.Context) error {
 		switch {
 		case d.Kind == OrphanedIntent:
 			d.Fixed, err = r.cancel(ctx, *d)
-		case r.LostRows && d.Local == (Money{}) && !d.keyExpired() && (d.Kind == UnrecordedCharge || d.Kind == OpenIntent):
+		case r.LostRows && d.Local == (Money{}) && !strings.HasSuffix(d.Detail, keyExpired) && (d.Kind == UnrecordedCharge || d.Kind == OpenIntent):
 			err = r.expireKey(ctx, d) // the charge itself needs an operator
 		default:
 			continue
@@ -30,8 +30,6 @@ func (r *run) fix(ctx context.Context) error {
 		if err != nil {
 			d.FixError = err.Error()
 		}
-		r.Orders.Logger.InfoContext(ctx, "reconcile: fix", "kind", d.Kind, "account_id", d.AccountID, "order_id", d.OrderID,
-			"key_id", d.KeyID, "intent_id", d.IntentID, "fixed", d.Fixed, "error", d.FixError)
 	}
 	return nil
 }
@@ -46,7 +44,7 @@ func (r *run) expireKey(ctx context.Context, d *Discrepancy) error {
 		err = r.Orders.Pool.SendBatch(ctx, record).Close()
 	}
 	if err == nil {
-		err = r.Orders.Engine.ExpireLost(ctx, d.AccountID, d.KeyID, orders.Operation, orders.Path, d.Created)
+		err = r.Orders.Engine.ExpireLost(ctx, d.AccountID, d.KeyID, orders.CreateOperation, orders.Path, d.Created)
 	}
 	if err == nil {
 		d.Detail += ", " + keyExpired
@@ -56,27 +54,13 @@ func (r *run) expireKey(ctx context.Context, d *Discrepancy) error {
 
 const keyExpired = "key expired"
 
-func (d Discrepancy) keyExpired() bool { return strings.HasSuffix(d.Detail, keyExpired) }
-
-// recheck returns the kind of a discrepancy as it is now, or "".
-func (r *run) recheck(ctx context.Context, d Discrepancy) (Kind, error) {
-	o, p, err := r.readBoth(ctx, d)
-	if err == nil && p.status == unreadable {
-		err = fmt.Errorf("%s is unreadable", d.IntentID)
-	}
-	if err != nil {
-		return "", err
-	}
-	return r.check(o, p), nil
-}
-
-// verify checks the discrepancy again, because a client may have retried since.
+// verify compares again, because a client may have retried since.
 func (r *run) verify(ctx context.Context, d Discrepancy) error {
-	kind, err := r.recheck(ctx, d)
+	now, _, err := r.compareAgain(ctx, d)
 	switch {
 	case err != nil:
 		return err
-	case kind != d.Kind:
+	case now.Kind != d.Kind:
 		return errors.New("it has changed since it was listed")
 	case !r.hasAccount(d.AccountID):
 		return errors.New("the account is unknown, so the intent may belong to another database")
@@ -85,16 +69,17 @@ func (r *run) verify(ctx context.Context, d Discrepancy) error {
 	}
 }
 
-// cancel cancels an intent, and then checks again, because the response may be lost although the intent is cancelled.
+// cancel cancels an intent, and then compares again, because the response may be lost although the intent is
+// cancelled.
 func (r *run) cancel(ctx context.Context, d Discrepancy) (fixed bool, err error) {
 	if err := r.verify(ctx, d); err != nil {
 		return false, err
 	}
 	// The key is random, because the provider may repeat a 500 under an earlier one.
 	_, failed := r.Orders.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
-	kind, err := r.recheck(ctx, d)
-	if err == nil && kind == "" {
+	now, decided, err := r.compareAgain(ctx, d)
+	if decided && now.Kind == "" {
 		return true, nil
 	}
-	return false, cmp.Or(failed, err, fmt.Errorf("still %s", kind))
+	return false, cmp.Or(failed, err, fmt.Errorf("still %s", now.Kind))
 }

@@ -289,20 +289,20 @@ func (f *fixture) insertRefund(changes ...string) string {
 	return f.post("/v1/refunds", form(map[string]string{"payment_intent": f.Stripe.Charges()[0].IntentID, "amount": "7"}, changes...))
 }
 
-func (f *fixture) run(change func(*reconcile.Config)) (reconcile.Report, error) {
+func (f *fixture) run(change func(*reconcile.Options)) (reconcile.Report, error) {
 	f.t.Helper()
-	return reconcile.Run(f.t.Context(), f.config(change))
+	return f.Changes.Compare(f.t.Context(), options(change))
 }
 
-func (f *fixture) config(change func(*reconcile.Config)) reconcile.Config {
-	config := reconcile.Config{Orders: f.Orders, Changes: f.Changes, Since: 48 * time.Hour, Grace: grace}
-	change(&config)
-	return config
+func options(change func(*reconcile.Options)) reconcile.Options {
+	options := reconcile.Options{Since: 48 * time.Hour, Grace: grace}
+	change(&options)
+	return options
 }
 
 func (f *fixture) reconcile(fix bool) reconcile.Report {
 	f.t.Helper()
-	report, err := f.run(func(c *reconcile.Config) { c.Fix = fix })
+	report, err := f.run(func(c *reconcile.Options) { c.Fix = fix })
 	require.NoError(f.t, err)
 	require.NotNil(f.t, report.Discrepancies)
 	require.Empty(f.t, f.transport.violations())
@@ -359,7 +359,8 @@ type transport struct {
 
 func (tr *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	endpoint := req.Method + " " + regexp.MustCompile(`(pi|re)_\w+`).ReplaceAllString(req.URL.Path, "{id}")
-	if n := tr.pool.Stat().AcquiredConns(); tr.alone && n != 0 {
+	ofJob := req.URL.Query().Has("payment_intent") // meanwhile, the worker claims another job
+	if n := tr.pool.Stat().AcquiredConns(); tr.alone && !ofJob && n != 0 {
 		tr.mu.Lock()
 		tr.errs = append(tr.errs, fmt.Sprintf("%s while %d connections are held (R6)", endpoint, n))
 		tr.mu.Unlock()

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,28 +51,26 @@ func stateOf(i payments.Intent) intent {
 	return p
 }
 
-// order is an order, and the state of its key unless the key was deleted.
-type order struct {
+// orderState is an order, and the state of its key unless the key was deleted.
+type orderState struct {
 	IDs
 	Money
-	Status    string
-	IntentID  string // as recorded, "" if none
-	CreatedAt *time.Time
-
-	FinishedAt, LockedAt, LastRunAt *time.Time
-	ResponseCode                    int
-	Unfinished                      bool // false also without a key
-	KeyLost                         bool // an operator has expired the key of the lost order
+	Status       string
+	IntentID     string      // as recorded, "" if none
+	Active       []time.Time // when the order was created, and its key used
+	ResponseCode int
+	Unfinished   bool // false also without a key
+	KeyLost      bool // an operator has expired the key of the lost order
 }
 
 // load returns the orders of these ids. It reads an order and its key in one snapshot, because a transaction that
 // commits between two statements would look like a discrepancy.
-func (r *run) load(ctx context.Context, ids []IDs) ([]order, error) {
+func (r *run) load(ctx context.Context, ids []IDs) ([]orderState, error) {
 	var accountIDs, orderIDs, keyIDs []uuid.UUID
 	for _, id := range ids {
 		accountIDs, orderIDs, keyIDs = append(accountIDs, id.AccountID), append(orderIDs, id.OrderID), append(keyIDs, id.KeyID)
 	}
-	return postgres.Collect(ctx, r.Orders.Pool, "read orders", pgx.RowToStructByPos[order], `
+	return postgres.Collect(ctx, r.Orders.Pool, "read orders", pgx.RowToStructByPos[orderState], `
 SELECT named.account_id,
        named.order_id,
        named.key_id,
@@ -79,10 +78,7 @@ SELECT named.account_id,
        coalesce(o.currency, ''),
        coalesce(o.status, 'missing'),
        coalesce(o.payment_intent_id, ''),
-       o.created_at,
-       key.finished_at,
-       key.locked_at,
-       key.last_run_at,
+       array_remove(ARRAY[o.created_at, key.finished_at, key.locked_at, key.last_run_at], NULL),
        coalesce(key.response_code, 0),
        key.id IS NOT NULL AND key.finished_at IS NULL,
        coalesce(key.lost, false)
@@ -118,7 +114,9 @@ func (r *run) compareIntents(ctx context.Context, page []payments.Intent) error 
 		if r.report.Intents++; o.IntentID == p.id {
 			r.listedOrders[o.OrderID] = struct{}{}
 		}
-		r.compare(o, p)
+		if !r.undecided(o, p) {
+			r.add(r.compare(o, p))
+		}
 	}
 	return err
 }
@@ -131,7 +129,8 @@ func (r *run) checkProviderAccount(ctx context.Context) error {
 	return r.Orders.CheckProviderAccount(ctx, uuid.Nil)
 }
 
-// compareOrders compares the orders whose intents were not listed, and those in progress, whose key may be lost.
+// compareOrders compares the orders whose intents were not listed, and those that are open although no run is
+// responsible for them, because their key was deleted.
 func (r *run) compareOrders(ctx context.Context) error {
 	newest := r.report.Until
 	if r.LostRows {
@@ -141,6 +140,7 @@ func (r *run) compareOrders(ctx context.Context) error {
 		ID        uuid.UUID
 		CreatedAt time.Time
 		Key       idempotency.Key
+		IntentID  string
 		Open      bool
 	}
 	const pageSize = 2_000
@@ -151,23 +151,36 @@ func (r *run) compareOrders(ctx context.Context) error {
 SELECT id,
        created_at,
        idempotency_key,
+       coalesce(payment_intent_id, ''),
        status IN ('pending', 'requires_action')
-  FROM orders
+  FROM orders AS o
  WHERE account_id = $1
    AND created_at >= $2
    AND (created_at, id) < ($3, $4)
+   AND NOT EXISTS (
+           SELECT
+             FROM idempotency_keys AS k
+            WHERE k.account_id = o.account_id
+              AND k.idempotency_key = o.idempotency_key
+              AND k.finished_at IS NULL
+       )
  ORDER BY created_at DESC, id DESC
  LIMIT $5`, accountID, r.report.Since, last.CreatedAt, last.ID, pageSize)
-			var unlisted []IDs
 			for _, last = range page {
-				if _, listed := r.listedOrders[last.ID]; !listed || last.Open {
-					unlisted = append(unlisted, IDs{accountID, last.ID, idempotency.KeyID(accountID, last.Key)})
+				d := Discrepancy{IDs: IDs{accountID, last.ID, idempotency.KeyID(accountID, last.Key)}, IntentID: last.IntentID}
+				if _, listed := r.listedOrders[last.ID]; listed && !last.Open {
+					continue
+				}
+				if last.Open {
+					d.Kind = OrphanedRecord
+				}
+				if now, decided, err := r.compareAgain(ctx, d); err != nil {
+					return err
+				} else if decided {
+					r.add(now)
 				}
 			}
-			if err == nil && unlisted != nil {
-				err = r.compareUnlisted(ctx, unlisted)
-			}
-			if err != nil {
+			if err := cmp.Or(err, r.flush(ctx)); err != nil {
 				return err
 			}
 			full = len(page) == pageSize
@@ -176,32 +189,36 @@ SELECT id,
 	return nil
 }
 
-func (r *run) compareUnlisted(ctx context.Context, ids []IDs) error {
-	found, err := r.load(ctx, ids)
-	for _, o := range found {
-		p := intent{id: o.IntentID, status: missing}
-		if o.Unfinished {
-			continue // a run of the key is responsible
+// compareAgain compares an order with an intent that was not listed, which it reads before the order. An orphaned
+// record is one whatever its intent. It is undecided if the intent cannot be read, or a run may be active.
+func (r *run) compareAgain(ctx context.Context, d Discrepancy) (now Discrepancy, decided bool, err error) {
+	p := intent{id: d.IntentID, status: missing}
+	if d.IntentID != "" && d.Kind != OrphanedRecord {
+		if p, err = r.read(ctx, d.IntentID); err != nil {
+			return now, false, err
 		}
-		if o.IntentID != "" && classify(o, p) != OrphanedRecord {
-			if p, err = r.read(ctx, o.IntentID); err != nil {
-				return err
-			}
-		}
-		r.compare(o, p)
 	}
-	return err
+	found, err := r.load(ctx, []IDs{d.IDs})
+	if err != nil || r.undecided(found[0], p) {
+		return now, false, err
+	}
+	return r.compare(found[0], p), true, nil
 }
 
-func (r *run) compare(o order, p intent) {
-	kind := r.check(o, p)
-	if kind == "" {
-		return
-	}
+func (r *run) undecided(o orderState, p intent) bool {
+	return p.status == unreadable || r.recent(append(o.Active, p.created)...)
+}
+
+// compare returns a discrepancy without a kind if there is none.
+func (r *run) compare(o orderState, p intent) Discrepancy {
 	facts := []string{"intent " + p.status, "order " + o.Status}
 	if p.OrderID != o.OrderID && p.OrderID != uuid.Nil {
 		facts[0] += " of another order"
 	}
+	if p.OrderID != o.OrderID {
+		p.status = missing
+	}
+	kind := classify(o, p)
 	if !r.hasAccount(o.AccountID) {
 		facts = append(facts, "unknown account")
 	}
@@ -214,26 +231,12 @@ func (r *run) compare(o order, p intent) {
 	if kind == OrphanedRecord {
 		facts = facts[1:] // no intent was read
 	}
-	r.report.Discrepancies = append(r.report.Discrepancies, Discrepancy{
+	return Discrepancy{
 		Kind: kind, IDs: o.IDs, IntentID: p.id, Local: o.Money, Provider: p.Money, Created: p.created, Detail: strings.Join(facts, ", "),
-	})
-}
-
-func (r *run) check(o order, p intent) Kind {
-	if p.status == unreadable || r.isRecent(o, p) {
-		return ""
 	}
-	if p.OrderID != o.OrderID {
-		p.status = missing
-	}
-	return classify(o, p)
 }
 
-func (r *run) isRecent(o order, p intent) bool {
-	return r.recent(o.CreatedAt, &p.created, o.FinishedAt, o.LockedAt, o.LastRunAt)
-}
-
-func classify(o order, p intent) Kind {
+func classify(o orderState, p intent) Kind {
 	recorded := o.IntentID == p.id
 	awaited := o.Unfinished && (recorded || o.IntentID == "") // the key's next run uses this intent
 	paid := orders.Status(o.Status).Paid()
@@ -273,26 +276,11 @@ func classify(o order, p intent) Kind {
 	return OpenIntent
 }
 
-// readBoth reads an intent, and then the order.
-func (r *run) readBoth(ctx context.Context, d Discrepancy) (o order, p intent, err error) {
-	p.status = missing
-	if d.IntentID != "" {
-		p, err = r.read(ctx, d.IntentID)
-	}
-	if err != nil {
-		return o, p, err
-	}
-	found, err := r.load(ctx, []IDs{d.IDs})
-	if err != nil {
-		return o, p, err
-	}
-	return found[0], p, nil
-}
-
 func (r *run) read(ctx context.Context, id string) (intent, error) {
 	read, err := r.Orders.Payments.Get(ctx, id)
 	if status := statusOf(err, id); status != "" {
-		return intent{id: id, status: status}, r.recordUnreadable(ctx, err)
+		r.reportUnreadable(err)
+		return intent{id: id, status: status}, nil
 	}
 	if err != nil {
 		return intent{}, fmt.Errorf("get %s: %w", id, err)

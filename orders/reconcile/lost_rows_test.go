@@ -11,6 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -28,7 +29,7 @@ func TestRun_lostRowsAtOnce(t *testing.T) {
 	f.exec("UPDATE orders SET created_at = created_at + interval '1 minute'")
 	require.Empty(t, f.discrepancies(), "recent activity may be in progress")
 
-	report, err := f.run(func(c *reconcile.Config) { c.LostRows = true })
+	report, err := f.run(func(c *reconcile.Options) { c.LostRows = true })
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"unrecorded_charge: intent succeeded, order missing, unknown account",
@@ -60,7 +61,7 @@ func TestRun_lostChallenge(t *testing.T) {
 			require.NoError(t, act(f, id))
 			f.deleteOrder(f.Account, orderKey)
 
-			report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+			report, err := f.run(func(c *reconcile.Options) { c.LostRows, c.Fix = true, true })
 			require.NoError(t, err)
 			require.Equal(t, []string{"orphaned_intent: intent " + status + ", order missing => fixed"}, inWords(report))
 			result, err := f.Create(t.Context(), orderRequest(t, f.Account, orderKey, challengeCard))
@@ -79,7 +80,7 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 	t.Parallel()
 	expire := func(f *fixture) {
 		for _, fix := range []bool{true, true, false} { // a later run reports it, too
-			report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix, c.Actor = true, fix, "grace" })
+			report, err := f.run(func(c *reconcile.Options) { c.LostRows, c.Fix, c.Actor = true, fix, "grace" })
 			require.NoError(f.t, err)
 			require.Equal(f.t, []string{"unrecorded_charge: intent succeeded, order missing, key expired"}, inWords(report))
 			require.Equal(f.t, 1, report.Open(), "the charge itself needs an operator")
@@ -109,10 +110,10 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 			require.Equal(t, test.expired, errors.As(err, &expired), "%v", err)
 			if test.expired {
 				require.True(t, expired.Key.Lost, "no order may be named")
-				status, err := f.Operations.KeyStatus(t.Context(), f.Account, orderKey)
+				status, _, err := f.Engine.Lookup(t.Context(), f.Account, orderKey)
 				require.NoError(t, err)
 				require.Equal(t, "expired", status.State())
-				require.Empty(t, status.Links, "the order %s is lost", id)
+				require.Empty(t, httpjson.LinksOf(f.Engine, status), "the order %s is lost", id)
 				records, err := audit.Records(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, orderKey))
 				require.NoError(t, err)
 				require.Len(t, records, 1)
@@ -133,12 +134,9 @@ func TestRun_anotherProviderAccount(t *testing.T) {
 	require.Equal(t, http.StatusCreated, f.create(visa))
 	f.age()
 	for _, lost := range []bool{false, true} {
-		_, err := f.run(func(c *reconcile.Config) {
-			c.LostRows, c.Fix = lost, lost
-			another := *f.Orders
-			another.Payments = newPayments(t, stripetest.New(stripetest.Options{}))
-			c.Orders = &another
-		})
+		another := *f.Orders
+		another.Payments = newPayments(t, stripetest.New(stripetest.Options{}))
+		_, err := (&reconcile.Service{Orders: &another}).Compare(t.Context(), options(func(c *reconcile.Options) { c.LostRows, c.Fix = lost, lost }))
 		require.ErrorContains(t, err, "another account or mode")
 	}
 	require.Empty(t, f.discrepancies())
@@ -151,7 +149,7 @@ func TestRun_expiredKeys(t *testing.T) {
 		require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT count(*) FROM idempotency_keys WHERE expired_at IS NOT NULL").Scan(&n))
 		return n
 	}
-	lostRows := func(c *reconcile.Config) { c.LostRows, c.Fix = true, true }
+	lostRows := func(c *reconcile.Options) { c.LostRows, c.Fix = true, true }
 	f := newOldFixture(t)
 	f.createLost(orderKey, visa)
 	f.age()

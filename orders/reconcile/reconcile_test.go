@@ -52,7 +52,7 @@ func TestRun_manyPages(t *testing.T) {
 	f.age()
 	f.forget()
 
-	report, err := f.run(func(c *reconcile.Config) {
+	report, err := f.run(func(c *reconcile.Options) {
 		c.Since, c.Fix = 2*time.Hour, true
 	})
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestRun_unknownAccount(t *testing.T) {
 	require.Empty(t, report.Discrepancies)
 	require.Equal(t, []int{0, 2, 1}, []int{report.Intents, report.UnknownIntents, report.Refunds})
 
-	report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+	report, err := f.run(func(c *reconcile.Options) { c.LostRows, c.Fix = true, true })
 	require.NoError(t, err)
 	const notFixed = " => not fixed: the account is unknown, so the intent may belong to another database"
 	require.Equal(t, []string{
@@ -103,7 +103,7 @@ func TestRun_edges(t *testing.T) {
 			f.age()
 			f.exec("UPDATE orders SET created_at = created_at + $1::interval", test.younger)
 			f.forget()
-			report, err := f.run(func(c *reconcile.Config) { c.Since, c.Fix = since, true })
+			report, err := f.run(func(c *reconcile.Options) { c.Since, c.Fix = since, true })
 			require.NoError(t, err)
 			require.Empty(t, report.Discrepancies)
 			require.Equal(t, test.intents, report.Intents)
@@ -142,7 +142,7 @@ func TestRun_incomplete(t *testing.T) {
 			f.age()
 			test.setup(f)
 			f.forget()
-			report, err := f.run(func(c *reconcile.Config) { c.Since, c.Fix = 2*time.Hour, true })
+			report, err := f.run(func(c *reconcile.Options) { c.Since, c.Fix = 2*time.Hour, true })
 			require.ErrorContains(t, err, test.err)
 			require.Zero(t, report)
 			require.NotContains(t, f.calls(), cancel)
@@ -201,7 +201,7 @@ func newVeryOldFixture(t *testing.T, steps ...step) (f *fixture, first reconcile
 	f = newFixture(t, week, 1)
 	f.do(steps...)
 	f.ageBy(week)
-	first, err := f.run(func(c *reconcile.Config) { c.Since = 2 * week })
+	first, err := f.run(func(c *reconcile.Options) { c.Since = 2 * week })
 	require.NoError(t, err)
 	return f, first
 }
@@ -231,11 +231,6 @@ func TestRun_staysFound(t *testing.T) {
 		"a refund of a lost order": {
 			[]step{paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys"), loseOrder},
 			"unrecorded_refund: refund succeeded, our refund missing, payment not recorded",
-		},
-		"a lost refund": {
-			[]step{paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys WHERE operation = 'create_refund'",
-				"UPDATE orders SET amount_refunded = 0, status = 'paid'")},
-			"unrecorded_refund: refund succeeded, our refund missing",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -308,12 +303,12 @@ func TestRun_killedAnywhere(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t, paid, sql("UPDATE orders SET amount = 4200, created_at = created_at - interval '1 hour', paid_at = paid_at - interval '1 hour'",
 		"UPDATE idempotency_keys SET created_at = created_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour', finished_at = finished_at - interval '1 hour'"))
-	fix := func(c *reconcile.Config) { c.Fix = true }
+	fix := func(c *reconcile.Options) { c.Fix = true }
 	for kill := 1; ; kill++ {
 		f.exec("DELETE FROM staged_jobs WHERE kind = 'discrepancy'")
 		f.insertIntent("metadata[order_id]", uuid.NewString())
 		killed := f.killer.run(t.Context(), kill, func(ctx context.Context) error {
-			_, err := reconcile.Run(ctx, f.config(fix))
+			_, err := f.Changes.Compare(ctx, options(fix))
 			return err
 		})
 		if killed != nil {

@@ -14,9 +14,8 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments"
 )
 
@@ -24,9 +23,9 @@ const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 
 type createRefund struct{ service *Service }
 
-func (createRefund) Name() string { return "create_refund" }
+func (createRefund) Name() string { return Operation }
 
-// Mark implements [operations.Marker]. No later run makes the refund. It adopts one that exists (R29, durable
+// Mark implements [idempotency.Marker]. No later run makes the refund. It adopts one that exists (R29, durable
 // cancel).
 func (createRefund) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
 	tx.Queue(`
@@ -35,6 +34,12 @@ UPDATE refunds
        cancel_requested_by = $3
  WHERE account_id = $1
    AND id = $2`, key.AccountID, refundID(key.AccountID, key.Key), operator)
+}
+
+// Links implements [httpjson.Linker].
+func (createRefund) Links(key idempotency.StoredKey) httpjson.Links {
+	order := httpjson.NewLink(orders.Path, httpjson.ParentID(Path, key.Path))
+	return httpjson.Links{"order": order}.Created("refund", key, refundID)
 }
 
 func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
@@ -65,7 +70,7 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	if err != nil {
 		return idempotency.Transition{}, err
 	}
-	orderID := operations.ParentID(path, r.run.Path)
+	orderID := httpjson.ParentID(Path, r.run.Path)
 	id := refundID(r.run.AccountID, r.run.Key)
 	// If a failover lost the key's rows and the provider's list brought the refund back, the INSERT meets
 	// its id, and the key has expired. So the refund itself must not use up the amount before.
@@ -183,10 +188,10 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		// This locks the order, and a list that was requested before changes nothing any more.
 		tx.Queue("UPDATE orders SET provider_read_at = now() WHERE account_id = $1 AND id = $2", r.run.AccountID, r.refund.OrderID)
-		changes.QueueRefund(ctx, tx, changes.Refund{
-			AccountID: r.run.AccountID, ID: r.refund.ID, OrderID: r.refund.OrderID, Source: changes.SourceAPI, Made: made,
+		reconcile.QueueRefund(tx, reconcile.Refund{
+			AccountID: r.run.AccountID, ID: r.refund.ID, OrderID: r.refund.OrderID, Source: reconcile.SourceAPI, Made: made,
 		}, false)
-		changes.QueueTotals(tx, r.run.AccountID, r.refund.OrderID)
+		reconcile.QueueTotals(tx, r.run.AccountID, r.refund.OrderID)
 		r.stageTx(tx, !made.Status.Void())
 		if made.Status.Void() {
 			code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))
@@ -294,7 +299,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, unread)
 	case found.ID != "":
 		return r.recordRefund(found)
-	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
+	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.Outcome == payments.UnexpectedState:
 		if failed.EarlierUnknown {
 			r.earlier = &sentAt
 		}

@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments"
 )
 
@@ -26,7 +26,7 @@ type Refund struct {
 	Status           payments.RefundStatus `json:"status"` // pending until the provider has it
 	ProviderRefundID *string               `json:"provider_refund_id"`
 	CreatedAt        httpjson.Timestamp    `json:"created_at"`
-	Source           string                `json:"source"` // see changes.SourceProvider
+	Source           string                `json:"source"` // see reconcile.SourceProvider
 	FailureReason    *string               `json:"failure_reason,omitempty"`
 }
 
@@ -46,7 +46,7 @@ func DecodeRequest(canonical []byte) (Request, error) {
 	request := Request{Amount: in.Integer("amount", httpjson.Optional, 1, currency.MaxAmount)}
 	if reason := in.Text("reason", httpjson.Optional, 1, 500); reason != "" {
 		request.Reason = &reason
-		in.Check("reason", slices.Contains(changes.Reasons, reason), httpjson.CodeInvalidValue, "must be one of "+strings.Join(changes.Reasons, ", "))
+		in.Check("reason", slices.Contains(reconcile.Reasons, reason), httpjson.CodeInvalidValue, "must be one of "+strings.Join(reconcile.Reasons, ", "))
 	}
 	return request, in.Err()
 }
@@ -60,17 +60,27 @@ type row struct {
 	CancelRequested  bool       // by an operator, see createRefund.Mark
 }
 
+const notRefundable = "order-not-refundable"
+
 // refundable returns the amount of a new refund. reserved is the sum of the order's other refunds.
 func refundable(o orders.Order, requested, reserved int64) (int64, error) {
 	remaining := o.Amount - reserved
 	limits, _ := currency.Find(o.Currency)
 	switch {
-	case !o.Status.Paid(), remaining <= 0:
-		return 0, &NotRefundableError{Status: o.Status}
+	case o.Status.Open():
+		return 0, &httpjson.Rejection{
+			Slug: notRefundable, Detail: "The payment of the order is in progress. Send the same request again shortly.", Soon: true,
+		}
+	case !o.Status.Paid():
+		return 0, &httpjson.Rejection{Slug: notRefundable, Detail: "The payment of the order failed, so there is nothing to refund."}
+	case remaining <= 0:
+		return 0, &httpjson.Rejection{Slug: notRefundable, Detail: "The order is refunded in full. Refunds in progress count as refunded."}
 	case requested == 0:
 		return remaining, nil
 	case requested > remaining:
-		return 0, &ExceedsRemainingError{Remaining: remaining}
+		return 0, &httpjson.Rejection{
+			Slug: "refund-exceeds-remaining", Detail: "Send an amount of at most what remains, or omit it to refund all of that.", Remaining: remaining,
+		}
 	case requested%limits.Step != 0:
 		return 0, httpjson.Invalid("/amount", httpjson.CodeInvalidValue, fmt.Sprintf("must be a multiple of %d in %s", limits.Step, o.Currency))
 	default:
@@ -82,22 +92,4 @@ func refundable(o orders.Order, requested, reserved int64) (int64, error) {
 func (r row) matches(at payments.Refund) bool {
 	return at.Status.Known() && at.IntentID == r.IntentID && at.Amount == r.Amount && at.Currency == r.Currency &&
 		payments.ParseMetadata(at.Metadata).RefundID == r.ID && (r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
-}
-
-// NotRefundableError means that an order is not paid, or completely refunded.
-type NotRefundableError struct {
-	Status orders.Status // of the order
-}
-
-func (e *NotRefundableError) Error() string {
-	return "nothing can be refunded of an order that is " + string(e.Status)
-}
-
-// ExceedsRemainingError means that a refund exceeds the remaining amount of its order.
-type ExceedsRemainingError struct {
-	Remaining int64 // at least 1
-}
-
-func (e *ExceedsRemainingError) Error() string {
-	return fmt.Sprintf("at most %d of the order can be refunded", e.Remaining)
 }

@@ -7,11 +7,9 @@
 package refunds
 
 import (
-	"context"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/operations"
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 )
 
@@ -21,25 +19,11 @@ type Service struct {
 	Orders *orders.Service
 }
 
-const path = "/v1/orders/{id}/refunds"
+// The operation and its path.
+const (
+	Operation = "create_refund"
+	Path      = orders.Path + "/{id}/refunds"
+)
 
-// Registration describes the operation for the API, the completer and operators.
-func (s *Service) Registration() operations.Registration {
-	return operations.Registration{
-		Operation: createRefund{s},
-		Path:      path,
-		Member:    "refund",
-		ID:        refundID,
-		Get:       func(ctx context.Context, of operations.Target) (any, error) { return s.get(ctx, of) },
-		List:      s.List,
-		Table:     "refunds",
-		Names:     []string{"provider_refund_id = $3"},
-		// A refund without a key, such as the dashboard's, belongs to the history of its order's key.
-		KeySQL: `coalesce(idempotency_key, (
-           SELECT idempotency_key
-             FROM orders AS o
-            WHERE o.account_id = refunds.account_id
-              AND o.id = refunds.order_id
-       ))`,
-	}
-}
+// Operation returns the operation, for the engine.
+func (s *Service) Operation() idempotency.Operation { return createRefund{s} }

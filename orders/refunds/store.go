@@ -3,14 +3,13 @@ package refunds
 import (
 	"context"
 	"errors"
-	"iter"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/operations"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 )
 
@@ -71,31 +70,60 @@ func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (row, error
    AND r.id = $2`, accountID, id)
 }
 
-// get returns the refund of an order, or [httpjson.ErrNotFound].
-func (s *Service) get(ctx context.Context, of operations.Target) (Refund, error) {
-	r, err := s.find(ctx, of.AccountID, of.ID)
-	if err == nil && r.OrderID != of.Parent {
+// findSQL finds the newest refunds with a name. A refund without a key, such as the dashboard's, belongs to the history of
+// its order's key.
+const findSQL = `
+WITH named AS (
+    SELECT account_id, id, created_at FROM refunds WHERE account_id = ANY($1) AND id = $2
+     UNION SELECT account_id, id, created_at FROM refunds WHERE account_id = ANY($1) AND provider_refund_id = $3
+     ORDER BY created_at DESC
+     LIMIT 50
+)
+SELECT r.account_id,
+       coalesce(r.idempotency_key, o.idempotency_key),
+       'refund ' || r.id || ', ' || r.status
+  FROM refunds AS r
+  JOIN named
+ USING (account_id, id, created_at)
+  JOIN orders AS o
+    ON o.account_id = r.account_id
+   AND o.id = r.order_id`
+
+// Find implements [idempotency.Finder] with an id, or the provider's id.
+func (op createRefund) Find(ctx context.Context, accountIDs []uuid.UUID, name string) ([]idempotency.Found, error) {
+	id, _ := uuid.Parse(name) // otherwise uuid.Nil, which no refund has
+	return postgres.Collect(ctx, op.service.Pool, "find refunds", pgx.RowToStructByPos[idempotency.Found], findSQL, accountIDs, id, name)
+}
+
+// Get returns the refund of an order, or [httpjson.ErrNotFound].
+func (s *Service) Get(ctx context.Context, accountID, orderID, id uuid.UUID) (Refund, error) {
+	r, err := s.find(ctx, accountID, id)
+	if err == nil && r.OrderID != orderID {
 		err = httpjson.ErrNotFound
 	}
 	return r.Refund, err
 }
 
 // List returns the refunds of an order, the newest first.
-func (s *Service) List(ctx context.Context, of operations.Target, page httpjson.Page) iter.Seq2[any, error] {
-	if _, err := s.Orders.Get(ctx, of.AccountID, of.Parent); err != nil {
-		return httpjson.NoList(err)
+func (s *Service) List(ctx context.Context, accountID, orderID uuid.UUID, page httpjson.Page) ([]Refund, error) {
+	if _, err := s.Orders.Get(ctx, accountID, orderID); err != nil {
+		return nil, err
 	}
 	after, err := page.Cursor(func(id uuid.UUID) (httpjson.Timestamp, error) {
-		r, err := s.get(ctx, operations.Target{AccountID: of.AccountID, Parent: of.Parent, ID: id})
+		r, err := s.Get(ctx, accountID, orderID, id)
 		return r.CreatedAt, err
 	})
 	if err != nil {
-		return httpjson.NoList(err)
+		return nil, err
 	}
-	return httpjson.List(ctx, s.Pool, pgx.RowToStructByName[row], func(r row) any { return r.Refund }, selectRefund+`
+	scan := func(from pgx.CollectableRow) (Refund, error) {
+		r, err := pgx.RowToStructByName[row](from)
+		return r.Refund, err
+	}
+	return postgres.Collect(ctx, s.Pool, "list refunds", scan, selectRefund+`
  WHERE r.account_id = $1
    AND r.order_id = $2
    AND (r.created_at, r.id) < ($3, $4)
  ORDER BY r.created_at DESC, r.id DESC
- LIMIT $5`, of.AccountID, of.Parent, after.CreatedAt, after.ID, page.Limit)
+ LIMIT $5`, accountID, orderID, after.CreatedAt, after.ID, page.Limit)
 }

@@ -8,35 +8,36 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/changes"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/orders/refunds"
 	"example.com/orders-api/payments"
 )
 
 // App holds the services of a process.
 type App struct {
-	Config     *Config
-	Logger     *slog.Logger
-	Pool       *pgxpool.Pool
-	Monitor    *postgres.Monitor
-	Metrics    *metrics.Metrics
-	Engine     *idempotency.Engine
-	Payments   *payments.Client
-	Operations *operations.Service
-	Orders     *orders.Service
-	Refunds    *refunds.Service
-	Changes    *changes.Inbox
+	Config   *Config
+	Logger   *slog.Logger
+	Pool     *pgxpool.Pool
+	Monitor  *postgres.Monitor
+	Metrics  *metrics.Metrics
+	Engine   *idempotency.Engine
+	Payments *payments.Client
+	Orders   *orders.Service
+	Refunds  *refunds.Service
+	Changes  *reconcile.Service
 
-	limiter *admission.Limiter
-	closing []func()
+	limiter   *admission.Limiter
+	ownRoutes func(*api.Handlers, chi.Router)
+	closing   []func()
 }
 
 // New connects to the database and creates the services. In a command that does not load the
@@ -91,13 +92,10 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 		Payments: a.Payments, Logger: logger, Pool: a.Pool, Engine: a.Engine, ChargeWindow: config.ChargeWindow, Events: config.EventsURL != "",
 	}
 	a.Refunds = &refunds.Service{Pool: a.Pool, Orders: a.Orders}
-	a.Operations = &operations.Service{Engine: a.Engine, Pool: a.Pool, Registrations: []operations.Registration{
-		a.Orders.Registration(),
-		a.Orders.CancelRegistration(),
-		a.Refunds.Registration(),
-	}}
-	a.Changes = &changes.Inbox{Orders: a.Orders, Operations: a.Operations, Timeout: config.LongestRun() + config.StripeTimeout}
-	a.Operations.Registrations = append(a.Operations.Registrations, registrations(config, a.Pool, transport)...)
+	a.Engine.Register(a.Orders.Operations()...)
+	a.Engine.Register(a.Refunds.Operation())
+	a.ownRoutes = registerOwn(a.Engine, config, a.Pool, transport)
+	a.Changes = &reconcile.Service{Orders: a.Orders, Timeout: config.LongestRun() + config.StripeTimeout}
 	return a, nil
 }
 
@@ -119,8 +117,9 @@ func (a *App) Close() {
 	}
 }
 
-// registrations returns the operations that a clone adds (docs/add-an-operation.md).
-func registrations(*Config, *pgxpool.Pool, http.RoundTripper) []operations.Registration {
+// registerOwn registers the operations that a clone adds, and returns what adds their routes to the API
+// (docs/add-an-operation.md).
+func registerOwn(*idempotency.Engine, *Config, *pgxpool.Pool, http.RoundTripper) func(*api.Handlers, chi.Router) {
 	return nil
 }
 

@@ -16,7 +16,7 @@ const CompleterConcurrency = 8
 
 // Completer returns a function that makes one pass over the abandoned keys.
 func (a *App) Completer(concurrency int) func(context.Context) error {
-	c := idempotency.NewCompleter(a.Engine, a.Operations.Operations(), idempotency.CompleterConfig{
+	c := idempotency.NewCompleter(a.Engine, idempotency.CompleterConfig{
 		Grace:         a.Config.CompleterGrace,
 		ActionTimeout: a.Config.ChargeWindow,
 		Batch:         10 * concurrency,

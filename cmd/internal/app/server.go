@@ -50,7 +50,8 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 	ready := api.NewReadiness(a.Monitor.Err)
 	router := api.NewRouter(api.Config{
 		Engine:        a.Engine,
-		Operations:    a.Operations,
+		Orders:        a.Orders,
+		Refunds:       a.Refunds,
 		Changes:       a.Changes,
 		Authenticator: authenticator,
 		Limiter:       a.limiter,
@@ -60,6 +61,7 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 		Background:    runs,
 		Retention:     a.Config.KeyRetention,
 		Ready:         ready,
+		Own:           a.ownRoutes,
 	})
 	if err := a.startAdmin(ctx, ready.Check); err != nil {
 		return nil, err
@@ -86,9 +88,7 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 	go func() {
 		if err := s.App.TryProvider(ctx); err != nil {
 			fail(err)
-			return
 		}
-		s.App.WarnOfProvider(ctx)
 	}()
 	<-serving.Done()
 	var failed error

@@ -54,16 +54,6 @@ func (a *App) TryProvider(ctx context.Context) error {
 	return tried(ctx, a.Logger, "STRIPE_SECRET_KEY", rejected, err)
 }
 
-// WarnOfProvider logs what the key or its account lacks, which would otherwise show at the first order,
-// or at the first dispute.
-func (a *App) WarnOfProvider(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	for _, lack := range a.Payments.Lacks(ctx) {
-		a.Logger.WarnContext(ctx, "STRIPE_SECRET_KEY: "+lack)
-	}
-}
-
 // Mailer returns the mailer of SMTP_URL, and tries it.
 func (m *Mail) Mailer(ctx context.Context, logger *slog.Logger) (receipts.Mailer, error) {
 	host, _ := os.Hostname()

@@ -118,7 +118,7 @@ const confirms = "confirm the intent"
 func meaning(r *http.Request) (text, purpose string) {
 	path, query := strings.TrimPrefix(r.URL.Path, "/v1/"), r.URL.Query()
 	switch {
-	case r.Method == http.MethodPost && path == "payment_intents" && r.ContentLength > 0:
+	case r.Method == http.MethodPost && path == "payment_intents":
 		return "create the intent", "no money moves"
 	case strings.HasSuffix(path, "/confirm"):
 		return confirms, "charge the card"
@@ -126,13 +126,11 @@ func meaning(r *http.Request) (text, purpose string) {
 		return "cancel the intent", "it can never be charged"
 	case path == "payment_intents/search":
 		return "search the intent", "find that of an earlier run by its metadata"
-	case path == "payment_intents" && query.Has("created[lte]"):
-		return "list the intents", "find that of an earlier run, if the search lags"
 	case strings.HasPrefix(path, "payment_intents/"):
 		return "read the intent", "learn the outcome"
 	case query.Has("payment_intent"):
 		return "list the intent’s " + path, "record what has changed"
-	default: // at each start; a POST has no parameters, so it creates nothing
+	default: // at each start
 		return "try " + r.Method + " " + path, "does the API key allow it?"
 	}
 }

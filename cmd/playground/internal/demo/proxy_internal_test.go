@@ -32,18 +32,12 @@ func TestMeaning(t *testing.T) {
 	rejected, err := c.Check(t.Context())
 	require.NoError(t, err)
 	require.False(t, rejected)
-	c.Lacks(t.Context())
-	require.Equal(t, []string{
-		"try GET payment_intents", "try GET refunds", "try POST payment_intents", "try POST refunds",
-		"try GET events", "try GET disputes", "try GET account",
-	}, seen)
+	require.Equal(t, []string{"try GET payment_intents", "try GET refunds"}, seen)
 
 	seen = nil
 	intent, err := c.Create(t.Context(), "a-provider-key", payments.CreateParams{Amount: 2500, Currency: "usd", PaymentMethod: "pm_card_visa"})
 	require.NoError(t, err)
 	_, _ = c.Search(t.Context(), "order_id", "1")
-	_, _, err = c.List(t.Context(), time.Now().Add(-time.Hour), time.Now(), "")
-	require.NoError(t, err)
 	_, err = c.Get(t.Context(), intent.ID)
 	require.NoError(t, err)
 	_, err = c.Confirm(t.Context(), "another-provider-key", intent.ID, false)
@@ -54,7 +48,7 @@ func TestMeaning(t *testing.T) {
 	_, err = c.ListDisputes(t.Context(), intent.ID)
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"create the intent", "search the intent", "list the intents", "read the intent", "confirm the intent", "cancel the intent",
+		"create the intent", "search the intent", "read the intent", "confirm the intent", "cancel the intent",
 		"list the intent’s refunds", "list the intent’s disputes",
 	}, seen)
 }

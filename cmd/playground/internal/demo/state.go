@@ -62,7 +62,7 @@ SELECT k.recovery_point,
 	since := time.UnixMilli(p.view.ID).Add(-maxClockSkew)
 	for after, more := "", true; more; more = after != "" {
 		var page []payments.Intent
-		if page, after, err = p.provider.List(ctx, since, time.Time{}, after); err != nil {
+		if page, after, err = p.provider.List(ctx, since, after); err != nil {
 			return s, fmt.Errorf("list the provider's payments: %w", err)
 		}
 		for _, intent := range page {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -126,17 +125,14 @@ func newSystem(ctx context.Context, options Options) (*system, error) {
 	return s, os.WriteFile(s.LogFile, nil, 0o600)
 }
 
-// checkProvider reports a wrong key, a missing network and what the account lacks before the first order.
-func (s *system) checkProvider(ctx context.Context, out io.Writer) error {
+// checkProvider reports a wrong key and a missing network before the first order.
+func (s *system) checkProvider(ctx context.Context) error {
 	rejected, err := s.provider.Check(ctx)
 	switch {
 	case rejected:
 		return fmt.Errorf("STRIPE_SECRET_KEY: %w", err)
 	case err != nil:
 		return fmt.Errorf("%s cannot be used: %w", s.ProviderURL(), err)
-	}
-	for _, lack := range s.provider.Lacks(ctx) {
-		fmt.Fprintf(out, "At the provider: %s.\n", lack)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func Tour(ctx context.Context, env Env, services *devservices.Services, out io.W
 		return err
 	}
 	t.system = s
-	err = s.checkProvider(ctx, out)
+	err = s.checkProvider(ctx)
 	accepted := err == nil
 	if accepted {
 		err = t.run(ctx)

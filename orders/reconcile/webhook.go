@@ -1,4 +1,4 @@
-package changes
+package reconcile
 
 import (
 	"context"
@@ -19,7 +19,7 @@ type Event struct {
 	AccountID, keyID uuid.UUID
 }
 
-// Result is what an event has caused.
+// Result is what an event about a payment has caused.
 type Result struct {
 	KeyID      uuid.UUID          // uuid.Nil if we have no such key
 	Run        idempotency.Result // of the key
@@ -27,29 +27,29 @@ type Result struct {
 }
 
 // Verify verifies the signature of an unchanged body, and returns the errors of [payments.Client.Event].
-func (i *Inbox) Verify(payload []byte, signature string) (Event, error) {
-	delivered, err := i.Orders.Payments.Event(payload, signature)
+func (s *Service) Verify(payload []byte, signature string) (Event, error) {
+	delivered, err := s.Orders.Payments.Event(payload, signature)
 	ids := payments.ParseMetadata(delivered.Metadata)
 	return Event{Event: delivered, AccountID: ids.AccountID, keyID: ids.KeyID}, err
 }
 
-// Handle resumes the key of an event. The run reads the outcome from the provider, so an old, repeated or
-// wrong event changes nothing. An event about a refund or a dispute is recorded, too, and the worker does the rest.
-// After an error, the provider should send the event again. The error is [idempotency.ErrInProgress] if the event
-// decides a payment while another run, which may have read the payment before, holds the key.
-func (i *Inbox) Handle(ctx context.Context, event Event) (result Result, err error) {
-	if event.AccountID != uuid.Nil && event.keyID != uuid.Nil && event.IntentID != "" {
-		result.Run, err = i.Operations.Resume(ctx, event.AccountID, event.keyID)
-		if !errors.Is(err, idempotency.ErrNotFound) { // reaped, or of another database
-			result.KeyID = event.keyID
-		}
+// Handle records an event about a refund or a dispute for the worker, and resumes the key of an event about a
+// payment. The run reads the outcome from the provider, so an old, repeated or wrong event changes nothing. After an
+// error, the provider should send the event again. The error is [idempotency.ErrInProgress] if the event decides a
+// payment while another run, which may have read the payment before, holds the key.
+func (s *Service) Handle(ctx context.Context, event Event) (result Result, err error) {
+	if event.IsChange() {
+		return result, s.record(ctx, []payments.Event{event.Event}, nil)
 	}
-	switch {
-	case event.IsChange():
-		result.Unfinished = err
-		return result, i.record(ctx, []payments.Event{event.Event}, nil)
-	case errors.Is(err, idempotency.ErrNotFound) || errors.Is(err, idempotency.ErrActionRequired) ||
-		event.undecided() && (errors.Is(err, idempotency.ErrInProgress) || stillProcessing(err)):
+	if event.AccountID == uuid.Nil || event.keyID == uuid.Nil || event.IntentID == "" {
+		return result, nil
+	}
+	result.Run, err = s.Orders.Engine.Resume(ctx, event.AccountID, event.keyID)
+	if errors.Is(err, idempotency.ErrNotFound) { // reaped, or of another database
+		return result, nil
+	}
+	result.KeyID = event.keyID
+	if errors.Is(err, idempotency.ErrActionRequired) || event.undecided() && (errors.Is(err, idempotency.ErrInProgress) || stillProcessing(err)) {
 		result.Unfinished, err = err, nil
 	}
 	return result, err

@@ -1,11 +1,10 @@
-package changes
+package reconcile
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -26,11 +25,11 @@ import (
 // What the provider states is recorded, whatever our records say (R27, the provider's events). An error
 // means that something is left to another read. So a job is repeated even if a read that began later is
 // recorded, because that one may have read less.
-func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
-	o, err := i.find(ctx, accountID, orderID)
+func (s *Service) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
+	o, err := s.find(ctx, accountID, orderID)
 	if err == nil && o.Status.Open() {
-		if _, err = i.Operations.Resume(ctx, accountID, idempotency.KeyID(accountID, o.IdempotencyKey)); err == nil {
-			o, err = i.find(ctx, accountID, orderID)
+		if _, err = s.Orders.Engine.Resume(ctx, accountID, idempotency.KeyID(accountID, o.IdempotencyKey)); err == nil {
+			o, err = s.find(ctx, accountID, orderID)
 		}
 	}
 	if err == nil && o.PaymentIntentID == "" {
@@ -39,31 +38,31 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	if err != nil {
 		return err
 	}
-	reading, cancel := i.Orders.Payments.StepContext(ctx)
+	reading, cancel := s.Orders.Payments.StepContext(ctx)
 	defer cancel()
 	// An object that cannot be read is left to a later attempt, and hides no other one.
-	listed, unlisted := i.Orders.Payments.ListRefunds(reading, o.PaymentIntentID)
+	listed, unlisted := s.Orders.Payments.ListRefunds(reading, o.PaymentIntentID)
 	if unlisted != nil && payments.UnreadableIDs(unlisted) == nil {
 		return fmt.Errorf("list the refunds of %s: %w", o.PaymentIntentID, unlisted)
 	}
 	// If two have the id of one of ours, the one that is not void is ours.
 	slices.SortStableFunc(listed, func(a, b payments.Refund) int { return void(a) - void(b) })
 	// Without the permission to read disputes, refunds are recorded nevertheless.
-	disputes, unread := i.Orders.Payments.ListDisputes(reading, o.PaymentIntentID)
-	c := &change{order: o, log: i.Orders.Logger.With("account_id", accountID, "order_id", orderID), events: i.Orders.Events}
+	disputes, unread := s.Orders.Payments.ListDisputes(reading, o.PaymentIntentID)
+	c := &change{order: o, events: s.Orders.Events}
 	if len(listed) > 0 && !o.Status.Paid() { // the customer may have paid a failed order with another card
-		intent, err := i.Orders.Payments.Get(reading, o.PaymentIntentID)
+		intent, err := s.Orders.Payments.Get(reading, o.PaymentIntentID)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", o.PaymentIntentID, err)
 		}
 		c.uncharged = intent.Status != payments.StatusSucceeded
 	}
-	err = pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, s.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := c.lock(ctx, tx, listed); err != nil {
 			return err
 		}
 		for _, made := range listed {
-			c.applyRefund(ctx, made)
+			c.applyRefund(made)
 		}
 		if unlisted == nil {
 			c.reportAbsent(listed)
@@ -76,8 +75,6 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 		return tx.SendBatch(ctx, &c.batch).Close()
 	})
 	switch {
-	case errors.Is(err, errLaterRead):
-		return err
 	case err != nil:
 		return fmt.Errorf("record refunds and disputes: %w", postgres.Translate(err))
 	case unlisted != nil:
@@ -87,22 +84,22 @@ func (i *Inbox) Sync(ctx context.Context, accountID, orderID uuid.UUID) error {
 	case c.ambiguous != "":
 		return fmt.Errorf("%s may be our refund that is in progress", c.ambiguous)
 	default:
-		return i.finishRuns(ctx, c)
+		return s.finishRuns(ctx, c)
 	}
 }
 
 // finishRuns lets the runs of our refunds record them. If Sync recorded a failure that overtakes the
 // response, nobody would be told that the client's 201 is wrong. So the job is repeated, unless a run refuses
 // the provider's refund: then an operator has to decide.
-func (i *Inbox) finishRuns(ctx context.Context, c *change) error {
+func (s *Service) finishRuns(ctx context.Context, c *change) error {
 	for _, u := range c.unfinished {
-		_, err := i.Operations.Resume(ctx, c.AccountID, idempotency.KeyID(c.AccountID, u.UnfinishedKey))
+		_, err := s.Orders.Engine.Resume(ctx, c.AccountID, idempotency.KeyID(c.AccountID, u.UnfinishedKey))
 		if failed, ok := errors.AsType[*payments.Error](err); !ok || failed.Code != orders.NotOurRefund {
 			return cmp.Or(err, errors.New("the refund's own run has just recorded it"))
 		}
 		refused := &pgx.Batch{}
 		c.report(refused, "refund_differs", u.record, u.made)
-		if err := i.Orders.Pool.SendBatch(ctx, refused).Close(); err != nil {
+		if err := s.Orders.Pool.SendBatch(ctx, refused).Close(); err != nil {
 			return fmt.Errorf("report a refund that differs: %w", postgres.Translate(err))
 		}
 	}
@@ -117,8 +114,8 @@ type order struct {
 	ReadAt          time.Time // before the provider is read
 }
 
-func (i *Inbox) find(ctx context.Context, accountID, id uuid.UUID) (order, error) {
-	return httpjson.Get(ctx, i.Orders.Pool, pgx.RowToStructByPos[order], `
+func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (order, error) {
+	return httpjson.Get(ctx, s.Orders.Pool, pgx.RowToStructByPos[order], `
 SELECT account_id,
        id,
        idempotency_key,
@@ -133,7 +130,6 @@ SELECT account_id,
 // change is the transaction of Sync.
 type change struct {
 	order
-	log    *slog.Logger
 	events events.Stager
 	batch  pgx.Batch
 
@@ -252,8 +248,7 @@ func (c *change) add(r record) *record {
 	return &c.records[len(c.records)-1]
 }
 
-func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
-	log := c.log.With("provider_refund_id", made.ID)
+func (c *change) applyRefund(made payments.Refund) {
 	r := c.match(made)
 	switch {
 	case r == nil:
@@ -267,13 +262,12 @@ func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
 		return
 	}
 	if !made.Status.Known() {
-		log.WarnContext(ctx, "a refund has an unknown status, and counts as pending", "status", made.Status)
 		made.Status = payments.RefundPending
 	}
 	if r.ProviderID == made.ID && r.Status == made.Status && r.Amount == made.Amount {
 		return
 	}
-	QueueRefund(ctx, &c.batch, Refund{AccountID: c.AccountID, ID: r.ID, OrderID: c.ID, Source: r.Source, Made: made}, true)
+	QueueRefund(&c.batch, Refund{AccountID: c.AccountID, ID: r.ID, OrderID: c.ID, Source: r.Source, Made: made}, true)
 	event := events.Event{Type: events.RefundUpdated, OrderID: c.ID, RefundID: r.ID}
 	if r.ProviderID == "" && !made.Status.Void() {
 		event.Type = events.RefundCreated
@@ -281,10 +275,8 @@ func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
 	c.events.StageTx(&c.batch, c.AccountID, event)
 	switch {
 	case made.Status.Void() && !r.Status.Void() && (r.ProviderID != "" || r.Source == SourceAPI):
-		log.WarnContext(ctx, "a refund failed after its response", "reason", made.FailureReason)
 		c.report(&c.batch, "refund_failed_late", *r, made)
 	case r.ProviderID == "" && r.Status.Void() && !made.Status.Void():
-		log.ErrorContext(ctx, "the provider made a refund whose stored response is a failure")
 		c.report(&c.batch, "refund_made_after_failure", *r, made)
 	}
 	if r.Currency != "" && (r.Amount != made.Amount || r.Currency != made.Currency) {
@@ -292,13 +284,6 @@ func (c *change) applyRefund(ctx context.Context, made payments.Refund) {
 	}
 	r.ProviderID = made.ID // no other refund is this one
 }
-
-// Kinds of what a list proves about our records. A later read that does not report it again proves that it is gone,
-// and package reconcile deletes it.
-const (
-	MissingAtProvider = "missing_at_provider" // the provider does not have what we have recorded
-	OrphanedRecord    = "orphaned_record"     // a refund in progress has no unfinished key
-)
 
 // reportAbsent reports our refunds that a complete list does not have.
 func (c *change) reportAbsent(listed []payments.Refund) {
@@ -313,10 +298,10 @@ func (c *change) reportAbsent(listed []payments.Refund) {
 	}
 }
 
-func (c *change) report(tx postgres.Queuer, kind string, r record, made payments.Refund) {
-	jobs.Report(tx, c.AccountID, kind, map[string]any{
-		"order_id": c.ID, "refund_id": r.ID, "provider_refund_id": made.ID, "recorded_amount": r.Amount,
-		"amount": made.Amount, "currency": made.Currency, "reason": made.FailureReason, "read_at": c.ReadAt,
+func (c *change) report(tx postgres.Queuer, kind Kind, r record, made payments.Refund) {
+	jobs.Report(tx, c.AccountID, string(kind), Discrepancy{
+		Kind: kind, IDs: IDs{AccountID: c.AccountID, OrderID: c.ID}, RefundID: r.ID, IntentID: c.PaymentIntentID, ProviderRefundID: made.ID,
+		Local: Money{r.Amount, r.Currency}, Provider: Money{made.Amount, made.Currency}, Detail: made.FailureReason, ReadAt: c.ReadAt,
 	}, r.ID.String())
 }
 

@@ -1,4 +1,4 @@
-package changes
+package reconcile
 
 import (
 	"context"
@@ -12,39 +12,9 @@ import (
 
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/operations"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 )
-
-// Inbox takes the provider's events, and works them off. It is safe for concurrent use, also by several
-// processes.
-type Inbox struct {
-	Orders     *orders.Service
-	Operations *operations.Service
-	Timeout    time.Duration // of an order: a run of its key, and the calls of a step
-}
-
-// Worker returns the worker of the orders' jobs.
-func (i *Inbox) Worker() *jobs.Worker {
-	return &jobs.Worker{
-		Pool:        i.Orders.Pool,
-		Logger:      i.Orders.Logger,
-		Kind:        orders.ChangeJob,
-		Do:          i.work,
-		Timeout:     i.Timeout,
-		Concurrency: 4,
-		Detail:      error.Error,
-	}
-}
-
-func (i *Inbox) work(ctx context.Context, j jobs.Job) error {
-	err := i.Sync(ctx, j.AccountID, j.ID)
-	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.KeyRejected() {
-		err = fmt.Errorf("%w: %w", jobs.ErrMisconfigured, err)
-	}
-	return err
-}
 
 const (
 	// listReach is how far back the provider lists events.
@@ -64,12 +34,12 @@ type pass struct {
 // ReadList records the events since the last reading. It moves the place in the list only after the last
 // page, to the time of the first one by that of the two clocks, the provider's and the database's, which is
 // behind. So one that is ahead skips no events (R27, the provider's events).
-func (i *Inbox) ReadList(ctx context.Context) error {
+func (s *Service) ReadList(ctx context.Context) error {
 	// An API key of another account or mode gets a list without our events.
-	if err := i.Orders.CheckProviderAccount(ctx, uuid.Nil); err != nil {
+	if err := s.Orders.CheckProviderAccount(ctx, uuid.Nil); err != nil {
 		return err
 	}
-	p, err := i.readPlace(ctx)
+	p, err := s.readPlace(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,12 +48,12 @@ func (i *Inbox) ReadList(ctx context.Context) error {
 		since = p.from.Add(-listOverlap)
 	}
 	for after := ""; ; {
-		events, next, at, err := i.Orders.Payments.ListEvents(ctx, since, after)
+		events, next, at, err := s.Orders.Payments.ListEvents(ctx, since, after)
 		if err != nil {
 			return fmt.Errorf("list the provider's events: %w", err)
 		}
 		if after == "" && at.Sub(p.until).Abs() > payments.ClockSkew {
-			i.Orders.Logger.WarnContext(ctx, "the provider's clock and the database's differ", "provider", at, "database", p.until)
+			s.Orders.Logger.WarnContext(ctx, "the provider's clock and the database's differ", "provider", at, "database", p.until)
 		}
 		if after == "" && at.Before(p.until) {
 			p.until = at
@@ -92,7 +62,7 @@ func (i *Inbox) ReadList(ctx context.Context) error {
 		if next == "" {
 			last = &p
 		}
-		if err := i.record(ctx, events, last); err != nil || next == "" {
+		if err := s.record(ctx, events, last); err != nil || next == "" {
 			return err
 		}
 		after = next
@@ -104,10 +74,10 @@ const placeSQL = "(SELECT max(read_until) FROM provider_event_place WHERE read_u
 
 // readPlace returns a pass from the place until now. It deletes events, which are kept for longer than the
 // provider can repeat them.
-func (i *Inbox) readPlace(ctx context.Context) (p pass, err error) {
-	_, err = i.Orders.Pool.Exec(ctx, "DELETE FROM provider_events WHERE received_at < now() - interval '31 days'")
+func (s *Service) readPlace(ctx context.Context) (p pass, err error) {
+	_, err = s.Orders.Pool.Exec(ctx, "DELETE FROM provider_events WHERE received_at < now() - interval '31 days'")
 	if err == nil {
-		err = i.Orders.Pool.QueryRow(ctx, "SELECT now(), "+placeSQL).Scan(&p.until, &p.from)
+		err = s.Orders.Pool.QueryRow(ctx, "SELECT now(), "+placeSQL).Scan(&p.until, &p.from)
 	}
 	if err != nil {
 		err = fmt.Errorf("read the place in the provider's list: %w", postgres.Translate(err))
@@ -117,7 +87,7 @@ func (i *Inbox) readPlace(ctx context.Context) (p pass, err error) {
 
 // record stores new events with the jobs of their orders and, after the last page of a pass, the place
 // (R27, the provider's events). A job that exists is repeated, also if it is just being worked off.
-func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass) error {
+func (s *Service) record(ctx context.Context, events []payments.Event, last *pass) error {
 	var ids, types, objects, intents []string
 	rest := &pgx.Batch{}
 	for _, e := range events {
@@ -130,7 +100,7 @@ func (i *Inbox) record(ctx context.Context, events []payments.Event, last *pass)
 	if last != nil {
 		last.queue(rest)
 	}
-	err := pgx.BeginTxFunc(ctx, i.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, s.Orders.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 INSERT INTO provider_events (id, type, object_id, intent_id)
 SELECT id, type, nullif(object_id, ''), nullif(intent_id, '')
@@ -143,7 +113,7 @@ RETURNING coalesce(intent_id, '')`, ids, types, objects, intents) // CollectRows
 			return err
 		}
 		rows, _ = tx.Query(ctx, "SELECT account_id, id FROM orders WHERE payment_intent_id = ANY($1) ORDER BY id", changed)
-		concerned, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ AccountID, ID uuid.UUID }])
+		concerned, err := pgx.CollectRows(rows, pgx.RowToStructByPos[orderID])
 		for _, o := range concerned {
 			orders.StageChange(rest, o.AccountID, o.ID)
 		}
@@ -154,6 +124,8 @@ RETURNING coalesce(intent_id, '')`, ids, types, objects, intents) // CollectRows
 	}
 	return err
 }
+
+type orderID struct{ AccountID, ID uuid.UUID }
 
 // queue moves the place. If events were too old for the list, an operator has to look for what they were
 // about.

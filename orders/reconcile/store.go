@@ -1,4 +1,4 @@
-package changes
+package reconcile
 
 import (
 	"context"
@@ -32,7 +32,7 @@ type Refund struct {
 // QueueRefund queues the statement that records a refund, and writes an audit record if it changes
 // something. If the order's refunds were read later than the last time, the provider's state is recorded
 // unconditionally. A response changes only a refund that is not recorded yet, because it may be older.
-func QueueRefund(ctx context.Context, tx postgres.Queuer, r Refund, laterRead bool) {
+func QueueRefund(tx postgres.Queuer, r Refund, laterRead bool) {
 	var reason, failure *string
 	if slices.Contains(Reasons, r.Made.Reason) {
 		reason = &r.Made.Reason
