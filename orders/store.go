@@ -105,25 +105,11 @@ func (s *Service) findByReference(ctx context.Context, accountID uuid.UUID, refe
 
 // CheckProviderAccount returns an error if the provider does not know the recorded intent of the latest
 // order of an account, or of all accounts if accountID is uuid.Nil. Our API key then belongs to another of
-// the provider's accounts or modes, whose refusals and empty lists prove nothing.
+// the provider's accounts or modes, whose refusals and empty lists prove nothing. It reads one row of each account,
+// because only the index of an account has the order of the times.
 func (s *Service) CheckProviderAccount(ctx context.Context, accountID uuid.UUID) error {
-	id, err := s.latestIntent(ctx, accountID)
-	if id == "" || err != nil {
-		return err
-	}
-	_, err = s.Payments.Get(ctx, id)
-	if slices.Contains(payments.UnreadableIDs(err), id) {
-		return nil // it is there
-	}
-	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.Code == "resource_missing" {
-		err = fmt.Errorf("the provider does not know %s, so the API key is of another account or mode: %w", id, err)
-	}
-	return err
-}
-
-// latestIntent reads one row of each account, because only the index of an account has the order of the times.
-func (s *Service) latestIntent(ctx context.Context, accountID uuid.UUID) (id string, err error) {
-	err = s.Pool.QueryRow(ctx, `
+	var id string
+	err := s.Pool.QueryRow(ctx, `
 SELECT o.payment_intent_id
   FROM accounts
  CROSS JOIN LATERAL (
@@ -138,10 +124,20 @@ SELECT o.payment_intent_id
  WHERE $1::uuid IN (accounts.id, '00000000-0000-0000-0000-000000000000')
  ORDER BY o.created_at DESC
  LIMIT 1`, accountID).Scan(&id)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return "", fmt.Errorf("read the latest intent: %w", postgres.Translate(err))
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the latest intent: %w", postgres.Translate(err))
 	}
-	return id, nil
+	_, err = s.Payments.Get(ctx, id)
+	if slices.Contains(payments.UnreadableIDs(err), id) {
+		return nil // it is there
+	}
+	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.Code == "resource_missing" {
+		err = fmt.Errorf("the provider does not know %s, so the API key is of another account or mode: %w", id, err)
+	}
+	return err
 }
 
 // ChangeJob is the kind of the jobs that read an order's refunds and disputes from the provider.
