@@ -33,14 +33,21 @@ type StepFunc func(ctx context.Context) (RecordFunc, error)
 // RecordFunc writes the result of a step in a transaction, which may be repeated.
 type RecordFunc func(ctx context.Context, tx *Tx) (Transition, error)
 
-// Transition is the result of a [RecordFunc]: [Advance] or [Finish].
+// Transition is the result of a [RecordFunc]: [Advance], [Pause] or [Finish].
 type Transition struct {
 	point    RecoveryPoint
 	response Response
+	pause    func() error
 }
 
 // Advance moves the request to a recovery point. At its own, the step runs again.
 func Advance(point RecoveryPoint) Transition { return Transition{point: point} }
+
+// Pause is [Advance], after which the run ends with the error that reason returns, as with the error of a step. If
+// reason returns nil, because the commit has shown that there is more to do, the run goes on.
+func Pause(point RecoveryPoint, reason func() error) Transition {
+	return Transition{point: point, pause: reason}
+}
 
 // Finish stores the response of every retry. It must be final, because a stored failure would
 // hide a charge that still happens (R11, final only).

@@ -22,7 +22,9 @@ type Run struct {
 	Path      string // of the request
 	Params    []byte // canonical, as they are stored
 
-	Resumed bool // an earlier run may have made this run's external calls
+	// Resumed means that the steps must read what is stored: an earlier run may have made this run's external calls,
+	// or the outcome of a COMMIT of this run was unknown.
+	Resumed bool
 
 	Number    int // of this run, from 1; like CreatedAt, it is not known yet in Start
 	CreatedAt time.Time
@@ -35,6 +37,7 @@ type Run struct {
 
 	from, point RecoveryPoint
 	response    Response
+	pause       func() error // see [Pause]
 
 	lease
 }
@@ -85,7 +88,10 @@ func (run *Run) step(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return run.commit(ctx, record)
+	if err = run.commit(ctx, record); err != nil || run.pause == nil {
+		return err
+	}
+	return run.pause()
 }
 
 // call makes the step's call, which ends with the lease (R8, the database's clock). It compares the
@@ -127,6 +133,7 @@ func (run *Run) transact(ctx context.Context, record RecordFunc) error {
 	recording, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	next, err := record(recording, tx)
+	run.pause = next.pause
 	if _, known := run.steps.At[next.point]; err == nil && next.point != Finished && !known {
 		err = fmt.Errorf("idempotency: a step advanced to %q, from which there is no step", next.point)
 	}
@@ -199,10 +206,10 @@ func (run *Run) fenceFailed(ctx context.Context) error {
 	return nil
 }
 
-// adopt continues from what this run has committed.
+// adopt continues from what this run has committed, whose results it has not received.
 func (run *Run) adopt(stored *keyRow, sent time.Time) {
-	run.Number, run.CreatedAt = stored.Runs, stored.CreatedAt
-	run.point, run.response = stored.Point, stored.response()
+	run.Number, run.CreatedAt, run.Resumed = stored.Runs, stored.CreatedAt, true
+	run.point, run.response, run.pause = stored.Point, stored.response(), nil
 	start := stored.ReadAt
 	if stored.LockedAt != nil {
 		start = *stored.LockedAt

@@ -173,6 +173,34 @@ func TestStep_commitRenewsLease(t *testing.T) {
 	f.mustDo(req, op)
 }
 
+// What a pause records stays, and the run ends, unless the commit has shown that there is more to do.
+func TestStep_pauses(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	reason := errNoResponse
+	op := operation{name: "pausing", steps: func(run *idempotency.Run) idempotency.Steps {
+		return idempotency.Steps{
+			Start: recordEffect(run, "created", idempotency.Advance(reserved)),
+			At: map[idempotency.RecoveryPoint]idempotency.StepFunc{
+				reserved: noCall(recordEffect(run, "tried", idempotency.Pause(paid, func() error { return reason }))),
+				paid:     noCall(finishWith(run, "done")),
+			},
+		}
+	}}
+	req := f.request()
+	_, err := f.do(req, op)
+	require.Equal(t, errNoResponse, err)
+	require.Equal(t, keyState{Point: string(paid), Attempt: 1, LastError: new(err.Error())}, f.state(req))
+	require.Equal(t, map[string]int{"created": 1, "tried": 1}, f.effects(req))
+	f.mustDo(req, op)
+	require.Equal(t, map[string]int{"created": 1, "tried": 1, "done": 1}, f.effects(req))
+
+	req, reason = f.request(), nil
+	f.mustDo(req, op)
+	require.Equal(t, map[string]int{"created": 1, "tried": 1, "done": 1}, f.effects(req))
+	f.requireIdle()
+}
+
 func TestStep_misuse(t *testing.T) {
 	t.Parallel()
 	next := func(o idempotency.Transition) idempotency.RecordFunc {

@@ -91,12 +91,12 @@ func (r *cancelRun) request(ctx context.Context, tx *idempotency.Tx) (idempotenc
 // decides the response, because the run of its key may fail, or find that another run holds the key
 // (R29, durable cancel).
 func (r *cancelRun) end(ctx context.Context) (idempotency.RecordFunc, error) {
-	order, err := r.find(ctx)
+	order, err := r.service.find(ctx, r.run.AccountID, r.orderID())
 	var failed error
 	if err == nil && order.Status.Open() {
 		keyID := idempotency.KeyID(r.run.AccountID, order.IdempotencyKey)
 		_, failed = r.service.Engine.Resume(ctx, r.run.AccountID, keyID)
-		order, err = r.find(ctx)
+		order, err = r.service.find(ctx, r.run.AccountID, r.orderID())
 	}
 	switch {
 	case err != nil:
@@ -115,11 +115,6 @@ func (r *cancelRun) end(ctx context.Context) (idempotency.RecordFunc, error) {
 	default:
 		return nil, stillOpen(failed)
 	}
-}
-
-func (r *cancelRun) find(ctx context.Context) (orderRow, error) {
-	order, err := r.service.find(ctx, r.run.AccountID, r.orderID())
-	return order, mustExist(err, r.run.KeyID)
 }
 
 // stillOpen returns the error of a cancel whose order is still open. It does not wrap the error of the

@@ -13,19 +13,16 @@ import (
 
 const processingRetryAfter = 30 * time.Second
 
-// confirmIntent charges the card. Stripe charges an intent at most once, so after a confirm with an
-// unknown outcome, the intent's status shows whether the card was charged.
+// confirmIntent charges the card, unless the order must close. Stripe charges an intent at most once, so its
+// status shows what an earlier confirm has done, at any age.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.service.Payments.StepContext(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	closing := r.closeReason()
-	if r.action != nil && closing == nil { // recorded by recordAction
-		return nil, r.actionRequired()
-	}
-	if r.justCreated && closing == nil {
+	open := r.closeReason() == nil
+	if r.justCreated && open {
 		return r.confirm(ctx)
 	}
 	// An earlier run may have confirmed the intent, so read it before acting (R12, read first).
@@ -33,12 +30,10 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.RecordFunc, e
 	switch {
 	case failed != nil:
 		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, failed)
-	case closing != nil:
-		return r.closeOrder(ctx, intent, *closing)
-	case intent.Status == payments.StatusRequiresConfirmation:
+	case intent.Status == payments.StatusRequiresConfirmation && open:
 		return r.confirm(ctx)
 	default:
-		return r.resolveByStatus(ctx, intent)
+		return r.settle(ctx, intent)
 	}
 }
 
@@ -48,7 +43,7 @@ func (r *orderRun) confirm(ctx context.Context) (idempotency.RecordFunc, error) 
 	intent, failed := r.sendConfirm(ctx)
 	switch {
 	case failed == nil:
-		return r.resolveByStatus(ctx, intent)
+		return r.settle(ctx, intent)
 	case failed.Outcome == payments.Declined && failed.Intent != nil &&
 		failed.Intent.Status == payments.StatusRequiresPaymentMethod && r.order.Status == StatusPending:
 		// Stripe dropped the card, and no customer has the client secret, because the order has never
@@ -64,7 +59,7 @@ func (r *orderRun) confirm(ctx context.Context) (idempotency.RecordFunc, error) 
 	case unread != nil:
 		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, unread)
 	case intent.Status != payments.StatusRequiresConfirmation:
-		return r.resolveByStatus(ctx, intent)
+		return r.settle(ctx, intent)
 	case failed.Outcome == payments.Declined:
 		return r.cancel(ctx, DeclinedBy(failed))
 	case failed.Outcome == payments.Refused:
@@ -77,26 +72,35 @@ func (r *orderRun) confirm(ctx context.Context) (idempotency.RecordFunc, error) 
 	}
 }
 
-func (r *orderRun) resolveByStatus(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
-	switch intent.Status {
-	case payments.StatusSucceeded:
+// settle decides by the intent's status. A charge or a decline that has happened stays, also if the order must close.
+func (r *orderRun) settle(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
+	closing := r.closeReason()
+	var why Problem // of an intent that was declined or cancelled, or that lost its card
+	switch {
+	case intent.LastError != nil:
+		why = Declined(*intent.LastError)
+	case closing != nil:
+		why = *closing
+	case intent.Status == payments.StatusCanceled:
+		why = Refused("payment_intent_canceled", "The payment was cancelled before the card was charged.")
+	default:
+		why = Refused("payment_method_missing", "The payment provider dropped the payment method.")
+	}
+	unconfirmed := intent.Status == payments.StatusRequiresConfirmation
+	awaitsCustomer := intent.Status == payments.StatusRequiresAction
+	switch {
+	case intent.Status == payments.StatusSucceeded:
 		return r.recordPayment, nil
-	case payments.StatusProcessing:
-		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{Code: string(intent.Status), RetryAfter: processingRetryAfter})
-	case payments.StatusRequiresAction:
+	case intent.Status == payments.StatusCanceled:
+		return r.recordFailure(why), nil
+	case intent.Status == payments.StatusRequiresPaymentMethod:
+		return r.cancel(ctx, why) // its customer may have the client secret, and pay with another card (R23, cancel first)
+	case (unconfirmed || awaitsCustomer) && closing != nil:
+		return r.cancel(ctx, *closing)
+	case awaitsCustomer:
 		return r.awaitAction(ctx, intent)
-	case payments.StatusRequiresPaymentMethod, payments.StatusCanceled:
-		payableWithOtherCard := intent.Status == payments.StatusRequiresPaymentMethod && !r.order.OffSession // by a customer with the client secret
-		switch {
-		case intent.LastError != nil && payableWithOtherCard: // (R23, cancel first)
-			return r.cancel(ctx, Declined(*intent.LastError))
-		case intent.LastError != nil:
-			return r.recordFailure(Declined(*intent.LastError)), nil
-		case intent.Status == payments.StatusCanceled:
-			return r.recordFailure(Refused("payment_intent_canceled", "The payment was cancelled before the card was charged.")), nil
-		default:
-			return r.cancel(ctx, Refused("payment_method_missing", "The payment provider dropped the payment method."))
-		}
+	case intent.Status == payments.StatusProcessing:
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{Code: string(intent.Status), RetryAfter: processingRetryAfter})
 	default:
 		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	}
@@ -144,20 +148,4 @@ func (r *orderRun) closeReason() *Problem {
 // Both times are of the database's clock.
 func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
 	return leaseEnd.After(order.CreatedAt.Add(s.ChargeWindow))
-}
-
-// closeOrder cancels the intent and fails the order. If the card was charged or declined, or the
-// payment is in process, that result stays.
-func (r *orderRun) closeOrder(ctx context.Context, intent payments.Intent, why Problem) (idempotency.RecordFunc, error) {
-	notDeclined := intent.LastError == nil
-	switch {
-	case intent.Status == payments.StatusRequiresConfirmation,
-		intent.Status == payments.StatusRequiresAction,
-		intent.Status == payments.StatusRequiresPaymentMethod && notDeclined:
-		return r.cancel(ctx, why)
-	case intent.Status == payments.StatusCanceled && notDeclined:
-		return r.recordFailure(why), nil
-	default:
-		return r.resolveByStatus(ctx, intent)
-	}
 }

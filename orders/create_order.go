@@ -51,19 +51,19 @@ func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 	}
 }
 
+// orderRun is one run of an order. Its recovery point and the order's row are the state that a later run continues
+// from. The two flags only spare this run a call.
 type orderRun struct {
 	createOrder
 
 	run   *idempotency.Run
 	order orderRow // see load
-	stale bool     // see updateTx
 
 	// justCreated means that this run, the key's first, has created the intent in the step before. After
 	// a failover it may be wrong, but it only decides whether to skip a GET, and which 503 to return.
 	justCreated bool
 
-	action     *payments.Action // recorded by this run, see awaitAction
-	keyRotated bool             // see repeatWithNextKey
+	keyRotated bool // this run has taken the next provider key, see repeatWithNextKey
 }
 
 // insertOrder is transaction 1, which also claims the key. The order's id derives from the key, so if
@@ -123,9 +123,9 @@ func (r *orderRun) violated(ctx context.Context, constraint string) error {
 // the first run (R12, read first).
 const CreatePeriod = 30 * time.Minute
 
-// createIntent creates the PaymentIntent, unconfirmed, so no money moves. A resumed run searches first (R12, read
-// first), because if the rows were lost for more than 23 hours, the provider may have forgotten the key. It adopts only
-// an intent that is charged or in progress; the create returns any other one.
+// createIntent creates the PaymentIntent, unconfirmed, so no money moves. An earlier run may have created it, so a
+// resumed run searches first (R12, read first). After the create's period, every run does, and fails the order if
+// there is none. A create in flight may still arrive then, but no run confirms its intent.
 //
 // An order that is cancelled gets an intent, too, which the next step cancels. A failover may lose the cancel, and
 // a later run then finds that intent.
@@ -135,21 +135,14 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.run.LeaseEnd().After(r.order.CreatedAt.Add(min(CreatePeriod, r.service.ChargeWindow))) {
-		return r.endWithoutCreate(ctx)
+	mayCreate := !r.run.LeaseEnd().After(r.order.CreatedAt.Add(min(CreatePeriod, r.service.ChargeWindow)))
+	if r.run.Resumed || !mayCreate {
+		if record, err := r.adoptIntent(ctx, mayCreate); record != nil || err != nil {
+			return record, err
+		}
 	}
-	if r.run.Resumed {
-		ids, failed := r.search(ctx)
-		if failed != nil && failed.Outcome != payments.NotOffered {
-			return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
-		}
-		found, err := r.choose(ctx, ids)
-		if err != nil {
-			return nil, err
-		}
-		if precedence(found.Status) >= inProgress {
-			return r.recordIntent(found.ID, true), nil
-		}
+	if !mayCreate {
+		return r.failWithoutIntent(ctx, r.notCreated())
 	}
 	intent, failed := r.sendCreate(ctx)
 	switch {
@@ -170,38 +163,37 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	}
 }
 
-// endWithoutCreate continues with the intent of an earlier run, or fails the order if the search finds none (R12,
-// read first). A create in flight may still arrive, but no run confirms its intent. Without a search, the order waits
-// for the end of the charge window, which also ends it if the provider rejects our API key.
-func (r *orderRun) endWithoutCreate(ctx context.Context) (idempotency.RecordFunc, error) {
-	why := Refused("payment_not_created", "The payment could not be created in time, and it will not be created any more.")
-	if r.order.CancelRequested {
-		why = *r.closeReason()
-	}
+// adoptIntent records the intent of an earlier run, or returns nil if there is none. Without a completed search, an
+// order that may not create one waits for the end of the charge window, which also ends it if the provider rejects
+// our API key.
+func (r *orderRun) adoptIntent(ctx context.Context, mayCreate bool) (idempotency.RecordFunc, error) {
+	ids, err := r.service.Payments.Search(ctx, payments.MetadataOrderID, r.order.ID.String())
+	failed := payments.Failure(err)
 	windowOver := r.service.windowOver(r.order, r.run.LeaseEnd())
-	ids, failed := r.search(ctx)
 	switch {
-	case windowOver && failed != nil && failed.Outcome == payments.NotOffered:
-		return r.failWithoutIntent(ctx, why)
-	case windowOver && failed != nil && failed.NeedsOperator && failed.Outcome == payments.NotExecuted:
-		return r.recordFailure(why), r.otherCreate(ctx)
-	case failed != nil:
-		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
-	}
-	found, err := r.choose(ctx, ids)
-	switch {
-	case err != nil:
-		return nil, err
-	case found.ID == "":
-		return r.failWithoutIntent(ctx, why)
+	case failed == nil:
+		found, err := r.choose(ctx, ids)
+		// While creates are sent, one decides unless the intent is in progress: the provider may remember a later
+		// intent, which is charged, but which the search does not list yet.
+		if err != nil || found.ID == "" || mayCreate && precedence(found.Status) < inProgress {
+			return nil, err
+		}
+		return r.recordIntent(found.ID, true), nil
+	case failed.Outcome == payments.NotOffered && (mayCreate || windowOver):
+		return nil, nil
+	case windowOver && failed.NeedsOperator && failed.Outcome == payments.NotExecuted:
+		return r.recordFailure(r.notCreated()), r.checkOtherCreate(ctx)
 	default:
-		return r.recordIntent(found.ID, found.Status == payments.StatusSucceeded), nil
+		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
 	}
 }
 
-func (r *orderRun) search(ctx context.Context) (ids []string, failed *payments.Error) {
-	ids, err := r.service.Payments.Search(ctx, payments.MetadataOrderID, r.order.ID.String())
-	return ids, payments.Failure(err)
+// notCreated is why an order fails that never had an intent.
+func (r *orderRun) notCreated() Problem {
+	if r.order.CancelRequested {
+		return *r.closeReason()
+	}
+	return Refused("payment_not_created", "The payment could not be created in time, and it will not be created any more.")
 }
 
 // choose returns the order's intent with the highest precedence, or a zero one. It reads each, because the search
@@ -244,7 +236,7 @@ func precedence(status payments.Status) int {
 // lists none. But if it does not know the account's latest intent either, the API key belongs to
 // another Stripe account or mode, and neither a refusal nor an empty list is final.
 func (r *orderRun) failWithoutIntent(ctx context.Context, why Problem) (idempotency.RecordFunc, error) {
-	if err := r.otherCreate(ctx); err != nil {
+	if err := r.checkOtherCreate(ctx); err != nil {
 		return nil, err
 	}
 	err := r.service.CheckProviderAccount(ctx, r.run.AccountID)
@@ -262,12 +254,11 @@ func (r *orderRun) reportOtherCreate(ctx context.Context) error {
 	return postgres.Translate(r.service.Pool.SendBatch(ctx, batch).Close())
 }
 
-// otherCreate is a discrepancy, see reportOtherCreate.
 const otherCreate = "create_with_other_parameters"
 
-// otherCreate returns an error while an operator has not dealt with such a create, because until then an
+// checkOtherCreate returns an error while an operator has not dealt with such a create, because until then an
 // empty search proves nothing.
-func (r *orderRun) otherCreate(ctx context.Context) error {
+func (r *orderRun) checkOtherCreate(ctx context.Context) error {
 	found, err := jobs.With(ctx, r.service.Pool, r.run.AccountID, map[string]any{"order_id": r.order.ID})
 	switch {
 	case err != nil:
@@ -279,15 +270,14 @@ func (r *orderRun) otherCreate(ctx context.Context) error {
 	}
 }
 
+// load reads the order, unless this run has inserted it, and then knows what it has recorded.
 func (r *orderRun) load(ctx context.Context) (err error) {
-	switch {
-	case r.order.ID == uuid.Nil, r.stale:
-		r.stale = false
-		r.order, err = r.service.find(ctx, r.run.AccountID, orderID(r.run.AccountID, r.run.Key))
-	case r.order.CreatedAt.IsZero(): // this run inserted it, in the transaction that created the key
-		r.order.CreatedAt = httpjson.Timestamp{Time: r.run.CreatedAt}
+	if r.run.Resumed {
+		r.order, err = r.service.ofKey(ctx, r.run.AccountID, r.run.Key)
+		return err
 	}
-	return mustExist(err, r.run.KeyID)
+	r.order.CreatedAt = httpjson.Timestamp{Time: r.run.CreatedAt} // of the same transaction
+	return nil
 }
 
 // recordIntent is transaction 2. An intent that was adopted may have refunds and disputes, because an earlier

@@ -24,39 +24,40 @@ func (a Approval) MarshalJSON() ([]byte, error) {
 	}{a.Type, a.ClientSecret(), a.PaymentIntentID})
 }
 
+func actionRequired(intent payments.Intent) error {
+	return &httpjson.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}
+}
+
+// awaitAction ends the run, whose client receives the client secret. Before, it records the status, because from
+// then on a decline does not end the payment (R23, cancel first).
 func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
-	if r.order.OffSession || intent.Action == nil {
+	switch {
+	case r.order.OffSession, intent.Action == nil:
 		const code = "authentication_required" // Stripe's own decline of an off-session payment
 		return r.cancel(ctx, Declined(payments.Decline{Code: code, DeclineCode: code}))
+	case r.order.Status == StatusRequiresAction:
+		return nil, actionRequired(intent)
 	}
-	r.action = intent.Action
-	if r.order.Status == StatusRequiresAction {
-		return nil, r.actionRequired()
-	}
-	r.order.Status = StatusRequiresAction
-	return r.recordAction, nil
-}
-
-// recordAction records the status before the client receives the client secret, because from then on
-// a decline does not end the payment (R23, cancel first). Then the step repeats.
-func (r *orderRun) recordAction(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-	r.updateTx(tx, "status = 'requires_action'")
-	r.service.Events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderRequiresAction, OrderID: r.order.ID})
-	r.auditTx(ctx, tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
-	return idempotency.Advance(pointChargeCreated), nil
-}
-
-func (r *orderRun) actionRequired() error {
-	return &httpjson.ActionRequiredError{Action: Approval{*r.action, *r.order.PaymentIntentID}}
+	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+		r.updateTx(tx, "status = 'requires_action'")
+		r.service.Events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderRequiresAction, OrderID: r.order.ID})
+		r.auditTx(ctx, tx, "order.requires_action", map[string]any{"payment_intent_id": intent.ID})
+		return idempotency.Pause(pointChargeCreated, func() error {
+			if r.order.CancelRequested { // meanwhile, so the step closes the order (R29, durable cancel)
+				return nil
+			}
+			return actionRequired(intent)
+		}), nil
+	}, nil
 }
 
 // CheckAction reads the action from the provider, because the client secret is never stored. After the
 // charge window or the request of a cancel, no action is required (R24, charge window; R29, durable cancel).
 func (op createOrder) CheckAction(ctx context.Context, key idempotency.StoredKey) error {
 	s := op.service
-	order, err := s.find(ctx, key.AccountID, orderID(key.AccountID, key.Key))
+	order, err := s.ofKey(ctx, key.AccountID, key.Key)
 	if err != nil {
-		return mustExist(err, key.ID)
+		return err
 	}
 	if order.CancelRequested || s.windowOver(order, s.Engine.NextLeaseEnd(key)) {
 		return nil
@@ -70,6 +71,6 @@ func (op createOrder) CheckAction(ctx context.Context, key idempotency.StoredKey
 	case intent.Action == nil:
 		return nil
 	default:
-		return &httpjson.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}
+		return actionRequired(intent)
 	}
 }

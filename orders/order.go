@@ -48,7 +48,7 @@ type Order struct {
 	Metadata        map[string]string   `json:"metadata"`
 	CreatedAt       httpjson.Timestamp  `json:"created_at"`
 	PaidAt          *httpjson.Timestamp `json:"paid_at"`
-	Failure         *Failure            `json:"failure" db:"-"` // nil unless the status is payment_failed
+	Failure         *Failure            `json:"failure"` // nil unless the status is payment_failed
 	Reference       *string             `json:"reference"`
 	Disputes        []payments.Dispute  `json:"disputes"` // AmountRefunded does not include them
 }

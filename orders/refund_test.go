@@ -267,8 +267,8 @@ func TestResolve_refund(t *testing.T) {
 		},
 		"refused again and again": {
 			[]step{
-				fault(stripetest.BalanceTooLow, makeRefund), refund("503 unavailable, 1m0s"),
-				fault(stripetest.BalanceTooLow, makeRefund), retry("503 unavailable, 1m0s"),
+				fault(stripetest.BalanceTooLow, makeRefund), refund("503 unavailable, 1m0s"), retry("503 unavailable, 1m0s"),
+				fault(stripetest.BalanceTooLow, makeRefund), retry("503 unavailable, 1m0s"), retry("503 unavailable, 1m0s"),
 			}, closed, notRefunded,
 		},
 		"not made, and refused at a later call": {

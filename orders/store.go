@@ -18,9 +18,8 @@ import (
 
 type orderRow struct {
 	OrderRequest
-	CreateKeyNumber          int `db:"create_attempt"`  // in the provider key of a create, see repeatWithNextKey
-	ConfirmKeyNumber         int `db:"confirm_attempt"` // in those of a confirm and of a cancel
-	FailureCode, DeclineCode *string
+	CreateKeyNumber  int `db:"create_attempt"`  // in the provider key of a create, see repeatWithNextKey
+	ConfirmKeyNumber int `db:"confirm_attempt"` // in those of a confirm and of a cancel
 
 	IdempotencyKey  idempotency.Key
 	CancelRequested bool // see closeReason
@@ -38,8 +37,9 @@ SELECT id,
        metadata,
        created_at,
        paid_at,
-       failure_code,
-       decline_code,
+       CASE
+           WHEN failure_code IS NOT NULL THEN jsonb_build_object('code', failure_code, 'decline_code', decline_code)
+       END AS failure,
        payment_method,
        off_session,
        create_attempt,
@@ -50,14 +50,6 @@ SELECT id,
        cancel_requested_at IS NOT NULL AS cancel_requested
   FROM orders`
 
-func scanOrder(row pgx.CollectableRow) (orderRow, error) {
-	o, err := pgx.RowToStructByName[orderRow](row)
-	if o.FailureCode != nil {
-		o.Failure = &Failure{Code: *o.FailureCode, DeclineCode: o.DeclineCode}
-	}
-	return o, err
-}
-
 // Get returns the account's order, or [httpjson.ErrNotFound].
 func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, error) {
 	o, err := s.find(ctx, accountID, id)
@@ -65,7 +57,7 @@ func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, erro
 }
 
 func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (orderRow, error) {
-	return httpjson.Get(ctx, s.Pool, scanOrder, selectOrder+`
+	return httpjson.Get(ctx, s.Pool, pgx.RowToStructByName[orderRow], selectOrder+`
  WHERE account_id = $1
    AND id = $2`, accountID, id)
 }
@@ -94,17 +86,18 @@ func (op createOrder) Find(ctx context.Context, accountIDs []uuid.UUID, name str
 	return postgres.Collect(ctx, op.service.Pool, "find orders", pgx.RowToStructByPos[idempotency.Found], findSQL, accountIDs, id, name)
 }
 
-// mustExist replaces ErrNotFound, which the API would answer with 404. The order of a key exists, so
-// its absence is an error of ours.
-func mustExist(err error, keyID uuid.UUID) error {
+// ofKey returns the order that a key has created. Its absence is an error of ours, but the API would answer
+// ErrNotFound with 404.
+func (s *Service) ofKey(ctx context.Context, accountID uuid.UUID, key idempotency.Key) (orderRow, error) {
+	o, err := s.find(ctx, accountID, orderID(accountID, key))
 	if errors.Is(err, httpjson.ErrNotFound) {
-		return fmt.Errorf("the order of key %s is missing", keyID)
+		err = fmt.Errorf("the order of key %s is missing", idempotency.KeyID(accountID, key))
 	}
-	return err
+	return o, err
 }
 
 func (s *Service) findByReference(ctx context.Context, accountID uuid.UUID, reference string) (orderRow, error) {
-	return httpjson.Get(ctx, s.Pool, scanOrder, selectOrder+`
+	return httpjson.Get(ctx, s.Pool, pgx.RowToStructByName[orderRow], selectOrder+`
  WHERE account_id = $1
    AND reference = $2
    AND failure_code IS NULL`, accountID, reference)
@@ -112,25 +105,11 @@ func (s *Service) findByReference(ctx context.Context, accountID uuid.UUID, refe
 
 // CheckProviderAccount returns an error if the provider does not know the recorded intent of the latest
 // order of an account, or of all accounts if accountID is uuid.Nil. Our API key then belongs to another of
-// the provider's accounts or modes, whose refusals and empty lists prove nothing.
+// the provider's accounts or modes, whose refusals and empty lists prove nothing. It reads one row of each account,
+// because only the index of an account has the order of the times.
 func (s *Service) CheckProviderAccount(ctx context.Context, accountID uuid.UUID) error {
-	id, err := s.latestIntent(ctx, accountID)
-	if id == "" || err != nil {
-		return err
-	}
-	_, err = s.Payments.Get(ctx, id)
-	if slices.Contains(payments.UnreadableIDs(err), id) {
-		return nil // it is there
-	}
-	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.Code == "resource_missing" {
-		err = fmt.Errorf("the provider does not know %s, so the API key is of another account or mode: %w", id, err)
-	}
-	return err
-}
-
-// latestIntent reads one row of each account, because only the index of an account has the order of the times.
-func (s *Service) latestIntent(ctx context.Context, accountID uuid.UUID) (id string, err error) {
-	err = s.Pool.QueryRow(ctx, `
+	var id string
+	err := s.Pool.QueryRow(ctx, `
 SELECT o.payment_intent_id
   FROM accounts
  CROSS JOIN LATERAL (
@@ -145,10 +124,20 @@ SELECT o.payment_intent_id
  WHERE $1::uuid IN (accounts.id, '00000000-0000-0000-0000-000000000000')
  ORDER BY o.created_at DESC
  LIMIT 1`, accountID).Scan(&id)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return "", fmt.Errorf("read the latest intent: %w", postgres.Translate(err))
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the latest intent: %w", postgres.Translate(err))
 	}
-	return id, nil
+	_, err = s.Payments.Get(ctx, id)
+	if slices.Contains(payments.UnreadableIDs(err), id) {
+		return nil // it is there
+	}
+	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.Code == "resource_missing" {
+		err = fmt.Errorf("the provider does not know %s, so the API key is of another account or mode: %w", id, err)
+	}
+	return err
 }
 
 // ChangeJob is the kind of the jobs that read an order's refunds and disputes from the provider.
@@ -177,7 +166,7 @@ func (s *Service) List(ctx context.Context, accountID uuid.UUID, page httpjson.P
 		where, arguments = " AND reference = $5", append(arguments, reference)
 	}
 	scan := func(row pgx.CollectableRow) (Order, error) {
-		o, err := scanOrder(row)
+		o, err := pgx.RowToStructByName[orderRow](row)
 		return o.Order, err
 	}
 	return postgres.Collect(ctx, s.Pool, "list orders", scan, selectOrder+`
@@ -188,15 +177,9 @@ func (s *Service) List(ctx context.Context, accountID uuid.UUID, page httpjson.P
 }
 
 // updateTx queues an UPDATE of the run's order. set is constant SQL, and its values begin with $3. It also
-// reads whether a cancel was requested since the order was read (R29, durable cancel). If the result of
-// the UPDATE is not received, as with a COMMIT of unknown outcome, the next step reads the order again.
+// reads whether a cancel was requested since the order was read (R29, durable cancel).
 func (r *orderRun) updateTx(tx *idempotency.Tx, set string, values ...any) {
-	r.stale = true
 	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2 RETURNING cancel_requested_at IS NOT NULL",
 		append([]any{r.run.AccountID, r.order.ID}, values...)...,
-	).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&r.order.CancelRequested)
-		r.stale = err != nil
-		return err
-	})
+	).QueryRow(func(row pgx.Row) error { return row.Scan(&r.order.CancelRequested) })
 }

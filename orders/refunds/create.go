@@ -51,15 +51,16 @@ func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
 	}
 }
 
+// refundRun is one run of a refund. Its row is the state that a later run continues from: it counts every call that
+// may have been executed.
 type refundRun struct {
 	createRefund
 
-	run     *idempotency.Run
-	refund  row        // see load
-	rotated bool       // the provider key was replaced, which a run does once
-	sending bool       // the time of the call that follows is recorded
-	earlier *time.Time // of the last call before this run's that may have been executed
-	failed  error      // ends the run, once it is recorded which calls may have been executed
+	run    *idempotency.Run
+	refund row // see load
+
+	announced bool       // this run has read the list, and its last commit has counted the call that follows
+	earlier   *time.Time // of the last call before this run's that may have been executed
 }
 
 // insertRefund is transaction 1. It locks the order before it reads the remaining amount, so
@@ -110,18 +111,15 @@ func (r *refundRun) violated(_ context.Context, constraint string) error {
 }
 
 // sendRefund lists the intent's refunds before it sends one, because the provider forgets its key after a day and
-// would then refund again (R12, read first). It repeats after each commit, see record.
+// would then refund again (R12, read first). A resumed run commits between the two, so that a crash cannot lose the
+// time of its call. For the first run, the INSERT has counted it.
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.service.Orders.Payments.StepContext(ctx)
 	defer cancel()
-	if r.failed != nil {
-		return nil, r.failed
-	}
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.sending && !r.refund.CancelRequested {
-		r.sending = false
+	if r.announced && !r.refund.CancelRequested {
 		return r.send(ctx)
 	}
 	switch found, failed := r.findRefund(ctx); {
@@ -130,43 +128,46 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, err
 	case found.ID != "":
 		return r.recordRefund(found)
 	case r.providerReplaysError():
-		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, storedError())
 	case r.refund.CancelRequested:
 		return r.closeUnmade(ctx)
-	}
-	r.earlier = r.refund.ProviderSentAt
-	if !r.run.Resumed && !r.rotated { // see load
+	case !r.run.Resumed:
 		return r.send(ctx)
 	}
 	now := r.run.Now()
-	r.refund.ProviderSentAt, r.sending = &now, true // recorded before the call, so that a crash cannot lose it
-	return r.record, nil
+	r.earlier, r.refund.ProviderSentAt, r.announced = r.refund.ProviderSentAt, &now, true
+	return r.record(idempotency.Advance(pointRefundCreated)), nil
 }
 
 func (r *refundRun) load(ctx context.Context) (err error) {
-	first := !r.run.Resumed && r.refund.ID == uuid.Nil
 	r.refund, err = r.service.find(ctx, r.run.AccountID, refundID(r.run.AccountID, r.run.Key))
 	if errors.Is(err, httpjson.ErrNotFound) {
 		return fmt.Errorf("the refund of key %s is missing", r.run.KeyID)
 	}
-	if first {
-		// The INSERT counts this run's call as sent (the column's default), in case the run dies during
-		// it. No earlier call exists.
-		r.refund.ProviderSentAt = nil
+	if !r.run.Resumed {
+		r.refund.ProviderSentAt = nil // no earlier call exists
 	}
 	return err
 }
 
 // record stores what is known about the calls to the provider.
-func (r *refundRun) record(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-	tx.Queue(`
+func (r *refundRun) record(next idempotency.Transition) idempotency.RecordFunc {
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+		tx.Queue(`
 UPDATE refunds
    SET provider_attempt   = $3,
        provider_sent_at   = $4,
        provider_failed_at = $5
  WHERE account_id = $1
    AND id = $2`, r.run.AccountID, r.refund.ID, r.refund.KeyNumber, r.refund.ProviderSentAt, r.refund.ProviderFailedAt)
-	return idempotency.Advance(pointRefundCreated), nil
+		return next, nil
+	}
+}
+
+// pause records what is known about the calls, and ends the run with an error.
+func (r *refundRun) pause(kind error, failed *payments.Error) (idempotency.RecordFunc, error) {
+	later := r.retryLater(kind, failed)
+	return r.record(idempotency.Pause(pointRefundCreated, func() error { return later })), nil
 }
 
 // kindOfFailure returns the kind of an error that occurs before this run's call, or of a call that had
@@ -246,10 +247,18 @@ func (r *refundRun) stageTx(tx *idempotency.Tx, made bool) {
 }
 
 const (
-	storedErrorTTL        = 24 * time.Hour   // how long the provider replays a 500, and may still make the refund
-	storedErrorRetryAfter = time.Hour        // shorter, because an event may resolve the refund
-	inFlightGrace         = 10 * time.Minute // how long a sent refund may take to arrive
+	storedErrorTTL = 24 * time.Hour   // how long the provider replays a 500, and may still make the refund
+	inFlightGrace  = 10 * time.Minute // how long a sent refund may take to arrive
 )
+
+// storedError waits less than storedErrorTTL, because an event may resolve the refund.
+func storedError() *payments.Error {
+	return &payments.Error{Code: "saved_500", RetryAfter: time.Hour}
+}
+
+func sentRecently() *payments.Error {
+	return &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace}
+}
 
 func (r *refundRun) providerReplaysError() bool {
 	return r.refund.ProviderFailedAt != nil && r.run.Now().Sub(*r.refund.ProviderFailedAt) < storedErrorTTL
@@ -273,15 +282,14 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 	switch {
 	case failed == nil:
 		return r.recordRefund(made)
-	case failed.Outcome == payments.NotExecuted && failed.SavedUnderKey && !r.rotated:
+	case failed.Outcome == payments.NotExecuted && failed.SavedUnderKey:
 		// As the provider replays a refusal, no call under this key had an effect or will have one.
-		r.rotated, r.refund.ProviderSentAt = true, nil
+		r.refund.ProviderSentAt = nil
 		r.refund.KeyNumber++
-		return r.record, nil
+		return r.pause(httpjson.ErrProviderUnavailable, failed)
 	case failed.Outcome == payments.NotExecuted:
 		r.refund.ProviderSentAt = r.earlier
-		r.failed = r.retryLater(r.kindOfFailure(), failed)
-		return r.record, nil
+		return r.pause(r.kindOfFailure(), failed)
 	}
 
 	// The list shows whether the refund was made, possibly by an earlier call that caused a refusal.
@@ -297,14 +305,13 @@ func (r *refundRun) send(ctx context.Context) (idempotency.RecordFunc, error) {
 		}
 		if r.mayArrive(r.earlier) && !failed.SavedUnderKey {
 			r.refund.ProviderSentAt = r.earlier
-			r.failed = r.retryAfterGrace()
-			return r.record, nil
+			return r.pause(httpjson.ErrOutcomeUnknown, sentRecently())
 		}
 		return r.recordFailure(orders.RefusedBy(failed)), nil
 	case failed.SavedUnderKey: // the refund may still be made
 		now := r.run.Now()
 		r.refund.ProviderFailedAt, r.refund.ProviderSentAt = &now, &now
-		return r.record, nil
+		return r.pause(httpjson.ErrOutcomeUnknown, storedError())
 	default:
 		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, failed) // the refund may still arrive
 	}
@@ -326,7 +333,7 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 // durable cancel).
 func (r *refundRun) closeUnmade(ctx context.Context) (idempotency.RecordFunc, error) {
 	if r.mayArrive(r.refund.ProviderSentAt) {
-		return nil, r.retryAfterGrace()
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, sentRecently())
 	}
 	// The empty list of another provider account, as with a wrong API key, proves nothing.
 	if _, err := r.service.Orders.Payments.Get(ctx, r.refund.IntentID); err != nil {
@@ -339,10 +346,6 @@ func (r *refundRun) closeUnmade(ctx context.Context) (idempotency.RecordFunc, er
 // failure is stored, unless the provider has saved it under the key of that call.
 func (r *refundRun) mayArrive(sent *time.Time) bool {
 	return sent != nil && r.run.Now().Sub(*sent) <= inFlightGrace
-}
-
-func (r *refundRun) retryAfterGrace() error {
-	return r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
 }
 
 func (r *refundRun) retryLater(kind error, failed *payments.Error) error {

@@ -54,7 +54,7 @@ func DecodeRequest(canonical []byte) (Request, error) {
 type row struct {
 	Refund
 	IntentID         string     `db:"payment_intent_id"`
-	KeyNumber        int        `db:"provider_attempt"` // in the provider key, see recordThen
+	KeyNumber        int        `db:"provider_attempt"` // in the provider key of the next call
 	ProviderSentAt   *time.Time // time of the last call that may have been executed, or nil
 	ProviderFailedAt *time.Time // when the provider stored a 500 under our key
 	CancelRequested  bool       // by an operator, see createRefund.Mark

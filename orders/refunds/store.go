@@ -13,20 +13,17 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// lockOrderSQL is the first statement of a transaction that reserves an amount of the order.
-const lockOrderSQL = `
+// lockOrderTx returns an order with the sum of its refunds. Under READ COMMITTED, only a separate
+// statement sees what the lock's previous holder has committed.
+func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id, refundID uuid.UUID) (o orders.Order, reserved int64, err error) {
+	err = tx.QueryRow(ctx, `
 SELECT status,
        amount,
        currency
   FROM orders
  WHERE account_id = $1
    AND id = $2
-   FOR NO KEY UPDATE`
-
-// lockOrderTx returns an order with the sum of its refunds. Under READ COMMITTED, only a separate
-// statement sees what the lock's previous holder has committed.
-func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id, refundID uuid.UUID) (o orders.Order, reserved int64, err error) {
-	err = tx.QueryRow(ctx, lockOrderSQL, []any{accountID, id}, &o.Status, &o.Amount, &o.Currency)
+   FOR NO KEY UPDATE`, []any{accountID, id}, &o.Status, &o.Amount, &o.Currency)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return o, 0, httpjson.ErrNotFound
 	}
