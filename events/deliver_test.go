@@ -305,7 +305,7 @@ func TestDeliver_poison(t *testing.T) {
 	f.pass(worker, jobs.Result{jobs.Done: 5, jobs.Retried: 1})
 	f.exec("UPDATE staged_jobs SET attempt = $1, run_at = now()", jobs.MaxAttempts-1)
 	f.pass(worker, jobs.Result{jobs.Failed: 1})
-	failed, err := jobs.ListFailed(t.Context(), f.pool, 10)
+	failed, err := jobs.ListFailed(t.Context(), f.pool)
 	require.NoError(t, err)
 	require.Len(t, failed, 1)
 	require.Contains(t, string(failed[0].Args), poison.String())

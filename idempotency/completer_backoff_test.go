@@ -73,7 +73,7 @@ func TestCompleter_oldKeysDoNotDelayYoungOnes(t *testing.T) {
 		f.putChanged(op, released, 4*grace, waits)
 	}
 	young := map[idempotency.Key]bool{}
-	keys, err := f.engine.Unfinished(t.Context(), 100)
+	keys, err := f.engine.Unfinished(t.Context())
 	require.NoError(t, err)
 	for _, key := range keys {
 		young[key.Key] = time.Since(key.CreatedAt) < time.Hour

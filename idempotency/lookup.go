@@ -31,11 +31,10 @@ func (e *Engine) NextLeaseEnd(key StoredKey) time.Time {
 }
 
 // Unfinished lists all unfinished keys, the oldest first.
-func (e *Engine) Unfinished(ctx context.Context, limit int) ([]StoredKey, error) {
+func (e *Engine) Unfinished(ctx context.Context) ([]StoredKey, error) {
 	return e.store.list(ctx, `
  WHERE k.finished_at IS NULL
- ORDER BY k.created_at, k.id
- LIMIT $2`, limit)
+ ORDER BY k.created_at, k.id`)
 }
 
 // Find returns the keys of the accounts with this id, or with this client's key. They are found by

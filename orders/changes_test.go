@@ -279,7 +279,7 @@ func TestChanges_poison(t *testing.T) {
 	f.exec("UPDATE staged_jobs SET attempt = $1 WHERE kind = 'provider_change'", jobs.MaxAttempts-1)
 	f.do(readEvents)
 	require.Contains(t, f.staged(), "failed: list the refunds of pi_")
-	failed, err := jobs.ListFailed(t.Context(), f.Pool, 10)
+	failed, err := jobs.ListFailed(t.Context(), f.Pool)
 	require.NoError(t, err)
 	require.Len(t, failed, 1)
 	require.Equal(t, orderID(f.Account, poison.key), failed[0].ID)

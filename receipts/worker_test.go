@@ -282,7 +282,7 @@ func TestRetryFailed(t *testing.T) {
 	f.insertPaidOrder(t, "joe@example.com")
 	f.exec(t, `UPDATE staged_jobs SET failed_at = now(), attempt = 300, last_error = 'no mailbox' WHERE args->>'order_id' = $1`, order)
 
-	failed, err := jobs.ListFailed(t.Context(), f.pool, 10)
+	failed, err := jobs.ListFailed(t.Context(), f.pool)
 	require.NoError(t, err)
 	require.Len(t, failed, 1)
 	require.Equal(t, []any{"receipt", `{"order_id": "` + order.String() + `"}`, 300, "no mailbox"},

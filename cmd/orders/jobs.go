@@ -98,7 +98,7 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 type jobsList struct{}
 
 func (jobsList) Run(ctx context.Context, a *app.App) error {
-	failed, err := jobs.ListFailed(ctx, a.Pool, maxListed)
+	failed, err := jobs.ListFailed(ctx, a.Pool)
 	if err != nil {
 		return err
 	}

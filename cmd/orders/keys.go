@@ -27,7 +27,7 @@ const maxShownRefunds = 100 // the newest of an order
 type keysList struct{}
 
 func (keysList) Run(ctx context.Context, a *app.App) error {
-	keys, err := a.Engine.Unfinished(ctx, maxListed)
+	keys, err := a.Engine.Unfinished(ctx)
 	if err != nil {
 		return err
 	}

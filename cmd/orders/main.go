@@ -29,14 +29,14 @@ type commands struct {
 	Migrate   migrate        `cmd:"" help:"Change the database schema, or show its state."`
 
 	Keys struct {
-		List    keysList    `cmd:"" help:"List the unfinished keys, the oldest first and at most 1000."`
+		List    keysList    `cmd:"" help:"List the unfinished keys, the oldest first."`
 		Show    keysShow    `cmd:"" help:"Show the history of a key, order or refund, by any of its ids or the customer's email address."`
 		Retry   keysRetry   `cmd:"" provider:"" help:"Run an unfinished key again."`
 		Resolve keysResolve `cmd:"" provider:"" help:"Finish an unfinished key without charging, unless it was charged already."`
 	} `cmd:"" help:"Find keys, and continue those that are stuck."`
 
 	Jobs struct {
-		List   jobsList   `cmd:"" help:"List what needs an operator: discrepancies, and the jobs that failed, at most 1000."`
+		List   jobsList   `cmd:"" help:"List what needs an operator: discrepancies, and the jobs that failed."`
 		Retry  jobsRetry  `cmd:"" help:"Try a failed job, or all of them, again."`
 		Delete jobsDelete `cmd:"" help:"Acknowledge a discrepancy that you have dealt with, or delete a failed job that can never succeed, such as a receipt to an address that does not exist."`
 	} `cmd:"" help:"Find, repeat and end what needs an operator."`
@@ -130,9 +130,6 @@ func printed(err error, format string, arguments ...any) error {
 	}
 	return err
 }
-
-// maxListed bounds a list. The rest is listed when the first ones are dealt with.
-const maxListed = 1000
 
 //go:embed output.tmpl
 var outputText string

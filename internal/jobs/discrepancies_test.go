@@ -30,7 +30,7 @@ func open(t *testing.T, pool *pgxpool.Pool) map[uuid.UUID]jobs.Job {
 	t.Helper()
 	list, err := jobs.Open(t.Context(), pool)
 	require.NoError(t, err)
-	failed, err := jobs.ListFailed(t.Context(), pool, 10)
+	failed, err := jobs.ListFailed(t.Context(), pool)
 	require.NoError(t, err)
 	require.ElementsMatch(t, list, failed)
 	found := map[uuid.UUID]jobs.Job{}
@@ -147,7 +147,7 @@ func TestListFailed_discrepanciesFirst(t *testing.T) {
 	batch.Queue("UPDATE staged_jobs SET failed_at = now() - interval '1 day'")
 	require.NoError(t, pool.SendBatch(t.Context(), batch).Close())
 	id := report(t, pool, uuid.New(), "duplicate_charge", struct{}{}, "pi_1")
-	list, err := jobs.ListFailed(t.Context(), pool, 1)
+	list, err := jobs.ListFailed(t.Context(), pool)
 	require.NoError(t, err)
 	require.Equal(t, id, list[0].ID)
 	stats, err := jobs.ReadStats(t.Context(), pool, "receipt")

@@ -166,13 +166,12 @@ type querier interface {
 }
 
 // ListFailed returns what needs an operator: discrepancies, and then the jobs that failed, oldest failure first.
-func ListFailed(ctx context.Context, pool *pgxpool.Pool, limit int) ([]Job, error) {
+func ListFailed(ctx context.Context, pool *pgxpool.Pool) ([]Job, error) {
 	return postgres.Collect(ctx, pool, "list failed jobs", pgx.RowToStructByPos[Job], "SELECT "+columns+`
   FROM staged_jobs
  WHERE failed_at IS NOT NULL
    AND acknowledged_at IS NULL
- ORDER BY kind <> 'discrepancy', failed_at
- LIMIT $1`, limit)
+ ORDER BY kind <> 'discrepancy', failed_at`)
 }
 
 // RetryFailed gives a failed job, or all of them if id is uuid.Nil, all attempts again, and returns how many.

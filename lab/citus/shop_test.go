@@ -229,7 +229,7 @@ func (s *shop) requireConsistent(killed time.Time) (again int) {
 	require.Equal(t, expected, found)
 	require.Equal(t, len(s.refunds), s.Count("SELECT count(*) FROM refunds WHERE status = 'succeeded'"))
 	require.Equal(t, len(expected)+len(s.refunds), s.Count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished'"))
-	compared := fmt.Sprintf("Compared %d intents, %[1]d orders and %d refunds", len(expected), len(s.refunds))
+	compared := fmt.Sprintf("Compared %d intents and %d refunds", len(expected), len(s.refunds))
 	programtest.Eventually(t, func() bool { // it leaves out what is younger than COMPLETER_GRACE
 		report := labtest.Run(t, s.Environ, "reconcile")
 		require.Contains(t, report, "Discrepancies: 0")

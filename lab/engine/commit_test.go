@@ -244,7 +244,7 @@ func (f *fixture) backgroundCommands(op *threeSteps) {
 	req := f.request()
 	id := idempotencytest.PutKey(f.t, f.pool, req, op.Name(), paid)
 	f.update(req, "last_run_at = now() - interval '1 hour'")
-	unfinished, err := f.engine.Unfinished(ctx, 10)
+	unfinished, err := f.engine.Unfinished(ctx)
 	require.NoError(f.t, err)
 	require.NotEmpty(f.t, unfinished)
 	found, err := f.engine.Find(ctx, []uuid.UUID{req.AccountID}, string(req.Key))

@@ -59,7 +59,7 @@ func TestPlans_useIndexes(t *testing.T) {
 		require.ErrorIs(t, err, errNoResponse)
 	}
 	require.True(t, f.engine.AwaitChange(ctx, f.finishedKey(op)))
-	_, err = f.engine.Unfinished(ctx, 100)
+	_, err = f.engine.Unfinished(ctx)
 	require.NoError(t, err)
 	_, err = f.engine.Find(ctx, []uuid.UUID{f.account}, "an-unused-client-key")
 	require.NoError(t, err)

@@ -156,7 +156,7 @@ func (p *pair) requireConsistent(responses map[string]programtest.Response) {
 	for _, id := range ids {
 		require.True(p.t, paid[id])
 	}
-	code, report := p.reconcile(fmt.Sprintf("Compared %d intents, %[1]d orders", len(responses)))
+	code, report := p.reconcile(fmt.Sprintf("Compared %d intents ", len(responses)))
 	require.Zero(p.t, code, report)
 }
 

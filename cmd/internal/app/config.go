@@ -22,7 +22,8 @@ import (
 )
 
 func (c *Config) validate(p *problems) {
-	for name, value := range map[string]string{"LISTEN_ADDR": c.ListenAddr, "ADMIN_ADDR": c.AdminAddr} {
+	for _, listener := range [][2]string{{"LISTEN_ADDR", c.ListenAddr}, {"ADMIN_ADDR", c.AdminAddr}} {
+		name, value := listener[0], listener[1]
 		_, port, err := net.SplitHostPort(value)
 		if err == nil {
 			_, err = strconv.ParseUint(port, 10, 16)
