@@ -51,13 +51,13 @@ func decodeEvent(payload []byte) (Event, error) {
 		ID     string `json:"id"`
 		Type   string `json:"type"`
 		Data   struct {
-			// Absent from a thin event, and without a value if members of these names have other types: not a payment.
-			Object *lenient[struct {
-				Object        string                     `json:"object"`
-				ID            string                     `json:"id"`
+			// Absent from a thin event. If its members of these names have other types, it is no payment.
+			Object *struct {
+				Object        lenient[string]            `json:"object"`
+				ID            lenient[string]            `json:"id"`
 				PaymentIntent json.RawMessage            `json:"payment_intent"`
 				Metadata      lenient[map[string]string] `json:"metadata"`
-			}] `json:"object"`
+			} `json:"object"`
 		} `json:"data"`
 	}
 	err := json.Unmarshal(payload, &event)
@@ -69,13 +69,14 @@ func decodeEvent(payload []byte) (Event, error) {
 		return e, ErrInvalidEvent
 	}
 	e.Type = event.Type
-	about := event.Data.Object.value
+	about := event.Data.Object
+	id, kind := about.ID.value, about.Object.value
 	switch {
-	case !objectID.MatchString(about.ID):
-	case about.Object == "payment_intent":
-		e.IntentID, e.NamesIntent, e.Metadata = about.ID, true, about.Metadata.value
-	case about.Object == "charge" || about.Object == "refund" || about.Object == "dispute":
-		e.ObjectID, e.Metadata = about.ID, about.Metadata.value
+	case !objectID.MatchString(id):
+	case kind == "payment_intent":
+		e.IntentID, e.NamesIntent, e.Metadata = id, true, about.Metadata.value
+	case kind == "charge" || kind == "refund" || kind == "dispute":
+		e.ObjectID, e.Metadata = id, about.Metadata.value
 		e.NamesIntent = json.Unmarshal(about.PaymentIntent, &e.IntentID) == nil &&
 			(e.IntentID == "" || objectID.MatchString(e.IntentID))
 	}

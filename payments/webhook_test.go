@@ -108,7 +108,7 @@ func TestEvent_withoutObject(t *testing.T) {
 	for payload, want := range map[string]error{
 		"": payments.ErrInvalidEvent, canary: payments.ErrInvalidEvent, "null": payments.ErrInvalidEvent, `"evt_1"`: payments.ErrInvalidEvent,
 		"[]": payments.ErrInvalidEvent, "{}": payments.ErrInvalidEvent, `{"id":"evt_1"}`: payments.ErrInvalidEvent,
-		`{"id":"evt_1","object":"event","type":"x","data":{"object":"text"}}`:           nil, // about nothing of ours
+		`{"id":"evt_1","object":"event","type":"x","data":{"object":"text"}}`:           payments.ErrInvalidEvent,
 		`{"id":"","object":"event","type":"x","data":{"object":{}}}`:                    payments.ErrInvalidEvent,
 		`{"id":"\u0000","object":"event","type":"x","data":{"object":{}}}`:              payments.ErrInvalidEvent,
 		`{"id":"evt_1","object":"event","type":"","data":{"object":{}}}`:                payments.ErrInvalidEvent,
