@@ -238,6 +238,8 @@ func (c *checker) expected(p *purchase, response client.Response) bool {
 		return false
 	case problem.Code == "canceled" && p.cancel != nil:
 		return true
+	case (problem.Code == "canceled" || problem.Code == "payment_intent_canceled") && p.cancelForgotten:
+		return len(c.losses) > 0
 	case problem.Code == "payment_intent_canceled" && c.cancelMayBeLost(p):
 		return true
 	case problem.Code == "charge_window_over", problem.Code == "payment_not_created": // its order is not older than the first request

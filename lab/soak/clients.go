@@ -235,7 +235,7 @@ func (c *customers) cancel(ctx context.Context, p *purchase) {
 		}
 	}
 	if ctx.Err() == nil {
-		p.cancel = nil
+		p.cancel, p.cancelForgotten = nil, true
 	}
 }
 

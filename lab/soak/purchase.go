@@ -30,6 +30,9 @@ type purchase struct {
 	expires    bool          // is reaped before its last request
 	refunds    []*refund
 	cancel     *exchanges // nil: the order is not cancelled
+
+	// cancelForgotten: every cancel met no order. A failover may have lost the order after it was cancelled.
+	cancelForgotten bool
 	atLeastOne bool       // of the refunds must succeed
 	concurrent bool       // refunds are requested at the same time
 	body       []byte
