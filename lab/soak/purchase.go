@@ -31,10 +31,10 @@ type purchase struct {
 	refunds    []*refund
 	cancel     *exchanges // nil: the order is not cancelled
 
-	// cancelForgotten: every cancel met no order. A failover may have lost the order after it was cancelled.
-	cancelForgotten bool
-	atLeastOne bool       // of the refunds must succeed
-	concurrent bool       // refunds are requested at the same time
+	cancelForgotten bool // each cancel met no order, which a failover may have lost after it was cancelled
+
+	atLeastOne bool // of the refunds must succeed
+	concurrent bool // refunds are requested at the same time
 	body       []byte
 	again      *purchase // with a new key, after a failure or lost rows
 }
