@@ -22,9 +22,9 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Each round is one paid order, with drawn, concurrent actions in two processes: refunds of the API, webhooks,
-// readings of the list, jobs, and at the provider refunds of the dashboard, late failures and disputes. Then
-// every fault ends, and the jobs are worked off. Each change must be recorded once and reported to the shop
+// Each round is one paid order, with drawn, concurrent actions by two instances of the service, which share
+// only the database: refunds of the API, webhooks, readings of the list, jobs, and at the provider refunds of
+// the dashboard, late failures and disputes. Then every fault ends, and the jobs are worked off. Each change must be recorded once and reported to the shop
 // once, and an operator must know each refund that failed after a success.
 //
 // A failure prints its seed (-rapid.seed=N). make -C lab changes runs 1,000 rounds.
