@@ -22,7 +22,7 @@ var uuidPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`)
 // and the completer as services.
 func TestCommands(t *testing.T) {
 	c := startCluster(t)
-	f := c.fixture("shop", "EVENTS_URL=http://127.0.0.1:9", "EVENTS_SECRET="+secret) // nobody listens
+	f := c.fixture("shop", "EVENTS_URL=http://127.0.0.1:9", "EVENTS_SECRET="+secret) // no server listens there
 	f.Environ = f.With("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address, "RECEIPTS_FROM=shop@example.com")
 	run := func(args ...string) string { return labtest.Run(t, f.Environ, args...) }
 	role, err := pgx.Connect(t.Context(), c.coordinator.url("orders", "orders"))

@@ -141,7 +141,7 @@ func (r *run) add(d Discrepancy) {
 }
 
 // reportUnreadable reports objects that the provider returned in a form that this program does not understand. They
-// may be anybody's.
+// may belong to another program.
 func (r *run) reportUnreadable(err error) {
 	for _, id := range payments.UnreadableIDs(err) {
 		jobs.Report(r.batch, uuid.Nil, "object_unreadable", map[string]string{"object_id": id}, id)
