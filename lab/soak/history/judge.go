@@ -24,6 +24,7 @@ type Verdict struct {
 	Keys       int
 	Lost       []Key // that only a failover explains
 	Rejected   []Key
+	Undecided  int // of the rejected keys
 	Duration   time.Duration
 }
 
@@ -47,8 +48,12 @@ func (k Key) Operations() string {
 
 // String returns a summary.
 func (v Verdict) String() string {
-	return fmt.Sprintf("%d operations of %d keys in %s: %d keys not linearizable, %d only because of a failover",
+	text := fmt.Sprintf("%d operations of %d keys in %s: %d keys not linearizable, %d only because of a failover",
 		v.Operations, v.Keys, v.Duration.Round(time.Millisecond), len(v.Rejected), len(v.Lost))
+	if v.Undecided > 0 {
+		text += fmt.Sprintf("; %d were not decided in %s", v.Undecided, patience)
+	}
+	return text
 }
 
 // String returns the times in seconds, and what was sent and received.
@@ -110,6 +115,7 @@ func judge(history []Operation) Verdict {
 		accepted = iota
 		lost
 		rejected
+		undecided
 	)
 	keys := make([]Key, 0, len(operations))
 	for n, ops := range operations {
@@ -122,12 +128,16 @@ func judge(history []Operation) Verdict {
 	for i, key := range keys {
 		all.Go(func() error {
 			slices.SortFunc(key.History, func(a, b Operation) int { return cmp.Compare(a.Call, b.Call) })
-			switch {
-			case linearizable(withoutLoss(key.History)):
-			case len(failovers) > 0 && linearizable(withLoss(key.History, failovers)):
+			result := check(withoutLoss(key.History))
+			if result != porcupine.Ok && len(failovers) > 0 {
+				result = check(withLoss(key.History, failovers))
 				results[i] = lost
-			default:
+			}
+			switch result {
+			case porcupine.Illegal:
 				results[i] = rejected
+			case porcupine.Unknown:
+				results[i] = undecided
 			}
 			return nil
 		})
@@ -137,6 +147,9 @@ func judge(history []Operation) Verdict {
 		switch results[i] {
 		case lost:
 			v.Lost = append(v.Lost, key)
+		case undecided:
+			v.Undecided++
+			fallthrough
 		case rejected:
 			v.Rejected = append(v.Rejected, key)
 		}
@@ -145,23 +158,14 @@ func judge(history []Operation) Verdict {
 	return v
 }
 
-// withoutLoss leaves out what an operator does after a failover. It also leaves only the first
-// of equal requests of unknown outcome, because the others can do no more than this one, which
-// is to claim the key at any later time. Otherwise Porcupine would try all their orders.
+// withoutLoss leaves out what an operator does after a failover.
 func withoutLoss(history []Operation) []Operation {
-	unanswered := map[string]bool{}
-	return slices.DeleteFunc(slices.Clone(history), func(op Operation) bool {
-		repeated := op.Kind == Post && op.unknown() && unanswered[op.Request]
-		if op.Kind == Post && op.unknown() {
-			unanswered[op.Request] = true
-		}
-		return repeated || op.Kind == Expire
-	})
+	return slices.DeleteFunc(effective(history, 1), func(op Operation) bool { return op.Kind == Expire })
 }
 
-// withLoss adds the failovers.
+// withLoss adds the failovers. After each of them, a request may claim the key once more.
 func withLoss(history, failovers []Operation) []Operation {
-	history = slices.Clone(history)
+	history = effective(history, 1+len(failovers))
 	for _, f := range failovers {
 		history = append(history, Operation{Kind: boundary, Call: f.Call, Return: f.Call}, f)
 		history[len(history)-1].Call++ // after the boundary
@@ -169,10 +173,24 @@ func withLoss(history, failovers []Operation) []Operation {
 	return history
 }
 
-// patience bounds the search of one key. A key that is undecided then is rejected.
+// effective leaves only the first of equal requests of unknown outcome, as many as can claim the key. The
+// others can do no more than these, because each can take effect at any later time. Otherwise Porcupine
+// would try all their orders, and would not end after a client has repeated its request for a minute.
+func effective(history []Operation, claims int) []Operation {
+	unanswered := map[string]int{}
+	return slices.DeleteFunc(slices.Clone(history), func(op Operation) bool {
+		if op.Kind != Post || !op.unknown() {
+			return false
+		}
+		unanswered[op.Request]++
+		return unanswered[op.Request] > claims
+	})
+}
+
+// patience bounds the search of one key. A key that is undecided then is rejected, and the verdict says so.
 const patience = 30 * time.Second
 
-func linearizable(history []Operation) bool {
+func check(history []Operation) porcupine.CheckResult {
 	var operations []porcupine.Operation
 	add := func(kind Kind, op Operation, end time.Duration) {
 		op.Kind = kind
@@ -190,5 +208,5 @@ func linearizable(history []Operation) bool {
 			add(op.Kind, op, op.Return)
 		}
 	}
-	return porcupine.CheckOperationsTimeout(model, operations, patience) == porcupine.Ok
+	return porcupine.CheckOperationsTimeout(model, operations, patience)
 }

@@ -194,3 +194,25 @@ func TestJudge_failover(t *testing.T) {
 		})
 	}
 }
+
+// Requests without an answer, which a client repeats for a minute after a failover, are decided at once.
+func TestJudge_unansweredAfterFailover(t *testing.T) {
+	t.Parallel()
+	for want, last := range map[string]Operation{
+		"lost":     recorded(9000, 9001),
+		"rejected": created(9000, 9001, "b"),
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			history := []Operation{created(12, 13, "a")}
+			for i := range 70 {
+				notRefundable := post(100*i+30, 100*i+40, 422, "order-not-refundable")
+				history = append(history, unanswered(100*i+25), notRefundable)
+			}
+			history = append(history, recorded(8000, 8001), last)
+			v := judge(append(history, at(10, 20, Operation{Kind: Failover})))
+			require.Len(t, map[string][]Key{"lost": v.Lost, "rejected": v.Rejected}[want], 1, v)
+			require.Zero(t, v.Undecided)
+		})
+	}
+}
