@@ -4,34 +4,32 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/rpc"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Each round is one paid order, with drawn, concurrent actions by two instances of the service, which share
-// only the database: refunds of the API, webhooks, readings of the list, jobs, and at the provider refunds of
-// the dashboard, late failures and disputes. Then every fault ends, and the jobs are worked off. Each change must be recorded once and reported to the shop
-// once, and an operator must know each refund that failed after a success.
+// Each round is one paid order, with drawn, concurrent actions by two processes of the service: refunds of the
+// API, webhooks, readings of the list, jobs, and at the provider refunds of the dashboard, late failures and
+// disputes. Then every fault ends, and the jobs are worked off. Each change must be recorded once and reported
+// to the shop once, and an operator must know each refund that failed after a success.
 //
 // A failure prints its seed (-rapid.seed=N). make -C lab changes runs 1,000 rounds.
 func TestChanges_randomRounds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{connections: 4, concurrent: true, unchecked: true}, setEndpoint)
-	processes := []*orderstest.Shop{f.Shop, besides(t, f)}
+	processes := []*rpc.Client{startProcess(t, f), startProcess(t, f)}
 	totals := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newChangesRound(t, rt, f, processes)
@@ -46,7 +44,7 @@ func TestChanges_randomRounds(t *testing.T) {
 			"webhook":          r.webhook,
 			"list": func(rt *rapid.T) {
 				p := r.process(rt)
-				r.start(func() { _ = p.Changes.ReadList(context.Background()) })
+				r.start(func() { _ = readList(p) })
 			},
 			"worker":         func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.work(p) }) },
 			"completer":      func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.complete(p) }) },
@@ -64,32 +62,17 @@ func TestChanges_randomRounds(t *testing.T) {
 	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'discrepancy' AND last_error <> 'refund_failed_late'"))
 }
 
-// besides returns another process of the shop, with a pool, an engine and clients of its own.
-func besides(t *testing.T, f *fixture) *orderstest.Shop {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(dbtest.URL(f.Pool))
-	require.NoError(t, err)
-	postgres.Configure(config)
-	config.MaxConns = 4
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	other := orderstest.New(t, orderstest.Options{Pool: pool, Account: f.Account, Fake: f.Stripe})
-	other.Orders.Events = f.Orders.Events
-	return other
-}
-
 type changesRound struct {
 	*fixture
 
-	processes []*orderstest.Shop
+	processes []*rpc.Client
 	keys      map[idempotency.Key]string // the bodies of the refunds
 	patience  time.Duration              // with an action, see start
 	running   sync.WaitGroup
 	faults    []*stripetest.Injection
 }
 
-func newChangesRound(t *testing.T, rt *rapid.T, f *fixture, processes []*orderstest.Shop) *changesRound {
+func newChangesRound(t *testing.T, rt *rapid.T, f *fixture, processes []*rpc.Client) *changesRound {
 	t.Helper()
 	r := &changesRound{fixture: f.withNewKey(t), processes: processes, keys: map[idempotency.Key]string{}}
 	card := rapid.SampledFrom([]string{visa, pendingRefund, pendingRefund, refundFail, refundFail}).Draw(rt, "card")
@@ -112,7 +95,7 @@ func (r *changesRound) start(act func()) {
 	}
 }
 
-func (r *changesRound) process(rt *rapid.T) *orderstest.Shop {
+func (r *changesRound) process(rt *rapid.T) *rpc.Client {
 	return rapid.SampledFrom(r.processes).Draw(rt, "process")
 }
 
@@ -122,7 +105,7 @@ func (r *changesRound) refund(rt *rapid.T) {
 		r.keys[key] = rapid.SampledFrom([]string{`{"amount":500}`, `{"amount":1800}`, `{}`}).Draw(rt, "body")
 	}
 	p, req := r.process(rt), refundRequest(r.t, r.Account, orderID(r.Account, r.key), key, r.keys[key])
-	r.start(func() { _, _ = p.Refund(context.Background(), req) })
+	r.start(func() { _ = p.Call("Process.Refund", req, new(bool)) })
 }
 
 func (r *changesRound) refundAtDashboard(rt *rapid.T) {
@@ -174,16 +157,16 @@ func (r *changesRound) webhook(rt *rapid.T) {
 	}
 	e, p := rapid.SampledFrom(events).Draw(rt, "event"), r.process(rt)
 	payload, signature := e.Sign(orderstest.WebhookSecret, time.Now())
-	r.start(func() { _, _ = handleEvent(context.Background(), p.Changes, payload, signature) })
+	r.start(func() { _ = p.Call("Process.Webhook", webhookArgs{payload, signature}, new(bool)) })
 }
 
-func (r *changesRound) work(p *orderstest.Shop) {
+func (r *changesRound) work(p *rpc.Client) {
 	r.exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change' AND failed_at IS NULL AND last_error IS NOT NULL")
-	_, _ = p.Changes.Worker().RunOnce(context.Background())
+	_ = p.Call("Process.Work", true, new(bool))
 }
 
-func (r *changesRound) complete(p *orderstest.Shop) {
-	_ = p.Changes.ReadList(context.Background())
+func (r *changesRound) complete(p *rpc.Client) {
+	_ = readList(p)
 	r.work(p)
 }
 
@@ -225,7 +208,7 @@ func (r *changesRound) finish(rt *rapid.T, totals map[string]int) {
 	for n := 0; n < 2 || r.staged() != ""; n++ {
 		require.Less(rt, n, 20, "a job does not end: %s", r.staged())
 		p := r.processes[n%2]
-		require.NoError(rt, p.Changes.ReadList(context.Background()))
+		require.NoError(rt, readList(p))
 		r.work(p)
 	}
 	r.check(rt, totals)

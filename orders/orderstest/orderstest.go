@@ -41,7 +41,7 @@ type Options struct {
 	NoWebhook    bool               // otherwise WebhookSecret signs events
 	Stripe       stripetest.Options // of the fake
 	Fake         *stripetest.Server // of another Shop; a new one
-	Payments     payments.Config    // of its client
+	Payments     payments.Config    // of its client; with a BaseURL, there is no fake
 	Engine       idempotency.Config // with leases of a minute
 }
 
@@ -68,15 +68,17 @@ func New(tb testing.TB, o Options) *Shop {
 	if s.Account == uuid.Nil {
 		s.Account = idempotencytest.Account(tb, s.Pool)
 	}
-	if s.Stripe == nil {
-		s.Stripe = stripetest.New(o.Stripe)
-		tb.Cleanup(s.Stripe.Close)
+	if o.Payments.BaseURL == "" {
+		if s.Stripe == nil {
+			s.Stripe = stripetest.New(o.Stripe)
+			tb.Cleanup(s.Stripe.Close)
+		}
+		server := httptest.NewServer(s.Stripe)
+		tb.Cleanup(server.Close)
+		o.Payments.BaseURL = server.URL
 	}
-	server := httptest.NewServer(s.Stripe)
-	tb.Cleanup(server.Close)
 
 	stepTimeout := cmp.Or(o.StepTimeout, 20*time.Second)
-	o.Payments.BaseURL = server.URL
 	o.Payments.SecretKey = cmp.Or(o.Payments.SecretKey, "sk_test_orders")
 	if !o.NoWebhook {
 		o.Payments.WebhookSecret = WebhookSecret
