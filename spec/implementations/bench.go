@@ -57,7 +57,7 @@ func prepare(ctx context.Context, root string, selected []subject) (_ *workshop,
 			fmt.Fprintf(os.Stderr, "%s: %s\n", s.id, command)
 			cmd := exec.CommandContext(ctx, "sh", "-e", "-c", command) //nolint:gosec // an entry's commands are run on purpose
 			cmd.Dir = w.of(s)
-			cmd.Env = append(os.Environ(), "GOWORK=off", "ROOT="+filepath.Dir(filepath.Dir(root)))
+			cmd.Env = append(os.Environ(), "GOWORK=off")
 			if output, err := cmd.CombinedOutput(); err != nil {
 				return nil, fmt.Errorf("%s: %s: %w\n%s", s.id, command, err, output)
 			}

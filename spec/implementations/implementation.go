@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// implementation is a file of entries/. README.md explains each member.
+// implementation is an entry of entries.yaml. README.md explains each member.
 type implementation struct {
 	Name     string `yaml:"name"`
 	Version  string `yaml:"version"`
@@ -34,7 +35,7 @@ type implementation struct {
 	// Profile differs from profile.yaml, or replaces it if it has an operation.
 	Profile map[string]any `yaml:"profile"`
 
-	id string // the file's name without its suffix
+	id string // its name in entries.yaml
 }
 
 // promise is a sentence of the documentation.
@@ -70,28 +71,25 @@ func (s subject) expires() bool { return s.Expires && !s.store.Keeps }
 
 func (s subject) String() string { return s.id + "/" + s.store.Name }
 
-// load reads the entries.
+// load reads the entries, sorted by their names.
 func load(root string) ([]*implementation, error) {
-	files, err := filepath.Glob(filepath.Join(root, "entries", "*.yaml"))
+	text, err := os.ReadFile(filepath.Join(root, "entries.yaml")) //nolint:gosec // a file of the repository
 	if err != nil {
 		return nil, err
 	}
+	entries := map[string]*implementation{}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&entries); err != nil {
+		return nil, fmt.Errorf("entries.yaml: %w", err)
+	}
 	var all []*implementation
 	var faults []error
-	for _, file := range files {
-		text, err := os.ReadFile(file) //nolint:gosec // a folder of this one
-		if err != nil {
-			return nil, err
-		}
-		one := &implementation{id: strings.TrimSuffix(filepath.Base(file), ".yaml")}
-		decoder := yaml.NewDecoder(bytes.NewReader(text))
-		decoder.KnownFields(true)
-		if err := decoder.Decode(one); err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", file, err))
-			continue
-		}
+	for _, id := range slices.Sorted(maps.Keys(entries)) {
+		one := entries[id]
+		one.id = id
 		for _, fault := range one.faults() {
-			faults = append(faults, fmt.Errorf("%s: %s", file, fault))
+			faults = append(faults, fmt.Errorf("entries.yaml: %s: %s", id, fault))
 		}
 		all = append(all, one)
 	}

@@ -1,5 +1,5 @@
 // Command implementations runs the conformance command against the implementations of
-// entries/, and writes the pages implementations.md and implementations-form.md.
+// entries.yaml, and writes the pages implementations.md and implementations-form.md.
 package main
 
 import (

@@ -279,7 +279,7 @@ func safetyPage(root string, found []checked) (string, error) {
 		fmt.Fprintf(&text, "| [%s](#%s) | %s | %s |\n", one.Name, one.id, one.store.Name, strings.Join(cells, " | "))
 	}
 	text.WriteString(legend)
-	text.WriteString("\nIs something wrong or missing here? [How to add or correct an entry](implementations/README.md) explains it.\n")
+	text.WriteString("\nIs something wrong or missing here? Each section is written from an entry of [`entries.yaml`](implementations/entries.yaml); [how to add or correct one](implementations/README.md).\n")
 	for i, one := range found {
 		if i == 0 || found[i-1].id != one.id {
 			one.describe(&text)
@@ -303,7 +303,7 @@ func (one checked) describe(text *strings.Builder) {
 	if one.Source != "" {
 		fmt.Fprintf(text, ", [source](%s)", one.Source)
 	}
-	fmt.Fprintf(text, ". %s [The entry](implementations/entries/%s.yaml).\n\nSet-up:\n\n", cmp.Or(one.Newer, "No newer version was known on 2026-11-27; see [which versions were tested](#versions)."), one.id)
+	fmt.Fprintf(text, ". %s\n\nSet-up:\n\n", cmp.Or(one.Newer, "No newer version was known on 2026-11-27; see [which versions were tested](#versions)."))
 	for _, line := range one.Setup {
 		fmt.Fprintf(text, "- %s\n", line)
 	}

@@ -14,7 +14,7 @@ import (
 
 // script returns the path of the entry's own script or, if it has none, of the common one.
 func (s subject) script(root string) string {
-	own := filepath.Join("entries", s.id+".sh")
+	own := s.id + ".sh"
 	if _, err := os.Stat(filepath.Join(root, own)); err == nil {
 		return own
 	}
