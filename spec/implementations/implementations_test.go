@@ -30,17 +30,15 @@ func TestEntries_version(t *testing.T) {
 	}
 }
 
-// The pages are those of the results.
-func TestPages_generated(t *testing.T) {
+// The page is that of the results.
+func TestPage_generated(t *testing.T) {
 	all, err := load(".")
 	require.NoError(t, err)
-	safety, form, err := pages(".", all)
+	want, err := page(".", all)
 	require.NoError(t, err)
-	for file, want := range map[string]string{"../implementations.md": safety, "../implementations-form.md": form} {
-		got, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.Equal(t, want, string(got), "make -C spec generate")
-	}
+	got, err := os.ReadFile("../implementations.md")
+	require.NoError(t, err)
+	require.Equal(t, want, string(got), "make -C spec generate")
 }
 
 func TestMerge_keepsOtherMembers(t *testing.T) {

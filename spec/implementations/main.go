@@ -1,5 +1,5 @@
 // Command implementations runs the conformance command against the implementations of
-// entries.yaml, and writes the pages implementations.md and implementations-form.md.
+// entries.yaml, and writes the page implementations.md.
 package main
 
 import (
@@ -16,10 +16,10 @@ import (
 )
 
 const usage = `Usage, in spec/:
-  go run ./implementations [NAME[/STORE]]…               check these implementations (default: all) and write the pages
+  go run ./implementations [NAME[/STORE]]…               check these implementations (default: all) and write the page
   go run ./implementations serve NAME/STORE              start one for requests by hand
   go run ./implementations reproduce [NAME[/STORE]]…     run the cases of reproduce.sh twice, and keep their output
-  go run ./implementations pages                         write the pages from the results
+  go run ./implementations page                          write the page from the results
 `
 
 func main() {
@@ -53,11 +53,11 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	command, args := "", flags.Args()
-	if len(args) > 0 && slices.Contains([]string{"pages", "serve", "reproduce"}, args[0]) {
+	if len(args) > 0 && slices.Contains([]string{"page", "serve", "reproduce"}, args[0]) {
 		command, args = args[0], args[1:]
 	}
-	if command == "pages" {
-		return writePages(root, all)
+	if command == "page" {
+		return writePage(root, all)
 	}
 	selected, err := choose(all, args)
 	if err != nil {
@@ -72,7 +72,7 @@ func run(ctx context.Context, args []string) error {
 	if err := checkAll(ctx, root, selected); err != nil {
 		return err
 	}
-	return writePages(root, all)
+	return writePage(root, all)
 }
 
 // checkAll checks every implementation even if one of them does not start.

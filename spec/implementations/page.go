@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // column is one of the matrix: a scenario of the command's report, or what its clause shows.
@@ -165,27 +162,25 @@ type checked struct {
 	result
 }
 
-// writePages writes the pages from the results.
-func writePages(root string, all []*implementation) error {
-	safety, form, err := pages(root, all)
+// writePage writes the page from the results.
+func writePage(root string, all []*implementation) error {
+	text, err := page(root, all)
 	if err != nil {
 		return err
 	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(filepath.Dir(root), "implementations.md"), []byte(safety), 0o644),    //nolint:gosec // a page
-		os.WriteFile(filepath.Join(filepath.Dir(root), "implementations-form.md"), []byte(form), 0o644)) //nolint:gosec // a page
+	return os.WriteFile(filepath.Join(filepath.Dir(root), "implementations.md"), []byte(text), 0o644) //nolint:gosec // a page
 }
 
-// pages returns the two pages. An implementation without a result is left out, and an anomaly
-// that no script has reproduced is an error.
-func pages(root string, all []*implementation) (safety, form string, err error) {
+// page returns the page. An implementation without a result is left out, and an anomaly that no
+// script has reproduced is an error.
+func page(root string, all []*implementation) (string, error) {
 	subjects, err := choose(all, nil)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	results, err := readResults(root)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	var found []checked
 	for _, s := range subjects {
@@ -194,23 +189,21 @@ func pages(root string, all []*implementation) (safety, form string, err error) 
 			continue
 		}
 		if err := r.enough(); err != nil {
-			return "", "", fmt.Errorf("%s: %w", s, err)
+			return "", fmt.Errorf("%s: %w", s, err)
 		}
 		for _, a := range r.Anomalies {
 			if !slices.ContainsFunc(columns(), func(c column) bool { return c.scenario == a.column() }) {
-				return "", "", fmt.Errorf("%s: no column has the anomaly %q", s, a.Title)
+				return "", fmt.Errorf("%s: no column has the anomaly %q", s, a.Title)
 			}
 		}
 		found = append(found, checked{s, r})
 	}
-	safety, safetyErr := safetyPage(root, found)
-	form, formErr := formPage(root, found)
-	return safety, form, errors.Join(safetyErr, formErr)
+	return render(root, found)
 }
 
 const introduction = `# What other implementations do
 
-Before you choose a library for idempotent requests, you can read here what some of them do when a request is repeated, changed, cut off, sent twice at once, or interrupted by a crash. %s sends the requests and counts the charges. ` + "`make -C spec implementations`" + ` runs everything again and writes this page and [the one about form](implementations-form.md).
+Before you choose a library for idempotent requests, you can read here what some of them do when a request is repeated, changed, cut off, sent twice at once, or interrupted by a crash. %s sends the requests and counts the charges. ` + "`make -C spec implementations`" + ` runs everything again and writes this page.
 
 Each implementation is set up as its documentation describes, with its default store if that runs here, and with a durable one if it has one. Each section lists what is set up differently, and its notes name options that would change a result. The server behind it is always the same: it posts a charge to a provider and returns the provider's answer.
 
@@ -238,7 +231,7 @@ const legend = `
 
 | answer | meaning |
 | --- | --- |
-| ok | One charge at most, and no response of another request. A refusal of another body, or of a concurrent request, is ok; [the page about form](implementations-form.md) has the statuses. |
+| ok | One charge at most, and no response of another request. A refusal of another body, or of a concurrent request, is ok, whatever its status is. |
 | charged twice | One key led to more than one charge, or several keys together led to more charges than there are keys. Under "other body" and "other credential", the library takes the second request for a new one. |
 | charged again | After its lifetime, the key is a new one. |
 | first response | The first request's response is returned for another body, which is not charged. |
@@ -263,7 +256,8 @@ Not tested:
 - Restate and Temporal: each needs a server of its own, which the runner does not start. [The peers](../lab/peers/README.md) compare both while they are killed.
 `
 
-func safetyPage(root string, found []checked) (string, error) {
+// render returns the page about the results.
+func render(root string, found []checked) (string, error) {
 	var text strings.Builder
 	fmt.Fprintf(&text, introduction, "[The conformance command](conformance/README.md)")
 	var titles, rule []string
@@ -457,77 +451,3 @@ const scriptSection = `
 Each case that a section shows was run twice against its entry, each time with a fresh server, store and provider. ` + "`go -C spec run ./implementations serve NAME/STORE`" + ` starts them and prints the variables ` + "`URL`, `CONTROL` and `KEY_HEADER`; `-lifetime 1`" + ` sets the lifetime of a key. ` + "`$CONTROL`" + ` is the provider, and kills and starts the server.
 
 ` + "[`reproduce.sh`](implementations/reproduce.sh)\n\n```text\n%s```\n"
-
-const formIntroduction = `# The form of their responses
-
-[What other implementations do](implementations.md) is about safety. This page is about form: statuses, header fields and members that differ from [the profile](idempotent-requests.md). None of them charges twice, and no documentation here promises the profile's form. A client that speaks to several servers needs to know them. A 503 here is the handler's response to the provider's outage.
-
-| answer | meaning |
-| --- | --- |
-| ok | The form is that of the profile. |
-| differs | It is another one; the lists below have the details. |
-| – | The clause was not exercised, because the server has no such feature or the file does not configure it. |
-
-`
-
-// formPage has a table of the clauses about form, and what was observed.
-func formPage(root string, found []checked) (string, error) {
-	clauses, err := formClauses(root)
-	if err != nil {
-		return "", err
-	}
-	var text strings.Builder
-	text.WriteString(formIntroduction)
-	titles, rule := []string{"clause"}, []string{"---"}
-	for _, one := range found {
-		titles, rule = append(titles, fmt.Sprintf("[%s](#%s)", one.fileName(), anchor(one.subject))), append(rule, "---")
-	}
-	fmt.Fprintf(&text, "| %s |\n| %s |\n", strings.Join(titles, " | "), strings.Join(rule, " | "))
-	for _, c := range clauses {
-		var cells []string
-		for _, one := range found {
-			cells = append(cells, one.formCell(c.ID))
-		}
-		fmt.Fprintf(&text, "| [%s](idempotent-requests.md#%s) %s | %s |\n", c.ID, strings.ToLower(c.ID), c.Title, strings.Join(cells, " | "))
-	}
-	for _, one := range found {
-		fmt.Fprintf(&text, "\n<a id=%q></a>\n\n## %s with the store %s\n\n", anchor(one.subject), one.Name, one.store.Name)
-		for _, c := range clauses {
-			if _, message := one.of(c.ID); one.formCell(c.ID) == "differs" {
-				fmt.Fprintf(&text, "- %s: %s\n", c.ID, strings.ReplaceAll(message, "\n", "; "))
-			}
-		}
-	}
-	return text.String(), nil
-}
-
-func anchor(s subject) string { return strings.ReplaceAll(s.fileName(), ".", "-") }
-
-type clause struct {
-	ID    string `yaml:"id"`
-	Level int    `yaml:"level"` // 0: it cannot be observed
-	Class string `yaml:"class"`
-	Title string `yaml:"title"`
-}
-
-// formClauses returns the clauses about form that the command can check.
-func formClauses(root string) ([]clause, error) {
-	text, err := os.ReadFile(filepath.Join(root, "..", "clauses.yaml")) //nolint:gosec // a file of the repository
-	if err != nil {
-		return nil, err
-	}
-	var all []clause
-	err = yaml.Unmarshal(text, &all)
-	return slices.DeleteFunc(all, func(c clause) bool { return c.Class != "form" || c.Level == 0 }), err
-}
-
-func (r *result) formCell(id string) string {
-	switch state, _ := r.of(id); state {
-	case "pass", "declared":
-		return "ok"
-	case "":
-		return "–"
-	default:
-		return "differs"
-	}
-}

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// result is what the pages need of the command's reports about a subject. results.yaml has
+// result is what the page needs of the command's reports about a subject. results.yaml has
 // those of all.
 type result struct {
 	Version   string    `yaml:"version"`
@@ -23,7 +23,7 @@ type result struct {
 	Kills     int       `yaml:"kills"` // until the first violation
 	Exercised []string  `yaml:"exercised,flow"`
 	Anomalies []anomaly `yaml:"anomalies"`
-	// Clauses has the state of each clause that was checked, and the message after a colon.
+	// Clauses has the state of each of shownClauses that was checked, and the message after a colon.
 	Clauses map[string]string `yaml:"clauses"`
 }
 
@@ -40,6 +40,9 @@ const (
 	expiry  = "expiry"
 	replica = "replica"
 )
+
+// shownClauses are those that the page shows also without an anomaly.
+var shownClauses = []string{"IR-3", "IR-6", "IR-7", "IR-19", "IR-32"}
 
 // readReport reads a report of the command.
 func readReport(file string) (result, error) {
@@ -74,7 +77,7 @@ func readReport(file string) (result, error) {
 		}
 	}
 	for _, c := range report.Results {
-		if c.State != "not exercised" {
+		if c.State != "not exercised" && slices.Contains(shownClauses, c.Clause) {
 			r.Clauses[c.Clause] = strings.TrimSuffix(c.State+": "+c.Message, ": ")
 		}
 	}
