@@ -1,5 +1,5 @@
-// The profile of idempotent requests, its comparison and a command that checks any HTTP
-// server. The program does not need this module, and the command does not depend on it.
+// The profile of idempotent requests and a command that checks any HTTP server. The program does not
+// need this module, and the command does not depend on it.
 module example.com/orders-api/spec
 
 go 1.26.0
