@@ -69,7 +69,7 @@ version=$("$patroni" --version) || fail "$patroni does not run"
 echo "Testing $version, $("$etcd" --version | head -n 1), $("$PG_BIN/postgres" --version) …"
 # The arguments come later, so a -skip of theirs has precedence.
 if [ "$(printf '%s\n' "${version##* }" 3.1.0 | sort -V | head -n 1)" != 3.1.0 ]; then
-	echo "In Patroni before 3.1.0, a leader that was paused can take its lock back: TestPatroni_pausedHeartbeat is left out, and TestPatroni_pausedLeader can fail. See lab/scaling.md, Patroni."
+	echo "In Patroni before 3.1.0, a leader that was paused can take its lock back: TestPatroni_pausedHeartbeat is left out, and TestPatroni_pausedLeader can fail. See lab/results/README.md, Patroni."
 	set -- -skip TestPatroni_pausedHeartbeat "$@"
 fi
 

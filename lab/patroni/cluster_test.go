@@ -1,7 +1,7 @@
 //go:build patroni
 
 // Package patroni_test runs the program on three PostgreSQL servers under Patroni, and
-// kills their leader: make -C lab patroni-check. lab/scaling.md has the results.
+// kills their leader: make -C lab patroni-check. lab/results/README.md has the results.
 package patroni_test
 
 import (
@@ -265,7 +265,7 @@ func (c *cluster) describe() string {
 		}
 	}
 	if leader != "" && promoted != "" && leader != promoted {
-		fmt.Fprintf(&b, "\n%s leads, although %s was promoted last: lab/scaling.md, Patroni", leader, promoted)
+		fmt.Fprintf(&b, "\n%s leads, although %s was promoted last: lab/results/README.md, Patroni", leader, promoted)
 	}
 	return b.String()
 }
