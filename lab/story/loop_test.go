@@ -2,7 +2,6 @@ package story_test
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,13 +26,18 @@ import (
 // This file is the design of docs/how-it-works.md in its smallest form, on the page's table and fence. It
 // leaves out declines, approvals, the lost COMMIT and the end of keys.
 
-//go:embed keys.sql
-var createKeys string
-
-//go:embed fence.sql
-var fence string
-
 const (
+	createKeys = `CREATE TABLE idempotency_keys (
+    idempotency_key text PRIMARY KEY,     -- chosen by the client
+    params_hash     bytea NOT NULL,       -- fingerprint of the request: another one is rejected
+    recovery_point  text NOT NULL,        -- how far the request has come
+    lease_token     uuid NOT NULL,        -- the run that may write, new for each run
+    locked_at       timestamptz,          -- since when; NULL if no run works on it
+    response_code   integer,              -- stored with the exact bytes of the response
+    response_body   bytea                 -- (the real table has more columns)
+);
+`
+
 	createOrders = `
 CREATE TABLE orders (
     idempotency_key text PRIMARY KEY,
@@ -52,6 +56,18 @@ VALUES ($1, $2, 'order_created', $3, now())
    AND held.recovery_point <> 'finished'
    AND (held.locked_at IS NULL OR held.locked_at <= now() - interval '90 seconds')
 RETURNING recovery_point, locked_at`
+
+	fence = `UPDATE idempotency_keys
+   SET recovery_point = $5,
+       locked_at      = CASE WHEN $5 <> 'finished' THEN now() END,
+       response_code  = $6,
+       response_body  = $7
+ WHERE idempotency_key = $1
+   AND lease_token = $2      -- this run still holds the key
+   AND recovery_point = $3   -- which is where this run left it
+   AND locked_at <= $4       -- and nothing has renewed its lease since
+RETURNING locked_at;
+`
 )
 
 var (
