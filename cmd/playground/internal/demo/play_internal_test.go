@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/client"
@@ -45,14 +44,4 @@ func TestDescribe(t *testing.T) {
 	} {
 		require.Equal(t, want, describe(response))
 	}
-}
-
-func TestSend(t *testing.T) {
-	t.Parallel()
-	order := uuid.New()
-	s := &system{mails: map[uuid.UUID]int{}}
-	for range 2 {
-		require.NoError(t, s.Send(t.Context(), order, nil))
-	}
-	require.Equal(t, map[uuid.UUID]int{order: 2}, s.mails, "a second copy counts")
 }
