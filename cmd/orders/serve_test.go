@@ -83,30 +83,6 @@ func TestServe_stopWaitsForACharge(t *testing.T) {
 	require.Len(t, f.stripe.Charges(), 2)
 }
 
-// Readiness has connections of its own: a probe does not wait for orders.
-func TestServe_readyWhileThePoolIsBusy(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const one = "&pool_max_conns=1&lock_timeout=60000&statement_timeout=60000"
-	a := f.serve(f.with("DATABASE_URL="+dbtest.URL(f.pool)+one), "--shutdown-delay", "0")
-	tx, err := f.pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "LOCK TABLE orders IN EXCLUSIVE MODE")
-	require.NoError(t, err)
-	created := a.OrderAsync("waiting-order-key-1")
-	programtest.Eventually(t, func() bool {
-		var waiting bool
-		require.NoError(t, f.pool.QueryRow(t.Context(),
-			"SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'orders'::regclass)").Scan(&waiting))
-		return waiting
-	})
-	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
-	require.Empty(t, created)
-	require.NoError(t, tx.Rollback(t.Context()))
-	programtest.RequirePaid(t, (<-created).Response)
-	a.Stop()
-}
-
 func TestServe_secondSignal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -39,17 +39,6 @@ func TestWorker_once(t *testing.T) {
 	require.Len(t, mail.Received(), 1, "nothing is sent twice")
 }
 
-func TestWorker_repeating(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	mail := programtest.NewMailServer(t, "")
-	mail.RejectNext(1)
-	w := programtest.Start(t, f.with("SMTP_URL=smtp://"+mail.Address), "worker", "--every", "50ms")
-	f.createPaidOrder("receipt-order-003")
-	programtest.Eventually(t, func() bool { return len(mail.Received()) == 1 && f.staged() == 0 })
-	w.Stop()
-}
-
 // Without a mail server, receipts wait, and the events are sent.
 func TestWorker_noMailServer(t *testing.T) {
 	t.Parallel()
