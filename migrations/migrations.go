@@ -65,9 +65,11 @@ var grantSQL string
 // Up applies all pending migrations and returns their number. It then limits the privileges of the
 // program's role.
 func (m *Migrator) Up(ctx context.Context) (int, error) {
-	done := m.report(ctx)
+	reporting, stop := context.WithCancel(ctx)
+	defer stop()
+	go m.report(reporting)
 	results, err := m.provider.Up(ctx)
-	if err = done(err); err == nil {
+	if err == nil {
 		_, err = m.pool.Exec(ctx, grantSQL)
 	}
 	if err != nil {
@@ -92,17 +94,10 @@ SELECT privilege || ' ON ' || name
  ORDER BY name, privilege`, tables, privileges)
 }
 
-// Down rolls back the migration that was applied last, and returns its file name, or "".
+// Down rolls back the migration that was applied last, and returns its file name. A newer program's
+// migrations are rolled back by that program only.
 func (m *Migrator) Down(ctx context.Context) (string, error) {
-	done := m.report(ctx)
 	result, err := m.provider.Down(ctx)
-	err = done(err)
-	if errors.Is(err, goose.ErrNoNextVersion) {
-		return "", nil
-	}
-	if errors.Is(err, goose.ErrVersionNotFound) {
-		err = errors.New("the database has migrations that this program does not know, so use the program that applied them")
-	}
 	if err != nil {
 		return "", fmt.Errorf("migrate down: %w", err)
 	}

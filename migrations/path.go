@@ -31,23 +31,18 @@ SELECT current_setting('search_path'),
 		return fmt.Errorf("check search_path: %w", postgres.Translate(err))
 	}
 	named := pool.Config().ConnConfig.RuntimeParams["search_path"]
-	used, where := visible, "no schema that the role may use"
+	used := visible
 	if forMigration {
 		used = current
-	}
-	if current != "" {
-		where = "schema " + current
 	}
 	switch {
 	case named != "" && named != path:
 		return fmt.Errorf("DATABASE_URL has search_path=%s, but the session has %s, because a pooler ignores the parameter: "+
 			"set it for the role (ALTER ROLE … SET search_path) and remove it from DATABASE_URL", named, path)
-	case current == "" && len(installed) == 0:
-		return fmt.Errorf("search_path (%s) names no schema that the role may use: create it, or grant USAGE on it", path)
 	case len(installed) == 0, slices.Contains(installed, used), forMigration && named != "" && current != "":
 		return nil
 	}
-	return fmt.Errorf("search_path (%s) leads to %s, but the tables are in schema %s: set search_path=%s in DATABASE_URL, and grant USAGE on it; "+
+	return fmt.Errorf("search_path (%s) leads away from the tables, which are in schema %s: set search_path=%s in DATABASE_URL, and grant USAGE on it; "+
 		"for another installation in this database, set search_path to its schema, and run `orders migrate up`",
-		path, where, strings.Join(installed, ", "), installed[0])
+		path, strings.Join(installed, ", "), installed[0])
 }

@@ -28,17 +28,17 @@ func TestCheckPath(t *testing.T) {
 	pool := dbtest.New(t)
 	_, err := pool.Exec(t.Context(), "CREATE SCHEMA later; CREATE SCHEMA postgres")
 	require.NoError(t, err)
+	const away = "leads away from the tables, which are in schema public: set search_path=public in DATABASE_URL"
 	for name, test := range map[string]struct {
 		path, options        string
 		program, forMigrator string // the errors
 	}{
 		"tables":              {"public", "", "", ""},
-		"named like the role": {"", "", "", `search_path ("$user", public) leads to schema postgres, but the tables are in schema public: set search_path=public in DATABASE_URL`},
-		"PGOPTIONS":           {"", "-c search_path=later", "leads to schema later, but the tables are in schema public", "leads to schema later, but the tables are in schema public"},
+		"named like the role": {"", "", "", `search_path ("$user", public) ` + away},
+		"PGOPTIONS":           {"", "-c search_path=later", away, away},
 		"named on purpose":    {"later", "", "for another installation in this database, set search_path to its schema, and run `orders migrate up`", ""},
 		"in front of another": {"later,public", "", "", ""},
-		"a missing schema":    {"missing", "", "search_path (missing) leads to no schema that the role may use, but the tables are in schema public", "leads to no schema"},
-		"nothing on the path": {"", "-c search_path=", "leads to no schema", "leads to no schema"},
+		"a missing schema":    {"missing", "", "search_path (missing) " + away, away},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

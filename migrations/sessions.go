@@ -2,8 +2,6 @@ package migrations
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,35 +18,21 @@ func (m *Migrator) begin(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-const reportInterval = 3 * time.Second
+// reportInterval is shorter than lock_timeout, so that a report precedes its error.
+const reportInterval = time.Second
 
-// report logs every few seconds which sessions block the migrations, because an abandoned session or a
-// backup can do so for hours. done ends that, and adds them to an error.
-func (m *Migrator) report(ctx context.Context) (done func(error) error) {
-	reporting, stop := context.WithCancel(ctx)
-	var reports sync.WaitGroup
-	reports.Go(func() {
-		for {
-			select {
-			case <-reporting.Done():
-				return
-			case <-time.After(reportInterval):
-			}
-			if sessions := m.blockers(reporting); len(sessions) > 0 {
-				m.logger.WarnContext(ctx, "waiting for other sessions; end one with SELECT pg_terminate_backend(pid) if nothing uses it", "sessions", sessions)
-			}
-		}
-	})
-	return func(err error) error {
-		stop()
-		reports.Wait()
-		if err == nil {
-			return nil
+// report logs, until ctx ends, which sessions block the migrations, because an abandoned session or a backup
+// can do so for hours.
+func (m *Migrator) report(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(reportInterval):
 		}
 		if sessions := m.blockers(ctx); len(sessions) > 0 {
-			err = fmt.Errorf("%w; other sessions hold locks: %q", err, sessions)
+			m.logger.WarnContext(ctx, "waiting for other sessions; end one with SELECT pg_terminate_backend(pid) if nothing uses it", "sessions", sessions)
 		}
-		return err
 	}
 }
 

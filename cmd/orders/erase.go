@@ -15,11 +15,6 @@ type erase struct {
 	Order uuid.UUID `required:"" placeholder:"ID" help:"The order's id."`
 }
 
-// Help says what to know before the personal data is gone.
-func (erase) Help() string {
-	return "Amounts, ids and the reference stay. docs/erase.md says what backups and the provider keep."
-}
-
 func (c erase) Run(ctx context.Context, a *app.App) error {
 	err := a.Orders.Erase(ctx, c.Account, c.Order, c.By)
 	return printed(err, "The personal data of order %s is erased, except in backups and at the provider (docs/erase.md).\n", c.Order)

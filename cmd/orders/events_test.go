@@ -99,18 +99,3 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, events[3].ID, events[len(events)-1].ID)
 	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs"))
 }
-
-// Without EVENTS_URL, nothing is staged. A completer stages events too.
-func TestEvents_staged(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.abandon("an-abandoned-order-001")
-	f.createPaidOrder("an-order-without-an-event")
-	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'event'"))
-	programtest.Succeed(t, f.with("EVENTS_URL=https://shop.example", "EVENTS_SECRET="+firstSecret), "completer")
-	require.Equal(t, 1, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'event'"))
-
-	_, stderr := programtest.Succeed(t, f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address), "worker", "--once")
-	require.Contains(t, stderr, `msg="no events are sent, because EVENTS_URL is not set"`)
-	require.Equal(t, 1, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'event' AND attempt = 0"))
-}

@@ -72,8 +72,6 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 	}
 	if a.Config.EventsURL != "" {
 		workers = append(workers, events.NewWorker(a.Pool, a.Config.Endpoint(), a.Logger))
-	} else {
-		a.Logger.InfoContext(ctx, "no events are sent, because EVENTS_URL is not set")
 	}
 	if !c.Once {
 		loops := []app.Loop{{Command: "worker", Every: time.Minute, Work: a.Changes.ReadList}}
@@ -111,12 +109,8 @@ type jobsRetry struct {
 }
 
 func (c jobsRetry) Run(ctx context.Context, a *app.App) error {
-	var id uuid.UUID
-	var err error
-	if c.Job != "all" {
-		id, err = uuid.Parse(c.Job)
-	}
-	if err != nil || id == uuid.Nil && c.Job != "all" {
+	id, err := uuid.Parse(c.Job) // the zero id means all
+	if c.Job != "all" && (err != nil || id == uuid.Nil) {
 		return errNoFailedJob
 	}
 	retried, err := jobs.RetryFailed(ctx, a.Pool, id, c.audit())

@@ -50,56 +50,23 @@ func (f *fixture) count(query string, arguments ...any) int {
 	return n
 }
 
-func lines(output, text string) []string {
-	var found []string
-	for line := range strings.Lines(output) {
-		if strings.Contains(line, text) {
-			found = append(found, line)
-		}
-	}
-	return found
-}
-
-func requireOneLine(t *testing.T, stderr, text string, fields ...string) {
-	t.Helper()
-	found := lines(stderr, text)
-	require.Len(t, found, 1, stderr)
-	for _, field := range append(fields, "duration_seconds=") {
-		require.Contains(t, found[0], field)
-	}
-}
-
-func TestCompleter_singleRun(t *testing.T) {
+func TestCompleter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.abandon("abandoned-order-001", "abandoned-order-002", "abandoned-order-003")
 	f.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'abandoned-order-003'")
+	rejecting := f.rejectConfirms()
+	stderr := programtest.Fail(t, f.environ, "completer")
+	rejecting.Release()
+	require.Contains(t, stderr, `msg="completer pass" completed=0 skipped=0 requires_action=0 failed=2`+"\n")
+	require.Contains(t, stderr, "orders: abandoned keys not completed: 2, which will be tried again (orders keys list)\n")
 
-	stdout, stderr := programtest.Succeed(t, f.environ, "completer")
-	require.Empty(t, stdout)
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=2 skipped=0 requires_action=0 failed=0")
+	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE idempotency_key <> 'abandoned-order-003'")
+	_, stderr = programtest.Succeed(t, f.environ, "completer")
+	require.Contains(t, stderr, `msg="completer pass" completed=2 skipped=0 requires_action=0 failed=0`+"\n")
 	require.Len(t, f.stripe.Charges(), 2)
 	require.Equal(t, 2, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
 	require.Equal(t, 2, f.staged())
-
-	_, stderr = programtest.Succeed(t, f.environ, "completer")
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=0")
-
-	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
-	programtest.Succeed(t, f.environ, "completer")
-	require.Len(t, f.stripe.Charges(), 3)
-}
-
-func TestCompleter_providerFails(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.abandon("abandoned-order-011", "abandoned-order-012")
-	rejecting := f.rejectConfirms()
-	defer rejecting.Release()
-
-	stderr := programtest.Fail(t, f.environ, "completer")
-	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 requires_action=0 failed=2")
-	require.Contains(t, stderr, "orders: abandoned keys not completed: 2, which will be tried again (orders keys list)\n")
 }
 
 // After a signal, the completer finishes the keys in progress and starts no other.
@@ -114,17 +81,14 @@ func TestCompleter_signal(t *testing.T) {
 	c := programtest.Start(t, f.environ, "completer", "--every", "1h")
 	<-held.Reached()
 	c.Signal(syscall.SIGTERM)
-	c.WaitFor(&c.Stderr, `msg="stopping after the keys in progress"`)
-	require.False(t, c.HasExited())
 	held.Release()
 	require.Zero(t, c.Wait(), "%s", &c.Stderr)
 	completed := len(f.stripe.Charges())
 	require.LessOrEqual(t, completed, atOnce)
-	requireOneLine(t, c.Stderr.String(), `msg="completer pass"`, fmt.Sprintf("completed=%d skipped=0 requires_action=0 failed=0", completed))
 	require.Equal(t, keys-completed, f.count("SELECT count(*) FROM idempotency_keys WHERE attempt = 1 AND locked_at IS NULL"))
 }
 
-func TestReaper_singleRun(t *testing.T) {
+func TestReaper(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.createPaidOrder("ancient-order-001")
@@ -132,38 +96,14 @@ func TestReaper_singleRun(t *testing.T) {
 	f.abandon("ancient-order-002")
 	f.exec("UPDATE idempotency_keys SET created_at = now() - interval '9 years'")
 	f.createPaidOrder("recent-order-0001")
-	env := f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=")
-	const rows = "SELECT count(*) FROM idempotency_keys"
-
-	stdout, _ := programtest.Succeed(t, env, "reaper", "--dry-run")
+	stdout, _ := programtest.Succeed(t, f.quiet(), "reaper", "--dry-run")
 	require.Equal(t, "finished keys older than 72h0m0s: 1; none was emptied\n", stdout)
-	require.Equal(t, 3, f.count(rows))
-
-	stdout, stderr := programtest.Succeed(t, env, "reaper")
-	require.Empty(t, stdout)
-	requireOneLine(t, stderr, `msg="reaper pass"`, "emptied=1")
-	require.Equal(t, 3, f.count(rows))
-	require.Equal(t, 1, f.count(rows+" WHERE expired_at IS NOT NULL"))
-	require.Zero(t, f.count(rows+" WHERE idempotency_key = 'ancient-order-001'"))
+	_, stderr := programtest.Succeed(t, f.with("STRIPE_SECRET_KEY="), "reaper")
+	require.Contains(t, stderr, `msg="reaper pass" emptied=1`+"\n")
+	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys"))
+	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE expired_at IS NOT NULL"))
+	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE idempotency_key = 'ancient-order-001'"))
 	require.Equal(t, 3, f.count("SELECT count(*) FROM orders"))
-
-	stdout, _ = programtest.Succeed(t, append(env, "CHARGE_WINDOW=5m30s", "KEY_RETENTION=6m"), "reaper", "--dry-run")
-	require.Equal(t, "finished keys older than 6m0s: 0; none was emptied\n", stdout)
-}
-
-// A repeating command continues after errors of the database.
-func TestReaper_repeating(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	r := programtest.Start(t, f.environ, "reaper", "--every", "20ms")
-	r.WaitFor(&r.Stderr, `msg="reaper pass"`)
-	f.exec("ALTER TABLE idempotency_keys RENAME TO somewhere_else")
-	r.WaitFor(&r.Stderr, `level=ERROR msg="run failed" command=reaper error="reap keys: `)
-	f.exec("ALTER TABLE somewhere_else RENAME TO idempotency_keys")
-	f.createPaidOrder("ancient-order-021")
-	f.exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")
-	r.WaitFor(&r.Stderr, `msg="reaper pass" emptied=1`)
-	r.Stop()
 }
 
 func TestJobs(t *testing.T) {
@@ -174,12 +114,11 @@ func TestJobs(t *testing.T) {
 	env := f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "LOG_LEVEL=error")
 
 	stdout, _ := programtest.Succeed(t, env, "jobs", "list")
-	for _, order := range orders {
-		require.Regexp(t, `(?m)^[0-9a-f-]{36}  receipt  `+f.account().String()+`  \{"order_id": "`+order+`"\}  1  +20.{17}  20.{17}  no mailbox \[removed\] 550 5\.1\.1$`, stdout)
-	}
 	jobs := make([]string, len(orders))
 	for i, order := range orders {
-		jobs[i] = strings.Fields(lines(stdout, order)[0])[0]
+		line := regexp.MustCompile(`(?m)^([0-9a-f-]{36})  receipt  ` + f.account().String() + `  \{"order_id": "` + order + `"\}  1  +20.{17}  20.{17}  no mailbox \[removed\] 550 5\.1\.1$`).FindStringSubmatch(stdout)
+		require.NotNil(t, line, stdout)
+		jobs[i] = line[1]
 	}
 	hopeless := jobs[2]
 
@@ -195,8 +134,6 @@ func TestJobs(t *testing.T) {
 	}
 	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
 	require.Equal(t, "The worker tries again, now: 1\n", stdout)
-	stdout, _ = programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the mail server is repaired")
-	require.Equal(t, "The worker tries again, now: 0\n", stdout)
 
 	programtest.Succeed(t, f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address), "worker", "--once")
 	history := f.keys("show", "receipt-order-011")

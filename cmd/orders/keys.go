@@ -36,23 +36,19 @@ func (keysList) Run(ctx context.Context, a *app.App) error {
 
 // keyName is the argument of a command on one key.
 type keyName struct {
-	ID      string    `arg:"" help:"The key, its id, an order's or refund's id, a reference, a provider's id, or a customer's email address."`
-	Account uuid.UUID `placeholder:"ID" help:"Search only the account with this id."`
+	ID string `arg:"" help:"The key, its id, an order's or refund's id, a reference, a provider's id, or a customer's email address."`
 }
 
 // find searches the keys, and what they created. A client may choose another one's id as its
 // key, so several matches are listed instead of guessed.
 func (n keyName) find(ctx context.Context, a *app.App) (history, error) {
-	accountIDs := []uuid.UUID{n.Account}
-	if n.Account == uuid.Nil {
-		list, err := accounts.List(ctx, a.Pool)
-		if err != nil {
-			return history{}, err
-		}
-		accountIDs = nil
-		for _, account := range list {
-			accountIDs = append(accountIDs, account.ID)
-		}
+	all, err := accounts.List(ctx, a.Pool)
+	if err != nil {
+		return history{}, err
+	}
+	var accountIDs []uuid.UUID
+	for _, account := range all {
+		accountIDs = append(accountIDs, account.ID)
 	}
 	objects, err := a.Engine.FindResources(ctx, accountIDs, n.ID)
 	if err != nil {
@@ -83,7 +79,7 @@ func (n keyName) find(ctx context.Context, a *app.App) (history, error) {
 	case 1:
 		return list[0], nil
 	}
-	several := "several match, the newest first: give the id of one, or select an account with --account"
+	several := "several match, the newest first: give the id of one"
 	for _, key := range list {
 		several += fmt.Sprintf("\n  %s  account %s  %s  %s", key.ID, key.AccountID, key.CreatedAt.UTC().Format(time.DateTime), key.As)
 	}
@@ -115,7 +111,7 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 			resources = append(resources, refund.ID)
 		}
 	}
-	if h.records, err = audit.Records(ctx, a.Pool, h.AccountID, resources...); err != nil {
+	if h.Records, err = audit.Records(ctx, a.Pool, h.AccountID, resources...); err != nil {
 		return err
 	}
 	return show(os.Stdout, "history", h)
@@ -173,28 +169,5 @@ type history struct {
 	Order   orders.Order // its Status is empty if there is none
 	Jobs    []jobs.Job
 	Refunds []refunds.Refund
-	records []audit.Record
-}
-
-type event struct {
-	At   time.Time
-	Text string
-}
-
-// Timeline returns the events of the key, the oldest first.
-func (h history) Timeline() []event {
-	events := []event{{h.CreatedAt, "key claimed"}}
-	for _, record := range h.records {
-		events = append(events, event{record.CreatedAt, fmt.Sprintf("%s %s", record.Action, record.Data)})
-	}
-	if h.Runs > 1 {
-		events = append(events, event{h.LastRunAt, fmt.Sprintf("run %d, the last one so far", h.Runs)})
-	}
-	if h.FinishedAt != nil && h.Expired {
-		events = append(events, event{*h.FinishedAt, "finished; the response is deleted, because the key has expired"})
-	} else if h.FinishedAt != nil {
-		events = append(events, event{*h.FinishedAt, fmt.Sprintf("finished, response %d stored", h.ResponseCode)})
-	}
-	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.At.UnixMicro(), b.At.UnixMicro()) })
-	return events
+	Records []audit.Record // the oldest first
 }

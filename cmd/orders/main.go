@@ -25,7 +25,7 @@ type commands struct {
 	Completer completer      `cmd:"" provider:"" help:"Resume the unfinished keys that clients abandoned (cron)."`
 	Reaper    reaper         `cmd:"" help:"Empty finished keys whose retention is over (cron)."`
 	Reconcile reconciliation `cmd:"" provider:"" help:"Compare our records with the provider's payments and refunds, and list the differences that are open (cron)."`
-	Erase     erase          `cmd:"" help:"Erase the personal data of a finished order."`
+	Erase     erase          `cmd:"" help:"Erase the personal data of a finished order. Amounts, ids and the reference stay; docs/erase.md says what backups and the provider keep."`
 	Migrate   migrate        `cmd:"" help:"Change the database schema, or show its state."`
 
 	Keys struct {
@@ -58,8 +58,9 @@ type commands struct {
 	app *app.App // of the command that runs, or nil
 }
 
-// newApp creates the app of the selected command. The tag provider is on those that call the provider.
-func newApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
+// ProvideApp creates the app. kong calls it for a command whose Run has a parameter of this type. The tag
+// provider is on those that call the provider.
+func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
 	required := []string{"DATABASE_URL"}
 	if selected.Selected().Tag.Has("provider") {
 		required = append(required, "STRIPE_SECRET_KEY")
@@ -68,14 +69,8 @@ func newApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
 	if err != nil {
 		return nil, err
 	}
-	return app.New(ctx, config)
-}
-
-// ProvideApp creates the app. kong calls it for a command whose Run has a parameter of this type.
-func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (a *app.App, err error) {
-	a, err = newApp(ctx, selected)
-	c.app = a
-	return a, err
+	c.app, err = app.New(ctx, config)
+	return c.app, err
 }
 
 // AfterRun closes the app. kong calls it after the command's Run.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -35,7 +34,7 @@ func (c migrate) Run(ctx context.Context) error {
 			return printed(err, "applied: %d\n", applied)
 		case "down":
 			name, err := migrator.Down(ctx)
-			return printed(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
+			return printed(err, "rolled back: %s\n", name)
 		}
 		lines, err := migrator.Status(ctx)
 		return printed(err, "%s\n", strings.Join(lines, "\n"))

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -119,22 +117,6 @@ func TestServe_demotedPrimary(t *testing.T) {
 	a.Stop()
 }
 
-// The first host accepts connections and never answers.
-func TestServe_hungFirstHost(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	hung, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer hung.Close()
-	both, err := url.Parse(dbtest.URL(f.pool))
-	require.NoError(t, err)
-	both.Host = hung.Addr().String() + "," + both.Host
-	a := f.serve(f.with("DATABASE_URL="+both.String()+"&connect_timeout=1"), "--shutdown-delay", "0")
-	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
-	programtest.RequirePaid(t, a.MustOrder("beside-a-hung-host", programtest.Tea))
-	a.Stop()
-}
-
 // The error names all privileges that orders need, and readiness depends on them and on each
 // migration.
 func TestServe_privilegesAndMigrations(t *testing.T) {
@@ -161,13 +143,7 @@ func TestServe_privilegesAndMigrations(t *testing.T) {
 		http.Header{"Idempotency-Key": {"a-refund-of-the-role"}}).Status)
 	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
 	require.Equal(t, http.StatusPaymentRequired, a.MustOrder("a-decline-of-the-role", strings.Replace(programtest.Tea, "pm_card_visa", "pm_card_visa_chargeDeclined", 1)).Status)
-	for path, want := range map[string]int{
-		"/v1/orders": 200, "/v1/orders/" + id: 200, "/v1/idempotency-keys/an-order-of-the-role": 200, "/v1/idempotency-keys/an-unused-key-of-it": 404,
-	} {
-		require.Equal(t, want, a.MustDo(http.MethodGet, path, "", nil).Status, path)
-	}
-	_, metrics := programtest.Get(t, a.Admin()+"/metrics")
-	require.Contains(t, metrics, "\norders_database_up 1\n")
+	require.Equal(t, http.StatusOK, a.MustDo(http.MethodGet, "/v1/idempotency-keys/an-order-of-the-role", "", nil).Status)
 	require.NotContains(t, a.Stderr.String(), "permission denied")
 	for _, fault := range []struct{ begin, end, logged string }{
 		{"REVOKE INSERT ON audit_records FROM " + role, "GRANT INSERT ON audit_records TO " + role, "lacks INSERT ON audit_records: grant"},

@@ -1,10 +1,10 @@
 package main_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -61,20 +61,6 @@ func TestReconcile_exitCodes(t *testing.T) {
 	require.Regexp(t, `^\{"id":"([0-9a-f-]{36})","found_at":"\S+Z","kind":"unrecorded_charge","account_id":"[0-9a-f-]{36}","order_id":"`+ids[1]+`","key_id":"[0-9a-f-]{36}","intent_id":"pi_\w+",`+
 		`"provider":\{"amount":2500,"currency":"usd"\},"created":"\S+Z","detail":"intent succeeded, order missing","fixed":false\}$`, lines[0])
 	require.Regexp(t, `^Compared 3 intents and 0 refunds .* Discrepancies: 1, fixed: 0\. `, lines[1])
-
-	code, stdout, stderr = programtest.Run(t, f.environ, "reconcile", "--json")
-	require.Equal(t, 1, code)
-	require.Equal(t, "orders: discrepancies: 1\n", stderr)
-	var report struct {
-		Discrepancies []struct {
-			Kind    string `json:"kind"`
-			OrderID string `json:"order_id"`
-		} `json:"discrepancies"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(stdout), &report), "one document only")
-	require.Len(t, report.Discrepancies, 1)
-	require.Equal(t, "unrecorded_charge", report.Discrepancies[0].Kind)
-	require.Equal(t, ids[1], report.Discrepancies[0].OrderID)
 }
 
 // A discrepancy is reported every night and listed with the failed jobs, until an operator has acknowledged it.
@@ -84,15 +70,9 @@ func TestReconcile_acknowledged(t *testing.T) {
 	id := f.createPaidOrders("reconciled-order-004")[0]
 	f.exec("UPDATE orders SET amount = 2400 WHERE id = $1", id)
 	reconcile := func() (code int, ids []string) {
-		code, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--json")
-		var report struct {
-			Discrepancies []struct {
-				ID string `json:"id"`
-			} `json:"discrepancies"`
-		}
-		require.NoError(t, json.Unmarshal([]byte(stdout), &report), stderr)
-		for _, d := range report.Discrepancies {
-			ids = append(ids, d.ID)
+		code, stdout, _ := programtest.Run(t, f.environ, "reconcile")
+		for _, match := range regexp.MustCompile(`(?m)^\{"id":"([0-9a-f-]{36})"`).FindAllStringSubmatch(stdout, -1) {
+			ids = append(ids, match[1])
 		}
 		return code, ids
 	}
@@ -105,7 +85,6 @@ func TestReconcile_acknowledged(t *testing.T) {
 	}
 	_, ids := reconcile()
 	found := ids[0]
-	require.Regexp(t, `(?m)^discrepancy of the order +`+found+`, not acknowledged, amount_mismatch$`, f.keys("show", id))
 	require.Contains(t, programtest.Fail(t, f.quiet(), "jobs", "retry", found, "--reason", "a test"), "a discrepancy ends with jobs delete")
 	done := []string{"jobs", "delete", found, "--reason", "corrected by hand", "--by", "grace"}
 	stdout, _ := programtest.Succeed(t, f.quiet(), done...)
@@ -139,15 +118,11 @@ func TestReconcile_incomplete(t *testing.T) {
 	f := newFixtureAnHourAgo(t)
 	const notCompared = "orders: records were not compared: "
 	rejecting := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: listEndpoint, After: 1, Times: stripetest.Always}) // the first list is the try at the start
-	code, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--json")
+	code, stdout, stderr := programtest.Run(t, f.environ, "reconcile")
 	rejecting.Release()
 	require.Equal(t, 2, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, notCompared+"list the provider's intents: payments: ")
-
-	code, _, stderr = programtest.Run(t, f.with("DATABASE_URL="), "reconcile")
-	require.Equal(t, 2, code)
-	require.Contains(t, stderr, notCompared+"wrong configuration:\n  DATABASE_URL: not set")
 
 	code, _, stderr = programtest.Run(t, f.environ, "reconcile", "--since", "5m")
 	require.Equal(t, 2, code)

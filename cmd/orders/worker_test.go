@@ -39,22 +39,6 @@ func TestWorker_once(t *testing.T) {
 	require.Len(t, mail.Received(), 1, "nothing is sent twice")
 }
 
-func TestWorker_repeating(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	mail := programtest.NewMailServer(t, "")
-	mail.RejectNext(1)
-	w := programtest.Start(t, f.with("SMTP_URL=smtp://"+mail.Address, "LOG_LEVEL=debug"), "worker", "--every", "50ms")
-	w.WaitFor(&w.Stderr, "receipts are sent by mail")
-	id := f.createPaidOrder("receipt-order-003")
-	w.WaitFor(&w.Stderr, "receipt retried")
-	programtest.Eventually(t, func() bool { return len(mail.Received()) == 1 })
-	require.Contains(t, mail.Received()[0], id)
-	programtest.Eventually(t, func() bool { return f.staged() == 0 })
-	w.Stop()
-	require.Len(t, mail.Received(), 1)
-}
-
 // Without a mail server, receipts wait, and the events are sent.
 func TestWorker_noMailServer(t *testing.T) {
 	t.Parallel()
@@ -68,10 +52,4 @@ func TestWorker_noMailServer(t *testing.T) {
 	require.Contains(t, stderr, `level=WARN msg="SMTP_URL is not set, so this worker sends no receipts`)
 	require.Len(t, shop.received(), 1)
 	require.Equal(t, 1, f.staged())
-
-	w := programtest.Start(t, f.environ, "worker")
-	w.WaitFor(&w.Stderr, "SMTP_URL is not set")
-	w.WaitFor(&w.Stderr, "EVENTS_URL is not set")
-	w.Stop()
-	programtest.RequireStartupError(t, f.with("RECEIPTS_DIR=receipts"), "worker --once", "\n  RECEIPTS_DIR: was removed: ")
 }

@@ -88,14 +88,9 @@ func openConsole(p *programtest.Process) *consoleAPI {
 	jar, err := cookiejar.New(nil)
 	require.NoError(p.T, err)
 	a := &consoleAPI{&programtest.API{Process: p, Base: match[2]}, http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}}
-	response, err := http.Get(a.Base + "/console")
+	response, err := a.browser.Get(match[1])
 	require.NoError(p.T, err)
 	require.NoError(p.T, response.Body.Close())
-	require.Equal(p.T, http.StatusForbidden, response.StatusCode, "without the token")
-	response, err = a.browser.Get(match[1])
-	require.NoError(p.T, err)
-	require.NoError(p.T, response.Body.Close())
-	require.Equal(p.T, http.StatusOK, response.StatusCode)
 	require.Equal(p.T, "/console", response.Request.URL.RequestURI(), "the token is no longer in the URL")
 	require.NotContains(p.T, p.Stderr.String(), match[3], "the token is in no log")
 	return a
@@ -158,7 +153,7 @@ func TestConsole(t *testing.T) {
 	a.Key = p.WaitFor(&p.Stdout, `API key +(ok_\S+)`)[1]
 	p.WaitFor(&p.Stderr, "listening")
 
-	const visa, broke, asking, other = "pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_threeDSecure2Required", "pm_card_mastercard"
+	const visa, asking = "pm_card_visa", "pm_card_threeDSecure2Required"
 	next := a.watchConsole()
 	for _, test := range []struct {
 		card, fault, customer string
@@ -167,17 +162,12 @@ func TestConsole(t *testing.T) {
 		designs               string
 	}{
 		{visa, "none", "", 5, []string{"row: order_created", "row: charge_created", "row: finished", "mail: the receipt is accepted"}, "1/1 201, 1/1, 1/1"},
-		{visa, "repeat", "", 6, nil, "1/1 201, 1/1, 1/1"},
 		{visa, "lost", "", 7, []string{"but the connection breaks", "the connection breaks)", "gets 503", "the connection is restored", "run 2 takes over"}, "2/1 201, 1/1, 1/1"},
 		{visa, "killed", "", 6, []string{"SIGKILL", "gets no response", "started again", "run 2 takes over", "gets 201"}, "2/1 409: in progress, 1/1, 1/1"},
 		{visa, "error", "", 6, nil, "2/1 201, 1/0, 1/1"},
 		{visa, "late", "", 7, nil, "2/1 201, 2/1, 1/1"},
-		{other, "other", "", 6, nil, ""},
-		{broke, "late", "", 7, []string{"payment failed, response stored", "402"}, ""},
-		{asking, "none", "approve", 6, []string{"requires_action", "gets 202", "the customer approves", "the card is charged", "gets 201"}, ""},
 		{asking, "error", "decline", 8, []string{": 500 after", "gets 202", "the customer declines", "cancel the intent", "gets 402"}, ""},
 		{asking, "killed", "approve", 7, []string{"SIGKILL", "gets 202", "started again", "run 2 takes over", "gets 201"}, ""},
-		{asking, "concurrent", "approve", 7, []string{"has all 20 responses", "the customer approves", "gets 201"}, ""},
 	} {
 		require.Equal(t, http.StatusAccepted, a.startPlay(test.card, test.fault))
 		view := next()
@@ -203,7 +193,7 @@ func TestConsole(t *testing.T) {
 		if test.fault == "killed" && test.card == visa {
 			requireCrashedRow(t, view)
 		}
-		pays := test.card == visa || test.card == other || test.customer == "approve"
+		pays := test.card == visa || test.customer == "approve"
 		require.Equal(t, pays, slices.Contains(view.column("at Stripe"), "charged $25.00"), where)
 		require.Equal(t, pays, strings.Contains(view.timeline(), "mail: the receipt is accepted"), where)
 	}

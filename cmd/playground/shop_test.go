@@ -24,9 +24,9 @@ func TestRun_shop(t *testing.T) {
 		settings string
 		script   string // "" if there is no shop
 	}{
-		"fake":                         {"", `src="http://127.0.0.1:`},
-		"Stripe":                       {own + " SHOP_STRIPE_PUBLISHABLE_KEY=pk_test_1", `src="https://js.stripe.com/v3/"`},
-		"Stripe, live publishable key": {own + " SHOP_STRIPE_PUBLISHABLE_KEY=pk_live_1", ""},
+		"fake":     {"", `src="http://127.0.0.1:`},
+		"Stripe":   {own + " SHOP_STRIPE_PUBLISHABLE_KEY=pk_test_1", `src="https://js.stripe.com/v3/"`},
+		"live key": {own + " SHOP_STRIPE_PUBLISHABLE_KEY=pk_live_1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,7 +22,6 @@ import (
 	"syscall"
 	"time"
 
-	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -56,7 +55,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "fake Stripe: http://%s\n", listener.Addr())
-	server := &http.Server{Handler: app.CheckHost(*address, stripe), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: stripetest.CheckHost(*address, stripe), ReadHeaderTimeout: 5 * time.Second}
 	context.AfterFunc(ctx, func() {
 		stripe.Close()
 		_ = server.Close()

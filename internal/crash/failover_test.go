@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -180,7 +181,7 @@ func (h *harness) retryWhileAway(url, other string) (wrong []string) {
 // resolveKey ends the key, unless that is not possible now.
 func (h *harness) resolveKey() {
 	h.t.Helper()
-	h.command("keys", "resolve", idempotencyKey, "--account", h.account.id.String(), "--by", "ann", "--reason", "lost rows")
+	h.command("keys", "resolve", idempotency.KeyID(h.account.id, idempotencyKey).String(), "--by", "ann", "--reason", "lost rows")
 }
 
 // reconcileLostRows runs the command, after which the customer must not be able to pay
@@ -380,7 +381,7 @@ func (c clockCase) recoverAtOnce(h *harness, url string) (wrong []string) {
 		if list := h.command("keys", "list").err.Error(); leased != nil && !strings.Contains(list, leased[0]) {
 			wrong = append(wrong, "keys list does not show the key")
 		}
-		h.command("keys", "retry", idempotencyKey, "--account", h.account.id.String(), "--by", "ann", "--reason", "clock")
+		h.command("keys", "retry", idempotency.KeyID(h.account.id, idempotencyKey).String(), "--by", "ann", "--reason", "clock")
 	}
 	if after := h.query(runs, idempotencyKey); after[0] == before[0] {
 		wrong = append(wrong, fmt.Sprintf("no run of the key after the %s, because of a time in the future (R8)", c.recovery))

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
 )
 
 // newerCase is a key of a newer version: no program of this one may change it (R18).
@@ -99,7 +101,7 @@ func (c newerCase) meet(h *harness, url string) (wrong []string) {
 	case completer:
 		exit(h.start(h.direct(), "completer"))
 	case operator:
-		h.command("keys", "retry", idempotencyKey, "--account", h.account.id.String(), "--by", "ann", "--reason", "newer version")
+		h.command("keys", "retry", idempotency.KeyID(h.account.id, idempotencyKey).String(), "--by", "ann", "--reason", "newer version")
 	case reconcile:
 		h.command("reconcile", "--fix")
 	case retry:

@@ -89,7 +89,6 @@ func TestStart_temporaryData(t *testing.T) {
 	require.Equal(t, "17", setting(t, conn, "max_connections"))
 	require.Equal(t, "a b'c", setting(t, conn, "application_name"))
 	require.Equal(t, "127.0.0.1", setting(t, conn, "listen_addresses"))
-	require.Empty(t, setting(t, conn, "unix_socket_directories"))
 	info, err := os.Stat(filepath.Join(server.Dir(), "data"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
@@ -182,10 +181,8 @@ func TestStart_keptData(t *testing.T) {
 
 	invalid := o
 	invalid.Settings = map[string]string{"no_such_setting": "1"}
-	begin := time.Now()
 	_, err = embeddedpg.Start(t.Context(), invalid)
 	require.ErrorContains(t, err, `unrecognized configuration parameter "no_such_setting"`)
-	require.Less(t, time.Since(begin), waitTimeout)
 
 	// A crash leaves the status file of a server that was ready.
 	server = start(t, o)
@@ -214,24 +211,11 @@ func TestStart_keptData(t *testing.T) {
 	require.ErrorContains(t, err, "the data in "+o.DataDir+" is of PostgreSQL 9")
 }
 
-func TestStart_cancelled(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := embeddedpg.Start(ctx, options())
-	require.ErrorIs(t, err, context.Canceled)
-}
-
 func TestCacheDir(t *testing.T) {
 	t.Parallel()
 	dir, err := embeddedpg.CacheDir()
 	require.NoError(t, err)
 	require.DirExists(t, dir)
-	below, err := embeddedpg.CacheDir("test", "of-cache-dir")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(filepath.Dir(below))) })
-	require.Equal(t, filepath.Join(dir, "test", "of-cache-dir"), below)
-	require.DirExists(t, below)
 }
 
 const (

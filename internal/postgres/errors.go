@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 var (
@@ -69,7 +68,7 @@ func Translate(err error) error {
 		state == ReadOnlyTransaction, // a demoted primary
 		state == SerializationFailure,
 		state == DeadlockDetected,
-		changedResultType(err),
+		state == "0A000",                // a migration changed what a prepared statement returns; pgx prepares it again
 		state == "57014",                // statement_timeout, or cancelled
 		state == "25P03",                // idle_in_transaction_session_timeout
 		strings.HasPrefix(state, "08"),  // connection exception
@@ -83,25 +82,9 @@ func Translate(err error) error {
 	}
 }
 
-// changedResultType reports whether a migration has invalidated a prepared statement, which pgx
-// prepares again for the next request. It reads the routine, because the message is localised.
-func changedResultType(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery"
-}
-
 // unreplicated marks a connection after a COMMIT that the synchronous standby did not confirm:
 // it is visible, but the next failover may lose it.
 const unreplicated = "postgres.unreplicated"
-
-// recordUnreplicated handles PostgreSQL's warning about such a COMMIT.
-func recordUnreplicated(config *pgxpool.Config) {
-	config.ConnConfig.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
-		if notice.Routine == "SyncRepWaitForLSN" || strings.Contains(notice.Message, "synchronous replication") {
-			conn.CustomData()[unreplicated] = true
-		}
-	}
-}
 
 // ClearUnreplicated removes the mark of an earlier COMMIT.
 func ClearUnreplicated(conn *pgx.Conn) { delete(conn.PgConn().CustomData(), unreplicated) }

@@ -97,12 +97,12 @@ func (m *Monitor) run(ctx context.Context, session *pgxpool.Pool, check func(con
 	if err == nil {
 		err = m.checkPool(bounded)
 	}
-	switch previous := *m.result.Swap(&err); {
-	case ctx.Err() != nil: // stopped
-	case err != nil && (previous == nil || previous == errNotChecked): //nolint:errorlint // identity
+	switch wasReady := *m.result.Swap(&err) == nil; {
+	case ctx.Err() != nil || wasReady == (err == nil): // stopped, or as before
+	case err != nil:
 		m.logger.WarnContext(ctx, "not ready: orders cannot be stored", "error", err)
-	case err == nil && previous != nil && previous != errNotChecked: //nolint:errorlint // identity
-		m.logger.InfoContext(ctx, "ready again")
+	default:
+		m.logger.InfoContext(ctx, "ready: orders can be stored")
 	}
 }
 

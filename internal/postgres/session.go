@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -15,15 +16,18 @@ import (
 )
 
 // sessionParameters bound, in milliseconds, how long a stalled session can block others (R21, session
-// timeouts), and fix how PostgreSQL reads our text.
+// timeouts), and fix the encoding of our text.
 var sessionParameters = map[string]string{
 	"client_encoding":                     "UTF8",
-	"standard_conforming_strings":         "on",
 	"lock_timeout":                        "2000",
 	"statement_timeout":                   "10000",
 	"idle_in_transaction_session_timeout": "5000",
 	"application_name":                    "orders-api",
 }
+
+// refusalPause is how long a pool opens no session after the server has refused one, because each
+// attempt costs the server a process.
+const refusalPause = time.Second
 
 // Configure gives a pool's sessions timeouts and a name, unless the connection string sets them.
 // The sessions record a COMMIT that was not replicated, and never cancel its wait (R22, three outcomes of
@@ -42,13 +46,26 @@ func Configure(config *pgxpool.Config) {
 	if config.ConnConfig.ValidateConnect == nil {
 		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
-	recordUnreplicated(config)
-	disableCancel(config)
-	pauseAfterRefusal(config)
+	config.ConnConfig.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
+		if notice.Routine == "SyncRepWaitForLSN" || strings.Contains(notice.Message, "synchronous replication") {
+			conn.CustomData()[unreplicated] = true
+		}
+	}
+	var refusedAt atomic.Int64
+	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+		if time.Now().UnixNano()-refusedAt.Load() < int64(refusalPause) {
+			return &pgconn.PgError{Code: TooManyConnections, Message: "the server has just refused a session"}
+		}
+		disableCancel(conn)
+		return nil
+	}
 	// pgx closes a session for which this returns false: after a fatal error, and here also on a
 	// demoted primary, so that the next session finds the new one.
 	keep := config.ConnConfig.OnPgError
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		if err.Code == TooManyConnections {
+			refusedAt.Store(time.Now().UnixNano())
+		}
 		return err.Code != ReadOnlyTransaction && keep(conn, err)
 	}
 	// By default pgx sends a uuid.UUID as text, which causes a sixth of a request's allocations.
@@ -66,20 +83,17 @@ func IsConfigured(config *pgxpool.Config) bool {
 // disableCancel keeps pgx from cancelling an abandoned statement, because that would end a COMMIT's
 // wait for its synchronous standby (R22, three outcomes of COMMIT). pgx sends the request through
 // DialFunc, so DialFunc fails once the connection is established.
-func disableCancel(config *pgxpool.Config) {
-	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
-		var connected atomic.Bool
-		dial := conn.DialFunc
-		conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-			if connected.Load() {
-				return nil, errors.New("postgres: statements are not cancelled")
-			}
-			return dial(ctx, network, address)
+func disableCancel(conn *pgx.ConnConfig) {
+	var connected atomic.Bool
+	dial := conn.DialFunc
+	conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if connected.Load() {
+			return nil, errors.New("postgres: statements are not cancelled")
 		}
-		conn.AfterConnect = func(context.Context, *pgconn.PgConn) error {
-			connected.Store(true)
-			return nil
-		}
+		return dial(ctx, network, address)
+	}
+	conn.AfterConnect = func(context.Context, *pgconn.PgConn) error {
+		connected.Store(true)
 		return nil
 	}
 }
@@ -97,10 +111,7 @@ SELECT name || coalesce(' = ' || required, '')
                ('idle_in_transaction_session_timeout', NULL),
                ('default_transaction_isolation', 'read committed'),
                ('client_encoding', 'UTF8'),
-               ('server_encoding', 'UTF8'),
-               ('standard_conforming_strings', 'on'),
-               ('transaction_read_only', 'off'),
-               ('session_replication_role', 'origin')) AS settings (name, required) USING (name)
+               ('server_encoding', 'UTF8')) AS settings (name, required) USING (name)
  WHERE coalesce(setting <> required, setting = '0')
  ORDER BY name`)
 	if err != nil {

@@ -37,6 +37,23 @@ func Query(ctx context.Context, pool *pgxpool.Pool, query string, arguments ...a
 	return rows
 }
 
+// AwaitSession calls take, which takes a session of the pool. While the server accepts no further
+// session, because of max_connections or the CONNECTION LIMIT of the role or of the database, it waits
+// for a session that the pool has. By itself, pgxpool would fail although that session is soon idle again.
+func AwaitSession(ctx context.Context, pool *pgxpool.Pool, take func() error) error {
+	for {
+		err := take()
+		if SQLState(err) != TooManyConnections || pool.Stat().AcquiredConns()+pool.Stat().IdleConns() == 0 {
+			return err
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // Now returns the database's time. Times of rows are compared with it, because the clocks of
 // processes drift (R8, the database's clock).
 func Now(ctx context.Context, pool *pgxpool.Pool) (time.Time, error) {

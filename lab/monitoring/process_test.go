@@ -150,7 +150,7 @@ var faults = map[string]situation{
 		},
 		heal: func(p *plant) {
 			p.Exec("ALTER TABLE hidden_records RENAME TO audit_records")
-			p.WaitFor(&p.Stderr, "ready again")
+			p.WaitFor(&p.Stderr, `(?s)not ready: .*ready: orders can be stored`)
 		},
 	},
 	"OrdersServerErrors": {

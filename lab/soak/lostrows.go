@@ -131,7 +131,7 @@ func (f *faults) lostRows(ctx context.Context, l *loss, fix ...string) (reconcil
 // reconcile returns the report of a complete comparison, and adds it to the logs.
 // Discrepancies are no error.
 func (s *system) reconcile(ctx context.Context, args ...string) (report reconcile.Report, err error) {
-	text, err := s.command(ctx, append([]string{"reconcile", "--json"}, args...)...)
+	text, err := s.command(ctx, append([]string{"reconcile"}, args...)...)
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok && failed.ExitCode() == 1 {
 		err = nil
 	}
@@ -143,7 +143,16 @@ func (s *system) reconcile(ctx context.Context, args ...string) (report reconcil
 		return report, err
 	}
 	_, err = fmt.Fprintf(log, "%s\n%s", args, text)
-	return report, errors.Join(err, log.Close(), json.Unmarshal([]byte(text), &report))
+	found, _, complete := strings.Cut(text, "Compared ")
+	if err = errors.Join(err, log.Close()); err == nil && !complete {
+		err = errors.New("reconcile compared nothing")
+	}
+	for decoder := json.NewDecoder(strings.NewReader(found)); err == nil && decoder.More(); {
+		var d reconcile.Discrepancy
+		err = decoder.Decode(&d)
+		report.Discrepancies = append(report.Discrepancies, d)
+	}
+	return report, err
 }
 
 // lost returns what clients know and the database does not have: orders and refunds of a

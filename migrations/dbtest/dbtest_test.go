@@ -3,10 +3,8 @@
 package dbtest_test
 
 import (
-	"log/slog"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -14,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/migrations/dbtest"
 )
 
@@ -83,34 +80,4 @@ func TestServer_missing(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, string(out), "no database server")
 	require.NotContains(t, string(out), "SKIP")
-}
-
-// Test binaries share the template on the server of DATABASE_URL or DBTEST_SERVER.
-func TestServer_shared(t *testing.T) {
-	t.Parallel()
-	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{
-		BinDir: os.Getenv("PG_BIN"),
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, server.Stop()) }()
-	pool, err := pgxpool.New(t.Context(), server.URL("postgres"))
-	require.NoError(t, err)
-	defer pool.Close()
-
-	children := []*exec.Cmd{
-		asChild(t, "DATABASE_URL="+server.URL("postgres")),
-		asChild(t, "DATABASE_URL=", "DBTEST_SERVER="+server.URL("postgres")),
-	}
-	var outputs [2]strings.Builder
-	for i, child := range children {
-		child.Stdout, child.Stderr = &outputs[i], &outputs[i]
-		require.NoError(t, child.Start())
-	}
-	require.NoError(t, children[0].Wait(), outputs[0].String())
-	require.NoError(t, children[1].Wait(), outputs[1].String())
-
-	require.Len(t, databases(t, pool, "tmpl_%"), 1)
-	require.Empty(t, databases(t, pool, `t\_%`))
-	require.Zero(t, countTables(t, pool), "the database that is named stays as it is")
 }

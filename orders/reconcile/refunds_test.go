@@ -242,7 +242,7 @@ func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
 	require.Equal(t, 1, f.reconcile(false).Refunds)
 }
 
-// orders reconcile --json prints nothing that a client sent.
+// orders reconcile prints nothing that a client sent.
 func TestReport_json(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t, paidAndRefunded(visa))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
@@ -17,23 +16,19 @@ const completerConcurrency = 8
 
 // Complete makes one pass over the abandoned keys.
 func (a *App) Complete(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { a.Logger.InfoContext(ctx, "stopping after the keys in progress") })
-	defer stop()
 	c := idempotency.NewCompleter(a.Engine, idempotency.CompleterConfig{
 		Grace:         a.Config.CompleterGrace,
 		ActionTimeout: a.Config.ChargeWindow,
 		Batch:         10 * completerConcurrency,
 		Concurrency:   completerConcurrency,
 	})
-	start := time.Now()
 	result, err := c.RunOnce(ctx)
 	a.Metrics.Maintained("completer", err)
 	a.Logger.InfoContext(ctx, "completer pass",
 		"completed", result.Completed,
 		"skipped", result.Skipped,
 		"requires_action", result.ActionRequired,
-		"failed", result.Failed,
-		"duration_seconds", time.Since(start).Seconds())
+		"failed", result.Failed)
 	if err == nil && result.Failed > 0 {
 		err = fmt.Errorf("abandoned keys not completed: %d, which will be tried again (orders keys list)", result.Failed)
 	}
@@ -46,10 +41,9 @@ const reapBatch = 50
 
 // Reap empties the finished keys whose retention is over.
 func (a *App) Reap(ctx context.Context) error {
-	start := time.Now()
 	emptied, err := a.Engine.Reap(ctx, a.Config.KeyRetention, reapBatch)
 	a.Metrics.Maintained("reaper", err)
-	a.Logger.InfoContext(ctx, "reaper pass", "emptied", emptied, "duration_seconds", time.Since(start).Seconds())
+	a.Logger.InfoContext(ctx, "reaper pass", "emptied", emptied)
 	return err
 }
 
@@ -80,24 +74,19 @@ func (a *App) Repeat(ctx context.Context, loops ...Loop) error {
 	return nil
 }
 
-// maxErrorPause bounds the pause after an error, unless Every is longer.
-const maxErrorPause = time.Minute
+// errorPause is the pause after an error, unless Every is longer, so that an outage does not fill the log.
+const errorPause = 10 * time.Second
 
-// Run repeats the work until ctx ends. It doubles the pause after each error, so that an outage does
-// not fill the log.
+// Run repeats the work until ctx ends.
 func (l Loop) Run(ctx context.Context, logger *slog.Logger) {
-	pause := l.Every
 	for ctx.Err() == nil {
+		pause := l.Every
 		if err := l.Work(ctx); err != nil {
-			pause = max(l.Every, min(2*pause, maxErrorPause))
+			pause = max(l.Every, errorPause)
 			logger.ErrorContext(ctx, "run failed", "command", l.Command, "error", err, "pause_seconds", pause.Seconds())
-		} else {
-			pause = l.Every
 		}
-		// Jitter keeps several processes from running at the same moment.
-		jitter := time.Duration(rand.Int64N(int64(pause)/5+1)) - pause/10 //nolint:gosec // no secret
 		select {
-		case <-time.After(pause + jitter):
+		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 	}

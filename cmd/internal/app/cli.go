@@ -13,7 +13,7 @@ import (
 
 // Main runs the selected command of a program. A command is a struct with a method Run, and its flags are
 // the struct's fields (see kong). After a failure it exits with 1, or with 2 if the command line is wrong or
-// the error has an exit code of its own.
+// the error has this exit code.
 func Main(program, purpose string, commands any, options ...kong.Option) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)   // a second signal kills the process
@@ -26,9 +26,6 @@ func Main(program, purpose string, commands any, options ...kong.Option) {
 	}
 	if err == nil {
 		return
-	}
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = fmt.Errorf("interrupted: %w", err)
 	}
 	fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
 	code := 1

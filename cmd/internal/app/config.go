@@ -5,13 +5,10 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
-	"net"
 	"net/mail"
 	"net/url"
 	"os"
-	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,24 +19,18 @@ import (
 )
 
 func (c *Config) validate(p *problems) {
-	for _, listener := range [][2]string{{"LISTEN_ADDR", c.ListenAddr}, {"ADMIN_ADDR", c.AdminAddr}} {
-		name, value := listener[0], listener[1]
-		_, port, err := net.SplitHostPort(value)
-		if err == nil {
-			_, err = strconv.ParseUint(port, 10, 16)
-		}
-		p.check(err == nil || value == "", name, "%q is not a host:port such as 127.0.0.1:8080 or [::1]:8080", value)
-	}
+	const notAddress = "%q is not a host:port such as 127.0.0.1:8080 or [::1]:8080"
+	p.check(listenAddress.MatchString(c.ListenAddr), "LISTEN_ADDR", notAddress, c.ListenAddr)
+	p.check(c.AdminAddr == "" || listenAddress.MatchString(c.AdminAddr), "ADMIN_ADDR", notAddress, c.AdminAddr)
 	p.check(c.LogFormat == "text" || c.LogFormat == "json", "LOG_FORMAT", "%q is neither text nor json", c.LogFormat)
-	p.check(c.SecretKey == "" || secretKey.MatchString(string(c.SecretKey)) && !strings.HasPrefix(string(c.SecretKey), "sk_org_"), "STRIPE_SECRET_KEY",
-		"is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown); "+sourceOfKey)
+	p.check(c.SecretKey == "" || secretKey.MatchString(string(c.SecretKey)), "STRIPE_SECRET_KEY",
+		"is not a secret key, which begins with sk_test_, rk_test_, sk_live_ or rk_live_ and has only letters, digits and _ (its value is not shown)")
 	base := httpURL(c.APIBase)
 	p.check(c.APIBase == "" || base != nil && !strings.ContainsAny(c.APIBase, "?#") && !strings.Contains(base.Path, "@"), "STRIPE_API_BASE",
 		"is not an http or https URL without a query; leave it empty for Stripe itself")
 	p.check(base == nil || base.Scheme == "https" || c.Mode() != "live", "STRIPE_API_BASE", "is plain http, which would expose a live key; use https")
 	p.check(c.WebhookSecret == "" || webhookSecret.MatchString(string(c.WebhookSecret)), "STRIPE_WEBHOOK_SECRET",
-		"is not a signing secret, which begins with whsec_ (its value is not shown); "+
-			"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off")
+		"is not a signing secret, which begins with whsec_ (its value is not shown)")
 
 	if c.SMTPURL != "" {
 		_, err := receipts.NewSMTP(string(c.SMTPURL), "")
@@ -72,10 +63,9 @@ type Stripe struct {
 	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET"`
 }
 
-const sourceOfKey = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
-
 var (
-	secretKey     = regexp.MustCompile(`^[sr]k_\w+$`)
+	listenAddress = regexp.MustCompile(`^(\[[^]]*\]|[^:]*):\d{1,5}$`)
+	secretKey     = regexp.MustCompile(`^[sr]k_(test|live)_\w+$`)
 	webhookSecret = regexp.MustCompile(`^whsec_[\w+/=-]+$`)
 )
 
@@ -188,21 +178,12 @@ var proxyURL = regexp.MustCompile(`^$|^((https?|socks5h?)://)?(([\w.~!$&'()*+,;=
 // validateNetwork rejects variables of Go's libraries that these would ignore without an error: calls
 // would go past the proxy, or each certificate would be unknown.
 func validateNetwork(p *problems) {
-	proxied := false
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
-		proxied = proxied || os.Getenv(name) != ""
 		p.check(proxyURL.MatchString(os.Getenv(name)), name, "is not the URL of a proxy such as http://proxy:3128 (its value is not shown)")
-	}
-	for _, name := range []string{"ALL_PROXY", "all_proxy"} {
-		p.check(proxied || os.Getenv(name) == "", name, "has no effect here; set HTTPS_PROXY, or unset it")
 	}
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 		certificates, err := os.ReadFile(file) //nolint:gosec // the operator names it
 		p.check(err == nil, "SSL_CERT_FILE", "%v", err)
 		p.check(x509.NewCertPool().AppendCertsFromPEM(certificates), "SSL_CERT_FILE", "%s has no certificate in PEM format", file)
-	}
-	for _, folder := range filepath.SplitList(os.Getenv("SSL_CERT_DIR")) {
-		_, err := os.ReadDir(folder)
-		p.check(err == nil, "SSL_CERT_DIR", "%v", err)
 	}
 }

@@ -42,33 +42,37 @@ func (d *Database) validate(p *problems) {
 var (
 	libpqVariable = regexp.MustCompile(`^PG(APPNAME|CHANNELBINDING|CLIENTENCODING|CONNECT_TIMEOUT|DATABASE|GSS\w+|HOST\w*|KRBSRVNAME|LOADBALANCEHOSTS|` +
 		`(MIN|MAX)PROTOCOLVERSION|OPTIONS|PASS\w+|PORT|REQUIRE\w+|SERVICE\w*|SSL\w+|TARGETSESSIONATTRS|TZ|USER)$`)
-	urlParts = regexp.MustCompile(`^postgres(?:ql)?://([^/?@]*@)?([^/?@]*)(?:/[^/?@]*)?(?:\?([^@]*))?$`) // the user with the password, the hosts and the parameters
-	hostList = regexp.MustCompile(`^((\[[\w:.%-]+\]|[\w.%-]*)(:\d*)?(,|$))*$`)
-	// clearer names the parameters that two texts of the driver do not name.
-	clearer = strings.NewReplacer("invalid connect_timeout", "connect_timeout is not a number of seconds",
-		"unable to add CA to cert pool", "sslrootcert has no certificate in PEM format")
+	// urlForm accepts no URL in which a part of a password could be taken for a host, a database or a parameter,
+	// because these are logged, resolved and sent. It has the hosts and the parameters.
+	urlForm = regexp.MustCompile(`^postgres(?:ql)?://(?:[^:/?#@\s]+(?::[^/?#@\s]*)?@)?(` + host + `(?:,` + host + `)*)(?:/[^/?#@\s]*)?(?:\?([^#@\s]*))?$`)
 )
 
 const (
-	notURL     = "is not a URL such as postgres://user:pass@host:5432/orders (its value is not shown)"
-	notEncoded = "has a parameter that is not name=value, or a special character that is not percent-encoded, so its parts cannot be told apart: " +
-		"write @ as %40, / as %2F, ? as %3F, = as %3D and % as %25 in user, password and parameters (its value is not shown)"
+	host      = `(?:\[[\w:.%-]+\]|[\w.%-]*)(?::\d*)?`
+	wrongForm = "is not a URL such as postgres://user:pass@host:5432/orders?sslmode=verify-full, with a host, no password among the parameters, " +
+		"IPv6 addresses between [ and ], and %40 for @, %2F for /, %3F for ?, %23 for # and %25 for % in user, password and parameters (its value is not shown)"
 )
 
-// parse returns the configuration of the pool. Its error shows only what was certainly parsed.
+// parse returns the configuration of the pool. Its error shows no secret.
 func (d *Database) parse() (*pgxpool.Config, error) {
 	value := string(d.DatabaseURL)
-	if err := checkURL(value); err != nil {
-		return nil, err
+	parts := urlForm.FindStringSubmatch(value)
+	if parts == nil {
+		return nil, errors.New(wrongForm)
+	}
+	parameters, _ := url.ParseQuery(parts[2]) // the driver rejects a wrong one
+	hosts := parts[1] != "" && parts[1][0] != ':' || parameters.Has("host")
+	if !hosts || parameters.Has("password") || parameters.Has("sslpassword") {
+		return nil, errors.New(wrongForm)
 	}
 	config, err := pgxpool.ParseConfig(value)
 	if wrong, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		wrong.ConnString = ""
 		text := strings.TrimPrefix(wrong.Error(), "cannot parse ``: ")
 		if strings.HasPrefix(text, "failed to parse as URL") {
-			text = notEncoded
+			text = wrongForm
 		}
-		return nil, errors.New(clearer.Replace(text))
+		return nil, errors.New(text)
 	}
 	if err != nil {
 		return nil, err
@@ -82,36 +86,6 @@ func (d *Database) parse() (*pgxpool.Config, error) {
 			"use cache_describe behind a pooler, and otherwise the default")
 	}
 	return config, nil
-}
-
-// checkURL rejects a URL whose parts cannot be told apart, or that lacks what a template should have
-// filled in. The driver would accept a password with an @ or a /, and take a part of it for the host, which
-// is then logged and resolved, or a part of a password with an & for a parameter, which the server shows.
-func checkURL(value string) error {
-	if !strings.HasPrefix(value, "postgres://") && !strings.HasPrefix(value, "postgresql://") {
-		return errors.New(notURL)
-	}
-	parts := urlParts.FindStringSubmatch(value)
-	if parts == nil {
-		return errors.New(notEncoded)
-	}
-	parameters, _ := url.ParseQuery(parts[3]) // the driver rejects a wrong one
-	if file := parameters.Get("passfile"); file != "" && !strings.Contains(parts[1], ":") {
-		if _, err := os.Stat(file); err != nil {
-			return fmt.Errorf("the file of passwords cannot be read: %w", err)
-		}
-	}
-	switch {
-	case strings.HasPrefix(parts[1], "@"), strings.HasPrefix(parts[1], ":"):
-		return errors.New("names no user before the @")
-	case parameters.Has("password"), parameters.Has("sslpassword"):
-		return errors.New("has a password in its parameters: write it before the @ (it is not shown)")
-	case !hostList.MatchString(parts[2]):
-		return errors.New("has a host that is neither a name nor an address, a port that is no number, or an IPv6 address that is not between [ and ] (it is not shown)")
-	case (parts[2] == "" || parts[2][0] == ':') && !parameters.Has("host"):
-		return errors.New("names no host; expected postgres://user:pass@host:5432/orders, or ?host= with the folder of a socket")
-	}
-	return nil
 }
 
 // poolSize is the default of pool_max_conns. No provider call holds a connection.
@@ -189,42 +163,24 @@ func checkSchema(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // WarnOfSettings logs the settings of the server with which its crash can lose orders whose cards were
-// charged, and a limit of sessions below what the process opens. Behind a pooler, it cannot know the limit.
+// charged, and a limit of sessions below what the process opens.
 func WarnOfSettings(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) {
-	off, _ := postgres.Collect(ctx, pool, "check the durability of the database", pgx.RowTo[string], `
-SELECT name
+	needed := pool.Config().MaxConns + 1 // of the monitor
+	found, _ := postgres.Collect(ctx, pool, "check the settings of the database", pgx.RowTo[string], `
+SELECT name || ' = off: a crash of the server can lose orders whose cards were charged'
   FROM pg_settings
  WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
-   AND setting = 'off'`)
-	if len(off) > 0 {
-		logger.WarnContext(ctx, "a crash of the database server can lose orders whose cards were charged: turn these settings on",
-			"off", strings.Join(off, ", "))
-	}
-	var limit string
-	var permitted int32
-	needed := pool.Config().MaxConns + 1 // of the monitor
-	err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `
-SELECT name,
-       permitted
-  FROM pg_roles
-  JOIN pg_database ON datname = current_database()
- CROSS JOIN LATERAL (VALUES
-           ('CONNECTION LIMIT of the role', nullif(rolconnlimit, -1)),
-           ('CONNECTION LIMIT of the database', nullif(datconnlimit, -1)),
-           ('max_connections', current_setting('max_connections')::integer
-                               - current_setting('superuser_reserved_connections')::integer
-                               - coalesce(current_setting('reserved_connections', true)::integer, 0))
-       ) AS limits (name, permitted)
- WHERE rolname = session_user
-   AND NOT rolsuper
-   AND pg_backend_pid() = $1
-   AND permitted < $2
- ORDER BY permitted
- LIMIT 1`, conn.Conn().PgConn().PID(), needed).Scan(&limit, &permitted)
-	})
-	if err == nil {
-		logger.WarnContext(ctx, "the database permits fewer sessions than this process opens, so requests wait for each other: "+
-			"raise the limit, or lower pool_max_conns in DATABASE_URL", "limit", limit, "permitted", permitted, "needed", needed)
+   AND setting = 'off'
+ UNION ALL
+SELECT format('CONNECTION LIMIT %s is less than the %s sessions of this process, so requests wait for each other: '
+              'raise it, or lower pool_max_conns in DATABASE_URL, unless a pooler shares the sessions', permitted, $1::integer)
+  FROM (SELECT least(nullif(rolconnlimit, -1), nullif(datconnlimit, -1)) AS permitted
+          FROM pg_roles
+          JOIN pg_database ON datname = current_database()
+         WHERE rolname = session_user
+           AND NOT rolsuper) AS limits
+ WHERE permitted < $1`, needed)
+	for _, setting := range found {
+		logger.WarnContext(ctx, "setting of the database", "setting", setting)
 	}
 }

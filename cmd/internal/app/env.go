@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/kelseyhightower/envconfig"
 )
@@ -41,11 +40,17 @@ func Load(required ...string) (*Config, error) {
 	for name, instead := range removed {
 		p.check(os.Getenv(name) == "", name, "was removed: %s", instead)
 	}
-	for _, name := range variableName.FindAllStringSubmatch(Variables, -1) {
-		p.clean(name[1])
+	for _, match := range variableName.FindAllStringSubmatch(Variables, -1) {
+		name := match[1]
+		value, set := os.LookupEnv(name)
+		if value = strings.TrimSpace(value); value == "" && name != "ADMIN_ADDR" {
+			_ = os.Unsetenv(name) // envconfig would not use the default
+		} else if set {
+			_ = os.Setenv(name, value)
+		}
 	}
 	for _, name := range required {
-		p.check(os.Getenv(name) != "", name, "not set; %s", source[name])
+		p.check(os.Getenv(name) != "", name, "not set")
 	}
 	config := new(Config)
 	for {
@@ -54,7 +59,7 @@ func Load(required ...string) (*Config, error) {
 		if !ok {
 			break
 		}
-		p.add(unreadable.KeyName, "%q is not a %s", unreadable.Value, readable[unreadable.TypeName])
+		p.add(unreadable.KeyName, "%v", unreadable.Err)
 		_ = os.Unsetenv(unreadable.KeyName) // so that the others are read
 	}
 	config.validate(p)
@@ -71,35 +76,8 @@ var (
 		"EVENTS_SIGNING_KEY_PREVIOUS": "set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
 		"RECEIPTS_DIR":                "set SMTP_URL to send receipts by mail",
 	}
-	source = map[string]string{
-		"DATABASE_URL": "expected postgres://user:pass@host:5432/orders. " +
-			"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; playground run needs none",
-		"STRIPE_SECRET_KEY": sourceOfKey,
-	}
-	readable = map[string]string{
-		"slog.Level":    "level: debug, info, warn or error",
-		"time.Duration": "duration such as 90s, 5m or 72h",
-	}
 	variableName = regexp.MustCompile(`(?m)^  ([A-Z_]+)`)
-	quoted       = regexp.MustCompile(`(?s)^(".*"|'.*')$`)
 )
-
-// clean removes the space around the value of a variable.
-func (p *problems) clean(name string) {
-	value, set := os.LookupEnv(name)
-	value = strings.TrimSpace(value)
-	invisible := strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) })
-	if invisible || quoted.MatchString(value) {
-		p.add(name, "has quotes around its value, or an invisible character in it; remove them")
-		value = ""
-	}
-	if set {
-		_ = os.Setenv(name, value)
-	}
-	if value == "" && name != "ADMIN_ADDR" {
-		_ = os.Unsetenv(name) // envconfig would not use the default
-	}
-}
 
 // problems are the errors in the environment. A line has the name of the variable, what is
 // wrong and what is expected.

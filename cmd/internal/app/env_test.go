@@ -3,7 +3,6 @@ package app_test
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
@@ -21,13 +20,9 @@ var names = slices.Sorted(maps.Keys(app.Defaults()))
 
 func setenv(t *testing.T, settings ...string) {
 	t.Helper()
-	for _, name := range names {
-		t.Setenv(name, "") // restores the value after the test
-		require.NoError(t, os.Unsetenv(name))
-	}
-	for _, setting := range os.Environ() { // libpq's
-		if name, _, _ := strings.Cut(setting, "="); strings.HasPrefix(name, "PG") && name != "PG_BIN" {
-			t.Setenv(name, "")
+	for _, setting := range os.Environ() { // libpq's, too
+		if name, _, _ := strings.Cut(setting, "="); slices.Contains(names, name) || strings.HasPrefix(name, "PG") && name != "PG_BIN" {
+			t.Setenv(name, "") // restores the value after the test
 			require.NoError(t, os.Unsetenv(name))
 		}
 	}
@@ -44,18 +39,11 @@ const (
 
 	eventsURL    = "https://shop.example/canary"
 	eventsSecret = "whsec_dGhpcyBpcyB0aGUgc2VjcmV0IG9mIGEgdGVzdA=="
-)
 
-const (
-	getKey     = "; get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; playground run needs none"
-	noDatabase = "DATABASE_URL: not set; expected postgres://user:pass@host:5432/orders. " +
-		"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; playground run needs none"
 	noEventsURL    = "EVENTS_URL: is not an http or https URL without a user and a fragment, such as https://shop.example.com/events (its value is not shown)"
 	noEventsSecret = "EVENTS_SECRET: is not whsec_ and the base64 of 24 to 64 bytes, or two of these with a comma between (its value is not shown); " +
 		`generate one with echo "whsec_$(openssl rand -base64 32)"`
-	noKey           = "STRIPE_SECRET_KEY: not set" + getKey
-	noWebhookSecret = "STRIPE_WEBHOOK_SECRET: is not a signing secret, which begins with whsec_ (its value is not shown); " +
-		"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off"
+	noKey = "STRIPE_SECRET_KEY: is not a secret key, which begins with sk_test_, rk_test_, sk_live_ or rk_live_ and has only letters, digits and _ (its value is not shown)"
 )
 
 func TestLoad(t *testing.T) {
@@ -65,7 +53,7 @@ func TestLoad(t *testing.T) {
 	}{
 		"empty variables count as not set": {
 			environment: []string{"DATABASE_URL=", "STRIPE_SECRET_KEY=", "LISTEN_ADDR=", "STRIPE_TIMEOUT=", "LOG_LEVEL=", "SMTP_URL=", "RECEIPTS_FROM="},
-			problems:    []string{noDatabase, noKey},
+			problems:    []string{"DATABASE_URL: not set", "STRIPE_SECRET_KEY: not set"},
 		},
 		"every variable is invalid": {
 			environment: []string{
@@ -75,16 +63,16 @@ func TestLoad(t *testing.T) {
 				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			problems: []string{
-				`STRIPE_TIMEOUT: "20" is not a duration such as 90s, 5m or 72h`,
-				`CHARGE_WINDOW: "1d" is not a duration such as 90s, 5m or 72h`,
-				`KEY_RETENTION: "3 days" is not a duration such as 90s, 5m or 72h`,
-				`LOG_LEVEL: "loud" is not a level: debug, info, warn or error`,
+				`STRIPE_TIMEOUT: time: missing unit in duration "20"`,
+				`CHARGE_WINDOW: time: unknown unit "d" in duration "1d"`,
+				`KEY_RETENTION: time: unknown unit " days" in duration "3 days"`,
+				`LOG_LEVEL: slog: level string "loud": unknown name`,
 				`LISTEN_ADDR: "8080" is not a host:port such as 127.0.0.1:8080 or [::1]:8080`,
 				`ADMIN_ADDR: "localhost" is not a host:port such as 127.0.0.1:8080 or [::1]:8080`,
 				`LOG_FORMAT: "xml" is neither text nor json`,
-				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey,
+				noKey,
 				"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself",
-				noWebhookSecret,
+				"STRIPE_WEBHOOK_SECRET: is not a signing secret, which begins with whsec_ (its value is not shown)",
 				"SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with an IPv6 address in brackets, special characters percent-encoded, and nothing after the port",
 				`SMTP_HELLO: "pod" is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]`,
 				`RECEIPTS_FROM: "nobody" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
@@ -99,38 +87,13 @@ func TestLoad(t *testing.T) {
 			environment: []string{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=http://stripe-proxy:8080"},
 			problems:    []string{"STRIPE_API_BASE: is plain http, which would expose a live key; use https"},
 		},
-		"a password whose part would be the port": {
-			environment: []string{database, testKey, "STRIPE_API_BASE=https://u:12/canary@stripe-proxy"},
-			problems:    []string{"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself"},
+		"a password whose part would be the port, and an organisation's key": {
+			environment: []string{database, "STRIPE_SECRET_KEY=sk_org_live_canary", "STRIPE_API_BASE=https://u:12/canary@stripe-proxy"},
+			problems:    []string{noKey, "STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself"},
 		},
-		"a mail server without a sender": {
-			environment: []string{database, testKey, "SMTP_URL=smtp://mail.example.com:587"},
-			problems:    []string{"RECEIPTS_FROM: not set; expected the sender of the receipts, such as My Shop <orders@example.com>"},
-		},
-		"a query mode that infers types": {
-			environment: []string{database + "?default_query_exec_mode=exec", testKey},
-			problems: []string{"DATABASE_URL: its default_query_exec_mode infers parameter types and cannot encode an order; " +
-				"use cache_describe behind a pooler, and otherwise the default"},
-		},
-		"values that can never work": {
-			environment: []string{
-				database + "?sslmode=verify-full&sslrootcert=/missing.crt", "STRIPE_SECRET_KEY=sk_test_canary STRIPE_TIMEOUT=20s", "STRIPE_API_BASE=https://stripe-proxy/?to=stripe",
-				"STRIPE_WEBHOOK_SECRET=whsec_canary'", "SMTP_HELLO=[mail]", "RECEIPTS_FROM=shop@localhost", "STRIPE_TIMEOUT=1ms", "KEY_RETENTION=900000h",
-			},
-			problems: []string{
-				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey,
-				"STRIPE_API_BASE: is not an http or https URL without a query; leave it empty for Stripe itself",
-				noWebhookSecret,
-				`SMTP_HELLO: "[mail]" is not a host name with a dot such as shop.example.com, or an address such as [192.0.2.1] or [IPv6:2001:db8::1]`,
-				`RECEIPTS_FROM: "shop@localhost" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
-				"DATABASE_URL: failed to configure TLS (unable to read CA file: open /missing.crt: no such file or directory)",
-				"STRIPE_TIMEOUT: 1ms is not from 100ms to 87600h0m0s",
-				"KEY_RETENTION: 900000h0m0s is not from 100ms to 87600h0m0s",
-			},
-		},
-		"an endpoint for events without a secret": {
-			environment: []string{database, testKey, "EVENTS_URL=" + eventsURL},
-			problems:    []string{noEventsSecret},
+		"a mail server without a sender, and an endpoint for events without a secret": {
+			environment: []string{database, testKey, "SMTP_URL=smtp://mail.example.com:587", "EVENTS_URL=" + eventsURL},
+			problems:    []string{"RECEIPTS_FROM: not set; expected the sender of the receipts, such as My Shop <orders@example.com>", noEventsSecret},
 		},
 		"a secret without an endpoint": {
 			environment: []string{database, testKey, "EVENTS_SECRET=" + eventsSecret},
@@ -140,15 +103,7 @@ func TestLoad(t *testing.T) {
 			environment: []string{database, testKey, "EVENTS_URL=https://shop:canary@shop.example", "EVENTS_SECRET=" + eventsSecret + "," + eventsSecret + "," + eventsSecret},
 			problems:    []string{noEventsURL, noEventsSecret},
 		},
-		"a fragment, and a secret without its prefix": {
-			environment: []string{database, testKey, "EVENTS_URL=https://shop.example/#canary", "EVENTS_SECRET=" + strings.TrimPrefix(eventsSecret, "whsec_")},
-			problems:    []string{noEventsURL, noEventsSecret},
-		},
-		"a port above 65535": {
-			environment: []string{database, testKey, "LISTEN_ADDR=:65536"},
-			problems:    []string{`LISTEN_ADDR: ":65536" is not a host:port such as 127.0.0.1:8080 or [::1]:8080`},
-		},
-		"durations in the wrong order": {
+		"durations in the wrong order": { // (R9, order of the durations)
 			environment: []string{database, testKey, "STRIPE_TIMEOUT=2m", "LOCK_TIMEOUT=90s", "COMPLETER_GRACE=10m", "CHARGE_WINDOW=10m", "KEY_RETENTION=10m"},
 			problems: []string{
 				"LOCK_TIMEOUT: 1m30s is not more than STRIPE_TIMEOUT, 2m0s",
@@ -163,10 +118,6 @@ func TestLoad(t *testing.T) {
 				"CHARGE_WINDOW: 23h0m1s is not from 100ms to 23h0m0s",
 			},
 		},
-		"an organisation's key": {
-			environment: []string{database, "STRIPE_SECRET_KEY=sk_org_live_canary"},
-			problems:    []string{"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_, and has only letters, digits and _ (its value is not shown)" + getKey},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			setenv(t, test.environment...)
@@ -177,32 +128,12 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestLoad_accepted(t *testing.T) {
-	for _, environment := range [][]string{
-		{database, testKey},
-		{database, testKey, "STRIPE_WEBHOOK_SECRET=whsec_1"},
-		{database, testKey, "LISTEN_ADDR=127.0.0.1:0"},
-		{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=https://user:canary@stripe-proxy"},
-		{database}, // a command that calls no provider
-		{"LISTEN_ADDR=127.0.0.1:0"},
-		{database + "?default_query_exec_mode=cache_describe", testKey},
-	} {
-		setenv(t, environment...)
-		config, err := app.Load()
-		require.NoError(t, err, environment)
-		require.NotContains(t, config.ProviderURL(), "canary")
-	}
-}
-
 func TestLoad_removed(t *testing.T) {
-	for _, name := range []string{"EVENTS_SIGNING_KEY", "EVENTS_SIGNING_KEY_PREVIOUS"} {
-		setenv(t, database, testKey)
-		t.Setenv(name, "canary")
-		_, err := app.Load()
-		require.ErrorContains(t, err, "\n  "+name+": was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)\n")
-		require.NotContains(t, err.Error(), "canary")
-		t.Setenv(name, "")
-	}
+	setenv(t, database, testKey)
+	t.Setenv("EVENTS_SIGNING_KEY", "canary")
+	_, err := app.Load()
+	require.ErrorContains(t, err, "\n  EVENTS_SIGNING_KEY: was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)\n")
+	require.NotContains(t, err.Error(), "canary")
 }
 
 // Each variable is rejected by its name or has the clean value, however a file or a template
@@ -222,19 +153,13 @@ func TestLoad_distortedValues(t *testing.T) {
 		}
 		want, err := load(value)
 		require.NoError(t, err)
-		for _, format := range []string{"%s\n", "%s\r\n", "%s ", " %s", "\t%s", "\ufeff%s", "%s\u00a0", `"%s"`, "'%s'", "\"%s\"\n", "%s\nX=1"} {
+		for _, format := range []string{"%s\n", "%s\r\n", "\t%s", "%s\u00a0", `"%s"`, "'%s'", "%s\nX=1"} {
 			got, err := load(fmt.Sprintf(format, value))
 			if err == nil {
 				require.Equal(t, want, got, "%s=%q", name, fmt.Sprintf(format, value))
 				continue
 			}
 			require.ErrorContains(t, err, "\n  "+name+": ", format)
-			require.NotContains(t, err.Error(), "canary")
-		}
-		if _, err := load("~" + value + "~"); err == nil {
-			require.Contains(t, []string{"EVENTS_SIGNING_KEY", "EVENTS_SIGNING_KEY_PREVIOUS", "SMTP_HELLO"}, name, "it accepts any text")
-		} else {
-			require.Regexp(t, "\n  "+name+": .{10}", err.Error())
 			require.NotContains(t, err.Error(), "canary")
 		}
 		got, err := load(" \n")
@@ -246,7 +171,7 @@ func TestLoad_distortedValues(t *testing.T) {
 
 func TestMail_HelloName(t *testing.T) {
 	t.Parallel()
-	for hello, want := range map[string]string{"mx.example.com": "mx.example.com", "[192.0.2.1]": "[192.0.2.1]", "": "shop.example.com"} {
+	for hello, want := range map[string]string{"[192.0.2.1]": "[192.0.2.1]", "": "shop.example.com"} {
 		m := app.Mail{SMTPHello: hello, ReceiptsFrom: "My Shop <orders@shop.example.com>"}
 		require.Equal(t, want, m.HelloName())
 	}
@@ -256,11 +181,9 @@ func TestMail_HelloName(t *testing.T) {
 func TestLoad_addressOfIPv6(t *testing.T) {
 	for setting, accepted := range map[string]bool{
 		"LISTEN_ADDR=[::1]:8080": true, "LISTEN_ADDR=[fe80::1%eth0]:8080": true, "ADMIN_ADDR=[::ffff:127.0.0.1]:8081": true, "LISTEN_ADDR=::1:8080": false,
-		"STRIPE_API_BASE=http://[::1]:12111": true, "STRIPE_API_BASE=http://[fe80::1%25eth0]:12111": true,
-		"SMTP_URL=smtp://[::1]": true, "SMTP_URL=smtps://u:p@[fe80::1%25eth0]:465": true, "SMTP_URL=smtp://::1": false,
-		"SMTP_HELLO=[IPv6:2001:db8::1]": true, "SMTP_HELLO=[IPv6:::ffff:192.0.2.1]": true, "SMTP_HELLO=[192.0.2.1]": true,
-		"SMTP_HELLO=[2001:db8::1]": false, "SMTP_HELLO=[IPv6:192.0.2.1]": false, "SMTP_HELLO=[IPv6:fe80::1%eth0]": false,
-		"SMTP_HELLO=2001:db8::1": false, "SMTP_HELLO=[192.0.2.1": false, "SMTP_HELLO=192.0.2.1]": false,
+		"STRIPE_API_BASE=http://[fe80::1%25eth0]:12111": true,
+		"SMTP_URL=smtp://[::1]":                         true, "SMTP_URL=smtps://u:p@[fe80::1%25eth0]:465": true, "SMTP_URL=smtp://::1": false,
+		"SMTP_HELLO=[IPv6:2001:db8::1]": true, "SMTP_HELLO=[192.0.2.1]": true, "SMTP_HELLO=[2001:db8::1]": false, "SMTP_HELLO=2001:db8::1": false,
 	} {
 		setenv(t, database, testKey, "RECEIPTS_FROM=orders@example.com", setting)
 		config, err := app.Load()
@@ -271,28 +194,8 @@ func TestLoad_addressOfIPv6(t *testing.T) {
 	}
 }
 
-func TestLoad_emptyVariables(t *testing.T) {
-	var settings []string
-	for _, name := range names {
-		settings = append(settings, name+"=")
-	}
-	setenv(t, append(settings, database, testKey)...)
-	config, err := app.Load()
-	require.NoError(t, err)
-	require.Equal(t, ":8080", config.ListenAddr)
-	require.Empty(t, config.AdminAddr, "empty turns it off")
-	require.Equal(t, "20s", config.StripeTimeout.String())
-	require.Equal(t, "1m30s", config.LockTimeout.String())
-	require.Equal(t, "5m0s", config.CompleterGrace.String())
-	require.Equal(t, "23h0m0s", config.ChargeWindow.String())
-	require.Equal(t, "72h0m0s", config.KeyRetention.String())
-	require.Equal(t, slog.LevelInfo, config.LogLevel)
-	require.Equal(t, "text", config.LogFormat)
-}
-
-// The texts have each variable, with the default that is used.
+// The texts have each variable, with the default that is used. Only an empty ADMIN_ADDR means something else.
 func TestVariables(t *testing.T) {
-	t.Parallel()
 	var fields strings.Builder
 	require.NoError(t, envconfig.Usagef("", new(app.Config), &fields, `{{range .}}{{.Key}}={{.Tags.Get "default"}}
 {{end}}`))
@@ -302,23 +205,26 @@ func TestVariables(t *testing.T) {
 		want[name] = value
 	}
 	require.Equal(t, want, app.Defaults())
-	for line := range strings.Lines(app.Variables) {
-		require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), 80)
+
+	setenv(t)
+	unset, err := app.Load()
+	require.NoError(t, err)
+	for _, name := range names {
+		t.Setenv(name, "")
 	}
+	empty, err := app.Load()
+	require.NoError(t, err)
+	require.Empty(t, empty.AdminAddr)
+	empty.AdminAddr = unset.AdminAddr
+	require.Equal(t, unset, empty)
 }
 
 func TestExampleEnv_inAShell(t *testing.T) {
 	t.Parallel()
-	for name, value := range map[string]string{
-		"LISTEN_ADDR":  "",
-		"LOCK_TIMEOUT": "90s",
-		"DATABASE_URL": "",
-	} {
-		shell := exec.CommandContext(t.Context(), "sh", "-c", `set -eu; set -a; . /dev/stdin; sh -c "printf %s \"\$`+name+`\""`)
-		shell.Env = []string{"PATH=" + os.Getenv("PATH")}
-		shell.Stdin = strings.NewReader(app.EnvTemplate())
-		out, err := shell.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		require.Equal(t, value, string(out), name)
-	}
+	shell := exec.CommandContext(t.Context(), "sh", "-c", `set -eu; set -a; . /dev/stdin; sh -c 'echo "$LOCK_TIMEOUT,$DATABASE_URL,$LISTEN_ADDR"'`)
+	shell.Env = []string{"PATH=" + os.Getenv("PATH")}
+	shell.Stdin = strings.NewReader(app.EnvTemplate())
+	out, err := shell.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "90s,,\n", string(out))
 }

@@ -92,7 +92,7 @@ func Serve(ctx context.Context, handler http.Handler) (url string, stop func() e
 	}
 	address := listener.Addr().String()
 	server := &http.Server{
-		Handler:           app.CheckHost(address, handler),
+		Handler:           stripetest.CheckHost(address, handler),
 		ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog:          log.New(io.Discard, "", 0),
 	}

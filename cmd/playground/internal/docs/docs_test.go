@@ -83,10 +83,3 @@ func TestScalar_versionOfLicence(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(licence), "version "+string(banner[1]))
 }
-
-func TestMount_otherRequests(t *testing.T) {
-	t.Parallel()
-	for _, path := range []string{"/docs/", "/docs/docs.go", "/docs/scalarxjs", "/docs/init.js.map", "/docs/scalar.js/x", "/docs/scalar.js.gz", "/v1/orders"} {
-		require.Equal(t, http.StatusTeapot, get(t, path).Code, path)
-	}
-}

@@ -1,4 +1,4 @@
-package app_test
+package stripetest_test
 
 import (
 	"net/http"
@@ -8,14 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/app"
+	"example.com/orders-api/payments/stripetest"
 )
 
 func TestCheckHost(t *testing.T) {
 	t.Parallel()
 	machine, err := os.Hostname()
 	require.NoError(t, err)
-	handler := app.CheckHost("metrics.example.com:8081", http.NotFoundHandler())
+	handler := stripetest.CheckHost("metrics.example.com:8081", http.NotFoundHandler())
 	status := func(host string) int {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
 		r.Host = host

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 )
@@ -62,26 +61,4 @@ func TestQuery_noSession(t *testing.T) {
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	require.ErrorContains(t, err, "too many connections for role")
 	require.NoError(t, other.Close(t.Context()))
-}
-
-// Without default_query_exec_mode, a pooler in transaction mode gives a statement to a session that has
-// not prepared it, or already has one of that name.
-func TestTranslate_pooler(t *testing.T) {
-	t.Parallel()
-	pool := idempotencytest.NewPool(t)
-	conn, err := pool.Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	_, err = conn.Exec(t.Context(), "SELECT 1 + $1", 1)
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), "DEALLOCATE ALL", pgx.QueryExecModeSimpleProtocol)
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), "SELECT 1 + $1", 1)
-	require.ErrorIs(t, postgres.Translate(err), postgres.ErrUnavailable)
-	require.ErrorContains(t, postgres.Translate(err), "set default_query_exec_mode=cache_describe in DATABASE_URL")
-
-	_, err = conn.Exec(t.Context(), "PREPARE taken AS SELECT 1", pgx.QueryExecModeSimpleProtocol)
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), "PREPARE taken AS SELECT 1", pgx.QueryExecModeSimpleProtocol)
-	require.ErrorContains(t, postgres.Translate(err), "set default_query_exec_mode=cache_describe in DATABASE_URL")
 }
