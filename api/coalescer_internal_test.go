@@ -69,12 +69,3 @@ func TestCoalescer_clientGone(t *testing.T) {
 		<-time.After(time.Second)
 	})
 }
-
-func TestCoalescer_panic(t *testing.T) {
-	t.Parallel()
-	c := &coalescer{}
-	require.PanicsWithValue(t, "a mistake", func() {
-		_ = c.do(t.Context(), uuid.Nil, func(context.Context) error { panic("a mistake") })
-	})
-	require.NoError(t, c.do(t.Context(), uuid.Nil, func(context.Context) error { return nil }), "the next request works")
-}

@@ -114,6 +114,7 @@ func TestGetKey_body(t *testing.T) {
 		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"},"refund":null}`, string(f.getKey(t, key).body))
 }
 
+// Location survives a proxy that decodes the path, as nginx with a URI in proxy_pass and Apache do.
 func TestGetKey_escapedKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -123,13 +124,23 @@ func TestGetKey_escapedKeys(t *testing.T) {
 		"%2F%2f%25%zz%%%%",
 		"?wait=20&key#fragment",
 		`"quoted-in-quotes"`,
+		"../../../etc/passwd",
+		"order//of/two/slashes",
+		"~order-with-a-tilde",
+		"a-plain-key-of-this-test",
+		strings.Repeat("/a", 127) + "/",
 	} {
 		sent := key
 		if strings.HasPrefix(key, `"`) {
 			sent = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
 		}
 		got := f.create(t, sent, orderBody(), prefer("respond-async"))
-		require.Equal(t, "finished", f.get(t, got.header.Get("Location"), prefer("wait=20")).keyStatus(t).State)
+		location := got.header.Get("Location")
+		require.Regexp(t, "^/v1/idempotency-keys/[^/%?#]+$", location, "nothing that a proxy could decode")
+		status := f.get(t, location, prefer("wait=20")).keyStatus(t)
+		require.EqualValues(t, key, status.Key)
+		require.Equal(t, "finished", status.State)
+		require.EqualValues(t, key, f.get(t, keyPath(key)).keyStatus(t).Key, "the key itself")
 
 		// Needless escapes do not change the key.
 		escaped := regexp.MustCompile("..").ReplaceAllString(fmt.Sprintf("%X", key), "%$0")

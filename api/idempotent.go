@@ -13,18 +13,14 @@ import (
 	"example.com/orders-api/internal/httpjson"
 )
 
-type idempotentRequest struct {
-	idempotency.Request
-	operation idempotency.Operation
-	body      []byte
-	prefer    preferences
-}
-
 type runResult struct {
 	idempotency.Result
 	err    error
 	waited time.Duration // the wait that the client asked for, if it was honoured
 }
+
+// runFunc executes a request. It calls onClaim, if there is one, once the claim is durable.
+type runFunc = func(ctx context.Context, onClaim func()) runResult
 
 // Post returns the handler of an operation. It panics if the operation is not registered, because no completer
 // would finish its keys.
@@ -56,13 +52,17 @@ func (h *Handlers) serve(w http.ResponseWriter, r *http.Request, operation idemp
 	if err != nil {
 		return err
 	}
-	req := idempotentRequest{operation: operation, body: body, prefer: readPreferences(r.Header), Request: idempotency.Request{
-		AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path,
-	}}
-	if req.prefer.respondAsync {
-		return h.serveAsync(r.Context(), w, r, req)
+	prefer := readPreferences(r.Header)
+	run := func(ctx context.Context, onClaim func()) runResult {
+		request := idempotency.Request{AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path, OnClaim: onClaim}
+		return h.inTurn(ctx, account, prefer.wait, func(ctx context.Context) (idempotency.Result, error) {
+			return h.execute(ctx, operation, request, body)
+		})
 	}
-	return h.writeRunResult(w, r, key, h.run(r.Context(), req))
+	if prefer.respondAsync {
+		return h.serveAsync(w, r, key, prefer, run)
+	}
+	return h.writeRunResult(w, r, key, run(r.Context(), nil))
 }
 
 // inTurn does the work of a key with a permit. While another run holds the key, inTurn waits for
@@ -89,20 +89,13 @@ func (h *Handlers) inTurn(ctx context.Context, account uuid.UUID, wait time.Dura
 	}
 }
 
-// run executes the request, and waits for another run if the client asked to (Prefer: wait).
-func (h *Handlers) run(ctx context.Context, req idempotentRequest) runResult {
-	return h.inTurn(ctx, req.AccountID, req.prefer.wait, func(ctx context.Context) (idempotency.Result, error) {
-		return h.execute(ctx, req)
-	})
-}
-
 // execute parses the body and does the request. The caller has a permit, so the body of a request
 // that admission rejects is never parsed.
-func (h *Handlers) execute(ctx context.Context, req idempotentRequest) (result idempotency.Result, err error) {
-	if req.Params, err = idempotency.Canonicalize(req.body); err != nil {
+func (h *Handlers) execute(ctx context.Context, operation idempotency.Operation, request idempotency.Request, body []byte) (result idempotency.Result, err error) {
+	if request.Params, err = idempotency.Canonicalize(body); err != nil {
 		return result, err
 	}
-	if result, err = h.Engine.Do(ctx, req.Request, req.operation); err != nil {
+	if result, err = h.Engine.Do(ctx, request, operation); err != nil {
 		keyed := &keyedError{error: err}
 		if expired, ok := errors.AsType[*idempotency.KeyExpiredError](err); ok {
 			keyed.created = httpjson.LinksOf(h.Engine, expired.Key)

@@ -43,9 +43,7 @@ func withHeaders(ready *Readiness) func(http.Handler) http.Handler {
 			header.Set("Content-Security-Policy", noContent)
 			header.Set("Referrer-Policy", "no-referrer")
 			header.Set("X-Content-Type-Options", "nosniff")
-			// A request with a length and chunks may hide a second request from a proxy
-			// (RFC 9112, 6.1). net/http has removed the length.
-			if len(r.TransferEncoding) > 0 || ready.draining.Load() {
+			if ready.draining.Load() {
 				header.Set("Connection", "close")
 			}
 			next.ServeHTTP(w, r)
@@ -66,25 +64,14 @@ func withLog(logger *slog.Logger, onRequest observer) func(http.Handler) http.Ha
 			r = r.WithContext(context.WithValue(r.Context(), logEntryKey{}, entry))
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			defer func() {
-				cause := recover()
-				started := ww.Status() != 0
-				if cause != nil {
-					err := fmt.Errorf("panic: %v", cause)
+				if cause := recover(); cause != nil {
 					entry.add(slog.String("stack", string(debug.Stack())))
-					if started {
-						entry.level = slog.LevelError
-						entry.add(slog.String("error", err.Error()))
-					} else {
-						writeProblem(ww, r, err)
-					}
+					writeProblem(ww, r, fmt.Errorf("panic: %v", cause))
 				}
 				took := time.Since(start)
 				route := entry.write(logger, r, ww, took)
 				if onRequest != nil {
 					onRequest(knownMethod(r.Method), route, ww.Status(), took, entry.outcome)
-				}
-				if cause != nil && started {
-					panic(http.ErrAbortHandler) // closes the connection after a partial response
 				}
 			}()
 			next.ServeHTTP(ww, r)

@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -13,36 +12,14 @@ import (
 	"example.com/orders-api/internal/httpjson"
 )
 
-// A list ends at maxPage objects or at maxPageSize, so it has up to 300 KiB.
 const (
 	defaultPage = 20
 	maxPage     = 100
-	maxPageSize = 256 << 10 // bytes
 )
 
-func encodePage[T any](objects []T, limit int) ([]byte, error) {
-	data, size := []json.RawMessage{}, 0
-	for _, object := range objects[:min(limit, len(objects))] {
-		if size >= maxPageSize {
-			break
-		}
-		encoded, err := httpjson.EncodeJSON(object)
-		if err != nil {
-			return nil, err
-		}
-		data, size = append(data, encoded), size+len(encoded)
-	}
-	return httpjson.EncodeJSON(struct {
-		Data    []json.RawMessage `json:"data"`
-		HasMore bool              `json:"has_more"`
-	}{data, len(data) < len(objects)})
-}
-
-func encode(object any, err error) ([]byte, error) {
-	if err != nil {
-		return nil, err
-	}
-	return httpjson.EncodeJSON(object)
+type page[T any] struct {
+	Data    []T  `json:"data"`
+	HasMore bool `json:"has_more"`
 }
 
 // readQuery returns the parameters of a query. Each must have a known name and be given once.

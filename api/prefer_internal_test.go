@@ -17,21 +17,18 @@ func TestReadPreferences_forms(t *testing.T) {
 		lines []string
 		want  preferences
 	}{
-		"none":                               {nil, preferences{}},
-		"respond-async":                      {[]string{"respond-async"}, async},
-		"with a value":                       {[]string{"respond-async=no"}, preferences{}},
-		"wait":                               {[]string{"wait=20"}, wait(20)},
-		"upper case, white space":            {[]string{" \tWAIT = 20 "}, wait(20)},
-		"quoted":                             {[]string{`wait="20"`}, wait(20)},
-		"above the maximum":                  {[]string{"wait=31"}, wait(30)},
-		"out of range":                       {[]string{"wait=99999999999999999999999"}, wait(30)},
-		"without a value":                    {[]string{"wait"}, preferences{}},
-		"both":                               {[]string{"respond-async, wait=10"}, both},
-		"the first wait counts":              {[]string{"wait=5, wait=10"}, wait(5)},
-		"the first counts, although invalid": {[]string{"wait=soon, wait=10"}, preferences{}},
-		"parameters are dropped":             {[]string{"wait=10; a=b ; c, respond-async;d"}, both},
-		"a comma in quotes":                  {[]string{`x="a, respond-async, \", wait=5"; y=",wait=6", wait=10`}, wait(10)},
-		"unknown ones":                       {[]string{`return=minimal, wait=10; x, handling="lenient", respond-async, priority=1`}, both},
+		"none":                    {nil, preferences{}},
+		"respond-async":           {[]string{"respond-async"}, async},
+		"with a value":            {[]string{"respond-async=no"}, preferences{}},
+		"wait":                    {[]string{"wait=20"}, wait(20)},
+		"upper case, white space": {[]string{" \tWAIT = 20 "}, wait(20)},
+		"quoted":                  {[]string{`wait="20"`}, wait(20)},
+		"above the maximum":       {[]string{"wait=31"}, wait(30)},
+		"without a value":         {[]string{"wait"}, preferences{}},
+		"both":                    {[]string{"respond-async, wait=10"}, both},
+		"the first wait counts":   {[]string{"wait=5, wait=10"}, wait(5)},
+		"parameters are dropped":  {[]string{"wait=10; a=b ; c, respond-async;d"}, both},
+		"unknown ones":            {[]string{`return=minimal, wait=10; x, handling="lenient", respond-async, priority=1`}, both},
 	} {
 		require.Equal(t, test.want, readPreferences(http.Header{"Prefer": test.lines}), name)
 	}

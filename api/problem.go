@@ -38,9 +38,6 @@ const (
 	outcomeFinal   = "final"
 )
 
-// withSameKey is part of details. [problem.forRequest] removes it if the request has no key.
-const withSameKey = ", with the same key"
-
 // problemRows maps an error to its problem by the first row that matches. Without a detail, the
 // error itself is shown.
 var problemRows = []struct {
@@ -64,12 +61,12 @@ var problemRows = []struct {
 	{idempotency.ErrInProgress, "idempotency-key-in-progress", "Send the same request again shortly."},
 	{httpjson.ErrOutcomeUnknown, "payment-outcome-unknown", "Send the same request with the same key to find out."},
 	{httpjson.ErrProviderUnavailable, "temporarily-unavailable", "The payment provider did not accept the request."},
-	{errBodyCut, "temporarily-unavailable", "The body ended early. Send the same request again" + withSameKey + "."},
-	{admission.ErrOverloaded, "temporarily-unavailable", "The server is overloaded. Send the same request again a little later" + withSameKey + "."},
-	{postgres.ErrUnavailable, "temporarily-unavailable", "Send the same request again" + withSameKey + "."},
-	{idempotency.ErrNewerVersion, "temporarily-unavailable", "Send the same request again" + withSameKey + "."},
+	{errBodyCut, "temporarily-unavailable", "The body ended early. Send the same request again."},
+	{admission.ErrOverloaded, "temporarily-unavailable", "The server is overloaded. Send the same request again a little later."},
+	{postgres.ErrUnavailable, "temporarily-unavailable", "Send the same request again."},
+	{idempotency.ErrNewerVersion, "temporarily-unavailable", "Send the same request again."},
 	{errEventBusy, "temporarily-unavailable", "Another request holds the key of the event. Deliver the event again."},
-	{errNotReady, "temporarily-unavailable", "Send the same request again" + withSameKey + "."},
+	{errNotReady, "temporarily-unavailable", "Send the same request again."},
 }
 
 // keyedError wraps the error of a request that has looked up its key.
@@ -136,28 +133,20 @@ func problemOf(err error) problem {
 			return p
 		}
 	}
-	return newProblem("internal-error", "Send the same request again"+withSameKey+".")
+	return newProblem("internal-error", "Send the same request again.")
 }
 
 // expiredProblem names what an expired key was used for, unless the records are lost.
 func expiredProblem(err error, lost bool) problem {
-	p := newProblem("idempotency-key-expired", "The key belongs to an earlier request of another operation.")
+	p := newProblem("idempotency-key-expired", "An earlier request used the key. What it created or changed is named here, if it is known.")
 	if lost {
 		p.Detail = "The records of this key were lost, and an operator expired it. Ask the operator what became of the request."
-		return p
 	}
-	keyed, _ := errors.AsType[*keyedError](err)
-	if keyed == nil {
-		return p
-	}
-	if order := keyed.created["order"]; order != nil {
-		p.Detail, p.OrderID = "The key was used for the order in order_id.", &order.ID
-	}
-	if p.Refund = keyed.created["refund"]; p.Refund != nil {
-		p.Detail = "The key created the refund in refund, of the order in order_id."
-	}
-	if p.Resource = keyed.created["resource"]; p.Resource != nil {
-		p.Detail = "The key created the resource in resource."
+	if keyed, ok := errors.AsType[*keyedError](err); ok {
+		p.Refund, p.Resource = keyed.created["refund"], keyed.created["resource"]
+		if order := keyed.created["order"]; order != nil {
+			p.OrderID = &order.ID
+		}
 	}
 	return p
 }
@@ -174,9 +163,6 @@ func summary(all []httpjson.Field) string {
 // found the key unclaimed. Otherwise the key may have moved money.
 func (p problem) forRequest(r *http.Request, err error) problem {
 	hasKey := r.Method == http.MethodPost && r.URL.Path != WebhookPath && r.Header.Get("Idempotency-Key") != ""
-	if !hasKey {
-		p.Detail = strings.Replace(p.Detail, withSameKey, "", 1)
-	}
 	_, lookedUp := errors.AsType[*keyedError](err)
 	switch {
 	case p.Outcome != outcomeNone:

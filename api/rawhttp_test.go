@@ -174,27 +174,3 @@ func TestRawHTTP_slowBody(t *testing.T) {
 	conn.write(f.requestHead("Idempotency-Key: "+newKey(), length(orderBody())) + orderBody()[:100])
 	require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
 }
-
-// A request that a proxy could parse differently must not hide a second request: of a length
-// beside chunks, the chunks count, and the connection ends. net/http rejects other forms.
-func TestRawHTTP_requestSmuggling(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key := "Idempotency-Key: " + newKey()
-	hidden := f.requestHead("Idempotency-Key: hidden-0123456789", length(orderBody())) + orderBody()
-	before := f.rowCounts(t)
-	both := f.requestHead("Content-Length: 4", "Transfer-Encoding: chunked", "Connection: keep-alive", key)
-	for slug, head := range map[string]string{
-		"malformed-request": both,
-		"unauthorized":      strings.Replace(both, f.apiKey, "none", 1),
-		"not-found":         strings.Replace(both, "/v1/orders", "/nothing", 1),
-	} {
-		conn := f.dial(t)
-		conn.write(head + "2\r\n[]\r\n0\r\n\r\n" + hidden)
-		got := conn.readResponse()
-		require.Equal(t, slug, got.slug())
-		require.True(t, got.closes)
-		conn.requireClosed()
-	}
-	require.Equal(t, before, f.rowCounts(t))
-}

@@ -92,26 +92,20 @@ type preferences struct {
 	wait         time.Duration // 0 if there is none
 }
 
-// preferencePattern matches an element of Prefer, whose quoted texts may have commas.
-var preferencePattern = regexp.MustCompile(`(?:[^,"]|"(?:[^"\\]|\\.)*"?)+`)
-
-// readPreferences uses the first preference of a name (RFC 7240).
+// readPreferences uses the first wait (RFC 7240).
 func readPreferences(header http.Header) (p preferences) {
-	seen := map[string]bool{}
-	for _, element := range preferencePattern.FindAllString(strings.Join(header.Values("Prefer"), ","), -1) {
+	for element := range strings.SplitSeq(strings.Join(header.Values("Prefer"), ","), ",") {
 		preference, _, _ := strings.Cut(element, ";")
-		name, value, _ := strings.Cut(preference, "=")
-		name, value = strings.ToLower(strings.Trim(name, " \t")), strings.Trim(value, " \t\"")
-		switch {
-		case seen[name]:
-		case name == "respond-async":
+		name, value, _ := strings.Cut(strings.ToLower(preference), "=")
+		name, value = strings.TrimSpace(name), strings.Trim(value, " \t\"")
+		switch name {
+		case "respond-async":
 			p.respondAsync = value == ""
-		case name == "wait":
-			if seconds, err := strconv.ParseUint(value, 10, 64); !errors.Is(err, strconv.ErrSyntax) {
-				p.wait = time.Duration(min(seconds, maxWait)) * time.Second // seconds is the largest number if it is out of range
+		case "wait":
+			if seconds, err := strconv.Atoi(value); err == nil && p.wait == 0 {
+				p.wait = time.Duration(min(max(seconds, 0), maxWait)) * time.Second
 			}
 		}
-		seen[name] = true
 	}
 	return p
 }

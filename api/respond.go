@@ -49,8 +49,8 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p.RequestID = entry.requestID
 	entry.problem(p, err)
 	if p.Status == http.StatusRequestEntityTooLarge {
-		// Otherwise net/http would read the rest of the body, because chi's ResponseWriter hides
-		// that the limit was exceeded.
+		// Otherwise net/http would read the rest of the body before it sends the response, because chi's
+		// ResponseWriter hides that the limit was exceeded.
 		w.Header().Set("Connection", "close")
 	}
 	if p.retryAfter > 0 {

@@ -81,28 +81,21 @@ func NewRouter(config Config) chi.Router {
 	return r
 }
 
-// noRoute responds to an unknown path, to an unknown method of a path, and to OPTIONS, which
-// has no CORS, because an API key must not be in a browser.
+// noRoute responds to an unknown path, and to an unknown method of a path. There is no CORS, because an API
+// key must not be in a browser.
 func noRoute(routes chi.Routes, authenticated func(http.Handler) http.Handler) http.HandlerFunc {
+	var respond http.Handler = handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		allowed := allowedMethods(routes, routePath(r))
+		if allowed == "" {
+			return errNoPage
+		}
+		w.Header().Set("Allow", allowed)
+		return errMethodNotAllowed
+	})
 	return func(w http.ResponseWriter, r *http.Request) {
-		allowed := allowedMethods(routes, r)
-		isOptions := r.Method == http.MethodOptions && (allowed != "" || r.RequestURI == "*")
-		var respond http.Handler = handlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
-			if allowed != "" {
-				w.Header().Set("Allow", allowed)
-			}
-			switch {
-			case isOptions:
-				w.WriteHeader(http.StatusNoContent)
-				return nil
-			case allowed == "":
-				return errNoPage
-			default:
-				return errMethodNotAllowed
-			}
-		})
-		if !isOptions && strings.HasPrefix(routePath(r)+"/", "/v1/") {
-			respond = authenticated(respond) // 401 comes before 404 and 405
+		if strings.HasPrefix(routePath(r)+"/", "/v1/") {
+			authenticated(respond).ServeHTTP(w, r) // 401 comes before 404 and 405
+			return
 		}
 		respond.ServeHTTP(w, r)
 	}
@@ -112,18 +105,14 @@ func noRoute(routes chi.Routes, authenticated func(http.Handler) http.Handler) h
 func routePath(r *http.Request) string { return cmp.Or(r.URL.RawPath, r.URL.Path) }
 
 // allowedMethods returns the value of Allow, or "" if there is no such path.
-func allowedMethods(routes chi.Routes, r *http.Request) string {
+func allowedMethods(routes chi.Routes, path string) string {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		if routes.Match(chi.NewRouteContext(), method, routePath(r)) {
+		if routes.Match(chi.NewRouteContext(), method, path) {
 			allowed = append(allowed, method)
 		}
 	}
-	if allowed == nil {
-		return ""
-	}
-	text := strings.Join(append(allowed, http.MethodOptions), ", ")
-	return strings.Replace(text, "GET", "GET, HEAD", 1)
+	return strings.Replace(strings.Join(allowed, ", "), "GET", "GET, HEAD", 1)
 }
 
 func healthz(w http.ResponseWriter, _ *http.Request) error {

@@ -90,12 +90,7 @@ func TestRouter_methodNotAllowed(t *testing.T) {
 				allowed = append(allowed, m)
 			}
 		}
-		allowed = append(allowed, http.MethodOptions)
-		got := f.send(t, http.MethodOptions, path, "", header("Authorization"))
-		require.Equal(t, http.StatusNoContent, got.status, path)
-		require.Equal(t, strings.Join(allowed, ", "), got.header.Get("Allow"), path)
-		require.Empty(t, got.body)
-		for _, m := range []string{http.MethodHead, http.MethodPost, http.MethodDelete, "PROPFIND", "get"} {
+		for _, m := range []string{http.MethodHead, http.MethodPost, http.MethodDelete, http.MethodOptions, "PROPFIND", "get"} {
 			if slices.Contains(allowed, m) {
 				continue
 			}
@@ -107,7 +102,7 @@ func TestRouter_methodNotAllowed(t *testing.T) {
 	require.Equal(t, before, f.rowCounts(t))
 
 	encoded := f.send(t, http.MethodDelete, "/v1/orders/a%2Fb", "")
-	require.Equal(t, "GET, HEAD, OPTIONS", encoded.header.Get("Allow"), "the escaped path decides")
+	require.Equal(t, "GET, HEAD", encoded.header.Get("Allow"), "the escaped path decides")
 }
 
 func TestRouter_notFound(t *testing.T) {
@@ -118,7 +113,7 @@ func TestRouter_notFound(t *testing.T) {
 		"/v1/webhooks/stripe/", "/v1/%6Frders", "/v1/orders%3Flimit=1", "/metrics", "/debug/pprof/", "/docs",
 		"/%00", "/" + strings.Repeat("a", 8000),
 	} {
-		for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodOptions} {
+		for _, m := range []string{http.MethodGet, http.MethodPost} {
 			req := f.request(t, m, "/", "")
 			req.URL.Opaque = strings.TrimPrefix(f.url, "http:") + path
 			if path == "//v1/orders" {
@@ -132,18 +127,6 @@ func TestRouter_notFound(t *testing.T) {
 	}
 	require.Equal(t, "not-found", f.get(t, "/problems/%3Cscript%3E").problem(t).slug())
 	require.Equal(t, "unauthorized", f.get(t, "/v1/nothing", header("Authorization")).problem(t).slug(), "first")
-}
-
-func TestRouter_asteriskAndConnect(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	conn := f.dial(t)
-	conn.write("OPTIONS * HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n")
-	require.Equal(t, http.StatusNoContent, conn.readResponse().status)
-	conn.requireClosed()
-	conn = f.dial(t)
-	conn.write("CONNECT example.com:443 HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n")
-	require.Equal(t, "not-found", conn.readResponse().slug())
 }
 
 func TestRouter_head(t *testing.T) {

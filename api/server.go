@@ -17,9 +17,6 @@ func NewServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-
-		// OPTIONS * is logged like any other request.
-		DisableGeneralOptionsHandler: true,
 	}
 }
 

@@ -80,6 +80,9 @@ func TestWebhook_finishesOrder(t *testing.T) {
 	for _, eventType := range []string{"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.processing"} {
 		requireReceived(t, f.deliverEvent(t, eventType))
 	}
+	line := f.log.await(t, map[string]any{"event_type": "payment_intent.succeeded", "outcome": "recovered"})
+	require.Equal(t, []any{webhookPath, "charge_created", "finished"}, []any{line["route"], line["from"], line["to"]})
+	require.Contains(t, line["event_id"], "evt_")
 	got := f.create(t, key, order)
 	require.Equal(t, http.StatusCreated, got.status)
 	require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
@@ -189,33 +192,4 @@ func TestWebhook_fails(t *testing.T) {
 	provider.panics.Store(false)
 	requireReceived(t, f.deliver(t, payload, signature))
 	f.requireOnePaidOrder(t)
-}
-
-func TestLog_webhookLine(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, func(s *options) { s.waiters = 0 })
-	line := func(payload, signature string) map[string]any {
-		return f.requestLine(t, f.deliver(t, payload, signature))
-	}
-	base := map[string]any{"level": "INFO", "route": webhookPath, "method": "POST"}
-	plus := func(fields ...any) map[string]any { return withFields(base, fields...) }
-
-	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
-	var keyID string
-	require.NoError(t, f.Pool.QueryRow(t.Context(), "SELECT id FROM idempotency_keys").Scan(&keyID))
-	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
-	require.Equal(t, plus("problem", "malformed-request"), line(payload, ""))
-	var event struct{ ID string }
-	require.NoError(t, json.Unmarshal([]byte(payload), &event))
-	base = plus("event_id", event.ID, "event_type", "payment_intent.succeeded", "key_id", keyID)
-	f.exec(t, "UPDATE idempotency_keys SET locked_at = now()")
-	busy := []any{"outcome", "in_progress", "from", "charge_created", "to", "charge_created", "attempt", 1.0}
-	require.Equal(t, plus(append(busy, "level", "WARN", "problem", "temporarily-unavailable", "error", "another run holds the key of the event")...),
-		line(payload, signature), "as many requests wait as may")
-	undecided, undecidedSignature := f.signedEvent(t, "payment_intent.processing")
-	require.NoError(t, json.Unmarshal([]byte(undecided), &event))
-	require.Equal(t, plus(append(busy, "event_id", event.ID, "event_type", "payment_intent.processing")...), line(undecided, undecidedSignature))
-	f.exec(t, "UPDATE idempotency_keys SET locked_at = NULL")
-	require.NoError(t, f.Stripe.Settle(f.intentID(t), true))
-	require.Equal(t, plus("outcome", "recovered", "from", "charge_created", "to", "finished", "attempt", 2.0), line(payload, signature))
 }

@@ -26,23 +26,16 @@ func TestDo_repeats(t *testing.T) {
 		"unknown problem":               respondProblem(425, "too-early", "same-key"),
 		"no response":                   closeConnection,
 		"truncated":                     truncate,
-		"truncated, no Content-Length":  respond(201, jsonType, `{"id":"o1","status":"pa`),
 		"201 without a body":            respond(201, jsonType, ""),
-		"201 without an object":         respond(201, jsonType, "null"),
 		"201 in HTML":                   respond(201, "text/html", html),
-		"200 of a captive portal":       respond(200, "text/html", html),
 		"200 with an order":             respond(200, jsonType, `{"id":"o1"}`),
 		"202 without an action":         respond(202, jsonType, `{"state":"in_progress"}`, "Retry-After", "1"),
 		"502 of a proxy":                respond(502, "text/html", html),
-		"401 of a proxy":                respond(401, "text/html", html),
 		"JSON of a firewall":            respond(403, jsonType, `{"retry":"new-key"}`),
-		"503 without a body":            respond(503, "", ""),
 		"problem without retry":         respond(402, problemType, `{"type":"/problems/payment-declined","status":402}`),
 		"problem with an unknown retry": respondProblem(400, "malformed-request", "later"),
-		"truncated problem":             respond(402, problemType, `{"type":"/problems/payment-declined","retry":"new-key"`),
 		"problem with a numeric retry":  respond(402, problemType, `{"retry":1}`),
 		"redirect with the same method": respond(308, "", "", "Location", "/elsewhere"),
-		"redirect to a page":            respond(302, "", "", "Location", "/elsewhere"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -246,15 +239,6 @@ func TestDo_contextEnds(t *testing.T) {
 	})
 }
 
-func TestDo_attemptTimeout(t *testing.T) {
-	t.Parallel()
-	f := newFixtureWith(t, func(c *client.Config) { c.Timeout = 20 * time.Millisecond },
-		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, respondCreated())
-	_, err := f.CreateOrder(t.Context(), key, orderParams())
-	require.NoError(t, err)
-	require.ErrorIs(t, f.observed[0].Err, context.DeadlineExceeded)
-}
-
 func TestDo_backoff(t *testing.T) {
 	t.Parallel()
 	script := slices.Repeat([]http.HandlerFunc{closeConnection}, 8)
@@ -271,17 +255,6 @@ func TestDo_backoff(t *testing.T) {
 	require.Equal(t, []time.Duration{25e7, 5e8, 1e9, 2e9, 25e8, 95e8, 25e8, 25e8}, f.delays)
 }
 
-// The jitter includes both ends of its range.
-func TestDo_jitter(t *testing.T) {
-	t.Parallel()
-	script := slices.Repeat([]http.HandlerFunc{respond(502, "text/html", "")}, 200)
-	f := newFixtureWith(t, func(c *client.Config) { c.Backoff, c.MaxBackoff = 3, 3 }, append(script, respondCreated())...)
-	_, err := f.CreateOrder(t.Context(), key, orderParams())
-	require.NoError(t, err)
-	slices.Sort(f.delays)
-	require.Equal(t, []time.Duration{0, 1, 2, 3}, slices.Compact(f.delays))
-}
-
 func TestResponse_retryAfter(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24 * time.Hour
@@ -292,8 +265,6 @@ func TestResponse_retryAfter(t *testing.T) {
 		{"", "", 0},
 		{"120", "", 2 * time.Minute},
 		{"99999999999999999999999999", "", year},
-		{"-1", "", 0},
-		{"1.5", "", 0},
 		{"soon", "", 0},
 		{"Fri, 20 Nov 2026 09:30:13 GMT", "Fri, 20 Nov 2026 09:30:00 GMT", 13 * time.Second},
 		{"Fri, 20 Nov 2026 09:30:00 GMT", "Fri, 20 Nov 2026 09:30:13 GMT", 0},

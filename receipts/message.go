@@ -9,7 +9,6 @@ import (
 	"strings"
 	"text/template"
 	"time"
-	"unicode"
 
 	"github.com/google/uuid"
 	"github.com/wneessen/go-mail"
@@ -69,19 +68,8 @@ func (i item) Name() string {
 	return oneLine(i.SKU)
 }
 
-// oneLine removes line breaks and bidirectional controls, which could fake a total.
-func oneLine(text string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		switch {
-		case unicode.Is(unicode.Bidi_Control, r):
-			return -1
-		case unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp):
-			return ' '
-		default:
-			return r
-		}
-	}, text))
-}
+// oneLine removes line breaks, so that an item cannot look like a total.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // newMessage renders a receipt. It is the same in every attempt of an order.
 func newMessage(sender string, o order) (*mail.Msg, error) {

@@ -285,7 +285,6 @@ func TestGrant_reapedKey(t *testing.T) {
 			for _, body := range []string{valid, `{"amount":-1}`} {
 				problem := requireProblem(t, "idempotency-key-expired", f.send(used, path, body))
 				require.Contains(t, problem, member, "%s at %s", used, path)
-				require.Contains(t, problem["detail"], "in "+member)
 			}
 			requireProblem(t, "malformed-request", f.send(used, path, `[]`))
 		}

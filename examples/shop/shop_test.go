@@ -415,23 +415,6 @@ func TestPay_refusedBesideInFlight(t *testing.T) {
 	}
 }
 
-// If a gateway in front of the API redirects, the shop does not send the request to another address.
-func TestPay_redirected(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
-	f.network.mode.Store(moved)
-	f.shop.Patience = 100 * time.Millisecond
-	require.Equal(t, "paying", b.pay(path, visa).State)
-	require.Empty(t, f.Stripe.Requests())
-	f.network.mode.Store("")
-	f.shop.Patience = time.Minute
-	f.runOnce()
-	require.Equal(t, "paid", f.row(path).State)
-	require.Len(t, f.Stripe.Charges(), 1)
-}
-
 // If the customer corrects the request in another tab after an attempt has read the purchase, the attempt
 // does not send the former body with the key.
 func TestPay_staleTab(t *testing.T) {

@@ -158,26 +158,14 @@ func (d *Decoder) Objects(name string, maximum int, read func(*Decoder)) {
 		return
 	}
 	for i, value := range list {
-		path := name + "/" + strconv.Itoa(i)
-		if members, ok := decode[map[string]json.RawMessage](value); ok {
-			d.nested(path, members, read)
-		} else {
-			d.Reject(d.pointer+"/"+path, CodeInvalidType, "must be an object")
+		object := &Decoder{pointer: d.at(name) + "/" + strconv.Itoa(i), errs: d.errs}
+		if object.members, ok = decode[map[string]json.RawMessage](value); !ok {
+			d.Reject(object.pointer, CodeInvalidType, "must be an object")
+			continue
 		}
+		read(object)
+		object.rejectUnknown()
 	}
-}
-
-// Object calls read for an object. Members that read does not read are errors.
-func (d *Decoder) Object(name string, must bool, read func(*Decoder)) {
-	if members, ok := member[map[string]json.RawMessage](d, name, must, "an object"); ok {
-		d.nested(name, members, read)
-	}
-}
-
-func (d *Decoder) nested(path string, members map[string]json.RawMessage, read func(*Decoder)) {
-	object := &Decoder{members: members, pointer: d.pointer + "/" + path, errs: d.errs}
-	read(object)
-	object.rejectUnknown()
 }
 
 // Texts reads an optional object with up to maximum members, all of them strings.

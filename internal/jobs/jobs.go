@@ -177,24 +177,14 @@ func ListFailed(ctx context.Context, pool *pgxpool.Pool) ([]Job, error) {
 // RetryFailed gives a failed job, or all of them if id is uuid.Nil, all attempts again, and returns how many.
 // A discrepancy is none of them, because no worker can deal with it.
 func RetryFailed(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, by audit.Operator) (retried int64, err error) {
-	const batch = 10_000 // so that no statement takes long
-	for changed := int64(batch); changed == batch && err == nil; retried += changed {
-		changed, err = changeAudited(ctx, pool, `
+	return changeAudited(ctx, pool, `
 UPDATE staged_jobs
    SET failed_at = NULL,
        attempt   = 0,
        run_at    = now()
- WHERE ctid = ANY(ARRAY(
-           SELECT ctid
-             FROM staged_jobs
-            WHERE failed_at IS NOT NULL
-              AND kind <> 'discrepancy'
-              AND (id = $3 OR $3 = '00000000-0000-0000-0000-000000000000')
-            LIMIT $4
-              FOR UPDATE
-       ))`, "retry", by, id, batch)
-	}
-	return retried, err
+ WHERE failed_at IS NOT NULL
+   AND kind <> 'discrepancy'
+   AND (id = $3 OR $3 = '00000000-0000-0000-0000-000000000000')`, "retry", by, id)
 }
 
 // DeleteFailed deletes a failed job that can never succeed, and returns 0 if there is none of this id. A discrepancy

@@ -25,7 +25,7 @@ type contract struct {
 	notAllowed *response
 }
 
-// operation is one operation. The fuzzer adds those of OPTIONS, of methods that are not
+// operation is one operation. The fuzzer adds those of methods that are not
 // allowed and of unknown addresses.
 type operation struct {
 	id, method, path string
@@ -113,7 +113,6 @@ func loadContract(tree node) (*contract, error) {
 				c.allowed[path] = append(c.allowed[path], "HEAD")
 			}
 		}
-		c.allowed[path] = append(c.allowed[path], "OPTIONS")
 		slices.Sort(c.allowed[path])
 	}
 	// A 405 belongs to no operation. The default response documents its headers as
