@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"net/textproto"
@@ -22,7 +23,10 @@ import (
 	"example.com/orders-api/internal/jobs"
 )
 
-const stepTimeout = 30 * time.Second // of connecting with login, and then of sending
+const (
+	stepTimeout = 30 * time.Second // of connecting with login, and then of sending
+	maxReceived = 256 << 10        // bytes from the server on one connection
+)
 
 // SMTP is a [Mailer] that sends each receipt on a new connection.
 type SMTP struct {
@@ -117,10 +121,11 @@ func (s *SMTP) send(ctx context.Context, messages ...*mail.Msg) error {
 		}
 		// The library ignores the context after this, and leaks the connection if the login fails.
 		context.AfterFunc(ctx, func() { _ = dialled.Close() })
+		conn := limitedConn{dialled, io.LimitReader(dialled, maxReceived)}
 		if !s.implicitTLS {
-			return dialled, nil
+			return conn, nil
 		}
-		encrypted := tls.Client(dialled, s.tls)
+		encrypted := tls.Client(conn, s.tls)
 		return encrypted, encrypted.HandshakeContext(dialCtx)
 	}
 	client, err := mail.NewClient(s.name, append(slices.Clone(s.options), mail.WithDialContextFunc(dial))...)
@@ -145,6 +150,14 @@ func (s *SMTP) send(ctx context.Context, messages ...*mail.Msg) error {
 	_ = client.CloseWithSMTPClient(session) // the mail is accepted even if QUIT fails
 	return nil
 }
+
+// limitedConn is a connection whose server cannot fill the memory: the library reads lines of any length.
+type limitedConn struct {
+	net.Conn
+	reader io.Reader
+}
+
+func (c limitedConn) Read(p []byte) (int, error) { return c.reader.Read(p) }
 
 // withContext adds the reason why ctx has ended, if it has.
 func withContext(ctx context.Context, err error) error {

@@ -89,7 +89,7 @@ func TestServe_fewerSessionsThanThePool(t *testing.T) {
 	role := createRole(t, f.pool, "LOGIN PASSWORD 'limited' CONNECTION LIMIT 8")
 	execute(t, f.pool, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "+role)
 	a := f.serve(f.with("DATABASE_URL="+urlOf(t, f.pool, role)), "--shutdown-delay", "0")
-	a.WaitFor(&a.Stderr, `level=WARN msg="setting of the database" setting="CONNECTION LIMIT 8 is less than the 11 sessions of this process`)
+	a.WaitFor(&a.Stderr, `level=WARN msg="setting of the database" setting="CONNECTION LIMIT or max_connections permits 8 sessions, less than the 11 of this process`)
 	var group errgroup.Group
 	group.SetLimit(20) // more would be shed on a busy machine
 	for i := range 100 {

@@ -66,10 +66,12 @@ func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (*app
 		required = append(required, "STRIPE_SECRET_KEY")
 	}
 	config, err := app.Load(required...)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		c.app, err = app.New(ctx, config)
 	}
-	c.app, err = app.New(ctx, config)
+	if err != nil && selected.Command() == "reconcile" {
+		err = notCompared{err}
+	}
 	return c.app, err
 }
 

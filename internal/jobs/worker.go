@@ -205,12 +205,15 @@ func (w *Worker) record(ctx context.Context, j Job, cause error) (outcome string
 	if cause != nil {
 		log = log.With("error", cause)
 	}
-	var held bool
-	var err error
-	if cause == nil {
-		held, err = w.delete(ctx, j)
-	} else {
-		held, err = w.recordFailure(ctx, j, delay, cause, outcome)
+	store := func() (held bool, err error) {
+		if cause == nil {
+			return w.delete(ctx, j)
+		}
+		return w.recordFailure(ctx, j, delay, cause, outcome)
+	}
+	held, err := store()
+	if err != nil { // for example, the connection broke, and the job would be done again after the lease
+		held, err = store()
 	}
 	if err != nil || !held {
 		log.WarnContext(ctx, w.Kind+" outcome not recorded", "outcome", outcome, "record_error", err)

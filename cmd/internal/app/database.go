@@ -172,9 +172,10 @@ SELECT name || ' = off: a crash of the server can lose orders whose cards were c
  WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
    AND setting = 'off'
  UNION ALL
-SELECT format('CONNECTION LIMIT %s is less than the %s sessions of this process, so requests wait for each other: '
+SELECT format('CONNECTION LIMIT or max_connections permits %s sessions, less than the %s of this process, so requests wait for each other: '
               'raise it, or lower pool_max_conns in DATABASE_URL, unless a pooler shares the sessions', permitted, $1::integer)
-  FROM (SELECT least(nullif(rolconnlimit, -1), nullif(datconnlimit, -1)) AS permitted
+  FROM (SELECT least(nullif(rolconnlimit, -1), nullif(datconnlimit, -1), current_setting('max_connections')::integer
+                     - current_setting('superuser_reserved_connections')::integer) AS permitted
           FROM pg_roles
           JOIN pg_database ON datname = current_database()
          WHERE rolname = session_user
