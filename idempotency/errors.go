@@ -29,8 +29,8 @@ var (
 	// at most until the ActionTimeout. The errors of steps wrap it.
 	ErrActionRequired = errors.New("an action outside of the service is required")
 
-	// ErrNewerVersion means that this version does not know the key's operation, recovery point or
-	// fingerprint, so a newer one wrote it.
+	// ErrNewerVersion means that this version does not know the key's operation or recovery point, so a newer one
+	// wrote it.
 	ErrNewerVersion = errors.New("the idempotency key was written by a newer version of the program, and only that version can continue it")
 
 	// ErrNotFound means that the key was never used, or was reaped.

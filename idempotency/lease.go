@@ -29,7 +29,7 @@ SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'claim_conflict'), max(l
 
 func (run *Run) queueClaim(batch *pgx.Batch, point RecoveryPoint, leaseStart *time.Time) {
 	batch.Queue(claimSQL, run.KeyID, run.AccountID, string(run.Key), run.operation,
-		run.request.Method, run.Path, run.Params, fingerprint(fingerprintVersion, run.request), string(point), run.token,
+		run.request.Method, run.Path, run.Params, fingerprint(run.request), string(point), run.token,
 	).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(nil, leaseStart)
 		run.CreatedAt = *leaseStart // now() is both
