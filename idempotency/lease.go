@@ -137,7 +137,7 @@ WITH held AS (
 const releaseTimeout = 3 * time.Second // short, because the response waits, and longer than lock_timeout
 
 // release ends the lease early and keeps the recovery point (R11, final only). It waits for a COMMIT that the
-// server is executing, and makes one that has not arrived yet fail.
+// server is executing, and makes one that has not arrived yet fail (R22, three outcomes of COMMIT).
 func (run *Run) release(ctx context.Context, cause error) {
 	if !run.mayHold || errors.Is(cause, ErrLeaseLost) {
 		return
