@@ -12,11 +12,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-var cuts = map[string]idempotencytest.Fault{
-	"cut before": idempotencytest.CutBefore,
-	"cut after":  idempotencytest.CutAfter,
-}
-
 func newWiredFixture(t *testing.T) (*fixture, *idempotencytest.Wire) {
 	t.Helper()
 	wire := &idempotencytest.Wire{}
@@ -30,83 +25,55 @@ func readFirst(op idempotency.Operation) idempotency.Operation {
 	return op
 }
 
-// looping advances to its own point twice: token and recovery point stay the same.
-func looping() operation {
-	return operation{name: "looping", steps: func(run *idempotency.Run) idempotency.Steps {
-		calls := 0
-		return idempotency.Steps{
-			Start: recordEffect(run, "created", idempotency.Advance(reserved)),
-			At: map[idempotency.RecoveryPoint]idempotency.StepFunc{
-				reserved: func(context.Context) (idempotency.RecordFunc, error) {
-					if calls++; calls < 3 {
-						return recordEffect(run, "again", idempotency.Advance(reserved)), nil
-					}
-					return finishWith(run, "done"), nil
-				},
-			},
-		}
-	}}
-}
-
-// The row shows whether a lost COMMIT was executed.
+// A COMMIT without an acknowledgement ends the run, unless its response is stored. The next request finds what was
+// committed, and records each effect once (R22).
 func TestCommit_lost(t *testing.T) {
 	t.Parallel()
-	calls := &threeSteps{}
 	f, wire := newWiredFixture(t)
-	for name, fault := range cuts {
-		for i, test := range []struct {
-			op      idempotency.Operation
-			commits []int
-			effects map[string]int
-			calls   int64
-		}{
-			{calls, []int{1, 2, 3}, onceEach, 2},
-			{readFirst(calls), []int{1, 2, 3}, onceEach, 2},
-			{oneStep(), []int{1}, map[string]int{"done": 1}, 0},
-			{looping(), []int{2, 3, 4}, map[string]int{"created": 1, "again": 2, "done": 1}, 0},
-		} {
-			for _, commit := range test.commits {
-				t.Run(fmt.Sprintf("%s COMMIT %d of operation %d", name, commit, i), func(t *testing.T) {
-					req, before := f.request(), calls.calls.Load()
-					wire.Strike(commit, fault)
-					first := f.mustDo(req, test.op)
-					require.True(t, wire.Struck())
-					require.Equal(t, test.calls, calls.calls.Load()-before)
-					require.Equal(t, test.effects, f.effects(req))
-
-					again := f.mustDo(req, test.op)
-					require.True(t, again.Replayed)
-					require.Equal(t, first.Response, again.Response)
-				})
-			}
+	for name, test := range map[string]struct {
+		commit  int
+		fault   idempotencytest.Fault
+		left    string // recovery point
+		calls   int64  // of both requests
+		answers bool
+	}{
+		"claim, not executed":     {1, idempotencytest.CutBefore, "", 2, false},
+		"claim, executed":         {1, idempotencytest.CutAfter, "reserved", 2, false},
+		"step, not executed":      {2, idempotencytest.CutBefore, "reserved", 3, false},
+		"step, executed":          {2, idempotencytest.CutAfter, "paid", 2, false},
+		"last step, not executed": {3, idempotencytest.CutBefore, "paid", 3, false},
+		"last step, executed":     {3, idempotencytest.CutAfter, "finished", 2, true},
+	} {
+		for _, reads := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, reads first: %t", name, reads), func(t *testing.T) {
+				req, steps := f.request(), &threeSteps{}
+				op := idempotency.Operation(steps)
+				if reads {
+					op = readFirst(steps)
+				}
+				wire.Strike(test.commit, test.fault)
+				first, err := f.do(req, op)
+				require.True(t, wire.Struck())
+				require.Equal(t, test.answers, err == nil)
+				if test.left == "" {
+					require.Empty(t, f.row(req))
+				} else {
+					require.Equal(t, test.left, f.state(req).Point)
+					require.False(t, f.state(req).Leased)
+				}
+				if !test.answers {
+					require.ErrorIs(t, err, postgres.ErrUnavailable)
+					first = f.mustDo(req, op)
+				}
+				require.Equal(t, test.calls, steps.calls.Load())
+				require.Equal(t, onceEach, f.effects(req))
+				again := f.mustDo(req, op)
+				require.True(t, again.Replayed)
+				require.Equal(t, first.Response, again.Response)
+			})
 		}
 	}
 	f.requireIdle()
-}
-
-func TestCommit_lostBeforeFailure(t *testing.T) {
-	t.Parallel()
-	f, wire := newWiredFixture(t)
-	for name, fault := range cuts {
-		t.Run(name+", repeated record fails", func(t *testing.T) {
-			attempts := 0
-			op := beforeRecord(&threeSteps{}, idempotency.Started, func(context.Context, *idempotency.Tx, *idempotency.Run) error {
-				if attempts++; attempts > 1 {
-					return errNoResponse
-				}
-				return nil
-			})
-			req := f.request()
-			wire.Strike(1, fault)
-			_, err := f.do(req, op)
-			require.ErrorIs(t, err, errNoResponse)
-			if f.row(req) != "" {
-				require.False(t, f.state(req).Leased)
-			}
-			f.mustDo(req, &threeSteps{})
-			require.Equal(t, onceEach, f.effects(req))
-		})
-	}
 }
 
 // A commit that no standby has confirmed is not reported as committed.

@@ -100,14 +100,12 @@ func (c *Completer) RunOnce(ctx context.Context) (total CompleterResult, err err
 // step is one of knownSteps (R18, newer versions). They compare it with array_position, because the
 // planner then expects that most keys match, unlike with = ANY, so it reads an index in order up to
 // the LIMIT.
-const stepSQL = `get_byte(params_hash, 0)::text || '/' || operation || '/' || recovery_point`
+const stepSQL = `operation || '/' || recovery_point`
 
 func knownSteps(operations map[string]Operation) (names []string) {
 	for _, op := range operations {
 		for point := range op.Steps(&Run{}).At {
-			for version := range fingerprintVersion + 1 {
-				names = append(names, fmt.Sprintf("%d/%s/%s", version, op.Name(), point))
-			}
+			names = append(names, op.Name()+"/"+string(point))
 		}
 	}
 	return names

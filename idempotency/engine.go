@@ -130,10 +130,8 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, op Op
 	if stored.Expired {
 		return result, &KeyExpiredError{stored.StoredKey}
 	}
-	other := req != nil && !bytes.Equal(stored.Fingerprint, fingerprint(stored.Fingerprint[0], req))
+	other := req != nil && !bytes.Equal(stored.Fingerprint, fingerprint(req))
 	switch {
-	case stored.Fingerprint[0] > fingerprintVersion:
-		return result, stored.check(op)
 	case other && stored.Point == Finished:
 		return result, ErrFinishedKeyReused
 	case other:
@@ -161,8 +159,8 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, op Op
 // check returns an error unless the operation, which may be nil, can continue the unfinished key. Otherwise, only a
 // newer version may know what has happened (R18, newer versions).
 func (k *keyRow) check(op Operation) error {
-	if k.Fingerprint[0] > fingerprintVersion || op == nil || op.Name() != k.Operation || op.Steps(&Run{}).At[k.Point] == nil {
-		return fmt.Errorf("%w: operation %q, recovery point %q, fingerprint version %d", ErrNewerVersion, k.Operation, k.Point, k.Fingerprint[0])
+	if op == nil || op.Name() != k.Operation || op.Steps(&Run{}).At[k.Point] == nil {
+		return fmt.Errorf("%w: operation %q, recovery point %q", ErrNewerVersion, k.Operation, k.Point)
 	}
 	return nil
 }

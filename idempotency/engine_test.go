@@ -173,9 +173,8 @@ func TestDo_newerVersion(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, columns := range map[string]string{
-		"unknown recovery point":      "recovery_point = 'charge_captured'",
-		"unknown operation":           "operation = 'three_steps_2'",
-		"unknown fingerprint version": `params_hash = '\x02' || substr(params_hash, 2)`,
+		"unknown recovery point": "recovery_point = 'charge_captured'",
+		"unknown operation":      "operation = 'three_steps_2'",
 	} {
 		t.Run(name, func(t *testing.T) {
 			req, op := f.request(), &threeSteps{}
@@ -211,15 +210,14 @@ func TestOperator(t *testing.T) {
 		recorded     bool
 		want         error
 	}{
-		"retry":               {given: released, recorded: true},
-		"resolve":             {given: released, ends: true, resolve: true, recorded: true},
-		"not resolvable":      {given: released, resolve: true, want: idempotency.ErrNotResolvable},
-		"held":                {given: given{Point: reserved, Leased: true}, recorded: true, want: idempotency.ErrInProgress},
-		"finished":            {given: given{Response: idempotency.Response{Status: 200}}, want: idempotency.ErrNotFound},
-		"unknown point":       {given: released, before: "recovery_point = 'captured'", want: idempotency.ErrNewerVersion},
-		"unknown operation":   {given: released, before: "operation = 'three_steps_2'", want: idempotency.ErrNewerVersion},
-		"unknown fingerprint": {given: released, before: "params_hash = set_byte(params_hash, 0, 2)", want: idempotency.ErrNewerVersion},
-		"moved":               {given: released, then: "recovery_point = 'captured'", want: idempotency.ErrInProgress},
+		"retry":             {given: released, recorded: true},
+		"resolve":           {given: released, ends: true, resolve: true, recorded: true},
+		"not resolvable":    {given: released, resolve: true, want: idempotency.ErrNotResolvable},
+		"held":              {given: given{Point: reserved, Leased: true}, recorded: true, want: idempotency.ErrInProgress},
+		"finished":          {given: given{Response: idempotency.Response{Status: 200}}, want: idempotency.ErrNotFound},
+		"unknown point":     {given: released, before: "recovery_point = 'captured'", want: idempotency.ErrNewerVersion},
+		"unknown operation": {given: released, before: "operation = 'three_steps_2'", want: idempotency.ErrNewerVersion},
+		"moved":             {given: released, then: "recovery_point = 'captured'", want: idempotency.ErrInProgress},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req, steps := f.request(), &threeSteps{}
@@ -253,26 +251,6 @@ func TestOperator(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrNotFound)
 	require.Panics(t, func() { f.registered(&threeSteps{}).Register(&threeSteps{}) }, "the name is registered")
 	f.requireIdle()
-}
-
-// A fingerprint of an earlier version is known, because its key may be charged.
-func TestDo_earlierFingerprint(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	req, op := f.request(), &threeSteps{}
-	f.put(req, op, released)
-	f.update(req, "params_hash = set_byte(params_hash, 0, 0)")
-	other := req
-	other.Path += "/other"
-	_, err := f.do(other, op)
-	require.ErrorIs(t, err, idempotency.ErrKeyReused)
-	first := f.mustDo(req, op)
-	require.False(t, first.Replayed)
-	_, err = f.do(other, op)
-	require.ErrorIs(t, err, idempotency.ErrFinishedKeyReused)
-	again := f.mustDo(req, op)
-	require.True(t, again.Replayed)
-	require.Equal(t, first.Response, again.Response)
 }
 
 func TestDo_responseBytes(t *testing.T) {

@@ -29,8 +29,8 @@ var (
 	// at most until the ActionTimeout. The errors of steps wrap it.
 	ErrActionRequired = errors.New("an action outside of the service is required")
 
-	// ErrNewerVersion means that this version does not know the key's operation, recovery point or
-	// fingerprint, so a newer one wrote it.
+	// ErrNewerVersion means that this version does not know the key's operation or recovery point, so a newer one
+	// wrote it.
 	ErrNewerVersion = errors.New("the idempotency key was written by a newer version of the program, and only that version can continue it")
 
 	// ErrNotFound means that the key was never used, or was reaped.
@@ -39,16 +39,14 @@ var (
 
 // Errors that only the engine distinguishes.
 var (
-	errClaimConflict  = errors.New("the idempotency key exists")
-	errConnectionLost = fmt.Errorf("%w: connection lost", postgres.ErrUnavailable)
-	errCommitUnknown  = fmt.Errorf("%w: outcome of COMMIT unknown", postgres.ErrUnavailable)
-	errNotCommitted   = fmt.Errorf("%w: not committed", postgres.ErrUnavailable)
-	errNotReplicated  = fmt.Errorf("%w: committed, but not replicated", postgres.ErrUnavailable)
-	errPanicked       = errors.New("the run panicked")
+	errClaimConflict = errors.New("the idempotency key exists")
+	errCommitUnknown = fmt.Errorf("%w: outcome of COMMIT unknown", postgres.ErrUnavailable)
+	errNotCommitted  = fmt.Errorf("%w: not committed", postgres.ErrUnavailable)
+	errNotReplicated = fmt.Errorf("%w: committed, but not replicated", postgres.ErrUnavailable)
+	errPanicked      = errors.New("the run panicked")
 )
 
-// translateOn adds the errors of the engine to [postgres.Translate]. A timeout closes the connection as well,
-// but it is tested first, because only a lost connection is retried.
+// translateOn adds the errors of the engine to [postgres.Translate].
 func translateOn(conn *pgx.Conn, err error) error {
 	switch state := postgres.SQLState(err); {
 	case err == nil:
@@ -59,10 +57,8 @@ func translateOn(conn *pgx.Conn, err error) error {
 		return ErrLeaseLost
 	case notSent(err):
 		return err
-	case pgconn.Timeout(err):
+	case pgconn.Timeout(err), conn.IsClosed():
 		return fmt.Errorf("%w: %w", postgres.ErrUnavailable, err)
-	case conn.IsClosed():
-		return fmt.Errorf("%w: %w", errConnectionLost, err)
 	case state == "": // a mistake of the caller
 		return err
 	case keyRowLocked(err):
@@ -98,16 +94,4 @@ func commitMayHaveApplied(conn *pgx.Conn, err error) bool {
 	default:
 		return conn.PgConn().TxStatus() == 'I' && (state == "" || state == postgres.InternalError)
 	}
-}
-
-// isRetryable reports whether a transaction conflicted with another one, or its connection was lost.
-func isRetryable(err error) bool {
-	state := postgres.SQLState(err)
-	return state == postgres.SerializationFailure || state == postgres.DeadlockDetected ||
-		errors.Is(err, errConnectionLost) || errors.Is(err, errCommitUnknown) || errors.Is(err, errNotCommitted)
-}
-
-// commitUnknown does not wrap its cause, which says nothing about the COMMIT.
-func commitUnknown(cause error) error {
-	return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", postgres.ErrUnavailable, cause.Error())
 }

@@ -155,7 +155,7 @@ func FuzzCanonicalize(f *testing.F) {
 	})
 }
 
-// Fingerprints are stored: within a version they never change.
+// Fingerprints are stored, so they never change.
 func TestFingerprint_frozen(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -133,12 +133,10 @@ func significantDigits(number string) string {
 	return strings.Trim(strings.Replace(mantissa, ".", "", 1), "-0")
 }
 
-// fingerprintVersion is the first byte of a new fingerprint. It is raised when the input of the hash changes.
-const fingerprintVersion = 1
-
-// fingerprint identifies a request (R3, canonical fingerprint), in the form of a version. The forms of earlier
-// versions stay, because their keys may be charged. Method and path contain no zero byte, which separates the parts.
-func fingerprint(version byte, req *Request) []byte {
+// fingerprint identifies a request (R3, canonical fingerprint), after a byte that is the version of this form. There is
+// one version, and it never changes, because the retries of stored keys would be rejected: their orders may be charged.
+// Method and path contain no zero byte, which separates the parts.
+func fingerprint(req *Request) []byte {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", req.Method, req.Path, req.Params))
-	return append([]byte{version}, sum[:]...)
+	return append([]byte{1}, sum[:]...)
 }

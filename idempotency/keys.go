@@ -78,8 +78,6 @@ type keyRow struct {
 	StoredKey
 	Params, Fingerprint []byte
 	Token               uuid.UUID
-	LockedAt            *time.Time // nil when no run holds the key
-	ReadAt              time.Time  // by the database's clock
 	Headers             map[string]string
 	Body                []byte
 }
@@ -97,19 +95,17 @@ const keyColumns = `
 
 const findSQL = `
 SELECT` + keyColumns + `,
-       k.request_params, k.params_hash, k.lease_token, k.locked_at, now(), k.response_headers, k.response_body
+       k.request_params, k.params_hash, k.lease_token, k.response_headers, k.response_body
   FROM idempotency_keys AS k
  WHERE k.account_id = $2 AND k.id = $3`
 
 // find returns a key's row or [ErrNotFound]. The row is never nil.
 func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*keyRow, error) {
 	var key keyRow
-	err := retry(func() error {
-		return s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-			rows, _ := conn.Query(ctx, findSQL, s.lockTimeout, accountID, id) // CollectExactlyOneRow returns its error
-			key, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[keyRow])
-			return err
-		})
+	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		rows, _ := conn.Query(ctx, findSQL, s.lockTimeout, accountID, id) // CollectExactlyOneRow returns its error
+		key, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[keyRow])
+		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrNotFound

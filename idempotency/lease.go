@@ -3,7 +3,6 @@ package idempotency
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,7 +29,7 @@ SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'claim_conflict'), max(l
 
 func (run *Run) queueClaim(batch *pgx.Batch, point RecoveryPoint, leaseStart *time.Time) {
 	batch.Queue(claimSQL, run.KeyID, run.AccountID, string(run.Key), run.operation,
-		run.request.Method, run.Path, run.Params, fingerprint(fingerprintVersion, run.request), string(point), run.token,
+		run.request.Method, run.Path, run.Params, fingerprint(run.request), string(point), run.token,
 	).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(nil, leaseStart)
 		run.CreatedAt = *leaseStart // now() is both
@@ -73,21 +72,20 @@ RETURNING attempt, created_at, locked_at`,
 	return err
 }
 
-// whereHeld is the fence (R7, fence). Each commit moves the start of the lease, so a COMMIT that
-// arrives after its repetition fails. An earlier start is accepted, because a failover may lose a
-// renewal.
+// whereHeld is the fence (R7, fence). A released key has no locked_at, so a COMMIT that arrives after its run has
+// ended fails (R22, three outcomes of COMMIT).
 const whereHeld = `
      WHERE account_id = $1 AND id = $2
        AND lease_token = $3
        AND recovery_point = $4
-       AND locked_at <= $5`
+       AND locked_at IS NOT NULL`
 
 const assertHeld = `
 SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held`
 
 // fence returns the arguments of a statement with whereHeld.
 func (run *Run) fence(more ...any) []any {
-	return append([]any{run.AccountID, run.KeyID, run.token, string(run.point), run.leaseStart}, more...)
+	return append([]any{run.AccountID, run.KeyID, run.token, string(run.point)}, more...)
 }
 
 const fenceSQL = `
@@ -97,13 +95,12 @@ WITH held AS (
        FOR NO KEY UPDATE
 )` + assertHeld
 
-// queueLock locks the key's row for a transaction that reads before it writes. For a new key,
-// the commit then names the start of this claim.
+// queueLock locks the key's row for a transaction that reads before it writes.
 func (run *Run) queueLock(batch *pgx.Batch) {
 	if run.leased {
 		queueAsserted(batch, fenceSQL, new(time.Time), run.fence()...)
 	} else {
-		run.queueClaim(batch, Started, &run.leaseStart)
+		run.queueClaim(batch, Started, new(time.Time))
 	}
 }
 
@@ -117,28 +114,11 @@ WITH held AS (
 const advanceSQL = `
 WITH held AS (
     UPDATE idempotency_keys
-       SET recovery_point = $6,
+       SET recovery_point = $5,
            locked_at      = statement_timestamp(),
            last_error     = NULL` + whereHeld + `
     RETURNING locked_at
 )` + assertHeld
-
-// invalidate makes an unknown COMMIT fail if it has not arrived yet (R22, three outcomes of
-// COMMIT), by moving the start of the lease, which its fence names.
-func (run *Run) invalidate(ctx context.Context, doubt error) error {
-	var start time.Time
-	sent := run.clock()
-	err := run.engine.store.queryRow(ctx, advanceSQL, run.fence(string(run.point)), nil, &start)
-	switch {
-	case err == nil:
-		run.setLease(start, sent)
-		return fmt.Errorf("%w: %w", errNotCommitted, doubt)
-	case errors.Is(err, ErrLeaseLost):
-		return err
-	default:
-		return commitUnknown(err)
-	}
-}
 
 // finishSQL returns the time of the end in the column that assertHeld reads, because the lease ends.
 const finishSQL = `
@@ -148,15 +128,16 @@ WITH held AS (
            locked_at        = NULL,
            last_error       = NULL,
            finished_at      = now(),
-           response_code    = $6,
-           response_headers = $7,
-           response_body    = $8` + whereHeld + `
+           response_code    = $5,
+           response_headers = $6,
+           response_body    = $7` + whereHeld + `
     RETURNING finished_at AS locked_at
 )` + assertHeld
 
 const releaseTimeout = 3 * time.Second // short, because the response waits, and longer than lock_timeout
 
-// release ends the lease early and keeps the recovery point (R11, final only).
+// release ends the lease early and keeps the recovery point (R11, final only). It waits for a COMMIT that the
+// server is executing, and makes one that has not arrived yet fail (R22, three outcomes of COMMIT).
 func (run *Run) release(ctx context.Context, cause error) {
 	if !run.mayHold || errors.Is(cause, ErrLeaseLost) {
 		return

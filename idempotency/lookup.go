@@ -11,12 +11,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Key returns a key of the account, or [ErrNotFound].
-func (e *Engine) Key(ctx context.Context, accountID, id uuid.UUID) (StoredKey, error) {
-	stored, err := e.store.find(ctx, accountID, id)
-	return stored.StoredKey, err
-}
-
 // Lookup returns a key with its response, or [ErrNotFound].
 func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (StoredKey, Response, error) {
 	stored, err := e.store.find(ctx, accountID, KeyID(accountID, key))

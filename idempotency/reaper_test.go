@@ -132,7 +132,7 @@ func TestDo_reapedKey(t *testing.T) {
 	f := newFixture(t)
 	req := f.request()
 	f.mustDo(req, &threeSteps{})
-	stored, err := f.engine.Key(t.Context(), req.AccountID, keyID(req))
+	stored, _, err := f.engine.Lookup(t.Context(), req.AccountID, req.Key)
 	require.NoError(t, err)
 	f.update(req, "finished_at = finished_at - $3::interval", retention+time.Hour)
 	require.Equal(t, 1, f.reap())

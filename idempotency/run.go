@@ -22,8 +22,7 @@ type Run struct {
 	Path      string // of the request
 	Params    []byte // canonical, as they are stored
 
-	// Resumed means that the steps must read what is stored: an earlier run may have made this run's external calls,
-	// or the outcome of a COMMIT of this run was unknown.
+	// Resumed means that the steps must read what is stored: an earlier run may have made this run's external calls.
 	Resumed bool
 
 	Number    int // of this run, from 1; like CreatedAt, it is not known yet in Start
@@ -75,6 +74,9 @@ func (run *Run) execute(ctx context.Context) error {
 		}
 		if err := run.step(ctx); err != nil {
 			run.release(ctx, err)
+			if errors.Is(err, errCommitUnknown) {
+				err = run.resolve(ctx, err)
+			}
 			return err
 		}
 	}
@@ -105,22 +107,11 @@ func (run *Run) call(ctx context.Context) (RecordFunc, error) {
 
 // commit commits a record with the next recovery point, and in the first step with the claim.
 func (run *Run) commit(ctx context.Context, record RecordFunc) error {
-	return retry(func() error {
-		err := run.transact(ctx, record)
-		if errors.Is(err, errCommitUnknown) && run.leased {
-			err = run.invalidate(ctx, err) // not for a claim, whose repeated INSERT waits for the first one
-		}
-		switch {
-		case errors.Is(err, errClaimConflict):
-			return run.claimMetRow(ctx)
-		case errors.Is(err, ErrLeaseLost):
-			return run.fenceFailed(ctx)
-		case !run.leased && postgres.SQLState(err) == postgres.UniqueViolation && run.steps.Violated != nil:
-			return cmp.Or(run.steps.Violated(ctx, postgres.Constraint(err)), err)
-		default:
-			return err
-		}
-	})
+	err := run.transact(ctx, record)
+	if !run.leased && postgres.SQLState(err) == postgres.UniqueViolation && run.steps.Violated != nil {
+		return cmp.Or(run.steps.Violated(ctx, postgres.Constraint(err)), err)
+	}
+	return err
 }
 
 // transact records the result of the step, and commits it.
@@ -172,49 +163,15 @@ func (run *Run) moveTo(ctx context.Context, tx *Tx, next Transition) error {
 	return err
 }
 
-// claimMetRow reads the row that the claim met. If it is this run's own, an earlier COMMIT of the claim was executed
-// (R22, three outcomes of COMMIT).
-func (run *Run) claimMetRow(ctx context.Context) error {
-	sent := run.clock()
+// resolve returns nil if the COMMIT whose outcome was unknown has stored the response (R22, three outcomes of COMMIT).
+// Otherwise the next run continues at the row's recovery point.
+func (run *Run) resolve(ctx context.Context, doubt error) error {
 	stored, err := run.engine.store.find(ctx, run.AccountID, run.KeyID)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return errNotCommitted // the row is gone again
-	case err != nil:
-		return err
-	case stored.Token != run.token:
-		return errClaimConflict // the row of another request, which decides
+	if err != nil || stored.Token != run.token || stored.Point != Finished {
+		return doubt
 	}
-	run.adopt(stored, sent)
+	run.Number, run.point, run.response = stored.Runs, Finished, stored.response()
 	return nil
-}
-
-// fenceFailed reads the row after the fence did not hold. If the run still has the lease, an earlier COMMIT of the
-// step was executed (R22, three outcomes of COMMIT).
-func (run *Run) fenceFailed(ctx context.Context) error {
-	sent := run.clock()
-	stored, err := run.engine.store.find(ctx, run.AccountID, run.KeyID)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return ErrLeaseLost // a failover lost the row; the next request claims the key again
-	case err != nil:
-		return commitUnknown(err)
-	case stored.Token != run.token, stored.Point != Finished && stored.LockedAt == nil:
-		return ErrLeaseLost // taken over, or no longer leased
-	}
-	run.adopt(stored, sent)
-	return nil
-}
-
-// adopt continues from what this run has committed, whose results it has not received.
-func (run *Run) adopt(stored *keyRow, sent time.Time) {
-	run.Number, run.CreatedAt, run.Resumed = stored.Runs, stored.CreatedAt, true
-	run.point, run.response, run.pause = stored.Point, stored.response(), nil
-	start := stored.ReadAt
-	if stored.LockedAt != nil {
-		start = *stored.LockedAt
-	}
-	run.setLease(start, sent.Add(start.Sub(stored.ReadAt)))
 }
 
 // Expired returns the error of a key whose row was lost, although a row with an id that derives from the

@@ -3,7 +3,6 @@ package idempotency
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -61,15 +60,4 @@ func (s *store) exec(ctx context.Context, query string, arguments ...any) (chang
 		return err
 	})
 	return changed, err
-}
-
-// retry calls f up to three times, with backoff and jitter.
-func retry(f func() error) error {
-	for n := 1; ; n++ {
-		err := f()
-		if err == nil || n == 3 || !isRetryable(err) {
-			return err
-		}
-		time.Sleep(time.Duration(10+rand.IntN(20)) * time.Millisecond << n) //nolint:gosec // jitter needs no secrecy
-	}
 }

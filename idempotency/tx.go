@@ -23,8 +23,8 @@ type Tx struct {
 	queued pgx.Batch
 }
 
-// Queue adds a statement that is sent with COMMIT. An error of its callback does not fail the
-// transaction.
+// Queue adds a statement that is sent with COMMIT. An error of its callback ends the run, but does not roll the
+// transaction back.
 func (tx *Tx) Queue(query string, arguments ...any) *pgx.QueuedQuery {
 	return tx.queued.Queue(query, arguments...)
 }

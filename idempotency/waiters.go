@@ -62,8 +62,8 @@ func (w waiters) wait(ctx context.Context, changed func() bool) bool {
 // row next, and reports it.
 func (e *Engine) await(ctx context.Context, accountID, id uuid.UUID, changed func(StoredKey) bool) bool {
 	return e.waiters.wait(ctx, func() bool {
-		key, err := e.Key(context.WithoutCancel(ctx), accountID, id) // pgx closes a connection whose query is cancelled
-		return err != nil || changed(key)
+		key, err := e.store.find(context.WithoutCancel(ctx), accountID, id) // pgx closes a connection whose query is cancelled
+		return err != nil || changed(key.StoredKey)
 	})
 }
 

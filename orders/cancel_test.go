@@ -220,7 +220,7 @@ func TestCancel_unknownCommit(t *testing.T) {
 	}})
 	lost = true
 	wire.Strike(2, idempotencytest.CutAfter)
-	f.do(create("422 canceled"))
+	f.do(create("database unavailable"), create("422 canceled"))
 	require.True(t, marked)
 	f.checkFinal()
 

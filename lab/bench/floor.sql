@@ -8,7 +8,7 @@ SELECT
        greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + '60 seconds'::interval,
        k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0),
        k.expired_at IS NOT NULL, k.lost,
-       k.request_params, k.params_hash, k.lease_token, k.locked_at, now(), k.response_headers, k.response_body
+       k.request_params, k.params_hash, k.lease_token, k.response_headers, k.response_body
   FROM idempotency_keys AS k
  WHERE k.account_id = '11111111-1111-4111-8111-111111111111' AND k.id = md5('key' || :n)::uuid;
 \endpipeline
@@ -58,7 +58,7 @@ WITH held AS (
      WHERE account_id = '11111111-1111-4111-8111-111111111111' AND id = md5('key' || :n)::uuid
        AND lease_token = md5('lease' || :n)::uuid
        AND recovery_point = 'order_created'
-       AND locked_at <= now()
+       AND locked_at IS NOT NULL
     RETURNING locked_at
 )
 SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held;
@@ -70,7 +70,7 @@ INSERT INTO audit_records (
     resource_type,
     resource_id,
     data
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('46' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('45' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb);
 COMMIT;
 \endpipeline
 \startpipeline
@@ -87,13 +87,13 @@ WITH held AS (
      WHERE account_id = '11111111-1111-4111-8111-111111111111' AND id = md5('key' || :n)::uuid
        AND lease_token = md5('lease' || :n)::uuid
        AND recovery_point = 'charge_created'
-       AND locked_at <= now()
+       AND locked_at IS NOT NULL
     RETURNING finished_at AS locked_at
 )
 SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held;
 UPDATE orders SET status = 'paid', paid_at = now() WHERE account_id = '11111111-1111-4111-8111-111111111111' AND id = md5('order' || :n)::uuid RETURNING cancel_requested_at IS NOT NULL;
 INSERT INTO staged_jobs AS j (account_id, id, kind, args)
-VALUES ('11111111-1111-4111-8111-111111111111', md5('60' || :n)::uuid, 'receipt', ('{"order_id":"' || md5('order' || :n)::uuid || '"}')::jsonb)
+VALUES ('11111111-1111-4111-8111-111111111111', md5('58' || :n)::uuid, 'receipt', ('{"order_id":"' || md5('order' || :n)::uuid || '"}')::jsonb)
     ON CONFLICT DO NOTHING;
 INSERT INTO audit_records (
     id,
@@ -102,6 +102,6 @@ INSERT INTO audit_records (
     resource_type,
     resource_id,
     data
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('67' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('65' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb);
 COMMIT;
 \endpipeline

@@ -203,25 +203,3 @@ func (o *threeSteps) step(call func(context.Context) error, next idempotency.Rec
 		return next, nil
 	}
 }
-
-// looping advances to its own point twice: token and recovery point stay the same.
-type looping struct{}
-
-func (looping) Name() string { return "looping" }
-
-func (looping) Steps(run *idempotency.Run) idempotency.Steps {
-	calls := 0
-	return idempotency.Steps{
-		Start: record(run, "created", idempotency.Advance(reserved)),
-		At: map[idempotency.RecoveryPoint]idempotency.StepFunc{
-			reserved: func(context.Context) (idempotency.RecordFunc, error) {
-				if calls++; calls < 3 {
-					return record(run, "again", idempotency.Advance(reserved)), nil
-				}
-				return finish(run, "done"), nil
-			},
-		},
-	}
-}
-
-var afterLooping = map[string]int{"created": 1, "again": 2, "done": 1}

@@ -88,8 +88,9 @@ func TestPlans_useIndexes(t *testing.T) {
 
 func (f *fixture) finishedKey(op idempotency.Operation) idempotency.StoredKey {
 	f.t.Helper()
-	result := f.mustDo(f.request(), op)
-	status, err := f.engine.Key(f.t.Context(), f.account, result.KeyID)
+	req := f.request()
+	f.mustDo(req, op)
+	status, _, err := f.engine.Lookup(f.t.Context(), f.account, req.Key)
 	require.NoError(f.t, err)
 	return status
 }

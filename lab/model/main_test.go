@@ -4,7 +4,7 @@
 // by action, and compares the state after each one.
 //
 // A run of the model is a call of [orderstest.Shop.Create] that stops at gates: before each
-// COMMIT, before the statement that follows a lost COMMIT, and before each provider call. An
+// COMMIT, before the release that follows a lost COMMIT, and before each provider call. An
 // action of the model opens the gate of its run, and lets it continue to the next one. Since
 // the gate must be the one that the model's next action needs, the test also compares what
 // the program is about to do. Reads that belong to one action of the model have one gate.

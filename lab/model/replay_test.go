@@ -18,6 +18,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/httpjson"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/lab/engine/proxytest"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments"
@@ -158,10 +159,9 @@ var needs = map[string][]string{
 	"commit":                {atCommit},
 	"commit-unacknowledged": {atCommit},
 	"commit-delayed":        {atCommit},
-	"pause":                 {atCommit, atInvalidate},
-	"lease-lost":            {atCommit, atInvalidate},
-	"invalidate":            {atInvalidate},
-	"resolve":               {atInvalidate},
+	"pause":                 {atCommit, atRelease},
+	"lease-lost":            {atCommit},
+	"resolve":               {atRelease},
 }
 
 // do makes the program do an action, and returns what is wrong.
@@ -204,6 +204,7 @@ func (r *replayer) do(before state, a action) string {
 			if a.name == "commit-delayed" {
 				fault = proxytest.HoldBatch
 			}
+			run.unknown.Store(true)
 			r.proxy.Strike(1, fault)
 		case strings.HasSuffix(a.name, "-lost") && a.name != "lease-lost":
 			run.verdict = lost
@@ -228,6 +229,8 @@ func (r *replayer) wrongEnd(run *run, a action) string {
 	case a.name == "lease-lost":
 		// A run that continues at a row that a failover moved back notices it at its next call.
 		right = errors.Is(run.err, idempotency.ErrLeaseLost) || r.movedBack && unknown
+	case a.name == "resolve" && errors.Is(run.err, postgres.ErrUnavailable):
+		right = true
 	case a.after.answer == "paid":
 		right = run.err == nil && run.result.Response.Status == http.StatusCreated
 	case a.after.answer == "failed":

@@ -16,14 +16,14 @@ import (
 
 // The gates of a run, at which the model's next action finds it.
 const (
-	atCommit     = "COMMIT"
-	atInvalidate = "the statement after a lost COMMIT"
-	atSearch     = "search"
-	atCreate     = "create"
-	atRead       = "read"
-	atConfirm    = "confirm"
-	atCancel     = "cancel"
-	ended        = "end"
+	atCommit  = "COMMIT"
+	atRelease = "the release after a lost COMMIT"
+	atSearch  = "search"
+	atCreate  = "create"
+	atRead    = "read"
+	atConfirm = "confirm"
+	atCancel  = "cancel"
+	ended     = "end"
 )
 
 const timeout = 30 * time.Second
@@ -44,6 +44,7 @@ type run struct {
 	last    atomic.Bool // it crashes after the statement at the gate
 	dead    atomic.Bool // crashed: it has no effect any more
 	offline atomic.Bool // its provider calls fail
+	unknown atomic.Bool // its COMMIT was lost
 	reading atomic.Bool // reads belong to the present action
 	verdict verdict     // on the provider call at the gate
 	hidden  []string    // from its searches
@@ -111,7 +112,7 @@ func (r *run) stop(at string) {
 
 var errCrashed = errors.New("the process has crashed")
 
-// gates is a pgx tracer, in which runs stop before a COMMIT.
+// gates is a pgx tracer, in which runs stop before a COMMIT, and before the release after one that was lost.
 type gates struct{}
 
 func (gates) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
@@ -123,7 +124,9 @@ func (gates) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData
 func (gates) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 func (gates) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	return stopAt(ctx, atInvalidate, strings.Contains(data.SQL, "SET recovery_point = $6"))
+	r := runOf(ctx)
+	released := r != nil && strings.Contains(data.SQL, "action_required_at = now() + $5") && r.unknown.CompareAndSwap(true, false)
+	return stopAt(ctx, atRelease, released)
 }
 
 func (gates) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

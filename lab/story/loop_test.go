@@ -55,17 +55,17 @@ VALUES ($1, $2, 'order_created', $3, now())
  WHERE held.params_hash = $2
    AND held.recovery_point <> 'finished'
    AND (held.locked_at IS NULL OR held.locked_at <= now() - interval '90 seconds')
-RETURNING recovery_point, locked_at`
+RETURNING recovery_point`
 
 	fence = `UPDATE idempotency_keys
-   SET recovery_point = $5,
-       locked_at      = CASE WHEN $5 <> 'finished' THEN now() END,
-       response_code  = $6,
-       response_body  = $7
+   SET recovery_point = $4,
+       locked_at      = CASE WHEN $4 <> 'finished' THEN now() END,
+       response_code  = $5,
+       response_body  = $6
  WHERE idempotency_key = $1
-   AND lease_token = $2      -- this run still holds the key
-   AND recovery_point = $3   -- which is where this run left it
-   AND locked_at <= $4       -- and nothing has renewed its lease since
+   AND lease_token = $2         -- this run still holds the key
+   AND recovery_point = $3      -- which is where this run left it
+   AND locked_at IS NOT NULL    -- and which this run has not released
 RETURNING locked_at;
 `
 )
@@ -83,12 +83,11 @@ type Shop struct {
 }
 
 type run struct {
-	key      string
-	token    uuid.UUID
-	lockedAt *time.Time
-	point    string // the recovery point
-	code     *int   // of the response
-	body     []byte
+	key   string
+	token uuid.UUID
+	point string // the recovery point
+	code  *int   // of the response
+	body  []byte
 }
 
 // result is what a step found out, for the transaction that records it.
@@ -132,7 +131,7 @@ func statusOf(err error) int {
 func (s *Shop) claim(ctx context.Context, key string, hash []byte) (*run, error) {
 	r := &run{key: key, token: uuid.New()}
 	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, claim, key, hash, r.token).Scan(&r.point, &r.lockedAt); err != nil {
+		if err := tx.QueryRow(ctx, claim, key, hash, r.token).Scan(&r.point); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, "INSERT INTO orders (idempotency_key) VALUES ($1) ON CONFLICT DO NOTHING", key)
@@ -195,14 +194,14 @@ func (s *Shop) step(ctx context.Context, r *run) (result, error) {
 func (s *Shop) commit(ctx context.Context, r *run, found result) error {
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		var lockedAt *time.Time
-		err := tx.QueryRow(ctx, fence, r.key, r.token, r.point, r.lockedAt, found.point, found.code, found.body).Scan(&lockedAt)
+		err := tx.QueryRow(ctx, fence, r.key, r.token, r.point, found.point, found.code, found.body).Scan(&lockedAt)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errLeaseLost
 		}
 		if err != nil {
 			return err
 		}
-		r.point, r.lockedAt, r.code, r.body = found.point, lockedAt, found.code, found.body
+		r.point, r.code, r.body = found.point, found.code, found.body
 		_, err = tx.Exec(ctx, "UPDATE orders SET intent = $2, paid = $3 WHERE idempotency_key = $1", r.key, found.intent, found.code != nil)
 		return err
 	})

@@ -27,8 +27,8 @@ typedef Row {
 	mtype:point  at     = unused;
 	mtype:answer answer = none; /* the stored response */
 	bool locked;                /* locked_at is not NULL, and LOCK_TIMEOUT has not passed since */
+	bool released;              /* locked_at is NULL */
 	byte token;                 /* of the run that may write */
-	byte lease;                 /* locked_at, as a number that grows with each renewal */
 	byte created;               /* day */
 	byte intent;                /* payment_intent_id; 0 is NULL */
 	bool waiting;               /* the order's status is requires_action */
@@ -40,7 +40,6 @@ typedef Commit {
 	mtype:step  next = idle;
 	mtype:point at   = unused;
 	byte token;
-	byte lease;
 	byte intent
 }
 
@@ -50,7 +49,7 @@ bool   stopped, lost; /* the standby no longer follows; the failover has happene
 bool   overslept;     /* a run has paused, or a call was in flight, until another day */
 Commit late;
 
-byte today, faults, tokens, leases;
+byte today, faults, tokens;
 byte alive;           /* runs */
 byte sends[RUNS];     /* the token of a run whose calls its lease still allows, or 0 */
 
@@ -82,11 +81,11 @@ bool older[INTENTS + 1];            /* the intent is older than the row, which w
 #define keyWorks(created)   (today - (created) < 1)
 #define canCreate           (create_replay != 0 || intents < INTENTS)
 
-/* The fence (R7): token, recovery point and start of the lease. */
+/* The fence (R7): token and recovery point of a key that its run has not released. */
 #ifdef NO_FENCE
-#define fence(_at, _token, _lease) (row.at != unused)
+#define fence(_at, _token) (row.at != unused)
 #else
-#define fence(_at, _token, _lease) (row.at == _at && row.token == _token && row.lease <= _lease)
+#define fence(_at, _token) (row.at == _at && row.token == _token && !row.released)
 #endif
 
 /* What an action prints. README.md lists the columns; lab/model reads them. */
@@ -101,7 +100,7 @@ inline copyRow(to, from) {
 	to.answer  = from.answer;
 	to.locked  = from.locked;
 	to.token   = from.token;
-	to.lease   = from.lease;
+	to.released = from.released;
 	to.created = from.created;
 	to.intent  = from.intent;
 	to.waiting = from.waiting;
@@ -109,7 +108,7 @@ inline copyRow(to, from) {
 }
 
 inline forgetLateCommit() {
-	late.next = idle; late.at = unused; late.token = 0; late.lease = 0; late.intent = 0
+	late.next = idle; late.at = unused; late.token = 0; late.intent = 0
 }
 
 /* ---- what must hold ---- */
@@ -184,13 +183,13 @@ inline executeCancel(n) {
 inline stop() {
 	alive--;
 	sends[me] = 0;
-	next = idle; unknown = false; reads = false; replayed = false; acted = false; closing = false; at = unused; token = 0; lease = 0; created = 0; intent = 0
+	next = idle; unknown = false; reads = false; replayed = false; acted = false; closing = false; at = unused; token = 0; created = 0; intent = 0
 }
 
 /* release ends a run with 503 or 202. The recovery point stays (R11). */
 inline release() {
 	if
-	:: row.token == token && (row.at == order_created || row.at == charge_created) -> row.locked = false
+	:: row.token == token && (row.at == order_created || row.at == charge_created) -> row.locked = false; row.released = true
 	:: else
 	fi;
 	stop()
@@ -199,9 +198,8 @@ inline release() {
 /* write is the transaction of a step, whose fence has held. */
 inline write(step, n) {
 	assert(row.at != finished); /* a finished key stays finished */
-	leases++;
-	row.lease = leases;
 	row.locked = true;
+	row.released = false;
 	if
 	:: step == commit_intent -> row.at = charge_created; row.intent = n
 	:: step == commit_action -> row.waiting = true
@@ -217,7 +215,6 @@ inline write(step, n) {
 /* committed continues the run after a COMMIT that was executed. */
 inline committed() {
 	unknown = false;
-	lease = row.lease;
 	at = row.at;
 	closing = row.cancel;
 	sends[me] = token;
@@ -301,7 +298,7 @@ active [RUNS] proctype execution() {
 	byte me = _pid;
 	mtype:step  next = idle; /* what the run is about to do */
 	mtype:point at = unused; /* what it knows of the row */
-	byte token, lease, created, intent;
+	byte token, created, intent;
 	bool reads;              /* an earlier run may have made calls: read before acting */
 	bool replayed;           /* the provider's key returned its stored response, which may be stale */
 	bool acted;              /* it has an action for the customer, which it may record */
@@ -313,17 +310,17 @@ end:
 	/* After lost rows, a client without a final response retries while the provider key works. */
 	:: atomic { next == idle && row.at == unused &&
 			(!lost || (seen == none && today < DAYS - 2 && (!create_used || today == create_day))) ->
-		alive++; tokens++; leases++;
-		row.at = order_created; row.token = tokens; row.lease = leases; row.locked = true; row.created = today;
-		at = order_created; token = tokens; lease = leases; created = today; sends[me] = token;
+		alive++; tokens++;
+		row.at = order_created; row.token = tokens; row.locked = true; row.created = today;
+		at = order_created; token = tokens; created = today; sends[me] = token;
 		next = wait_create;
 		did("claim") }
 	/* A key that waits for its customer gets a run only when the customer has acted. */
 	:: atomic { next == idle && (row.at == order_created || row.at == charge_created) && !row.locked &&
 			!(row.waiting && paymentIntent[row.intent] == action && secret[row.intent] && !windowOver(row.created) && !row.cancel) ->
-		alive++; tokens++; leases++;
-		row.token = tokens; row.lease = leases; row.locked = true;
-		at = row.at; token = tokens; lease = leases; created = row.created; intent = row.intent; sends[me] = token;
+		alive++; tokens++;
+		row.token = tokens; row.locked = true; row.released = false;
+		at = row.at; token = tokens; created = row.created; intent = row.intent; sends[me] = token;
 		reads = true; closing = row.cancel;
 		next = (at == order_created -> wait_search : wait_read);
 #ifdef ONE_CALL
@@ -374,7 +371,7 @@ end:
 	/* The COMMIT of a step. */
 	:: atomic { committing && !unknown ->
 		if
-		:: fence(at, token, lease) ->
+		:: fence(at, token) ->
 			over = !row.locked;
 #ifndef TRACES
 			if
@@ -392,17 +389,14 @@ end:
 		fi }
 	:: atomic { committing && !unknown && fault() && late.next == idle ->
 		faults++; unknown = true;
-		late.next = next; late.at = at; late.token = token; late.lease = lease; late.intent = intent;
+		late.next = next; late.at = at; late.token = token; late.intent = intent;
 		did("commit-delayed") }
 	:: atomic { unknown ->
 		if
-		:: fence(at, token, lease) -> /* not executed, and it never will be */
-			leases++; row.lease = leases; row.locked = true;
-			lease = leases; sends[me] = token; unknown = false;
-			did("invalidate")
-		:: !fence(at, token, lease) && row.token == token && row.at != unused -> committed(); did("resolve")
-		:: else -> stop(); did("lease-lost")
-		fi }
+		:: row.token == token && row.at == finished -> committed()
+		:: else -> release() /* 503; if the COMMIT was not executed, it never will be */
+		fi;
+		did("resolve") }
 
 	/* Faults of a run. The response of a lost call was executed, or it arrives later. */
 	:: atomic { next != idle && fault() -> faults++; stop(); did("crash") }
@@ -475,7 +469,7 @@ end:
 	:: atomic { late_cancel != 0 -> executeCancel(late_cancel); late_cancel = 0; happened("late-cancel") }
 	:: atomic { late.next != idle ->
 		if
-		:: fence(late.at, late.token, late.lease) -> write(late.next, late.intent)
+		:: fence(late.at, late.token) -> write(late.next, late.intent)
 		:: else
 		fi;
 		forgetLateCommit();
