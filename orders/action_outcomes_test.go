@@ -14,54 +14,35 @@ var challengeCards = []string{
 func actionOutcomes() scenarios {
 	const notApproved = "402 payment_intent_authentication_failure"
 	return scenarios{
-		"approved": {
-			payWith(challengeCard), create("202 action required"), retry("202 action required"),
-			approve, retry("201"),
-			expectCalls("create 200, confirm 200, get 200 ×2"),
-		},
+		"approved": {payWith(challengeCard), create("202 action required"), retry("202 action required"), approve, retry("201")},
 		"approved, and then declined": {
 			payWith("pm_card_authenticationRequiredChargeDeclinedInsufficientFunds"), create("202 action required"),
 			approve, retry("402 card_declined insufficient_funds"),
-			expectCalls("create 200, confirm 200, get 200, cancel 200"),
 		},
-		"not approved": {
-			payWith(challengeCard), create("202 action required"),
-			failChallenge, retry(notApproved),
-			expectCalls("create 200, confirm 200, get 200, cancel 200"),
-		},
-		"the response of the confirm is lost": {
-			payWith(challengeCard), loseResponse(confirm), create("202 action required"),
-			approve, retry("201"),
-			expectCalls("create 200, confirm 0 ×3, get 200 ×2"),
-		},
+		"not approved":                        {payWith(challengeCard), create("202 action required"), failChallenge, retry(notApproved)},
+		"the response of the confirm is lost": {payWith(challengeCard), loseResponse(confirm), create("202 action required"), approve, retry("201")},
 		"approved while the provider does not respond to us": {
 			payWith(challengeCard), create("202 action required"),
 			approve, makeUnavailable(getIntent), retry("503 outcome unknown, 2s"),
 			retry("201"),
-			expectCalls("create 200, confirm 200, get 503 ×3, get 200"),
 		},
 		"not approved, and the response of the cancel is lost": {
 			payWith(challengeCard), create("202 action required"),
 			failChallenge, loseResponse(cancel), retry("503 outcome unknown, 1s"),
 			retry(notApproved),
-			expectCalls("create 200, confirm 200, get 200, cancel 0 ×3, get 200"),
 		},
 		"paid with another card before our cancel arrives": {
 			payWith(challengeCard), create("202 action required"),
 			failChallenge, before(cancel, payWithOtherCard), retry("201"),
-			expectCalls("create 200, confirm 200, get 200, cancel 400, get 200"),
 		},
 		"another program replaces the card, and our confirm declines it": {
 			payWith(challengeCard), create("202 action required"),
 			failChallenge, fault(stripetest.ErrorBefore, cancel), retry("503 outcome unknown, 30s"),
 			replaceCard(declinedCard), retry("402 card_declined generic_decline"),
-			expectCalls("create 200, confirm 200, get 200, cancel 500, get 200, cancel-2 500, " +
-				"get 200, confirm-2 402, get 200, cancel-2 500, get 200, cancel-3 200"),
 		},
 		"another card is tried after our cancel": {
 			payWith(challengeCard), create("202 action required"),
 			failChallenge, after(cancel, customerCannotPay), retry(notApproved),
-			expectCalls("create 200, confirm 200, get 200, cancel 200"),
 		},
 	}
 }

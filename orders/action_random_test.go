@@ -3,7 +3,6 @@ package orders_test
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync"
 	"testing"
 
@@ -17,26 +16,6 @@ import (
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
-
-// Run this test after every change of a step: go test ./orders -run TestAction_randomMoments.
-//
-// Each case is one order, with drawn, concurrent actions of the client, the completer, webhooks,
-// the customer and the provider. Then every fault ends, and the key runs until it has a response.
-// The order must be charged once if that is 201, and otherwise never. A failure prints its seed
-// (-rapid.seed=N); -rapid.checks=1000 runs more cases.
-func TestAction_randomMoments(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{connections: 4, concurrent: true})
-	results := map[string]int{}
-	rapid.Check(t, func(rt *rapid.T) {
-		c := newRandomCase(t, rt, f)
-		defer c.end()
-		rt.Repeat(c.actions())
-		results[c.finish(rt)]++
-	})
-	t.Log(results)
-	checkInvariants(t, f)
-}
 
 type randomCase struct {
 	fixture *fixture
@@ -197,19 +176,6 @@ UPDATE idempotency_keys
    SET locked_at = locked_at - $2::interval
  WHERE idempotency_key = ANY($1)
    AND recovery_point <> 'finished'`, c.keys, lockTimeout)
-}
-
-func (c *randomCase) finish(rt *rapid.T) string {
-	c.end()
-	require.NoError(rt, c.runUntilFinal(rt, c.resume, c.create))
-	c.payOnceMore()
-	final := c.final(rt, c.request.Key)
-	charges := 0
-	if final.Status == http.StatusCreated {
-		charges = 1
-	}
-	require.Len(rt, c.fixture.Stripe.ChargesByOrder(c.id), charges, "response %d", final.Status)
-	return outcomeOf(idempotency.Result{Response: final}, nil)
 }
 
 // runUntilFinal runs a key until it has a response, or returns the error of a request that does not use it.

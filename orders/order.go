@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
@@ -99,7 +98,7 @@ func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 			SKU:         item.Text("sku", httpjson.Required, 1, 64),
 			Description: item.Text("description", httpjson.Optional, 1, maxDescription),
 			Quantity:    item.Integer("quantity", httpjson.Required, 1, 10_000),
-			UnitAmount:  item.Integer("unit_amount", httpjson.Required, -currency.MaxAmount, currency.MaxAmount),
+			UnitAmount:  item.Integer("unit_amount", httpjson.Required, -payments.MaxAmount, payments.MaxAmount),
 		})
 	})
 	request.Metadata = in.Texts("metadata", 20, 40, 500)
@@ -111,7 +110,7 @@ func DecodeOrderRequest(canonical []byte) (OrderRequest, error) {
 	in.Check("reference", validReference(reference) || reference == "", httpjson.CodeInvalidFormat, "must be printable ASCII characters")
 	in.Check("email", receipts.ValidAddress(email), httpjson.CodeInvalidFormat,
 		"must be an ASCII email address such as ada@example.com, with an internationalised domain in punycode (xn--…)")
-	limits, known := currency.Find(request.Currency)
+	limits, known := payments.FindCurrency(request.Currency)
 	in.Check("currency", known, httpjson.CodeInvalidValue, "must be the lower-case code of a currency that Stripe supports, such as usd")
 	in.Check("payment_method", paymentMethodPattern.MatchString(request.PaymentMethod), httpjson.CodeInvalidFormat,
 		"must be the id of a payment method, such as pm_card_visa")

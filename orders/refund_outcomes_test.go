@@ -1,7 +1,6 @@
 package orders_test
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -54,42 +53,23 @@ func TestRefundOutcomes(t *testing.T) {
 
 func refundCallOutcomes() scenarios {
 	table := scenarios{
-		"succeeded": {refund("201"), expectCalls("list 200, refund 200"), expectSummary(refunded)},
-		"list unavailable": {
-			makeUnavailable(listRefunds), refund("503 unavailable, 2s"),
-			retry("201"),
-			expectCalls("list 503 ×3, list 200, refund 200"), expectSummary(refunded),
-		},
-		"unauthorized": {
-			fault(stripetest.Unauthorized, makeRefund), refund("503 unavailable, 1m0s"), expectAlert,
-			retry("201"),
-			expectCalls("list 200, refund 401, list 200, refund 200"), expectSummary(refunded),
-		},
+		"succeeded":        {refund("201"), expectSummary(refunded)},
+		"list unavailable": {makeUnavailable(listRefunds), refund("503 unavailable, 2s"), retry("201"), expectSummary(refunded)},
+		"unauthorized":     {fault(stripetest.Unauthorized, makeRefund), refund("503 unavailable, 1m0s"), expectAlert, retry("201"), expectSummary(refunded)},
 	}
-	for kind, test := range map[stripetest.Fault]struct{ outcome, calls string }{
-		stripetest.CloseBefore: {"503 outcome unknown, 1s", "list 200, refund 0 ×3, list 200 ×2, refund 200"},
-		stripetest.RateLimit:   {"503 unavailable, 2s", "list 200, refund 429 ×3, list 200, refund 200"},
-		stripetest.Unavailable: {"503 outcome unknown, 2s", "list 200, refund 503 ×3, list 200 ×2, refund 200"},
-		stripetest.KeyInUse:    {"503 outcome unknown, 2s", "list 200, refund 409 ×3, list 200 ×2, refund 200"},
+	for kind, want := range map[stripetest.Fault]string{
+		stripetest.CloseBefore: "503 outcome unknown, 1s",
+		stripetest.RateLimit:   "503 unavailable, 2s",
+		stripetest.Unavailable: "503 outcome unknown, 2s",
+		stripetest.KeyInUse:    "503 outcome unknown, 2s",
 	} {
-		table["request lost: "+string(kind)] = []step{
-			fault(kind, makeRefund), refund(test.outcome),
-			retry("201"),
-			expectCalls(test.calls), expectSummary(refunded),
-		}
+		table["request lost: "+string(kind)] = []step{fault(kind, makeRefund), refund(want), retry("201"), expectSummary(refunded)}
 	}
-	for kind, status := range map[stripetest.Fault]string{
-		stripetest.CloseAfter: "0", stripetest.CutBody: "200", stripetest.BadGateway: "502",
-	} {
-		table["response lost: "+string(kind)] = []step{
-			fault(kind, makeRefund), refund("201"),
-			expectCalls(fmt.Sprintf("list 200, refund %s ×3, list 200", status)), expectSummary(refunded),
-		}
+	for _, kind := range []stripetest.Fault{stripetest.CloseAfter, stripetest.CutBody, stripetest.BadGateway} {
+		table["response lost: "+string(kind)] = []step{fault(kind, makeRefund), refund("201"), expectSummary(refunded)}
 		table["response lost, and the list unavailable: "+string(kind)] = []step{
 			fault(kind, makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"),
-			makeUnavailable(listRefunds), retry("503 outcome unknown, 2s"),
-			retry("201"),
-			expectCalls(fmt.Sprintf("list 200, refund %s ×3, list 503 ×6, list 200", status)), expectSummary(refunded),
+			makeUnavailable(listRefunds), retry("503 outcome unknown, 2s"), retry("201"), expectSummary(refunded),
 		}
 	}
 	return table
@@ -110,10 +90,7 @@ func secondListUnavailable(f *fixture) {
 
 func refundDoubtOutcomes() scenarios {
 	return scenarios{
-		"stored 500 after the effect": {
-			faultOnce(stripetest.ErrorAfter, makeRefund), refund("201"),
-			expectCalls("list 200, refund 500, list 200"), expectSummary(refunded),
-		},
+		"stored 500 after the effect": {faultOnce(stripetest.ErrorAfter, makeRefund), refund("201"), expectSummary(refunded)},
 		"stored 500 without an effect: nothing is sent until the provider's key expires": {
 			faultOnce(stripetest.ErrorBefore, makeRefund), refund("503 outcome unknown, 1h0m0s"),
 			retry("503 outcome unknown, 1h0m0s"),
@@ -126,7 +103,6 @@ func refundDoubtOutcomes() scenarios {
 			fault(stripetest.BalanceTooLow, makeRefund), retry("503 unavailable, 1m0s"),
 			retry("503 unavailable, 1m0s"),
 			retry("201"),
-			expectCalls("list 200, refund 400, list 200, refund 400, list 200, refund-2 400, list 200, refund-2 400, list 200, refund-3 200"),
 			expectSummary(refunded),
 		},
 		"response of the refusal lost": {
@@ -134,23 +110,19 @@ func refundDoubtOutcomes() scenarios {
 			fault(stripetest.BalanceTooLow, makeRefund), retry("503 unavailable, 1m0s"),
 			retry("503 unavailable, 1m0s"),
 			retry("201"),
-			expectCalls("list 200, refund 0, refund 400, list 200, refund-2 400, list 200, refund-2 400, list 200, refund-3 200"),
 			expectSummary(refunded),
 		},
 		"stored 500 before the effect": {
 			faultOnce(stripetest.ErrorLater, makeRefund), refund("503 outcome unknown, 1h0m0s"),
 			retry("201"),
-			expectCalls("list 200, refund 500, list 200 ×2"), expectSummary(refunded),
+			expectSummary(refunded),
 		},
 		"response lost, then the provider's key expires": {
 			loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"),
 			(*fixture).expireProviderKeys, retry("201"),
-			expectCalls("list 200, refund 0 ×3, list 503 ×3, list 200"), expectSummary(refunded),
+			expectSummary(refunded),
 		},
-		"refused, because a duplicate of our request was made": {
-			sendDuplicate, refund("201"),
-			expectCalls("list 200, refund 400, list 200"), expectSummary(refunded),
-		},
+		"refused, because a duplicate of our request was made": {sendDuplicate, refund("201"), expectSummary(refunded)},
 	}
 }
 
@@ -185,11 +157,11 @@ func otherRefundOutcomes() scenarios {
 	return scenarios{
 		"refused, because another program refunded the charge": {
 			refundAtProvider(), refund("422 charge_already_refunded"),
-			expectCalls("list 200, refund 400, list 200"), expectSummary("paid 0, failed 1800; 4300"),
+			expectSummary("paid 0, failed 1800; 4300"),
 		},
 		"refused, because another program refunded a part": {
 			refundAtProvider("amount", "3000"), refund("422 payment_refused"),
-			expectCalls("list 200, refund 400, list 200"), expectSummary("paid 0, failed 1800; 3000"),
+			expectSummary("paid 0, failed 1800; 3000"),
 		},
 		"a refund with our id and another amount is not adopted, and no other one is sent": {
 			func(f *fixture) {
@@ -197,12 +169,12 @@ func otherRefundOutcomes() scenarios {
 			},
 			refund("503 outcome unknown, 1m0s"), expectAlert,
 			retry("503 outcome unknown, 1m0s"),
-			expectCalls("list 200 ×2"), expectSummary("paid 0, pending 1800; 5"),
+			expectSummary("paid 0, pending 1800; 5"),
 		},
 		"provider key used for another request": {
 			useProviderKey, refund("503 outcome unknown, 1m0s"), expectAlert,
 			retry("503 outcome unknown, 1m0s"),
-			expectCalls("list 200, refund 400, list 200 ×2, refund 400, list 200"), expectSummary("paid 0, pending 1800; 0"),
+			expectSummary("paid 0, pending 1800; 0"),
 		},
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/wneessen/go-mail"
 
-	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/internal/jobs"
+	"example.com/orders-api/payments"
 )
 
 // Mailer delivers receipts, also concurrently.
@@ -40,7 +40,7 @@ func ValidAddress(text string) bool {
 //go:embed receipt.txt.tmpl
 var text string
 
-var textTemplate = template.Must(template.New("receipt").Funcs(template.FuncMap{"amount": currency.Format}).Parse(text))
+var textTemplate = template.Must(template.New("receipt").Funcs(template.FuncMap{"amount": payments.FormatAmount}).Parse(text))
 
 type order struct {
 	Shop     string // the sender's name

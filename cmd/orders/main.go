@@ -16,7 +16,7 @@ import (
 
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/internal/audit"
-	"example.com/orders-api/internal/currency"
+	"example.com/orders-api/payments"
 )
 
 type commands struct {
@@ -132,7 +132,7 @@ func printed(err error, format string, arguments ...any) error {
 var outputText string
 
 var outputs = template.Must(template.New("").Funcs(template.FuncMap{
-	"money": currency.Format,
+	"money": payments.FormatAmount,
 	"time":  func(t time.Time) string { return t.UTC().Format(time.DateTime) },
 }).Parse(outputText))
 

@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/currency"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/reconcile"
@@ -43,7 +42,7 @@ type Request struct {
 // DecodeRequest decodes a request like [orders.DecodeOrderRequest].
 func DecodeRequest(canonical []byte) (Request, error) {
 	in := httpjson.NewDecoder(canonical)
-	request := Request{Amount: in.Integer("amount", httpjson.Optional, 1, currency.MaxAmount)}
+	request := Request{Amount: in.Integer("amount", httpjson.Optional, 1, payments.MaxAmount)}
 	if reason := in.Text("reason", httpjson.Optional, 1, 500); reason != "" {
 		request.Reason = &reason
 		in.Check("reason", slices.Contains(reconcile.Reasons, reason), httpjson.CodeInvalidValue, "must be one of "+strings.Join(reconcile.Reasons, ", "))
@@ -65,7 +64,7 @@ const notRefundable = "order-not-refundable"
 // refundable returns the amount of a new refund. reserved is the sum of the order's other refunds.
 func refundable(o orders.Order, requested, reserved int64) (int64, error) {
 	remaining := o.Amount - reserved
-	limits, _ := currency.Find(o.Currency)
+	limits, _ := payments.FindCurrency(o.Currency)
 	switch {
 	case o.Status.Open():
 		return 0, &httpjson.Rejection{

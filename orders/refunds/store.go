@@ -67,29 +67,20 @@ func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (row, error
    AND r.id = $2`, accountID, id)
 }
 
-// findSQL finds the newest refunds with a name. A refund without a key, such as the dashboard's, belongs to the history of
-// its order's key.
-const findSQL = `
-WITH named AS (
-    SELECT account_id, id, created_at FROM refunds WHERE account_id = ANY($1) AND id = $2
-     UNION SELECT account_id, id, created_at FROM refunds WHERE account_id = ANY($1) AND provider_refund_id = $3
-     ORDER BY created_at DESC
-     LIMIT 50
-)
+// Find implements [idempotency.Finder] with an id, or the provider's id. A refund without a key, such as the
+// dashboard's, belongs to the history of its order's key.
+func (op createRefund) Find(ctx context.Context, accountIDs []uuid.UUID, name string) ([]idempotency.Found, error) {
+	id, _ := uuid.Parse(name) // otherwise uuid.Nil, which no refund has
+	return postgres.Collect(ctx, op.service.Pool, "find refunds", pgx.RowToStructByPos[idempotency.Found], `
 SELECT r.account_id,
        coalesce(r.idempotency_key, o.idempotency_key),
        'refund ' || r.id || ', ' || r.status
   FROM refunds AS r
-  JOIN named
- USING (account_id, id, created_at)
   JOIN orders AS o
     ON o.account_id = r.account_id
-   AND o.id = r.order_id`
-
-// Find implements [idempotency.Finder] with an id, or the provider's id.
-func (op createRefund) Find(ctx context.Context, accountIDs []uuid.UUID, name string) ([]idempotency.Found, error) {
-	id, _ := uuid.Parse(name) // otherwise uuid.Nil, which no refund has
-	return postgres.Collect(ctx, op.service.Pool, "find refunds", pgx.RowToStructByPos[idempotency.Found], findSQL, accountIDs, id, name)
+   AND o.id = r.order_id
+ WHERE r.account_id = ANY($1)
+   AND (r.id = $2 OR r.provider_refund_id = $3)`, accountIDs, id, name)
 }
 
 // Get returns the refund of an order, or [httpjson.ErrNotFound].

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
-
-	"example.com/orders-api/internal/currency"
 )
 
 // Statuses of an intent. Capture is automatic, so there is no requires_capture.
@@ -150,7 +148,7 @@ func returnURLNeeded() *apiError {
 
 // checkAmount has the limits of an account that settles in the payment's currency.
 func checkAmount(amount int64, code string) *apiError {
-	limits, known := currency.Find(code)
+	limits, known := findCurrency(code)
 	switch {
 	case !known:
 		return invalidRequest(http.StatusBadRequest, "", "currency", "Invalid currency: "+code+".")
@@ -158,18 +156,18 @@ func checkAmount(amount int64, code string) *apiError {
 		return invalidRequest(http.StatusBadRequest, "parameter_invalid_integer", "amount",
 			"The amount must be greater than or equal to the minimum charge amount allowed for your account and "+
 				"the currency set.")
-	case amount < limits.Minimum:
+	case amount < limits.minimum:
 		return invalidRequest(http.StatusBadRequest, "amount_too_small", "amount",
-			"Amount must be at least "+currency.Format(code, limits.Minimum))
-	case amount > limits.Maximum:
+			"Amount must be at least "+formatAmount(code, limits.minimum))
+	case amount > limits.maximum:
 		return invalidRequest(http.StatusBadRequest, "amount_too_large", "amount",
-			"Amount must be no more than "+currency.Format(code, limits.Maximum))
+			"Amount must be no more than "+formatAmount(code, limits.maximum))
 	}
 	return checkStep(amount, code)
 }
 
 func checkStep(amount int64, code string) *apiError {
-	if limits, _ := currency.Find(code); amount%limits.Step != 0 {
+	if limits, _ := findCurrency(code); amount%limits.step != 0 {
 		return invalidRequest(http.StatusBadRequest, "parameter_invalid_integer", "amount", fmt.Sprintf("Invalid integer: %d", amount))
 	}
 	return nil

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
-
-	"example.com/orders-api/internal/currency"
 )
 
 const pageRows = 20
@@ -22,12 +20,12 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(t, "A fake Stripe. No money moves here.\n\n")
 	fmt.Fprintf(t, "%d payment intents\tstatus\tamount\torder\n", len(s.intents.ids))
 	for _, pi := range newest(s.intents.all()) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.60q\n", pi.ID, pi.Status, currency.Format(pi.Currency, pi.Amount), pi.Metadata["order_id"])
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.60q\n", pi.ID, pi.Status, formatAmount(pi.Currency, pi.Amount), pi.Metadata["order_id"])
 	}
 	fmt.Fprintf(t, "\n%d charges\tstatus\tamount\trefunded\torder\n", len(s.charges.ids))
 	for _, ch := range newest(s.charges.all()) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.60q\n", ch.ID, ch.Status, currency.Format(ch.Currency, ch.Amount),
-			currency.Format(ch.Currency, ch.Refunded), ch.Metadata["order_id"])
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.60q\n", ch.ID, ch.Status, formatAmount(ch.Currency, ch.Amount),
+			formatAmount(ch.Currency, ch.Refunded), ch.Metadata["order_id"])
 	}
 	fmt.Fprintf(t, "\nlast requests\tstatus\treplayed\tkey\tfaults\n")
 	for _, r := range newest(s.requests) {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-
-	"example.com/orders-api/internal/currency"
 )
 
 const makeRefund = "POST /v1/refunds"
@@ -63,7 +61,7 @@ func (s *Server) refund(pi *intent, amount int64, reason string, metadata map[st
 	if amount > left {
 		return nil, invalidRequest(http.StatusBadRequest, "", "amount",
 			fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
-				currency.Format(ch.Currency, amount), currency.Format(ch.Currency, left)))
+				formatAmount(ch.Currency, amount), formatAmount(ch.Currency, left)))
 	}
 	re := &Refund{
 		ID:       newID("re_3", 23),

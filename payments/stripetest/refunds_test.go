@@ -27,7 +27,7 @@ func TestRefund_partial(t *testing.T) {
 
 	over := s.post(refundsPath, "over", "payment_intent="+id+"&amount=601")
 	requireError(t, over, http.StatusBadRequest, "", "amount")
-	require.Equal(t, "Refund amount (6.01 USD) is greater than unrefunded amount on charge (6.00 USD)", over.field("error.message"))
+	require.Equal(t, "Refund amount (601 usd) is greater than unrefunded amount on charge (600 usd)", over.field("error.message"))
 
 	rest := s.post(refundsPath, "rest", "payment_intent="+id)
 	require.Equal(t, "600", rest.field("amount"))

@@ -1,5 +1,4 @@
-// Package currency lists the currencies that Stripe accepts, and the limits of one charge.
-package currency
+package payments
 
 import (
 	"fmt"
@@ -9,7 +8,7 @@ import (
 // MaxAmount is the largest amount of any currency.
 const MaxAmount = 999_999_999_999
 
-// Currency is what Stripe states about a currency. Amounts are in its smallest unit.
+// Currency is what Stripe states about a currency, and the limits of one charge. Amounts are in its smallest unit.
 type Currency struct {
 	Decimals         int // of a printed amount
 	Minimum, Maximum int64
@@ -38,8 +37,8 @@ var maximums = map[string]int64{
 	"cop": 9_999_999_999, "huf": 9_999_999_999, "idr": MaxAmount, "inr": 999_999_999, "jpy": 9_999_999_999, "lbp": 99_999_999_999,
 }
 
-// Find returns a currency by its code in lower case. An unknown currency has the limits that most have.
-func Find(code string) (c Currency, known bool) {
+// FindCurrency returns a currency by its code in lower case. An unknown currency has the limits that most have.
+func FindCurrency(code string) (c Currency, known bool) {
 	c = Currency{Decimals: 2, Minimum: max(1, minimums[code]), Maximum: max(99_999_999, maximums[code]), Step: 1}
 	switch code {
 	case "bif", "clp", "djf", "gnf", "jpy", "kmf", "krw", "mga", "pyg", "rwf", "vnd", "vuv", "xaf", "xof", "xpf":
@@ -52,9 +51,9 @@ func Find(code string) (c Currency, known bool) {
 	return c, len(code) == 3 && strings.Contains(supported, " "+code+" ")
 }
 
-// Format formats ("eur", -1999) as "-19.99 EUR", without a float.
-func Format(code string, amount int64) string {
-	c, _ := Find(code)
+// FormatAmount formats ("eur", -1999) as "-19.99 EUR", without a float.
+func FormatAmount(code string, amount int64) string {
+	c, _ := FindCurrency(code)
 	width := c.Decimals + 1
 	if amount < 0 {
 		width++

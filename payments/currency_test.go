@@ -1,4 +1,4 @@
-package currency_test
+package payments_test
 
 import (
 	"fmt"
@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	ordersapi "example.com/orders-api"
-	"example.com/orders-api/internal/currency"
+	"example.com/orders-api/payments"
 )
 
-func TestFind(t *testing.T) {
+func TestFindCurrency(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[string]currency.Currency{
+	for code, want := range map[string]payments.Currency{
 		"usd": {Decimals: 2, Minimum: 50, Maximum: 99_999_999, Step: 1},
 		"afn": {Decimals: 2, Minimum: 1, Maximum: 99_999_999, Step: 1},
 		"idr": {Decimals: 2, Minimum: 50, Maximum: 999_999_999_999, Step: 1},
@@ -23,24 +23,24 @@ func TestFind(t *testing.T) {
 		"isk": {Decimals: 2, Minimum: 1, Maximum: 99_999_999, Step: 100},
 		"zmw": {Decimals: 2, Minimum: 1, Maximum: 99_999_999, Step: 1},
 	} {
-		found, known := currency.Find(code)
+		found, known := payments.FindCurrency(code)
 		require.True(t, known, code)
 		require.Equal(t, want, found, code)
 	}
 	for _, code := range []string{"zzz", "USD", "", " ", "us", "d a", "usd ", "usd aed", "ed "} {
-		_, known := currency.Find(code)
+		_, known := payments.FindCurrency(code)
 		require.False(t, known, "%q", code)
 	}
 }
 
 // The contract states the limits of one currency.
-func TestFind_contract(t *testing.T) {
+func TestFindCurrency_contract(t *testing.T) {
 	t.Parallel()
-	usd, _ := currency.Find("usd")
+	usd, _ := payments.FindCurrency("usd")
 	require.Contains(t, string(ordersapi.Spec), fmt.Sprintf("from %d to %d in usd", usd.Minimum, usd.Maximum))
 }
 
-func TestFormat(t *testing.T) {
+func TestFormatAmount(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		currency string
@@ -66,6 +66,6 @@ func TestFormat(t *testing.T) {
 		{"xyz", 123, "1.23 XYZ"},                           // unknown
 		{"eur", math.MaxInt64, "92233720368547758.07 EUR"}, // more than a float's 53 bits
 	} {
-		require.Equal(t, test.want, currency.Format(test.currency, test.amount))
+		require.Equal(t, test.want, payments.FormatAmount(test.currency, test.amount))
 	}
 }
