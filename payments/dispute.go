@@ -16,30 +16,19 @@ type Dispute struct {
 	Amount   int64  `json:"amount"` // in the currency's smallest unit, which may not be the charge's
 	Currency string `json:"currency"`
 	Reason   string `json:"reason"` // such as fraudulent
-}
-
-// ListedDispute is a dispute of any intent.
-type ListedDispute struct {
-	Dispute
-
-	IntentID string // "" for a charge without an intent
+	IntentID string `json:"-"`      // "" for a charge without an intent
 }
 
 // ListDisputes returns all disputes of an intent. An error with [UnreadableIDs] comes with the others.
 func (c *Client) ListDisputes(ctx context.Context, intentID string) ([]Dispute, error) {
 	call := call{name: "list_disputes", intentID: intentID, method: http.MethodGet, path: disputesPath}
-	listed, err := allPages(ctx, c, call, decodeDispute, func(params stripe.ListParams) any {
+	return allPages(ctx, c, call, decodeDispute, func(params stripe.ListParams) any {
 		return &stripe.DisputeListParams{ListParams: params, PaymentIntent: &intentID}
 	})
-	disputes := make([]Dispute, len(listed))
-	for i, d := range listed {
-		disputes[i] = d.Dispute
-	}
-	return disputes, err
 }
 
 // ListAllDisputes is [Client.List] for disputes.
-func (c *Client) ListAllDisputes(ctx context.Context, since time.Time, after string) (disputes []ListedDispute, next string, err error) {
+func (c *Client) ListAllDisputes(ctx context.Context, since time.Time, after string) (disputes []Dispute, next string, err error) {
 	call := call{name: "list_all_disputes", method: http.MethodGet, path: disputesPath}
 	return page(ctx, c, call, after, decodeDispute, func(params stripe.ListParams) any {
 		return &stripe.DisputeListParams{ListParams: params, CreatedRange: from(since)}
@@ -48,7 +37,7 @@ func (c *Client) ListAllDisputes(ctx context.Context, since time.Time, after str
 
 const disputesPath = "/v1/disputes"
 
-func decodeDispute(text []byte, _ http.Header) (ListedDispute, error) {
+func decodeDispute(text []byte, _ http.Header) (Dispute, error) {
 	var d struct {
 		Object        string          `json:"object"`
 		ID            string          `json:"id"`
@@ -60,7 +49,10 @@ func decodeDispute(text []byte, _ http.Header) (ListedDispute, error) {
 	}
 	err := json.Unmarshal(text, &d)
 	if err != nil || d.Object != "dispute" || d.ID == "" || d.Status == "" || d.Amount == nil || d.Currency == "" {
-		return ListedDispute{}, unreadableObject(d.ID)
+		return Dispute{}, unreadableObject(d.ID)
 	}
-	return ListedDispute{Dispute{printable(d.ID), printable(d.Status), *d.Amount, d.Currency, printable(d.Reason.value)}, string(d.PaymentIntent)}, nil
+	return Dispute{
+		ID: printable(d.ID), Status: printable(d.Status), Amount: *d.Amount, Currency: d.Currency, Reason: printable(d.Reason.value),
+		IntentID: string(d.PaymentIntent),
+	}, nil
 }

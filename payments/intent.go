@@ -111,7 +111,7 @@ func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, erro
 
 func (c *Client) ofIntent(ctx context.Context, call call, intentID, action string) (Intent, error) {
 	call.intentID, call.path = intentID, stripe.FormatURLPath(intentsPath+"/%s"+action, intentID)
-	return do(ctx, c, call, decodeIntent, hasID[Intent](intentID))
+	return do(ctx, c, call, decodeIntent, func(i Intent) bool { return i.ID == intentID })
 }
 
 // decodeIntent returns an error if what an outcome depends on is missing or has another type.

@@ -92,15 +92,11 @@ func (c *Client) ListEvents(ctx context.Context, since time.Time, after string) 
 // object has an id, and an intent's id if it states one.
 type object interface{ ids() (id, intent string) }
 
-func (i Intent) ids() (id, intent string)        { return i.ID, i.ID }
-func (r Refund) ids() (id, intent string)        { return r.ID, r.IntentID }
-func (d ListedDispute) ids() (id, intent string) { return d.ID, d.IntentID }
-func (e Event) ids() (id, intent string)         { return e.ID, e.IntentID }
-func (r reference) ids() (id, intent string)     { return string(r), "" }
-
-func hasID[T object](id string) func(T) bool {
-	return func(o T) bool { got, _ := o.ids(); return got == id }
-}
+func (i Intent) ids() (id, intent string)    { return i.ID, i.ID }
+func (r Refund) ids() (id, intent string)    { return r.ID, r.IntentID }
+func (d Dispute) ids() (id, intent string)   { return d.ID, d.IntentID }
+func (e Event) ids() (id, intent string)     { return e.ID, e.IntentID }
+func (r reference) ids() (id, intent string) { return string(r), "" }
 
 // decoder decodes an object of a page, or that of a response with this header.
 type decoder[T any] func(text []byte, header http.Header) (T, error)

@@ -170,8 +170,8 @@ func TestListDisputes(t *testing.T) {
 	disputes, err := client.ListDisputes(t.Context(), "pi_1")
 	require.NoError(t, err)
 	require.Equal(t, []payments.Dispute{
-		{ID: "dp_2", Status: "lost", Amount: 700, Currency: "usd", Reason: "fraudulent"},
-		{ID: "dp_1", Status: "warning_needs_response", Amount: 700, Currency: "usd", Reason: "fraudulent"},
+		{ID: "dp_2", Status: "lost", Amount: 700, Currency: "usd", Reason: "fraudulent", IntentID: "pi_1"},
+		{ID: "dp_1", Status: "warning_needs_response", Amount: 700, Currency: "usd", Reason: "fraudulent", IntentID: "pi_1"},
 	}, disputes)
 	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}, "starting_after": {"dp_2"}}, provider.seen()[1].form)
 

@@ -71,12 +71,6 @@ func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund
 	return do(ctx, c, call, decodeRefund, p.match)
 }
 
-// GetRefund reads the refund.
-func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error) {
-	call := call{name: "get_refund", method: http.MethodGet, path: stripe.FormatURLPath(refundsPath+"/%s", refundID)}
-	return do(ctx, c, call, decodeRefund, hasID[Refund](refundID))
-}
-
 func decodeRefund(text []byte, _ http.Header) (Refund, error) {
 	var re struct {
 		Object        string            `json:"object"`

@@ -69,7 +69,7 @@ func (c *Client) run(ctx context.Context, call call, read func(text []byte, head
 // Calls are the values of [HTTPAttempt.Call].
 func Calls() []string {
 	return []string{
-		"create", "confirm", "get", "cancel", "search", "list", "refund", "get_refund", "list_refunds", "list_all_refunds",
+		"create", "confirm", "get", "cancel", "search", "list", "refund", "list_refunds", "list_all_refunds",
 		"list_disputes", "list_all_disputes", "list_events",
 	}
 }

@@ -23,7 +23,7 @@ type reconciliation struct {
 	by
 
 	Since    time.Duration `default:"48h" help:"How far back to compare."`
-	Fix      bool          `help:"Cancel orphaned intents, and wait until the refunds and disputes that differ are recorded; with --lost-rows, also expire the keys of charges whose order is lost."`
+	Fix      bool          `help:"Cancel orphaned intents; with --lost-rows, also expire the keys of charges whose order is lost."`
 	LostRows bool          `help:"After a failover or a restore, while no other process runs: include recent activity and unknown accounts."`
 }
 
@@ -40,9 +40,9 @@ func (c reconciliation) Run(ctx context.Context, a *app.App) error {
 		}
 	}
 	open := report.Open()
-	err = printed(nil, "Compared %d intents and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d, of unknown accounts: %d.\n",
+	err = printed(nil, "Compared %d intents and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d.\n",
 		report.Intents, report.Refunds, report.Since.Format(time.RFC3339), report.Until.Format(time.RFC3339),
-		len(report.Discrepancies), len(report.Discrepancies)-open, report.ForeignIntents, report.UnknownIntents)
+		len(report.Discrepancies), len(report.Discrepancies)-open, report.ForeignIntents)
 	if open > 0 {
 		return fmt.Errorf("discrepancies: %d", open)
 	}

@@ -140,13 +140,13 @@ UPDATE staged_jobs
 
 var address = regexp.MustCompile(`\S*@\S*`)
 
-// left returns the jobs of the worker's kind that exist among these.
-func (w *Worker) left(ctx context.Context, accountIDs, ids []uuid.UUID) ([]Job, error) {
+// left returns the jobs of the worker's kind that were staged until a time. The last condition is that of ReadStats.
+func (w *Worker) left(ctx context.Context, until time.Time) ([]Job, error) {
 	return postgres.Collect(ctx, w.Pool, "read jobs", pgx.RowToStructByPos[Job], "SELECT "+columns+`
   FROM staged_jobs
-  JOIN unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, id)
- USING (account_id, id)
- WHERE kind = $3`, accountIDs, ids, w.Kind)
+ WHERE kind = $1
+   AND created_at <= $2
+   AND (failed_at IS NULL OR failed_at IS NOT NULL)`, w.Kind, until)
 }
 
 // With returns the account's jobs whose arguments contain args, except acknowledged ones, oldest first.

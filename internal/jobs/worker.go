@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -70,9 +69,13 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	return l.result, err
 }
 
-// Drain works off the jobs that are due, and waits for those that other workers run. It returns the jobs among these
-// that are left, because their latest attempt has failed.
-func (w *Worker) Drain(ctx context.Context, accountIDs, ids []uuid.UUID) (left []Job, err error) {
+// Drain works off the jobs that are due, and waits for those that other workers run. It returns the jobs that are left,
+// because their latest attempt has failed. It omits what is staged meanwhile.
+func (w *Worker) Drain(ctx context.Context) (left []Job, err error) {
+	began, err := w.now(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		result, err := w.RunOnce(ctx)
 		if err == nil && result[Misconfigured] > 0 {
@@ -81,7 +84,7 @@ func (w *Worker) Drain(ctx context.Context, accountIDs, ids []uuid.UUID) (left [
 		if err != nil {
 			return nil, err
 		}
-		left, err = w.left(ctx, accountIDs, ids)
+		left, err = w.left(ctx, began)
 		if err != nil || !slices.ContainsFunc(left, func(j Job) bool { return j.LastError == "" }) {
 			return left, err
 		}

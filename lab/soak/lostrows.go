@@ -27,7 +27,7 @@ import (
 // loss is what a failover lost, and what the runbook's commands named.
 type loss struct {
 	from, until  time.Time       // responses in between may be of lost rows
-	acknowledged []string        // orders and refunds of a 201, and challenges, that the database lost
+	acknowledged []string        // orders and refunds of a 201, and challenges, that the database lost for good
 	named        map[string]bool // orders and refunds in the output of the commands
 	expired      map[string]bool // orders whose key --fix expired; their charges are then refunded
 	cancelled    map[string]bool // orders whose intent --fix cancelled
@@ -54,11 +54,12 @@ func (f *faults) failOver(ctx context.Context, another bool) error {
 	f.stop(ctx)
 	l.until = time.Now()
 	s.history.Add(history.Operation{Kind: history.Failover, Call: s.history.At(l.from), Return: s.history.At(l.until)})
-	if l.acknowledged, err = f.lost(ctx); err != nil {
-		return err
-	}
 	report, err := f.lostRows(ctx, l)
 	if err != nil {
+		return err
+	}
+	// The command has brought back the lost refunds of orders that are there, and does not name them.
+	if l.acknowledged, err = f.lost(ctx); err != nil {
 		return err
 	}
 	if len(f.losses)%2 == 1 { // the client retries in time

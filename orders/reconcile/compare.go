@@ -13,6 +13,7 @@ import (
 
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 )
 
@@ -24,16 +25,15 @@ type Options struct {
 	// LostRows includes recent activity and unknown accounts. No other process may run.
 	LostRows bool
 
-	// Fix cancels orphaned intents, works off the jobs of the orders whose refunds or disputes differ, and with
-	// LostRows expires the keys of lost charges. Without Fix, a worker works off these jobs.
+	// Fix cancels orphaned intents, and with LostRows expires the keys of lost charges.
 	Fix   bool
 	Actor string // for the audit records
 }
 
-// Compare compares payments, refunds and disputes. Orders in progress cause no false alarm, because each intent is
-// read before its order, each order together with its key, and recent activity is ignored.
+// Compare compares payments, refunds and disputes, and works off the jobs of the orders whose refunds or disputes
+// differ. Orders in progress cause no false alarm, because each intent is read before its order, each order together
+// with its key, and recent activity is ignored.
 func (s *Service) Compare(ctx context.Context, options Options) (Report, error) {
-	client := s.Orders.Payments
 	now, err := postgres.Now(ctx, s.Orders.Pool)
 	if err != nil {
 		return Report{}, err
@@ -41,10 +41,10 @@ func (s *Service) Compare(ctx context.Context, options Options) (Report, error) 
 	r := &run{
 		Service: s, Options: options, began: now, started: time.Now(), batch: &pgx.Batch{},
 		report:        Report{Since: now.Add(-options.Since), Until: now.Add(-options.Grace), Discrepancies: []Discrepancy{}},
-		found:         map[uuid.UUID]int{},
+		found:         map[uuid.UUID]*Discrepancy{},
 		listedOrders:  map[uuid.UUID]struct{}{},
 		listedRefunds: []string{},
-		unread:        map[uuid.UUID]string{},
+		unread:        map[uuid.UUID]struct{}{},
 	}
 	if r.LostRows {
 		r.report.Until = now
@@ -53,6 +53,7 @@ func (s *Service) Compare(ctx context.Context, options Options) (Report, error) 
 	if err != nil {
 		return Report{}, err
 	}
+	client := s.Orders.Payments
 	steps := []func(context.Context) error{
 		func(ctx context.Context) error { return eachPage(ctx, r, "intents", client.List, r.compareIntents) },
 		r.checkProviderAccount,
@@ -67,9 +68,9 @@ func (s *Service) Compare(ctx context.Context, options Options) (Report, error) 
 		r.stageReads,
 	}
 	if r.Fix {
-		steps = append(steps, r.fix, r.readAgain)
+		steps = append(steps, r.fix)
 	}
-	for _, step := range append(steps, r.settle) {
+	for _, step := range append(steps, r.readAgain, r.settle) {
 		if err := cmp.Or(step(ctx), r.flush(ctx)); err != nil {
 			return Report{}, err
 		}
@@ -84,14 +85,13 @@ type run struct {
 	began   time.Time // by the database's clock
 	started time.Time // by this process's clock
 	report  Report
-	found   map[uuid.UUID]int // places of the stored discrepancies in the report, by their ids
-	batch   *pgx.Batch        // of what was found, see flush
+	found   map[uuid.UUID]*Discrepancy // by this run, by their ids
+	batch   *pgx.Batch                 // of what was found, see flush
 
 	accounts      []uuid.UUID            // all
 	listedOrders  map[uuid.UUID]struct{} // whose intents were listed
 	listedRefunds []string
-	toRead        []orderID            // orders whose refunds and disputes have to be read
-	unread        map[uuid.UUID]string // why those of an order could not be read
+	unread        map[uuid.UUID]struct{} // orders whose jobs have failed
 }
 
 // eachPage compares the pages of a list. What cannot be read is reported, and hides no other object.
@@ -126,18 +126,14 @@ func (r *run) flush(ctx context.Context) error {
 	return err
 }
 
-// add adds a discrepancy, if it has a kind, to the report and to those that flush stores.
+// add adds a discrepancy, if it has a kind, to those that flush stores.
 func (r *run) add(d Discrepancy) {
 	if d.Kind == "" {
 		return
 	}
 	d.ID, d.FoundAt = uuid.Nil, nil
-	id := jobs.Report(r.batch, d.AccountID, string(d.Kind), d, d.OrderID.String(), d.RefundID.String(), d.IntentID, d.ProviderRefundID)
-	if _, twice := r.found[id]; twice {
-		return
-	}
-	r.found[id], d.ID = len(r.report.Discrepancies), id
-	r.report.Discrepancies = append(r.report.Discrepancies, d)
+	d.ID = jobs.Report(r.batch, d.AccountID, string(d.Kind), d, d.OrderID.String(), d.RefundID.String(), d.IntentID, d.ProviderRefundID)
+	r.found[d.ID] = &d
 }
 
 // reportUnreadable reports objects that the provider returned in a form that this program does not understand. They
@@ -160,7 +156,7 @@ func (r *run) recent(times ...time.Time) bool {
 
 func (r *run) hasAccount(id uuid.UUID) bool { return slices.Contains(r.accounts, id) }
 
-// open returns the discrepancies that are stored and open.
+// open returns the discrepancies that are stored and open, the oldest first.
 func (r *run) open(ctx context.Context) (open []Discrepancy, err error) {
 	all, err := jobs.Open(ctx, r.Orders.Pool)
 	for _, j := range all {
@@ -180,56 +176,72 @@ func (r *run) open(ctx context.Context) (open []Discrepancy, err error) {
 // compared reports whether a comparison has found the discrepancy, and not Sync or another command.
 func (d Discrepancy) compared() bool { return d.Data == nil && d.ReadAt.IsZero() }
 
-// compareEarlier compares again what this run has not listed. What Sync has found, only another read can end.
+// absent reports whether Sync has found that the provider does not have our refund. Only another read can end that.
+func (d Discrepancy) absent() bool {
+	return !d.ReadAt.IsZero() && (d.Kind == MissingAtProvider || d.Kind == OrphanedRecord)
+}
+
+// compareEarlier compares again what an earlier run has found and this one has not listed.
 func (r *run) compareEarlier(ctx context.Context) error {
 	open, err := r.open(ctx)
 	for _, d := range open {
-		_, listed := r.found[d.ID]
-		switch {
-		case !d.compared():
-			r.toRead = append(r.toRead, orderID{d.AccountID, d.OrderID})
-		case listed:
-		case d.ProviderRefundID != "":
-			err = r.compareRefundAgain(ctx, d)
-		default:
-			var now Discrepancy
-			var decided bool
-			if now, decided, err = r.compareAgain(ctx, d); !decided {
-				now = d
-			}
-			r.add(now)
+		if d.absent() {
+			r.stageRead(orderID{d.AccountID, d.OrderID})
 		}
+		if _, listed := r.found[d.ID]; listed || !d.compared() {
+			continue
+		}
+		now, decided, err := r.compareAgain(ctx, d)
 		if err != nil {
 			return err
 		}
+		if !decided {
+			now = d
+		}
+		r.add(now)
 	}
 	return err
 }
 
-// settle deletes what was fixed or does not differ any more. The report keeps what is open, with what Sync and other
-// commands have found, and omits what an operator has acknowledged.
+// readAgain works off the jobs that were staged (R27, the provider's events). The report has those that are left.
+func (r *run) readAgain(ctx context.Context) error {
+	left, err := r.Worker().Drain(ctx)
+	if err != nil {
+		return fmt.Errorf("read refunds and disputes: %w", err)
+	}
+	for _, j := range left {
+		r.unread[j.ID] = struct{}{}
+		r.report.Discrepancies = append(r.report.Discrepancies, Discrepancy{
+			Kind: orders.ChangeJob, IDs: IDs{AccountID: j.AccountID, OrderID: j.ID}, FixError: j.LastError,
+		})
+	}
+	return nil
+}
+
+// settle deletes what was fixed or does not differ any more, and reports what else is open and not acknowledged, also
+// what Sync and other commands have found.
 func (r *run) settle(ctx context.Context) error {
 	open, err := r.open(ctx)
 	if err != nil {
 		return err
 	}
-	var others []Discrepancy
 	var gone []uuid.UUID
 	for _, d := range open {
-		i, found := r.found[d.ID]
+		found, again := r.found[d.ID]
+		_, unread := r.unread[d.OrderID]
 		switch {
-		case found && !r.report.Discrepancies[i].Fixed:
-			r.report.Discrepancies[i].FoundAt = d.FoundAt
-		case found, d.compared() && d.FoundAt.Before(r.began), r.absent(d): // not of a concurrent run
+		case again:
+			found.FoundAt = d.FoundAt
+			d = *found
+		case d.compared() && d.FoundAt.Before(r.began), // not of a concurrent run
+			d.absent() && !unread && d.ReadAt.Before(r.began):
 			gone = append(gone, d.ID)
-		case !d.compared():
-			others = append(others, d)
+			continue
 		}
+		if d.Fixed {
+			gone = append(gone, d.ID)
+		}
+		r.report.Discrepancies = append(r.report.Discrepancies, d)
 	}
-	ours := slices.DeleteFunc(r.report.Discrepancies, func(d Discrepancy) bool {
-		return d.ID != uuid.Nil && d.FoundAt == nil && !d.Fixed
-	})
-	slices.SortStableFunc(ours, func(a, b Discrepancy) int { return slices.Index(bySeverity, a.Kind) - slices.Index(bySeverity, b.Kind) })
-	r.report.Discrepancies = append(ours, others...)
 	return jobs.Resolve(ctx, r.Orders.Pool, gone...)
 }

@@ -10,27 +10,21 @@ import (
 // Kind classifies a discrepancy by its remedy. The values are stable.
 type Kind string
 
-// The kinds that a comparison finds, the most severe first. Sync finds others.
+// The kinds that a comparison finds. Sync finds others, and a job of changes that is left is one.
 const (
-	DuplicateCharge     Kind = "duplicate_charge"      // the order records another charge
-	UnrecordedCharge    Kind = "unrecorded_charge"     // the order is lost or not paid
-	MissingAtProvider   Kind = "missing_at_provider"   // a recorded charge or refund does not exist
-	AmountMismatch      Kind = "amount_mismatch"       // the amounts or the currencies differ
-	UnrecordedRefund    Kind = "unrecorded_refund"     // our record is lost, or the refund was made at the dashboard
-	OpenIntent          Kind = "open_intent"           // it can succeed although its order is finished or lost
-	OrphanedRecord      Kind = "orphaned_record"       // a pending order or refund has no unfinished key
-	RefundStatusChanged Kind = "refund_status_changed" // no event has reported the change
-	OrphanedIntent      Kind = "orphaned_intent"       // it is not charged, and no run will use it
+	DuplicateCharge   Kind = "duplicate_charge"    // the order records another charge
+	UnrecordedCharge  Kind = "unrecorded_charge"   // the order is lost or not paid
+	MissingAtProvider Kind = "missing_at_provider" // a recorded charge or refund does not exist
+	AmountMismatch    Kind = "amount_mismatch"     // the amounts or the currencies differ
+	UnrecordedRefund  Kind = "unrecorded_refund"   // no order records its payment
+	OpenIntent        Kind = "open_intent"         // it can succeed although its order is finished or lost
+	OrphanedRecord    Kind = "orphaned_record"     // a pending order or refund has no unfinished key
+	OrphanedIntent    Kind = "orphaned_intent"     // it is not charged, and no run will use it
 )
-
-var bySeverity = []Kind{
-	DuplicateCharge, UnrecordedCharge, MissingAtProvider, AmountMismatch, UnrecordedRefund, OpenIntent,
-	OrphanedRecord, RefundStatusChanged, OrphanedIntent,
-}
 
 // Discrepancy is a difference from the provider, without a client's data.
 type Discrepancy struct {
-	ID      uuid.UUID  `json:"id,omitzero"`        // for an acknowledgement; none if a read of the order ends it
+	ID      uuid.UUID  `json:"id,omitzero"`        // for an acknowledgement; none of a job
 	FoundAt *time.Time `json:"found_at,omitempty"` // the first time
 	Kind    Kind       `json:"kind"`
 	IDs
@@ -67,10 +61,9 @@ type Report struct {
 	Since          time.Time     `json:"since"` // by the database's clock
 	Until          time.Time     `json:"until"` // later activity is ignored
 	Intents        int           `json:"intents"`
-	ForeignIntents int           `json:"foreign_intents"` // of other programs, ignored
-	UnknownIntents int           `json:"unknown_intents"` // of unknown accounts, ignored without LostRows
+	ForeignIntents int           `json:"foreign_intents"` // of other programs or databases, ignored
 	Refunds        int           `json:"refunds"`         // that the provider listed
-	Discrepancies  []Discrepancy `json:"discrepancies"`   // the most severe first, never nil
+	Discrepancies  []Discrepancy `json:"discrepancies"`   // never nil
 }
 
 // Open counts the discrepancies that are not fixed.

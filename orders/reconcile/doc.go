@@ -11,7 +11,7 @@
 // An event only says which order to read. The lists decide, so an event that is lost, late, repeated or out
 // of order changes nothing, and a job that fails is repeated until an operator sees it.
 //
-// Compare, the nightly job, compares our orders with the provider's intents, and queues the job of each order
-// whose refunds or disputes differ. A discrepancy stays open until it is gone, fixed or acknowledged. docs/runbook.md
-// has the remedy for each [Kind].
+// Compare, the nightly job, compares our orders with the provider's intents, and queues and works off the job of each
+// order whose refunds or disputes differ. A discrepancy stays open until it is gone, fixed or acknowledged.
+// docs/runbook.md has the remedy for each [Kind].
 package reconcile

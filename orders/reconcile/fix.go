@@ -16,8 +16,7 @@ import (
 
 // fix ends what no job can end.
 func (r *run) fix(ctx context.Context) error {
-	for i := range r.report.Discrepancies {
-		d := &r.report.Discrepancies[i]
+	for _, d := range r.found {
 		var err error
 		switch {
 		case d.Kind == OrphanedIntent:
@@ -52,7 +51,10 @@ func (r *run) expireKey(ctx context.Context, d *Discrepancy) error {
 	return err
 }
 
-const keyExpired = "key expired"
+const (
+	keyExpired     = "key expired"
+	unknownAccount = "unknown account"
+)
 
 // verify compares again, because a client may have retried since.
 func (r *run) verify(ctx context.Context, d Discrepancy) error {

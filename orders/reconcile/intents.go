@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ import (
 
 const (
 	missing    = "missing"    // status of what does not exist
-	unreadable = "unreadable" // status of an object that exists, and of which nothing else is known
+	unreadable = "unreadable" // status of an intent that exists, and of which nothing else is known
 
 	// declined is the status of an intent whose card was declined. The holder of its client secret can still pay it
 	// with another card.
@@ -100,17 +99,11 @@ func (r *run) compareIntents(ctx context.Context, page []payments.Intent) error 
 	}
 	found, err := r.load(ctx, ids)
 	for i, o := range found {
-		p := stateOf(page[i])
-		if o.AccountID == uuid.Nil {
+		if r.foreign(o.IDs) {
 			r.report.ForeignIntents++
 			continue
 		}
-		if !r.hasAccount(o.AccountID) {
-			r.report.UnknownIntents++
-			if !r.LostRows { // probably of another database
-				continue
-			}
-		}
+		p := stateOf(page[i])
 		if r.report.Intents++; o.IntentID == p.id {
 			r.listedOrders[o.OrderID] = struct{}{}
 		}
@@ -119,6 +112,11 @@ func (r *run) compareIntents(ctx context.Context, page []payments.Intent) error 
 		}
 	}
 	return err
+}
+
+// foreign reports whether another program has created an intent with these ids, or probably another database.
+func (r *run) foreign(ids IDs) bool {
+	return ids.AccountID == uuid.Nil || !r.LostRows && !r.hasAccount(ids.AccountID)
 }
 
 // checkProviderAccount is for an empty list, which may be that of another of the provider's accounts.
@@ -137,72 +135,77 @@ func (r *run) compareOrders(ctx context.Context) error {
 		newest = newest.Add(payments.ClockSkew) // the lost primary's clock may have been ahead
 	}
 	type row struct {
-		ID        uuid.UUID
-		CreatedAt time.Time
-		Key       idempotency.Key
-		IntentID  string
-		Open      bool
+		orderID
+		Key      idempotency.Key
+		IntentID string
+		Open     bool
 	}
-	const pageSize = 2_000
-	for _, accountID := range r.accounts {
-		last := row{ID: uuid.Max, CreatedAt: newest}
-		for full := true; full; {
-			page, err := postgres.Collect(ctx, r.Orders.Pool, "list orders", pgx.RowToStructByPos[row], `
-SELECT id,
-       created_at,
+	const slice = 24 * time.Hour // so that no statement takes long
+	for from := r.report.Since; from.Before(newest); from = from.Add(slice) {
+		some, err := postgres.Collect(ctx, r.Orders.Pool, "list orders", pgx.RowToStructByPos[row], `
+SELECT account_id,
+       id,
        idempotency_key,
        coalesce(payment_intent_id, ''),
        status IN ('pending', 'requires_action')
   FROM orders AS o
- WHERE account_id = $1
+ WHERE account_id = ANY($1)
    AND created_at >= $2
-   AND (created_at, id) < ($3, $4)
+   AND created_at < least($3::timestamptz, $4)
    AND NOT EXISTS (
            SELECT
              FROM idempotency_keys AS k
             WHERE k.account_id = o.account_id
               AND k.idempotency_key = o.idempotency_key
               AND k.finished_at IS NULL
-       )
- ORDER BY created_at DESC, id DESC
- LIMIT $5`, accountID, r.report.Since, last.CreatedAt, last.ID, pageSize)
-			for _, last = range page {
-				d := Discrepancy{IDs: IDs{accountID, last.ID, idempotency.KeyID(accountID, last.Key)}, IntentID: last.IntentID}
-				if _, listed := r.listedOrders[last.ID]; listed && !last.Open {
-					continue
-				}
-				if last.Open {
-					d.Kind = OrphanedRecord
-				}
-				if now, decided, err := r.compareAgain(ctx, d); err != nil {
-					return err
-				} else if decided {
-					r.add(now)
-				}
+       )`, r.accounts, from, from.Add(slice), newest)
+		if err != nil {
+			return err
+		}
+		for _, o := range some {
+			d := Discrepancy{IDs: IDs{o.AccountID, o.ID, idempotency.KeyID(o.AccountID, o.Key)}, IntentID: o.IntentID}
+			if _, listed := r.listedOrders[o.ID]; listed && !o.Open {
+				continue
 			}
-			if err := cmp.Or(err, r.flush(ctx)); err != nil {
+			if o.Open {
+				d.Kind = OrphanedRecord
+			}
+			now, decided, err := r.compareAgain(ctx, d)
+			if err != nil {
 				return err
 			}
-			full = len(page) == pageSize
+			if decided {
+				r.add(now)
+			}
+		}
+		if err := r.flush(ctx); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // compareAgain compares an order with an intent that was not listed, which it reads before the order. An orphaned
-// record is one whatever its intent. It is undecided if the intent cannot be read, or a run may be active.
+// record is one whatever its intent, and a refund is unrecorded until an order records its payment. It is undecided if
+// the intent cannot be read, or a run may be active.
 func (r *run) compareAgain(ctx context.Context, d Discrepancy) (now Discrepancy, decided bool, err error) {
 	p := intent{id: d.IntentID, status: missing}
-	if d.IntentID != "" && d.Kind != OrphanedRecord {
+	if d.IntentID != "" && d.Kind != OrphanedRecord && d.Kind != UnrecordedRefund {
 		if p, err = r.read(ctx, d.IntentID); err != nil {
 			return now, false, err
 		}
 	}
 	found, err := r.load(ctx, []IDs{d.IDs})
-	if err != nil || r.undecided(found[0], p) {
+	switch {
+	case err != nil, r.undecided(found[0], p):
 		return now, false, err
+	case d.Kind != UnrecordedRefund:
+		return r.compare(found[0], p), true, nil
+	case found[0].IntentID != d.IntentID:
+		return d, true, nil
+	default:
+		return now, true, nil
 	}
-	return r.compare(found[0], p), true, nil
 }
 
 func (r *run) undecided(o orderState, p intent) bool {
@@ -220,7 +223,7 @@ func (r *run) compare(o orderState, p intent) Discrepancy {
 	}
 	kind := classify(o, p)
 	if !r.hasAccount(o.AccountID) {
-		facts = append(facts, "unknown account")
+		facts = append(facts, unknownAccount)
 	}
 	if o.ResponseCode != 0 {
 		facts = append(facts, fmt.Sprintf("response %d", o.ResponseCode))
@@ -278,23 +281,15 @@ func classify(o orderState, p intent) Kind {
 
 func (r *run) read(ctx context.Context, id string) (intent, error) {
 	read, err := r.Orders.Payments.Get(ctx, id)
-	if status := statusOf(err, id); status != "" {
+	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.Code == "resource_missing" {
+		return intent{id: id, status: missing}, nil
+	}
+	if slices.Contains(payments.UnreadableIDs(err), id) {
 		r.reportUnreadable(err)
-		return intent{id: id, status: status}, nil
+		return intent{id: id, status: unreadable}, nil
 	}
 	if err != nil {
 		return intent{}, fmt.Errorf("get %s: %w", id, err)
 	}
 	return stateOf(read), nil
-}
-
-// statusOf returns the status of an object that the provider does not have, or not in a form that can be read, or "".
-func statusOf(err error, id string) string {
-	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.Code == "resource_missing" {
-		return missing
-	}
-	if slices.Contains(payments.UnreadableIDs(err), id) {
-		return unreadable
-	}
-	return ""
 }

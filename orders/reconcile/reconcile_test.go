@@ -71,14 +71,14 @@ func TestRun_unknownAccount(t *testing.T) {
 	f.age()
 	report := f.reconcile(true)
 	require.Empty(t, report.Discrepancies)
-	require.Equal(t, []int{0, 2, 1}, []int{report.Intents, report.UnknownIntents, report.Refunds})
+	require.Equal(t, []int{0, 2, 1}, []int{report.Intents, report.ForeignIntents, report.Refunds})
 
 	report, err := f.run(func(c *reconcile.Options) { c.LostRows, c.Fix = true, true })
 	require.NoError(t, err)
 	const notFixed = " => not fixed: the account is unknown, so the intent may belong to another database"
-	require.Equal(t, []string{
+	require.ElementsMatch(t, []string{
 		"unrecorded_charge: intent succeeded, order missing, unknown account" + notFixed,
-		"unrecorded_refund: refund succeeded, our refund missing, payment not recorded, unknown account",
+		"unrecorded_refund: refund succeeded, payment not recorded, unknown account",
 		"orphaned_intent: intent requires_confirmation, order missing, unknown account" + notFixed,
 	}, inWords(report))
 }
@@ -230,7 +230,7 @@ func TestRun_staysFound(t *testing.T) {
 		},
 		"a refund of a lost order": {
 			[]step{paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys"), loseOrder},
-			"unrecorded_refund: refund succeeded, our refund missing, payment not recorded",
+			"unrecorded_refund: refund succeeded, payment not recorded",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

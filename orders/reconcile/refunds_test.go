@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -35,113 +34,8 @@ func (f *fixture) refund() int {
 	return result.Response.Status
 }
 
-func TestRun_refunds(t *testing.T) {
-	t.Parallel()
-	testDiscrepancies(t, refundCases())
-}
-
-func TestRun_recentRefund(t *testing.T) {
-	t.Parallel()
-	testRecent(t, refundCases(), "the recorded refund does not exist", "a refund that succeeded without an event")
-}
-
-func refundCases() map[string]discrepancyCase {
-	return map[string]discrepancyCase{
-		"a key stuck in a refund": {setup: []step{paid, failing(stripetest.RateLimit, makeRefund, (*fixture).refund)}},
-		"a pending refund":        {setup: []step{paidAndRefunded(pendingRefund)}},
-		"refunded at the dashboard": {
-			setup: []step{paidAndRefunded(visa), dashboardRefund},
-			want:  []string{"unrecorded_refund: refund succeeded, our refund missing"},
-		},
-		"refunded at the dashboard, which failed": {
-			setup: []step{paidAndRefunded(pendingRefund), func(f *fixture) {
-				require.NoError(f.t, f.Stripe.Settle(f.insertRefund(), false))
-			}},
-			want: []string{"unrecorded_refund: refund failed, our refund missing"},
-		},
-		"a foreign payment refunded": {
-			setup: []step{paid, func(f *fixture) {
-				foreign := f.insertForeignIntent("payment_method", visa, "confirm", "true",
-					"automatic_payment_methods[enabled]", "true", "automatic_payment_methods[allow_redirects]", "never")
-				f.insertRefund("payment_intent", foreign)
-			}},
-		},
-		"refunded twice": {
-			setup: []step{paidAndRefunded(visa), func(f *fixture) {
-				f.insertRefund("amount", "1800",
-					"metadata[account_id]", f.Account.String(),
-					"metadata[order_id]", orderID(f.Account, orderKey).String(),
-					"metadata[refund_id]", idempotency.DeriveID("refund", f.Account, refundKey).String(),
-					"metadata[idempotency_key_id]", idempotency.KeyID(f.Account, refundKey).String())
-			}},
-			want: []string{"unrecorded_refund: refund succeeded, our refund succeeded"},
-		},
-		"a lost refund": {
-			setup: []step{paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys WHERE operation = 'create_refund'",
-				"UPDATE orders SET amount_refunded = 0, status = 'paid'")},
-			want: []string{"unrecorded_refund: refund succeeded, our refund missing"},
-		},
-		"refunded, and recorded as failed": {
-			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET status = 'failed', provider_refund_id = NULL",
-				"UPDATE orders SET amount_refunded = 0, status = 'paid'")},
-			want:  []string{"unrecorded_refund: refund succeeded, our refund failed"},
-			found: []string{"refund_made_after_failure: "},
-		},
-		"the recorded refund does not exist": {
-			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = 're_UNKNOWN'")},
-			want:  []string{"unrecorded_refund: refund succeeded, our refund succeeded"},
-			found: []string{"missing_at_provider: "},
-		},
-		"a pending refund without a key": {
-			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'")},
-			want:  []string{"unrecorded_refund: refund succeeded, our refund missing"},
-			found: []string{"orphaned_record: "},
-		},
-		"a refund that succeeded without an event": {
-			setup: []step{paidAndRefunded(pendingRefund), func(f *fixture) { f.settle(true) }},
-			want:  []string{"refund_status_changed: refund succeeded, our refund pending"},
-		},
-		"a refund that failed without an event": {
-			setup: []step{paidAndRefunded(refundFail), func(f *fixture) { f.settle(false) }},
-			want:  []string{"refund_status_changed: refund failed, our refund succeeded"},
-			found: []string{"refund_failed_late: expired_or_canceled_card"},
-		},
-	}
-}
-
-// What a read has found about our refund stays open until another read does not find it.
-func TestRun_absentRefund(t *testing.T) {
-	t.Parallel()
-	for kind, test := range map[string]struct{ setup, ours, remedy string }{
-		"missing_at_provider": {
-			"UPDATE refunds SET provider_refund_id = 're_UNKNOWN'", "succeeded", "DELETE FROM refunds WHERE provider_refund_id = 're_UNKNOWN'",
-		},
-		"orphaned_record": {
-			"UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'",
-			"missing",
-			"UPDATE refunds SET status = 'failed', failure_reason = 'canceled' WHERE provider_refund_id IS NULL",
-		},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			f, _ := newVeryOldFixture(t, paidAndRefunded(visa), sql(test.setup))
-			first, err := f.run(func(c *reconcile.Options) { c.Since, c.Fix = 14*24*time.Hour, true })
-			require.NoError(t, err)
-			require.Equal(t, []string{"unrecorded_refund: refund succeeded, our refund " + test.ours + " => fixed", kind + ": "}, inWords(first))
-			for _, fix := range []bool{true, false, true} {
-				next := f.reconcile(fix)
-				require.Equal(t, []string{kind + ": "}, inWords(next))
-				require.Equal(t, first.Discrepancies[1].ID, next.Discrepancies[0].ID)
-				require.Equal(t, first.Discrepancies[1].FoundAt, next.Discrepancies[0].FoundAt)
-			}
-			f.exec(test.remedy)
-			require.Empty(t, f.reconcile(true).Discrepancies)
-		})
-	}
-}
-
-// What no event has reported is recorded, however old the order is.
-func TestRun_readsAgain(t *testing.T) {
+// What no event has reported is recorded, however old the order is. Only what an operator has to know is reported.
+func TestRun_changes(t *testing.T) {
 	t.Parallel()
 	const month = 30 * 24 * time.Hour
 	dispute := func(statuses ...string) step {
@@ -153,50 +47,140 @@ func TestRun_readsAgain(t *testing.T) {
 			}
 		}
 	}
+	settle := func(success bool) step { return func(f *fixture) { f.settle(success) } }
+	nothing := func(*fixture) {}
 	for name, test := range map[string]struct {
+		age        time.Duration // of the order, when it changes
 		setup, act step
-		want       string
-		reported   []string
+		state      string
+		found      []string
 	}{
-		"a refund of last month's order": {
-			paid, dashboardRefund, "partially_refunded 7 succeeded ", []string{"unrecorded_refund: refund succeeded, our refund missing => fixed"},
+		"a key stuck in a refund": {0, paid, failing(stripetest.RateLimit, makeRefund, (*fixture).refund), "paid 0, 1800 pending", nil},
+		"a pending refund":        {0, paidAndRefunded(pendingRefund), nothing, "partially_refunded 1800, 1800 pending", nil},
+		"refunded at the dashboard": {
+			0, paidAndRefunded(visa), dashboardRefund, "partially_refunded 1807, 7 succeeded, 1800 succeeded", nil,
 		},
-		"a pending refund of last month": {
-			paidAndRefunded(pendingRefund), func(f *fixture) { f.settle(false) }, "paid 0 failed ", []string{"refund_failed_late: expired_or_canceled_card"},
+		"last month's order refunded at the dashboard": {month, paid, dashboardRefund, "partially_refunded 7, 7 succeeded", nil},
+		"refunded at the dashboard, which failed": {0, paidAndRefunded(pendingRefund), func(f *fixture) {
+			require.NoError(f.t, f.Stripe.Settle(f.insertRefund(), false))
+		}, "partially_refunded 1800, 7 failed, 1800 pending", nil},
+		"a foreign payment refunded": {0, paid, func(f *fixture) {
+			f.insertRefund("payment_intent", f.insertForeignIntent("payment_method", visa, "confirm", "true",
+				"automatic_payment_methods[enabled]", "true", "automatic_payment_methods[allow_redirects]", "never"))
+		}, "paid 0", nil},
+		"refunded twice": {0, paidAndRefunded(visa), func(f *fixture) {
+			f.insertRefund("amount", "1800",
+				"metadata[account_id]", f.Account.String(),
+				"metadata[order_id]", orderID(f.Account, orderKey).String(),
+				"metadata[refund_id]", idempotency.DeriveID("refund", f.Account, refundKey).String(),
+				"metadata[idempotency_key_id]", idempotency.KeyID(f.Account, refundKey).String())
+		}, "partially_refunded 3600, 1800 succeeded, 1800 succeeded", nil},
+		"a lost refund": {
+			0, paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys WHERE operation = 'create_refund'",
+				"UPDATE orders SET amount_refunded = 0, status = 'paid'"), "partially_refunded 1800, 1800 succeeded", nil,
 		},
-		"a dispute": {paid, dispute("needs_response", "under_review"), "paid 0  under_review", nil},
+		"refunded, and recorded as failed": {
+			0, paidAndRefunded(visa), sql("UPDATE refunds SET status = 'failed', provider_refund_id = NULL",
+				"UPDATE orders SET amount_refunded = 0, status = 'paid'"),
+			"partially_refunded 1800, 1800 succeeded",
+			[]string{"refund_made_after_failure: "},
+		},
+		"a refund that succeeded": {0, paidAndRefunded(pendingRefund), settle(true), "partially_refunded 1800, 1800 succeeded", nil},
+		"a refund of last month that failed": {
+			month, paidAndRefunded(pendingRefund), settle(false), "paid 0, 1800 failed", []string{"refund_failed_late: expired_or_canceled_card"},
+		},
+		"a refund that failed after its success": {
+			0, paidAndRefunded(refundFail), settle(false), "paid 0, 1800 failed", []string{"refund_failed_late: expired_or_canceled_card"},
+		},
+		"a dispute": {month, paid, dispute("needs_response", "under_review"), "paid 0, under_review", nil},
 		"a decided dispute of last month": {
-			func(f *fixture) {
+			month, func(f *fixture) {
 				f.do(paid, dispute("needs_response"))
 				require.NoError(f.t, f.Changes.Sync(f.t.Context(), f.Account, orderID(f.Account, orderKey)))
 			},
 			func(f *fixture) { require.NoError(f.t, f.Stripe.UpdateDispute(f.Stripe.Disputes()[0].ID, "lost")) },
-			"paid 0  lost", nil,
+			"paid 0, lost", nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, month+time.Hour, 1)
+			f := newFixture(t, test.age+time.Hour, 1)
 			f.do(test.setup)
-			f.ageBy(month)
+			f.ageBy(test.age)
 			f.do(test.act)
 			f.age()
-			before := f.rows()
-			f.reconcile(false)
-			require.Equal(t, before, f.rows())
-			require.Equal(t, 1, f.staged(), "for the worker, even if no later run reaches as far back")
-			require.Equal(t, test.reported, inWords(f.reconcile(true)))
-			var state string
-			require.NoError(t, f.Pool.QueryRow(t.Context(), `
-SELECT o.status || ' ' || amount_refunded || ' ' || coalesce((SELECT status FROM refunds), '') || ' ' || coalesce(disputes->0->>'status', '')
-  FROM orders AS o`).Scan(&state))
-			require.Equal(t, test.want, state)
-			require.Zero(t, f.staged())
+			for _, fix := range []bool{false, true} {
+				f.forget()
+				require.Equal(t, test.found, inWords(f.reconcile(fix)))
+				require.Equal(t, test.state, f.state())
+				require.Zero(t, f.staged())
+				for _, call := range []string{createIntent, confirm, cancel, makeRefund} {
+					require.Zero(t, f.calls()[call], "no money is moved")
+				}
+			}
+			if !regexp.MustCompile("pending|review").MatchString(test.state) {
+				require.Equal(t, 1, f.calls()[listRefunds], "what is final is not read again")
+			}
+		})
+	}
+}
 
-			f.forget()
-			f.reconcile(true)
-			require.NotContains(t, f.calls(), "GET /v1/refunds/{id}")
-			require.LessOrEqual(t, f.calls()[listRefunds], 2, "what is final is not read again")
+// state returns the states of the order, of its refunds and of its dispute.
+func (f *fixture) state() (state string) {
+	f.t.Helper()
+	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), `
+SELECT concat_ws(', ', o.status || ' ' || amount_refunded,
+                 (SELECT string_agg(amount || ' ' || status, ', ' ORDER BY amount, status) FROM refunds),
+                 disputes->0->>'status')
+  FROM orders AS o`).Scan(&state))
+	return state
+}
+
+// A refund that is in progress is neither missing nor read again.
+func TestRun_recentRefund(t *testing.T) {
+	t.Parallel()
+	for name, setup := range map[string]step{
+		"not found": func(f *fixture) {
+			f.do(paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = 're_UNKNOWN'"))
+		},
+		"not recorded":        func(f *fixture) { f.do(paid, dashboardRefund) },
+		"with another status": func(f *fixture) { f.do(paidAndRefunded(pendingRefund)); f.settle(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, 0, 1)
+			f.do(setup)
+			before := f.state()
+			require.Empty(t, f.reconcile(true).Discrepancies)
+			require.Equal(t, before, f.state())
+		})
+	}
+}
+
+// What a read has found about our refund stays open until another read does not find it.
+func TestRun_absentRefund(t *testing.T) {
+	t.Parallel()
+	for kind, test := range map[string]struct{ setup, remedy string }{
+		"missing_at_provider": {
+			"UPDATE refunds SET provider_refund_id = 're_UNKNOWN'", "DELETE FROM refunds WHERE provider_refund_id = 're_UNKNOWN'",
+		},
+		"orphaned_record": {
+			"UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'",
+			"UPDATE refunds SET status = 'failed', failure_reason = 'canceled' WHERE provider_refund_id IS NULL",
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f, first := newVeryOldFixture(t, paidAndRefunded(visa), sql(test.setup))
+			require.Equal(t, []string{kind + ": "}, inWords(first))
+			for _, fix := range []bool{true, false} {
+				next := f.reconcile(fix)
+				require.Equal(t, []string{kind + ": "}, inWords(next))
+				require.Equal(t, first.Discrepancies[0].ID, next.Discrepancies[0].ID)
+				require.Equal(t, first.Discrepancies[0].FoundAt, next.Discrepancies[0].FoundAt)
+			}
+			f.exec(test.remedy)
+			require.Empty(t, f.reconcile(true).Discrepancies)
 		})
 	}
 }
@@ -216,30 +200,13 @@ func TestRun_readFails(t *testing.T) {
 	failing := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.AccountNotReady, Endpoint: listDisputes, OrderID: orderID(f.Account, orderKey).String(), Times: stripetest.Always})
 	report := f.reconcile(true)
 	require.Len(t, report.Discrepancies, 1)
-	require.Contains(t, inWords(report)[0], "unrecorded_refund: refund succeeded, our refund missing => not fixed: list the disputes of ID: payments: not_executed, status 400")
+	require.Contains(t, inWords(report)[0], "provider_change:  => not fixed: list the disputes of ID: payments: not_executed, status 400")
 	require.Equal(t, 1, report.Open())
 	require.Equal(t, 1, f.staged())
 	failing.Release()
 	f.exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change'")
 	require.Empty(t, f.reconcile(true).Discrepancies)
 	require.Zero(t, f.staged())
-}
-
-func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
-	t.Parallel()
-	f := newOldFixture(t, paidAndRefunded(pendingRefund))
-	f.age()
-	f.transport.after = map[string]func(){listRefunds: func() {
-		f.settle(true)
-		payload, signature, err := f.Stripe.Event(orderstest.WebhookSecret, "refund.updated", f.Stripe.Refunds()[0].ID)
-		require.NoError(t, err)
-		event, err := f.Changes.Verify(payload, signature)
-		require.NoError(t, err)
-		_, err = f.Changes.Handle(t.Context(), event)
-		require.NoError(t, err)
-	}}
-	require.Empty(t, f.discrepancies())
-	require.Equal(t, 1, f.reconcile(false).Refunds)
 }
 
 // orders reconcile prints nothing that a client sent.
@@ -259,21 +226,8 @@ func TestReport_json(t *testing.T) {
 		"until": "TIME",
 		"intents": 2,
 		"foreign_intents": 0,
-		"unknown_intents": 1,
 		"refunds": 1,
 		"discrepancies": [{
-			"kind": "amount_mismatch",
-			"account_id": "ID",
-			"order_id": "ID",
-			"refund_id": "ID",
-			"intent_id": "ID",
-			"provider_refund_id": "ID",
-			"local": {"amount": 1700, "currency": "usd"},
-			"provider": {"amount": 1800, "currency": "usd"},
-			"created": "TIME",
-			"detail": "refund succeeded, our refund succeeded",
-			"fixed": true
-		}, {
 			"id": "ID",
 			"found_at": "TIME",
 			"kind": "orphaned_intent",

@@ -178,6 +178,9 @@ SELECT coalesce(disputes, '[]')
 	if err != nil {
 		return err
 	}
+	for i := range c.disputes {
+		c.disputes[i].IntentID = c.PaymentIntentID // as in the list
+	}
 	named := make([]uuid.UUID, len(listed))
 	for i, made := range listed {
 		named[i] = payments.ParseMetadata(made.Metadata).RefundID

@@ -44,8 +44,8 @@ func TestRun_unreadableObjects(t *testing.T) {
 	f := newOldFixture(t, paid, charge(), sql("UPDATE orders SET amount = amount + 1"))
 	refund := f.insertRefund()
 	f.age()
-	const duplicate, mismatch = "duplicate_charge: intent succeeded, order paid, response 201", "amount_mismatch: intent succeeded, order paid, response 201"
-	require.Subset(t, f.discrepancies(), []string{duplicate, mismatch})
+	const mismatch = "amount_mismatch: intent succeeded, order paid, response 201"
+	require.Contains(t, f.discrepancies(), mismatch)
 
 	// Also of another program, and one whose intent is unreadable.
 	foreign := f.insertForeignIntent()
@@ -53,7 +53,7 @@ func TestRun_unreadableObjects(t *testing.T) {
 	for range 2 {
 		report := f.reconcile(true)
 		words, named := inWords(report), map[string]bool{}
-		require.Contains(t, words, duplicate, "of the same page")
+		require.Contains(t, words, "duplicate_charge: intent succeeded, order partially_refunded, response 201", "of the same page")
 		require.Contains(t, words, mismatch, "an earlier finding stays until the intent can be read")
 		for _, d := range report.Discrepancies {
 			if d.Kind != "object_unreadable" {

@@ -2,7 +2,6 @@ package stripetest_test
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,15 +37,4 @@ func TestAuthorize(t *testing.T) {
 		require.Zero(t, s.executions(authorization))
 	}
 	require.Len(t, s.Charges(), 2)
-}
-
-func TestServer_unrecognizedURL(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	for _, endpoint := range []string{"POST: /v1/x", "DELETE: /v1/refunds/re_x", "PUT: /v1/payment_intents", "GET: /v2/payment_intents"} {
-		method, path, _ := strings.Cut(endpoint, ": ")
-		r := s.send(method, path, "", http.Header{})
-		requireError(t, r, http.StatusNotFound, "", "")
-		require.Contains(t, r.field("error.message"), "Unrecognized request URL ("+endpoint+")")
-	}
 }

@@ -24,69 +24,6 @@ func (s *fake) challenge(card string) reply {
 
 func (s *fake) read(id string) reply { return s.get(intentsPath + "/" + id) }
 
-func TestAuthenticate(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		card    string
-		approve bool
-		status  string
-		code    string
-		charged bool // or declined by the card's bank
-	}{
-		"approved": {card: challengeCard, approve: true, status: "succeeded", charged: true},
-		"approved, card declined": {
-			card: "pm_card_authenticationRequiredChargeDeclinedInsufficientFunds", approve: true,
-			status: "requires_payment_method", code: "card_declined", charged: true,
-		},
-		"declined": {card: challengeCard, status: "requires_payment_method", code: authenticationFailed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := start(t, stripetest.Options{})
-			id := s.challenge(test.card).field("id")
-			require.Error(t, s.Settle(id, true), "only the customer ends a challenge")
-			require.Empty(t, s.Charges())
-			require.NoError(t, s.Authenticate(id, test.approve))
-
-			r := s.read(id)
-			require.Equal(t, test.status, r.field("status"))
-			require.Equal(t, test.code, r.field("last_payment_error.code"))
-			require.Empty(t, r.field("next_action.type"))
-			require.Equal(t, test.charged, r.field("latest_charge") != "")
-			require.Equal(t, test.status == "succeeded", r.field("payment_method") != "")
-
-			require.ErrorContains(t, s.Authenticate(id, true), "has no challenge: its status is "+test.status)
-			require.Equal(t, r.body, s.read(id).body, "a second call has no effect")
-			require.Equal(t, test.status == "succeeded", len(s.Charges()) == 1)
-		})
-	}
-}
-
-func TestConfirmAsCustomer_afterFailedChallenge(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	require.EqualError(t, s.ConfirmAsCustomer("pi_x", ""), "stripetest: no payment intent pi_x")
-	open, cancelled := s.challenge(challengeCard).field("id"), s.challenge(challengeCard).field("id")
-	require.NoError(t, s.Authenticate(open, false))
-	require.NoError(t, s.Authenticate(cancelled, false))
-
-	require.ErrorContains(t, s.ConfirmAsCustomer(open, ""), "status of requires_payment_method")
-	require.ErrorContains(t, s.ConfirmAsCustomer(open, "pm_x"), "No such PaymentMethod")
-	require.ErrorContains(t, s.ConfirmAsCustomer(open, "pm_card_visa_chargeDeclined"), "Your card was declined.")
-	require.NoError(t, s.ConfirmAsCustomer(open, challengeCard))
-	require.Equal(t, "requires_action", s.read(open).field("status"))
-	require.Empty(t, s.Charges())
-	require.NoError(t, s.ConfirmAsCustomer(open, "pm_card_visa"))
-	require.ErrorContains(t, s.ConfirmAsCustomer(open, "pm_card_visa"), "status of succeeded")
-	require.Len(t, s.Charges(), 1)
-
-	r := s.post(intentsPath+"/"+cancelled+"/cancel", "", "")
-	require.Equal(t, "canceled", r.field("status"))
-	require.Equal(t, authenticationFailed, r.field("last_payment_error.code"), "the reason remains")
-	require.ErrorContains(t, s.ConfirmAsCustomer(cancelled, "pm_card_visa"), "status of canceled")
-	require.Len(t, s.Charges(), 1)
-}
-
 func TestAuthenticate_http(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})

@@ -38,20 +38,3 @@ func TestDispute(t *testing.T) {
 	require.EqualError(t, err, "stripetest: "+open+" has no charge")
 	require.EqualError(t, s.UpdateDispute("dp_x", "won"), "stripetest: no dispute dp_x")
 }
-
-func TestRefundAtDashboard(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	paid := s.create(visa)
-	id, err := s.RefundAtDashboard(paid, 500, "expired_uncaptured_charge")
-	require.NoError(t, err)
-	_, err = s.RefundAtDashboard(paid, 0, "")
-	require.NoError(t, err)
-	_, err = s.RefundAtDashboard(paid, 0, "")
-	require.ErrorContains(t, err, "has already been refunded")
-	require.Equal(t, map[string]int64{"usd": 0}, s.MoneyMoved())
-
-	require.NoError(t, s.EditRefund(id, func(re *stripetest.Refund) { re.Metadata["staff"] = "ada" }))
-	require.Equal(t, "ada", s.get(refundsPath+"/"+id).field("metadata.staff"))
-	require.EqualError(t, s.EditRefund("re_x", nil), "stripetest: no refund re_x")
-}

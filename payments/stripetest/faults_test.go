@@ -79,28 +79,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A read can meet a lock, for example of a process of Stripe.
-func TestLockTimeout_read(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	path := intentsPath + "/" + s.create(unconfirmed)
-	s.Inject(stripetest.Rule{Fault: stripetest.LockTimeout})
-	locked := s.get(path)
-	requireError(t, locked, http.StatusTooManyRequests, "lock_timeout", "")
-	require.Equal(t, "true", locked.header.Get("Stripe-Should-Retry"))
-	require.Equal(t, http.StatusOK, s.get(path).status)
-}
-
-// A recorded 403 has neither a request id nor a version.
-func TestForbidden(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	s.Inject(stripetest.Rule{Fault: stripetest.Forbidden})
-	refused := s.get(intentsPath)
-	require.Equal(t, http.StatusForbidden, refused.status)
-	require.NotContains(t, refused.header, "Request-Id")
-}
-
 func TestErrorLater(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
@@ -137,21 +115,6 @@ func TestInject_conditions(t *testing.T) {
 
 	mine.Release()
 	require.Equal(t, 200, s.post(intentsPath, "mine", visa).status)
-}
-
-func TestInject_severalFaults(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	s.Inject(stripetest.Rule{Fault: stripetest.Slow, Delay: 20 * time.Millisecond})
-	s.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter})
-	s.Inject(stripetest.Rule{Fault: stripetest.CloseAfter})
-	require.Equal(t, 400, s.post(intentsPath, "k", "amount=100").status, "an invalid request triggers none")
-	began := time.Now()
-	require.ErrorIs(t, s.post(intentsPath, "k", visa).err, io.EOF)
-	require.GreaterOrEqual(t, time.Since(began), 20*time.Millisecond)
-	require.Equal(t, []stripetest.Fault{stripetest.Slow, stripetest.ErrorAfter, stripetest.CloseAfter}, s.Requests()[1].Faults)
-	require.Equal(t, 500, s.post(intentsPath, "k", visa).status)
-	require.Len(t, s.Charges(), 1)
 }
 
 func TestClose_endsDelays(t *testing.T) {

@@ -10,43 +10,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestIntent_lifecycle(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2025, 11, 21, 10, 0, 0, 0, time.UTC)
-	s := start(t, stripetest.Options{Clock: func() time.Time { return now }})
-	s.Advance(time.Hour)
-
-	created := s.post(intentsPath, "create", unconfirmed+"&description=Order+1")
-	require.Equal(t, http.StatusOK, created.status, created.body)
-	require.Equal(t, "requires_confirmation", created.field("status"))
-	require.Equal(t, "1763722800", created.field("created"))
-	require.Equal(t, "2000", created.field("amount"))
-	require.Equal(t, "usd", created.field("currency"))
-	require.Equal(t, "order-1", created.field("metadata.order_id"))
-	require.Equal(t, "never", created.field("automatic_payment_methods.allow_redirects"))
-	require.Equal(t, "false", created.field("livemode"))
-	require.Regexp(t, `^pi_\w+_secret_\w+$`, created.field("client_secret"))
-	require.Regexp(t, `^pm_1\w+$`, created.field("payment_method"))
-	require.Contains(t, created.body, `"latest_charge": null`)
-	require.Empty(t, s.Charges())
-
-	path := intentsPath + "/" + created.field("id")
-	confirmed := s.post(path+"/confirm", "confirm", "off_session=true")
-	require.Equal(t, http.StatusOK, confirmed.status, confirmed.body)
-	require.Equal(t, "succeeded", confirmed.field("status"))
-	require.Equal(t, "2000", confirmed.field("amount_received"))
-
-	require.Equal(t, confirmed.body, s.get(path).body)
-	require.Len(t, s.ChargesByOrder("order-1"), 1)
-	charge := s.Charges()[0]
-	require.Equal(t, confirmed.field("latest_charge"), charge.ID)
-	require.Equal(t, created.field("id"), charge.IntentID)
-	require.Equal(t, "order-1", charge.OrderID)
-	require.EqualValues(t, 2000, charge.Amount)
-	require.Equal(t, "usd", charge.Currency)
-	require.EqualValues(t, 1763722800, charge.Created)
-}
-
 // A confirm of a succeeded intent is refused before it is executed, so its key stays unused.
 func requireUnexpectedState(t *testing.T, r reply, status, shouldRetry string) {
 	t.Helper()
@@ -88,18 +51,6 @@ func TestSettle(t *testing.T) {
 		require.Equal(t, success, len(s.Charges()) == 1)
 		require.Error(t, s.Settle(id, true), "not pending any more")
 	}
-}
-
-// Stripe names processing among the statuses in which an intent can be cancelled.
-func TestCancel_processing(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	id := s.create("amount=2000&currency=usd&payment_method_types[0]=card&payment_method=" + stripetest.ProcessingCard)
-	path := intentsPath + "/" + id
-	require.Equal(t, "processing", s.post(path+"/confirm", "", "").field("status"))
-	require.Equal(t, "canceled", s.post(path+"/cancel", "", "").field("status"))
-	require.Error(t, s.Settle(id, true), "not processing any more")
-	require.Empty(t, s.Charges())
 }
 
 func TestIntent_locked(t *testing.T) {

@@ -56,22 +56,3 @@ func TestList(t *testing.T) {
 	}
 	require.Equal(t, intentsPath, s.get(intentsPath).field("url"))
 }
-
-func TestList_invalid(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	for query, want := range map[string]struct{ code, param string }{
-		"limit=0":             {"parameter_invalid_integer", "limit"},
-		"limit=101":           {"parameter_invalid_integer", "limit"},
-		"created[gte]=x":      {"parameter_invalid_integer", "created[gte]"},
-		"created[after]=1":    {"parameter_unknown", "created[after]"},
-		"starting_after=pi_x": {"resource_missing", "starting_after"},
-	} {
-		requireError(t, s.get(intentsPath+"?"+query), http.StatusBadRequest, want.code, want.param)
-	}
-
-	after := "&starting_after=" + s.create(unconfirmed)
-	s.Inject(stripetest.Rule{Fault: stripetest.NextPageError})
-	require.Equal(t, http.StatusOK, s.get(intentsPath+"?limit=1").status)
-	require.Equal(t, http.StatusInternalServerError, s.get(intentsPath+"?limit=1"+after).status)
-}

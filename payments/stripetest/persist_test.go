@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -111,38 +110,4 @@ func TestPersist_kill(t *testing.T) {
 	for _, r := range replies {
 		require.Error(t, (<-r).err)
 	}
-}
-
-func TestPersist_keyTTL(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "stripe.json")
-	now := time.Now()
-	at := func(d time.Duration) stripetest.Options {
-		return stripetest.Options{Clock: func() time.Time { return now.Add(d) }}
-	}
-	id := startPersistent(t, file, at(0)).post(intentsPath, "k", visa).field("id")
-	require.Equal(t, id, startPersistent(t, file, at(24*time.Hour-time.Second)).post(intentsPath, "k", visa).field("id"))
-	second := startPersistent(t, file, at(24*time.Hour)).post(intentsPath, "k", visa).field("id")
-	require.NotEqual(t, id, second)
-	require.Equal(t, second, startPersistent(t, file, at(25*time.Hour)).post(intentsPath, "k", visa).field("id"))
-}
-
-func TestPersist_fails(t *testing.T) {
-	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "state")
-	file := filepath.Join(folder, "stripe.json")
-	require.ErrorContains(t, start(t, stripetest.Options{}).Persist(file), file)
-	require.NoError(t, os.Mkdir(folder, 0o700))
-	a := startPersistent(t, file, stripetest.Options{})
-	id := a.create(unconfirmed)
-	require.NoError(t, os.Rename(folder, folder+".gone"))
-	require.Error(t, a.post(intentsPath+"/"+id+"/confirm", "k", "").err)
-	require.NoError(t, os.Rename(folder+".gone", folder))
-	require.Error(t, a.get(intentsPath+"/"+id).err)
-	b := startPersistent(t, file, stripetest.Options{})
-	require.Empty(t, b.Charges())
-	require.Equal(t, "succeeded", b.post(intentsPath+"/"+id+"/confirm", "k", "").field("status"))
-
-	require.NoError(t, os.WriteFile(file, []byte("{\n"), 0o600))
-	require.ErrorContains(t, start(t, stripetest.Options{}).Persist(file), file)
 }

@@ -42,29 +42,3 @@ func TestSearch_delay(t *testing.T) {
 		}
 	}
 }
-
-func TestSearch(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{SearchDelay: -1})
-	var made []string // newest first
-	for range 3 {
-		made = append([]string{s.create(unconfirmed)}, made...)
-	}
-	other := s.create(newCard + "pm_card_visa&metadata[order_id]=order-2")
-	for query, want := range map[string][]string{
-		ofOrder1:                         made,
-		`metadata["order_id"]:"order-1"`: made,
-		`metadata['order_id']:'order-2'`: {other},
-		`metadata['order_id']:'order'`:   nil,
-	} {
-		found, more := idsOf(t, s.search(query))
-		require.Equal(t, want, found, query)
-		require.False(t, more)
-	}
-
-	page := s.search(ofOrder1 + "&limit=2")
-	found, more := idsOf(t, page)
-	require.Equal(t, made[:2], found)
-	require.True(t, more)
-	require.Equal(t, "search_result", page.field("object"))
-}
