@@ -146,7 +146,6 @@ func TestOperator_rejectedAction(t *testing.T) {
 				"a-key-of-another-account": {[]step{stopBefore(confirm)}, other, missing},
 				"a-key-of-a-new-operation": {[]step{stopBefore(confirm), change("operation = 'subscribe'")}, shared.Account, newer},
 				"a-key-at-a-new-point":     {[]step{stopBefore(confirm), change("recovery_point = 'screened'")}, shared.Account, newer},
-				"a-key-of-a-new-version":   {[]step{stopBefore(confirm), change("params_hash = set_byte(params_hash, 0, 2)")}, shared.Account, newer},
 				"a-key-without-a-record":   {[]step{stopBefore(confirm), hideAuditRecords}, shared.Account, "audit_records"},
 			} {
 				f := shared.withKey(t, key)

@@ -2,9 +2,11 @@ package payments_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,6 +121,37 @@ func TestTransport_foreignServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTransport_endlessBody(t *testing.T) {
+	t.Parallel()
+	for call, limit := range map[string]int64{"confirm": 1 << 20, "refund": 1 << 20, "get": 32 << 20, "list": 32 << 20} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			var sent spaces
+			url, connections := listen(t, func(conn *net.TCPConn) {
+				readRequest(conn)
+				const size = 300 << 20
+				_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size)
+				_, _ = io.Copy(conn, io.LimitReader(&sent, size))
+			})
+			client := newClient(t, nil, at(url), func(c *payments.Config) { c.Timeout = 4 * time.Second })
+			require.Equal(t, payments.Unknown, failure(t, calls()[call](t.Context(), client)).Outcome)
+			const buffers = 64 << 20 // of both sockets, which the system sizes
+			require.LessOrEqual(t, sent.n.Load(), int64(connections.Load())*(limit+buffers))
+		})
+	}
+}
+
+// spaces counts how many it has returned.
+type spaces struct{ n atomic.Int64 }
+
+func (s *spaces) Read(p []byte) (int, error) {
+	s.n.Add(int64(len(p)))
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
 }
 
 // Only 200 is a success, and a body with another status is not read as one.

@@ -127,6 +127,10 @@ func TestReconcile_incomplete(t *testing.T) {
 	code, _, stderr = programtest.Run(t, f.environ, "reconcile", "--since", "5m")
 	require.Equal(t, 2, code)
 	require.Equal(t, notCompared+"--since 5m0s is not more than COMPLETER_GRACE, 5m0s, within which activity is ignored\n", stderr)
+
+	code, _, stderr = programtest.Run(t, f.with("DATABASE_URL=postgres://u@127.0.0.1:1/orders"), "reconcile")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, notCompared+"connect to the database (DATABASE_URL): ")
 }
 
 // createIntent creates an intent of this account at the provider, without an order.

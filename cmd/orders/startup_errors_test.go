@@ -42,7 +42,7 @@ func TestStartupError(t *testing.T) {
 			[]string{"\n  LOCK_TIMEOUT: 20s is not more than STRIPE_TIMEOUT, 20s" +
 				"\n  KEY_RETENTION: 1m12s is not more than CHARGE_WINDOW, 23h0m0s\n"},
 		},
-		"no provider": {[]string{unreachable}, "keys retry K --reason x, worker, reconcile", []string{"\n  STRIPE_SECRET_KEY: not set\n"}},
+		"no provider": {[]string{unreachable}, "keys retry K --reason x, worker", []string{"\n  STRIPE_SECRET_KEY: not set\n"}},
 		"outdated schema": { // the role cannot create tables
 			[]string{"DATABASE_URL=" + empty.String(), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0"},
 			"serve, keys list",
