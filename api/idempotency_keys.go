@@ -166,9 +166,9 @@ type keyView struct {
 	State         string                     `json:"state"`
 	Operation     string                     `json:"operation"`
 	RecoveryPoint *idempotency.RecoveryPoint `json:"recovery_point"`
-	Attempt       *int                       `json:"attempt"`
+	Runs          *int                       `json:"runs"`
 	CreatedAt     httpjson.Timestamp         `json:"created_at"`
-	LastRunAt     *httpjson.Timestamp        `json:"last_run_at"`
+	UpdatedAt     *httpjson.Timestamp        `json:"updated_at"`
 	ExpiresAt     *httpjson.Timestamp        `json:"expires_at"`
 	Response      *storedResponse            `json:"response"`
 	Order         *httpjson.Link             `json:"order"`
@@ -190,7 +190,7 @@ func (h *Handlers) view(key keyStatus, required *httpjson.ActionRequiredError) k
 		Resource:  links["resource"],
 	}
 	if !key.Expired {
-		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Runs, &httpjson.Timestamp{Time: key.LastRunAt}
+		view.RecoveryPoint, view.Runs, view.UpdatedAt = &key.Point, &key.Runs, &httpjson.Timestamp{Time: key.UpdatedAt}
 	}
 	if key.response != nil {
 		view.ExpiresAt = &httpjson.Timestamp{Time: key.FinishedAt.Add(h.Retention)}

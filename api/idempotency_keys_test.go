@@ -37,16 +37,16 @@ func (f *fixture) requireStatus(t *testing.T, key string, want client.KeyStatus)
 	require.Equal(t, idempotency.DeriveID("order", f.Account, idempotency.Key(key)).String(), got.Order.ID)
 	require.Equal(t, http.StatusOK, f.get(t, got.Order.Href).status)
 	want.Key, want.Operation = client.Key(key), "create_order"
-	want.CreatedAt, want.LastRunAt, want.ExpiresAt, want.Order = got.CreatedAt, got.LastRunAt, got.ExpiresAt, got.Order
+	want.CreatedAt, want.UpdatedAt, want.ExpiresAt, want.Order = got.CreatedAt, got.UpdatedAt, got.ExpiresAt, got.Order
 	require.Equal(t, want, got)
 }
 
 func TestGetKey_states(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	finished := func(attempt, status int, problemType, location client.Nullable) client.KeyStatus {
+	finished := func(runs, status int, problemType, location client.Nullable) client.KeyStatus {
 		return client.KeyStatus{
-			State: "finished", RecoveryPoint: "finished", Attempt: &attempt, Response: &client.KeyResponse{Status: status, Type: problemType, Location: location},
+			State: "finished", RecoveryPoint: "finished", Runs: &runs, Response: &client.KeyResponse{Status: status, Type: problemType, Location: location},
 		}
 	}
 
@@ -56,7 +56,7 @@ func TestGetKey_states(t *testing.T) {
 	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "an invalid request does not use its key")
 
 	held, running := f.createHeld(t, key, orderBody())
-	f.requireStatus(t, key, client.KeyStatus{State: "in_progress", RecoveryPoint: "charge_created", Attempt: new(1)})
+	f.requireStatus(t, key, client.KeyStatus{State: "in_progress", RecoveryPoint: "charge_created", Runs: new(1)})
 	require.Equal(t, "1", f.getKey(t, key).header.Get("Retry-After"))
 	held.Release()
 	created := <-running
@@ -72,7 +72,7 @@ func TestGetKey_states(t *testing.T) {
 	interrupted := newKey()
 	f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, interrupted, orderBody()).status)
-	f.requireStatus(t, interrupted, client.KeyStatus{State: "waiting", RecoveryPoint: "order_created", Attempt: new(1)})
+	f.requireStatus(t, interrupted, client.KeyStatus{State: "waiting", RecoveryPoint: "order_created", Runs: new(1)})
 	require.Equal(t, "2", f.getKey(t, interrupted).header.Get("Retry-After"))
 	resumed := f.create(t, interrupted, orderBody())
 	require.Equal(t, http.StatusCreated, resumed.status)
@@ -106,10 +106,10 @@ func TestGetKey_body(t *testing.T) {
 	f := newFixture(t)
 	const key = "a-key-of-this-test"
 	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
-	f.exec(t, "UPDATE idempotency_keys SET created_at = '2026-11-20 10:30:12.5+01', last_run_at = '2026-11-20 09:31:00Z', finished_at = '2026-11-20 09:31:01Z'")
+	f.exec(t, "UPDATE idempotency_keys SET created_at = '2026-11-20 10:30:12.5+01', updated_at = '2026-11-20 09:31:00Z', finished_at = '2026-11-20 09:31:01Z'")
 	order := idempotency.DeriveID("order", f.Account, key).String()
 	require.Equal(t, `{"key":"a-key-of-this-test","state":"finished","operation":"create_order","recovery_point":"finished",`+
-		`"attempt":1,"created_at":"2026-11-20T09:30:12.500000Z","last_run_at":"2026-11-20T09:31:00.000000Z","expires_at":"2026-11-23T09:31:01.000000Z",`+
+		`"runs":1,"created_at":"2026-11-20T09:30:12.500000Z","updated_at":"2026-11-20T09:31:00.000000Z","expires_at":"2026-11-23T09:31:01.000000Z",`+
 		`"response":{"status":201,"type":null,"location":"/v1/orders/`+order+`"},`+
 		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"},"refund":null}`, string(f.getKey(t, key).body))
 }

@@ -255,7 +255,7 @@ func (c *literalClient) deliverEvent() {
 	eventType := rapid.SampledFrom([]string{"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.requires_action"}).Draw(c.t, "type")
 	payload, signature, err := c.fixture.Stripe.Event(orderstest.WebhookSecret, eventType, rapid.SampledFrom(c.actions).Draw(c.t, "intent"))
 	require.NoError(c.t, err)
-	event, err := c.fixture.Changes.Verify(payload, signature)
+	event, err := c.fixture.Payments.Event(payload, signature)
 	require.NoError(c.t, err)
 	c.network.inFlight.Go(func() { _, _ = c.fixture.Changes.Handle(context.Background(), event) })
 }

@@ -48,7 +48,7 @@ func (l *logEntry) result(result idempotency.Result, err error) {
 		l.add(
 			slog.String("from", string(result.From)),
 			slog.String("to", string(result.To)),
-			slog.Int("attempt", result.Runs),
+			slog.Int("runs", result.Runs),
 		)
 	}
 }

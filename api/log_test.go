@@ -40,8 +40,8 @@ func TestLog_requestLine(t *testing.T) {
 		maps.Copy(fields, map[string]any{"level": cmp.Or(fields["level"], any("INFO")), "method": "POST", "route": "/v1/orders", "account_id": f.Account.String()})
 		return fields
 	}
-	require.Equal(of(map[string]any{"key_id": keyID, "outcome": "created", "from": "started", "to": "finished", "attempt": 1.0}), created)
-	require.Equal(of(map[string]any{"key_id": keyID, "outcome": "replayed", "from": "finished", "to": "finished", "attempt": 1.0}), line(f.create(t, key, order)))
+	require.Equal(of(map[string]any{"key_id": keyID, "outcome": "created", "from": "started", "to": "finished", "runs": 1.0}), created)
+	require.Equal(of(map[string]any{"key_id": keyID, "outcome": "replayed", "from": "finished", "to": "finished", "runs": 1.0}), line(f.create(t, key, order)))
 	reused := line(f.create(t, key, orderBody(withMember("currency", "eur"))))
 	require.Equal([]any{"reused", "idempotency-key-reused"}, []any{reused["outcome"], reused["problem"]})
 	require.Equal(of(map[string]any{"key_id": keyID, "outcome": "rejected", "problem": "malformed-request"}), line(f.create(t, key, "[]")))
@@ -51,7 +51,7 @@ func TestLog_requestLine(t *testing.T) {
 	key = newKey()
 	unknown := line(f.create(t, key, order))
 	require.Equal(of(map[string]any{
-		"level": "WARN", "key_id": unknown["key_id"], "outcome": "retryable", "from": "started", "to": "order_created", "attempt": 1.0,
+		"level": "WARN", "key_id": unknown["key_id"], "outcome": "retryable", "from": "started", "to": "order_created", "runs": 1.0,
 		"problem": "temporarily-unavailable", "error": unknown["error"],
 	}), unknown)
 	require.Contains(unknown["error"], "status 503")

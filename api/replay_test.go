@@ -105,7 +105,7 @@ func (f *fixture) runCompleter(t *testing.T) {
 	const grace = time.Hour
 	completer := idempotency.NewCompleter(f.Engine,
 		idempotency.CompleterConfig{Grace: grace, ActionTimeout: 23 * time.Hour, Batch: 40, Concurrency: 1})
-	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", 2*grace)
+	f.exec(t, "UPDATE idempotency_keys SET updated_at = updated_at - $1::interval", 2*grace)
 	pass, err := completer.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, pass)

@@ -12,6 +12,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders/reconcile"
+	"example.com/orders-api/payments"
 )
 
 const maxEventBody = 256 << 10 // bytes; a payment's event has about three KiB
@@ -29,12 +30,13 @@ func (h *Handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	event, err := h.Changes.Verify(payload, r.Header.Get("Stripe-Signature"))
+	event, err := h.Orders.Payments.Event(payload, r.Header.Get("Stripe-Signature"))
 	if err != nil {
 		return err
 	}
 	var result reconcile.Result
-	err = h.inTurn(r.Context(), event.AccountID, maxEventWait, func(ctx context.Context) (_ idempotency.Result, err error) {
+	account := payments.ParseMetadata(event.Metadata).AccountID
+	err = h.inTurn(r.Context(), account, maxEventWait, func(ctx context.Context) (_ idempotency.Result, err error) {
 		if result, err = h.Changes.Handle(ctx, event); err != nil {
 			err = &keyedError{error: err}
 		}
@@ -50,7 +52,7 @@ func (h *Handlers) receiveEvent(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]bool{"received": true})
 }
 
-func (l *logEntry) event(event reconcile.Event, result reconcile.Result, err error) {
+func (l *logEntry) event(event payments.ProviderEvent, result reconcile.Result, err error) {
 	l.add(slog.String("event_id", event.ID), slog.String("event_type", event.Type))
 	if result.KeyID != uuid.Nil {
 		l.add(slog.String("key_id", result.KeyID.String()))

@@ -95,11 +95,11 @@ func TestListOrders(t *testing.T) {
 func TestGetKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, respond(200, jsonType, `{
-		"key":"a/key with#20%-0123","state":"finished","operation":"create_order","recovery_point":"finished","attempt":1,
-		"created_at":"2026-11-20T09:30:12Z","last_run_at":"2026-11-20T09:30:12Z","expires_at":"2026-11-23T09:30:13Z",
+		"key":"a/key with#20%-0123","state":"finished","operation":"create_order","recovery_point":"finished","runs":1,
+		"created_at":"2026-11-20T09:30:12Z","updated_at":"2026-11-20T09:30:12Z","expires_at":"2026-11-23T09:30:13Z",
 		"response":{"status":201,"type":null,"location":"/v1/orders/o1"},"order":{"id":"o1","href":"/v1/orders/o1"},"refund":null}`),
-		respond(200, jsonType, `{"key":"a/key#20%-0123456","state":"expired","operation":"create_refund","recovery_point":null,"attempt":null,
-		"created_at":"2026-11-20T09:30:12Z","last_run_at":null,"expires_at":null,"response":null,
+		respond(200, jsonType, `{"key":"a/key#20%-0123456","state":"expired","operation":"create_refund","recovery_point":null,"runs":null,
+		"created_at":"2026-11-20T09:30:12Z","updated_at":null,"expires_at":null,"response":null,
 		"order":{"id":"o1","href":"/v1/orders/o1"},"refund":{"id":"r1","href":"/v1/orders/o1/refunds/r1"}}`))
 	status, err := f.GetKey(t.Context(), "a/key#20%-0123456", client.Wait(20*time.Second))
 	require.NoError(t, err)

@@ -33,9 +33,9 @@ type KeyStatus struct {
 	State         string     `json:"state"` // in_progress, waiting, requires_action, finished or expired
 	Operation     string     `json:"operation"`
 	RecoveryPoint Nullable   `json:"recovery_point"` // empty for an expired key
-	Attempt       *int       `json:"attempt"`        // nil for an expired key
+	Runs          *int       `json:"runs"`           // nil for an expired key
 	CreatedAt     time.Time  `json:"created_at"`
-	LastRunAt     *time.Time `json:"last_run_at"`
+	UpdatedAt     *time.Time `json:"updated_at"`
 	ExpiresAt     *time.Time `json:"expires_at"` // when the response is deleted; the key stays used
 
 	Response *KeyResponse `json:"response"` // nil while no response is stored

@@ -83,7 +83,7 @@ func (to Endpoint) deliver(ctx context.Context, j jobs.Job) error {
 // body returns the body of an event. A job with a member that this program does not know waits for a newer
 // program (R18, a newer version's keys).
 func body(j jobs.Job) ([]byte, error) {
-	var data Event
+	var data ShopEvent
 	decoder := json.NewDecoder(bytes.NewReader(j.Args))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&data); err != nil {
@@ -96,7 +96,7 @@ func body(j jobs.Job) ([]byte, error) {
 		Type      string    `json:"type"`
 		Timestamp string    `json:"timestamp"`
 		AccountID uuid.UUID `json:"account_id"`
-		Data      Event     `json:"data"`
+		Data      ShopEvent `json:"data"`
 	}{j.ID, typ, j.CreatedAt.UTC().Format("2006-01-02T15:04:05.000000Z"), j.AccountID, data})
 }
 

@@ -28,7 +28,7 @@ func TestDeliver(t *testing.T) {
 	f := newFixture(t)
 	endpoint := newShop(t, nil)
 	order, refund := uuid.New(), uuid.New()
-	f.stage(events.Event{Type: events.RefundUpdated, OrderID: order, RefundID: refund})
+	f.stage(events.ShopEvent{Type: events.RefundUpdated, OrderID: order, RefundID: refund})
 	id := f.strings("SELECT id::text FROM staged_jobs")[0]
 
 	worker := f.worker(endpoint.URL+"/events?shop=1", firstSecret, secondSecret)
@@ -292,7 +292,7 @@ func TestDeliver_poison(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
-	f.stage(events.Event{Type: events.OrderPaid, OrderID: poison})
+	f.stage(events.ShopEvent{Type: events.OrderPaid, OrderID: poison})
 	f.stagePaid(5)
 	worker := f.worker(endpoint.URL)
 	f.pass(worker, jobs.Result{jobs.Done: 5, jobs.Retried: 1})

@@ -57,7 +57,7 @@ func (f fixture) strings(query string) []string {
 	return found
 }
 
-func (f fixture) stage(staged ...events.Event) {
+func (f fixture) stage(staged ...events.ShopEvent) {
 	f.Helper()
 	batch := &pgx.Batch{}
 	for _, e := range staged {
@@ -70,7 +70,7 @@ func (f fixture) stage(staged ...events.Event) {
 func (f fixture) stagePaid(n int) {
 	f.Helper()
 	for range n {
-		f.stage(events.Event{Type: events.OrderPaid, OrderID: uuid.New()})
+		f.stage(events.ShopEvent{Type: events.OrderPaid, OrderID: uuid.New()})
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Event names what has changed.
-type Event struct {
+// ShopEvent names what has changed.
+type ShopEvent struct {
 	Type      string    `json:"type,omitempty"`
 	OrderID   uuid.UUID `json:"order_id"`
 	RefundID  uuid.UUID `json:"refund_id,omitzero"`
@@ -36,7 +36,7 @@ type Stager bool
 
 // StageTx queues the INSERT of an event's job in the transaction that records the change (R28, events to the
 // shop).
-func (s Stager) StageTx(tx postgres.Queuer, accountID uuid.UUID, e Event) {
+func (s Stager) StageTx(tx postgres.Queuer, accountID uuid.UUID, e ShopEvent) {
 	if s {
 		jobs.StageTx(tx, accountID, e.id(), Kind, e)
 	}
@@ -44,7 +44,7 @@ func (s Stager) StageTx(tx postgres.Queuer, accountID uuid.UUID, e Event) {
 
 // id derives from the object if the event occurs once. If a failover loses the rows, the same event then gets
 // the same id, which the shop may know.
-func (e Event) id() uuid.UUID {
+func (e ShopEvent) id() uuid.UUID {
 	switch e.Type {
 	case RefundUpdated, DisputeUpdated:
 		return uuid.Must(uuid.NewV7())

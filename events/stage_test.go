@@ -15,7 +15,7 @@ func TestStageTx(t *testing.T) {
 	const selectStaged = "SELECT id::text || ' ' || kind || ' ' || args::text FROM staged_jobs ORDER BY created_at, args"
 	f := newFixture(t)
 	order, refund := uuid.MustParse("3eeb7e96-e59c-840f-9cb1-a089daba079f"), uuid.MustParse("b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77")
-	once := []events.Event{
+	once := []events.ShopEvent{
 		{Type: events.OrderPaid, OrderID: order},
 		{Type: events.RefundCreated, OrderID: order, RefundID: refund},
 	}
@@ -31,7 +31,7 @@ func TestStageTx(t *testing.T) {
 	}
 	require.Equal(t, want, f.strings(selectStaged), "once each")
 
-	updated := events.Event{Type: events.DisputeUpdated, OrderID: order, DisputeID: "dp_1"}
+	updated := events.ShopEvent{Type: events.DisputeUpdated, OrderID: order, DisputeID: "dp_1"}
 	f.stage(updated, updated)
 	all := f.strings(selectStaged)
 	require.Len(t, all, 4, "each update is an event")

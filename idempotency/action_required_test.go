@@ -26,7 +26,7 @@ func untilPaid(isPaid *bool, failure *error) *threeSteps {
 
 func TestCompleter_actionTimeout(t *testing.T) {
 	t.Parallel()
-	const limit = actionTimeout - lockTimeout
+	const limit = actionTimeout - leaseDuration
 	for name, test := range map[string]struct {
 		age, lastRun time.Duration
 		due          bool
@@ -43,7 +43,7 @@ func TestCompleter_actionTimeout(t *testing.T) {
 			op := untilPaid(new(bool), new(error))
 			f := newCompleterFixture(newFixture(t), op)
 			req := f.putAbandoned(op, released, 0)
-			f.update(req, "action_required_at = now(), created_at = now() - $3::interval, last_run_at = now() - $4::interval", test.age, test.lastRun)
+			f.update(req, "action_required_at = now(), created_at = now() - $3::interval, updated_at = now() - $4::interval", test.age, test.lastRun)
 			want := idempotency.CompleterResult{}
 			if test.due {
 				want.ActionRequired = 1

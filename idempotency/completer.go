@@ -114,44 +114,44 @@ func knownSteps(operations map[string]Operation) (names []string) {
 // dueKey is a key that is due, as it was listed.
 type dueKey struct {
 	AccountID, ID uuid.UUID
-	LastRunAt     time.Time
+	UpdatedAt     time.Time
 }
 
 // abandonedSQL lists the keys whose pause is over, of all accounts, which is an exception to R20, the account in
-// every table. The first condition on last_run_at is for the index, the second is the pause. A time that is
+// every table. The first condition on updated_at is for the index, the second is the pause. A time that is
 // further ahead than a lease was set by a clock that ran ahead (R8, the database's clock). $6 selects the keys
 // that are younger than an hour, or the others: each has half of a batch, so that neither delays the other.
 const abandonedSQL = `
-SELECT account_id, id, last_run_at
+SELECT account_id, id, updated_at
   FROM idempotency_keys
  WHERE finished_at IS NULL
    AND action_required_at IS NULL
-   AND last_run_at NOT BETWEEN now() - $4::interval AND now() + $3::interval
-   AND last_run_at NOT BETWEEN now() - least(greatest($4::interval, last_run_at - created_at), interval '1 hour') AND now() + $3::interval
+   AND updated_at NOT BETWEEN now() - $4::interval AND now() + $3::interval
+   AND updated_at NOT BETWEEN now() - least(greatest($4::interval, updated_at - created_at), interval '1 hour') AND now() + $3::interval
    AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $3::interval AND now() + $3::interval)
    AND array_position($1::text[], ` + stepSQL + `) IS NOT NULL
    AND (created_at > now() - interval '1 hour') = $5
- ORDER BY last_run_at
+ ORDER BY updated_at
  LIMIT $2`
 
 // waitingSQL lists the keys that have waited for an action for $4 since their last run. A run ends the wait when
 // they are $6 old: they are due at once, and then after each grace, $7.
 const waitingSQL = `
-SELECT account_id, id, last_run_at
+SELECT account_id, id, updated_at
   FROM idempotency_keys
  WHERE finished_at IS NULL
    AND action_required_at IS NOT NULL
    AND (
-            last_run_at NOT BETWEEN now() - $4::interval AND now() + $3::interval
-         OR (created_at <= now() - $6::interval AND last_run_at <= greatest(created_at + $6::interval, now() - $7::interval))
+            updated_at NOT BETWEEN now() - $4::interval AND now() + $3::interval
+         OR (created_at <= now() - $6::interval AND updated_at <= greatest(created_at + $6::interval, now() - $7::interval))
        )
    AND array_position($1::text[], ` + stepSQL + `) IS NOT NULL
    AND (created_at > now() - interval '1 hour') = $5
- ORDER BY last_run_at
+ ORDER BY updated_at
  LIMIT $2`
 
 func (c *Completer) due(ctx context.Context) (keys []dueKey, err error) {
-	lease, grace, limit := c.engine.store.lockTimeout, c.config.Grace, c.config.Batch/4
+	lease, grace, limit := c.engine.store.leaseDuration, c.config.Grace, c.config.Batch/4
 	timeout := c.config.ActionTimeout - lease // from this age on, a run's lease ends after ActionTimeout
 	list := func(rows pgx.Rows) error {
 		listed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[dueKey])
@@ -172,17 +172,17 @@ func (c *Completer) due(ctx context.Context) (keys []dueKey, err error) {
 // takes no lease: only the first of several completers finds the $3 listed.
 const claimAbandonedSQL = `
 UPDATE idempotency_keys
-   SET last_run_at = now()
+   SET updated_at = now()
  WHERE account_id = $1 AND id = $2
    AND finished_at IS NULL
-   AND last_run_at = $3
+   AND updated_at = $3
    AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $4::interval AND now() + $4::interval)
    AND array_position($5::text[], ` + stepSQL + `) IS NOT NULL`
 
 // complete resumes a key. The result counts this key.
 func (c *Completer) complete(ctx context.Context, key dueKey) (CompleterResult, error) {
 	store := c.engine.store
-	claimed, err := store.exec(ctx, claimAbandonedSQL, key.AccountID, key.ID, key.LastRunAt, store.lockTimeout, c.steps)
+	claimed, err := store.exec(ctx, claimAbandonedSQL, key.AccountID, key.ID, key.UpdatedAt, store.leaseDuration, c.steps)
 	switch {
 	case errors.Is(err, ErrInProgress), err == nil && !claimed:
 		return CompleterResult{Skipped: 1}, nil
@@ -192,7 +192,7 @@ func (c *Completer) complete(ctx context.Context, key dueKey) (CompleterResult, 
 		return CompleterResult{}, fmt.Errorf("claim abandoned key: %w", err)
 	}
 	result, err := c.resume(ctx, key)
-	log := c.engine.config.Logger.With("account_id", key.AccountID, "key_id", key.ID, "attempt", result.Runs, "recovery_point", result.To)
+	log := c.engine.config.Logger.With("account_id", key.AccountID, "key_id", key.ID, "runs", result.Runs, "recovery_point", result.To)
 	switch {
 	case err == nil && !result.Replayed:
 		log.InfoContext(ctx, "abandoned key completed", "from", result.From, "response", result.Response.Status)

@@ -24,10 +24,10 @@ func TestCompleter_pauseGrows(t *testing.T) {
 		{-time.Hour, grace}, // created by a clock ahead
 	} {
 		req := f.putAbandoned(op, released, 0)
-		f.update(req, "created_at = last_run_at - $3::interval", test.age)
-		f.update(req, "created_at = created_at - $3::interval, last_run_at = last_run_at - $3::interval", test.pause-30*time.Second)
+		f.update(req, "created_at = updated_at - $3::interval", test.age)
+		f.update(req, "created_at = created_at - $3::interval, updated_at = updated_at - $3::interval", test.pause-30*time.Second)
 		require.Zero(t, f.pass(), "%v: too early", test)
-		f.update(req, "created_at = created_at - interval '31 seconds', last_run_at = last_run_at - interval '31 seconds'")
+		f.update(req, "created_at = created_at - interval '31 seconds', updated_at = updated_at - interval '31 seconds'")
 		require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass(), "%v: due", test)
 	}
 }

@@ -71,7 +71,7 @@ func TestCompleter_changedSinceListed(t *testing.T) {
 			require.ErrorIs(t, err, errNoResponse)
 		},
 		"leased by a client":         func(req idempotency.Request) { f.update(req, "locked_at = now()") },
-		"tried by another completer": func(req idempotency.Request) { f.update(req, "last_run_at = now()") },
+		"tried by another completer": func(req idempotency.Request) { f.update(req, "updated_at = now()") },
 		"reaped": func(req idempotency.Request) {
 			_, err := f.pool.Exec(t.Context(), "DELETE FROM idempotency_keys WHERE id = $1", keyID(req))
 			require.NoError(t, err)

@@ -82,8 +82,8 @@ func (f *fixture) insertFinished(n int, ago time.Duration) {
 	f.t.Helper()
 	_, err := f.pool.Exec(f.t.Context(), `
 INSERT INTO idempotency_keys (
-    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash, recovery_point,
-    lease_token, attempt, last_run_at, created_at, finished_at, response_code, response_headers, response_body
+    id, account_id, idempotency_key, operation, request_method, request_path, request_params, fingerprint, recovery_point,
+    lease_token, runs, updated_at, created_at, finished_at, response_code, response_headers, response_body
 )
 SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'POST', '/v1/things', '{}', decode(repeat('01', 33), 'hex'), 'finished',
        gen_random_uuid(), 1, at, at, at, 200, '{}', ''

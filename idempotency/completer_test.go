@@ -15,7 +15,7 @@ func TestCompleter_selection(t *testing.T) {
 	t.Parallel()
 	const (
 		old   = 2 * grace
-		ahead = "created_at = now() + interval '400 days', last_run_at = now() + interval '400 days'"
+		ahead = "created_at = now() + interval '400 days', updated_at = now() + interval '400 days'"
 	)
 	tests := []struct {
 		name   string
@@ -28,14 +28,14 @@ func TestCompleter_selection(t *testing.T) {
 		{name: "released at the second call", state: released, ago: old, calls: 1},
 		{name: "a second past the grace", state: released, ago: grace + time.Second, calls: 1},
 		{name: "run died in the second call", state: given{Point: paid, Leased: true, LeaseAge: old}, ago: old, calls: 1},
-		{name: "lease has just expired", state: given{Point: paid, Leased: true, LeaseAge: lockTimeout + time.Second}, ago: old, calls: 1},
+		{name: "lease has just expired", state: given{Point: paid, Leased: true, LeaseAge: leaseDuration + time.Second}, ago: old, calls: 1},
 		{name: "leased by a clock that ran ahead", state: given{Point: paid, Leased: true, LeaseAge: -old}, update: ahead, calls: 1},
 		{name: "released by a clock that ran ahead", state: released, update: ahead, calls: 1},
 
 		{name: "within the grace", state: released, ago: grace - 30*time.Second},
-		{name: "lease expired, within the grace", state: expired, ago: 2 * lockTimeout},
+		{name: "lease expired, within the grace", state: expired, ago: 2 * leaseDuration},
 		{name: "leased", state: leased},
-		{name: "finished", state: finished, update: "last_run_at = now() - interval '1 day'"},
+		{name: "finished", state: finished, update: "updated_at = now() - interval '1 day'"},
 	}
 	shared := newFixture(t)
 	for _, test := range tests {
@@ -121,7 +121,7 @@ func TestCompleter_databaseFails(t *testing.T) {
 	t.Parallel()
 	good := operation{name: "good", steps: (&threeSteps{}).Steps}
 	last := beforeRecord(&threeSteps{}, paid, func(_ context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
-		tx.Queue("ALTER TABLE idempotency_keys RENAME last_run_at TO renamed")
+		tx.Queue("ALTER TABLE idempotency_keys RENAME updated_at TO renamed")
 		return nil
 	})
 	f := newCompleterFixture(newFixture(t), good, last)
@@ -132,7 +132,7 @@ func TestCompleter_databaseFails(t *testing.T) {
 	}
 	result, err := f.completer().RunOnce(t.Context())
 	require.ErrorContains(t, err, "claim abandoned key: ")
-	require.ErrorContains(t, err, "last_run_at")
+	require.ErrorContains(t, err, "updated_at")
 	require.Equal(t, idempotency.CompleterResult{Completed: 2}, result)
 	require.Equal(t, 2, f.countKeys("recovery_point = 'finished'"))
 	f.requireIdle()

@@ -24,10 +24,10 @@ type Engine struct {
 
 // Config configures an [Engine]. All fields but Waiters are required.
 type Config struct {
-	LockTimeout time.Duration    // how long a lease lasts after each commit
-	Clock       func() time.Time // time.Now
-	Waiters     int              // how many requests may wait for a key at once
-	Logger      *slog.Logger
+	LeaseDuration time.Duration    // how long a lease lasts after each commit
+	Clock         func() time.Time // time.Now
+	Waiters       int              // how many requests may wait for a key at once
+	Logger        *slog.Logger
 }
 
 // New returns an engine on pool, which must be configured by [postgres.Configure].
@@ -35,7 +35,7 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	if !postgres.IsConfigured(pool.Config()) {
 		return nil, errors.New("idempotency: the pool was not made with postgres.Configure")
 	}
-	return &Engine{config, &store{pool, config.LockTimeout}, newWaiters(config.Waiters), map[string]Operation{}}, nil
+	return &Engine{config, &store{pool, config.LeaseDuration}, newWaiters(config.Waiters), map[string]Operation{}}, nil
 }
 
 // Register adds operations whose unfinished keys this program can resume. It must not be called while the
@@ -147,7 +147,7 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, op Op
 	}
 	run := e.newRun(op, Run{
 		AccountID: stored.AccountID, Key: stored.Key, KeyID: stored.ID, Path: stored.Path, Params: stored.Params, Resumed: true,
-		request: req, point: stored.Point, Number: stored.Runs + 1,
+		request: req, point: stored.Point, Runs: stored.Runs + 1,
 	})
 	if err := run.takeOver(ctx); err != nil {
 		return result, err
@@ -173,5 +173,5 @@ func (e *Engine) newRun(op Operation, run Run) *Run {
 }
 
 func (run *Run) result() Result {
-	return Result{Response: run.response, KeyID: run.KeyID, Runs: run.Number, From: run.from, To: run.point}
+	return Result{Response: run.response, KeyID: run.KeyID, Runs: run.Runs, From: run.from, To: run.point}
 }

@@ -16,7 +16,7 @@ import (
 // Without the timeouts of a configured pool, a stalled run would block its key.
 func TestNew_poolNotConfigured(t *testing.T) {
 	t.Parallel()
-	_, err := idempotency.New(dbtest.New(t), idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.Default()})
+	_, err := idempotency.New(dbtest.New(t), idempotency.Config{LeaseDuration: time.Minute, Clock: time.Now, Logger: slog.Default()})
 	require.ErrorContains(t, err, "postgres.Configure")
 }
 
@@ -54,10 +54,10 @@ func TestDo_knownKey(t *testing.T) {
 		{name: "finished, other path", state: finished, change: otherPath, err: idempotency.ErrFinishedKeyReused},
 		{name: "finished, other method", state: finished, change: otherMethod, err: idempotency.ErrFinishedKeyReused},
 		{name: "leased", state: leased, err: idempotency.ErrInProgress},
-		{name: "lease about to expire", state: given{Point: paid, Leased: true, LeaseAge: lockTimeout - 30*time.Second}, err: idempotency.ErrInProgress},
+		{name: "lease about to expire", state: given{Point: paid, Leased: true, LeaseAge: leaseDuration - 30*time.Second}, err: idempotency.ErrInProgress},
 		{name: "leased, other body", state: leased, change: otherBody, err: idempotency.ErrKeyReused},
 		{name: "lease expired", state: expired, calls: 1},
-		{name: "leased by a clock that is slightly ahead", state: given{Point: paid, Leased: true, LeaseAge: -lockTimeout / 2}, err: idempotency.ErrInProgress},
+		{name: "leased by a clock that is slightly ahead", state: given{Point: paid, Leased: true, LeaseAge: -leaseDuration / 2}, err: idempotency.ErrInProgress},
 		{name: "leased by a clock that ran ahead", state: given{Point: paid, Leased: true, LeaseAge: -400 * 24 * time.Hour}, calls: 1},
 		{name: "lease expired, other body", state: expired, change: otherBody, err: idempotency.ErrKeyReused},
 		{name: "released at the first call", state: given{Point: reserved}, calls: 2},
@@ -164,7 +164,7 @@ func TestResume_storedRequest(t *testing.T) {
 	require.Equal(t, first.KeyID, second.KeyID)
 	require.False(t, first.CreatedAt.IsZero())
 	require.Equal(t, first.CreatedAt, second.CreatedAt)
-	require.Equal(t, []int{1, 2}, []int{first.Number, second.Number})
+	require.Equal(t, []int{1, 2}, []int{first.Runs, second.Runs})
 	require.False(t, second.Now().Before(first.CreatedAt))
 }
 

@@ -72,9 +72,9 @@ func Example() {
 	defer drop()
 
 	engine, err := idempotency.New(pool, idempotency.Config{
-		LockTimeout: 90 * time.Second,
-		Clock:       time.Now,
-		Logger:      slog.New(slog.DiscardHandler),
+		LeaseDuration: 90 * time.Second,
+		Clock:         time.Now,
+		Logger:        slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		panic(err)

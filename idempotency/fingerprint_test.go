@@ -162,6 +162,6 @@ func TestFingerprint_frozen(t *testing.T) {
 	req := f.request()
 	f.mustDo(req, oneStep())
 	var hash []byte
-	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT params_hash FROM idempotency_keys").Scan(&hash))
+	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT fingerprint FROM idempotency_keys").Scan(&hash))
 	require.Equal(t, "017ca5bfdf4645c393fea03d9b07df091c42283d24594d9a450def3bd164cdce8c", hex.EncodeToString(hash))
 }

@@ -36,8 +36,8 @@ type StoredKey struct {
 	Point          RecoveryPoint
 	Runs           int // so far
 	CreatedAt      time.Time
-	LastRunAt      time.Time
-	Idle           time.Duration // since LastRunAt
+	UpdatedAt      time.Time
+	Idle           time.Duration // since UpdatedAt
 	FinishedAt     *time.Time    // nil while unfinished
 	Leased         bool          // a run holds the key
 	ClockAhead     bool          // a time of the key is in the future
@@ -86,16 +86,16 @@ func (k *keyRow) response() Response { return Response{k.ResponseCode, k.Headers
 
 // keyColumns are the fields of StoredKey in their order; $1 is the length of a lease.
 const keyColumns = `
-       k.account_id, k.id, coalesce(k.idempotency_key, ''), k.operation, k.request_path, k.recovery_point, k.attempt,
-       k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at,
+       k.account_id, k.id, coalesce(k.idempotency_key, ''), k.operation, k.request_path, k.recovery_point, k.runs,
+       k.created_at, k.updated_at, now() - k.updated_at, k.finished_at,
        coalesce(k.locked_at BETWEEN now() - $1::interval AND now() + $1::interval, false),
-       greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + $1::interval,
+       greatest(k.created_at, k.updated_at, k.locked_at, k.finished_at) > now() + $1::interval,
        k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0),
        k.expired_at IS NOT NULL, k.lost`
 
 const findSQL = `
 SELECT` + keyColumns + `,
-       k.request_params, k.params_hash, k.lease_token, k.response_headers, k.response_body
+       k.request_params, k.fingerprint, k.lease_token, k.response_headers, k.response_body
   FROM idempotency_keys AS k
  WHERE k.account_id = $2 AND k.id = $3`
 
@@ -103,7 +103,7 @@ SELECT` + keyColumns + `,
 func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*keyRow, error) {
 	var key keyRow
 	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		rows, _ := conn.Query(ctx, findSQL, s.lockTimeout, accountID, id) // CollectExactlyOneRow returns its error
+		rows, _ := conn.Query(ctx, findSQL, s.leaseDuration, accountID, id) // CollectExactlyOneRow returns its error
 		key, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[keyRow])
 		return err
 	})
@@ -125,5 +125,5 @@ func (e *KeyExpiredError) Error() string {
 func (s *store) list(ctx context.Context, condition string, arguments ...any) ([]StoredKey, error) {
 	return postgres.Collect(ctx, s.pool, "list keys", pgx.RowToStructByPos[StoredKey], `
 SELECT`+keyColumns+`
-  FROM idempotency_keys AS k`+condition, append([]any{s.lockTimeout}, arguments...)...)
+  FROM idempotency_keys AS k`+condition, append([]any{s.leaseDuration}, arguments...)...)
 }

@@ -19,8 +19,8 @@ import (
 const claimSQL = `
 WITH claimed AS (
     INSERT INTO idempotency_keys (
-        id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-        recovery_point, lease_token, attempt, locked_at, last_run_at, created_at
+        id, account_id, idempotency_key, operation, request_method, request_path, request_params, fingerprint,
+        recovery_point, lease_token, runs, locked_at, updated_at, created_at
     ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, now(), now(), now())
     ON CONFLICT DO NOTHING
     RETURNING locked_at
@@ -51,15 +51,15 @@ func (run *Run) takeOver(ctx context.Context) error {
 	err := run.engine.store.queryRow(ctx, `
 UPDATE idempotency_keys
    SET lease_token        = $3,
-       attempt            = attempt + 1,
+       runs               = runs + 1,
        locked_at          = now(),
-       last_run_at        = now(),
+       updated_at        = now(),
        action_required_at = NULL
  WHERE account_id = $1 AND id = $2
    AND recovery_point = $4
    AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $5::interval AND now() + $5::interval)
-RETURNING attempt, created_at, locked_at`,
-		[]any{run.AccountID, run.KeyID, run.token, string(run.point), run.engine.config.LockTimeout}, &run.Number, &run.CreatedAt, &start)
+RETURNING runs, created_at, locked_at`,
+		[]any{run.AccountID, run.KeyID, run.token, string(run.point), run.engine.config.LeaseDuration}, &run.Runs, &run.CreatedAt, &start)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return ErrInProgress // another run was faster
@@ -173,4 +173,4 @@ func (run *Run) Now() time.Time {
 }
 
 // LeaseEnd returns the end of the lease by the database's clock.
-func (run *Run) LeaseEnd() time.Time { return run.leaseStart.Add(run.engine.config.LockTimeout) }
+func (run *Run) LeaseEnd() time.Time { return run.leaseStart.Add(run.engine.config.LeaseDuration) }

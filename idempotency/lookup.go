@@ -18,10 +18,10 @@ func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (Stor
 	return stored.StoredKey, stored.response(), err
 }
 
-// NextLeaseEnd returns when the lease of a run that takes the key now would end. LastRunAt plus Idle is the
+// NextLeaseEnd returns when the lease of a run that takes the key now would end. UpdatedAt plus Idle is the
 // database's time at which the key was read.
 func (e *Engine) NextLeaseEnd(key StoredKey) time.Time {
-	return key.LastRunAt.Add(key.Idle + e.config.LockTimeout)
+	return key.UpdatedAt.Add(key.Idle + e.config.LeaseDuration)
 }
 
 // Unfinished lists all unfinished keys, the oldest first.

@@ -30,8 +30,8 @@ func TestUnfinished(t *testing.T) {
 	f.put(f.request(), op, finished)
 	var all []idempotency.Key
 	for i, columns := range []string{
-		"last_error = 'no response', last_run_at = now() - interval '1 day'", "action_required_at = now()",
-		"last_run_at = now() + interval '400 days'", "locked_at = now()", // by a clock that ran ahead; held
+		"last_error = 'no response', updated_at = now() - interval '1 day'", "action_required_at = now()",
+		"updated_at = now() + interval '400 days'", "locked_at = now()", // by a clock that ran ahead; held
 	} {
 		all = append(all, f.putChanged(op, released, 0, fmt.Sprintf("created_at = now() - interval '9 days' + interval '%d hours', %s", i, columns)).Key)
 	}
@@ -47,10 +47,10 @@ func TestUnfinished(t *testing.T) {
 	require.True(t, list[3].Leased)
 	got := list[0]
 	require.WithinDuration(t, time.Now().Add(-9*24*time.Hour), got.CreatedAt, time.Minute)
-	require.WithinDuration(t, time.Now().Add(-24*time.Hour), got.LastRunAt, time.Minute)
+	require.WithinDuration(t, time.Now().Add(-24*time.Hour), got.UpdatedAt, time.Minute)
 	require.Equal(t, idempotency.StoredKey{
 		AccountID: f.account, ID: idempotency.KeyID(f.account, all[0]), Key: all[0], Operation: "three_steps", Path: "/v1/things", Point: paid, Runs: 1,
-		LastError: "no response", CreatedAt: got.CreatedAt, LastRunAt: got.LastRunAt, Idle: got.Idle,
+		LastError: "no response", CreatedAt: got.CreatedAt, UpdatedAt: got.UpdatedAt, Idle: got.Idle,
 	}, got)
 }
 
@@ -136,7 +136,7 @@ func TestReadStats_clockAhead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	req := f.putAbandoned(&threeSteps{}, released, 0)
-	f.update(req, "created_at = now() + interval '2 hours', last_run_at = now() + interval '2 hours'")
+	f.update(req, "created_at = now() + interval '2 hours', updated_at = now() + interval '2 hours'")
 	stats, err := idempotency.ReadStats(t.Context(), f.pool)
 	require.NoError(t, err)
 	require.Len(t, stats.Unfinished, 1)

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
-const lockTimeout = time.Minute
+const leaseDuration = time.Minute
 
 type given struct {
 	Point    idempotency.RecoveryPoint
@@ -35,7 +35,7 @@ type given struct {
 var (
 	released = given{Point: paid}
 	leased   = given{Point: paid, Leased: true}
-	expired  = given{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}
+	expired  = given{Point: paid, Leased: true, LeaseAge: 2 * leaseDuration}
 	finished = given{Point: idempotency.Finished}
 )
 
@@ -72,7 +72,7 @@ func sessionSetting(name, value string) func(*pgxpool.Config) {
 
 func newEngine(t testing.TB, pool *pgxpool.Pool, configure ...func(*idempotency.Config)) *idempotency.Engine {
 	t.Helper()
-	config := idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}
+	config := idempotency.Config{LeaseDuration: leaseDuration, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}
 	for _, change := range configure {
 		change(&config)
 	}
@@ -139,7 +139,7 @@ func (f *fixture) ageLease(req idempotency.Request, age time.Duration) {
 
 func (f *fixture) ageRun(req idempotency.Request, age time.Duration) {
 	f.t.Helper()
-	f.update(req, "last_run_at = last_run_at - $3::interval", age)
+	f.update(req, "updated_at = updated_at - $3::interval", age)
 }
 
 // update takes arguments from $3.
@@ -172,7 +172,7 @@ func (f *fixture) state(req idempotency.Request) keyState {
 	rows, err := f.pool.Query(f.t.Context(), `
 SELECT recovery_point AS point,
        locked_at IS NOT NULL AS leased,
-       attempt,
+       runs,
        last_error
   FROM idempotency_keys
  WHERE account_id = $1

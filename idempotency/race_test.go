@@ -120,10 +120,10 @@ func TestDo_wrongProcessClock(t *testing.T) {
 				return nil
 			}}
 			req := f.request()
-			f.put(req, op, given{Point: paid, Leased: true, LeaseAge: lockTimeout / 2})
+			f.put(req, op, given{Point: paid, Leased: true, LeaseAge: leaseDuration / 2})
 			_, err := f.do(req, op)
 			require.ErrorIs(t, err, idempotency.ErrInProgress)
-			f.ageLease(req, lockTimeout)
+			f.ageLease(req, leaseDuration)
 			f.mustDo(req, op)
 			f.mustDo(f.request(), op)
 		})
@@ -152,7 +152,7 @@ func TestDo_leaseLost(t *testing.T) {
 			})
 			lost := f.doAsync(req, paused)
 			<-call.reached
-			f.ageLease(req, 2*lockTimeout)
+			f.ageLease(req, 2*leaseDuration)
 			wake := func() {
 				row := f.row(req)
 				call.release(nil)

@@ -26,7 +26,7 @@ const emptied = `
        idempotency_key  = NULL,
        request_method   = NULL,
        request_params   = NULL,
-       params_hash      = NULL,
+       fingerprint      = NULL,
        response_code    = NULL,
        response_headers = NULL,
        response_body    = NULL,
@@ -87,7 +87,7 @@ func ExpireTx(tx postgres.Queuer, accountID uuid.UUID, ids []uuid.UUID) {
 func (e *Engine) ExpireLost(ctx context.Context, accountID, id uuid.UUID, operation, path string, createdAt time.Time) error {
 	inserted, err := e.store.exec(ctx, `
 INSERT INTO idempotency_keys (
-    account_id, id, operation, request_path, recovery_point, lease_token, attempt, last_run_at, created_at, finished_at, expired_at, lost
+    account_id, id, operation, request_path, recovery_point, lease_token, runs, updated_at, created_at, finished_at, expired_at, lost
 ) VALUES ($1, $2, $3, $4, 'finished', $5, 1, now(), $6, now(), now(), true)
 ON CONFLICT DO NOTHING`, accountID, id, operation, path, uuid.New(), createdAt)
 	if err == nil && !inserted {

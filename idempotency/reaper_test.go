@@ -33,7 +33,7 @@ func (f *fixture) countExpired() int {
 // Only finished keys past their retention are emptied.
 func TestReaper_selection(t *testing.T) {
 	t.Parallel()
-	const ancient = "last_run_at = now() - interval '9 years', created_at = now() - interval '9 years'"
+	const ancient = "updated_at = now() - interval '9 years', created_at = now() - interval '9 years'"
 	tests := []struct {
 		name    string
 		state   given

@@ -25,7 +25,7 @@ type Run struct {
 	// Resumed means that the steps must read what is stored: an earlier run may have made this run's external calls.
 	Resumed bool
 
-	Number    int // of this run, from 1; like CreatedAt, it is not known yet in Start
+	Runs      int // of the key, with this one; like CreatedAt, it is not known yet in Start
 	CreatedAt time.Time
 
 	engine    *Engine
@@ -99,7 +99,7 @@ func (run *Run) step(ctx context.Context) (err error) {
 // call makes the step's call, which ends with the lease (R8, the database's clock). It compares the
 // wall clock too, because the monotonic clock stops while a machine is suspended.
 func (run *Run) call(ctx context.Context) (RecordFunc, error) {
-	now, end := run.clock(), run.leaseSent.Add(run.engine.config.LockTimeout)
+	now, end := run.clock(), run.leaseSent.Add(run.engine.config.LeaseDuration)
 	ctx, cancel := context.WithTimeout(ctx, min(end.Sub(now), end.Round(0).Sub(now.Round(0))))
 	defer cancel()
 	return run.steps.At[run.point](ctx)
@@ -154,7 +154,7 @@ func (run *Run) moveTo(ctx context.Context, tx *Tx, next Transition) error {
 	})
 	switch {
 	case err == nil:
-		run.Number = max(run.Number, 1)
+		run.Runs = max(run.Runs, 1)
 		run.point, run.response = next.point, next.response
 		run.setLease(start, sent)
 	case errors.Is(err, errCommitUnknown), errors.Is(err, errNotReplicated):
@@ -170,7 +170,7 @@ func (run *Run) resolve(ctx context.Context, doubt error) error {
 	if err != nil || stored.Token != run.token || stored.Point != Finished {
 		return doubt
 	}
-	run.Number, run.point, run.response = stored.Runs, Finished, stored.response()
+	run.Runs, run.point, run.response = stored.Runs, Finished, stored.response()
 	return nil
 }
 

@@ -131,7 +131,7 @@ func TestStep_callOutlivesLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const short = 100 * time.Millisecond
-	f.engine = newEngine(t, f.pool, func(c *idempotency.Config) { c.LockTimeout = short })
+	f.engine = newEngine(t, f.pool, func(c *idempotency.Config) { c.LeaseDuration = short })
 	req, op := f.request(), &threeSteps{}
 	op.pay = func(ctx context.Context, _ *idempotency.Run) error {
 		deadline, ok := ctx.Deadline()
@@ -162,12 +162,12 @@ func TestStep_commitRenewsLease(t *testing.T) {
 	req, op := f.request(), &threeSteps{}
 	var first time.Time
 	op.reserve = func(context.Context, *idempotency.Run) error {
-		f.ageLease(req, lockTimeout/2)
+		f.ageLease(req, leaseDuration/2)
 		first = f.leasedAt(req)
 		return nil
 	}
 	op.pay = func(context.Context, *idempotency.Run) error {
-		require.Greater(t, f.leasedAt(req).Sub(first), lockTimeout/2)
+		require.Greater(t, f.leasedAt(req).Sub(first), leaseDuration/2)
 		return nil
 	}
 	f.mustDo(req, op)

@@ -13,8 +13,8 @@ import (
 
 // store executes single statements.
 type store struct {
-	pool        *pgxpool.Pool
-	lockTimeout time.Duration
+	pool          *pgxpool.Pool
+	leaseDuration time.Duration
 }
 
 const (

@@ -137,15 +137,15 @@ func TestAwaitTurn(t *testing.T) {
 
 const insertOtherRequest = `
 INSERT INTO idempotency_keys (
-    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-    recovery_point, lease_token, attempt, last_run_at, created_at
+    id, account_id, idempotency_key, operation, request_method, request_path, request_params, fingerprint,
+    recovery_point, lease_token, runs, updated_at, created_at
 ) VALUES ($1, $2, $3, 'start_only', 'POST', '/', '', decode(repeat('01', 33), 'hex'), 'reserved', $1, 1, now(), now())`
 
 // The changes that end a wait for a turn, and for a change of a key that requires no action yet, or
 // already does.
 func TestAwait_conditions(t *testing.T) {
 	t.Parallel()
-	const idle = "last_run_at = now() - interval '1 hour'"
+	const idle = "updated_at = now() - interval '1 hour'"
 	tests := map[string]struct {
 		state  given
 		update string
@@ -155,8 +155,8 @@ func TestAwait_conditions(t *testing.T) {
 		"leased":                    {leased, idle, [3]bool{false, false, false}},
 		"lease expired":             {expired, idle, [3]bool{true, false, false}},
 		"released":                  {released, idle, [3]bool{true, false, false}},
-		"released by a recent run":  {released, "last_run_at = now() + interval '50 seconds'", [3]bool{false, false, false}},
-		"released by a clock ahead": {released, "last_run_at = now() + interval '1 hour'", [3]bool{true, false, false}},
+		"released by a recent run":  {released, "updated_at = now() + interval '50 seconds'", [3]bool{false, false, false}},
+		"released by a clock ahead": {released, "updated_at = now() + interval '1 hour'", [3]bool{true, false, false}},
 		"action required":           {released, idle + ", action_required_at = now()", [3]bool{true, true, false}},
 	}
 	wire := &idempotencytest.Wire{}

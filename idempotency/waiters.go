@@ -72,7 +72,7 @@ func (e *Engine) await(ctx context.Context, accountID, id uuid.UUID, changed fun
 // process stops.
 func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
 	return e.await(ctx, accountID, id, func(k StoredKey) bool {
-		paused := k.Idle > takeoverPause || k.Idle < -e.config.LockTimeout // of a clock that ran ahead
+		paused := k.Idle > takeoverPause || k.Idle < -e.config.LeaseDuration // of a clock that ran ahead
 		return k.Point == Finished || !k.Leased && paused
 	})
 }

@@ -33,12 +33,12 @@ CREATE DOMAIN http_path AS text CHECK (char_length(VALUE) BETWEEN 1 AND 512);
 CREATE DOMAIN fingerprint AS bytea CHECK (octet_length(VALUE) = 33); -- version byte + SHA-256
 CREATE DOMAIN response_code AS integer CHECK (VALUE BETWEEN 200 AND 499); -- only final outcomes are stored
 CREATE DOMAIN error_message AS text CHECK (char_length(VALUE) <= 500);
-CREATE DOMAIN attempt_number AS integer CHECK (VALUE >= 1);
-CREATE DOMAIN attempt_count AS integer CHECK (VALUE >= 0);
+CREATE DOMAIN positive AS integer CHECK (VALUE >= 1);
+CREATE DOMAIN nonnegative AS integer CHECK (VALUE >= 0);
 
 -- +goose StatementBegin
 CREATE FUNCTION idempotency_key_is_consistent(
-    idempotency_key idempotency_key, request_method http_method, request_params bytea, params_hash fingerprint,
+    idempotency_key idempotency_key, request_method http_method, request_params bytea, fingerprint fingerprint,
     recovery_point name64, locked_at timestamptz, action_required_at timestamptz, finished_at timestamptz, expired_at timestamptz,
     response_code response_code, response_headers jsonb, response_body bytea
 ) RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -49,7 +49,7 @@ BEGIN
        -- A finished key has a response, until it is emptied.
        AND num_nonnulls(response_code, response_headers, response_body)
            = CASE WHEN finished_at IS NOT NULL AND expired_at IS NULL THEN 3 ELSE 0 END
-       AND num_nonnulls(idempotency_key, request_method, request_params, params_hash)
+       AND num_nonnulls(idempotency_key, request_method, request_params, fingerprint)
            = CASE WHEN expired_at IS NULL THEN 4 ELSE 0 END
        AND (expired_at IS NULL OR finished_at IS NOT NULL);
 END
@@ -66,12 +66,12 @@ CREATE TABLE idempotency_keys (
     request_method     http_method,
     request_path       http_path       NOT NULL, -- for a refund, it contains the order's id
     request_params     bytea,                    -- canonical JSON, from which runs resume
-    params_hash        fingerprint,
+    fingerprint        fingerprint,
     recovery_point     name64          NOT NULL,
     lease_token        uuid            NOT NULL, -- required by each write of the run (R7, fence)
     locked_at          timestamptz,              -- start of the lease
-    attempt            attempt_number  NOT NULL, -- counts runs; after a restore it can repeat, so lease_token fences writes
-    last_run_at        timestamptz     NOT NULL,
+    runs               positive        NOT NULL, -- after a restore it can repeat, so lease_token fences writes
+    updated_at         timestamptz     NOT NULL,
     last_error         error_message,
     action_required_at timestamptz,              -- set if the last run ended because the customer must act
     created_at         timestamptz     NOT NULL,
@@ -83,7 +83,7 @@ CREATE TABLE idempotency_keys (
     response_body      bytea,                    -- not jsonb, which reorders members and rejects \u0000 (R14, the same bytes)
 
     CONSTRAINT key_is_consistent CHECK (idempotency_key_is_consistent(
-        idempotency_key, request_method, request_params, params_hash, recovery_point, locked_at, action_required_at,
+        idempotency_key, request_method, request_params, fingerprint, recovery_point, locked_at, action_required_at,
         finished_at, expired_at, response_code, response_headers, response_body
     ))
 ) WITH (
@@ -101,7 +101,7 @@ CREATE UNIQUE INDEX idempotency_keys_idempotency_key_unique ON idempotency_keys 
 
 -- The predicates do not contain recovery_point, because each step changes it, and an update of a column
 -- in an index or its predicate is not a HOT update.
-CREATE INDEX idempotency_keys_unfinished_idx ON idempotency_keys (last_run_at) -- completer
+CREATE INDEX idempotency_keys_unfinished_idx ON idempotency_keys (updated_at) -- completer
     WHERE finished_at IS NULL;
 CREATE INDEX idempotency_keys_finished_idx ON idempotency_keys (finished_at) -- reaper
     WHERE finished_at IS NOT NULL AND expired_at IS NULL;
@@ -175,8 +175,8 @@ CREATE TABLE orders (
     off_session         boolean        NOT NULL DEFAULT false, -- the customer is absent, and cannot approve the payment
     status              order_status   NOT NULL,
     payment_intent_id   external_id    COLLATE "C", -- committed before the confirm
-    create_attempt      attempt_number NOT NULL DEFAULT 1, -- part of the provider's key, because Stripe replays a 500 under the same key
-    confirm_attempt     attempt_number NOT NULL DEFAULT 1,
+    create_key_number      positive NOT NULL DEFAULT 1, -- part of the provider's key, because Stripe replays a 500 under the same key
+    confirm_key_number     positive NOT NULL DEFAULT 1,
     created_at          timestamptz    NOT NULL,
     paid_at             timestamptz,
     failure_code        text,
@@ -235,7 +235,7 @@ CREATE TABLE refunds (
     failure_reason     external_id,
     -- Part of the provider's key. Stripe replays a refusal under the same key, so a refused refund is
     -- sent again under the next one.
-    provider_attempt   integer       NOT NULL DEFAULT 1,
+    provider_key_number   integer       NOT NULL DEFAULT 1,
     -- The time of the last call that Stripe may have executed; NULL if there is none. The default counts
     -- a row as sent unless its INSERT says otherwise, because that is the safe assumption.
     provider_sent_at   timestamptz   DEFAULT now(),
@@ -294,7 +294,7 @@ CREATE TABLE staged_jobs (
     kind            name64        NOT NULL COLLATE "C",
     args            jsonb         NOT NULL,
     run_at          timestamptz   NOT NULL DEFAULT now(), -- a worker that claims the job moves it forward, so it is also the lease
-    attempt         attempt_count NOT NULL DEFAULT 0, -- incremented by each claim, so it is also the worker's fence
+    attempt         nonnegative NOT NULL DEFAULT 0, -- incremented by each claim, so it is also the worker's fence
     last_error      error_message, -- of a discrepancy, what was found
     failed_at       timestamptz,
     acknowledged_at timestamptz, -- a discrepancy with which an operator has dealt
@@ -333,4 +333,4 @@ DROP TABLE provider_event_place, provider_events, refunds, staged_jobs, audit_re
     idempotency_keys, api_keys, accounts;
 DROP FUNCTION order_is_consistent, idempotency_assert, idempotency_key_is_consistent;
 DROP DOMAIN refund_status, refund_reason, email_address, currency, amount, external_id, order_status,
-    idempotency_key, name64, http_method, http_path, fingerprint, response_code, error_message, attempt_number, attempt_count;
+    idempotency_key, name64, http_method, http_path, fingerprint, response_code, error_message, positive, nonnegative;

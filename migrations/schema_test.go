@@ -21,16 +21,16 @@ func TestSchema_domains(t *testing.T) {
 	pool := dbtest.New(t)
 	chars := strings.Repeat
 	domains := map[string]struct{ accepts, rejects []string }{
-		"amount":         {[]string{"1"}, []string{"0", "-1"}},
-		"attempt_count":  {[]string{"0"}, []string{"-1"}},
-		"attempt_number": {[]string{"1"}, []string{"0"}},
-		"currency":       {[]string{"eur"}, []string{"EUR", "euro", "eur\n"}},
-		"email_address":  {[]string{"a@b", chars("e", 254)}, []string{"a@", chars("e", 255)}},
-		"error_message":  {[]string{"", chars("e", 500)}, []string{chars("e", 501)}},
-		"external_id":    {[]string{"x", chars("x", 255)}, []string{"", chars("x", 256)}},
-		"fingerprint":    {[]string{`\x` + chars("01", 33)}, []string{`\x` + chars("01", 32)}},
-		"http_method":    {[]string{"POST"}, []string{"", chars("X", 17)}},
-		"http_path":      {[]string{chars("/", 512)}, []string{"", chars("/", 513)}},
+		"amount":        {[]string{"1"}, []string{"0", "-1"}},
+		"nonnegative":   {[]string{"0"}, []string{"-1"}},
+		"positive":      {[]string{"1"}, []string{"0"}},
+		"currency":      {[]string{"eur"}, []string{"EUR", "euro", "eur\n"}},
+		"email_address": {[]string{"a@b", chars("e", 254)}, []string{"a@", chars("e", 255)}},
+		"error_message": {[]string{"", chars("e", 500)}, []string{chars("e", 501)}},
+		"external_id":   {[]string{"x", chars("x", 255)}, []string{"", chars("x", 256)}},
+		"fingerprint":   {[]string{`\x` + chars("01", 33)}, []string{`\x` + chars("01", 32)}},
+		"http_method":   {[]string{"POST"}, []string{"", chars("X", 17)}},
+		"http_path":     {[]string{chars("/", 512)}, []string{"", chars("/", 513)}},
 		"idempotency_key": {
 			[]string{chars("!", 16), chars("~", 255)},
 			[]string{chars("k", 15), chars("k", 256), "0123456789 abcdef", "0123456789abcdef\n", "0123456789abcdefé"},
@@ -76,12 +76,12 @@ var (
 		"request_method":  "POST",
 		"request_path":    "/v1/orders",
 		"request_params":  `\x7b7d`,
-		"params_hash":     `\x` + strings.Repeat("01", 33),
+		"fingerprint":     `\x` + strings.Repeat("01", 33),
 		"recovery_point":  "started",
 		"lease_token":     "00000000-0000-4000-8000-000000000002",
 		"locked_at":       "2026-01-02T03:04:05Z",
 		"attempt":         1,
-		"last_run_at":     "2026-01-02T03:04:05Z",
+		"updated_at":      "2026-01-02T03:04:05Z",
 		"lost":            false,
 		"created_at":      "2026-01-02T03:04:05Z",
 	}
@@ -94,27 +94,27 @@ var (
 		"response_body":    `\x7b7d`,
 	})
 	expiredKey = finishedKey.with(row{
-		"idempotency_key": nil, "request_method": nil, "request_params": nil, "params_hash": nil,
+		"idempotency_key": nil, "request_method": nil, "request_params": nil, "fingerprint": nil,
 		"response_code": nil, "response_headers": nil, "response_body": nil,
 		"expired_at": "2026-01-05T03:04:06Z",
 	})
 
 	pendingOrder = row{
-		"account_id":      account,
-		"id":              "00000000-0000-8000-8000-000000000001",
-		"idempotency_key": "a-key-of-16-characters",
-		"email":           "ann@example.com",
-		"currency":        "eur",
-		"amount":          1200,
-		"amount_refunded": 0,
-		"items":           []any{},
-		"metadata":        row{},
-		"payment_method":  "pm_card_visa",
-		"off_session":     false,
-		"status":          "pending",
-		"create_attempt":  1,
-		"confirm_attempt": 1,
-		"created_at":      "2026-01-02T03:04:05Z",
+		"account_id":         account,
+		"id":                 "00000000-0000-8000-8000-000000000001",
+		"idempotency_key":    "a-key-of-16-characters",
+		"email":              "ann@example.com",
+		"currency":           "eur",
+		"amount":             1200,
+		"amount_refunded":    0,
+		"items":              []any{},
+		"metadata":           row{},
+		"payment_method":     "pm_card_visa",
+		"off_session":        false,
+		"status":             "pending",
+		"create_key_number":  1,
+		"confirm_key_number": 1,
+		"created_at":         "2026-01-02T03:04:05Z",
 	}
 	paidOrder   = pendingOrder.with(row{"status": "paid", "payment_intent_id": "pi_1", "paid_at": "2026-01-02T03:04:06Z"})
 	failedOrder = pendingOrder.with(row{"status": "payment_failed", "failure_code": "card_declined"})
@@ -129,7 +129,7 @@ var (
 		"status":          "pending",
 		"created_at":      "2026-01-02T03:04:05Z",
 
-		"provider_attempt": 1,
+		"provider_key_number": 1,
 	}
 	madeRefund = pendingRefund.with(row{"provider_refund_id": "re_1", "status": "succeeded"})
 )

@@ -107,7 +107,7 @@ func (c *randomCase) event(rt *rapid.T) {
 	require.NoError(rt, err)
 	c.running.Go(func() {
 		defer recoverKilled()
-		_, _ = handleEvent(context.Background(), c.fixture.Changes, payload, signature)
+		_, _ = handleEvent(context.Background(), c.fixture.Shop, payload, signature)
 	})
 }
 
@@ -175,7 +175,7 @@ func (c *randomCase) endLease() {
 UPDATE idempotency_keys
    SET locked_at = locked_at - $2::interval
  WHERE idempotency_key = ANY($1)
-   AND recovery_point <> 'finished'`, c.keys, lockTimeout)
+   AND recovery_point <> 'finished'`, c.keys, leaseDuration)
 }
 
 // runUntilFinal runs a key until it has a response, or returns the error of a request that does not use it.

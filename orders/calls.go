@@ -69,7 +69,7 @@ func (r *orderRun) repeatWithNextKey(point idempotency.RecoveryPoint, kind error
 	}
 	r.keyRotated = true
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
-		r.updateTx(tx, "create_attempt = $3, confirm_attempt = $4", r.order.CreateKeyNumber, r.order.ConfirmKeyNumber)
+		r.updateTx(tx, "create_key_number = $3, confirm_key_number = $4", r.order.CreateKeyNumber, r.order.ConfirmKeyNumber)
 		return idempotency.Advance(point), nil
 	}, nil
 }

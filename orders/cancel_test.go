@@ -69,8 +69,8 @@ func TestCancel_outcomes(t *testing.T) {
 		"processing, then succeeded":         {inProcess, cancelOrder("503 outcome unknown, 30s"), paymentSucceeds, retry(notCancelable), expectCharges(1)},
 		"processing, then failed":            {inProcess, cancelOrder("503 outcome unknown, 30s"), paymentFails, retry("200"), expectFailure("card_declined")},
 		"the order's key is held": {
-			stopBefore(confirm), func(f *fixture) { f.setLease(lockTimeout / 2) }, cancelOrder("503 outcome unknown, 1s"), expectCalls(""),
-			func(f *fixture) { f.setLease(2 * lockTimeout) }, retry("200"), canceled,
+			stopBefore(confirm), func(f *fixture) { f.setLease(leaseDuration / 2) }, cancelOrder("503 outcome unknown, 1s"), expectCalls(""),
+			func(f *fixture) { f.setLease(2 * leaseDuration) }, retry("200"), canceled,
 		},
 		"the charge window is over": {challenge, old, cancelOrder("200"), canceled},
 		"the order's key is of a newer version": {
@@ -253,7 +253,7 @@ SELECT count(*)
 			if name != "lease lost" {
 				require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE locked_at IS NOT NULL"), "the order's key is released")
 			}
-			f.exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval", 2*lockTimeout)
+			f.exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval", 2*leaseDuration)
 			f.exec("UPDATE orders SET cancel_requested_at = now()")
 			f.transport.intercept(nil)
 			f.do(cancelOrder("200"), expectFailure("canceled"))

@@ -98,8 +98,8 @@ func TestChargeWindow_limit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
 	for outcome, age := range map[string]time.Duration{
-		"201":                    23*time.Hour - lockTimeout - 30*time.Second,
-		"422 charge_window_over": 23*time.Hour - lockTimeout + time.Second,
+		"201":                    23*time.Hour - leaseDuration - 30*time.Second,
+		"422 charge_window_over": 23*time.Hour - leaseDuration + time.Second,
 	} {
 		f := f.withNewKey(t)
 		f.do(stopBefore(confirm))
@@ -133,7 +133,7 @@ func (f *fixture) readStatus(ctx context.Context) (result idempotency.Result, er
 func TestChargeWindow_notApproved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, challenge)
-	f.backdate(23*time.Hour - lockTimeout + time.Second)
+	f.backdate(23*time.Hour - leaseDuration + time.Second)
 	f.ageLastRun(grace)
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
 	f.do(create("422 charge_window_over"), expectIntents("canceled"))
@@ -142,7 +142,7 @@ func TestChargeWindow_notApproved(t *testing.T) {
 
 func TestChargeWindow_endsDuringRun(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{chargeWindow: lockTimeout + 100*time.Millisecond})
+	f := newFixture(t, options{chargeWindow: leaseDuration + 100*time.Millisecond})
 	f.inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: createIntent, Delay: 200 * time.Millisecond})
 	f.do(create("422 charge_window_over"), expectCalls("create 200, get 200, cancel 200"))
 	f.checkFinal()

@@ -114,7 +114,7 @@ func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idemp
 	paid.Status, paid.PaidAt = StatusPaid, &httpjson.Timestamp{Time: paidAt}
 	r.updateTx(tx, "status = 'paid', paid_at = $3", paidAt)
 	receipts.StageTx(tx, r.run.AccountID, paid.ID)
-	r.service.Events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderPaid, OrderID: paid.ID})
+	r.service.Events.StageTx(tx, r.run.AccountID, events.ShopEvent{Type: events.OrderPaid, OrderID: paid.ID})
 	r.auditTx(ctx, tx, "order.paid", map[string]any{
 		"payment_intent_id": *paid.PaymentIntentID, "amount": paid.Amount, "currency": paid.Currency,
 	})
@@ -125,7 +125,7 @@ func (r *orderRun) recordPayment(ctx context.Context, tx *idempotency.Tx) (idemp
 func (r *orderRun) recordFailure(why Problem) idempotency.RecordFunc {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		r.updateTx(tx, "status = 'payment_failed', failure_code = $3, decline_code = nullif($4, '')", why.Code, why.DeclineCode)
-		r.service.Events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderPaymentFailed, OrderID: r.order.ID})
+		r.service.Events.StageTx(tx, r.run.AccountID, events.ShopEvent{Type: events.OrderPaymentFailed, OrderID: r.order.ID})
 		r.auditTx(ctx, tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
 		return why.Finish(r.order.ID)
 	}

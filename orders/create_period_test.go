@@ -77,8 +77,8 @@ func TestCreatePeriod(t *testing.T) {
 func TestCreatePeriod_limit(t *testing.T) {
 	t.Parallel()
 	for calls, age := range map[string]time.Duration{
-		"search 200, get 200, create 200, get 200, confirm 200": orders.CreatePeriod - lockTimeout - 30*time.Second,
-		"search 200, get 200 ×2, confirm 200":                   orders.CreatePeriod - lockTimeout + time.Second,
+		"search 200, get 200, create 200, get 200, confirm 200": orders.CreatePeriod - leaseDuration - 30*time.Second,
+		"search 200, get 200 ×2, confirm 200":                   orders.CreatePeriod - leaseDuration + time.Second,
 	} {
 		f := newFixture(t, options{clock: aDayAgo}, loseResponse(createIntent), create("503 unavailable, 1s"), pass(age))
 		f.transport.reset()
@@ -108,8 +108,8 @@ func TestCreatePeriod_otherParameters(t *testing.T) {
 // A charge window that is shorter ends the creates as well.
 func TestCreatePeriod_shortWindow(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{chargeWindow: 2 * lockTimeout}, loseRequest(createIntent), create("503 unavailable, 1s"))
-	f.backdate(lockTimeout + time.Second)
+	f := newFixture(t, options{chargeWindow: 2 * leaseDuration}, loseRequest(createIntent), create("503 unavailable, 1s"))
+	f.backdate(leaseDuration + time.Second)
 	f.do(retry(notCreated))
 	f.checkFinal()
 }

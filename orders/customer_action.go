@@ -40,7 +40,7 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 	}
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		r.updateTx(tx, "status = 'requires_action'")
-		r.service.Events.StageTx(tx, r.run.AccountID, events.Event{Type: events.OrderRequiresAction, OrderID: r.order.ID})
+		r.service.Events.StageTx(tx, r.run.AccountID, events.ShopEvent{Type: events.OrderRequiresAction, OrderID: r.order.ID})
 		r.auditTx(ctx, tx, "order.requires_action", map[string]any{"payment_intent_id": intent.ID})
 		return idempotency.Pause(pointChargeCreated, func() error {
 			if r.order.CancelRequested { // meanwhile, so the step closes the order (R29, durable cancel)

@@ -16,12 +16,12 @@ import (
 var keptColumns = map[string]string{
 	"audit_records": "account_id id action resource_type resource_id data created_at",
 	"idempotency_keys": "account_id id operation request_path recovery_point lease_token locked_at attempt " +
-		"last_run_at action_required_at created_at finished_at expired_at lost",
+		"updated_at action_required_at created_at finished_at expired_at lost",
 	"orders": "account_id id idempotency_key reference currency amount amount_refunded payment_method off_session status payment_intent_id " +
-		"create_attempt confirm_attempt created_at paid_at failure_code decline_code cancel_requested_at cancel_requested_by " +
+		"create_key_number confirm_key_number created_at paid_at failure_code decline_code cancel_requested_at cancel_requested_by " +
 		"erased_at disputes provider_read_at",
 	"provider_events": "id type object_id intent_id received_at",
-	"refunds": "account_id id order_id idempotency_key amount currency reason status provider_refund_id failure_reason provider_attempt " +
+	"refunds": "account_id id order_id idempotency_key amount currency reason status provider_refund_id failure_reason provider_key_number " +
 		"provider_sent_at provider_failed_at created_at source cancel_requested_at cancel_requested_by",
 	"staged_jobs": "account_id id kind args run_at attempt last_error failed_at acknowledged_at created_at", // args are ids, and addresses are removed from errors
 }
@@ -30,7 +30,7 @@ var keptColumns = map[string]string{
 var erasedColumns = map[string]string{
 	"idempotency_keys.idempotency_key":  "idempotency_key IS NULL",
 	"idempotency_keys.last_error":       "last_error IS NULL",
-	"idempotency_keys.params_hash":      "params_hash IS NULL",
+	"idempotency_keys.fingerprint":      "fingerprint IS NULL",
 	"idempotency_keys.request_method":   "request_method IS NULL",
 	"idempotency_keys.request_params":   "request_params IS NULL",
 	"idempotency_keys.response_body":    "response_body IS NULL",

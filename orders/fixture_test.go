@@ -32,7 +32,7 @@ const (
 	visa         = "pm_card_visa"
 	declinedCard = "pm_card_visa_chargeDeclined"
 
-	lockTimeout = time.Minute
+	leaseDuration = time.Minute
 )
 
 // fixture is a shop; its methods are about the order of its key.
@@ -87,7 +87,7 @@ func newFixture(t *testing.T, o options, steps ...step) *fixture {
 		ChargeWindow: o.chargeWindow,
 		Stripe:       stripetest.Options{Clock: o.clock, SearchDelay: o.searchDelay, EventDelay: o.eventDelay},
 		Payments:     payments.Config{Transport: f.transport, Logger: slog.New(slog.DiscardHandler)},
-		Engine:       idempotency.Config{LockTimeout: cmp.Or(o.lease, lockTimeout)},
+		Engine:       idempotency.Config{LeaseDuration: cmp.Or(o.lease, leaseDuration)},
 	})
 	f.do(steps...)
 	return f

@@ -18,7 +18,7 @@ const (
 
 func (f *fixture) ageLastRun(age time.Duration) {
 	f.t.Helper()
-	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", age)
+	f.exec("UPDATE idempotency_keys SET updated_at = updated_at - $1::interval", age)
 	f.exec("UPDATE refunds SET provider_sent_at = provider_sent_at - $1::interval", age)
 }
 

@@ -99,7 +99,7 @@ type webhookArgs struct {
 
 // Webhook executes POST /v1/webhooks/stripe.
 func (p *Process) Webhook(args webhookArgs, _ *bool) error {
-	_, err := handleEvent(context.Background(), p.shop.Changes, args.Payload, args.Signature)
+	_, err := handleEvent(context.Background(), p.shop, args.Payload, args.Signature)
 	return err
 }
 

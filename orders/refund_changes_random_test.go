@@ -191,7 +191,7 @@ func (r *changesRound) release() {
 }
 
 func (r *changesRound) endLeases() {
-	r.exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval WHERE recovery_point <> 'finished'", lockTimeout)
+	r.exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval WHERE recovery_point <> 'finished'", leaseDuration)
 }
 
 func (r *changesRound) end() {

@@ -28,10 +28,10 @@ func TestResume_killed(t *testing.T) {
 				f := shared.withNewKey(t)
 				f.byCompleter = byCompleter
 				f.do(killDuring(test.call))
-				f.setLease(lockTimeout - 10*time.Second)
+				f.setLease(leaseDuration - 10*time.Second)
 				f.do(retry("409 in progress"), expectCalls(""))
 
-				f.setLease(lockTimeout + time.Second)
+				f.setLease(leaseDuration + time.Second)
 				f.do(retry("201"), expectCalls(test.calls), expectCharges(1))
 				require.Equal(t, test.point, f.result.From)
 				f.checkFinal()

@@ -139,7 +139,7 @@ func killDuring(call string) step {
 			f.do(loseResponse(getIntent))
 		}
 		f.do(loseResponse(call), create(want))
-		f.setLease(lockTimeout + time.Second)
+		f.setLease(leaseDuration + time.Second)
 		f.transport.reset()
 	}
 }

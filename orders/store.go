@@ -18,8 +18,8 @@ import (
 
 type orderRow struct {
 	OrderRequest
-	CreateKeyNumber  int `db:"create_attempt"`  // in the provider key of a create, see repeatWithNextKey
-	ConfirmKeyNumber int `db:"confirm_attempt"` // in those of a confirm and of a cancel
+	CreateKeyNumber  int `db:"create_key_number"`  // in the provider key of a create, see repeatWithNextKey
+	ConfirmKeyNumber int `db:"confirm_key_number"` // in those of a confirm and of a cancel
 
 	IdempotencyKey  idempotency.Key
 	CancelRequested bool // see closeReason
@@ -42,8 +42,8 @@ SELECT id,
        END AS failure,
        payment_method,
        off_session,
-       create_attempt,
-       confirm_attempt,
+       create_key_number,
+       confirm_key_number,
        reference,
        coalesce(disputes, '[]') AS disputes,
        idempotency_key,

@@ -13,6 +13,7 @@ import (
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
+	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -37,7 +38,7 @@ func (f *fixture) deliverEventAbout(eventType string, object map[string]any) (de
 
 func (f *fixture) deliver(payload []byte, signature string) (delivered, error) {
 	f.t.Helper()
-	event, err := handleEvent(f.t.Context(), f.Changes, payload, signature)
+	event, err := handleEvent(f.t.Context(), f.Shop, payload, signature)
 	if event.Run.Response.Status != 0 {
 		f.recordResponse(idempotency.Request{AccountID: f.Account, Key: f.key}, event.Run, err)
 	}
@@ -45,16 +46,16 @@ func (f *fixture) deliver(payload []byte, signature string) (delivered, error) {
 }
 
 type delivered struct {
-	reconcile.Event
+	payments.ProviderEvent
 	reconcile.Result
 }
 
-func handleEvent(ctx context.Context, handler *reconcile.Service, payload []byte, signature string) (delivered, error) {
-	event, err := handler.Verify(payload, signature)
+func handleEvent(ctx context.Context, shop *orderstest.Shop, payload []byte, signature string) (delivered, error) {
+	event, err := shop.Payments.Event(payload, signature)
 	if err != nil {
 		return delivered{}, err
 	}
-	result, err := handler.Handle(ctx, event)
+	result, err := shop.Changes.Handle(ctx, event)
 	return delivered{event, result}, err
 }
 

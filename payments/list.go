@@ -70,10 +70,10 @@ var changeTypes = []string{
 	"charge.dispute.funds_withdrawn", "charge.dispute.funds_reinstated",
 }
 
-// ListEvents is [Client.List] for the events of the last 30 days for which [Event.IsChange] holds. An
+// ListEvents is [Client.List] for the events of the last 30 days for which [ProviderEvent.IsChange] holds. An
 // event that cannot be decoded has only its id. at is the time of the response by Stripe's clock.
-func (c *Client) ListEvents(ctx context.Context, since time.Time, after string) (events []Event, next string, at time.Time, err error) {
-	listed := func(text []byte, _ http.Header) (Event, error) {
+func (c *Client) ListEvents(ctx context.Context, since time.Time, after string) (events []ProviderEvent, next string, at time.Time, err error) {
+	listed := func(text []byte, _ http.Header) (ProviderEvent, error) {
 		event, _ := decodeEvent(text)
 		if event.ID == "" {
 			return event, fmt.Errorf("%w: an event without an id", ErrUnreadable)
@@ -92,11 +92,11 @@ func (c *Client) ListEvents(ctx context.Context, since time.Time, after string) 
 // object has an id, and an intent's id if it states one.
 type object interface{ ids() (id, intent string) }
 
-func (i Intent) ids() (id, intent string)    { return i.ID, i.ID }
-func (r Refund) ids() (id, intent string)    { return r.ID, r.IntentID }
-func (d Dispute) ids() (id, intent string)   { return d.ID, d.IntentID }
-func (e Event) ids() (id, intent string)     { return e.ID, e.IntentID }
-func (r reference) ids() (id, intent string) { return string(r), "" }
+func (i Intent) ids() (id, intent string)        { return i.ID, i.ID }
+func (r Refund) ids() (id, intent string)        { return r.ID, r.IntentID }
+func (d Dispute) ids() (id, intent string)       { return d.ID, d.IntentID }
+func (e ProviderEvent) ids() (id, intent string) { return e.ID, e.IntentID }
+func (r reference) ids() (id, intent string)     { return string(r), "" }
 
 // decoder decodes an object of a page, or that of a response with this header.
 type decoder[T any] func(text []byte, header http.Header) (T, error)

@@ -199,7 +199,7 @@ func TestListEvents(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "evt_1", next)
 	require.Equal(t, time.Date(2026, 9, 29, 12, 0, 0, 0, time.UTC), at)
-	require.Equal(t, []payments.Event{
+	require.Equal(t, []payments.ProviderEvent{
 		{ID: "evt_4", Type: "charge.dispute.created", ObjectID: "dp_1", IntentID: "pi_1", NamesIntent: true},
 		{ID: "evt_3", Type: "charge.dispute.created", ObjectID: "dp_1"},
 		{ID: "evt_2"},
@@ -211,7 +211,7 @@ func TestListEvents(t *testing.T) {
 	require.Equal(t, "100", sent.form.Get("limit"))
 	require.Equal(t, "charge.refunded", sent.form.Get("types[0]"))
 	for name, types := range sent.form {
-		require.Equal(t, strings.HasPrefix(name, "types["), payments.Event{Type: types[0]}.IsChange(), name)
+		require.Equal(t, strings.HasPrefix(name, "types["), payments.ProviderEvent{Type: types[0]}.IsChange(), name)
 	}
 	found, next, _, err = client.ListEvents(t.Context(), time.Unix(100, 0), next)
 	require.NoError(t, err)

@@ -122,7 +122,7 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, made HTTPAtte
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
 		slog.String("call", call.name),
-		slog.String("idempotency_key", call.key),
+		slog.String("provider_key", call.key),
 		slog.String("payment_intent", call.intentID),
 		slog.Int("attempt", n),
 		slog.Float64("duration_seconds", made.Took.Seconds()),

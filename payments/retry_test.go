@@ -113,7 +113,7 @@ func TestAttempt_logAndObserve(t *testing.T) {
 	for decoder := json.NewDecoder(&log); decoder.More(); {
 		line := map[string]any{}
 		require.NoError(t, decoder.Decode(&line))
-		got = append(got, fmt.Sprintf("%v %v %v %v %v %v %v %v", line["level"], line["call"], line["outcome"], line["idempotency_key"],
+		got = append(got, fmt.Sprintf("%v %v %v %v %v %v %v %v", line["level"], line["call"], line["outcome"], line["provider_key"],
 			line["payment_intent"], line["request_id"], line["attempt"], line["status"]))
 	}
 	require.Equal(t, []string{

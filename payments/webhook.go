@@ -11,8 +11,8 @@ import (
 // signatureTolerance bounds the replay of an intercepted event, as Stripe recommends.
 const signatureTolerance = 5 * time.Minute
 
-// Event is an event of a webhook or of the list. It omits the object's state, because that may be stale.
-type Event struct {
+// ProviderEvent is an event of a webhook or of the list. It omits the object's state, because that may be stale.
+type ProviderEvent struct {
 	ID       string
 	Type     string // such as payment_intent.succeeded
 	ObjectID string // of a charge, a refund or a dispute
@@ -24,20 +24,20 @@ type Event struct {
 }
 
 // IsChange reports whether the event is about a refund or a dispute.
-func (e Event) IsChange() bool { return slices.Contains(changeTypes, e.Type) }
+func (e ProviderEvent) IsChange() bool { return slices.Contains(changeTypes, e.Type) }
 
 // Event verifies and decodes an event from its unchanged body and Stripe-Signature header.
 // Its errors have no causes, because these can quote the payload.
-func (c *Client) Event(payload []byte, signature string) (Event, error) {
+func (c *Client) Event(payload []byte, signature string) (ProviderEvent, error) {
 	secret := c.config.WebhookSecret
 	if secret == "" {
-		return Event{}, ErrWebhooksOff
+		return ProviderEvent{}, ErrWebhooksOff
 	}
 	invalid := webhook.ValidatePayloadWithTolerance(payload, signature, secret, signatureTolerance)
 	// The library bounds only the age. With a negative tolerance, it accepts only a signature from the future.
 	inFuture := webhook.ValidatePayloadWithTolerance(payload, signature, secret, -signatureTolerance) == nil
 	if invalid != nil || inFuture {
-		return Event{}, ErrSignature
+		return ProviderEvent{}, ErrSignature
 	}
 	return decodeEvent(payload)
 }
@@ -45,7 +45,7 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 // decodeEvent returns the id of an event also with an error, if it can be read. Only what is used is
 // decoded, because other members have changed between the versions of Stripe's API: before 2017-05-25,
 // request is a string.
-func decodeEvent(payload []byte) (Event, error) {
+func decodeEvent(payload []byte) (ProviderEvent, error) {
 	var event struct {
 		Object string `json:"object"`
 		ID     string `json:"id"`
@@ -64,7 +64,7 @@ func decodeEvent(payload []byte) (Event, error) {
 	if !objectID.MatchString(event.ID) {
 		event.ID = ""
 	}
-	e := Event{ID: event.ID}
+	e := ProviderEvent{ID: event.ID}
 	if err != nil || event.Object != "event" || event.ID == "" || event.Type == "" || event.Data.Object == nil {
 		return e, ErrInvalidEvent
 	}

@@ -24,17 +24,17 @@ func TestEvent_subject(t *testing.T) {
 	metadata := map[string]string{"order_id": "7b0f"}
 	for name, test := range map[string]struct {
 		object map[string]any
-		want   payments.Event
+		want   payments.ProviderEvent
 	}{
-		"an intent":                   {map[string]any{"object": "payment_intent", "id": "pi_1", "metadata": metadata}, payments.Event{IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
-		"a charge":                    {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{ObjectID: "ch_1", IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
-		"a charge without an intent":  {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": nil}, payments.Event{ObjectID: "ch_1", NamesIntent: true}},
-		"a charge of an old version":  {map[string]any{"object": "charge", "id": "ch_1"}, payments.Event{ObjectID: "ch_1"}},
-		"an intent that is no id":     {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "\x00"}, payments.Event{ObjectID: "ch_1", IntentID: "\x00"}},
-		"a refund":                    {map[string]any{"object": "refund", "id": "re_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{ObjectID: "re_1", IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
-		"a dispute":                   {map[string]any{"object": "dispute", "id": "dp_1", "payment_intent": "pi_1", "metadata": metadata}, payments.Event{ObjectID: "dp_1", IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
-		"another object":              {map[string]any{"object": "customer", "id": "cus_1", "metadata": metadata}, payments.Event{}},
-		"with members of other types": {map[string]any{"object": "payment_intent", "id": 1, "metadata": metadata}, payments.Event{}},
+		"an intent":                   {map[string]any{"object": "payment_intent", "id": "pi_1", "metadata": metadata}, payments.ProviderEvent{IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
+		"a charge":                    {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "pi_1", "metadata": metadata}, payments.ProviderEvent{ObjectID: "ch_1", IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
+		"a charge without an intent":  {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": nil}, payments.ProviderEvent{ObjectID: "ch_1", NamesIntent: true}},
+		"a charge of an old version":  {map[string]any{"object": "charge", "id": "ch_1"}, payments.ProviderEvent{ObjectID: "ch_1"}},
+		"an intent that is no id":     {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "\x00"}, payments.ProviderEvent{ObjectID: "ch_1", IntentID: "\x00"}},
+		"a refund":                    {map[string]any{"object": "refund", "id": "re_1", "payment_intent": "pi_1", "metadata": metadata}, payments.ProviderEvent{ObjectID: "re_1", IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
+		"a dispute":                   {map[string]any{"object": "dispute", "id": "dp_1", "payment_intent": "pi_1", "metadata": metadata}, payments.ProviderEvent{ObjectID: "dp_1", IntentID: "pi_1", NamesIntent: true, Metadata: metadata}},
+		"another object":              {map[string]any{"object": "customer", "id": "cus_1", "metadata": metadata}, payments.ProviderEvent{}},
+		"with members of other types": {map[string]any{"object": "payment_intent", "id": 1, "metadata": metadata}, payments.ProviderEvent{}},
 	} {
 		payload, signature := stripetest.SignedEvent(webhookSecret, "some.type", test.object, time.Now())
 		got, err := webhookClient(t).Event(payload, signature)

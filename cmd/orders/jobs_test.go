@@ -29,7 +29,7 @@ func (f *fixture) abandonAt(a *programtest.API, idempotencyKeys ...string) {
 		require.Equal(f.t, http.StatusServiceUnavailable, response.Status)
 	}
 	rejecting.Release()
-	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
+	f.exec("UPDATE idempotency_keys SET updated_at = updated_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
 }
 
 // rejectConfirms makes the provider reject every confirm with 401, which is not retried.
@@ -54,14 +54,14 @@ func TestCompleter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.abandon("abandoned-order-001", "abandoned-order-002", "abandoned-order-003")
-	f.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'abandoned-order-003'")
+	f.exec("UPDATE idempotency_keys SET updated_at = now() WHERE idempotency_key = 'abandoned-order-003'")
 	rejecting := f.rejectConfirms()
 	stderr := programtest.Fail(t, f.environ, "completer")
 	rejecting.Release()
 	require.Contains(t, stderr, `msg="completer pass" completed=0 skipped=0 requires_action=0 failed=2`+"\n")
 	require.Contains(t, stderr, "orders: abandoned keys not completed: 2, which will be tried again (orders keys list)\n")
 
-	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE idempotency_key <> 'abandoned-order-003'")
+	f.exec("UPDATE idempotency_keys SET updated_at = updated_at - interval '10 minutes' WHERE idempotency_key <> 'abandoned-order-003'")
 	_, stderr = programtest.Succeed(t, f.environ, "completer")
 	require.Contains(t, stderr, `msg="completer pass" completed=2 skipped=0 requires_action=0 failed=0`+"\n")
 	require.Len(t, f.stripe.Charges(), 2)
@@ -85,7 +85,7 @@ func TestCompleter_signal(t *testing.T) {
 	require.Zero(t, c.Wait(), "%s", &c.Stderr)
 	completed := len(f.stripe.Charges())
 	require.LessOrEqual(t, completed, atOnce)
-	require.Equal(t, keys-completed, f.count("SELECT count(*) FROM idempotency_keys WHERE attempt = 1 AND locked_at IS NULL"))
+	require.Equal(t, keys-completed, f.count("SELECT count(*) FROM idempotency_keys WHERE runs = 1 AND locked_at IS NULL"))
 }
 
 func TestReaper(t *testing.T) {

@@ -39,9 +39,9 @@ func TestKeysList(t *testing.T) {
 	require.Regexp(t, `^KEY +ACCOUNT +OPERATION +RECOVERY POINT +STATE +RUNS +CREATED +LAST RUN +LAST ERROR\n$`, f.keys("list"))
 	wants := []struct{ state, columns string }{
 		{"abandoned", "last_error = 'no answer'"},
-		{"waiting", "last_run_at = now()"},
+		{"waiting", "updated_at = now()"},
 		{"requires_action", "action_required_at = now()"},
-		{"in_progress", "locked_at = now(), last_run_at = now()"},
+		{"in_progress", "locked_at = now(), updated_at = now()"},
 	}
 	for _, want := range wants {
 		f.abandon("unfinished-order-" + want.state)

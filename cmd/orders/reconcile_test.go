@@ -40,7 +40,7 @@ func (f *fixture) createPaidOrders(idempotencyKeys ...string) []string {
 	}
 	a.Stop()
 	f.exec("UPDATE orders SET created_at = created_at - interval '1 hour', paid_at = paid_at - interval '1 hour'")
-	f.exec("UPDATE idempotency_keys SET created_at = created_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour', finished_at = finished_at - interval '1 hour'")
+	f.exec("UPDATE idempotency_keys SET created_at = created_at - interval '1 hour', updated_at = updated_at - interval '1 hour', finished_at = finished_at - interval '1 hour'")
 	return ids
 }
 

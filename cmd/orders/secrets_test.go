@@ -103,7 +103,7 @@ func TestLogs_noSecrets(t *testing.T) {
 	mail := programtest.NewMailServer(t, "canary-mail")
 	l := &leakTest{fixture: &fixture{t: t, stripe: stripe, environ: programtest.Environ(t,
 		"DATABASE_URL="+passwordDatabase(t, "canary-database"), "STRIPE_SECRET_KEY=sk_test_canary", "STRIPE_WEBHOOK_SECRET=whsec_canary", "STRIPE_API_BASE="+provider,
-		"LISTEN_ADDR=127.0.0.1:0", "SMTP_URL=smtp://tester:canary-mail@"+mail.Address, "RECEIPTS_FROM=shop@example.com", "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s",
+		"LISTEN_ADDR=127.0.0.1:0", "SMTP_URL=smtp://tester:canary-mail@"+mail.Address, "RECEIPTS_FROM=shop@example.com", "STEP_TIMEOUT=2s", "LEASE_DURATION=3s",
 		"LOG_LEVEL=debug", "EVENTS_URL=http://127.0.0.1:1/canary?token=canary", "EVENTS_SECRET=whsec_dGhpcyBpcyB0aGUgc2VjcmV0IG9mIGEgdGVzdA==")}}
 	l.run(0, "migrate", "up")
 	created := strings.Fields(l.run(0, "accounts", "create", "--name", "Fixture"))
@@ -158,12 +158,12 @@ func TestLogs_noSecrets(t *testing.T) {
 
 	rejecting := stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorBefore, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	abandoned := []string{l.order(http.StatusServiceUnavailable), l.order(http.StatusServiceUnavailable), l.order(http.StatusServiceUnavailable)}
-	execute(t, l.pool, "UPDATE idempotency_keys SET last_run_at = last_run_at - interval '1 day'")
+	execute(t, l.pool, "UPDATE idempotency_keys SET updated_at = updated_at - interval '1 day'")
 	l.run(1, "completer")
 	l.run(1, "keys", "retry", abandoned[0], "--reason", "a test")
 	rejecting.Release()
 	l.requireNone(l.run(0, "keys", "list") + l.run(0, "keys", "retry", abandoned[1], "--reason", "a test") + l.run(0, "keys", "resolve", abandoned[2], "--reason", "a test"))
-	execute(t, l.pool, "UPDATE idempotency_keys SET last_run_at = last_run_at - interval '1 day'")
+	execute(t, l.pool, "UPDATE idempotency_keys SET updated_at = updated_at - interval '1 day'")
 	l.run(0, "completer")
 	l.run(0, "reaper")
 

@@ -37,9 +37,9 @@ func TestStartupError(t *testing.T) {
 			[]string{"orders: wrong configuration:\n  LOG_FORMAT: ", "\n  DATABASE_URL: invalid port\n"},
 		},
 		"durations out of order": { // every command that reads keys checks them (R9, order of the durations)
-			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "LOCK_TIMEOUT=20s", "KEY_RETENTION=72s"},
+			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "LEASE_DURATION=20s", "KEY_RETENTION=72s"},
 			"completer, reaper, keys resolve K --reason x",
-			[]string{"\n  LOCK_TIMEOUT: 20s is not more than STRIPE_TIMEOUT, 20s" +
+			[]string{"\n  LEASE_DURATION: 20s is not more than STEP_TIMEOUT, 20s" +
 				"\n  KEY_RETENTION: 1m12s is not more than CHARGE_WINDOW, 23h0m0s\n"},
 		},
 		"no provider": {[]string{unreachable}, "keys retry K --reason x, worker", []string{"\n  STRIPE_SECRET_KEY: not set\n"}},

@@ -20,7 +20,7 @@ func TestUsage(t *testing.T) {
 		stderr string // its beginning
 	}{
 		"-h":                              {stdout: "An orders API that charges exactly once.… serve … migrate … accounts keys revoke "},
-		"help env":                        {stdout: "  DATABASE_URL\n…LOCK_TIMEOUT (default 90s)"},
+		"help env":                        {stdout: "  DATABASE_URL\n…LEASE_DURATION (default 90s)"},
 		"migrate down -h":                 {stdout: "Usage: orders migrate <what> [flags]\n…--yes"},
 		"help accounts keys":              {stdout: " accounts keys list "},
 		"jobs delete ID --reason x":       {code: 2, stderr: "<job>: invalid UUID length: 2\n"},

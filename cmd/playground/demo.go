@@ -25,7 +25,7 @@ type tour struct {
 func (c *tour) Run(ctx context.Context) (err error) {
 	if !c.Console { // a wrong value of a variable that the tour does not need does not stop it
 		for _, match := range regexp.MustCompile(`(?m)^  ([A-Z_]+)`).FindAllStringSubmatch(app.Variables, -1) {
-			if name := match[1]; name != "DATABASE_URL" && !strings.HasPrefix(name, "STRIPE_") || name == "STRIPE_TIMEOUT" {
+			if name := match[1]; name != "DATABASE_URL" && !strings.HasPrefix(name, "STRIPE_") || name == "STEP_TIMEOUT" {
 				_ = os.Unsetenv(name)
 			}
 		}

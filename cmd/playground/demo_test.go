@@ -79,7 +79,7 @@ func TestDemo(t *testing.T) {
 func stripeMode(t *testing.T, database, provider string) []string {
 	t.Helper()
 	return programtest.Environ(t, "DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_demo", "STRIPE_API_BASE="+provider,
-		"LOCK_TIMEOUT=1ms", "SMTP_URL=smtp://127.0.0.1:1", "LISTEN_ADDR=127.0.0.1:1", "LOG_FORMAT=xml")
+		"LEASE_DURATION=1ms", "SMTP_URL=smtp://127.0.0.1:1", "LISTEN_ADDR=127.0.0.1:1", "LOG_FORMAT=xml")
 }
 
 func TestDemo_onStripe(t *testing.T) {

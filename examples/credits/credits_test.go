@@ -49,7 +49,7 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, f.grant().Code)
 	id := idempotency.KeyID(f.Account, key)
 	_, err := f.Pool.Exec(t.Context(), // restores the lease, because a process that dies does not release it
-		"UPDATE idempotency_keys SET locked_at = last_run_at, last_error = NULL WHERE account_id = $1 AND id = $2", f.Account, id)
+		"UPDATE idempotency_keys SET locked_at = updated_at, last_error = NULL WHERE account_id = $1 AND id = $2", f.Account, id)
 	require.NoError(t, err)
 
 	completer := idempotency.NewCompleter(f.Engine, idempotency.CompleterConfig{
@@ -62,7 +62,7 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	_, err = f.Pool.Exec(t.Context(), `
 UPDATE idempotency_keys
    SET locked_at   = locked_at - interval '1 hour',
-       last_run_at = last_run_at - interval '1 hour'
+       updated_at = updated_at - interval '1 hour'
  WHERE account_id = $1
    AND id = $2`, f.Account, id)
 	require.NoError(t, err)

@@ -56,7 +56,7 @@ func Reap(t testing.TB, pool *pgxpool.Pool) int {
 
 func newEngine(t testing.TB, pool *pgxpool.Pool) *idempotency.Engine {
 	t.Helper()
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	engine, err := idempotency.New(pool, idempotency.Config{LeaseDuration: time.Minute, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	return engine
 }

@@ -75,7 +75,7 @@
 //  1. It gets a database, a fake, a victim behind the proxies and, if a step
 //     needs one, a bystander: a second process without a fault.
 //  2. The flow runs until the fault is triggered.
-//  3. The harness moves locked_at and last_run_at into the past, which expires the
+//  3. The harness moves locked_at and updated_at into the past, which expires the
 //     leases without a wait (R8). A case with changed rows changes them here.
 //  4. The recovery finishes the key.
 //  5. A paused victim resumes: the request at its boundary arrives late.

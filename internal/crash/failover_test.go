@@ -349,7 +349,7 @@ WITH keys_ahead AS (
     UPDATE idempotency_keys
        SET created_at         = created_at + interval '1 hour',
            locked_at          = locked_at + interval '1 hour',
-           last_run_at        = last_run_at + interval '1 hour',
+           updated_at        = updated_at + interval '1 hour',
            action_required_at = action_required_at + interval '1 hour'
      WHERE finished_at IS NULL
 ), refunds_ahead AS (
@@ -365,7 +365,7 @@ UPDATE orders
 	return append(wrong, h.violations()...), nil
 }
 
-const runs = "SELECT attempt::text FROM idempotency_keys WHERE idempotency_key = $1"
+const runs = "SELECT runs::text FROM idempotency_keys WHERE idempotency_key = $1"
 
 // recoverAtOnce requires a run although no lease has expired.
 func (c clockCase) recoverAtOnce(h *harness, url string) (wrong []string) {

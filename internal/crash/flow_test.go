@@ -236,7 +236,7 @@ func (h *harness) cancelOrder(f flow) {
 	if f.actor == completer {
 		h.crash(readIntent, before)
 		// The completer would run both keys at once, in no order. It resumes the order first.
-		_, err := h.pool.Exec(h.t.Context(), "UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = $1", idempotencyKey)
+		_, err := h.pool.Exec(h.t.Context(), "UPDATE idempotency_keys SET updated_at = now() WHERE idempotency_key = $1", idempotencyKey)
 		require.NoError(h.t, err)
 	}
 }
@@ -245,7 +245,7 @@ func (h *harness) cancelOrder(f flow) {
 // runs a waiting key again, but after the grace.
 func (h *harness) moveLastRun(age time.Duration) {
 	h.t.Helper()
-	_, err := h.pool.Exec(h.t.Context(), "UPDATE idempotency_keys SET last_run_at = now() - $1::interval", age)
+	_, err := h.pool.Exec(h.t.Context(), "UPDATE idempotency_keys SET updated_at = now() - $1::interval", age)
 	require.NoError(h.t, err)
 }
 

@@ -61,7 +61,7 @@ func (h *harness) createAccount(email string) account {
 	return account{id, key, email, "/v1/orders", idempotencyKey}
 }
 
-// environ is the environment of a child. LOCK_TIMEOUT is longer than a case: only
+// environ is the environment of a child. LEASE_DURATION is longer than a case: only
 // expireLeases ends leases.
 func (h *harness) environ(database, provider string) []string {
 	environ := []string{
@@ -69,8 +69,8 @@ func (h *harness) environ(database, provider string) []string {
 		"STRIPE_API_BASE=" + provider,
 		"STRIPE_SECRET_KEY=sk_test_crash",
 		"STRIPE_WEBHOOK_SECRET=" + webhookSecret,
-		"STRIPE_TIMEOUT=3s",
-		"LOCK_TIMEOUT=2m",
+		"STEP_TIMEOUT=3s",
+		"LEASE_DURATION=2m",
 		"COMPLETER_GRACE=5m",
 		"LISTEN_ADDR=127.0.0.1:0",
 		"ADMIN_ADDR=",
@@ -153,7 +153,7 @@ WITH aged_keys AS (
     UPDATE idempotency_keys
        SET created_at         = created_at - $1::interval,
            locked_at          = locked_at - $1::interval,
-           last_run_at        = last_run_at - $1::interval,
+           updated_at        = updated_at - $1::interval,
            finished_at        = finished_at - $1::interval,
            action_required_at = action_required_at - $1::interval
 ), aged_orders AS (
@@ -186,7 +186,7 @@ func (h *harness) expireLeases() {
 	_, err := h.pool.Exec(h.t.Context(), `
 UPDATE idempotency_keys
    SET locked_at   = locked_at - interval '1 day',
-       last_run_at = last_run_at - interval '1 day'
+       updated_at = updated_at - interval '1 day'
  WHERE id IN (
            SELECT id
              FROM idempotency_keys

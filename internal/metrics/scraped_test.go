@@ -35,10 +35,10 @@ func TestScraped(t *testing.T) {
 		f.exec("UPDATE idempotency_keys SET "+change+" WHERE id = $2", age, id)
 	}
 	put("young-unfinished-key", "charge_created")
-	set(put("older-unfinished-key", "charge_created"), "created_at = now() - $1::interval, last_run_at = now() - $1::interval", 2*time.Hour)
-	set(put("an-abandoned-key-001", "order_created"), "created_at = now() - $1::interval, last_run_at = now() - $1::interval", 59*time.Minute)
+	set(put("older-unfinished-key", "charge_created"), "created_at = now() - $1::interval, updated_at = now() - $1::interval", 2*time.Hour)
+	set(put("an-abandoned-key-001", "order_created"), "created_at = now() - $1::interval, updated_at = now() - $1::interval", 59*time.Minute)
 	set(put("a-key-of-a-clock-ahead", "order_created"), "created_at = now() + $1::interval", 3*time.Hour)
-	set(put("a-key-with-an-action", "charge_created"), "action_required_at = now(), last_run_at = now(), created_at = now() - $1::interval", 4*time.Hour)
+	set(put("a-key-with-an-action", "charge_created"), "action_required_at = now(), updated_at = now(), created_at = now() - $1::interval", 4*time.Hour)
 	set(put("an-old-finished-key1", idempotency.Finished), "finished_at = now() - $1::interval", 80*time.Hour)
 	f.exec("INSERT INTO staged_jobs (id, account_id, kind, args) VALUES (gen_random_uuid(), $1, 'receipt', '{}')", f.Account)
 	f.putEvents()

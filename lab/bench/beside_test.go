@@ -78,8 +78,8 @@ func (f *fixture) fill(n int) {
 		{
 			`
 INSERT INTO idempotency_keys (
-    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-    recovery_point, lease_token, attempt, last_run_at, created_at, finished_at, response_code, response_headers, response_body
+    id, account_id, idempotency_key, operation, request_method, request_path, request_params, fingerprint,
+    recovery_point, lease_token, runs, updated_at, created_at, finished_at, response_code, response_headers, response_body
 )
 SELECT gen_random_uuid(), $1, 'of-a-million-keys-' || i, 'create_order', 'POST', '/v1/orders', $3::bytea, decode(repeat('01', 33), 'hex'),
        'finished', gen_random_uuid(), 1, at, at, at, 201, '{"Content-Type":"application/json","Location":"/v1/orders/00000000-0000-8000-8000-000000000000"}', $3 || $3
@@ -113,7 +113,7 @@ func (f *fixture) newEngine() *idempotency.Engine {
 	pool, err := pgxpool.NewWithConfig(f.tb.Context(), config)
 	require.NoError(f.tb, err)
 	f.tb.Cleanup(pool.Close)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	engine, err := idempotency.New(pool, idempotency.Config{LeaseDuration: leaseDuration, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(f.tb, err)
 	return engine
 }

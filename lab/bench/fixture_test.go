@@ -18,9 +18,9 @@ const (
 	createEndpoint  = "POST /v1/payment_intents"
 	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
 
-	lockTimeout = time.Minute
-	grace       = 5 * time.Minute
-	retention   = 72 * time.Hour
+	leaseDuration = time.Minute
+	grace         = 5 * time.Minute
+	retention     = 72 * time.Hour
 )
 
 // fixture is the service without HTTP, on an instrumented pool: what an order costs the
@@ -43,7 +43,7 @@ func newFixtureOn(tb testing.TB, wire *idempotencytest.Wire, pool *pgxpool.Pool)
 	shop := orderstest.New(tb, orderstest.Options{
 		Pool:        pool,
 		StepTimeout: 50 * time.Second, // less than a lease, and more than a step of BenchmarkWaiters
-		Engine:      idempotency.Config{LockTimeout: lockTimeout, Waiters: waiters},
+		Engine:      idempotency.Config{LeaseDuration: leaseDuration, Waiters: waiters},
 	})
 	return &fixture{shop, tb, wire}
 }

@@ -2,13 +2,13 @@
 \set n random(100000000000000, 999999999999999)
 \startpipeline
 SELECT
-       k.account_id, k.id, coalesce(k.idempotency_key, ''), k.operation, k.request_path, k.recovery_point, k.attempt,
-       k.created_at, k.last_run_at, now() - k.last_run_at, k.finished_at,
+       k.account_id, k.id, coalesce(k.idempotency_key, ''), k.operation, k.request_path, k.recovery_point, k.runs,
+       k.created_at, k.updated_at, now() - k.updated_at, k.finished_at,
        coalesce(k.locked_at BETWEEN now() - '60 seconds'::interval AND now() + '60 seconds'::interval, false),
-       greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + '60 seconds'::interval,
+       greatest(k.created_at, k.updated_at, k.locked_at, k.finished_at) > now() + '60 seconds'::interval,
        k.action_required_at IS NOT NULL, coalesce(k.last_error, ''), coalesce(k.response_code, 0),
        k.expired_at IS NOT NULL, k.lost,
-       k.request_params, k.params_hash, k.lease_token, k.response_headers, k.response_body
+       k.request_params, k.fingerprint, k.lease_token, k.response_headers, k.response_body
   FROM idempotency_keys AS k
  WHERE k.account_id = '11111111-1111-4111-8111-111111111111' AND k.id = md5('key' || :n)::uuid;
 \endpipeline
@@ -16,8 +16,8 @@ SELECT
 begin;
 WITH claimed AS (
     INSERT INTO idempotency_keys (
-        id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-        recovery_point, lease_token, attempt, locked_at, last_run_at, created_at
+        id, account_id, idempotency_key, operation, request_method, request_path, request_params, fingerprint,
+        recovery_point, lease_token, runs, locked_at, updated_at, created_at
     ) VALUES (md5('key' || :n)::uuid, '11111111-1111-4111-8111-111111111111', 'bench-floor-' || :n, 'create_order', 'POST', '/v1/orders', '\x7b2263757272656e6379223a22757364222c22656d61696c223a226275796572406578616d706c652e636f6d222c226974656d73223a5b7b226465736372697074696f6e223a22436f66666565206265616e732c2031206b67222c227175616e74697479223a312c22736b75223a226265616e732d316b67222c22756e69745f616d6f756e74223a323530307d2c7b226465736372697074696f6e223a2250617065722066696c746572732c20313030222c227175616e74697479223a322c22736b75223a2266696c7465722d3032222c22756e69745f616d6f756e74223a3435307d5d2c226d65746164617461223a7b2263617274223a22632d31303239222c226368616e6e656c223a22776562227d2c227061796d656e745f6d6574686f64223a22706d5f636172645f76697361227d', '\x014b4c0e5f3ab040ffb4301c299ef586cc13aba82f4e890e6afc3a5f3e0af2900e', 'order_created', md5('lease' || :n)::uuid, 1, now(), now(), now())
     ON CONFLICT DO NOTHING
     RETURNING locked_at

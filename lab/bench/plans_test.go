@@ -113,8 +113,8 @@ func (f *fixture) fillTables(n int) {
 	for _, statement := range []string{
 		`
 INSERT INTO idempotency_keys (
-    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-    recovery_point, lease_token, attempt, last_run_at, created_at, finished_at, response_code, response_headers, response_body
+    id, account_id, idempotency_key, operation, request_method, request_path, request_params, fingerprint,
+    recovery_point, lease_token, runs, updated_at, created_at, finished_at, response_code, response_headers, response_body
 )
 SELECT gen_random_uuid(), $1, 'one-of-many-keys-' || i, 'create_order', 'POST', '/v1/orders', '{}', decode(repeat('01', 33), 'hex'),
        'finished', gen_random_uuid(), 1, at, at, at, 201, '{"Content-Type":"application/json"}', decode(repeat('01', 500), 'hex')

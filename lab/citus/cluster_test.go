@@ -206,7 +206,7 @@ func (c *cluster) fixture(schema string, settings ...string) *labtest.Fixture {
 	require.NoError(c.t, err)
 	c.t.Cleanup(pool.Close)
 	f := labtest.NewFixtureOn(c.t, pool, c.coordinator.url("orders", "orders")+path,
-		append([]string{"STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=5s", "COMPLETER_GRACE=6s"}, settings...)...)
+		append([]string{"STEP_TIMEOUT=2s", "LEASE_DURATION=5s", "COMPLETER_GRACE=6s"}, settings...)...)
 	f.CreateAccount()
 	return f
 }

@@ -47,7 +47,7 @@ func TestCommands(t *testing.T) {
 	require.Contains(t, run("keys", "show", "to-be-retried-001"), "charge_created")
 	run("keys", "retry", "to-be-retried-001", "--reason", "a test")
 	run("keys", "resolve", "to-be-resolved-01", "--reason", "a test")
-	f.Exec("UPDATE idempotency_keys SET last_run_at = now() - interval '10 minutes' WHERE finished_at IS NULL")
+	f.Exec("UPDATE idempotency_keys SET updated_at = now() - interval '10 minutes' WHERE finished_at IS NULL")
 	require.Contains(t, run("keys", "list"), "charge_created")
 	run("completer")
 	require.Len(t, f.Stripe.Charges(), 2)

@@ -188,7 +188,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 			at, href := "2099-11-20T09:30:12.482913Z", fmt.Sprint("/v1/orders/", order["id"])
 			status := node{
-				"key": id, "state": "finished", "operation": "create_order", "recovery_point": "finished", "attempt": 1, "created_at": at, "last_run_at": at,
+				"key": id, "state": "finished", "operation": "create_order", "recovery_point": "finished", "runs": 1, "created_at": at, "updated_at": at,
 				"expires_at": at, "response": node{"status": 201, "type": nil, "location": href}, "order": node{"id": order["id"], "href": href}, "refund": nil,
 			}
 			if f.defect == "wrong key status" {

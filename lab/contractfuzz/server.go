@@ -104,7 +104,7 @@ func (s *server) reconcile(ctx context.Context, least int) (string, error) {
 	pause(ctx, grace)
 	command := exec.CommandContext(ctx, s.program, "reconcile", "--since=1h")
 	command.Env = append(os.Environ(), "DATABASE_URL="+s.databaseURL, "STRIPE_API_BASE="+s.stripePage, "STRIPE_SECRET_KEY="+fakeKey,
-		"STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE="+grace.String(), "LOG_LEVEL=warn")
+		"STEP_TIMEOUT=1s", "LEASE_DURATION=2s", "COMPLETER_GRACE="+grace.String(), "LOG_LEVEL=warn")
 	report, err := command.CombinedOutput()
 	if compared, _ := strconv.Atoi(line(report, `Compared (\d+) intents`)); err == nil && compared < least {
 		err = fmt.Errorf("reconcile compared fewer than %d intents", least)

@@ -133,9 +133,9 @@ func flagOf(t *testing.T, args []string, name string) time.Duration {
 // longestStop returns how long a command may take to stop.
 func longestStop(t *testing.T, args []string, environment map[string]string) time.Duration {
 	t.Helper()
-	text := environment["STRIPE_TIMEOUT"]
+	text := environment["STEP_TIMEOUT"]
 	if text == "" {
-		text = knownVariables(t)["STRIPE_TIMEOUT"]
+		text = knownVariables(t)["STEP_TIMEOUT"]
 	}
 	stripe, err := time.ParseDuration(text)
 	require.NoError(t, err)

@@ -248,7 +248,7 @@ func (r *reader) abandon(idempotencyKey string) {
 	require.Equal(r.T, http.StatusServiceUnavailable, response.Status)
 	rejecting.Release()
 	a.Stop()
-	r.Exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
+	r.Exec("UPDATE idempotency_keys SET updated_at = updated_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
 }
 
 func TestDocuments_mentions(t *testing.T) {

@@ -130,7 +130,7 @@ func TestTakeover_responseLost(t *testing.T) {
 		dial := config.ConnConfig.DialFunc
 		config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial(ctx, network, address)
-			return &lossyConn{Conn: conn, statement: "attempt + 1", lost: &lost}, err
+			return &lossyConn{Conn: conn, statement: "runs + 1", lost: &lost}, err
 		}
 	})
 	req, op := f.request(), &threeSteps{}
@@ -215,7 +215,7 @@ func (f *fixture) backgroundCommands(op *threeSteps) {
 	ctx := f.t.Context()
 	req := f.request()
 	idempotencytest.PutKey(f.t, f.pool, req, op.Name(), paid)
-	f.update(req, "last_run_at = now() - interval '1 hour'")
+	f.update(req, "updated_at = now() - interval '1 hour'")
 	unfinished, err := f.engine.Unfinished(ctx)
 	require.NoError(f.t, err)
 	require.NotEmpty(f.t, unfinished)

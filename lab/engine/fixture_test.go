@@ -34,9 +34,9 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	lockTimeout = time.Minute
-	waitFor     = 10 * time.Second
-	tick        = time.Millisecond
+	leaseDuration = time.Minute
+	waitFor       = 10 * time.Second
+	tick          = time.Millisecond
 )
 
 type fixture struct {
@@ -51,7 +51,7 @@ func newFixture(t testing.TB, configure ...func(*pgxpool.Config)) *fixture {
 	pool := idempotencytest.NewPool(t, append([]func(*pgxpool.Config){connections(1)}, configure...)...)
 	_, err := pool.Exec(t.Context(), "CREATE TABLE effects (idempotency_key text NOT NULL, name text NOT NULL)")
 	require.NoError(t, err)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Waiters: 1, Logger: slog.New(slog.DiscardHandler)})
+	engine, err := idempotency.New(pool, idempotency.Config{LeaseDuration: leaseDuration, Clock: time.Now, Waiters: 1, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	return &fixture{t: t, pool: pool, engine: engine, account: idempotencytest.Account(t, pool)}
 }
@@ -114,7 +114,7 @@ func (f *fixture) state(req idempotency.Request) (state keyState) {
 	err := f.pool.QueryRow(f.t.Context(), `
 SELECT recovery_point,
        locked_at IS NOT NULL,
-       attempt
+       runs
   FROM idempotency_keys
  WHERE account_id = $1
    AND idempotency_key = $2`, req.AccountID, string(req.Key)).Scan(&state.Point, &state.Leased, &state.Attempt)

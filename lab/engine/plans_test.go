@@ -19,8 +19,8 @@ func (f *fixture) insertKeys(n int, columns, values string) {
 	f.t.Helper()
 	_, err := f.pool.Exec(f.t.Context(), `
 INSERT INTO idempotency_keys (
-    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-    lease_token, attempt, last_run_at, created_at, recovery_point, `+columns+`
+    id, account_id, idempotency_key, operation, request_method, request_path, request_params, fingerprint,
+    lease_token, runs, updated_at, created_at, recovery_point, `+columns+`
 )
 SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'POST', '/v1/things', '{}', decode(repeat('01', 33), 'hex'),
        gen_random_uuid(), 1, at, at, `+values+`
@@ -51,7 +51,7 @@ func TestPlans_useIndexes(t *testing.T) {
 		require.ErrorIs(t, err, idempotency.ErrNotFound)
 		abandoned := f.request()
 		idempotencytest.PutKey(t, f.pool, abandoned, op.Name(), paid)
-		f.update(abandoned, "last_run_at = now() - interval '1 hour'")
+		f.update(abandoned, "updated_at = now() - interval '1 hour'")
 		pass, err := completer.RunOnce(ctx) // list, claim, takeover
 		require.NoError(t, err)
 		require.Equal(t, idempotency.CompleterResult{Completed: 1}, pass)

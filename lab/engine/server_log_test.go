@@ -52,7 +52,7 @@ func TestServerLog_race(t *testing.T) {
 	defer migrator.Close()
 	_, err = migrator.Up(t.Context())
 	require.NoError(t, err)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Logger: discard})
+	engine, err := idempotency.New(pool, idempotency.Config{LeaseDuration: leaseDuration, Clock: time.Now, Logger: discard})
 	require.NoError(t, err)
 
 	req := idempotency.Request{

@@ -28,9 +28,9 @@ import (
 // After a day of the model, no create is sent any more (half an hour), but the fake still has its
 // key (24 hours). After two, the charge window is over.
 const (
-	day          = 23*time.Hour + 20*time.Minute
-	chargeWindow = 36 * time.Hour
-	lockTimeout  = time.Minute
+	day           = 23*time.Hour + 20*time.Minute
+	chargeWindow  = 36 * time.Hour
+	leaseDuration = time.Minute
 )
 
 // replayer makes the program follow a trace.
@@ -92,8 +92,8 @@ func newReplayer(t testing.TB, trace trace) *replayer {
 		Stripe:       stripetest.Options{SearchDelay: -1},
 		Payments:     payments.Config{Transport: r.provider},
 		Engine: idempotency.Config{
-			LockTimeout: lockTimeout,
-			Clock:       func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
+			LeaseDuration: leaseDuration,
+			Clock:         func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 		},
 	})
 	params, err := idempotency.Canonicalize([]byte(
@@ -250,7 +250,7 @@ func (r *replayer) environment(before state, a action) {
 	r.t.Helper()
 	switch a.name {
 	case "lease-ends":
-		r.advance(lockTimeout + time.Second)
+		r.advance(leaseDuration + time.Second)
 	case "day":
 		r.advance(day)
 	case "create-forgotten":
@@ -365,7 +365,7 @@ SELECT k.recovery_point,
        o.status
   FROM idempotency_keys AS k
   JOIN orders AS o USING (account_id, idempotency_key)
- WHERE k.id = $1`, idempotency.KeyID(r.Account, r.request.Key), lockTimeout).Scan(&got.point, &got.locked, &code, &intent, &status)
+ WHERE k.id = $1`, idempotency.KeyID(r.Account, r.request.Key), leaseDuration).Scan(&got.point, &got.locked, &code, &intent, &status)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return got
 	}

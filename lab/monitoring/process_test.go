@@ -134,7 +134,7 @@ func nothing(*plant) {}
 // finish resumes what a fault has left.
 func finish(p *plant) {
 	p.heal()
-	p.Exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '1 day' WHERE finished_at IS NULL")
+	p.Exec("UPDATE idempotency_keys SET updated_at = updated_at - interval '1 day' WHERE finished_at IS NULL")
 	p.command("completer")
 }
 

@@ -50,7 +50,7 @@ func newSystem(t *testing.T, synchronous bool) *system {
 	mail := programtest.NewMailServer(t, "")
 	s := &system{
 		cluster: c,
-		Fixture: labtest.NewFixtureOn(t, pool, c.url(), "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s",
+		Fixture: labtest.NewFixtureOn(t, pool, c.url(), "STEP_TIMEOUT=1s", "LEASE_DURATION=2s", "COMPLETER_GRACE=3s",
 			"SMTP_URL=smtp://"+mail.Address, "RECEIPTS_FROM=shop@example.com"),
 		mail: mail,
 	}

@@ -51,7 +51,7 @@ func newPooledFixture(t *testing.T) *pooledFixture {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	f := &pooledFixture{
-		Fixture: labtest.NewFixtureOn(t, pool, server.URL("postgres"), "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s"),
+		Fixture: labtest.NewFixtureOn(t, pool, server.URL("postgres"), "STEP_TIMEOUT=1s", "LEASE_DURATION=2s"),
 		server:  server,
 	}
 	f.direct = f.Environ

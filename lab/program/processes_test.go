@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	f := labtest.NewFixture(t)
-	env := f.With("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
+	env := f.With("STEP_TIMEOUT=1s", "LEASE_DURATION=2s")
 	a, b := f.Serve(env, "--shutdown-delay", "0"), f.Serve(env, "--shutdown-delay", "0")
 	const orders = 4
 	var responses [orders][4]programtest.Response

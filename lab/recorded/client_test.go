@@ -330,7 +330,7 @@ func wantRefund(o object) string {
 	})
 }
 
-func gotEvent(e payments.Event) string {
+func gotEvent(e payments.ProviderEvent) string {
 	return fmt.Sprintf("%s %s %s %s %t %v", e.ID, e.Type, e.ObjectID, e.IntentID, e.NamesIntent, e.Metadata)
 }
 
@@ -338,7 +338,7 @@ func gotEvent(e payments.Event) string {
 // if it has none. Before version 2018-02-06 there were no intents, and objects lack the member.
 func wantEvent(e object) string {
 	about := e.object("data").object("object")
-	want := payments.Event{ID: e.text("id"), Type: e.text("type")}
+	want := payments.ProviderEvent{ID: e.text("id"), Type: e.text("type")}
 	switch about.text("object") {
 	case "payment_intent":
 		want.IntentID, want.NamesIntent, want.Metadata = about.text("id"), true, about.metadata()

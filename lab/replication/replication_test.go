@@ -53,7 +53,7 @@ func newPair(t *testing.T) *pair {
 	p.standby, p.onStandby = p.startServer(filepath.Join(folder, "standby"))
 	p.until(p.onPrimary, "SELECT count(*) = 1 FROM pg_stat_replication WHERE state = 'streaming'")
 
-	p.Fixture = labtest.NewFixtureOn(t, p.onPrimary, p.url(), "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s")
+	p.Fixture = labtest.NewFixtureOn(t, p.onPrimary, p.url(), "STEP_TIMEOUT=1s", "LEASE_DURATION=2s", "COMPLETER_GRACE=3s")
 	labtest.Run(t, p.Environ, "migrate", "up")
 	p.CreateAccount()
 	return p

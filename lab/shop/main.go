@@ -93,7 +93,7 @@ func serveAll(ctx context.Context) (err error) {
 	// The shortest durations in their order (R9), so that a lease ends soon after a kill.
 	environ := []string{
 		"DATABASE_URL=" + database.URL("postgres"), "STRIPE_SECRET_KEY=sk_test_fake", "STRIPE_API_BASE=" + fake, "LISTEN_ADDR=" + addresses[0],
-		"ADMIN_ADDR=", "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "COMPLETER_GRACE=4s",
+		"ADMIN_ADDR=", "STEP_TIMEOUT=2s", "LEASE_DURATION=3s", "COMPLETER_GRACE=4s",
 	}
 	var output string
 	for _, args := range [][]string{{"migrate", "up"}, {"accounts", "create", "--name", "shop"}} {

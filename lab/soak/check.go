@@ -243,7 +243,7 @@ func (c *checker) expected(p *purchase, response client.Response) bool {
 	case problem.Code == "payment_intent_canceled" && c.cancelMayBeLost(p):
 		return true
 	case problem.Code == "charge_window_over", problem.Code == "payment_not_created": // its order is not older than the first request
-		return p.left || p.stored[len(p.stored)-1].at.Sub(p.sent) > chargeWindow-lockTimeout
+		return p.left || p.stored[len(p.stored)-1].at.Sub(p.sent) > chargeWindow-leaseDuration
 	case c.cancelled(problem.OrderID):
 		return true
 	default:

@@ -147,7 +147,7 @@ func (f *faults) pause(ctx context.Context, r *rand.Rand) {
 		return
 	}
 	f.pauses++
-	pause(ctx, time.Duration(r.Int64N(int64(2*lockTimeout))))
+	pause(ctx, time.Duration(r.Int64N(int64(2*leaseDuration))))
 	s.signal(syscall.SIGCONT)
 }
 

@@ -180,7 +180,7 @@ SELECT known.id
 
 // retryHalf asks the accounts to retry the orders that the commands named.
 func (f *faults) retryHalf(ctx context.Context, l *loss, report reconcile.Report) {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	ctx, cancel := context.WithTimeout(ctx, leaseDuration)
 	defer cancel()
 	var all sync.WaitGroup
 	for i, d := range report.Discrepancies {

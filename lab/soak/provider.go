@@ -203,7 +203,7 @@ func (p *provider) fail(r *rand.Rand) {
 	p.faults = append(p.faults, i)
 	p.mu.Unlock()
 	// Up to two leases: the response can arrive after another run has taken over the key.
-	time.AfterFunc(time.Duration(r.Int64N(int64(2*lockTimeout))), i.Release)
+	time.AfterFunc(time.Duration(r.Int64N(int64(2*leaseDuration))), i.Release)
 }
 
 // release ends the faults so far.

@@ -28,8 +28,8 @@ import (
 // Leases expire during the run, and so does the time in which a customer can approve a
 // payment.
 const (
-	stripeTimeout  = 2 * time.Second
-	lockTimeout    = 4 * time.Second
+	stepTimeout    = 2 * time.Second
+	leaseDuration  = 4 * time.Second
 	completerGrace = 6 * time.Second
 	chargeWindow   = 90 * time.Second
 )
@@ -116,8 +116,8 @@ func (s *system) start(ctx context.Context, o options, out io.Writer) error {
 		"EVENTS_URL=" + s.endpoint.url,
 		"EVENTS_SECRET=" + eventSecret,
 		"LOG_LEVEL=warn",
-		"STRIPE_TIMEOUT=" + stripeTimeout.String(),
-		"LOCK_TIMEOUT=" + lockTimeout.String(),
+		"STEP_TIMEOUT=" + stepTimeout.String(),
+		"LEASE_DURATION=" + leaseDuration.String(),
 		"COMPLETER_GRACE=" + completerGrace.String(),
 		"CHARGE_WINDOW=" + chargeWindow.String(),
 		"KEY_RETENTION=" + keyRetention,

@@ -84,7 +84,7 @@ func (s *system) startAll(ctx context.Context) error {
 		"LISTEN_ADDR=" + s.address,
 		"STRIPE_SECRET_KEY=sk_test_fake", "STRIPE_API_BASE=" + s.stripeURL,
 		"SMTP_URL=smtp://" + mail, "RECEIPTS_FROM=shop@example.com", "LOG_LEVEL=warn",
-		"STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=5s", "COMPLETER_GRACE=10s", "CHARGE_WINDOW=2m", "KEY_RETENTION=5m",
+		"STEP_TIMEOUT=2s", "LEASE_DURATION=5s", "COMPLETER_GRACE=10s", "CHARGE_WINDOW=2m", "KEY_RETENTION=5m",
 	}
 	if _, err := s.command(ctx, "migrate", "up"); err != nil {
 		return err

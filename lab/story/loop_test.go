@@ -29,7 +29,7 @@ import (
 const (
 	createKeys = `CREATE TABLE idempotency_keys (
     idempotency_key text PRIMARY KEY,     -- chosen by the client
-    params_hash     bytea NOT NULL,       -- fingerprint of the request: another one is rejected
+    fingerprint     bytea NOT NULL,       -- fingerprint of the request: another one is rejected
     recovery_point  text NOT NULL,        -- how far the request has come
     lease_token     uuid NOT NULL,        -- the run that may write, new for each run
     locked_at       timestamptz,          -- since when; NULL if no run works on it
@@ -47,12 +47,12 @@ CREATE TABLE orders (
 
 	// claim inserts the row, or takes it over if no run holds its lease.
 	claim = `
-INSERT INTO idempotency_keys AS held (idempotency_key, params_hash, recovery_point, lease_token, locked_at)
+INSERT INTO idempotency_keys AS held (idempotency_key, fingerprint, recovery_point, lease_token, locked_at)
 VALUES ($1, $2, 'order_created', $3, now())
     ON CONFLICT (idempotency_key) DO UPDATE
    SET lease_token = $3,
        locked_at   = now()
- WHERE held.params_hash = $2
+ WHERE held.fingerprint = $2
    AND held.recovery_point <> 'finished'
    AND (held.locked_at IS NULL OR held.locked_at <= now() - interval '90 seconds')
 RETURNING recovery_point`
@@ -142,7 +142,7 @@ func (s *Shop) claim(ctx context.Context, key string, hash []byte) (*run, error)
 	}
 	var same bool
 	err = s.db.QueryRow(ctx, `
-SELECT params_hash = $2, recovery_point, response_code, response_body
+SELECT fingerprint = $2, recovery_point, response_code, response_body
   FROM idempotency_keys
  WHERE idempotency_key = $1`, key, hash).Scan(&same, &r.point, &r.code, &r.body)
 	switch {

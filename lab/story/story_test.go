@@ -32,8 +32,8 @@ var update = flag.Bool("update", false, "write these parts of docs/how-it-works.
 func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
 
 const (
-	key         = "4f1d3c52-basket-17"
-	lockTimeout = 90 * time.Second // the default
+	key           = "4f1d3c52-basket-17"
+	leaseDuration = 90 * time.Second // the default
 
 	create  = "POST /v1/payment_intents"
 	confirm = "POST /v1/payment_intents/{id}/confirm"
@@ -58,7 +58,7 @@ func newStory(t *testing.T) *story {
 }
 
 // serve starts a process whose calls to Stripe outlast the moments at which they are held.
-func (s *story) serve() *programtest.API { return s.Serve(s.With("STRIPE_TIMEOUT=80s")) }
+func (s *story) serve() *programtest.API { return s.Serve(s.With("STEP_TIMEOUT=80s")) }
 
 // hold stops the next request to an endpoint when it arrives there.
 func (s *story) hold(endpoint string) *stripetest.Injection {
@@ -138,8 +138,8 @@ func stopAfterCharge(t *testing.T, signal syscall.Signal) (s *story, stopped *pr
 	require.Equal(t, http.StatusConflict, second.MustOrder(key, programtest.Tea).Status)
 	s.record("a retry: 409")
 
-	s.pause = lockTimeout
-	s.Exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval", lockTimeout+time.Second)
+	s.pause = leaseDuration
+	s.Exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval", leaseDuration+time.Second)
 	reading := s.hold(read)
 	third := second.OrderAsync(key)
 	s.reached(reading, "takeover")

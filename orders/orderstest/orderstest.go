@@ -89,7 +89,7 @@ func New(tb testing.TB, o Options) *Shop {
 	s.Payments = payments.New(o.Payments)
 	tb.Cleanup(s.Payments.Close)
 
-	o.Engine.LockTimeout = cmp.Or(o.Engine.LockTimeout, time.Minute)
+	o.Engine.LeaseDuration = cmp.Or(o.Engine.LeaseDuration, time.Minute)
 	if o.Engine.Clock == nil {
 		o.Engine.Clock = time.Now
 	}

@@ -57,7 +57,7 @@ func intent(changes ...string) step {
 func loseOrder(f *fixture) { f.deleteOrder(f.Account, orderKey) }
 
 const (
-	finishKey = `UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = last_run_at, response_code = 201, response_headers = '{}', response_body = ''`
+	finishKey = `UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = updated_at, response_code = 201, response_headers = '{}', response_body = ''`
 	markPaid  = `UPDATE orders SET status = 'paid', paid_at = created_at`
 )
 
@@ -213,7 +213,7 @@ func TestRun_recent(t *testing.T) {
 		f := newOldFixture(t, cases["another amount"].setup...)
 		f.age()
 		f.do(sql(`UPDATE orders SET created_at = created_at + interval '1 day'`),
-			sql(`UPDATE idempotency_keys SET created_at = created_at + interval '1 day', last_run_at = last_run_at + interval '1 day', finished_at = finished_at + interval '1 day'`))
+			sql(`UPDATE idempotency_keys SET created_at = created_at + interval '1 day', updated_at = updated_at + interval '1 day', finished_at = finished_at + interval '1 day'`))
 		require.Equal(t, cases["another amount"].want, f.discrepancies())
 	})
 }

@@ -142,7 +142,7 @@ func (f *fixture) ageBy(age time.Duration) {
 	f.exec(`
 UPDATE idempotency_keys
    SET created_at  = created_at - $1::interval,
-       last_run_at = last_run_at - $1::interval,
+       updated_at = updated_at - $1::interval,
        locked_at   = locked_at - $1::interval,
        finished_at = finished_at - $1::interval`, age)
 	f.exec("UPDATE orders SET created_at = created_at - $1::interval, paid_at = paid_at - $1::interval", age)

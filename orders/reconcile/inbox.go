@@ -87,7 +87,7 @@ func (s *Service) readPlace(ctx context.Context) (p pass, err error) {
 
 // record stores new events with the jobs of their orders and, after the last page of a pass, the place
 // (R27, the provider's events). A job that exists is repeated, also if it is just being worked off.
-func (s *Service) record(ctx context.Context, events []payments.Event, last *pass) error {
+func (s *Service) record(ctx context.Context, events []payments.ProviderEvent, last *pass) error {
 	var ids, types, objects, intents []string
 	rest := &pgx.Batch{}
 	for _, e := range events {

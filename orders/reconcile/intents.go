@@ -77,7 +77,7 @@ SELECT named.account_id,
        coalesce(o.currency, ''),
        coalesce(o.status, 'missing'),
        coalesce(o.payment_intent_id, ''),
-       array_remove(ARRAY[o.created_at, key.finished_at, key.locked_at, key.last_run_at], NULL),
+       array_remove(ARRAY[o.created_at, key.finished_at, key.locked_at, key.updated_at], NULL),
        coalesce(key.response_code, 0),
        key.id IS NOT NULL AND key.finished_at IS NULL,
        coalesce(key.lost, false)

@@ -272,9 +272,9 @@ func TestRun_resolvedByItself(t *testing.T) {
 	f, first := newVeryOldFixture(t, paid, sql("UPDATE orders SET amount = 4200"))
 	require.Len(t, first.Discrepancies, 1)
 	f.exec("UPDATE orders SET amount = 4300")
-	f.exec("UPDATE idempotency_keys SET last_run_at = now()")
+	f.exec("UPDATE idempotency_keys SET updated_at = now()")
 	require.Len(t, f.discrepancies(), 1, "a run may be active")
-	f.exec("UPDATE idempotency_keys SET last_run_at = created_at")
+	f.exec("UPDATE idempotency_keys SET updated_at = created_at")
 	require.Empty(t, f.discrepancies())
 	open, err := jobs.Open(t.Context(), f.Pool)
 	require.NoError(t, err)
@@ -302,7 +302,7 @@ func TestRun_findingOfAnotherCommand(t *testing.T) {
 func TestRun_killedAnywhere(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t, paid, sql("UPDATE orders SET amount = 4200, created_at = created_at - interval '1 hour', paid_at = paid_at - interval '1 hour'",
-		"UPDATE idempotency_keys SET created_at = created_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour', finished_at = finished_at - interval '1 hour'"))
+		"UPDATE idempotency_keys SET created_at = created_at - interval '1 hour', updated_at = updated_at - interval '1 hour', finished_at = finished_at - interval '1 hour'"))
 	fix := func(c *reconcile.Options) { c.Fix = true }
 	for kill := 1; ; kill++ {
 		f.exec("DELETE FROM staged_jobs WHERE kind = 'discrepancy'")

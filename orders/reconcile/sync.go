@@ -271,7 +271,7 @@ func (c *change) applyRefund(made payments.Refund) {
 		return
 	}
 	QueueRefund(&c.batch, Refund{AccountID: c.AccountID, ID: r.ID, OrderID: c.ID, Source: r.Source, Made: made}, true)
-	event := events.Event{Type: events.RefundUpdated, OrderID: c.ID, RefundID: r.ID}
+	event := events.ShopEvent{Type: events.RefundUpdated, OrderID: c.ID, RefundID: r.ID}
 	if r.ProviderID == "" && !made.Status.Void() {
 		event.Type = events.RefundCreated
 	}
@@ -317,7 +317,7 @@ func (c *change) applyDisputes(ctx context.Context, disputes []payments.Dispute)
 	for _, d := range disputes {
 		if !slices.Contains(c.disputes, d) {
 			audit.WriteTx(ctx, &c.batch, c.AccountID, c.ID, "order.dispute_updated", map[string]any{"dispute": d})
-			c.events.StageTx(&c.batch, c.AccountID, events.Event{Type: events.DisputeUpdated, OrderID: c.ID, DisputeID: d.ID})
+			c.events.StageTx(&c.batch, c.AccountID, events.ShopEvent{Type: events.DisputeUpdated, OrderID: c.ID, DisputeID: d.ID})
 		}
 	}
 	if !slices.Equal(c.disputes, disputes) {

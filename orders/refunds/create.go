@@ -155,7 +155,7 @@ func (r *refundRun) record(next idempotency.Transition) idempotency.RecordFunc {
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		tx.Queue(`
 UPDATE refunds
-   SET provider_attempt   = $3,
+   SET provider_key_number   = $3,
        provider_sent_at   = $4,
        provider_failed_at = $5
  WHERE account_id = $1
@@ -239,7 +239,7 @@ RETURNING id`, []any{r.run.AccountID, r.refund.ID, why.Code}, new(uuid.UUID))
 
 // stageTx stages the event of a refund that was made, or of one that failed.
 func (r *refundRun) stageTx(tx *idempotency.Tx, made bool) {
-	event := events.Event{Type: events.RefundUpdated, OrderID: r.refund.OrderID, RefundID: r.refund.ID}
+	event := events.ShopEvent{Type: events.RefundUpdated, OrderID: r.refund.OrderID, RefundID: r.refund.ID}
 	if made {
 		event.Type = events.RefundCreated
 	}

@@ -53,7 +53,7 @@ func DecodeRequest(canonical []byte) (Request, error) {
 type row struct {
 	Refund
 	IntentID         string     `db:"payment_intent_id"`
-	KeyNumber        int        `db:"provider_attempt"` // in the provider key of the next call
+	KeyNumber        int        `db:"provider_key_number"` // in the provider key of the next call
 	ProviderSentAt   *time.Time // time of the last call that may have been executed, or nil
 	ProviderFailedAt *time.Time // when the provider stored a 500 under our key
 	CancelRequested  bool       // by an operator, see createRefund.Mark

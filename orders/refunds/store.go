@@ -52,7 +52,7 @@ SELECT r.id,
        r.source,
        r.failure_reason,
        o.payment_intent_id,
-       r.provider_attempt,
+       r.provider_key_number,
        r.provider_sent_at,
        r.provider_failed_at,
        r.cancel_requested_at IS NOT NULL AS cancel_requested

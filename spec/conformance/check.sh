@@ -9,8 +9,8 @@ set -- # dev.sh would install them
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 
-# A crashed request is continued after LOCK_TIMEOUT.
-export STRIPE_TIMEOUT=2s LOCK_TIMEOUT=4s COMPLETER_GRACE=5m CHARGE_WINDOW=23h KEY_RETENTION=72h
+# A crashed request is continued after LEASE_DURATION.
+export STEP_TIMEOUT=2s LEASE_DURATION=4s COMPLETER_GRACE=5m CHARGE_WINDOW=23h KEY_RETENTION=72h
 export LOG_LEVEL=warn ADMIN_ADDR='' SMTP_URL='' DATABASE_URL='' STRIPE_WEBHOOK_SECRET=''
 export STRIPE_SECRET_KEY=sk_test_conformance
 
@@ -70,7 +70,7 @@ END
 cat >"$programs/expire" <<-END
 	#!/bin/sh
 	sleep 1
-	STRIPE_TIMEOUT=100ms LOCK_TIMEOUT=200ms COMPLETER_GRACE=300ms CHARGE_WINDOW=400ms KEY_RETENTION=500ms \
+	STEP_TIMEOUT=100ms LEASE_DURATION=200ms COMPLETER_GRACE=300ms CHARGE_WINDOW=400ms KEY_RETENTION=500ms \
 		exec "$folder/orders" reaper
 END
 # All processes of the database are killed except the first one. It is stopped until the

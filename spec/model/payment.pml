@@ -26,7 +26,7 @@ mtype:step   = { idle,
 typedef Row {
 	mtype:point  at     = unused;
 	mtype:answer answer = none; /* the stored response */
-	bool locked;                /* locked_at is not NULL, and LOCK_TIMEOUT has not passed since */
+	bool locked;                /* locked_at is not NULL, and LEASE_DURATION has not passed since */
 	bool released;              /* locked_at is NULL */
 	byte token;                 /* of the run that may write */
 	byte created;               /* day */

@@ -65,10 +65,10 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 		Retention: config.KeyRetention,
 	})
 	a.Engine, err = idempotency.New(a.Pool, idempotency.Config{
-		LockTimeout: config.LockTimeout,
-		Clock:       time.Now,
-		Waiters:     maxWaiters,
-		Logger:      logger,
+		LeaseDuration: config.LeaseDuration,
+		Clock:         time.Now,
+		Waiters:       maxWaiters,
+		Logger:        logger,
 	})
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 		SecretKey:     string(config.SecretKey),
 		WebhookSecret: string(config.WebhookSecret),
 		BaseURL:       config.APIBase,
-		Timeout:       config.StripeTimeout,
+		Timeout:       config.StepTimeout,
 		Transport:     transport,
 		Observe:       a.Metrics.ProviderAttempt,
 		Logger:        logger,
@@ -91,7 +91,7 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 	a.Engine.Register(a.Orders.Operations()...)
 	a.Engine.Register(a.Refunds.Operation())
 	a.ownRoutes = registerOwn(a.Engine, config, a.Pool, transport)
-	a.Changes = &reconcile.Service{Orders: a.Orders, Timeout: config.LongestRun() + config.StripeTimeout}
+	a.Changes = &reconcile.Service{Orders: a.Orders, Timeout: config.LongestRun() + config.StepTimeout}
 	return a, nil
 }
 

@@ -128,8 +128,8 @@ const (
 
 // Durations are the limits of a key's life. Each must be less than the next one.
 type Durations struct {
-	StripeTimeout  time.Duration `envconfig:"STRIPE_TIMEOUT" default:"20s"`
-	LockTimeout    time.Duration `envconfig:"LOCK_TIMEOUT" default:"90s"`
+	StepTimeout    time.Duration `envconfig:"STEP_TIMEOUT" default:"20s"`
+	LeaseDuration  time.Duration `envconfig:"LEASE_DURATION" default:"90s"`
 	CompleterGrace time.Duration `envconfig:"COMPLETER_GRACE" default:"5m"`
 	ChargeWindow   time.Duration `envconfig:"CHARGE_WINDOW" default:"23h"`
 	KeyRetention   time.Duration `envconfig:"KEY_RETENTION" default:"72h"`
@@ -147,8 +147,8 @@ func (d *Durations) validate(p *problems) {
 	}
 	previous := duration{}
 	for _, next := range []duration{
-		{"STRIPE_TIMEOUT", d.StripeTimeout, longest},
-		{"LOCK_TIMEOUT", d.LockTimeout, longest},
+		{"STEP_TIMEOUT", d.StepTimeout, longest},
+		{"LEASE_DURATION", d.LeaseDuration, longest},
 		{"COMPLETER_GRACE", d.CompleterGrace, orders.CreatePeriod - time.Second},
 		{"CHARGE_WINDOW", d.ChargeWindow, 23 * time.Hour},
 		{"KEY_RETENTION", d.KeyRetention, longest},
@@ -160,7 +160,7 @@ func (d *Durations) validate(p *problems) {
 }
 
 // LongestRun bounds a request: three steps, and 15 seconds for the database.
-func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout + 15*time.Second }
+func (d *Durations) LongestRun() time.Duration { return 3*d.StepTimeout + 15*time.Second }
 
 // Secret is a value that only a conversion to string shows.
 type Secret string

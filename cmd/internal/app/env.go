@@ -33,12 +33,12 @@ type Config struct {
 }
 
 // Load reads and checks all variables, of which some are required. The error names every invalid variable,
-// and contains no secret. Space around a value is removed, because files such as Kubernetes secrets end
+// and contains no secret. Space around a value is former, because files such as Kubernetes secrets end
 // with a line break. An empty variable counts as not set, except that it turns the admin listener off.
 func Load(required ...string) (*Config, error) {
 	p := new(problems)
-	for name, instead := range removed {
-		p.check(os.Getenv(name) == "", name, "was removed: %s", instead)
+	for name, instead := range former {
+		p.check(os.Getenv(name) == "", name, "%s", instead)
 	}
 	for _, match := range variableName.FindAllStringSubmatch(Variables, -1) {
 		name := match[1]
@@ -70,11 +70,13 @@ func Load(required ...string) (*Config, error) {
 }
 
 var (
-	removed = map[string]string{
-		"COMPLETER_MAX_ATTEMPTS":      "the completer never gives up",
-		"EVENTS_SIGNING_KEY":          "set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
-		"EVENTS_SIGNING_KEY_PREVIOUS": "set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
-		"RECEIPTS_DIR":                "set SMTP_URL to send receipts by mail",
+	former = map[string]string{
+		"COMPLETER_MAX_ATTEMPTS":      "was former: the completer never gives up",
+		"EVENTS_SIGNING_KEY":          "was former: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
+		"EVENTS_SIGNING_KEY_PREVIOUS": "was former: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
+		"LOCK_TIMEOUT":                "is called LEASE_DURATION now",
+		"RECEIPTS_DIR":                "was former: set SMTP_URL to send receipts by mail",
+		"STRIPE_TIMEOUT":              "is called STEP_TIMEOUT now",
 	}
 	variableName = regexp.MustCompile(`(?m)^  ([A-Z_]+)`)
 )

@@ -52,18 +52,18 @@ func TestLoad(t *testing.T) {
 		problems    []string // in this order
 	}{
 		"empty variables count as not set": {
-			environment: []string{"DATABASE_URL=", "STRIPE_SECRET_KEY=", "LISTEN_ADDR=", "STRIPE_TIMEOUT=", "LOG_LEVEL=", "SMTP_URL=", "RECEIPTS_FROM="},
+			environment: []string{"DATABASE_URL=", "STRIPE_SECRET_KEY=", "LISTEN_ADDR=", "STEP_TIMEOUT=", "LOG_LEVEL=", "SMTP_URL=", "RECEIPTS_FROM="},
 			problems:    []string{"DATABASE_URL: not set", "STRIPE_SECRET_KEY: not set"},
 		},
 		"every variable is invalid": {
 			environment: []string{
 				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "ADMIN_ADDR=localhost", "STRIPE_SECRET_KEY=whsec_canary",
-				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "SMTP_HELLO=pod", "RECEIPTS_FROM=nobody",
-				"EVENTS_URL=shop.example/canary", "EVENTS_SECRET=whsec_canary", "LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days",
+				"STRIPE_API_BASE=localhost:12111", "STEP_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "SMTP_HELLO=pod", "RECEIPTS_FROM=nobody",
+				"EVENTS_URL=shop.example/canary", "EVENTS_SECRET=whsec_canary", "LEASE_DURATION=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days",
 				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			problems: []string{
-				`STRIPE_TIMEOUT: time: missing unit in duration "20"`,
+				`STEP_TIMEOUT: time: missing unit in duration "20"`,
 				`CHARGE_WINDOW: time: unknown unit "d" in duration "1d"`,
 				`KEY_RETENTION: time: unknown unit " days" in duration "3 days"`,
 				`LOG_LEVEL: slog: level string "loud": unknown name`,
@@ -79,7 +79,7 @@ func TestLoad(t *testing.T) {
 				noEventsURL,
 				noEventsSecret,
 				"DATABASE_URL: invalid port",
-				"LOCK_TIMEOUT: -1m30s is not from 100ms to 87600h0m0s",
+				"LEASE_DURATION: -1m30s is not from 100ms to 87600h0m0s",
 				"COMPLETER_GRACE: 0s is not from 100ms to 29m59s",
 			},
 		},
@@ -104,9 +104,9 @@ func TestLoad(t *testing.T) {
 			problems:    []string{noEventsURL, noEventsSecret},
 		},
 		"durations in the wrong order": { // (R9, order of the durations)
-			environment: []string{database, testKey, "STRIPE_TIMEOUT=2m", "LOCK_TIMEOUT=90s", "COMPLETER_GRACE=10m", "CHARGE_WINDOW=10m", "KEY_RETENTION=10m"},
+			environment: []string{database, testKey, "STEP_TIMEOUT=2m", "LEASE_DURATION=90s", "COMPLETER_GRACE=10m", "CHARGE_WINDOW=10m", "KEY_RETENTION=10m"},
 			problems: []string{
-				"LOCK_TIMEOUT: 1m30s is not more than STRIPE_TIMEOUT, 2m0s",
+				"LEASE_DURATION: 1m30s is not more than STEP_TIMEOUT, 2m0s",
 				"CHARGE_WINDOW: 10m0s is not more than COMPLETER_GRACE, 10m0s",
 				"KEY_RETENTION: 10m0s is not more than CHARGE_WINDOW, 10m0s",
 			},
@@ -128,12 +128,20 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestLoad_removed(t *testing.T) {
-	setenv(t, database, testKey)
-	t.Setenv("EVENTS_SIGNING_KEY", "canary")
-	_, err := app.Load()
-	require.ErrorContains(t, err, "\n  EVENTS_SIGNING_KEY: was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)\n")
-	require.NotContains(t, err.Error(), "canary")
+func TestLoad_formerNames(t *testing.T) {
+	for name, instead := range map[string]string{
+		"EVENTS_SIGNING_KEY": "was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
+		"LOCK_TIMEOUT":       "is called LEASE_DURATION now",
+		"STRIPE_TIMEOUT":     "is called STEP_TIMEOUT now",
+	} {
+		t.Run(name, func(t *testing.T) {
+			setenv(t, database, testKey)
+			t.Setenv(name, "canary")
+			_, err := app.Load()
+			require.ErrorContains(t, err, "\n  "+name+": "+instead+"\n")
+			require.NotContains(t, err.Error(), "canary")
+		})
+	}
 }
 
 // Each variable is rejected by its name or has the clean value, however a file or a template
@@ -221,7 +229,7 @@ func TestVariables(t *testing.T) {
 
 func TestExampleEnv_inAShell(t *testing.T) {
 	t.Parallel()
-	shell := exec.CommandContext(t.Context(), "sh", "-c", `set -eu; set -a; . /dev/stdin; sh -c 'echo "$LOCK_TIMEOUT,$DATABASE_URL,$LISTEN_ADDR"'`)
+	shell := exec.CommandContext(t.Context(), "sh", "-c", `set -eu; set -a; . /dev/stdin; sh -c 'echo "$LEASE_DURATION,$DATABASE_URL,$LISTEN_ADDR"'`)
 	shell.Env = []string{"PATH=" + os.Getenv("PATH")}
 	shell.Stdin = strings.NewReader(app.EnvTemplate())
 	out, err := shell.CombinedOutput()

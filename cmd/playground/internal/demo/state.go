@@ -40,7 +40,7 @@ SELECT k.recovery_point,
        coalesce(left(k.lease_token::text, 4) || '…', 'NULL'),
        coalesce(to_char(k.locked_at, 'HH24:MI:SS'), 'NULL'),
        coalesce(k.response_code::text, 'NULL'),
-       k.attempt,
+       k.runs,
        o.id,
        o.status,
        coalesce(left(o.payment_intent_id, 8) || '…', 'NULL'),
@@ -217,7 +217,7 @@ func (p *play) makeOlder(by time.Duration) error {
 	tag, err := p.Pool.Exec(p.ctx, `
 WITH idle AS (
     UPDATE idempotency_keys
-       SET last_run_at = last_run_at - $3::interval
+       SET updated_at = updated_at - $3::interval
      WHERE account_id = $1
        AND idempotency_key = $2
        AND locked_at IS NULL
