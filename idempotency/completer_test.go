@@ -53,7 +53,7 @@ func TestCompleter_selection(t *testing.T) {
 				return
 			}
 			require.Equal(t, idempotency.CompleterResult{Completed: 1}, result)
-			require.Equal(t, keyState{Point: "finished", Attempt: 2}, f.state(req))
+			require.Equal(t, keyState{Point: "finished", Runs: 2}, f.state(req))
 			require.Equal(t, 1, f.log.count("level=INFO msg=\"abandoned key completed\""))
 			require.Equal(t, 1, strings.Count(f.log.String(), "\n"))
 
@@ -81,7 +81,7 @@ func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 					f.putAbandoned(good, given{Point: reserved}, 2*grace)
 				}
 				require.Equal(t, idempotency.CompleterResult{Completed: 3, Failed: 1}, f.pass())
-				require.Equal(t, keyState{Point: string(paid), Attempt: 1 + attempt, LastError: &lastError}, f.state(bad),
+				require.Equal(t, keyState{Point: string(paid), Runs: 1 + attempt, LastError: &lastError}, f.state(bad),
 					"the recovery point stays")
 				require.Zero(t, f.pass(), "the pause begins before the run")
 				require.Equal(t, attempt, f.log.count("level=WARN"))

@@ -29,7 +29,7 @@ func TestDo_newKey(t *testing.T) {
 	result.Response = idempotency.Response{}
 	require.Equal(t, idempotency.Result{KeyID: keyID(req), Runs: 1, From: idempotency.Started, To: idempotency.Finished}, result)
 	require.Equal(t, onceEach, f.effects(req))
-	require.Equal(t, keyState{Point: "finished", Attempt: 1}, f.state(req))
+	require.Equal(t, keyState{Point: "finished", Runs: 1}, f.state(req))
 	f.requireIdle()
 }
 
@@ -119,7 +119,7 @@ func TestDo_onClaim(t *testing.T) {
 		req.OnClaim = func() {
 			claims++
 			f.requireIdle()
-			require.Equal(t, claims, f.state(req).Attempt)
+			require.Equal(t, claims, f.state(req).Runs)
 		}
 		return req
 	}

@@ -163,7 +163,7 @@ func (f *fixture) row(req idempotency.Request) string {
 type keyState struct {
 	Point     string
 	Leased    bool
-	Attempt   int
+	Runs      int
 	LastError *string
 }
 

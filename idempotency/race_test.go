@@ -77,7 +77,7 @@ func TestDo_raceForAbandonedKey(t *testing.T) {
 		requireOneExecution(t, results, errs)
 		require.Equal(t, map[string]int{"paid": 1}, f.effects(req))
 		require.EqualValues(t, 1, op.calls.Load())
-		require.Equal(t, 2, f.state(req).Attempt)
+		require.Equal(t, 2, f.state(req).Runs)
 	}
 }
 

@@ -35,14 +35,14 @@ func TestStep_callFails(t *testing.T) {
 			require.Zero(t, result.Response)
 			require.Equal(t, idempotency.Started, result.From)
 			require.Equal(t, paid, result.To)
-			require.Equal(t, keyState{Point: string(paid), Attempt: 1, LastError: &test.stored}, f.state(req))
+			require.Equal(t, keyState{Point: string(paid), Runs: 1, LastError: &test.stored}, f.state(req))
 
 			op.pay = nil
 			result = f.mustDo(req, op)
 			require.Equal(t, paid, result.From)
 			require.Equal(t, onceEach, f.effects(req))
 			require.EqualValues(t, 3, op.calls.Load())
-			require.Equal(t, keyState{Point: "finished", Attempt: 2}, f.state(req))
+			require.Equal(t, keyState{Point: "finished", Runs: 2}, f.state(req))
 		})
 	}
 	f.requireIdle()
@@ -84,7 +84,7 @@ func TestStep_panics(t *testing.T) {
 			if test.left == "" {
 				require.Empty(t, f.row(req))
 			} else {
-				require.Equal(t, keyState{Point: test.left, Attempt: 1, LastError: new("the run panicked")}, f.state(req))
+				require.Equal(t, keyState{Point: test.left, Runs: 1, LastError: new("the run panicked")}, f.state(req))
 			}
 			f.mustDo(req, &threeSteps{})
 			require.Equal(t, onceEach, f.effects(req))
@@ -142,7 +142,7 @@ func TestStep_callOutlivesLease(t *testing.T) {
 	}
 	_, err := f.do(req, op)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, keyState{Point: string(paid), Attempt: 1, LastError: new("context deadline exceeded")}, f.state(req))
+	require.Equal(t, keyState{Point: string(paid), Runs: 1, LastError: new("context deadline exceeded")}, f.state(req))
 }
 
 func (f *fixture) leasedAt(req idempotency.Request) time.Time {
@@ -190,7 +190,7 @@ func TestStep_pauses(t *testing.T) {
 	req := f.request()
 	_, err := f.do(req, op)
 	require.Equal(t, errNoResponse, err)
-	require.Equal(t, keyState{Point: string(paid), Attempt: 1, LastError: new(err.Error())}, f.state(req))
+	require.Equal(t, keyState{Point: string(paid), Runs: 1, LastError: new(err.Error())}, f.state(req))
 	require.Equal(t, map[string]int{"created": 1, "tried": 1}, f.effects(req))
 	f.mustDo(req, op)
 	require.Equal(t, map[string]int{"created": 1, "tried": 1, "done": 1}, f.effects(req))
@@ -234,7 +234,7 @@ func TestStep_misuse(t *testing.T) {
 				require.Empty(t, f.row(req))
 				return
 			}
-			require.Equal(t, keyState{Point: test.left, Attempt: 1, LastError: new(err.Error())}, f.state(req))
+			require.Equal(t, keyState{Point: test.left, Runs: 1, LastError: new(err.Error())}, f.state(req))
 		})
 	}
 	f.requireIdle()

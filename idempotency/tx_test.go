@@ -104,7 +104,7 @@ func TestTx_statementFails(t *testing.T) {
 			require.NotErrorIs(t, err, postgres.ErrUnavailable)
 			require.NotErrorIs(t, err, idempotency.ErrInProgress)
 			require.Equal(t, map[string]int{"created": 1}, f.effects(req))
-			require.Equal(t, keyState{Point: string(reserved), Attempt: 1, LastError: new(err.Error())}, f.state(req))
+			require.Equal(t, keyState{Point: string(reserved), Runs: 1, LastError: new(err.Error())}, f.state(req))
 			f.requireIdle()
 
 			f.mustDo(req, &threeSteps{})

@@ -128,7 +128,7 @@ func TestAwaitTurn(t *testing.T) {
 			}
 			requireOneExecution(t, results, errs)
 			require.Equal(t, onceEach, f.effects(req))
-			require.Equal(t, keyState{Point: "finished", Attempt: test.attempts}, f.state(req))
+			require.Equal(t, keyState{Point: "finished", Runs: test.attempts}, f.state(req))
 			require.EqualValues(t, 1+test.attempts, op.calls.Load(), "reserve once, pay in each attempt")
 			require.Zero(t, f.engine.Waiters())
 		})

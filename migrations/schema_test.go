@@ -80,7 +80,7 @@ var (
 		"recovery_point":  "started",
 		"lease_token":     "00000000-0000-4000-8000-000000000002",
 		"locked_at":       "2026-01-02T03:04:05Z",
-		"attempt":         1,
+		"runs":            1,
 		"updated_at":      "2026-01-02T03:04:05Z",
 		"lost":            false,
 		"created_at":      "2026-01-02T03:04:05Z",

@@ -15,7 +15,7 @@ import (
 // records of a payment, or to reject a key that was used.
 var keptColumns = map[string]string{
 	"audit_records": "account_id id action resource_type resource_id data created_at",
-	"idempotency_keys": "account_id id operation request_path recovery_point lease_token locked_at attempt " +
+	"idempotency_keys": "account_id id operation request_path recovery_point lease_token locked_at runs " +
 		"updated_at action_required_at created_at finished_at expired_at lost",
 	"orders": "account_id id idempotency_key reference currency amount amount_refunded payment_method off_session status payment_intent_id " +
 		"create_key_number confirm_key_number created_at paid_at failure_code decline_code cancel_requested_at cancel_requested_by " +

@@ -100,7 +100,7 @@ func TestCommit_delayed(t *testing.T) {
 			if commit == 0 {
 				require.Empty(t, f.row(req))
 			} else {
-				require.Equal(t, keyState{Point: at, Leased: true, Attempt: 1}, f.state(req))
+				require.Equal(t, keyState{Point: at, Leased: true, Runs: 1}, f.state(req))
 			}
 			_, err = f.do(req, op)
 			require.ErrorIs(t, err, idempotency.ErrInProgress)
@@ -139,7 +139,7 @@ func TestTakeover_responseLost(t *testing.T) {
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	require.True(t, lost.Load())
 	state := f.state(req)
-	require.Equal(t, 2, state.Attempt, "the server has executed it")
+	require.Equal(t, 2, state.Runs, "the server has executed it")
 	require.False(t, state.Leased)
 
 	result := f.mustDo(req, op)

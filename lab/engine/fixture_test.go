@@ -104,9 +104,9 @@ func (f *fixture) row(req idempotency.Request) (row string) {
 }
 
 type keyState struct {
-	Point   string
-	Leased  bool
-	Attempt int
+	Point  string
+	Leased bool
+	Runs   int
 }
 
 func (f *fixture) state(req idempotency.Request) (state keyState) {
@@ -117,7 +117,7 @@ SELECT recovery_point,
        runs
   FROM idempotency_keys
  WHERE account_id = $1
-   AND idempotency_key = $2`, req.AccountID, string(req.Key)).Scan(&state.Point, &state.Leased, &state.Attempt)
+   AND idempotency_key = $2`, req.AccountID, string(req.Key)).Scan(&state.Point, &state.Leased, &state.Runs)
 	require.NoError(f.t, err)
 	return state
 }

@@ -138,7 +138,7 @@ func (m *model) check(t *rapid.T) {
 	state := m.f.state(m.req)
 	require.Equal(t, string(m.point), state.Point)
 	require.Equal(t, m.holder != nil, state.Leased)
-	require.Equal(t, m.attempt, state.Attempt)
+	require.Equal(t, m.attempt, state.Runs)
 }
 
 func (m *model) end() {

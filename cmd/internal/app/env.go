@@ -71,11 +71,11 @@ func Load(required ...string) (*Config, error) {
 
 var (
 	former = map[string]string{
-		"COMPLETER_MAX_ATTEMPTS":      "was former: the completer never gives up",
-		"EVENTS_SIGNING_KEY":          "was former: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
-		"EVENTS_SIGNING_KEY_PREVIOUS": "was former: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
+		"COMPLETER_MAX_ATTEMPTS":      "was removed: the completer never gives up",
+		"EVENTS_SIGNING_KEY":          "was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
+		"EVENTS_SIGNING_KEY_PREVIOUS": "was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
 		"LOCK_TIMEOUT":                "is called LEASE_DURATION now",
-		"RECEIPTS_DIR":                "was former: set SMTP_URL to send receipts by mail",
+		"RECEIPTS_DIR":                "was removed: set SMTP_URL to send receipts by mail",
 		"STRIPE_TIMEOUT":              "is called STEP_TIMEOUT now",
 	}
 	variableName = regexp.MustCompile(`(?m)^  ([A-Z_]+)`)
