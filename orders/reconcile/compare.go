@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
@@ -211,6 +212,9 @@ func (r *run) readAgain(ctx context.Context) error {
 	}
 	for _, j := range left {
 		r.unread[j.ID] = struct{}{}
+		if j.LastError == idempotency.ErrActionRequired.Error() {
+			continue // nothing is charged until the customer approves the payment
+		}
 		r.report.Discrepancies = append(r.report.Discrepancies, Discrepancy{
 			Kind: orders.ChangeJob, IDs: IDs{AccountID: j.AccountID, OrderID: j.ID}, FixError: j.LastError,
 		})
