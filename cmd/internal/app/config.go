@@ -8,6 +8,7 @@ import (
 	"net/mail"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -178,8 +179,17 @@ var proxyURL = regexp.MustCompile(`^$|^((https?|socks5h?)://)?(([\w.~!$&'()*+,;=
 // validateNetwork rejects variables of Go's libraries that these would ignore without an error: calls
 // would go past the proxy, or each certificate would be unknown.
 func validateNetwork(p *problems) {
+	proxied := false
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
 		p.check(proxyURL.MatchString(os.Getenv(name)), name, "is not the URL of a proxy such as http://proxy:3128 (its value is not shown)")
+		proxied = proxied || os.Getenv(name) != ""
+	}
+	for _, name := range []string{"ALL_PROXY", "all_proxy"} {
+		p.check(proxied || os.Getenv(name) == "", name, "has no effect here; set HTTPS_PROXY, or unset it")
+	}
+	for _, folder := range filepath.SplitList(os.Getenv("SSL_CERT_DIR")) {
+		_, err := os.ReadDir(folder)
+		p.check(err == nil, "SSL_CERT_DIR", "%v", err)
 	}
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 		certificates, err := os.ReadFile(file) //nolint:gosec // the operator names it

@@ -50,7 +50,7 @@ var (
 const (
 	host      = `(?:\[[\w:.%-]+\]|[\w.%-]*)(?::\d*)?`
 	wrongForm = "is not a URL such as postgres://user:pass@host:5432/orders?sslmode=verify-full, with a host, no password among the parameters, " +
-		"IPv6 addresses between [ and ], and %40 for @, %2F for /, %3F for ?, %23 for # and %25 for % in user, password and parameters (its value is not shown)"
+		"IPv6 addresses between [ and ], and %40 for @, %2F for /, %3F for ?, %23 for #, %3D for = and %25 for % in user, password and parameters (its value is not shown)"
 )
 
 // parse returns the configuration of the pool. Its error shows no secret.
@@ -60,7 +60,12 @@ func (d *Database) parse() (*pgxpool.Config, error) {
 	if parts == nil {
 		return nil, errors.New(wrongForm)
 	}
-	parameters, _ := url.ParseQuery(parts[2]) // the driver rejects a wrong one
+	parameters, _ := url.ParseQuery(parts[2])           // the driver rejects a wrong one
+	if file := parameters.Get("passfile"); file != "" { // the driver would ignore it, and the server reject the password
+		if _, err := os.Stat(file); err != nil {
+			return nil, fmt.Errorf("the file of passwords cannot be read: %w", err)
+		}
+	}
 	hosts := parts[1] != "" && parts[1][0] != ':' || parameters.Has("host")
 	if !hosts || parameters.Has("password") || parameters.Has("sslpassword") {
 		return nil, errors.New(wrongForm)

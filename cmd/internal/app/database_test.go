@@ -72,6 +72,7 @@ func TestLoad_partsOfDatabaseURL(t *testing.T) {
 		url + "?sslrootcert=/missing":                 "unable to read CA file: open /missing",
 		url + "?connect_timeout=3s":                   "invalid connect_timeout",
 		url + "?target_session_attrs=master":          "unknown target_session_attrs value: master",
+		"postgres://u@h/orders?passfile=/missing":     "the file of passwords cannot be read: stat /missing",
 		url + "?service=missing":                      "failed to read service",
 		url + "?pool_max_conns=ten":                   "cannot parse pool_max_conns",
 		url + "?default_query_exec_mode=cached":       "invalid default_query_exec_mode",
@@ -122,8 +123,10 @@ func TestLoad_variablesOfTheNetwork(t *testing.T) {
 		{"SSL_CERT_FILE", notPEM, notPEM + " has no certificate in PEM format"},
 		{"HTTPS_PROXY", "http://u:p%40ss@proxy:3128", ""},
 		{"HTTPS_PROXY", "proxy:3128", ""},
+		{"ALL_PROXY", "http://proxy:3128", "has no effect here; set HTTPS_PROXY"},
+		{"SSL_CERT_DIR", "/missing", "open /missing: no such file"},
 	} {
-		for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "SSL_CERT_FILE"} {
+		for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
 			t.Setenv(name, "")
 		}
 		setenv(t, database, testKey)
