@@ -55,6 +55,7 @@ func KeyMode(key string) string {
 type Client struct {
 	config   Config
 	requests *stripe.BackendImplementation // builds them, and sends none
+	noticed  atomic.Int64                  // see logNotice
 }
 
 // Format hides the secrets.

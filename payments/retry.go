@@ -110,6 +110,7 @@ func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Durat
 		err = read(text, trace.header)
 	}
 	failed := classify(err, trace, call)
+	c.logNotice(ctx, trace.header)
 	made := HTTPAttempt{Call: call.name, Took: time.Since(start), Err: failed}
 	c.logAttempt(ctx, call, n, made, trace)
 	if c.config.Observe != nil {
@@ -139,4 +140,13 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, made HTTPAtte
 		}
 	}
 	c.config.Logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", made.Outcome()))...)
+}
+
+// logNotice logs what Stripe wants an operator to know, such as that the version of its API is outdated. Stripe
+// repeats it in each response, so it is logged once a day.
+func (c *Client) logNotice(ctx context.Context, header http.Header) {
+	notice, last, now := withoutSecrets(header.Get("Stripe-Notice")), c.noticed.Load(), time.Now().Unix()
+	if notice != "" && now-last >= 24*60*60 && c.noticed.CompareAndSwap(last, now) {
+		c.config.Logger.WarnContext(ctx, "notice of the payment provider", "notice", notice)
+	}
 }

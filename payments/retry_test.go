@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,4 +128,25 @@ func TestAttempt_logAndObserve(t *testing.T) {
 	require.Equal(t, "confirm", observed[1].Call)
 	require.Same(t, e, observed[1].Err)
 	require.Nil(t, observed[2].Err)
+}
+
+// A notice is logged once a day, without secrets.
+func TestNotice_daily(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		notice := "Version 2024-06-20 is outdated, see https://docs.stripe.com/upgrades; " + secretKey
+		provider := respond(response{status: 200, body: intent("succeeded"), header: http.Header{"Stripe-Notice": {notice}}})
+		var log bytes.Buffer
+		client := newClient(t, provider, func(c *payments.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		for _, logged := range []int{1, 1, 2} { // at 0, 13 and 26 hours
+			for range 3 {
+				_, err := confirm(t, client)
+				require.NoError(t, err)
+			}
+			require.Equal(t, logged, strings.Count(log.String(), "level=WARN"))
+			<-time.After(13 * time.Hour)
+		}
+		require.Contains(t, log.String(), "Version 2024-06-20 is outdated, see https://docs.stripe.com/upgrades; [removed]")
+		require.NotContains(t, log.String(), canary)
+	})
 }
