@@ -237,7 +237,7 @@ func requirePaid(t *testing.T, api *programtest.API) {
 func pass(f *labtest.Fixture, d time.Duration) {
 	f.T.Helper()
 	f.Stripe.Advance(d)
-	f.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval, last_run_at = last_run_at - $1::interval", d)
+	f.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval, updated_at = updated_at - $1::interval", d)
 	f.Exec("UPDATE orders SET created_at = created_at - $1::interval", d)
 }
 
