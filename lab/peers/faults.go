@@ -48,7 +48,7 @@ const (
 // Short leases let abandoned keys continue within seconds, as in lab/soak. Without them a
 // retry waits for up to 90 seconds.
 func shortLeases() []string {
-	return []string{"STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=4s", "COMPLETER_GRACE=6s"}
+	return []string{"STEP_TIMEOUT=2s", "LEASE_DURATION=4s", "COMPLETER_GRACE=6s"}
 }
 
 // purchase is one key. Its amount is unique, so it identifies the charges.

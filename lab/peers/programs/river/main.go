@@ -37,7 +37,7 @@ const (
 	// The default cooldown between two fetches, 100 ms, would be most of an order's latency.
 	fetchCooldown = 5 * time.Millisecond
 
-	defaultTimeout = "30s"       // of a job, which may then be rescued; LOCK_TIMEOUT sets another
+	defaultTimeout = "30s"       // of a job, which may then be rescued; LEASE_DURATION sets another
 	pollInterval   = time.Second // for orders that another process charges
 )
 
@@ -51,7 +51,7 @@ func run(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return err
 	}
-	timeout, err := time.ParseDuration(cmp.Or(os.Getenv("LOCK_TIMEOUT"), defaultTimeout))
+	timeout, err := time.ParseDuration(cmp.Or(os.Getenv("LEASE_DURATION"), defaultTimeout))
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ import (
 const (
 	taskQueue      = "orders"
 	account        = "shop" // the only one here
-	defaultTimeout = "10s"  // Temporal's of a workflow task; LOCK_TIMEOUT sets another
+	defaultTimeout = "10s"  // Temporal's of a workflow task; LEASE_DURATION sets another
 )
 
 func main() { shop.Main(run) }
@@ -54,7 +54,7 @@ func run(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	defer w.Stop()
 
-	timeout, err := time.ParseDuration(cmp.Or(os.Getenv("LOCK_TIMEOUT"), defaultTimeout))
+	timeout, err := time.ParseDuration(cmp.Or(os.Getenv("LEASE_DURATION"), defaultTimeout))
 	if err != nil {
 		return err
 	}
