@@ -29,7 +29,7 @@ import (
 const (
 	createKeys = `CREATE TABLE idempotency_keys (
     idempotency_key text PRIMARY KEY,     -- chosen by the client
-    fingerprint     bytea NOT NULL,       -- fingerprint of the request: another one is rejected
+    fingerprint     bytea NOT NULL,       -- hash of the request: another one is rejected
     recovery_point  text NOT NULL,        -- how far the request has come
     lease_token     uuid NOT NULL,        -- the run that may write, new for each run
     locked_at       timestamptz,          -- since when; NULL if no run works on it
