@@ -172,6 +172,9 @@ func newDatabase(t *testing.T) (owner, user string) {
 	_, err = conn.Exec(t.Context(), strings.Replace(read(t, "deploy/roles.sql"), `\set ON_ERROR_STOP on`, "", 1)+ // of psql
 		"ALTER ROLE orders_owner PASSWORD '"+password+"'; ALTER ROLE orders PASSWORD '"+password+"'")
 	require.NoError(t, errors.Join(err, conn.Close(t.Context())))
+	parameters := address.Query()
+	parameters.Del("passfile") // it is not in the image's root
+	address.RawQuery = parameters.Encode()
 	as := func(role string) string {
 		address.User = url.UserPassword(role, password)
 		return address.String()
