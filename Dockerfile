@@ -34,8 +34,7 @@ EXPOSE 12111
 ENTRYPOINT ["/stripetest"]
 CMD ["-addr", ":12111"]
 
-# No HEALTHCHECK: the image runs every command, and only serve has /readyz. For serve, use
-# ["/orders", "healthcheck"] as in docker-compose.yml.
+# No HEALTHCHECK: the image runs every command, and only serve has /readyz, which what routes requests to it asks.
 FROM base AS orders
 ARG VERSION
 LABEL org.opencontainers.image.title="orders-api" org.opencontainers.image.version="$VERSION"

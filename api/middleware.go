@@ -7,23 +7,23 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/uuid"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/audit"
 )
 
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
-
-// noContent is the policy of responses that load nothing.
-const noContent = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 func withoutQuery(next http.Handler) http.Handler {
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
@@ -40,8 +40,6 @@ func withHeaders(ready *Readiness) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			header := w.Header()
 			header.Set("Cache-Control", "no-store")
-			header.Set("Content-Security-Policy", noContent)
-			header.Set("Referrer-Policy", "no-referrer")
 			header.Set("X-Content-Type-Options", "nosniff")
 			if ready.draining.Load() {
 				header.Set("Connection", "close")
@@ -70,21 +68,17 @@ func withLog(logger *slog.Logger, onRequest observer) func(http.Handler) http.Ha
 				}
 				took := time.Since(start)
 				route := entry.write(logger, r, ww, took)
+				method := r.Method
+				if route == "" { // an outsider can send any method
+					method = "other"
+				}
 				if onRequest != nil {
-					onRequest(knownMethod(r.Method), route, ww.Status(), took, entry.outcome)
+					onRequest(method, route, ww.Status(), took, entry.outcome)
 				}
 			}()
 			next.ServeHTTP(ww, r)
 		})
 	}
-}
-
-// knownMethod bounds the number of label values of a metric.
-func knownMethod(method string) string {
-	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost}, method) {
-		return method
-	}
-	return "other"
 }
 
 func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) http.Handler {
@@ -128,4 +122,84 @@ func bearerToken(header http.Header) (string, error) {
 		return "", accounts.ErrUnauthorized
 	}
 	return token, nil
+}
+
+type logEntry struct {
+	requestID string
+	level     slog.Level
+	attrs     []slog.Attr
+	outcome   string // how the run of the key ended; "" for a request without a key
+}
+
+type logEntryKey struct{}
+
+func entryOf(ctx context.Context) *logEntry {
+	return ctx.Value(logEntryKey{}).(*logEntry)
+}
+
+func (l *logEntry) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }
+
+func (l *logEntry) problem(p problem, cause error) {
+	l.add(slog.String("problem", path.Base(p.Type)))
+	if p.Status < http.StatusInternalServerError {
+		return
+	}
+	l.add(slog.String("error", cause.Error()))
+	l.level = slog.LevelWarn
+	if p.Status == http.StatusInternalServerError {
+		l.level = slog.LevelError
+	}
+}
+
+func (l *logEntry) result(result idempotency.Result, err error) {
+	l.setOutcome(outcome(result, err))
+	if result.Runs > 0 { // Without a run, there is no such key.
+		l.add(
+			slog.String("from", string(result.From)),
+			slog.String("to", string(result.To)),
+			slog.Int("runs", result.Runs),
+		)
+	}
+}
+
+func (l *logEntry) setOutcome(outcome string) {
+	l.outcome = outcome
+	l.add(slog.String("outcome", outcome))
+}
+
+func outcome(result idempotency.Result, err error) string {
+	switch {
+	case errors.Is(err, idempotency.ErrKeyReused):
+		return "reused"
+	case errors.Is(err, idempotency.ErrActionRequired):
+		return "requires_action"
+	case errors.Is(err, idempotency.ErrLeaseLost):
+		return "lease_lost"
+	case errors.Is(err, idempotency.ErrInProgress):
+		return "in_progress"
+	case errors.Is(err, admission.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
+		return "rejected"
+	case err != nil:
+		return "retryable"
+	case result.Replayed:
+		return "replayed"
+	case result.Runs > 1:
+		return "recovered"
+	default:
+		return "created"
+	}
+}
+
+func (l *logEntry) write(logger *slog.Logger, r *http.Request, w middleware.WrapResponseWriter, took time.Duration) string {
+	ctx := r.Context()
+	route := chi.RouteContext(ctx).RoutePattern()
+	logger.LogAttrs(ctx, l.level, "request", append([]slog.Attr{
+		slog.String("request_id", l.requestID),
+		slog.String("method", r.Method),
+		slog.String("route", route),
+		slog.Int("status", w.Status()),
+		slog.Int("bytes", w.BytesWritten()),
+		slog.Float64("duration_seconds", took.Seconds()),
+	}, l.attrs...)...)
+	return route
 }

@@ -19,8 +19,8 @@
 //
 // Read engine.go first, which decides what a request does, then operation.go, run.go, which
 // executes an operation, tx.go and lease.go, which has the statements of a run. Other
-// statements are beside the functions that send them: in keys.go (a key's row), completer.go,
-// reaper.go and lookup.go. operator.go has the optional interfaces of an operation.
+// statements are beside the functions that send them: in keys.go, which reads keys, completer.go and
+// reaper.go. operator.go has the optional interfaces of an operation.
 //
 // Numbers such as R7 name rules of docs/rules.md.
 package idempotency

@@ -11,7 +11,9 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -141,4 +143,78 @@ SELECT version_id
 		}
 	}
 	return pending, err
+}
+
+// CheckPath returns an error if search_path leads away from the tables that the database has. It would
+// be a second, empty installation: no request would find its key, and no completer the unfinished ones.
+// A schema named like the role, ALTER ROLE … SET search_path and PGOPTIONS change the path unnoticed, so
+// only search_path in DATABASE_URL may name a schema without tables, and only a Migrator (forMigration)
+// may go there.
+func CheckPath(ctx context.Context, pool *pgxpool.Pool, forMigration bool) error {
+	var path, current, visible string
+	var installed []string
+	err := pool.QueryRow(ctx, `
+SELECT current_setting('search_path'),
+       coalesce(current_schema(), ''),
+       coalesce((SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('goose_db_version')), ''),
+       coalesce((SELECT array_agg(g.relnamespace::regnamespace::text ORDER BY 1)
+                   FROM pg_class AS g
+                   JOIN pg_class AS k ON k.relnamespace = g.relnamespace AND k.relname = 'idempotency_keys'
+                  WHERE g.relname = 'goose_db_version'), '{}')`).Scan(&path, &current, &visible, &installed)
+	if err != nil {
+		return fmt.Errorf("check search_path: %w", postgres.Translate(err))
+	}
+	named := pool.Config().ConnConfig.RuntimeParams["search_path"]
+	used := visible
+	if forMigration {
+		used = current
+	}
+	switch {
+	case named != "" && named != path:
+		return fmt.Errorf("DATABASE_URL has search_path=%s, but the session has %s, because a pooler ignores the parameter: "+
+			"set it for the role (ALTER ROLE … SET search_path) and remove it from DATABASE_URL", named, path)
+	case len(installed) == 0, slices.Contains(installed, used), forMigration && named != "" && current != "":
+		return nil
+	}
+	return fmt.Errorf("search_path (%s) leads away from the tables, which are in schema %s: set search_path=%s in DATABASE_URL, and grant USAGE on it; "+
+		"for another installation in this database, set search_path to its schema, and run `orders migrate up`",
+		path, strings.Join(installed, ", "), installed[0])
+}
+
+// begin prepares the session of the migrations. They may take longer than the timeouts of the program's
+// sessions, except lock_timeout, because other sessions queue behind a waiting ALTER TABLE.
+func (m *Migrator) begin(ctx context.Context, conn *pgx.Conn) error {
+	m.pid.Store(conn.PgConn().PID())
+	_, err := conn.Exec(ctx, "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
+	return err
+}
+
+// reportInterval is shorter than lock_timeout, so that a report precedes its error.
+const reportInterval = time.Second
+
+// report logs, until ctx ends, which sessions block the migrations, because an abandoned session or a backup
+// can do so for hours.
+func (m *Migrator) report(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(reportInterval):
+		}
+		if sessions := m.blockers(ctx); len(sessions) > 0 {
+			m.logger.WarnContext(ctx, "waiting for other sessions; end one with SELECT pg_terminate_backend(pid) if nothing uses it", "sessions", sessions)
+		}
+	}
+}
+
+// blockers describes the sessions that hold goose's lock, or one for which the migrations wait.
+func (m *Migrator) blockers(ctx context.Context) []string {
+	found, _ := postgres.Collect(ctx, m.pool, "find the sessions that block", pgx.RowTo[string], `
+SELECT concat_ws(' ', 'pid', pid, usename, application_name, client_addr, state, 'since', date_trunc('second', coalesce(xact_start, state_change, backend_start)))
+  FROM pg_stat_activity AS a
+ WHERE datname = current_database()
+   AND (pid = ANY (pg_blocking_pids($1))
+        OR pid <> $1 AND EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND granted AND locktype = 'advisory' AND objid::bigint = $2))`,
+		m.pid.Load(), lock.DefaultLockID)
+	return found
 }

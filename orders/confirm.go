@@ -149,3 +149,139 @@ func (r *orderRun) closeReason() *Problem {
 func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
 	return leaseEnd.After(order.CreatedAt.Add(s.ChargeWindow))
 }
+
+func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
+	intent, err := r.service.Payments.Create(ctx, payments.Key(r.run.KeyID, "", r.order.CreateKeyNumber), payments.CreateParams{
+		Amount:        r.order.Amount,
+		Currency:      r.order.Currency,
+		PaymentMethod: r.order.PaymentMethod,
+		Description:   "Order " + r.order.ID.String(),
+		Metadata:      payments.Metadata{AccountID: r.run.AccountID, OrderID: r.order.ID, KeyID: r.run.KeyID}.Encode(),
+	})
+	return intent, payments.Failure(err)
+}
+
+func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.Error) {
+	ctx, cancel := payments.SendContext(ctx)
+	defer cancel()
+	key := payments.Key(r.run.KeyID, "-confirm", r.order.ConfirmKeyNumber)
+	intent, err := r.service.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.OffSession)
+	return verify(r.order, intent, err)
+}
+
+func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Intent, *payments.Error) {
+	intent, err := s.Payments.Get(ctx, *order.PaymentIntentID)
+	return verify(order, intent, err)
+}
+
+// verify returns the error of a call, or an error if the intent is not that of the order.
+func verify(order orderRow, intent payments.Intent, err error) (payments.Intent, *payments.Error) {
+	failed := payments.Failure(err)
+	ours := intent.Amount == order.Amount && intent.Currency == order.Currency && payments.ParseMetadata(intent.Metadata).OrderID == order.ID
+	if failed == nil && !ours {
+		failed = &payments.Error{NeedsOperator: true, Code: "not_our_payment"}
+	}
+	return intent, failed
+}
+
+// cancel fails the order only after the provider has cancelled its intent (R23, cancel first).
+func (r *orderRun) cancel(ctx context.Context, why Problem) (idempotency.RecordFunc, error) {
+	key := payments.Key(r.run.KeyID, "-cancel", r.order.ConfirmKeyNumber)
+	intent, err := r.service.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
+	failed := payments.Failure(err)
+	switch {
+	case failed == nil && intent.Status == payments.StatusCanceled:
+		return r.recordFailure(why), nil
+	case failed == nil:
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
+	case failed.SavedUnderKey, failed.Outcome == payments.UnexpectedState:
+		// The repeated step reads whether the intent was charged or cancelled.
+		r.order.ConfirmKeyNumber++
+		return r.repeatWithNextKey(pointChargeCreated, httpjson.ErrOutcomeUnknown, failed)
+	default:
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, failed)
+	}
+}
+
+// repeatWithNextKey repeats the step under the next provider key, because Stripe replays an error under
+// the current one (R12, read first). A run does so once.
+func (r *orderRun) repeatWithNextKey(point idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.RecordFunc, error) {
+	if r.keyRotated {
+		return nil, r.retryLater(kind, failed)
+	}
+	r.keyRotated = true
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+		r.updateTx(tx, "create_key_number = $3, confirm_key_number = $4", r.order.CreateKeyNumber, r.order.ConfirmKeyNumber)
+		return idempotency.Advance(point), nil
+	}, nil
+}
+
+func (r *orderRun) retryLater(kind error, failed *payments.Error) error {
+	return r.service.RetryLater(kind, failed, "order_id", r.order.ID, "key_id", r.run.KeyID)
+}
+
+// Approval is the action of a payment that the customer must approve (3-D Secure).
+type Approval struct {
+	payments.Action
+	PaymentIntentID string
+}
+
+// MarshalJSON includes the client secret.
+func (a Approval) MarshalJSON() ([]byte, error) {
+	return httpjson.EncodeJSON(struct {
+		Type            string `json:"type"`
+		ClientSecret    string `json:"client_secret"`
+		PaymentIntentID string `json:"payment_intent_id"`
+	}{a.Type, a.ClientSecret(), a.PaymentIntentID})
+}
+
+func actionRequired(intent payments.Intent) error {
+	return &httpjson.ActionRequiredError{Action: Approval{*intent.Action, intent.ID}}
+}
+
+// awaitAction ends the run, whose client receives the client secret. Before, it records the status, because from
+// then on a decline does not end the payment (R23, cancel first).
+func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
+	switch {
+	case r.order.OffSession, intent.Action == nil:
+		const code = "authentication_required" // Stripe's own decline of an off-session payment
+		return r.cancel(ctx, Declined(payments.Decline{Code: code, DeclineCode: code}))
+	case r.order.Status == StatusRequiresAction:
+		return nil, actionRequired(intent)
+	}
+	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
+		r.updateTx(tx, "status = 'requires_action'")
+		r.service.Events.StageTx(tx, r.run.AccountID, events.ShopEvent{Type: events.OrderRequiresAction, OrderID: r.order.ID})
+		r.auditTx(ctx, tx, "order.requires_action", map[string]any{"payment_intent_id": intent.ID})
+		return idempotency.Pause(pointChargeCreated, func() error {
+			if r.order.CancelRequested { // meanwhile, so the step closes the order (R29, durable cancel)
+				return nil
+			}
+			return actionRequired(intent)
+		}), nil
+	}, nil
+}
+
+// CheckAction reads the action from the provider, because the client secret is never stored. After the
+// charge window or the request of a cancel, no action is required (R24, charge window; R29, durable cancel).
+func (op createOrder) CheckAction(ctx context.Context, key idempotency.StoredKey) error {
+	s := op.service
+	order, err := s.ofKey(ctx, key.AccountID, key.Key)
+	if err != nil {
+		return err
+	}
+	if order.CancelRequested || s.windowOver(order, s.Engine.NextLeaseEnd(key)) {
+		return nil
+	}
+	ctx, cancel := s.Payments.StepContext(ctx)
+	defer cancel()
+	intent, failed := s.readIntent(ctx, order)
+	switch {
+	case failed != nil:
+		return s.RetryLater(httpjson.ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
+	case intent.Action == nil:
+		return nil
+	default:
+		return actionRequired(intent)
+	}
+}

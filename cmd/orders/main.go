@@ -51,7 +51,6 @@ type commands struct {
 		} `cmd:"" help:"Rotate the API keys of an account."`
 	} `cmd:"" help:"Create accounts and API keys."`
 
-	Healthcheck healthcheck      `cmd:"" help:"Check that a running API is ready (for containers)."`
 	Help        app.Help         `cmd:"" help:"Print the help of a command, or with env all environment variables."`
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 

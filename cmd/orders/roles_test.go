@@ -79,9 +79,6 @@ func TestRoles(t *testing.T) {
 
 	a := f.serve(f.environ, "--shutdown-delay", "0")
 	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
-	u, err := url.Parse(a.Base)
-	require.NoError(t, err)
-	programtest.Succeed(t, f.with("LISTEN_ADDR="+u.Host), "healthcheck")
 	id := programtest.RequirePaid(t, a.MustOrder("an-order-of-a-role", programtest.Tea))
 	refund := a.MustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-refund-of-a-role"}})
 	require.Equal(t, http.StatusCreated, refund.Status, refund.Body)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"time"
@@ -35,31 +33,4 @@ func tuneGC() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(100 << 20)
 	}
-}
-
-// healthcheck is for containers, because the image has no shell. It uses no proxy and follows
-// no redirects, so that no other server responds.
-type healthcheck struct{}
-
-func (healthcheck) Run(ctx context.Context) error {
-	config, err := app.Load()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	target := app.BaseURL(config.ListenAddr, "127.0.0.1") + "/readyz" // an empty image does not resolve localhost
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	if err != nil {
-		return err
-	}
-	response, err := new(http.Transport).RoundTrip(request)
-	if err != nil {
-		return fmt.Errorf("not healthy: %w", err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("not healthy: %s returned %s", target, response.Status)
-	}
-	return nil
 }

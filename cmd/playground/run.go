@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,7 +150,7 @@ func (p playground) run(ctx context.Context, extensions extensions) error {
 	if err != nil {
 		return err
 	}
-	base := app.BaseURL(listening.Listener.Addr().String(), "localhost")
+	base := baseURL(listening.Listener.Addr().String())
 	s := &server{Server: listening, playground: p, base: base, docs: base + docs.Path, account: account, apiKey: key, mailer: mailer}
 	s.HTTP.Handler = docs.Mount(s.HTTP.Handler)
 	if p.config.EventsURL != "" {
@@ -248,4 +250,13 @@ func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 			return nil
 		})
 	}
+}
+
+// baseURL returns the URL of a listener for a browser on this machine.
+func baseURL(address string) string {
+	host, port, _ := net.SplitHostPort(address) // valid
+	if host == "" || net.ParseIP(host).IsUnspecified() {
+		host = "localhost"
+	}
+	return (&url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}).String()
 }

@@ -2,12 +2,15 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -78,3 +81,86 @@ func CleanText(s string, limit int) string {
 	characters := []rune(strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "?"), "?"))
 	return string(characters[:min(len(characters), limit)])
 }
+
+var (
+	// ErrUnavailable means that the state of the database prevented a statement, such as a
+	// shutdown, a full disk or a timeout.
+	ErrUnavailable = errors.New("the database is unavailable")
+
+	// ErrLockTimeout means that a statement exceeded lock_timeout. It wraps ErrUnavailable.
+	ErrLockTimeout = fmt.Errorf("%w: lock timeout", ErrUnavailable)
+)
+
+// SQLSTATEs that the program distinguishes.
+const (
+	ForeignKeyViolation  = "23503"
+	UniqueViolation      = "23505"
+	ReadOnlyTransaction  = "25006"
+	SerializationFailure = "40001"
+	DeadlockDetected     = "40P01"
+	UndefinedTable       = "42P01"
+	TooManyConnections   = "53300"
+	LockNotAvailable     = "55P03"
+	InternalError        = "XX000"
+)
+
+// SQLState returns the SQLSTATE of a server error in err, or "".
+func SQLState(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code
+	}
+	return ""
+}
+
+// Constraint returns the name of the constraint that err violated, or "". Citus reports no name, so
+// there it is the message, which contains the name.
+func Constraint(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return cmp.Or(pg.ConstraintName, pg.Message)
+	}
+	return ""
+}
+
+// Translate wraps err in [ErrUnavailable] or [ErrLockTimeout] if its cause is the state of the
+// database. That includes errors without an SQLSTATE, because then no response arrived, unless a
+// row arrived that the program cannot read.
+func Translate(err error) error {
+	_, connect := errors.AsType[*pgconn.ConnectError](err)
+	_, unreadable := errors.AsType[pgx.ScanArgError](err)
+	switch state := SQLState(err); {
+	case err == nil, errors.Is(err, ErrUnavailable), unreadable, errors.Is(err, pgx.ErrNoRows), errors.Is(err, pgx.ErrTooManyRows):
+		return err
+	case state == LockNotAvailable:
+		return fmt.Errorf("%w: %w", ErrLockTimeout, err)
+	case state == "26000", state == "42P05": // a prepared statement is missing, or is another session's
+		return fmt.Errorf("%w: prepared statements do not work behind this pooler: "+
+			"set default_query_exec_mode=cache_describe in DATABASE_URL: %w", ErrUnavailable, err)
+	case state == "",
+		connect,                      // the server refuses the session
+		state == ReadOnlyTransaction, // a demoted primary
+		state == SerializationFailure,
+		state == DeadlockDetected,
+		state == "0A000",                // a migration changed what a prepared statement returns; pgx prepares it again
+		state == "57014",                // statement_timeout, or cancelled
+		state == "25P03",                // idle_in_transaction_session_timeout
+		strings.HasPrefix(state, "08"),  // connection exception
+		strings.HasPrefix(state, "53"),  // out of connections, memory or disk
+		strings.HasPrefix(state, "57P"), // shutdown, crash, still starting
+		strings.HasPrefix(state, "58"),  // I/O error
+		strings.HasPrefix(state, "XX"):  // internal error
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	default:
+		return err
+	}
+}
+
+// unreplicated marks a connection after a COMMIT that the synchronous standby did not confirm:
+// it is visible, but the next failover may lose it.
+const unreplicated = "postgres.unreplicated"
+
+// ClearUnreplicated removes the mark of an earlier COMMIT.
+func ClearUnreplicated(conn *pgx.Conn) { delete(conn.PgConn().CustomData(), unreplicated) }
+
+// Unreplicated reports whether a COMMIT since [ClearUnreplicated] was not confirmed by a standby
+// (R22, three outcomes of COMMIT).
+func Unreplicated(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[unreplicated] != nil }

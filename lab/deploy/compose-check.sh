@@ -17,6 +17,7 @@ end() {
 trap end EXIT
 
 compose up --detach --build --wait --wait-timeout 300
+curl --silent --show-error --retry 30 --retry-all-errors --retry-delay 1 --fail --output /dev/null http://127.0.0.1:8080/readyz
 key=$(compose run --rm --no-deps --no-TTY api accounts create --name "compose-check" | tail -n 1)
 lab/deploy/order.sh http://127.0.0.1:8080 "$key" http://127.0.0.1:12111
 

@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
@@ -248,4 +251,145 @@ func (r *run) settle(ctx context.Context) error {
 		r.report.Discrepancies = append(r.report.Discrepancies, d)
 	}
 	return jobs.Resolve(ctx, r.Orders.Pool, gone...)
+}
+
+// Kind classifies a discrepancy by its remedy. The values are stable.
+type Kind string
+
+// The kinds that a comparison finds. Sync finds others, and a job of changes that is left is one.
+const (
+	DuplicateCharge   Kind = "duplicate_charge"    // the order records another charge
+	UnrecordedCharge  Kind = "unrecorded_charge"   // the order is lost or not paid
+	MissingAtProvider Kind = "missing_at_provider" // a recorded charge or refund does not exist
+	AmountMismatch    Kind = "amount_mismatch"     // the amounts or the currencies differ
+	UnrecordedRefund  Kind = "unrecorded_refund"   // no order records its payment
+	OpenIntent        Kind = "open_intent"         // it can succeed although its order is finished or lost
+	OrphanedRecord    Kind = "orphaned_record"     // a pending order or refund has no unfinished key
+	OrphanedIntent    Kind = "orphaned_intent"     // it is not charged, and no run will use it
+)
+
+// Discrepancy is a difference from the provider, without a client's data.
+type Discrepancy struct {
+	ID      uuid.UUID  `json:"id,omitzero"`        // for an acknowledgement; none of a job
+	FoundAt *time.Time `json:"found_at,omitempty"` // the first time
+	Kind    Kind       `json:"kind"`
+	IDs
+	RefundID         uuid.UUID `json:"refund_id,omitzero"`
+	IntentID         string    `json:"intent_id,omitempty"`
+	ProviderRefundID string    `json:"provider_refund_id,omitempty"`
+
+	Local    Money     `json:"local,omitzero"`
+	Provider Money     `json:"provider,omitzero"`
+	Created  time.Time `json:"created,omitzero"` // at the provider
+	ReadAt   time.Time `json:"read_at,omitzero"` // when Sync read the order's refunds
+
+	Detail   string          `json:"detail,omitempty"` // for people
+	Data     json.RawMessage `json:"data,omitempty"`   // instead of the other members, if another command found it
+	Fixed    bool            `json:"fixed"`
+	FixError string          `json:"fix_error,omitempty"`
+}
+
+// IDs are those of an account, an order, also of a lost one, and its key.
+type IDs struct {
+	AccountID uuid.UUID `json:"account_id"`
+	OrderID   uuid.UUID `json:"order_id,omitzero"`
+	KeyID     uuid.UUID `json:"key_id,omitzero"`
+}
+
+// Money is an amount in the smallest unit.
+type Money struct {
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// Report is the result of a comparison.
+type Report struct {
+	Since          time.Time     `json:"since"` // by the database's clock
+	Until          time.Time     `json:"until"` // later activity is ignored
+	Intents        int           `json:"intents"`
+	ForeignIntents int           `json:"foreign_intents"` // of other programs or databases, ignored
+	Refunds        int           `json:"refunds"`         // that the provider listed
+	Discrepancies  []Discrepancy `json:"discrepancies"`   // never nil
+}
+
+// Open counts the discrepancies that are not fixed.
+func (r Report) Open() (n int) {
+	for _, d := range r.Discrepancies {
+		if !d.Fixed {
+			n++
+		}
+	}
+	return n
+}
+
+// fix ends what no job can end.
+func (r *run) fix(ctx context.Context) error {
+	for _, d := range r.found {
+		var err error
+		switch {
+		case d.Kind == OrphanedIntent:
+			d.Fixed, err = r.cancel(ctx, *d)
+		case r.LostRows && d.Local == (Money{}) && !strings.HasSuffix(d.Detail, keyExpired) && (d.Kind == UnrecordedCharge || d.Kind == OpenIntent):
+			err = r.expireKey(ctx, d) // the charge itself needs an operator
+		default:
+			continue
+		}
+		if err != nil {
+			d.FixError = err.Error()
+		}
+	}
+	return nil
+}
+
+// expireKey rejects retries of a charged order whose rows are lost (R17, used for ever): once the
+// provider's keys have expired, they would charge again.
+func (r *run) expireKey(ctx context.Context, d *Discrepancy) error {
+	err := r.verify(ctx, *d)
+	if err == nil {
+		record := &pgx.Batch{}
+		audit.WriteKeyTx(record, d.AccountID, d.KeyID, "key.expire", audit.Operator{Actor: r.Actor, Reason: "the rows of " + d.IntentID + " were lost"})
+		err = r.Orders.Pool.SendBatch(ctx, record).Close()
+	}
+	if err == nil {
+		err = r.Orders.Engine.ExpireLost(ctx, d.AccountID, d.KeyID, orders.CreateOperation, orders.Path, d.Created)
+	}
+	if err == nil {
+		d.Detail += ", " + keyExpired
+	}
+	return err
+}
+
+const (
+	keyExpired     = "key expired"
+	unknownAccount = "unknown account"
+)
+
+// verify compares again, because a client may have retried since.
+func (r *run) verify(ctx context.Context, d Discrepancy) error {
+	now, _, err := r.compareAgain(ctx, d)
+	switch {
+	case err != nil:
+		return err
+	case now.Kind != d.Kind:
+		return errors.New("it has changed since it was listed")
+	case !r.hasAccount(d.AccountID):
+		return errors.New("the account is unknown, so the intent may belong to another database")
+	default:
+		return nil
+	}
+}
+
+// cancel cancels an intent, and then compares again, because the response may be lost although the intent is
+// cancelled.
+func (r *run) cancel(ctx context.Context, d Discrepancy) (fixed bool, err error) {
+	if err := r.verify(ctx, d); err != nil {
+		return false, err
+	}
+	// The key is random, because the provider may repeat a 500 under an earlier one.
+	_, failed := r.Orders.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
+	now, decided, err := r.compareAgain(ctx, d)
+	if decided && now.Kind == "" {
+		return true, nil
+	}
+	return false, cmp.Or(failed, err, fmt.Errorf("still %s", now.Kind))
 }

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
+	_ "net/http/pprof" // registers at http.DefaultServeMux, which only the admin listener serves
 	"syscall"
 	"time"
 
@@ -120,16 +121,6 @@ func (s *Server) Run(ctx context.Context, delay time.Duration) error {
 	return failed
 }
 
-// BaseURL returns the URL of a listener for a client on this machine. loopback replaces an unspecified
-// host.
-func BaseURL(address, loopback string) string {
-	host, port, _ := net.SplitHostPort(address) // valid
-	if host == "" || net.ParseIP(host).IsUnspecified() {
-		host = loopback
-	}
-	return (&url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}).String()
-}
-
 const (
 	// maxConnections bounds the requests in flight, too, because each needs memory while it waits for the
 	// provider. The proxy in front keeps slow and idle clients away (docs/overload.md).
@@ -150,4 +141,37 @@ func connectionLimit(logger *slog.Logger) int {
 	limit := max(1, (int(files.Cur)-otherDescriptors)/descriptorsPerConnection)
 	logger.Warn("RLIMIT_NOFILE is too low, so fewer clients can connect: raise it", "limit", files.Cur, "needed", need, "connections", limit)
 	return limit
+}
+
+// startAdmin serves metrics, profiles, /healthz and /readyz, unless ADMIN_ADDR is empty. They
+// have a port of their own because they require no credentials.
+func (a *App) startAdmin(ctx context.Context, ready func() error) error {
+	address := a.Config.AdminAddr
+	if address == "" {
+		return nil
+	}
+	listener, err := listen(ctx, "ADMIN_ADDR", address)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", a.Metrics.Handler())
+	mux.Handle("GET /debug/pprof/", http.DefaultServeMux)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := ready(); err != nil {
+			a.Logger.WarnContext(r.Context(), "not ready", "error", err)
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+	server := &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog:          slog.NewLogLogger(a.Logger.Handler(), slog.LevelDebug),
+	}
+	go func() { a.Logger.Error("admin listener failed", "error", server.Serve(listener)) }()
+	a.Logger.InfoContext(ctx, "serving metrics and profiles", "address", listener.Addr().String())
+	return nil
 }
