@@ -18,6 +18,7 @@ import (
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
+	"example.com/orders-api/receipts"
 )
 
 // Service creates and reads orders. It is safe for concurrent use. One that only reads needs only Pool.
@@ -110,6 +111,26 @@ SELECT account_id, idempotency_key, 'order ' || id || ', ' || status
 func (op createOrder) Find(ctx context.Context, accountIDs []uuid.UUID, name string) ([]idempotency.Found, error) {
 	id, _ := uuid.Parse(name) // otherwise uuid.Nil, which no order has
 	return postgres.Collect(ctx, op.service.Pool, "find orders", pgx.RowToStructByPos[idempotency.Found], findSQL, accountIDs, id, name)
+}
+
+// Receipt implements [receipts.FindOrder].
+func (s *Service) Receipt(ctx context.Context, accountID, id uuid.UUID) (receipts.Order, error) {
+	o, err := httpjson.Get(ctx, s.Pool, pgx.RowToStructByNameLax[receipts.Order], `
+SELECT id,
+       email,
+       currency,
+       amount,
+       items,
+       paid_at
+  FROM orders
+ WHERE account_id = $1
+   AND id = $2
+   AND paid_at IS NOT NULL
+   AND email IS NOT NULL`, accountID, id)
+	if errors.Is(err, httpjson.ErrNotFound) {
+		err = fmt.Errorf("%w: no such paid order, or its address is erased", jobs.ErrPermanent)
+	}
+	return o, err
 }
 
 // ofKey returns the order that a key has created. Its absence is an error of ours, but the API would answer

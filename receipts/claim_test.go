@@ -139,7 +139,7 @@ func TestRunOnce_killedBeforeDelete(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), f.pool.Config())
 	require.NoError(t, err)
 	mailer := newSMTP(t, server.url())
-	killed := receipts.NewWorker(pool, mailerFunc(func(ctx context.Context, orderID uuid.UUID, receipt *mail.Msg) error {
+	killed := receipts.NewWorker(pool, f.find(), mailerFunc(func(ctx context.Context, orderID uuid.UUID, receipt *mail.Msg) error {
 		defer pool.Close()
 		return mailer.Send(ctx, orderID, receipt)
 	}), "shop@example.com", slog.New(slog.DiscardHandler))

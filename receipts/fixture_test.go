@@ -14,6 +14,7 @@ import (
 
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/orders"
 	"example.com/orders-api/receipts"
 )
 
@@ -96,11 +97,13 @@ SELECT concat_ws(' ', resource_type, action, data)
 	return records
 }
 
+func (f fixture) find() receipts.FindOrder { return (&orders.Service{Pool: f.pool}).Receipt }
+
 const makeDue = `UPDATE staged_jobs SET run_at = now()`
 
 func (f fixture) worker(t *testing.T, mailer receipts.Mailer, change ...func(*jobs.Worker)) *jobs.Worker {
 	t.Helper()
-	worker := receipts.NewWorker(f.pool, mailer, "The Shop <shop@example.com>", slog.New(slog.DiscardHandler))
+	worker := receipts.NewWorker(f.pool, f.find(), mailer, "The Shop <shop@example.com>", slog.New(slog.DiscardHandler))
 	for _, c := range change {
 		c(worker)
 	}

@@ -17,7 +17,7 @@ func FuzzReceiptMail(f *testing.F) {
 	f.Fuzz(func(t *testing.T, email, sku, description string, quantity, amount int64) {
 		o := testOrder()
 		o.Email = email
-		o.Items[0] = item{SKU: sku, Description: description, Quantity: quantity, UnitAmount: amount}
+		o.Items[0] = Item{SKU: sku, Description: description, Quantity: quantity, UnitAmount: amount}
 		message, err := newMessage(testSender, o)
 		if err != nil {
 			require.EqualError(t, err, "permanent failure: not a plain e-mail address") // it is logged

@@ -42,26 +42,30 @@ var text string
 
 var textTemplate = template.Must(template.New("receipt").Funcs(template.FuncMap{"amount": payments.FormatAmount}).Parse(text))
 
-type order struct {
+// Order is what a receipt shows of a paid order.
+type Order struct {
 	Shop     string // the sender's name
 	ID       uuid.UUID
 	Email    string
 	Currency string
 	Amount   int64 // in the currency's smallest unit
-	Items    []item
+	Items    []Item
 	PaidAt   time.Time
 }
 
-type item struct {
+// Item is a line of an order.
+type Item struct {
 	SKU         string `json:"sku"`
 	Description string `json:"description"`
 	Quantity    int64  `json:"quantity"`
 	UnitAmount  int64  `json:"unit_amount"`
 }
 
-func (i item) Total() int64 { return i.Quantity * i.UnitAmount }
+// Total is the price of all units.
+func (i Item) Total() int64 { return i.Quantity * i.UnitAmount }
 
-func (i item) Name() string {
+// Name is the description and the SKU, or only this.
+func (i Item) Name() string {
 	if description := oneLine(i.Description); description != "" {
 		return description + " (" + oneLine(i.SKU) + ")"
 	}
@@ -72,7 +76,7 @@ func (i item) Name() string {
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // newMessage renders a receipt. It is the same in every attempt of an order.
-func newMessage(sender string, o order) (*mail.Msg, error) {
+func newMessage(sender string, o Order) (*mail.Msg, error) {
 	from, err := netmail.ParseAddress(sender)
 	if err != nil {
 		return nil, fmt.Errorf("receipts: sender: %w", err)

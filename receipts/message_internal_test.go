@@ -17,13 +17,13 @@ import (
 	"github.com/wneessen/go-mail"
 )
 
-func testOrder() order {
-	return order{
+func testOrder() Order {
+	return Order{
 		ID:       uuid.MustParse("0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11"),
 		Email:    "jane@example.com",
 		Currency: "eur",
 		Amount:   4498,
-		Items: []item{
+		Items: []Item{
 			{SKU: "mug", Description: "Mug, blue", Quantity: 2, UnitAmount: 1999},
 			{SKU: "sticker", Quantity: 1, UnitAmount: 500},
 		},
@@ -102,7 +102,7 @@ Total: 44.98 EUR
 `, mail.Text)
 
 	o := testOrder()
-	o.Items = append(o.Items, item{SKU: "gift", Quantity: 2}, item{SKU: "SAVE5", Description: "Discount", Quantity: 1, UnitAmount: -500})
+	o.Items = append(o.Items, Item{SKU: "gift", Quantity: 2}, Item{SKU: "SAVE5", Description: "Discount", Quantity: 1, UnitAmount: -500})
 	o.Amount = 3998
 	discounted, err := newMessage(testSender, o)
 	require.NoError(t, err)

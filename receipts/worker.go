@@ -5,37 +5,38 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 )
 
+// FindOrder returns a paid order with its email address. If there is none, the error is [jobs.ErrPermanent].
+type FindOrder = func(ctx context.Context, accountID, id uuid.UUID) (Order, error)
+
 // NewWorker returns a worker that sends due receipts. from is such as Shop <shop@example.com>.
-func NewWorker(pool *pgxpool.Pool, mailer Mailer, from string, logger *slog.Logger) *jobs.Worker {
+func NewWorker(pool *pgxpool.Pool, find FindOrder, mailer Mailer, from string, logger *slog.Logger) *jobs.Worker {
 	return &jobs.Worker{
 		Pool:        pool,
 		Logger:      logger,
 		Kind:        Kind,
-		Do:          func(ctx context.Context, j jobs.Job) error { return send(ctx, pool, mailer, from, j) },
+		Do:          func(ctx context.Context, j jobs.Job) error { return send(ctx, find, mailer, from, j) },
 		Timeout:     30 * time.Second,
 		Concurrency: 4,
 		Detail:      detail,
 	}
 }
 
-func send(ctx context.Context, pool *pgxpool.Pool, mailer Mailer, from string, j jobs.Job) error {
+func send(ctx context.Context, find FindOrder, mailer Mailer, from string, j jobs.Job) error {
 	var of args
 	if err := json.Unmarshal(j.Args, &of); err != nil || of.OrderID == uuid.Nil {
 		return errors.New("the job names no order, so it may be of a newer version")
 	}
-	o, err := readOrder(ctx, pool, j.AccountID, of.OrderID)
+	o, err := find(ctx, j.AccountID, of.OrderID)
 	if err != nil {
 		return err
 	}
@@ -53,28 +54,6 @@ func detail(cause error) string {
 		text += " (" + failed.cause.Error() + ")"
 	}
 	return text
-}
-
-func readOrder(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (order, error) {
-	o := order{ID: id}
-	err := pool.QueryRow(ctx, `
-SELECT email,
-       currency,
-       amount,
-       items,
-       paid_at
-  FROM orders
- WHERE account_id = $1
-   AND id = $2
-   AND paid_at IS NOT NULL
-   AND email IS NOT NULL`, accountID, id).Scan(&o.Email, &o.Currency, &o.Amount, &o.Items, &o.PaidAt)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return order{}, fmt.Errorf("%w: no such paid order, or its address is erased", jobs.ErrPermanent)
-	}
-	if err != nil {
-		return order{}, fmt.Errorf("receipts: read the order: %w", err)
-	}
-	return o, nil
 }
 
 // Kind is that of the receipts' jobs.

@@ -87,7 +87,7 @@ func TestRunOnce_permanentFailure(t *testing.T) {
 	}})
 	order := f.insertPaidOrder(t, "jane@example.com")
 	var log bytes.Buffer
-	worker := receipts.NewWorker(f.pool, newSMTP(t, server.url()), "shop@example.com", slog.New(slog.NewJSONHandler(&log, nil)))
+	worker := receipts.NewWorker(f.pool, f.find(), newSMTP(t, server.url()), "shop@example.com", slog.New(slog.NewJSONHandler(&log, nil)))
 
 	requirePass(t, worker, jobs.Result{jobs.Failed: 1})
 	f.exec(t, makeDue)

@@ -66,7 +66,7 @@ func (c *worker) Run(ctx context.Context, a *app.App) error {
 		if err != nil {
 			return err
 		}
-		workers = append(workers, receipts.NewWorker(a.Pool, mailer, a.Config.ReceiptsFrom, a.Logger))
+		workers = append(workers, receipts.NewWorker(a.Pool, a.Orders.Receipt, mailer, a.Config.ReceiptsFrom, a.Logger))
 	} else {
 		a.Logger.WarnContext(ctx, "SMTP_URL is not set, so this worker sends no receipts: they wait for a worker that has it")
 	}

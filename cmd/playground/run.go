@@ -225,7 +225,7 @@ Send the same line again: the same bytes come back, and nothing is charged twice
 func (s *server) startJobs(ctx context.Context, group *errgroup.Group) {
 	config, logger := s.config, s.logger
 	workers := []*jobs.Worker{
-		receipts.NewWorker(s.App.Pool, s.mailer, config.ReceiptsFrom, logger),
+		receipts.NewWorker(s.App.Pool, s.App.Orders.Receipt, s.mailer, config.ReceiptsFrom, logger),
 		s.App.Changes.Worker(),
 	}
 	if config.EventsURL != "" {

@@ -52,7 +52,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	logger := slog.New(slog.DiscardHandler)
 	workers := []*jobs.Worker{
 		events.NewWorker(f.Pool, events.Endpoint{URL: shop.URL, Transport: shop.Client().Transport}, logger),
-		receipts.NewWorker(f.Pool, nowhere{}, "shop@example.com", logger),
+		receipts.NewWorker(f.Pool, f.Orders.Receipt, nowhere{}, "shop@example.com", logger),
 	}
 
 	const often = 6 // PostgreSQL considers a generic plan from the sixth execution on

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -43,4 +47,34 @@ func TestMeasure(t *testing.T) {
 	require.NoError(t, report(&out, root))
 	require.Contains(t, out.String(), "\nproduct: 5 lines\ntests of the product: 0.40 lines")
 	require.Contains(t, out.String(), "\ncomments and pages: 15 words\n")
+}
+
+// The program that runs in production stays as small as it is, so that a team can read it. A limit is raised only for
+// what the team would miss.
+func TestProgram_size(t *testing.T) {
+	t.Parallel()
+	const maxLines, maxPackages, maxRoot = 10_200, 19, 26
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
+		`{{if .Module}}{{if .Module.Main}}{{.ImportPath}}{{range .GoFiles}} {{$.Dir}}/{{.}}{{end}}{{end}}{{end}}`, "./cmd/orders")
+	list.Dir = "../.."
+	out, err := list.Output()
+	require.NoError(t, err)
+	code, packages := 0, strings.Split(strings.TrimSpace(string(out)), "\n")
+	comment := regexp.MustCompile(`(?m)^\s*//.*`)
+	for _, listed := range packages {
+		for _, file := range strings.Fields(listed)[1:] {
+			content, err := os.ReadFile(file)
+			require.NoError(t, err)
+			code += lines(comment.ReplaceAll(content, nil))
+		}
+	}
+	require.LessOrEqual(t, code, maxLines, "lines without comments and blank ones")
+	require.LessOrEqual(t, len(packages), maxPackages, packages)
+
+	entries := exec.CommandContext(t.Context(), "git", "ls-tree", "--name-only", "HEAD")
+	entries.Dir = "../.."
+	out, err = entries.Output()
+	require.NoError(t, err)
+	visible := regexp.MustCompile(`(?m)^[^.].*$`).FindAll(out, -1)
+	require.LessOrEqual(t, len(visible), maxRoot, "visible entries of the root: %s", bytes.Join(visible, []byte(" ")))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
@@ -53,9 +54,12 @@ func (s *Service) Compare(ctx context.Context, options Options) (Report, error) 
 	if r.LostRows {
 		r.report.Until = now
 	}
-	r.accounts, err = postgres.Collect(ctx, s.Orders.Pool, "read accounts", pgx.RowTo[uuid.UUID], "SELECT id FROM accounts")
+	all, err := accounts.List(ctx, s.Orders.Pool)
 	if err != nil {
 		return Report{}, err
+	}
+	for _, account := range all {
+		r.accounts = append(r.accounts, account.ID)
 	}
 	client := s.Orders.Payments
 	steps := []func(context.Context) error{

@@ -19,6 +19,7 @@ import (
 	"example.com/orders-api/events"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/jobs"
+	"example.com/orders-api/orders"
 	"example.com/orders-api/receipts"
 )
 
@@ -89,7 +90,7 @@ func (t *tour) run(ctx context.Context) error {
 	silent := slog.New(slog.DiscardHandler)
 	workers := []*jobs.Worker{
 		events.NewWorker(t.Pool, t.Endpoint(), silent),
-		receipts.NewWorker(t.Pool, t.system, "Orders <receipts@example.com>", silent),
+		receipts.NewWorker(t.Pool, (&orders.Service{Pool: t.Pool}).Receipt, t.system, "Orders <receipts@example.com>", silent),
 	}
 	working, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
