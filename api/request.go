@@ -1,18 +1,22 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
@@ -130,4 +134,36 @@ func parseID(s string) (uuid.UUID, error) {
 		return uuid.Nil, httpjson.ErrNotFound
 	}
 	return id, nil
+}
+
+// readQuery returns the parameters of a query. Each must have a known name and be given once.
+func readQuery(rawQuery string, known ...string) (map[string]string, error) {
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return nil, httpjson.Invalid("", httpjson.CodeInvalidFormat, "the query string cannot be read")
+	}
+	values := map[string]string{}
+	for name, all := range query {
+		switch {
+		case !slices.Contains(known, name):
+			return nil, httpjson.Invalid("", httpjson.CodeUnknownParameter,
+				"the query string has unknown parameters; known are: "+cmp.Or(strings.Join(known, ", "), "none"))
+		case len(all) > 1:
+			return nil, httpjson.Invalid("/"+name, httpjson.CodeDuplicateParameter, "must be given once")
+		}
+		values[name] = all[0]
+	}
+	return values, nil
+}
+
+// pathIDs returns the ids in the path. Another form of an id names nothing.
+func pathIDs(r *http.Request) (ids []uuid.UUID, err error) {
+	for _, value := range chi.RouteContext(r.Context()).URLParams.Values {
+		id, err := parseID(value)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
 }

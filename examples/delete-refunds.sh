@@ -10,7 +10,7 @@ edit() { # edit FLAGS EXPRESSION FILE...: perl edits each file
 	local flags=$1 expression=$2 file
 	shift 2
 	for file in "$@"; do
-		[ -e "$file" ] || continue # without the demo
+		[ -e "$file" ] || continue # gone already
 		cp "$file" "$before"
 		perl "$flags" -e "$expression" "$file"
 		if cmp -s "$file" "$before"; then

@@ -18,9 +18,9 @@
 //   - A COMMIT with an unknown outcome is resolved by reading the row.
 //
 // Read engine.go first, which decides what a request does, then operation.go, run.go, which
-// executes an operation, tx.go and lease.go, which has the statements of a run. Other
-// statements are beside the functions that send them: in keys.go, which reads keys, completer.go and
-// reaper.go. operator.go has the optional interfaces of an operation.
+// executes an operation and has the statements of its lease, and tx.go. keys.go reads keys,
+// completer.go and reaper.go are the commands' work, and operator.go has the optional interfaces
+// of an operation.
 //
 // Numbers such as R7 name rules of docs/rules.md.
 package idempotency

@@ -181,3 +181,168 @@ func (run *Run) Expired() error {
 		AccountID: run.AccountID, ID: run.KeyID, Key: run.Key, Operation: run.operation, Path: run.Path, Expired: true,
 	}}
 }
+
+// The statements of a run claim a key, and take, prove, renew and end its lease.
+
+// claimSQL is the claim (R1, claim by insert). It names no constraint: the second of two claims
+// may meet either unique index, and an expired key only has its id (R17, used for ever). On conflict it raises claim_conflict, because the COMMIT queued
+// behind it must not execute. Here and below, OR avoids the call of a function that would
+// only return true.
+const claimSQL = `
+WITH claimed AS (
+    INSERT INTO idempotency_keys (
+        id, account_id, idempotency_key, operation, request_method, request_path, request_params, fingerprint,
+        recovery_point, lease_token, runs, locked_at, updated_at, created_at
+    ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, now(), now(), now())
+    ON CONFLICT DO NOTHING
+    RETURNING locked_at
+)
+SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'claim_conflict'), max(locked_at) FROM claimed`
+
+func (run *Run) queueClaim(batch *pgx.Batch, point RecoveryPoint, leaseStart *time.Time) {
+	batch.Queue(claimSQL, run.KeyID, run.AccountID, string(run.Key), run.operation,
+		run.request.Method, run.Path, run.Params, fingerprint(run.request), string(point), run.token,
+	).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(nil, leaseStart)
+		run.CreatedAt = *leaseStart // now() is both
+		return err
+	})
+}
+
+// queueAsserted queues a statement that returns the start of the lease.
+func queueAsserted(batch *pgx.Batch, query string, leaseStart *time.Time, arguments ...any) {
+	batch.Queue(query, arguments...).QueryRow(func(row pgx.Row) error { return row.Scan(nil, leaseStart) })
+}
+
+// takeOver leases the key, or returns ErrInProgress if the row has changed (R1, claim by insert). A lease that
+// begins further ahead than a lease is long was set by a clock that ran ahead, so it has ended (R8, the database's
+// clock).
+func (run *Run) takeOver(ctx context.Context) error {
+	var start time.Time
+	sent := run.clock()
+	err := run.engine.store.queryRow(ctx, `
+UPDATE idempotency_keys
+   SET lease_token        = $3,
+       runs               = runs + 1,
+       locked_at          = now(),
+       updated_at        = now(),
+       action_required_at = NULL
+ WHERE account_id = $1 AND id = $2
+   AND recovery_point = $4
+   AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $5::interval AND now() + $5::interval)
+RETURNING runs, created_at, locked_at`,
+		[]any{run.AccountID, run.KeyID, run.token, string(run.point), run.engine.config.LeaseDuration}, &run.Runs, &run.CreatedAt, &start)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return ErrInProgress // another run was faster
+	case err == nil:
+		run.setLease(start, sent)
+	case !errors.Is(err, ErrInProgress):
+		run.mayHold = true // the takeover may be committed
+		run.release(ctx, err)
+	}
+	return err
+}
+
+// whereHeld is the fence (R7, fence). A released key has no locked_at, so a COMMIT that arrives after its run has
+// ended fails (R22, three outcomes of COMMIT).
+const whereHeld = `
+     WHERE account_id = $1 AND id = $2
+       AND lease_token = $3
+       AND recovery_point = $4
+       AND locked_at IS NOT NULL`
+
+const assertHeld = `
+SELECT count(*) = 1 OR idempotency_assert(count(*) = 1, 'lease_lost'), max(locked_at) FROM held`
+
+// fence returns the arguments of a statement with whereHeld.
+func (run *Run) fence(more ...any) []any {
+	return append([]any{run.AccountID, run.KeyID, run.token, string(run.point)}, more...)
+}
+
+const fenceSQL = `
+WITH held AS (
+    SELECT locked_at
+      FROM idempotency_keys` + whereHeld + `
+       FOR NO KEY UPDATE
+)` + assertHeld
+
+// queueLock locks the key's row for a transaction that reads before it writes.
+func (run *Run) queueLock(batch *pgx.Batch) {
+	if run.leased {
+		queueAsserted(batch, fenceSQL, new(time.Time), run.fence()...)
+	} else {
+		run.queueClaim(batch, Started, new(time.Time))
+	}
+}
+
+// markSQL locks a key at a recovery point, whether or not a run holds it.
+const markSQL = `
+WITH held AS (
+    SELECT locked_at FROM idempotency_keys WHERE account_id = $1 AND id = $2 AND recovery_point = $3 FOR NO KEY UPDATE
+)` + assertHeld
+
+// advanceSQL renews the lease from its own time; now() is the beginning of the transaction.
+const advanceSQL = `
+WITH held AS (
+    UPDATE idempotency_keys
+       SET recovery_point = $5,
+           locked_at      = statement_timestamp(),
+           last_error     = NULL` + whereHeld + `
+    RETURNING locked_at
+)` + assertHeld
+
+// finishSQL returns the time of the end in the column that assertHeld reads, because the lease ends.
+const finishSQL = `
+WITH held AS (
+    UPDATE idempotency_keys
+       SET recovery_point   = 'finished',
+           locked_at        = NULL,
+           last_error       = NULL,
+           finished_at      = now(),
+           response_code    = $5,
+           response_headers = $6,
+           response_body    = $7` + whereHeld + `
+    RETURNING finished_at AS locked_at
+)` + assertHeld
+
+const releaseTimeout = 3 * time.Second // short, because the response waits, and longer than lock_timeout
+
+// release ends the lease early and keeps the recovery point (R11, final only). It waits for a COMMIT that the
+// server is executing, and makes one that has not arrived yet fail (R22, three outcomes of COMMIT).
+func (run *Run) release(ctx context.Context, cause error) {
+	if !run.mayHold || errors.Is(cause, ErrLeaseLost) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_, err := run.engine.store.exec(ctx, `
+UPDATE idempotency_keys
+   SET locked_at          = NULL,
+       last_error         = $4,
+       action_required_at = now() + $5::interval
+ WHERE account_id = $1 AND id = $2
+   AND lease_token = $3
+   AND recovery_point <> 'finished'`,
+		run.AccountID, run.KeyID, run.token, postgres.CleanText(cause.Error(), 500), postgres.NowIf(errors.Is(cause, ErrActionRequired)))
+	if err != nil {
+		run.engine.config.Logger.WarnContext(ctx, "idempotency: lease not released, it will expire", "key_id", run.KeyID, "error", err)
+	}
+}
+
+// setLease stores when the database began the lease, and when we sent the statement that did so. We
+// count the lease from the sending, so for us it ends before it ends in the database (R8, the
+// database's clock).
+func (run *Run) setLease(start, sent time.Time) {
+	run.leased, run.mayHold = true, true
+	run.leaseStart, run.leaseSent = start, sent
+	run.CreatedAt = run.CreatedAt.UTC()
+}
+
+// Now returns the database's time, at most a round trip too late. Start uses now() in SQL.
+func (run *Run) Now() time.Time {
+	return run.leaseStart.Add(run.clock().Sub(run.leaseSent)).UTC().Truncate(time.Microsecond)
+}
+
+// LeaseEnd returns the end of the lease by the database's clock.
+func (run *Run) LeaseEnd() time.Time { return run.leaseStart.Add(run.engine.config.LeaseDuration) }

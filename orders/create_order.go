@@ -294,6 +294,14 @@ func (r *orderRun) recordIntent(id string, adopted bool) idempotency.RecordFunc 
 	}
 }
 
+// updateTx queues an UPDATE of the run's order. set is constant SQL, and its values begin with $3. It also
+// reads whether a cancel was requested since the order was read (R29, durable cancel).
+func (r *orderRun) updateTx(tx *idempotency.Tx, set string, values ...any) {
+	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2 RETURNING cancel_requested_at IS NOT NULL",
+		append([]any{r.run.AccountID, r.order.ID}, values...)...,
+	).QueryRow(func(row pgx.Row) error { return row.Scan(&r.order.CancelRequested) })
+}
+
 func (r *orderRun) auditTx(ctx context.Context, tx *idempotency.Tx, action string, data map[string]any) {
 	audit.WriteTx(ctx, tx, r.run.AccountID, r.order.ID, action, data)
 }

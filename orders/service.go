@@ -222,11 +222,3 @@ func (s *Service) List(ctx context.Context, accountID uuid.UUID, page httpjson.P
  ORDER BY created_at DESC, id DESC
  LIMIT $4`, arguments...)
 }
-
-// updateTx queues an UPDATE of the run's order. set is constant SQL, and its values begin with $3. It also
-// reads whether a cancel was requested since the order was read (R29, durable cancel).
-func (r *orderRun) updateTx(tx *idempotency.Tx, set string, values ...any) {
-	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2 RETURNING cancel_requested_at IS NOT NULL",
-		append([]any{r.run.AccountID, r.order.ID}, values...)...,
-	).QueryRow(func(row pgx.Row) error { return row.Scan(&r.order.CancelRequested) })
-}

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/orders-api/internal/httpjson"
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/internal/httpjson"
 )
 
 // A member of a nested object has one error for one fault, as any other.

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"example.com/orders-api/internal/httpjson"
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/internal/httpjson"
 )
 
 func TestTimestamp_digits(t *testing.T) {
