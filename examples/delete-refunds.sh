@@ -37,6 +37,7 @@ edit -pi 's/, `cancelOrder`, `createRefund` and `refundRemaining` have/ and `can
 edit -pi 's/, `listOrders`, `getRefund`, `listRefunds` and/, `listOrders` and/' client/typescript/README.md
 edit -ni 'print unless /Remaining/' api/problem.go internal/httpjson/errors.go
 edit -ni 'print unless /Remaining/' client/errors.go
+edit -ni 'print unless /rejected\.Remaining > 0/ .. /^\t\t}$/' orders/fixture_test.go
 edit -ni 'print unless /"a (refund of a lost order|lost refund)": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go
 edit -ni 'print unless /h\.Refunds, err = / .. /^\t\t}$/ or /range h\.Refunds/ .. /^\t\t}$/ or /refunds[."]|Refunds/' cmd/orders/keys.go
 edit -ni 'print unless /f\.exec\(`INSERT INTO refunds/ .. /FROM orders`\)/ or /refund := f\.keys/ .. /of the key of its order/' cmd/orders/keys_test.go

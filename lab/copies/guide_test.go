@@ -36,7 +36,7 @@ func TestGuide(t *testing.T) {
 
 	// 3. The program
 	const config, app = "cmd/internal/app/config.go", "cmd/internal/app/app.go"
-	g.before(config, "}\n\nconst sourceOfKey", g.block("WalletsURL    string"))
+	g.after(config, "WebhookSecret Secret `envconfig:\"STRIPE_WEBHOOK_SECRET\"`\n", g.block("WalletsURL    string"))
 	g.after(config, "func (c *Config) validate(p *problems) {\n", g.block(`"WALLETS_URL", "is not`))
 	g.before("cmd/internal/app/env.txt", "  SMTP_URL\n", g.block("URL of the wallet service."))
 	g.before(app, "\ta := &App{Config: config", g.block("a live Stripe key requires WALLETS_URL"))

@@ -389,3 +389,9 @@ func (tr *transport) violations() []string {
 	defer tr.mu.Unlock()
 	return tr.errs
 }
+
+func (f *fixture) staged() (n int) {
+	f.t.Helper()
+	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT count(*) FROM staged_jobs WHERE kind = 'provider_change'").Scan(&n))
+	return n
+}

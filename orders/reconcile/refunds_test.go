@@ -185,12 +185,6 @@ func TestRun_absentRefund(t *testing.T) {
 	}
 }
 
-func (f *fixture) staged() (n int) {
-	f.t.Helper()
-	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT count(*) FROM staged_jobs WHERE kind = 'provider_change'").Scan(&n))
-	return n
-}
-
 // A read that fails is reported, and the worker tries it again.
 func TestRun_readFails(t *testing.T) {
 	t.Parallel()
