@@ -185,9 +185,9 @@ func (run *Run) Expired() error {
 // The statements of a run claim a key, and take, prove, renew and end its lease.
 
 // claimSQL is the claim (R1, claim by insert). It names no constraint: the second of two claims
-// may meet either unique index, and an expired key only has its id (R17, used for ever). On conflict it raises claim_conflict, because the COMMIT queued
-// behind it must not execute. Here and below, OR avoids the call of a function that would
-// only return true.
+// may meet either unique index, and an expired key only has its id (R17, used for ever). On conflict
+// it raises claim_conflict, because the COMMIT queued behind it must not execute. Here and below, OR
+// avoids the call of a function that would only return true.
 const claimSQL = `
 WITH claimed AS (
     INSERT INTO idempotency_keys (
@@ -225,7 +225,7 @@ UPDATE idempotency_keys
    SET lease_token        = $3,
        runs               = runs + 1,
        locked_at          = now(),
-       updated_at        = now(),
+       updated_at         = now(),
        action_required_at = NULL
  WHERE account_id = $1 AND id = $2
    AND recovery_point = $4

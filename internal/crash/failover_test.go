@@ -349,7 +349,7 @@ WITH keys_ahead AS (
     UPDATE idempotency_keys
        SET created_at         = created_at + interval '1 hour',
            locked_at          = locked_at + interval '1 hour',
-           updated_at        = updated_at + interval '1 hour',
+           updated_at         = updated_at + interval '1 hour',
            action_required_at = action_required_at + interval '1 hour'
      WHERE finished_at IS NULL
 ), refunds_ahead AS (

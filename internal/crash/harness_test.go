@@ -153,7 +153,7 @@ WITH aged_keys AS (
     UPDATE idempotency_keys
        SET created_at         = created_at - $1::interval,
            locked_at          = locked_at - $1::interval,
-           updated_at        = updated_at - $1::interval,
+           updated_at         = updated_at - $1::interval,
            finished_at        = finished_at - $1::interval,
            action_required_at = action_required_at - $1::interval
 ), aged_orders AS (

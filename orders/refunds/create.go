@@ -155,9 +155,9 @@ func (r *refundRun) record(next idempotency.Transition) idempotency.RecordFunc {
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		tx.Queue(`
 UPDATE refunds
-   SET provider_key_number   = $3,
-       provider_sent_at   = $4,
-       provider_failed_at = $5
+   SET provider_key_number = $3,
+       provider_sent_at    = $4,
+       provider_failed_at  = $5
  WHERE account_id = $1
    AND id = $2`, r.run.AccountID, r.refund.ID, r.refund.KeyNumber, r.refund.ProviderSentAt, r.refund.ProviderFailedAt)
 		return next, nil
