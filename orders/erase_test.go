@@ -10,7 +10,9 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
+	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/receipts"
 )
 
 func (f *fixture) erase() error {
@@ -40,6 +42,33 @@ func (f *fixture) rowsWith(text string) []string {
 // traces are what an erasure removes.
 func (f *fixture) traces() []string {
 	return []string{"ada@example.com", "Assam tea", `"b-77"`}
+}
+
+// A receipt shows a paid order, until its address is erased.
+func TestReceipt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, create("201"))
+	receipt := func() (receipts.Order, error) {
+		return f.Orders.Receipt(t.Context(), f.Account, orderID(f.Account, f.key))
+	}
+	shown, err := receipt()
+	require.NoError(t, err)
+	paid := f.getOrder()
+	require.Equal(t, receipts.Order{
+		ID: paid.ID, Email: "ada@example.com", Currency: paid.Currency, Amount: paid.Amount, PaidAt: shown.PaidAt,
+		Items: []receipts.Item{
+			{SKU: "TEA-ASSAM-250", Description: "Assam tea, 250 g", Quantity: 2, UnitAmount: 1250},
+			{SKU: "MUG-BLUE", Description: paid.Items[1].Description, Quantity: 1, UnitAmount: 1800},
+		},
+	}, shown)
+	require.True(t, paid.PaidAt.Equal(shown.PaidAt))
+
+	f.exec("UPDATE orders SET email = NULL, erased_at = now()")
+	_, err = receipt()
+	require.ErrorIs(t, err, jobs.ErrPermanent)
+	f = newFixture(t, options{}, payWith(declinedCard), create("402 card_declined generic_decline"))
+	_, err = receipt()
+	require.ErrorIs(t, err, jobs.ErrPermanent)
 }
 
 func TestErase(t *testing.T) {

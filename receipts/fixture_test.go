@@ -2,6 +2,8 @@ package receipts_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -14,7 +16,6 @@ import (
 
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/migrations/dbtest"
-	"example.com/orders-api/orders"
 	"example.com/orders-api/receipts"
 )
 
@@ -97,7 +98,23 @@ SELECT concat_ws(' ', resource_type, action, data)
 	return records
 }
 
-func (f fixture) find() receipts.FindOrder { return (&orders.Service{Pool: f.pool}).Receipt }
+// find reads an order of insertPaidOrder, as orders.Service.Receipt does.
+func (f fixture) find() receipts.FindOrder {
+	return func(ctx context.Context, accountID, id uuid.UUID) (receipts.Order, error) {
+		rows, _ := f.pool.Query(ctx, `
+SELECT id, email, currency, amount, items, paid_at
+  FROM orders
+ WHERE account_id = $1
+   AND id = $2
+   AND paid_at IS NOT NULL
+   AND email IS NOT NULL`, accountID, id) // CollectExactlyOneRow returns its error
+		order, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[receipts.Order])
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = fmt.Errorf("%w: no such paid order", jobs.ErrPermanent)
+		}
+		return order, err
+	}
+}
 
 const makeDue = `UPDATE staged_jobs SET run_at = now()`
 
