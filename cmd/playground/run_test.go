@@ -88,7 +88,7 @@ func TestRun(t *testing.T) {
 	refund := a.MustDo(http.MethodPost, "/v1/orders/"+programtest.RequirePaid(t, a.MustOrder("an-order-to-refund-1", strings.Replace(programtest.Tea, "pm_card_visa", "pm_card_pendingRefund", 1)))+"/refunds",
 		"{}", http.Header{"Idempotency-Key": {"a-pending-refund-1"}})
 	require.Equal(t, http.StatusCreated, refund.Status, refund.Body)
-	a.WaitFor(&a.Stderr, `msg="provider_change done"`) // because of the fake's webhook
+	a.WaitFor(&a.Stderr, `msg="provider_change done"`) // because of the fake's webhook about the refund
 
 	data := a.WaitFor(&a.Stdout, `Data +(\S+) `)[1]
 	require.Contains(t, data, programtest.Value(env, "HOME"))
