@@ -73,7 +73,9 @@ func (s *Service) Compare(ctx context.Context, options Options) (Report, error) 
 			return eachPage(ctx, r, "disputes", client.ListAllDisputes, r.compareDisputes)
 		},
 		r.compareEarlier,
-		r.stageReads,
+	}
+	if !r.LostRows { // what was lost differs from a list, and the shop is closed until the comparison ends
+		steps = append(steps, r.stageReads)
 	}
 	if r.Fix {
 		steps = append(steps, r.fix)
