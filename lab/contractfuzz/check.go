@@ -69,16 +69,16 @@ func (x *exchange) final() bool {
 
 // transportHeaders are undocumented headers, with the reason.
 var transportHeaders = map[string]string{
-	"Accept-Ranges":           "of files; the contract promises no ranges",
-	"Cache-Control":           "for caches; documented except for responses that belong to no operation",
-	"Connection":              "of HTTP/1.1",
-	"Content-Encoding":        "of the negotiation of gzip",
-	"Content-Length":          "of HTTP/1.1",
-	"Content-Type":            "documented as content",
-	"Date":                    "of every HTTP server",
-	"Server":                  "of a proxy",
-	"Vary":                    "of the negotiation of gzip",
-	"X-Content-Type-Options":  "for browsers",
+	"Accept-Ranges":          "of files; the contract promises no ranges",
+	"Cache-Control":          "for caches; documented except for responses that belong to no operation",
+	"Connection":             "of HTTP/1.1",
+	"Content-Encoding":       "of the negotiation of gzip",
+	"Content-Length":         "of HTTP/1.1",
+	"Content-Type":           "documented as content",
+	"Date":                   "of every HTTP server",
+	"Server":                 "of a proxy",
+	"Vary":                   "of the negotiation of gzip",
+	"X-Content-Type-Options": "for browsers",
 }
 
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
