@@ -133,6 +133,23 @@ SELECT id,
 	return o, err
 }
 
+// LockTx returns the status, the amount and the currency of the account's order, or [httpjson.ErrNotFound]. The
+// transaction locks the order, so that they stay as they are.
+func LockTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (o Order, err error) {
+	err = tx.QueryRow(ctx, `
+SELECT status,
+       amount,
+       currency
+  FROM orders
+ WHERE account_id = $1
+   AND id = $2
+   FOR NO KEY UPDATE`, []any{accountID, id}, &o.Status, &o.Amount, &o.Currency)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = httpjson.ErrNotFound
+	}
+	return o, err
+}
+
 // ofKey returns the order that a key has created. Its absence is an error of ours, but the API would answer
 // ErrNotFound with 404.
 func (s *Service) ofKey(ctx context.Context, accountID uuid.UUID, key idempotency.Key) (orderRow, error) {

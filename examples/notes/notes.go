@@ -4,7 +4,6 @@ package notes
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
+	"example.com/orders-api/orders"
 )
 
 // Note is a note as the API returns it.
@@ -73,13 +73,8 @@ func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
 		if err := in.Err(); err != nil {
 			return idempotency.Transition{}, err // the transaction is rolled back, so the key stays unused
 		}
-		const order = "SELECT id FROM orders WHERE account_id = $1 AND id = $2 FOR KEY SHARE"
-		err := tx.QueryRow(ctx, order, []any{run.AccountID, note.OrderID}, new(uuid.UUID))
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = httpjson.ErrNotFound // also for the order of another account
-		}
-		if err != nil {
-			return idempotency.Transition{}, err
+		if _, err := orders.LockTx(ctx, tx, run.AccountID, note.OrderID); err != nil {
+			return idempotency.Transition{}, err // 404, also for the order of another account
 		}
 		tx.Queue("INSERT INTO notes (account_id, id, order_id, text) VALUES ($1, $2, $3, $4)", run.AccountID, note.ID, note.OrderID, note.Text)
 		return httpjson.FinishCreated(run.Path+"/"+note.ID.String(), note)

@@ -8,7 +8,6 @@ package refunds
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -122,18 +121,7 @@ func (r row) matches(at payments.Refund) bool {
 // lockOrderTx returns an order with the sum of its refunds. Under READ COMMITTED, only a separate
 // statement sees what the lock's previous holder has committed.
 func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id, refundID uuid.UUID) (o orders.Order, reserved int64, err error) {
-	err = tx.QueryRow(ctx, `
-SELECT status,
-       amount,
-       currency
-  FROM orders
- WHERE account_id = $1
-   AND id = $2
-   FOR NO KEY UPDATE`, []any{accountID, id}, &o.Status, &o.Amount, &o.Currency)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return o, 0, httpjson.ErrNotFound
-	}
-	if err != nil {
+	if o, err = orders.LockTx(ctx, tx, accountID, id); err != nil {
 		return o, 0, err
 	}
 	err = tx.QueryRow(ctx, `
