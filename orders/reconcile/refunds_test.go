@@ -185,6 +185,26 @@ func TestRun_absentRefund(t *testing.T) {
 	}
 }
 
+// While the shop is closed after lost rows, only what differs is read. The nightly comparison also reads a refund
+// that is not final.
+func TestRun_lostRowsReadsDifferences(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 0, 1)
+	f.do(paidAndRefunded(pendingRefund))
+	f.exec("UPDATE refunds SET created_at = created_at - interval '1 day'")
+	readAt := func() (at time.Time) {
+		require.NoError(t, f.Pool.QueryRow(t.Context(), "SELECT coalesce(provider_read_at, created_at) FROM orders").Scan(&at))
+		return at
+	}
+	before := readAt()
+	for _, lostRows := range []bool{true, false} {
+		report, err := f.run(func(o *reconcile.Options) { o.LostRows = lostRows })
+		require.NoError(t, err)
+		require.Empty(t, report.Discrepancies)
+		require.Equal(t, lostRows, readAt().Equal(before))
+	}
+}
+
 // A read that fails is reported, and the worker tries it again.
 func TestRun_readFails(t *testing.T) {
 	t.Parallel()
