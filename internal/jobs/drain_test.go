@@ -70,6 +70,13 @@ func TestDrain(t *testing.T) {
 	require.Equal(t, failing, left[0].ID)
 	require.Equal(t, "it fails", left[0].LastError)
 
+	left, err = newWorker(pool, func(_ context.Context, j jobs.Job) error {
+		require.Equal(t, failing, j.ID)
+		return nil
+	}).Drain(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, left, "the job that waited for its next attempt, after an outage")
+
 	restage(t, pool, account, held)
 	_, err = newWorker(pool, func(context.Context, jobs.Job) error { return jobs.ErrMisconfigured }).Drain(t.Context())
 	require.ErrorIs(t, err, jobs.ErrMisconfigured)

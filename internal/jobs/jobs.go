@@ -23,7 +23,7 @@ type Job struct {
 	Kind      string
 	Args      []byte // JSON that names what the job is about, without personal data
 	Attempt   int    // incremented by each claim, so it is also the worker's fence
-	LastError string // without addresses
+	LastError string // of the last attempt, "" while one runs; without addresses
 	CreatedAt time.Time
 	FailedAt  *time.Time // nil if it will be tried again
 }
@@ -76,8 +76,9 @@ func (w *Worker) claim(ctx context.Context, at time.Time, limit int) ([]Job, err
 	defer cancel()
 	return postgres.Collect(ctx, w.Pool, "claim jobs", pgx.RowToStructByPos[Job], `
 UPDATE staged_jobs
-   SET attempt = attempt + 1,
-       run_at  = now() + $1::interval
+   SET attempt    = attempt + 1,
+       run_at     = now() + $1::interval,
+       last_error = NULL
  WHERE ctid = ANY(ARRAY(
            SELECT ctid
              FROM staged_jobs
@@ -141,6 +142,12 @@ UPDATE staged_jobs
 }
 
 var address = regexp.MustCompile(`\S*@\S*`)
+
+// hasten makes the jobs due that wait for their next attempt.
+func (w *Worker) hasten(ctx context.Context) error {
+	_, err := w.Pool.Exec(ctx, "UPDATE staged_jobs SET run_at = now() WHERE kind = $1 AND failed_at IS NULL AND last_error IS NOT NULL", w.Kind)
+	return postgres.Translate(err)
+}
 
 // left returns the jobs of the worker's kind that were staged until a time. The last condition is that of ReadStats.
 func (w *Worker) left(ctx context.Context, until time.Time) ([]Job, error) {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -69,11 +70,12 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	return l.result, err
 }
 
-// Drain works off the jobs that are due, and waits for those that other workers run. It returns the jobs that are left,
-// because their latest attempt has failed. It omits what is staged meanwhile.
+// Drain tries the jobs that are pending, also those that wait for their next attempt, and waits for those that other
+// workers run. It returns the jobs that are left, because their latest attempt has failed. It omits what is staged
+// meanwhile.
 func (w *Worker) Drain(ctx context.Context) (left []Job, err error) {
 	began, err := w.now(ctx)
-	if err != nil {
+	if err = cmp.Or(err, w.hasten(ctx)); err != nil {
 		return nil, err
 	}
 	for {

@@ -126,7 +126,7 @@ SELECT account_id, id
 	return err
 }
 
-// stageRead stages the job of an order. A job that waits for its next attempt, or for an operator, stays as it is.
+// stageRead stages the job of an order. One that has failed waits for an operator, and stays as it is.
 func (r *run) stageRead(o orderID) {
 	jobs.StageTx(r.batch, o.AccountID, o.ID, orders.ChangeJob, map[string]uuid.UUID{"order_id": o.ID})
 }
