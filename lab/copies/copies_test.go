@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/modfile"
+
+	"example.com/orders-api/internal/programtest"
+	"example.com/orders-api/lab/labtest"
+	"example.com/orders-api/migrations/dbtest"
 )
 
 // everything selects make test instead of the tests that depend on the change.
@@ -141,4 +146,145 @@ func rewrite(t *testing.T, folder, from, to string) {
 		}
 		return os.WriteFile(path, []byte(strings.ReplaceAll(string(text), from, to)), 0o644)
 	}))
+}
+
+func git(t *testing.T, folder string, args ...string) string {
+	t.Helper()
+	return run(t, folder, nil, "git", append([]string{"-c", "user.name=x", "-c", "user.email=x@example.com"}, args...)...)
+}
+
+func write(t *testing.T, folder, name, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, filepath.FromSlash(name)), []byte(text), 0o644))
+}
+
+// clone returns the template and a clone of it, in repositories of their own.
+func clone(t *testing.T) (template, shop string) {
+	t.Helper()
+	parent := t.TempDir()
+	template, shop = filepath.Join(parent, "orders-api"), filepath.Join(parent, "shop")
+	for _, name := range files(t) {
+		copyFile(t, template, name)
+	}
+	git(t, template, "init", "--quiet", "--initial-branch=main")
+	git(t, template, "add", "--all")
+	git(t, template, "commit", "--quiet", "--message", "The template")
+	git(t, parent, "clone", "--quiet", "orders-api", "shop")
+	return template, shop
+}
+
+// A clone that make own has changed builds, passes its tests and its linters, has no dead
+// link and no word about what is gone.
+func TestOwn(t *testing.T) {
+	_, shop := clone(t)
+	require.ErrorContains(t, tryRun(t, shop, "make", "own"), "usage")
+	write(t, shop, "notes.txt", "mine")
+	require.ErrorContains(t, tryRun(t, shop, "make", "own", "MODULE="+newPath), "commit or discard")
+	require.NoError(t, os.Remove(filepath.Join(shop, "notes.txt")))
+	tests := "GO=true" // make test runs below, or never
+	if *everything {
+		tests = "GO=go"
+	}
+	run(t, shop, []string{"MAKEFLAGS=" + tests}, "make", "own", "MODULE="+newPath)
+	require.Empty(t, git(t, shop, "status", "--porcelain"))
+
+	require.NoDirExists(t, filepath.Join(shop, "lab"))
+	require.NoDirExists(t, filepath.Join(shop, "spec"))
+	requireOwned(t, shop)
+	run(t, shop, []string{"MAKEFLAGS=-n"}, ".ci/run") // only its own lines: each make prints what it would do
+	run(t, shop, nil, "go", "vet", "./...")
+	run(t, shop, nil, "make", "tidy", "lint", "generated")
+	run(t, shop, nil, "go", "test", "-run", "Generated|Examples?|Usage|Spec|Routes|Dev", "./api", "./cmd/...", "./idempotency", "./orders")
+	run(t, ".", []string{"DOCSCHECK_ROOT=" + shop}, "go", "test", "-vet=off", "-count=1", "-run", "^TestLinks$", "../docscheck")
+}
+
+// make upgrade merges a newer version of the template into the shop's own changes, also in a clone
+// of a colleague, which has no branch template. The newer version's migration is applied to a
+// database with data that has the shop's own, whose number is higher, and the merged server creates
+// an order for an account that is older than the upgrade.
+func TestUpgrade(t *testing.T) {
+	template, shop := clone(t)
+	run(t, shop, []string{"MAKEFLAGS=GO=true"}, "make", "own", "MODULE="+newPath)
+	const receipt, own, newer = "receipts/receipt.txt.tmpl", "20261126103000_notes.sql", "00999_newer.sql"
+	write(t, shop, receipt, read(t, shop, receipt)+"\nCome again.\n")
+	write(t, shop, "migrations/"+own, "-- +goose Up\nALTER TABLE accounts ADD COLUMN notes text;\n-- +goose Down\nALTER TABLE accounts DROP COLUMN notes;\n")
+	git(t, shop, "add", "--all")
+	git(t, shop, "commit", "--quiet", "--message", "Our receipt and notes")
+	git(t, shop, "branch", "--quiet", "--delete", "--force", "template")
+
+	build := func() { t.Helper(); run(t, shop, nil, "go", "build", "-o", "bin/", "./cmd/orders") }
+	pool := dbtest.Empty(t)
+	fixture := labtest.NewFixtureOn(t, pool, dbtest.URL(pool))
+	orders := func(args ...string) string {
+		t.Helper()
+		return run(t, shop, fixture.Environ, "bin/orders", args...)
+	}
+	build()
+	orders("migrate", "up")
+	ann := strings.Fields(orders("accounts", "create", "--name", "Ann"))
+	fixture.APIKey = ann[len(ann)-1]
+
+	write(t, template, receipt, "Dear customer,\n\n"+read(t, template, receipt))
+	write(t, template, "migrations/"+newer, "-- +goose Up\nALTER TABLE accounts ADD COLUMN newer text;\n-- +goose Down\nALTER TABLE accounts DROP COLUMN newer;\n")
+	git(t, template, "add", "--all")
+	git(t, template, "commit", "--quiet", "--message", "A newer template")
+	run(t, shop, nil, "make", "upgrade", "FROM="+template)
+	git(t, shop, "merge", "--quiet", "--no-edit", "template")
+	merged := read(t, shop, receipt)
+	require.True(t, strings.HasPrefix(merged, "Dear customer,\n"), merged)
+	require.True(t, strings.HasSuffix(merged, "Come again.\n"), merged)
+	require.NoDirExists(t, filepath.Join(shop, "lab"))
+
+	build()
+	_, err := output(t, shop, fixture.Environ, "bin/orders", []string{"accounts", "create", "--name", "Bob"})
+	require.ErrorContains(t, err, "(missing: "+newer+")")
+	status := orders("migrate", "status")
+	require.Contains(t, status, "pending  "+newer+"\n")
+	require.Contains(t, status, "applied  "+own+"\n")
+	require.Equal(t, "applied: 1\n", orders("migrate", "up"))
+	orders("accounts", "create", "--name", "Bob")
+	api := fixture.Listening(programtest.StartProgram(t, filepath.Join(shop, "bin/orders"), fixture.Environ, "serve"))
+	programtest.Eventually(t, func() bool {
+		ready, err := api.Do(t.Context(), http.MethodGet, "/readyz", "", nil)
+		require.NoError(t, err)
+		return ready.Status == http.StatusOK
+	})
+	order, err := api.Order(t.Context(), "after-the-upgrade")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, order.Status, order.Body)
+	api.Stop()
+	require.Equal(t, "rolled back: "+newer+"\n", orders("migrate", "down", "--yes"))
+	run(t, shop, nil, "go", "test", "./migrations")
+}
+
+var emptySection = regexp.MustCompile(`(?m)^## .*\n\n##? .*$|^### .*\n\n##?#? .*$|^\d+\. *$`)
+
+// requireOwned checks that no file has the old module or a word about what is gone.
+func requireOwned(t *testing.T, folder string) {
+	t.Helper()
+	gone := []string{
+		oldPath(t), "lab/", "-C lab", "-C spec", "make own ", "soak", "conformance", "make bench", "laboratory",
+		"playground demo", "make demo", "the demo", "the console", "docs/console", "consoleextension", "earlierdesigns", "earlier designs",
+	}
+	for _, name := range strings.Fields(run(t, folder, nil, "git", "ls-files")) {
+		if name == "cmd/playground/internal/docs/scalar.js.gz" || filepath.Base(name) == "go.sum" {
+			continue
+		}
+		text := strings.ToLower(read(t, folder, name))
+		for _, word := range gone {
+			if strings.Contains(text, word) {
+				t.Errorf("%s contains %q", name, word)
+			}
+		}
+		if strings.HasSuffix(name, ".md") && emptySection.MatchString(text) {
+			t.Errorf("%s: nothing is left of %q", name, emptySection.FindString(text))
+		}
+	}
+}
+
+func read(t *testing.T, folder, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(folder, name))
+	require.NoError(t, err)
+	return strings.ReplaceAll(string(text), "\r\n", "\n")
 }
