@@ -75,6 +75,10 @@ type faults struct {
 	// and no other command runs.
 	operating sync.RWMutex
 
+	// closed is held while the runbook keeps the shop closed, when nobody begins a purchase. Those that have begun
+	// go on.
+	closed sync.RWMutex
+
 	cancel context.CancelFunc // of the run
 	mu     sync.Mutex
 	err    error

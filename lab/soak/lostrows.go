@@ -51,6 +51,8 @@ func (f *faults) failOver(ctx context.Context, another bool) error {
 		return err
 	}
 	pause(ctx, 2*time.Second) // the services use the new primary until an operator acts
+	f.closed.Lock()
+	defer f.closed.Unlock()
 	f.stop(ctx)
 	l.until = time.Now()
 	s.history.Add(history.Operation{Kind: history.Failover, Call: s.history.At(l.from), Return: s.history.At(l.until)})

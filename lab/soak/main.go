@@ -126,6 +126,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 // violation.
 const patience = 3 * time.Minute
 
+// maxClosed bounds the time for which a failover closes the shop.
+const maxClosed = 2 * time.Minute
+
 const notLinearizable = "its history is not linearizable"
 
 func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation, error) {
@@ -227,7 +230,7 @@ func judge(path string, out io.Writer) error {
 
 // buyAll creates the orders at a constant rate and causes all faults.
 func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase, o options) (*faults, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.duration+patience)
+	ctx, cancel := context.WithTimeout(ctx, o.duration+patience+time.Duration(o.failovers)*maxClosed)
 	defer cancel()
 	f := &faults{system: s, customers: c, cancel: cancel, kills: map[string]int{}}
 	var all sync.WaitGroup
@@ -238,6 +241,10 @@ func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase,
 		if !pause(ctx, due-time.Since(start)) {
 			break
 		}
+		waiting := time.Now()
+		f.closed.RLock()
+		start = start.Add(time.Since(waiting))
+		f.closed.RUnlock()
 		all.Go(func() {
 			c.buy(ctx, p)
 			if p.expires {
