@@ -20,7 +20,8 @@ const maxEventBody = 256 << 10 // bytes; a payment's event has about three KiB
 // WebhookPath is the route of the provider's events.
 const WebhookPath = "/v1/webhooks/stripe"
 
-// maxEventWait, with a run after it, is shorter than the time in which Stripe expects the response.
+// maxEventWait is for a run that holds the key of an event. With another run after it, most responses are in time for
+// Stripe, which repeats an event that is not answered.
 const maxEventWait = 5 * time.Second
 
 // receiveEvent takes a permit only after the signature is verified (R25, bounded outsiders). Stripe

@@ -60,7 +60,7 @@ func (to Endpoint) deliver(ctx context.Context, j jobs.Job) error {
 	if err != nil {
 		return errors.New("EVENTS_URL is no URL") // err has its value
 	}
-	request.GetBody = nil // the transport resends nothing by itself (R31, one sender)
+	request.GetBody = nil // the transport resends nothing by itself (R31, one call, one answer)
 	now := time.Now()
 	for name, value := range map[string]string{
 		"Content-Type": "application/json", "User-Agent": "orders-api", "webhook-id": j.ID.String(),
@@ -84,7 +84,7 @@ func (to Endpoint) deliver(ctx context.Context, j jobs.Job) error {
 }
 
 // body returns the body of an event. A job with a member that this program does not know waits for a newer
-// program (R18, a newer version's keys).
+// program (R18, newer versions).
 func body(j jobs.Job) ([]byte, error) {
 	var data ShopEvent
 	decoder := json.NewDecoder(bytes.NewReader(j.Args))

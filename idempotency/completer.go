@@ -119,7 +119,7 @@ type dueKey struct {
 
 // abandonedSQL lists the keys whose pause is over, of all accounts, which is an exception to R20, the account in
 // every table. The first condition on updated_at is for the index, the second is the pause. A time that is
-// further ahead than a lease was set by a clock that ran ahead (R8, the database's clock). $6 selects the keys
+// further ahead than a lease was set by a clock that ran ahead (R8, the database's clock). $5 selects the keys
 // that are younger than an hour, or the others: each has half of a batch, so that neither delays the other.
 const abandonedSQL = `
 SELECT account_id, id, updated_at
@@ -169,7 +169,7 @@ func (c *Completer) due(ctx context.Context) (keys []dueKey, err error) {
 
 // claimAbandonedSQL begins the pause of a key, unless the key has changed since it was listed (R16, unfinished
 // keys stay). It commits before the run, so that a key whose run ends the process is not the first one again. It
-// takes no lease: only the first of several completers finds the $3 listed.
+// takes no lease: only the first of several completers finds updated_at as it was listed, $3.
 const claimAbandonedSQL = `
 UPDATE idempotency_keys
    SET updated_at = now()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
@@ -194,8 +195,8 @@ func TestDo_newerVersion(t *testing.T) {
 // resolvable is a Marker.
 type resolvable struct{ *threeSteps }
 
-func (resolvable) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
-	tx.Queue(insertEffect, key.AccountID, string(key.Key), "ended by "+operator)
+func (resolvable) Mark(batch *pgx.Batch, key idempotency.StoredKey, operator string) {
+	batch.Queue(insertEffect, key.AccountID, string(key.Key), "ended by "+operator)
 }
 
 // An operator's action is recorded only beside an unfinished key that this version knows, and that no run has moved.
@@ -229,8 +230,8 @@ func TestOperator(t *testing.T) {
 			if test.ends {
 				engine = f.registered(resolvable{steps})
 			}
-			record := func(tx *idempotency.Tx) {
-				tx.Queue(insertEffect, req.AccountID, string(req.Key), "recorded")
+			record := func(batch *pgx.Batch) {
+				batch.Queue(insertEffect, req.AccountID, string(req.Key), "recorded")
 				if test.then != "" {
 					f.update(req, test.then)
 				}

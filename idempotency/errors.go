@@ -33,7 +33,7 @@ var (
 	// wrote it.
 	ErrNewerVersion = errors.New("the idempotency key was written by a newer version of the program, and only that version can continue it")
 
-	// ErrNotFound means that the key was never used, or was reaped.
+	// ErrNotFound means that the key was never used, or that a reaped one cannot be resumed.
 	ErrNotFound = errors.New("no such idempotency key")
 )
 
@@ -69,10 +69,10 @@ func translateOn(conn *pgx.Conn, err error) error {
 }
 
 // keyRowLocked reports whether a wait for a key's row exceeded lock_timeout (R21, session timeouts).
-// Only then does PostgreSQL name the table in the error's context.
+// Only then does PostgreSQL name the table in the error's context, between the quotation marks of its language.
 func keyRowLocked(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == postgres.LockNotAvailable && strings.Contains(pg.Where, `"idempotency_keys`)
+	return ok && pg.Code == postgres.LockNotAvailable && strings.Contains(pg.Where, "idempotency_keys")
 }
 
 // notSent reports whether pgx sent nothing, because an argument did not fit its statement.

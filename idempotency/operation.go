@@ -17,9 +17,10 @@ type Steps struct {
 	// because its error leaves the key unused (R19, replay, then validation).
 	Start RecordFunc
 
-	// Violated, if set, returns the error for a unique constraint that Start has violated, or nil for one
-	// that it does not expect. If a row with an id that derives from the key exists, that is [Run.Expired].
-	// Citus reports the name only within a message, so on Citus constraint is that message.
+	// Violated, if set, returns the error for a unique constraint that Start has violated: [Run.Expired] for that of an
+	// id which derives from the key, because the key was used and its row is gone. nil means that the constraint is not
+	// expected, and the database's error is internal. Citus reports the name only within a message, so on Citus
+	// constraint is that message.
 	Violated func(ctx context.Context, constraint string) error
 
 	At map[RecoveryPoint]StepFunc // by the recovery point where they begin
@@ -30,7 +31,7 @@ type Steps struct {
 // error, a later run repeats the call.
 type StepFunc func(ctx context.Context) (RecordFunc, error)
 
-// RecordFunc writes the result of a step in a transaction, which may be repeated.
+// RecordFunc writes the result of a step in a transaction. If that fails, a later run repeats the step.
 type RecordFunc func(ctx context.Context, tx *Tx) (Transition, error)
 
 // Transition is the result of a [RecordFunc]: [Advance], [Pause] or [Finish].

@@ -15,7 +15,7 @@ import (
 // reads before it acts. Such a run must not store a failure while the request can still succeed (R29, durable
 // cancel; R23, cancel first).
 type Marker interface {
-	Mark(tx *Tx, key StoredKey, operator string)
+	Mark(batch *pgx.Batch, key StoredKey, operator string)
 }
 
 // ErrNotResolvable means that the operation is no [Marker].
@@ -23,28 +23,28 @@ var ErrNotResolvable = errors.New("its operation cannot be resolved, only retrie
 
 // Retry resumes an unfinished key now, before the completer does. record queues the audit record, which is
 // committed first.
-func (e *Engine) Retry(ctx context.Context, accountID, keyID uuid.UUID, record func(*Tx)) (Result, error) {
-	return e.act(ctx, accountID, keyID, func(tx *Tx, _ StoredKey, _ Operation) error {
-		record(tx)
+func (e *Engine) Retry(ctx context.Context, accountID, keyID uuid.UUID, record func(*pgx.Batch)) (Result, error) {
+	return e.act(ctx, accountID, keyID, func(batch *pgx.Batch, _ StoredKey, _ Operation) error {
+		record(batch)
 		return nil
 	})
 }
 
 // Resolve marks an unfinished key as one that this operator ends, and then resumes it as a retry does. The operator
 // does not choose the response (R29, durable cancel). After an error of the run, later runs read the mark.
-func (e *Engine) Resolve(ctx context.Context, accountID, keyID uuid.UUID, operator string, record func(*Tx)) (Result, error) {
-	return e.act(ctx, accountID, keyID, func(tx *Tx, key StoredKey, op Operation) error {
+func (e *Engine) Resolve(ctx context.Context, accountID, keyID uuid.UUID, operator string, record func(*pgx.Batch)) (Result, error) {
+	return e.act(ctx, accountID, keyID, func(batch *pgx.Batch, key StoredKey, op Operation) error {
 		marker, ok := op.(Marker)
 		if !ok {
 			return ErrNotResolvable
 		}
-		record(tx)
-		marker.Mark(tx, key, operator)
+		record(batch)
+		marker.Mark(batch, key, operator)
 		return nil
 	})
 }
 
-func (e *Engine) act(ctx context.Context, accountID, keyID uuid.UUID, write func(*Tx, StoredKey, Operation) error) (Result, error) {
+func (e *Engine) act(ctx context.Context, accountID, keyID uuid.UUID, write func(*pgx.Batch, StoredKey, Operation) error) (Result, error) {
 	err := e.mark(ctx, accountID, keyID, write)
 	if err == nil {
 		return e.Resume(ctx, accountID, keyID)
@@ -57,7 +57,7 @@ func (e *Engine) act(ctx context.Context, accountID, keyID uuid.UUID, write func
 
 // mark commits what write queues about an unfinished key. It commits nothing if this version does not know the key
 // (R18, newer versions), or if a run has moved it since it was read. A run that holds the key goes on.
-func (e *Engine) mark(ctx context.Context, accountID, keyID uuid.UUID, write func(*Tx, StoredKey, Operation) error) error {
+func (e *Engine) mark(ctx context.Context, accountID, keyID uuid.UUID, write func(*pgx.Batch, StoredKey, Operation) error) error {
 	stored, err := e.store.find(ctx, accountID, keyID)
 	if err == nil && stored.Point == Finished {
 		err = fmt.Errorf("%w that is unfinished", ErrNotFound)
@@ -71,7 +71,7 @@ func (e *Engine) mark(ctx context.Context, accountID, keyID uuid.UUID, write fun
 	}
 	tx := &Tx{store: e.store}
 	defer tx.close(ctx)
-	if err := write(tx, stored.StoredKey, op); err != nil {
+	if err := write(&tx.queued, stored.StoredKey, op); err != nil {
 		return err
 	}
 	return tx.commit(ctx, func(batch *pgx.Batch) { batch.Queue(markSQL, accountID, keyID, string(stored.Point)) })

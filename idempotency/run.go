@@ -214,9 +214,9 @@ func queueAsserted(batch *pgx.Batch, query string, leaseStart *time.Time, argume
 	batch.Queue(query, arguments...).QueryRow(func(row pgx.Row) error { return row.Scan(nil, leaseStart) })
 }
 
-// takeOver leases the key, or returns ErrInProgress if the row has changed (R1, claim by insert). A lease that
-// begins further ahead than a lease is long was set by a clock that ran ahead, so it has ended (R8, the database's
-// clock).
+// takeOver leases the key, or returns ErrInProgress if the row has changed (R1, claim by insert). A locked_at that is
+// more than a lease in the future comes from a wrong clock, and counts as the beginning of an expired lease (R8, the
+// database's clock).
 func (run *Run) takeOver(ctx context.Context) error {
 	var start time.Time
 	sent := run.clock()

@@ -14,8 +14,8 @@ const (
 	shortPauses = 8
 	longPause   = time.Second
 
-	// takeoverPause is the time from the last run of a key until a waiter may take the key over.
-	// Otherwise waiters would call a failing provider without a pause.
+	// takeoverPause is the time from the beginning of a key's last run until a waiter may take the key over.
+	// Otherwise waiters would call a provider that fails at once without a pause.
 	takeoverPause = time.Second
 )
 

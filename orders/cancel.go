@@ -31,8 +31,8 @@ type cancelOrder struct{ service *Service }
 func (cancelOrder) Name() string { return CancelOperation }
 
 // Mark implements [idempotency.Marker] with a mark of the order.
-func (cancelOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
-	tx.Queue(requestCancelSQL, key.AccountID, httpjson.ParentID(cancelPath, key.Path), operator)
+func (cancelOrder) Mark(batch *pgx.Batch, key idempotency.StoredKey, operator string) {
+	batch.Queue(requestCancelSQL, key.AccountID, httpjson.ParentID(cancelPath, key.Path), operator)
 }
 
 // Links implements [httpjson.Linker]. A cancel creates nothing.

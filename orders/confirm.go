@@ -150,17 +150,6 @@ func (s *Service) windowOver(order orderRow, leaseEnd time.Time) bool {
 	return leaseEnd.After(order.CreatedAt.Add(s.ChargeWindow))
 }
 
-func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
-	intent, err := r.service.Payments.Create(ctx, payments.Key(r.run.KeyID, "", r.order.CreateKeyNumber), payments.CreateParams{
-		Amount:        r.order.Amount,
-		Currency:      r.order.Currency,
-		PaymentMethod: r.order.PaymentMethod,
-		Description:   "Order " + r.order.ID.String(),
-		Metadata:      payments.Metadata{AccountID: r.run.AccountID, OrderID: r.order.ID, KeyID: r.run.KeyID}.Encode(),
-	})
-	return intent, payments.Failure(err)
-}
-
 func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.Error) {
 	ctx, cancel := payments.SendContext(ctx)
 	defer cancel()

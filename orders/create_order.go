@@ -30,8 +30,8 @@ type createOrder struct{ service *Service }
 func (createOrder) Name() string { return CreateOperation }
 
 // Mark implements [idempotency.Marker].
-func (createOrder) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
-	tx.Queue(requestCancelSQL, key.AccountID, orderID(key.AccountID, key.Key), operator)
+func (createOrder) Mark(batch *pgx.Batch, key idempotency.StoredKey, operator string) {
+	batch.Queue(requestCancelSQL, key.AccountID, orderID(key.AccountID, key.Key), operator)
 }
 
 // Links implements [httpjson.Linker].
@@ -118,9 +118,10 @@ func (r *orderRun) violated(ctx context.Context, constraint string) error {
 	}
 }
 
-// CreatePeriod is how long a create is sent after the order's row was inserted. The provider remembers a key for
-// 24 hours. So even if the row was lost and inserted again 23 hours later, a repeated create returns the intent of
-// the first run (R12, read first).
+// CreatePeriod is how long a create is sent after the order's row was inserted. At worst, the row is lost, a client
+// inserts it again 23 hours after the first create, at the end of the longest charge window, and a create is sent
+// half an hour later. The provider remembers a key for 24 hours, so even this one returns the first intent (R12, read
+// first).
 const CreatePeriod = 30 * time.Minute
 
 // createIntent creates the PaymentIntent, unconfirmed, so no money moves. An earlier run may have created it, so a
@@ -137,8 +138,12 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	}
 	mayCreate := !r.run.LeaseEnd().After(r.order.CreatedAt.Add(min(CreatePeriod, r.service.ChargeWindow)))
 	if r.run.Resumed || !mayCreate {
-		if record, err := r.adoptIntent(ctx, mayCreate); record != nil || err != nil {
-			return record, err
+		found, err := r.findIntent(ctx, mayCreate)
+		switch {
+		case err != nil:
+			return nil, err
+		case found != "":
+			return r.recordIntent(found, true), nil
 		}
 	}
 	if !mayCreate {
@@ -163,29 +168,44 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	}
 }
 
-// adoptIntent records the intent of an earlier run, or returns nil if there is none. Without a completed search, an
-// order that may not create one waits for the end of the charge window, which also ends it if the provider rejects
-// our API key.
-func (r *orderRun) adoptIntent(ctx context.Context, mayCreate bool) (idempotency.RecordFunc, error) {
+func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
+	intent, err := r.service.Payments.Create(ctx, payments.Key(r.run.KeyID, "", r.order.CreateKeyNumber), payments.CreateParams{
+		Amount:        r.order.Amount,
+		Currency:      r.order.Currency,
+		PaymentMethod: r.order.PaymentMethod,
+		Description:   "Order " + r.order.ID.String(),
+		Metadata:      payments.Metadata{AccountID: r.run.AccountID, OrderID: r.order.ID, KeyID: r.run.KeyID}.Encode(),
+	})
+	return intent, payments.Failure(err)
+}
+
+// findIntent returns the id of the intent that an earlier run has created, or "" if the search finds none. It also
+// returns "" if no search is possible, although the create that follows may then find the intent (mayCreate), or no
+// later run can search either, because the charge window is over. Any other error is worth another run.
+func (r *orderRun) findIntent(ctx context.Context, mayCreate bool) (id string, err error) {
 	ids, err := r.service.Payments.Search(ctx, payments.MetadataOrderID, r.order.ID.String())
 	failed := payments.Failure(err)
-	windowOver := r.service.windowOver(r.order, r.run.LeaseEnd())
 	switch {
 	case failed == nil:
 		found, err := r.choose(ctx, ids)
 		// While creates are sent, one decides unless the intent is in progress: the provider may remember a later
 		// intent, which is charged, but which the search does not list yet.
-		if err != nil || found.ID == "" || mayCreate && precedence(found.Status) < inProgress {
-			return nil, err
+		if mayCreate && precedence(found.Status) < inProgress {
+			return "", err
 		}
-		return r.recordIntent(found.ID, true), nil
-	case failed.Outcome == payments.NotOffered && (mayCreate || windowOver):
-		return nil, nil
-	case windowOver && failed.NeedsOperator && failed.Outcome == payments.NotExecuted:
-		return r.recordFailure(r.notCreated()), r.checkOtherCreate(ctx)
+		return found.ID, err
+	case failed.Outcome == payments.NotOffered && mayCreate, r.endsUnsearched(failed):
+		return "", nil
 	default:
-		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
+		return "", r.retryLater(httpjson.ErrProviderUnavailable, failed)
 	}
+}
+
+// endsUnsearched reports whether the charge window ends an order although the provider answers no search, because
+// the account has none or our API key is rejected (R12, read first).
+func (r *orderRun) endsUnsearched(failed *payments.Error) bool {
+	unanswered := failed.Outcome == payments.NotOffered || failed.KeyRejected()
+	return unanswered && r.service.windowOver(r.order, r.run.LeaseEnd())
 }
 
 // notCreated is why an order fails that never had an intent.
@@ -240,10 +260,15 @@ func (r *orderRun) failWithoutIntent(ctx context.Context, why Problem) (idempote
 		return nil, err
 	}
 	err := r.service.CheckProviderAccount(ctx, r.run.AccountID)
-	if failed, ok := errors.AsType[*payments.Error](err); ok {
+	failed, byProvider := errors.AsType[*payments.Error](err)
+	switch {
+	case err == nil, byProvider && r.endsUnsearched(failed):
+		return r.recordFailure(why), nil
+	case byProvider:
 		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
+	default:
+		return nil, err
 	}
-	return r.recordFailure(why), err
 }
 
 // reportOtherCreate reports that the order's provider key belongs to a create with other parameters. For example, the

@@ -1,5 +1,5 @@
-// Package orders creates and charges orders, exactly once per idempotency key. An
-// order takes three transactions and two calls to the payment provider:
+// Package orders creates orders, and charges each once or not at all. An order takes three
+// transactions and two calls to the payment provider:
 //
 //	started         tx 1: claim the key, insert the order
 //	order_created   call: create the PaymentIntent, unconfirmed; tx 2: record its id

@@ -48,10 +48,9 @@ SELECT ARRAY(SELECT id FROM keys),
  WHERE account_id = $1
    AND id = $2`
 
-// Erase removes the personal data of an order: the email address, the items' descriptions, the metadata and
-// the clients' addresses. Its keys expire first, because their requests and responses contain that data. It
-// returns [httpjson.ErrNotFound], or why the data is still needed. The tables' owner must call it, because
-// the program's role cannot change the audit log.
+// Erase removes the personal data of an order: the email address, the items' descriptions and the metadata. Its keys
+// expire first, because their requests and responses contain that data. It returns [httpjson.ErrNotFound], or why the
+// data is still needed.
 func (s *Service) Erase(ctx context.Context, accountID, orderID uuid.UUID, actor string) error {
 	var refused error
 	err := pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {

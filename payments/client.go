@@ -199,8 +199,9 @@ func do[T any](ctx context.Context, c *Client, call call, decode decoder[T], mat
 	return object, err
 }
 
-// run repeats an attempt with the same key. NotExecuted proves nothing about an earlier attempt
-// that was Unknown, so the call stays Unknown, unless Stripe repeated the response of that attempt.
+// run repeats an attempt with the same key. If an earlier attempt may have been executed, the call stays Unknown even
+// if the last one was not executed. The exception is a response that Stripe has saved, because it is that of the
+// earlier attempt.
 func (c *Client) run(ctx context.Context, call call, read func(text []byte, header http.Header) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
@@ -301,7 +302,7 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, made HTTPAtte
 		switch {
 		case failed.NeedsOperator:
 			level = slog.LevelError
-		case failed.Outcome == Unknown || failed.Outcome == NotExecuted:
+		case failed.Outcome == Unknown || failed.Outcome == NotExecuted || failed.Outcome == NotOffered:
 			level = slog.LevelWarn
 		}
 	}

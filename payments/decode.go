@@ -12,7 +12,8 @@ import (
 // members of its version, and one that Stripe sends in another form, as it does to some accounts, would
 // make a decline or a whole page unreadable.
 
-// lenient is a member on which no outcome depends. If it has another type, it counts as absent.
+// lenient is a member that counts as absent if it has another type. So what depends on it must be safe without it: an
+// error without a type or a code, for example, is Unknown.
 type lenient[T any] struct{ value T }
 
 func (l *lenient[T]) UnmarshalJSON(text []byte) error {

@@ -39,7 +39,7 @@ func (c completer) Run(ctx context.Context, a *app.App) error {
 type reaper struct {
 	repeating
 
-	DryRun bool `help:"Count the keys and delete nothing."`
+	DryRun bool `help:"Count the keys and empty none."`
 }
 
 func (c reaper) Run(ctx context.Context, a *app.App) error {

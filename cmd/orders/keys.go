@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/idempotency"
@@ -133,12 +134,12 @@ func (c keysRetry) Run(ctx context.Context, a *app.App) error {
 }
 
 func (c keysResolve) Run(ctx context.Context, a *app.App) error {
-	return c.run(ctx, a, "key.resolve", func(ctx context.Context, accountID, keyID uuid.UUID, record func(*idempotency.Tx)) (idempotency.Result, error) {
+	return c.run(ctx, a, "key.resolve", func(ctx context.Context, accountID, keyID uuid.UUID, record func(*pgx.Batch)) (idempotency.Result, error) {
 		return a.Engine.Resolve(ctx, accountID, keyID, c.By, record)
 	})
 }
 
-type action = func(ctx context.Context, accountID, keyID uuid.UUID, record func(*idempotency.Tx)) (idempotency.Result, error)
+type action = func(ctx context.Context, accountID, keyID uuid.UUID, record func(*pgx.Batch)) (idempotency.Result, error)
 
 func (c operatorAction) run(ctx context.Context, a *app.App, name string, do action) error {
 	if err := a.TryProvider(ctx); err != nil {
@@ -151,8 +152,8 @@ func (c operatorAction) run(ctx context.Context, a *app.App, name string, do act
 	if key.Expired || key.Point == idempotency.Finished {
 		return fmt.Errorf("key %s is %s, so nothing continues it", key.ID, key.State())
 	}
-	result, err := do(ctx, key.AccountID, key.ID, func(tx *idempotency.Tx) {
-		audit.WriteKeyTx(tx, key.AccountID, key.ID, name, c.audit())
+	result, err := do(ctx, key.AccountID, key.ID, func(batch *pgx.Batch) {
+		audit.WriteKeyTx(batch, key.AccountID, key.ID, name, c.audit())
 	})
 	if err != nil {
 		return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)

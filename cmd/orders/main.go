@@ -94,7 +94,7 @@ func (*commands) Validate(selected *kong.Context) error {
 }
 
 func main() {
-	app.Main("orders", "An orders API that charges exactly once.", new(commands), kong.Vars{"version": versionText()})
+	app.Main("orders", "An orders API that charges a card once or not at all.", new(commands), kong.Vars{"version": versionText()})
 }
 
 // buildVersion is for builds without Git: -ldflags "-X main.buildVersion=1.2.3".

@@ -71,8 +71,8 @@ func (grantCredit) Links(key idempotency.StoredKey) httpjson.Links {
 }
 
 // Mark implements [idempotency.Marker], so that every later run cancels the credit (R29, durable cancel).
-func (grantCredit) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
-	tx.Queue("UPDATE credits SET cancel_requested_by = $3 WHERE account_id = $1 AND id = $2",
+func (grantCredit) Mark(batch *pgx.Batch, key idempotency.StoredKey, operator string) {
+	batch.Queue("UPDATE credits SET cancel_requested_by = $3 WHERE account_id = $1 AND id = $2",
 		key.AccountID, creditID(key.AccountID, key.Key), operator)
 }
 
@@ -91,6 +91,8 @@ func (op grantCredit) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &grantRun{op, run}
 	return idempotency.Steps{
 		Start: r.insertCredit,
+		// The only unique constraint is of the id, which derives from the key.
+		Violated: func(context.Context, string) error { return run.Expired() },
 		At: map[idempotency.RecoveryPoint]idempotency.StepFunc{
 			pointInserted: r.step(false),
 			pointRefused:  r.step(true),

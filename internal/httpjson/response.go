@@ -130,7 +130,8 @@ type Link struct {
 	Href string    `json:"href"`
 }
 
-// Links are the resources that a key's request creates or names: order, refund or, for another operation, resource.
+// Links are the resources that a key's request creates or names, by the member of the key's status that shows them:
+// order, refund or, for another operation, resource.
 type Links map[string]*Link
 
 // Linker is an [idempotency.Operation] whose keys have Links.

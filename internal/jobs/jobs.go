@@ -124,7 +124,8 @@ SELECT gen_random_uuid(), account_id, kind || $1, 'order', resource_id,
 	return tag.RowsAffected(), err
 }
 
-// recordFailure counts the attempt, or takes it back.
+// recordFailure stores the error and the time of the next attempt. An attempt that ended as Misconfigured does not
+// count, so the increment of its claim is undone.
 func (w *Worker) recordFailure(ctx context.Context, j Job, delay time.Duration, cause error, outcome string) (held bool, err error) {
 	const limit = 500 // characters, as the column's CHECK requires
 	tag, err := w.Pool.Exec(ctx, `
@@ -224,8 +225,8 @@ type Stats struct {
 	Failed  int
 }
 
-// ReadStats counts the jobs of these kinds, by kind. A job that was staged while the clock ran ahead counts with
-// its distance in the future, so that it alerts. The query's last condition is always true, and makes
+// ReadStats counts the jobs of these kinds, by kind. For a created_at in the future, the distance is the age, so that a
+// wrong clock alerts, too. The query's last condition is always true, and makes
 // PostgreSQL use the two partial indexes.
 func ReadStats(ctx context.Context, pool *pgxpool.Pool, kinds ...string) (map[string]Stats, error) {
 	counted, err := postgres.Collect(ctx, pool, "count jobs", pgx.RowToStructByPos[Stats], `

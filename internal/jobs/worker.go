@@ -70,9 +70,9 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	return l.result, err
 }
 
-// Drain tries the jobs that are pending, also those that wait for their next attempt, and waits for those that other
-// workers run. It returns the jobs that are left, because their latest attempt has failed. It omits what is staged
-// meanwhile.
+// Drain tries each pending job now, also one that waits for its next attempt, and waits for those that other workers
+// run. It returns the jobs that are left of those that were staged before it began: their attempt has just failed, or
+// they have failed for good. It is an error if the worker is misconfigured.
 func (w *Worker) Drain(ctx context.Context) (left []Job, err error) {
 	began, err := w.now(ctx)
 	if err = cmp.Or(err, w.hasten(ctx)); err != nil {

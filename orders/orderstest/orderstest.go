@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -117,12 +118,12 @@ func (s *Shop) Cancel(ctx context.Context, req idempotency.Request) (idempotency
 
 // Retry executes orders keys retry.
 func (s *Shop) Retry(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
-	return s.Engine.Retry(ctx, accountID, keyID, func(tx *idempotency.Tx) { audit.WriteKeyTx(tx, accountID, keyID, "key.retry", by) })
+	return s.Engine.Retry(ctx, accountID, keyID, func(batch *pgx.Batch) { audit.WriteKeyTx(batch, accountID, keyID, "key.retry", by) })
 }
 
 // Resolve executes orders keys resolve.
 func (s *Shop) Resolve(ctx context.Context, accountID, keyID uuid.UUID, by audit.Operator) (idempotency.Result, error) {
-	return s.Engine.Resolve(ctx, accountID, keyID, by.Actor, func(tx *idempotency.Tx) { audit.WriteKeyTx(tx, accountID, keyID, "key.resolve", by) })
+	return s.Engine.Resolve(ctx, accountID, keyID, by.Actor, func(batch *pgx.Batch) { audit.WriteKeyTx(batch, accountID, keyID, "key.resolve", by) })
 }
 
 // API returns the API and a key of the account, by default with generous limits.

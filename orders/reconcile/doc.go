@@ -1,5 +1,5 @@
-// Package reconcile keeps our records of orders, refunds and disputes equal to the provider's. It never charges or
-// refunds.
+// Package reconcile keeps our records of orders, refunds and disputes equal to the provider's. It moves no money by
+// itself, but it continues the runs of orders and refunds that are in progress, as the completer does.
 //
 // What changes after a response, such as a refund at the dashboard or a dispute, is learnt from the provider's events
 // (R27, the provider's events):

@@ -50,7 +50,7 @@ func stateOf(i payments.Intent) intent {
 	return p
 }
 
-// orderState is an order, and the state of its key unless the key was deleted.
+// orderState is an order, and the state of its key unless the row of the key is gone.
 type orderState struct {
 	IDs
 	Money
@@ -128,7 +128,7 @@ func (r *run) checkProviderAccount(ctx context.Context) error {
 }
 
 // compareOrders compares the orders whose intents were not listed, and those that are open although no run is
-// responsible for them, because their key was deleted.
+// responsible for them, because the row of their key is gone.
 func (r *run) compareOrders(ctx context.Context) error {
 	newest := r.report.Until
 	if r.LostRows {

@@ -29,7 +29,7 @@ type Service struct {
 	Timeout time.Duration // of an order: a run of its key, and the calls of a step
 }
 
-// Worker returns the worker of the orders' jobs.
+// Worker returns the worker of the jobs [orders.ChangeJob], each of which calls Sync for its order.
 func (s *Service) Worker() *jobs.Worker {
 	return &jobs.Worker{
 		Pool:        s.Orders.Pool,

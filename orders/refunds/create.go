@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/events"
 	"example.com/orders-api/idempotency"
@@ -27,8 +28,8 @@ func (createRefund) Name() string { return Operation }
 
 // Mark implements [idempotency.Marker]. No later run makes the refund. It adopts one that exists (R29, durable
 // cancel).
-func (createRefund) Mark(tx *idempotency.Tx, key idempotency.StoredKey, operator string) {
-	tx.Queue(`
+func (createRefund) Mark(batch *pgx.Batch, key idempotency.StoredKey, operator string) {
+	batch.Queue(`
 UPDATE refunds
    SET cancel_requested_at = now(),
        cancel_requested_by = $3
@@ -203,8 +204,9 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.RecordFunc, 
 	}, nil
 }
 
-// adoptRest corrects the amount of a refund that requested the rest of the order. If the rows of
-// another refund were lost, the rest was computed without it, and the provider has refunded less.
+// adoptRest corrects the amount of a refund whose request omits it, so that the rest of the order is refunded. If the
+// rows of this refund and of an earlier one were lost, the rest was computed again without the earlier one, so it is
+// more than what the first run has sent. The provider's amount is right.
 func (r *refundRun) adoptRest(made payments.Refund) {
 	request, err := DecodeRequest(r.run.Params)
 	if err == nil && request.Amount == 0 && made.Amount < r.refund.Amount {

@@ -64,7 +64,7 @@ type Request struct {
 	Reason *string // nil: none
 }
 
-// DecodeRequest decodes a request like [orders.DecodeOrderRequest].
+// DecodeRequest decodes canonical JSON, or returns an [*httpjson.InvalidError].
 func DecodeRequest(canonical []byte) (Request, error) {
 	in := httpjson.NewDecoder(canonical)
 	request := Request{Amount: in.Integer("amount", httpjson.Optional, 1, payments.MaxAmount)}

@@ -45,7 +45,7 @@ type Config struct {
 }
 
 // Load reads and checks all variables, of which some are required. The error names every invalid variable,
-// and contains no secret. Space around a value is former, because files such as Kubernetes secrets end
+// and contains no secret. Space around a value is removed, because files such as Kubernetes secrets end
 // with a line break. An empty variable counts as not set, except that it turns the admin listener off.
 func Load(required ...string) (*Config, error) {
 	p := new(problems)
