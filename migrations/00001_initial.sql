@@ -105,6 +105,8 @@ CREATE INDEX idempotency_keys_unfinished_idx ON idempotency_keys (updated_at) --
     WHERE finished_at IS NULL;
 CREATE INDEX idempotency_keys_finished_idx ON idempotency_keys (finished_at) -- reaper
     WHERE finished_at IS NOT NULL AND expired_at IS NULL;
+CREATE INDEX idempotency_keys_below_idx ON idempotency_keys (account_id, request_path COLLATE "C") -- erase
+    WHERE request_path LIKE '/v1/%/%/%'; -- requests below a resource, such as refunds, and not orders
 
 -- The primary key is created last, because a planner without statistics chooses the newest of several
 -- equally good indexes.

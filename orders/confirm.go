@@ -232,9 +232,11 @@ func actionRequired(intent payments.Intent) error {
 // then on a decline does not end the payment (R23, cancel first).
 func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.RecordFunc, error) {
 	switch {
-	case r.order.OffSession, intent.Action == nil:
+	case r.order.OffSession:
 		const code = "authentication_required" // Stripe's own decline of an off-session payment
 		return r.cancel(ctx, Declined(payments.Decline{Code: code, DeclineCode: code}))
+	case intent.Action == nil: // the card is not declined, so nothing is stored that says so
+		return nil, r.retryLater(httpjson.ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "action_unreadable"})
 	case r.order.Status == StatusRequiresAction:
 		return nil, actionRequired(intent)
 	}

@@ -17,14 +17,21 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// obstacleSQL returns the ids of an order's keys, and why its data is still needed, or "". $3 is the id
-// of the key that created the order, and $4 begins the path of each later request about it.
+// obstacleSQL returns the ids of an order's keys, and why its data is still needed, or "". $3 is the id of the key that
+// created the order. The paths of later requests about it begin with $4 and a slash, after which 0 follows.
 const obstacleSQL = `
 WITH keys AS (
     SELECT id, finished_at
       FROM idempotency_keys
      WHERE account_id = $1
-       AND (id = $3 OR starts_with(request_path, $4))
+       AND id = $3
+     UNION ALL
+    SELECT id, finished_at
+      FROM idempotency_keys
+     WHERE account_id = $1
+       AND request_path LIKE '/v1/%/%/%' -- for its index
+       AND request_path COLLATE "C" > $4 || '/'
+       AND request_path COLLATE "C" < $4 || '0'
 )
 SELECT ARRAY(SELECT id FROM keys),
        CASE
@@ -68,7 +75,7 @@ func (s *Service) Erase(ctx context.Context, accountID, orderID uuid.UUID, actor
 		var keys []uuid.UUID
 		var obstacle string
 		// READ COMMITTED: a separate statement sees what the lock's previous holder committed, such as a refund.
-		err = tx.QueryRow(ctx, obstacleSQL, accountID, orderID, idempotency.KeyID(accountID, key), Path+"/"+orderID.String()+"/").
+		err = tx.QueryRow(ctx, obstacleSQL, accountID, orderID, idempotency.KeyID(accountID, key), Path+"/"+orderID.String()).
 			Scan(&keys, &obstacle)
 		if err != nil {
 			return err
