@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -75,7 +74,10 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 // they have failed for good. It is an error if the worker is misconfigured.
 func (w *Worker) Drain(ctx context.Context) (left []Job, err error) {
 	began, err := w.now(ctx)
-	if err = cmp.Or(err, w.hasten(ctx)); err != nil {
+	if err == nil {
+		err = w.hasten(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	for {
