@@ -204,8 +204,7 @@ func (r *orderRun) findIntent(ctx context.Context, mayCreate bool) (id string, e
 // endsUnsearched reports whether the charge window ends an order although the provider answers no search, because
 // the account has none or our API key is rejected (R12, read first).
 func (r *orderRun) endsUnsearched(failed *payments.Error) bool {
-	unanswered := failed.Outcome == payments.NotOffered || failed.KeyRejected()
-	return unanswered && r.service.windowOver(r.order, r.run.LeaseEnd())
+	return (failed.Outcome == payments.NotOffered || failed.KeyRejected()) && r.service.windowOver(r.order, r.run.LeaseEnd())
 }
 
 // notCreated is why an order fails that never had an intent.

@@ -24,14 +24,9 @@ WITH keys AS (
     SELECT id, finished_at
       FROM idempotency_keys
      WHERE account_id = $1
-       AND id = $3
-     UNION ALL
-    SELECT id, finished_at
-      FROM idempotency_keys
-     WHERE account_id = $1
-       AND request_path LIKE '/v1/%/%/%' -- for its index
-       AND request_path COLLATE "C" > $4 || '/'
-       AND request_path COLLATE "C" < $4 || '0'
+       AND (id = $3
+            OR request_path LIKE '/v1/%/%/%' -- for its index
+               AND request_path COLLATE "C" BETWEEN $4 || '/' AND $4 || '0')
 )
 SELECT ARRAY(SELECT id FROM keys),
        CASE

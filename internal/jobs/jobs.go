@@ -144,12 +144,6 @@ UPDATE staged_jobs
 
 var address = regexp.MustCompile(`\S*@\S*`)
 
-// hasten makes the jobs due that wait for their next attempt.
-func (w *Worker) hasten(ctx context.Context) error {
-	_, err := w.Pool.Exec(ctx, "UPDATE staged_jobs SET run_at = now() WHERE kind = $1 AND failed_at IS NULL AND last_error IS NOT NULL", w.Kind)
-	return postgres.Translate(err)
-}
-
 // left returns the jobs of the worker's kind that were staged until a time. The last condition is that of ReadStats.
 func (w *Worker) left(ctx context.Context, until time.Time) ([]Job, error) {
 	return postgres.Collect(ctx, w.Pool, "read jobs", pgx.RowToStructByPos[Job], "SELECT "+columns+`

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 const (
@@ -75,10 +77,10 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 func (w *Worker) Drain(ctx context.Context) (left []Job, err error) {
 	began, err := w.now(ctx)
 	if err == nil {
-		err = w.hasten(ctx)
+		_, err = w.Pool.Exec(ctx, "UPDATE staged_jobs SET run_at = now() WHERE kind = $1 AND failed_at IS NULL AND last_error IS NOT NULL", w.Kind)
 	}
 	if err != nil {
-		return nil, err
+		return nil, postgres.Translate(err)
 	}
 	for {
 		result, err := w.RunOnce(ctx)

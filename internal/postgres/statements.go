@@ -57,16 +57,6 @@ func AwaitSession(ctx context.Context, pool *pgxpool.Pool, take func() error) er
 	}
 }
 
-// Now returns the database's time. Times of rows are compared with it, because the clocks of
-// processes drift (R8, the database's clock).
-func Now(ctx context.Context, pool *pgxpool.Pool) (time.Time, error) {
-	var now time.Time
-	if err := pool.QueryRow(ctx, "SELECT now()").Scan(&now); err != nil {
-		return time.Time{}, fmt.Errorf("read the database's time: %w", Translate(err))
-	}
-	return now.UTC(), nil
-}
-
 // NowIf returns the argument n with which "now() + $n::interval" is now() if set, and NULL otherwise.
 // A CASE would be simpler, but Citus rejects now() within CASE in an UPDATE.
 func NowIf(set bool) *time.Duration {

@@ -16,6 +16,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/audit"
+	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
@@ -39,20 +40,20 @@ type Options struct {
 // differ. Orders in progress cause no false alarm, because each intent is read before its order, each order together
 // with its key, and recent activity is ignored.
 func (s *Service) Compare(ctx context.Context, options Options) (Report, error) {
-	now, err := postgres.Now(ctx, s.Orders.Pool)
+	now, err := httpjson.Get(ctx, s.Orders.Pool, pgx.RowTo[time.Time], "SELECT now()")
 	if err != nil {
 		return Report{}, err
 	}
 	r := &run{
 		Service: s, Options: options, began: now, started: time.Now(), batch: &pgx.Batch{},
-		report:        Report{Since: now.Add(-options.Since), Until: now.Add(-options.Grace), Discrepancies: []Discrepancy{}},
+		report:        Report{Since: now.UTC().Add(-options.Since), Until: now.UTC().Add(-options.Grace), Discrepancies: []Discrepancy{}},
 		found:         map[uuid.UUID]*Discrepancy{},
 		listedOrders:  map[uuid.UUID]struct{}{},
 		listedRefunds: []string{},
 		unread:        map[uuid.UUID]struct{}{},
 	}
 	if r.LostRows {
-		r.report.Until = now
+		r.report.Until = now.UTC()
 	}
 	all, err := accounts.List(ctx, s.Orders.Pool)
 	if err != nil {
@@ -66,12 +67,8 @@ func (s *Service) Compare(ctx context.Context, options Options) (Report, error) 
 		func(ctx context.Context) error { return eachPage(ctx, r, "intents", client.List, r.compareIntents) },
 		r.checkProviderAccount,
 		r.compareOrders,
-		func(ctx context.Context) error {
-			return eachPage(ctx, r, "refunds", client.ListAllRefunds, r.compareRefunds)
-		},
-		func(ctx context.Context) error {
-			return eachPage(ctx, r, "disputes", client.ListAllDisputes, r.compareDisputes)
-		},
+		func(ctx context.Context) error { return eachPage(ctx, r, "refunds", client.ListAllRefunds, r.compareRefunds) },
+		func(ctx context.Context) error { return eachPage(ctx, r, "disputes", client.ListAllDisputes, r.compareDisputes) },
 		r.compareEarlier,
 	}
 	if !r.LostRows { // what was lost differs from a list, and the shop is closed until the comparison ends
