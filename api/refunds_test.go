@@ -27,6 +27,11 @@ func (f *fixture) createRefund(t *testing.T, order, key, body string, edits ...r
 	return f.send(t, http.MethodPost, order+"/refunds", body, append([]requestEdit{header("Idempotency-Key", key)}, edits...)...)
 }
 
+func TestClient_refundMembers(t *testing.T) {
+	t.Parallel()
+	requireMembers(t, map[string]any{"Refund": client.Refund{}})
+}
+
 func TestCreateRefund_severalParts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -18,14 +18,12 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/reconcile"
-	"example.com/orders-api/orders/refunds"
 )
 
 // Config configures the API.
 type Config struct {
 	Engine        *idempotency.Engine
 	Orders        *orders.Service
-	Refunds       *refunds.Service
 	Changes       *reconcile.Service
 	Authenticator *accounts.Authenticator
 	Limiter       *admission.Limiter

@@ -52,7 +52,7 @@ type Problem struct {
 	Refund          *Resource    `json:"refund,omitempty"`    // what an expired key created
 	Resource        *Resource    `json:"resource,omitempty"`  // the same, if it is neither an order nor a refund
 	Errors          []FieldError `json:"errors,omitempty"`    // set if the request is invalid
-	Remaining       int64        `json:"remaining,omitempty"` // set if Type is /problems/refund-exceeds-remaining
+	Remaining       int64        `json:"remaining,omitempty"` // set if an amount exceeds what remains
 }
 
 // FieldError is an invalid member of a request.

@@ -105,7 +105,7 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 		if h.Jobs, err = jobs.With(ctx, a.Pool, h.AccountID, map[string]any{"order_id": order.ID}); err != nil {
 			return err
 		}
-		if h.Refunds, err = a.Refunds.List(ctx, h.AccountID, order.ID, httpjson.Page{Limit: maxShownRefunds}); err != nil {
+		if h.Refunds, err = (&refunds.Service{Orders: a.Orders}).List(ctx, h.AccountID, order.ID, httpjson.Page{Limit: maxShownRefunds}); err != nil {
 			return err
 		}
 		for _, refund := range h.Refunds {

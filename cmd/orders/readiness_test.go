@@ -139,8 +139,6 @@ func TestServe_privilegesAndMigrations(t *testing.T) {
 	}
 	a := f.serve(env, "--shutdown-delay", "0")
 	id := programtest.RequirePaid(t, a.MustOrder("an-order-of-the-role", programtest.Tea))
-	require.Equal(t, http.StatusCreated, a.MustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":100}`,
-		http.Header{"Idempotency-Key": {"a-refund-of-the-role"}}).Status)
 	require.Equal(t, http.StatusOK, a.MustDo(http.MethodGet, "/v1/orders/"+id, "", nil).Status)
 	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
 	require.Equal(t, http.StatusPaymentRequired, a.MustOrder("a-decline-of-the-role", strings.Replace(programtest.Tea, "pm_card_visa", "pm_card_visa_chargeDeclined", 1)).Status)

@@ -31,7 +31,7 @@ func TestKeysShow_afterTheResponse(t *testing.T) {
 	require.Equal(t, http.StatusPaymentRequired, declined.Status)
 	a.Stop()
 	require.NoError(t, f.stripe.Settle(f.stripe.Refunds()[0].ID, false))
-	_, err := f.stripe.RefundAtDashboard(f.stripe.Charges()[0].IntentID, 500, "")
+	atDashboard, err := f.stripe.RefundAtDashboard(f.stripe.Charges()[0].IntentID, 500, "")
 	require.NoError(t, err)
 	programtest.Succeed(t, f.environ, "completer")
 	programtest.Fail(t, f.with("SMTP_URL=smtp://127.0.0.1:1"), "worker", "--once")
@@ -48,6 +48,10 @@ func TestKeysShow_afterTheResponse(t *testing.T) {
 	} {
 		require.Regexp(t, "(?m)^"+line+"$", shown)
 	}
+	_, history, _ := strings.Cut(shown, "\n")
+	shown = f.keys("show", atDashboard)
+	require.Regexp(t, `^found +refund [0-9a-f-]{36}, succeeded\n`, shown)
+	require.Contains(t, shown, history, "of the key of its order")
 	shown = f.keys("show", disputed)
 	require.Regexp(t, `(?m)^dispute of the order +(dp|du)_\w+, needs_response, 25\.00 USD, fraudulent$`, shown)
 	require.Regexp(t, `(?m)^refund of the order +[0-9a-f-]{36}, failed \(charge_disputed\), 25\.00 USD$`, shown)
@@ -73,4 +77,18 @@ func TestErase_refundOfDisputed(t *testing.T) {
 	require.NoError(t, f.stripe.UpdateDispute(dispute, "lost"))
 	programtest.Succeed(t, f.environ, "worker", "--once")
 	erase()
+}
+
+// The roles of deploy/roles.sql may refund.
+func TestRoles_refund(t *testing.T) {
+	t.Parallel()
+	f, owner := newFixtureWithRoles(t)
+	programtest.Succeed(t, owner, "migrate", "up")
+	f.apiKey = createAccount(t, f.environ)
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	id := programtest.RequirePaid(t, a.MustOrder("an-order-of-a-role", programtest.Tea))
+	refund := a.MustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-refund-of-a-role"}})
+	require.Equal(t, http.StatusCreated, refund.Status, refund.Body)
+	require.NotContains(t, a.Stderr.String(), "permission denied")
+	a.Stop()
 }

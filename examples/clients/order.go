@@ -1,7 +1,6 @@
 // Command clients sends the JSON in FILE exactly once. FILE.key stores the key.
 //
 //	go run . /v1/orders order-77.json
-//	go run . /v1/orders/ORDER_ID/refunds refund-12.json
 //	go run . /v1/orders/ORDER_ID/cancel cancel-9.json
 //
 // After a crash, or to correct FILE, run it again: the key stays.

@@ -2,7 +2,6 @@
 """Sends the JSON in FILE exactly once: order.py PATH FILE. FILE.key stores the key.
 
     ./order.py /v1/orders order-77.json
-    ./order.py /v1/orders/ORDER_ID/refunds refund-12.json
     ./order.py /v1/orders/ORDER_ID/cancel cancel-9.json
 
 After a crash, or to correct FILE, run it again: the key stays.

@@ -1,7 +1,6 @@
 #!/bin/sh
 # Sends the JSON in FILE exactly once: order.sh PATH FILE. FILE.key stores the key.
 #   ./order.sh /v1/orders order-77.json
-#   ./order.sh /v1/orders/ORDER_ID/refunds refund-12.json
 #   ./order.sh /v1/orders/ORDER_ID/cancel cancel-9.json
 # After a crash, or to correct FILE, run it again: the key stays. It needs curl 7.84 and jq.
 set -eu

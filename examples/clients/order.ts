@@ -1,6 +1,5 @@
 // Sends the JSON in FILE exactly once: node order.js PATH FILE. FILE.key stores the key.
 //   node order.js /v1/orders order-77.json
-//   node order.js /v1/orders/ORDER_ID/refunds refund-12.json
 //   node order.js /v1/orders/ORDER_ID/cancel cancel-9.json
 // After a crash, or to correct FILE, run it again: the key stays.
 import { closeSync, existsSync, fsyncSync, linkSync, openSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the workflows of api/orders.arazzo.yaml against "playground run" with Redocly Respect, then
+# Runs the workflows of api/*.arazzo.yaml against "playground run" with Redocly Respect, then
 # checks that a workflow with a wrong expectation fails.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -8,8 +8,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 mkdir "$folder/api"
 cp "$root/openapi.yaml" "$folder"
-cp "$root/api/orders.arazzo.yaml" "$folder/api"
+cp "$root"/api/*.arazzo.yaml "$folder/api"
 cd "$folder/api"
+workflows=(*.arazzo.yaml)
 sed 's/"paid"/"unpaid"/' orders.arazzo.yaml >wrong.arazzo.yaml
 
 # Other users can see the arguments of a process, so the token is in its environment.
@@ -18,8 +19,8 @@ respect() {
 		REDOCLY_CLI_RESPECT_SERVER="orders=$url" npx redocly respect "$@"
 }
 
-npx redocly lint orders.arazzo.yaml
-respect orders.arazzo.yaml
+npx redocly lint "${workflows[@]}"
+respect "${workflows[@]}"
 if respect wrong.arazzo.yaml --workflow replay >wrong.log 2>&1 || ! grep -q '1 failed, 1 total' wrong.log; then
 	cat wrong.log >&2
 	echo "A workflow with a wrong expectation must fail." >&2

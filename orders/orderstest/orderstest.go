@@ -99,7 +99,7 @@ func New(tb testing.TB, o Options) *Shop {
 	s.Engine, err = idempotency.New(s.Pool, o.Engine)
 	require.NoError(tb, err)
 	s.Orders = &orders.Service{Payments: s.Payments, Logger: s.Logger, Pool: s.Pool, Engine: s.Engine, ChargeWindow: cmp.Or(o.ChargeWindow, 23*time.Hour)}
-	s.Refunds = &refunds.Service{Pool: s.Pool, Orders: s.Orders}
+	s.Refunds = &refunds.Service{Orders: s.Orders}
 	s.Engine.Register(s.Orders.Operations()...)
 	s.Engine.Register(s.Refunds.Operation())
 	s.Changes = &reconcile.Service{Orders: s.Orders, Timeout: time.Minute}
@@ -132,7 +132,6 @@ func (s *Shop) API(tb testing.TB, config api.Config) (router chi.Router, apiKey 
 	_, apiKey, err := accounts.CreateKey(tb.Context(), s.Pool, s.Account)
 	require.NoError(tb, err)
 	config.Engine, config.Orders, config.Changes = s.Engine, s.Orders, s.Changes
-	config.Refunds = s.Refunds
 	config.Logger = s.Logger
 	config.Retention = 72 * time.Hour
 	if config.Authenticator == nil {

@@ -300,3 +300,9 @@ func (f *fixture) amountRefunded() (amount int64) {
 	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT amount_refunded FROM orders").Scan(&amount))
 	return amount
 }
+
+func TestRun_staysFound_refundOfLostOrder(t *testing.T) {
+	t.Parallel()
+	requireStaysFound(t, "unrecorded_refund: refund succeeded, payment not recorded",
+		paidAndRefunded(visa), sql("DELETE FROM refunds", "DELETE FROM idempotency_keys"), loseOrder)
+}

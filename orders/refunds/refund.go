@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
@@ -25,11 +24,8 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Service refunds orders. It is safe for concurrent use. One that only reads needs only Pool and Orders.
-type Service struct {
-	Pool   *pgxpool.Pool
-	Orders *orders.Service
-}
+// Service refunds orders. It is safe for concurrent use, and keeps nothing, so its users may each make one.
+type Service struct{ Orders *orders.Service }
 
 // The operation and its path.
 const (
@@ -156,7 +152,7 @@ SELECT r.id,
    AND o.id = r.order_id`
 
 func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (row, error) {
-	return httpjson.Get(ctx, s.Pool, pgx.RowToStructByName[row], selectRefund+`
+	return httpjson.Get(ctx, s.Orders.Pool, pgx.RowToStructByName[row], selectRefund+`
  WHERE r.account_id = $1
    AND r.id = $2`, accountID, id)
 }
@@ -165,7 +161,7 @@ func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (row, error
 // dashboard's, belongs to the history of its order's key.
 func (op createRefund) Find(ctx context.Context, accountIDs []uuid.UUID, name string) ([]idempotency.Found, error) {
 	id, _ := uuid.Parse(name) // otherwise uuid.Nil, which no refund has
-	return postgres.Collect(ctx, op.service.Pool, "find refunds", pgx.RowToStructByPos[idempotency.Found], `
+	return postgres.Collect(ctx, op.service.Orders.Pool, "find refunds", pgx.RowToStructByPos[idempotency.Found], `
 SELECT r.account_id,
        coalesce(r.idempotency_key, o.idempotency_key),
        'refund ' || r.id || ', ' || r.status
@@ -202,7 +198,7 @@ func (s *Service) List(ctx context.Context, accountID, orderID uuid.UUID, page h
 		r, err := pgx.RowToStructByName[row](from)
 		return r.Refund, err
 	}
-	return postgres.Collect(ctx, s.Pool, "list refunds", scan, selectRefund+`
+	return postgres.Collect(ctx, s.Orders.Pool, "list refunds", scan, selectRefund+`
  WHERE r.account_id = $1
    AND r.order_id = $2
    AND (r.created_at, r.id) < ($3, $4)

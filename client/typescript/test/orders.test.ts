@@ -113,10 +113,8 @@ test('nothing is sent with invalid arguments', async () => {
     await assert.rejects(orders.createOrder(bad, params), TypeError, bad);
   }
   for (const id of ['', '..', 'a/b']) {
-    await assert.rejects(orders.createRefund(key, id, { amount: 1 }), TypeError, id);
     await assert.rejects(orders.cancelOrder(key, id), TypeError, id);
   }
-  for (const amount of [0, NaN, undefined as never]) await assert.rejects(orders.createRefund(key, 'o1', { amount }), TypeError, String(amount));
   await assert.rejects(orders.send({ key, path: '@example.com/', body: '{}' }), TypeError);
   assert.equal(server.calls.length, 0);
   for (const bad of [{ baseUrl: 'ftp://a' }, { baseUrl: 'http://a?b' }, { baseUrl: 'http://a#' }, { baseUrl: 'http://a:b@c' }, { baseUrl: 'http://[' }, { apiKey: '' }, { apiKey: 'a\nb' }, { apiKey: '€' }, { timeoutMs: 0 }, { timeoutMs: 2 ** 31 }, { backoffMs: -1 }]) {
@@ -147,15 +145,6 @@ test('kinds of a problem', async () => {
     assert.equal(result.problem?.retry, retry);
   }
 });
-
-test('a refund of an amount, and of what remains', async () => {
-  const { orders: refunds } = client(Array(3).fill(json(201, '{"id":"r1"}')));
-  await refunds.createRefund(key, 'o1', { amount: 500 });
-  await refunds.refundRemaining(key, 'o1');
-  await refunds.refundRemaining(key, 'o1', { reason: 'duplicate' });
-  const refunded = ['{"amount":500}', '{}', '{"reason":"duplicate"}'].map((body) => ['/v1/orders/o1/refunds', body]);
-  assert.deepEqual(server.calls.map(({ path, body }) => [path, body]), refunded);
-}); // each line names refunds, so that examples/delete-refunds.sh deletes all of them
 
 test('an attempt is one request', async () => {
   const attempts: unknown[] = [];
@@ -217,8 +206,6 @@ test('addresses of reads', async () => {
     [(orders) => orders.getKey(key), `/v1/idempotency-keys/${key}`],
     [(orders) => orders.getKey('a/key#20%-0123456'), '/v1/idempotency-keys/~YS9rZXkjMjAlLTAxMjM0NTY'],
     [(orders) => orders.getKey('~a-key-with-a-tilde'), '/v1/idempotency-keys/~fmEta2V5LXdpdGgtYS10aWxkZQ'],
-    [(orders) => orders.getRefund('o1', 'r1'), '/v1/orders/o1/refunds/r1'],
-    [(orders) => orders.listRefunds('o1', { limit: 2, after: 'r1' }), '/v1/orders/o1/refunds?limit=2&after=r1'],
   ] as [(orders: Orders) => Promise<{ kind: string }>, string][]) {
     const { orders } = client([json(200, '{}')]);
     assert.equal((await call(orders)).kind, 'done');

@@ -35,7 +35,6 @@ type App struct {
 	Engine   *idempotency.Engine
 	Payments *payments.Client
 	Orders   *orders.Service
-	Refunds  *refunds.Service
 	Changes  *reconcile.Service
 
 	limiter     *admission.Limiter
@@ -87,9 +86,8 @@ func New(ctx context.Context, config *Config) (_ *App, err error) {
 	a.Orders = &orders.Service{
 		Payments: a.Payments, Logger: logger, Pool: a.Pool, Engine: a.Engine, ChargeWindow: config.ChargeWindow, Events: config.EventsURL != "",
 	}
-	a.Refunds = &refunds.Service{Pool: a.Pool, Orders: a.Orders}
 	a.Engine.Register(a.Orders.Operations()...)
-	a.Engine.Register(a.Refunds.Operation())
+	a.Engine.Register((&refunds.Service{Orders: a.Orders}).Operation())
 	a.ownRoutes = registerOwn(a.Engine, config, a.Pool, transport)
 	a.Changes = &reconcile.Service{Orders: a.Orders, Timeout: config.LongestRun() + config.StepTimeout}
 	return a, nil

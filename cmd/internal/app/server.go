@@ -51,7 +51,6 @@ func (a *App) Listen(ctx context.Context) (*Server, error) {
 	router := api.NewRouter(api.Config{
 		Engine:        a.Engine,
 		Orders:        a.Orders,
-		Refunds:       a.Refunds,
 		Changes:       a.Changes,
 		Authenticator: authenticator,
 		Limiter:       a.limiter,
