@@ -12,58 +12,35 @@ import (
 	"example.com/orders-api/payments"
 )
 
-func TestIntentCalls_requests(t *testing.T) {
+func TestCalls_requests(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		call func(*payments.Client) (payments.Intent, error)
+	for call, test := range map[string]struct {
 		want string
 		key  string
 		form url.Values
 	}{
-		{
-			func(c *payments.Client) (payments.Intent, error) {
-				return c.Create(t.Context(), createKey, createParams)
-			},
-			"POST /v1/payment_intents", createKey,
-			url.Values{
-				"amount":                             {"2500"},
-				"currency":                           {"eur"},
-				"payment_method":                     {"pm_card_visa"},
-				"description":                        {"Order 7b0f"},
-				"metadata[order_id]":                 {"7b0f"},
-				"metadata[idempotency_key_id]":       {"k1"},
-				"automatic_payment_methods[enabled]": {"true"},
-				"automatic_payment_methods[allow_redirects]": {"never"},
-			},
-		},
-		{
-			func(c *payments.Client) (payments.Intent, error) { return confirm(t, c) },
-			"POST /v1/payment_intents/pi_1/confirm", confirmKey,
-			url.Values{"off_session": {"true"}},
-		},
-		{
-			func(c *payments.Client) (payments.Intent, error) {
-				return c.Confirm(t.Context(), confirmKey, "pi_1", false)
-			},
-			"POST /v1/payment_intents/pi_1/confirm", confirmKey,
-			url.Values{"use_stripe_sdk": {"true"}},
-		},
-		{
-			func(c *payments.Client) (payments.Intent, error) { return c.Cancel(t.Context(), "k-cancel", "pi_1") },
-			"POST /v1/payment_intents/pi_1/cancel", "k-cancel",
-			url.Values{},
-		},
-		{
-			func(c *payments.Client) (payments.Intent, error) { return c.Get(t.Context(), "pi_1") },
-			"GET /v1/payment_intents/pi_1", "",
-			url.Values{},
-		},
+		"create": {"POST /v1/payment_intents", createKey, url.Values{
+			"amount":                             {"2500"},
+			"currency":                           {"eur"},
+			"payment_method":                     {"pm_card_visa"},
+			"description":                        {"Order 7b0f"},
+			"metadata[order_id]":                 {"7b0f"},
+			"metadata[idempotency_key_id]":       {"k1"},
+			"automatic_payment_methods[enabled]": {"true"},
+			"automatic_payment_methods[allow_redirects]": {"never"},
+		}},
+		"confirm":            {"POST /v1/payment_intents/pi_1/confirm", confirmKey, url.Values{"off_session": {"true"}}},
+		"confirm_on_session": {"POST /v1/payment_intents/pi_1/confirm", confirmKey, url.Values{"use_stripe_sdk": {"true"}}},
+		"cancel":             {"POST /v1/payment_intents/pi_1/cancel", "k-cancel", url.Values{}},
+		"get":                {"GET /v1/payment_intents/pi_1", "", url.Values{}},
+		"search":             {"GET /v1/payment_intents/search", "", url.Values{"query": {"metadata['order_id']:'1'"}, "limit": {"100"}}},
+		"refund": {"POST /v1/refunds", refundKey, url.Values{
+			"payment_intent": {"pi_1"}, "amount": {"700"}, "reason": {"duplicate"}, "metadata[refund_id]": {"r1"},
+		}},
+		"list_disputes": {"GET /v1/disputes", "", url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}}},
 	} {
-		provider := respond(response{status: 200, body: intent("succeeded")})
-		got, err := test.call(newClient(t, provider))
-		require.NoError(t, err)
-		require.Equal(t, "pi_1", got.ID)
-
+		provider := respond(response{status: 401, body: stripeError(invalid, "", "")})
+		require.Error(t, calls()[call](t.Context(), newClient(t, provider)))
 		require.Len(t, provider.seen(), 1)
 		r := provider.seen()[0]
 		require.Equal(t, test.want, r.call)
@@ -128,7 +105,7 @@ func refund(status string) string {
 		`"metadata":{"refund_id":"r1"},"payment_intent":"pi_1","reason":"duplicate","status":%q}`, status)
 }
 
-func TestRefund_requestAndResponse(t *testing.T) {
+func TestRefund_response(t *testing.T) {
 	t.Parallel()
 	provider := respond(response{status: 200, body: refund("pending")})
 	got, err := newClient(t, provider).Refund(t.Context(), refundKey, refundParams)
@@ -137,13 +114,6 @@ func TestRefund_requestAndResponse(t *testing.T) {
 		ID: "re_1", Status: payments.RefundPending, Amount: 700, Currency: "eur", Reason: "duplicate", IntentID: "pi_1",
 		Metadata: map[string]string{"refund_id": "r1"}, Created: time.Unix(1760000000, 0).UTC(),
 	}, got)
-
-	sent := provider.seen()[0]
-	require.Equal(t, "POST /v1/refunds", sent.call)
-	require.Equal(t, refundKey, sent.header.Get("Idempotency-Key"))
-	require.Equal(t, url.Values{
-		"payment_intent": {"pi_1"}, "amount": {"700"}, "reason": {"duplicate"}, "metadata[refund_id]": {"r1"},
-	}, sent.form)
 }
 
 func TestRefund_mismatch(t *testing.T) {

@@ -293,6 +293,10 @@ func calls() map[string]func(context.Context, *payments.Client) error {
 			_, err := c.Confirm(ctx, confirmKey, "pi_1", true)
 			return err
 		},
+		"confirm_on_session": func(ctx context.Context, c *payments.Client) error {
+			_, err := c.Confirm(ctx, confirmKey, "pi_1", false)
+			return err
+		},
 		"cancel": func(ctx context.Context, c *payments.Client) error {
 			_, err := c.Cancel(ctx, "k-cancel", "pi_1")
 			return err
