@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -22,6 +22,36 @@ import (
 	"example.com/orders-api/internal/foreigntest"
 	"example.com/orders-api/internal/jobs"
 )
+
+func TestStageTx(t *testing.T) {
+	t.Parallel()
+	const selectStaged = "SELECT id::text || ' ' || kind || ' ' || args::text FROM staged_jobs ORDER BY created_at, args"
+	f := newFixture(t)
+	order, refund := uuid.MustParse("3eeb7e96-e59c-840f-9cb1-a089daba079f"), uuid.MustParse("b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77")
+	once := []events.ShopEvent{
+		{Type: events.OrderPaid, OrderID: order},
+		{Type: events.RefundCreated, OrderID: order, RefundID: refund},
+	}
+	batch := &pgx.Batch{}
+	events.Stager(false).StageTx(batch, f.account, once[0])
+	require.Zero(t, batch.Len(), "the service has no endpoint")
+
+	f.stage(once...)
+	f.stage(once...)
+	want := []string{
+		`3297858b-30ef-8357-97c2-538c2f5e19c7 event {"type": "order.paid", "order_id": "` + order.String() + `"}`,
+		`b00a8cb1-6876-8eb4-b403-182afa971a4c event {"type": "refund.created", "order_id": "` + order.String() + `", "refund_id": "` + refund.String() + `"}`,
+	}
+	require.Equal(t, want, f.strings(selectStaged), "once each")
+
+	updated := events.ShopEvent{Type: events.DisputeUpdated, OrderID: order, DisputeID: "dp_1"}
+	f.stage(updated, updated)
+	all := f.strings(selectStaged)
+	require.Len(t, all, 4, "each update is an event")
+	for _, job := range all[2:] {
+		require.Contains(t, job, `{"type": "dispute.updated", "order_id": "`+order.String()+`", "dispute_id": "dp_1"}`)
+	}
+}
 
 func TestDeliver(t *testing.T) {
 	t.Parallel()
@@ -42,7 +72,7 @@ func TestDeliver(t *testing.T) {
 	require.Equal(t, "application/json", got.header.Get("Content-Type"))
 	require.Equal(t, id, got.header.Get("webhook-id"))
 	for _, secret := range []string{firstSecret, secondSecret} {
-		event, err := got.verify(secret)
+		event, err := client.VerifyEvent([]string{secret}, got.header, []byte(got.body), time.Now())
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now(), event.Timestamp, time.Minute)
 		require.JSONEq(t, `{"id":"`+id+`","type":"refund.updated","timestamp":"`+event.Timestamp.Format("2006-01-02T15:04:05.000000Z")+
@@ -60,49 +90,40 @@ func TestDeliver_faults(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		respond http.HandlerFunc
-		url     func(t *testing.T, endpoint *shop) string // by default that of the endpoint
-		timeout time.Duration                             // by default that of the program
+		timeout time.Duration // by default that of the program
 		sent    bool
-		unseen  bool // no request arrives
+		absent  bool
 		pause   time.Duration
 		error   string
 	}{
-		"accepts":                    {respond: status(http.StatusAccepted), sent: true},
-		"accepts, and never ends":    {respond: endless(http.StatusOK), timeout: 2 * time.Second, sent: true},
+		"accepts":                    {respond: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }, sent: true},
 		"500 with a body":            {respond: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "canary", http.StatusInternalServerError) }, error: "the endpoint responded with status 500"},
-		"500 without an end":         {respond: endless(http.StatusInternalServerError), error: "the endpoint responded with status 500"},
 		"503 with Retry-After":       {respond: later("120"), pause: 2 * time.Minute, error: "the endpoint responded with status 503"},
 		"503 with a far Retry-After": {respond: later("999999999"), pause: 15 * time.Minute, error: "the endpoint responded with status 503"},
 		"503 with a useless one":     {respond: later("canary"), error: "the endpoint responded with status 503"},
 		"does not respond":           {respond: hang, timeout: time.Second, error: "no response in 10s"},
-		"switches protocols":         {respond: raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: canary\r\n\r\n"), error: "the endpoint responded with status 101"},
+		"switches protocols":         {respond: foreigntest.Answers(t, 0)["101, and the connection stays open"], error: "the endpoint responded with status 101"},
 		"closes the connection":      {respond: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, error: "the connection ended without a response of HTTP"},
-		"speaks another protocol":    {url: otherProtocol, unseen: true, error: "the connection ended without a response of HTTP"},
 		"redirects": {respond: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/canary", http.StatusFound)
 		}, error: "the endpoint responded with status 302"},
-		"is not there": {url: func(_ *testing.T, endpoint *shop) string { endpoint.Close(); return endpoint.URL }, unseen: true, error: "connection refused"},
+		"is not there": {absent: true, error: "connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			endpoint := newShop(t, test.respond)
-			url := endpoint.URL
-			if test.url != nil {
-				url = test.url(t, endpoint)
+			if test.absent {
+				endpoint.Close()
 			}
 			f.stagePaid(1)
-			worker := f.worker(url + "/canary?token=canary")
+			worker := f.worker(endpoint.URL + "/canary?token=canary")
 			worker.Timeout = cmp.Or(test.timeout, worker.Timeout)
 			start := time.Now()
 			result, err := worker.RunOnce(t.Context())
 			require.NoError(t, err)
-			require.Less(t, time.Since(start), held)
-			if test.unseen {
-				require.Empty(t, endpoint.received())
-			} else {
-				require.Len(t, endpoint.received(), 1)
-			}
+			require.Less(t, time.Since(start), foreigntest.Held)
+			require.Equal(t, !test.absent, len(endpoint.received()) == 1)
 			left := f.strings("SELECT coalesce(last_error, '') FROM staged_jobs WHERE failed_at IS NULL AND attempt = 1")
 			if test.sent {
 				require.Equal(t, jobs.Result{jobs.Done: 1}, result)
@@ -143,25 +164,6 @@ func TestDeliver_foreignServer(t *testing.T) {
 	}
 }
 
-// held is much longer than an attempt may take.
-const held = 30 * time.Second
-
-// raw sends bytes and keeps the connection.
-func raw(response string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			panic(err)
-		}
-		_, _ = io.WriteString(conn, response)
-		_ = conn.SetDeadline(time.Now().Add(held))
-		go func() {
-			_, _ = io.Copy(io.Discard, conn) // until the client closes
-			_ = conn.Close()
-		}()
-	}
-}
-
 func later(value string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", value)
@@ -170,31 +172,6 @@ func later(value string) http.HandlerFunc {
 }
 
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-
-func endless(code int) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(code)
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	}
-}
-
-func otherProtocol(t *testing.T, _ *shop) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte("SSH-2.0-canary\r\n"))
-			_ = conn.Close()
-		}
-	}()
-	return "http://" + listener.Addr().String()
-}
 
 // An event that is slow to be accepted delays no other: the first response comes after the second event.
 func TestDeliver_slow(t *testing.T) {
@@ -304,7 +281,7 @@ func TestDeliver_poison(t *testing.T) {
 	require.Contains(t, string(failed[0].Args), poison.String())
 
 	endpoint.change(nil)
-	f.makeDue()
+	f.exec("UPDATE staged_jobs SET run_at = now()")
 	f.pass(worker, jobs.Result{})
 	n, err := jobs.RetryFailed(t.Context(), f.pool, failed[0].ID, audit.Operator{Actor: "grace", Reason: "fixed"})
 	require.NoError(t, err)

@@ -9,14 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
-	"example.com/orders-api/client"
 	"example.com/orders-api/events"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/migrations/dbtest"
@@ -27,16 +26,18 @@ const (
 	secondSecret = "whsec_YW5vdGhlciBzaWduaW5nIHNlY3JldCBvZiB0aGVzZSB0ZXN0cw=="
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
+
 type fixture struct {
 	*testing.T
 	pool    *pgxpool.Pool
 	account uuid.UUID
-	log     *lockedBuffer
+	log     *bytes.Buffer
 }
 
-func newFixture(t *testing.T, configure ...func(*pgxpool.Config)) fixture {
+func newFixture(t *testing.T) fixture {
 	t.Helper()
-	f := fixture{T: t, pool: dbtest.New(t, configure...), log: &lockedBuffer{}}
+	f := fixture{T: t, pool: dbtest.New(t), log: &bytes.Buffer{}}
 	f.account = uuid.New()
 	f.exec("INSERT INTO accounts (id, name) VALUES ($1, 'Test account')", f.account)
 	return f
@@ -94,12 +95,6 @@ func (f fixture) pass(w *jobs.Worker, want jobs.Result) {
 	require.Equal(f, want, got)
 }
 
-// makeDue lets time pass until all events are due again.
-func (f fixture) makeDue() {
-	f.Helper()
-	f.exec("UPDATE staged_jobs SET run_at = now()")
-}
-
 // shop is an endpoint. It responds with 204 unless a test decides otherwise.
 type shop struct {
 	*httptest.Server
@@ -142,29 +137,4 @@ func (s *shop) received() []delivered {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]delivered(nil), s.requests...)
-}
-
-func status(code int) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
-}
-
-func (d delivered) verify(secrets ...string) (client.Event, error) {
-	return client.VerifyEvent(secrets, d.header, []byte(d.body), time.Now())
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
 }

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,12 +13,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-func newWiredFixture(t *testing.T) (*fixture, *idempotencytest.Wire) {
-	t.Helper()
-	wire := &idempotencytest.Wire{}
-	return newFixture(t, wire.Configure), wire
-}
-
 func readFirst(op idempotency.Operation) idempotency.Operation {
 	for _, point := range []idempotency.RecoveryPoint{idempotency.Started, reserved, paid} {
 		op = beforeRecord(op, point, query)
@@ -25,11 +20,13 @@ func readFirst(op idempotency.Operation) idempotency.Operation {
 	return op
 }
 
-// A COMMIT without an acknowledgement ends the run, unless its response is stored. The next request finds what was
-// committed, and records each effect once (R22).
+// A COMMIT without an acknowledgement ends the run, unless its response is stored. A commit that no standby has
+// confirmed is not reported as committed. The next request finds what was committed, and records each effect
+// once (R22).
 func TestCommit_lost(t *testing.T) {
 	t.Parallel()
-	f, wire := newWiredFixture(t)
+	wire := &idempotencytest.Wire{}
+	f := newFixture(t, wire.Configure)
 	for name, test := range map[string]struct {
 		commit  int
 		fault   idempotencytest.Fault
@@ -43,6 +40,10 @@ func TestCommit_lost(t *testing.T) {
 		"step, executed":          {2, idempotencytest.CutAfter, "paid", 2, false},
 		"last step, not executed": {3, idempotencytest.CutBefore, "paid", 3, false},
 		"last step, executed":     {3, idempotencytest.CutAfter, "finished", 2, true},
+
+		"claim, not replicated":     {1, idempotencytest.NotReplicated, "reserved", 2, false},
+		"step, not replicated":      {2, idempotencytest.NotReplicated, "paid", 2, false},
+		"last step, not replicated": {3, idempotencytest.NotReplicated, "finished", 2, false},
 	} {
 		for _, reads := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, reads first: %t", name, reads), func(t *testing.T) {
@@ -63,6 +64,8 @@ func TestCommit_lost(t *testing.T) {
 				}
 				if !test.answers {
 					require.ErrorIs(t, err, postgres.ErrUnavailable)
+					require.Equal(t, test.fault == idempotencytest.NotReplicated, strings.Contains(err.Error(), "not replicated"))
+					require.Zero(t, first.Response)
 					first = f.mustDo(req, op)
 				}
 				require.Equal(t, test.calls, steps.calls.Load())
@@ -76,32 +79,6 @@ func TestCommit_lost(t *testing.T) {
 	f.requireIdle()
 }
 
-// A commit that no standby has confirmed is not reported as committed.
-func TestCommit_notReplicated(t *testing.T) {
-	t.Parallel()
-	f, wire := newWiredFixture(t)
-	for commit, left := range []string{string(reserved), string(paid), string(idempotency.Finished)} {
-		t.Run(left, func(t *testing.T) {
-			req, op := f.request(), &threeSteps{}
-			wire.Strike(commit+1, idempotencytest.NotReplicated)
-			result, err := f.do(req, op)
-			require.ErrorIs(t, err, postgres.ErrUnavailable)
-			require.ErrorContains(t, err, "not replicated")
-			require.Zero(t, result.Response)
-			require.True(t, wire.Struck())
-			state := f.state(req)
-			require.Equal(t, left, state.Point)
-			require.False(t, state.Leased)
-			require.Equal(t, left == string(idempotency.Finished), state.LastError == nil)
-
-			result = f.mustDo(req, op)
-			require.Equal(t, 201, result.Response.Status)
-			require.Equal(t, onceEach, f.effects(req))
-			require.EqualValues(t, 2, op.calls.Load())
-		})
-	}
-}
-
 func TestCommit_earlierWarning(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -111,4 +88,40 @@ func TestCommit_earlierWarning(t *testing.T) {
 		return err
 	}
 	f.mustDo(req, op)
+}
+
+func TestCost_perRequest(t *testing.T) {
+	t.Parallel()
+	wire := &idempotencytest.Wire{}
+	f := newFixture(t, wire.Configure)
+	failing := &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }}
+	for _, test := range []struct {
+		name       string
+		op         idempotency.Operation
+		state      given
+		roundTrips int
+		commits    int
+	}{
+		{name: "new key, one step", op: oneStep(), roundTrips: 3, commits: 1},
+		{name: "new key, three steps with two calls", op: &threeSteps{}, roundTrips: 4, commits: 3},
+		{name: "new key, steps that read first", op: readFirst(&threeSteps{}), roundTrips: 10, commits: 3},
+		{name: "new key, invalid", op: rejecting(oneStep()), roundTrips: 1},
+		{name: "call without an outcome", op: failing, roundTrips: 3, commits: 1},
+		{name: "replay", op: &threeSteps{}, state: finished, roundTrips: 1},
+		{name: "in progress", op: &threeSteps{}, state: leased, roundTrips: 1},
+		{name: "takeover, one step left", op: &threeSteps{}, state: released, roundTrips: 3, commits: 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for range 2 { // the first time prepares the statements
+				req := f.request()
+				if test.state.Point != "" {
+					f.put(req, test.op, test.state)
+				}
+				wire.Reset()
+				_, _ = f.do(req, test.op)
+			}
+			require.Equal(t, test.roundTrips, wire.RoundTrips(), "round trips")
+			require.Equal(t, test.commits, wire.Commits(), "commits")
+		})
+	}
 }

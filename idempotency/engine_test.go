@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -19,19 +20,6 @@ func TestNew_poolNotConfigured(t *testing.T) {
 	t.Parallel()
 	_, err := idempotency.New(dbtest.New(t), idempotency.Config{LeaseDuration: time.Minute, Clock: time.Now, Logger: slog.Default()})
 	require.ErrorContains(t, err, "postgres.Configure")
-}
-
-func TestDo_newKey(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	req := f.request()
-	result := f.mustDo(req, &threeSteps{})
-	require.Equal(t, 201, result.Response.Status)
-	result.Response = idempotency.Response{}
-	require.Equal(t, idempotency.Result{KeyID: keyID(req), Runs: 1, From: idempotency.Started, To: idempotency.Finished}, result)
-	require.Equal(t, onceEach, f.effects(req))
-	require.Equal(t, keyState{Point: "finished", Runs: 1}, f.state(req))
-	f.requireIdle()
 }
 
 // The order of the answers, in every state of a key (R2).
@@ -289,4 +277,42 @@ func finishing(response idempotency.Response) operation {
 	return startOnly(func(context.Context, *idempotency.Tx, *idempotency.Run) (idempotency.Transition, error) {
 		return idempotency.Finish(response), nil
 	})
+}
+
+func TestFind_arguments(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	op := &threeSteps{}
+	mine := f.request()
+	theirs := mine
+	theirs.AccountID = idempotencytest.Account(t, f.pool)
+	f.put(mine, op, leased)
+	f.put(theirs, op, finished)
+	mineOnly, all := []uuid.UUID{f.account}, []uuid.UUID{f.account, theirs.AccountID}
+	test := func(name string, accounts []uuid.UUID, idOrKey string, want ...uuid.UUID) {
+		t.Run(name, func(t *testing.T) {
+			var ids []uuid.UUID
+			list, err := f.engine.Find(t.Context(), accounts, idOrKey)
+			require.NoError(t, err)
+			for _, status := range list {
+				ids = append(ids, status.ID)
+			}
+			require.ElementsMatch(t, want, ids)
+		})
+	}
+	test("id", mineOnly, keyID(mine).String(), keyID(mine))
+	test("id of another account", []uuid.UUID{theirs.AccountID}, keyID(mine).String())
+	test("client's key of two accounts", all, string(mine.Key), keyID(mine), keyID(theirs))
+	test("client's key of an account", mineOnly, string(mine.Key), keyID(mine))
+	test("unknown client's key", all, "an-unused-client-key")
+	test("empty", all, "")
+
+	require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
+	for idOrKey, key := range map[string]idempotency.Key{string(mine.Key): mine.Key, keyID(theirs).String(): ""} {
+		list, err := f.engine.Find(t.Context(), []uuid.UUID{theirs.AccountID}, idOrKey)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, key, list[0].Key)
+		require.Equal(t, "expired", list[0].State())
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/migrations/dbtest"
 )
 
 func TestTx_readsAndWrites(t *testing.T) {
@@ -68,47 +69,137 @@ func TestTx_statementFails(t *testing.T) {
 		}
 	}
 	tests := []struct {
-		name   string
-		record record
-		want   string
+		name        string
+		record      record
+		want        string
+		unavailable bool // the next request repeats the step
 	}{
-		{"queued", queued(violation), "(SQLSTATE 23514)"},
-		{"queued, argument of a wrong type", queued("SELECT $1::uuid", struct{}{}), "unable to encode struct {}{}"},
-		{"queued, argument of a wrong value", queued("SELECT $1::uuid", "no uuid"), "(SQLSTATE 22P02)"},
+		{"queued", queued(violation), "(SQLSTATE 23514)", false},
+		{"queued, argument of a wrong type", queued("SELECT $1::uuid", struct{}{}), "unable to encode struct {}{}", false},
+		{"queued, argument of a wrong value", queued("SELECT $1::uuid", "no uuid"), "(SQLSTATE 22P02)", false},
+		{"queued, conflicts with another transaction", queued("DO $$ BEGIN RAISE deadlock_detected; END $$"), "(SQLSTATE 40P01)", true},
 		{"queued, detected by COMMIT", func(_ context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
 			tx.Queue("CREATE TEMPORARY TABLE twice (x int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
 			tx.Queue("DO $$ BEGIN INSERT INTO twice VALUES (1), (1); END $$")
 			return nil
-		}, "(SQLSTATE 23505)"},
+		}, "(SQLSTATE 23505)", false},
 		{"queried", func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
 			return tx.QueryRow(ctx, violation+" RETURNING id", nil, new(uuid.UUID))
-		}, "(SQLSTATE 23514)"},
+		}, "(SQLSTATE 23514)", false},
 		{"queried, error ignored", func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
 			_ = tx.QueryRow(ctx, "TABLE unknown", nil)
 			_ = tx.QueryRow(ctx, "SELECT 1", nil)
 			return nil
-		}, "(SQLSTATE 42P01)"},
+		}, "(SQLSTATE 42P01)", false},
 		{"scanned into a wrong type", func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
 			return tx.QueryRow(ctx, "SELECT 'text'", nil, new(int))
-		}, "cannot scan"},
+		}, "cannot scan", false},
 	}
 	f := newFixture(t)
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			req := f.request()
-			_, err := f.do(req, beforeRecord(&threeSteps{}, reserved, func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) error {
-				effect(tx, run, "rolled back")
-				return test.record(ctx, tx, run)
-			}))
-			require.ErrorContains(t, err, test.want)
-			require.NotErrorIs(t, err, postgres.ErrUnavailable)
-			require.NotErrorIs(t, err, idempotency.ErrInProgress)
-			require.Equal(t, map[string]int{"created": 1}, f.effects(req))
-			require.Equal(t, keyState{Point: string(reserved), Runs: 1, LastError: new(err.Error())}, f.state(req))
-			f.requireIdle()
+		for _, point := range []idempotency.RecoveryPoint{idempotency.Started, reserved} {
+			t.Run(test.name+", "+string(point), func(t *testing.T) {
+				req := f.request()
+				_, err := f.do(req, beforeRecord(&threeSteps{}, point, func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) error {
+					effect(tx, run, "rolled back")
+					return test.record(ctx, tx, run)
+				}))
+				require.ErrorContains(t, err, test.want)
+				require.Equal(t, test.unavailable, errors.Is(err, postgres.ErrUnavailable))
+				require.NotErrorIs(t, err, idempotency.ErrInProgress)
+				if point == idempotency.Started {
+					require.Empty(t, f.row(req))
+					require.Empty(t, f.effects(req))
+				} else {
+					require.Equal(t, map[string]int{"created": 1}, f.effects(req))
+					require.Equal(t, keyState{Point: string(reserved), Runs: 1, LastError: new(err.Error())}, f.state(req))
+				}
+				f.requireIdle()
 
-			f.mustDo(req, &threeSteps{})
-			require.Equal(t, onceEach, f.effects(req))
-		})
+				f.mustDo(req, &threeSteps{})
+				require.Equal(t, onceEach, f.effects(req))
+			})
+		}
 	}
+}
+
+func (f *fixture) otherTransaction(statement string, arguments ...any) (rollback func()) {
+	f.t.Helper()
+	conn, err := pgx.Connect(f.t.Context(), dbtest.URL(f.pool))
+	require.NoError(f.t, err)
+	tx, err := conn.Begin(f.t.Context())
+	require.NoError(f.t, err)
+	_, err = tx.Exec(f.t.Context(), statement, arguments...)
+	require.NoError(f.t, err)
+	return func() {
+		ctx := context.WithoutCancel(f.t.Context())
+		require.NoError(f.t, tx.Rollback(ctx)) // returns when the server has rolled back
+		require.NoError(f.t, conn.Close(ctx))
+	}
+}
+
+// A wait for the row of a key ends with ErrInProgress after lock_timeout.
+func TestDatabase_rowLocked(t *testing.T) {
+	t.Parallel()
+	const lock = "SELECT FROM idempotency_keys WHERE idempotency_key = $1 FOR UPDATE"
+	f := newFixture(t, sessionSetting("lock_timeout", "50"))
+	t.Run("at takeover", func(t *testing.T) {
+		req, op := f.request(), &threeSteps{}
+		f.put(req, op, released)
+		before := f.row(req)
+		rollback := f.otherTransaction(lock, string(req.Key))
+		_, err := f.do(req, op)
+		rollback()
+		require.ErrorIs(t, err, idempotency.ErrInProgress)
+		require.Zero(t, op.calls.Load())
+		require.Equal(t, before, f.row(req))
+	})
+	t.Run("at a commit", func(t *testing.T) {
+		req := f.request()
+		var rollback func()
+		_, err := f.do(req, &threeSteps{pay: func(context.Context, *idempotency.Run) error {
+			rollback = f.otherTransaction(lock, string(req.Key))
+			return nil
+		}})
+		rollback()
+		require.ErrorIs(t, err, idempotency.ErrInProgress)
+		require.Equal(t, map[string]int{"created": 1, "reserved": 1}, f.effects(req))
+	})
+	t.Run("by a claim that is not committed", func(t *testing.T) {
+		req := f.request()
+		rollback := f.otherTransaction(insertOtherRequest, keyID(req), req.AccountID, string(req.Key))
+		_, err := f.do(req, oneStep())
+		rollback()
+		require.ErrorIs(t, err, idempotency.ErrInProgress)
+		require.Empty(t, f.row(req))
+	})
+	f.requireIdle()
+}
+
+func TestDatabase_timeouts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sessionSetting("lock_timeout", "50"))
+	for statement, want := range map[string]error{
+		"SELECT 1 FROM accounts FOR UPDATE": postgres.ErrLockTimeout,
+		"SELECT pg_sleep(60)":               postgres.ErrUnavailable,
+	} {
+		for how, execute := range map[string]func(ctx context.Context, tx *idempotency.Tx) error{
+			"queued":  func(_ context.Context, tx *idempotency.Tx) error { tx.Queue(statement); return nil },
+			"queried": func(ctx context.Context, tx *idempotency.Tx) error { return tx.QueryRow(ctx, statement, nil, new(any)) },
+		} {
+			req := f.request()
+			var unlock func()
+			_, err := f.do(req, beforeRecord(&threeSteps{}, reserved, func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+				unlock = f.otherTransaction("SELECT 1 FROM accounts FOR UPDATE")
+				tx.Queue("SET LOCAL statement_timeout = 200") // of this transaction, because others may be slow
+				return execute(ctx, tx)
+			}))
+			unlock()
+			require.ErrorIs(t, err, want, how)
+			require.NotErrorIs(t, err, idempotency.ErrInProgress, how)
+			require.Equal(t, string(reserved), f.state(req).Point)
+			require.False(t, f.state(req).Leased)
+		}
+	}
+	f.requireIdle()
 }

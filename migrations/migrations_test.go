@@ -1,12 +1,18 @@
 package migrations_test
 
 import (
+	"bytes"
+	"context"
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/pressly/goose/v3/lock"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -163,4 +169,123 @@ func TestMigrator_concurrentUp(t *testing.T) {
 	require.NoError(t, group.Wait())
 	require.ElementsMatch(t, []int{len(fileNames(t)), 0, 0}, applied)
 	require.Equal(t, schema(t, dbtest.New(t)), schema(t, pool))
+}
+
+// lines passes each log line on.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("waiting for other sessions")) {
+		l <- string(line)
+	}
+	return len(line), nil
+}
+
+// A session that is not used any more, such as that of a killed process, may hold the lock of the migrations.
+func TestMigrator_namesTheHolderOfTheLock(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	holder, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
+	require.NoError(t, err)
+	_, err = holder.Exec(t.Context(), "SELECT pg_advisory_lock($1)", lock.DefaultLockID)
+	require.NoError(t, err)
+	reports, applied := make(lines), make(chan error)
+	m, err := migrations.New(pool, slog.New(slog.NewTextHandler(reports, nil)))
+	require.NoError(t, err)
+	defer m.Close()
+	go func() {
+		_, err := m.Up(t.Context())
+		applied <- err
+	}()
+	require.Contains(t, <-reports, "pid "+strconv.Itoa(int(holder.PgConn().PID()))+" ")
+	require.NoError(t, holder.Close(t.Context()))
+	for {
+		select {
+		case <-reports: // one that began before the lock was free
+		case err := <-applied:
+			require.NoError(t, err)
+			return
+		}
+	}
+}
+
+// CREATE INDEX CONCURRENTLY would never end beside a backup if it had a lock_timeout.
+func TestMigrations_concurrentlyWithoutLockTimeout(t *testing.T) {
+	t.Parallel()
+	for _, name := range fileNames(t) {
+		file, err := fs.ReadFile(migrations.FS(), name)
+		require.NoError(t, err)
+		up, down, _ := strings.Cut(string(file), "-- +goose Down")
+		for _, part := range []string{up, down} {
+			if before, _, found := strings.Cut(part, " CONCURRENTLY "); found {
+				require.Contains(t, before, "\nSET lock_timeout = 0;\n", name)
+				require.Contains(t, part, "\nRESET lock_timeout;\n", name)
+			}
+		}
+	}
+}
+
+// reach returns a pool on the same database, with other settings.
+func reach(t *testing.T, pool *pgxpool.Pool, configure func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	config := pool.Config()
+	configure(config)
+	other, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(other.Close)
+	return other
+}
+
+func TestCheckPath(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	_, err := pool.Exec(t.Context(), "CREATE SCHEMA later; CREATE SCHEMA postgres")
+	require.NoError(t, err)
+	const away = "leads away from the tables, which are in schema public: set search_path=public in DATABASE_URL"
+	for name, test := range map[string]struct {
+		path, options        string
+		program, forMigrator string // the errors
+	}{
+		"tables":              {"public", "", "", ""},
+		"named like the role": {"", "", "", `search_path ("$user", public) ` + away},
+		"PGOPTIONS":           {"", "-c search_path=later", away, away},
+		"named on purpose":    {"later", "", "for another installation in this database, set search_path to its schema, and run `orders migrate up`", ""},
+		"in front of another": {"later,public", "", "", ""},
+		"a missing schema":    {"missing", "", "search_path (missing) " + away, away},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			other := reach(t, pool, func(config *pgxpool.Config) {
+				if test.path != "" {
+					config.ConnConfig.RuntimeParams["search_path"] = test.path
+				}
+				if test.options != "" {
+					config.ConnConfig.RuntimeParams["options"] = test.options
+				}
+			})
+			for forMigrator, want := range map[bool]string{false: test.program, true: test.forMigrator} {
+				err := migrations.CheckPath(t.Context(), other, forMigrator)
+				if want == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, want)
+				}
+			}
+		})
+	}
+}
+
+// A pooler may be configured to drop the parameter, so that two services would share one schema.
+func TestCheckPath_ignoredByAPooler(t *testing.T) {
+	t.Parallel()
+	other := reach(t, dbtest.New(t), func(config *pgxpool.Config) {
+		config.ConnConfig.RuntimeParams["search_path"] = "later"
+		config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+			delete(conn.RuntimeParams, "search_path")
+			return nil
+		}
+	})
+	for _, forMigrator := range []bool{false, true} {
+		require.ErrorContains(t, migrations.CheckPath(t.Context(), other, forMigrator), `DATABASE_URL has search_path=later, but the session has "$user", public`)
+	}
 }

@@ -1,6 +1,7 @@
 package payments_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -8,11 +9,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/payments"
-	"example.com/orders-api/payments/stripetest"
 )
 
 const invalid = "invalid_request_error"
@@ -276,14 +277,24 @@ func TestClassify_operatorMessage(t *testing.T) {
 	}
 }
 
-func TestClassify_declineCodes(t *testing.T) {
-	t.Parallel()
-	for _, code := range stripetest.DeclineCodes() {
-		last := strings.Replace(intent("requires_payment_method"), `"client_secret"`,
-			fmt.Sprintf(`"last_payment_error":{"type":"card_error","code":%[1]q,"decline_code":%[1]q,"message":%[1]q},"client_secret"`, code), 1)
-		e := confirmFailure(t, newClient(t, respond(response{status: 402, body: fmt.Sprintf(
-			`{"error":{"type":"card_error","code":%[1]q,"decline_code":%[1]q,"message":%[1]q,"payment_intent":%[2]s}}`, code, last)})))
-		require.Equal(t, []string{code, code, code}, []string{e.Code, e.DeclineCode, e.Message})
-		require.Equal(t, &payments.Decline{Code: code, DeclineCode: code, Message: code}, e.Intent.LastError)
+// FuzzOperatorMessage checks that no text around a secret brings it into an error, a log
+// or a row.
+func FuzzOperatorMessage(f *testing.F) {
+	for _, around := range []string{"", " ", "'", "\n", "\x00", "x", "sk_", "=", "\u00a0", "\u2028", "é", "\xff"} {
+		f.Add(around, around)
 	}
+	f.Fuzz(func(t *testing.T, before, after string) {
+		if strings.Contains(before+after, canary) {
+			return
+		}
+		for _, secret := range []string{
+			secretKey, "rk_live_" + canary, "ek_test_" + canary, webhookSecret, clientSecret, "s\x00k_test_" + canary, canary + "@example.com",
+		} {
+			body, err := json.Marshal(map[string]any{"error": map[string]any{"type": "invalid_request_error", "message": before + secret + after}})
+			require.NoError(t, err)
+			text := confirmFailure(t, newClient(t, respond(response{status: 400, body: string(body)}))).Error() // confirmFailure looks for the canary
+			require.True(t, utf8.ValidString(text))
+			require.NotContains(t, text, "\x00")
+		}
+	})
 }

@@ -105,17 +105,6 @@ func TestList_incomplete(t *testing.T) {
 
 const searched = "7b0f7b0f-0000-8000-8000-000000000000"
 
-func TestSearch(t *testing.T) {
-	t.Parallel()
-	provider := respond(page(false, "pi_2", "pi_1"))
-	found, err := newClient(t, provider).Search(t.Context(), "order_id", searched)
-	require.NoError(t, err)
-	require.Equal(t, []string{"pi_2", "pi_1"}, found)
-	sent := provider.seen()[0]
-	require.Equal(t, "GET /v1/payment_intents/search", sent.call)
-	require.Equal(t, url.Values{"query": {"metadata['order_id']:'" + searched + "'"}, "limit": {"100"}}, sent.form)
-}
-
 func TestSearch_fails(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -128,9 +117,7 @@ func TestSearch_fails(t *testing.T) {
 		"an intent named search":  {response{status: 404, body: stripeError(invalid, "resource_missing", param("intent"))}, true, 1},
 		"another server":          {response{status: 404, body: "<html>not found"}, true, 1},
 		"API key revoked":         {response{status: 401, body: stripeError(invalid, "", "")}, false, 1},
-		"rate limit":              {response{status: 429, body: stripeError(invalid, "rate_limit", "")}, false, 3},
 		"a second page":           {page(true, "pi_2", "pi_1"), false, 1},
-		"an object without data":  {response{status: 200, body: "{}"}, false, 3},
 		"an intent without an id": {page(false, "pi_2", ""), false, 3},
 	} {
 		provider := respond(test.response)
@@ -157,28 +144,6 @@ func TestListRefunds(t *testing.T) {
 	require.Empty(t, next)
 	require.Equal(t, refunds[1:], all)
 	require.Equal(t, url.Values{"created[gte]": {"100"}, "limit": {"100"}}, provider.seen()[2].form)
-
-	_, err = client.ListRefunds(t.Context(), "pi_2")
-	require.ErrorIs(t, err, payments.ErrMismatch)
-}
-
-func TestListDisputes(t *testing.T) {
-	t.Parallel()
-	const lost = `{"id":"dp_1","object":"dispute","amount":700,"currency":"usd","payment_intent":"pi_1","reason":"fraudulent","status":"lost"}`
-	provider := respond(listOf(lost, true, "dp_2"), listOf(strings.ReplaceAll(lost, "lost", "warning_needs_response"), false, "dp_1"))
-	client := newClient(t, provider)
-	disputes, err := client.ListDisputes(t.Context(), "pi_1")
-	require.NoError(t, err)
-	require.Equal(t, []payments.Dispute{
-		{ID: "dp_2", Status: "lost", Amount: 700, Currency: "usd", Reason: "fraudulent", IntentID: "pi_1"},
-		{ID: "dp_1", Status: "warning_needs_response", Amount: 700, Currency: "usd", Reason: "fraudulent", IntentID: "pi_1"},
-	}, disputes)
-	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}, "starting_after": {"dp_2"}}, provider.seen()[1].form)
-
-	_, err = client.ListDisputes(t.Context(), "pi_2")
-	require.ErrorIs(t, err, payments.ErrMismatch)
-	_, err = newClient(t, respond(listOf(`{"id":"dp_1","object":"dispute","payment_intent":"pi_1"}`, false, "dp_1"))).ListDisputes(t.Context(), "pi_1")
-	require.ErrorIs(t, err, payments.ErrUnreadable)
 }
 
 func TestListEvents(t *testing.T) {
@@ -219,23 +184,6 @@ func TestListEvents(t *testing.T) {
 	require.Empty(t, next)
 	require.Equal(t, "evt_1", provider.seen()[1].form.Get("starting_after"))
 
-	for name, test := range map[string]struct {
-		response response
-		cause    error
-		operator bool
-	}{
-		"no permission":       {response{status: 403, body: stripeError(invalid, "", "")}, nil, true},
-		"no Date":             {page(events, false, ""), payments.ErrUnreadable, false},
-		"an event without id": {page(`{"object":"event"}`, false, noon), payments.ErrUnreadable, false},
-		"null":                {page("null", false, noon), payments.ErrUnreadable, false},
-		"endless":             {page("", true, noon), payments.ErrUnreadable, false},
-		"no list":             {response{status: 200, body: "{}", header: http.Header{"Date": {noon}}}, payments.ErrUnreadable, false},
-	} {
-		_, _, _, err := newClient(t, respond(test.response)).ListEvents(t.Context(), time.Unix(100, 0), "")
-		e := failure(t, err)
-		require.Equal(t, test.operator, e.NeedsOperator, name)
-		if test.cause != nil {
-			require.ErrorIs(t, e, test.cause, name)
-		}
-	}
+	_, _, _, err = newClient(t, respond(page(events, false, ""))).ListEvents(t.Context(), time.Unix(100, 0), "")
+	require.ErrorIs(t, failure(t, err), payments.ErrUnreadable, "no Date")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/internal/foreigntest"
 	"example.com/orders-api/payments"
 )
 
@@ -155,14 +157,6 @@ func TestTransport_attemptHangs(t *testing.T) {
 	got, err := newClient(t, nil, at(url)).Confirm(ctx, confirmKey, "pi_1", true)
 	require.NoError(t, err, "the second attempt has time for its response")
 	require.Equal(t, payments.StatusSucceeded, got.Status)
-
-	url, _ = listen(t, func(conn *net.TCPConn) {
-		readRequest(conn)
-		_, _ = conn.Read(make([]byte, 1))
-	})
-	e := confirmFailure(t, newClient(t, nil, at(url), func(cfg *payments.Config) { cfg.Timeout = 400 * time.Millisecond }))
-	require.Equal(t, payments.Unknown, e.Outcome)
-	require.ErrorIs(t, e, context.DeadlineExceeded)
 }
 
 // net/http considers a POST with an idempotency key safe to resend when a reused connection
@@ -285,6 +279,114 @@ func TestTransport_invalidRequest(t *testing.T) {
 		for _, e := range []*payments.Error{confirmFailure(t, client), failure(t, unread), failure(t, unlisted)} {
 			require.True(t, e.NeedsOperator, name)
 			require.EqualError(t, e, "payments: not_executed: not sent, because the API key, the base URL or the provider key is not valid in a request", name)
+		}
+	}
+}
+
+func calls() map[string]func(context.Context, *payments.Client) error {
+	return map[string]func(context.Context, *payments.Client) error{
+		"create": func(ctx context.Context, c *payments.Client) error {
+			_, err := c.Create(ctx, createKey, createParams)
+			return err
+		},
+		"confirm": func(ctx context.Context, c *payments.Client) error {
+			_, err := c.Confirm(ctx, confirmKey, "pi_1", true)
+			return err
+		},
+		"confirm_on_session": func(ctx context.Context, c *payments.Client) error {
+			_, err := c.Confirm(ctx, confirmKey, "pi_1", false)
+			return err
+		},
+		"cancel": func(ctx context.Context, c *payments.Client) error {
+			_, err := c.Cancel(ctx, "k-cancel", "pi_1")
+			return err
+		},
+		"get": func(ctx context.Context, c *payments.Client) error { _, err := c.Get(ctx, "pi_1"); return err },
+		"search": func(ctx context.Context, c *payments.Client) error {
+			_, err := c.Search(ctx, "order_id", "1")
+			return err
+		},
+		"list": func(ctx context.Context, c *payments.Client) error {
+			_, _, err := c.List(ctx, time.Unix(1, 0), "")
+			return err
+		},
+		"refund": func(ctx context.Context, c *payments.Client) error {
+			_, err := c.Refund(ctx, refundKey, refundParams)
+			return err
+		},
+		"list_refunds": func(ctx context.Context, c *payments.Client) error { _, err := c.ListRefunds(ctx, "pi_1"); return err },
+		"list_all_refunds": func(ctx context.Context, c *payments.Client) error {
+			_, _, err := c.ListAllRefunds(ctx, time.Unix(1, 0), "")
+			return err
+		},
+		"list_all_disputes": func(ctx context.Context, c *payments.Client) error {
+			_, _, err := c.ListAllDisputes(ctx, time.Unix(1, 0), "")
+			return err
+		},
+		"list_disputes": func(ctx context.Context, c *payments.Client) error { _, err := c.ListDisputes(ctx, "pi_1"); return err },
+		"list_events": func(ctx context.Context, c *payments.Client) error {
+			_, _, _, err := c.ListEvents(ctx, time.Unix(1, 0), "")
+			return err
+		},
+	}
+}
+
+const endless = "300 MB"
+
+// A server that is not Stripe, such as a gateway, holds no call for longer than its time, and its response
+// proves nothing.
+func TestTransport_foreignServer(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusOK, http.StatusPaymentRequired} {
+		answers := foreigntest.Answers(t, status)
+		delete(answers, endless) // see TestTransport_endlessBody
+		for name, answer := range answers {
+			t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
+				t.Parallel()
+				server := httptest.NewServer(answer)
+				t.Cleanup(server.Close)
+				client := newClient(t, nil, at(server.URL), func(c *payments.Config) { c.Timeout = time.Second })
+				start := time.Now()
+				var running sync.WaitGroup
+				var failures sync.Map
+				for call, send := range calls() {
+					running.Go(func() { failures.Store(call, send(t.Context(), client)) })
+				}
+				running.Wait()
+				require.Less(t, time.Since(start), foreigntest.Held)
+				for call := range calls() {
+					err, _ := failures.Load(call)
+					e := failure(t, err.(error))
+					require.Equal(t, payments.Unknown, e.Outcome, call)
+					require.False(t, e.SavedUnderKey, call)
+				}
+			})
+		}
+	}
+}
+
+// A body that is larger than its limit is not read to its end.
+func TestTransport_endlessBody(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"confirm", "refund", "get", "list"} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(foreigntest.Answers(t, http.StatusOK)[endless])
+			t.Cleanup(server.Close)
+			client := newClient(t, nil, at(server.URL), func(c *payments.Config) { c.Timeout = 4 * time.Second })
+			require.Equal(t, payments.Unknown, failure(t, calls()[call](t.Context(), client)).Outcome)
+		})
+	}
+}
+
+// Only 200 is a success, and a body with another status is not read as one.
+func TestTransport_otherStatus(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{101, 102, 103, 199, 201, 202, 203, 204, 205, 206, 226, 299, 300, 304, 399} {
+		for call, send := range calls() {
+			e := failure(t, send(t.Context(), newClient(t, respond(response{status: status, body: intent("succeeded")}))))
+			require.Equal(t, payments.Unknown, e.Outcome, "%d, %s", status, call)
+			require.ErrorIs(t, e, payments.ErrUnreadable, "%d, %s", status, call)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package receipts
 import (
 	"bufio"
 	"bytes"
+	"crypto/x509"
 	"io"
 	"maps"
 	"mime/quotedprintable"
@@ -15,6 +16,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"github.com/wneessen/go-mail"
+
+	"example.com/orders-api/internal/jobs"
 )
 
 func testOrder() Order {
@@ -145,3 +148,83 @@ func TestMessage_sender(t *testing.T) {
 		}
 	}
 }
+
+// The schema of openapi.yaml states the same rule.
+func TestValidAddress(t *testing.T) {
+	t.Parallel()
+	label := strings.Repeat("d", 63)
+	longDomain := strings.Repeat(label+".", 2) + strings.Repeat("d", 61)
+	for _, address := range []string{
+		"ada@example.com",
+		"ada.lovelace+tea@mail.example.com",
+		"!#$%&'*+/=?^_`{|}~-@example.com",
+		strings.Repeat("a", 64) + "@example.com",
+		strings.Repeat("a", 64) + "@" + longDomain, // 254
+		strings.Repeat("a", 64) + "@" + longDomain[1:],
+	} {
+		require.True(t, ValidAddress(address), "%q", address)
+	}
+	for _, address := range []string{
+		"",
+		"ada",
+		"ada@",
+		"ada@localhost",
+		"ada@example..com",
+		"ada@example.com.",
+		".ada@example.com",
+		"ada.@example.com",
+		"a..da@example.com",
+		`"a b"@example.com`,
+		"ada@[127.0.0.1]",
+		"ada@exämple.com",
+		"ada@example.com\n",
+		"ada\x00@example.co",
+		strings.Repeat("a", 65) + "@example.com",
+		"ada@" + label + "d.com",
+		"a@" + longDomain + "." + longDomain,
+		"Ada <ada@example.com>",
+		"ada@example.com, eve@example.com",
+		"ada@example.com\r\nBcc: eve@example.com",
+		"ada\u2028@example.com",
+		"ada\xff@example.com",
+	} {
+		require.False(t, ValidAddress(address), "%q", address)
+	}
+}
+
+// Every mail is valid, and each item stays on its line. The seeds in testdata are hostile.
+func FuzzReceiptMail(f *testing.F) {
+	f.Add("jane@example.com", "mug", "Mug, blue", int64(2), int64(1999))
+	f.Add("jane@example.com, eve@example.com", "mug", "Mug, blue", int64(2), int64(1999))
+	f.Fuzz(func(t *testing.T, email, sku, description string, quantity, amount int64) {
+		o := testOrder()
+		o.Email = email
+		o.Items[0] = Item{SKU: sku, Description: description, Quantity: quantity, UnitAmount: amount}
+		message, err := newMessage(testSender, o)
+		if err != nil {
+			require.EqualError(t, err, "permanent failure: not a plain e-mail address") // it is logged
+			require.ErrorIs(t, err, jobs.ErrPermanent)
+			return
+		}
+		parsed := parseMail(t, writeMail(t, message))
+		to, err := netmail.ParseAddress(parsed.Header.Get("To"))
+		require.NoError(t, err)
+		require.Equal(t, email, to.Address)
+		require.Equal(t, 1, strings.Count(parsed.Text, "\nTotal: "))
+		require.Equal(t, 13, strings.Count(parsed.Text, "\n"))
+	})
+}
+
+// NewTestMessage returns a receipt with this description of its first item.
+func NewTestMessage(t testing.TB, description string) *mail.Msg {
+	t.Helper()
+	o := testOrder()
+	o.Items[0].Description = description
+	message, err := newMessage(testSender, o)
+	require.NoError(t, err)
+	return message
+}
+
+var ParseMail = parseMail
+
+func (s *SMTP) Trust(roots *x509.CertPool) { s.tls.RootCAs = roots }

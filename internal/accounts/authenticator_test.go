@@ -2,26 +2,169 @@ package accounts_test
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/migrations/dbtest"
 )
 
-func TestAuthenticate_revokedKey(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.requireAccepted(1)
-	f.revoke(f.apiKey)
-	f.pass(5*time.Second - 1)
-	f.requireAccepted(0)
-	f.pass(1)
-	f.requireRejected(f.apiKey, 1)
-	f.requireRejected(f.apiKey, 1)
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
+
+const poolSize = 4
+
+type fixture struct {
+	t             *testing.T
+	authenticator *accounts.Authenticator
+	pool          *pgxpool.Pool
+	account       uuid.UUID
+	apiKey        string
+	lookups       lookups
+	elapsed       atomic.Int64 // nanoseconds since the clock's zero
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{t: t, lookups: lookups{connections: map[net.Conn]bool{}}}
+	f.pool = idempotencytest.NewPool(t, f.lookups.configure)
+	f.authenticator = accounts.NewAuthenticator(f.pool, func() time.Time { return time.Unix(0, f.elapsed.Load()) })
+	f.account, f.apiKey = create(t, f.pool)
+	return f
+}
+
+func (f *fixture) authenticate(ctx context.Context, apiKey string) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := f.authenticator.Authenticate(ctx, apiKey)
+		done <- err
+	}()
+	return done
+}
+
+func (f *fixture) revoke() {
+	f.t.Helper()
+	keys, err := accounts.ListKeys(f.t.Context(), f.pool, f.account)
+	require.NoError(f.t, err)
+	require.Len(f.t, keys, 1)
+	_, err = accounts.RevokeKey(f.t.Context(), f.pool, f.account, keys[0].ID)
+	require.NoError(f.t, err)
+}
+
+func (f *fixture) pass(d time.Duration) { f.elapsed.Add(int64(d)) }
+
+func (f *fixture) requireAccepted(lookups int64) {
+	f.t.Helper()
+	before := f.lookups.count.Load()
+	account, err := f.authenticator.Authenticate(f.t.Context(), f.apiKey)
+	require.NoError(f.t, err)
+	require.Equal(f.t, f.account, account)
+	require.Equal(f.t, lookups, f.lookups.count.Load()-before, "lookups")
+}
+
+func (f *fixture) requireRejected(apiKey string, lookups int64) {
+	f.t.Helper()
+	before := f.lookups.count.Load()
+	account, err := f.authenticator.Authenticate(f.t.Context(), apiKey)
+	require.ErrorIs(f.t, err, accounts.ErrUnauthorized)
+	require.Equal(f.t, uuid.Nil, account)
+	require.Equal(f.t, lookups, f.lookups.count.Load()-before, "lookups")
+}
+
+func unknownKey() string { return "ok_" + rand.Text() }
+
+type lookups struct {
+	count atomic.Int64
+
+	mu          sync.Mutex
+	block       *block
+	down        bool
+	connections map[net.Conn]bool
+}
+
+type block struct {
+	except   string        // the API key whose lookups are not blocked
+	reached  chan struct{} // receives a value for each blocked lookup
+	released chan struct{}
+}
+
+func (l *lookups) configure(config *pgxpool.Config) {
+	config.MaxConns = poolSize
+	config.ConnConfig.Tracer = l
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.down {
+			return nil, errors.New("the database is down")
+		}
+		conn, err := dial(ctx, network, address)
+		if err == nil {
+			l.connections[conn] = true
+		}
+		return conn, err
+	}
+}
+
+func (l *lookups) setDown(down bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = down
+	for conn := range l.connections {
+		_ = conn.Close()
+		delete(l.connections, conn)
+	}
+}
+
+func (l *lookups) setBlock(b block) *block {
+	b.reached, b.released = make(chan struct{}, 1000), make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.block = &b
+	return l.block
+}
+
+func (l *lookups) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
+	if !strings.HasPrefix(query.SQL, "\nSELECT pg_is_in_recovery()") {
+		return ctx
+	}
+	l.count.Add(1)
+	l.mu.Lock()
+	b := l.block
+	l.mu.Unlock()
+	if b == nil {
+		return ctx
+	}
+	if b.except != "" && string(query.Args[0].([]byte)) == hashOf(b.except) {
+		return ctx
+	}
+	b.reached <- struct{}{}
+	select {
+	case <-b.released:
+	case <-ctx.Done():
+	}
+	return ctx
+}
+
+func (l *lookups) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func hashOf(apiKey string) string {
+	hash := sha256.Sum256([]byte(apiKey))
+	return string(hash[:])
 }
 
 // The age of an entry counts from before its lookup, so a key that is revoked during
@@ -35,7 +178,7 @@ func TestAuthenticate_revokedDuringLookup(t *testing.T) {
 	f.pass(2 * time.Second)
 	close(b.released)
 	require.NoError(t, <-done)
-	f.revoke(f.apiKey)
+	f.revoke()
 	f.pass(3*time.Second - 1)
 	f.requireAccepted(0)
 	f.pass(1)
@@ -129,7 +272,7 @@ func TestAuthenticator_reset(t *testing.T) {
 	f := newFixture(t)
 	f.requireAccepted(1)
 	f.requireAccepted(0)
-	f.revoke(f.apiKey)
+	f.revoke()
 	f.authenticator.Reset()
 	f.requireRejected(f.apiKey, 1)
 
@@ -162,4 +305,119 @@ func TestAuthenticate_standby(t *testing.T) {
 		_, err := f.authenticator.Authenticate(t.Context(), apiKey)
 		require.ErrorIs(t, err, postgres.ErrUnavailable)
 	}
+}
+
+func TestAuthenticate_unknownKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	apiKey := unknownKey()
+	f.requireRejected(apiKey, 1)
+	f.requireRejected(apiKey, 1)
+	hash := hashOf(apiKey)
+	_, err := f.pool.Exec(t.Context(), `
+INSERT INTO api_keys (id, account_id, key_hash, prefix)
+VALUES ($1, $2, $3, $4)`, uuid.New(), f.account, []byte(hash), apiKey[:8])
+	require.NoError(t, err)
+	account, err := f.authenticator.Authenticate(t.Context(), apiKey)
+	require.NoError(t, err)
+	require.Equal(t, f.account, account)
+}
+
+// However many keys outsiders try, two connections look them up, and the others serve orders and known keys.
+func TestAuthenticate_unknownKeysDelayNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.requireAccepted(1)
+	b := f.lookups.setBlock(block{except: f.apiKey})
+	var rejected []<-chan error
+	for range 200 {
+		rejected = append(rejected, f.authenticate(t.Context(), unknownKey()))
+	}
+	<-b.reached
+	<-b.reached
+	for range 10 {
+		f.pass(5 * time.Second)
+		f.requireAccepted(1)
+		f.requireAccepted(0)
+		_, err := f.pool.Exec(t.Context(), "SELECT")
+		require.NoError(t, err)
+	}
+	require.Empty(t, b.reached)
+	require.LessOrEqual(t, f.pool.Stat().AcquiredConns(), int32(2))
+	close(b.released)
+	for _, result := range rejected {
+		require.Error(t, <-result) // on a busy machine, the lookups of the last ones have timed out
+	}
+}
+
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t)
+	id, apiKey := create(t, pool)
+	require.Regexp(t, `^ok_[A-Z2-7]{26}$`, apiKey)
+	require.EqualValues(t, 4, id.Version(), "random, because derived ids hash it")
+
+	var hash []byte
+	var prefix, rows string
+	require.NoError(t, pool.QueryRow(t.Context(), `
+SELECT key_hash,
+       prefix,
+       concat(accounts, api_keys)
+  FROM accounts
+  JOIN api_keys ON account_id = accounts.id
+ WHERE accounts.id = $1`, id).Scan(&hash, &prefix, &rows))
+	want := sha256.Sum256([]byte(apiKey))
+	require.Equal(t, want[:], hash)
+	require.Equal(t, apiKey[:8], prefix)
+	require.NotContains(t, rows, apiKey[8:], "only the hash of the rest is stored")
+}
+
+func TestCreate_names(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t)
+	for name, text := range map[string]string{
+		"blanks":       " \t ",
+		"too long":     strings.Repeat("é", 201),
+		"NUL":          "a\x00b",
+		"not in UTF-8": "a\xffb",
+	} {
+		_, _, err := accounts.Create(t.Context(), pool, text)
+		require.Error(t, err, name)
+	}
+	_, _, err := accounts.Create(t.Context(), pool, " "+strings.Repeat("é", 200)+" ")
+	require.NoError(t, err)
+	var stored string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT name FROM accounts").Scan(&stored))
+	require.Equal(t, strings.Repeat("é", 200), stored)
+}
+
+// API keys are listed and revoked with the account that has them.
+func TestKeys_account(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t)
+	account, apiKey := create(t, pool)
+	other, _ := create(t, pool)
+	keys, err := accounts.ListKeys(t.Context(), pool, account)
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	require.Equal(t, apiKey[:8], keys[0].Prefix)
+	for _, ofAnother := range []uuid.UUID{other, uuid.New()} {
+		_, err := accounts.RevokeKey(t.Context(), pool, ofAnother, keys[0].ID)
+		require.ErrorIs(t, err, accounts.ErrKeyNotFound)
+	}
+	again, err := accounts.ListKeys(t.Context(), pool, account)
+	require.NoError(t, err)
+	require.Equal(t, keys, again)
+	_, _, err = accounts.CreateKey(t.Context(), pool, uuid.New())
+	require.ErrorIs(t, err, accounts.ErrAccountNotFound)
+	require.NotErrorIs(t, err, postgres.ErrUnavailable)
+	_, err = accounts.ListKeys(t.Context(), pool, uuid.New())
+	require.ErrorIs(t, err, accounts.ErrAccountNotFound)
+}
+
+func create(t *testing.T, pool *pgxpool.Pool) (uuid.UUID, string) {
+	t.Helper()
+	account, apiKey, err := accounts.Create(t.Context(), pool, "test")
+	require.NoError(t, err)
+	return account, apiKey
 }

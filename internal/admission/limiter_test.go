@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,31 +122,6 @@ func TestDo_clientGone(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, <-gone.done, context.Canceled)
 		end(t, first, stays)
-	})
-}
-
-// 600 clients that send again at once keep the permit busy, and get few rejections.
-func TestDo_insistentClients(t *testing.T) {
-	bubble(t, admission.Config{Permits: 1, Backlog: 256, Wait: time.Second}, func(t *testing.T, f *fixture) {
-		const work, duration = 2 * time.Millisecond, 5 * time.Second
-		ctx, stop := context.WithTimeout(t.Context(), duration)
-		defer stop()
-		var done atomic.Int64
-		var clients sync.WaitGroup
-		for range 600 {
-			clients.Go(func() {
-				for ctx.Err() == nil {
-					_ = f.Do(ctx, func(context.Context) error {
-						<-time.After(work)
-						done.Add(1)
-						return nil
-					})
-				}
-			})
-		}
-		clients.Wait()
-		require.InEpsilon(t, int64(duration/work), done.Load(), 0.01)
-		require.InEpsilon(t, (600-256)*4*duration.Seconds(), f.Stats().Rejected, 0.1)
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -22,8 +21,6 @@ import (
 )
 
 const waitTimeout = 30 * time.Second
-
-const nobody = 65534
 
 func options() embeddedpg.Options {
 	return embeddedpg.Options{
@@ -154,29 +151,12 @@ func TestStart_keptData(t *testing.T) {
 	o := options()
 	o.DataDir = keptDir(t)
 
-	// The next start waits until the server of a killed process has stopped.
-	killed := startChild(t, o.DataDir)
-	conn := connect(t, killed.url)
+	server := start(t, o)
+	conn := connect(t, server.URL("postgres"))
 	require.Equal(t, "on", setting(t, conn, "fsync"))
 	require.Equal(t, "on", setting(t, conn, "synchronous_commit"))
 	_, err := conn.Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer")
 	require.NoError(t, err)
-	require.NoError(t, killed.cmd.Process.Kill())
-	server := start(t, o)
-	requireAnswer := func() {
-		t.Helper()
-		var answer int
-		require.NoError(t, connect(t, server.URL("postgres")).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer))
-		require.Equal(t, 42, answer)
-	}
-	requireAnswer()
-
-	// A reset deletes nothing while another process uses the data.
-	reset := o
-	reset.Reset = true
-	_, err = embeddedpg.Start(t.Context(), reset)
-	require.ErrorIs(t, err, embeddedpg.ErrInUse)
-	requireAnswer()
 	require.NoError(t, server.Stop())
 
 	invalid := o
@@ -191,13 +171,17 @@ func TestStart_keptData(t *testing.T) {
 	<-server.Exited()
 	require.ErrorContains(t, server.Stop(), "the server ended by itself")
 	server = start(t, o)
-	requireAnswer()
+	var answer int
+	require.NoError(t, connect(t, server.URL("postgres")).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer))
+	require.Equal(t, 42, answer)
 	require.NotEqual(t, crashed, server.PID())
 	require.NoError(t, server.Stop())
 
 	// A reset deletes the data and no other file.
 	note := filepath.Join(o.DataDir, "note")
 	require.NoError(t, os.WriteFile(note, nil, 0o600))
+	reset := o
+	reset.Reset = true
 	server = start(t, reset)
 	_, err = connect(t, server.URL("postgres")).Exec(t.Context(), "CREATE TABLE kept ()")
 	require.NoError(t, err)
@@ -211,30 +195,18 @@ func TestStart_keptData(t *testing.T) {
 	require.ErrorContains(t, err, "the data in "+o.DataDir+" is of PostgreSQL 9")
 }
 
-func TestCacheDir(t *testing.T) {
-	t.Parallel()
-	dir, err := embeddedpg.CacheDir()
-	require.NoError(t, err)
-	require.DirExists(t, dir)
-}
-
-const (
-	childRole    = "EMBEDDEDPG_TEST_CHILD"
-	childDataDir = "EMBEDDEDPG_TEST_DATA_DIR"
-)
+const childRole = "EMBEDDEDPG_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childRole) == "" {
 		os.Exit(m.Run())
 	}
-	o := options()
-	o.DataDir = os.Getenv(childDataDir)
-	server, err := embeddedpg.Start(context.Background(), o)
+	server, err := embeddedpg.Start(context.Background(), options())
 	if err != nil {
 		fmt.Println("error:", err)
 		os.Exit(1)
 	}
-	fmt.Println(server.URL("postgres"), server.Dir(), server.PID())
+	fmt.Println(server.URL("postgres"), server.Dir())
 	<-server.Exited()
 }
 
@@ -242,20 +214,19 @@ type child struct {
 	cmd *exec.Cmd
 	url string
 	dir string
-	pid int
 }
 
-func startChild(t *testing.T, dataDir string) child {
+func startChild(t *testing.T) child {
 	t.Helper()
 	executable, err := os.Executable()
 	require.NoError(t, err)
 	c := child{cmd: exec.Command(executable)}
-	c.cmd.Env = append(os.Environ(), childRole+"=1", childDataDir+"="+dataDir)
+	c.cmd.Env = append(os.Environ(), childRole+"=1")
 	stdout, err := c.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.cmd.Start())
 	t.Cleanup(func() { _ = c.cmd.Process.Kill() })
-	_, err = fmt.Fscan(stdout, &c.url, &c.dir, &c.pid)
+	_, err = fmt.Fscan(stdout, &c.url, &c.dir)
 	require.NoError(t, err)
 	connect(t, c.url)
 	return c
@@ -263,7 +234,7 @@ func startChild(t *testing.T, dataDir string) child {
 
 // It runs alone, because the start of another server also removes abandoned data.
 func TestServer_parentKilled(t *testing.T) {
-	c := startChild(t, "")
+	c := startChild(t)
 	require.NoError(t, c.cmd.Process.Kill())
 	require.Error(t, c.cmd.Wait())
 	requireGone(t, c.url)
@@ -276,32 +247,4 @@ func TestServer_parentKilled(t *testing.T) {
 		_, err := os.Stat(c.dir)
 		return os.IsNotExist(err)
 	}, waitTimeout, 10*time.Millisecond)
-}
-
-// As root, some tests run again as another user without a home.
-func TestAsNobody(t *testing.T) {
-	t.Parallel()
-	if os.Geteuid() != 0 {
-		return
-	}
-	executable, err := os.Executable()
-	require.NoError(t, err)
-	dir := keptDir(t)
-	require.NoError(t, os.Mkdir(dir, 0o755))
-	// Others cannot reach the program where it is. If this process wrote the copy, a child that
-	// another test starts could hold it open, and then it cannot be executed (ETXTBSY).
-	path := filepath.Join(dir, "embeddedpg.test")
-	require.NoError(t, exec.CommandContext(t.Context(), "cp", executable, path).Run())
-	require.NoError(t, os.Chmod(path, 0o755))
-
-	again := []string{"TestCacheDir", "TestStart_temporaryData"}
-	cmd := exec.CommandContext(t.Context(), path, "-test.v", "-test.run=^("+strings.Join(again, "|")+")$")
-	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, string(out))
-	for _, name := range again {
-		require.Contains(t, string(out), "--- PASS: "+name)
-	}
 }

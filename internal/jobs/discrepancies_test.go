@@ -9,11 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/migrations/dbtest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
 var by = audit.Operator{Actor: "ada", Reason: "refunded by hand"}
 

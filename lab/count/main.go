@@ -26,7 +26,7 @@ const product, demo, harness, profile, nested = "product", "demo and development
 func groups() map[string]string {
 	return map[string]string{
 		"cmd/playground": demo, "cmd/stripetest": demo, "examples": demo, "internal/embeddedpg": demo, "internal/subprocess": demo, "payments/stripetest": demo,
-		"internal/programtest": harness, "idempotency/idempotencytest": harness, "migrations/dbtest": harness, "orders/orderstest": harness,
+		"internal/foreigntest": harness, "internal/mailtest": harness, "internal/programtest": harness, "idempotency/idempotencytest": harness, "migrations/dbtest": harness, "orders/orderstest": harness,
 		"spec": profile,
 	}
 }

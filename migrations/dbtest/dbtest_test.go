@@ -51,11 +51,6 @@ func TestNew(t *testing.T) {
 	require.Empty(t, databases(t, one, name))
 }
 
-func TestEmpty_hasNoSchema(t *testing.T) {
-	t.Parallel()
-	require.Zero(t, countTables(t, dbtest.Empty(t)))
-}
-
 // role is the variable that makes TestAsChild a test in its own process. Otherwise it does nothing.
 const role = "DBTEST_TEST_ROLE"
 

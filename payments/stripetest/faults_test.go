@@ -79,24 +79,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestErrorLater(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	path := intentsPath + "/" + s.create(unconfirmed)
-	later := s.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Times: 2})
-	require.Equal(t, http.StatusInternalServerError, s.post(intentsPath, "k", visa).status)
-	require.Equal(t, http.StatusInternalServerError, s.post(path+"/confirm", "confirm", "").status)
-	require.Zero(t, s.executions("k"))
-	require.Equal(t, http.StatusOK, s.post(path+"/cancel", "cancel", "").status)
-
-	later.Release()
-	later.Release()
-	require.Len(t, s.ChargesByOrder("order-1"), 1)
-	require.Equal(t, 1, s.executions("k"))
-	require.Equal(t, http.StatusInternalServerError, s.post(intentsPath, "k", visa).status, "the stored response does not change")
-	require.Equal(t, "canceled", s.get(path).field("status"), "too late")
-}
-
 func TestInject_conditions(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
@@ -117,21 +99,33 @@ func TestInject_conditions(t *testing.T) {
 	require.Equal(t, 200, s.post(intentsPath, "mine", visa).status)
 }
 
-func TestClose_endsDelays(t *testing.T) {
+func TestKey_inFlight(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
-	var waiting []<-chan reply
-	for fault, delay := range map[stripetest.Fault]time.Duration{
-		stripetest.HoldArrival: 0, stripetest.HoldRunning: 0, stripetest.HoldResponse: 0, stripetest.Slow: time.Hour,
-	} {
-		hold := s.Inject(stripetest.Rule{Fault: fault, Key: string(fault), Delay: delay})
-		waiting = append(waiting, s.background(intentsPath, string(fault), visa))
-		reached(t, hold)
-	}
-	s.Close()
-	s.Close()
-	for _, replies := range waiting {
-		require.ErrorIs(t, (<-replies).err, io.EOF)
-	}
-	require.Len(t, s.Charges(), 1, "from the held response")
+	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Key: "k"})
+	first := s.background(intentsPath, "k", visa)
+	reached(t, hold)
+
+	requireError(t, s.post(intentsPath, "k", visa), http.StatusConflict, "idempotency_key_in_use", "")
+	mismatch := s.post(intentsPath, "k", "amount=1&currency=usd")
+	require.Equal(t, "idempotency_error", mismatch.field("error.type"), "the comparison comes first")
+	require.Empty(t, s.Charges())
+
+	hold.Release()
+	require.Equal(t, http.StatusOK, (<-first).status)
+	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"), "the 409 was not stored")
+	require.Equal(t, 1, s.executions("k"))
+	require.Len(t, s.Charges(), 1)
+}
+
+func TestKey_expires(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", visa).status)
+	s.Advance(24*time.Hour - time.Minute)
+	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"))
+	s.Advance(2 * time.Minute)
+	require.NotContains(t, s.post(intentsPath, "k", visa).header, "Idempotent-Replayed")
+	require.Equal(t, 2, s.executions("k"))
+	require.Equal(t, []string{"order-1"}, s.OrdersChargedTwice())
 }

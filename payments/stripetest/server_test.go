@@ -1,0 +1,123 @@
+package stripetest_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+func TestAuthorize(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	for authorization, message := range map[string]string{
+		"Bearer sk_test_canary": "",
+		"Bearer rk_test_canary": "",
+		" ":                     "You did not provide an API key.",
+		"Digest sk_test_canary": "You did not provide an API key.",
+		"Bearer canary":         "Invalid API Key provided: ***",
+		"Bearer pk_test_canary": "Invalid API Key provided: ***",
+		"Bearer sk_live_canary": "This is a fake Stripe that moves no money.",
+		"Bearer rk_live_canary": "This is a fake Stripe that moves no money.",
+	} {
+		r := s.send(http.MethodPost, intentsPath, visa, http.Header{"Authorization": {authorization}, "Idempotency-Key": {authorization}})
+		require.NotContains(t, r.body, "canary")
+		if message == "" {
+			require.Equal(t, http.StatusOK, r.status, r.body)
+			continue
+		}
+		requireError(t, r, http.StatusUnauthorized, "", "")
+		require.Contains(t, r.field("error.message"), message)
+		require.Zero(t, s.executions(authorization))
+	}
+	require.Len(t, s.Charges(), 2)
+}
+
+func TestCheckHost(t *testing.T) {
+	t.Parallel()
+	machine, err := os.Hostname()
+	require.NoError(t, err)
+	handler := stripetest.CheckHost("metrics.example.com:8081", http.NotFoundHandler())
+	status := func(host string) int {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Code
+	}
+	for _, host := range []string{
+		"127.0.0.1:8081", "10.1.2.3", "[::1]:8081", "[fd00::1]", "localhost:8081", "LOCALHOST.", "app.localhost:8081",
+		"stripetest:12111", "orders-api.orders.svc:8081", "10-1-2-3.orders.pod.cluster.local:8081",
+		"metrics.example.com:8081", "Metrics.Example.Com", machine, machine + ":8081", "",
+	} {
+		require.Equal(t, http.StatusNotFound, status(host), host)
+	}
+	for _, host := range []string{
+		"evil.example", "evil.example:8081", "evil.example.", "127.0.0.1.evil.example", "localhost.evil.example:8081",
+		"notlocalhost.example", "x.metrics.example.com", "svc.example", "printer.local", "a.b:c:d",
+	} {
+		require.Equal(t, http.StatusMisdirectedRequest, status(host), host)
+	}
+}
+
+// The cards of the fake Stripe.js exist, and a page of another origin may use the script.
+func TestStripeJS(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	script := s.get("/v3/")
+	require.Equal(t, http.StatusOK, script.status, script.body)
+	require.Equal(t, "text/javascript; charset=utf-8", script.header.Get("Content-Type"))
+	cards := regexp.MustCompile(`pm_card_\w+`).FindAllString(script.body, -1)
+	require.Len(t, cards, 4)
+	for _, card := range cards {
+		s.create("amount=2000&currency=usd&payment_method_types[0]=card&payment_method=" + card)
+	}
+	require.Equal(t, "*", s.post("/customer/pi_1/approve", "", "").header.Get("Access-Control-Allow-Origin"))
+}
+
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	pay := func(amount int, currency, order string) {
+		form := fmt.Sprintf("amount=%d&currency=%s&payment_method=pm_card_visa&payment_method_types[0]=card&confirm=true", amount, currency)
+		if order != "" {
+			form += "&metadata[order_id]=" + order
+		}
+		s.create(form)
+	}
+	require.Empty(t, s.Charges())
+	require.Empty(t, s.MoneyMoved())
+	pay(1000, "usd", "a")
+	pay(500, "jpy", "b")
+	pay(250, "usd", "")
+	pay(250, "usd", "")
+	require.Equal(t, http.StatusPaymentRequired, s.post(intentsPath, "", decline+"&metadata[order_id]=a").status)
+	require.Empty(t, s.OrdersChargedTwice(), "neither failed charges nor those of no order count")
+
+	pay(1000, "usd", "a")
+	require.Equal(t, []string{"a"}, s.OrdersChargedTwice())
+	require.Len(t, s.ChargesByOrder("a"), 2)
+	require.Len(t, s.ChargesByOrder("b"), 1)
+	require.Empty(t, s.ChargesByOrder("c"))
+	require.Equal(t, map[string]int64{"usd": 2500, "jpy": 500}, s.MoneyMoved())
+}
+
+func TestPage_noSecrets(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	r := s.post(intentsPath, "k", visa)
+	page := s.get("/")
+	require.Contains(t, page.header.Get("Content-Type"), "text/plain")
+	require.NotContains(t, page.body, r.field("client_secret"))
+	require.NotContains(t, page.body, "sk_test")
+	for _, shown := range []string{r.field("id"), "order-1", "2000 usd"} {
+		require.Contains(t, page.body, shown)
+	}
+	require.Len(t, s.Requests(), 1, "the page is not part of the API")
+}
