@@ -40,8 +40,16 @@ func TestAction(t *testing.T) {
 		orderPath := f.getKey(t, key).keyStatus(t).Order.Href
 		require.Contains(t, string(f.get(t, orderPath).body), `"status":"requires_action"`)
 
-		require.NoError(t, f.Stripe.Authenticate(required.PaymentIntentID, approves))
-		if !approves {
+		if approves { // and an event finishes the order, which a client waits for
+			waiting := f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
+			f.awaitWaiters(t, 1)
+			require.NoError(t, f.Stripe.Authenticate(required.PaymentIntentID, true))
+			requireReceived(t, f.deliverEvent(t, "payment_intent.succeeded"))
+			got := receive(t, waiting)
+			require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
+			require.Equal(t, "finished", got.keyStatus(t).State)
+		} else { // and the next read of the key finds it
+			require.NoError(t, f.Stripe.Authenticate(required.PaymentIntentID, false))
 			require.Equal(t, final, f.awaitFinished(t, key).Response.Status)
 		}
 		got := f.create(t, key, order)
@@ -50,38 +58,6 @@ func TestAction(t *testing.T) {
 		require.Error(t, f.Stripe.ConfirmAsCustomer(required.PaymentIntentID, "pm_card_visa"), "charged after the final response")
 		f.requireReplays(t, key, order, got)
 	}
-}
-
-func TestAction_wait(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
-	held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint})
-	requireAccepted(t, f.create(t, key, order, prefer(respondAsync)), key, respondAsync)
-	waiting := f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
-	f.awaitWaiters(t, 1)
-	held.Release()
-	got := receive(t, waiting)
-	required := actionOf(t, got)
-
-	waiting = f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
-	f.awaitWaiters(t, 1)
-	require.NoError(t, f.Stripe.Authenticate(required.PaymentIntentID, true))
-	require.Equal(t, http.StatusOK, f.deliverEvent(t, "payment_intent.succeeded").status)
-	got = receive(t, waiting)
-	require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
-	require.Equal(t, "finished", got.keyStatus(t).State)
-	require.Len(t, f.Stripe.Charges(), 1)
-}
-
-func TestAction_async(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
-	got := f.create(t, key, order, prefer(respondAsync, "wait=20"), header("X-Request-Id", "with-an-action"))
-	require.Equal(t, http.StatusAccepted, got.status)
-	actionOf(t, got)
-	require.Equal(t, "requires_action", f.log.await(t, map[string]any{"request_id": "with-an-action", "msg": "background run"})["outcome"])
 }
 
 func TestAction_providerUnavailable(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/client"
 )
 
 func TestCreateOrder_malformedBody(t *testing.T) {
@@ -60,26 +62,6 @@ func TestValidationFailed_codes(t *testing.T) {
 	}
 }
 
-func TestCreateOrder_bodySize(t *testing.T) {
-	t.Parallel()
-	const limit = 65_536
-	f := newFixture(t)
-	pad := func(n int) string { return orderBody() + strings.Repeat(" ", n-len(orderBody())) }
-	for name, test := range map[string]struct {
-		body   string
-		edit   requestEdit
-		status int
-	}{
-		"limit":                    {pad(limit), func(*http.Request) {}, http.StatusCreated},
-		"above the limit":          {pad(limit + 1), func(*http.Request) {}, http.StatusRequestEntityTooLarge},
-		"limit, chunked":           {pad(limit), chunked, http.StatusCreated},
-		"above the limit, chunked": {pad(limit + 1), chunked, http.StatusRequestEntityTooLarge},
-	} {
-		require.Equal(t, test.status, f.create(t, newKey(), test.body, test.edit).status, name)
-	}
-	require.Equal(t, 2, f.rowCounts(t)["orders"])
-}
-
 func TestCreateOrder_mediaType(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -104,4 +86,31 @@ func TestCreateOrder_mediaType(t *testing.T) {
 		}
 	}
 	require.Equal(t, before, f.rowCounts(t))
+}
+
+// A damaged repetition gets retry corrected, and then the response of the first request.
+// A new key would charge twice.
+func TestRetry_correctedAfterLostResponse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key, order := newKey(), orderBody()
+	first := f.create(t, key, order)
+	for name, got := range map[string]response{
+		"header twice":   f.create(t, key, order, header("Idempotency-Key", key, key)),
+		"no header":      f.create(t, key, order, header("Idempotency-Key")),
+		"truncated body": f.create(t, key, order[:len(order)/2]),
+		"too large":      f.create(t, key, order+strings.Repeat(" ", 64<<10)),
+		"content type":   f.create(t, key, order, header("Content-Type", "text/plain")),
+		"API key":        f.create(t, key, order, header("Authorization", "Bearer ok_unknown")),
+	} {
+		p, outcome := got.problem(t), client.OutcomeUnknown
+		if name == "no header" {
+			outcome = client.OutcomeNone
+		}
+		require.Equal(t, []any{client.RetryCorrected, outcome}, []any{p.Retry, p.Outcome}, name)
+	}
+	again := f.create(t, key, order)
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	require.Equal(t, string(first.body), string(again.body))
+	f.requireOnePaidOrder(t)
 }

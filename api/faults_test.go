@@ -61,20 +61,31 @@ func TestPanic_keyIsResumable(t *testing.T) {
 	provider := &panickingTransport{}
 	provider.panics.Store(true)
 	f := newFixture(t, func(s *options) { s.transport = provider })
-	key := newKey()
+	key, asyncKey := newKey(), newKey()
 
 	got := f.create(t, key, orderBody(), header("X-Request-Id", "panicking"))
 	require.Equal(t, http.StatusInternalServerError, got.status)
 	require.Equal(t, key, got.header.Get("Idempotency-Key"))
 	require.JSONEq(t, `{"type":"/problems/internal-error","title":"Internal error","status":500,
 		"detail":"Send the same request again.","retry":"same-key","outcome":"unknown","request_id":"panicking"}`, string(got.body))
-	line := f.log.await(t, map[string]any{"request_id": "panicking"})
-	require.Equal(t, "panic: the transport panics", line["error"])
-	require.Contains(t, line["stack"], "(*panickingTransport).RoundTrip")
+	requireAccepted(t, f.create(t, asyncKey, orderBody(), prefer(respondAsync), header("X-Request-Id", "panicking-later")), asyncKey, respondAsync)
+	for _, want := range []map[string]any{
+		{"request_id": "panicking", "msg": "request"},
+		{"request_id": "panicking-later", "msg": "background run"},
+	} {
+		line := f.log.await(t, want)
+		require.Equal(t, []any{"ERROR", "panic: the transport panics"}, []any{line["level"], line["error"]})
+		require.Contains(t, line["stack"], "(*panickingTransport).RoundTrip")
+	}
+	require.EqualValues(t, "order_created", f.getKey(t, asyncKey).keyStatus(t).RecoveryPoint)
+	require.Equal(t, "internal-error", f.create(t, newKey(), orderBody(), prefer(respondAsync+", wait=30")).problem(t).slug())
 
 	provider.panics.Store(false)
-	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
-	f.requireOnePaidOrder(t)
+	for _, resumed := range []string{key, asyncKey} {
+		require.Equal(t, http.StatusCreated, f.create(t, resumed, orderBody()).status)
+	}
+	require.Len(t, f.Stripe.Charges(), 2)
+	require.Empty(t, f.Stripe.OrdersChargedTwice())
 }
 
 // A client that disconnects does not cancel the charge (R10).
@@ -103,29 +114,24 @@ func TestCreateOrder_clientDisconnects(t *testing.T) {
 // A client that disconnects while its request waits is no error of the server.
 func TestGetOrder_clientDisconnects(t *testing.T) {
 	t.Parallel()
-	for name, hold := range map[string]func(t *testing.T, f *fixture){
-		"connection": func(t *testing.T, f *fixture) {
-			conn, err := f.Pool.Acquire(t.Context())
-			require.NoError(t, err)
-			t.Cleanup(conn.Release)
-		},
-		"permit": func(t *testing.T, f *fixture) { f.fillLimiter(t, 1) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, poolSize(1), limiterBounds(1, 1))
-			require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status) // the API key is known then
-			hold(t, f)
-			before := f.limiter.Stats()
-			ctx, hangUp := context.WithCancel(t.Context())
-			defer hangUp()
-			done := f.sendAsync(f.request(t, http.MethodGet, "/v1/orders", "", header("X-Request-Id", "hung-up-")).WithContext(ctx))
-			require.Eventually(t, func() bool { return f.limiter.Stats() != before }, responseTimeout, time.Millisecond)
-			hangUp()
-			require.ErrorIs(t, (<-done).err, context.Canceled)
-			line := f.log.await(t, map[string]any{"request_id": "hung-up-"})
-			require.Equal(t, []any{"INFO", 499.0, nil}, []any{line["level"], line["status"], line["problem"]})
-		})
+	f := newFixture(t, poolSize(1), limiterBounds(1, 1))
+	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status) // the API key is known then
+	conn, err := f.Pool.Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(conn.Release)
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	waiting := map[string]<-chan asyncResponse{}
+	for _, id := range []string{"for-a-connection", "for-a-permit"} {
+		before := f.limiter.Stats()
+		waiting[id] = f.sendAsync(f.request(t, http.MethodGet, "/v1/orders", "", header("X-Request-Id", id)).WithContext(ctx))
+		require.Eventually(t, func() bool { return f.limiter.Stats() != before }, responseTimeout, time.Millisecond)
+	}
+	hangUp()
+	for id, done := range waiting {
+		require.ErrorIs(t, (<-done).err, context.Canceled)
+		line := f.log.await(t, map[string]any{"request_id": id})
+		require.Equal(t, []any{"INFO", 499.0, nil}, []any{line["level"], line["status"], line["problem"]}, id)
 	}
 }
 

@@ -5,10 +5,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
@@ -25,6 +29,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/admission"
+	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments"
@@ -32,8 +37,6 @@ import (
 )
 
 const stepTimeout = 50 * time.Second
-
-const retention = 72 * time.Hour
 
 type fixture struct {
 	*orderstest.Shop
@@ -301,4 +304,40 @@ func (f *fixture) requireOnePaidOrder(t *testing.T) {
 	require.Len(t, f.Stripe.Charges(), 1)
 	require.Equal(t, map[string]int64{"usd": 4300}, f.Stripe.MoneyMoved())
 	require.Empty(t, f.Stripe.OrdersChargedTwice())
+}
+
+// TestMain checks for leaked goroutines, and after all tests for uncovered promises of the
+// contract.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{dbtest.Main{M: m}}) }
+
+type suite struct{ dbtest.Main }
+
+func (s suite) Run() int {
+	flag.Parse()
+	// The contract must be valid, except while its generated parts are written.
+	if _, err := loadContract(); err != nil && flag.Lookup("update").Value.String() == "false" {
+		fmt.Fprintln(os.Stderr, "openapi.yaml:", err)
+		return 1
+	}
+	code := s.Main.Run()
+	if code != 0 || !allTests() {
+		return code
+	}
+	missing := coverage.missing()
+	for _, promise := range missing {
+		fmt.Fprintln(os.Stderr, "openapi.yaml promises what no test received:", promise)
+	}
+	if len(missing) > 0 {
+		fmt.Fprintln(os.Stderr, "Call fixture.expectResponses with requests that get these responses, or remove the promises.")
+	}
+	return min(len(missing), 1)
+}
+
+func allTests() bool {
+	for _, name := range []string{"test.run", "test.skip", "test.fuzz", "test.list"} {
+		if flag.Lookup(name).Value.String() != "" {
+			return false
+		}
+	}
+	return true
 }

@@ -1,13 +1,19 @@
 package api_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -32,9 +38,8 @@ func TestLiteralClient(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	network := newFaultProxy(t, f)
-	counts := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		c := newLiteralClient(rt, t, f, network, counts)
+		c := newLiteralClient(rt, t, f, network)
 		defer func() { _ = c.endFaults() }() // also after a failure
 		paid := c.run()
 		require.NoError(rt, c.endFaults())
@@ -61,7 +66,6 @@ func TestLiteralClient(t *testing.T) {
 		}
 		require.Empty(rt, f.Stripe.OrdersChargedTwice())
 	})
-	t.Log(counts, network.counts)
 }
 
 type literalClient struct {
@@ -69,7 +73,6 @@ type literalClient struct {
 	test    *testing.T
 	fixture *fixture
 	network *faultProxy
-	counts  map[string]int
 
 	cards   []string // the next one is for the next attempt
 	keys    []string // of all attempts; the last one is the current one
@@ -81,9 +84,9 @@ type literalClient struct {
 	maxSend int // with faults
 }
 
-func newLiteralClient(t *rapid.T, test *testing.T, f *fixture, network *faultProxy, counts map[string]int) *literalClient {
+func newLiteralClient(t *rapid.T, test *testing.T, f *fixture, network *faultProxy) *literalClient {
 	c := &literalClient{
-		t: t, test: test, fixture: f, network: network, counts: counts,
+		t: t, test: test, fixture: f, network: network,
 		cards: rapid.SliceOfN(rapid.SampledFrom([]string{
 			"pm_card_visa", "pm_card_visa", "pm_card_chargeDeclinedExpiredCard", "pm_card_threeDSecure2Required", "pm_card_threeDSecure2Required", "pm_card_nobody",
 		}), 1, 3).Draw(t, "cards"),
@@ -106,7 +109,6 @@ func (c *literalClient) run() bool {
 		c.sends++
 		require.Less(c.t, c.sends, 100, "the client does not stop")
 		retry := c.send()
-		c.counts[retry]++
 		switch retry {
 		case "paid":
 			return true
@@ -134,7 +136,6 @@ func (c *literalClient) send() string {
 	if c.sends <= c.maxSend {
 		c.serverFault()
 		name := rapid.SampledFrom([]string{"", "", "", "header twice", "no header", "truncated body", "invalid body", "content type", "API key"}).Draw(c.t, "request")
-		c.counts[name]++
 		switch name {
 		case "header twice":
 			fault = header("Idempotency-Key", c.key(), c.key())
@@ -182,7 +183,6 @@ func (c *literalClient) send() string {
 
 func (c *literalClient) serverFault() {
 	event := rapid.SampledFrom([]string{"", "", "provider", "reaper", "end of the lease", "resume", "webhook", "customer"}).Draw(c.t, "event")
-	c.counts[event]++
 	switch event {
 	case "provider":
 		c.faults = append(c.faults, c.fixture.Stripe.Inject(stripetest.Rule{
@@ -217,7 +217,6 @@ func (c *literalClient) showAction(got response) {
 	if status.Action == nil {
 		return
 	}
-	c.counts["action"]++
 	c.addAction(status.Action.PaymentIntentID)
 	if c.sends > c.maxSend || rapid.Bool().Draw(c.t, "the customer acts now") {
 		c.actOnAll()
@@ -234,7 +233,6 @@ func (c *literalClient) actOnAll() {
 	stripe := c.fixture.Stripe
 	for _, id := range c.actions {
 		act := rapid.SampledFrom([]string{"approves", "declines", "another card", "leaves"}).Draw(c.t, "customer")
-		c.counts[act]++
 		switch act {
 		case "approves":
 			_ = stripe.Authenticate(id, true)
@@ -326,4 +324,170 @@ func (c *literalClient) resumeAll() {
 
 func (c *literalClient) orderID(key string) string {
 	return idempotency.DeriveID("order", c.fixture.Account, idempotency.Key(key)).String()
+}
+
+type networkFault string
+
+const (
+	noFault      networkFault = "nothing"
+	lostRequest  networkFault = "request lost"
+	cutRequest   networkFault = "request cut"
+	lostResponse networkFault = "response lost"
+	cutResponse  networkFault = "response cut"
+	proxyError   networkFault = "502 of a proxy, forwarded"
+	duplicated   networkFault = "sent three times at once"
+)
+
+var networkFaults = []networkFault{noFault, lostRequest, cutRequest, lostResponse, cutResponse, proxyError, duplicated}
+
+// faultProxy is the network between client and API. It does not cancel a forwarded
+// request.
+type faultProxy struct {
+	fixture   *fixture
+	url       string
+	transport http.RoundTripper // without the checks of the contract
+	inFlight  sync.WaitGroup
+
+	mu     sync.Mutex
+	script []networkFault        // of the requests to come; then all is fine
+	held   *stripetest.Injection // nil: the provider holds nothing
+	errs   []error
+}
+
+func newFaultProxy(t *testing.T, f *fixture) *faultProxy {
+	t.Helper()
+	transport := &http.Transport{}
+	p := &faultProxy{fixture: f, transport: transport}
+	server := httptest.NewServer(p)
+	p.url = server.URL
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.Close()
+	})
+	return p
+}
+
+// send is what the client does: nothing checks what the network made of the response.
+func (p *faultProxy) send(r *http.Request) (response, error) {
+	received, err := p.transport.RoundTrip(r)
+	if err != nil {
+		return response{}, err
+	}
+	return readResponse(received)
+}
+
+func (p *faultProxy) plan(script []networkFault, hold *stripetest.Injection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.script, p.held = script, hold
+}
+
+func (p *faultProxy) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held != nil {
+		p.held.Release()
+		p.held = nil
+	}
+}
+
+func (p *faultProxy) waitIdle() error {
+	p.inFlight.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return errors.Join(p.errs...)
+}
+
+func (p *faultProxy) next() (networkFault, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var hangUp <-chan struct{}
+	if p.held != nil {
+		hangUp = p.held.Reached()
+	}
+	fault := noFault
+	if len(p.script) > 0 {
+		fault, p.script = p.script[0], p.script[1:]
+	}
+	return fault, hangUp
+}
+
+func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	fault, hangUp := p.next()
+	switch fault {
+	case lostRequest:
+		panic(http.ErrAbortHandler)
+	case cutRequest:
+		p.forwardHalf(r, body)
+		panic(http.ErrAbortHandler)
+	case duplicated:
+		p.forward(r, body)
+		p.forward(r, body)
+	}
+	var got response
+	select {
+	case got = <-p.forward(r, body):
+	case <-hangUp:
+		panic(http.ErrAbortHandler)
+	}
+	switch fault {
+	case lostResponse:
+		panic(http.ErrAbortHandler)
+	case proxyError:
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(http.StatusBadGateway)
+		_, _ = io.WriteString(w, "<html><h1>502 Bad Gateway</h1></html>")
+	case cutResponse:
+		deliver(w, got, len(got.body)/2)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	default:
+		deliver(w, got, len(got.body))
+	}
+}
+
+func (p *faultProxy) forward(r *http.Request, body []byte) <-chan response {
+	arrived := make(chan response, 1)
+	p.inFlight.Go(func() {
+		out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.fixture.url+r.URL.Path, bytes.NewReader(body))
+		if err == nil {
+			out.Header = r.Header.Clone()
+			var got response
+			if got, err = p.fixture.do(out); err == nil {
+				arrived <- got
+				return
+			}
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.errs = append(p.errs, err)
+		close(arrived)
+	})
+	return arrived
+}
+
+func (p *faultProxy) forwardHalf(r *http.Request, body []byte) {
+	half := io.MultiReader(bytes.NewReader(body[:len(body)/2]), iotest.ErrReader(io.ErrUnexpectedEOF))
+	out, err := http.NewRequestWithContext(r.Context(), r.Method, p.fixture.url+r.URL.Path, half)
+	if err != nil {
+		panic(err)
+	}
+	out.Header, out.ContentLength = r.Header.Clone(), int64(len(body))
+	resp, err := p.transport.RoundTrip(out)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+func deliver(w http.ResponseWriter, got response, bytes int) {
+	for name, values := range got.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(got.body)))
+	w.WriteHeader(got.status)
+	_, _ = w.Write(got.body[:bytes])
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/client"
@@ -18,7 +17,7 @@ import (
 func TestCreateOrder_paid(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	key := newKey()
+	key := newKey() + `-a"b\c`
 
 	first := f.create(t, key, orderBody())
 	require.Equal(t, http.StatusCreated, first.status)
@@ -36,19 +35,13 @@ func TestCreateOrder_paid(t *testing.T) {
 	require.Equal(t, f.Stripe.Charges()[0].IntentID, *order.PaymentIntentID)
 	require.WithinRange(t, order.PaidAt.Time, order.CreatedAt.Time, time.Now().Add(time.Minute))
 	f.requireReplays(t, key, orderBody(), first)
-	f.requireOnePaidOrder(t)
-}
 
-func TestGetOrder_erased(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	path := f.createPaid(t)
-	f.exec(t, "DELETE FROM staged_jobs")
-	require.NoError(t, f.Orders.Erase(t.Context(), f.Account, uuid.MustParse(strings.TrimPrefix(path, "/v1/orders/")), "grace"))
-	order := f.get(t, path)
-	require.Equal(t, http.StatusOK, order.status)
-	require.Contains(t, string(order.body), `"email":null`)
-	require.Empty(t, decode[client.Order](t, order).Email)
+	// The raw and the quoted form name the same key. [FuzzIdempotencyKeyHeader] has all forms.
+	quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+	again := f.create(t, quoted, orderBody())
+	require.Equal(t, quoted, again.header.Get("Idempotency-Key"))
+	require.Equal(t, string(first.body), string(again.body))
+	f.requireOnePaidOrder(t)
 }
 
 func TestCreateOrder_failed(t *testing.T) {
@@ -114,24 +107,6 @@ func TestCreateOrder_keyInProgress(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// The raw and the quoted form name the same key. [FuzzIdempotencyKeyHeader] has all forms.
-func TestCreateOrder_quotedKey(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key := newKey() + `-a"b\c`
-	quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
-	first := f.create(t, key, orderBody())
-	require.Equal(t, http.StatusCreated, first.status)
-	require.Equal(t, key, first.header.Get("Idempotency-Key"))
-
-	again := f.create(t, quoted, orderBody())
-	require.Equal(t, http.StatusCreated, again.status)
-	require.Equal(t, quoted, again.header.Get("Idempotency-Key"))
-	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
-	require.Equal(t, string(first.body), string(again.body))
-	f.requireOnePaidOrder(t)
-}
-
 // Keys are compared octet by octet: a key in another case is another key.
 func TestCreateOrder_keyCase(t *testing.T) {
 	t.Parallel()
@@ -150,4 +125,30 @@ func (f *fixture) otherAccount(t *testing.T) string {
 	_, key, err := accounts.Create(t.Context(), f.Pool, "other")
 	require.NoError(t, err)
 	return key
+}
+
+func TestCreate_reference(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	basket := withMember("reference", "basket #17")
+	order := f.createPaid(t, basket)
+	require.Equal(t, "basket #17", *f.get(t, order).order(t).Reference)
+
+	// The customer's second tab has a key of its own.
+	exists := f.create(t, newKey(), orderBody(basket)).problem(t)
+	require.Equal(t, http.StatusUnprocessableEntity, exists.Status)
+	require.Equal(t, "order-exists", exists.slug())
+	require.EqualValues(t, "never", exists.Retry)
+	require.EqualValues(t, "none", exists.Outcome)
+	require.Equal(t, order, "/v1/orders/"+exists.OrderID)
+
+	f.createPaid(t)
+	found := f.get(t, "/v1/orders?reference=basket%20%2317")
+	require.JSONEq(t, `{"data":[`+string(f.get(t, order).body)+`],"has_more":false}`, string(found.body))
+
+	invalid := f.create(t, newKey(), orderBody(withMember("reference", "Körbchen"))).problem(t)
+	require.Equal(t, "validation-failed", invalid.slug())
+	require.Equal(t, "/reference", invalid.Errors[0].Pointer)
+	unreadable := f.get(t, "/v1/orders?reference=").problem(t)
+	require.Equal(t, "/reference", unreadable.Errors[0].Pointer)
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/api"
+	"example.com/orders-api/idempotency"
 )
 
 type rawConn struct {
@@ -102,11 +104,15 @@ func TestRawHTTP_malformedKey(t *testing.T) {
 		"20 kilobytes":         {[]string{"Idempotency-Key: " + strings.Repeat("k", 20<<10)}, "net/http"},
 		"folded line":          {[]string{"Idempotency-Key: 0123456789abcdef", " 0123456789abcdef"}, invalid},
 		"in the URL":           {nil, missing},
+		"in a trailer":         {[]string{"Transfer-Encoding: chunked", "Trailer: Idempotency-Key"}, missing},
 		"another name":         {[]string{"X-Idempotency-Key: " + k, "Idempotency_Key: " + k}, missing},
 	} {
 		text := f.requestHead(append(test.lines, length(order), "Connection: close")...) + order
-		if name == "in the URL" {
+		switch name {
+		case "in the URL":
 			text = strings.Replace(text, "/v1/orders", "/v1/orders?Idempotency-Key="+k+"&idempotency_key="+k, 1)
+		case "in a trailer":
+			text = f.requestHead(append(test.lines, "Connection: close")...) + chunk(order) + "0\r\nIdempotency-Key: " + k + "\r\n\r\n"
 		}
 		conn := f.dial(t)
 		conn.write(text)
@@ -115,15 +121,6 @@ func TestRawHTTP_malformedKey(t *testing.T) {
 		conn.requireClosed()
 	}
 	require.Equal(t, before, f.rowCounts(t))
-}
-
-func TestRawHTTP_keyInTrailer(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	conn := f.dial(t)
-	conn.write(f.requestHead("Transfer-Encoding: chunked", "Trailer: Idempotency-Key", "Connection: close") +
-		chunk(orderBody()) + "0\r\nIdempotency-Key: 0123456789abcdef\r\n\r\n")
-	require.Equal(t, "idempotency-key-missing", conn.readResponse().slug())
 }
 
 func TestRawHTTP_incompleteBody(t *testing.T) {
@@ -174,3 +171,47 @@ func TestRawHTTP_slowBody(t *testing.T) {
 	conn.write(f.requestHead("Idempotency-Key: "+newKey(), length(orderBody())) + orderBody()[:100])
 	require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
 }
+
+func FuzzIdempotencyKeyHeader(f *testing.F) {
+	contract := openContract(f)
+	grammar := regexp.MustCompile(contract.doc.Components.Schemas["IdempotencyKey"].Value.Pattern)
+	for _, line := range []string{
+		"", `"`, `""`, `"\"`, "0123456789abcdef", `"0123456789abcdef"`, `"0123456789\"\\cdef"`, `"0123456789abcdef\"`,
+		`"0123456789abcdef";a=1`, "0123456789abcdef, 0123456789abcdef", `0123456789"abcdef`, "0123456789\tabcdef", "0123456789abcdeé",
+		strings.Repeat("k", 255), strings.Repeat("k", 256), `"` + strings.Repeat(`\"`, 255) + `"`, " \t0123456789abcdef\t ",
+		"0123456789abcde", `"0123456789abcde"`, `"` + strings.Repeat(`\"`, 15) + `"`, `"` + strings.Repeat("k", 255) + `"`,
+		"01234567 9abcdef", `"01234567 9abcdef"`, "0123456789abcde\xff", "0123456789abcde\x7f", strings.Repeat(`\`, 16),
+		`"0123456789abcdef\n"`, `"0123456789abcdef\`, `"0123456789abcdef"x`, `"0123456789abcdef","0123456789abcdef"`,
+		"!#$%&'()*+,-./:;<=>?@[]^_`{|}~",
+	} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		read := func(line string) (idempotency.Key, error) {
+			return api.ReadKey(http.Header{"Idempotency-Key": {line}})
+		}
+		key, err := read(line)
+		require.Equal(t, grammar.MatchString(canonical(line)), err == nil)
+		if err != nil {
+			require.Empty(t, key)
+			return
+		}
+		require.Regexp(t, `^[!-~]{16,255}$`, string(key))
+
+		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(string(key)) + `"`
+		again, err := read(quoted)
+		require.NoError(t, err)
+		require.Equal(t, key, again, "the quoted form")
+		if key[0] != '"' {
+			raw, err := read(string(key))
+			require.NoError(t, err)
+			require.Equal(t, key, raw, "the raw form")
+		}
+		require.Contains(t, []string{string(key), quoted}, canonical(line), "the only two forms")
+
+		_, err = api.ReadKey(http.Header{"Idempotency-Key": {line, line}})
+		require.ErrorIs(t, err, idempotency.ErrInvalidKey)
+	})
+}
+
+func canonical(line string) string { return strings.Trim(line, " \t") }

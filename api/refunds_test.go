@@ -148,14 +148,20 @@ func TestRefunds_otherAccount(t *testing.T) {
 	require.Equal(t, map[string]int64{"usd": 8500}, f.Stripe.MoneyMoved())
 }
 
-// A reaped key never executes again, whatever operation uses it (R17).
+// A reaped key never executes again, whatever operation uses it (R17). The key of a refund is known by the
+// refund and its order.
 func TestKeyExpired_ordersAndRefunds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	orderKey, refundKey := newKey(), newKey()
 	order := f.create(t, orderKey, orderBody()).header.Get("Location")
 	refund := f.createRefund(t, order, refundKey, `{"amount":100}`)
+	was := f.getKey(t, refundKey).keyStatus(t)
+	require.Equal(t, []string{order, refund.header.Get("Location")}, []string{was.Order.Href, was.Refund.Href})
 	idempotencytest.Reap(t, f.Pool)
+	require.Equal(t, client.KeyStatus{
+		Key: was.Key, State: "expired", Operation: was.Operation, CreatedAt: was.CreatedAt, Order: was.Order, Refund: was.Refund,
+	}, f.getKey(t, refundKey).keyStatus(t))
 	for name, test := range map[string]struct {
 		got      response
 		ofRefund bool
@@ -179,6 +185,8 @@ func TestCreateRefund_inProgress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order, key := f.createPaid(t), newKey()
+	f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: refundEndpoint})
+	require.Equal(t, http.StatusServiceUnavailable, f.createRefund(t, order, key, `{}`).status)
 	held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: refundEndpoint})
 	first := f.sendAsync(f.request(t, http.MethodPost, order+"/refunds", `{}`, header("Idempotency-Key", key)))
 	<-held.Reached()
@@ -193,25 +201,17 @@ func TestCreateRefund_inProgress(t *testing.T) {
 	require.Equal(t, []any{"order-not-refundable", client.RetryNever}, []any{p.slug(), p.Retry}, "its amount is reserved")
 	held.Release()
 	require.Equal(t, http.StatusCreated, receive(t, first).status)
-}
-
-func TestCreateRefund_providerFails(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	order, key := f.createPaid(t), newKey()
-	down := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: refundEndpoint, Times: stripetest.Always})
-	require.Equal(t, http.StatusServiceUnavailable, f.createRefund(t, order, key, `{}`).status)
-	down.Release()
-	require.Equal(t, http.StatusCreated, f.createRefund(t, order, key, `{}`).status)
 	require.Equal(t, map[string]int64{"usd": 0}, f.Stripe.MoneyMoved())
 }
 
-// A refund fails days later. Our record is updated, the stored response stays.
-func TestWebhook_refundFails(t *testing.T) {
+// What the completer has read from the provider is in the order and in its list of refunds. A refund that
+// fails days later changes our record, and not the stored response.
+func TestGet_changes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order, key := f.createPaid(t, withMember("payment_method", "pm_card_pendingRefund")), newKey()
-	got := f.createRefund(t, order, key, `{}`)
+	require.Equal(t, []payments.Dispute{}, f.get(t, order).order(t).Disputes)
+	got := f.createRefund(t, order, key, `{"amount":1800}`)
 	refund := got.refund(t)
 	require.Equal(t, payments.RefundPending, refund.Status)
 	require.NoError(t, f.Stripe.Settle(*refund.ProviderRefundID, false))
@@ -219,39 +219,10 @@ func TestWebhook_refundFails(t *testing.T) {
 	require.NoError(t, err)
 	received := f.deliver(t, string(payload), signature)
 	requireReceived(t, received)
-	line := f.requestLine(t, received)
-	require.Equal(t, "recorded", line["outcome"])
-	_, err = f.Changes.Worker().RunOnce(t.Context())
+	require.Equal(t, "recorded", f.requestLine(t, received)["outcome"])
+	made, err := f.Stripe.RefundAtDashboard(f.intentID(t), 500, "duplicate")
 	require.NoError(t, err)
-	require.Equal(t, payments.RefundFailed, f.get(t, got.header.Get("Location")).refund(t).Status)
-	require.Equal(t, string(got.body), string(f.createRefund(t, order, key, `{}`).body))
-}
-
-// The key of a refund is known by the refund and its order, also when it is reaped.
-func TestGetKey_refund(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	order, key := f.createPaid(t), newKey()
-	refund := f.createRefund(t, order, key, `{"amount":100}`).header.Get("Location")
-	was := f.getKey(t, key).keyStatus(t)
-	require.Equal(t, []string{order, refund}, []string{was.Order.Href, was.Refund.Href})
-	require.Equal(t, 2, idempotencytest.Reap(t, f.Pool))
-	require.Equal(t, client.KeyStatus{
-		Key: client.Key(key), State: "expired", Operation: was.Operation, CreatedAt: was.CreatedAt, Order: was.Order, Refund: was.Refund,
-	}, f.getKey(t, key).keyStatus(t))
-}
-
-// What the completer has read from the provider is in the order and in its list of refunds.
-func TestGet_changes(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	order := f.createPaid(t, withMember("payment_method", "pm_card_refundFail"))
-	require.Equal(t, []payments.Dispute{}, f.get(t, order).order(t).Disputes)
-	made, err := f.Stripe.RefundAtDashboard(f.intentID(t), 1800, "duplicate")
-	require.NoError(t, err)
-	require.NoError(t, f.Stripe.Settle(made, false))
-	_, err = f.Stripe.RefundAtDashboard(f.intentID(t), 500, "")
-	require.NoError(t, err)
+	require.NoError(t, f.Stripe.Settle(made, true))
 	dispute, err := f.Stripe.Dispute(f.intentID(t), 700, "product_not_received", "needs_response")
 	require.NoError(t, err)
 	require.NoError(t, f.Changes.ReadList(t.Context()))
@@ -267,11 +238,12 @@ func TestGet_changes(t *testing.T) {
 	list := decode[struct{ Data []refunds.Refund }](t, f.get(t, order+"/refunds")).Data
 	require.Len(t, list, 2)
 	for _, r := range list {
-		require.Equal(t, "provider", r.Source)
 		if *r.ProviderRefundID == made {
-			require.Equal(t, []string{"duplicate", "expired_or_canceled_card"}, []string{*r.Reason, *r.FailureReason})
-		} else {
+			require.Equal(t, []string{"provider", "duplicate"}, []string{r.Source, *r.Reason})
 			require.Nil(t, r.FailureReason)
+		} else {
+			require.Equal(t, []any{payments.RefundFailed, "expired_or_canceled_card"}, []any{r.Status, *r.FailureReason})
 		}
 	}
+	require.Equal(t, string(got.body), string(f.createRefund(t, order, key, `{"amount":1800}`).body))
 }

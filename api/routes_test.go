@@ -15,6 +15,7 @@ import (
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
+	"example.com/orders-api/client"
 )
 
 func (f *fixture) routes(t *testing.T) map[string][]string {
@@ -129,37 +130,6 @@ func TestRouter_notFound(t *testing.T) {
 	require.Equal(t, "unauthorized", f.get(t, "/v1/nothing", header("Authorization")).problem(t).slug(), "first")
 }
 
-func TestRouter_head(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	order := f.create(t, newKey(), orderBody()).header.Get("Location")
-	for _, path := range []string{order, "/v1/orders", "/readyz", "/openapi.yaml", "/problems/not-found", "/v1/orders?limit=0", "/nothing"} {
-		identity := header("Accept-Encoding", "identity")
-		get := f.get(t, path, header("X-Request-Id", "same-for-both"), identity)
-		head := f.send(t, http.MethodHead, path, "", header("X-Request-Id", "same-for-both"), identity)
-		require.Empty(t, head.body)
-		require.Equal(t, get.status, head.status, path)
-		get.header.Del("Date")
-		head.header.Del("Date")
-		require.Equal(t, get.header, head.header, path)
-	}
-}
-
-func TestRouter_probes(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, func(s *options) {
-		s.ready = api.NewReadiness(func() error { return errors.New("the schema is too old") })
-	})
-	anonymous := header("Authorization")
-	require.JSONEq(t, `{"status":"ok"}`, string(f.get(t, "/healthz", anonymous).body), "the process is alive")
-	notReady := f.get(t, "/readyz", anonymous)
-	require.Equal(t, "temporarily-unavailable", notReady.problem(t).slug())
-	require.Equal(t, "2", notReady.header.Get("Retry-After"))
-	require.NotContains(t, string(notReady.body), "schema")
-	line := f.log.await(t, map[string]any{"request_id": notReady.header.Get("X-Request-Id")})
-	require.Equal(t, []any{"not ready: the schema is too old", "WARN"}, []any{line["error"], line["level"]})
-}
-
 func TestRouter_spec(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *options) { s.specs = true })
@@ -182,5 +152,97 @@ func TestRequestID_accepted(t *testing.T) {
 		require.Regexp(t, `^[A-Z2-7]{26}$`, id, sent)
 		require.False(t, seen[id])
 		seen[id] = true
+	}
+}
+
+// All 401 of a request have the same bytes, so that they reveal nothing.
+func TestAuthentication_invalidKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order, key := orderBody(), newKey()
+	stored := f.create(t, key, order, header("Authorization", "bearer   "+f.apiKey))
+	require.Equal(t, http.StatusCreated, stored.status)
+	revoked := f.otherAccount(t)
+	f.exec(t, "UPDATE api_keys SET revoked_at = now() WHERE prefix = $1", revoked[:8])
+	before := f.rowCounts(t)
+	requestID := header("X-Request-Id", "same-for-all")
+	bodies := map[client.Outcome]string{}
+	for name, values := range map[string][]string{
+		"missing":        nil,
+		"two headers":    {"Bearer " + f.apiKey, "Bearer " + f.apiKey},
+		"another scheme": {"Basic " + f.apiKey},
+		"no token":       {"Bearer  "},
+		"an empty line":  {"", "Bearer " + f.apiKey},
+		"malformed":      {"Bearer " + f.apiKey + "A"},
+		"unknown":        {"Bearer ok_AAAAAAAAAAAAAAAAAAAAAAAAAA"},
+		"revoked":        {"Bearer " + revoked},
+	} {
+		for _, got := range []response{
+			f.create(t, newKey(), order, header("Authorization", values...), requestID),
+			f.create(t, key, order, header("Authorization", values...), requestID),
+			f.get(t, stored.header.Get("Location"), header("Authorization", values...), requestID),
+		} {
+			require.Equal(t, http.StatusUnauthorized, got.status, name)
+			challenge := `Bearer realm="orders", error="invalid_token"`
+			if slices.Contains([]string{"missing", "two headers", "another scheme", "no token", "an empty line"}, name) {
+				challenge = `Bearer realm="orders"` // RFC 6750, 3.1
+			}
+			require.Equal(t, challenge, got.header.Get("WWW-Authenticate"), name)
+			outcome := got.problem(t).Outcome
+			if bodies[outcome] == "" {
+				bodies[outcome] = string(got.body)
+			}
+			require.Equal(t, bodies[outcome], string(got.body), name)
+		}
+	}
+	require.Len(t, bodies, 2)
+	require.Equal(t, before, f.rowCounts(t))
+}
+
+// Below /v1, authentication comes before any other response, except for the webhook.
+func TestAuthentication_everyRoute(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	before := f.rowCounts(t)
+	for pattern, methods := range f.routes(t) {
+		if !strings.HasPrefix(pattern, "/v1/") || pattern == "/v1/webhooks/stripe" {
+			continue
+		}
+		for _, method := range append(methods, http.MethodPut, "PROPFIND", "get") {
+			got := f.send(t, method, examplePath(pattern), "", header("Authorization"))
+			require.Equal(t, http.StatusUnauthorized, got.status, "%s %s", method, pattern)
+			require.Equal(t, `Bearer realm="orders"`, got.header.Get("WWW-Authenticate"))
+			require.Empty(t, got.header.Get("Allow"))
+		}
+	}
+	require.Equal(t, before, f.rowCounts(t))
+}
+
+// A process that stops ends its connections with the responses: Shutdown closes idle ones, and a
+// proxy may have sent a request on such a connection.
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	fault := errors.New("the schema is too old")
+	ready := api.NewReadiness(func() error { return fault })
+	f := newFixture(t, func(s *options) { s.ready = ready })
+	anonymous := header("Authorization")
+	require.JSONEq(t, `{"status":"ok"}`, string(f.get(t, "/healthz", anonymous).body), "the process is alive")
+	require.Equal(t, fault, ready.Check())
+	notReady := f.get(t, "/readyz", anonymous)
+	require.Equal(t, "temporarily-unavailable", notReady.problem(t).slug())
+	require.Equal(t, "2", notReady.header.Get("Retry-After"))
+	require.NotContains(t, string(notReady.body), "schema")
+	line := f.log.await(t, map[string]any{"request_id": notReady.header.Get("X-Request-Id")})
+	require.Equal(t, []any{"not ready: the schema is too old", "WARN"}, []any{line["error"], line["level"]})
+
+	fault = nil
+	require.NoError(t, ready.Check())
+	require.False(t, f.get(t, "/readyz").closes)
+	require.False(t, f.create(t, "a-key-before-drain", orderBody()).closes)
+	ready.Drain()
+	require.EqualError(t, ready.Check(), "shutting down")
+	require.Equal(t, http.StatusServiceUnavailable, f.get(t, "/readyz").status)
+	for _, response := range []response{f.get(t, "/readyz"), f.get(t, "/healthz"), f.create(t, "a-key-after-drain", orderBody())} {
+		require.True(t, response.closes)
 	}
 }

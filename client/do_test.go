@@ -9,12 +9,14 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/client"
+	"example.com/orders-api/internal/foreigntest"
 )
 
 func TestDo_repeats(t *testing.T) {
@@ -26,6 +28,7 @@ func TestDo_repeats(t *testing.T) {
 		"unknown problem":               respondProblem(425, "too-early", "same-key"),
 		"no response":                   closeConnection,
 		"truncated":                     truncate,
+		"too large":                     respond(201, jsonType, `{"id":"o0"`+strings.Repeat(" ", 1<<20)+"}"),
 		"201 without a body":            respond(201, jsonType, ""),
 		"201 in HTML":                   respond(201, "text/html", html),
 		"200 with an order":             respond(200, jsonType, `{"id":"o1"}`),
@@ -278,15 +281,6 @@ func TestResponse_retryAfter(t *testing.T) {
 	require.InDelta(t, time.Hour, withoutDate.RetryAfter(), float64(time.Minute))
 }
 
-func TestDo_responseTooLarge(t *testing.T) {
-	t.Parallel()
-	tooLarge := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20+1)) }
-	f := newFixture(t, tooLarge, respondCreated())
-	_, err := f.CreateOrder(t.Context(), key, orderParams())
-	require.NoError(t, err)
-	require.ErrorIs(t, f.observed[0].Err, client.ErrUnreadable)
-}
-
 func TestSend_oneAttempt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, respondProblem(409, "idempotency-key-in-progress", "same-key", "Retry-After", "1"), closeConnection,
@@ -324,4 +318,39 @@ func TestKey_invalid(t *testing.T) {
 	}
 	require.Empty(t, f.received())
 	require.NotEqual(t, client.NewKey(), client.NewKey())
+}
+
+// A server that is not the API can neither hold a call longer than its limit, nor answer it.
+func TestClient_foreignServer(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]struct {
+		success int
+		do      func(context.Context, *client.Client) error
+	}{
+		"a write": {http.StatusCreated, func(ctx context.Context, c *client.Client) error {
+			_, err := c.CreateOrder(ctx, key, orderParams())
+			return err
+		}},
+		"a read": {http.StatusOK, func(ctx context.Context, c *client.Client) error {
+			_, err := c.ListOrders(ctx, client.OrderFilter{})
+			return err
+		}},
+	} {
+		for answer, respond := range foreigntest.Answers(t, call.success) {
+			t.Run(name+", "+answer, func(t *testing.T) {
+				t.Parallel()
+				f := newFixtureWith(t, func(c *client.Config) { c.Timeout = 200 * time.Millisecond }, respond)
+				ctx, cancel := context.WithCancel(t.Context())
+				f.SetSleep(func(context.Context, time.Duration) error {
+					cancel()
+					return context.Canceled
+				})
+				start := time.Now()
+				require.Error(t, call.do(ctx, f.Client))
+				require.Less(t, time.Since(start), foreigntest.Held)
+				require.Len(t, f.observed, 1)
+				require.Error(t, f.observed[0].Err, "no response, whatever its status")
+			})
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"example.com/orders-api/client"
 )
@@ -127,3 +128,5 @@ func orderParams() client.OrderParams {
 		Items:         []client.Item{{SKU: "tea", Description: "Green tea", Quantity: 2, UnitAmount: 1250}},
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,12 +1,14 @@
 package main_test
 
 import (
+	"flag"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	orders "example.com/orders-api/cmd/orders"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/migrations/dbtest"
@@ -64,4 +66,12 @@ func (f *fixture) shared() *programtest.API {
 
 func (f *fixture) with(settings ...string) []string {
 	return append(f.environ[:len(f.environ):len(f.environ)], settings...)
+}
+
+func TestMain(m *testing.M) {
+	// The tests mostly wait for processes. The flag -parallel overrides this.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	programtest.Main(m, orders.Main)
 }

@@ -1,16 +1,21 @@
 package main_test
 
 import (
-	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
-	"syscall"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/client"
 	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -67,43 +72,6 @@ func TestCompleter(t *testing.T) {
 	require.Len(t, f.stripe.Charges(), 2)
 	require.Equal(t, 2, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
 	require.Equal(t, 2, f.staged())
-}
-
-// After a signal, the completer finishes the keys in progress and starts no other.
-func TestCompleter_signal(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const keys, atOnce = 10, 8
-	for i := range keys {
-		f.abandon(fmt.Sprintf("abandoned-order-%03d", i))
-	}
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, Times: stripetest.Always})
-	c := programtest.Start(t, f.environ, "completer", "--every", "1h")
-	<-held.Reached()
-	c.Signal(syscall.SIGTERM)
-	held.Release()
-	require.Zero(t, c.Wait(), "%s", &c.Stderr)
-	completed := len(f.stripe.Charges())
-	require.LessOrEqual(t, completed, atOnce)
-	require.Equal(t, keys-completed, f.count("SELECT count(*) FROM idempotency_keys WHERE runs = 1 AND locked_at IS NULL"))
-}
-
-func TestReaper(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.createPaidOrder("ancient-order-001")
-	f.exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")
-	f.abandon("ancient-order-002")
-	f.exec("UPDATE idempotency_keys SET created_at = now() - interval '9 years'")
-	f.createPaidOrder("recent-order-0001")
-	stdout, _ := programtest.Succeed(t, f.quiet(), "reaper", "--dry-run")
-	require.Equal(t, "finished keys older than 72h0m0s: 1; none was emptied\n", stdout)
-	_, stderr := programtest.Succeed(t, f.with("STRIPE_SECRET_KEY="), "reaper")
-	require.Contains(t, stderr, `msg="reaper pass" emptied=1`+"\n")
-	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys"))
-	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE expired_at IS NOT NULL"))
-	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE idempotency_key = 'ancient-order-001'"))
-	require.Equal(t, 3, f.count("SELECT count(*) FROM orders"))
 }
 
 func TestJobs(t *testing.T) {
@@ -174,4 +142,82 @@ SELECT account_id, id, 'receipt', jsonb_build_object('order_id', id), now(), 'no
 	for i, to := range []string{"ada", "grace", "ida"} {
 		require.Contains(t, received[i], "To: <"+to+"@example.com>")
 	}
+}
+
+func (f *fixture) createPaidOrder(idempotencyKey string) string {
+	f.t.Helper()
+	return programtest.RequirePaid(f.t, f.shared().MustOrder(idempotencyKey, programtest.Tea))
+}
+
+func (f *fixture) staged() int {
+	f.t.Helper()
+	return f.count("SELECT count(*) FROM staged_jobs")
+}
+
+const eventSecret = "whsec_dGhlIGZpcnN0IHNlY3JldCBvZiB0aGVzZSB0ZXN0cw=="
+
+// eventShop is a shop that verifies events.
+type eventShop struct {
+	*httptest.Server
+	status atomic.Int64 // of its responses
+	mu     sync.Mutex
+	events []client.Event
+}
+
+func newEventShop(t *testing.T) *eventShop {
+	t.Helper()
+	s := &eventShop{}
+	s.status.Store(http.StatusNoContent)
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		body, _ := io.ReadAll(r.Body)
+		event, err := client.VerifyEvent([]string{eventSecret}, r.Header, body, time.Now())
+		if err != nil {
+			t.Error(err)
+		}
+		s.events = append(s.events, event)
+		w.WriteHeader(int(s.status.Load()))
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *eventShop) received() []client.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.events)
+}
+
+// From the environment to the verified event. Without a mail server, receipts wait, and the events are sent.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	shop := newEventShop(t)
+	f.environ = f.with("EVENTS_URL="+shop.URL+"/events", "EVENTS_SECRET="+eventSecret)
+	env := f.with("SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address, "LOG_LEVEL=warn")
+	order := f.createPaidOrder("an-order-with-an-event")
+	_, stderr := programtest.Succeed(t, f.environ, "worker", "--once")
+	require.Contains(t, stderr, `level=WARN msg="SMTP_URL is not set, so this worker sends no receipts`)
+	require.Equal(t, 1, f.staged(), "the receipt waits")
+	events := shop.received()
+	require.Len(t, events, 1)
+	require.Equal(t, []string{"order.paid", order, f.account().String()}, []string{events[0].Type, events[0].Data.OrderID, events[0].AccountID})
+	require.Regexp(t, `(?m)^20.{17} +event\.done \{"attempt": ?1\}$`, f.keys("show", order))
+
+	shop.status.Store(http.StatusInternalServerError)
+	f.createPaidOrder("an-order-whose-event-fails")
+	stderr = programtest.Fail(t, env, "worker", "--once")
+	require.Equal(t, "orders: events not done: 1 to be retried, 0 failed, 0 lost\n", stderr)
+	f.exec("UPDATE staged_jobs SET run_at = now(), attempt = 299")
+	programtest.Fail(t, env, "worker", "--once")
+	list, _ := programtest.Succeed(t, env, "jobs", "list")
+	require.Regexp(t, `(?m)^[0-9a-f-]{36}  event +`+f.account().String()+`  \{"type": "order\.paid", "order_id": "[0-9a-f-]{36}"\}  300 .*  the endpoint responded with status 500$`, list)
+	shop.status.Store(http.StatusOK)
+	retried, _ := programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the shop is back")
+	require.Equal(t, "The worker tries again, now: 1\n", retried)
+	programtest.Succeed(t, env, "worker", "--once")
+	events = shop.received()
+	require.Equal(t, events[1].ID, events[len(events)-1].ID)
+	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs"))
 }

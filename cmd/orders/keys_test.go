@@ -154,7 +154,7 @@ $`, stderr)
 	require.NotContains(t, strings.ToLower(stderr), "ada@example.com")
 }
 
-func TestKeysResolve_ambiguous(t *testing.T) {
+func TestKeysRetry_andResolve(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	mine := f.account()
@@ -167,27 +167,16 @@ func TestKeysResolve_ambiguous(t *testing.T) {
 	f.abandonAt(a, id) // does not hide the key with this id
 	a.Stop()
 	require.Contains(t, programtest.Fail(t, f.with("LOG_LEVEL=error"), "keys", "resolve", shared, "--reason", "a test"), "several match")
-	stdout, _ := programtest.Succeed(t, f.environ, "keys", "resolve", id, "--reason", "the customer does not want it any more")
-	require.Regexp(t, `^Key `+id+` is finished\. Its response, to every retry:\n422 \{"type":"/problems/payment-refused".*"code":"canceled".*\}\n$`, stdout)
-	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished'"))
-	require.Empty(t, f.stripe.Charges())
-}
-
-func TestKeysRetry(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const key = "an-order-to-retry-1"
-	f.abandon(key)
-	id := idempotency.KeyID(f.account(), key).String()
 	rejecting := f.rejectConfirms()
-	stderr := programtest.Fail(t, f.environ, "keys", "retry", key, "--reason", "Stripe is back")
+	stderr := programtest.Fail(t, f.environ, "keys", "retry", id, "--reason", "Stripe is back")
 	rejecting.Release()
 	require.Regexp(t, `(?m)^orders: key `+id+` is still unfinished, at charge_created: the outcome is not known yet: `, stderr)
-	stdout, _ := programtest.Succeed(t, f.environ, "keys", "retry", "--by", "grace", key, "--reason", "Stripe is really back")
-	require.Regexp(t, `^Key `+id+` is finished\. Its response, to every retry:\n201 \{"id":.*"status":"paid".*\}\n$`, stdout)
-	history := f.keys("show", key)
+	stdout, _ := programtest.Succeed(t, f.environ, "keys", "resolve", "--by", "grace", id, "--reason", "the customer does not want it any more")
+	require.Regexp(t, `^Key `+id+` is finished\. Its response, to every retry:\n422 \{"type":"/problems/payment-refused".*"code":"canceled".*\}\n$`, stdout)
+	history := f.keys("show", id)
 	require.Regexp(t, `(?m)^20.{17} +key\.retry \{"by": ?".+", "reason": ?"Stripe is back"\}$`, history, "the current user")
-	require.Regexp(t, `(?m)^20.{17} +key\.retry \{"by": ?"grace", "reason": ?"Stripe is really back"\}$`, history)
-	require.Contains(t, programtest.Fail(t, f.environ, "keys", "retry", key, "--reason", "once more"), "orders: key "+id+" is finished, so nothing continues it\n")
-	require.Len(t, f.stripe.Charges(), 1)
+	require.Regexp(t, `(?m)^20.{17} +key\.resolve \{"by": ?"grace", "reason": ?"the customer does not want it any more"\}$`, history)
+	require.Contains(t, programtest.Fail(t, f.environ, "keys", "retry", id, "--reason", "once more"), "orders: key "+id+" is finished, so nothing continues it\n")
+	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished'"))
+	require.Empty(t, f.stripe.Charges())
 }

@@ -1,11 +1,8 @@
 package main_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,7 +20,7 @@ import (
 // newServer starts a server of its own for a test that changes settings of all its databases.
 func newServer(t *testing.T) (*embeddedpg.Server, *pgxpool.Pool) {
 	t.Helper()
-	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{BinDir: os.Getenv("PG_BIN"), Logger: slog.New(slog.DiscardHandler)})
+	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{BinDir: programtest.ServerPrograms(t), Logger: programtest.Discard()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	pool, err := pgxpool.New(t.Context(), server.URL("postgres"))
@@ -122,12 +119,8 @@ func TestServe_demotedPrimary(t *testing.T) {
 func TestServe_privilegesAndMigrations(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	role := "serving_" + f.pool.Config().ConnConfig.Database
-	execute(t, f.pool, "CREATE ROLE "+role, "GRANT SELECT ON goose_db_version TO "+role)
-	t.Cleanup(func() {
-		_, err := f.pool.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role)
-		require.NoError(t, err)
-	})
+	role := createRole(t, f.pool, "")
+	execute(t, f.pool, "GRANT SELECT ON goose_db_version TO "+role)
 	env := f.with("DATABASE_URL="+dbtest.URL(f.pool)+"&role="+role, "ADMIN_ADDR=127.0.0.1:0")
 	p := programtest.Start(t, env, "serve")
 	require.Equal(t, 1, p.Wait())

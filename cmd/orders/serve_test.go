@@ -1,7 +1,11 @@
 package main_test
 
 import (
+	"context"
+	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,6 +77,10 @@ func TestServe_stopWaitsForACharge(t *testing.T) {
 	require.Equal(t, "1", released.Header.Get("Retry-After"))
 	programtest.Eventually(t, func() bool { return a.Ready() == 0 })
 	require.False(t, a.HasExited())
+	for path, want := range map[string]int{"/metrics": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+		status, _ := programtest.Get(t, a.Admin()+path)
+		require.Equal(t, want, status, "a draining process still serves %s", path)
+	}
 
 	held.Release()
 	first := <-running
@@ -81,6 +89,40 @@ func TestServe_stopWaitsForACharge(t *testing.T) {
 	require.Zero(t, a.Wait())
 	require.Contains(t, a.Stderr.String(), "msg=stopped")
 	require.Len(t, f.stripe.Charges(), 2)
+}
+
+// A stop waits for a run that has no client any more (R10, detached work).
+func TestServe_stopWaitsForARunWithoutClient(t *testing.T) {
+	t.Parallel()
+	for name, send := range map[string]func(a *programtest.API, reached <-chan struct{}){
+		"202": func(a *programtest.API, _ <-chan struct{}) { a.Accepted("a-run-without-client") },
+		"disconnected": func(a *programtest.API, reached <-chan struct{}) {
+			ctx, disconnect := context.WithCancel(context.Background())
+			go func() {
+				<-reached
+				disconnect()
+			}()
+			_, err := a.Do(ctx, http.MethodPost, "/v1/orders", programtest.Tea, http.Header{"Idempotency-Key": {"a-run-without-client"}})
+			require.ErrorIs(a.T, err, context.Canceled)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			a := f.serve(f.environ, "--shutdown-delay", "0")
+			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+			send(a, held.Reached())
+			<-held.Reached()
+			a.Signal(syscall.SIGTERM)
+			programtest.Eventually(t, func() bool { return a.Ready() == 0 })
+			require.False(t, a.HasExited())
+			held.Release()
+			require.Zero(t, a.Wait())
+			require.Equal(t, 1, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
+			require.Equal(t, 1, f.staged())
+			require.Len(t, f.stripe.Charges(), 1)
+		})
+	}
 }
 
 func TestServe_secondSignal(t *testing.T) {
@@ -99,4 +141,96 @@ func TestServe_secondSignal(t *testing.T) {
 	require.Error(t, (<-lost).Err)
 	require.Equal(t, -1, a.Wait())
 	require.Equal(t, syscall.SIGTERM, a.Cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+}
+
+// The reader of the log dies during an order. The order and the process go on.
+func TestServe_logReaderGone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	order := a.OrderAsync("log-reader-gone-1")
+	<-held.Reached()
+	a.Stderr.Close()
+	a.Stdout.Close()
+	for range 20 { // the first log line closes the pipe, and the others find it closed
+		require.Equal(t, http.StatusNotFound, a.MustDo(http.MethodGet, "/v1/orders/unknown", "", nil).Status)
+	}
+	held.Release()
+	done := <-order
+	require.NoError(t, done.Err)
+	require.Equal(t, http.StatusCreated, done.Status)
+	programtest.RequirePaid(t, a.MustOrder("log-reader-gone-2", programtest.Tea))
+	a.Stop()
+}
+
+// A process that may open few files says so at the start, and keeps some of them for the database and the
+// provider, so an order is made although idle clients want more connections than it may open.
+func TestServe_fewDescriptors(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	shell, err := exec.LookPath("sh")
+	require.NoError(t, err)
+	p := programtest.StartProgram(t, shell, f.with(programtest.BeProgram+"=1"), "-c", `ulimit -n 128 && exec "$0" serve --shutdown-delay 0`, self)
+	address := p.WaitFor(&p.Stderr, `listening.*address"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+	require.Regexp(t, `RLIMIT_NOFILE is too low.* limit=128 needed=3064 connections=32`, p.Stderr.String())
+	a := &programtest.API{Process: p, Base: "http://" + address, Key: f.apiKey}
+	for range 40 { // in two turns, because a client has five seconds to send its request
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+		require.NoError(t, err)
+		defer conn.Close()
+	}
+	programtest.RequirePaid(t, a.MustOrder("an-order-with-few-files", programtest.Tea))
+	require.NotContains(t, p.Stderr.String(), "too many open files")
+	p.Stop()
+}
+
+func TestAdmin_separateListener(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
+	admin := a.Admin()
+	programtest.RequirePaid(t, a.MustOrder("an-order-to-count", programtest.Tea))
+	for path, want := range map[string]string{
+		"/metrics":              "\norders_requests_total{outcome=\"created\"} 1\n",
+		"/healthz":              "ok",
+		"/readyz":               "ok",
+		"/debug/pprof/":         "goroutine",
+		"/debug/pprof/cmdline":  "serve",
+		"/v1/orders":            "not found",
+		"/problems/not-found":   "not found",
+		"/debug/pprof/symbol?x": "num_symbols",
+	} {
+		_, body := programtest.Get(t, admin+path)
+		require.Contains(t, body, want, path)
+		require.NotContains(t, body, "an-order-to-count")
+	}
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/console"} {
+		status, _ := programtest.Get(t, a.Base+path)
+		require.Equal(t, http.StatusNotFound, status, path)
+	}
+	a.Stop()
+}
+
+// The other commands have an admin listener only if ADMIN_ADDR is set and they repeat.
+func TestAdmin_otherCommands(t *testing.T) {
+	t.Parallel()
+	env := newFixture(t).with("ADMIN_ADDR=127.0.0.1:0")
+	for command, want := range map[string]string{
+		"worker":    `orders_jobs_pending{kind="receipt"} 0`,
+		"completer": `orders_maintenance_runs_total{command="completer",result="ok"} 1`,
+		"reaper":    `orders_maintenance_runs_total{command="reaper",result="ok"} 1`,
+	} {
+		p := programtest.Start(t, env, command, "--every", "1h")
+		admin := p.Admin()
+		programtest.Eventually(t, func() bool {
+			_, body := programtest.Get(t, admin+"/metrics")
+			return strings.Contains(body, "\n"+want+"\n")
+		})
+		p.Stop()
+	}
+	_, stderr := programtest.Succeed(t, env, "completer")
+	require.NotContains(t, stderr, "serving metrics", "a single run has no admin listener")
 }

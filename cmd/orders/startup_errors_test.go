@@ -1,14 +1,10 @@
 package main_test
 
 import (
-	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -127,25 +123,13 @@ func TestStartup_provider(t *testing.T) {
 func TestStartup_providerRejectsDuringRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	stripe, err := url.Parse(programtest.Value(f.environ, "STRIPE_API_BASE"))
-	require.NoError(t, err)
-	proxy := httputil.NewSingleHostReverseProxy(stripe)
-	created, release := make(chan struct{}), make(chan struct{})
-	create := sync.OnceFunc(func() { close(created) })
-	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet { // the try
-			<-created
-			w.WriteHeader(http.StatusUnauthorized)
-			_, _ = io.WriteString(w, `{"error":{"type":"invalid_request_error","message":"Invalid API Key provided"}}`)
-			return
-		}
-		create()
-		<-release
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(provider.Close)
-	a := f.serve(f.with("STRIPE_API_BASE=" + provider.URL))
+	try := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: listEndpoint})
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: listEndpoint})
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	a := f.serve(f.environ)
 	order := a.OrderAsync("order-of-a-rejected-key")
+	<-held.Reached()
+	try.Release()
 	programtest.Eventually(t, func() bool {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(a.Base, "http://"))
 		if err == nil {
@@ -153,7 +137,7 @@ func TestStartup_providerRejectsDuringRun(t *testing.T) {
 		}
 		return err != nil
 	})
-	close(release)
+	held.Release()
 	result := <-order
 	require.NoError(t, result.Err)
 	require.Equal(t, http.StatusCreated, result.Status, result.Body)

@@ -31,7 +31,12 @@ func TestGenerated(t *testing.T) {
 	a, curl := startRun(t, programtest.Environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=rk_test_dev", "STRIPE_API_BASE="+provider,
 		"SMTP_URL=smtp://"+mail.Address, "LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
 		"EVENTS_URL=http://127.0.0.1:1", "EVENTS_SECRET=whsec_"+strings.Repeat("A", 32)))
+	for _, line := range []string{"\nStripe       " + provider + " (mode: test)\n", "stripe listen --forward-to " + a.Base + "/v1/webhooks/stripe\n"} {
+		require.Contains(t, a.Stdout.String(), line)
+	}
+	require.NotRegexp(t, "PostgreSQL  |a fake", a.Stdout.String(), "each service is an own one")
 	programtest.RequirePaid(t, sendCurl(t, curl))
+	require.Len(t, stripe.Charges(), 1)
 	programtest.Eventually(t, func() bool { return len(mail.Received()) == 1 })
 	_, err := pool.Exec(t.Context(), "INSERT INTO staged_jobs (account_id, id, kind, args, last_error, failed_at) SELECT id, id, 'discrepancy', '{}', 'events_missed', now() FROM accounts")
 	require.NoError(t, err)

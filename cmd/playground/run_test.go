@@ -1,9 +1,12 @@
 package main_test
 
 import (
+	"flag"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/client"
+	playground "example.com/orders-api/cmd/playground"
 	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/migrations/dbtest"
 )
@@ -141,21 +145,48 @@ func fakeStripeOf(a *programtest.API) string {
 	return a.WaitFor(&a.Stdout, `Stripe +a fake.*(http://\S+)`)[1]
 }
 
-func TestRun_ownServices(t *testing.T) {
+// playground run serves the example shop with the Stripe.js of the fake, or with Stripe's own if
+// the environment has both test keys.
+func TestRun_shop(t *testing.T) {
 	t.Parallel()
-	pool := dbtest.Empty(t)
-	stripe, provider := programtest.FakeStripe(t)
-	mail := programtest.NewMailServer(t, "")
-	env := programtest.Environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=rk_test_dev", "STRIPE_API_BASE="+provider,
-		"SMTP_URL=smtp://"+mail.Address, "LISTEN_ADDR=127.0.0.1:0")
-	a, curl := startRun(t, env)
-	require.NotContains(t, a.Stdout.String(), "PostgreSQL  ")
-	require.NotContains(t, a.Stdout.String(), "a fake")
-	require.Contains(t, a.Stdout.String(), "\nStripe       "+provider+" (mode: test)\n")
-	require.Contains(t, a.Stdout.String(), "Shop         off: set SHOP_STRIPE_PUBLISHABLE_KEY")
-	require.Contains(t, a.Stdout.String(), "stripe listen --forward-to "+a.Base+"/v1/webhooks/stripe\n")
-	programtest.RequirePaid(t, sendCurl(t, curl))
-	require.Len(t, stripe.Charges(), 1)
-	programtest.Eventually(t, func() bool { return len(mail.Received()) == 1 })
-	a.Stop()
+	_, provider := programtest.FakeStripe(t)
+	own := "STRIPE_SECRET_KEY=sk_test_dev STRIPE_API_BASE=" + provider
+	for name, test := range map[string]struct {
+		settings string
+		script   string // "" if there is no shop
+	}{
+		"fake":     {"", `src="http://127.0.0.1:`},
+		"Stripe":   {own + " SHOP_STRIPE_PUBLISHABLE_KEY=pk_test_1", `src="https://js.stripe.com/v3/"`},
+		"live key": {own + " SHOP_STRIPE_PUBLISHABLE_KEY=pk_live_1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, _ := startRun(t, programtest.Environ(t, append(strings.Fields(test.settings), "DATABASE_URL="+dbtest.URL(dbtest.Empty(t)), "LISTEN_ADDR=127.0.0.1:0")...))
+			defer a.Stop()
+			if test.script == "" {
+				a.WaitFor(&a.Stdout, "Shop         off: set SHOP_STRIPE_PUBLISHABLE_KEY")
+				status, _ := programtest.Get(t, a.Base+"/shop")
+				require.Equal(t, http.StatusNotFound, status)
+				return
+			}
+			shop := a.WaitFor(&a.Stdout, `Shop         (http://\S+)`)[1]
+			jar, err := cookiejar.New(nil)
+			require.NoError(t, err)
+			browser := http.Client{Timeout: programtest.WaitTimeout, Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
+			response, err := browser.PostForm(shop+"/basket", url.Values{"tea": {"1"}})
+			require.NoError(t, err)
+			defer response.Body.Close()
+			page, err := io.ReadAll(response.Body)
+			require.NoError(t, err)
+			require.Contains(t, string(page), test.script)
+		})
+	}
+}
+
+func TestMain(m *testing.M) {
+	// The tests mostly wait for processes. The flag -parallel overrides this.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	programtest.Main(m, playground.Main)
 }

@@ -175,7 +175,7 @@ func (w *walletService) handle(in *http.Request, body string) (status int) {
 		return http.StatusInternalServerError
 	case known && credit == "":
 		return http.StatusGone
-	case w.missing || strings.Contains(body, "missing"):
+	case w.missing:
 		return http.StatusNotFound
 	default:
 		w.credits[in.URL.Path] = body

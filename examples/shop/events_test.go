@@ -12,9 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/client"
 	"example.com/orders-api/examples/shop"
 )
 
@@ -65,50 +63,13 @@ func (f *fixture) orderID() (id string) {
 	return id
 }
 
-// The customer has closed the browser at the bank's question. An event ends the purchase, and nothing polls.
-func TestEvents_customerLeft(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		approve bool
-		state   string
-	}{"approved": {true, "paid"}, "declined": {false, "basket"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			b := f.browser()
-			path := b.fill()
-			intent, _, _ := strings.Cut(b.pay(path, challenge).ClientSecret, "_secret_")
-			waiting := f.row(path)
-			require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(f.orderID()))) // too early, as of requires_action
-			f.handleEvents()
-			require.Equal(t, waiting, f.row(path), "the payment has not ended, so nothing is sent")
-
-			require.NoError(t, f.Stripe.Authenticate(intent, test.approve))
-			_, err := f.shop.Orders.Do(t.Context(), client.Request{Key: *waiting.IdempotencyKey, Path: "/v1/orders", Body: waiting.Request})
-			require.Equal(t, test.approve, err == nil, err) // in place of the completer
-			require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(f.orderID())))
-			require.Equal(t, "paying", f.row(path).State, "the response does not wait for the purchase")
-			f.handleEvents()
-			require.Equal(t, test.state, f.row(path).State)
-			require.Equal(t, test.state, b.resume(path).State)
-			require.Equal(t, test.approve, len(f.Stripe.Charges()) == 1)
-		})
-	}
-}
-
 // The event arrives while the shop still waits for the 201 of its own request.
 func TestEvents_beforeResponse(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
+	f, b, path := newPurchase(t)
 	f.network.held = make(chan struct{})
 	f.network.mode.Store(late)
-	var tab errgroup.Group
-	tab.Go(func() error {
-		_, err := b.try(path+"/pay", form(visa), "")
-		return err
-	})
+	tab := b.postAsync(path, form(visa))
 	require.Eventually(t, func() bool { return f.count("orders WHERE status = 'paid'") == 1 }, time.Minute, time.Millisecond)
 	f.network.mode.Store("")
 	require.Empty(t, f.row(path).OrderID, "the shop does not know the order")
@@ -117,34 +78,37 @@ func TestEvents_beforeResponse(t *testing.T) {
 	paid := f.row(path)
 	require.Equal(t, "paid", paid.State)
 	close(f.network.held)
-	require.NoError(t, tab.Wait())
+	require.NoError(t, <-tab)
 	require.Equal(t, paid, f.row(path))
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 
-// An event that is delivered twice is handled once, also if the second delivery comes days later.
-func TestEvents_doubled(t *testing.T) {
+// The API repeats an event only until the shop has acknowledged it, so the shop itself must repeat its work. An
+// event that is delivered twice is handled once, also if the second delivery comes days later.
+func TestEvents_handledOnce(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
+	f, b, path := newPurchase(t)
 	f.payLost(b, path)
-	f.network.mode.Store("")
-	f.shop.Patience = time.Minute
 	require.Eventually(t, func() bool { return f.count("orders WHERE status = 'paid'") == 1 }, time.Minute, time.Millisecond)
 	event := paidEvent(f.orderID())
 	for range 2 {
 		require.Equal(t, http.StatusNoContent, f.deliver(event))
 	}
-	require.Equal(t, 1, f.count("shop.events WHERE handled_at IS NULL"))
+	require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(uuid.NewString())), "an order that the API does not have, as after lost rows")
+	f.setNetwork(cut, 10*time.Millisecond)
+	require.Error(t, f.shop.HandleEvents(t.Context()))
+	require.Equal(t, 2, f.count("shop.events WHERE handled_at IS NULL"))
+
+	f.setNetwork("", time.Minute)
 	f.handleEvents()
 	require.Equal(t, "paid", f.row(path).State)
+	require.Zero(t, f.count("shop.events WHERE handled_at IS NULL"))
 
 	f.exec("UPDATE shop.events SET received_at = received_at - interval '6 days', handled_at = handled_at - interval '6 days'")
 	event.sent = time.Now()
 	require.Equal(t, http.StatusNoContent, f.deliver(event))
 	f.handleEvents()
-	require.Equal(t, 1, f.count("shop.events WHERE handled_at < now() - interval '5 days'"))
+	require.Equal(t, 2, f.count("shop.events WHERE handled_at < now() - interval '5 days'"))
 	f.exec("UPDATE shop.events SET handled_at = handled_at - interval '2 days'")
 	f.handleEvents()
 	require.Zero(t, f.count("shop.events"), "it is forgotten after seven days")
@@ -165,27 +129,4 @@ func TestEvents_rejected(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, f.deliver(event), name)
 	}
 	require.Zero(t, f.count("shop.events"))
-}
-
-// The API repeats an event only until the shop has acknowledged it, so the shop itself must repeat its work.
-func TestEvents_handledLater(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
-	f.payLost(b, path)
-	require.Eventually(t, func() bool { return f.count("orders WHERE status = 'paid'") == 1 }, time.Minute, time.Millisecond)
-	require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(f.orderID())))
-	require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(uuid.NewString())), "an order that the API does not have, as after lost rows")
-	f.network.mode.Store(cut)
-	f.shop.Patience = 10 * time.Millisecond
-	require.Error(t, f.shop.HandleEvents(t.Context()))
-	require.Equal(t, 2, f.count("shop.events WHERE handled_at IS NULL"))
-
-	f.network.mode.Store("")
-	f.shop.Patience = time.Minute
-	f.handleEvents()
-	require.Equal(t, "paid", f.row(path).State)
-	require.Zero(t, f.count("shop.events WHERE handled_at IS NULL"))
-	require.Len(t, f.Stripe.Charges(), 1)
 }

@@ -58,6 +58,20 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
+// newPurchase returns a customer whose basket has two teas, and the path of the payment page.
+func newPurchase(t *testing.T) (f *fixture, b *browser, path string) {
+	t.Helper()
+	f = newFixture(t)
+	b = f.browser()
+	return f, b, b.fill()
+}
+
+// setNetwork changes the mode of the network, and how long the shop sends a request again.
+func (f *fixture) setNetwork(mode string, patience time.Duration) {
+	f.network.mode.Store(mode)
+	f.shop.Patience = patience
+}
+
 // network is the transport between shop and API. It can fail before or after a request, change the API
 // key, or respond in place of the API.
 type network struct {
@@ -182,6 +196,16 @@ func (b *browser) post(path string, form url.Values) (s status) {
 	require.Equal(b, http.StatusOK, got.status, got.text)
 	require.NoError(b, json.Unmarshal([]byte(got.text), &s))
 	return s
+}
+
+// postAsync sends the form of another tab.
+func (b *browser) postAsync(path string, form url.Values) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.try(path+"/pay", form, "")
+		done <- err
+	}()
+	return done
 }
 
 func form(card string) url.Values {

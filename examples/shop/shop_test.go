@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency"
@@ -28,9 +27,7 @@ const (
 // dropped after the 201.
 func TestPay_keyLife(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
+	f, b, path := newPurchase(t)
 	created := f.row(path)
 	require.NotEmpty(t, *created.IdempotencyKey)
 	require.Nil(t, created.Request)
@@ -38,16 +35,14 @@ func TestPay_keyLife(t *testing.T) {
 	b.get(path)
 	require.Equal(t, created, f.row(path), "a page view changes nothing")
 
-	f.network.mode.Store(cut)
-	f.shop.Patience = 10 * time.Millisecond
+	f.setNetwork(cut, 10*time.Millisecond)
 	require.Equal(t, "paying", b.pay(path, visa).State)
 	stored := f.row(path)
 	require.Equal(t, created.IdempotencyKey, stored.IdempotencyKey)
 	require.Contains(t, string(stored.Request), visa)
 	require.Equal(t, 1, stored.Attempts)
 
-	f.network.mode.Store("")
-	f.shop.Patience = time.Minute
+	f.setNetwork("", time.Minute)
 	require.Equal(t, "paid", b.pay(path, declined).State, "another card does not replace the stored one")
 	paid := f.row(path)
 	require.Nil(t, paid.IdempotencyKey)
@@ -66,8 +61,7 @@ func TestPay_keyLife(t *testing.T) {
 // charged the order.
 func (f *fixture) payLost(b *browser, path string) {
 	f.T.Helper()
-	f.network.mode.Store(lost)
-	f.shop.Patience = 2 * time.Second
+	f.setNetwork(lost, 2*time.Second)
 	require.Equal(f.T, "paying", b.pay(path, visa).State)
 	require.Eventually(f.T, func() bool { return len(f.Stripe.Charges()) == 1 }, time.Minute, time.Millisecond)
 }
@@ -75,16 +69,13 @@ func (f *fixture) payLost(b *browser, path string) {
 // A lost response is no reason for a new key.
 func TestPay_responseLost(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
+	f, b, path := newPurchase(t)
 	f.payLost(b, path)
 	before := f.row(path)
 	require.Contains(t, b.get("/shop").text, "is in progress")
 	require.Equal(t, path, b.fill(), "no second basket")
 
-	f.network.mode.Store("")
-	f.shop.Patience = time.Minute
+	f.setNetwork("", time.Minute)
 	f.runOnce()
 	require.Equal(t, "paid", f.row(path).State)
 	require.Equal(t, before.Request, f.row(path).Request)
@@ -95,9 +86,7 @@ func TestPay_responseLost(t *testing.T) {
 
 func TestPay_declined(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
+	f, b, path := newPurchase(t)
 	first := f.row(path).IdempotencyKey
 	got := b.pay(path, declined)
 	require.Equal(t, "basket", got.State)
@@ -111,34 +100,48 @@ func TestPay_declined(t *testing.T) {
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 
+// The customer has closed the browser at the bank's question. The shop's loop ends the purchase, or an event
+// does, and then nothing polls.
 func TestPay_approval(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		approve bool
-		state   string
-		charges int
+		approve, event bool
+		state          string
 	}{
-		"approved": {true, "paid", 1},
-		"declined": {false, "basket", 0},
+		"approved, loop":  {true, false, "paid"},
+		"declined, loop":  {false, false, "basket"},
+		"approved, event": {true, true, "paid"},
+		"declined, event": {false, true, "basket"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			b := f.browser()
-			path := b.fill()
+			f, b, path := newPurchase(t)
 			asked := b.pay(path, challenge)
 			require.Equal(t, "paying", asked.State)
 			intent, _, found := strings.Cut(asked.ClientSecret, "_secret_")
 			require.True(t, found)
 			require.Equal(t, asked, b.resume(path), "after a reload")
-			f.runOnce()
+			waiting := f.row(path)
+			end := f.runOnce
+			if test.event {
+				end = func() {
+					require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(f.orderID())))
+					require.Equal(t, waiting, f.row(path), "the response does not wait for the purchase")
+					f.handleEvents()
+				}
+			}
+			end() // too early, as an event of requires_action
 			require.Equal(t, "paying", f.row(path).State, "the customer has not decided")
 
 			require.NoError(t, f.Stripe.Authenticate(intent, test.approve))
-			f.runOnce()
+			if test.event { // in place of the completer
+				_, err := f.shop.Orders.Do(t.Context(), client.Request{Key: *waiting.IdempotencyKey, Path: "/v1/orders", Body: waiting.Request})
+				require.Equal(t, test.approve, err == nil, err)
+			}
+			end()
 			require.Equal(t, test.state, f.row(path).State)
 			require.Equal(t, test.state, b.resume(path).State)
-			require.Len(t, f.Stripe.Charges(), test.charges)
+			require.Equal(t, test.approve, len(f.Stripe.Charges()) == 1)
 		})
 	}
 }
@@ -146,30 +149,23 @@ func TestPay_approval(t *testing.T) {
 // Two tabs with two cards make one request, and the card of the first one is charged.
 func TestPay_twoTabs(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
-	var tabs errgroup.Group
+	f, b, path := newPurchase(t)
+	var tabs []<-chan error
 	for _, card := range []string{visa, "pm_card_mastercard", visa, "pm_card_amex"} {
-		tabs.Go(func() error {
-			_, err := b.try(path+"/pay", form(card), "")
-			return err
-		})
+		tabs = append(tabs, b.postAsync(path, form(card)))
 	}
-	require.NoError(t, tabs.Wait())
+	for _, tab := range tabs {
+		require.NoError(t, <-tab)
+	}
 	require.Equal(t, "paid", b.resume(path).State)
 	require.Len(t, f.Stripe.Charges(), 1)
-	var keys int
-	require.NoError(t, f.Pool.QueryRow(t.Context(), "SELECT count(*) FROM idempotency_keys").Scan(&keys))
-	require.Equal(t, 1, keys)
+	require.Equal(t, 1, f.count("idempotency_keys"))
 }
 
 // The customer is never charged another amount than the page showed.
 func TestPay_basketChanged(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
+	f, b, path := newPurchase(t)
 	b.send("/shop/basket", url.Values{"tea": {"1"}, "kettle": {"1"}}, "")
 	got := b.pay(path, visa)
 	require.Equal(t, "basket", got.State)
@@ -180,9 +176,7 @@ func TestPay_basketChanged(t *testing.T) {
 // A correction keeps the key, but only if no earlier attempt can have used it.
 func TestPay_corrected(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
+	f, b, path := newPurchase(t)
 	key := f.row(path).IdempotencyKey
 	invalid := form(visa)
 	invalid.Set("email", "x")
@@ -197,8 +191,7 @@ func TestPay_corrected(t *testing.T) {
 	require.Contains(t, got.Message, "cannot take payments")
 
 	f.payLost(b, path)
-	f.network.mode.Store(wrongKey)
-	f.shop.Patience = time.Minute
+	f.setNetwork(wrongKey, time.Minute)
 	require.Equal(t, "paying", b.resume(path).State, "the first attempt may have charged the card")
 	f.network.mode.Store("")
 	require.Equal(t, "paid", b.resume(path).State)
@@ -234,9 +227,7 @@ func TestPay_keyLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			b := f.browser()
-			path := b.fill()
+			f, b, path := newPurchase(t)
 			require.Equal(t, test.first, b.pay(path, test.card).State)
 			order := f.row(path).OrderID
 			f.exec(forget, client.NewKey())
@@ -255,9 +246,7 @@ func TestPay_keyLost_notYetApproved(t *testing.T) {
 	for name, approve := range map[string]bool{"approved": true, "declined": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			b := f.browser()
-			path := b.fill()
+			f, b, path := newPurchase(t)
 			intent, _, _ := strings.Cut(b.pay(path, challenge).ClientSecret, "_secret_")
 			first := f.row(path)
 			f.exec(forget, client.NewKey())
@@ -306,21 +295,24 @@ func TestPay_keyLost_otherOrder(t *testing.T) {
 func TestRunOnce_rowsLost(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		age   time.Duration
-		state string
+		age     time.Duration
+		expired bool // by the operator, as the runbook describes
+		state   string
 	}{
-		"soon":     {time.Hour, "paid"},
-		"too late": {22 * time.Hour, "stopped"},
+		"soon":     {time.Hour, false, "paid"},
+		"too late": {22 * time.Hour, false, "stopped"},
+		"expired":  {0, true, "stopped"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			b := f.browser()
-			path := b.fill()
+			f, b, path := newPurchase(t)
 			f.payLost(b, path)
 			f.loseRows()
-			f.network.mode.Store("")
-			f.shop.Patience = time.Minute
+			if test.expired {
+				key := idempotency.KeyID(f.Account, idempotency.Key(*f.row(path).IdempotencyKey))
+				require.NoError(t, f.Engine.ExpireLost(t.Context(), f.Account, key, orders.CreateOperation, orders.Path, time.Now()))
+			}
+			f.setNetwork("", time.Minute)
 			f.age(test.age)
 			f.runOnce()
 			require.Equal(t, test.state, b.resume(path).State)
@@ -334,16 +326,12 @@ func TestRunOnce_rowsLost(t *testing.T) {
 // charged, so the customer can pay again with a new key.
 func TestPay_declineMissed(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
-	f.network.mode.Store(lost)
-	f.shop.Patience = 2 * time.Second
+	f, b, path := newPurchase(t)
+	f.setNetwork(lost, 2*time.Second)
 	require.Equal(t, "paying", b.pay(path, declined).State)
 	first := f.row(path).IdempotencyKey
 	require.Equal(t, 1, idempotencytest.Reap(t, f.Pool))
-	f.network.mode.Store("")
-	f.shop.Patience = time.Minute
+	f.setNetwork("", time.Minute)
 	f.age(80 * time.Hour)
 	f.runOnce()
 	require.Equal(t, "basket", f.row(path).State)
@@ -353,37 +341,16 @@ func TestPay_declineMissed(t *testing.T) {
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 
-// The operator has expired the key of a lost order, as the runbook describes.
-func TestPay_keyExpired(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
-	f.payLost(b, path)
-	f.loseRows()
-	key := idempotency.KeyID(f.Account, idempotency.Key(*f.row(path).IdempotencyKey))
-	require.NoError(t, f.Engine.ExpireLost(t.Context(), f.Account, key, orders.CreateOperation, orders.Path, time.Now()))
-	f.network.mode.Store("")
-	f.shop.Patience = time.Minute
-	require.Equal(t, "stopped", b.resume(path).State)
-	require.Contains(t, b.get(path).text, "do not pay again")
-	require.Len(t, f.Stripe.Charges(), 1)
-}
-
 // A request that never arrived does not charge a customer who has long given up. This holds for each way
 // in which the purchase can continue.
 func TestPay_late(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
-	f.network.mode.Store(cut)
-	f.shop.Patience = 10 * time.Millisecond
+	f, b, path := newPurchase(t)
+	f.setNetwork(cut, 10*time.Millisecond)
 	require.Equal(t, "paying", b.pay(path, visa).State)
 	f.age(23 * time.Hour)
 	require.Equal(t, "paying", b.resume(path).State, "the API does not say whether it knows the key")
-	f.network.mode.Store("")
-	f.shop.Patience = time.Minute
+	f.setNetwork("", time.Minute)
 	require.Equal(t, "stopped", b.resume(path).State)
 	require.Empty(t, f.Stripe.Requests())
 }
@@ -394,21 +361,14 @@ func TestPay_refusedBesideInFlight(t *testing.T) {
 	for refusal, state := range map[string]string{wrongKey: "paying", moved: "paying", notFound: "stopped"} {
 		t.Run(refusal, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			b := f.browser()
-			path := b.fill()
+			f, b, path := newPurchase(t)
 			held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
-			var tab errgroup.Group
-			tab.Go(func() error {
-				_, err := b.try(path+"/pay", form(visa), "")
-				return err
-			})
+			tab := b.postAsync(path, form(visa))
 			<-held.Reached()
-			f.network.mode.Store(refusal)
-			f.shop.Patience = 100 * time.Millisecond
+			f.setNetwork(refusal, 100*time.Millisecond)
 			require.Equal(t, state, b.resume(path).State)
 			held.Release()
-			require.NoError(t, tab.Wait())
+			require.NoError(t, <-tab)
 			require.Equal(t, "paid", f.row(path).State)
 			require.Len(t, f.Stripe.Charges(), 1)
 		})
@@ -419,30 +379,22 @@ func TestPay_refusedBesideInFlight(t *testing.T) {
 // does not send the former body with the key.
 func TestPay_staleTab(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
-	f.network.mode.Store(cut)
-	f.shop.Patience = 10 * time.Millisecond
+	f, b, path := newPurchase(t)
+	f.setNetwork(cut, 10*time.Millisecond)
 	require.Equal(t, "paying", b.pay(path, visa).State)
-	f.network.mode.Store("")
-	f.shop.Patience = time.Minute
+	f.setNetwork("", time.Minute)
 
 	corrected, err := f.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = corrected.Exec(t.Context(), "UPDATE shop.purchases SET request = convert_to(replace(convert_from(request, 'UTF8'), 'ada@', 'eve@'), 'UTF8')")
 	require.NoError(t, err)
-	var tab errgroup.Group
-	tab.Go(func() error {
-		_, err := b.try(path+"/pay", url.Values{}, "")
-		return err
-	})
+	tab := b.postAsync(path, url.Values{})
 	for waits := false; !waits; { // until the attempt waits for the lock of the row
 		require.NoError(t, f.Pool.QueryRow(t.Context(),
 			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits))
 	}
 	require.NoError(t, corrected.Commit(t.Context()))
-	require.NoError(t, tab.Wait())
+	require.NoError(t, <-tab)
 	require.Empty(t, f.Stripe.Requests())
 	require.Equal(t, "paid", b.resume(path).State)
 	require.Contains(t, b.get(path).text, "eve@example.com")
@@ -450,9 +402,7 @@ func TestPay_staleTab(t *testing.T) {
 
 func TestShop_pages(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.browser()
-	path := b.fill()
+	f, b, path := newPurchase(t)
 	page := b.get(path)
 	require.Contains(t, page.text, "$25.00")
 	require.Contains(t, page.text, "pk_test_shop")

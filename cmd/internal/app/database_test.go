@@ -111,7 +111,8 @@ func TestLoad_variablesOfTheDriver(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Go ignores a wrong value of these, and calls go past the proxy, or each certificate is unknown.
+// Go ignores a wrong value of these, and calls go past the proxy, or each certificate is unknown. Former
+// names are rejected, too.
 func TestLoad_variablesOfTheNetwork(t *testing.T) {
 	notPEM := filepath.Join(t.TempDir(), "not.pem")
 	require.NoError(t, os.WriteFile(notPEM, []byte("nothing"), 0o600))
@@ -125,8 +126,11 @@ func TestLoad_variablesOfTheNetwork(t *testing.T) {
 		{"HTTPS_PROXY", "proxy:3128", ""},
 		{"ALL_PROXY", "http://proxy:3128", "has no effect here; set HTTPS_PROXY"},
 		{"SSL_CERT_DIR", "/missing", "open /missing: no such file"},
+		{"EVENTS_SIGNING_KEY", "canary", "was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)\n"},
+		{"LOCK_TIMEOUT", "canary", "is called LEASE_DURATION now\n"},
+		{"STRIPE_TIMEOUT", "canary", "is called STEP_TIMEOUT now\n"},
 	} {
-		for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "EVENTS_SIGNING_KEY", "LOCK_TIMEOUT", "STRIPE_TIMEOUT"} {
 			t.Setenv(name, "")
 		}
 		setenv(t, database, testKey)

@@ -1,8 +1,11 @@
 package app_test
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
@@ -14,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/cmd/internal/app"
+	"example.com/orders-api/migrations/dbtest"
 )
 
 var names = slices.Sorted(maps.Keys(app.Defaults()))
@@ -128,22 +132,6 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestLoad_formerNames(t *testing.T) {
-	for name, instead := range map[string]string{
-		"EVENTS_SIGNING_KEY": "was removed: set EVENTS_URL and EVENTS_SECRET instead (docs/events.md)",
-		"LOCK_TIMEOUT":       "is called LEASE_DURATION now",
-		"STRIPE_TIMEOUT":     "is called STEP_TIMEOUT now",
-	} {
-		t.Run(name, func(t *testing.T) {
-			setenv(t, database, testKey)
-			t.Setenv(name, "canary")
-			_, err := app.Load()
-			require.ErrorContains(t, err, "\n  "+name+": "+instead+"\n")
-			require.NotContains(t, err.Error(), "canary")
-		})
-	}
-}
-
 // Each variable is rejected by its name or has the clean value, however a file or a template
 // distorts it.
 func TestLoad_distortedValues(t *testing.T) {
@@ -236,3 +224,29 @@ func TestExampleEnv_inAShell(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "90s,,\n", string(out))
 }
+
+func TestSecret_notPrinted(t *testing.T) {
+	t.Parallel()
+	const canary = "canary"
+	secret := app.Secret(canary)
+	config := app.Config{Database: app.Database{DatabaseURL: canary}, Stripe: app.Stripe{SecretKey: canary}, Mail: app.Mail{SMTPURL: canary}}
+	values := []any{secret, &secret, config, &config, []app.Secret{secret}}
+	var out bytes.Buffer
+	for _, value := range values {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%10s", "%T %v"} {
+			fmt.Fprintf(&out, verb, value)
+		}
+		encoded, err := json.Marshal(value)
+		require.NoError(t, err)
+		out.Write(encoded)
+		for _, handler := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
+			slog.New(handler).With("with", value).WithGroup("group").Info("line", "value", value)
+		}
+	}
+	for _, format := range []string{"%s", "%x", "%X", "% x"} {
+		require.NotContains(t, out.String(), fmt.Sprintf(format, canary))
+	}
+	require.Equal(t, canary, string(secret), "a conversion shows it")
+}
+
+func TestMain(m *testing.M) { os.Exit(dbtest.Main{M: m}.Run()) }
