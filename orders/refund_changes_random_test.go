@@ -4,23 +4,25 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/rpc"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Each round is one paid order, with drawn, concurrent actions by two processes of the service: refunds of the
+// Each round is one paid order, with drawn, concurrent actions by two instances of the service: refunds of the
 // API, webhooks, readings of the list, jobs, and at the provider refunds of the dashboard, late failures and
 // disputes. Then every fault ends, and the jobs are worked off. Each change must be recorded once and reported
 // to the shop once, and an operator must know each refund that failed after a success.
@@ -29,10 +31,10 @@ import (
 func TestChanges_randomRounds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{connections: 4, concurrent: true, unchecked: true}, setEndpoint)
-	processes := []*rpc.Client{startProcess(t, f), startProcess(t, f)}
+	instances := []*orderstest.Shop{startInstance(t, f), startInstance(t, f)}
 	totals := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		r := newChangesRound(t, rt, f, processes)
+		r := newChangesRound(t, rt, f, instances)
 		defer r.end()
 		rt.Repeat(map[string]func(*rapid.T){
 			"refund":           r.refund,
@@ -43,11 +45,11 @@ func TestChanges_randomRounds(t *testing.T) {
 			"dispute":          r.dispute,
 			"webhook":          r.webhook,
 			"list": func(rt *rapid.T) {
-				p := r.process(rt)
-				r.start(func() { _ = readList(p) })
+				s := r.instance(rt)
+				r.start(func() { _ = s.Changes.ReadList(context.Background()) })
 			},
-			"worker":         func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.work(p) }) },
-			"completer":      func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.complete(p) }) },
+			"worker":         func(rt *rapid.T) { s := r.instance(rt); r.start(func() { r.work(s) }) },
+			"completer":      func(rt *rapid.T) { s := r.instance(rt); r.start(func() { r.complete(s) }) },
 			"lease ends":     func(*rapid.T) { r.endLeases() },
 			"provider fails": r.fail,
 			"all have ended": func(*rapid.T) { r.release(); r.running.Wait() },
@@ -62,19 +64,35 @@ func TestChanges_randomRounds(t *testing.T) {
 	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'discrepancy' AND last_error <> 'refund_failed_late'"))
 }
 
+// startInstance starts another instance of the service. Like a process, it shares only the database and the provider
+// with others.
+func startInstance(t *testing.T, f *fixture) *orderstest.Shop {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dbtest.URL(f.Pool))
+	require.NoError(t, err)
+	postgres.Configure(config)
+	config.MaxConns = 4
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	shop := orderstest.New(t, orderstest.Options{Pool: pool, Account: f.Account, Fake: f.Stripe})
+	shop.Orders.Events = true
+	return shop
+}
+
 type changesRound struct {
 	*fixture
 
-	processes []*rpc.Client
+	instances []*orderstest.Shop
 	keys      map[idempotency.Key]string // the bodies of the refunds
 	patience  time.Duration              // with an action, see start
 	running   sync.WaitGroup
 	faults    []*stripetest.Injection
 }
 
-func newChangesRound(t *testing.T, rt *rapid.T, f *fixture, processes []*rpc.Client) *changesRound {
+func newChangesRound(t *testing.T, rt *rapid.T, f *fixture, instances []*orderstest.Shop) *changesRound {
 	t.Helper()
-	r := &changesRound{fixture: f.withNewKey(t), processes: processes, keys: map[idempotency.Key]string{}}
+	r := &changesRound{fixture: f.withNewKey(t), instances: instances, keys: map[idempotency.Key]string{}}
 	card := rapid.SampledFrom([]string{visa, pendingRefund, pendingRefund, refundFail, refundFail}).Draw(rt, "card")
 	r.Stripe.EditEvents(func(e *stripetest.Event) { e.Created -= 3600 }) // those of earlier rounds are read
 	r.do(createPaid(card))
@@ -95,8 +113,8 @@ func (r *changesRound) start(act func()) {
 	}
 }
 
-func (r *changesRound) process(rt *rapid.T) *rpc.Client {
-	return rapid.SampledFrom(r.processes).Draw(rt, "process")
+func (r *changesRound) instance(rt *rapid.T) *orderstest.Shop {
+	return rapid.SampledFrom(r.instances).Draw(rt, "instance")
 }
 
 func (r *changesRound) refund(rt *rapid.T) {
@@ -104,8 +122,8 @@ func (r *changesRound) refund(rt *rapid.T) {
 	if r.keys[key] == "" {
 		r.keys[key] = rapid.SampledFrom([]string{`{"amount":500}`, `{"amount":1800}`, `{}`}).Draw(rt, "body")
 	}
-	p, req := r.process(rt), refundRequest(r.t, r.Account, orderID(r.Account, r.key), key, r.keys[key])
-	r.start(func() { _ = p.Call("Process.Refund", req, new(bool)) })
+	s, req := r.instance(rt), refundRequest(r.t, r.Account, orderID(r.Account, r.key), key, r.keys[key])
+	r.start(func() { _, _ = s.Refund(context.Background(), req) })
 }
 
 func (r *changesRound) refundAtDashboard(rt *rapid.T) {
@@ -155,19 +173,19 @@ func (r *changesRound) webhook(rt *rapid.T) {
 	if len(events) == 0 {
 		rt.Skip("there is no event")
 	}
-	e, p := rapid.SampledFrom(events).Draw(rt, "event"), r.process(rt)
+	e, s := rapid.SampledFrom(events).Draw(rt, "event"), r.instance(rt)
 	payload, signature := e.Sign(orderstest.WebhookSecret, time.Now())
-	r.start(func() { _ = p.Call("Process.Webhook", webhookArgs{payload, signature}, new(bool)) })
+	r.start(func() { _, _ = handleEvent(context.Background(), s, payload, signature) })
 }
 
-func (r *changesRound) work(p *rpc.Client) {
+func (r *changesRound) work(s *orderstest.Shop) {
 	r.exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change' AND failed_at IS NULL AND last_error IS NOT NULL")
-	_ = p.Call("Process.Work", true, new(bool))
+	_, _ = s.Changes.Worker().RunOnce(context.Background())
 }
 
-func (r *changesRound) complete(p *rpc.Client) {
-	_ = readList(p)
-	r.work(p)
+func (r *changesRound) complete(s *orderstest.Shop) {
+	_ = s.Changes.ReadList(context.Background())
+	r.work(s)
 }
 
 func (r *changesRound) fail(rt *rapid.T) {
@@ -207,9 +225,9 @@ func (r *changesRound) finish(rt *rapid.T, totals map[string]int) {
 	}
 	for n := 0; n < 2 || r.staged() != ""; n++ {
 		require.Less(rt, n, 20, "a job does not end: %s", r.staged())
-		p := r.processes[n%2]
-		require.NoError(rt, readList(p))
-		r.work(p)
+		s := r.instances[n%2]
+		require.NoError(rt, s.Changes.ReadList(context.Background()))
+		r.work(s)
 	}
 	r.check(rt, totals)
 }
