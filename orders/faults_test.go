@@ -2,7 +2,6 @@ package orders_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,40 +29,6 @@ func faultOnce(kind stripetest.Fault, calls ...string) step {
 }
 
 func (f *fixture) inject(rule stripetest.Rule) { f.faults = append(f.faults, f.Stripe.Inject(rule)) }
-
-func timeOut(kind stripetest.Fault, call string) step {
-	return func(f *fixture) {
-		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-			if callOf(req) != call {
-				return next.RoundTrip(req)
-			}
-			held := f.Stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call})
-			response, err := hangUp(req, next, held)
-			if held.Triggered() > 0 {
-				f.faults = append(f.faults, held)
-			} else {
-				held.Release()
-			}
-			return response, err
-		})
-	}
-}
-
-func hangUp(req *http.Request, next http.RoundTripper, held *stripetest.Injection) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(req.Context())
-	go func() {
-		defer cancel()
-		select {
-		case <-held.Reached():
-		case <-ctx.Done():
-		}
-	}()
-	response, err := next.RoundTrip(req.WithContext(ctx))
-	if err != nil && req.Context().Err() == nil {
-		err = context.DeadlineExceeded
-	}
-	return response, err
-}
 
 func loseRequest(calls ...string) step { return fault(stripetest.CloseBefore, calls...) }
 

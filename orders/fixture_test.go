@@ -53,7 +53,6 @@ type options struct {
 	configure    func(*pgxpool.Config) // of the pool
 	concurrent   bool
 	unchecked    bool
-	stepTimeout  time.Duration
 	clock        func() time.Time // the provider's
 	searchDelay  time.Duration    // the provider's
 	eventDelay   time.Duration    // the provider's
@@ -83,7 +82,6 @@ func newFixture(t *testing.T, o options, steps ...step) *fixture {
 		Pool:         pool,
 		Account:      o.account,
 		Logger:       slog.New(slog.NewTextHandler(f.log, nil)),
-		StepTimeout:  o.stepTimeout,
 		ChargeWindow: o.chargeWindow,
 		Stripe:       stripetest.Options{Clock: o.clock, SearchDelay: o.searchDelay, EventDelay: o.eventDelay},
 		Payments:     payments.Config{Transport: f.transport, Logger: slog.New(slog.DiscardHandler)},

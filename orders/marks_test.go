@@ -37,6 +37,7 @@ func TestMark_endedByLaterRun(t *testing.T) {
 			t.Run(name+", "+by, func(t *testing.T) {
 				t.Parallel()
 				f := newFixture(t, options{}, stop, makeUnavailable(cancel), resolve("503 outcome unknown, 2s"), markedOrder)
+				require.Contains(t, f.history(), "key.resolve "+actionJSON)
 				f.do(end, create("422 canceled"), expectIntents("canceled"), expectCharges(0), expectFailure("canceled"))
 				f.checkFinal()
 			})

@@ -47,26 +47,6 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-func TestOutcomes_timeout(t *testing.T) {
-	t.Parallel()
-	for name, steps := range map[string][]step{
-		"create, held on arrival":     {timeOut(stripetest.HoldArrival, createIntent), create("503 unavailable, 1s"), retry("201")},
-		"create, held while it runs":  {timeOut(stripetest.HoldRunning, createIntent), create("503 unavailable, 2s"), retry("201")},
-		"confirm, held on arrival":    {timeOut(stripetest.HoldArrival, confirm), loseRequest(getIntent), create("503 outcome unknown, 1s"), retry("201")},
-		"confirm, held while it runs": {timeOut(stripetest.HoldRunning, confirm), loseRequest(getIntent), create("503 outcome unknown, 1s"), retry("201")},
-		"confirm, held before response": {
-			timeOut(stripetest.HoldResponse, confirm), loseRequest(getIntent), create("503 outcome unknown, 1s"), retry("201"),
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{})
-			f.run(steps)
-			f.checkFinal()
-		})
-	}
-}
-
 func (f *fixture) checkFinal() {
 	f.t.Helper()
 	f.checkResponse()

@@ -1,6 +1,7 @@
 package orders_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -210,6 +211,23 @@ func TestRefund_refusalReplayed(t *testing.T) {
 		interceptFirst(makeRefund, dropResponse), refund("422 charge_already_refunded"),
 		expectCalls("list 200, refund 0, refund 400, list 200"), expectSummary("paid 0, failed 1800; 4300"),
 	)
+}
+
+// hangUp gives a call up when it has arrived.
+func hangUp(req *http.Request, next http.RoundTripper, held *stripetest.Injection) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(req.Context())
+	go func() {
+		defer cancel()
+		select {
+		case <-held.Reached():
+		case <-ctx.Done():
+		}
+	}()
+	response, err := next.RoundTrip(req.WithContext(ctx))
+	if err != nil && req.Context().Err() == nil {
+		err = context.DeadlineExceeded
+	}
+	return response, err
 }
 
 func inOrder(call string, each ...interceptor) interceptor {
