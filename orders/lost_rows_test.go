@@ -101,9 +101,8 @@ func TestLostRows_searchLags(t *testing.T) {
 // The search finds only an unconfirmed intent, but the create returns the charged one.
 func TestLostRows_unconfirmedIntent(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.insertIntent(visa, orderAmount) // as after a 500
-	f.do(pass(time.Minute), loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), loseIntent)
+	f := newFixture(t, options{}, insertIntents(visa), pass(time.Minute)) // as after a 500
+	f.do(loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), loseIntent)
 	f.do(retry("201"), expectCalls("search 200, get 200, create 200, get 200"), expectCharges(1))
 	f.checkFinal()
 }
