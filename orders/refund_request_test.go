@@ -12,11 +12,6 @@ import (
 
 func TestDecodeRefundRequest_limits(t *testing.T) {
 	t.Parallel()
-	const (
-		amount  = "/amount out_of_range: must be from 1 to 999999999999"
-		integer = "/amount invalid_type: must be an integer"
-		reason  = "/reason invalid_value: must be one of duplicate, fraudulent, requested_by_customer"
-	)
 	duplicate := "duplicate"
 	for body, test := range map[string]struct {
 		want refunds.Request
@@ -25,12 +20,12 @@ func TestDecodeRefundRequest_limits(t *testing.T) {
 		`{}`:                              {},
 		`{"amount":999999999999}`:         {want: refunds.Request{Amount: 999_999_999_999}},
 		`{"reason":"duplicate"}`:          {want: refunds.Request{Reason: &duplicate}},
-		`{"amount":0}`:                    {errs: []string{amount}},
-		`{"amount":1000000000000}`:        {errs: []string{amount}},
-		`{"amount":10.5}`:                 {errs: []string{integer}},
-		`{"reason":"regret"}`:             {errs: []string{reason}},
-		`{"reason":""}`:                   {errs: []string{"/reason too_short: must be 1 to 500 characters long"}},
-		`{"amount":0,"reason":"x","x":1}`: {errs: []string{amount, reason, "/x unknown_member: is not a known member"}},
+		`{"amount":0}`:                    {errs: []string{"/amount out_of_range"}},
+		`{"amount":1000000000000}`:        {errs: []string{"/amount out_of_range"}},
+		`{"amount":10.5}`:                 {errs: []string{"/amount invalid_type"}},
+		`{"reason":"regret"}`:             {errs: []string{"/reason invalid_value"}},
+		`{"reason":""}`:                   {errs: []string{"/reason too_short"}},
+		`{"amount":0,"reason":"x","x":1}`: {errs: []string{"/amount out_of_range", "/reason invalid_value", "/x unknown_member"}},
 	} {
 		canonical, err := idempotency.Canonicalize([]byte(body))
 		require.NoError(t, err)
@@ -42,6 +37,10 @@ func TestDecodeRefundRequest_limits(t *testing.T) {
 		}
 		var invalid *httpjson.InvalidError
 		require.ErrorAs(t, err, &invalid, body)
-		require.Equal(t, test.errs, errorsOf(invalid), body)
+		var errs []string
+		for _, f := range invalid.Fields {
+			errs = append(errs, f.Pointer+" "+f.Code)
+		}
+		require.Equal(t, test.errs, errs, body)
 	}
 }
