@@ -29,22 +29,13 @@ func TestRefund_threeDecimals(t *testing.T) {
 	require.Equal(t, "201", outcomeOf(f.refund("all-that-is-left-of-it", `{}`)))
 }
 
-func TestRefund_severalParts(t *testing.T) {
+// The request derives from the key and the stored parameters (R4, R5).
+func TestRefund_request(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, createPaid(visa))
-	result, err := f.refund("the-first-part-of-it", `{"amount":1800,"reason":"duplicate"}`)
-	require.Equal(t, "201", outcomeOf(result, err))
-	part := f.getRefund("the-first-part-of-it")
-	require.Equal(t, refundID(f.Account, "the-first-part-of-it"), part.ID)
-	require.Equal(t, map[string]string{
-		"Content-Type": "application/json",
-		"Location":     "/v1/orders/" + orderID(f.Account, f.key).String() + "/refunds/" + part.ID.String(),
-	}, result.Response.Headers)
-	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"order_id":%q,"amount":1800,"currency":"usd","reason":"duplicate","status":"succeeded","source":"api","provider_refund_id":%q,"created_at":%q}`,
-		part.ID, orderID(f.Account, f.key), f.Stripe.Refunds()[0].ID, formatTime(part.CreatedAt.Time)), string(result.Response.Body))
-
+	f := newFixture(t, options{}, createPaid(visa), refund("201"))
+	key := idempotency.KeyID(f.Account, f.refundKey())
 	sent := f.Stripe.Requests()[len(f.Stripe.Requests())-1]
-	require.Equal(t, "orders-api-"+idempotency.KeyID(f.Account, "the-first-part-of-it").String()+"-refund", sent.Key)
+	require.Equal(t, "orders-api-"+key.String()+"-refund", sent.Key)
 	form, err := url.ParseQuery(string(sent.Body))
 	require.NoError(t, err)
 	require.Equal(t, url.Values{
@@ -53,17 +44,9 @@ func TestRefund_severalParts(t *testing.T) {
 		"reason":                       {"duplicate"},
 		"metadata[account_id]":         {f.Account.String()},
 		"metadata[order_id]":           {orderID(f.Account, f.key).String()},
-		"metadata[refund_id]":          {part.ID.String()},
-		"metadata[idempotency_key_id]": {idempotency.KeyID(f.Account, "the-first-part-of-it").String()},
+		"metadata[refund_id]":          {refundID(f.Account, f.refundKey()).String()},
+		"metadata[idempotency_key_id]": {key.String()},
 	}, form)
-
-	require.Equal(t, "422 refund-exceeds-remaining, and the key is unused, 2500 remain", outcomeOf(f.refund("more-than-what-is-left", `{"amount":2501}`)))
-	require.Equal(t, "201", outcomeOf(f.refund("all-that-is-left-of-it", `{}`)))
-	require.Equal(t, "422 order-not-refundable, and the key is unused", outcomeOf(f.refund("when-nothing-is-left-of-it", `{}`)))
-	require.Equal(t, "422 order-not-refundable, and the key is unused", outcomeOf(f.refund("when-nothing-is-left-of-it", `{"amount":1}`)))
-	require.Equal(t, "refunded 4300, succeeded 2500, succeeded 1800; 4300", f.summary())
-	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys"), "a rejected request does not use its key")
-	checkRefundInvariants(t, f)
 }
 
 // Ten concurrent refunds, each sent twice, never refund more than was charged.
@@ -123,15 +106,10 @@ func loseRefunds(f *fixture) {
 // The client's retry finds a lost refund at the provider, at any age (R5, derived ids).
 func TestRefund_rowsLostInRestore(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, createPaid(visa))
-	first, err := f.refund(oneRefund, oneBody)
-	require.Equal(t, "201", outcomeOf(first, err))
-	loseRefunds(f)
+	f := newFixture(t, options{}, createPaid(visa), refund("201"), loseRefunds)
 	f.Stripe.Advance(48 * time.Hour)
-	f.transport.reset()
-	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
-	require.Equal(t, "list 200", f.transport.calls())
-	require.Equal(t, refunded, f.summary())
+	f.do(refund("201"), expectSummary(refunded))
+	require.Len(t, f.Stripe.Refunds(), 1)
 	checkRefundInvariants(t, f)
 }
 
@@ -141,8 +119,7 @@ func TestRefund_lostRest(t *testing.T) {
 	f := newFixture(t, options{}, createPaid(visa))
 	const theRest = idempotency.Key("the-key-of-the-rest")
 	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
-	rest, err := f.refund(theRest, `{}`)
-	require.Equal(t, "201", outcomeOf(rest, err))
+	require.Equal(t, "201", outcomeOf(f.refund(theRest, `{}`)))
 	loseRefunds(f)
 	require.Equal(t, "201", outcomeOf(f.refund(theRest, `{}`)))
 	require.EqualValues(t, 2500, f.getRefund(theRest).Amount)
@@ -203,16 +180,6 @@ func TestRefund_refusedWhileInFlight(t *testing.T) {
 	checkRefundInvariants(t, f)
 }
 
-// A refusal that Stripe has saved under our key is final at once.
-func TestRefund_refusalReplayed(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{}, createPaid(visa), refundAtProvider())
-	f.do(
-		interceptFirst(makeRefund, dropResponse), refund("422 charge_already_refunded"),
-		expectCalls("list 200, refund 0, refund 400, list 200"), expectSummary("paid 0, failed 1800; 4300"),
-	)
-}
-
 // hangUp gives a call up when it has arrived.
 func hangUp(req *http.Request, next http.RoundTripper, held *stripetest.Injection) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
@@ -241,20 +208,22 @@ func inOrder(call string, each ...interceptor) interceptor {
 	}
 }
 
-func retryUnsent(f *fixture) {
-	f.do(makeUnavailable(listRefunds), retry("503 outcome unknown, 2s"))
-}
-
-// The empty list of another account does not prove that the refund was not made.
-func TestResolve_refundOfAnotherAccount(t *testing.T) {
+// A dispute prevents a refund until it is won. So another key may succeed.
+func TestRefund_disputed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{}, createPaid(visa))
-	f.do(loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"))
-	f.ageLastRun(11 * time.Minute)
-	f.do(anotherAccount, resolveRefund("503 outcome unknown, 1m0s"), expectSummary("paid 0, pending 1800; 1800"))
-	f.transport.intercept(nil)
-	f.do(resolveRefund("201"), expectSummary(refunded))
+	dispute, err := f.Stripe.Dispute(f.intentID(), 700, "fraudulent", "needs_response")
+	require.NoError(t, err)
+	f.do(refund("422 charge_disputed"))
+	require.Contains(t, string(f.result.Response.Body), `"retry":"new-key"`)
+	require.NoError(t, f.Stripe.UpdateDispute(dispute, "won"))
+	f.do(retry("422 charge_disputed"))
+	require.Equal(t, "201", outcomeOf(f.refund("after-the-dispute", oneBody)))
 	checkRefundInvariants(t, f)
+}
+
+func retryUnsent(f *fixture) {
+	f.do(makeUnavailable(listRefunds), retry("503 outcome unknown, 2s"))
 }
 
 func TestResolve_refund(t *testing.T) {
@@ -267,6 +236,10 @@ func TestResolve_refund(t *testing.T) {
 		summary string
 	}{
 		"made, response lost": {[]step{loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s")}, "201", refunded},
+		"the list of another account is empty": {
+			[]step{loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"), idle, anotherAccount},
+			"503 outcome unknown, 1m0s", "paid 0, pending 1800; 1800",
+		},
 		"not made, may be in flight": {
 			[]step{loseRequest(makeRefund), refund("503 outcome unknown, 1s")},
 			"503 outcome unknown, 10m0s", "paid 0, pending 1800; 0",

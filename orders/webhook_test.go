@@ -106,20 +106,16 @@ func TestHandleEvent_decidedLater(t *testing.T) {
 		act       step
 		eventType string
 		outcome   string
-		calls     string
 	}{
-		"succeeded":                           {inProcess, []string{"payment_intent.processing"}, paymentSucceeds, "payment_intent.succeeded", "201", "get 200"},
-		"succeeded, event of the charge":      {inProcess, nil, paymentSucceeds, "charge.succeeded", "201", "get 200"},
-		"succeeded, event of an unknown type": {inProcess, nil, paymentSucceeds, "payment_intent.postponed", "201", "get 200"},
-		"succeeded, event says failed":        {inProcess, nil, paymentSucceeds, "payment_intent.payment_failed", "201", "get 200"},
-		"failed":                              {inProcess, nil, paymentFails, "payment_intent.payment_failed", declined, "get 200, cancel 200"},
-		"failed, event says succeeded":        {inProcess, nil, paymentFails, "payment_intent.succeeded", declined, "get 200, cancel 200"},
+		"succeeded":                           {inProcess, []string{"payment_intent.processing"}, paymentSucceeds, "payment_intent.succeeded", "201"},
+		"succeeded, event of an unknown type": {inProcess, nil, paymentSucceeds, "payment_intent.postponed", "201"},
+		"failed":                              {inProcess, nil, paymentFails, "payment_intent.payment_failed", declined},
 		"approved": {
 			challenge,
 			[]string{"payment_intent.requires_action", "payment_intent.created", "payment_intent.succeeded"},
-			approve, "payment_intent.succeeded", "201", "get 200",
+			approve, "payment_intent.succeeded", "201",
 		},
-		"not approved": {challenge, nil, failChallenge, "payment_intent.payment_failed", notApproved, "get 200, cancel 200"},
+		"not approved": {challenge, nil, failChallenge, "payment_intent.payment_failed", notApproved},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := shared.withNewKey(t)
@@ -135,12 +131,10 @@ func TestHandleEvent_decidedLater(t *testing.T) {
 			require.Equal(t, history, f.history())
 
 			test.act(f)
-			f.transport.reset()
 			event, err := f.deliverEvent(test.eventType)
 			require.Equal(t, test.outcome, eventOutcome(event, err))
 			require.Equal(t, test.eventType, event.Type)
 			require.Equal(t, idempotency.RecoveryPoint("charge_created"), event.Run.From)
-			f.do(expectCalls(test.calls))
 			f.checkFinal()
 			f.do(retry(test.outcome))
 		})
