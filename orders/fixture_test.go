@@ -242,5 +242,3 @@ func collectStrings(t *testing.T, rows pgx.Rows) []string {
 	require.NoError(t, err)
 	return found
 }
-
-func formatTime(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000000Z") }

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -143,4 +145,33 @@ func TestLostRows_cancelledAtProvider(t *testing.T) {
 	f := newFixture(t, options{}, challenge, cancelAtProvider, loseRows)
 	f.do(create("422 payment_intent_canceled"), expectCalls("create 200, get 200"), expectCharges(0))
 	f.checkFinal()
+}
+
+// Ids are derived, so the retry finds the same payment (R5).
+func TestCreate_rowsLostInFailover(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		card    string
+		calls   string
+		outcome string
+	}{
+		"paid order":         {visa, "create 200, get 200", "201"},
+		"declined order":     {declinedCard, "create 200, get 200, cancel 200", "402 card_declined generic_decline"},
+		"payment in process": {stripetest.ProcessingCard, "create 200, get 200", "503 outcome unknown, 30s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, options{}, payWith(test.card), create(test.outcome))
+			before, intents := f.getOrder(), f.intents()
+			f.do(loseRows, retry(test.outcome), expectCalls(test.calls))
+			require.Equal(t, before.ID, f.getOrder().ID)
+			require.Equal(t, before.PaymentIntentID, f.getOrder().PaymentIntentID)
+			require.Equal(t, intents[0].ID, f.intents()[0].ID)
+			require.Len(t, f.intents(), 1)
+			if test.card == stripetest.ProcessingCard {
+				f.do(paymentSucceeds, retry("201"))
+			}
+			f.checkFinal()
+		})
+	}
 }

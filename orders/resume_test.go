@@ -9,7 +9,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/payments/stripetest"
+	"example.com/orders-api/orders"
 )
 
 func TestResume_killed(t *testing.T) {
@@ -79,31 +79,59 @@ func TestCreate_rulesChanged(t *testing.T) {
 	})
 }
 
-// Ids are derived, so the retry finds the same payment (R5).
-func TestCreate_rowsLostInFailover(t *testing.T) {
+const (
+	retention = 72 * time.Hour
+	grace     = 5 * time.Minute
+)
+
+func (f *fixture) ageLastRun(age time.Duration) {
+	f.t.Helper()
+	f.exec("UPDATE idempotency_keys SET updated_at = updated_at - $1::interval", age)
+	f.exec("UPDATE refunds SET provider_sent_at = provider_sent_at - $1::interval", age)
+}
+
+func (f *fixture) runCompleter() idempotency.CompleterResult {
+	f.t.Helper()
+	c := idempotency.NewCompleter(f.Engine,
+		idempotency.CompleterConfig{Grace: grace, ActionTimeout: 23 * time.Hour, Batch: 100, Concurrency: 1})
+	result, err := c.RunOnce(f.t.Context())
+	require.NoError(f.t, err)
+	return result
+}
+
+// The completer needs neither valid credentials of the client nor a valid request (R4).
+func TestCompleter_noClient(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		card    string
-		calls   string
-		outcome string
-	}{
-		"paid order":         {visa, "create 200, get 200", "201"},
-		"declined order":     {declinedCard, "create 200, get 200, cancel 200", "402 card_declined generic_decline"},
-		"payment in process": {stripetest.ProcessingCard, "create 200, get 200", "503 outcome unknown, 30s"},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for point, endpoint := range map[string]string{"order_created": createIntent, "charge_created": confirm} {
+		t.Run("from "+point, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{}, payWith(test.card), create(test.outcome))
-			before, intents := f.getOrder(), f.intents()
-			f.do(loseRows, retry(test.outcome), expectCalls(test.calls))
-			require.Equal(t, before.ID, f.getOrder().ID)
-			require.Equal(t, before.PaymentIntentID, f.getOrder().PaymentIntentID)
-			require.Equal(t, intents[0].ID, f.intents()[0].ID)
-			require.Len(t, f.intents(), 1)
-			if test.card == stripetest.ProcessingCard {
-				f.do(paymentSucceeds, retry("201"))
-			}
+			f := newFixture(t, options{}, stopBefore(endpoint))
+			f.exec(`
+INSERT INTO api_keys (id, account_id, key_hash, prefix, revoked_at)
+VALUES (gen_random_uuid(), $1, decode(repeat('00', 32), 'hex'), 'ok_revoked', now())`, f.Account)
+			f.exec(`UPDATE idempotency_keys SET request_params = '{"cents":"all of them"}'`)
+			f.ageLastRun(2 * grace)
+			require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
+			require.Equal(t, orders.StatusPaid, f.getOrder().Status)
+			require.EqualValues(t, orderAmount, f.getOrder().Amount)
+			require.Equal(t, 1, f.count("SELECT count(*) FROM audit_records WHERE action = 'order.paid'"))
 			f.checkFinal()
 		})
 	}
+}
+
+func TestReaper_keepsTheOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, create("201"))
+	abandoned := f.withKey(t, "abandoned-long-ago")
+	abandoned.do(stopBefore(confirm))
+	abandoned.backdate(365 * 24 * time.Hour)
+	order, history := f.getOrder(), f.history()
+
+	require.Equal(t, 1, idempotencytest.Reap(t, f.Pool))
+	require.Equal(t, order, f.getOrder())
+	require.Equal(t, history, f.history())
+	require.Equal(t, 1, f.count("SELECT count(*) FROM staged_jobs"), "the receipt is still staged")
+	abandoned.do(retry("422 charge_window_over"))
+	checkInvariants(t, f)
 }
