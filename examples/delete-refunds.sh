@@ -20,7 +20,7 @@ edit() { # edit FLAGS EXPRESSION FILE...: perl edits each file
 	done
 }
 
-git rm -r orders/refunds 'orders/refund*_test.go' 'orders/*/refunds.go' 'orders/*/refunds_test.go'
+git rm -r orders/refunds 'orders/refund*_test.go' 'orders/*/refunds.go' 'orders/*/refund*_test.go'
 git rm 'api/refunds*' 'api/problems/*refund*' 'client/refunds*' cmd/orders/refunds_test.go examples/delete-refunds.sh
 
 edit -ni 'print unless /refund/i' cmd/internal/app/app.go cmd/internal/app/server.go orders/orderstest/orderstest.go \
@@ -37,8 +37,8 @@ edit -pi 's/, `cancelOrder`, `createRefund` and `refundRemaining` have/ and `can
 edit -pi 's/, `listOrders`, `getRefund`, `listRefunds` and/, `listOrders` and/' client/typescript/README.md
 edit -ni 'print unless /Remaining/' api/problem.go internal/httpjson/errors.go
 edit -ni 'print unless /Remaining/' client/errors.go
-edit -ni 'print unless /rejected\.Remaining > 0/ .. /^\t\t}$/' orders/fixture_test.go
-edit -ni 'print unless /"a (refund of a lost order|lost refund)": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go
+edit -ni 'print unless /rejected\.Remaining > 0/ .. /^\t\t}$/' orders/orderstest/fixture.go
+edit -ni 'print unless /"a refund of a lost order": \{/ .. /^\t\t\},$/' orders/reconcile/reconcile_test.go
 edit -ni 'print unless /h\.Refunds, err = / .. /^\t\t}$/ or /range h\.Refunds/ .. /^\t\t}$/ or /refunds[."]|Refunds/' cmd/orders/keys.go
 edit -ni 'print unless /f\.exec\(`INSERT INTO refunds/ .. /FROM orders`\)/ or /refund := f\.keys/ .. /of the key of its order/' cmd/orders/keys_test.go
 edit -ni 'print unless /Refunds an order/ .. /^$/ or /async \w+Refunds?\(/ .. /^$/ or /type Refund/' client/typescript/orders.ts

@@ -16,6 +16,7 @@ import (
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/jobs"
 	"example.com/orders-api/orders"
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -28,47 +29,41 @@ const (
 
 func aDayAgo() time.Time { return time.Now().Add(-age) }
 
-func challenge(f *fixture) { f.do(payWith(challengeCard), create("202 action required")) }
+func old(f *Fixture) { f.Backdate(age) }
 
-func old(f *fixture) { f.backdate(age) }
-
-func inProcess(f *fixture) {
-	f.do(payWith(stripetest.ProcessingCard), create("503 outcome unknown, 30s"))
+func latePeriod(f *Fixture) {
+	f.Do(pass(orders.CreatePeriod))
+	f.Transport.Reset()
 }
 
-func latePeriod(f *fixture) {
-	f.do(pass(orders.CreatePeriod))
-	f.transport.reset()
-}
-
-func lateWindow(f *fixture) {
-	f.do(pass(23 * time.Hour))
-	f.transport.reset()
+func lateWindow(f *Fixture) {
+	f.Do(pass(23 * time.Hour))
+	f.Transport.Reset()
 }
 
 // aDayLater is an order of a day ago, and what happens then.
-type aDayLater struct{ past, now []step }
+type aDayLater struct{ past, now []Step }
 
-func runADayLater(t *testing.T, shared *fixture, tests map[string]aDayLater) {
+func runADayLater(t *testing.T, shared *Fixture, tests map[string]aDayLater) {
 	t.Helper()
-	parts := map[string]*fixture{}
+	parts := map[string]*Fixture{}
 	for name, test := range tests {
-		parts[name] = shared.withNewKey(t)
-		parts[name].byCompleter = shared.byCompleter
-		parts[name].do(test.past...)
+		parts[name] = shared.WithNewKey(t)
+		parts[name].ByCompleter = shared.ByCompleter
+		parts[name].Do(test.past...)
 	}
 	shared.Stripe.Advance(age)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := parts[name]
-			f.t = t
-			f.backdate(age)
-			f.transport.reset()
-			f.do(test.now...)
-			f.checkResponse()
+			f.T = t
+			f.Backdate(age)
+			f.Transport.Reset()
+			f.Do(test.now...)
+			f.CheckResponse()
 		})
 	}
-	checkInvariants(t, shared)
+	CheckInvariants(t, shared)
 }
 
 // An old order keeps a result that the provider has; otherwise its intent is cancelled (R24). Nothing is created or
@@ -76,70 +71,70 @@ func runADayLater(t *testing.T, shared *fixture, tests map[string]aDayLater) {
 func TestChargeWindow(t *testing.T) {
 	t.Parallel()
 	const over = "422 charge_window_over"
-	ends := func(outcome string) step {
-		return func(f *fixture) {
-			f.t.Helper()
-			f.do(retry(outcome))
-			require.NotRegexp(f.t, "create|confirm", f.transport.calls())
-			for _, intent := range f.intents() {
-				require.Equal(f.t, outcome == "201", intent.Status == "succeeded", intent.Status)
-				require.Contains(f.t, []string{"succeeded", "canceled"}, intent.Status)
+	ends := func(outcome string) Step {
+		return func(f *Fixture) {
+			f.T.Helper()
+			f.Do(Retry(outcome))
+			require.NotRegexp(f.T, "create|confirm", f.Transport.Calls())
+			for _, intent := range f.Intents() {
+				require.Equal(f.T, outcome == "201", intent.Status == "succeeded", intent.Status)
+				require.Contains(f.T, []string{"succeeded", "canceled"}, intent.Status)
 			}
 		}
 	}
-	shared := newFixture(t, options{clock: aDayAgo}, create("201"))
+	shared := NewFixture(t, Setup{Clock: aDayAgo}, Create("201"))
 	runADayLater(t, shared, map[string]aDayLater{
-		"no intent":                     {[]step{loseRequest(createIntent), create("503 unavailable, 1s")}, []step{ends(notCreated)}},
-		"intent created, response lost": {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, []step{ends(over)}},
-		"unconfirmed":                   {[]step{stopBefore(confirm)}, []step{ends(over)}},
-		"charged, response lost":        {[]step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")}, []step{ends("201")}},
+		"no intent":                     {[]Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s")}, []Step{ends(notCreated)}},
+		"intent created, response lost": {[]Step{LoseResponse(CreateIntent), Create("503 unavailable, 1s")}, []Step{ends(over)}},
+		"unconfirmed":                   {[]Step{StopBefore(Confirm)}, []Step{ends(over)}},
+		"charged, response lost":        {[]Step{LoseResponse(Confirm, GetIntent), Create("503 outcome unknown, 1s")}, []Step{ends("201")}},
 		"charged by a run whose rows are lost": {
-			[]step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), loseIntent}, []step{ends("201")},
+			[]Step{LoseResponse(Confirm, GetIntent), Create("503 outcome unknown, 1s"), loseIntent}, []Step{ends("201")},
 		},
 		"declined, response lost": {
-			[]step{payWith("pm_card_chargeDeclinedIncorrectCvc"), loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")},
-			[]step{ends("402 incorrect_cvc incorrect_cvc")},
+			[]Step{PayWith("pm_card_chargeDeclinedIncorrectCvc"), LoseResponse(Confirm, GetIntent), Create("503 outcome unknown, 1s")},
+			[]Step{ends("402 incorrect_cvc incorrect_cvc")},
 		},
-		"waits for the customer":    {[]step{challenge}, []step{ends(over)}},
-		"approved in time":          {[]step{challenge, approve}, []step{ends("201")}},
-		"not approved":              {[]step{challenge, failChallenge}, []step{ends("402 payment_intent_authentication_failure")}},
-		"approved after our cancel": {[]step{challenge}, []step{after(cancel, customerCannotPay), ends(over)}},
+		"waits for the customer":    {[]Step{Challenge}, []Step{ends(over)}},
+		"approved in time":          {[]Step{Challenge, Approve}, []Step{ends("201")}},
+		"not approved":              {[]Step{Challenge, FailChallenge}, []Step{ends("402 payment_intent_authentication_failure")}},
+		"approved after our cancel": {[]Step{Challenge}, []Step{After(Cancel, CustomerCannotPay), ends(over)}},
 		"paid with another card before our cancel arrives": {
-			[]step{challenge, failChallenge}, []step{before(cancel, payWithOtherCard), ends("201")},
+			[]Step{Challenge, FailChallenge}, []Step{Before(Cancel, payWithOtherCard), ends("201")},
 		},
-		"charged before our cancel arrives": {[]step{stopBefore(confirm)}, []step{before(cancel, confirmAtProvider), ends("201")}},
+		"charged before our cancel arrives": {[]Step{StopBefore(Confirm)}, []Step{Before(Cancel, confirmAtProvider), ends("201")}},
 	})
 }
 
 func TestChargeWindow_limit(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
+	f := NewFixture(t, Setup{})
 	for outcome, age := range map[string]time.Duration{
-		"201":                    23*time.Hour - leaseDuration - 30*time.Second,
-		"422 charge_window_over": 23*time.Hour - leaseDuration + time.Second,
+		"201":                    23*time.Hour - LeaseDuration - 30*time.Second,
+		"422 charge_window_over": 23*time.Hour - LeaseDuration + time.Second,
 	} {
-		f := f.withNewKey(t)
-		f.do(stopBefore(confirm))
-		f.backdate(age)
-		f.do(retry(outcome))
-		f.checkFinal()
+		f := f.WithNewKey(t)
+		f.Do(StopBefore(Confirm))
+		f.Backdate(age)
+		f.Do(Retry(outcome))
+		f.CheckFinal()
 	}
 
-	f = f.withNewKey(t) // an old key with a new order
-	f.do(stopBefore(createIntent))
-	f.exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval", age)
-	f.do(retry("201"))
+	f = f.WithNewKey(t) // an old key with a new order
+	f.Do(StopBefore(CreateIntent))
+	f.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval", age)
+	f.Do(Retry("201"))
 }
 
-func (f *fixture) readStatus(ctx context.Context) (result idempotency.Result, err error) {
-	key, _, err := f.Engine.Lookup(ctx, f.Account, f.key)
+func readStatus(ctx context.Context, f *Fixture) (result idempotency.Result, err error) {
+	key, _, err := f.Engine.Lookup(ctx, f.Account, f.Key)
 	if err == nil && key.State() == idempotency.StateActionRequired {
 		checker := f.Engine.Operation(key.Operation).(interface {
 			CheckAction(ctx context.Context, key idempotency.StoredKey) error
 		})
 		if err = checker.CheckAction(ctx, key); err == nil {
 			if _, err = f.Engine.Resume(ctx, f.Account, key.ID); err == nil || errors.Is(err, httpjson.ErrOutcomeUnknown) {
-				key, _, err = f.Engine.Lookup(ctx, f.Account, f.key)
+				key, _, err = f.Engine.Lookup(ctx, f.Account, f.Key)
 			}
 		}
 	}
@@ -149,45 +144,45 @@ func (f *fixture) readStatus(ctx context.Context) (result idempotency.Result, er
 // The completer ends the payment soon after the window, although the key has just run.
 func TestChargeWindow_notApproved(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, challenge)
-	f.backdate(23*time.Hour - leaseDuration + time.Second)
-	f.ageLastRun(grace)
-	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
-	f.do(create("422 charge_window_over"), expectIntents("canceled"))
-	f.checkFinal()
+	f := NewFixture(t, Setup{}, Challenge)
+	f.Backdate(23*time.Hour - LeaseDuration + time.Second)
+	f.AgeLastRun(Grace)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.RunCompleter())
+	f.Do(Create("422 charge_window_over"), expectIntents("canceled"))
+	f.CheckFinal()
 }
 
 func TestChargeWindow_endsDuringRun(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{chargeWindow: leaseDuration + 100*time.Millisecond})
-	f.inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: createIntent, Delay: 200 * time.Millisecond})
-	f.do(create("422 charge_window_over"), expectCalls("create 200, get 200, cancel 200"))
-	f.checkFinal()
+	f := NewFixture(t, Setup{ChargeWindow: LeaseDuration + 100*time.Millisecond})
+	f.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: CreateIntent, Delay: 200 * time.Millisecond})
+	f.Do(Create("422 charge_window_over"), ExpectCalls("create 200, get 200, cancel 200"))
+	f.CheckFinal()
 }
 
-func newOldFixture(t *testing.T) *fixture {
+func newOldFixture(t *testing.T) *Fixture {
 	t.Helper()
-	return newFixture(t, options{clock: aDayAgo, chargeWindow: 3 * age})
+	return NewFixture(t, Setup{Clock: aDayAgo, ChargeWindow: 3 * age})
 }
 
 // After a day, the same request would create another intent (R12). [TestChargeWindow] has more orders of a day ago.
 func TestProviderKeyExpired(t *testing.T) {
 	t.Parallel()
 	shared := newOldFixture(t)
-	shared.byCompleter = true
+	shared.ByCompleter = true
 	runADayLater(t, shared, map[string]aDayLater{
-		"create: response lost": {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, []step{
-			retry("201"), expectIntents("succeeded"),
+		"create: response lost": {[]Step{LoseResponse(CreateIntent), Create("503 unavailable, 1s")}, []Step{
+			Retry("201"), expectIntents("succeeded"),
 		}},
-		"create: stored 500 under two keys": {[]step{fault(stripetest.ErrorAfter, createIntent), create("503 unavailable, 30s")}, []step{
-			retry("201"), func(f *fixture) { require.Len(f.t, f.intents(), 2) },
+		"create: stored 500 under two keys": {[]Step{Fault(stripetest.ErrorAfter, CreateIntent), Create("503 unavailable, 30s")}, []Step{
+			Retry("201"), func(f *Fixture) { require.Len(f.T, f.Intents(), 2) },
 		}},
-		"confirm: request lost": {[]step{loseRequest(confirm), create("503 outcome unknown, 1s")}, []step{
-			retry("201"), expectIntents("succeeded"),
+		"confirm: request lost": {[]Step{LoseRequest(Confirm), Create("503 outcome unknown, 1s")}, []Step{
+			Retry("201"), expectIntents("succeeded"),
 		}},
-		"payment in process for days": {[]step{inProcess}, []step{
-			retry("503 outcome unknown, 30s"), paymentSucceeds,
-			retry("201"), expectIntents("succeeded"),
+		"payment in process for days": {[]Step{InProcess}, []Step{
+			Retry("503 outcome unknown, 30s"), PaymentSucceeds,
+			Retry("201"), expectIntents("succeeded"),
 		}},
 	})
 }
@@ -196,35 +191,35 @@ func TestProviderKeyExpired(t *testing.T) {
 func TestProviderKeyExpired_severalIntents(t *testing.T) {
 	t.Parallel()
 	tests := map[string]aDayLater{"one charged since it was listed": {
-		[]step{loseRequest(createIntent), create("503 unavailable, 1s"), insertIntents(visa, visa)},
-		[]step{func(f *fixture) { f.outOfBand("/v1/payment_intents/"+f.intents()[1].ID+"/confirm", nil) }, retry("201")},
+		[]Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s"), insertIntents(Visa, Visa)},
+		[]Step{func(f *Fixture) { f.OutOfBand("/v1/payment_intents/"+f.Intents()[1].ID+"/confirm", nil) }, Retry("201")},
 	}}
 	for name, test := range map[string]struct {
 		card string
 		act  string // confirm or cancel
-		now  []step
+		now  []Step
 	}{
-		"one charged":         {visa, "confirm", []step{retry("201")}},
-		"one declined":        {declinedCard, "confirm", []step{retry("402 card_declined generic_decline")}},
-		"one cancelled":       {visa, "cancel", []step{retry("422 payment_intent_canceled")}},
-		"one processing":      {stripetest.ProcessingCard, "confirm", []step{retry("503 outcome unknown, 30s"), paymentSucceeds, retry("201")}},
-		"one requires action": {challengeCard, "confirm", []step{retry("202 action required"), approve, retry("201")}},
+		"one charged":         {Visa, "confirm", []Step{Retry("201")}},
+		"one declined":        {DeclinedCard, "confirm", []Step{Retry("402 card_declined generic_decline")}},
+		"one cancelled":       {Visa, "cancel", []Step{Retry("422 payment_intent_canceled")}},
+		"one processing":      {stripetest.ProcessingCard, "confirm", []Step{Retry("503 outcome unknown, 30s"), PaymentSucceeds, Retry("201")}},
+		"one requires action": {ChallengeCard, "confirm", []Step{Retry("202 action required"), Approve, Retry("201")}},
 	} {
-		act := func(f *fixture) { f.outOfBand("/v1/payment_intents/"+f.intents()[1].ID+"/"+test.act, nil) }
+		act := func(f *Fixture) { f.OutOfBand("/v1/payment_intents/"+f.Intents()[1].ID+"/"+test.act, nil) }
 		tests[name] = aDayLater{
-			[]step{loseRequest(createIntent), create("503 unavailable, 1s"), insertIntents(visa, test.card, visa), act}, test.now,
+			[]Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s"), insertIntents(Visa, test.card, Visa), act}, test.now,
 		}
 	}
 	runADayLater(t, newOldFixture(t), tests)
 }
 
-func insertIntents(cards ...string) step {
-	return func(f *fixture) {
-		f.t.Helper()
+func insertIntents(cards ...string) Step {
+	return func(f *Fixture) {
+		f.T.Helper()
 		for _, card := range cards {
-			f.outOfBand("/v1/payment_intents", url.Values{
-				"amount": {strconv.Itoa(orderAmount)}, "currency": {"usd"}, "payment_method": {card},
-				"metadata[order_id]":                         {orderID(f.Account, f.key).String()},
+			f.OutOfBand("/v1/payment_intents", url.Values{
+				"amount": {strconv.Itoa(OrderAmount)}, "currency": {"usd"}, "payment_method": {card},
+				"metadata[order_id]":                         {OrderID(f.Account, f.Key).String()},
 				"automatic_payment_methods[enabled]":         {"true"},
 				"automatic_payment_methods[allow_redirects]": {"never"},
 			})
@@ -235,48 +230,48 @@ func insertIntents(cards ...string) step {
 // An order without an intent ends after half an hour, but not before a search has found none (R12).
 func TestCreatePeriod(t *testing.T) {
 	t.Parallel()
-	noIntent := []step{loseRequest(createIntent), create("503 unavailable, 1s")}
+	noIntent := []Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s")}
 	for name, test := range map[string]struct {
-		past    []step
-		now     []step
+		past    []Step
+		now     []Step
 		intents []string
 	}{
-		"no intent": {noIntent, []step{latePeriod, retry(notCreated), expectCalls("search 200")}, nil},
-		"cancelled": {noIntent, []step{
-			func(f *fixture) { f.exec("UPDATE orders SET cancel_requested_at = now()") },
-			latePeriod, retry("422 canceled"), expectCalls("search 200"),
+		"no intent": {noIntent, []Step{latePeriod, Retry(notCreated), ExpectCalls("search 200")}, nil},
+		"cancelled": {noIntent, []Step{
+			func(f *Fixture) { f.Exec("UPDATE orders SET cancel_requested_at = now()") },
+			latePeriod, Retry("422 canceled"), ExpectCalls("search 200"),
 		}, nil},
-		"the response was lost": {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, []step{
-			latePeriod, retry("201"), expectCalls("search 200, get 200 ×2, confirm 200"),
+		"the response was lost": {[]Step{LoseResponse(CreateIntent), Create("503 unavailable, 1s")}, []Step{
+			latePeriod, Retry("201"), ExpectCalls("search 200, get 200 ×2, confirm 200"),
 		}, []string{"succeeded"}},
-		"the search fails": {noIntent, []step{
-			lateWindow, fault(stripetest.RateLimit, search), retry("503 unavailable, 2s"), retry(notCreated),
+		"the search fails": {noIntent, []Step{
+			lateWindow, Fault(stripetest.RateLimit, Search), Retry("503 unavailable, 2s"), Retry(notCreated),
 		}, nil},
-		"no search, before the window is over": {noIntent, []step{
-			latePeriod, fault(stripetest.NoSearch, search), retry("503 unavailable, 1m0s"), expectCalls("search 400"),
-			lateWindow, fault(stripetest.NoSearch, search), retry(notCreated), expectCalls("search 400"),
+		"no search, before the window is over": {noIntent, []Step{
+			latePeriod, Fault(stripetest.NoSearch, Search), Retry("503 unavailable, 1m0s"), ExpectCalls("search 400"),
+			lateWindow, Fault(stripetest.NoSearch, Search), Retry(notCreated), ExpectCalls("search 400"),
 		}, nil},
-		"the API key is rejected": {noIntent, []step{
-			latePeriod, fault(stripetest.Unauthorized, search), retry("503 unavailable, 1m0s"), expectCalls("search 401"),
-			lateWindow, fault(stripetest.Unauthorized, search), retry(notCreated), expectCalls("search 401"),
+		"the API key is rejected": {noIntent, []Step{
+			latePeriod, Fault(stripetest.Unauthorized, Search), Retry("503 unavailable, 1m0s"), ExpectCalls("search 401"),
+			lateWindow, Fault(stripetest.Unauthorized, Search), Retry(notCreated), ExpectCalls("search 401"),
 		}, nil},
-		"what the search finds cannot be read": {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, []step{
-			lateWindow, fault(stripetest.Unauthorized, getIntent), retry("503 unavailable, 1m0s"),
-			retry("422 charge_window_over"),
+		"what the search finds cannot be read": {[]Step{LoseResponse(CreateIntent), Create("503 unavailable, 1s")}, []Step{
+			lateWindow, Fault(stripetest.Unauthorized, GetIntent), Retry("503 unavailable, 1m0s"),
+			Retry("422 charge_window_over"),
 		}, []string{"canceled"}},
-		"the account does not know our latest intent": {append([]step{func(f *fixture) {
-			f.withNewKey(f.t).do(create("201"))
-			f.exec("UPDATE orders SET payment_intent_id = 'pi_of_another_account'")
-		}}, noIntent...), []step{
-			latePeriod, retry("503 unavailable, 1m0s"), expectCalls("search 200, get 404"),
+		"the account does not know our latest intent": {append([]Step{func(f *Fixture) {
+			f.WithNewKey(f.T).Do(Create("201"))
+			f.Exec("UPDATE orders SET payment_intent_id = 'pi_of_another_account'")
+		}}, noIntent...), []Step{
+			latePeriod, Retry("503 unavailable, 1m0s"), ExpectCalls("search 200, get 404"),
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{unchecked: true, clock: aDayAgo})
-			f.do(test.past...)
-			f.do(test.now...)
-			f.do(expectIntents(test.intents...))
+			f := NewFixture(t, Setup{Unchecked: true, Clock: aDayAgo})
+			f.Do(test.past...)
+			f.Do(test.now...)
+			f.Do(expectIntents(test.intents...))
 		})
 	}
 }
@@ -285,13 +280,13 @@ func TestCreatePeriod(t *testing.T) {
 func TestCreatePeriod_limit(t *testing.T) {
 	t.Parallel()
 	for calls, age := range map[string]time.Duration{
-		"search 200, get 200, create 200, get 200, confirm 200": orders.CreatePeriod - leaseDuration - 30*time.Second,
-		"search 200, get 200 ×2, confirm 200":                   orders.CreatePeriod - leaseDuration + time.Second,
+		"search 200, get 200, create 200, get 200, confirm 200": orders.CreatePeriod - LeaseDuration - 30*time.Second,
+		"search 200, get 200 ×2, confirm 200":                   orders.CreatePeriod - LeaseDuration + time.Second,
 	} {
-		f := newFixture(t, options{clock: aDayAgo}, loseResponse(createIntent), create("503 unavailable, 1s"), pass(age))
-		f.transport.reset()
-		f.do(retry("201"), expectCalls(calls), expectIntents("succeeded"))
-		f.checkFinal()
+		f := NewFixture(t, Setup{Clock: aDayAgo}, LoseResponse(CreateIntent), Create("503 unavailable, 1s"), pass(age))
+		f.Transport.Reset()
+		f.Do(Retry("201"), ExpectCalls(calls), expectIntents("succeeded"))
+		f.CheckFinal()
 	}
 }
 
@@ -299,35 +294,35 @@ func TestCreatePeriod_limit(t *testing.T) {
 // yet. The order fails only after an operator has dealt with it.
 func TestCreatePeriod_otherParameters(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{clock: aDayAgo, unchecked: true})
-	f.do(loseResponse(createIntent), create("503 unavailable, 1s"), loseRows, payWith("pm_card_mastercard"), create("503 unavailable, 1m0s"))
-	f.do(expectCalls("create 400"))
-	f.exec("UPDATE orders SET created_at = created_at - interval '1 hour'")
-	f.do(retry("503 unavailable, 1m0s"), expectCalls("create 400, search 200"))
+	f := NewFixture(t, Setup{Clock: aDayAgo, Unchecked: true})
+	f.Do(LoseResponse(CreateIntent), Create("503 unavailable, 1s"), LoseRows, PayWith("pm_card_mastercard"), Create("503 unavailable, 1m0s"))
+	f.Do(ExpectCalls("create 400"))
+	f.Exec("UPDATE orders SET created_at = created_at - interval '1 hour'")
+	f.Do(Retry("503 unavailable, 1m0s"), ExpectCalls("create 400, search 200"))
 	open, err := jobs.Open(t.Context(), f.Pool)
 	require.NoError(t, err)
 	require.Len(t, open, 1)
 	require.Equal(t, "create_with_other_parameters", open[0].LastError)
 	_, err = jobs.DeleteFailed(t.Context(), f.Pool, open[0].ID, audit.Operator{Actor: "ada", Reason: "the intent was cancelled"})
 	require.NoError(t, err)
-	f.do(retry(notCreated))
+	f.Do(Retry(notCreated))
 }
 
 // A charge window that is shorter ends the creates as well.
 func TestCreatePeriod_shortWindow(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{chargeWindow: 2 * leaseDuration}, loseRequest(createIntent), create("503 unavailable, 1s"))
-	f.backdate(leaseDuration + time.Second)
-	f.do(retry(notCreated))
-	f.checkFinal()
+	f := NewFixture(t, Setup{ChargeWindow: 2 * LeaseDuration}, LoseRequest(CreateIntent), Create("503 unavailable, 1s"))
+	f.Backdate(LeaseDuration + time.Second)
+	f.Do(Retry(notCreated))
+	f.CheckFinal()
 }
 
 // The customer may still pay, so no other intent is created.
 func TestCreatePeriod_waits(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{clock: aDayAgo}, challenge, loseIntent, pass(5*time.Minute))
-	f.transport.reset()
-	f.exec("UPDATE orders SET status = 'pending'")
-	f.do(retry("202 action required"), expectCalls("search 200, get 200 ×2"))
-	require.Len(t, f.intents(), 1)
+	f := NewFixture(t, Setup{Clock: aDayAgo}, Challenge, loseIntent, pass(5*time.Minute))
+	f.Transport.Reset()
+	f.Exec("UPDATE orders SET status = 'pending'")
+	f.Do(Retry("202 action required"), ExpectCalls("search 200, get 200 ×2"))
+	require.Len(t, f.Intents(), 1)
 }

@@ -12,14 +12,15 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
+	. "example.com/orders-api/orders/orderstest"
 )
 
-func (f *fixture) insertOrders(account uuid.UUID, n int) []uuid.UUID {
-	f.t.Helper()
+func insertOrders(f *Fixture, account uuid.UUID, n int) []uuid.UUID {
+	f.T.Helper()
 	var ids []uuid.UUID
 	for i := range n {
-		id := orderID(account, idempotency.Key(fmt.Sprintf("one-of-a-long-list-%d", i)))
-		f.exec(`
+		id := OrderID(account, idempotency.Key(fmt.Sprintf("one-of-a-long-list-%d", i)))
+		f.Exec(`
 INSERT INTO orders (id, account_id, idempotency_key, email, currency, amount, items, metadata, payment_method, status, created_at)
 VALUES ($1, $2, $3, 'ada@example.com', 'usd', 100, '[]', '{}', 'pm_card_visa', 'pending', now() + $4::interval)`,
 			id, account, fmt.Sprint("key ", i), time.Duration(i/2)*time.Second-time.Hour)
@@ -30,11 +31,11 @@ VALUES ($1, $2, $3, 'ada@example.com', 'usd', 100, '[]', '{}', 'pm_card_visa', '
 
 func TestList_pages(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
+	f := NewFixture(t, Setup{})
 	other := idempotencytest.Account(t, f.Pool)
-	f.insertOrders(other, 3)
-	want := f.insertOrders(f.Account, 7)
-	f.exec("UPDATE orders SET created_at = date_trunc('second', created_at)")
+	insertOrders(f, other, 3)
+	want := insertOrders(f, f.Account, 7)
+	f.Exec("UPDATE orders SET created_at = date_trunc('second', created_at)")
 
 	for _, size := range []int{1, 2, 3, 6, 7, 8} {
 		var got []uuid.UUID

@@ -13,36 +13,26 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/audit"
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
-var action = audit.Operator{Actor: "grace", Reason: "the customer called"}
-
 const actionJSON = `{"by": "grace", "reason": "the customer called"}`
-
-func (f *fixture) retry() (idempotency.Result, error) { return f.operate(f.Retry) }
-
-func (f *fixture) resolve() (idempotency.Result, error) { return f.operate(f.Resolve) }
-
-func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {
-	f.t.Helper()
-	return f.Resolve(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key), action)
-}
 
 type operateFunc = func(context.Context, uuid.UUID, uuid.UUID, audit.Operator) (idempotency.Result, error)
 
-func (f *fixture) operate(do operateFunc) (idempotency.Result, error) {
-	f.t.Helper()
-	result, err := do(f.t.Context(), f.Account, idempotency.KeyID(f.Account, f.key), action)
-	f.recordResponse(idempotency.Request{AccountID: f.Account, Key: f.key}, result, err)
+func operate(f *Fixture, do operateFunc) (idempotency.Result, error) {
+	f.T.Helper()
+	result, err := do(f.T.Context(), f.Account, idempotency.KeyID(f.Account, f.Key), Operator)
+	f.RecordResponse(idempotency.Request{AccountID: f.Account, Key: f.Key}, result, err)
 	return result, err
 }
 
 // history returns the audit records of the key and its order, also of a reaped key.
-func (f *fixture) history() []string {
-	f.t.Helper()
-	records, err := audit.Records(f.t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, f.key), orderID(f.Account, f.key))
-	require.NoError(f.t, err)
+func history(f *Fixture) []string {
+	f.T.Helper()
+	records, err := audit.Records(f.T.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, f.Key), OrderID(f.Account, f.Key))
+	require.NoError(f.T, err)
 	var list []string
 	for _, record := range records {
 		line := record.Action
@@ -57,32 +47,32 @@ func (f *fixture) history() []string {
 // An action that cannot be recorded, or that another account's operator requests, changes nothing.
 func TestOperator_rejectedAction(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, stopBefore(confirm))
-	f.exec("ALTER TABLE audit_records RENAME TO hidden")
+	f := NewFixture(t, Setup{}, StopBefore(Confirm))
+	f.Exec("ALTER TABLE audit_records RENAME TO hidden")
 	written := func() int {
-		return f.count("SELECT sum(xmin::text::bigint)::bigint FROM (SELECT xmin FROM idempotency_keys UNION ALL SELECT xmin FROM orders) AS rows")
+		return f.Count("SELECT sum(xmin::text::bigint)::bigint FROM (SELECT xmin FROM idempotency_keys UNION ALL SELECT xmin FROM orders) AS rows")
 	}
 	before := written()
 	for want, account := range map[string]uuid.UUID{
 		"audit_records": f.Account, "no such idempotency key": idempotencytest.Account(t, f.Pool),
 	} {
 		for _, do := range []operateFunc{f.Retry, f.Resolve} {
-			result, err := do(t.Context(), account, idempotency.KeyID(f.Account, f.key), action)
+			result, err := do(t.Context(), account, idempotency.KeyID(f.Account, f.Key), Operator)
 			require.ErrorContains(t, err, "nothing was changed: ")
 			require.ErrorContains(t, err, want)
 			require.Zero(t, result.Response)
 		}
 	}
 	require.Equal(t, before, written())
-	f.do(expectCalls(""))
+	f.Do(ExpectCalls(""))
 }
 
 // A name may be that of more orders than are listed, such as the reference of a purchase whose card was declined
 // often. The newest of them is the one that may be paid.
 func TestFind_newest(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.exec(`
+	f := NewFixture(t, Setup{})
+	f.Exec(`
 INSERT INTO orders (account_id, id, idempotency_key, reference, email, currency, amount, items, metadata, payment_method, status, failure_code, created_at)
 SELECT $1, gen_random_uuid(), 'one-of-many-keys-' || i, 'basket 4711', 'ada@example.com', 'usd', 100, '[]', '{}', 'pm_card_visa',
        'payment_failed', 'card_declined', now() - abs(100 - i) * interval '1 minute'
@@ -98,34 +88,28 @@ SELECT $1, gen_random_uuid(), 'one-of-many-keys-' || i, 'basket 4711', 'ada@exam
 	}
 }
 
-func (f *fixture) requireMark(table string, id uuid.UUID) {
-	f.t.Helper()
-	require.Equal(f.t, 1, f.count("SELECT count(*) FROM "+table+
-		" WHERE account_id = $1 AND id = $2 AND cancel_requested_at IS NOT NULL AND cancel_requested_by = $3", f.Account, id, action.Actor))
-}
-
-func markedOrder(f *fixture) { f.requireMark("orders", orderID(f.Account, f.key)) }
+func markedOrder(f *Fixture) { f.RequireMark("orders", OrderID(f.Account, f.Key)) }
 
 // If the provider does not answer our cancel, or the operator's process dies, no later run charges what an operator
 // has marked (R29).
 func TestMark_endedByLaterRun(t *testing.T) {
 	t.Parallel()
-	byCompleter := func(f *fixture) {
-		f.ageLastRun(grace + time.Minute)
-		require.Equal(f.t, 1, f.runCompleter().Completed)
+	byCompleter := func(f *Fixture) {
+		f.AgeLastRun(Grace + time.Minute)
+		require.Equal(f.T, 1, f.RunCompleter().Completed)
 	}
-	for name, stop := range map[string]step{
-		"before the intent is stored": stopBefore(createIntent), "before the confirm": stopBefore(confirm), "requires action": challenge,
+	for name, stop := range map[string]Step{
+		"before the intent is stored": StopBefore(CreateIntent), "before the confirm": StopBefore(Confirm), "requires action": Challenge,
 	} {
-		for by, end := range map[string]step{
-			"client": retry("422 canceled"), "completer": byCompleter, "operator": resolve("422 canceled"),
+		for by, end := range map[string]Step{
+			"client": Retry("422 canceled"), "completer": byCompleter, "operator": resolve("422 canceled"),
 		} {
 			t.Run(name+", "+by, func(t *testing.T) {
 				t.Parallel()
-				f := newFixture(t, options{}, stop, makeUnavailable(cancel), resolve("503 outcome unknown, 2s"), markedOrder)
-				require.Contains(t, f.history(), "key.resolve "+actionJSON)
-				f.do(end, create("422 canceled"), expectIntents("canceled"), expectCharges(0), expectFailure("canceled"))
-				f.checkFinal()
+				f := NewFixture(t, Setup{}, stop, MakeUnavailable(Cancel), resolve("503 outcome unknown, 2s"), markedOrder)
+				require.Contains(t, history(f), "key.resolve "+actionJSON)
+				f.Do(end, Create("422 canceled"), expectIntents("canceled"), ExpectCharges(0), expectFailure("canceled"))
+				f.CheckFinal()
 			})
 		}
 	}
@@ -135,25 +119,25 @@ func TestMark_endedByLaterRun(t *testing.T) {
 func TestMark_credentialsRejected(t *testing.T) {
 	t.Parallel()
 	const rejected = "503 unavailable, 1m0s"
-	f := newFixture(t, options{}, fault(stripetest.Unauthorized, createIntent), create(rejected))
-	f.do(
-		fault(stripetest.Unauthorized, search), resolve(rejected), markedOrder,
-		latePeriod, fault(stripetest.Unauthorized, search), retry(rejected),
-		lateWindow, fault(stripetest.Unauthorized, search), retry("422 canceled"), expectCharges(0),
+	f := NewFixture(t, Setup{}, Fault(stripetest.Unauthorized, CreateIntent), Create(rejected))
+	f.Do(
+		Fault(stripetest.Unauthorized, Search), resolve(rejected), markedOrder,
+		latePeriod, Fault(stripetest.Unauthorized, Search), Retry(rejected),
+		lateWindow, Fault(stripetest.Unauthorized, Search), Retry("422 canceled"), ExpectCharges(0),
 	)
-	f.checkFinal()
+	f.CheckFinal()
 }
 
 // A charge that happened wins, and no final order is marked.
 func TestMark_chargedFirst(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"))
-	f.do(resolve("201"), expectCharges(1), retry("201"))
-	before := f.snapshot()
-	_, err := f.resolve()
+	f := NewFixture(t, Setup{}, LoseResponse(Confirm, GetIntent), Create("503 outcome unknown, 1s"))
+	f.Do(resolve("201"), ExpectCharges(1), Retry("201"))
+	before := f.Snapshot()
+	_, err := operate(f, f.Resolve)
 	require.ErrorIs(t, err, idempotency.ErrNotFound)
-	require.Equal(t, before, f.snapshot())
-	f.checkFinal()
+	require.Equal(t, before, f.Snapshot())
+	f.CheckFinal()
 }
 
 // The COMMIT of the mark is not acknowledged. Repeating the command is safe, whether or not it was executed.
@@ -163,11 +147,11 @@ func TestMark_unknownCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			wire := &idempotencytest.Wire{}
-			f := newFixture(t, options{configure: wire.Configure}, stopBefore(confirm))
+			f := NewFixture(t, Setup{Configure: wire.Configure}, StopBefore(Confirm))
 			wire.Reset()
 			wire.Strike(1, fault)
-			f.do(resolve("database unavailable"), expectCalls(""), resolve("422 canceled"), markedOrder, expectCharges(0))
-			f.checkFinal()
+			f.Do(resolve("database unavailable"), ExpectCalls(""), resolve("422 canceled"), markedOrder, ExpectCharges(0))
+			f.CheckFinal()
 		})
 	}
 }
@@ -176,28 +160,28 @@ func TestMark_unknownCommit(t *testing.T) {
 func TestMark_besideCancel(t *testing.T) {
 	t.Parallel()
 	const unknown = "503 outcome unknown, 2s"
-	resolveCancel := func(want string) step {
-		return func(f *fixture) {
-			f.expect(want, func(f *fixture) (idempotency.Result, error) { return f.resolveKey(f.cancelKey()) })
+	resolveCancel := func(want string) Step {
+		return func(f *Fixture) {
+			f.Expect(want, func(f *Fixture) (idempotency.Result, error) { return f.ResolveKey(cancelKey(f)) })
 		}
 	}
-	unanswered := makeUnavailable(cancel)
-	for name, steps := range map[string][]step{
+	unanswered := MakeUnavailable(Cancel)
+	for name, steps := range map[string][]Step{
 		"cancel, then mark":           {unanswered, cancelOrder(unknown), resolve("422 canceled"), cancelOrder("200")},
 		"mark, then cancel":           {unanswered, resolve(unknown), cancelOrder("200")},
 		"mark by the cancel's key":    {unanswered, cancelOrder(unknown), resolveCancel("200")},
 		"twice by the cancel's key":   {unanswered, cancelOrder(unknown), unanswered, resolveCancel(unknown), resolveCancel("200")},
-		"the cancel's key, completed": {unanswered, cancelOrder(unknown), unanswered, resolveCancel(unknown), create("422 canceled"), cancelOrder("200")},
+		"the cancel's key, completed": {unanswered, cancelOrder(unknown), unanswered, resolveCancel(unknown), Create("422 canceled"), cancelOrder("200")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{}, challenge)
-			f.do(steps...)
-			f.do(markedOrder, create("422 canceled"), expectFailure("canceled"), expectIntents("canceled"), expectCharges(0))
-			f.checkFinal()
+			f := NewFixture(t, Setup{}, Challenge)
+			f.Do(steps...)
+			f.Do(markedOrder, Create("422 canceled"), expectFailure("canceled"), expectIntents("canceled"), ExpectCharges(0))
+			f.CheckFinal()
 		})
 	}
-	f := newFixture(t, options{}, inProcess, cancelOrder("503 outcome unknown, 30s"), paymentSucceeds)
-	f.do(resolveCancel(notCancelable), create("201"), expectCharges(1))
-	f.checkFinal()
+	f := NewFixture(t, Setup{}, InProcess, cancelOrder("503 outcome unknown, 30s"), PaymentSucceeds)
+	f.Do(resolveCancel(notCancelable), Create("201"), ExpectCharges(1))
+	f.CheckFinal()
 }

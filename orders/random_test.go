@@ -18,7 +18,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/orders/orderstest"
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -33,11 +33,11 @@ import (
 func TestOrder_randomMoments(t *testing.T) {
 	t.Parallel()
 	kills := &killer{}
-	f := newFixture(t, options{connections: 4, concurrent: true})
+	f := NewFixture(t, Setup{Connections: 4, Concurrent: true})
 	kills.fixture = f
 	var closed sync.Map   // paths of the confirms of orders whose cancel was answered with 200
 	var late atomic.Int64 // confirms that were sent and executed after that
-	f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+	f.Transport.Intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		kills.call()
 		_, after := closed.Load(req.URL.Path)
 		resp, err := next.RoundTrip(req)
@@ -59,11 +59,11 @@ func TestOrder_randomMoments(t *testing.T) {
 		require.Zero(rt, late.Load(), "confirms after a 200")
 	})
 	t.Log(results)
-	checkInvariants(t, f)
+	CheckInvariants(t, f)
 }
 
 type randomCase struct {
-	fixture *fixture
+	fixture *Fixture
 	request idempotency.Request
 	id      string
 	alone   bool                // without cancels, an operator and the second key
@@ -80,17 +80,17 @@ type randomCase struct {
 	responses map[uuid.UUID][]idempotency.Response // by the id of the key
 }
 
-func newRandomCase(t *testing.T, rt *rapid.T, f *fixture, closed *sync.Map) *randomCase {
+func newRandomCase(t *testing.T, rt *rapid.T, f *Fixture, closed *sync.Map) *randomCase {
 	t.Helper()
 	key := idempotency.Key("random-" + uuid.NewString())
-	card := rapid.SampledFrom(append([]string{challengeCard, challengeCard, visa, declinedCard}, challengeCards...)).Draw(rt, "card")
+	card := rapid.SampledFrom(append([]string{ChallengeCard, ChallengeCard, Visa, DeclinedCard}, challengeCards...)).Draw(rt, "card")
 	reference := fmt.Sprintf(`,"reference":%q`, uuid.NewString())
 	c := &randomCase{
-		fixture:   f.withKey(t, key),
-		request:   request(t, f.Account, key, card, reference),
-		id:        orderID(f.Account, key).String(),
+		fixture:   f.WithKey(t, key),
+		request:   OrderRequest(t, f.Account, key, card, reference),
+		id:        OrderID(f.Account, key).String(),
 		alone:     rapid.IntRange(0, 3).Draw(rt, "alone") == 0,
-		second:    request(t, f.Account, key+"-second", visa, reference),
+		second:    OrderRequest(t, f.Account, key+"-second", Visa, reference),
 		cancels:   []idempotency.Key{key + "-cancel-1", key + "-cancel-2"},
 		keys:      []idempotency.Key{key, key + "-second", key + "-cancel-1", key + "-cancel-2"},
 		closed:    closed,
@@ -147,7 +147,7 @@ func (c *randomCase) create() (idempotency.Result, error) {
 }
 
 func (c *randomCase) readStatus() (idempotency.Result, error) {
-	return c.fixture.readStatus(context.Background())
+	return readStatus(context.Background(), c.fixture)
 }
 
 func (c *randomCase) drawCancel(rt *rapid.T) idempotency.Key {
@@ -184,7 +184,7 @@ func (c *randomCase) resolve(rt *rapid.T) {
 		rt.Skip("an operator acts in few cases")
 	}
 	c.start(func() (idempotency.Result, error) {
-		return c.fixture.Resolve(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key), action)
+		return c.fixture.Resolve(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key), Operator)
 	})
 }
 
@@ -197,11 +197,13 @@ func (c *randomCase) event(rt *rapid.T) {
 	if id == "" {
 		rt.Skip("the customer has no intent yet")
 	}
-	payload, signature, err := c.fixture.Stripe.Event(orderstest.WebhookSecret, eventType, id)
+	payload, signature, err := c.fixture.Stripe.Event(WebhookSecret, eventType, id)
 	require.NoError(rt, err)
 	c.running.Go(func() {
 		defer recoverKilled()
-		_, _ = handleEvent(context.Background(), c.fixture.Shop, payload, signature)
+		if event, err := c.fixture.Payments.Event(payload, signature); err == nil {
+			_, _ = c.fixture.Changes.Handle(context.Background(), event)
+		}
 	})
 }
 
@@ -222,9 +224,9 @@ func (c *randomCase) act(rt *rapid.T) {
 	case "declines":
 		_ = c.fixture.Stripe.Authenticate(id, false)
 	case "another card":
-		_ = c.fixture.Stripe.ConfirmAsCustomer(id, visa)
+		_ = c.fixture.Stripe.ConfirmAsCustomer(id, Visa)
 	default:
-		_ = c.fixture.Stripe.ConfirmAsCustomer(id, challengeCard)
+		_ = c.fixture.Stripe.ConfirmAsCustomer(id, ChallengeCard)
 	}
 }
 
@@ -233,7 +235,7 @@ func (c *randomCase) endWindow(rt *rapid.T) {
 		rt.Skip("the charge window ends once in a case, and in few cases")
 	}
 	c.old = true
-	c.fixture.backdate(age)
+	c.fixture.Backdate(age)
 }
 
 func (c *randomCase) fail(rt *rapid.T) {
@@ -242,7 +244,7 @@ func (c *randomCase) fail(rt *rapid.T) {
 			stripetest.CloseBefore, stripetest.CloseAfter, stripetest.Unavailable, stripetest.ErrorBefore, stripetest.ErrorAfter,
 			stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse,
 		}).Draw(rt, "fault"),
-		Endpoint: rapid.SampledFrom([]string{createIntent, confirm, getIntent, cancel}).Draw(rt, "endpoint"),
+		Endpoint: rapid.SampledFrom([]string{CreateIntent, Confirm, GetIntent, Cancel}).Draw(rt, "endpoint"),
 		Times:    rapid.IntRange(1, 4).Draw(rt, "times"),
 	}))
 }
@@ -265,11 +267,11 @@ func (c *randomCase) end() {
 }
 
 func (c *randomCase) endLease() {
-	c.fixture.exec(`
+	c.fixture.Exec(`
 UPDATE idempotency_keys
    SET locked_at = locked_at - $2::interval
  WHERE idempotency_key = ANY($1)
-   AND recovery_point <> 'finished'`, c.keys, leaseDuration)
+   AND recovery_point <> 'finished'`, c.keys, LeaseDuration)
 }
 
 // runUntilFinal runs a key until it has a response, or returns the error of a request that does not use it.
@@ -294,7 +296,7 @@ func (c *randomCase) runUntilFinal(rt *rapid.T, resume, request func() (idempote
 func (c *randomCase) payOnceMore() {
 	if id := c.intent(); id != "" {
 		_ = c.fixture.Stripe.Authenticate(id, true)
-		_ = c.fixture.Stripe.ConfirmAsCustomer(id, visa)
+		_ = c.fixture.Stripe.ConfirmAsCustomer(id, Visa)
 	}
 }
 
@@ -325,7 +327,7 @@ func (c *randomCase) finish(rt *rapid.T) string {
 		}
 	}
 	exists := &httpjson.Rejection{}
-	cancelsFirst := rapid.Bool().Draw(rt, "cancels first") && c.fixture.hasOrder(c.id)
+	cancelsFirst := rapid.Bool().Draw(rt, "cancels first") && hasOrder(c.fixture, c.id)
 	if cancelsFirst {
 		endCancels()
 	}
@@ -339,14 +341,14 @@ func (c *randomCase) finish(rt *rapid.T) string {
 	if !c.alone {
 		second := c.runUntilFinal(rt, c.resume(c.second.Key), c.createSecond)
 		require.True(rt, second == nil || errors.As(second, &exists), "%v", second)
-		others := len(c.fixture.Stripe.ChargesByOrder(orderID(c.request.AccountID, c.second.Key).String()))
+		others := len(c.fixture.Stripe.ChargesByOrder(OrderID(c.request.AccountID, c.second.Key).String()))
 		require.Equal(rt, 1, charges+others, "one of the two purchases, whose card is good, is charged")
 		require.Equal(rt, others == 1, c.final(rt, c.second.Key).Status == http.StatusCreated)
 	}
 	require.Less(rt, charges, 2)
 	require.Equal(rt, charges == 1, final.Status == http.StatusCreated)
 	require.True(rt, !unclaimed || charges == 1, "an order was called paid, and is not charged")
-	text := outcomeOf(idempotency.Result{Response: final}, err)
+	text := Outcome(idempotency.Result{Response: final}, err)
 	for _, key := range c.cancels {
 		switch response := c.final(rt, key); response.Status {
 		case http.StatusOK:
@@ -359,13 +361,13 @@ func (c *randomCase) finish(rt *rapid.T) string {
 	return cmp.Or(text, "none")
 }
 
-func (f *fixture) hasOrder(id string) bool {
-	return f.count("SELECT count(*) FROM orders WHERE id::text = $1", id) > 0
+func hasOrder(f *Fixture, id string) bool {
+	return f.Count("SELECT count(*) FROM orders WHERE id::text = $1", id) > 0
 }
 
 // killer ends all runs of a process before one of their calls. Calls that they have sent still arrive.
 type killer struct {
-	fixture *fixture
+	fixture *Fixture
 
 	mu    sync.Mutex
 	keys  []idempotency.Key
@@ -395,6 +397,6 @@ func (k *killer) call() {
 		return
 	}
 	// These leases are never released, and no run can record anything.
-	k.fixture.exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE idempotency_key = ANY($1) AND locked_at IS NOT NULL", k.keys)
+	k.fixture.Exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE idempotency_key = ANY($1) AND locked_at IS NOT NULL", k.keys)
 	panic(errKilled)
 }
