@@ -70,7 +70,7 @@ func TestCancel_outcomes(t *testing.T) {
 			StopBefore(Confirm), func(f *Fixture) { f.SetLease(LeaseDuration / 2) }, cancelOrder("503 outcome unknown, 1s"), ExpectCalls(""),
 			func(f *Fixture) { f.SetLease(2 * LeaseDuration) }, Retry("200"), canceled,
 		},
-		"the charge window is over": {Challenge, old, cancelOrder("200"), canceled},
+		"the charge window is over": {Challenge, func(f *Fixture) { f.Backdate(age) }, cancelOrder("200"), canceled},
 		"the order's key is of a newer version": {
 			Challenge, setPoint("fraud_checked"), cancelOrder("503 outcome unknown, 1s"),
 			setPoint("charge_created"), Retry("200"), canceled,
@@ -267,14 +267,13 @@ func TestCancel_reference(t *testing.T) {
 	t.Parallel()
 	f := NewFixture(t, Setup{Unchecked: true})
 	first, second := f.Key, idempotency.Key("the-second-key-of-it")
-	purchase := func(key idempotency.Key, card string) string { return Outcome(purchase(f, key, card, "basket 17")) }
-	require.Equal(t, "202 action required", purchase(first, ChallengeCard))
-	require.Equal(t, "422 order-exists, and the key is unused", purchase(second, Visa))
+	require.Equal(t, "202 action required", purchase(f, first, ChallengeCard, "basket 17"))
+	require.Equal(t, orderExists, purchase(f, second, Visa, "basket 17"))
 	f.Do(MakeUnavailable(Cancel), cancelOrder("503 outcome unknown, 2s"))
-	require.Equal(t, "422 order-exists, and the key is unused", purchase(second, Visa), "the customer can still pay")
+	require.Equal(t, orderExists, purchase(f, second, Visa, "basket 17"), "the customer can still pay")
 	f.Do(Retry("200"))
-	require.Equal(t, "201", purchase(second, Visa))
-	require.Equal(t, "422 canceled", purchase(first, ChallengeCard))
+	require.Equal(t, "201", purchase(f, second, Visa, "basket 17"))
+	require.Equal(t, "422 canceled", purchase(f, first, ChallengeCard, "basket 17"))
 	CustomerCannotPay(f)
 	require.Len(t, f.Stripe.Charges(), 1)
 }

@@ -53,18 +53,6 @@ func TestCreate(t *testing.T) {
 		require.Equal(t, "use_stripe_sdk=true", string(confirmed.Body))
 	})
 
-	t.Run("audit records", func(t *testing.T) {
-		o := f.WithKey(t, f.Key).GetOrder()
-		require.Equal(t, []string{
-			`order.created order ` + frozenOrderID + ` {"amount": 4300, "currency": "usd"}`,
-			`order.charge_created order ` + frozenOrderID + ` {"payment_intent_id": "` + *o.PaymentIntentID + `"}`,
-			`order.paid order ` + frozenOrderID + ` {"amount": 4300, "currency": "usd", "payment_intent_id": "` + *o.PaymentIntentID + `"}`,
-		}, f.Texts(`
-SELECT action || ' ' || resource_type || ' ' || resource_id || ' ' || data
-  FROM audit_records
- ORDER BY created_at`))
-	})
-
 	t.Run("one transaction for the payment, the receipt, the audit record and the response", func(t *testing.T) {
 		ids := f.Texts(`
 SELECT xmin::text FROM orders WHERE status = 'paid'

@@ -111,7 +111,7 @@ func TestLostRows_oldUnconfirmedIntent(t *testing.T) {
 func TestLostRows_twice(t *testing.T) {
 	t.Parallel()
 	for first, then := range map[string]Step{"requires_confirmation": func(*Fixture) {}, "canceled": func(f *Fixture) {
-		f.OutOfBand("/v1/payment_intents/"+f.Intents()[0].ID+"/cancel", nil)
+		f.OutOfBand("/v1/payment_intents/" + f.Intents()[0].ID + "/cancel")
 	}} {
 		t.Run(first, func(t *testing.T) {
 			t.Parallel()

@@ -3,7 +3,6 @@ package orders_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,17 +30,11 @@ func operate(f *Fixture, do operateFunc) (idempotency.Result, error) {
 // history returns the audit records of the key and its order, also of a reaped key.
 func history(f *Fixture) []string {
 	f.T.Helper()
-	records, err := audit.Records(f.T.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, f.Key), OrderID(f.Account, f.Key))
-	require.NoError(f.T, err)
-	var list []string
-	for _, record := range records {
-		line := record.Action
-		if strings.HasPrefix(line, "key.") {
-			line += " " + string(record.Data)
-		}
-		list = append(list, line)
-	}
-	return list
+	return f.Texts(`
+SELECT action || CASE WHEN resource_type = 'idempotency_key' THEN ' ' || data::text ELSE '' END
+  FROM audit_records
+ WHERE resource_id IN ($1, $2)
+ ORDER BY created_at, id`, idempotency.KeyID(f.Account, f.Key).String(), OrderID(f.Account, f.Key).String())
 }
 
 // An action that cannot be recorded, or that another account's operator requests, changes nothing.

@@ -1,8 +1,6 @@
 package orders_test
 
 import (
-	"net/url"
-
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
@@ -29,13 +27,13 @@ func replaceCard(card string) Step {
 	return func(f *Fixture) { require.NoError(f.T, f.Stripe.ReplaceMethod(*f.GetOrder().PaymentIntentID, card)) }
 }
 
-func cancelAtProvider(f *Fixture) { f.OutOfBand(intentPath(f)+"/cancel", nil) }
+func cancelAtProvider(f *Fixture) { f.OutOfBand(intentPath(f) + "/cancel") }
 
 func confirmAtProvider(f *Fixture) {
-	f.OutOfBand(intentPath(f)+"/confirm", url.Values{"off_session": {"true"}})
+	f.OutOfBand(intentPath(f)+"/confirm", "off_session", "true")
 }
 
-func confirmOnSession(f *Fixture) { f.OutOfBand(intentPath(f)+"/confirm", nil) }
+func confirmOnSession(f *Fixture) { f.OutOfBand(intentPath(f) + "/confirm") }
 
 func intentPath(f *Fixture) string {
 	f.T.Helper()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -139,11 +138,7 @@ func (f *Fixture) RefundKey() idempotency.Key { return f.Key + "-refund" }
 // RefundAtProvider is another program's refund, with more parameters.
 func RefundAtProvider(parameters ...string) Step {
 	return func(f *Fixture) {
-		form := url.Values{"payment_intent": {*f.GetOrder().PaymentIntentID}}
-		for i := 0; i < len(parameters); i += 2 {
-			form.Set(parameters[i], parameters[i+1])
-		}
-		f.OutOfBand("/v1/refunds", form)
+		f.OutOfBand("/v1/refunds", append([]string{"payment_intent", *f.GetOrder().PaymentIntentID}, parameters...)...)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -214,9 +215,15 @@ type ProviderObject struct {
 	PaymentMethod string `json:"payment_method"`
 }
 
-// OutOfBand sends another program's request to the provider.
-func (f *Fixture) OutOfBand(path string, form url.Values) (object ProviderObject) {
+// OutOfBand sends another program's request with these parameters to the provider. An empty value removes a parameter.
+func (f *Fixture) OutOfBand(path string, parameters ...string) (object ProviderObject) {
 	f.T.Helper()
+	form := url.Values{}
+	for parameter := range slices.Chunk(parameters, 2) {
+		if form.Set(parameter[0], parameter[1]); parameter[1] == "" {
+			form.Del(parameter[0])
+		}
+	}
 	req := httptest.NewRequestWithContext(f.T.Context(), http.MethodPost, path, strings.NewReader(form.Encode()))
 	req.Header.Set("Authorization", "Bearer sk_test_another_program")
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -225,6 +232,19 @@ func (f *Fixture) OutOfBand(path string, form url.Values) (object ProviderObject
 	require.Contains(f.T, []int{http.StatusOK, http.StatusPaymentRequired}, recorder.Code, recorder.Body.String())
 	require.NoError(f.T, json.Unmarshal(recorder.Body.Bytes(), &object))
 	return object
+}
+
+// InsertIntent inserts an intent of the order, unconfirmed, and returns its id. Other parameters change it.
+func (f *Fixture) InsertIntent(parameters ...string) string {
+	f.T.Helper()
+	return f.OutOfBand("/v1/payment_intents", append([]string{
+		"amount", strconv.Itoa(OrderAmount), "currency", "usd", "payment_method", Visa,
+		"metadata[account_id]", f.Account.String(),
+		"metadata[order_id]", OrderID(f.Account, f.Key).String(),
+		"metadata[idempotency_key_id]", idempotency.KeyID(f.Account, f.Key).String(),
+		"automatic_payment_methods[enabled]", "true",
+		"automatic_payment_methods[allow_redirects]", "never",
+	}, parameters...)...).ID
 }
 
 // Intent is a PaymentIntent at the provider.

@@ -26,7 +26,7 @@ func charge(changes ...string) Step {
 }
 
 func intent(changes ...string) Step {
-	return func(f *Fixture) { insertIntent(f, changes...) }
+	return func(f *Fixture) { f.InsertIntent(changes...) }
 }
 
 const (

@@ -2,7 +2,6 @@ package reconcile_test
 
 import (
 	"fmt"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
@@ -207,45 +205,19 @@ func sql(statements ...string) Step {
 	}
 }
 
-// form applies changes to defaults. An empty value removes a parameter.
-func form(defaults map[string]string, changes ...string) url.Values {
-	values := url.Values{}
-	for name, value := range defaults {
-		values.Set(name, value)
-	}
-	for change := range slices.Chunk(changes, 2) {
-		if values.Set(change[0], change[1]); change[1] == "" {
-			values.Del(change[0])
-		}
-	}
-	return values
-}
-
-func insertIntent(f *Fixture, changes ...string) string {
-	f.T.Helper()
-	return f.OutOfBand("/v1/payment_intents", form(map[string]string{
-		"amount": fmt.Sprint(OrderAmount), "currency": "usd", "payment_method": Visa,
-		"metadata[account_id]":                       f.Account.String(),
-		"metadata[order_id]":                         OrderID(f.Account, f.Key).String(),
-		"metadata[idempotency_key_id]":               idempotency.KeyID(f.Account, f.Key).String(),
-		"automatic_payment_methods[enabled]":         "true",
-		"automatic_payment_methods[allow_redirects]": "never",
-	}, changes...)).ID
-}
-
 func insertCharge(f *Fixture, changes ...string) string {
 	f.T.Helper()
-	return insertIntent(f, append([]string{"confirm", "true", "off_session", "true"}, changes...)...)
+	return f.InsertIntent(append([]string{"confirm", "true", "off_session", "true"}, changes...)...)
 }
 
 func insertForeignIntent(f *Fixture, changes ...string) string {
 	f.T.Helper()
-	return f.OutOfBand("/v1/payment_intents", form(map[string]string{"amount": "500", "currency": "usd"}, changes...)).ID
+	return f.OutOfBand("/v1/payment_intents", append([]string{"amount", "500", "currency", "usd"}, changes...)...).ID
 }
 
 func insertRefund(f *Fixture, changes ...string) string {
 	f.T.Helper()
-	return f.OutOfBand("/v1/refunds", form(map[string]string{"payment_intent": f.Stripe.Charges()[0].IntentID, "amount": "7"}, changes...)).ID
+	return f.OutOfBand("/v1/refunds", append([]string{"payment_intent", f.Stripe.Charges()[0].IntentID, "amount", "7"}, changes...)...).ID
 }
 
 func compare(f *Fixture, change func(*reconcile.Options)) (reconcile.Report, error) {

@@ -108,7 +108,7 @@ func TestRun_killedAtEveryStatement(t *testing.T) {
 			}
 			killEverywhere(t, w, func() {
 				f.Exec("DELETE FROM staged_jobs WHERE kind = 'discrepancy'")
-				insertIntent(f, "metadata[order_id]", uuid.NewString())
+				f.InsertIntent("metadata[order_id]", uuid.NewString())
 				f.Transport.Reset()
 			}, func() error {
 				_, err := compare(f, fix)

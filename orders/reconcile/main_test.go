@@ -1,7 +1,6 @@
 package reconcile_test
 
 import (
-	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,9 +8,4 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.checks", "40"); err != nil {
-		panic(err)
-	}
-	goleak.VerifyTestMain(dbtest.Main{M: m})
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }

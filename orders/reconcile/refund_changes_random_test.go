@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"slices"
 	"sync"
 	"testing"
@@ -21,6 +22,12 @@ import (
 	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
+
+func init() {
+	if err := flag.Set("rapid.checks", "40"); err != nil {
+		panic(err)
+	}
+}
 
 // Each round is one paid order, with drawn, concurrent actions by two instances of the service: refunds of the
 // API, webhooks, readings of the list, jobs, and at the provider refunds of the dashboard, late failures and

@@ -25,6 +25,7 @@ func paidAndRefunded(card string) Step {
 func TestRun_changes(t *testing.T) {
 	t.Parallel()
 	const month = 30 * 24 * time.Hour
+	late := []string{"refund_failed_late: expired_or_canceled_card"}
 	for name, test := range map[string]struct {
 		age     time.Duration // of the order, when it changes
 		setup   []Step
@@ -43,17 +44,12 @@ func TestRun_changes(t *testing.T) {
 			insertRefund(f, "payment_intent", insertForeignIntent(f, "payment_method", Visa, "confirm", "true",
 				"automatic_payment_methods[enabled]", "true", "automatic_payment_methods[allow_redirects]", "never"))
 		}, "paid 0: ", nil},
-		"a refund of last month that failed": {
-			month, []Step{paidAndRefunded(PendingRefund)}, failRefund,
-			"paid 0: failed 1800 api", []string{"refund_failed_late: expired_or_canceled_card"},
-		},
-		"a refund that failed after its success": {
-			0, []Step{paidAndRefunded(refundFail)}, failRefund,
-			"paid 0: failed 1800 api", []string{"refund_failed_late: expired_or_canceled_card"},
-		},
-		"a dispute": {month, []Step{paid}, dispute(700, "needs_response", "under_review"), "paid 0: ; under_review 700", nil},
+		"a refund of last month that failed":     {month, []Step{paidAndRefunded(PendingRefund)}, failRefund, "paid 0: failed 1800 api", late},
+		"a refund that failed after its success": {0, []Step{paidAndRefunded(refundFail)}, failRefund, "paid 0: failed 1800 api", late},
+		"a dispute":                              {month, []Step{paid}, dispute(700, "needs_response", "under_review"), "paid 0: ; under_review 700", nil},
 		"a decided dispute of last month": {
-			month, []Step{paid, dispute(700, "needs_response"), func(f *Fixture) { require.NoError(f.T, syncOrder(f)) }},
+			month,
+			[]Step{paid, dispute(700, "needs_response"), func(f *Fixture) { require.NoError(f.T, syncOrder(f)) }},
 			func(f *Fixture) { require.NoError(f.T, f.Stripe.UpdateDispute(f.Stripe.Disputes()[0].ID, "lost")) },
 			"paid 0: ; lost 700", nil,
 		},
@@ -168,7 +164,7 @@ func TestReport_json(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t, paidAndRefunded(Visa))
 	f.Exec("UPDATE refunds SET amount = 1700")
-	insertIntent(f, "metadata[account_id]", uuid.NewString())
+	f.InsertIntent("metadata[account_id]", uuid.NewString())
 	age(f)
 	report, err := compare(f, func(c *reconcile.Options) { c.LostRows, c.Fix = true, true })
 	require.NoError(t, err)

@@ -3,7 +3,6 @@ package reconcile_test
 import (
 	"encoding/json"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,16 +50,14 @@ func TestChanges_restrictedKey(t *testing.T) {
 	for endpoint, fault := range map[string]stripetest.Fault{ListDisputes: stripetest.Forbidden, ListRefunds: stripetest.Unauthorized} {
 		f.Exec("UPDATE staged_jobs SET run_at = created_at, attempt = $1 WHERE kind = 'provider_change'", jobs.MaxAttempts-1)
 		f.Exec("UPDATE staged_jobs SET run_at = created_at - interval '1 hour' WHERE id = $1", OrderID(f.Account, f.Key))
-		f.Do(func(f *Fixture) {
-			f.Faults = append(f.Faults, f.Stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always}))
-		})
+		f.Do(Fault(fault, endpoint))
 		f.Transport.Reset()
 		loop := f.Changes.Worker().Loop()
 		for range 3 {
 			require.NoError(t, loop.Pass(t.Context()))
 		}
 		loop.Wait()
-		require.LessOrEqual(t, strings.Count(f.Transport.Calls(), "refunds"), loop.Concurrency+1)
+		require.LessOrEqual(t, f.Transport.Count("list"), loop.Concurrency+1)
 		require.Zero(t, f.Count("SELECT count(*) FROM staged_jobs WHERE kind = 'provider_change' AND (failed_at IS NOT NULL OR attempt <> $1)", jobs.MaxAttempts-1))
 		result, err := f.Changes.Worker().RunOnce(t.Context())
 		require.NoError(t, err)
