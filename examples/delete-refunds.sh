@@ -21,7 +21,7 @@ edit() { # edit FLAGS EXPRESSION FILE...: perl edits each file
 	done
 }
 
-git rm -r orders/refunds 'orders/refund*_test.go' 'orders/*/refunds.go' 'orders/*/refunds_test.go' \
+git rm -r orders/refunds 'orders/refund*_test.go' 'orders/*/refunds.go' 'orders/*/refund*_test.go' \
   'api/refunds*' 'api/problems/*refund*' 'client/refunds*' 'client/typescript/test/*refunds*' \
   'cmd/*/refunds_test.go' examples/delete-refunds.sh
 

@@ -14,7 +14,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/httpjson"
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -24,24 +24,22 @@ func cancelRequest(account, order uuid.UUID, key idempotency.Key) idempotency.Re
 	}
 }
 
-func (f *fixture) cancelKey() idempotency.Key { return f.key + "-cancel" }
+func cancelKey(f *Fixture) idempotency.Key { return f.Key + "-cancel" }
 
-func (f *fixture) cancel(key idempotency.Key) (idempotency.Result, error) {
-	f.t.Helper()
-	return f.Cancel(f.t.Context(), cancelRequest(f.Account, orderID(f.Account, f.key), key))
+func sendCancel(f *Fixture) (idempotency.Result, error) {
+	f.T.Helper()
+	return f.Cancel(f.T.Context(), cancelRequest(f.Account, OrderID(f.Account, f.Key), cancelKey(f)))
 }
 
-func cancelOrder(want string) step {
-	return func(f *fixture) {
-		f.t.Helper()
-		f.sentKey = f.cancelKey()
-		f.send = func(f *fixture) (idempotency.Result, error) { return f.cancel(f.cancelKey()) }
-		f.expect(want, f.send)
+func cancelOrder(want string) Step {
+	return func(f *Fixture) {
+		f.T.Helper()
+		f.Request(want, cancelKey(f), sendCancel)
 	}
 }
 
-func expectFailure(code string) step {
-	return func(f *fixture) { require.Equal(f.t, code, f.getOrder().Failure.Code) }
+func expectFailure(code string) Step {
+	return func(f *Fixture) { require.Equal(f.T, code, f.GetOrder().Failure.Code) }
 }
 
 const (
@@ -54,84 +52,75 @@ func TestCancel_outcomes(t *testing.T) {
 	t.Parallel()
 	canceled := expectFailure("canceled")
 	table := scenarios{
-		"no intent yet":             {stopBefore(createIntent), cancelOrder("200"), canceled, expectIntents("canceled")},
-		"unconfirmed":               {stopBefore(confirm), cancelOrder("200"), canceled},
-		"requires action":           {challenge, cancelOrder("200"), canceled},
-		"declined before":           {payWith(declinedCard), create("402 card_declined generic_decline"), cancelOrder("200"), expectFailure("card_declined")},
-		"not approved":              {challenge, failChallenge, cancelOrder("200"), expectFailure("payment_intent_authentication_failure")},
-		"cancelled at the provider": {stopBefore(confirm), cancelAtProvider, cancelOrder("200"), canceled, expectIntents("canceled")},
-		"closed by an operator":     {challenge, resolve("422 canceled"), cancelOrder("200"), expectFailure("canceled")},
+		"no intent yet":             {StopBefore(CreateIntent), cancelOrder("200"), canceled, expectIntents("canceled")},
+		"unconfirmed":               {StopBefore(Confirm), cancelOrder("200"), canceled},
+		"requires action":           {Challenge, cancelOrder("200"), canceled},
+		"declined before":           {PayWith(DeclinedCard), Create("402 card_declined generic_decline"), cancelOrder("200"), expectFailure("card_declined")},
+		"not approved":              {Challenge, FailChallenge, cancelOrder("200"), expectFailure("payment_intent_authentication_failure")},
+		"cancelled at the provider": {StopBefore(Confirm), cancelAtProvider, cancelOrder("200"), canceled, expectIntents("canceled")},
+		"closed by an operator":     {Challenge, resolve("422 canceled"), cancelOrder("200"), expectFailure("canceled")},
 		"charged, and the response lost": {
-			loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), cancelOrder(notCancelable), expectCharges(1),
+			LoseResponse(Confirm, GetIntent), Create("503 outcome unknown, 1s"), cancelOrder(notCancelable), ExpectCharges(1),
 		},
-		"charged before our cancel arrives":  {stopBefore(confirm), before(cancel, confirmAtProvider), cancelOrder(notCancelable), expectCharges(1)},
-		"approved before our cancel arrives": {challenge, before(cancel, approve), cancelOrder(notCancelable), expectCharges(1)},
-		"processing, then succeeded":         {inProcess, cancelOrder("503 outcome unknown, 30s"), paymentSucceeds, retry(notCancelable), expectCharges(1)},
-		"processing, then failed":            {inProcess, cancelOrder("503 outcome unknown, 30s"), paymentFails, retry("200"), expectFailure("card_declined")},
+		"charged before our cancel arrives":  {StopBefore(Confirm), Before(Cancel, confirmAtProvider), cancelOrder(notCancelable), ExpectCharges(1)},
+		"approved before our cancel arrives": {Challenge, Before(Cancel, Approve), cancelOrder(notCancelable), ExpectCharges(1)},
+		"processing, then succeeded":         {InProcess, cancelOrder("503 outcome unknown, 30s"), PaymentSucceeds, Retry(notCancelable), ExpectCharges(1)},
+		"processing, then failed":            {InProcess, cancelOrder("503 outcome unknown, 30s"), PaymentFails, Retry("200"), expectFailure("card_declined")},
 		"the order's key is held": {
-			stopBefore(confirm), func(f *fixture) { f.setLease(leaseDuration / 2) }, cancelOrder("503 outcome unknown, 1s"), expectCalls(""),
-			func(f *fixture) { f.setLease(2 * leaseDuration) }, retry("200"), canceled,
+			StopBefore(Confirm), func(f *Fixture) { f.SetLease(LeaseDuration / 2) }, cancelOrder("503 outcome unknown, 1s"), ExpectCalls(""),
+			func(f *Fixture) { f.SetLease(2 * LeaseDuration) }, Retry("200"), canceled,
 		},
-		"the charge window is over": {challenge, old, cancelOrder("200"), canceled},
+		"the charge window is over": {Challenge, func(f *Fixture) { f.Backdate(age) }, cancelOrder("200"), canceled},
 		"the order's key is of a newer version": {
-			challenge, setPoint("fraud_checked"), cancelOrder("503 outcome unknown, 1s"),
-			setPoint("charge_created"), retry("200"), canceled,
+			Challenge, setPoint("fraud_checked"), cancelOrder("503 outcome unknown, 1s"),
+			setPoint("charge_created"), Retry("200"), canceled,
 		},
-		"stored 500 before the effect": {challenge, faultOnce(stripetest.ErrorBefore, cancel), cancelOrder("200"), canceled},
+		"stored 500 before the effect": {Challenge, FaultOnce(stripetest.ErrorBefore, Cancel), cancelOrder("200"), canceled},
 	}
-	for _, call := range []string{getIntent, cancel} {
+	for _, call := range []string{GetIntent, Cancel} {
 		for kind, want := range map[stripetest.Fault]string{
 			stripetest.CloseBefore: "503 outcome unknown, 1s",
 			stripetest.CloseAfter:  "503 outcome unknown, 1s",
 			stripetest.RateLimit:   "503 outcome unknown, 2s",
 			stripetest.Unavailable: "503 outcome unknown, 2s",
 		} {
-			table[string(kind)+" "+call] = []step{challenge, fault(kind, call), cancelOrder(want), retry("200"), canceled}
+			table[string(kind)+" "+call] = []Step{Challenge, Fault(kind, call), cancelOrder(want), Retry("200"), canceled}
 		}
 	}
-	shared := newFixture(t, options{}, create("201"))
+	shared := NewFixture(t, Setup{}, Create("201"))
 	for name, steps := range table {
 		t.Run(name, func(t *testing.T) {
 			for _, byCompleter := range []bool{false, true} {
-				f := shared.withNewKey(t)
-				f.byCompleter = byCompleter
-				f.run(steps)
-				f.checkResponse()
-				if !f.retried {
+				f := shared.WithNewKey(t)
+				f.ByCompleter = byCompleter
+				f.Run(steps)
+				f.CheckResponse()
+				if !f.Retried {
 					break
 				}
 			}
 		})
 	}
-	checkInvariants(t, shared)
+	CheckInvariants(t, shared)
 }
 
-func setPoint(point string) step {
-	return func(f *fixture) {
-		f.exec("UPDATE idempotency_keys SET recovery_point = $2 WHERE id = $1", idempotency.KeyID(f.Account, f.key), point)
+func setPoint(point string) Step {
+	return func(f *Fixture) {
+		f.Exec("UPDATE idempotency_keys SET recovery_point = $2 WHERE id = $1", idempotency.KeyID(f.Account, f.Key), point)
 	}
 }
 
-// A rejected cancel changes nothing. The response does not depend on the order's key.
-func TestCancel_rejected(t *testing.T) {
+// The response does not depend on the order's key.
+func TestCancel_reapedKey(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, create("201"))
-	failed := f.withNewKey(t)
-	failed.do(payWith(declinedCard), create("402 card_declined generic_decline"))
+	f := NewFixture(t, Setup{}, Create("201"))
+	failed := f.WithNewKey(t)
+	failed.Do(PayWith(DeclinedCard), Create("402 card_declined generic_decline"))
 	require.Equal(t, 2, idempotencytest.Reap(t, f.Pool))
-	before := f.snapshot()
-	withMembers := cancelRequest(f.Account, orderID(f.Account, failed.key), f.cancelKey())
-	withMembers.Params = []byte(`{"reason":"late"}`)
-	other := cancelRequest(idempotencytest.Account(t, f.Pool), orderID(f.Account, failed.key), f.cancelKey())
-	for want, req := range map[string]idempotency.Request{
-		notBegun:                     cancelRequest(f.Account, orderID(f.Account, f.key), f.cancelKey()),
-		"422 invalid":                withMembers,
-		httpjson.ErrNotFound.Error(): other,
-	} {
-		require.Equal(t, want, outcomeOf(f.Cancel(t.Context(), req)))
-	}
-	require.Equal(t, before, f.snapshot())
-	failed.do(cancelOrder("200"), expectFailure("card_declined"))
+	before := f.Snapshot()
+	f.Do(cancelOrder(notBegun))
+	require.Equal(t, before, f.Snapshot(), "a rejected cancel changes nothing")
+	failed.Do(cancelOrder("200"), expectFailure("card_declined"))
 }
 
 // A run that has read the order before the cancel, or before an operator's mark, sends at most the call that is in flight (R29).
@@ -140,40 +129,40 @@ func TestCancel_inFlight(t *testing.T) {
 	for name, test := range map[string]struct {
 		held          string
 		card          string
-		fault         step
+		fault         Step
 		order, cancel string
 		calls         string
 	}{
-		"create":             {createIntent, visa, nil, "422 canceled", "200", "create 200, get 200, cancel 200"},
-		"confirm":            {confirm, visa, nil, "201", notCancelable, "create 200, confirm 200"},
-		"confirm, declined":  {confirm, declinedCard, nil, "402 card_declined generic_decline", "200", "create 200, confirm 402"},
-		"confirm, challenge": {confirm, challengeCard, nil, "422 canceled", "200", "create 200, confirm 200, get 200, cancel 200"},
+		"create":             {CreateIntent, Visa, nil, "422 canceled", "200", "create 200, get 200, cancel 200"},
+		"confirm":            {Confirm, Visa, nil, "201", notCancelable, "create 200, confirm 200"},
+		"confirm, declined":  {Confirm, DeclinedCard, nil, "402 card_declined generic_decline", "200", "create 200, confirm 402"},
+		"confirm, challenge": {Confirm, ChallengeCard, nil, "422 canceled", "200", "create 200, confirm 200, get 200, cancel 200"},
 		"read after a stored 500": {
-			getIntent, visa, faultOnce(stripetest.ErrorBefore, confirm), "422 canceled", "200", "create 200, confirm 500, get 200 ×2, cancel-2 200",
+			GetIntent, Visa, FaultOnce(stripetest.ErrorBefore, Confirm), "422 canceled", "200", "create 200, confirm 500, get 200 ×2, cancel-2 200",
 		},
 	} {
-		run := func(t *testing.T, by string, mark step) {
+		run := func(t *testing.T, by string, mark Step) {
 			t.Helper()
 			t.Parallel()
-			f := newFixture(t, options{connections: 4, concurrent: true})
+			f := NewFixture(t, Setup{Connections: 4, Concurrent: true})
 			if test.fault != nil {
-				f.do(test.fault)
+				f.Do(test.fault)
 			}
 			held := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: test.held})
 			var outcome string
 			var running sync.WaitGroup
-			running.Go(func() { outcome = outcomeOf(f.create(test.card)) })
+			running.Go(func() { outcome = Outcome(f.CreateOrder(test.card)) })
 			<-held.Reached()
-			canceling := f.withKey(t, f.key)
-			canceling.do(mark)
+			canceling := f.WithKey(t, f.Key)
+			canceling.Do(mark)
 			held.Release()
 			running.Wait()
 			require.Equal(t, test.order, outcome)
-			f.do(expectCalls(test.calls))
+			f.Do(ExpectCalls(test.calls))
 			if by == "client" {
-				canceling.do(retry(test.cancel))
+				canceling.Do(Retry(test.cancel))
 			}
-			f.checkFinal()
+			f.CheckFinal()
 		}
 		t.Run(name, func(t *testing.T) { run(t, "client", cancelOrder("503 outcome unknown, 1s")) })
 		t.Run(name+", by an operator", func(t *testing.T) { run(t, "operator", resolve("409 in progress")) })
@@ -186,7 +175,7 @@ func TestCancel_unknownCommit(t *testing.T) {
 	const mark = "UPDATE orders SET cancel_requested_at = now()"
 	wire := &idempotencytest.Wire{}
 	var lost, marked bool
-	f := newFixture(t, options{configure: func(config *pgxpool.Config) {
+	f := NewFixture(t, Setup{Configure: func(config *pgxpool.Config) {
 		wire.Configure(config)
 		config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 			if !lost || marked || !wire.Struck() {
@@ -199,12 +188,12 @@ func TestCancel_unknownCommit(t *testing.T) {
 	}})
 	lost = true
 	wire.Strike(2, idempotencytest.CutAfter)
-	f.do(create("database unavailable"), create("422 canceled"))
+	f.Do(Create("database unavailable"), Create("422 canceled"))
 	require.True(t, marked)
-	f.checkFinal()
+	f.CheckFinal()
 
-	f = newFixture(t, options{}, before(confirm, func(f *fixture) { f.exec(mark) }), create("201"))
-	f.checkFinal()
+	f = NewFixture(t, Setup{}, Before(Confirm, func(f *Fixture) { f.Exec(mark) }), Create("201"))
+	f.CheckFinal()
 }
 
 // The errors of the order's run neither end nor park the key of the cancel, and the lease of the cancel
@@ -214,36 +203,36 @@ func TestCancel_innerErrors(t *testing.T) {
 	const unavailable = "database unavailable" // because the time of the step is over
 	for name, test := range map[string]struct {
 		want   string
-		inject func(f *fixture)
+		inject func(f *Fixture)
 		lease  time.Duration
 	}{
-		"action required": {"503 outcome unknown, 1s", func(f *fixture) {
-			f.exec("UPDATE orders SET cancel_requested_at = NULL")
+		"action required": {"503 outcome unknown, 1s", func(f *Fixture) {
+			f.Exec("UPDATE orders SET cancel_requested_at = NULL")
 		}, 0},
-		"lease lost": {"503 outcome unknown, 1s", func(f *fixture) {
-			f.do(before(cancel, func(f *fixture) {
-				f.exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE operation = 'create_order'")
+		"lease lost": {"503 outcome unknown, 1s", func(f *Fixture) {
+			f.Do(Before(Cancel, func(f *Fixture) {
+				f.Exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE operation = 'create_order'")
 			}))
 		}, 0},
-		"panic": {"panic", func(f *fixture) {
-			f.do(before(cancel, func(*fixture) { panic("of the test") }))
+		"panic": {"panic", func(f *Fixture) {
+			f.Do(Before(Cancel, func(*Fixture) { panic("of the test") }))
 		}, 0},
-		"time is over": {unavailable, func(f *fixture) {
-			f.inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: getIntent, Times: stripetest.Always})
+		"time is over": {unavailable, func(f *Fixture) {
+			f.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: GetIntent, Times: stripetest.Always})
 		}, 2 * time.Second}, // not over before the call
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{lease: test.lease}, challenge)
-			request := cancelRequest(f.Account, orderID(f.Account, f.key), f.cancelKey())
+			f := NewFixture(t, Setup{Lease: test.lease}, Challenge)
+			request := cancelRequest(f.Account, OrderID(f.Account, f.Key), cancelKey(f))
 			request.OnClaim = func() { test.inject(f) }
-			first := func(f *fixture) (idempotency.Result, error) { return f.Cancel(t.Context(), request) }
+			first := func(f *Fixture) (idempotency.Result, error) { return f.Cancel(t.Context(), request) }
 			if test.want == "panic" {
 				require.Panics(t, func() { _, _ = first(f) })
 			} else {
-				f.expect(test.want, first)
+				f.Expect(test.want, first)
 			}
-			require.Equal(t, 1, f.count(`
+			require.Equal(t, 1, f.Count(`
 SELECT count(*)
   FROM idempotency_keys
  WHERE operation = 'cancel_order'
@@ -251,13 +240,13 @@ SELECT count(*)
    AND action_required_at IS NULL
    AND last_error IS NOT NULL`))
 			if name != "lease lost" {
-				require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE locked_at IS NOT NULL"), "the order's key is released")
+				require.Zero(t, f.Count("SELECT count(*) FROM idempotency_keys WHERE locked_at IS NOT NULL"), "the order's key is released")
 			}
-			f.exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval", 2*leaseDuration)
-			f.exec("UPDATE orders SET cancel_requested_at = now()")
-			f.transport.intercept(nil)
-			f.do(cancelOrder("200"), expectFailure("canceled"))
-			f.checkFinal()
+			f.Exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval", 2*LeaseDuration)
+			f.Exec("UPDATE orders SET cancel_requested_at = now()")
+			f.Transport.Intercept(nil)
+			f.Do(cancelOrder("200"), expectFailure("canceled"))
+			f.CheckFinal()
 		})
 	}
 }
@@ -266,56 +255,55 @@ SELECT count(*)
 // keeps the retry from charging the card.
 func TestCancel_lost(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, makeUnavailable(createIntent), create("503 unavailable, 2s"))
-	f.do(respond(createIntent, 401, `"type":"invalid_request_error"`), cancelOrder("503 outcome unknown, 1m0s"), retry("200"), expectFailure("canceled"))
-	f.exec("DELETE FROM idempotency_keys WHERE operation = 'cancel_order'")
-	f.do(loseRows, create("422 payment_intent_canceled"), expectCharges(0))
-	f.checkFinal()
+	f := NewFixture(t, Setup{}, MakeUnavailable(CreateIntent), Create("503 unavailable, 2s"))
+	f.Do(Respond(CreateIntent, 401, `"type":"invalid_request_error"`), cancelOrder("503 outcome unknown, 1m0s"), Retry("200"), expectFailure("canceled"))
+	f.Exec("DELETE FROM idempotency_keys WHERE operation = 'cancel_order'")
+	f.Do(LoseRows, Create("422 payment_intent_canceled"), ExpectCharges(0))
+	f.CheckFinal()
 }
 
 // The reference is free when the payment is impossible, and not before.
 func TestCancel_reference(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{unchecked: true})
-	first, second := f.key, idempotency.Key("the-second-key-of-it")
-	purchase := func(key idempotency.Key, card string) string { return outcomeOf(f.purchase(key, card, "basket 17")) }
-	require.Equal(t, "202 action required", purchase(first, challengeCard))
-	require.Equal(t, "422 order-exists, and the key is unused", purchase(second, visa))
-	f.do(makeUnavailable(cancel), cancelOrder("503 outcome unknown, 2s"))
-	require.Equal(t, "422 order-exists, and the key is unused", purchase(second, visa), "the customer can still pay")
-	f.do(retry("200"))
-	require.Equal(t, "201", purchase(second, visa))
-	require.Equal(t, "422 canceled", purchase(first, challengeCard))
-	customerCannotPay(f)
+	f := NewFixture(t, Setup{Unchecked: true})
+	first, second := f.Key, idempotency.Key("the-second-key-of-it")
+	require.Equal(t, "202 action required", purchase(f, first, ChallengeCard, "basket 17"))
+	require.Equal(t, orderExists, purchase(f, second, Visa, "basket 17"))
+	f.Do(MakeUnavailable(Cancel), cancelOrder("503 outcome unknown, 2s"))
+	require.Equal(t, orderExists, purchase(f, second, Visa, "basket 17"), "the customer can still pay")
+	f.Do(Retry("200"))
+	require.Equal(t, "201", purchase(f, second, Visa, "basket 17"))
+	require.Equal(t, "422 canceled", purchase(f, first, ChallengeCard, "basket 17"))
+	CustomerCannotPay(f)
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 
 // From the request of the cancel on, no client gets the secret with which the customer can pay.
 func TestCancel_noSecretAfterwards(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, challenge)
-	f.do(makeUnavailable(cancel), cancelOrder("503 outcome unknown, 2s"))
+	f := NewFixture(t, Setup{}, Challenge)
+	f.Do(MakeUnavailable(Cancel), cancelOrder("503 outcome unknown, 2s"))
 	for _, want := range []string{"503 outcome unknown, 2s", "422 canceled"} {
-		_, err := f.readStatus(t.Context())
+		_, err := readStatus(t.Context(), f)
 		require.NotErrorIs(t, err, idempotency.ErrActionRequired)
 		if want != "422 canceled" {
-			f.do(makeUnavailable(cancel))
+			f.Do(MakeUnavailable(Cancel))
 		}
-		f.do(create(want))
+		f.Do(Create(want))
 	}
-	f.do(cancelOrder("200"))
-	f.checkFinal()
+	f.Do(cancelOrder("200"))
+	f.CheckFinal()
 }
 
 func TestCost_cancel(t *testing.T) {
 	t.Parallel()
 	wire := &idempotencytest.Wire{}
-	f := newFixture(t, options{configure: wire.Configure})
+	f := NewFixture(t, Setup{Configure: wire.Configure})
 	for range 2 { // the first time prepares the statements
-		f = f.withNewKey(t)
-		f.do(challenge)
+		f = f.WithNewKey(t)
+		f.Do(Challenge)
 		wire.Reset()
-		f.do(cancelOrder("200"))
+		f.Do(cancelOrder("200"))
 	}
 	require.Equal(t, 11, wire.RoundTrips(), "round trips")
 	require.Equal(t, 3, wire.Commits(), "commits")

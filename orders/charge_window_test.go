@@ -10,119 +10,124 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/httpjson"
+	"example.com/orders-api/internal/jobs"
+	"example.com/orders-api/orders"
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
-// An old order keeps a result that the provider has; otherwise its intent is cancelled (R24).
-func TestChargeWindow(t *testing.T) {
-	t.Parallel()
-	const over = "422 charge_window_over"
-	shared := newFixture(t, options{clock: aDayAgo}, create("201"))
-	tests := map[string]struct {
-		past    []step // a day ago
-		now     step   // during the retry
-		outcome string
-		calls   string
-		intents []string // their status in the end
-	}{
-		"no intent": {past: []step{loseRequest(createIntent), create("503 unavailable, 1s")}, outcome: notCreated, calls: "search 200, get 200"},
-		"intent created, response lost": {
-			past:    []step{loseResponse(createIntent), create("503 unavailable, 1s")},
-			outcome: over, calls: "search 200, get 200 ×2, cancel 200", intents: []string{"canceled"},
-		},
-		"unconfirmed": {past: []step{stopBefore(confirm)}, outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"}},
-		"charged, response lost": {
-			past:    []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")},
-			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
-		},
-		"charged by a run whose rows are lost": {
-			past:    []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), loseIntent},
-			outcome: "201", calls: "search 200, get 200 ×2", intents: []string{"succeeded"},
-		},
-		"declined, response lost": {
-			past: []step{
-				payWith("pm_card_chargeDeclinedIncorrectCvc"), loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"),
-			},
-			outcome: "402 incorrect_cvc incorrect_cvc", calls: "get 200, cancel 200", intents: []string{"canceled"},
-		},
-		"waits for the customer": {past: []step{challenge}, outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"}},
-		"approved in time":       {past: []step{challenge, approve}, outcome: "201", calls: "get 200", intents: []string{"succeeded"}},
-		"not approved": {
-			past:    []step{challenge, failChallenge},
-			outcome: "402 payment_intent_authentication_failure", calls: "get 200, cancel 200", intents: []string{"canceled"},
-		},
-		"approved after our cancel": {
-			past: []step{challenge}, now: after(cancel, customerCannotPay),
-			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
-		},
-		"paid with another card before our cancel arrives": {
-			past: []step{challenge, failChallenge}, now: before(cancel, payWithOtherCard),
-			outcome: "201", calls: "get 200, cancel 400, get 200", intents: []string{"succeeded"},
-		},
-		"charged before our cancel arrives": {
-			past: []step{stopBefore(confirm)}, now: before(cancel, confirmAtProvider),
-			outcome: "201", calls: "get 200, cancel 400, get 200", intents: []string{"succeeded"},
-		},
-	}
-	parts := map[string]*fixture{}
+const (
+	// After this age, the provider has forgotten an idempotency key.
+	age = 25 * time.Hour
+
+	notCreated = "422 payment_not_created"
+)
+
+func aDayAgo() time.Time { return time.Now().Add(-age) }
+
+func latePeriod(f *Fixture) {
+	f.Do(pass(orders.CreatePeriod))
+	f.Transport.Reset()
+}
+
+func lateWindow(f *Fixture) {
+	f.Do(pass(23 * time.Hour))
+	f.Transport.Reset()
+}
+
+// aDayLater is an order of a day ago, and what happens then.
+type aDayLater struct{ past, now []Step }
+
+func runADayLater(t *testing.T, shared *Fixture, tests map[string]aDayLater) {
+	t.Helper()
+	parts := map[string]*Fixture{}
 	for name, test := range tests {
-		parts[name] = shared.withNewKey(t)
-		parts[name].do(test.past...)
+		parts[name] = shared.WithNewKey(t)
+		parts[name].ByCompleter = shared.ByCompleter
+		parts[name].Do(test.past...)
 	}
 	shared.Stripe.Advance(age)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := parts[name].nextDay(t)
-			if test.now != nil {
-				f.do(test.now)
-			}
-			f.do(retry(test.outcome), expectCalls(test.calls), expectIntents(test.intents...))
-			f.checkResponse()
+			f := parts[name]
+			f.T = t
+			f.Backdate(age)
+			f.Transport.Reset()
+			f.Do(test.now...)
+			f.CheckResponse()
 		})
 	}
-	checkInvariants(t, shared)
+	CheckInvariants(t, shared)
 }
 
-func aDayAgo() time.Time { return time.Now().Add(-age) }
-
-func challenge(f *fixture) { f.do(payWith(challengeCard), create("202 action required")) }
-
-func old(f *fixture) { f.backdate(age) }
-
-func inProcess(f *fixture) {
-	f.do(payWith(stripetest.ProcessingCard), create("503 outcome unknown, 30s"))
+// An old order keeps a result that the provider has; otherwise its intent is cancelled (R24). Nothing is created or
+// confirmed.
+func TestChargeWindow(t *testing.T) {
+	t.Parallel()
+	const over = "422 charge_window_over"
+	ends := func(outcome string) Step {
+		return func(f *Fixture) {
+			f.T.Helper()
+			f.Do(Retry(outcome))
+			require.NotRegexp(f.T, "create|confirm", f.Transport.Calls())
+			for _, intent := range f.Intents() {
+				require.Equal(f.T, outcome == "201", intent.Status == "succeeded", intent.Status)
+				require.Contains(f.T, []string{"succeeded", "canceled"}, intent.Status)
+			}
+		}
+	}
+	shared := NewFixture(t, Setup{Clock: aDayAgo}, Create("201"))
+	runADayLater(t, shared, map[string]aDayLater{
+		"no intent":                     {[]Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s")}, []Step{ends(notCreated)}},
+		"intent created, response lost": {[]Step{LoseResponse(CreateIntent), Create("503 unavailable, 1s")}, []Step{ends(over)}},
+		"unconfirmed":                   {[]Step{StopBefore(Confirm)}, []Step{ends(over)}},
+		"charged, response lost":        {[]Step{LoseResponse(Confirm, GetIntent), Create("503 outcome unknown, 1s")}, []Step{ends("201")}},
+		"charged by a run whose rows are lost": {
+			[]Step{LoseResponse(Confirm, GetIntent), Create("503 outcome unknown, 1s"), loseIntent}, []Step{ends("201")},
+		},
+		"declined, response lost": {
+			[]Step{PayWith("pm_card_chargeDeclinedIncorrectCvc"), LoseResponse(Confirm, GetIntent), Create("503 outcome unknown, 1s")},
+			[]Step{ends("402 incorrect_cvc incorrect_cvc")},
+		},
+		"waits for the customer":            {[]Step{Challenge}, []Step{ends(over)}},
+		"approved in time":                  {[]Step{Challenge, Approve}, []Step{ends("201")}},
+		"not approved":                      {[]Step{Challenge, FailChallenge}, []Step{ends("402 payment_intent_authentication_failure")}},
+		"approved after our cancel":         {[]Step{Challenge}, []Step{After(Cancel, CustomerCannotPay), ends(over)}},
+		"charged before our cancel arrives": {[]Step{StopBefore(Confirm)}, []Step{Before(Cancel, confirmAtProvider), ends("201")}},
+	})
 }
 
 func TestChargeWindow_limit(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
+	f := NewFixture(t, Setup{})
 	for outcome, age := range map[string]time.Duration{
-		"201":                    23*time.Hour - leaseDuration - 30*time.Second,
-		"422 charge_window_over": 23*time.Hour - leaseDuration + time.Second,
+		"201":                    23*time.Hour - LeaseDuration - 30*time.Second,
+		"422 charge_window_over": 23*time.Hour - LeaseDuration + time.Second,
 	} {
-		f := f.withNewKey(t)
-		f.do(stopBefore(confirm))
-		f.backdate(age)
-		f.do(retry(outcome))
-		f.checkFinal()
+		f := f.WithNewKey(t)
+		f.Do(StopBefore(Confirm))
+		f.Backdate(age)
+		f.Do(Retry(outcome))
+		f.CheckFinal()
 	}
 
-	f = f.withNewKey(t) // an old key with a new order
-	f.do(stopBefore(createIntent))
-	f.exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval", age)
-	f.do(retry("201"))
+	f = f.WithNewKey(t) // an old key with a new order
+	f.Do(StopBefore(CreateIntent))
+	f.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval", age)
+	f.Do(Retry("201"))
 }
 
-func (f *fixture) readStatus(ctx context.Context) (result idempotency.Result, err error) {
-	key, _, err := f.Engine.Lookup(ctx, f.Account, f.key)
+func readStatus(ctx context.Context, f *Fixture) (result idempotency.Result, err error) {
+	key, _, err := f.Engine.Lookup(ctx, f.Account, f.Key)
 	if err == nil && key.State() == idempotency.StateActionRequired {
 		checker := f.Engine.Operation(key.Operation).(interface {
 			CheckAction(ctx context.Context, key idempotency.StoredKey) error
 		})
 		if err = checker.CheckAction(ctx, key); err == nil {
 			if _, err = f.Engine.Resume(ctx, f.Account, key.ID); err == nil || errors.Is(err, httpjson.ErrOutcomeUnknown) {
-				key, _, err = f.Engine.Lookup(ctx, f.Account, f.key)
+				key, _, err = f.Engine.Lookup(ctx, f.Account, f.Key)
 			}
 		}
 	}
@@ -132,18 +137,180 @@ func (f *fixture) readStatus(ctx context.Context) (result idempotency.Result, er
 // The completer ends the payment soon after the window, although the key has just run.
 func TestChargeWindow_notApproved(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, challenge)
-	f.backdate(23*time.Hour - leaseDuration + time.Second)
-	f.ageLastRun(grace)
-	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
-	f.do(create("422 charge_window_over"), expectIntents("canceled"))
-	f.checkFinal()
+	f := NewFixture(t, Setup{}, Challenge)
+	f.Backdate(23*time.Hour - LeaseDuration + time.Second)
+	f.AgeLastRun(Grace)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.RunCompleter())
+	f.Do(Create("422 charge_window_over"), expectIntents("canceled"))
+	f.CheckFinal()
 }
 
 func TestChargeWindow_endsDuringRun(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{chargeWindow: leaseDuration + 100*time.Millisecond})
-	f.inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: createIntent, Delay: 200 * time.Millisecond})
-	f.do(create("422 charge_window_over"), expectCalls("create 200, get 200, cancel 200"))
-	f.checkFinal()
+	f := NewFixture(t, Setup{ChargeWindow: LeaseDuration + 100*time.Millisecond})
+	f.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: CreateIntent, Delay: 200 * time.Millisecond})
+	f.Do(Create("422 charge_window_over"), ExpectCalls("create 200, get 200, cancel 200"))
+	f.CheckFinal()
+}
+
+func newOldFixture(t *testing.T) *Fixture {
+	t.Helper()
+	return NewFixture(t, Setup{Clock: aDayAgo, ChargeWindow: 3 * age})
+}
+
+// After a day, the same request would create another intent (R12). [TestChargeWindow] has more orders of a day ago.
+func TestProviderKeyExpired(t *testing.T) {
+	t.Parallel()
+	shared := newOldFixture(t)
+	shared.ByCompleter = true
+	runADayLater(t, shared, map[string]aDayLater{
+		"create: response lost": {[]Step{LoseResponse(CreateIntent), Create("503 unavailable, 1s")}, []Step{
+			Retry("201"), expectIntents("succeeded"),
+		}},
+		"create: stored 500 under two keys": {[]Step{Fault(stripetest.ErrorAfter, CreateIntent), Create("503 unavailable, 30s")}, []Step{
+			Retry("201"), func(f *Fixture) { require.Len(f.T, f.Intents(), 2) },
+		}},
+		"confirm: request lost": {[]Step{LoseRequest(Confirm), Create("503 outcome unknown, 1s")}, []Step{
+			Retry("201"), expectIntents("succeeded"),
+		}},
+		"payment in process for days": {[]Step{InProcess}, []Step{
+			Retry("503 outcome unknown, 30s"), PaymentSucceeds,
+			Retry("201"), expectIntents("succeeded"),
+		}},
+	})
+}
+
+// Of several intents, the one counts that is charged, or may be. The search may return an old status.
+func TestProviderKeyExpired_severalIntents(t *testing.T) {
+	t.Parallel()
+	tests := map[string]aDayLater{"one charged since it was listed": {
+		[]Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s"), insertIntents(Visa, Visa)},
+		[]Step{func(f *Fixture) { f.OutOfBand("/v1/payment_intents/" + f.Intents()[1].ID + "/confirm") }, Retry("201")},
+	}}
+	for name, test := range map[string]struct {
+		card string
+		act  string // confirm or cancel
+		now  []Step
+	}{
+		"one charged":         {Visa, "confirm", []Step{Retry("201")}},
+		"one declined":        {DeclinedCard, "confirm", []Step{Retry("402 card_declined generic_decline")}},
+		"one cancelled":       {Visa, "cancel", []Step{Retry("422 payment_intent_canceled")}},
+		"one processing":      {stripetest.ProcessingCard, "confirm", []Step{Retry("503 outcome unknown, 30s"), PaymentSucceeds, Retry("201")}},
+		"one requires action": {ChallengeCard, "confirm", []Step{Retry("202 action required"), Approve, Retry("201")}},
+	} {
+		act := func(f *Fixture) { f.OutOfBand("/v1/payment_intents/" + f.Intents()[1].ID + "/" + test.act) }
+		tests[name] = aDayLater{
+			[]Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s"), insertIntents(Visa, test.card, Visa), act}, test.now,
+		}
+	}
+	runADayLater(t, newOldFixture(t), tests)
+}
+
+func insertIntents(cards ...string) Step {
+	return func(f *Fixture) {
+		f.T.Helper()
+		for _, card := range cards {
+			f.InsertIntent("payment_method", card)
+		}
+	}
+}
+
+// An order without an intent ends after half an hour, but not before a search has found none (R12).
+func TestCreatePeriod(t *testing.T) {
+	t.Parallel()
+	noIntent := []Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s")}
+	for name, test := range map[string]struct {
+		past    []Step
+		now     []Step
+		intents []string
+	}{
+		"no intent": {noIntent, []Step{latePeriod, Retry(notCreated), ExpectCalls("search 200")}, nil},
+		"cancelled": {noIntent, []Step{
+			func(f *Fixture) { f.Exec("UPDATE orders SET cancel_requested_at = now()") },
+			latePeriod, Retry("422 canceled"), ExpectCalls("search 200"),
+		}, nil},
+		"the response was lost": {[]Step{LoseResponse(CreateIntent), Create("503 unavailable, 1s")}, []Step{
+			latePeriod, Retry("201"), ExpectCalls("search 200, get 200 ×2, confirm 200"),
+		}, []string{"succeeded"}},
+		"the search fails": {noIntent, []Step{
+			lateWindow, Fault(stripetest.RateLimit, Search), Retry("503 unavailable, 2s"), Retry(notCreated),
+		}, nil},
+		"no search, before the window is over": {noIntent, []Step{
+			latePeriod, Fault(stripetest.NoSearch, Search), Retry("503 unavailable, 1m0s"), ExpectCalls("search 400"),
+			lateWindow, Fault(stripetest.NoSearch, Search), Retry(notCreated), ExpectCalls("search 400"),
+		}, nil},
+		"the API key is rejected": {noIntent, []Step{
+			latePeriod, Fault(stripetest.Unauthorized, Search), Retry("503 unavailable, 1m0s"), ExpectCalls("search 401"),
+			lateWindow, Fault(stripetest.Unauthorized, Search), Retry(notCreated), ExpectCalls("search 401"),
+		}, nil},
+		"what the search finds cannot be read": {[]Step{LoseResponse(CreateIntent), Create("503 unavailable, 1s")}, []Step{
+			lateWindow, Fault(stripetest.Unauthorized, GetIntent), Retry("503 unavailable, 1m0s"),
+			Retry("422 charge_window_over"),
+		}, []string{"canceled"}},
+		"the account does not know our latest intent": {append([]Step{func(f *Fixture) {
+			f.WithNewKey(f.T).Do(Create("201"))
+			f.Exec("UPDATE orders SET payment_intent_id = 'pi_of_another_account'")
+		}}, noIntent...), []Step{
+			latePeriod, Retry("503 unavailable, 1m0s"), ExpectCalls("search 200, get 404"),
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := NewFixture(t, Setup{Unchecked: true, Clock: aDayAgo})
+			f.Do(test.past...)
+			f.Do(test.now...)
+			f.Do(expectIntents(test.intents...))
+		})
+	}
+}
+
+// While creates are sent, a resumed run repeats its create, and the provider returns the same intent.
+func TestCreatePeriod_limit(t *testing.T) {
+	t.Parallel()
+	for calls, age := range map[string]time.Duration{
+		"search 200, get 200, create 200, get 200, confirm 200": orders.CreatePeriod - LeaseDuration - 30*time.Second,
+		"search 200, get 200 ×2, confirm 200":                   orders.CreatePeriod - LeaseDuration + time.Second,
+	} {
+		f := NewFixture(t, Setup{Clock: aDayAgo}, LoseResponse(CreateIntent), Create("503 unavailable, 1s"), pass(age))
+		f.Transport.Reset()
+		f.Do(Retry("201"), ExpectCalls(calls), expectIntents("succeeded"))
+		f.CheckFinal()
+	}
+}
+
+// A create with other parameters was sent under the provider key, so an intent exists that the search may not find
+// yet. The order fails only after an operator has dealt with it.
+func TestCreatePeriod_otherParameters(t *testing.T) {
+	t.Parallel()
+	f := NewFixture(t, Setup{Clock: aDayAgo, Unchecked: true})
+	f.Do(LoseResponse(CreateIntent), Create("503 unavailable, 1s"), LoseRows, PayWith("pm_card_mastercard"), Create("503 unavailable, 1m0s"))
+	f.Do(ExpectCalls("create 400"))
+	f.Exec("UPDATE orders SET created_at = created_at - interval '1 hour'")
+	f.Do(Retry("503 unavailable, 1m0s"), ExpectCalls("create 400, search 200"))
+	open, err := jobs.Open(t.Context(), f.Pool)
+	require.NoError(t, err)
+	require.Len(t, open, 1)
+	require.Equal(t, "create_with_other_parameters", open[0].LastError)
+	_, err = jobs.DeleteFailed(t.Context(), f.Pool, open[0].ID, audit.Operator{Actor: "ada", Reason: "the intent was cancelled"})
+	require.NoError(t, err)
+	f.Do(Retry(notCreated))
+}
+
+// A charge window that is shorter ends the creates as well.
+func TestCreatePeriod_shortWindow(t *testing.T) {
+	t.Parallel()
+	f := NewFixture(t, Setup{ChargeWindow: 2 * LeaseDuration}, LoseRequest(CreateIntent), Create("503 unavailable, 1s"))
+	f.Backdate(LeaseDuration + time.Second)
+	f.Do(Retry(notCreated))
+	f.CheckFinal()
+}
+
+// The customer may still pay, so no other intent is created.
+func TestCreatePeriod_waits(t *testing.T) {
+	t.Parallel()
+	f := NewFixture(t, Setup{Clock: aDayAgo}, Challenge, loseIntent, pass(5*time.Minute))
+	f.Transport.Reset()
+	f.Exec("UPDATE orders SET status = 'pending'")
+	f.Do(Retry("202 action required"), ExpectCalls("search 200, get 200 ×2"))
+	require.Len(t, f.Intents(), 1)
 }

@@ -5,15 +5,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
-func setEndpoint(f *fixture) { f.Orders.Events = true }
-
 // stagedJobs returns the types of the events, and receipt, whose transactions must be those of the changes.
-func (f *fixture) stagedJobs() []string {
-	f.t.Helper()
-	rows, err := f.Pool.Query(f.t.Context(), `
+func stagedJobs(f *Fixture) []string {
+	f.T.Helper()
+	return f.Texts(`
 SELECT coalesce(j.args->>'type', j.kind) || CASE WHEN EXISTS (
            SELECT FROM audit_records a
             WHERE a.xmin = j.xmin
@@ -28,9 +27,7 @@ SELECT coalesce(j.args->>'type', j.kind) || CASE WHEN EXISTS (
   FROM staged_jobs j
  WHERE kind IN ('event', 'receipt')
    AND j.args->>'order_id' = $1
- ORDER BY created_at, 1`, orderID(f.Account, f.key))
-	require.NoError(f.t, err)
-	return collectStrings(f.t, rows)
+ ORDER BY created_at, 1`, OrderID(f.Account, f.Key))
 }
 
 // requireStaged requires that each change stages one event in its transaction (R28, events to the shop), and
@@ -40,26 +37,26 @@ func requireStaged(t *testing.T, changes map[string]staging) {
 	for name, test := range changes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{connections: 2}, setEndpoint)
-			f.do(test.steps...)
-			require.Equal(t, test.want, f.stagedJobs())
+			f := NewFixture(t, Setup{Connections: 2}, SetEndpoint)
+			f.Do(test.steps...)
+			require.Equal(t, test.want, stagedJobs(f))
 		})
 	}
 }
 
 // staging has what these steps stage.
 type staging struct {
-	steps []step
+	steps []Step
 	want  []string
 }
 
 func TestEvents_staged(t *testing.T) {
 	t.Parallel()
 	requireStaged(t, map[string]staging{
-		"paid":                    {[]step{create("201"), retry("201")}, []string{"order.paid", "receipt"}},
-		"declined":                {[]step{payWith(declinedCard), create("402 card_declined generic_decline"), retry("402 card_declined generic_decline")}, []string{"order.payment_failed"}},
-		"approved":                {[]step{payWith(challengeCard), create("202 action required"), retry("202 action required"), approve, retry("201")}, []string{"order.requires_action", "order.paid", "receipt"}},
-		"unknown, and then paid":  {[]step{loseResponse(confirm), makeUnavailable(getIntent), create("503 outcome unknown, 2s"), retry("201")}, []string{"order.paid", "receipt"}},
-		"resolved by an operator": {[]step{fault(stripetest.Unauthorized, confirm), create("503 unavailable, 1m0s"), resolve("422 canceled")}, []string{"order.payment_failed"}},
+		"paid":                    {[]Step{Create("201"), Retry("201")}, []string{"order.paid", "receipt"}},
+		"declined":                {[]Step{PayWith(DeclinedCard), Create("402 card_declined generic_decline"), Retry("402 card_declined generic_decline")}, []string{"order.payment_failed"}},
+		"approved":                {[]Step{PayWith(ChallengeCard), Create("202 action required"), Retry("202 action required"), Approve, Retry("201")}, []string{"order.requires_action", "order.paid", "receipt"}},
+		"unknown, and then paid":  {[]Step{LoseResponse(Confirm), MakeUnavailable(GetIntent), Create("503 outcome unknown, 2s"), Retry("201")}, []string{"order.paid", "receipt"}},
+		"resolved by an operator": {[]Step{Fault(stripetest.Unauthorized, Confirm), Create("503 unavailable, 1m0s"), resolve("422 canceled")}, []string{"order.payment_failed"}},
 	})
 }

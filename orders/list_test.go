@@ -1,40 +1,37 @@
 package orders_test
 
 import (
-	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
+	. "example.com/orders-api/orders/orderstest"
 )
 
-func (f *fixture) insertOrders(account uuid.UUID, n int) []uuid.UUID {
-	f.t.Helper()
-	var ids []uuid.UUID
-	for i := range n {
-		id := orderID(account, idempotency.Key(fmt.Sprintf("one-of-a-long-list-%d", i)))
-		f.exec(`
+// insertOrders inserts n orders, of which two at a time were created in the same second.
+func insertOrders(f *Fixture, account uuid.UUID, n int) (ids []uuid.UUID) {
+	f.T.Helper()
+	for _, id := range f.Texts(`
 INSERT INTO orders (id, account_id, idempotency_key, email, currency, amount, items, metadata, payment_method, status, created_at)
-VALUES ($1, $2, $3, 'ada@example.com', 'usd', 100, '[]', '{}', 'pm_card_visa', 'pending', now() + $4::interval)`,
-			id, account, fmt.Sprint("key ", i), time.Duration(i/2)*time.Second-time.Hour)
-		ids = append(ids, id)
+SELECT gen_random_uuid(), $1, 'key ' || i, 'ada@example.com', 'usd', 100, '[]', '{}', 'pm_card_visa', 'pending',
+       date_trunc('second', now()) + i / 2 * interval '1 second' - interval '1 hour'
+  FROM generate_series(1, $2) AS i
+RETURNING id::text`, account, n) {
+		ids = append(ids, uuid.MustParse(id))
 	}
 	return ids
 }
 
 func TestList_pages(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
+	f := NewFixture(t, Setup{})
 	other := idempotencytest.Account(t, f.Pool)
-	f.insertOrders(other, 3)
-	want := f.insertOrders(f.Account, 7)
-	f.exec("UPDATE orders SET created_at = date_trunc('second', created_at)")
+	insertOrders(f, other, 3)
+	want := insertOrders(f, f.Account, 7)
 
 	for _, size := range []int{1, 2, 3, 6, 7, 8} {
 		var got []uuid.UUID

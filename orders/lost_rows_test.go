@@ -4,43 +4,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"example.com/orders-api/idempotency"
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
-// loseRows leaves the state after a failover that lost all rows of the order.
-func loseRows(f *fixture) {
-	f.t.Helper()
-	order := orderID(f.Account, f.key)
-	f.exec("DELETE FROM staged_jobs WHERE args->>'order_id' = $1", order.String())
-	f.exec("DELETE FROM audit_records WHERE resource_id = $1", order.String())
-	f.exec("DELETE FROM orders WHERE id = $1", order)
-	f.exec("DELETE FROM idempotency_keys WHERE id = $1", idempotency.KeyID(f.Account, f.key))
-	f.responses.reset()
-	f.transport.reset()
+func loseIntent(f *Fixture) {
+	f.T.Helper()
+	f.Exec("UPDATE idempotency_keys SET recovery_point = 'order_created' WHERE id = $1", idempotency.KeyID(f.Account, f.Key))
+	f.Exec("UPDATE orders SET payment_intent_id = NULL WHERE id = $1", OrderID(f.Account, f.Key))
+	f.Transport.Reset()
 }
 
-func loseIntent(f *fixture) {
-	f.t.Helper()
-	f.exec("UPDATE idempotency_keys SET recovery_point = 'order_created' WHERE id = $1", idempotency.KeyID(f.Account, f.key))
-	f.exec("UPDATE orders SET payment_intent_id = NULL WHERE id = $1", orderID(f.Account, f.key))
-	f.transport.reset()
-}
-
-func pass(d time.Duration) step {
-	return func(f *fixture) {
-		f.t.Helper()
+func pass(d time.Duration) Step {
+	return func(f *Fixture) {
+		f.T.Helper()
 		f.Stripe.Advance(d)
-		f.backdate(d)
+		f.Backdate(d)
 	}
 }
 
 // newLostOrder returns a fixture whose order was charged, lost, and inserted again by a retry.
-func newLostOrder(t *testing.T, o options, retried, resumed time.Duration) *fixture {
+func newLostOrder(t *testing.T, o Setup, retried, resumed time.Duration) *Fixture {
 	t.Helper()
-	o.clock = func() time.Time { return time.Now().Add(-retried - resumed) }
-	f := newFixture(t, o, create("201"), loseRows, pass(retried), rateLimit(createIntent), retry("503 unavailable, 2s"), pass(resumed))
-	f.transport.reset()
+	o.Clock = func() time.Time { return time.Now().Add(-retried - resumed) }
+	f := NewFixture(t, o, Create("201"), LoseRows, pass(retried), RateLimit(CreateIntent), Retry("503 unavailable, 2s"), pass(resumed))
+	f.Transport.Reset()
 	return f
 }
 
@@ -50,20 +41,20 @@ func TestLostRows(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		retried, resumed time.Duration
-		run              step
+		run              Step
 	}{
 		"an operator ends the order":            {23*time.Hour + 30*time.Minute, time.Minute, resolve("201")},
-		"the charge window is over":             {22 * time.Hour, 25 * time.Hour, retry("201")},
-		"the next run comes three hours later":  {22 * time.Hour, 3 * time.Hour, retry("201")},
-		"the next run comes almost a day later": {22 * time.Hour, 22*time.Hour + 30*time.Minute, retry("201")},
-		"the key expires in between":            {23*time.Hour + 58*time.Minute, 10 * time.Minute, retry("201")},
+		"the charge window is over":             {22 * time.Hour, 25 * time.Hour, Retry("201")},
+		"the next run comes three hours later":  {22 * time.Hour, 3 * time.Hour, Retry("201")},
+		"the next run comes almost a day later": {22 * time.Hour, 22*time.Hour + 30*time.Minute, Retry("201")},
+		"the key expires in between":            {23*time.Hour + 58*time.Minute, 10 * time.Minute, Retry("201")},
 		"the key expires, by an operator":       {23*time.Hour + 58*time.Minute, 10 * time.Minute, retryByOperator("201")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newLostOrder(t, options{}, test.retried, test.resumed)
-			f.do(test.run, expectCalls("search 200, get 200 ×2"), expectCharges(1), expectIntents("succeeded"))
-			f.checkFinal()
+			f := newLostOrder(t, Setup{}, test.retried, test.resumed)
+			f.Do(test.run, ExpectCalls("search 200, get 200 ×2"), ExpectCharges(1), expectIntents("succeeded"))
+			f.CheckFinal()
 		})
 	}
 }
@@ -73,75 +64,94 @@ func TestLostRows_noSearch(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		resumed time.Duration
-		steps   []step
+		steps   []Step
 	}{
-		"while creates are sent": {20 * time.Minute, []step{retry("201"), expectCalls("search 400, create 200, get 200")}},
-		"later": {time.Hour, []step{
-			retry("503 unavailable, 1m0s"), retry("201"), expectCalls("search 400, search 200, get 200 ×2"),
+		"while creates are sent": {20 * time.Minute, []Step{Retry("201"), ExpectCalls("search 400, create 200, get 200")}},
+		"later": {time.Hour, []Step{
+			Retry("503 unavailable, 1m0s"), Retry("201"), ExpectCalls("search 400, search 200, get 200 ×2"),
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newLostOrder(t, options{}, 23*time.Hour, test.resumed)
-			f.do(fault(stripetest.NoSearch, search))
-			f.do(test.steps...)
-			f.do(expectCharges(1), expectIntents("succeeded"))
-			f.checkFinal()
+			f := newLostOrder(t, Setup{}, 23*time.Hour, test.resumed)
+			f.Do(Fault(stripetest.NoSearch, Search))
+			f.Do(test.steps...)
+			f.Do(ExpectCharges(1), expectIntents("succeeded"))
+			f.CheckFinal()
 		})
 	}
 }
 
 func TestLostRows_searchLags(t *testing.T) {
 	t.Parallel()
-	f := newLostOrder(t, options{searchDelay: time.Hour}, 50*time.Minute, 5*time.Minute)
-	f.do(resolve("201"), expectCalls("search 200, create 200, get 200"), expectCharges(1))
-	f.checkFinal()
+	f := newLostOrder(t, Setup{SearchDelay: time.Hour}, 50*time.Minute, 5*time.Minute)
+	f.Do(resolve("201"), ExpectCalls("search 200, create 200, get 200"), ExpectCharges(1))
+	f.CheckFinal()
 }
 
 // The search finds only an unconfirmed intent, but the create returns the charged one.
 func TestLostRows_unconfirmedIntent(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.insertIntent(visa, orderAmount) // as after a 500
-	f.do(pass(time.Minute), loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), loseIntent)
-	f.do(retry("201"), expectCalls("search 200, get 200, create 200, get 200"), expectCharges(1))
-	f.checkFinal()
+	f := NewFixture(t, Setup{}, insertIntents(Visa), pass(time.Minute)) // as after a 500
+	f.Do(LoseResponse(Confirm, GetIntent), Create("503 outcome unknown, 1s"), loseIntent)
+	f.Do(Retry("201"), ExpectCalls("search 200, get 200, create 200, get 200"), ExpectCharges(1))
+	f.CheckFinal()
 }
 
 func TestLostRows_oldUnconfirmedIntent(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{clock: aDayAgo}, loseResponse(createIntent), create("503 unavailable, 1s"), loseRows, pass(23*time.Hour+58*time.Minute))
-	f.do(rateLimit(createIntent), retry("503 unavailable, 2s"), pass(10*time.Minute))
-	f.do(retry("201"), expectCharges(1), expectIntents("succeeded", "requires_confirmation"))
-	f.checkFinal()
+	f := NewFixture(t, Setup{Clock: aDayAgo}, LoseResponse(CreateIntent), Create("503 unavailable, 1s"), LoseRows, pass(23*time.Hour+58*time.Minute))
+	f.Do(RateLimit(CreateIntent), Retry("503 unavailable, 2s"), pass(10*time.Minute))
+	f.Do(Retry("201"), ExpectCharges(1), expectIntents("succeeded", "requires_confirmation"))
+	f.CheckFinal()
 }
 
 // The rows are lost twice, and the search finds only the first run's intent, which is not charged. The
 // second run charged another one, because the provider key was forgotten.
 func TestLostRows_twice(t *testing.T) {
 	t.Parallel()
-	for first, then := range map[string]step{"requires_confirmation": func(*fixture) {}, "canceled": func(f *fixture) {
-		f.outOfBand("/v1/payment_intents/"+f.intents()[0].ID+"/cancel", nil)
+	for first, then := range map[string]Step{"requires_confirmation": func(*Fixture) {}, "canceled": func(f *Fixture) {
+		f.OutOfBand("/v1/payment_intents/" + f.Intents()[0].ID + "/cancel")
 	}} {
 		t.Run(first, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{searchDelay: time.Hour, clock: aDayAgo})
-			f.do(loseResponse(createIntent), create("503 unavailable, 1s"), then, loseRows)
-			f.do(pass(24*time.Hour+5*time.Minute), create("201"), loseRows, pass(5*time.Minute))
-			f.do(rateLimit(createIntent), retry("503 unavailable, 2s"), pass(time.Minute))
-			f.transport.reset()
-			f.do(retry("201"), expectCalls("search 200, get 200, create 200, get 200"))
-			f.do(expectCharges(1), expectIntents("succeeded", first))
-			f.checkFinal()
+			f := NewFixture(t, Setup{SearchDelay: time.Hour, Clock: aDayAgo})
+			f.Do(LoseResponse(CreateIntent), Create("503 unavailable, 1s"), then, LoseRows)
+			f.Do(pass(24*time.Hour+5*time.Minute), Create("201"), LoseRows, pass(5*time.Minute))
+			f.Do(RateLimit(CreateIntent), Retry("503 unavailable, 2s"), pass(time.Minute))
+			f.Transport.Reset()
+			f.Do(Retry("201"), ExpectCalls("search 200, get 200, create 200, get 200"))
+			f.Do(ExpectCharges(1), expectIntents("succeeded", first))
+			f.CheckFinal()
 		})
 	}
 }
 
-// reconcile --lost-rows --fix has cancelled the intent, but the provider replays the responses of
-// the lost run, whose client secret is of no use.
-func TestLostRows_cancelledAtProvider(t *testing.T) {
+// Ids are derived, so the retry finds the same payment (R5).
+func TestCreate_rowsLostInFailover(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, challenge, cancelAtProvider, loseRows)
-	f.do(create("422 payment_intent_canceled"), expectCalls("create 200, get 200"), expectCharges(0))
-	f.checkFinal()
+	for name, test := range map[string]struct {
+		card    string
+		calls   string
+		outcome string
+	}{
+		"paid order":         {Visa, "create 200, get 200", "201"},
+		"declined order":     {DeclinedCard, "create 200, get 200, cancel 200", "402 card_declined generic_decline"},
+		"payment in process": {stripetest.ProcessingCard, "create 200, get 200", "503 outcome unknown, 30s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := NewFixture(t, Setup{}, PayWith(test.card), Create(test.outcome))
+			before, intents := f.GetOrder(), f.Intents()
+			f.Do(LoseRows, Retry(test.outcome), ExpectCalls(test.calls))
+			require.Equal(t, before.ID, f.GetOrder().ID)
+			require.Equal(t, before.PaymentIntentID, f.GetOrder().PaymentIntentID)
+			require.Equal(t, intents[0].ID, f.Intents()[0].ID)
+			require.Len(t, f.Intents(), 1)
+			if test.card == stripetest.ProcessingCard {
+				f.Do(PaymentSucceeds, Retry("201"))
+			}
+			f.CheckFinal()
+		})
+	}
 }

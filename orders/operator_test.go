@@ -2,8 +2,9 @@ package orders_test
 
 import (
 	"context"
-	"strings"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -11,168 +12,60 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/audit"
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
-var action = audit.Operator{Actor: "grace", Reason: "the customer called"}
-
 const actionJSON = `{"by": "grace", "reason": "the customer called"}`
-
-func (f *fixture) retry() (idempotency.Result, error) { return f.operate(f.Retry) }
-
-func (f *fixture) resolve() (idempotency.Result, error) { return f.operate(f.Resolve) }
-
-func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {
-	f.t.Helper()
-	return f.Resolve(f.t.Context(), f.Account, idempotency.KeyID(f.Account, key), action)
-}
 
 type operateFunc = func(context.Context, uuid.UUID, uuid.UUID, audit.Operator) (idempotency.Result, error)
 
-func (f *fixture) operate(do operateFunc) (idempotency.Result, error) {
-	f.t.Helper()
-	result, err := do(f.t.Context(), f.Account, idempotency.KeyID(f.Account, f.key), action)
-	f.recordResponse(idempotency.Request{AccountID: f.Account, Key: f.key}, result, err)
+func operate(f *Fixture, do operateFunc) (idempotency.Result, error) {
+	f.T.Helper()
+	result, err := do(f.T.Context(), f.Account, idempotency.KeyID(f.Account, f.Key), Operator)
+	f.RecordResponse(idempotency.Request{AccountID: f.Account, Key: f.Key}, result, err)
 	return result, err
 }
 
-func (f *fixture) keyRow() string {
-	f.t.Helper()
-	var row string
-	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT k::text FROM idempotency_keys k WHERE id = $1",
-		idempotency.KeyID(f.Account, f.key)).Scan(&row))
-	return row
-}
-
 // history returns the audit records of the key and its order, also of a reaped key.
-func (f *fixture) history() []string {
-	f.t.Helper()
-	records, err := audit.Records(f.t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, f.key), orderID(f.Account, f.key))
-	require.NoError(f.t, err)
-	var list []string
-	for _, record := range records {
-		line := record.Action
-		if strings.HasPrefix(line, "key.") {
-			line += " " + string(record.Data)
-		}
-		list = append(list, line)
-	}
-	return list
+func history(f *Fixture) []string {
+	f.T.Helper()
+	return f.Texts(`
+SELECT action || CASE WHEN resource_type = 'idempotency_key' THEN ' ' || data::text ELSE '' END
+  FROM audit_records
+ WHERE resource_id IN ($1, $2)
+ ORDER BY created_at, id`, idempotency.KeyID(f.Account, f.Key).String(), OrderID(f.Account, f.Key).String())
 }
 
-func TestRetry(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{}, stopBefore(confirm))
-	f.do(retryByOperator("201"))
-	require.False(t, f.result.Replayed)
-	require.Contains(t, f.history(), "key.retry "+actionJSON)
-	f.do(retry("201"))
-	f.checkFinal()
-}
-
-// [TestChargeWindow] has more scenarios of an order that closes.
-func TestResolve(t *testing.T) {
-	t.Parallel()
-	shared := newFixture(t, options{}, create("201"))
-	for name, test := range map[string]struct {
-		steps   []step
-		outcome string
-		calls   string
-		intents []string // their status in the end
-	}{
-		"no intent": {
-			steps:   []step{stopBefore(createIntent)},
-			outcome: "422 canceled", calls: "search 200, create 200, get 200, cancel 200", intents: []string{"canceled"},
-		},
-		"no intent, and the account is not set up for the create": {
-			steps: []step{
-				fault(stripetest.AccountNotReady, createIntent), create("503 unavailable, 1m0s"), latePeriod,
-			},
-			outcome: "422 canceled", calls: "search 200, get 200",
-		},
-		"charged, response lost": {
-			steps:   []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")},
-			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
-		},
-		"charged before our cancel arrives": {
-			steps:   []step{stopBefore(confirm), before(cancel, confirmAtProvider)},
-			outcome: "201", calls: "get 200, cancel 400, get 200", intents: []string{"succeeded"},
-		},
-		"cancelled at the provider": {
-			steps:   []step{stopBefore(confirm), cancelAtProvider},
-			outcome: "422 canceled", calls: "get 200", intents: []string{"canceled"},
-		},
-		"requires action":            {steps: []step{challenge}, outcome: "422 canceled", calls: "get 200, cancel 200", intents: []string{"canceled"}},
-		"processing, then succeeded": {steps: []step{inProcess, paymentSucceeds}, outcome: "201", calls: "get 200", intents: []string{"succeeded"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := shared.withNewKey(t)
-			f.do(test.steps...)
-			f.transport.reset()
-			f.do(resolve(test.outcome), expectCalls(test.calls), expectIntents(test.intents...))
-			require.Contains(t, f.history(), "key.resolve "+actionJSON)
-			require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point <> 'finished'"))
-			f.do(retry(test.outcome))
-			require.True(t, f.result.Replayed)
-			f.checkFinal()
-		})
-	}
-}
-
+// An action that cannot be recorded, or that another account's operator requests, changes nothing.
 func TestOperator_rejectedAction(t *testing.T) {
 	t.Parallel()
-	for name, do := range map[string]func(*fixture) operateFunc{
-		"retry":   func(f *fixture) operateFunc { return f.Retry },
-		"resolve": func(f *fixture) operateFunc { return f.Resolve },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			shared := newFixture(t, options{})
-			other := idempotencytest.Account(t, shared.Pool)
-			hideAuditRecords := func(f *fixture) { f.exec("ALTER TABLE audit_records RENAME TO hidden") }
-			change := func(assignment string) step {
-				return func(f *fixture) {
-					f.exec("UPDATE idempotency_keys SET "+assignment+" WHERE id = $1", idempotency.KeyID(f.Account, f.key))
-				}
-			}
-			const missing = "no such idempotency key"
-			newer := idempotency.ErrNewerVersion.Error()
-			for key, test := range map[idempotency.Key]struct {
-				steps   []step
-				account uuid.UUID
-				err     string
-			}{
-				"a-key-that-is-finished":   {[]step{create("201")}, shared.Account, missing},
-				"a-key-of-another-account": {[]step{stopBefore(confirm)}, other, missing},
-				"a-key-of-a-new-operation": {[]step{stopBefore(confirm), change("operation = 'subscribe'")}, shared.Account, newer},
-				"a-key-at-a-new-point":     {[]step{stopBefore(confirm), change("recovery_point = 'screened'")}, shared.Account, newer},
-				"a-key-without-a-record":   {[]step{stopBefore(confirm), hideAuditRecords}, shared.Account, "audit_records"},
-			} {
-				f := shared.withKey(t, key)
-				f.do(test.steps...)
-				f.transport.reset()
-				before := f.keyRow()
-				result, err := do(f)(t.Context(), test.account, idempotency.KeyID(f.Account, f.key), action)
-				require.ErrorContains(t, err, "nothing was changed: ", key)
-				require.ErrorContains(t, err, test.err, key)
-				require.Zero(t, result.Response, key)
-				require.Equal(t, before, f.keyRow(), key)
-				f.do(expectCalls(""))
-				f.exec("ALTER TABLE IF EXISTS hidden RENAME TO audit_records")
-				require.Zero(t, f.count("SELECT count(*) FROM audit_records WHERE resource_type = 'idempotency_key' AND resource_id = $1",
-					idempotency.KeyID(f.Account, f.key).String()), key)
-				require.Zero(t, f.count("SELECT count(*) FROM orders WHERE cancel_requested_at IS NOT NULL OR cancel_requested_by IS NOT NULL"), key)
-			}
-		})
+	f := NewFixture(t, Setup{}, StopBefore(Confirm))
+	f.Exec("ALTER TABLE audit_records RENAME TO hidden")
+	written := func() int {
+		return f.Count("SELECT sum(xmin::text::bigint)::bigint FROM (SELECT xmin FROM idempotency_keys UNION ALL SELECT xmin FROM orders) AS rows")
 	}
+	before := written()
+	for want, account := range map[string]uuid.UUID{
+		"audit_records": f.Account, "no such idempotency key": idempotencytest.Account(t, f.Pool),
+	} {
+		for _, do := range []operateFunc{f.Retry, f.Resolve} {
+			result, err := do(t.Context(), account, idempotency.KeyID(f.Account, f.Key), Operator)
+			require.ErrorContains(t, err, "nothing was changed: ")
+			require.ErrorContains(t, err, want)
+			require.Zero(t, result.Response)
+		}
+	}
+	require.Equal(t, before, written())
+	f.Do(ExpectCalls(""))
 }
 
 // A name may be that of more orders than are listed, such as the reference of a purchase whose card was declined
 // often. The newest of them is the one that may be paid.
 func TestFind_newest(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.exec(`
+	f := NewFixture(t, Setup{})
+	f.Exec(`
 INSERT INTO orders (account_id, id, idempotency_key, reference, email, currency, amount, items, metadata, payment_method, status, failure_code, created_at)
 SELECT $1, gen_random_uuid(), 'one-of-many-keys-' || i, 'basket 4711', 'ada@example.com', 'usd', 100, '[]', '{}', 'pm_card_visa',
        'payment_failed', 'card_declined', now() - abs(100 - i) * interval '1 minute'
@@ -180,14 +73,108 @@ SELECT $1, gen_random_uuid(), 'one-of-many-keys-' || i, 'basket 4711', 'ada@exam
 	for _, name := range []string{"basket 4711", "ADA@example.com"} {
 		found, err := f.Engine.FindResources(t.Context(), []uuid.UUID{f.Account}, name)
 		require.NoError(t, err)
-		require.Contains(t, keysOf(found), idempotency.Key("one-of-many-keys-100"), name)
-		require.NotContains(t, keysOf(found), idempotency.Key("one-of-many-keys-1"), name)
+		has := func(key idempotency.Key) bool {
+			return slices.ContainsFunc(found, func(found idempotency.Found) bool { return found.Key == key })
+		}
+		require.True(t, has("one-of-many-keys-100"), name)
+		require.False(t, has("one-of-many-keys-1"), name)
 	}
 }
 
-func keysOf(found []idempotency.Found) (keys []idempotency.Key) {
-	for _, f := range found {
-		keys = append(keys, f.Key)
+func markedOrder(f *Fixture) { f.RequireMark("orders", OrderID(f.Account, f.Key)) }
+
+// If the provider does not answer our cancel, or the operator's process dies, no later run charges what an operator
+// has marked (R29).
+func TestMark_endedByLaterRun(t *testing.T) {
+	t.Parallel()
+	byCompleter := func(f *Fixture) {
+		f.AgeLastRun(Grace + time.Minute)
+		require.Equal(f.T, 1, f.RunCompleter().Completed)
 	}
-	return keys
+	for name, stop := range map[string]Step{
+		"before the intent is stored": StopBefore(CreateIntent), "before the confirm": StopBefore(Confirm), "requires action": Challenge,
+	} {
+		for by, end := range map[string]Step{
+			"client": Retry("422 canceled"), "completer": byCompleter, "operator": resolve("422 canceled"),
+		} {
+			t.Run(name+", "+by, func(t *testing.T) {
+				t.Parallel()
+				f := NewFixture(t, Setup{}, stop, MakeUnavailable(Cancel), resolve("503 outcome unknown, 2s"), markedOrder)
+				require.Contains(t, history(f), "key.resolve "+actionJSON)
+				f.Do(end, Create("422 canceled"), expectIntents("canceled"), ExpectCharges(0), expectFailure("canceled"))
+				f.CheckFinal()
+			})
+		}
+	}
+}
+
+// The provider rejects our API key, so an order without an intent ends with the window.
+func TestMark_credentialsRejected(t *testing.T) {
+	t.Parallel()
+	const rejected = "503 unavailable, 1m0s"
+	f := NewFixture(t, Setup{}, Fault(stripetest.Unauthorized, CreateIntent), Create(rejected))
+	f.Do(
+		Fault(stripetest.Unauthorized, Search), resolve(rejected), markedOrder,
+		latePeriod, Fault(stripetest.Unauthorized, Search), Retry(rejected),
+		lateWindow, Fault(stripetest.Unauthorized, Search), Retry("422 canceled"), ExpectCharges(0),
+	)
+	f.CheckFinal()
+}
+
+// A charge that happened wins, and no final order is marked.
+func TestMark_chargedFirst(t *testing.T) {
+	t.Parallel()
+	f := NewFixture(t, Setup{}, LoseResponse(Confirm, GetIntent), Create("503 outcome unknown, 1s"))
+	f.Do(resolve("201"), ExpectCharges(1), Retry("201"))
+	before := f.Snapshot()
+	_, err := operate(f, f.Resolve)
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
+	require.Equal(t, before, f.Snapshot())
+	f.CheckFinal()
+}
+
+// The COMMIT of the mark is not acknowledged. Repeating the command is safe, whether or not it was executed.
+func TestMark_unknownCommit(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]idempotencytest.Fault{"executed": idempotencytest.CutAfter, "not executed": idempotencytest.CutBefore} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wire := &idempotencytest.Wire{}
+			f := NewFixture(t, Setup{Configure: wire.Configure}, StopBefore(Confirm))
+			wire.Reset()
+			wire.Strike(1, fault)
+			f.Do(resolve("database unavailable"), ExpectCalls(""), resolve("422 canceled"), markedOrder, ExpectCharges(0))
+			f.CheckFinal()
+		})
+	}
+}
+
+// A client cancels while an operator marks: both orders of the two, and through the key of the cancel.
+func TestMark_besideCancel(t *testing.T) {
+	t.Parallel()
+	const unknown = "503 outcome unknown, 2s"
+	resolveCancel := func(want string) Step {
+		return func(f *Fixture) {
+			f.Expect(want, func(f *Fixture) (idempotency.Result, error) { return f.ResolveKey(cancelKey(f)) })
+		}
+	}
+	unanswered := MakeUnavailable(Cancel)
+	for name, steps := range map[string][]Step{
+		"cancel, then mark":           {unanswered, cancelOrder(unknown), resolve("422 canceled"), cancelOrder("200")},
+		"mark, then cancel":           {unanswered, resolve(unknown), cancelOrder("200")},
+		"mark by the cancel's key":    {unanswered, cancelOrder(unknown), resolveCancel("200")},
+		"twice by the cancel's key":   {unanswered, cancelOrder(unknown), unanswered, resolveCancel(unknown), resolveCancel("200")},
+		"the cancel's key, completed": {unanswered, cancelOrder(unknown), unanswered, resolveCancel(unknown), Create("422 canceled"), cancelOrder("200")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := NewFixture(t, Setup{}, Challenge)
+			f.Do(steps...)
+			f.Do(markedOrder, Create("422 canceled"), expectFailure("canceled"), expectIntents("canceled"), ExpectCharges(0))
+			f.CheckFinal()
+		})
+	}
+	f := NewFixture(t, Setup{}, InProcess, cancelOrder("503 outcome unknown, 30s"), PaymentSucceeds)
+	f.Do(resolveCancel(notCancelable), Create("201"), ExpectCharges(1))
+	f.CheckFinal()
 }

@@ -3,52 +3,56 @@ package orders_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/httpjson"
+	. "example.com/orders-api/orders/orderstest"
 )
 
-func (f *fixture) purchase(key idempotency.Key, paymentMethod, reference string) (idempotency.Result, error) {
-	f.t.Helper()
-	return f.Create(f.t.Context(), request(f.t, f.Account, key, paymentMethod, fmt.Sprintf(`,"reference":%q`, reference)))
+const orderExists = "422 order-exists, and the key is unused"
+
+func sendPurchase(f *Fixture, key idempotency.Key, paymentMethod, reference string) (idempotency.Result, error) {
+	f.T.Helper()
+	return f.Create(f.T.Context(), OrderRequest(f.T, f.Account, key, paymentMethod, fmt.Sprintf(`,"reference":%q`, reference)))
 }
 
-func requireOrderExists(t *testing.T, err error, id uuid.UUID) {
-	t.Helper()
-	exists, ok := errors.AsType[*httpjson.Rejection](err)
-	require.True(t, ok && exists.Slug == "order-exists", "%v", err)
-	require.Equal(t, id, *exists.OrderID)
+func purchase(f *Fixture, key idempotency.Key, paymentMethod, reference string) string {
+	f.T.Helper()
+	return Outcome(sendPurchase(f, key, paymentMethod, reference))
+}
+
+// requireOrderExists requires that another key with basket 17 is rejected with the order of a key.
+func requireOrderExists(f *Fixture, other, of idempotency.Key) {
+	f.T.Helper()
+	_, err := sendPurchase(f, other, Visa, "basket 17")
+	require.Equal(f.T, orderExists, Outcome(idempotency.Result{}, err))
+	exists, _ := errors.AsType[*httpjson.Rejection](err)
+	require.Equal(f.T, OrderID(f.Account, of), *exists.OrderID)
 }
 
 func TestReference(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{unchecked: true})
+	f := NewFixture(t, Setup{Unchecked: true})
 	const first, second, third = "the-first-key-of-a", "the-second-key-of-a", "the-third-key-of-a"
 
-	declined, err := f.purchase(first, declinedCard, "basket 17")
-	require.NoError(t, err)
-	require.Equal(t, 402, declined.Response.Status)
-
 	// A failure frees the reference for the next attempt, which has a new key.
-	paid, err := f.purchase(second, visa, "basket 17")
-	require.NoError(t, err)
-	require.Equal(t, 201, paid.Response.Status)
+	declined, err := sendPurchase(f, first, DeclinedCard, "basket 17")
+	require.Equal(t, "402 card_declined generic_decline", Outcome(declined, err))
+	require.Equal(t, "201", purchase(f, second, Visa, "basket 17"))
 
-	_, err = f.purchase(third, visa, "basket 17")
-	requireOrderExists(t, err, orderID(f.Account, second))
-	_, err = f.purchase(third, visa, "basket 18") // the key is not used
-	require.NoError(t, err)
+	requireOrderExists(f, third, second)
+	require.Equal(t, "201", purchase(f, third, Visa, "basket 18"), "the key is not used")
 	other := idempotencytest.Account(t, f.Pool)
-	_, err = f.Create(t.Context(), request(t, other, third, visa, `,"reference":"basket 17"`))
+	_, err = f.Create(t.Context(), OrderRequest(t, other, third, Visa, `,"reference":"basket 17"`))
 	require.NoError(t, err, "another account's reference")
 
-	replayed, err := f.purchase(first, declinedCard, "basket 17")
+	replayed, err := sendPurchase(f, first, DeclinedCard, "basket 17")
 	require.NoError(t, err)
 	require.True(t, replayed.Replayed)
 	require.Equal(t, declined.Response, replayed.Response)
@@ -57,7 +61,7 @@ func TestReference(t *testing.T) {
 		httpjson.Page{Limit: 10, Filters: map[string]string{"reference": "basket 17"}})
 	require.NoError(t, err)
 	require.Len(t, all, 2)
-	require.Equal(t, orderID(f.Account, second), all[0].ID)
+	require.Equal(t, OrderID(f.Account, second), all[0].ID)
 	require.Equal(t, "basket 17", *all[1].Reference)
 	require.Len(t, f.Stripe.Charges(), 3)
 }
@@ -66,45 +70,28 @@ func TestReference(t *testing.T) {
 // is rejected as expired (R2).
 func TestReference_reapedKey(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{unchecked: true})
-	_, err := f.purchase("the-first-key-of-b", visa, "basket 17")
-	require.NoError(t, err)
+	f := NewFixture(t, Setup{Unchecked: true})
+	require.Equal(t, "201", purchase(f, f.Key, Visa, "basket 17"))
 	require.Equal(t, 1, idempotencytest.Reap(t, f.Pool))
-	_, err = f.purchase("the-second-key-of-b", visa, "basket 17")
-	requireOrderExists(t, err, orderID(f.Account, "the-first-key-of-b"))
-	_, err = f.purchase("the-first-key-of-b", visa, "basket 17")
-	require.Equal(t, "422 key expired", outcomeOf(idempotency.Result{}, err))
+	requireOrderExists(f, "the-second-key-of-b", f.Key)
+	require.Equal(t, "422 key expired", purchase(f, f.Key, Visa, "basket 17"))
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 
 func TestReference_race(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{connections: 4, concurrent: true, unchecked: true})
-	var created, rejected int
-	var counting sync.Mutex
+	f := NewFixture(t, Setup{Connections: 4, Concurrent: true, Unchecked: true})
 	var all sync.WaitGroup
-	for n := range 12 {
+	outcomes := make([]string, 12)
+	for n := range outcomes {
 		all.Go(func() {
-			_, err := f.purchase(idempotency.Key(fmt.Sprintf("a-key-of-the-race-%d", n)), visa, "basket 17")
-			_, exists := errors.AsType[*httpjson.Rejection](err)
-			counting.Lock()
-			defer counting.Unlock()
-			switch {
-			case err == nil:
-				created++
-			case exists:
-				rejected++
-			default:
-				t.Errorf("%v", err)
-			}
+			outcomes[n] = purchase(f, idempotency.Key(fmt.Sprintf("a-key-of-the-race-%d", n)), Visa, "basket 17")
 		})
 	}
 	all.Wait()
-	require.Equal(t, 1, created)
-	require.Equal(t, 11, rejected)
-	list, err := f.Orders.List(t.Context(), f.Account, httpjson.Page{Limit: 10})
-	require.NoError(t, err)
-	require.Len(t, list, 1)
+	slices.Sort(outcomes)
+	require.Equal(t, append([]string{"201"}, slices.Repeat([]string{orderExists}, 11)...), outcomes)
+	require.Equal(t, 1, f.Count("SELECT count(*) FROM orders"))
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 
@@ -112,21 +99,17 @@ func TestReference_race(t *testing.T) {
 // nothing, and reconcile reports the lost charge.
 func TestReference_lostRows(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{unchecked: true})
+	f := NewFixture(t, Setup{Unchecked: true})
 	const second = "the-second-key-of-e"
 	for range 2 {
-		paid, err := f.purchase(f.key, visa, "basket 17")
-		require.NoError(t, err)
-		require.Equal(t, 201, paid.Response.Status)
+		paid, err := sendPurchase(f, f.Key, Visa, "basket 17")
+		require.Equal(t, "201", Outcome(paid, err))
 		require.False(t, paid.Replayed)
 		require.Len(t, f.Stripe.Charges(), 1)
-		_, err = f.purchase(second, visa, "basket 17")
-		requireOrderExists(t, err, orderID(f.Account, f.key))
-		loseRows(f)
+		requireOrderExists(f, second, f.Key)
+		LoseRows(f)
 	}
-	_, err := f.purchase(second, visa, "basket 17")
-	require.NoError(t, err)
-	_, err = f.purchase(f.key, visa, "basket 17")
-	requireOrderExists(t, err, orderID(f.Account, second))
+	require.Equal(t, "201", purchase(f, second, Visa, "basket 17"))
+	requireOrderExists(f, f.Key, second)
 	require.Len(t, f.Stripe.Charges(), 2)
 }

@@ -4,13 +4,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	. "example.com/orders-api/orders/orderstest"
 )
 
 func TestEvents_stagedRefunds(t *testing.T) {
 	t.Parallel()
 	requireStaged(t, map[string]staging{
-		"refunded":       {[]step{create("201"), refund("201"), retry("201")}, []string{"order.paid", "receipt", "refund.created"}},
-		"refund refused": {[]step{create("201"), refundAtProvider(), refund("422 charge_already_refunded")}, []string{"order.paid", "receipt", "refund.updated"}},
+		"refunded":       {[]Step{Create("201"), Refund("201"), Retry("201")}, []string{"order.paid", "receipt", "refund.created"}},
+		"refund refused": {[]Step{Create("201"), RefundAtProvider(), Refund("422 charge_already_refunded")}, []string{"order.paid", "receipt", "refund.updated"}},
 	})
 }
 
@@ -18,17 +20,15 @@ func TestEvents_stagedRefunds(t *testing.T) {
 // ignores it.
 func TestEvents_lostRows(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, setEndpoint, create("201"), refund("201"))
+	f := NewFixture(t, Setup{}, SetEndpoint, Create("201"), Refund("201"))
 	ids := func() []string {
-		rows, err := f.Pool.Query(t.Context(), "SELECT id || ' ' || args FROM staged_jobs WHERE kind = 'event' ORDER BY id")
-		require.NoError(t, err)
-		return collectStrings(t, rows)
+		return f.Texts("SELECT id || ' ' || args FROM staged_jobs WHERE kind = 'event' ORDER BY id")
 	}
 	before := ids()
 	require.Len(t, before, 2)
-	loseRefunds(f)
-	loseRows(f)
+	LoseRefunds(f)
+	LoseRows(f)
 	require.Empty(t, ids())
-	f.do(create("201"), refund("201"))
+	f.Do(Create("201"), Refund("201"))
 	require.Equal(t, before, ids())
 }

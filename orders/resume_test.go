@@ -9,32 +9,32 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/payments/stripetest"
+	. "example.com/orders-api/orders/orderstest"
 )
 
 func TestResume_killed(t *testing.T) {
 	t.Parallel()
-	shared := newFixture(t, options{})
+	shared := NewFixture(t, Setup{})
 	for name, test := range map[string]struct {
 		call  string
 		point idempotency.RecoveryPoint
 		calls string
 	}{
-		"create":  {createIntent, "order_created", "search 200, create 200, get 200, confirm 200"},
-		"confirm": {confirm, "charge_created", "get 200"},
+		"create":  {CreateIntent, "order_created", "search 200, create 200, get 200, confirm 200"},
+		"confirm": {Confirm, "charge_created", "get 200"},
 	} {
 		for _, byCompleter := range []bool{false, true} {
 			t.Run(fmt.Sprintf("during %s, resumed by completer %t", name, byCompleter), func(t *testing.T) {
-				f := shared.withNewKey(t)
-				f.byCompleter = byCompleter
-				f.do(killDuring(test.call))
-				f.setLease(leaseDuration - 10*time.Second)
-				f.do(retry("409 in progress"), expectCalls(""))
+				f := shared.WithNewKey(t)
+				f.ByCompleter = byCompleter
+				f.Do(KillDuring(test.call))
+				f.SetLease(LeaseDuration - 10*time.Second)
+				f.Do(Retry("409 in progress"), ExpectCalls(""))
 
-				f.setLease(leaseDuration + time.Second)
-				f.do(retry("201"), expectCalls(test.calls), expectCharges(1))
-				require.Equal(t, test.point, f.result.From)
-				f.checkFinal()
+				f.SetLease(LeaseDuration + time.Second)
+				f.Do(Retry("201"), ExpectCalls(test.calls), ExpectCharges(1))
+				require.Equal(t, test.point, f.Result.From)
+				f.CheckFinal()
 			})
 		}
 	}
@@ -42,68 +42,55 @@ func TestResume_killed(t *testing.T) {
 
 func TestResume_orderMissing(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{}, stopBefore(createIntent))
-	f.exec("DELETE FROM orders")
-	_, err := f.create(visa)
-	require.EqualError(t, err, fmt.Sprintf("the order of key %s is missing", idempotency.KeyID(f.Account, f.key)))
+	f := NewFixture(t, Setup{}, StopBefore(CreateIntent))
+	f.Exec("DELETE FROM orders")
+	_, err := f.CreateOrder(Visa)
+	require.EqualError(t, err, fmt.Sprintf("the order of key %s is missing", idempotency.KeyID(f.Account, f.Key)))
 }
 
 // Stored responses and unfinished orders do not depend on validation rules (R4, R19).
 func TestCreate_rulesChanged(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	req := request(t, f.Account, f.key, visa)
+	f := NewFixture(t, Setup{})
+	req := OrderRequest(t, f.Account, f.Key, Visa)
 	old := []byte(`{"cents":"all of them"}`)
 
 	t.Run("unfinished key", func(t *testing.T) {
-		f := f.withKey(t, f.key)
-		f.do(stopBefore(createIntent))
-		f.exec("DELETE FROM idempotency_keys")
+		f := f.WithKey(t, f.Key)
+		f.Do(StopBefore(CreateIntent))
+		f.Exec("DELETE FROM idempotency_keys")
 		req.Params = old
 		idempotencytest.PutKey(t, f.Pool, req, "create_order", "order_created")
-		require.Equal(t, "201", outcomeOf(f.sendRequest(req)))
-		checkInvariants(t, f)
+		require.Equal(t, "201", Outcome(f.Send(req)))
+		CheckInvariants(t, f)
 	})
 	t.Run("finished key", func(t *testing.T) {
-		f := f.withKey(t, f.key)
-		result, err := f.sendRequest(req)
+		f := f.WithKey(t, f.Key)
+		result, err := f.Send(req)
 		require.NoError(t, err)
 		require.True(t, result.Replayed)
-		require.Equal(t, "201", outcomeOf(result, nil))
+		require.Equal(t, "201", Outcome(result, nil))
 	})
 	t.Run("new key", func(t *testing.T) {
-		f := f.withKey(t, "a-new-key-with-an-old-request")
-		req.Key = f.key
-		require.Equal(t, "422 invalid", outcomeOf(f.sendRequest(req)))
-		checkInvariants(t, f)
+		f := f.WithKey(t, "a-new-key-with-an-old-request")
+		req.Key = f.Key
+		require.Equal(t, "422 invalid", Outcome(f.Send(req)))
+		CheckInvariants(t, f)
 	})
 }
 
-// Ids are derived, so the retry finds the same payment (R5).
-func TestCreate_rowsLostInFailover(t *testing.T) {
+func TestReaper_keepsTheOrder(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		card    string
-		calls   string
-		outcome string
-	}{
-		"paid order":         {visa, "create 200, get 200", "201"},
-		"declined order":     {declinedCard, "create 200, get 200, cancel 200", "402 card_declined generic_decline"},
-		"payment in process": {stripetest.ProcessingCard, "create 200, get 200", "503 outcome unknown, 30s"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{}, payWith(test.card), create(test.outcome))
-			before, intents := f.getOrder(), f.intents()
-			f.do(loseRows, retry(test.outcome), expectCalls(test.calls))
-			require.Equal(t, before.ID, f.getOrder().ID)
-			require.Equal(t, before.PaymentIntentID, f.getOrder().PaymentIntentID)
-			require.Equal(t, intents[0].ID, f.intents()[0].ID)
-			require.Len(t, f.intents(), 1)
-			if test.card == stripetest.ProcessingCard {
-				f.do(paymentSucceeds, retry("201"))
-			}
-			f.checkFinal()
-		})
-	}
+	f := NewFixture(t, Setup{}, Create("201"))
+	abandoned := f.WithKey(t, "abandoned-long-ago")
+	abandoned.Do(StopBefore(Confirm))
+	abandoned.Backdate(365 * 24 * time.Hour)
+	order, audited := f.GetOrder(), history(f)
+
+	require.Equal(t, 1, idempotencytest.Reap(t, f.Pool))
+	require.Equal(t, order, f.GetOrder())
+	require.Equal(t, audited, history(f))
+	require.Equal(t, 1, f.Count("SELECT count(*) FROM staged_jobs"), "the receipt is still staged")
+	abandoned.Do(Retry("422 charge_window_over"))
+	CheckInvariants(t, f)
 }

@@ -1,5 +1,6 @@
 // Package orderstest wires a service for tests: a database of its own, the engine, the fake
-// Stripe, package orders and the API.
+// Stripe, package orders and the API. A [Fixture] tells scenarios of one order, for the tests of
+// orders and of its subpackages.
 package orderstest
 
 import (

@@ -67,8 +67,12 @@ func (s *Service) Compare(ctx context.Context, options Options) (Report, error) 
 		func(ctx context.Context) error { return eachPage(ctx, r, "intents", client.List, r.compareIntents) },
 		r.checkProviderAccount,
 		r.compareOrders,
-		func(ctx context.Context) error { return eachPage(ctx, r, "refunds", client.ListAllRefunds, r.compareRefunds) },
-		func(ctx context.Context) error { return eachPage(ctx, r, "disputes", client.ListAllDisputes, r.compareDisputes) },
+		func(ctx context.Context) error {
+			return eachPage(ctx, r, "refunds", client.ListAllRefunds, r.compareRefunds)
+		},
+		func(ctx context.Context) error {
+			return eachPage(ctx, r, "disputes", client.ListAllDisputes, r.compareDisputes)
+		},
 		r.compareEarlier,
 	}
 	if !r.LostRows { // what was lost differs from a list, and the shop is closed until the comparison ends

@@ -1,60 +1,33 @@
 package reconcile_test
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
 
 type discrepancyCase struct {
-	setup []step
+	setup []Step
 	want  []string
 }
 
-func paid(f *fixture) { require.Equal(f.t, http.StatusCreated, f.create(visa)) }
+var paid = CreatePaid(Visa)
 
-func declined(f *fixture) { require.Equal(f.t, http.StatusPaymentRequired, f.create(declinedCard)) }
+func declined(f *Fixture) { f.Do(PayWith(DeclinedCard), Create("402 card_declined generic_decline")) }
 
-func challengeDeclined(f *fixture) {
-	require.Zero(f.t, f.create(challengeCard))
-	require.NoError(f.t, f.Stripe.Authenticate(f.intentID(), false))
+func charge(changes ...string) Step {
+	return func(f *Fixture) { insertCharge(f, changes...) }
 }
 
-func createOrder(f *fixture) (status int) { return f.create(visa) }
-
-func failing(kind stripetest.Fault, call string, send func(*fixture) (status int)) step {
-	return func(f *fixture) {
-		fault := f.Stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: stripetest.Always})
-		require.Zero(f.t, send(f))
-		fault.Release()
-	}
+func intent(changes ...string) Step {
+	return func(f *Fixture) { f.InsertIntent(changes...) }
 }
-
-func stopBefore(call string) step { return failing(stripetest.RateLimit, call, createOrder) }
-
-func sql(statements ...string) step {
-	return func(f *fixture) {
-		for _, statement := range statements {
-			f.exec(statement)
-		}
-	}
-}
-
-func charge(changes ...string) step {
-	return func(f *fixture) { f.insertCharge(changes...) }
-}
-
-func intent(changes ...string) step {
-	return func(f *fixture) { f.insertIntent(changes...) }
-}
-
-func loseOrder(f *fixture) { f.deleteOrder(f.Account, orderKey) }
 
 const (
 	finishKey = `UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = updated_at, response_code = 201, response_headers = '{}', response_body = ''`
@@ -64,49 +37,49 @@ const (
 func discrepancyCases() map[string]discrepancyCase {
 	const asFailed = `UPDATE orders SET status = 'payment_failed', paid_at = NULL, failure_code = 'card_declined'`
 	return map[string]discrepancyCase{
-		"both sides agree":              {setup: []step{paid}},
-		"both sides agree on a decline": {setup: []step{declined}},
+		"both sides agree":              {setup: []Step{paid}},
+		"both sides agree on a decline": {setup: []Step{declined}},
 		"a lost order whose card was declined": {
-			setup: []step{declined, loseOrder},
+			setup: []Step{declined, LoseRows},
 			want:  []string{"orphaned_intent: intent declined, order missing"},
 		},
-		"a declined challenge of an unfinished order": {setup: []step{challengeDeclined}},
+		"a declined challenge of an unfinished order": {setup: []Step{Challenge, FailChallenge}},
 		"a second charge of a paid order": {
-			setup: []step{paid, charge()},
+			setup: []Step{paid, charge()},
 			want:  []string{"duplicate_charge: intent succeeded, order paid, response 201"},
 		},
-		"a lost order": {setup: []step{paid, loseOrder}, want: []string{"unrecorded_charge: intent succeeded, order missing"}},
+		"a lost order": {setup: []Step{paid, LoseRows}, want: []string{"unrecorded_charge: intent succeeded, order missing"}},
 		"charged after a decline": {
-			setup: []step{declined, charge()},
+			setup: []Step{declined, charge()},
 			want:  []string{"unrecorded_charge: intent succeeded, order payment_failed, response 402"},
 		},
 		"charged, and recorded as failed": {
-			setup: []step{paid, sql(asFailed)},
+			setup: []Step{paid, sql(asFailed)},
 			want:  []string{"unrecorded_charge: intent succeeded, order payment_failed, response 201"},
 		},
 		"charged, and the response says declined": {
-			setup: []step{paid, sql(`UPDATE idempotency_keys SET response_code = 402`)},
+			setup: []Step{paid, sql(`UPDATE idempotency_keys SET response_code = 402`)},
 			want:  []string{"unrecorded_charge: intent succeeded, order paid, response 402"},
 		},
 		"charged on an intent that the key's next run will not use": {
-			setup: []step{stopBefore(confirm), charge()},
+			setup: []Step{StopBefore(Confirm), charge()},
 			want:  []string{"unrecorded_charge: intent succeeded, order pending"},
 		},
 		"recorded as paid, and not confirmed": {
-			setup: []step{stopBefore(confirm), sql(finishKey, markPaid)},
+			setup: []Step{StopBefore(Confirm), sql(finishKey, markPaid)},
 			want:  []string{"missing_at_provider: intent requires_confirmation, order paid, response 201"},
 		},
 		"the recorded intent does not exist": {
-			setup: []step{paid, sql(`UPDATE orders SET payment_intent_id = 'pi_UNKNOWN'`)},
+			setup: []Step{paid, sql(`UPDATE orders SET payment_intent_id = 'pi_UNKNOWN'`)},
 			want: []string{
 				"duplicate_charge: intent succeeded, order paid, response 201",
 				"missing_at_provider: intent missing, order paid, response 201",
 			},
 		},
 		"the recorded intent is of another order": {
-			setup: []step{paid, func(f *fixture) {
-				other := f.insertCharge("metadata[order_id]", uuid.NewString())
-				f.exec("UPDATE orders SET payment_intent_id = $1", other)
+			setup: []Step{paid, func(f *Fixture) {
+				other := insertCharge(f, "metadata[order_id]", uuid.NewString())
+				f.Exec("UPDATE orders SET payment_intent_id = $1", other)
 			}},
 			want: []string{
 				"duplicate_charge: intent succeeded, order paid, response 201",
@@ -115,41 +88,54 @@ func discrepancyCases() map[string]discrepancyCase {
 			},
 		},
 		"another amount": {
-			setup: []step{paid, sql(`UPDATE orders SET amount = amount + 1`)},
+			setup: []Step{paid, sql(`UPDATE orders SET amount = amount + 1`)},
 			want:  []string{"amount_mismatch: intent succeeded, order paid, response 201"},
 		},
 		"processing after a decline": {
-			setup: []step{declined, charge("payment_method", stripetest.ProcessingCard)},
+			setup: []Step{declined, charge("payment_method", stripetest.ProcessingCard)},
 			want:  []string{"open_intent: intent processing, order payment_failed, response 402"},
 		},
 		"waiting for the customer, and the order lost": {
-			setup: []step{intent("payment_method", "pm_card_authenticationRequired", "confirm", "true")},
+			setup: []Step{intent("payment_method", "pm_card_authenticationRequired", "confirm", "true")},
 			want:  []string{"orphaned_intent: intent requires_action, order missing"},
 		},
 		"a pending order without a key": {
-			setup: []step{stopBefore(confirm), sql(`DELETE FROM idempotency_keys`)},
+			setup: []Step{StopBefore(Confirm), sql(`DELETE FROM idempotency_keys`)},
 			want: []string{
 				"orphaned_record: order pending",
 				"orphaned_intent: intent requires_confirmation, order pending",
 			},
 		},
-		"a key stuck before the intent":              {setup: []step{stopBefore(createIntent)}},
-		"an intent that the key's next run will use": {setup: []step{failing(stripetest.CloseAfter, createIntent, createOrder)}},
+		"a key stuck before the intent":              {setup: []Step{StopBefore(CreateIntent)}},
+		"an intent that the key's next run will use": {setup: []Step{LoseResponse(CreateIntent), Create("503 unavailable, 1s")}},
 		"two orphaned intents of a paid order": {
-			setup: []step{paid, intent(), intent("payment_method", "")},
+			setup: []Step{paid, intent(), intent("payment_method", "")},
 			want: []string{
 				"orphaned_intent: intent requires_payment_method, order paid, response 201",
 				"orphaned_intent: intent requires_confirmation, order paid, response 201",
 			},
 		},
 		"an orphaned intent of a lost order": {
-			setup: []step{stopBefore(confirm), loseOrder},
+			setup: []Step{StopBefore(Confirm), LoseRows},
 			want:  []string{"orphaned_intent: intent requires_confirmation, order missing"},
 		},
 		"an orphaned intent beside an unfinished key": {
-			setup: []step{stopBefore(confirm), intent()},
+			setup: []Step{StopBefore(Confirm), intent()},
 			want:  []string{"orphaned_intent: intent requires_confirmation, order pending"},
 		},
+	}
+}
+
+func rows(f *Fixture) []string {
+	f.T.Helper()
+	return f.Texts(`
+SELECT o::text FROM orders o UNION ALL SELECT r::text FROM refunds r UNION ALL SELECT k::text FROM idempotency_keys k ORDER BY 1`)
+}
+
+func requireNoMoneyMoved(f *Fixture) {
+	f.T.Helper()
+	for _, call := range []string{"create", "confirm", "refund"} {
+		require.Zero(f.T, f.Transport.Count(call), "a comparison moves no money")
 	}
 }
 
@@ -170,24 +156,21 @@ func TestRun_discrepancies(t *testing.T) {
 				}
 			}
 			f := newOldFixture(t, test.setup...)
-			f.age()
+			age(f)
 
-			before := f.rows()
-			f.forget()
-			require.ElementsMatch(t, test.want, f.discrepancies())
-			require.Equal(t, before, f.rows(), "without Fix nothing is changed here")
-			require.NotContains(t, f.calls(), cancel, "nor at the provider")
+			before := rows(f)
+			f.Transport.Reset()
+			require.ElementsMatch(t, test.want, discrepancies(f))
+			require.Equal(t, before, rows(f), "without Fix nothing is changed here")
+			require.Zero(t, f.Transport.Count("cancel"), "nor at the provider")
 
-			report := f.reconcile(true)
+			report := runReconcile(f, true)
 			require.ElementsMatch(t, fixed, inWords(report))
 			require.Equal(t, len(left), report.Open())
-			calls := f.calls()
-			require.Equal(t, cancelled, calls[cancel])
-			for _, call := range []string{createIntent, confirm, makeRefund} {
-				require.Zero(t, calls[call], "a fix moves no money")
-			}
-			f.age()
-			require.ElementsMatch(t, left, f.discrepancies())
+			require.Equal(t, cancelled, f.Transport.Count("cancel"))
+			requireNoMoneyMoved(f)
+			age(f)
+			require.ElementsMatch(t, left, discrepancies(f))
 		})
 	}
 }
@@ -198,22 +181,21 @@ func TestRun_recent(t *testing.T) {
 	for _, name := range []string{"a lost order", "another amount", "a pending order without a key", "an orphaned intent of a lost order"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, 0, 1)
-			f.do(cases[name].setup...)
-			require.Empty(t, f.reconcile(true).Discrepancies)
+			f := newLateFixture(t, 0, cases[name].setup...)
+			require.Empty(t, runReconcile(f, true).Discrepancies)
 		})
 	}
 	t.Run("our record alone", func(t *testing.T) {
 		t.Parallel()
 		f := newOldFixture(t, cases["another amount"].setup...)
-		require.Empty(t, f.reconcile(true).Discrepancies)
+		require.Empty(t, runReconcile(f, true).Discrepancies)
 	})
 	t.Run("not in the future", func(t *testing.T) { // a clock ran ahead, so no run is active
 		t.Parallel()
 		f := newOldFixture(t, cases["another amount"].setup...)
-		f.age()
-		f.do(sql(`UPDATE orders SET created_at = created_at + interval '1 day'`),
+		age(f)
+		f.Do(sql(`UPDATE orders SET created_at = created_at + interval '1 day'`),
 			sql(`UPDATE idempotency_keys SET created_at = created_at + interval '1 day', updated_at = updated_at + interval '1 day', finished_at = finished_at + interval '1 day'`))
-		require.Equal(t, cases["another amount"].want, f.discrepancies())
+		require.Equal(t, cases["another amount"].want, discrepancies(f))
 	})
 }

@@ -1,317 +1,248 @@
 package reconcile_test
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/orders/orderstest"
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
-	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
-const (
-	createIntent = "POST /v1/payment_intents"
-	confirm      = "POST /v1/payment_intents/{id}/confirm"
-	cancel       = "POST /v1/payment_intents/{id}/cancel"
-	getIntent    = "GET /v1/payment_intents/{id}"
-	listIntents  = "GET /v1/payment_intents"
-	makeRefund   = "POST /v1/refunds"
-	listRefunds  = "GET /v1/refunds"
-	listDisputes = "GET /v1/disputes"
+const refundFail = "pm_card_refundFail" // its refunds fail later
 
-	visa          = "pm_card_visa"
-	declinedCard  = "pm_card_visa_chargeDeclined"
-	challengeCard = "pm_card_threeDSecure2Required"
-	pendingRefund = "pm_card_pendingRefund"
-	refundFail    = "pm_card_refundFail"
-
-	orderKey  idempotency.Key = "the-key-of-the-order"
-	refundKey idempotency.Key = "the-key-of-the-refund"
-	amount                    = 4300
-
-	grace = 5 * time.Minute
-)
-
-type fixture struct {
-	*orderstest.Shop
-
-	t         *testing.T
-	transport *transport
-	killer    *killer
-	seen      int
+// readEvents is a pass of the worker. Jobs that wait for their next attempt are due.
+func readEvents(f *Fixture) {
+	f.T.Helper()
+	f.Exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change' AND failed_at IS NULL")
+	require.NoError(f.T, f.Changes.ReadList(f.T.Context()))
+	workOff(f)
 }
 
-// killer cancels a run before or after its n-th statement or call.
-type killer struct {
-	mu     sync.Mutex
-	n      int
-	cancel context.CancelFunc
+func workOff(f *Fixture) {
+	f.T.Helper()
+	_, err := f.Changes.Worker().RunOnce(f.T.Context())
+	require.NoError(f.T, err)
 }
 
-func (k *killer) run(ctx context.Context, n int, run func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	k.mu.Lock()
-	k.n, k.cancel = n, cancel
-	k.mu.Unlock()
-	return run(ctx)
+func syncOrder(f *Fixture) error {
+	f.T.Helper()
+	return f.Changes.Sync(f.T.Context(), f.Account, OrderID(f.Account, f.Key))
 }
 
-func (k *killer) step() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.n--; k.n == 0 {
-		k.cancel()
+func events(f *Fixture) (events []stripetest.Event) {
+	f.Stripe.EditEvents(func(e *stripetest.Event) { events = append(events, *e) })
+	return events
+}
+
+// deliverChange delivers a webhook, and lets the worker do the rest.
+func deliverChange(f *Fixture, e stripetest.Event) {
+	f.T.Helper()
+	payload, signature := e.Sign(WebhookSecret, time.Now())
+	_, err := deliver(f, payload, signature)
+	require.NoError(f.T, err)
+	workOff(f)
+}
+
+func deliverEvents(f *Fixture) {
+	f.T.Helper()
+	for _, e := range events(f) {
+		deliverChange(f, e)
 	}
 }
 
-func (k *killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	k.step()
-	return ctx
+// changes describes our records of the order: partially_refunded 1800: succeeded 1800 provider; lost 700.
+func changes(f *Fixture) string {
+	f.T.Helper()
+	var state string
+	require.NoError(f.T, f.Pool.QueryRow(f.T.Context(), `
+SELECT o.status || ' ' || o.amount_refunded || ': '
+       || coalesce((SELECT string_agg(r.status || ' ' || r.amount || ' ' || r.source, ', ' ORDER BY r.amount, r.source)
+                      FROM refunds r WHERE r.account_id = o.account_id AND r.order_id = o.id), '')
+       || coalesce((SELECT '; ' || string_agg(d->>'status' || ' ' || (d->>'amount'), ', ' ORDER BY (d->>'amount')::int)
+                      FROM jsonb_array_elements(o.disputes) AS d), '')
+  FROM orders o
+ WHERE o.id = $1`, OrderID(f.Account, f.Key)).Scan(&state))
+	return state
 }
-func (k *killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { k.step() }
 
-func (k *killer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	k.step()
-	return ctx
-}
-func (k *killer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (k *killer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { k.step() }
-
-// newFixture returns a fixture whose provider's clock is late by lag.
-func newFixture(t *testing.T, lag time.Duration, conns int32) *fixture {
+// checkChanges compares our records with the fake's ledger.
+func checkChanges(t *testing.T, f *Fixture) {
 	t.Helper()
-	k := &killer{}
-	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.Tracer = conns, k })
-	f := &fixture{t: t, killer: k, transport: &transport{base: &http.Transport{DisableKeepAlives: true}, pool: pool, alone: conns == 1, step: k.step}}
-	f.Shop = orderstest.New(t, orderstest.Options{
-		Pool:     pool,
-		Stripe:   stripetest.Options{Clock: func() time.Time { return time.Now().Add(-lag) }},
-		Payments: payments.Config{Transport: f.transport},
-	})
-	return f
+	var recorded, listed []string
+	for _, query := range []string{`
+SELECT o.payment_intent_id || ' ' || r.provider_refund_id || ' ' || r.status || ' ' || r.amount || ' ' || r.currency
+  FROM refunds r
+  JOIN orders o ON o.account_id = r.account_id AND o.id = r.order_id
+ WHERE r.provider_refund_id IS NOT NULL`, `
+SELECT o.payment_intent_id || ' ' || (d->>'id') || ' ' || (d->>'status') || ' ' || (d->>'amount') || ' ' || (d->>'currency')
+  FROM orders o, jsonb_array_elements(o.disputes) AS d`} {
+		recorded = append(recorded, f.Texts(query)...)
+	}
+	for _, r := range f.Stripe.Refunds() {
+		status := r.Status
+		if status == "reversed" {
+			status = "pending"
+		}
+		listed = append(listed, fmt.Sprint(r.IntentID, " ", r.ID, " ", status, " ", r.Amount, " ", r.Currency))
+	}
+	for _, d := range f.Stripe.Disputes() {
+		listed = append(listed, fmt.Sprint(d.IntentID, " ", d.ID, " ", d.Status, " ", d.Amount, " ", d.Currency))
+	}
+	slices.Sort(recorded)
+	slices.Sort(listed)
+	require.Equal(t, listed, recorded)
+	for _, charge := range f.Stripe.Charges() {
+		require.Equal(t, 1, f.Count(`
+SELECT count(*)
+  FROM orders
+ WHERE payment_intent_id = $1
+   AND amount_refunded = $2
+   AND status = CASE WHEN $2 = 0 THEN 'paid' WHEN $2 = amount THEN 'refunded' ELSE 'partially_refunded' END`,
+			charge.IntentID, charge.Refunded), "of %s, %d was refunded", charge.IntentID, charge.Refunded)
+	}
+	require.Zero(t, f.Count(`
+SELECT count(*)
+  FROM (SELECT resource_id FROM audit_records WHERE action LIKE 'refund.%' AND action <> 'refund.created'
+         GROUP BY resource_id, action, data HAVING count(*) > 1) AS twice`), "each change is recorded once")
+	require.Empty(t, f.Transport.Violations())
+	CheckProviderKeys(t, f.Stripe.Requests())
 }
 
-func newPayments(t *testing.T, stripe http.Handler) *payments.Client {
+func findings(f *Fixture) []string {
+	f.T.Helper()
+	return f.Texts("SELECT last_error FROM staged_jobs WHERE kind = 'discrepancy' AND acknowledged_at IS NULL ORDER BY 1")
+}
+
+func shopEvents(f *Fixture) []string {
+	f.T.Helper()
+	return f.Texts("SELECT args->>'type' FROM staged_jobs WHERE kind = 'event' ORDER BY 1")
+}
+
+func staged(f *Fixture) string {
+	f.T.Helper()
+	return strings.Join(f.Texts(`
+SELECT CASE WHEN failed_at IS NULL THEN 'pending: ' ELSE 'failed: ' END || coalesce(last_error, '')
+  FROM staged_jobs
+ WHERE kind = 'provider_change'
+ ORDER BY created_at`), "; ")
+}
+
+func refundAtDashboard(amount int64, reason string) Step {
+	return func(f *Fixture) {
+		f.T.Helper()
+		_, err := f.Stripe.RefundAtDashboard(f.IntentID(), amount, reason)
+		require.NoError(f.T, err)
+	}
+}
+
+// dispute disputes an amount, with these statuses one after the other.
+func dispute(amount int64, statuses ...string) Step {
+	return func(f *Fixture) {
+		f.T.Helper()
+		id, err := f.Stripe.Dispute(f.IntentID(), amount, "fraudulent", statuses[0])
+		require.NoError(f.T, err)
+		for _, status := range statuses[1:] {
+			require.NoError(f.T, f.Stripe.UpdateDispute(id, status))
+		}
+	}
+}
+
+func latestRefund(f *Fixture) stripetest.Refund {
+	f.T.Helper()
+	intent := f.IntentID()
+	all := f.Stripe.Refunds()
+	i := len(all) - 1
+	for all[i].IntentID != intent {
+		i--
+	}
+	return all[i]
+}
+
+func failRefund(f *Fixture) {
+	f.T.Helper()
+	require.NoError(f.T, f.Stripe.Settle(latestRefund(f).ID, false))
+}
+
+// newLateFixture returns a fixture whose provider's clock is late by lag, until ageBy.
+func newLateFixture(t *testing.T, lag time.Duration, steps ...Step) *Fixture {
 	t.Helper()
-	server := httptest.NewServer(stripe)
-	t.Cleanup(server.Close)
-	client := payments.New(payments.Config{
-		SecretKey: "sk_test_another_account", BaseURL: server.URL, Timeout: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
-	})
-	t.Cleanup(client.Close)
-	return client
+	return NewFixture(t, Setup{Jobs: true, Clock: func() time.Time { return time.Now().Add(-lag) }}, steps...)
 }
 
 // newOldFixture returns a fixture whose provider's clock is an hour late, until age.
-func newOldFixture(t *testing.T, steps ...step) *fixture {
+func newOldFixture(t *testing.T, steps ...Step) *Fixture {
 	t.Helper()
-	f := newFixture(t, time.Hour, 1)
-	f.do(steps...)
-	return f
+	return newLateFixture(t, time.Hour, steps...)
 }
 
-func (f *fixture) age() {
-	f.t.Helper()
-	f.ageBy(time.Hour)
-}
+func age(f *Fixture) { ageBy(f, time.Hour) }
 
-func (f *fixture) ageBy(age time.Duration) {
-	f.t.Helper()
+func ageBy(f *Fixture, age time.Duration) {
+	f.T.Helper()
 	f.Stripe.Advance(age)
-	f.exec(`
+	f.Exec(`
 UPDATE idempotency_keys
    SET created_at  = created_at - $1::interval,
        updated_at = updated_at - $1::interval,
        locked_at   = locked_at - $1::interval,
        finished_at = finished_at - $1::interval`, age)
-	f.exec("UPDATE orders SET created_at = created_at - $1::interval, paid_at = paid_at - $1::interval", age)
-	f.exec("UPDATE refunds SET created_at = created_at - $1::interval", age)
+	f.Exec("UPDATE orders SET created_at = created_at - $1::interval, paid_at = paid_at - $1::interval", age)
+	f.Exec("UPDATE refunds SET created_at = created_at - $1::interval", age)
 }
 
-type step func(*fixture)
-
-func (f *fixture) do(steps ...step) {
-	f.t.Helper()
-	for _, step := range steps {
-		step(f)
-	}
-}
-
-func fault(kind stripetest.Fault, call string) step {
-	return func(f *fixture) {
-		f.Stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: stripetest.Always})
-	}
-}
-
-func (f *fixture) exec(query string, arguments ...any) {
-	f.t.Helper()
-	_, err := f.Pool.Exec(f.t.Context(), query, arguments...)
-	require.NoError(f.t, err)
-}
-
-func (f *fixture) rows() []string {
-	f.t.Helper()
-	rows, err := f.Pool.Query(f.t.Context(), `
-SELECT o::text FROM orders o UNION ALL SELECT r::text FROM refunds r UNION ALL SELECT k::text FROM idempotency_keys k ORDER BY 1`)
-	require.NoError(f.t, err)
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(f.t, err)
-	return list
-}
-
-func orderID(account uuid.UUID, key idempotency.Key) uuid.UUID {
-	return idempotency.DeriveID("order", account, key)
-}
-
-func request(t testing.TB, account uuid.UUID, key idempotency.Key, path, body string) idempotency.Request {
-	t.Helper()
-	params, err := idempotency.Canonicalize([]byte(body))
-	require.NoError(t, err)
-	return idempotency.Request{
-		AccountID: account, Key: key, Method: http.MethodPost, Path: path, Params: params,
-	}
-}
-
-func orderRequest(t testing.TB, account uuid.UUID, key idempotency.Key, card string) idempotency.Request {
-	t.Helper()
-	return request(t, account, key, "/v1/orders", fmt.Sprintf(
-		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":[{"sku":"TEA","quantity":1,"unit_amount":%d}]}`, card, amount))
-}
-
-func (f *fixture) create(card string) int {
-	f.t.Helper()
-	result, _ := f.Create(f.t.Context(), orderRequest(f.t, f.Account, orderKey, card))
-	return result.Response.Status
-}
-
-func (f *fixture) intentID() (id string) {
-	f.t.Helper()
-	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT payment_intent_id FROM orders").Scan(&id))
-	return id
-}
-
-func (f *fixture) settle(success bool) {
-	f.t.Helper()
-	require.NoError(f.t, f.Stripe.Settle(f.Stripe.Refunds()[0].ID, success))
-}
-
-func (f *fixture) deleteOrder(account uuid.UUID, key idempotency.Key) {
-	f.t.Helper()
-	id := orderID(account, key)
-	f.exec("DELETE FROM staged_jobs WHERE args->>'order_id' = $1", id.String())
-	f.exec("DELETE FROM audit_records WHERE resource_id = $1", id.String())
-	f.exec("DELETE FROM orders WHERE id = $1", id)
-	f.exec("DELETE FROM idempotency_keys WHERE id = $1", idempotency.KeyID(account, key))
-}
-
-func (f *fixture) createLost(key idempotency.Key, card string) uuid.UUID {
-	f.t.Helper()
-	_, err := f.Create(f.t.Context(), orderRequest(f.t, f.Account, key, card))
-	require.NoError(f.t, err)
-	f.deleteOrder(f.Account, key)
-	return orderID(f.Account, key)
-}
-
-func (f *fixture) post(path string, form url.Values) (id string) {
-	f.t.Helper()
-	req := httptest.NewRequestWithContext(f.t.Context(), http.MethodPost, path, strings.NewReader(form.Encode()))
-	req.Header.Set("Authorization", "Bearer sk_test_dashboard")
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	recorder := httptest.NewRecorder()
-	f.Stripe.ServeHTTP(recorder, req)
-	require.Equal(f.t, http.StatusOK, recorder.Code, recorder.Body.String())
-	var object struct {
-		ID string `json:"id"`
-	}
-	require.NoError(f.t, json.Unmarshal(recorder.Body.Bytes(), &object))
-	return object.ID
-}
-
-// form applies changes to defaults. An empty value removes a parameter.
-func form(defaults map[string]string, changes ...string) url.Values {
-	values := url.Values{}
-	for name, value := range defaults {
-		values.Set(name, value)
-	}
-	for change := range slices.Chunk(changes, 2) {
-		if values.Set(change[0], change[1]); change[1] == "" {
-			values.Del(change[0])
+func sql(statements ...string) Step {
+	return func(f *Fixture) {
+		for _, statement := range statements {
+			f.Exec(statement)
 		}
 	}
-	return values
 }
 
-func (f *fixture) insertIntent(changes ...string) string {
-	f.t.Helper()
-	return f.post("/v1/payment_intents", form(map[string]string{
-		"amount": fmt.Sprint(amount), "currency": "usd", "payment_method": visa,
-		"metadata[account_id]":                       f.Account.String(),
-		"metadata[order_id]":                         orderID(f.Account, orderKey).String(),
-		"metadata[idempotency_key_id]":               idempotency.KeyID(f.Account, orderKey).String(),
-		"automatic_payment_methods[enabled]":         "true",
-		"automatic_payment_methods[allow_redirects]": "never",
-	}, changes...))
+func insertCharge(f *Fixture, changes ...string) string {
+	f.T.Helper()
+	return f.InsertIntent(append([]string{"confirm", "true", "off_session", "true"}, changes...)...)
 }
 
-func (f *fixture) insertCharge(changes ...string) string {
-	f.t.Helper()
-	return f.insertIntent(append([]string{"confirm", "true", "off_session", "true"}, changes...)...)
+func insertForeignIntent(f *Fixture, changes ...string) string {
+	f.T.Helper()
+	return f.OutOfBand("/v1/payment_intents", append([]string{"amount", "500", "currency", "usd"}, changes...)...).ID
 }
 
-func (f *fixture) insertForeignIntent(changes ...string) string {
-	f.t.Helper()
-	return f.post("/v1/payment_intents", form(map[string]string{"amount": "500", "currency": "usd"}, changes...))
+func insertRefund(f *Fixture, changes ...string) string {
+	f.T.Helper()
+	return f.OutOfBand("/v1/refunds", append([]string{"payment_intent", f.Stripe.Charges()[0].IntentID, "amount", "7"}, changes...)...).ID
 }
 
-func (f *fixture) insertRefund(changes ...string) string {
-	f.t.Helper()
-	return f.post("/v1/refunds", form(map[string]string{"payment_intent": f.Stripe.Charges()[0].IntentID, "amount": "7"}, changes...))
-}
-
-func (f *fixture) run(change func(*reconcile.Options)) (reconcile.Report, error) {
-	f.t.Helper()
-	return f.Changes.Compare(f.t.Context(), options(change))
+func compare(f *Fixture, change func(*reconcile.Options)) (reconcile.Report, error) {
+	f.T.Helper()
+	return f.Changes.Compare(f.T.Context(), options(change))
 }
 
 func options(change func(*reconcile.Options)) reconcile.Options {
-	options := reconcile.Options{Since: 48 * time.Hour, Grace: grace}
+	options := reconcile.Options{Since: 48 * time.Hour, Grace: Grace}
 	change(&options)
 	return options
 }
 
-func (f *fixture) reconcile(fix bool) reconcile.Report {
-	f.t.Helper()
-	report, err := f.run(func(c *reconcile.Options) { c.Fix = fix })
-	require.NoError(f.t, err)
-	require.NotNil(f.t, report.Discrepancies)
-	require.Empty(f.t, f.transport.violations())
+func runReconcile(f *Fixture, fix bool) reconcile.Report {
+	f.T.Helper()
+	report, err := compare(f, func(c *reconcile.Options) { c.Fix = fix })
+	require.NoError(f.T, err)
+	require.NotNil(f.T, report.Discrepancies)
+	require.Empty(f.T, f.Transport.Violations())
 	return report
 }
 
-func (f *fixture) discrepancies() []string {
-	f.t.Helper()
-	return inWords(f.reconcile(false))
+func discrepancies(f *Fixture) []string {
+	f.T.Helper()
+	return inWords(runReconcile(f, false))
 }
 
 var (
@@ -332,66 +263,4 @@ func inWords(report reconcile.Report) []string {
 		list = append(list, anyTime.ReplaceAllString(anyID.ReplaceAllString(text, "ID"), "TIME"))
 	}
 	return list
-}
-
-func (f *fixture) forget() { f.seen = len(f.Stripe.Requests()) }
-
-func (f *fixture) calls() map[string]int {
-	calls := map[string]int{}
-	for _, r := range f.Stripe.Requests()[f.seen:] {
-		calls[r.Endpoint]++
-	}
-	return calls
-}
-
-// transport checks that no connection is held during a call (R6).
-type transport struct {
-	base  http.RoundTripper
-	step  func()
-	pool  *pgxpool.Pool
-	alone bool
-
-	mu      sync.Mutex
-	errs    []string
-	after   map[string]func() // run after the first response
-	replies map[string]string // bodies of a 404
-}
-
-func (tr *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	endpoint := req.Method + " " + regexp.MustCompile(`(pi|re)_\w+`).ReplaceAllString(req.URL.Path, "{id}")
-	ofJob := req.URL.Query().Has("payment_intent") // meanwhile, the worker claims another job
-	if n := tr.pool.Stat().AcquiredConns(); tr.alone && !ofJob && n != 0 {
-		tr.mu.Lock()
-		tr.errs = append(tr.errs, fmt.Sprintf("%s while %d connections are held (R6)", endpoint, n))
-		tr.mu.Unlock()
-	}
-	if body, ok := tr.replies[endpoint]; ok {
-		return &http.Response{
-			StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"application/json"}},
-			Body: io.NopCloser(strings.NewReader(body)), Request: req,
-		}, nil
-	}
-	tr.step()
-	defer tr.step()
-	resp, err := tr.base.RoundTrip(req)
-	tr.mu.Lock()
-	act := tr.after[endpoint]
-	delete(tr.after, endpoint)
-	tr.mu.Unlock()
-	if act != nil {
-		act()
-	}
-	return resp, err
-}
-
-func (tr *transport) violations() []string {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return tr.errs
-}
-
-func (f *fixture) staged() (n int) {
-	f.t.Helper()
-	require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT count(*) FROM staged_jobs WHERE kind = 'provider_change'").Scan(&n))
-	return n
 }

@@ -2,7 +2,6 @@ package reconcile_test
 
 import (
 	"errors"
-	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -13,24 +12,27 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/httpjson"
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
 
 func TestRun_lostRowsAtOnce(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, -time.Minute, 1) // the provider's clock is ahead
-	lostOrder := f.createLost("the-key-of-a-lost-order", visa)
-	f.createLost("the-key-of-a-lost-failure", declinedCard)
-	f.insertIntent("metadata[order_id]", lostOrder.String())
-	f.insertIntent("metadata[order_id]", lostOrder.String(), "payment_method", stripetest.ProcessingCard, "confirm", "true")
-	f.insertCharge("metadata[account_id]", uuid.NewString())
-	require.Equal(t, http.StatusCreated, f.create(visa))
-	f.insertRefund()
-	f.exec("UPDATE orders SET created_at = created_at + interval '1 minute'")
-	require.Empty(t, f.discrepancies(), "recent activity may be in progress")
+	f := newLateFixture(t, -time.Minute) // the provider's clock is ahead
+	lost := f.WithNewKey(t)
+	lost.Do(paid, LoseRows)
+	lostOrder := OrderID(f.Account, lost.Key)
+	f.WithNewKey(t).Do(declined, LoseRows)
+	f.InsertIntent("metadata[order_id]", lostOrder.String())
+	f.InsertIntent("metadata[order_id]", lostOrder.String(), "payment_method", stripetest.ProcessingCard, "confirm", "true")
+	insertCharge(f, "metadata[account_id]", uuid.NewString())
+	f.Do(paid)
+	insertRefund(f)
+	f.Exec("UPDATE orders SET created_at = created_at + interval '1 minute'")
+	require.Empty(t, discrepancies(f), "recent activity may be in progress")
 
-	report, err := f.run(func(c *reconcile.Options) { c.LostRows = true })
+	report, err := compare(f, func(c *reconcile.Options) { c.LostRows = true })
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{
 		"unrecorded_charge: intent succeeded, order missing, unknown account",
@@ -43,35 +45,28 @@ func TestRun_lostRowsAtOnce(t *testing.T) {
 	charge := report.Discrepancies[slices.IndexFunc(report.Discrepancies, func(d reconcile.Discrepancy) bool {
 		return d.Kind == reconcile.UnrecordedCharge && d.AccountID == f.Account
 	})]
-	require.Equal(t, []uuid.UUID{f.Account, lostOrder, idempotency.KeyID(f.Account, "the-key-of-a-lost-order")},
+	require.Equal(t, []uuid.UUID{f.Account, lostOrder, idempotency.KeyID(f.Account, lost.Key)},
 		[]uuid.UUID{charge.AccountID, charge.OrderID, charge.KeyID})
-	require.Equal(t, reconcile.Money{Amount: amount, Currency: "usd"}, charge.Provider)
+	require.Equal(t, reconcile.Money{Amount: OrderAmount, Currency: "usd"}, charge.Provider)
 	require.WithinDuration(t, time.Now(), charge.Created, time.Minute)
 }
 
 // The customer of a lost order still has the client secret, so the intent is cancelled (R23).
 func TestRun_lostChallenge(t *testing.T) {
 	t.Parallel()
-	for status, act := range map[string]func(*fixture, string) error{
-		"requires_action": func(*fixture, string) error { return nil },
-		"declined":        func(f *fixture, id string) error { return f.Stripe.Authenticate(id, false) },
-	} {
+	for status, act := range map[string]Step{"requires_action": func(*Fixture) {}, "declined": FailChallenge} {
 		t.Run(status, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, 0, 1)
-			require.Zero(t, f.create(challengeCard))
-			id := f.intentID()
-			require.NoError(t, act(f, id))
-			f.deleteOrder(f.Account, orderKey)
-
-			report, err := f.run(func(c *reconcile.Options) { c.LostRows, c.Fix = true, true })
+			f := newLateFixture(t, 0, Challenge, act, LoseRows)
+			id := f.IntentID()
+			report, err := compare(f, func(c *reconcile.Options) { c.LostRows, c.Fix = true, true })
 			require.NoError(t, err)
 			require.Equal(t, []string{"orphaned_intent: intent " + status + ", order missing => fixed"}, inWords(report))
-			result, err := f.Create(t.Context(), orderRequest(t, f.Account, orderKey, challengeCard))
+			result, err := f.CreateOrder(ChallengeCard)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, result.Response.Status, 400, "the first retry is final")
 			require.Error(t, f.Stripe.Authenticate(id, true))
-			require.Error(t, f.Stripe.ConfirmAsCustomer(id, visa))
+			require.Error(t, f.Stripe.ConfirmAsCustomer(id, Visa))
 			require.Empty(t, f.Stripe.Charges())
 		})
 	}
@@ -81,43 +76,40 @@ func TestRun_lostChallenge(t *testing.T) {
 // was expired here.
 func TestRun_lostKeyIsRetried(t *testing.T) {
 	t.Parallel()
-	expire := func(f *fixture) {
+	expire := func(f *Fixture) {
 		for _, fix := range []bool{true, true, false} { // a later run reports it, too
-			report, err := f.run(func(c *reconcile.Options) { c.LostRows, c.Fix, c.Actor = true, fix, "grace" })
-			require.NoError(f.t, err)
-			require.Equal(f.t, []string{"unrecorded_charge: intent succeeded, order missing, key expired"}, inWords(report))
-			require.Equal(f.t, 1, report.Open(), "the charge itself needs an operator")
+			report, err := compare(f, func(c *reconcile.Options) { c.LostRows, c.Fix, c.Actor = true, fix, "grace" })
+			require.NoError(f.T, err)
+			require.Equal(f.T, []string{"unrecorded_charge: intent succeeded, order missing, key expired"}, inWords(report))
+			require.Equal(f.T, 1, report.Open(), "the charge itself needs an operator")
 		}
 	}
 	for name, test := range map[string]struct {
-		before  func(*fixture)
+		before  []Step
 		later   time.Duration
 		expired bool
 		charges int
 	}{
 		"within a day":              {later: 23 * time.Hour, charges: 1},
 		"after a day":               {later: 25 * time.Hour, charges: 2},
-		"expired, and within a day": {before: expire, later: 23 * time.Hour, expired: true, charges: 1},
-		"expired, and after a day":  {before: expire, later: 25 * time.Hour, expired: true, charges: 1},
+		"expired, and within a day": {before: []Step{expire}, later: 23 * time.Hour, expired: true, charges: 1},
+		"expired, and after a day":  {before: []Step{expire}, later: 25 * time.Hour, expired: true, charges: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, 0, 1)
-			id := f.createLost(orderKey, visa)
-			if test.before != nil {
-				test.before(f)
-			}
+			f := newLateFixture(t, 0, paid, LoseRows)
+			f.Do(test.before...)
 			f.Stripe.Advance(test.later)
-			_, err := f.Create(t.Context(), orderRequest(t, f.Account, orderKey, visa))
+			_, err := f.CreateOrder(Visa)
 			var expired *idempotency.KeyExpiredError
 			require.Equal(t, test.expired, errors.As(err, &expired), "%v", err)
 			if test.expired {
 				require.True(t, expired.Key.Lost, "no order may be named")
-				status, _, err := f.Engine.Lookup(t.Context(), f.Account, orderKey)
+				status, _, err := f.Engine.Lookup(t.Context(), f.Account, f.Key)
 				require.NoError(t, err)
 				require.Equal(t, "expired", status.State())
-				require.Empty(t, httpjson.LinksOf(f.Engine, status), "the order %s is lost", id)
-				records, err := audit.Records(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, orderKey))
+				require.Empty(t, httpjson.LinksOf(f.Engine, status), "the order is lost")
+				records, err := audit.Records(t.Context(), f.Pool, f.Account, idempotency.KeyID(f.Account, f.Key))
 				require.NoError(t, err)
 				require.Len(t, records, 1)
 				require.Equal(t, "key.expire", records[0].Action)
@@ -125,7 +117,7 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 			} else {
 				require.NoError(t, err)
 			}
-			require.Len(t, f.Stripe.ChargesByOrder(id.String()), test.charges)
+			f.Do(ExpectCharges(test.charges))
 		})
 	}
 }
@@ -133,44 +125,41 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 // An account that knows none of our intents, as with a wrong API key, proves nothing.
 func TestRun_anotherProviderAccount(t *testing.T) {
 	t.Parallel()
-	f := newOldFixture(t)
-	require.Equal(t, http.StatusCreated, f.create(visa))
-	f.age()
+	f := newOldFixture(t, paid)
+	age(f)
+	AnotherAccount(f)
 	for _, lost := range []bool{false, true} {
-		another := *f.Orders
-		another.Payments = newPayments(t, stripetest.New(stripetest.Options{}))
-		_, err := (&reconcile.Service{Orders: &another}).Compare(t.Context(), options(func(c *reconcile.Options) { c.LostRows, c.Fix = lost, lost }))
+		_, err := compare(f, func(c *reconcile.Options) { c.LostRows, c.Fix = lost, lost })
 		require.ErrorContains(t, err, "another account or mode")
 	}
-	require.Empty(t, f.discrepancies())
+	f.Transport.Intercept(nil)
+	require.Empty(t, discrepancies(f))
 }
 
 // A key is expired only with LostRows, and only while its order is missing.
 func TestRun_expiredKeys(t *testing.T) {
 	t.Parallel()
-	expired := func(f *fixture) (n int) {
-		require.NoError(f.t, f.Pool.QueryRow(f.t.Context(), "SELECT count(*) FROM idempotency_keys WHERE expired_at IS NOT NULL").Scan(&n))
-		return n
+	expired := func(f *Fixture) int {
+		return f.Count("SELECT count(*) FROM idempotency_keys WHERE expired_at IS NOT NULL")
 	}
 	lostRows := func(c *reconcile.Options) { c.LostRows, c.Fix = true, true }
-	f := newOldFixture(t)
-	f.createLost(orderKey, visa)
-	f.age()
-	f.reconcile(true)
+	f := newOldFixture(t, paid, LoseRows)
+	age(f)
+	runReconcile(f, true)
 	require.Zero(t, expired(f))
-	f.transport.after = map[string]func(){listRefunds: func() { require.Equal(t, http.StatusCreated, f.create(visa)) }}
-	report, err := f.run(lostRows)
+	f.Do(After(ListRefunds, paid))
+	report, err := compare(f, lostRows)
 	require.NoError(t, err)
 	require.Equal(t, []string{"unrecorded_charge: intent succeeded, order missing => not fixed: it has changed since it was listed"}, inWords(report))
-	f.exec("UPDATE orders SET status = 'payment_failed', paid_at = NULL, failure_code = 'card_declined'")
-	report, err = f.run(lostRows)
+	f.Exec("UPDATE orders SET status = 'payment_failed', paid_at = NULL, failure_code = 'card_declined'")
+	report, err = compare(f, lostRows)
 	require.NoError(t, err)
 	require.Equal(t, []string{"unrecorded_charge: intent succeeded, order payment_failed, response 201"}, inWords(report))
 	require.Zero(t, expired(f))
 
-	f = newFixture(t, 0, 1)
-	f.insertIntent("payment_method", stripetest.ProcessingCard, "confirm", "true")
-	report, err = f.run(lostRows)
+	f = newLateFixture(t, 0)
+	f.InsertIntent("payment_method", stripetest.ProcessingCard, "confirm", "true")
+	report, err = compare(f, lostRows)
 	require.NoError(t, err)
 	require.Equal(t, []string{"open_intent: intent processing, order missing, key expired"}, inWords(report))
 	require.Equal(t, 1, expired(f))

@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
@@ -16,49 +17,41 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/jobs"
+	"example.com/orders-api/orders"
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
 
-func (f *fixture) createMany(n int) []idempotency.Request {
-	f.t.Helper()
-	accounts := []uuid.UUID{f.Account, idempotencytest.Account(f.t, f.Pool)}
-	requests := make([]idempotency.Request, n)
-	var group errgroup.Group
-	group.SetLimit(8)
-	for i := range n {
-		card := visa
-		if i%4 == 3 {
-			card = declinedCard
-		}
-		requests[i] = orderRequest(f.t, accounts[i%2], idempotency.Key(fmt.Sprintf("one-of-many-orders-%d", i)), card)
-		group.Go(func() error {
-			_, err := f.Create(context.Background(), requests[i])
-			return err
-		})
-	}
-	require.NoError(f.t, group.Wait())
-	return requests
-}
-
 // Without discrepancies, only the provider's lists are read.
 func TestRun_manyPages(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, time.Hour, 8)
-	f.createMany(110)
-	for range 20 {
-		f.insertForeignIntent("metadata[order_id]", uuid.NewString())
+	f := NewFixture(t, Setup{Connections: 8, Concurrent: true, Clock: func() time.Time { return time.Now().Add(-time.Hour) }})
+	accounts := []uuid.UUID{f.Account, idempotencytest.Account(t, f.Pool)}
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i := range 110 {
+		card := []string{Visa, Visa, Visa, DeclinedCard}[i%4]
+		req := OrderRequest(t, accounts[i%2], idempotency.Key(fmt.Sprintf("one-of-many-orders-%d", i)), card)
+		group.Go(func() error {
+			_, err := f.Create(context.Background(), req)
+			return err
+		})
 	}
-	f.age()
-	f.forget()
+	require.NoError(t, group.Wait())
+	for range 20 {
+		insertForeignIntent(f, "metadata[order_id]", uuid.NewString())
+	}
+	age(f)
+	f.Transport.Reset()
 
-	report, err := f.run(func(c *reconcile.Options) {
+	report, err := compare(f, func(c *reconcile.Options) {
 		c.Since, c.Fix = 2*time.Hour, true
 	})
 	require.NoError(t, err)
 	require.Empty(t, report.Discrepancies)
 	require.Equal(t, []int{110, 20}, []int{report.Intents, report.ForeignIntents})
-	require.Equal(t, map[string]int{listIntents: 2, listRefunds: 1, listDisputes: 1}, f.calls())
+	f.Do(ExpectCalls("list 200 ×3, disputes 200"))
 }
 
 // Intents of another database are counted, not reported.
@@ -66,14 +59,14 @@ func TestRun_unknownAccount(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t)
 	other := uuid.NewString()
-	f.insertIntent("metadata[account_id]", other)
-	f.insertRefund("payment_intent", f.insertCharge("metadata[account_id]", other))
-	f.age()
-	report := f.reconcile(true)
+	f.InsertIntent("metadata[account_id]", other)
+	insertRefund(f, "payment_intent", insertCharge(f, "metadata[account_id]", other))
+	age(f)
+	report := runReconcile(f, true)
 	require.Empty(t, report.Discrepancies)
 	require.Equal(t, []int{0, 2, 1}, []int{report.Intents, report.ForeignIntents, report.Refunds})
 
-	report, err := f.run(func(c *reconcile.Options) { c.LostRows, c.Fix = true, true })
+	report, err := compare(f, func(c *reconcile.Options) { c.LostRows, c.Fix = true, true })
 	require.NoError(t, err)
 	const notFixed = " => not fixed: the account is unknown, so the intent may belong to another database"
 	require.ElementsMatch(t, []string{
@@ -98,16 +91,15 @@ func TestRun_edges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, time.Hour+test.lag, 1)
-			require.Equal(t, http.StatusCreated, f.create(visa))
-			f.age()
-			f.exec("UPDATE orders SET created_at = created_at + $1::interval", test.younger)
-			f.forget()
-			report, err := f.run(func(c *reconcile.Options) { c.Since, c.Fix = since, true })
+			f := newLateFixture(t, time.Hour+test.lag, paid)
+			age(f)
+			f.Exec("UPDATE orders SET created_at = created_at + $1::interval", test.younger)
+			f.Transport.Reset()
+			report, err := compare(f, func(c *reconcile.Options) { c.Since, c.Fix = since, true })
 			require.NoError(t, err)
 			require.Empty(t, report.Discrepancies)
 			require.Equal(t, test.intents, report.Intents)
-			require.Equal(t, test.gets, f.calls()[getIntent])
+			require.Equal(t, test.gets, f.Transport.Count("get"))
 		})
 	}
 }
@@ -115,37 +107,35 @@ func TestRun_edges(t *testing.T) {
 func TestRun_incomplete(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		setup step
+		setup Step
 		err   string
 	}{
 		"the second page of intents fails": {
-			setup: func(f *fixture) {
+			setup: func(f *Fixture) {
 				for range 100 {
-					f.insertForeignIntent()
+					insertForeignIntent(f)
 				}
-				fault(stripetest.NextPageError, listIntents)(f)
+				Fault(stripetest.NextPageError, ListIntents)(f)
 			},
 			err: "list the provider's intents: payments: unknown, status 500",
 		},
-		"an intent cannot be read": {setup: fault(stripetest.Unavailable, getIntent), err: "get pi_UNKNOWN: payments: unknown, status 503"},
+		"an intent cannot be read": {setup: Fault(stripetest.Unavailable, GetIntent), err: "get pi_UNKNOWN: payments: unknown, status 503"},
 		"a proxy responds with a 404": {
-			setup: func(f *fixture) {
-				f.transport.replies = map[string]string{getIntent: `{"error":{"type":"invalid_request_error","message":"No such page."}}`}
-			},
-			err: "get pi_UNKNOWN: payments: not_executed, status 404",
+			setup: Respond(GetIntent, http.StatusNotFound, `"type":"invalid_request_error"`),
+			err:   "get pi_UNKNOWN: payments: not_executed, status 404",
 		},
-		"the database is down": {setup: func(f *fixture) { f.Pool.Close() }, err: "read the database's time: "},
+		"the database is down": {setup: func(f *Fixture) { f.Pool.Close() }, err: "read the database's time: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newOldFixture(t, paid, intent(), sql("UPDATE orders SET payment_intent_id = 'pi_UNKNOWN'"))
-			f.age()
+			age(f)
 			test.setup(f)
-			f.forget()
-			report, err := f.run(func(c *reconcile.Options) { c.Since, c.Fix = 2*time.Hour, true })
+			f.Transport.Reset()
+			report, err := compare(f, func(c *reconcile.Options) { c.Since, c.Fix = 2*time.Hour, true })
 			require.ErrorContains(t, err, test.err)
 			require.Zero(t, report)
-			require.NotContains(t, f.calls(), cancel)
+			require.Zero(t, f.Transport.Count("cancel"))
 		})
 	}
 }
@@ -153,38 +143,34 @@ func TestRun_incomplete(t *testing.T) {
 func TestRun_fixFails(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		setup     step
+		setup     Step
 		fixError  string
 		cancelled bool
 	}{
 		"the provider is down for the cancel": {
-			setup:    fault(stripetest.Unavailable, cancel),
+			setup:    Fault(stripetest.Unavailable, Cancel),
 			fixError: "payments: unknown, status 503: unreadable response",
 		},
 		"a stored 500 without an effect": {
-			setup:    fault(stripetest.ErrorBefore, cancel),
+			setup:    Fault(stripetest.ErrorBefore, Cancel),
 			fixError: "payments: unknown, status 500, type api_error, request ID",
 		},
-		"a stored 500 after the effect": {setup: fault(stripetest.ErrorAfter, cancel), cancelled: true},
+		"a stored 500 after the effect": {setup: Fault(stripetest.ErrorAfter, Cancel), cancelled: true},
 		"the intent cannot be read": {
-			setup:    fault(stripetest.Unavailable, getIntent),
+			setup:    Fault(stripetest.Unavailable, GetIntent),
 			fixError: "get ID: payments: unknown, status 503: unreadable response",
 		},
 		"the client of the lost order retries": {
-			setup: func(f *fixture) {
-				f.transport.after = map[string]func(){listRefunds: func() {
-					require.Equal(f.t, http.StatusCreated, f.create(visa))
-				}}
-			},
+			setup:    After(ListRefunds, paid),
 			fixError: "it has changed since it was listed",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newOldFixture(t, stopBefore(confirm), loseOrder)
-			f.age()
+			f := newOldFixture(t, StopBefore(Confirm), LoseRows)
+			age(f)
 			test.setup(f)
-			report := f.reconcile(true)
+			report := runReconcile(f, true)
 			require.Len(t, report.Discrepancies, 1)
 			require.Equal(t, reconcile.OrphanedIntent, report.Discrepancies[0].Kind)
 			require.Equal(t, test.fixError, anyID.ReplaceAllString(report.Discrepancies[0].FixError, "ID"))
@@ -194,38 +180,35 @@ func TestRun_fixFails(t *testing.T) {
 	}
 }
 
+const week = 7 * 24 * time.Hour
+
 // newVeryOldFixture returns a fixture of a week ago, which only the first comparison lists.
-func newVeryOldFixture(t *testing.T, steps ...step) (f *fixture, first reconcile.Report) {
+func newVeryOldFixture(t *testing.T, steps ...Step) (f *Fixture, first reconcile.Report) {
 	t.Helper()
-	const week = 7 * 24 * time.Hour
-	f = newFixture(t, week, 1)
-	f.do(steps...)
-	f.ageBy(week)
-	first, err := f.run(func(c *reconcile.Options) { c.Since = 2 * week })
+	f = newLateFixture(t, week, steps...)
+	ageBy(f, week)
+	first, err := compare(f, func(c *reconcile.Options) { c.Since = 2 * week })
 	require.NoError(t, err)
 	return f, first
 }
 
-func (f *fixture) acknowledge(d reconcile.Discrepancy) {
-	f.t.Helper()
-	done, err := jobs.DeleteFailed(f.t.Context(), f.Pool, d.ID, audit.Operator{Actor: "grace", Reason: "refunded by hand"})
-	require.NoError(f.t, err)
-	require.EqualValues(f.t, 1, done)
+func acknowledge(f *Fixture, d reconcile.Discrepancy) {
+	f.T.Helper()
+	done, err := jobs.DeleteFailed(f.T.Context(), f.Pool, d.ID, audit.Operator{Actor: "grace", Reason: "refunded by hand"})
+	require.NoError(f.T, err)
+	require.EqualValues(f.T, 1, done)
 }
 
 // A discrepancy stays open after its time is outside of the comparison, until an operator acknowledges it.
 func TestRun_staysFound(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		setup []step
+		setup []Step
 		want  string
 	}{
-		"a charge of a lost order": {[]step{paid, loseOrder}, "unrecorded_charge: intent succeeded, order missing"},
+		"a charge of a lost order": {[]Step{paid, LoseRows}, "unrecorded_charge: intent succeeded, order missing"},
 		"a record without an object": {
-			[]step{paid, sql("UPDATE orders SET payment_intent_id = 'pi_UNKNOWN'"), func(f *fixture) {
-				_, err := f.Create(f.t.Context(), orderRequest(f.t, f.Account, "the-key-of-another-order", visa))
-				require.NoError(f.t, err)
-			}},
+			[]Step{paid, sql("UPDATE orders SET payment_intent_id = 'pi_UNKNOWN'"), func(f *Fixture) { f.WithNewKey(f.T).Do(paid) }},
 			"missing_at_provider: intent missing, order paid, response 201",
 		},
 	} {
@@ -236,12 +219,12 @@ func TestRun_staysFound(t *testing.T) {
 	}
 }
 
-func requireStaysFound(t *testing.T, want string, setup ...step) {
+func requireStaysFound(t *testing.T, want string, setup ...Step) {
 	t.Helper()
 	f, first := newVeryOldFixture(t, setup...)
 	require.Contains(t, inWords(first), want)
 	for range 2 {
-		next := f.reconcile(false)
+		next := runReconcile(f, false)
 		require.Equal(t, inWords(first), inWords(next))
 		for i, d := range next.Discrepancies {
 			require.Equal(t, first.Discrepancies[i].ID, d.ID)
@@ -250,87 +233,94 @@ func requireStaysFound(t *testing.T, want string, setup ...step) {
 		require.Equal(t, len(first.Discrepancies), next.Open())
 	}
 	for _, d := range first.Discrepancies {
-		f.acknowledge(d)
+		acknowledge(f, d)
 	}
-	require.Empty(t, f.discrepancies())
-}
-
-// An acknowledged discrepancy that is found again is not listed.
-func TestRun_acknowledged(t *testing.T) {
-	t.Parallel()
-	f := newOldFixture(t, paid, loseOrder)
-	f.age()
-	report := f.reconcile(true)
-	require.Equal(t, 1, report.Open())
-	f.acknowledge(report.Discrepancies[0])
-	for range 2 {
-		require.Empty(t, f.reconcile(true).Discrepancies)
-	}
+	require.Empty(t, discrepancies(f))
+	again, err := compare(f, func(c *reconcile.Options) { c.Since = 2 * week })
+	require.NoError(t, err)
+	require.Empty(t, again.Discrepancies, "what is found again is not listed")
 }
 
 func TestRun_resolvedByItself(t *testing.T) {
 	t.Parallel()
 	f, first := newVeryOldFixture(t, paid, sql("UPDATE orders SET amount = 4200"))
 	require.Len(t, first.Discrepancies, 1)
-	f.exec("UPDATE orders SET amount = 4300")
-	f.exec("UPDATE idempotency_keys SET updated_at = now()")
-	require.Len(t, f.discrepancies(), 1, "a run may be active")
-	f.exec("UPDATE idempotency_keys SET updated_at = created_at")
-	require.Empty(t, f.discrepancies())
-	open, err := jobs.Open(t.Context(), f.Pool)
-	require.NoError(t, err)
-	require.Empty(t, open)
+	f.Exec("UPDATE orders SET amount = 4300")
+	f.Exec("UPDATE idempotency_keys SET updated_at = now()")
+	require.Len(t, discrepancies(f), 1, "a run may be active")
+	f.Exec("UPDATE idempotency_keys SET updated_at = created_at")
+	require.Empty(t, discrepancies(f))
 }
 
 // What other commands found is listed, too, and only an acknowledgement ends it.
 func TestRun_findingOfAnotherCommand(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t, paid)
-	f.age()
+	age(f)
 	batch := &pgx.Batch{}
 	jobs.Report(batch, uuid.Nil, "events_missed", map[string]string{"since": "Monday"})
 	require.NoError(t, f.Pool.SendBatch(t.Context(), batch).Close())
-	report := f.reconcile(true)
+	report := runReconcile(f, true)
 	require.Len(t, report.Discrepancies, 1)
 	require.JSONEq(t, `{"since": "Monday"}`, string(report.Discrepancies[0].Data))
 	require.Equal(t, 1, report.Open())
-	f.acknowledge(report.Discrepancies[0])
-	require.Empty(t, f.discrepancies())
+	acknowledge(f, report.Discrepancies[0])
+	require.Empty(t, discrepancies(f))
 }
 
-// A run that is killed before or after any statement or call forgets nothing, and the next one completes
-// its fixes.
-func TestRun_killedAnywhere(t *testing.T) {
+// A job waits for a customer's approval as long as the charge window lasts. Nothing is charged before, so that is no
+// difference.
+func TestRun_jobWaitsForApproval(t *testing.T) {
 	t.Parallel()
-	f := newOldFixture(t, paid, sql("UPDATE orders SET amount = 4200, created_at = created_at - interval '1 hour', paid_at = paid_at - interval '1 hour'",
-		"UPDATE idempotency_keys SET created_at = created_at - interval '1 hour', updated_at = updated_at - interval '1 hour', finished_at = finished_at - interval '1 hour'"))
-	fix := func(c *reconcile.Options) { c.Fix = true }
-	for kill := 1; ; kill++ {
-		f.exec("DELETE FROM staged_jobs WHERE kind = 'discrepancy'")
-		f.insertIntent("metadata[order_id]", uuid.NewString())
-		killed := f.killer.run(t.Context(), kill, func(ctx context.Context) error {
-			_, err := f.Changes.Compare(ctx, options(fix))
-			return err
-		})
-		if killed != nil {
-			recorded, err := jobs.Open(t.Context(), f.Pool)
-			require.NoError(t, err)
-			if canceled := f.calls()[cancel] > 0; canceled {
-				require.NotEmpty(t, recorded, "recorded before it is fixed, killed at %d", kill)
+	f := newLateFixture(t, 0, Challenge)
+	batch := &pgx.Batch{}
+	orders.StageChange(batch, f.Account, OrderID(f.Account, f.Key))
+	require.NoError(t, f.Pool.SendBatch(t.Context(), batch).Close())
+	require.Empty(t, discrepancies(f))
+	require.NotEmpty(t, staged(f))
+}
+
+// An intent or a refund that this program cannot read, because a later form of Stripe's API has another type of
+// status, is reported, and hides no other one.
+func TestRun_unreadableObjects(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t, paid, charge(), sql("UPDATE orders SET amount = amount + 1"))
+	intent, refund := *f.GetOrder().PaymentIntentID, insertRefund(f)
+	age(f)
+	const mismatch = "amount_mismatch: intent succeeded, order paid, response 201"
+	require.Contains(t, discrepancies(f), mismatch)
+
+	// Also of another program, and one whose intent is unreadable.
+	unreadable := map[string]bool{intent: true, insertForeignIntent(f): true, refund: true}
+	f.Do(EditResponses(func(text []byte) []byte {
+		var body map[string]any
+		require.NoError(t, json.Unmarshal(text, &body))
+		listed, _ := body["data"].([]any)
+		for _, object := range append(listed, body) {
+			object := object.(map[string]any)
+			if id, _ := object["id"].(string); unreadable[id] {
+				object["status"] = map[string]any{"state": object["status"]}
 			}
 		}
-		report, err := f.run(fix)
+		text, err := json.Marshal(body)
 		require.NoError(t, err)
-		require.Equal(t, 1, report.Open(), "killed at %d: %v", kill, inWords(report))
-		open, err := jobs.Open(t.Context(), f.Pool)
-		require.NoError(t, err)
-		require.Len(t, open, 1, "killed at %d", kill)
-		require.Equal(t, "amount_mismatch", open[0].LastError)
-		require.Equal(t, []string{"amount_mismatch: intent succeeded, order paid, response 201"}, f.discrepancies(), "the intent is cancelled")
-		f.forget()
-		if killed == nil {
-			require.Greater(t, kill, 20, "it was killed often enough")
-			return
+		return text
+	}, ListIntents, GetIntent, ListRefunds))
+	for range 2 {
+		report := runReconcile(f, true)
+		words, named := inWords(report), map[string]bool{}
+		require.Contains(t, words, "duplicate_charge: intent succeeded, order partially_refunded, response 201", "of the same page")
+		require.Contains(t, words, mismatch, "an earlier finding stays until the intent can be read")
+		for _, d := range report.Discrepancies {
+			if d.Kind != "object_unreadable" {
+				continue
+			}
+			var data map[string]string
+			require.NoError(t, json.Unmarshal(d.Data, &data))
+			named[data["object_id"]] = true
 		}
+		require.Equal(t, unreadable, named)
+		require.NotZero(t, report.Open())
 	}
+	require.Zero(t, f.Transport.Count("cancel"))
 }

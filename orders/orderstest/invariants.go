@@ -1,4 +1,4 @@
-package orders_test
+package orderstest
 
 import (
 	"bytes"
@@ -29,12 +29,12 @@ type clientResponse struct {
 	response  idempotency.Response
 }
 
-// recordResponse also checks that a new failure follows a definite response of the provider. The exception is the
-// end of the charge window while the provider rejects our API key, and so each search.
-func (f *fixture) recordResponse(req idempotency.Request, result idempotency.Result, err error) {
-	f.t.Helper()
+// RecordResponse records what a client receives. It also checks that a new failure follows a definite response of the
+// provider. The exception is the end of the charge window while the provider rejects our API key, and so each search.
+func (f *Fixture) RecordResponse(req idempotency.Request, result idempotency.Result, err error) {
+	f.T.Helper()
 	if err != nil {
-		require.Zero(f.t, result.Response.Status, "an error has no response")
+		require.Zero(f.T, result.Response.Status, "an error has no response")
 		return
 	}
 	f.responses.mu.Lock()
@@ -43,7 +43,7 @@ func (f *fixture) recordResponse(req idempotency.Request, result idempotency.Res
 	if result.Replayed || result.Response.Status == http.StatusCreated {
 		return
 	}
-	require.Regexp(f.t, ` (200|400|402)\b|^search 401$`, f.transport.calls(), "a failure is stored before the provider's response was definite")
+	require.Regexp(f.T, ` (200|400|402)\b|^search 401$`, f.Transport.Calls(), "a failure is stored before the provider's response was definite")
 }
 
 type orderState struct {
@@ -63,9 +63,9 @@ type orderState struct {
 	Failed          int
 }
 
-func (f *fixture) orderStates() []orderState {
-	f.t.Helper()
-	rows, err := f.Pool.Query(f.t.Context(), `
+func (f *Fixture) orderStates() []orderState {
+	f.T.Helper()
+	rows, err := f.Pool.Query(f.T.Context(), `
 SELECT o.id,
        o.account_id,
        o.idempotency_key AS key,
@@ -82,26 +82,27 @@ SELECT o.id,
        (SELECT count(*) FROM audit_records a WHERE a.account_id = o.account_id AND a.resource_id = o.id::text AND a.action = 'order.payment_failed') AS failed
   FROM orders o
   LEFT JOIN idempotency_keys k ON k.account_id = o.account_id AND k.idempotency_key = o.idempotency_key`)
-	require.NoError(f.t, err)
+	require.NoError(f.T, err)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[orderState])
-	require.NoError(f.t, err)
+	require.NoError(f.T, err)
 	return found
 }
 
-func checkInvariants(t *testing.T, f *fixture) {
+// CheckInvariants requires that the charges, the records and the responses of the whole shop agree.
+func CheckInvariants(t *testing.T, f *Fixture) {
 	t.Helper()
-	require.Empty(t, f.transport.violations(), "while a call to the provider was sent")
+	require.Empty(t, f.Transport.Violations(), "while a call to the provider was sent")
 	rows := f.orderStates()
 	charges := f.Stripe.Charges()
 
 	checkCharges(t, rows, charges)
 	checkRecords(t, rows)
 	checkResponses(t, rows, f.responses.responses)
-	checkProviderKeys(t, f.Stripe.Requests())
+	CheckProviderKeys(t, f.Stripe.Requests())
 
-	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point <> 'finished'"),
+	require.Zero(t, f.Count("SELECT count(*) FROM idempotency_keys WHERE recovery_point <> 'finished'"),
 		"every key is finished or needs review")
-	require.Zero(t, f.count(`
+	require.Zero(t, f.Count(`
 SELECT count(*)
   FROM orders o
   JOIN idempotency_keys k ON k.account_id = o.account_id AND k.idempotency_key = o.idempotency_key,
@@ -109,7 +110,7 @@ SELECT count(*)
  WHERE k.response_code IN (402, 422)
    AND (o.failure_code, o.decline_code) IS DISTINCT FROM (body::json->>'code', body::json->>'decline_code')`),
 		"a failed order has the reason of its response")
-	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs j WHERE j.kind = 'receipt' AND NOT EXISTS (SELECT FROM orders o WHERE o.account_id = j.account_id AND o.id::text = j.args->>'order_id' AND o.paid_at IS NOT NULL)"),
+	require.Zero(t, f.Count("SELECT count(*) FROM staged_jobs j WHERE j.kind = 'receipt' AND NOT EXISTS (SELECT FROM orders o WHERE o.account_id = j.account_id AND o.id::text = j.args->>'order_id' AND o.paid_at IS NOT NULL)"),
 		"no receipt without a paid order")
 }
 
@@ -192,7 +193,8 @@ func checkResponses(t *testing.T, rows []orderState, received []clientResponse) 
 	}
 }
 
-func checkProviderKeys(t *testing.T, requests []stripetest.Request) {
+// CheckProviderKeys requires that a provider key was used for one request.
+func CheckProviderKeys(t *testing.T, requests []stripetest.Request) {
 	t.Helper()
 	type use struct{ orderID, path, body string }
 	uses := map[string]use{}
@@ -212,4 +214,37 @@ func (b *responseLog) reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.responses = nil
+}
+
+// CheckFinal is CheckResponse and CheckInvariants.
+func (f *Fixture) CheckFinal() {
+	f.T.Helper()
+	f.CheckResponse()
+	CheckInvariants(f.T, f)
+}
+
+// CheckResponse requires that the order, its response and the charges agree.
+func (f *Fixture) CheckResponse() {
+	f.T.Helper()
+	result, err := f.Resume()
+	require.NoError(f.T, err)
+	charges := f.Stripe.ChargesByOrder(OrderID(f.Account, f.Key).String())
+	switch result.Response.Status {
+	case http.StatusCreated:
+		require.Equal(f.T, orders.StatusPaid, f.GetOrder().Status)
+		require.Len(f.T, charges, 1)
+		require.EqualValues(f.T, OrderAmount, charges[0].Amount)
+	default:
+		require.Equal(f.T, orders.StatusPaymentFailed, f.GetOrder().Status)
+		require.Empty(f.T, charges)
+		for _, intent := range f.Intents() {
+			if current := f.GetOrder().PaymentIntentID; current != nil && *current == intent.ID {
+				require.Contains(f.T, []string{"canceled", "requires_payment_method"}, intent.Status, "no later confirm charges it")
+			}
+		}
+		require.Equal(f.T, map[string]string{"Content-Type": "application/problem+json"}, result.Response.Headers)
+		if f.Count("SELECT count(*) FROM audit_records WHERE resource_id = $1 AND action = 'order.requires_action'", OrderID(f.Account, f.Key).String()) > 0 {
+			CustomerCannotPay(f) // with another card (R23)
+		}
+	}
 }

@@ -1,26 +1,35 @@
-package orders_test
+package reconcile_test
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/rpc"
+	"flag"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/orders/orderstest"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/migrations/dbtest"
+	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Each round is one paid order, with drawn, concurrent actions by two processes of the service: refunds of the
+func init() {
+	if err := flag.Set("rapid.checks", "40"); err != nil {
+		panic(err)
+	}
+}
+
+// Each round is one paid order, with drawn, concurrent actions by two instances of the service: refunds of the
 // API, webhooks, readings of the list, jobs, and at the provider refunds of the dashboard, late failures and
 // disputes. Then every fault ends, and the jobs are worked off. Each change must be recorded once and reported
 // to the shop once, and an operator must know each refund that failed after a success.
@@ -28,26 +37,26 @@ import (
 // A failure prints its seed (-rapid.seed=N). make -C lab changes runs 1,000 rounds.
 func TestChanges_randomRounds(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{connections: 4, concurrent: true, unchecked: true}, setEndpoint)
-	processes := []*rpc.Client{startProcess(t, f), startProcess(t, f)}
+	f := NewFixture(t, Setup{Connections: 4, Concurrent: true, Unchecked: true}, SetEndpoint)
+	instances := []*Shop{startInstance(t, f), startInstance(t, f)}
 	totals := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		r := newChangesRound(t, rt, f, processes)
+		r := newChangesRound(t, rt, f, instances)
 		defer r.end()
 		rt.Repeat(map[string]func(*rapid.T){
 			"refund":           r.refund,
-			"late response":    func(rt *rapid.T) { r.inject(stripetest.HoldResponse, makeRefund, 1); r.refund(rt) },
+			"late response":    func(rt *rapid.T) { r.inject(stripetest.HoldResponse, MakeRefund, 1); r.refund(rt) },
 			"refund elsewhere": r.refundAtDashboard,
 			"refund settles":   r.settle,
 			"another settles":  r.settle,
 			"dispute":          r.dispute,
 			"webhook":          r.webhook,
 			"list": func(rt *rapid.T) {
-				p := r.process(rt)
-				r.start(func() { _ = readList(p) })
+				s := r.instance(rt)
+				r.start(func() { _ = s.Changes.ReadList(context.Background()) })
 			},
-			"worker":         func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.work(p) }) },
-			"completer":      func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.complete(p) }) },
+			"worker":         func(rt *rapid.T) { s := r.instance(rt); r.start(func() { r.work(s) }) },
+			"completer":      func(rt *rapid.T) { s := r.instance(rt); r.start(func() { r.complete(s) }) },
 			"lease ends":     func(*rapid.T) { r.endLeases() },
 			"provider fails": r.fail,
 			"all have ended": func(*rapid.T) { r.release(); r.running.Wait() },
@@ -58,26 +67,42 @@ func TestChanges_randomRounds(t *testing.T) {
 	require.NoError(t, err)
 	t.Log(string(text))
 	checkChanges(t, f)
-	require.Empty(t, f.staged())
-	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs WHERE kind = 'discrepancy' AND last_error <> 'refund_failed_late'"))
+	require.Empty(t, staged(f))
+	require.Zero(t, f.Count("SELECT count(*) FROM staged_jobs WHERE kind = 'discrepancy' AND last_error <> 'refund_failed_late'"))
+}
+
+// startInstance starts another instance of the service. Like a process, it shares only the database and the provider
+// with others.
+func startInstance(t *testing.T, f *Fixture) *Shop {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dbtest.URL(f.Pool))
+	require.NoError(t, err)
+	postgres.Configure(config)
+	config.MaxConns = 4
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	shop := New(t, Options{Pool: pool, Account: f.Account, Fake: f.Stripe})
+	shop.Orders.Events = true
+	return shop
 }
 
 type changesRound struct {
-	*fixture
+	*Fixture
 
-	processes []*rpc.Client
+	instances []*Shop
 	keys      map[idempotency.Key]string // the bodies of the refunds
 	patience  time.Duration              // with an action, see start
 	running   sync.WaitGroup
 	faults    []*stripetest.Injection
 }
 
-func newChangesRound(t *testing.T, rt *rapid.T, f *fixture, processes []*rpc.Client) *changesRound {
+func newChangesRound(t *testing.T, rt *rapid.T, f *Fixture, instances []*Shop) *changesRound {
 	t.Helper()
-	r := &changesRound{fixture: f.withNewKey(t), processes: processes, keys: map[idempotency.Key]string{}}
-	card := rapid.SampledFrom([]string{visa, pendingRefund, pendingRefund, refundFail, refundFail}).Draw(rt, "card")
+	r := &changesRound{Fixture: f.WithNewKey(t), instances: instances, keys: map[idempotency.Key]string{}}
+	card := rapid.SampledFrom([]string{Visa, PendingRefund, PendingRefund, refundFail, refundFail}).Draw(rt, "card")
 	r.Stripe.EditEvents(func(e *stripetest.Event) { e.Created -= 3600 }) // those of earlier rounds are read
-	r.do(createPaid(card))
+	r.Do(CreatePaid(card))
 	r.patience = rapid.SampledFrom([]time.Duration{0, 50 * time.Millisecond, 50 * time.Millisecond}).Draw(rt, "patience")
 	return r
 }
@@ -95,29 +120,29 @@ func (r *changesRound) start(act func()) {
 	}
 }
 
-func (r *changesRound) process(rt *rapid.T) *rpc.Client {
-	return rapid.SampledFrom(r.processes).Draw(rt, "process")
+func (r *changesRound) instance(rt *rapid.T) *Shop {
+	return rapid.SampledFrom(r.instances).Draw(rt, "instance")
 }
 
 func (r *changesRound) refund(rt *rapid.T) {
-	key := r.key + idempotency.Key(rapid.SampledFrom([]string{"-refund-1", "-refund-2", "-refund-3"}).Draw(rt, "key"))
+	key := r.Key + idempotency.Key(rapid.SampledFrom([]string{"-refund-1", "-refund-2", "-refund-3"}).Draw(rt, "key"))
 	if r.keys[key] == "" {
 		r.keys[key] = rapid.SampledFrom([]string{`{"amount":500}`, `{"amount":1800}`, `{}`}).Draw(rt, "body")
 	}
-	p, req := r.process(rt), refundRequest(r.t, r.Account, orderID(r.Account, r.key), key, r.keys[key])
-	r.start(func() { _ = p.Call("Process.Refund", req, new(bool)) })
+	s, req := r.instance(rt), RefundRequest(r.T, r.Account, OrderID(r.Account, r.Key), key, r.keys[key])
+	r.start(func() { _, _ = s.Refund(context.Background(), req) })
 }
 
 func (r *changesRound) refundAtDashboard(rt *rapid.T) {
 	amount := rapid.SampledFrom([]int64{500, 300}).Draw(rt, "amount")
-	if _, err := r.Stripe.RefundAtDashboard(r.intentID(), amount, ""); err != nil {
+	if _, err := r.Stripe.RefundAtDashboard(r.IntentID(), amount, ""); err != nil {
 		rt.Skip("nothing is left")
 	}
 }
 
 // made returns the refunds of the order.
 func (r *changesRound) made() []stripetest.Refund {
-	intent := r.intentID()
+	intent := r.IntentID()
 	return slices.DeleteFunc(r.Stripe.Refunds(), func(made stripetest.Refund) bool { return made.IntentID != intent })
 }
 
@@ -131,7 +156,7 @@ func (r *changesRound) settle(rt *rapid.T) {
 }
 
 func (r *changesRound) disputes() []stripetest.Dispute {
-	intent := r.intentID()
+	intent := r.IntentID()
 	return slices.DeleteFunc(r.Stripe.Disputes(), func(d stripetest.Dispute) bool { return d.IntentID != intent })
 }
 
@@ -140,7 +165,7 @@ func (r *changesRound) dispute(rt *rapid.T) {
 	statuses := []string{"needs_response", "under_review", "lost", "won", "won"}
 	all, err := r.disputes(), error(nil)
 	if len(all) == 0 {
-		_, err = r.Stripe.Dispute(r.intentID(), 700, "fraudulent", statuses[0])
+		_, err = r.Stripe.Dispute(r.IntentID(), 700, "fraudulent", statuses[0])
 	} else if next := statuses[slices.Index(statuses, all[0].Status)+1]; next != all[0].Status {
 		err = r.Stripe.UpdateDispute(all[0].ID, next)
 	}
@@ -150,24 +175,24 @@ func (r *changesRound) dispute(rt *rapid.T) {
 }
 
 func (r *changesRound) webhook(rt *rapid.T) {
-	intent := r.intentID()
-	events := slices.DeleteFunc(r.events(), func(e stripetest.Event) bool { return e.IntentID != intent })
+	intent := r.IntentID()
+	events := slices.DeleteFunc(events(r.Fixture), func(e stripetest.Event) bool { return e.IntentID != intent })
 	if len(events) == 0 {
 		rt.Skip("there is no event")
 	}
-	e, p := rapid.SampledFrom(events).Draw(rt, "event"), r.process(rt)
-	payload, signature := e.Sign(orderstest.WebhookSecret, time.Now())
-	r.start(func() { _ = p.Call("Process.Webhook", webhookArgs{payload, signature}, new(bool)) })
+	e, s := rapid.SampledFrom(events).Draw(rt, "event"), r.instance(rt)
+	payload, signature := e.Sign(WebhookSecret, time.Now())
+	r.start(func() { _, _ = handleEvent(context.Background(), s, payload, signature) })
 }
 
-func (r *changesRound) work(p *rpc.Client) {
-	r.exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change' AND failed_at IS NULL AND last_error IS NOT NULL")
-	_ = p.Call("Process.Work", true, new(bool))
+func (r *changesRound) work(s *Shop) {
+	r.Exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change' AND failed_at IS NULL AND last_error IS NOT NULL")
+	_, _ = s.Changes.Worker().RunOnce(context.Background())
 }
 
-func (r *changesRound) complete(p *rpc.Client) {
-	_ = readList(p)
-	r.work(p)
+func (r *changesRound) complete(s *Shop) {
+	_ = s.Changes.ReadList(context.Background())
+	r.work(s)
 }
 
 func (r *changesRound) fail(rt *rapid.T) {
@@ -175,7 +200,7 @@ func (r *changesRound) fail(rt *rapid.T) {
 		stripetest.CloseBefore, stripetest.CloseAfter, stripetest.Unavailable, stripetest.Forbidden,
 		stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse,
 	}).Draw(rt, "fault")
-	call := rapid.SampledFrom([]string{makeRefund, listRefunds, listDisputes, listEvents}).Draw(rt, "call")
+	call := rapid.SampledFrom([]string{MakeRefund, ListRefunds, ListDisputes, ListEvents}).Draw(rt, "call")
 	r.inject(kind, call, rapid.IntRange(1, 4).Draw(rt, "times"))
 }
 
@@ -191,7 +216,7 @@ func (r *changesRound) release() {
 }
 
 func (r *changesRound) endLeases() {
-	r.exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval WHERE recovery_point <> 'finished'", leaseDuration)
+	r.Exec("UPDATE idempotency_keys SET locked_at = locked_at - $1::interval WHERE recovery_point <> 'finished'", LeaseDuration)
 }
 
 func (r *changesRound) end() {
@@ -205,11 +230,11 @@ func (r *changesRound) finish(rt *rapid.T, totals map[string]int) {
 	for key, body := range r.keys {
 		r.finishKey(rt, key, body)
 	}
-	for n := 0; n < 2 || r.staged() != ""; n++ {
-		require.Less(rt, n, 20, "a job does not end: %s", r.staged())
-		p := r.processes[n%2]
-		require.NoError(rt, readList(p))
-		r.work(p)
+	for n := 0; n < 2 || staged(r.Fixture) != ""; n++ {
+		require.Less(rt, n, 20, "a job does not end: %s", staged(r.Fixture))
+		s := r.instances[n%2]
+		require.NoError(rt, s.Changes.ReadList(context.Background()))
+		r.work(s)
 	}
 	r.check(rt, totals)
 }
@@ -218,8 +243,8 @@ func (r *changesRound) finishKey(rt *rapid.T, key idempotency.Key, body string) 
 	var rejected *httpjson.Rejection
 	for n := 0; ; n++ {
 		require.Less(rt, n, 50, "the key does not end")
-		r.exec("UPDATE refunds SET provider_sent_at = provider_sent_at - interval '11 minutes' WHERE idempotency_key = $1", key)
-		_, err := r.Refund(context.Background(), refundRequest(r.t, r.Account, orderID(r.Account, r.key), key, body))
+		r.Exec("UPDATE refunds SET provider_sent_at = provider_sent_at - interval '11 minutes' WHERE idempotency_key = $1", key)
+		_, err := r.Refund(context.Background(), RefundRequest(r.T, r.Account, OrderID(r.Account, r.Key), key, body))
 		_, provider := errors.AsType[*httpjson.ProviderError](err)
 		if !provider && !errors.Is(err, idempotency.ErrInProgress) {
 			require.True(rt, err == nil || errors.As(err, &rejected), "%v", err)
@@ -291,7 +316,7 @@ SELECT d->>'id',
 }
 
 func (r *changesRound) read(rt *rapid.T, query string) []recorded {
-	rows, _ := r.Pool.Query(context.Background(), query, orderID(r.Account, r.key))
+	rows, _ := r.Pool.Query(context.Background(), query, OrderID(r.Account, r.Key))
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[recorded])
 	require.NoError(rt, err)
 	return list
