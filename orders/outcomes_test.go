@@ -119,6 +119,10 @@ func unexpectedOutcomes() scenarios {
 			ReplaceInResponses(unconfirmed, `"status": "resting"`, GetIntent), Retry("503 outcome unknown, 1m0s"), ExpectAlert,
 			Retry("201"),
 		},
+		"action in an unknown form": {
+			PayWith(ChallengeCard), ReplaceInResponses(`"client_secret"`, `"secret"`, Confirm), Create("503 outcome unknown, 1m0s"), ExpectAlert,
+			Retry("202 action required"), Approve, Retry("201"),
+		},
 		"payment method dropped without an error": {
 			StopBefore(Confirm),
 			ReplaceInResponses(unconfirmed, `"status": "requires_payment_method"`, GetIntent), Retry("422 payment_method_missing"),
