@@ -284,7 +284,7 @@ func TestProblemPages_complete(t *testing.T) {
 	require.Equal(t, http.StatusOK, index.status)
 	require.Equal(t, len(pages), strings.Count(string(index.body), "\n"))
 	for slug, documented := range types {
-		require.Regexp(t, fmt.Sprintf(`(?m)^%d +%s +/problems/%s$`, documented.Status, documented.Retry[0], slug), string(index.body))
+		require.Regexp(t, fmt.Sprintf(`(?m)^%d +%s +/problems/%s$`, documented.Status, strings.Join(documented.Retry, ", "), slug), string(index.body))
 		got := f.get(t, "/problems/"+slug, header("Authorization"))
 		require.Equal(t, http.StatusOK, got.status, slug)
 		require.Equal(t, "text/plain; charset=utf-8", got.header.Get("Content-Type"))

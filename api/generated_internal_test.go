@@ -80,7 +80,7 @@ func documentedTypes(t *testing.T) (documented []documentedType) {
 func exampleOf(t *testing.T, slug string, err error) []byte {
 	t.Helper()
 	request := httptest.NewRequest(http.MethodPost, "/", nil)
-	if !strings.Contains("idempotency-key-missing unauthorized not-found method-not-allowed", slug) {
+	if !strings.Contains("idempotency-key-missing not-found method-not-allowed", slug) {
 		request.Header.Set("Idempotency-Key", "8f14e45f-ceea-467f-a9d4-1f6b7c3e2d10")
 	}
 	p := problemOf(err).forRequest(request, err)
@@ -108,7 +108,7 @@ func TestGenerated(t *testing.T) {
 	before, rest, begins := strings.Cut(string(text), begin)
 	_, after, ends := strings.Cut(rest, end)
 	require.True(t, begins && ends, "%s has no lines %s and %s", file, begin, end)
-	generated := before + begin + problemExamples(t, types) + end + after
+	generated := withCurrencies(t, before) + begin + problemExamples(t, types) + end + after
 	require.NoError(t, yaml.Unmarshal([]byte(generated), new(map[string]any)), file) // which rejects a duplicate key
 	requireGenerated(t, file, string(text), generated)
 }

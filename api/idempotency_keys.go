@@ -127,7 +127,7 @@ func (h *Handlers) keyStatus(ctx context.Context, account uuid.UUID, key idempot
 	})
 	switch {
 	case errors.Is(err, idempotency.ErrNotFound):
-		err = httpjson.ErrNotFound
+		err = errUnknownKey
 	case err != nil:
 		err = &keyedError{error: err} // because the outcome is about the key in the path
 	}

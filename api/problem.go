@@ -22,6 +22,7 @@ import (
 // Errors of this package. Each has a row in problemRows.
 var (
 	errNoPage           = errors.New("no such page")
+	errUnknownKey       = errors.New("no record of the key")
 	errMethodNotAllowed = errors.New("method not allowed")
 	errTooLarge         = errors.New("the body is too large")
 	errUnsupportedMedia = errors.New("unsupported media type")
@@ -47,6 +48,7 @@ var problemRows = []struct {
 }{
 	{accounts.ErrUnauthorized, "unauthorized", "Send a valid API key as a bearer token, in one Authorization header."},
 	{errNoPage, "not-found", "There is no resource at this address."},
+	{errUnknownKey, "not-found", "There is no record of this key, which proves nothing. Send its request with this key."},
 	{httpjson.ErrNotFound, "not-found", "There is no such resource in this account."},
 	{payments.ErrWebhooksOff, "not-found", "The server has no webhook secret, so the webhook is off."},
 	{errMethodNotAllowed, "method-not-allowed", "The Allow header lists the methods that this resource supports."},
@@ -159,7 +161,7 @@ func summary(all []httpjson.Field) string {
 	return text
 }
 
-// forRequest sets the outcome, which is none only if the request has no key, or if its lookup
+// forRequest sets the outcome, which is none only if the request has no key, or if its own lookup
 // found the key unclaimed. Otherwise the key may have moved money.
 func (p problem) forRequest(r *http.Request, err error) problem {
 	hasKey := r.Method == http.MethodPost && r.URL.Path != WebhookPath && r.Header.Get("Idempotency-Key") != ""
@@ -167,8 +169,9 @@ func (p problem) forRequest(r *http.Request, err error) problem {
 	switch {
 	case p.Outcome != outcomeNone:
 	case !lookedUp && hasKey, // an earlier request may have used the key
-		lookedUp && p.Status == http.StatusServiceUnavailable,                  // the run was interrupted
-		errors.Is(err, errNoPage) && strings.HasPrefix(r.URL.Path, keyAddress): // a proxy may have changed the address of a used key
+		lookedUp && p.Status == http.StatusServiceUnavailable, // the run was interrupted
+		// A key's row may be lost, its request may be on its way, or a proxy may have changed the address.
+		p.Status == http.StatusNotFound && strings.HasPrefix(r.URL.Path, keyAddress):
 		p.Outcome = outcomeUnknown
 	}
 	return p

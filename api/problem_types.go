@@ -64,7 +64,7 @@ func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 	for _, t := range problemTypes() {
 		switch slug {
 		case "":
-			fmt.Fprintf(&page, "%d  %-9s  /problems/%s\n", t.Status, t.Retry, t.Slug)
+			fmt.Fprintf(&page, "%d  %-15s  /problems/%s\n", t.Status, strings.TrimSuffix(t.Retry+", "+t.Or, ", "), t.Slug)
 		case t.Slug:
 			page.Write(t.Text)
 		}

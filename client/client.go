@@ -19,7 +19,7 @@ type Config struct {
 	BaseURL string // such as https://orders.example.com
 	APIKey  string
 
-	Timeout             time.Duration     // of one attempt; 0 means a minute
+	Timeout             time.Duration     // of one attempt; 0 means 90 s, because a request runs for up to 75 s; add the limit of a [Wait]
 	Backoff, MaxBackoff time.Duration     // the jitter's limit doubles from Backoff to MaxBackoff; 0 means 500 ms and 30 s
 	Observe             func(Attempt)     // called after each attempt; may be nil
 	Transport           http.RoundTripper // nil means a default
@@ -60,7 +60,7 @@ func New(config Config) (*Client, error) {
 		return nil, err
 	}
 	config.BaseURL = strings.TrimSuffix(config.BaseURL, "/")
-	config.Timeout = cmp.Or(config.Timeout, time.Minute)
+	config.Timeout = cmp.Or(config.Timeout, 90*time.Second)
 	config.Backoff = cmp.Or(config.Backoff, 500*time.Millisecond)
 	config.MaxBackoff = cmp.Or(config.MaxBackoff, 30*time.Second)
 	if config.Observe == nil {

@@ -21,8 +21,11 @@
 //     object; 202 with an action object, which means that the customer must approve the
 //     payment before the same request is sent again; and a problem document
 //     (application/problem+json) whose retry member is corrected, new-key or never. With
-//     corrected, this attempt did not use the key: fix the request and keep the key. With
-//     new-key, another attempt is another payment, which only the caller can decide. If the
+//     corrected, this attempt did not use the key: if an earlier request with the key has no
+//     final response, send that one again, unchanged; otherwise fix the request and keep the
+//     key. With new-key, another attempt is another payment, which only the caller can decide.
+//     With never, do not send the request again; if the problem names an order, read it,
+//     because it may be paid, and a later change of it decides what comes next. If the
 //     request prefers [RespondAsync], any 202 of the API ends the call, and the same request
 //     returns the outcome later.
 //  3. After anything else, send the same request again: after the retry member same-key, a
@@ -40,5 +43,19 @@
 //
 // [VerifyEvent] verifies the events that the API sends to the shop.
 //
-// The package stores and logs nothing. If the context has no deadline, retries do not end.
+// The package stores and logs nothing. If the context has no deadline, retries do not end. Send
+// a stored request again until its response is final, but at most 23 hours after its first
+// attempt. For a later attempt, see the limits in the contract.
+//
+// # In another module
+//
+// This folder imports only github.com/google/uuid, so another module can copy it. To import it
+// instead, make the template your own (make own MODULE=github.com/you/shop), push it, and run
+//
+//	go get github.com/you/shop/client
+//
+// Without a remote repository, name the folder of the clone, with the path in its go.mod:
+//
+//	go mod edit -replace=github.com/you/shop=../shop -require=github.com/you/shop@v0.0.0
+//	go mod tidy
 package client

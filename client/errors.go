@@ -21,9 +21,9 @@ type Retry string
 // The values of [Retry].
 const (
 	RetrySameKey   Retry = "same-key"  // send the same request again, as [Client.Do] does
-	RetryCorrected Retry = "corrected" // fix the request, and send it with the same key
+	RetryCorrected Retry = "corrected" // fix the request, and send it with the same key; an earlier one without a final response goes first
 	RetryNewKey    Retry = "new-key"   // another attempt is another payment
-	RetryNever     Retry = "never"     // another attempt cannot help
+	RetryNever     Retry = "never"     // do not send it again; read the order that the problem names, because it may be paid
 )
 
 // Outcome is the key's effect so far. Treat unknown values as OutcomeUnknown.
@@ -48,11 +48,11 @@ type Problem struct {
 	Code            string       `json:"code,omitempty"`             // set after a decline or a refusal
 	DeclineCode     string       `json:"decline_code,omitempty"`     // set after a decline; never for the customer
 	ProviderMessage string       `json:"provider_message,omitempty"` // Stripe's own text, for operators only
-	OrderID         string       `json:"order_id,omitempty"`
-	Refund          *Resource    `json:"refund,omitempty"`    // what an expired key created
-	Resource        *Resource    `json:"resource,omitempty"`  // the same, if it is neither an order nor a refund
-	Errors          []FieldError `json:"errors,omitempty"`    // set if the request is invalid
-	Remaining       int64        `json:"remaining,omitempty"` // set if an amount exceeds what remains
+	OrderID         string       `json:"order_id,omitempty"`         // read this order after RetryNever
+	Refund          *Resource    `json:"refund,omitempty"`           // what an expired key created
+	Resource        *Resource    `json:"resource,omitempty"`         // the same, if it is neither an order nor a refund
+	Errors          []FieldError `json:"errors,omitempty"`           // set if the request is invalid
+	Remaining       int64        `json:"remaining,omitempty"`        // set if an amount exceeds what remains
 }
 
 // FieldError is an invalid member of a request.

@@ -2,12 +2,15 @@ package client_test
 
 import (
 	"net/http"
+	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"example.com/orders-api/client"
 )
@@ -61,6 +64,30 @@ func TestVerifyEvent(t *testing.T) {
 		AccountID: "6d1c4f0e-52ab-4c97-8f3b-d20e95a7c148",
 		Data:      client.EventData{OrderID: "3eeb7e96-e59c-840f-9cb1-a089daba079f", RefundID: "b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77"},
 	}, event)
+}
+
+// The contract has a signature with its secret, headers and body.
+func TestVerifyEvent_contract(t *testing.T) {
+	t.Parallel()
+	var contract struct {
+		Components struct {
+			Parameters map[string]struct{ Description, Example string }
+		}
+	}
+	text, err := os.ReadFile("../openapi.yaml")
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &contract))
+	header := contract.Components.Parameters
+	sent := regexp.MustCompile("(?s)`(whsec_[^`]+)`.*\n    (\\{.*\\})\n").FindStringSubmatch(header["WebhookSignature"].Description)
+	require.NotNil(t, sent)
+	seconds, err := strconv.ParseInt(header["WebhookTimestamp"].Example, 10, 64)
+	require.NoError(t, err)
+	shown := vector{secret: sent[1], id: header["WebhookId"].Example, sent: seconds, body: sent[2], signature: header["WebhookSignature"].Example}
+	event, err := shown.verify(shown.secret)
+	require.NoError(t, err)
+	require.Equal(t, "order.paid", event.Type)
+	_, err = shown.verify(published.secret)
+	require.ErrorIs(t, err, client.ErrEventRejected)
 }
 
 // During a rotation, both sides may have two secrets.

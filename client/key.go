@@ -68,9 +68,9 @@ type Resource struct {
 	Href string `json:"href"` // a path
 }
 
-// GetKey reads the state of a key. For an unknown key it returns a [*Problem]. That does not prove
-// that nothing was charged, because a request may be in flight, or a failover may have lost the key
-// after the charge.
+// GetKey reads the state of a key. For an unknown key it returns a [*Problem] with the status 404, which
+// proves nothing: a request may be in flight, or a failover may have lost the key after the charge. So send
+// the request with this key, whatever Retry of the problem is, because that is about this read.
 func (c *Client) GetKey(ctx context.Context, key Key, prefer ...Preference) (KeyStatus, error) {
 	if err := key.validate(); err != nil {
 		return KeyStatus{}, err

@@ -1,10 +1,18 @@
 package events
 
 import (
+	"encoding/json"
+	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	ordersapi "example.com/orders-api"
+	"example.com/orders-api/internal/jobs"
 )
 
 // The vectors that are published for implementations of Standard Webhooks.
@@ -23,6 +31,39 @@ func TestSign(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, vector.want, secrets.sign(vector.id, time.Unix(vector.at, 0), []byte(vector.body)))
 	}
+}
+
+// The contract has an event as it is sent, with the secret of its signature.
+func TestSign_contract(t *testing.T) {
+	t.Parallel()
+	var contract struct {
+		Components struct {
+			Parameters map[string]struct{ Description, Example string }
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(ordersapi.Spec, &contract))
+	header := contract.Components.Parameters
+	sent := regexp.MustCompile(`(?s)` + "`(whsec_[^`]+)`" + `.*\n    (\{.*\})\n`).FindStringSubmatch(header["WebhookSignature"].Description)
+	require.NotNil(t, sent)
+	var event struct {
+		Type      string
+		Timestamp time.Time
+		AccountID uuid.UUID `json:"account_id"`
+		Data      ShopEvent
+	}
+	require.NoError(t, json.Unmarshal([]byte(sent[2]), &event))
+	event.Data.Type = event.Type
+	args, err := json.Marshal(event.Data)
+	require.NoError(t, err)
+	body, err := body(jobs.Job{ID: uuid.MustParse(header["WebhookId"].Example), AccountID: event.AccountID, CreatedAt: event.Timestamp, Args: args})
+	require.NoError(t, err)
+	require.Equal(t, sent[2], string(body))
+
+	secrets, err := ParseSecrets(sent[1])
+	require.NoError(t, err)
+	seconds, err := strconv.ParseInt(header["WebhookTimestamp"].Example, 10, 64)
+	require.NoError(t, err)
+	require.Equal(t, header["WebhookSignature"].Example, secrets.sign(header["WebhookId"].Example, time.Unix(seconds, 0), body))
 }
 
 func TestParseSecrets(t *testing.T) {

@@ -99,7 +99,7 @@ func TestFindCurrency(t *testing.T) {
 	}
 }
 
-// The contract states the limits of one currency.
+// The contract states the limits of one currency beside the items; its table is generated.
 func TestFindCurrency_contract(t *testing.T) {
 	t.Parallel()
 	usd, _ := payments.FindCurrency("usd")

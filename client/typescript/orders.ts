@@ -22,9 +22,10 @@ export type Action = NonNullable<KeyStatus['action']>;
 
 export type ReadResult<T> =
   | { kind: 'done'; value: T; replayed: boolean; problem?: never } // success, and nothing was created
-  // Correct the request, and send it with the same key.
+  // If an earlier request with this key has no final response, send that one again, unchanged. Otherwise
+  // correct this one, and send it with the same key.
   | { kind: 'corrected'; problem: Problem }
-  // Another call cannot succeed, for example because there is no such order.
+  // Do not make this call again. If problem.order_id names an order, read it, because it may be paid.
   | { kind: 'never'; problem: Problem }
   // The request may have taken effect. Keep the key, and make the same call later. The
   // problem, if any, is about the last attempt only.
@@ -39,7 +40,7 @@ export type Result<T> =
   | { kind: 'accepted'; status: KeyStatus; problem?: never }
   // The key has its final response. Another attempt is another payment, with a new key.
   | { kind: 'declined' | 'refused'; problem: Problem }
-  // Another call with this key cannot succeed.
+  // Do not make this call again. After 'expired', read what the problem names, because it may be paid.
   | { kind: 'reused' | 'expired'; problem: Problem };
 
 export interface Request {
@@ -56,7 +57,7 @@ export interface Options {
 export interface Config {
   baseUrl: string;
   apiKey: string;
-  timeoutMs?: number; // of one attempt
+  timeoutMs?: number; // of one attempt; 90 s by default, because a request runs for up to 75 s; add that of a wait
   backoffMs?: number; // maximum jitter before the second attempt; it doubles up to maxBackoffMs
   maxBackoffMs?: number;
   observe?: (attempt: { key?: string; status?: number; replayed?: boolean; error?: unknown }) => void;
@@ -78,7 +79,7 @@ export class Orders {
   readonly #config: Required<Config>; // private, so that a log of the object does not show apiKey
 
   constructor({
-    baseUrl, apiKey, timeoutMs = 60_000, backoffMs = 500, maxBackoffMs = 30_000,
+    baseUrl, apiKey, timeoutMs = 90_000, backoffMs = 500, maxBackoffMs = 30_000,
     observe = () => {}, fetch = globalThis.fetch, sleep = pause, random = Math.random,
   }: Config) {
     // fetch would throw for any other URL or API key in each attempt, and retries would not end.
@@ -125,7 +126,7 @@ export class Orders {
     return this.#read(`/v1/orders/${segment(orderId)}/refunds?${query(filter)}`, options);
   }
 
-  /** For an unknown key the result is 'never'. That does not prove that nothing was charged, so send the request again. */
+  /** For an unknown key the result is 'never', which is about this read and proves nothing: send the request with the key. */
   async getKey(key: string, options?: Options): Promise<ReadResult<KeyStatus>> {
     checkKey(key);
     // Some proxies undo escapes, so the API also accepts base64url.

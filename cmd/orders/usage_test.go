@@ -19,7 +19,7 @@ func TestUsage(t *testing.T) {
 		stdout string // parts of it
 		stderr string // its beginning
 	}{
-		"-h":                              {stdout: "An orders API that charges exactly once.… serve … migrate … accounts keys revoke "},
+		"-h":                              {stdout: "An orders API that charges a card once or not at all.… serve … migrate … accounts keys revoke "},
 		"help env":                        {stdout: "  DATABASE_URL\n…LEASE_DURATION (default 90s)"},
 		"migrate down -h":                 {stdout: "Usage: orders migrate <what> [flags]\n…--yes"},
 		"help accounts keys":              {stdout: " accounts keys list "},

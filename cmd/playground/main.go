@@ -11,5 +11,5 @@ type commands struct {
 }
 
 func main() {
-	app.Main("playground", "An orders API that charges exactly once, with all that it needs.", new(commands))
+	app.Main("playground", "An orders API that charges a card once or not at all, with all that it needs.", new(commands))
 }

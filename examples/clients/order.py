@@ -43,7 +43,7 @@ def attempt(path, body, key):
     url = urllib.parse.urlsplit(os.environ["ORDERS_URL"])
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = kind(url.netloc)
-    signal.alarm(60)  # a timeout of http.client would begin again with each byte
+    signal.alarm(90)  # a timeout of http.client would begin again with each byte
     try:
         connection.request("POST", path, body, {
             "Authorization": "Bearer " + os.environ["ORDERS_API_KEY"],

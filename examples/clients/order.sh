@@ -21,7 +21,7 @@ key=$(cat "$file.key")
 # a size that it knows, so the rate is limited, too.
 limit=1
 while :; do
-  response=$(curl --disable --silent --max-time 60 --max-filesize 1000000 --limit-rate 100k --header @- --data-binary "@$file" \
+  response=$(curl --disable --silent --max-time 90 --max-filesize 1000000 --limit-rate 100k --header @- --data-binary "@$file" \
     --write-out '\n%{http_code} %header{retry-after}\n%{content_type}' "$ORDERS_URL$path" <<END
 Authorization: Bearer $ORDERS_API_KEY
 Content-Type: application/json

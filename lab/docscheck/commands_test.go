@@ -28,6 +28,7 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"npx":        requireNPMPackage,
 	"cd":         notRun("a folder of the reader"),
 	"cp":         notRun("changes the reader's folder"),
+	"mkdir":      notRun("make -C lab clients-check runs the commands of the guide"),
 	"git":        notRun("needs a remote repository"),
 	"go":         notRun("go run and go test of a path: CI builds all of them"),
 	"kubectl":    notRun("needs a cluster"),
@@ -113,13 +114,16 @@ func requireTarget(t *testing.T, at string, words []string) {
 	}
 }
 
-// requireNPMPackage checks that make -C lab typescript-check runs this version of the package.
+// requireNPMPackage checks that make -C lab typescript-check or clients-check runs this version of the package.
 func requireNPMPackage(t *testing.T, at string, words []string) {
 	t.Helper()
 	manifest, err := fs.ReadFile(root, "client/typescript/package.json")
 	require.NoError(t, err)
+	clients, err := fs.ReadFile(root, "lab/contract/clients-check.sh")
+	require.NoError(t, err)
 	name, version, _ := strings.Cut(words[1], "@")
-	want(t, strings.Contains(string(manifest), strconv.Quote(name)+": "+strconv.Quote(version)), "%s: client/typescript/package.json has no package %s", at, words[1])
+	want(t, strings.Contains(string(manifest), strconv.Quote(name)+": "+strconv.Quote(version)) || slices.Contains(strings.Fields(string(clients)), words[1]),
+		"%s: neither client/typescript/package.json nor clients-check.sh has the package %s", at, words[1])
 }
 
 func requireCompose(t *testing.T, at string, words []string) {

@@ -164,6 +164,7 @@ func faultyServers() map[string][]string {
 		"preference not named":            {"IR-45"},
 		"wait ignored":                    {"IR-46"},
 		"no status of finished keys":      {"IR-47"},
+		"a 404 with the outcome none":     {"IR-47"},
 		"overload stores the key":         {"IR-48"},
 		"lookup before authentication":    {"IR-49"},
 		"one problem type":                {"IR-51"},

@@ -495,6 +495,8 @@ func checkStatus(ctx context.Context, s *suite) error { // IR-47
 	key := newKey()
 	if unused := s.state(ctx, key); unused.status != http.StatusNotFound {
 		return fails(shown(unused), "the status of an unused key: %s instead of 404", unused.outcome())
+	} else if outcome := unused.member("outcome"); outcome != "" && outcome != "unknown" {
+		return fails(shown(unused), "the 404 of a key has the outcome %q instead of unknown, although it proves nothing", outcome)
 	}
 	first, err := s.execute(ctx, key, s.p.Operation.Body)
 	if err != nil {

@@ -233,7 +233,11 @@ func (c *call) status() (*answer, http.Header) {
 	e := c.keys[c.name(key)]
 	c.mu.Unlock()
 	if e == nil || c.faults["no status of finished keys"] && e.stored != nil {
-		return c.problem(http.StatusNotFound, "not-found", "never", "none")
+		outcome := "unknown"
+		if c.faults["a 404 with the outcome none"] {
+			outcome = "none"
+		}
+		return c.problem(http.StatusNotFound, "not-found", "never", outcome)
 	}
 	kept := 72 * time.Hour
 	if c.faults["short retention"] {

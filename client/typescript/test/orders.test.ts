@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { format, inspect } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
@@ -266,6 +267,17 @@ test('an event is verified', () => {
   verifyEvent([otherPublished.secret, secret], headersOf(published), body, sent * 1000); // the shop has two secrets
   const two = { ...published, signature: `v1a,unknown v1,AAAA ${signature} ${otherPublished.signature}` };
   verifyEvent([secret], headersOf(two), body, sent * 1000); // the API signs with two secrets
+});
+
+test('the signature in the contract is verified', () => {
+  const contract = readFileSync('../../openapi.yaml', 'utf8');
+  const find = (pattern: RegExp) => pattern.exec(contract)?.[1] ?? assert.fail(String(pattern));
+  const example = (name: string) => find(new RegExp(`name: ${name}\\n[^]*?\\n      example: '?([^'\\n]+)`));
+  const [id, sent, signature] = [example('webhook-id'), Number(example('webhook-timestamp')), example('webhook-signature')];
+  const headers = headersOf({ ...published, id, sent, signature });
+  const body = find(/\n {12}(\{"id":"[^\n]+\})\n/);
+  assert.equal(verifyEvent([find(/`(whsec_[^`]+)`\n/)], headers, body, sent * 1000).type, 'order.paid');
+  assert.throws(() => verifyEvent([published.secret], headers, body, sent * 1000), EventRejected);
 });
 
 test('an event is rejected', () => {

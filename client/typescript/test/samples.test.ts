@@ -11,11 +11,11 @@ import { FaultyServer, foreign } from './faults.js';
 const order = (card: string, email = 'ada@example.com') =>
   JSON.stringify({ email, currency: 'usd', payment_method: card, items: [{ sku: 'tea', quantity: 2, unit_amount: 1250 }] });
 
-// shortened copies a sample, with 4 instead of 60 seconds as the limit of an attempt.
+// shortened copies a sample, with 4 instead of 90 seconds as the limit of an attempt.
 function shortened(name: string): string {
   const [copy, text] = [join(mkdtempSync(join(tmpdir(), 'orders-sample-')), name), readFileSync(name, 'utf8')];
-  assert.equal(text.match(/\b60\b/g)?.length, 1, name);
-  writeFileSync(copy, text.replace(/\b60\b/, '4'));
+  assert.equal(text.match(/\b90\b/g)?.length, 1, name);
+  writeFileSync(copy, text.replace(/\b90\b/, '4'));
   return copy;
 }
 

@@ -9,13 +9,16 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kelseyhightower/envconfig"
 	"github.com/stretchr/testify/require"
 
+	ordersapi "example.com/orders-api"
 	"example.com/orders-api/cmd/internal/app"
 	"example.com/orders-api/migrations/dbtest"
 )
@@ -213,6 +216,21 @@ func TestVariables(t *testing.T) {
 	require.Empty(t, empty.AdminAddr)
 	empty.AdminAddr = unset.AdminAddr
 	require.Equal(t, unset, empty)
+}
+
+// By the defaults, the time-out that the contract recommends is longer than a run.
+func TestLoad_contract(t *testing.T) {
+	setenv(t)
+	config, err := app.Load()
+	require.NoError(t, err)
+	stated := regexp.MustCompile(`runs for at most (\d+) seconds, [^.]*\. So give each attempt a time-out\s+of (\d+) seconds`).FindSubmatch(ordersapi.Spec)
+	require.NotNil(t, stated)
+	run, err := time.ParseDuration(string(stated[1]) + "s")
+	require.NoError(t, err)
+	timeout, err := time.ParseDuration(string(stated[2]) + "s")
+	require.NoError(t, err)
+	require.Equal(t, config.LongestRun(), run)
+	require.Greater(t, timeout, run)
 }
 
 func TestExampleEnv_inAShell(t *testing.T) {
