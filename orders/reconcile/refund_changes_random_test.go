@@ -5,20 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"net/rpc"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/httpjson"
-	"example.com/orders-api/internal/postgres"
-	"example.com/orders-api/migrations/dbtest"
 	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -29,7 +27,7 @@ func init() {
 	}
 }
 
-// Each round is one paid order, with drawn, concurrent actions by two instances of the service: refunds of the
+// Each round is one paid order, with drawn, concurrent actions by two processes of the service: refunds of the
 // API, webhooks, readings of the list, jobs, and at the provider refunds of the dashboard, late failures and
 // disputes. Then every fault ends, and the jobs are worked off. Each change must be recorded once and reported
 // to the shop once, and an operator must know each refund that failed after a success.
@@ -38,10 +36,10 @@ func init() {
 func TestChanges_randomRounds(t *testing.T) {
 	t.Parallel()
 	f := NewFixture(t, Setup{Connections: 4, Concurrent: true, Unchecked: true}, SetEndpoint)
-	instances := []*Shop{startInstance(t, f), startInstance(t, f)}
+	processes := []*rpc.Client{startProcess(t, f), startProcess(t, f)}
 	totals := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		r := newChangesRound(t, rt, f, instances)
+		r := newChangesRound(t, rt, f, processes)
 		defer r.end()
 		rt.Repeat(map[string]func(*rapid.T){
 			"refund":           r.refund,
@@ -52,11 +50,11 @@ func TestChanges_randomRounds(t *testing.T) {
 			"dispute":          r.dispute,
 			"webhook":          r.webhook,
 			"list": func(rt *rapid.T) {
-				s := r.instance(rt)
-				r.start(func() { _ = s.Changes.ReadList(context.Background()) })
+				p := r.process(rt)
+				r.start(func() { _ = readList(p) })
 			},
-			"worker":         func(rt *rapid.T) { s := r.instance(rt); r.start(func() { r.work(s) }) },
-			"completer":      func(rt *rapid.T) { s := r.instance(rt); r.start(func() { r.complete(s) }) },
+			"worker":         func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.work(p) }) },
+			"completer":      func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.complete(p) }) },
 			"lease ends":     func(*rapid.T) { r.endLeases() },
 			"provider fails": r.fail,
 			"all have ended": func(*rapid.T) { r.release(); r.running.Wait() },
@@ -71,35 +69,19 @@ func TestChanges_randomRounds(t *testing.T) {
 	require.Zero(t, f.Count("SELECT count(*) FROM staged_jobs WHERE kind = 'discrepancy' AND last_error <> 'refund_failed_late'"))
 }
 
-// startInstance starts another instance of the service. Like a process, it shares only the database and the provider
-// with others.
-func startInstance(t *testing.T, f *Fixture) *Shop {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(dbtest.URL(f.Pool))
-	require.NoError(t, err)
-	postgres.Configure(config)
-	config.MaxConns = 4
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	shop := New(t, Options{Pool: pool, Account: f.Account, Fake: f.Stripe})
-	shop.Orders.Events = true
-	return shop
-}
-
 type changesRound struct {
 	*Fixture
 
-	instances []*Shop
+	processes []*rpc.Client
 	keys      map[idempotency.Key]string // the bodies of the refunds
 	patience  time.Duration              // with an action, see start
 	running   sync.WaitGroup
 	faults    []*stripetest.Injection
 }
 
-func newChangesRound(t *testing.T, rt *rapid.T, f *Fixture, instances []*Shop) *changesRound {
+func newChangesRound(t *testing.T, rt *rapid.T, f *Fixture, processes []*rpc.Client) *changesRound {
 	t.Helper()
-	r := &changesRound{Fixture: f.WithNewKey(t), instances: instances, keys: map[idempotency.Key]string{}}
+	r := &changesRound{Fixture: f.WithNewKey(t), processes: processes, keys: map[idempotency.Key]string{}}
 	card := rapid.SampledFrom([]string{Visa, PendingRefund, PendingRefund, refundFail, refundFail}).Draw(rt, "card")
 	r.Stripe.EditEvents(func(e *stripetest.Event) { e.Created -= 3600 }) // those of earlier rounds are read
 	r.Do(CreatePaid(card))
@@ -120,8 +102,8 @@ func (r *changesRound) start(act func()) {
 	}
 }
 
-func (r *changesRound) instance(rt *rapid.T) *Shop {
-	return rapid.SampledFrom(r.instances).Draw(rt, "instance")
+func (r *changesRound) process(rt *rapid.T) *rpc.Client {
+	return rapid.SampledFrom(r.processes).Draw(rt, "process")
 }
 
 func (r *changesRound) refund(rt *rapid.T) {
@@ -129,8 +111,8 @@ func (r *changesRound) refund(rt *rapid.T) {
 	if r.keys[key] == "" {
 		r.keys[key] = rapid.SampledFrom([]string{`{"amount":500}`, `{"amount":1800}`, `{}`}).Draw(rt, "body")
 	}
-	s, req := r.instance(rt), RefundRequest(r.T, r.Account, OrderID(r.Account, r.Key), key, r.keys[key])
-	r.start(func() { _, _ = s.Refund(context.Background(), req) })
+	p, req := r.process(rt), RefundRequest(r.T, r.Account, OrderID(r.Account, r.Key), key, r.keys[key])
+	r.start(func() { _ = p.Call("Process.Refund", req, new(bool)) })
 }
 
 func (r *changesRound) refundAtDashboard(rt *rapid.T) {
@@ -180,19 +162,19 @@ func (r *changesRound) webhook(rt *rapid.T) {
 	if len(events) == 0 {
 		rt.Skip("there is no event")
 	}
-	e, s := rapid.SampledFrom(events).Draw(rt, "event"), r.instance(rt)
+	e, p := rapid.SampledFrom(events).Draw(rt, "event"), r.process(rt)
 	payload, signature := e.Sign(WebhookSecret, time.Now())
-	r.start(func() { _, _ = handleEvent(context.Background(), s, payload, signature) })
+	r.start(func() { _ = p.Call("Process.Webhook", webhookArgs{payload, signature}, new(bool)) })
 }
 
-func (r *changesRound) work(s *Shop) {
+func (r *changesRound) work(p *rpc.Client) {
 	r.Exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change' AND failed_at IS NULL AND last_error IS NOT NULL")
-	_, _ = s.Changes.Worker().RunOnce(context.Background())
+	_ = p.Call("Process.Work", true, new(bool))
 }
 
-func (r *changesRound) complete(s *Shop) {
-	_ = s.Changes.ReadList(context.Background())
-	r.work(s)
+func (r *changesRound) complete(p *rpc.Client) {
+	_ = readList(p)
+	r.work(p)
 }
 
 func (r *changesRound) fail(rt *rapid.T) {
@@ -232,9 +214,9 @@ func (r *changesRound) finish(rt *rapid.T, totals map[string]int) {
 	}
 	for n := 0; n < 2 || staged(r.Fixture) != ""; n++ {
 		require.Less(rt, n, 20, "a job does not end: %s", staged(r.Fixture))
-		s := r.instances[n%2]
-		require.NoError(rt, s.Changes.ReadList(context.Background()))
-		r.work(s)
+		p := r.processes[n%2]
+		require.NoError(rt, readList(p))
+		r.work(p)
 	}
 	r.check(rt, totals)
 }
