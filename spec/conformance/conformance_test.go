@@ -417,10 +417,34 @@ func TestVariants(t *testing.T) {
 	t.Parallel()
 	body := `{"b":[1,{"c":"x"}],"a":true}`
 	require.Equal(t, []variant{
-		{"/a", `{"a":false,"b":[1,{"c":"x"}]}`},
-		{"/b/0", `{"a":true,"b":[2,{"c":"x"}]}`},
-		{"/b/1/c", `{"a":true,"b":[1,{"c":"xx"}]}`},
+		{"/b/0", `{"b":[2,{"c":"x"}],"a":true}`},
+		{"/b/1/c", `{"b":[1,{"c":"xx"}],"a":true}`},
+		{"/a", `{"b":[1,{"c":"x"}],"a":false}`},
 	}, changedValues(body))
+	require.Equal(t, []variant{
+		{"/b/0 as another type", `{"b":["1",{"c":"x"}],"a":true}`},
+		{"/a as another type", `{"b":[1,{"c":"x"}],"a":"true"}`},
+	}, retypedValues(body))
+	require.Equal(t, []variant{{"/n as another type", `{ "n" : 5 }`}}, retypedValues(`{ "n" : "5" }`))
+	require.Equal(t, []variant{
+		{"/a is absent", `{"b":[1,{"c":"x"}]}`},
+		{"/b is absent", `{"a":true}`},
+		{"/b/1/c is absent", `{"a":true,"b":[1,{}]}`},
+	}, removedMembers(body))
+	require.Equal(t, []comparison{{"the order of a list", `{"a":true,"b":[1,{"c":"x"}]}`, []variant{
+		{"/b in another order", `{"a":true,"b":[{"c":"x"},1]}`},
+		{"/b/1", `{"a":true,"b":[1,{"c":"xx"}]}`},
+	}}}, reordered(body))
+	require.Equal(t, []comparison{{"the order of a list", `{"l":[{"n":1,"s":"x"},{"n":2,"s":"x"}]}`, []variant{
+		{"/l in another order", `{"l":[{"n":2,"s":"x"},{"n":1,"s":"x"}]}`},
+		{"/l/1", `{"l":[{"n":1,"s":"x"},{"n":3,"s":"x"}]}`},
+	}}}, reordered(`{"l":[{"s":"x","n":1}]}`))
+	require.Equal(t, []comparison{{"/a is false", `{"a":false,"b":[1,{"c":"x"}]}`, []variant{
+		{"/a is absent instead of false", `{"b":[1,{"c":"x"}]}`},
+	}}}, omitted(body))
+	require.Empty(t, reordered(`{"l":[[]]}`))
+	require.Empty(t, append(changedValues("amount=1"), removedMembers("amount=1")...))
+	require.Len(t, changedValues(`[`+strings.Repeat("1,", 100)+`2]`), maxVariants)
 	for _, v := range serialisations(body) {
 		require.NotEqual(t, body, v.body)
 		require.JSONEq(t, body, v.body)
