@@ -119,6 +119,7 @@ func TestRun_conformingServer(t *testing.T) {
 	require.Len(t, r.Results, len(clauses()))
 	require.Equal(t, highestLevel, r.Reached)
 	require.Equal(t, []verdict{noViolation, noViolation}, []verdict{r.Safety, r.Liveness}, r.text())
+	require.Equal(t, []string{"a query parameter (operation.query)", "a second process (urls)", "the order of a list (operation.body has none)"}, r.Uncovered)
 	require.NotContains(t, r.text(), "secret-")
 }
 

@@ -82,8 +82,7 @@ func questions() []question {
 	}
 }
 
-// uncovered names what no request can show without a member of the profile file, although it
-// is no scenario of its own or easily taken for one that was exercised.
+// uncovered names what no request can show with this profile file.
 func (p *profile) uncovered() []string {
 	var names []string
 	if p.Operation.Query == "" {
@@ -91,6 +90,12 @@ func (p *profile) uncovered() []string {
 	}
 	if len(p.URLs) == 0 {
 		names = append(names, "a second process (urls)")
+	}
+	if len(reordered(p.Operation.Body)) == 0 {
+		names = append(names, "the order of a list (operation.body has none)")
+	}
+	if !slices.ContainsFunc(places(p.Operation.Body), func(one place) bool { _, ok := one.value.(bool); return ok }) {
+		names = append(names, "false or absent (operation.body has no truth value)")
 	}
 	return names
 }
