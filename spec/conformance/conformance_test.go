@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -9,10 +10,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,6 +119,7 @@ func TestRun_conformingServer(t *testing.T) {
 	require.Len(t, r.Results, len(clauses()))
 	require.Equal(t, highestLevel, r.Reached)
 	require.Equal(t, []verdict{noViolation, noViolation}, []verdict{r.Safety, r.Liveness}, r.text())
+	require.Equal(t, []string{"a query parameter (operation.query)", "a second process (urls)", "the order of a list (operation.body has none)"}, r.Uncovered)
 	require.NotContains(t, r.text(), "secret-")
 }
 
@@ -169,6 +174,13 @@ func faultyServers() map[string][]string {
 		"lookup before authentication":    {"IR-49"},
 		"one problem type":                {"IR-51"},
 		"lifetime in seconds":             {"IR-35", "IR-52"},
+		"declines while interrupted":      {"IR-20"},
+		"replay with 200":                 {"IR-24"},
+		"replay with the last Location":   {"IR-25"},
+		"absent is false":                 {"IR-8"},
+		"text is a number":                {"IR-8"},
+		"keys cut at a comma":             {"IR-53"},
+		"keys decoded":                    {"IR-53"},
 		"keys in any case":                {"IR-53"},
 		"fingerprint without the version": {"IR-54"},
 		"keys of reads are rejected":      {"IR-56"},
@@ -198,6 +210,70 @@ func TestRun_faultyServer(t *testing.T) {
 			require.NotContains(t, r.text(), "secret-")
 		})
 	}
+}
+
+// An effect that comes after the dependency is restored belongs to the request that got a
+// failure, and to no other.
+func TestRun_lateEffect(t *testing.T) {
+	t.Parallel()
+	s := newTestSuite(t, newServer(t, "declines while interrupted"))
+	s.only = []string{"IR-20", "IR-33", "IR-34"}
+	require.NoError(t, s.preflight(t.Context(), "profile.yaml"))
+	r := s.run(t.Context())
+	require.Len(t, r.Anomalies, 1, r.text())
+	require.Equal(t, "FAILURE ANSWERED, YET EXECUTED when a dependency fails", r.Anomalies[0].Title)
+	require.Regexp(t, "^2 requests, 1 key: 1 (things|mails), expected 0, 1 (things|mails), expected 0; dependency interrupted at ", r.Anomalies[0].Summary)
+	require.Contains(t, strings.Join(r.Anomalies[0].Witness, "\n"), "restore")
+	require.Empty(t, r.Foreign)
+}
+
+// A run that is interrupted, even in the middle of a fault, reports what it has seen and leaves
+// the system as it was.
+func TestRun_interrupted(t *testing.T) {
+	t.Parallel()
+	for fault, safety := range map[string]verdict{"": noViolation, "replay has an effect": violated} {
+		server := newServer(t, fault)
+		s := newTestSuite(t, server)
+		s.only = []string{"IR-17", "IR-27", "IR-33", "IR-34"}
+		ctx, cancel := context.WithCancel(t.Context())
+		kill := s.hooks.kill
+		s.hooks.kill = func(ctx context.Context, key string) error {
+			cancel()
+			return kill(ctx, key)
+		}
+		require.NoError(t, s.preflight(ctx, "profile.yaml"))
+		r := s.run(ctx)
+		require.Equal(t, []verdict{safety, noViolation}, []verdict{r.Safety, r.Liveness}, r.text())
+		require.Equal(t, "interrupted, during IR-17; not checked: 2 clauses", r.Ended)
+		require.Equal(t, []string{"IR-17"}, states(r, skipped))
+		require.Contains(t, r.NotExercised, gap{concurrent, endedReason})
+		require.Contains(t, r.text(), "! The run ended early: interrupted")
+		require.Contains(t, r.text(), "The run ended early, so the level is unknown.")
+		require.False(t, server.down)
+		want := map[verdict]int{noViolation: exitUsage, violated: exitViolated}[safety]
+		require.Equal(t, want, exitStatus(options{}.judgement(r, io.Discard)))
+	}
+}
+
+// Effects that cannot be counted any more end the run, but the server is not accused of it.
+func TestRun_silentEffects(t *testing.T) {
+	t.Parallel()
+	var silent atomic.Bool
+	counter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if silent.Load() {
+			<-r.Context().Done()
+		}
+		_, _ = io.WriteString(w, `{"data":[]}`)
+	}))
+	t.Cleanup(counter.Close)
+	s := newTestSuite(t, newServer(t), "patience: 10s", "patience: 1s",
+		"effects:", "effects:\n  - {name: charges, url: '"+counter.URL+"', list: /data, id: /id}")
+	_, err := s.account(t.Context())
+	require.NoError(t, err)
+	silent.Store(true)
+	r := s.run(t.Context())
+	require.Equal(t, []verdict{noViolation, noViolation}, []verdict{r.Safety, r.Liveness}, r.text())
+	require.Contains(t, r.Ended, errSilent.Error())
 }
 
 // Each check detects a server that violates its clause.
@@ -286,6 +362,9 @@ func TestReport_formats(t *testing.T) {
 	require.Equal(t, 1, r.junitForm().Failures)
 	r.Safety = noViolation
 	r.Results = r.Results[:2]
+	uncovered := r
+	uncovered.Uncovered = []string{"a second process (urls)"}
+	require.Contains(t, uncovered.text(), "SAFETY no violation found (one, 3 crashes; not exercised: expiry; not covered: a second process (urls)) · ")
 	first, _, _ := strings.Cut(r.text(), "\n")
 	require.Equal(t, `SAFETY no violation found (one, 3 crashes; not exercised: expiry) · FORM dialect "400, no retry member"`, first)
 }
@@ -307,6 +386,8 @@ func TestJudgement(t *testing.T) {
 	blocks.Liveness = violated
 	busy := safe
 	busy.Safety = notJudged
+	ended := differs
+	ended.Ended = "interrupted"
 	folder := t.TempDir()
 	baseline := func(lines string) string {
 		file, err := os.CreateTemp(folder, "")
@@ -329,6 +410,8 @@ func TestJudgement(t *testing.T) {
 		"unsafe":                       {options{strict: true, required: []scenario{"all"}}, unsafe, exitViolated},
 		"blocks":                       {options{}, blocks, exitViolated},
 		"other traffic":                {options{}, busy, exitUsage},
+		"interrupted":                  {options{}, ended, exitUsage},
+		"interrupted, with a baseline": {options{baseline: baseline("")}, ended, exitUsage},
 		"required":                     {options{required: []scenario{concurrent, expiry}}, safe, exitNotExercised},
 		"required and exercised":       {options{required: []scenario{concurrent}}, safe, exitSafe},
 		"all required":                 {options{required: []scenario{"all"}}, safe, exitNotExercised},
@@ -418,10 +501,34 @@ func TestVariants(t *testing.T) {
 	t.Parallel()
 	body := `{"b":[1,{"c":"x"}],"a":true}`
 	require.Equal(t, []variant{
-		{"/a", `{"a":false,"b":[1,{"c":"x"}]}`},
-		{"/b/0", `{"a":true,"b":[2,{"c":"x"}]}`},
-		{"/b/1/c", `{"a":true,"b":[1,{"c":"xx"}]}`},
+		{"/b/0", `{"b":[2,{"c":"x"}],"a":true}`},
+		{"/b/1/c", `{"b":[1,{"c":"xx"}],"a":true}`},
+		{"/a", `{"b":[1,{"c":"x"}],"a":false}`},
 	}, changedValues(body))
+	require.Equal(t, []variant{
+		{"/b/0 as another type", `{"b":["1",{"c":"x"}],"a":true}`},
+		{"/a as another type", `{"b":[1,{"c":"x"}],"a":"true"}`},
+	}, retypedValues(body))
+	require.Equal(t, []variant{{"/n as another type", `{ "n" : 5 }`}}, retypedValues(`{ "n" : "5" }`))
+	require.Equal(t, []variant{
+		{"/a is absent", `{"b":[1,{"c":"x"}]}`},
+		{"/b is absent", `{"a":true}`},
+		{"/b/1/c is absent", `{"a":true,"b":[1,{}]}`},
+	}, removedMembers(body))
+	require.Equal(t, []comparison{{"the order of a list", `{"a":true,"b":[1,{"c":"x"}]}`, []variant{
+		{"/b in another order", `{"a":true,"b":[{"c":"x"},1]}`},
+		{"/b/1", `{"a":true,"b":[1,{"c":"xx"}]}`},
+	}}}, reordered(body))
+	require.Equal(t, []comparison{{"the order of a list", `{"l":[{"n":1,"s":"x"},{"n":2,"s":"x"}]}`, []variant{
+		{"/l in another order", `{"l":[{"n":2,"s":"x"},{"n":1,"s":"x"}]}`},
+		{"/l/1", `{"l":[{"n":1,"s":"x"},{"n":3,"s":"x"}]}`},
+	}}}, reordered(`{"l":[{"s":"x","n":1}]}`))
+	require.Equal(t, []comparison{{"/a is false", `{"a":false,"b":[1,{"c":"x"}]}`, []variant{
+		{"/a is absent instead of false", `{"b":[1,{"c":"x"}]}`},
+	}}}, omitted(body))
+	require.Empty(t, reordered(`{"l":[[]]}`))
+	require.Empty(t, append(changedValues("amount=1"), removedMembers("amount=1")...))
+	require.Len(t, changedValues(`[`+strings.Repeat("1,", 100)+`2]`), maxVariants)
 	for _, v := range serialisations(body) {
 		require.NotEqual(t, body, v.body)
 		require.JSONEq(t, body, v.body)

@@ -21,6 +21,7 @@ type event struct {
 	Fault   *fault           `json:"fault,omitempty"`
 	Effects map[string]tally `json:"effects,omitzero"` // counted, even if there are none
 	Finding *finding         `json:"finding,omitempty"`
+	Ended   string           `json:"ended,omitempty"` // why the run ended early
 	Result  *result          `json:"result,omitempty"`
 }
 
@@ -41,6 +42,7 @@ type runInfo struct {
 	Effects     []string                     `json:"effects"`
 	Dialect     string                       `json:"dialect,omitempty"`
 	Missing     []gap                        `json:"missing,omitempty"` // members that the profile file lacks
+	Uncovered   []string                     `json:"uncovered,omitempty"`
 	Late        float64                      `json:"late"`              // seconds for which an unanswered request may still be executed after a fault
 	Settled     float64                      `json:"settled,omitempty"` // the same without a fault
 	Against     string                       `json:"against,omitempty"` // the document instead of the profile
@@ -234,7 +236,7 @@ func (s *suite) recheck(ctx context.Context, o options) (report, error) {
 
 // rechecked requires the stored response.
 func (s *suite) rechecked(e *exchange, first attempt) error {
-	if e.status == first.Status && e.id(s) == first.ID {
+	if e.success(s) && e.id(s) == first.ID {
 		return nil
 	}
 	return fails(shown(e), "a key of an earlier run gets %s instead of its response", e.outcome())

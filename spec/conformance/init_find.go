@@ -19,6 +19,7 @@ var (
 	namesKey     = regexp.MustCompile(`(?i)idempoten|^paypal-request-id$`)
 	namesReplay  = regexp.MustCompile(`(?i)idempoten.*replay|replay.*idempoten`)
 	namesFailure = regexp.MustCompile(`(?i)declin|refus|insufficient|fail`)
+	namesPending = regexp.MustCompile(`(?i)approval|must approve|authenticat|challenge|requires.?action|pending|3-?d.?s`)
 	saysReused   = regexp.MustCompile(`(?i)(reus|already.{0,10}used|different|mismatch|another request|conflict)`)
 	saysBusy     = regexp.MustCompile(`(?i)(in[ -_]?progress|in[ -_]?flight|processing|processed|outstanding|concurrent)`)
 	saysExpired  = regexp.MustCompile(`(?i)(key.{0,30}expired|expired.{0,10}key)`)
@@ -213,6 +214,9 @@ func exampleOf(one any, several openapi3.Examples, schema *openapi3.SchemaRef) a
 	return nil
 }
 
+// longestExample exceeds the length of each example, so that it ranks some after all others.
+const longestExample = 1 << 30
+
 func (f *found) findBodies(c candidate) {
 	media := mediaOf(c.operation)
 	if media == nil {
@@ -226,14 +230,23 @@ func (f *found) findBodies(c candidate) {
 	}
 	var body any
 	// The shortest example, because optional members may have to be unique, such as a reference.
+	// One whose request waits for somebody has no final response.
+	best := 0
 	for _, name := range slices.Sorted(maps.Keys(media.Examples)) {
 		e := media.Examples[name].Value
-		switch {
-		case e == nil || e.Value == nil:
-		case namesFailure.MatchString(name + e.Summary):
+		if e == nil || e.Value == nil {
+			continue
+		}
+		if namesFailure.MatchString(name + e.Summary) {
 			f.declined = cmp.Or(f.declined, encode(e.Value))
-		case body == nil || len(encode(e.Value)) < len(encode(body)):
-			body = e.Value
+			continue
+		}
+		size := len(encode(e.Value))
+		if namesPending.MatchString(name + e.Summary) {
+			size += longestExample
+		}
+		if body == nil || size < best {
+			body, best = e.Value, size
 		}
 	}
 	if media.Example != nil {

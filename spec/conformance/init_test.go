@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,6 +33,7 @@ func TestInit_orders(t *testing.T) {
 	require.Equal(t, strings.Replace(o.Body, `"quantity":1`, `"quantity":2`, 1), o.Changed)
 	require.Equal(t, strings.Replace(o.Body, `"quantity":1`, `"quantity":0`, 1), o.Invalid)
 	require.Contains(t, o.Declined, "chargeDeclined")
+	require.NotContains(t, o.Body, "threeDSecure", "an order that waits for the customer has no final response")
 	require.Regexp(t, "^/v1/orders/[0-9a-f-]{36}/refunds$", p.SecondOperation.Path)
 	require.Equal(t, &statusResource{Path: "/v1/idempotency-keys/{key}", Expires: "/expires_at"}, p.Status)
 	require.Equal(t, []string{preferAsync, preferWait}, p.Preferences)
@@ -38,6 +41,37 @@ func TestInit_orders(t *testing.T) {
 	require.Equal(t, map[string]string{"/status": "paid"}, p.Effects[0].Only)
 	require.Equal(t, dialect{}, p.Dialect, "its errors are the profile's")
 	require.Contains(t, text, "# NOT FOUND: slow")
+}
+
+// What init writes from this project's document is a profile file with which the orders API
+// passes.
+func TestInit_report(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	profile := filepath.Join(folder, "conformance.yaml")
+	var out bytes.Buffer
+	require.NoError(t, runInit([]string{"-output", profile, filepath.Join("..", "..", "openapi.yaml")}, &out, io.Discard))
+
+	server := exec.Command("bash", "-c", `set -euo pipefail; . ../../lab/dev.sh; echo "$url $key"; read -r _`)
+	stdin, err := server.StdinPipe() // its end ends the server
+	require.NoError(t, err)
+	stdout, err := server.StdoutPipe()
+	require.NoError(t, err)
+	var log bytes.Buffer
+	server.Stderr = &log
+	require.NoError(t, server.Start())
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = server.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err, log.String())
+	url, key, _ := strings.Cut(strings.TrimSpace(line), " ")
+
+	var report bytes.Buffer
+	err = run(t.Context(), []string{"-profile", profile, "-strict"}, environment("BASE_URL", url, "API_KEY", key), &report, io.Discard)
+	require.NoError(t, err, report.String())
+	require.Contains(t, report.String(), "SAFETY no violation found")
 }
 
 func TestInit_otherStatuses(t *testing.T) {

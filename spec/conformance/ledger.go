@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"math"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -17,7 +19,9 @@ type ledger struct {
 	lives   map[identity]*life
 	clause  string           // of the current window
 	owners  map[string]*life // by the id of a response
-	named   map[string]*life // by the values of responses
+	named   map[string]*life // by the values of successes
+	denials map[string]*life // by the ids in failures; nil: of several keys
+	valid   map[string]bool  // bodies that have succeeded
 	shared  map[string]bool  // values in responses to several keys, so that they name none
 	keys    map[string][]*life
 	senders map[int]*life  // by the number of an attempt
@@ -26,9 +30,11 @@ type ledger struct {
 	passed  []event        // faults of earlier windows
 	late    []*life        // of earlier windows, which the server may still be executing
 	belated map[string]int // effects in the last window that keys of earlier ones caused
+	arrived []*life        // those keys
 	known   map[string]map[string]bool
 	counted bool // there was a first count
 	ended   float64
+	early   string // why the run ended early
 
 	requests   int                 // that were sent
 	executions map[string]int      // of an effect
@@ -52,6 +58,9 @@ type life struct {
 	attempts  []*attempt // all, by the time of sending
 	current   int        // the number of attempts before this window
 	disturbed bool       // by a fault in its window
+	outage    bool       // a dependency was interrupted meanwhile
+	was       scenario   // of its last window
+	faults    []event    // of its last window
 	executed  map[string]int
 	assumed   map[string]bool     // it may have caused an effect that it shares with other candidates
 	items     map[string][]string // ids by effect
@@ -69,7 +78,7 @@ type ratio struct{ got, due int }
 
 func newLedger() *ledger {
 	return &ledger{
-		lives: make(map[identity]*life), owners: make(map[string]*life), named: make(map[string]*life), shared: make(map[string]bool), executions: make(map[string]int), keys: make(map[string][]*life), senders: make(map[int]*life), known: make(map[string]map[string]bool),
+		lives: make(map[identity]*life), owners: make(map[string]*life), named: make(map[string]*life), denials: make(map[string]*life), valid: make(map[string]bool), shared: make(map[string]bool), executions: make(map[string]int), keys: make(map[string][]*life), senders: make(map[int]*life), known: make(map[string]map[string]bool),
 		foreign: make(map[string][]string), withKey: make(map[string]int), withoutKey: make(map[string]bool), covered: make(map[scenario]*coverage),
 	}
 }
@@ -88,6 +97,8 @@ func (l *ledger) apply(e event) {
 		l.finding(e.Finding)
 	case e.Effects != nil:
 		l.count(e)
+	case e.Ended != "":
+		l.early = e.Ended
 	}
 	l.ended = max(l.ended, e.At)
 }
@@ -108,7 +119,7 @@ func (l *ledger) attempt(clause string, a *attempt) {
 		one = &life{identity: id, clause: clause, begun: a.Sent, executed: make(map[string]int), assumed: make(map[string]bool), items: make(map[string][]string)}
 		l.lives[id] = one
 	}
-	if !slices.Contains(l.window, one) {
+	if !l.used(one) {
 		one.current = len(one.attempts)
 		l.window = append(l.window, one)
 	}
@@ -120,9 +131,13 @@ func (l *ledger) attempt(clause string, a *attempt) {
 			l.keys[key] = append(l.keys[key], one)
 		}
 	}
+	if a.Answer == rejected {
+		l.refuse(a, one)
+	}
 	if a.Answer != succeeded {
 		return
 	}
+	l.valid[a.Body] = true
 	if a.ID != "" {
 		l.claim(l.owners, a.ID, one)
 	}
@@ -138,6 +153,23 @@ func (l *ledger) claim(owners map[string]*life, value string, one *life) {
 		owners[value] = one
 	case first.account == one.account && !first.sameKey(one):
 		l.shared[value] = true
+	}
+}
+
+// identifier matches what may be the id of an order. Times and texts are none.
+var identifier = regexp.MustCompile(`^[\w-]*([A-Za-z][\w-]*\d|\d[\w-]*[A-Za-z])[\w-]*$`)
+
+// refuse remembers the ids in a failure, which may name what the request caused nevertheless.
+func (l *ledger) refuse(a *attempt, one *life) {
+	for _, value := range values(a.Response) {
+		if !distinctive(value) || !identifier.MatchString(value) || strings.Contains(a.Body, value) {
+			continue
+		}
+		if first, known := l.denials[value]; known && first != one {
+			l.denials[value] = nil
+			continue
+		}
+		l.denials[value] = one
 	}
 }
 
@@ -190,13 +222,18 @@ func (l *ledger) count(e event) {
 		return
 	}
 	slices.SortStableFunc(l.window, func(a, b *life) int { return cmp.Compare(a.begun, b.begun) })
-	l.belated = make(map[string]int)
+	l.belated, l.arrived = make(map[string]int), nil
 	for _, effect := range l.run.Effects {
 		l.executions[effect] += e.Effects[effect].size()
 		l.judge(effect, e.Effects[effect])
 	}
 	for _, one := range l.window {
 		l.responses(one)
+	}
+	for i, one := range l.arrived {
+		if !slices.Contains(l.arrived[:i], one) && !one.any(succeeded) {
+			l.failed(one)
+		}
 	}
 	l.witness()
 	l.cover()
@@ -220,6 +257,8 @@ func (l *ledger) learn(e event) {
 func (l *ledger) end(e event) {
 	for _, one := range l.window {
 		one.disturbed = one.disturbed || len(l.faults) > 0
+		one.outage = l.outage(one)
+		one.was, one.faults = l.scenario(one), l.during([]*life{one})
 	}
 	pending := l.late
 	l.late = nil
@@ -232,11 +271,34 @@ func (l *ledger) end(e event) {
 	l.window, l.faults = nil, nil
 }
 
+// done reports whether the key may have been executed.
+func (l *ledger) done(one *life) bool {
+	return slices.ContainsFunc(l.run.Effects, one.caused)
+}
+
 // open reports whether the key may still be executed for the first time, because a request
 // has no response, or a temporary one.
 func (l *ledger) open(one *life) bool {
-	done := slices.ContainsFunc(l.run.Effects, func(effect string) bool { return one.executed[effect] > 0 || one.assumed[effect] })
-	return !done && !one.any(succeeded) && one.any(open)
+	return !l.done(one) && !one.any(succeeded) && one.any(open) && !l.denied(one)
+}
+
+// denied reports whether a valid request got a failure while a dependency was interrupted. Its
+// effect may come after the dependency is restored, at any time.
+func (l *ledger) denied(one *life) bool {
+	last := one.attempts[len(one.attempts)-1]
+	return last.Answer == rejected && l.valid[last.Body] && l.own(one) && !one.any(succeeded) && l.outage(one)
+}
+
+// threatens reports whether an effect of a denied key may still come.
+func (l *ledger) threatens(one *life) bool {
+	return l.denied(one) && slices.ContainsFunc(l.run.Effects, func(effect string) bool { return !one.caused(effect) })
+}
+
+// caused reports whether the key has, or may have, caused an effect.
+func (one *life) caused(effect string) bool { return one.executed[effect] > 0 || one.assumed[effect] }
+
+func (l *ledger) outage(one *life) bool {
+	return one.outage || slices.ContainsFunc(l.faults, func(e event) bool { return e.Fault.Name == "interrupt" && l.concerns(e, one) })
 }
 
 // finished is when no request with the key can be in progress any more, or 0. After a fault,
@@ -245,6 +307,8 @@ func (l *ledger) open(one *life) bool {
 func (l *ledger) finished(one *life) float64 {
 	ended := one.attempts[len(one.attempts)-1].Ended
 	switch {
+	case l.threatens(one):
+		return math.Inf(1)
 	case l.open(one) && (one.disturbed || l.run.Settled == 0):
 		return ended + l.run.Late
 	case l.open(one), one.unanswered():
@@ -263,7 +327,7 @@ func (one *life) unanswered() bool {
 func (l *ledger) stragglers() []*life {
 	var lives []*life
 	for _, one := range l.late {
-		if one.unanswered() && !slices.Contains(l.window, one) {
+		if one.unanswered() && !l.used(one) {
 			lives = append(lives, one)
 		}
 	}
@@ -296,17 +360,21 @@ func (l *ledger) due(effect string) []*life {
 	return due
 }
 
-// missing reports whether effects of this window are still to come.
+// missing reports whether effects of this window are still to come, or may come although a
+// failure was answered.
 func (l *ledger) missing(effects map[string]tally) bool {
 	if !l.counted {
 		return false
 	}
+	late := len(l.run.Effects) > 0 && slices.ContainsFunc(l.window, l.threatens)
 	for _, effect := range l.run.Effects {
-		if t := effects[effect]; !t.Partial && t.size() < responses(l.due(effect)) {
+		t, due := effects[effect], responses(l.due(effect))
+		if t.size() < due && !t.Partial {
 			return true
 		}
+		late = late && t.size() == due && !t.Partial
 	}
-	return false
+	return late
 }
 
 // unfinished is when the last request of this window was sent that has the body and no final
@@ -353,9 +421,7 @@ func (l *ledger) judge(effect string, t tally) {
 		}
 		one.executed[effect]++
 		one.items[effect] = append(one.items[effect], i.ID)
-		if !slices.Contains(l.window, one) {
-			l.belated[effect]++
-		}
+		l.arrives(effect, one)
 		if one.executed[effect] > one.allowed() {
 			exceeded[one] = true
 		}
@@ -370,6 +436,7 @@ func (l *ledger) judge(effect string, t tally) {
 	}
 	rest -= l.assign(effect, due, rest, unnamed)
 	rest -= l.assign(effect, l.possible(effect), rest, unnamed)
+	rest -= l.belie(effect, rest, unnamed)
 	switch {
 	case rest > 0 && len(candidates) == 1:
 		one := candidates[0]
@@ -400,7 +467,7 @@ func responses(lives []*life) int {
 // window first.
 func (l *ledger) possible(effect string) []*life {
 	var lives []*life
-	for _, one := range slices.Concat(l.window, l.late) {
+	for _, one := range slices.Concat(l.window, slices.DeleteFunc(slices.Clone(l.late), l.denied)) {
 		if one.executed[effect] < one.allowed() && !one.assumed[effect] && !slices.Contains(lives, one) {
 			lives = append(lives, one)
 		}
@@ -427,10 +494,34 @@ func (l *ledger) assign(effect string, lives []*life, rest int, unnamed []string
 		} else {
 			one.assumed[effect] = true
 		}
-		if !slices.Contains(l.window, one) {
-			l.belated[effect]++
-		}
+		l.arrives(effect, one)
 		given++
+	}
+	return given
+}
+
+// arrives notes an effect that a key of an earlier window has caused.
+func (l *ledger) arrives(effect string, one *life) {
+	if !l.used(one) {
+		l.belated[effect]++
+		l.arrived = append(l.arrived, one)
+	}
+}
+
+// belie gives the rest to keys that got a failure, because theirs may come at any time.
+func (l *ledger) belie(effect string, rest int, unnamed []string) int {
+	given := 0
+	for _, one := range slices.Concat(l.window, l.late) {
+		if given == rest || one.caused(effect) || !l.denied(one) {
+			continue
+		}
+		if rest == len(unnamed) {
+			one.items[effect] = append(one.items[effect], unnamed[given])
+		}
+		one.executed[effect]++
+		l.arrives(effect, one)
+		given++
+		l.tooOften(effect, one, true)
 	}
 	return given
 }
@@ -458,8 +549,13 @@ func (l *ledger) owner(effect string, i item) (one *life, named bool) {
 			return one, false
 		}
 	}
-	if distinctive(i.ID) && !l.shared[i.ID] {
-		return l.named[i.ID], false
+	if one := l.named[i.ID]; distinctive(i.ID) && one != nil && !l.shared[i.ID] {
+		return one, false
+	}
+	for _, value := range append([]string{i.ID}, i.Values...) {
+		if one := l.denials[value]; one != nil && l.named[value] == nil {
+			return one, false
+		}
 	}
 	return nil, false
 }

@@ -54,6 +54,8 @@ func as(account string) func(*attempt) {
 	return func(a *attempt) { a.Who, a.Account = account, account }
 }
 
+func answers(body string) func(*attempt) { return func(a *attempt) { a.Response = body } }
+
 // count adds a count of things: "id" or "id with its value".
 func (s *story) count(things ...string) *story {
 	t := tally{}
@@ -128,6 +130,28 @@ func TestLedger(t *testing.T) {
 		},
 		"a failure after an unknown outcome": {
 			newStory("things").ask(key, "a", "").fault("interrupt").ask(key, "a", "400").count(first), []string{"FAILURE ANSWERED, YET EXECUTED when a dependency fails"},
+		},
+		"a failure in an outage, and its effect beside another key": {
+			newStory("things").ask("another key", "a", "201 "+first).count(first).fault("interrupt").ask(key, "a", "400").fault("restore").count().
+				ask("a third key", "a", "201 "+third).count(second, third),
+			[]string{"FAILURE ANSWERED, YET EXECUTED when a dependency fails"},
+		},
+		"a time-out and a failure in an outage, and their effect much later": {
+			newStory("things").ask("another key", "a", "201 "+first).count(first).fault("interrupt").ask(key, "a", "").ask(key, "a", "400").fault("restore").count().
+				wait().count().ask("a third key", "a", "201 "+third).count(third).count(second),
+			[]string{"FAILURE ANSWERED, YET EXECUTED when a dependency fails"},
+		},
+		"a failure in an outage, without an effect": {
+			newStory("things").ask("another key", "a", "201 "+first).count(first).fault("interrupt").ask(key, "a", "400").fault("restore").count().
+				ask("a third key", "a", "").count().count(second), nil,
+		},
+		"a failure that names what it caused": {
+			newStory("things").ask(key, "a", "400", answers(`{"order":"or_late_7","at":"2026-11-30T01:02:03Z"}`)).count().
+				ask("another key", "a", "201 "+first).count(first, "ch_late_1 with or_late_7"),
+			[]string{"FAILURE ANSWERED, YET EXECUTED by a single request"},
+		},
+		"failures with the same time as an effect": {
+			newStory("things").ask(key, "a", "400", answers(`{"at":"2026-11-30T01:02:03Z"}`)).ask("another key", "a", "").count("ch_late_1 with 2026-11-30T01:02:03Z"), nil,
 		},
 		"a key that is executed again in a later window": {
 			newStory("things").ask(key, "a", "201 "+first).count(first).ask(key, "a", "201 "+second).count(second), []string{"EXECUTED TWICE when the request is repeated"},
@@ -260,6 +284,20 @@ func TestLedger_witness(t *testing.T) {
 	obedient = newStory("things").ask("one", "a", "503", ordered).ask("two", "a", "201 "+first, ordered).count(first, second).anomalies(t)
 	require.Equal(t, "EXECUTED TWICE by a client that obeys the responses", obedient[0].Title)
 	require.Equal(t, "one order with 2 keys  things 2 (or_first_1, or_second_2)", obedient[0].Witness[0])
+}
+
+// The late effect of a failure is no other traffic, and shows in no other clause.
+func TestLedger_lateFailure(t *testing.T) {
+	t.Parallel()
+	s := newStory("things").ask("one", "a", "201 or_first_1").count("or_first_1").fault("interrupt").ask("two", "a", "400").fault("restore").count()
+	s.count("or_second_2")
+	late := &s.events[len(s.events)-1]
+	late.Clause = "IR-34"
+	r := judge(s.events)
+	require.Empty(t, r.Foreign)
+	require.Equal(t, []string{"IR-17"}, r.Anomalies[0].Clauses)
+	require.Equal(t, "1 request, 1 key: 1 things, expected 0; dependency interrupted at -200 ms", r.Anomalies[0].Summary)
+	require.NotEmpty(t, judge(s.count("or_third_3").events).Foreign, "only one effect is that of the failure")
 }
 
 // An excess that no response names is no violation beside other traffic, but no proof either.

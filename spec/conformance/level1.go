@@ -263,7 +263,14 @@ type keyPair struct{ name, first, second string }
 
 func similarKeys() []keyPair {
 	long := strings.Repeat(newKey(), 8) // 256 characters
+	const separators = ":;/|#?&=@"
+	cut, parts, escaped, hyphens, marks := newKey(), newKey(), newKey(), newKey(), newKey()
 	return []keyPair{
+		{"after a comma", cut + ",a", cut + ",b"},
+		{"after another separator", parts + separators + "a", parts + separators + "b"},
+		{"in a percent sign", escaped + "%41", escaped + "A"},
+		{"in a hyphen", hyphens + "-a", hyphens + "a"},
+		{"in punctuation", marks + ".a_b:c,d", marks + "abcd"},
 		{"in case", "case-" + newKey(), ""},
 		{"after 64 characters", long[:64] + "a", long[:64] + "b"},
 		{"in the last of 255 characters", "a" + long[1:254] + "a", "a" + long[1:254] + "b"},

@@ -66,22 +66,44 @@ func checkFingerprint(ctx context.Context, s *suite) error { // IR-8
 	if _, err := s.account(ctx); err != nil {
 		return err
 	}
+	body := s.p.Operation.Body
 	key := newKey()
-	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	first, err := s.execute(ctx, key, body)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	variants := append([]variant{{"changed", s.p.Operation.Changed}}, changedValues(s.p.Operation.Body)...)
-	for _, v := range variants {
-		if e := s.send(ctx, request{keys: []string{key}, body: v.body}); !e.rejected() {
-			errs = append(errs, fails(shown(first, e), "another value (%s) got %s instead of a rejection", v.name, e.outcome()))
+	changed := append([]variant{{"changed", s.p.Operation.Changed}}, changedValues(body)...)
+	retyped, removed := retypedValues(body), removedMembers(body)
+	errs := []error{s.others(ctx, first, slices.Concat(changed, retyped, removed))}
+	s.covers("%s", plural(len(changed), "changed value"))
+	s.covers("%s", plural(len(retyped), "changed type"))
+	s.covers("%s", plural(len(removed), "removed member"))
+	for _, p := range append(reordered(body), omitted(body)...) {
+		accepted, err := s.settle(ctx, request{keys: []string{newKey()}, body: p.body}, s.p.Patience)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case !accepted.success(s):
+			s.covers("not %s, because the server rejects the body that it needs", p.name)
+		default:
+			s.covers("%s", p.name)
+			errs = append(errs, s.others(ctx, accepted, p.others))
 		}
 	}
-	s.covers("%s", plural(len(variants), "changed value"))
 	if s.p.SecondOperation != nil {
 		if e := s.send(ctx, request{keys: []string{key}, other: s.p.SecondOperation}); e.same(s, first) {
 			errs = append(errs, fails(shown(first, e), "another operation got the stored response"))
+		}
+	}
+	return all(errs...)
+}
+
+// others requires that other bodies with a used key are rejected.
+func (s *suite) others(ctx context.Context, first *exchange, bodies []variant) error {
+	var errs []error
+	for _, v := range bodies {
+		if e := s.send(ctx, request{keys: first.keys, body: v.body}); !e.rejected() {
+			errs = append(errs, fails(shown(first, e), "another value (%s) got %s instead of a rejection", v.name, e.outcome()))
 		}
 	}
 	return all(errs...)
@@ -286,6 +308,7 @@ func (s *suite) replays(ctx context.Context) ([][2]*exchange, error) {
 	}
 	for range 2 {
 		pairs = append(pairs, [2]*exchange{first, s.again(ctx, request{keys: []string{key}, body: o.Body})})
+		s.send(ctx, request{keys: []string{newKey()}, body: o.Changed}) // a part of the replay may be that of the last response
 	}
 	if o.Declined != "" {
 		failed, err := s.decline(ctx, newKey())
@@ -308,7 +331,10 @@ func (s *suite) stored(pairs [][2]*exchange) [][2]*exchange {
 func checkSameBytes(ctx context.Context, s *suite) error { // IR-24
 	pairs, err := s.replays(ctx)
 	for _, pair := range s.stored(pairs) {
-		if pair[1].status != pair[0].status || !bytes.Equal(pair[1].body, pair[0].body) {
+		if pair[1].status != pair[0].status {
+			return fails(pair[:], "the replay has the status %s instead of %d", pair[1].outcome(), pair[0].status)
+		}
+		if !bytes.Equal(pair[1].body, pair[0].body) {
 			return fails(pair[:], "the replay differs from the first response")
 		}
 	}

@@ -165,7 +165,7 @@ func (s *suite) obey(ctx context.Context, plan []accident) error {
 		}
 	}
 	last := sent[len(sent)-1]
-	return s.blocks(fmt.Sprintf("%d attempts, and no success: the last one got %s", mostTries, last.outcome()), slices.Concat(sent[:2], shown(last))...)
+	return s.blocks(sent[0].sent, fmt.Sprintf("%d attempts, and no success: the last one got %s", mostTries, last.outcome()), slices.Concat(sent[:2], shown(last))...)
 }
 
 // advice is the verdict of a response, or what its status allows.

@@ -190,12 +190,12 @@ func (s *suite) resumed(ctx context.Context, r request, started time.Time, block
 		case e.success(s):
 			return e, nil
 		case e.status == e.busy && e.sent.Sub(started) > allowed && *blocked == nil:
-			*blocked = s.blocks(fmt.Sprintf("the key is blocked for longer than %s after the crash", allowed), e)
+			*blocked = s.blocks(started.Add(allowed), fmt.Sprintf("the key is blocked for longer than %s after the crash", allowed), e)
 		case !e.temporary():
 			return e, fails(shown(e), "the same request: %s instead of %d", e.outcome(), s.p.Operation.Status)
 		}
 		if time.Now().After(deadline) {
-			return e, s.blocks("the request is not continued after the crash", e)
+			return e, s.blocks(started, "the request is not continued after the crash", e)
 		}
 		if !pause(ctx, s.poll) {
 			return e, ctx.Err()
@@ -207,6 +207,9 @@ func checkContinued(ctx context.Context, s *suite) error { // IR-17
 	crash := s.crashes(ctx)
 	if crash.covered != "" {
 		s.covers("%s", crash.covered)
+	}
+	if s.hooks.kill != nil && crash.blocked != nil {
+		return crash.continued // each pause and each kill of the store would wait for a blocked key again
 	}
 	return all(crash.continued, s.pauses(ctx), s.storeKills(ctx))
 }

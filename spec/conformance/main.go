@@ -28,6 +28,7 @@ func (o *outcome) Error() string { return o.reason }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
 	err := run(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -195,11 +196,10 @@ func checkServer(ctx context.Context, o options, lookup func(string) (string, bo
 	if o.recheck != "" {
 		return s.recheck(ctx, o)
 	}
-	if err := s.preflight(ctx, o.profile); err != nil {
+	if err := s.preflight(ctx, o.profile); err != nil && ctx.Err() == nil {
 		return r, fmt.Errorf("the profile file does not fit the server:\n%s", s.redact(describe(err)))
 	}
-	r = s.run(ctx)
-	return r, ctx.Err()
+	return s.run(ctx), nil
 }
 
 func (r report) writeFile(out output) (err error) {
@@ -223,6 +223,8 @@ func (o options) judgement(r report, stdout io.Writer) error {
 		return &outcome{exitUsage, "the account has other traffic, so safety was not judged"}
 	case r.Safety == clausesDiffer || r.Liveness == clausesDiffer:
 		return &outcome{exitDiffers, "clauses of safety or liveness fail, although no other violation was found"}
+	case r.Ended != "":
+		return &outcome{exitUsage, "the run ended early: " + r.Ended}
 	}
 	for _, g := range r.NotExercised {
 		if slices.Contains(o.required, g.Scenario) || slices.Contains(o.required, "all") {
@@ -259,6 +261,8 @@ func (o options) compare(r report, stdout io.Writer) error {
 			status = exitDiffers
 		}
 		return &outcome{status, "there are violations that the baseline does not have"}
+	case r.Ended != "":
+		return &outcome{exitUsage, "the run ended early: " + r.Ended}
 	case len(failures)+len(passes) > 0:
 		return &outcome{exitForm, "the result differs from the baseline"}
 	}

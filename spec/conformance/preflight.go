@@ -130,6 +130,9 @@ func (s *suite) preflightBody(ctx context.Context, name, body string) (*exchange
 	if err != nil {
 		return e, fmt.Errorf("%s: %w", name, err)
 	}
+	if e.status != s.p.Operation.Status {
+		return e, fails(shown(e), "%s: %s instead of %d", name, e.outcome(), s.p.Operation.Status)
+	}
 	fresh, err := s.accountFor(ctx, 1)
 	if err != nil {
 		return e, err
@@ -243,6 +246,7 @@ func (s *suite) info(profileFile string) *runInfo {
 			r.Missing = append(r.Missing, gap{paused, "-quick does not pause the server"})
 		}
 	}
+	r.Uncovered = s.p.uncovered()
 	settled := time.Second
 	if s.p.Slow != nil {
 		settled = max(settled, 2*s.p.Slow.Lasts)

@@ -158,7 +158,8 @@ func reachable(t *testing.T, address string) {
 // provider charges cards. It is a dependency of the shops that is never killed, so it is
 // served by the test itself.
 type provider struct {
-	interrupted string // while this file exists, a response is lost after the charge
+	interrupted string        // while this file exists, a response is lost after the charge
+	late        time.Duration // then the charge comes later than the response
 
 	mu      sync.Mutex
 	charges []charge
@@ -201,7 +202,13 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusPaymentRequired)
 	default:
 		<-time.After(lasts / 2)
-		made := p.charge(sent.Order, r.Header.Get("Idempotency-Key"))
+		key := r.Header.Get("Idempotency-Key")
+		if _, err := os.Stat(p.interrupted); err == nil && p.late > 0 {
+			time.AfterFunc(p.late, func() { p.charge(sent.Order, key) })
+			w.WriteHeader(http.StatusGatewayTimeout)
+			return
+		}
+		made := p.charge(sent.Order, key)
 		<-time.After(lasts / 2)
 		if _, err := os.Stat(p.interrupted); err == nil {
 			w.WriteHeader(http.StatusInternalServerError)

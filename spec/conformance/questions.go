@@ -82,6 +82,24 @@ func questions() []question {
 	}
 }
 
+// uncovered names what no request can show with this profile file.
+func (p *profile) uncovered() []string {
+	var names []string
+	if p.Operation.Query == "" {
+		names = append(names, "a query parameter (operation.query)")
+	}
+	if len(p.URLs) == 0 {
+		names = append(names, "a second process (urls)")
+	}
+	if len(reordered(p.Operation.Body)) == 0 {
+		names = append(names, "the order of a list (operation.body has none)")
+	}
+	if !slices.ContainsFunc(places(p.Operation.Body), func(one place) bool { _, ok := one.value.(bool); return ok }) {
+		names = append(names, "false or absent (operation.body has no truth value)")
+	}
+	return names
+}
+
 // question returns the question of a scenario.
 func (s scenario) question() question {
 	all := questions()
@@ -101,7 +119,7 @@ func usualCause(k kind, s scenario) string {
 		if s == concurrent {
 			return "requests share the variable that holds the response"
 		}
-		return "keys are shortened, or compared without case or white space, or only the last response is kept"
+		return "keys are cut, decoded or compared without some characters, or only the last response is kept"
 	case otherTenant:
 		return "the key is looked up without its account"
 	case blocked:
@@ -113,6 +131,9 @@ func usualCause(k kind, s scenario) string {
 
 // scenario is what happened to a key in this window. The strongest cause counts.
 func (l *ledger) scenario(one *life) scenario {
+	if one.was != "" && !l.used(one) {
+		return one.was
+	}
 	attempts := one.attempts[one.current:]
 	for _, f := range faultScenarios {
 		if slices.ContainsFunc(l.faults, func(e event) bool { return e.Fault.Name == f.command && l.concerns(e, one) }) {
@@ -154,13 +175,17 @@ func (l *ledger) concerns(e event, one *life) bool {
 	if len(attempts) == 0 || e.Fault.Key != "" && !slices.Contains(attempts[0].Keys, e.Fault.Key) {
 		return false
 	}
-	end := ""
+	return e.At <= attempts[len(attempts)-1].Ended && l.until(e, endOf(e.Fault.Name)) >= attempts[0].Sent
+}
+
+// endOf returns the command that ends a fault, or "".
+func endOf(command string) string {
 	for _, f := range faultScenarios {
-		if f.command == e.Fault.Name {
-			end = f.end
+		if f.command == command {
+			return f.end
 		}
 	}
-	return e.At <= attempts[len(attempts)-1].Ended && l.until(e, end) >= attempts[0].Sent
+	return ""
 }
 
 // until is when a fault ended.

@@ -70,6 +70,8 @@ func (r report) summary() string {
 	lines := []string{fmt.Sprintf("%d pass, %d MUST and %d SHOULD or MAY fail, %d not exercised, %d not observable. Seed %d.",
 		passed, failed, other, open, hidden, r.Seed)}
 	switch {
+	case r.Ended != "":
+		lines = append(lines, "The run ended early, so the level is unknown.")
 	case r.Partial:
 		lines = append(lines, "Only the selected clauses were checked.")
 	case r.Reached == 0:
@@ -97,12 +99,15 @@ func (r report) writeText(w io.Writer) error {
 func (r report) text() string {
 	var text strings.Builder
 	head := fmt.Sprintf("conformance %s · %s · %s · seed %d · %.0f s · %s", r.Version, r.URL, r.Operation, r.Seed, r.Seconds, r.sent())
-	if r.Safety == noViolation && r.Liveness == noViolation {
+	if r.Safety == noViolation && r.Liveness == noViolation && r.Ended == "" {
 		fmt.Fprintf(&text, "SAFETY %s (%s) · FORM %s\n%s\n", noViolation, r.coverage(), r.formVerdict(), head)
 	} else {
 		fmt.Fprintf(&text, "%s\n\nSAFETY    %s\nLIVENESS  %s\nFORM      %s\n", head, r.verdictLine(safety, r.Safety), r.verdictLine(liveness, r.Liveness), r.formVerdict())
 	}
 	text.WriteString("\n")
+	if r.Ended != "" {
+		fmt.Fprintf(&text, "! The run ended early: %s\n", r.Ended)
+	}
 	for _, g := range r.gaps() {
 		fmt.Fprintf(&text, "! %s not exercised: %s\n", strings.ToUpper(string(g.Scenario)), g.Reason)
 	}
@@ -130,19 +135,20 @@ func (r report) sent() string {
 	return text
 }
 
-// gaps has one line for all scenarios that only a clause that was not selected exercises.
+// gaps has one line for all scenarios that no check has reached for the same reason.
 func (r report) gaps() []gap {
 	var gaps []gap
-	var unselected []string
+	var unreached []string
+	reason := ""
 	for _, g := range r.NotExercised {
-		if g.Reason == unselectedReason {
-			unselected = append(unselected, string(g.Scenario))
+		if g.Reason == unselectedReason || g.Reason == endedReason {
+			unreached, reason = append(unreached, string(g.Scenario)), g.Reason
 			continue
 		}
 		gaps = append(gaps, g)
 	}
-	if len(unselected) > 0 {
-		gaps = append(gaps, gap{scenario(strings.Join(unselected, ", ")), unselectedReason})
+	if len(unreached) > 0 {
+		gaps = append(gaps, gap{scenario(strings.Join(unreached, ", ")), reason})
 	}
 	return gaps
 }
@@ -158,7 +164,8 @@ func (r report) exercised(only ...scenario) string {
 	return strings.Join(parts, ", ")
 }
 
-// coverage is such as "repeat, race, 3 crashes; not exercised: expiry".
+// coverage is such as "repeat, race, 3 crashes; not exercised: expiry; not covered: a second
+// process (urls)".
 func (r report) coverage() string {
 	text := r.exercised()
 	var missing []string
@@ -167,6 +174,9 @@ func (r report) coverage() string {
 	}
 	if len(missing) > 0 {
 		text += "; not exercised: " + strings.Join(missing, ", ")
+	}
+	if len(r.Uncovered) > 0 {
+		text += "; not covered: " + strings.Join(r.Uncovered, ", ")
 	}
 	return text
 }
@@ -188,6 +198,9 @@ func (r report) verdictLine(c class, v verdict) string {
 	case notJudged:
 		text = "NOT JUDGED: the account has other traffic"
 	case noViolation:
+		if r.Ended != "" {
+			return fmt.Sprintf("%s until the run ended early (%s)", noViolation, covered)
+		}
 		return fmt.Sprintf("%s (%s)", noViolation, covered)
 	case clausesDiffer:
 		return fmt.Sprintf("CLAUSES DIFFER: %s (exit %d); no other violation found (%s)", differ, exitDiffers, covered)

@@ -127,7 +127,10 @@ const (
 	notJudged     verdict = "not judged"
 )
 
-const unselectedReason = "no selected clause does it"
+const (
+	unselectedReason = "no selected clause does it"
+	endedReason      = "the run ended before"
+)
 
 // gap is a question that the run did not answer.
 type gap struct {
@@ -162,6 +165,8 @@ type report struct {
 	Against      string      `json:"against,omitempty"` // the document instead of the profile
 	Dialect      string      `json:"dialect,omitempty"`
 	Omitted      string      `json:"omitted,omitempty"` // by -quick
+	Ended        string      `json:"ended,omitempty"`   // why the run ended early
+	Uncovered    []string    `json:"uncovered,omitempty"`
 	Foreign      string      `json:"foreign,omitempty"` // effects that no request has caused
 	Requests     int         `json:"requests"`
 	Keys         int         `json:"keys"`
@@ -188,7 +193,7 @@ func exitMeanings() []string {
 	return []string{
 		exitSafe:         "no violation of safety or liveness was found",
 		exitViolated:     "safety or liveness is violated: a request was executed twice or lost, got the response of another one, or is blocked",
-		exitUsage:        "the usage or the profile file is wrong, the operation does not work, or the account has other traffic",
+		exitUsage:        "the usage or the profile file is wrong, the operation does not work, the account has other traffic, or the run was interrupted",
 		exitForm:         "with -strict: the form differs from the profile. With -baseline: from the baseline",
 		exitNotExercised: "with -require: a required scenario was not exercised",
 		exitDiffers:      "a clause of safety or liveness fails, but no violation was seen",
@@ -209,7 +214,10 @@ func (l *ledger) report(results []result) report {
 		Version: l.run.Version, URL: l.run.URL, Operation: l.run.Method + " " + l.run.Path,
 		Level: l.run.Level, Partial: len(l.run.Only) > 0, Seed: l.run.Seed, Started: l.run.Started, Seconds: l.ended,
 		Against: l.run.Against, Dialect: l.run.Dialect, Foreign: l.foreignText(), Anomalies: l.anomalies(), Results: results,
-		Safety: noViolation, Liveness: noViolation, Requests: l.requests, Keys: len(l.keys),
+		Safety: noViolation, Liveness: noViolation, Requests: l.requests, Keys: len(l.keys), Ended: l.early,
+	}
+	if !r.Partial {
+		r.Uncovered = l.run.Uncovered
 	}
 	for _, n := range l.executions {
 		r.Executions = max(r.Executions, n)
@@ -264,6 +272,9 @@ func (r *report) exercise(l *ledger) {
 		c := l.covered[q.scenario]
 		if c == nil {
 			reason := cmp.Or(missing[q.scenario], unselectedReason)
+			if reason == unselectedReason && l.early != "" {
+				reason = endedReason
+			}
 			r.NotExercised = append(r.NotExercised, gap{q.scenario, reason})
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +36,8 @@ type server struct {
 	epoch   int // number of crashes
 	down    bool
 	broken  bool // the dependency
+
+	location string // of the last thing
 }
 
 // entry is a used key.
@@ -257,6 +260,12 @@ func (c *call) name(key string) string {
 	if c.faults["keys in any case"] {
 		key = strings.ToLower(key)
 	}
+	if c.faults["keys cut at a comma"] {
+		key, _, _ = strings.Cut(key, ",")
+	}
+	if decoded, err := url.PathUnescape(key); err == nil && c.faults["keys decoded"] {
+		key = decoded
+	}
 	return c.account + " " + key
 }
 
@@ -335,12 +344,20 @@ func (c *call) canonical() (string, bool) {
 	return string(text), unique && exact || c.faults["ambiguous JSON"]
 }
 
+var digits = regexp.MustCompile(`"(\d+)"`)
+
 func (c *call) fingerprint(canonical string) string {
 	if c.faults["no fingerprint"] {
 		return ""
 	}
 	if c.faults["fingerprint of bytes"] {
 		canonical = string(c.body)
+	}
+	if c.faults["absent is false"] && !strings.Contains(canonical, `"gift"`) {
+		canonical = strings.Replace(canonical, `","`, `","gift":false,"`, 1)
+	}
+	if c.faults["text is a number"] {
+		canonical = digits.ReplaceAllString(canonical, "$1")
 	}
 	if c.faults["fingerprint without gift"] {
 		canonical = strings.NewReplacer(`"gift":true`, "", `"gift":false`, "").Replace(canonical)
@@ -448,6 +465,12 @@ func (c *call) replay(e *entry) (*answer, http.Header) {
 	if c.faults["replay without Location"] {
 		stored.location = ""
 	}
+	if c.faults["replay with the last Location"] && stored.location != "" {
+		stored.location = c.location
+	}
+	if c.faults["replay with 200"] && stored.status == http.StatusCreated {
+		stored.status = http.StatusOK
+	}
 	if e.replays++; e.replays > 3 && c.faults["replay has an effect"] {
 		c.mails++
 	}
@@ -528,6 +551,15 @@ func (c *call) wait(e *entry, value thing) (*answer, http.Header) {
 	response := <-result
 	c.mu.Lock()
 	if response == nil {
+		if c.faults["declines while interrupted"] && c.broken {
+			time.AfterFunc(slowFor, func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.effect()
+			})
+			e.stored, _ = c.problem(http.StatusPaymentRequired, "declined", "new-key", "final")
+			return e.stored, nil
+		}
 		if c.faults["500 stored"] && c.broken {
 			e.stored, _ = c.problem(http.StatusServiceUnavailable, "interrupted", "same-key", "unknown")
 		}
@@ -594,6 +626,7 @@ func (c *call) finish(e *entry, value thing) *answer {
 	}
 	body, _ := json.Marshal(map[string]any{"id": e.thing, "color": value.Color, "quantity": strconv.Itoa(int(value.Quantity))})
 	response := &answer{status: http.StatusCreated, media: "application/json", location: "/things/" + e.thing, body: body}
+	c.location = response.location
 	if e.stored == nil { // otherwise it is a stored 409
 		e.stored = response
 	}

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ type shopSystem struct {
 func newShopSystem(t *testing.T, f flaws, replicas int) shopSystem {
 	t.Helper()
 	folder := t.TempDir()
-	pays := &provider{interrupted: filepath.Join(folder, "interrupted"), charges: []charge{}}
+	pays := &provider{interrupted: filepath.Join(folder, "interrupted"), charges: []charge{}, late: f.ProviderLate}
 	listening := httptest.NewServer(pays)
 	t.Cleanup(listening.Close)
 	c := processConfig{Folder: folder, Address: freeAddress(t), Provider: listening.URL, Flaws: f}
@@ -82,7 +83,7 @@ operation:
   headers: {Content-Type: application/json}
   status: 201
   id: {pointer: /id}
-  body: '{"amount":2500,"card":"visa","items":[{"sku":"tea","quantity":2}]}'
+  body: '{"amount":2500,"card":"visa","items":[{"sku":"tea","quantity":2}],"gift":true}'
   changed: '{"amount":3750,"card":"visa","items":[{"sku":"tea","quantity":3}]}'
   invalid: '{"amount":0,"card":"visa","items":[{"sku":"tea","quantity":2}]}'
   declined: '{"amount":2500,"card":"declined","items":[{"sku":"tea","quantity":2}]}'
@@ -147,6 +148,7 @@ func requireAnomalies(t *testing.T, r report) {
 type shopCase struct {
 	flaws    flaws
 	replicas int
+	flags    string // enough to find it
 	without  string // a member of commands that the profile file lacks
 	kinds    []kind
 	among    []scenario
@@ -180,7 +182,20 @@ func shopCases() map[string]shopCase {
 		"keys without their account":    {flaws: flaws{AccountIgnored: true}, kinds: []kind{otherTenant}, among: []scenario{once, repeated}},
 		"blocked after a crash":         {flaws: flaws{NeverContinued: true}, kinds: []kind{blocked}, among: []scenario{crashed}},
 
-		"safe, at two addresses":             {replicas: 2},
+		"charges late, and answers 402": {
+			flaws: flaws{DeclinesOnTimeout: true, ProviderLate: 3 * time.Second}, flags: "-clause IR-20,IR-33",
+			kinds: []kind{failedYetDone}, among: []scenario{outage}, never: []scenario{once, repeated, concurrent},
+		},
+		"keys cut at a comma":        {flaws: flaws{CutAtComma: true}, flags: "-clause IR-53", kinds: []kind{otherKey}, among: []scenario{once}},
+		"keys decoded":               {flaws: flaws{DecodesKeys: true}, flags: "-clause IR-53", kinds: []kind{otherKey}, among: []scenario{once}},
+		"keys without punctuation":   {flaws: flaws{StripsPunctuation: true}, flags: "-clause IR-53", kinds: []kind{otherKey}, among: []scenario{once}},
+		"order of lists ignored":     {flaws: flaws{OrderIgnored: true}, flags: "-clause IR-8", kinds: []kind{wrongResponse}, among: []scenario{differing}},
+		"only the first bytes":       {flaws: flaws{PrefixHashed: true}, flags: "-clause IR-8", kinds: []kind{wrongResponse}, among: []scenario{differing}},
+		"absent is false":            {flaws: flaws{AbsentIsFalse: true}, flags: "-clause IR-8", kinds: []kind{wrongResponse}, among: []scenario{differing}},
+		"500 is \"500\"":             {flaws: flaws{TextIsNumber: true}, flags: "-clause IR-8", kinds: []kind{wrongResponse}, among: []scenario{differing}},
+		"blocked by a disconnection": {flaws: flaws{Blocks: true}, flags: "-level 4", kinds: []kind{blocked}, among: []scenario{cutOff}},
+
+		"safe, at two addresses":             {flaws: flaws{ProviderLate: time.Second}, replicas: 2},
 		"lock in the process":                {flaws: flaws{ChargePerRun: true, ProcessLock: true}, replicas: 2, kinds: twice, among: []scenario{replicated}, never: []scenario{concurrent}},
 		"looks for the charge, then charges": {flaws: flaws{LooksFirst: true}, kinds: twice, among: []scenario{paused}, never: []scenario{concurrent, crashed}},
 		"the same, at two addresses":         {flaws: flaws{LooksFirst: true}, replicas: 2, kinds: twice, among: []scenario{paused}, never: []scenario{concurrent, crashed}},
@@ -190,7 +205,7 @@ func shopCases() map[string]shopCase {
 	}
 }
 
-var runs = flag.Int("runs", 1, "how often TestShops_safe and TestTrial run each safe shop")
+var runs = flag.Int("runs", 1, "how often TestShops_safe and TestTrial run each safe shop; more than once checks all clauses of unsafe ones")
 
 // TestShops_safe looks for false alarms. All runs are load for each other.
 func TestShops_safe(t *testing.T) {
@@ -224,8 +239,13 @@ func TestShops_unsafe(t *testing.T) {
 			if c.without != "" {
 				s.remove(t, c.without)
 			}
-			status, r := s.verdict(t)
+			flags := strings.Fields(c.flags)
+			if *runs > 1 {
+				flags = nil // all clauses
+			}
+			status, r := s.verdict(t, flags...)
 			require.Equal(t, exitViolated, status)
+			require.Less(t, r.Seconds, (5 * time.Minute).Seconds())
 			require.NotEmpty(t, r.Anomalies)
 			first := r.Anomalies[0]
 			require.Contains(t, c.among, first.Scenario)
@@ -238,6 +258,17 @@ func TestShops_unsafe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A replay with another status is a difference of form, and breaks no clause of safety.
+func TestShops_otherStatus(t *testing.T) {
+	t.Parallel()
+	status, r := newShopSystem(t, flaws{ReplaysWith200: true}, 1).verdict(t)
+	require.Empty(t, r.Anomalies)
+	require.Equal(t, exitSafe, status)
+	require.Equal(t, []verdict{noViolation, noViolation}, []verdict{r.Safety, r.Liveness})
+	i := slices.IndexFunc(r.Results, func(res result) bool { return res.Clause == "IR-24" })
+	require.Equal(t, []any{fail, form, "the replay has the status 200 instead of 201"}, []any{r.Results[i].State, r.Results[i].Class, r.Results[i].Message})
 }
 
 // remove deletes a command from the profile file.
@@ -335,6 +366,17 @@ func (s shopSystem) repeats(t *testing.T, a anomaly) bool {
 	return s.charges()-before > len(keys)
 }
 
+// A charge that comes later than its failure is neither that of another key nor other traffic.
+func TestShops_quickLate(t *testing.T) {
+	t.Parallel()
+	s := newShopSystem(t, flaws{DeclinesOnTimeout: true, ProviderLate: 3 * time.Second}, 1)
+	status, r := s.verdict(t, "-quick")
+	require.Equal(t, exitViolated, status)
+	require.Len(t, r.Anomalies, 1)
+	require.Equal(t, []any{failedYetDone, outage, []string{"IR-20"}}, []any{r.Anomalies[0].Kind, r.Anomalies[0].Scenario, r.Anomalies[0].Clauses})
+	require.Empty(t, r.Foreign)
+}
+
 // -quick finds what does not need much time, and reports what it leaves out.
 func TestShops_quick(t *testing.T) {
 	t.Parallel()
@@ -373,6 +415,19 @@ type flaws struct {
 	Volatile        bool // the store keeps its records in memory only
 	RejectsOnOutage bool // a request is rejected for good if the store cannot be read
 
+	DeclinesOnTimeout bool // 402 is stored if the provider does not respond
+	ReplaysWith200    bool
+	CutAtComma        bool // of a key, only the part before a comma counts
+	DecodesKeys       bool // keys are decoded as a part of a URL
+	StripsPunctuation bool // punctuation in a key does not count
+	OrderIgnored      bool // the fingerprint has the items in ascending order
+	PrefixHashed      bool // the fingerprint has the first 64 bytes of the body
+	AbsentIsFalse     bool // the fingerprint has false for a missing member
+	TextIsNumber      bool // "500" is read as 500
+	Blocks            bool // after a connection broke, each request waits for ever
+
+	ProviderLate time.Duration // how late the provider charges while it is interrupted
+
 	Claim    time.Duration // the lifetime of a claim; default: 1 s
 	Lifetime time.Duration // of a key; default: unlimited
 }
@@ -382,6 +437,8 @@ type shop struct {
 	processConfig
 	store storeClient
 	pays  http.Client // calls the provider
+
+	blocked atomic.Bool // with Blocks
 
 	mu     sync.Mutex
 	cache  map[string]*shopRecord // with Memory
@@ -417,6 +474,7 @@ type order struct {
 	Amount int         `json:"amount"`
 	Card   string      `json:"card"`
 	Items  []orderItem `json:"items"`
+	Gift   *bool       `json:"gift,omitempty"`
 }
 
 type orderItem struct {
@@ -434,6 +492,13 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
+	}
+	if s.Flaws.Blocks {
+		if s.blocked.Load() {
+			<-r.Context().Done()
+			return
+		}
+		defer func() { s.blocked.Store(r.Context().Err() != nil) }()
 	}
 	account := shopAccounts[r.Header.Get("Authorization")]
 	var response shopResponse
@@ -474,6 +539,10 @@ func (s *shop) create(r *http.Request, account string, body []byte) shopResponse
 	if len(run.key) < 16 {
 		return refuse(http.StatusBadRequest, "a key is required")
 	}
+	run.key = s.normalised(run.key)
+	if s.Flaws.TextIsNumber {
+		body = regexp.MustCompile(`"(\d+)"`).ReplaceAll(body, []byte("$1"))
+	}
 	if s.Flaws.Throws && r.Header.Get("Content-Type") != "application/json" {
 		return refuse(http.StatusInternalServerError, "no body")
 	}
@@ -484,17 +553,45 @@ func (s *shop) create(r *http.Request, account string, body []byte) shopResponse
 	if s.Flaws.AccountIgnored {
 		run.name = "key " + run.key
 	}
-	covered := run.order
-	if s.Flaws.NestedIgnored {
-		covered.Items = nil
+	text := s.covered(run.order)
+	if s.Flaws.PrefixHashed {
+		text = body[:min(len(body), 64)]
 	}
-	text, _ := json.Marshal(covered)
 	run.fingerprint = fmt.Sprintf("%x", sha256.Sum256(text))
 	if s.Flaws.Memory {
 		return s.cached(r.Context(), run)
 	}
 	// A client that goes away does not stop its request.
 	return s.decide(context.WithoutCancel(r.Context()), run)
+}
+
+// normalised returns what counts of a key.
+func (s *shop) normalised(key string) string {
+	if s.Flaws.CutAtComma {
+		key, _, _ = strings.Cut(key, ",")
+	}
+	if decoded, err := url.PathUnescape(key); err == nil && s.Flaws.DecodesKeys {
+		key = decoded
+	}
+	if s.Flaws.StripsPunctuation {
+		key = regexp.MustCompile(`[[:punct:]]`).ReplaceAllString(key, "")
+	}
+	return key
+}
+
+// covered returns what the fingerprint covers.
+func (s *shop) covered(o order) []byte {
+	if s.Flaws.NestedIgnored {
+		o.Items = nil
+	}
+	if s.Flaws.OrderIgnored {
+		o.Items = slices.SortedFunc(slices.Values(o.Items), func(a, b orderItem) int { return cmp.Or(cmp.Compare(a.SKU, b.SKU), a.Quantity-b.Quantity) })
+	}
+	if s.Flaws.AbsentIsFalse && o.Gift == nil {
+		o.Gift = new(bool)
+	}
+	text, _ := json.Marshal(o)
+	return text
 }
 
 // cached is a middleware that keeps the responses that it has sent.
@@ -547,6 +644,8 @@ func (s *shop) decide(ctx context.Context, run shopRun) shopResponse {
 		return s.rejectKey(ctx, run, "expired")
 	case record.Fingerprint != run.fingerprint:
 		return s.rejectKey(ctx, run, "reused")
+	case record.Response != nil && s.Flaws.ReplaysWith200 && record.Response.Status == http.StatusCreated:
+		return shopResponse{http.StatusOK, record.Response.Body}
 	case record.Response != nil:
 		return *record.Response
 	case time.Now().Before(record.Claimed), s.Flaws.NeverContinued && !record.Claimed.IsZero():
@@ -672,6 +771,9 @@ func (s *shop) execute(ctx context.Context, run *shopRun) (shopResponse, storeEn
 	case http.StatusPaymentRequired:
 		return refuse(http.StatusPaymentRequired, "declined"), storeEntry{}
 	default:
+		if s.Flaws.DeclinesOnTimeout {
+			return refuse(http.StatusPaymentRequired, "declined"), storeEntry{}
+		}
 		return refuse(http.StatusInternalServerError, "no provider"), storeEntry{}
 	}
 	return s.created(run, paid)

@@ -39,18 +39,18 @@ func (s sighting) summary() string {
 
 // see records a violation by some keys. One that shows in several effects is one sighting.
 func (l *ledger) see(s sighting, lives ...*life) {
+	if s.clause, s.lives = l.clause, lives; len(lives) > 0 && !slices.ContainsFunc(lives, l.used) {
+		s.clause = lives[0].clause // a late effect shows in the window of others
+	}
 	for i := range l.seen {
 		known := &l.seen[i]
-		if len(s.counts) > 0 && known.kind == s.kind && known.clause == l.clause && slices.Equal(known.lives, lives) {
+		if len(s.counts) > 0 && known.kind == s.kind && known.clause == s.clause && slices.Equal(known.lives, lives) {
 			known.counts = append(known.counts, s.counts...)
 			known.unnamed = known.unnamed && s.unnamed
 			return
 		}
 	}
-	if s.clause, s.lives = l.clause, lives; len(l.window) == 0 && len(lives) > 0 {
-		s.clause = lives[0].clause // a late effect shows in a window without requests
-	}
-	s.moments = l.moments(l.during(lives))
+	s.moments = l.moments(lives)
 	s.class, s.scenario = cmp.Or(s.class, safety), cmp.Or(s.scenario, once)
 	for _, one := range lives {
 		if found := l.scenario(one); s.kind != otherKey && strength(found) > strength(s.scenario) {
@@ -64,12 +64,16 @@ func (l *ledger) see(s sighting, lives ...*life) {
 // tooOften records a key that was executed more often than it is allowed.
 func (l *ledger) tooOften(effect string, one *life, unnamed bool) {
 	s := sighting{kind: executedTwice, unnamed: unnamed}
-	if one.refused() {
+	due := one.allowed()
+	if l.denied(one) {
+		due = 0
+	}
+	if due == 0 {
 		s.kind = failedYetDone
 	}
 	s.subject = plural(len(one.attempts), "request") + ", " + plural(one.distinctKeys(), "key")
-	s.counts = []string{fmt.Sprintf("%d %s, expected %d", one.executed[effect], effect, one.allowed())}
-	l.note(one, effect, ratio{one.executed[effect], one.allowed()})
+	s.counts = []string{fmt.Sprintf("%d %s, expected %d", one.executed[effect], effect, due)}
+	l.note(one, effect, ratio{one.executed[effect], due})
 	l.see(s, one)
 }
 
@@ -153,7 +157,7 @@ func (l *ledger) failed(one *life) {
 		return
 	}
 	for _, effect := range l.run.Effects {
-		if one.executed[effect] > 0 && (len(l.window) == 1 || len(one.items[effect]) > 0) {
+		if one.executed[effect] > 0 && (len(l.window) == 1 && l.used(one) || len(one.items[effect]) > 0) {
 			l.note(one, effect, ratio{one.executed[effect], 0})
 			l.see(sighting{
 				kind: failedYetDone, subject: plural(len(one.attempts), "request") + ", the last response is " + itoa(last.Status),
@@ -195,12 +199,25 @@ func (one *life) distinctKeys() int {
 	return len(keys)
 }
 
+// used reports whether the key was used in this window.
+func (l *ledger) used(one *life) bool { return slices.Contains(l.window, one) }
+
 // during returns the faults that concern keys, and what ended them.
 func (l *ledger) during(lives []*life) []event {
 	var faults []event
+	begun := make(map[string]bool) // the commands that end them
 	for _, e := range l.faults {
-		if slices.ContainsFunc(lives, func(one *life) bool { return l.concerns(e, one) }) {
+		if begun[e.Fault.Name] || slices.ContainsFunc(lives, func(one *life) bool { return l.used(one) && l.concerns(e, one) }) {
 			faults = append(faults, e)
+			begun[endOf(e.Fault.Name)] = true
+		}
+	}
+	for _, one := range lives {
+		for _, e := range one.faults {
+			known := slices.ContainsFunc(faults, func(other event) bool { return other.Fault == e.Fault })
+			if !l.used(one) && !known {
+				faults = append(faults, e)
+			}
 		}
 	}
 	return faults
@@ -221,12 +238,18 @@ func (l *ledger) since(one *life) []event {
 	return faults
 }
 
-// moments tells when faults happened in this window.
-func (l *ledger) moments(faults []event) string {
+// moments tells when faults happened to keys.
+func (l *ledger) moments(lives []*life) string {
+	begun := l.ended
+	for _, one := range slices.Concat(l.window, lives) {
+		if len(lives) > 0 && l.used(one) == l.used(lives[0]) {
+			begun = min(begun, one.attempts[one.current].Sent)
+		}
+	}
 	var text strings.Builder
-	for _, e := range faults {
-		if name := faultNames[e.Fault.Name]; name != "" && len(l.window) > 0 {
-			fmt.Fprintf(&text, "; %s at %d ms", name, milliseconds(e.At-l.begun()))
+	for _, e := range l.during(lives) {
+		if name := faultNames[e.Fault.Name]; name != "" {
+			fmt.Fprintf(&text, "; %s at %d ms", name, milliseconds(e.At-begun))
 		}
 	}
 	return text.String()
@@ -234,15 +257,6 @@ func (l *ledger) moments(faults []event) string {
 
 var faultNames = map[string]string{
 	"kill": "killed", "pause": "paused", "kill_store": "store killed", "interrupt": "dependency interrupted", "expire": "key expired",
-}
-
-// begun is the time of the first request of this window.
-func (l *ledger) begun() float64 {
-	begun := l.ended
-	for _, one := range l.window {
-		begun = min(begun, one.attempts[one.current].Sent)
-	}
-	return begun
 }
 
 func milliseconds(seconds float64) int { return int(seconds * 1000) }

@@ -17,21 +17,22 @@ import (
 
 // settle sends the same request until its response is final.
 func (s *suite) settle(ctx context.Context, r request, limit time.Duration) (*exchange, error) {
-	deadline := time.Now().Add(limit)
+	started := time.Now()
+	deadline := started.Add(limit)
 	for {
 		e := s.send(ctx, r)
 		if !e.temporary() {
 			return e, nil
 		}
 		if e.replayed(s) && e.status != http.StatusAccepted {
-			return e, s.blocks(fmt.Sprintf("a %d is stored and replayed", e.status), e)
+			return e, s.blocks(e.sent, fmt.Sprintf("a %d is stored and replayed", e.status), e)
 		}
 		wait := s.poll
 		if after, ok := e.retryAfter(); ok {
 			wait = max(wait, after)
 		}
 		if time.Now().Add(wait).After(deadline) {
-			return e, s.blocks(fmt.Sprintf("after %s the request has no final response", limit), e)
+			return e, s.blocks(started, fmt.Sprintf("after %s the request has no final response", limit), e)
 		}
 		if !pause(ctx, wait) {
 			return e, ctx.Err()
@@ -39,9 +40,10 @@ func (s *suite) settle(ctx context.Context, r request, limit time.Duration) (*ex
 	}
 }
 
-// blocks records that a client gets no final response.
-func (s *suite) blocks(message string, exchanges ...*exchange) error {
+// blocks records that a client has waited since a moment and gets no final response.
+func (s *suite) blocks(since time.Time, message string, exchanges ...*exchange) error {
 	s.violates(liveness, blocked, message, exchanges...)
+	s.inVain(exchanges[0], since, errBlocked)
 	return fails(exchanges, "%s", message)
 }
 

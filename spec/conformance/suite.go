@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -48,6 +49,20 @@ type suite struct {
 	watched    int
 	crash      *crashResult  // of the one crash test
 	expiry     *expiryResult // of the one expired key
+
+	stop  context.CancelCauseFunc // ends the run
+	ended func() error            // whether the run has ended
+	vain  vain
+}
+
+// vain is the time for which final responses were awaited in vain. suite.mu guards it.
+type vain struct {
+	total, streak time.Duration // in all, and since the last success
+	until         time.Time     // the end of the last such time, because requests wait beside each other
+	first         *exchange     // the first such request since the last success
+	latest        *exchange     // the last request
+	faults        int           // in progress, so that a response may be missing
+	calm          time.Time     // the end of the last fault
 }
 
 func newSuite(p *profile, level int, seed uint64) *suite {
@@ -59,6 +74,8 @@ func newSuite(p *profile, level int, seed uint64) *suite {
 		poll:      50 * time.Millisecond,
 		ledger:    newLedger(),
 		rejecting: make(map[accident]bool),
+		stop:      func(error) {},
+		ended:     func() error { return nil },
 	}
 	s.history = recorder{started: time.Now(), redact: s.redact}
 	return s
@@ -121,25 +138,122 @@ func describe(err error) string {
 	return strings.Join(lines, "\n")
 }
 
+// run checks the clauses. If the context is done, or the server is blocked, it ends early with
+// a report about what was seen until then.
 func (s *suite) run(ctx context.Context) report {
+	ctx, s.stop = context.WithCancelCause(ctx)
+	defer s.stop(nil)
+	s.ended = ctx.Err
 	table := slices.Clone(s.table)
 	slices.SortStableFunc(table, func(a, b clause) int { return a.level - b.level })
 	var results []result
+	unchecked := 0
 	for _, c := range table {
-		if ctx.Err() != nil || len(s.only) > 0 && !slices.Contains(s.only, c.id) || c.level > s.level || s.quick && c.class == form {
-			continue
+		switch {
+		case len(s.only) > 0 && !slices.Contains(s.only, c.id) || c.level > s.level || s.quick && c.class == form:
+		case ctx.Err() != nil:
+			unchecked++
+		default:
+			res := s.result(ctx, c)
+			results = append(results, res)
+			s.progress(fmt.Sprintf("%-6s %s", c.id, res.State))
 		}
-		res := s.result(ctx, c)
-		results = append(results, res)
-		s.progress(fmt.Sprintf("%-6s %s", c.id, res.State))
 	}
 	s.replayFirst(ctx)
+	if ctx.Err() != nil {
+		s.record(event{Ended: fmt.Sprintf("%s, during %s; not checked: %s", endReason(ctx), s.clause, plural(unchecked, "clause"))})
+	}
 	for i := range results {
 		s.redactResult(&results[i])
 		s.clause = results[i].Clause
 		s.record(event{Result: &results[i]})
 	}
 	return s.ledger.report(results)
+}
+
+// These errors end the run.
+var (
+	errBlocked = errors.New("the server is blocked")
+	errSilent  = errors.New("an address of the effects does not respond")
+)
+
+func endReason(ctx context.Context) string {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errBlocked) || errors.Is(cause, errSilent) {
+		return cause.Error()
+	}
+	return "interrupted"
+}
+
+// A run waits in vain for so many times patience without a success, or in all. Otherwise each
+// check would wait for a blocked server.
+const (
+	mostSilent = 2
+	mostVain   = 5
+)
+
+// timedOut adds a request without a response. While a fault happens, none is due.
+func (s *suite) timedOut(e *exchange, address string, err error) {
+	var failed net.Error
+	if !errors.As(err, &failed) || !failed.Timeout() {
+		return
+	}
+	s.mu.Lock()
+	excused := s.vain.faults > 0 || s.vain.calm.After(e.sent)
+	s.mu.Unlock()
+	cause := errBlocked
+	if e.number == 0 && !slices.ContainsFunc(s.addresses(), func(own string) bool { return strings.HasPrefix(address, own) }) {
+		cause = errSilent
+	}
+	if !excused {
+		s.inVain(e, e.sent, cause)
+	}
+}
+
+// inVain adds the time since a moment, at which a request was sent that has no final response
+// now. It ends the run if that time is too long in all.
+func (s *suite) inVain(e *exchange, since time.Time, cause error) {
+	s.mu.Lock()
+	now := time.Now()
+	if s.vain.until.After(since) {
+		since = s.vain.until
+	}
+	s.vain.total += now.Sub(since)
+	s.vain.streak += now.Sub(since)
+	s.vain.until = now
+	if e.number == 0 { // a GET, which waits for what the request before has blocked
+		e = s.vain.latest
+	}
+	if s.vain.first == nil {
+		s.vain.first = e
+	}
+	v := s.vain
+	known := slices.ContainsFunc(s.ledger.seen, func(one sighting) bool { return one.kind == blocked })
+	s.mu.Unlock()
+	if v.streak < mostSilent*s.p.Patience && v.total < mostVain*s.p.Patience {
+		return
+	}
+	if !known && errors.Is(cause, errBlocked) {
+		message := fmt.Sprintf("the command waited for %s in vain", v.total.Round(time.Second))
+		s.violates(liveness, blocked, message, slices.DeleteFunc(shown(v.first), func(e *exchange) bool { return e == nil })...)
+	}
+	s.stop(cause)
+}
+
+// sent notes a request. A success ends the time without one.
+func (s *suite) sent(e *exchange, answer answered) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.vain.latest = e; answer == succeeded {
+		s.vain.streak, s.vain.first = 0, nil
+	}
+}
+
+// excuse begins or ends a fault, during which a response may be missing.
+func (s *suite) excuse(change int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vain.faults, s.vain.calm = s.vain.faults+change, time.Now()
 }
 
 // result runs a check, with an account of its effects.
@@ -152,6 +266,9 @@ func (s *suite) result(ctx context.Context, c clause) result {
 		_, uncounted := s.account(ctx)
 		err = cmp.Or(err, uncounted)
 		s.watch(ctx)
+	}
+	if ctx.Err() != nil {
+		err = notChecked("the run ended before its result") // its violations are known nevertheless
 	}
 	res.set(err)
 	if res.State == pass && len(s.deviations) > 0 {
@@ -234,14 +351,30 @@ func (s *suite) record(e event) {
 	s.history.write(e)
 }
 
-// fault runs a command of the operator.
+// fault runs a command of the operator. An interrupt does not end a command in the middle,
+// because the fault that it has caused would remain.
 func (s *suite) fault(ctx context.Context, name string, run hook, key string) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	begins, ends := endOf(name) != "", faultNames[name] == ""
+	if begins {
+		s.excuse(1)
+	}
 	s.record(event{Fault: &fault{Name: name, Key: key}})
-	return run(ctx, key)
+	err := run(context.WithoutCancel(ctx), key)
+	if ends || begins && err != nil {
+		s.excuse(-1)
+	}
+	return err
 }
 
-// violates records a violation that no count of effects shows.
+// violates records a violation that no count of effects shows. After the end of the run, each
+// request fails.
 func (s *suite) violates(c class, k kind, message string, exchanges ...*exchange) {
+	if s.ended() != nil {
+		return
+	}
 	f := finding{Class: c, Kind: k, Message: message}
 	for _, e := range exchanges {
 		f.Attempts = append(f.Attempts, e.number)

@@ -33,7 +33,8 @@ func trialCases() map[string]trial {
 		"keys-lost-at-start":   {"-quick", exitViolated, executedTwice, []scenario{crashed}, ""},
 		"lock-in-the-process":  {"-clause IR-16", exitViolated, executedTwice, []scenario{replicated, concurrent}, ""}, // a slow machine outlasts the lease
 		"lock-without-end":     {"-clause IR-33", exitViolated, blocked, []scenario{crashed}, ""},
-		"charge-of-the-run":    {"-clause IR-17", exitViolated, executedTwice, []scenario{crashed}, ""},
+		"types-ignored":        {"-clause IR-8", exitViolated, wrongResponse, []scenario{differing}, ""},
+		"charge-of-the-run":    {"-clause IR-17", exitViolated, executedTwice, []scenario{crashed, replicated, concurrent}, ""}, // the same
 	}
 }
 

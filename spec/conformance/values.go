@@ -53,36 +53,181 @@ type variant struct{ name, body string }
 
 const maxVariants = 24
 
-// changedValues returns bodies that differ from the given one in one value each.
+// changedValues returns bodies that differ from the given one in one value each. All other
+// bytes are equal, because a server may compare the first ones only.
 func changedValues(body string) []variant {
+	return some(edited(body, func(old string, value any) (string, bool) {
+		switch value := value.(type) {
+		case string:
+			return old[:len(old)-1] + `x"`, true
+		case json.Number:
+			number, err := strconv.ParseInt(old, 10, 64)
+			return strconv.FormatInt(number+1, 10), err == nil
+		case bool:
+			return strconv.FormatBool(!value), true
+		default:
+			return "", false
+		}
+	}))
+}
+
+// retypedValues returns bodies that differ in the type of one value each, such as "500"
+// instead of 500.
+func retypedValues(body string) []variant {
+	variants := some(edited(body, func(old string, value any) (string, bool) {
+		switch value := value.(type) {
+		case string:
+			number, err := strconv.ParseInt(value, 10, 64)
+			return value, err == nil && strconv.FormatInt(number, 10) == value
+		case json.Number, bool:
+			return `"` + old + `"`, true
+		default:
+			return "", false
+		}
+	}))
+	for i := range variants {
+		variants[i].name += " as another type"
+	}
+	return variants
+}
+
+// edited returns a body for each value for which change returns another one.
+func edited(body string, change func(old string, value any) (string, bool)) []variant {
+	var variants []variant
+	for _, p := range places(body) {
+		if text, ok := change(body[p.start:p.end], p.value); ok {
+			variants = append(variants, variant{p.pointer, body[:p.start] + text + body[p.end:]})
+		}
+	}
+	return variants
+}
+
+// some returns the first and the last variants.
+func some(variants []variant) []variant {
+	if len(variants) <= maxVariants {
+		return variants
+	}
+	return slices.Concat(variants[:maxVariants/2], variants[len(variants)-maxVariants/2:])
+}
+
+// removedMembers returns bodies that lack one member each.
+func removedMembers(body string) []variant {
 	value, err := decode([]byte(body))
 	if err != nil {
 		return nil
 	}
 	var variants []variant
-	eachValue(value, "", func(pointer string, old any, set func(any)) {
-		var changed any
-		switch old := old.(type) {
-		case string:
-			changed = old + "x"
-		case json.Number:
-			number, err := strconv.ParseInt(old.String(), 10, 64)
-			if err != nil {
-				return
-			}
-			changed = number + 1
-		case bool:
-			changed = !old
-		default:
+	eachMember(value, "", func(pointer string, object map[string]any, name string) {
+		old := object[name]
+		delete(object, name)
+		variants = append(variants, variant{pointer + " is absent", encoded(value)})
+		object[name] = old
+	})
+	return some(variants)
+}
+
+// eachMember visits the members of all objects in a fixed order.
+func eachMember(value any, pointer string, visit func(pointer string, object map[string]any, name string)) {
+	switch container := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(container)) {
+			visit(pointer+"/"+name, container, name)
+			eachMember(container[name], pointer+"/"+name, visit)
+		}
+	case []any:
+		for i := range container {
+			eachMember(container[i], pointer+"/"+strconv.Itoa(i), visit)
+		}
+	}
+}
+
+// encoded writes a value that was decoded from JSON.
+func encoded(value any) string {
+	text, _ := json.Marshal(value)
+	return string(text)
+}
+
+// comparison is a body, and bodies that are other requests. The server may reject the first,
+// because it is derived from operation.body.
+type comparison struct {
+	name, body string
+	others     []variant
+}
+
+// reordered compares the order of two items of the first list. If it has one item, a similar
+// one is added.
+func reordered(body string) []comparison {
+	value, err := decode([]byte(body))
+	if err != nil {
+		return nil
+	}
+	c := comparison{name: "the order of a list"}
+	eachMember(value, "", func(pointer string, object map[string]any, name string) {
+		items, ok := object[name].([]any)
+		if !ok || len(items) == 0 || c.body != "" {
 			return
 		}
-		set(changed)
-		if text, err := json.Marshal(value); err == nil && len(variants) < maxVariants {
-			variants = append(variants, variant{pointer, string(text)})
+		with := func(changed ...any) string {
+			object[name] = changed
+			defer func() { object[name] = items }()
+			return encoded(value)
 		}
-		set(old)
+		first, last := items[0], items[len(items)-1]
+		if len(items) == 1 {
+			last = another(first)
+		}
+		if last == nil || encoded(first) == encoded(last) {
+			return
+		}
+		c.body = with(first, last)
+		c.others = []variant{
+			{pointer + " in another order", with(last, first)},
+			{pointer + "/1", with(first, another(last))},
+		}
 	})
-	return variants
+	if c.body == "" {
+		return nil
+	}
+	return []comparison{c}
+}
+
+// another returns an item with its first number changed, or otherwise its first value. It
+// returns nil if there is neither.
+func another(item any) any {
+	text := encoded(item)
+	numbers := edited(text, func(old string, _ any) (string, bool) {
+		number, err := strconv.ParseInt(old, 10, 64)
+		return strconv.FormatInt(number+1, 10), err == nil
+	})
+	changed := append(numbers, changedValues(text)...)
+	if len(changed) == 0 {
+		return nil
+	}
+	value, _ := decode([]byte(changed[0].body))
+	return value
+}
+
+const mostOmitted = 2
+
+// omitted compares false with an absent member.
+func omitted(body string) []comparison {
+	value, err := decode([]byte(body))
+	if err != nil {
+		return nil
+	}
+	var all []comparison
+	eachMember(value, "", func(pointer string, object map[string]any, name string) {
+		if object[name] != true || len(all) == mostOmitted {
+			return
+		}
+		object[name] = false
+		c := comparison{name: pointer + " is false", body: encoded(value)}
+		delete(object, name)
+		c.others = []variant{{pointer + " is absent instead of false", encoded(value)}}
+		object[name] = true
+		all = append(all, c)
+	})
+	return all
 }
 
 // eachValue visits each string, number, truth value and null in a fixed order.
@@ -187,45 +332,79 @@ func ambiguous(body string) []variant {
 
 // stringEnd returns the position of the quote that ends the first string value.
 func stringEnd(body string) int {
-	return find(body, func(value json.Token) bool { _, ok := value.(string); return ok }) - 1
+	return find(body, func(value any) bool { _, ok := value.(string); return ok }) - 1
 }
 
 // integerEnd returns the position after the first integer.
 func integerEnd(body string) int {
-	return find(body, func(value json.Token) bool {
+	return find(body, func(value any) bool {
 		number, ok := value.(json.Number)
 		return ok && number != "0" && !strings.ContainsAny(number.String(), ".eE")
 	})
 }
 
-// find returns the position after the first matching value that is not the name of a
-// member, or 0.
-func find(body string, matches func(json.Token) bool) int {
+// find returns the position after the first matching value, or 0.
+func find(body string, matches func(any) bool) int {
+	for _, p := range places(body) {
+		if matches(p.value) {
+			return p.end
+		}
+	}
+	return 0
+}
+
+// place is where a body has a string, number, truth value or null.
+type place struct {
+	pointer    string
+	value      any
+	start, end int
+}
+
+// places returns them in the order of the text, up to the first error.
+func places(body string) []place {
 	decoder := json.NewDecoder(strings.NewReader(body))
 	decoder.UseNumber()
-	type level struct{ object, name bool }
+	type level struct {
+		object bool
+		name   string
+		named  bool // the value follows
+		index  int
+	}
 	var levels []level
-	for {
-		next, err := decoder.Token()
-		if err != nil {
-			return 0
-		}
-		delimiter, _ := next.(json.Delim)
-		if delimiter == '}' || delimiter == ']' {
-			levels = levels[:len(levels)-1]
-			continue
-		}
-		if n := len(levels); n > 0 && levels[n-1].object {
-			levels[n-1].name = !levels[n-1].name
-			if levels[n-1].name {
-				continue
+	pointer := func() string {
+		var text strings.Builder
+		for _, l := range levels {
+			if text.WriteByte('/'); l.object {
+				text.WriteString(l.name)
+			} else {
+				text.WriteString(strconv.Itoa(l.index))
 			}
 		}
-		switch {
-		case delimiter != 0:
+		return text.String()
+	}
+	var all []place
+	for {
+		before := int(decoder.InputOffset())
+		token, err := decoder.Token()
+		if err != nil {
+			return all
+		}
+		end := int(decoder.InputOffset())
+		start := end - len(strings.TrimLeft(body[before:end], " \t\r\n:,"))
+		switch delimiter, _ := token.(json.Delim); {
+		case delimiter == '{', delimiter == '[':
 			levels = append(levels, level{object: delimiter == '{'})
-		case matches(next):
-			return int(decoder.InputOffset())
+			continue
+		case delimiter != 0:
+			levels = levels[:len(levels)-1]
+		case len(levels) > 0 && levels[len(levels)-1].object && !levels[len(levels)-1].named:
+			levels[len(levels)-1].name, levels[len(levels)-1].named = token.(string), true
+			continue
+		default:
+			all = append(all, place{pointer(), token, start, end})
+		}
+		if n := len(levels); n > 0 {
+			levels[n-1].named, levels[n-1].index = false, levels[n-1].index+1
 		}
 	}
 }

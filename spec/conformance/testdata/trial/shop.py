@@ -136,6 +136,8 @@ class Shop(BaseHTTPRequestHandler):
             return error(400, "unknown parameter")
         try:
             sent = json.loads(body)
+            if DEFECT != "types-ignored" and (type(sent["sku"]) is not str or type(sent["quantity"]) not in (int, float) or sent["quantity"] % 1):
+                return error(400, "sku is a text and quantity an integer")
             request = {"sku": str(sent["sku"]), "quantity": int(sent["quantity"])}
         except (ValueError, KeyError, TypeError):
             return error(400, "an order has sku and quantity")
