@@ -107,6 +107,9 @@ var (
 
 func summary(query string) string {
 	query = strings.TrimSpace(comment.ReplaceAllString(query, ""))
+	if check := readiness.FindString(query); check != "" {
+		return check // that of privileges reads no table, but a list, as reconcile does
+	}
 	if word := transaction.FindString(query); word != "" {
 		return strings.ToUpper(word)
 	}
