@@ -175,7 +175,7 @@ var erasedColumns = map[string]string{
 	"orders.metadata":                   "metadata::text = '{}'",
 }
 
-// A new column fails this test until somebody has decided whether an erasure keeps it.
+// A new column fails this test until it is among those that an erasure keeps or removes.
 func TestErase_everyColumn(t *testing.T) {
 	t.Parallel()
 	f := NewFixture(t, Setup{}, Create("201"), sendReceipts)

@@ -141,7 +141,7 @@ func TestQuery_fewerSessionsThanThePool(t *testing.T) {
 	require.EqualValues(t, 2, pool.Stat().TotalConns())
 }
 
-// Without any session, waiting would be in vain.
+// Without any session, there is none to wait for.
 func TestQuery_noSession(t *testing.T) {
 	t.Parallel()
 	pool := limited(t, 1)

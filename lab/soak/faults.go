@@ -75,7 +75,7 @@ type faults struct {
 	// and no other command runs.
 	operating sync.RWMutex
 
-	// closed is held while the runbook keeps the shop closed, when nobody begins a purchase. Those that have begun
+	// closed is held while the runbook keeps the shop closed, when no purchase begins. Those that have begun
 	// go on.
 	closed sync.RWMutex
 

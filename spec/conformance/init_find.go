@@ -230,7 +230,7 @@ func (f *found) findBodies(c candidate) {
 	}
 	var body any
 	// The shortest example, because optional members may have to be unique, such as a reference.
-	// One whose request waits for somebody has no final response.
+	// One whose request waits for an action has no final response.
 	best := 0
 	for _, name := range slices.Sorted(maps.Keys(media.Examples)) {
 		e := media.Examples[name].Value

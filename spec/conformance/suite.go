@@ -50,13 +50,13 @@ type suite struct {
 	crash      *crashResult  // of the one crash test
 	expiry     *expiryResult // of the one expired key
 
-	stop  context.CancelCauseFunc // ends the run
-	ended func() error            // whether the run has ended
-	vain  vain
+	stop    context.CancelCauseFunc // ends the run
+	ended   func() error            // whether the run has ended
+	stalled stalled
 }
 
-// vain is the time for which final responses were awaited in vain. suite.mu guards it.
-type vain struct {
+// stalled is the time for which no awaited final response came. suite.mu guards it.
+type stalled struct {
 	total, streak time.Duration // in all, and since the last success
 	until         time.Time     // the end of the last such time, because requests wait beside each other
 	first         *exchange     // the first such request since the last success
@@ -185,11 +185,11 @@ func endReason(ctx context.Context) string {
 	return "interrupted"
 }
 
-// A run waits in vain for so many times patience without a success, or in all. Otherwise each
+// A run waits without a final response for so many times patience without a success, or in all. Otherwise each
 // check would wait for a blocked server.
 const (
 	mostSilent = 2
-	mostVain   = 5
+	mostWaits  = 5
 )
 
 // timedOut adds a request without a response. While a fault happens, none is due.
@@ -199,7 +199,7 @@ func (s *suite) timedOut(e *exchange, address string, err error) {
 		return
 	}
 	s.mu.Lock()
-	excused := s.vain.faults > 0 || s.vain.calm.After(e.sent)
+	excused := s.stalled.faults > 0 || s.stalled.calm.After(e.sent)
 	s.mu.Unlock()
 	cause := errBlocked
 	if e.number == 0 && !slices.ContainsFunc(s.addresses(), func(own string) bool { return strings.HasPrefix(address, own) }) {
@@ -215,26 +215,26 @@ func (s *suite) timedOut(e *exchange, address string, err error) {
 func (s *suite) inVain(e *exchange, since time.Time, cause error) {
 	s.mu.Lock()
 	now := time.Now()
-	if s.vain.until.After(since) {
-		since = s.vain.until
+	if s.stalled.until.After(since) {
+		since = s.stalled.until
 	}
-	s.vain.total += now.Sub(since)
-	s.vain.streak += now.Sub(since)
-	s.vain.until = now
+	s.stalled.total += now.Sub(since)
+	s.stalled.streak += now.Sub(since)
+	s.stalled.until = now
 	if e.number == 0 { // a GET, which waits for what the request before has blocked
-		e = s.vain.latest
+		e = s.stalled.latest
 	}
-	if s.vain.first == nil {
-		s.vain.first = e
+	if s.stalled.first == nil {
+		s.stalled.first = e
 	}
-	v := s.vain
+	v := s.stalled
 	known := slices.ContainsFunc(s.ledger.seen, func(one sighting) bool { return one.kind == blocked })
 	s.mu.Unlock()
-	if v.streak < mostSilent*s.p.Patience && v.total < mostVain*s.p.Patience {
+	if v.streak < mostSilent*s.p.Patience && v.total < mostWaits*s.p.Patience {
 		return
 	}
 	if !known && errors.Is(cause, errBlocked) {
-		message := fmt.Sprintf("the command waited for %s in vain", v.total.Round(time.Second))
+		message := fmt.Sprintf("the command waited for %s without a final response", v.total.Round(time.Second))
 		s.violates(liveness, blocked, message, slices.DeleteFunc(shown(v.first), func(e *exchange) bool { return e == nil })...)
 	}
 	s.stop(cause)
@@ -244,8 +244,8 @@ func (s *suite) inVain(e *exchange, since time.Time, cause error) {
 func (s *suite) sent(e *exchange, answer answered) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.vain.latest = e; answer == succeeded {
-		s.vain.streak, s.vain.first = 0, nil
+	if s.stalled.latest = e; answer == succeeded {
+		s.stalled.streak, s.stalled.first = 0, nil
 	}
 }
 
@@ -253,7 +253,7 @@ func (s *suite) sent(e *exchange, answer answered) {
 func (s *suite) excuse(change int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.vain.faults, s.vain.calm = s.vain.faults+change, time.Now()
+	s.stalled.faults, s.stalled.calm = s.stalled.faults+change, time.Now()
 }
 
 // result runs a check, with an account of its effects.
