@@ -111,3 +111,16 @@ func (f *fixture) awaitFinished(t *testing.T, key string) (status client.KeyStat
 	}, stepTimeout, 20*time.Millisecond)
 	return status
 }
+
+// A failover can lose the rows of a run between its last COMMIT and its response, here the release of its lease.
+func TestAction_rowsLostBeforeResponse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, err := f.Pool.Exec(t.Context(), `
+CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM idempotency_keys WHERE id = OLD.id; RETURN NULL; END';
+CREATE TRIGGER lose AFTER UPDATE ON idempotency_keys FOR EACH ROW WHEN (NEW.locked_at IS NULL) EXECUTE FUNCTION lose()`)
+	require.NoError(t, err)
+	got := f.create(t, newKey(), orderBody(withMember("payment_method", authenticatedCard)))
+	require.Equal(t, http.StatusServiceUnavailable, got.status)
+	require.Equal(t, client.RetrySameKey, got.problem(t).Retry)
+}

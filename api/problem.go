@@ -69,6 +69,7 @@ var problemRows = []struct {
 	{idempotency.ErrNewerVersion, "temporarily-unavailable", "Send the same request again."},
 	{errEventBusy, "temporarily-unavailable", "Another request holds the key of the event. Deliver the event again."},
 	{errNotReady, "temporarily-unavailable", "Send the same request again."},
+	{idempotency.ErrNotFound, "temporarily-unavailable", "Send the same request again."}, // a failover has lost the row of its key
 }
 
 // keyedError wraps the error of a request that has looked up its key.
