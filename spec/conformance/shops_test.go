@@ -164,8 +164,7 @@ func shopCases() map[string]shopCase {
 		"safe, in another form": {},
 		"memory cache":          {flaws: flaws{Memory: true, ChargePerRun: true}, kinds: twice, among: []scenario{concurrent}},
 		// A request without a final response does not hide the second effects of others.
-		"memory cache that throws": {flaws: flaws{Memory: true, Throws: true, ChargePerRun: true}, kinds: twice, among: []scenario{concurrent}, also: cutOff},
-		// The moments of faults are random, so five crashes may all miss the charge.
+		"memory cache that throws":      {flaws: flaws{Memory: true, Throws: true, ChargePerRun: true}, kinds: twice, among: []scenario{concurrent}, also: cutOff},
 		"lock with a lifetime":          {flaws: flaws{ChargePerRun: true, Forgets: true}, kinds: twice, among: []scenario{crashed, paused, storeLost}, never: []scenario{repeated, differing, concurrent}},
 		"lock released before the work": {flaws: flaws{ChargePerRun: true, ReleasedAtOnce: true}, kinds: twice, among: []scenario{concurrent}},
 		"charges and answers 400": {
@@ -244,6 +243,10 @@ func TestShops_unsafe(t *testing.T) {
 				flags = nil // all clauses
 			}
 			status, r := s.verdict(t, flags...)
+			// The moments of faults are random, so a run can miss the only one that shows the flaw.
+			for tries := 1; status == exitSafe && tries < 3; tries++ {
+				status, r = s.verdict(t, flags...)
+			}
 			require.Equal(t, exitViolated, status)
 			require.Less(t, r.Seconds, (5 * time.Minute).Seconds())
 			require.NotEmpty(t, r.Anomalies)
