@@ -228,24 +228,30 @@ func judge(path string, out io.Writer) error {
 	return nil
 }
 
-// buyAll creates the orders at a constant rate and causes all faults.
+// maxPurchases bounds the purchases in progress. Without it, those of an outage would pile up on a slow machine until
+// the fake, which is in this process, has no time and no file descriptor left.
+const maxPurchases = 500
+
+// buyAll creates the orders at a constant rate, or a lower one if too many are in progress, and causes all faults.
 func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase, o options) (*faults, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.duration+patience+time.Duration(o.failovers)*maxClosed)
+	ctx, cancel := context.WithTimeout(ctx, 2*o.duration+patience+time.Duration(o.failovers)*maxClosed)
 	defer cancel()
 	f := &faults{system: s, customers: c, cancel: cancel, kills: map[string]int{}}
 	var all sync.WaitGroup
 	all.Go(func() { f.run(ctx, o) })
-	start := time.Now()
+	start, places := time.Now(), make(chan struct{}, maxPurchases)
 	for i, p := range purchases {
 		due := time.Duration(i) * o.duration / time.Duration(o.orders)
 		if !pause(ctx, due-time.Since(start)) {
 			break
 		}
 		waiting := time.Now()
+		places <- struct{}{}
 		f.closed.RLock()
 		start = start.Add(time.Since(waiting))
 		f.closed.RUnlock()
 		all.Go(func() {
+			defer func() { <-places }()
 			c.buy(ctx, p)
 			if p.expires {
 				s.age(ctx, p)
