@@ -242,6 +242,7 @@ func (s *session) describe(pi *stripe.PaymentIntent) string {
 	}
 	add(pi.Amount != amount || pi.Currency != stripe.CurrencyUSD || pi.Metadata["order_id"] != "stripe-check", "other contents")
 	add(pi.PaymentMethod != nil && pi.Status != stripe.PaymentIntentStatusCanceled, "payment method")
+	add((pi.CanceledAt != 0) != (pi.Status == stripe.PaymentIntentStatusCanceled), "another canceled_at")
 	add(pi.LatestCharge != nil, "charge")
 	add(pi.AmountReceived != 0, fmt.Sprintf("received %d", pi.AmountReceived))
 	if pi.NextAction != nil {

@@ -195,8 +195,11 @@ func callOf(e exchange) clientCall {
 			events, next, at, err := c.ListEvents(ctx, time.Unix(0, 0), e.param("starting_after"))
 			return []any{texts(events, gotEvent), next, at.UTC().Format(http.TimeFormat)}, err
 		}, []any{texts(listed, wantEvent), next(e), e.header("Date")}}
-	case kind == "list of disputes" && sameIntent(listed) != "":
-		return listOfDisputes(listed)
+	case kind == "list of disputes":
+		return clientCall{"list of disputes", func(ctx context.Context, c *payments.Client) (any, error) {
+			disputes, next, err := c.ListAllDisputes(ctx, time.Unix(0, 0), e.param("starting_after"))
+			return []any{texts(disputes, gotDispute), next}, err
+		}, []any{texts(listed, wantDispute), next(e)}}
 	case kind == "refund": // a GET returns the same
 		return clientCall{"refund", func(ctx context.Context, c *payments.Client) (any, error) {
 			re, err := c.Refund(ctx, "recorded-key-of-a-refund", payments.RefundParams{
@@ -229,25 +232,6 @@ func callOf(e exchange) clientCall {
 			return intentOf(c.Confirm(ctx, "recorded-key-of-a-confirm", id, strings.EqualFold(e.param("off_session"), "true")))
 		}, want}
 	}
-}
-
-func listOfDisputes(listed []object) clientCall {
-	return clientCall{"list of disputes", func(ctx context.Context, c *payments.Client) (any, error) {
-		disputes, err := c.ListDisputes(ctx, sameIntent(listed))
-		return texts(disputes, func(d payments.Dispute) string { return fmt.Sprint(d) }), err
-	}, texts(listed, func(o object) string {
-		return fmt.Sprint(payments.Dispute{ID: o.text("id"), Status: o.text("status"), Amount: o.number("amount"), Currency: o.text("currency"), Reason: o.text("reason")})
-	})}
-}
-
-// sameIntent returns the intent of all disputes, or "".
-func sameIntent(disputes []object) (intent string) {
-	for _, d := range disputes {
-		if intent = d.text("payment_intent"); intent == "" || intent != disputes[0].text("payment_intent") {
-			return ""
-		}
-	}
-	return intent
 }
 
 // path returns the last word of a path, such as refunds.
@@ -327,6 +311,15 @@ func wantRefund(o object) string {
 		ID: o.text("id"), Status: payments.RefundStatus(o.text("status")), Amount: o.number("amount"), Currency: o.text("currency"),
 		IntentID: o.text("payment_intent"), Reason: o.text("reason"), FailureReason: o.text("failure_reason"), Metadata: o.metadata(),
 		Created: time.Unix(o.number("created"), 0).UTC(),
+	})
+}
+
+func gotDispute(d payments.Dispute) string { return fmt.Sprintf("%+v", d) }
+
+func wantDispute(o object) string {
+	return gotDispute(payments.Dispute{
+		ID: o.text("id"), Status: o.text("status"), Amount: o.number("amount"), Currency: o.text("currency"), Reason: o.text("reason"),
+		IntentID: o.text("payment_intent"),
 	})
 }
 

@@ -22,13 +22,16 @@
 //	headers               of the response; {} if they are not known, and then they are not compared
 //	body                  of the response, or the event
 //
+// A response that several lines have counts once.
+//
 // To add your own, write such lines from the traffic of a test key. Replace secrets, and the personal data
 // of your customers, but keep the types of members and the ids, because these are compared.
 //
 // # What is compared
 //
 //   - The client gets the recorded response from a server, and must return what the table in
-//     outcomes_test.go states, and every member that it reads.
+//     outcomes_test.go states, and every member that it reads. A dispute is compared as a list with only this
+//     dispute, because the client never reads a single one.
 //   - The fake gets an equivalent request, in an equivalent state. Its response must have the same status,
 //     type, code, decline code, parameter and headers, and the same state of the intent, also of the one
 //     in an error.

@@ -69,6 +69,25 @@ func (e exchange) intent() object {
 	return e.failure().object("payment_intent")
 }
 
+// listed returns the response about a dispute as a list with only this dispute, because the client never reads
+// a single one. Stripe returns the dispute also for its evidence.
+func (e exchange) listed() exchange {
+	if e.Status != http.StatusOK || e.Body.text("object") != "dispute" {
+		return e
+	}
+	e.Body = object{"object": "list", "url": "/v1/disputes", "has_more": false, "data": []any{map[string]any(e.Body)}}
+	e.Raw = e.Body.encode()
+	e.Method, e.Path, e.Params, e.KeySent = http.MethodGet, "/v1/disputes", nil, false
+	headers := map[string]any{}
+	for _, name := range []string{"Date", "Request-Id"} { // those of a read
+		if value := e.header(name); value != "" {
+			headers[name] = value
+		}
+	}
+	e.Headers = headers
+	return e
+}
+
 // response is what a server answers.
 type response struct {
 	status int
@@ -161,7 +180,7 @@ func decode(text []byte) (o object, err error) {
 	return o, d.Decode(&o)
 }
 
-// read returns the lines of a folder, or of a file.
+// read returns the lines of a folder, or of a file. A response that several lines have counts once.
 func read(t *testing.T, path string) (all []exchange) {
 	t.Helper()
 	files := []string{path}
@@ -169,6 +188,7 @@ func read(t *testing.T, path string) (all []exchange) {
 		files, err = filepath.Glob(filepath.Join(path, "*.jsonl"))
 		require.NoError(t, err)
 	}
+	seen := map[string]bool{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -179,7 +199,14 @@ func read(t *testing.T, path string) (all []exchange) {
 			e := exchange{at: fmt.Sprintf("%s:%d", filepath.Base(file), i+1)}
 			require.NoError(t, json.Unmarshal(line, &e), e.at)
 			e.Body, _ = decode(e.Raw)
-			all = append(all, e)
+			body := []byte(e.Raw)
+			if e.Body != nil {
+				body = e.Body.encode() // in one order of members
+			}
+			if response := fmt.Sprintf("%s %s %d %s", e.Method, e.Path, e.Status, body); !seen[response] {
+				seen[response] = true
+				all = append(all, e)
+			}
 		}
 	}
 	require.NotEmpty(t, all, "%s has no recordings", path)

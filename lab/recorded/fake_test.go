@@ -109,10 +109,18 @@ func (f *fake) intentIn(like object) (id string) {
 	}
 	id = f.intent(like, card)
 	if failed || slices.Contains([]string{"succeeded", "requires_capture", "requires_action", "processing"}, status) {
-		f.post(intents+"/"+id+"/confirm", url.Values{})
+		p := url.Values{}
+		if redirect := like.object("next_action").object("redirect_to_url"); redirect != nil {
+			p.Set("return_url", redirect.text("return_url"))
+		}
+		f.post(intents+"/"+id+"/confirm", p)
 	}
 	if status == "canceled" {
-		f.post(intents+"/"+id+"/cancel", url.Values{})
+		p := url.Values{}
+		if reason := like.text("cancellation_reason"); slices.Contains([]string{"duplicate", "fraudulent", "requested_by_customer", "abandoned"}, reason) {
+			p.Set("cancellation_reason", reason)
+		}
+		f.post(intents+"/"+id+"/cancel", p)
 	}
 	return id
 }
@@ -127,6 +135,9 @@ func cardFor(intent, failure object) string {
 		}
 		return stripetest.DecliningCard(code, declineCode)
 	case intent.text("status") == "requires_action":
+		if action := intent.object("next_action").text("type"); !slices.Contains([]string{"", "use_stripe_sdk", "redirect_to_url"}, action) {
+			return stripetest.ActionCard(action)
+		}
 		return "pm_card_threeDSecure2Required"
 	case intent.text("status") == "processing":
 		return stripetest.ProcessingCard
@@ -141,6 +152,7 @@ func params(e exchange) url.Values {
 	known := []string{
 		"amount", "currency", "payment_method", "confirm", "off_session", "use_stripe_sdk", "payment_method_types[0]", "reason",
 		"automatic_payment_methods[enabled]", "automatic_payment_methods[allow_redirects]", "payment_intent", "limit",
+		"return_url", "cancellation_reason",
 	}
 	values := url.Values{}
 	for name := range e.Params {
@@ -363,7 +375,7 @@ func (f *fake) prepareCancel(e exchange) (request, string) {
 	case e.Status != http.StatusNotFound:
 		return request{}, "a parameter that the program never sends"
 	}
-	return request{method: http.MethodPost, path: intents + "/" + id + "/cancel"}, ""
+	return request{method: http.MethodPost, path: intents + "/" + id + "/cancel", params: params(e)}, ""
 }
 
 // charged returns an intent with a charge that a refund like this can come from.

@@ -40,16 +40,15 @@ var (
 var outcomes = []rule{
 	{"no response in Stripe's format", func(_ exchange, f object) bool { return f.text("type") == "" }, again},
 
+	// A card_error is about the card, whatever its status is; Stripe documents it for 402.
 	{"a decline of an intent that may be charged", func(e exchange, f object) bool {
-		return e.Status == http.StatusPaymentRequired && f.text("type") == "card_error" && mayBeCharged(f)
+		return mayBeDecline(e) && f.text("type") == "card_error" && mayBeCharged(f)
 	}, again},
-	{"a decline", func(e exchange, f object) bool {
-		return e.Status == http.StatusPaymentRequired && f.text("type") == "card_error"
-	}, declined},
+	{"a decline", func(e exchange, f object) bool { return mayBeDecline(e) && f.text("type") == "card_error" }, declined},
 
 	// Issues of stripe-go (1077) and stripe-php (762) quote such responses.
 	{"a decline as an invalid request", func(e exchange, f object) bool {
-		return rejected(e) && slices.Contains([]string{declineLimit, "card_declined"}, f.text("code"))
+		return mayBeDecline(e) && slices.Contains([]string{declineLimit, "card_declined"}, f.text("code"))
 	}, declined},
 
 	// The key's first request may have charged. Before 2018, the type was that of any other 400.
@@ -137,6 +136,9 @@ func isStatus(any ...int) func(exchange, object) bool {
 func rejected(e exchange) bool {
 	return e.Status == http.StatusBadRequest || e.Status == http.StatusPaymentRequired
 }
+
+// mayBeDecline holds also for the status of a limit, because one limit is that of a card's declines.
+func mayBeDecline(e exchange) bool { return rejected(e) || e.Status == http.StatusTooManyRequests }
 
 // badRequest applies to a rejection with this code and, if it is not empty, this parameter.
 func badRequest(code, param string) func(exchange, object) bool {

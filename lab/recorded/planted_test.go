@@ -2,8 +2,11 @@ package recorded
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +65,10 @@ var planted = []struct {
 	{"lock of a read", ofClient, status(404), "whether it is repeated is false"},
 	{"error of Stripe", ofClient, status(502), "whether the response is saved is false"},
 	{"cancel refused", ofClient, replace("unexpected_state", "other"), "the outcome (the state of the intent) is unknown"},
+	{"confirm after a cancel", ofClient, replace(`"param":"payment_method"`, `"param":"amount"`), "param is amount"},
+	{"confirm after a cancel", ofClient, replace(`payment_intent_unexpected_state`, `resource_missing`), "the outcome (the state of the intent) is refused"},
+	{"action of another type", ofClient, replace(`"type":"oxxo_display_details"`, `"type":"use_stripe_sdk"`), `action:"use_stripe_sdk"`},
+	{"dispute", ofClient, replace(`"status":"lost"`, `"status":"won"`), "list of disputes is"},
 	{"no search", ofClient, status(429), "the outcome (the account has no search) is not_executed"},
 	{"refund", ofClient, replace(`"duplicate"`, `"fraudulent"`), "refund is re_3Invented succeeded 500 usd pi_3Invented fraudulent"},
 	{"list of refunds", ofClient, replace(`"has_more":true`, `"has_more":false`), "list of refunds is"},
@@ -84,6 +91,15 @@ var planted = []struct {
 	{"limit of declines", ofFake, replace("card_decline_rate_limit_exceeded", "rate_limit_exceeded"), "code is rate_limit_exceeded"},
 	{"confirm refused", ofFake, header("Stripe-Should-Retry", "false"), "the header Stripe-Should-Retry is false"},
 	{"cancel refused", ofFake, header("Stripe-Should-Retry", ""), "the header Stripe-Should-Retry is empty"},
+	{"confirm after a cancel", ofFake, replace(`"param": "payment_method"`, `"param": "source"`), "param is source"},
+	{"cancel", ofFake, replace(`"canceled_at": `, `"later": `), "the type of canceled_at is <nil>"},
+	{"cancel", ofFake, replace(`"abandoned"`, `"duplicate"`), "cancellation_reason is duplicate"},
+	{"redirect", ofFake, replace(`"type": "redirect_to_url"`, `"type": "use_stripe_sdk"`), "next_action.type is use_stripe_sdk"},
+	{"read of a redirect", ofFake, replace(`"type": "redirect_to_url"`, `"type": "use_stripe_sdk"`), "next_action.type is use_stripe_sdk"},
+	{"action of another type", ofFake, replace(`"type": "oxxo_display_details"`, `"type": "use_stripe_sdk"`), "next_action.type is use_stripe_sdk"},
+	{"dispute", ofFake, replace(`"lost"`, `"won"`), "status is won"},
+	{"dispute", ofFake, replace(`"is_charge_refundable": false`, `"is_charge_refundable": true`), "is_charge_refundable is true"},
+	{"dispute that is won", ofFake, replace(`"is_charge_refundable": true`, `"is_charge_refundable": false`), "is_charge_refundable is false"},
 	{"permission", ofFake, header("Request-Id", "req_1"), "a header Request-Id is true"},
 	{"API key", ofFake, header("WWW-Authenticate", ""), "the header WWW-Authenticate is empty"},
 	{"lock of a read", ofFake, status(200), "the status is 200"},
@@ -130,9 +146,9 @@ func TestPlanted(t *testing.T) {
 		}
 		switch p.of {
 		case ofClient:
-			askClient(t, r, e, edit)
+			askClient(t, r, e.listed(), edit)
 		case ofFake:
-			askFake(t, r, e, edit)
+			askFake(t, r, e.listed(), edit)
 		case ofAPI:
 			askAPI(r, s, e, edit)
 		case ofEvent:
@@ -141,6 +157,38 @@ func TestPlanted(t *testing.T) {
 		require.True(t, edited, "%s of %q: the plant changes nothing", p.finds, p.kind)
 		require.Contains(t, strings.Join(r.differences, "\n"), p.finds, "%s, %s", p.kind, p.of)
 	}
+}
+
+// Each status that is an error has a row in the table, whatever the type of the error is.
+func TestOutcomes_eachStatus(t *testing.T) {
+	t.Parallel()
+	r := newReport()
+	for status := http.StatusBadRequest; status <= http.StatusGatewayTimeout; status++ {
+		if http.StatusText(status) == "" && status != 499 {
+			continue
+		}
+		for _, kind := range []string{"api_error", "card_error", "idempotency_error", "invalid_request_error"} {
+			for method, path := range map[string]string{http.MethodGet: "/v1/payment_intents/pi_3Invented", http.MethodPost: "/v1/payment_intents/pi_3Invented/confirm"} {
+				e := exchange{Kind: kind, Method: method, Path: path, Status: status, at: fmt.Sprintf("%s %d", method, status)}
+				e.Body = object{"error": map[string]any{"type": kind, "message": "A text."}}
+				e.Raw = e.Body.encode()
+				askClient(t, r, e, honest)
+			}
+		}
+	}
+	require.Empty(t, r.differences)
+}
+
+// A response that two recordings have counts once.
+func TestRead_repeated(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/examples.jsonl")
+	require.NoError(t, err)
+	folder := t.TempDir()
+	for _, name := range []string{"a.jsonl", "b.jsonl"} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), text, 0o600))
+	}
+	require.Len(t, read(t, folder), len(read(t, "testdata")))
 }
 
 func equalHeaders(a, b http.Header) bool { return maps.EqualFunc(a, b, slices.Equal) }

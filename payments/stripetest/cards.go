@@ -15,7 +15,9 @@ type card struct {
 	processing    bool     // a payment is processing until Settle
 	refundPending bool     // a refund is pending until Settle
 	refundFails   bool     // a refund that has succeeded can fail by Settle
-	dispute       string   // the status of the dispute of each charge; "" if there is none
+	disputes      []string // the reasons of the disputes of each charge, whose status is needs_response
+	inquiry       bool     // these are inquiries of the bank, so the status is warning_needs_response
+	action        string   // the type of the action that a challenge requires; "" for that of 3-D Secure
 }
 
 type decline struct{ code, reason, message, param string } // reason is Stripe's decline_code
@@ -26,6 +28,7 @@ const (
 	DeclineLimitCard = "pm_card_fakeDeclineLimit" // was declined too often today, which Stripe reports as an invalid request
 )
 
+// testCards are those of https://docs.stripe.com/testing for payments online, and the fake's own.
 var testCards = makeTestCards()
 
 func makeTestCards() map[string]card {
@@ -37,7 +40,17 @@ func makeTestCards() map[string]card {
 			cards["pm_card_"+name] = c
 		}
 	}
-	add(card{}, "visa", "visa_debit", "mastercard", "mastercard_debit", "mastercard_prepaid", "amex", "discover", "diners", "jcb", "unionpay", "us", "de", "fr", "gb", "jp")
+	add(card{}, strings.Fields(`
+		visa visa_debit visa_cartesBancaires visa_debit_eftposAuCoBranded mastercard mastercard_debit mastercard_prepaid
+		mastercard_cartesBancaires mastercard_debit_eftposAuCoBranded amex discover diners jcb unionpay
+		us ar br ca cl co cr ec mx pa pe py uy
+		ae ae_mastercard at be bg by ch cy cz de dk ee es fi fr gb gb_debit gb_mastercard gi gr hr hu ie it li lt lu lv mt nl no pl pt ro se si sk
+		au cn hk in jp my nz sg th_credit th_debit tw
+		debit_visaFsaProductCode debit_visaHsaProductCode mastercard_debit_mastercardFsaProductCode
+		bypassPending bypassPendingInternational amex_threeDSecureNotSupported threeDSecureOptional threeDSecureOptionalProcessingError
+		riskLevelElevated highFraudDisputeScore highEfwScore radarDynamicRiskThreshold freeTrialAbuseBlock adaptive3dsChallenge
+		avsLine1Fail avsUnchecked createIssuerFraudRecord
+	`)...)
 	for name, d := range map[string]*decline{
 		"":                      genericDecline(),
 		"InsufficientFunds":     noFunds,
@@ -50,22 +63,36 @@ func makeTestCards() map[string]card {
 	} {
 		add(card{decline: d}, "chargeDeclined"+name, "visa_chargeDeclined"+name)
 	}
-	add(card{decline: &decline{code: "card_declined", reason: "fraudulent", message: declined}}, "radarBlock")
-	add(card{decline: &decline{ // in an account that blocks such payments
+	add(card{decline: genericDecline()}, "chargeCustomerFail", "threeDSecureRequiredProcessingError")
+	// The next three kinds are declined in an account whose rules block such payments.
+	add(card{decline: &decline{code: "card_declined", reason: "fraudulent", message: declined}}, "radarBlock", "riskLevelHighest")
+	add(card{decline: &decline{"incorrect_cvc", "incorrect_cvc", "Your card's security code is incorrect.", "cvc"}}, "cvcCheckFail", "cvcCheckFailElevatedRisk")
+	add(card{decline: &decline{
 		"incorrect_zip", "incorrect_zip", "Your card could not be authorized using the postal code provided. Please " +
 			"update the postal code, or contact your card issuer for further details.", "address_zip",
-	}}, "avsZipFail")
+	}}, "avsFail", "avsZipFail", "avsZipFailElevatedRisk")
 	add(card{challenge: true}, "authenticationRequired", "authenticationRequiredOnSetup", "threeDSecure2Required")
 	add(card{challenge: true, offSession: true}, "authenticationRequiredSetupForOffSession")
 	add(card{challenge: true, decline: noFunds}, "authenticationRequiredChargeDeclinedInsufficientFunds")
+	add(card{challenge: true, decline: genericDecline()}, "threeDSecureRequiredChargeDeclined")
 	add(card{refundFails: true}, "refundFail")
 	add(card{refundPending: true}, "pendingRefund")
-	add(card{dispute: "needs_response"}, "createDispute")
-	add(card{dispute: "warning_needs_response"}, "createDisputeInquiry")
+	add(card{disputes: []string{"fraudulent"}}, "createDispute", "createCe3EligibleDispute")
+	add(card{disputes: []string{"product_not_received"}}, "createDisputeProductNotReceived")
+	add(card{disputes: []string{"noncompliant"}}, "createComplianceDispute", "createMastercardComplianceDispute")
+	add(card{disputes: []string{"fraudulent", "fraudulent"}}, "createMultipleDisputes") // whose reasons are not documented
+	add(card{disputes: []string{"fraudulent"}, inquiry: true}, "createDisputeInquiry")
 	return cards
 }
 
-const declining = "pm_card_fakeDeclined_"
+const (
+	declining = "pm_card_fakeDeclined_"
+	acting    = "pm_card_fakeAction_"
+)
+
+// ActionCard returns a card whose customer has to do what a type of Stripe's next_action states. Its
+// payments otherwise are those of a card with 3-D Secure.
+func ActionCard(actionType string) string { return acting + actionType }
 
 // DecliningCard returns a card whose payments are declined with these codes of Stripe. If Stripe has no
 // test card for them, it is one of the fake.
@@ -82,6 +109,9 @@ func findCard(name string) (c card, known bool) {
 	if codes, ok := strings.CutPrefix(name, declining); ok {
 		code, reason, valid := strings.Cut(codes, "__")
 		return card{decline: &decline{code: code, reason: reason, message: "Your card was declined."}}, valid
+	}
+	if action, ok := strings.CutPrefix(name, acting); ok {
+		return card{challenge: true, action: action}, action != ""
 	}
 	c, known = testCards[name]
 	return c, known

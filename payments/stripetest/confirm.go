@@ -9,11 +9,15 @@ import (
 type confirmation struct {
 	method     string
 	offSession bool
+	returnURL  string // of a customer who is redirected; "" if Stripe.js handles the action
 }
 
 func readConfirmation(f *form) confirmation {
-	f.flag("use_stripe_sdk") // the default here, because there is no return_url
-	return confirmation{method: f.text("payment_method"), offSession: f.flag("off_session")}
+	how := confirmation{method: f.text("payment_method"), offSession: f.flag("off_session"), returnURL: f.text("return_url")}
+	if f.flag("use_stripe_sdk") {
+		how.returnURL = ""
+	}
+	return how
 }
 
 func (s *Server) confirmIntent(c *call) (effect, *apiError) {
@@ -28,7 +32,7 @@ func (s *Server) confirmIntent(c *call) (effect, *apiError) {
 	if err := s.checkMethod(how.method); err != nil {
 		return nil, err
 	}
-	if pi.AutomaticPaymentMethods.redirects() {
+	if pi.AutomaticPaymentMethods.redirects() && !c.form.values.Has("return_url") {
 		return nil, returnURLNeeded()
 	}
 	c.intent = pi
@@ -42,7 +46,10 @@ func (s *Server) confirmIntent(c *call) (effect, *apiError) {
 
 // confirm requires a status in which the intent has no successful charge.
 func (s *Server) confirm(pi *intent, how confirmation) *apiError {
-	if !confirmable(pi) || how.method == "" && pi.PaymentMethod == "" {
+	switch {
+	case !confirmable(pi) && how.method != "":
+		return methodFixed(pi)
+	case !confirmable(pi), how.method == "" && pi.PaymentMethod == "":
 		return unexpectedState(pi, "confirm")
 	}
 	pm, err := s.useMethod(pi, cmp.Or(how.method, string(pi.PaymentMethod)))
@@ -66,16 +73,25 @@ func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 		})
 	case card.challenge && !how.offSession:
 		pi.Status = requiresAction
-		pi.NextAction = map[string]any{
-			"type":           "use_stripe_sdk",
-			"use_stripe_sdk": map[string]any{"type": "three_d_secure_redirect"}, // undocumented, for Stripe.js only
-		}
+		pi.NextAction = nextAction(pi, card.action, how.returnURL)
 		return nil
 	case card.processing:
 		pi.Status = processing
 		return nil
 	}
 	return s.charge(pi, pm)
+}
+
+// nextAction returns the action of 3-D Secure, or one of another type without details.
+func nextAction(pi *intent, actionType, returnURL string) map[string]any {
+	details := map[string]any{}
+	switch {
+	case actionType == "" && returnURL != "":
+		actionType, details = "redirect_to_url", map[string]any{"return_url": returnURL, "url": "https://hooks.stripe.com/fake/" + pi.ID}
+	case actionType == "":
+		actionType, details = "use_stripe_sdk", map[string]any{"type": "three_d_secure_redirect"} // undocumented, for Stripe.js only
+	}
+	return map[string]any{"type": actionType, actionType: details}
 }
 
 func (s *Server) charge(pi *intent, pm *paymentMethod) *apiError {
@@ -88,8 +104,12 @@ func (s *Server) charge(pi *intent, pm *paymentMethod) *apiError {
 	pi.Status = succeeded
 	pi.AmountReceived = pi.Amount
 	pi.NextAction = nil
-	if card.dispute != "" {
-		s.addDispute(ch, ch.Amount, "fraudulent", card.dispute)
+	status := "needs_response"
+	if card.inquiry {
+		status = "warning_needs_response"
+	}
+	for _, reason := range card.disputes {
+		s.addDispute(ch, ch.Amount, reason, status)
 	}
 	return nil
 }

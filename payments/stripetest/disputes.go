@@ -16,8 +16,8 @@ func (s *Server) addDispute(ch *Charge, amount int64, reason, status string) *Di
 		Metadata: map[string]string{},
 		IntentID: ch.IntentID,
 		Reason:   reason,
-		Status:   status,
 	}
+	d.set(status)
 	s.disputes.put(d)
 	s.emit("charge.dispute.created", *d, d.IntentID)
 	return d
@@ -44,7 +44,7 @@ func (s *Server) UpdateDispute(id, status string) error {
 		return fmt.Errorf("stripetest: no dispute %s", id)
 	}
 	return s.change(d.IntentID, func(*intent) error {
-		d.Status = status
+		d.set(status)
 		eventType := "charge.dispute.updated"
 		if slices.Contains([]string{"won", "lost", "warning_closed", "prevented"}, status) {
 			eventType = "charge.dispute.closed"
@@ -56,9 +56,7 @@ func (s *Server) UpdateDispute(id, status string) error {
 
 // chargedBack reports whether a dispute has withdrawn the money of a charge.
 func (s *Server) chargedBack(charge string) bool {
-	return slices.ContainsFunc(s.disputes.all(), func(d *Dispute) bool {
-		return d.Charge == charge && slices.Contains([]string{"needs_response", "under_review", "lost"}, d.Status)
-	})
+	return slices.ContainsFunc(s.disputes.all(), func(d *Dispute) bool { return d.Charge == charge && !d.Refundable })
 }
 
 // Disputes returns all disputes, oldest first.

@@ -31,8 +31,8 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	description := f.text("description")
 	metadata := f.metadata()
 	automatic := readAutomaticMethods(f)
-	if !confirm && (how.offSession || f.values.Has("use_stripe_sdk")) {
-		f.fail("", "confirm", "off_session and use_stripe_sdk can only be set when confirm is true.")
+	if !confirm && (how.offSession || f.values.Has("use_stripe_sdk") || f.values.Has("return_url")) {
+		f.fail("", "confirm", "off_session, use_stripe_sdk and return_url can only be set when confirm is true.")
 	}
 	if err := f.done(); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	if err := s.checkMethod(how.method); err != nil {
 		return nil, err
 	}
-	if confirm && automatic.redirects() {
+	if confirm && automatic.redirects() && !f.values.Has("return_url") {
 		return nil, returnURLNeeded()
 	}
 
@@ -105,6 +105,7 @@ func (s *Server) getIntent(c *call) (effect, *apiError) {
 }
 
 func (s *Server) cancelIntent(c *call) (effect, *apiError) {
+	reason := c.form.choice("cancellation_reason", "duplicate", "fraudulent", "requested_by_customer", "abandoned")
 	pi, err := s.intentInPath(c)
 	if err != nil {
 		return nil, err
@@ -114,7 +115,9 @@ func (s *Server) cancelIntent(c *call) (effect, *apiError) {
 		if !confirmable(pi) && pi.Status != processing { // which Stripe can rarely cancel
 			return nil, unexpectedState(pi, "cancel")
 		}
+		now := s.now().Unix()
 		pi.Status = canceled
+		pi.CanceledAt, pi.CancellationReason = &now, optional(reason)
 		pi.NextAction = nil
 		return pi, nil
 	}, nil
@@ -135,6 +138,16 @@ func unexpectedState(pi *intent, action string) *apiError {
 	e := invalidRequest(http.StatusBadRequest, "payment_intent_unexpected_state", "", fmt.Sprintf(
 		"You cannot %s this PaymentIntent because it has a status of %s.", action, pi.Status))
 	e.PaymentIntent = pi
+	return e
+}
+
+// methodFixed is the error of a confirm with a payment method.
+func methodFixed(pi *intent) *apiError {
+	e := unexpectedState(pi, "confirm")
+	e.Param = "payment_method"
+	e.Message = fmt.Sprintf("This PaymentIntent's payment_method could not be updated because it has a status of %s. You may only "+
+		"update the payment_method of a PaymentIntent with one of the following statuses: requires_payment_method, "+
+		"requires_confirmation, requires_action.", pi.Status)
 	return e
 }
 

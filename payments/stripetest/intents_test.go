@@ -1,9 +1,12 @@
 package stripetest_test
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -93,6 +96,69 @@ func TestAuthenticate_http(t *testing.T) {
 	require.Len(t, s.Charges(), 1)
 }
 
+// The cards that a test of orders uses are shown there.
+func TestCards(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	for card, want := range map[string]string{
+		"pm_card_pl":                                  "succeeded",
+		"pm_card_th_debit":                            "succeeded",
+		"pm_card_visa_cartesBancaires":                "succeeded",
+		"pm_card_bypassPending":                       "succeeded",
+		"pm_card_threeDSecureOptional":                "succeeded",
+		"pm_card_riskLevelElevated":                   "succeeded",
+		"pm_card_chargeCustomerFail":                  "generic_decline",
+		"pm_card_riskLevelHighest":                    "fraudulent",
+		"pm_card_cvcCheckFail":                        "incorrect_cvc",
+		"pm_card_avsFail":                             "incorrect_zip",
+		"pm_card_threeDSecureRequiredProcessingError": "generic_decline",
+		"pm_card_threeDSecureRequiredChargeDeclined":  "use_stripe_sdk",
+		stripetest.ActionCard("oxxo_display_details"): "oxxo_display_details",
+	} {
+		r := s.post(intentsPath, "", newCard+card)
+		require.Equal(t, want, cmp.Or(r.field("error.decline_code"), r.field("next_action.type"), r.field("status")), card)
+	}
+	requireError(t, s.post(intentsPath, "", newCard+stripetest.ActionCard("")), http.StatusBadRequest, "resource_missing", "payment_method")
+}
+
+func TestCards_disputes(t *testing.T) {
+	t.Parallel()
+	for card, want := range map[string][]string{
+		"pm_card_visa":                            nil,
+		"pm_card_createIssuerFraudRecord":         nil,
+		"pm_card_createDispute":                   {"needs_response fraudulent, refundable: false"},
+		"pm_card_createDisputeProductNotReceived": {"needs_response product_not_received, refundable: false"},
+		"pm_card_createComplianceDispute":         {"needs_response noncompliant, refundable: false"},
+		"pm_card_createDisputeInquiry":            {"warning_needs_response fraudulent, refundable: true"},
+		"pm_card_createMultipleDisputes":          {"needs_response fraudulent, refundable: false", "needs_response fraudulent, refundable: false"},
+	} {
+		s := start(t, stripetest.Options{})
+		id := s.create(newCard + card)
+		var got []string
+		for _, d := range s.Disputes() {
+			got = append(got, fmt.Sprintf("%s %s, refundable: %t", d.Status, d.Reason, d.Refundable))
+		}
+		require.Equal(t, want, got, card)
+		refundable := !slices.ContainsFunc(s.Disputes(), func(d stripetest.Dispute) bool { return !d.Refundable })
+		require.Equal(t, refundable, s.post(refundsPath, "", "payment_intent="+id).status == http.StatusOK, card)
+	}
+}
+
+// A challenge is shown by Stripe.js, unless the confirm has a page to which the customer returns.
+func TestConfirm_action(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	const back = "&return_url=https://shop.example.com"
+	for form, want := range map[string]string{
+		"": "use_stripe_sdk", "&use_stripe_sdk=true": "use_stripe_sdk", back: "redirect_to_url", back + "&use_stripe_sdk=true": "use_stripe_sdk",
+	} {
+		id := s.post(intentsPath, "", newCard+challengeCard+form).field("id")
+		require.Equal(t, want, s.read(id).field("next_action.type"), form)
+	}
+	automatic := "amount=2000&currency=usd&confirm=true&payment_method=" + challengeCard + back
+	require.Equal(t, "https://shop.example.com", s.post(intentsPath, "", automatic).field("next_action.redirect_to_url.return_url"))
+}
+
 func TestForm_invalid(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
@@ -107,6 +173,7 @@ func TestForm_invalid(t *testing.T) {
 		"amount=99999999999999999999&currency=usd":                                 {"parameter_invalid_integer", "amount"},
 		"amount=100&currency=usd&confirm=yes":                                      {"", "confirm"},
 		"amount=100&currency=usd&use_stripe_sdk=true":                              {"", "confirm"},
+		"amount=100&currency=usd&return_url=https://shop.example.com":              {"", "confirm"},
 		"amount=0&currency=usd":                                                    {"parameter_invalid_integer", "amount"},
 		"amount=49&currency=eur":                                                   {"amount_too_small", "amount"},
 		"amount=100000000&currency=usd":                                            {"amount_too_large", "amount"},

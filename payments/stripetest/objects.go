@@ -3,6 +3,7 @@ package stripetest
 import (
 	"crypto/rand"
 	"encoding/json"
+	"slices"
 )
 
 // An optional string is null in JSON if it is empty.
@@ -26,6 +27,8 @@ type intent struct {
 	Amount                  int64             `json:"amount"`
 	AmountReceived          int64             `json:"amount_received"`
 	AutomaticPaymentMethods *automaticMethods `json:"automatic_payment_methods"`
+	CanceledAt              *int64            `json:"canceled_at"`
+	CancellationReason      optional          `json:"cancellation_reason"`
 	ClientSecret            string            `json:"client_secret"`
 	Created                 int64             `json:"created"`
 	Currency                string            `json:"currency"`
@@ -101,6 +104,13 @@ type Dispute struct {
 	IntentID string            `json:"payment_intent"`
 	Reason   string            `json:"reason"`
 	Status   string            `json:"status"`
+
+	Refundable bool `json:"is_charge_refundable"` // unless the dispute has withdrawn the charge
+}
+
+func (d *Dispute) set(status string) {
+	d.Status = status
+	d.Refundable = !slices.Contains([]string{"needs_response", "under_review", "lost"}, status)
 }
 
 func (d *Dispute) id() string       { return d.ID }

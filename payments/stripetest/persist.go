@@ -65,6 +65,7 @@ func (s *Server) load(content []byte) error {
 			s.refunds.put(re)
 		}
 		for _, d := range stored.Disputes {
+			d.set(d.Status) // all that a file of an earlier version has
 			s.disputes.put(d)
 		}
 		if stored.Key != nil {
