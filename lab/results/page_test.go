@@ -27,7 +27,7 @@ var essential = map[string][]string{
 		"serve: CPU of an order, CPU-ms", "serve: memory MiB", "serve: goroutines", "serve: descriptors",
 		"requests", "orders", "receipts",
 	},
-	"recorded": {"lines", "responses compared with the fake", "differences"},
+	"recorded": {"exchanges and events", "responses compared with the fake", "differences"},
 }
 
 // TestGenerated compares the tables of the pages with the records, or writes them.
@@ -79,6 +79,27 @@ func (r run) table(t *testing.T, names []string) string {
 		rows += fmt.Sprintf("| %s | %s |\n", name, value)
 	}
 	return rows
+}
+
+// The figures of two pages outside of the tables are those of the record.
+func TestRecorded_inPages(t *testing.T) {
+	t.Parallel()
+	all, err := records("results.json")
+	require.NoError(t, err)
+	figures := map[string]string{}
+	for _, f := range all["recorded"].Figures {
+		figures[f[0]] = f[1]
+	}
+	without, of, _ := strings.Cut(figures["declines after which the intent has no card"], " of ")
+	require.Equal(t, without, of)
+	for page, sentence := range map[string]string{
+		"../../README.md":            "checked against [" + figures["exchanges and events"] + " exchanges and events](",
+		"../../docs/how-it-works.md": "in all " + without + " declines that other projects recorded, Stripe had removed the card",
+	} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		require.Contains(t, string(text), sentence, page)
+	}
 }
 
 // readable separates the thousands of long numbers, and writes out the exponents of Spin.
