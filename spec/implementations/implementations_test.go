@@ -111,6 +111,55 @@ func TestResult_refused(t *testing.T) {
 	}
 }
 
+// An anomaly that the script does not show twice is no answer of the matrix.
+func TestChecked_notReproduced(t *testing.T) {
+	crashes := column{title: "server killed", scenario: crash, script: crash}
+	const blocked, answered = "the same request again: {} 409 (40 s after the start)\ncharges: 1, expected 1", "the same request again: {} 201\ncharges: 1, expected 1"
+	for output, want := range map[string]string{
+		blocked + "\n\n" + blocked:   "**no final response**",
+		blocked + "\n\n" + answered:  notReproduced,
+		answered + "\n\n" + answered: notReproduced,
+		blocked:                      notReproduced,
+		"":                           notReproduced,
+	} {
+		one := checked{
+			subject: subject{implementation: &implementation{id: "one"}, store: store{Name: "redis"}},
+			result:  result{Kills: 17, Anomalies: []anomaly{{Kind: "BLOCKED", Scenario: crash, Clauses: []string{"IR-17"}, Summary: "the key is blocked"}}},
+			seen:    map[string]string{"one/redis crash": output},
+		}
+		require.Equal(t, want, one.cell(crashes), output)
+		text, err := one.unreproduced(".", crashes)
+		require.EqualError(t, err, "one/redis: server killed: neither shown by the case crash nor described by a note", text)
+		one.Notes = []note{{Scenario: crash, Text: "It is rare."}}
+		text, err = one.unreproduced(".", crashes)
+		if strings.Contains(output, "\n\n") {
+			require.NoError(t, err)
+			require.Equal(t, "\nNot reproduced: server killed, no final response. The key is blocked (IR-17, after 17 kills). "+
+				"The two runs of [`reproduce.sh crash`](implementations/reproduce.sh) do not both show it. It is rare.\n", text)
+		} else {
+			require.Error(t, err, "the case was not run twice")
+		}
+	}
+}
+
+func TestShows(t *testing.T) {
+	for output, labels := range map[string][]string{
+		"a: {\"id\":\"ch_1\"} 201\nb: {\"id\":\"ch_2\"} 201\ncharges: 2, expected 1": {"charged twice", "charged again"},
+		"a: {\"id\":\"ch_1\"} 201\nb: {\"id\":\"ch_1\"} 201\ncharges: 1, expected 1": {"first response", "first account's response"},
+		"a: {} 503\nb: {} 503\ncharges: 0, expected 1":                               {"no final response"},
+		"a: {} 409\nb: {} 422\ncharges: 1, expected 1":                               {"no final response", "failure answered, charged", refused},
+		"a: {} 201\nb: {} 201\ncharges: 1, expected 1":                               nil,
+	} {
+		var shown []string
+		for _, label := range []string{"charged twice", "charged again", "first response", "first account's response", "no final response", "failure answered, charged", refused} {
+			if shows(output, label) {
+				shown = append(shown, label)
+			}
+		}
+		require.Equal(t, labels, shown, output)
+	}
+}
+
 // A script whose two runs end differently has not shown what a note says about both.
 func TestStatuses(t *testing.T) {
 	run := "at once: {\"id\":\"ch_100001\"} 201\nafter 2 s: {} 409 (40 s after the start)\nresponses: 75 409\ncharges: 1, expected 1"
