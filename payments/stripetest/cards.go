@@ -80,7 +80,9 @@ func makeTestCards() map[string]card {
 	add(card{disputes: []string{"fraudulent"}}, "createDispute", "createCe3EligibleDispute")
 	add(card{disputes: []string{"product_not_received"}}, "createDisputeProductNotReceived")
 	add(card{disputes: []string{"noncompliant"}}, "createComplianceDispute", "createMastercardComplianceDispute")
-	add(card{disputes: []string{"fraudulent", "fraudulent"}}, "createMultipleDisputes") // whose reasons are not documented
+	// The reasons of the next two are not documented.
+	add(card{disputes: []string{"fraudulent"}}, "createAutoRepresentmentEligibleDispute")
+	add(card{disputes: []string{"fraudulent", "fraudulent"}}, "createMultipleDisputes")
 	add(card{disputes: []string{"fraudulent"}, inquiry: true}, "createDisputeInquiry")
 	return cards
 }
