@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"compress/gzip"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/cmd/playground/internal/docs"
@@ -67,6 +69,45 @@ func TestPage_menu(t *testing.T) {
 		path := regexp.MustCompile(`(?s)\n  ` + regexp.QuoteMeta(link[2]) + `:\n.*?(\n  \S|\z)`).Find(ordersapi.Spec)
 		require.Contains(t, string(path), "\n    "+strings.ToLower(link[1])+":\n", link[0])
 	}
+}
+
+// The page gives a sample the key of the operation's first example, so both must be the same request.
+func TestSamples(t *testing.T) {
+	t.Parallel()
+	var contract struct {
+		Paths map[string]map[string]struct {
+			Samples     []struct{ Source string } `yaml:"x-codeSamples"`
+			RequestBody struct {
+				Content map[string]struct{ Examples yaml.Node }
+			} `yaml:"requestBody"`
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(ordersapi.Spec, &contract))
+	compared := 0
+	for path, operations := range contract.Paths {
+		for _, operation := range operations {
+			require.Len(t, operation.Samples, 1, path)
+			source := operation.Samples[0].Source
+			require.Contains(t, source, "http://localhost:8080/v1/", "the page replaces the host")
+			if examples := operation.RequestBody.Content["application/json"].Examples; len(examples.Content) > 0 {
+				var first struct{ Value any }
+				require.NoError(t, examples.Content[1].Decode(&first))
+				value, err := json.Marshal(first.Value)
+				require.NoError(t, err)
+				body := regexp.MustCompile(`(?s)--json '(.*)'`).FindStringSubmatch(source)
+				require.NotNil(t, body, path)
+				require.JSONEq(t, string(value), body[1], path)
+				compared++
+			}
+		}
+	}
+	require.Equal(t, 2, compared, "orders and refunds")
+}
+
+// A reader of the contract does not operate the API.
+func TestContract_noCommandOfOperators(t *testing.T) {
+	t.Parallel()
+	require.NotRegexp(t, "`(bin/)?orders [a-z]", string(ordersapi.Spec))
 }
 
 func TestScalar_versionOfLicence(t *testing.T) {
