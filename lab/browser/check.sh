@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests "playground run" in a browser, which is CHROMIUM or a Chromium on the PATH:
-#   check.sh docs                 creates an order at /docs, with "Test Request" and "Send"
+#   check.sh docs [PICTURES]      sends requests at /docs on a phone's width, and checks the page
+#                                 at two widths, light and dark; screenshots in PICTURES
 #   check.sh console [PICTURES]   every fault with every card, accessibility with axe-core, and
 #                                 one scenario with only the keyboard; screenshots in PICTURES
 set -euo pipefail
@@ -13,6 +14,6 @@ browser=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || comm
 cp "$here/$what.mjs" "$folder"
 # The URLs contain a token, and other users can see the arguments of a process.
 case $what in
-docs) DOCS_URL=$docs node "$folder/docs.mjs" "$browser" "$url" "$key" "$folder" ;;
+docs) DOCS_URL=$docs node "$folder/docs.mjs" "$browser" "$url" "$key" "$folder" "$pictures" ;;
 console) CONSOLE_URL=$console node "$folder/console.mjs" "$browser" "$url" "$folder" "$pictures" ;;
 esac
