@@ -50,7 +50,7 @@
 // # In another module
 //
 // This folder imports only github.com/google/uuid, so another module can copy it. To import it
-// instead, make the template your own (make own MODULE=github.com/you/shop), push it, and run
+// instead, make the template your own (docs/own.md), push it, and run
 //
 //	go get github.com/you/shop/client
 //

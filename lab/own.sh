@@ -1,19 +1,23 @@
 #!/usr/bin/env bash
-# Makes a clone a shop's own: renames the module, writes the shop's README, and removes lab/, spec/,
-# docs/proof.md and, unless KEEP=demo, the demo and its console, with what leads to them: of a page, each
+# Makes a clone a shop's own: renames the module, writes the shop's README, and removes what is about the
+# template itself and, unless KEEP=demo, the demo and its console, with what leads to them: of a page, each
 # line that begins with such a sentence, and otherwise the sentence alone.
 # The branch "template" keeps the result, so that `make upgrade` can merge a newer version into the
 # shop's changes.
 set -euo pipefail
 
+# Evidence, the reasons for the template instead of another one, and pages about what only a test of lab/ keeps true.
+gone=(lab spec docs/proof.md docs/decisions.md docs/removed.md docs/libraries.md docs/cost.md
+	docs/guides/engine-only.md docs/guides/swap-the-provider.md .github/ISSUE_TEMPLATE docs/guides/generated-clients.md .github/workflows/lab.yml)
+
 own() {
-	local old new=$1 line='(^|[^A-Za-z0-9_.-])(lab|spec)/|-C (lab|spec)|lab/own|proof\.md'
+	local old new=$1 line='(^|[^A-Za-z0-9_.-])(lab|spec)/|-C (lab|spec)|lab/own|(proof|decisions|removed|libraries|cost|engine-only|swap-the-provider|generated-clients)\.md'
 	old=$(sed -n 's/^module //p' go.mod)
 	# The first page of a shop, with what the template guarantees.
 	{ cat lab/copies/testdata/README.md && echo && sed -n '/^## What is guaranteed/,/^## What it is not/p' README.md; } |
 		sed '/^## What it is not/d' | cat -s >README.new
 	mv README.new README.md
-	git rm -rqf --ignore-unmatch lab spec docs/proof.md .github/workflows/lab.yml
+	git rm -rqf --ignore-unmatch "${gone[@]}"
 	rm -rf lab spec
 	# What runs beside lab's checks.
 	sed -i.bak '/^# The tests of spec/,/^trap/d; /^wait/d' .ci/run && rm .ci/run.bak

@@ -25,9 +25,10 @@ export type ReadResult<T> =
   // If an earlier request with this key has no final response, send that one again, unchanged. Otherwise
   // correct this one, and send it with the same key.
   | { kind: 'corrected'; problem: Problem }
-  // Do not make this call again. If problem.order_id names an order, read it, because it may be paid.
+  // Do not make this call again. If problem.order_id names an order, read it, because it may be paid, and a later
+  // change of it decides what comes next. A read has found nothing.
   | { kind: 'never'; problem: Problem }
-  // The request may have taken effect. Keep the key, and make the same call later. The
+  // The request may have taken effect. Keep the key, and make the same call later, within 23 hours of the first. The
   // problem, if any, is about the last attempt only.
   | { kind: 'unknown'; attempts: number; problem?: Problem; detail: string };
 

@@ -32,7 +32,7 @@ func init() {
 // disputes. Then every fault ends, and the jobs are worked off. Each change must be recorded once and reported
 // to the shop once, and an operator must know each refund that failed after a success.
 //
-// A failure prints its seed (-rapid.seed=N). make -C lab changes runs 1,000 rounds.
+// A failure prints its seed (-rapid.seed=N).
 func TestChanges_randomRounds(t *testing.T) {
 	t.Parallel()
 	f := NewFixture(t, Setup{Connections: 4, Concurrent: true, Unchecked: true}, SetEndpoint)
