@@ -31,11 +31,11 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"mkdir":      notRun("make -C lab clients-check runs the commands of the guide"),
 	"git":        notRun("needs a remote repository"),
 	"go":         notRun("go run and go test of a path: CI builds all of them"),
-	"kubectl":    notRun("needs a cluster"),
+	"kubectl":    notRun("needs a cluster; TestDocuments_operator has one for the runbook"),
 	"npm":        notRun("make -C lab typescript-check packs and installs the client"),
 	"node":       notRun("the same check runs the backend of the client's page"),
-	"sudo":       notRun("changes the reader's machine"),
-	"sed":        notRun("edits a manifest of the reader's cluster"),
+	"sudo":       notRun("changes the reader's machine; TestDocuments_operator runs the runbook's lines"),
+	"sed":        notRun("the same, in a pipeline"),
 	"createdb":   notRun("needs the reader's server"),
 	"stripe":     notRun("needs an account at Stripe"),
 	"systemctl":  notRun("changes the reader's machine"),
@@ -57,7 +57,7 @@ func TestCommands(t *testing.T) {
 			}
 			for _, command := range commands {
 				if isConversion(command) {
-					continue // TestDocuments runs it
+					continue // TestDocuments_operator runs it
 				}
 				for _, part := range command.Parts {
 					requireRunner(t, s, command.At, part)
@@ -86,7 +86,7 @@ func requireRunner(t *testing.T, s sources, at string, part docscheck.Simple) {
 	}
 }
 
-// requirePSQL rejects the URL of the program, whose parameters psql does not know. TestDocuments runs
+// requirePSQL rejects the URL of the program, whose parameters psql does not know. TestDocuments_operator runs
 // the statements on $PSQL_URL; other calls need the reader's server.
 func requirePSQL(t *testing.T, at string, words []string) {
 	t.Helper()

@@ -16,8 +16,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
@@ -25,10 +27,15 @@ import (
 	"example.com/orders-api/internal/programtest"
 	"example.com/orders-api/lab/docscheck"
 	"example.com/orders-api/lab/labtest"
+	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(labtest.Main{M: m}.Run()) }
+
+// operatorsPages are those for an operator at night, in the order in which an operator follows them: an erasure ends the
+// keys of an order.
+var operatorsPages = []string{"docs/failures.md", "docs/runbook.md", "docs/erase.md"}
 
 // Each command of this program and each curl line must succeed and print the shown
 // output. The table runners lists the other programs.
@@ -36,7 +43,7 @@ func TestDocuments(t *testing.T) {
 	t.Parallel()
 	for _, page := range allPages(t) {
 		commands := slices.DeleteFunc(commandsOf(t, page), func(c docscheck.Command) bool { return !isOurs(c) })
-		if len(commands) == 0 {
+		if len(commands) == 0 || slices.Contains(operatorsPages, page.Path) {
 			continue
 		}
 		t.Run(page.Path, func(t *testing.T) {
@@ -65,24 +72,120 @@ func calls(command docscheck.Command, program string) bool {
 	return slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool { return filepath.Base(part.Program()) == program })
 }
 
+// Each line of the operators' pages must succeed with the URL of a plain server and with each form of scaling.md.
+func TestDocuments_operator(t *testing.T) {
+	t.Parallel()
+	lines := map[string][]docscheck.Command{}
+	for _, page := range allPages(t) {
+		lines[page.Path] = commandsOf(t, page)
+	}
+	forms := [][]string{{"", "db1:5432", ""}}
+	for _, command := range lines["docs/scaling.md"] {
+		if form := scalingURL.FindStringSubmatch(command.Text); form != nil {
+			forms = append(forms, form)
+		}
+	}
+	var commands []docscheck.Command
+	for _, page := range operatorsPages {
+		commands = append(commands, lines[page]...)
+	}
+	require.Greater(t, len(forms), 5, "docs/scaling.md shows its URLs")
+	require.Greater(t, len(commands), 30)
+	for _, form := range forms {
+		t.Run(form[1]+" "+form[2], func(t *testing.T) {
+			t.Parallel()
+			r := newOperator(t, form[1], form[2])
+			r.follow(commands)
+			require.Equal(t, 2, r.jobs, "the jobs of lost rows")
+		})
+	}
+}
+
+var scalingURL = regexp.MustCompile(`^export DATABASE_URL='postgres://orders:…@([^/]+)/orders\??(.*)'$`)
+
 type reader struct {
 	*labtest.Fixture
 
 	folder     string
 	conversion string           // sets PSQL_URL
 	api        *programtest.API // started for the first curl line
+	jobs       int              // that kubectl has applied
 }
 
 // newReader returns a reader with the program on its PATH.
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	r := &reader{Fixture: labtest.NewFixture(t), folder: t.TempDir()}
+	return withPath(labtest.NewFixture(t))
+}
+
+func withPath(f *labtest.Fixture) *reader {
+	f.T.Helper()
+	r := &reader{Fixture: f, folder: f.T.TempDir()}
 	bin := filepath.Join(r.folder, "bin")
-	require.NoError(t, os.Mkdir(bin, 0o755))
-	require.NoError(t, os.Symlink(labtest.Program(), filepath.Join(bin, "orders")))
+	require.NoError(r.T, os.Mkdir(bin, 0o755))
+	require.NoError(r.T, os.Symlink(labtest.Program(), filepath.Join(bin, "orders")))
+	deploy, err := filepath.Abs("../../deploy")
+	require.NoError(r.T, err)
+	for name, script := range map[string]string{"kubectl": kubectl, "sudo": sudo} {
+		require.NoError(r.T, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\nset -eu\ncd "+deploy+"\n"+script), 0o755))
+	}
 	r.Environ = r.With("PATH="+bin+":"+os.Getenv("PATH"), "API_KEY="+r.APIKey, "ADMIN_ADDR=127.0.0.1:0")
 	return r
 }
+
+// newOperator returns a reader whose DATABASE_URL has these hosts and parameters.
+func newOperator(t *testing.T, hosts, parameters string) *reader {
+	t.Helper()
+	pool := dbtest.New(t)
+	own, err := url.Parse(dbtest.URL(pool))
+	require.NoError(t, err)
+	adapted := *own
+	adapted.Host = strings.TrimSuffix(strings.Repeat(own.Host+",", strings.Count(hosts, ",")+1), ",")
+	adapted.RawQuery = strings.Trim(own.RawQuery+"&"+parameters, "&")
+	if strings.Contains(parameters, "lock_timeout=") {
+		role, err := fs.ReadFile(root, "deploy/pgbouncer/role.sql")
+		require.NoError(t, err)
+		for _, statement := range regexp.MustCompile(`(?m)^ALTER ROLE orders (SET .*);$`).FindAllStringSubmatch(string(role), -1) {
+			_, err := pool.Exec(t.Context(), "ALTER DATABASE "+strings.TrimPrefix(own.Path, "/")+" "+statement[1])
+			require.NoError(t, err)
+		}
+	}
+	if _, schema, found := strings.Cut(parameters, "search_path="); found {
+		_, err := pool.Exec(t.Context(), "CREATE SCHEMA "+schema)
+		require.NoError(t, err)
+		pool, err = pgxpool.New(t.Context(), adapted.String())
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+	}
+	f := labtest.NewFixtureOn(t, pool, adapted.String())
+	labtest.Run(t, f.Environ, "migrate", "up")
+	f.CreateAccount()
+	return withPath(f)
+}
+
+// The programs of a cluster and of systemd, for the lines of the pages. They require that deploy has what a line
+// names. A job is that of the manifest, with the changes of the line, and is run at once.
+const (
+	kubectl = `for word; do
+	case $word in
+	*/orders-* | orders-*) grep -q "name: ${word##*/}\b" kubernetes/*.yaml ;;
+	esac
+done
+case "$*" in
+*"create job"*) awk '/name: orders-reconcile/,/^---/' kubernetes/cron.yaml ;;
+*"apply -f -"*)
+	args=$(sed -n 's/^ *args: \[\(.*\)\]$/\1/p' | tr -d ,)
+	case $args in *--lost-rows*) ;; *) echo "The job has no --lost-rows: $args" >&2; exit 1 ;; esac
+	echo "job of lost rows: $args"
+	orders $args
+	;;
+esac
+`
+	sudo = `[ "$1 $2" = "systemctl stop" ]
+cd systemd
+ls $3
+`
+)
 
 func (r *reader) follow(commands []docscheck.Command) {
 	for _, command := range commands {
@@ -102,41 +205,15 @@ func (r *reader) follow(commands []docscheck.Command) {
 	}
 }
 
-// runStatement runs psql with the own URL and with the forms of scaling.md.
+// runStatement runs psql with the URL of the page.
 func (r *reader) runStatement(command docscheck.Command) {
 	r.T.Helper()
-	own, err := url.Parse(programtest.Value(r.Environ, "DATABASE_URL"))
-	require.NoError(r.T, err)
-	urls := []string{own.String()}
-	for _, page := range allPages(r.T) {
-		for _, other := range commandsOf(r.T, page) {
-			form := scalingURL.FindStringSubmatch(other.Text)
-			if page.Path != "docs/scaling.md" || form == nil {
-				continue
-			}
-			hosts, parameters := form[1], form[2]
-			adapted := *own
-			adapted.Host = strings.TrimSuffix(strings.Repeat(own.Host+",", strings.Count(hosts, ",")+1), ",")
-			adapted.RawQuery += "&" + parameters
-			urls = append(urls, adapted.String())
-		}
-	}
-	require.Greater(r.T, len(urls), 4, "docs/scaling.md shows its URLs")
 	text := r.conversion + "\n" + strings.ReplaceAll(command.Text, "…", uuid.NewString())
-	for _, own := range urls {
-		environ := r.With("DATABASE_URL=" + own)
-		if strings.Contains(own, "search_path=shop_a") {
-			r.Exec("CREATE SCHEMA IF NOT EXISTS shop_a")
-			require.Zero(r.T, labtest.Start(r.T, environ, "migrate", "up").Wait())
-		}
-		shell := exec.CommandContext(r.T.Context(), "sh", "-c", text)
-		shell.Env = environ
-		printed, err := shell.CombinedOutput()
-		require.NoError(r.T, err, "%s: %s\n%s\n%s", command.At, own, text, printed)
-	}
+	shell := exec.CommandContext(r.T.Context(), "sh", "-c", text)
+	shell.Env = r.Environ
+	printed, err := shell.CombinedOutput()
+	require.NoError(r.T, err, "%s: %s\n%s\n%s", command.At, programtest.Value(r.Environ, "DATABASE_URL"), text, printed)
 }
-
-var scalingURL = regexp.MustCompile(`^export DATABASE_URL='postgres://orders:…@([^/]+)/orders\??(.*)'$`)
 
 // set sets the variables of a page. A value with "…" is a placeholder for one that the
 // reader already has.
@@ -173,8 +250,8 @@ func (r *reader) startAndStop(part docscheck.Simple) {
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 
 // runInShell replaces the addresses of the pages by those of the reader's API, the account ID by the
-// reader's, API_KEY_ID by that of an API key, JOB by that of a discrepancy, KEY by an abandoned key, ORDER by a paid order whose receipt was sent, and
-// EMAIL by the address of its customer.
+// reader's, API_KEY_ID by that of the newest API key, JOB by that of a discrepancy, KEY by an abandoned key, ORDER by
+// a paid order whose receipt was sent, and EMAIL by the address of its customer.
 func (r *reader) runInShell(command docscheck.Command) {
 	r.T.Helper()
 	for _, part := range command.Parts {
@@ -192,8 +269,8 @@ func (r *reader) runInShell(command docscheck.Command) {
 		}
 	}
 	for placeholder, query := range map[string]string{
-		"--account ID": "SELECT '--account ' || id FROM accounts",
-		"API_KEY_ID":   "SELECT id::text FROM api_keys LIMIT 1",
+		"--account ID": "SELECT '--account ' || id FROM accounts WHERE name = 'Fixture'",
+		"API_KEY_ID":   "SELECT id::text FROM api_keys ORDER BY created_at DESC LIMIT 1",
 		" JOB":         "INSERT INTO staged_jobs (account_id, id, kind, args, failed_at) SELECT id, id, 'discrepancy', '{}', now() FROM accounts RETURNING ' ' || id",
 	} {
 		if strings.Contains(text, placeholder) {
@@ -211,8 +288,8 @@ func (r *reader) runInShell(command docscheck.Command) {
 		text = order.ReplaceAllString(text, " "+r.pay())
 	}
 	if strings.Contains(text, "EMAIL") {
-		r.pay()
-		text = strings.ReplaceAll(text, "EMAIL", "ada@example.com")
+		r.Exec("UPDATE orders SET email = 'grace@example.com' WHERE id = $1", r.pay()) // the address of the stuck orders is another one
+		text = strings.ReplaceAll(text, "EMAIL", "grace@example.com")
 	}
 	ctx, cancel := context.WithTimeout(r.T.Context(), programtest.WaitTimeout)
 	defer cancel()
@@ -222,6 +299,7 @@ func (r *reader) runInShell(command docscheck.Command) {
 	shell.Stderr = &stderr
 	printed, err := shell.Output()
 	require.NoError(r.T, err, "%s: %s\n%s%s", command.At, text, printed, &stderr)
+	r.jobs += strings.Count(string(printed), "job of lost rows:")
 	if len(command.Shown) > 0 {
 		require.NoError(r.T, docscheck.Compare(command.Shown, string(printed)), command.At)
 	}
@@ -309,6 +387,39 @@ func TestDocuments_demo(t *testing.T) {
 	shown := result.FindAllString(strings.Join(shownBelow(t, "README.md", "make demo"), "\n"), -1)
 	require.NotEmpty(t, shown)
 	require.Subset(t, result.FindAllString(demo.Stdout.String(), -1), shown)
+}
+
+// What a shop reads after make own is bounded, in words outside of code blocks. How an order works and the rules are
+// what a change of a step needs, and have a bound of their own. README has one below.
+func TestDocuments_words(t *testing.T) {
+	t.Parallel()
+	own, err := fs.ReadFile(root, "lab/own.sh")
+	require.NoError(t, err)
+	list := regexp.MustCompile(`(?s)\ngone=\((.*?)\)\n`).FindSubmatch(own)
+	require.NotNil(t, list)
+	gone := append(strings.Fields(string(list[1])), "README.md", "CHANGELOG.md", "docs/console.md", "api/problems", "examples")
+	words := map[string]int{}
+	for _, page := range allPages(t) {
+		if slices.ContainsFunc(gone, func(name string) bool { return strings.HasPrefix(page.Path+"/", name+"/") }) {
+			continue
+		}
+		kind := "pages"
+		switch folder, _, _ := strings.Cut(page.Path, "/"); {
+		case page.Path == "docs/how-it-works.md", page.Path == "docs/rules.md":
+			kind = "protocol"
+		case folder != "docs" && folder != "client":
+			kind = "repository" // how to contribute, to report, to ask
+		}
+		for _, word := range strings.Fields(page.Prose) {
+			if strings.ContainsFunc(word, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
+				words[kind]++
+			}
+		}
+	}
+	t.Log(words)
+	require.LessOrEqual(t, words["pages"], 10_000)
+	require.LessOrEqual(t, words["protocol"], 5_400)
+	require.LessOrEqual(t, words["repository"], 1_200)
 }
 
 // README names the two commands of a new clone, in at most 800 words.
