@@ -37,7 +37,6 @@ edit -ni 'print unless m{#tag/refunds/}' cmd/playground/internal/docs/page.html
 edit -pi 's/ To give the money back, refund it: .*//' api/problems/order-not-cancelable.md
 edit -pi 's/\[order-not-refundable\]\(order-not-refundable.md\), //' api/problems/order-not-cancelable.md
 edit -ni 'print unless /^- `(not_our_refund|saved_500)`/' docs/failures.md
-edit -pi 's{, as `orders/refunds/create\.go` does}{}' docs/add-an-operation.md
 edit -pi 's/ \[A script\].*//' docs/add-an-operation.md
 edit -ni 'print unless /delete-refunds/' docs/add-an-operation.md
 

@@ -1,5 +1,5 @@
-// Package notes is the second example of docs/add-an-operation.md. It stores the gift note of an order,
-// which has one at most, whatever the idempotency key.
+// Package notes is the example of docs/add-an-operation.md without an external call. It stores the gift note of an
+// order, which has one at most, whatever the idempotency key.
 package notes
 
 import (
@@ -63,6 +63,13 @@ func (createNote) Links(key idempotency.StoredKey) httpjson.Links {
 
 // Steps returns only the first transaction. It already finishes the key, because there is no external call.
 func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
+	// violated decides, instead of a lookup before the insert, which would race.
+	violated := func(_ context.Context, constraint string) error {
+		if strings.Contains(constraint, "notes_order_unique") {
+			return errExists
+		}
+		return run.Expired() // the id derives from the key
+	}
 	return idempotency.Steps{Violated: violated, Start: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Transition, error) {
 		in := httpjson.NewDecoder(run.Params)
 		note := Note{
@@ -79,12 +86,4 @@ func (createNote) Steps(run *idempotency.Run) idempotency.Steps {
 		tx.Queue("INSERT INTO notes (account_id, id, order_id, text) VALUES ($1, $2, $3, $4)", run.AccountID, note.ID, note.OrderID, note.Text)
 		return httpjson.FinishCreated(run.Path+"/"+note.ID.String(), note)
 	}}
-}
-
-// violated decides, instead of a lookup before the insert, which would race.
-func violated(_ context.Context, constraint string) error {
-	if strings.Contains(constraint, "notes_order_unique") {
-		return errExists
-	}
-	return nil // the primary key, which derives from the idempotency key
 }

@@ -5,6 +5,7 @@ package copies_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,84 +15,84 @@ import (
 
 const noOwn = "func registerOwn(*idempotency.Engine, *Config, *pgxpool.Pool, http.RoundTripper) func(*api.Handlers, chi.Router) {\n\treturn nil\n}\n"
 
-// A reader follows docs/add-an-operation.md with the code that it shows.
+// A reader follows docs/add-an-operation.md with the code that it shows, and gives the package another name.
 func TestGuide(t *testing.T) {
 	_, folder := clone(t)
 	g := guide{t, folder, read(t, root, "docs/add-an-operation.md")}
 
 	// 1. The table
-	g.write("migrations/20261126103000_credits.sql",
-		"-- +goose Up\n"+read(t, folder, "examples/credits/schema.sql")+"\n-- +goose Down\nDROP TABLE credits;\n")
+	g.addTable("labels")
 	run(t, folder, nil, "go", "test", "./migrations")
 
-	// 2. The operation
-	for _, name := range []string{"credits.go", "credits_test.go", "main_test.go", "wallets.go"} {
-		g.write("credits/"+name, read(t, folder, "examples/credits/"+name))
+	// 2. The package
+	for _, line := range strings.Split(strings.TrimSpace(g.block("$ mkdir labels")), "\n") {
+		run(t, folder, nil, "bash", "-c", strings.TrimPrefix(line, "$ "))
 	}
-	for _, name := range []string{"credits_test.go", "main_test.go"} {
-		g.replace("credits/"+name, `/examples/credits"`, `/credits"`)
-	}
-	g.replace("credits/main_test.go", "Pool: newPool(t)", "")
-	run(t, folder, nil, "go", "test", "./credits")
+	run(t, folder, nil, "go", "test", "./labels")
+	const name = "parcels"
+	g.rename("labels", name)
 
 	// 3. The program
 	const config, app = "cmd/internal/app/config.go", "cmd/internal/app/app.go"
-	g.after(config, "WebhookSecret Secret `envconfig:\"STRIPE_WEBHOOK_SECRET\"`\n", g.block("WalletsURL    string"))
-	g.after(config, "func (c *Config) validate(p *problems) {\n", g.block(`"WALLETS_URL", "is not`))
-	g.before("cmd/internal/app/env.txt", "  SMTP_URL\n", g.block("URL of the wallet service."))
-	g.before(app, "\ta := &App{Config: config", g.block("a live Stripe key requires WALLETS_URL"))
-	g.replace(app, noOwn, g.block("&credits.Service{Pool: pool,"))
-	g.replace(app, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/credits"`)
+	g.after(config, "WebhookSecret Secret `envconfig:\"STRIPE_WEBHOOK_SECRET\"`\n", g.block("CarrierURL    string"))
+	g.after(config, "func (c *Config) validate(p *problems) {\n", g.block(`"CARRIER_URL", "is not`))
+	g.before("cmd/internal/app/env.txt", "  SMTP_URL\n", g.block("URL of the carrier."))
+	g.before(app, "\ta := &App{Config: config", g.block("a live Stripe key requires CARRIER_URL"))
+	g.replace(app, noOwn, renamed(g.block("&labels.Service{Pool: pool,"), "labels", name))
+	g.replace(app, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+"/"+name+`"`)
 	run(t, folder, nil, "make", "generate")
 	run(t, folder, nil, "go", "build", "./...")
 	run(t, folder, nil, "go", "test", "./cmd/internal/app")
 	run(t, folder, nil, "go", "test", "-run", "Roles", "./cmd/orders")
 	production := []string{"DATABASE_URL=postgres://u:p@127.0.0.1:1/orders", "STRIPE_SECRET_KEY=sk_live_1"}
 	_, err := output(t, folder, production, "go", []string{"run", "./cmd/orders", "completer"})
-	require.ErrorContains(t, err, "WALLETS_URL")
+	require.ErrorContains(t, err, "CARRIER_URL")
 
-	// 4. The problem of a refusal
-	g.write("api/problems/credit-refused.md", read(t, folder, "examples/credits/credit-refused.md"))
+	// 4. The problems
+	for _, problem := range []string{"label-refused.md", "order-not-shippable.md"} {
+		g.write("api/problems/"+problem, read(t, folder, "examples/labels/"+problem))
+	}
 	run(t, folder, nil, "make", "generate")
 	run(t, folder, nil, "go", "test", "-run", "Problem", "./api")
 
 	// 5. The contract
-	g.addContract("credits")
-	g.after("openapi.yaml", "\ntags:\n", g.block("- name: Credits"))
-	g.replace("openapi.yaml", "[create_order, ", "[create_order, grant_credit, ")
-	g.replace("openapi.yaml", "[started, ", "[started, credit_inserted, credit_refused, ")
-	g.write("api/own_test.go", g.block("func TestCredits"))
+	g.addContract("labels")
+	g.replace("openapi.yaml", "[create_order, ", "[create_order, buy_label, ")
+	g.replace("openapi.yaml", "[started, ", "[started, label_inserted, label_sent, ")
+	g.write("api/own_test.go", renamed(read(t, folder, "examples/labels/own_test.txt"), "labels", name))
 	run(t, folder, nil, "go", "test", "./api")
 
 	// 6. Everything: here, what depends on the contract
 	run(t, folder, nil, "make", "fmt", "generate")
-	g.requireOutside("credits/", 8)
+	g.requireOutside(name+"/", 12)
 	if *everything {
 		run(t, folder, nil, "make", "test", "check")
 		return
 	}
+	run(t, folder, nil, "go", "test", "./"+name)
 	run(t, folder, nil, "make", "lint", "generated", "contract")
 }
 
-// The same for a path below another resource.
+// The same for a path below another resource, without an external call.
 func TestGuide_below(t *testing.T) {
 	_, folder := clone(t)
 	g := guide{t, folder, read(t, root, "docs/add-an-operation.md")}
+	g.addTable("notes")
 	g.write("notes/notes.go", read(t, folder, "examples/notes/notes.go"))
-	g.write("migrations/20261126104000_notes.sql", "-- +goose Up\n"+read(t, folder, "examples/notes/schema.sql")+"\n-- +goose Down\nDROP TABLE notes;\n")
-	const app = "cmd/internal/app/app.go"
-	g.replace(app, noOwn, g.block("notes.Routes(pool)"))
-	g.replace(app, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/notes"`)
+	const app, name = "cmd/internal/app/app.go", "giftnotes"
+	g.rename("notes", name)
+	g.replace(app, noOwn, renamed(g.block("notes.Routes(pool)"), "notes", name))
+	g.replace(app, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+"/"+name+`"`)
 	g.write("api/problems/note-exists.md", read(t, folder, "examples/notes/note-exists.md"))
 	g.before("orders/erase.go", "\t\taudit.WriteTx(ctx, batch, accountID, orderID", g.block("UPDATE notes"))
 	g.addContract("notes")
 	g.replace("openapi.yaml", "[create_order, ", "[create_order, create_note, ")
-	g.write("api/own_test.go", g.block("func TestNotes"))
+	g.write("api/own_test.go", renamed(read(t, folder, "examples/notes/own_test.txt"), "notes", name))
 	run(t, folder, nil, "make", "fmt", "generate", "contract")
 	run(t, folder, nil, "go", "test", "./api", "./migrations")
 	run(t, folder, nil, "go", "test", "-run", "Roles", "./cmd/orders")
 	run(t, folder, nil, "make", "lint")
-	g.requireOutside("notes/", 12)
+	g.requireOutside(name+"/", 12)
 }
 
 // The page also deletes refunds, and changes at most 12 files that are not only theirs.
@@ -125,6 +126,31 @@ func (g guide) block(text string) string {
 	}
 	require.Fail(g.t, "the page has no such block", text)
 	return ""
+}
+
+// addTable adds the migration of an example.
+func (g guide) addTable(example string) {
+	g.t.Helper()
+	g.write("migrations/20261126103000_"+example+".sql",
+		"-- +goose Up\n"+read(g.t, g.folder, "examples/"+example+"/schema.sql")+"\n-- +goose Down\nDROP TABLE "+example+";\n")
+}
+
+// rename renames the reader's package and its folder.
+func (g guide) rename(from, to string) {
+	g.t.Helper()
+	require.NoError(g.t, os.Rename(filepath.Join(g.folder, from), filepath.Join(g.folder, to)))
+	files, err := filepath.Glob(filepath.Join(g.folder, to, "*.go"))
+	require.NoError(g.t, err)
+	for _, file := range files {
+		name := to + "/" + filepath.Base(file)
+		g.write(name, renamed(read(g.t, g.folder, name), from, to))
+	}
+}
+
+// renamed returns code with another name for the package.
+func renamed(code, from, to string) string {
+	name := regexp.MustCompile(`([Pp]ackage |orders-api/)` + from + `(_test)?\b|\b` + from + `\.[A-Z]`)
+	return name.ReplaceAllStringFunc(code, func(found string) string { return strings.Replace(found, from, to, 1) })
 }
 
 // addContract adds the contract of an example to openapi.yaml.

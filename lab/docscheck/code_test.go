@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the code blocks of the guides")
 // block matches a code block from a file. A marker names the file and the declarations to
 // show, or only the file:
 //
-//	<!-- code:begin examples/credits/credits.go Service Service.Grant -->
+//	<!-- code:begin examples/labels/labels.go Service Service.Routes -->
 //	<!-- code:end -->
 var block = regexp.MustCompile(`(?s)<!-- code:begin (\S+)([^\n]*) -->\n(.*?)<!-- code:end -->\n`)
 

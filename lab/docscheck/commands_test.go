@@ -36,6 +36,7 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"node":       notRun("the same check runs the backend of the client's page"),
 	"sudo":       notRun("changes the reader's machine; TestDocuments_operator runs the runbook's lines"),
 	"sed":        notRun("the same, in a pipeline"),
+	"perl":       notRun("make -C lab guide-check runs it"),
 	"createdb":   notRun("needs the reader's server"),
 	"stripe":     notRun("needs an account at Stripe"),
 	"systemctl":  notRun("changes the reader's machine"),

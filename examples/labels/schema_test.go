@@ -1,4 +1,4 @@
-package credits_test
+package labels_test
 
 import (
 	"os"
@@ -11,11 +11,11 @@ import (
 )
 
 // The table is in a schema of its own, because a migration may create it too.
-func newPool(t *testing.T) *pgxpool.Pool {
+func newPool(t *testing.T, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	pool := idempotencytest.NewPool(t, func(config *pgxpool.Config) {
+	pool := idempotencytest.NewPool(t, append(configure, func(config *pgxpool.Config) {
 		config.ConnConfig.RuntimeParams["search_path"] = "example, public"
-	})
+	})...)
 	table, err := os.ReadFile("schema.sql")
 	require.NoError(t, err)
 	_, err = pool.Exec(t.Context(), "CREATE SCHEMA example;"+string(table))
