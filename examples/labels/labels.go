@@ -10,6 +10,7 @@ package labels
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -158,6 +159,9 @@ func (r *labelRun) call(ctx context.Context) (idempotency.RecordFunc, error) {
 		return nil, err
 	}
 	label, err := r.service.find(ctx, r.AccountID, httpjson.ParentID(path, r.Path), labelID(r.AccountID, r.Key))
+	if errors.Is(err, httpjson.ErrNotFound) { // lost in a failover, and 404 would end the client's retries
+		err = fmt.Errorf("the label of key %s is missing", r.KeyID)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -137,7 +137,11 @@ func TestBuy_twoRuns(t *testing.T) {
 			})
 			first := make(chan *httptest.ResponseRecorder, 1)
 			go func() { first <- f.buy() }()
-			<-reached
+			select {
+			case <-reached:
+			case got := <-first:
+				require.Fail(t, "the run has made no call", got.Body)
+			}
 			requireProblem(t, "idempotency-key-in-progress", f.buy())
 			f.passTime()
 			if method == http.MethodGet {
@@ -152,14 +156,20 @@ func TestBuy_twoRuns(t *testing.T) {
 	}
 }
 
-// A failover loses the rows of the label and of its key. Its retry looks like a first run.
+// A failover loses the rows of the label and of its key, during a run or later. Its retry looks like a first run.
 func TestBuy_lostRows(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.requireBought()
-	f.exec("DELETE FROM labels")
-	f.exec("DELETE FROM idempotency_keys WHERE id = $1", idempotency.KeyID(f.Account, f.key))
-	f.requireBought()
+	f.carrier.set(http.MethodPost, loseResponse)
+	f.requireUnknown()
+	for range 2 {
+		f.exec("DELETE FROM labels")
+		if again := f.buy(); again.Header().Get("Idempotent-Replayed") == "" {
+			requireProblem(t, "internal-error", again) // 404 would mean that the account has no such order
+		}
+		f.exec("DELETE FROM idempotency_keys WHERE id = $1", idempotency.KeyID(f.Account, f.key))
+		f.requireBought()
+	}
 }
 
 func TestBuy_refused(t *testing.T) {
