@@ -159,7 +159,11 @@ func TestSMTP_foreignServer(t *testing.T) {
 			t.Run(name+" as reply to "+reply, func(t *testing.T) {
 				t.Parallel()
 				limit := 10 * time.Second
-				if len(endless) < 10 {
+				switch {
+				case len(endless) >= 10:
+				case reply == "QUIT": // a slow machine must have sent the mail before
+					limit = 3 * time.Second
+				default:
 					limit = 200 * time.Millisecond
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
