@@ -47,7 +47,7 @@ func (r *orderRun) confirm(ctx context.Context) (idempotency.RecordFunc, error) 
 	case failed.Outcome == payments.Declined && failed.Intent != nil &&
 		failed.Intent.Status == payments.StatusRequiresPaymentMethod && r.order.Status == StatusPending:
 		// Stripe dropped the card, and no customer has the client secret, because the order has never
-		// required an action. So nobody can charge the intent any more.
+		// required an action. So the intent cannot be charged any more.
 		return r.recordFailure(DeclinedBy(failed)), nil
 	case failed.Outcome == payments.NotExecuted && firstConfirm:
 		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)

@@ -290,7 +290,7 @@ func TestDashboard_knownMetrics(t *testing.T) {
 	}
 }
 
-// A metric that nobody reads costs each scrape and each reader of the code.
+// A metric that no alert, dashboard or remedy reads costs each scrape and each reader of the code.
 func TestMetrics_needed(t *testing.T) {
 	t.Parallel()
 	var read strings.Builder

@@ -118,7 +118,7 @@ func (s *Service) Sync(ctx context.Context, accountID, orderID uuid.UUID) error 
 }
 
 // finishRuns lets the runs of our refunds record them. If Sync recorded a failure that overtakes the
-// response, nobody would be told that the client's 201 is wrong. So the job is repeated, unless a run refuses
+// response, its client would not learn that the 201 is wrong. So the job is repeated, unless a run refuses
 // the provider's refund: then an operator has to decide.
 func (s *Service) finishRuns(ctx context.Context, c *change) error {
 	for _, u := range c.unfinished {
