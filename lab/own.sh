@@ -8,10 +8,10 @@ set -euo pipefail
 
 # Evidence, the reasons for the template instead of another one, and pages about what only a test of lab/ keeps true.
 gone=(lab spec docs/proof.md docs/decisions.md docs/removed.md docs/libraries.md docs/cost.md
-	docs/guides/engine-only.md docs/guides/swap-the-provider.md .github/ISSUE_TEMPLATE docs/guides/generated-clients.md .github/workflows/lab.yml)
+	docs/guides/engine-only.md .github/ISSUE_TEMPLATE docs/guides/generated-clients.md .github/workflows/lab.yml)
 
 own() {
-	local old new=$1 line='(^|[^A-Za-z0-9_.-])(lab|spec)/|-C (lab|spec)|lab/own|(proof|decisions|removed|libraries|cost|engine-only|swap-the-provider|generated-clients)\.md'
+	local old new=$1 line='(^|[^A-Za-z0-9_.-])(lab|spec)/|-C (lab|spec)|lab/own|(proof|decisions|removed|libraries|cost|engine-only|generated-clients)\.md'
 	old=$(sed -n 's/^module //p' go.mod)
 	# The first page of a shop, with what the template guarantees.
 	{ cat lab/copies/testdata/README.md && echo && sed -n '/^## What is guaranteed/,/^## What it is not/p' README.md; } |

@@ -418,7 +418,7 @@ func TestDocuments_words(t *testing.T) {
 	}
 	t.Log(words)
 	require.LessOrEqual(t, words["pages"], 10_000)
-	require.LessOrEqual(t, words["protocol"], 5_400)
+	require.LessOrEqual(t, words["protocol"], 5_600)
 	require.LessOrEqual(t, words["repository"], 1_200)
 }
 

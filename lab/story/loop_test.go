@@ -29,7 +29,7 @@ import (
 const (
 	createKeys = `CREATE TABLE idempotency_keys (
     idempotency_key text PRIMARY KEY,     -- chosen by the client
-    fingerprint     bytea NOT NULL,       -- hash of the request: another one is rejected
+    fingerprint     bytea NOT NULL,       -- hash of the request; another request is rejected
     recovery_point  text NOT NULL,        -- how far the request has come
     lease_token     uuid NOT NULL,        -- the run that may write, new for each run
     locked_at       timestamptz,          -- since when; NULL if no run works on it
@@ -107,7 +107,7 @@ func (s *Shop) Order(ctx context.Context, key string, hash []byte) (int, []byte,
 	for r.point != "finished" {
 		found, err := s.step(ctx, r) // calls Stripe, outside of any transaction
 		if err == nil {
-			err = s.commit(ctx, r, found) // with the next point, behind the fence (see below)
+			err = s.commit(ctx, r, found) // unless the run has lost its lease (the fence, below)
 		}
 		if err != nil {
 			s.release(r) // ends our own lease; the recovery point stays for a retry
