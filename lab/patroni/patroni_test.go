@@ -418,6 +418,11 @@ func TestPatroni_asynchronous(t *testing.T) {
 	}
 	require.Len(t, s.Stripe.Charges(), charges, "no retry charges")
 	require.Empty(t, s.Stripe.OrdersChargedTwice())
+	// What a retry has just restored stays a discrepancy until it is older than COMPLETER_GRACE.
+	until(t, "reconcile ends every discrepancy", func() bool {
+		labtest.Start(t, s.Environ, "reconcile", "--since", "2h").Wait()
+		return s.Count("SELECT count(*) FROM staged_jobs WHERE kind = 'discrepancy'") == 0
+	})
 	s.requireExactlyOnce(load.responses)
 	t.Logf("the next order after %.1f s; %d of %d acknowledged orders were lost, and reconcile listed them; %d pg_rewind",
 		outage.Seconds(), len(lost), len(responses), s.cluster.rewinds())
