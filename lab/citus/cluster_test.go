@@ -173,11 +173,13 @@ func (n *node) exec(database string, statements ...string) {
 // shell runs commands as an operator of the coordinator.
 func (c *cluster) shell(commands string) {
 	c.t.Helper()
-	shell := exec.CommandContext(c.t.Context(), "sh", "-e", "-c", commands)
+	// Only psql may read these variables, because orders rejects them.
+	psql := fmt.Sprintf("psql() { PGHOST=127.0.0.1 PGPORT=%d PGUSER=postgres command psql \"$@\"; }\n", c.coordinator.port)
+	shell := exec.CommandContext(c.t.Context(), "sh", "-e", "-c", psql+commands)
 	shell.Dir = "../.."
 	shell.Env = []string{
 		"PATH=" + filepath.Dir(labtest.Program()) + ":" + os.Getenv("CITUS_BIN") + ":" + os.Getenv("PATH"), "HOME=" + c.t.TempDir(),
-		"LD_LIBRARY_PATH=" + os.Getenv("CITUS_LIBRARIES"), "PGHOST=127.0.0.1", "PGPORT=" + strconv.Itoa(c.coordinator.port), "PGUSER=postgres",
+		"LD_LIBRARY_PATH=" + os.Getenv("CITUS_LIBRARIES"),
 	}
 	printed, err := shell.CombinedOutput()
 	require.NoError(c.t, err, "%s\n%s", commands, printed)
