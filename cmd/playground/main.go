@@ -1,5 +1,6 @@
 // Command playground is for a developer's machine. `playground run` runs everything in one process,
-// with a private PostgreSQL and the fake Stripe. `playground demo` is a guided tour.
+// with a private PostgreSQL and the fake Stripe.
+// A guided tour is `playground demo`.
 package main
 
 import "example.com/orders-api/cmd/internal/app"

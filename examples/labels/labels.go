@@ -21,6 +21,7 @@ import (
 
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/orders"
 )
@@ -148,6 +149,7 @@ func (r *labelRun) insertLabel(ctx context.Context, tx *idempotency.Tx) (idempot
 	}
 	tx.Queue("INSERT INTO labels (account_id, id, order_id, status) VALUES ($1, $2, $3, 'pending')",
 		r.AccountID, labelID(r.AccountID, r.Key), orderID)
+	audit.WriteTx(ctx, tx, r.AccountID, labelID(r.AccountID, r.Key), "label.created", map[string]any{"order_id": orderID})
 	return idempotency.Advance(pointInserted), nil
 }
 

@@ -98,6 +98,10 @@ func (f *fixture) requireBought() {
 	require.Equal(f, "bought", f.label().Status)
 	require.Equal(f, []string{f.labelID().String()}, f.carrier.sold(), "one label is bought, of this key")
 	require.Equal(f, trackingNumber, *f.label().TrackingNumber)
+	var recorded bool // so that an operator finds what a leaked API key has bought
+	require.NoError(f, f.Pool.QueryRow(f.Context(), "SELECT bool_and(data ? 'api_key') FROM audit_records WHERE action = 'label.created' AND resource_id = $1",
+		f.labelID().String()).Scan(&recorded))
+	require.True(f, recorded)
 }
 
 func (f *fixture) labelID() uuid.UUID { return idempotency.DeriveID("label", f.Account, f.key) }
