@@ -191,6 +191,24 @@ func TestRunOnce_leaseExpired(t *testing.T) {
 	}
 }
 
+func TestRunOnce_killedBeforeDelete(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t)
+	restage(t, pool, uuid.New())
+	connections, err := pgxpool.NewWithConfig(t.Context(), pool.Config())
+	require.NoError(t, err)
+	killed := newWorker(connections, func(context.Context, jobs.Job) error {
+		connections.Close()
+		return nil
+	})
+	requirePass(t, killed, jobs.Result{jobs.Lost: 1})
+
+	worker := newWorker(pool, returns(nil))
+	requirePass(t, worker, jobs.Result{}) // still leased
+	exec(t, pool, makeDue)
+	requirePass(t, worker, jobs.Result{jobs.Done: 1})
+}
+
 // The worker was killed during each attempt.
 func TestRunOnce_noAttemptEnded(t *testing.T) {
 	t.Parallel()
