@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +16,6 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/events"
-	"example.com/orders-api/internal/audit"
 	"example.com/orders-api/internal/foreigntest"
 	"example.com/orders-api/internal/jobs"
 )
@@ -257,38 +254,6 @@ func TestDeliver_backlog(t *testing.T) {
 	for attempt := range jobs.MaxAttempts {
 		require.LessOrEqual(t, jobs.Backoff(attempt+1), 18*time.Minute)
 	}
-}
-
-// An event that the shop always rejects delays no other, and fails after three days. An operator sends it again.
-func TestDeliver_poison(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	poison := uuid.New()
-	endpoint := newShop(t, func(w http.ResponseWriter, r *http.Request) {
-		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), poison.String()) {
-			w.WriteHeader(http.StatusInternalServerError)
-		}
-	})
-	f.stage(events.ShopEvent{Type: events.OrderPaid, OrderID: poison})
-	f.stagePaid(5)
-	worker := f.worker(endpoint.URL)
-	f.pass(worker, jobs.Result{jobs.Done: 5, jobs.Retried: 1})
-	f.exec("UPDATE staged_jobs SET attempt = $1, run_at = now()", jobs.MaxAttempts-1)
-	f.pass(worker, jobs.Result{jobs.Failed: 1})
-	failed, err := jobs.ListFailed(t.Context(), f.pool)
-	require.NoError(t, err)
-	require.Len(t, failed, 1)
-	require.Contains(t, string(failed[0].Args), poison.String())
-
-	endpoint.change(nil)
-	f.exec("UPDATE staged_jobs SET run_at = now()")
-	f.pass(worker, jobs.Result{})
-	n, err := jobs.RetryFailed(t.Context(), f.pool, failed[0].ID, audit.Operator{Actor: "grace", Reason: "fixed"})
-	require.NoError(t, err)
-	require.EqualValues(t, 1, n)
-	f.pass(worker, jobs.Result{jobs.Done: 1})
-	got := endpoint.received()
-	require.Equal(t, failed[0].ID.String(), got[len(got)-1].header.Get("webhook-id"))
 }
 
 // An event of a newer version waits for a newer worker.

@@ -100,7 +100,6 @@ type shop struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []delivered
-	respond  http.HandlerFunc
 }
 
 type delivered struct {
@@ -110,27 +109,19 @@ type delivered struct {
 
 func newShop(t *testing.T, respond http.HandlerFunc) *shop {
 	t.Helper()
-	s := &shop{respond: respond}
+	if respond == nil {
+		respond = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+	}
+	s := &shop{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.mu.Lock()
 		s.requests = append(s.requests, delivered{r.Header, string(body)})
-		respond := s.respond
 		s.mu.Unlock()
-		if respond == nil {
-			respond = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
 		respond(w, r)
 	}))
 	t.Cleanup(s.Close)
 	return s
-}
-
-func (s *shop) change(respond http.HandlerFunc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.respond = respond
 }
 
 func (s *shop) received() []delivered {

@@ -109,6 +109,11 @@ func TestCompleter_selection(t *testing.T) {
 		update string
 		calls  int64
 	}{
+		// No command changes a key of a newer version, nor does it use up the limit of the passes below.
+		{name: "at an unknown recovery point", state: released, ago: 48 * time.Hour, update: "recovery_point = 'captured'"},
+		{name: "of an unknown operation", state: released, ago: 48 * time.Hour, update: "operation = 'three_steps_2'"},
+		{name: "at an unknown point, requires an action", state: released, ago: 48 * time.Hour, update: "recovery_point = 'captured', action_required_at = now()"},
+
 		{name: "released at the first call", state: given{Point: reserved}, ago: old, calls: 2},
 		{name: "released at the second call", state: released, ago: old, calls: 1},
 		{name: "a second past the grace", state: released, ago: grace + time.Second, calls: 1},
@@ -127,6 +132,7 @@ func TestCompleter_selection(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			op := &threeSteps{}
 			f := newCompleterFixture(shared, op)
+			f.config.Batch = 4
 			req := f.putChanged(op, test.state, test.ago, test.update)
 			before := f.row(req)
 			result := f.pass()
@@ -176,30 +182,6 @@ func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 			f.requireIdle()
 		})
 	}
-}
-
-// No command changes a key of a newer version, nor does it use up the limit of a pass.
-func TestCompleter_newerVersion(t *testing.T) {
-	t.Parallel()
-	op, waiting := &threeSteps{}, "action_required_at = now(), "
-	f := newCompleterFixture(newFixture(t), op)
-	f.config.Batch = 4
-	for name, update := range map[string]string{
-		"recovery point":            "recovery_point = 'captured'",
-		"operation":                 "operation = 'three_steps_2'",
-		"point, requires an action": waiting + "recovery_point = 'captured'",
-	} {
-		t.Run(name, func(t *testing.T) {
-			req := f.putChanged(op, released, 48*time.Hour, update)
-			before := f.row(req)
-			require.Zero(t, f.pass())
-			require.Equal(t, before, f.row(req))
-		})
-	}
-	require.Zero(t, op.calls.Load())
-
-	f.putAbandoned(op, released, 2*grace)
-	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass())
 }
 
 func TestCompleter_databaseFails(t *testing.T) {

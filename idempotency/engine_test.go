@@ -238,6 +238,17 @@ func TestOperator(t *testing.T) {
 	}
 	_, err := f.engine.Retry(t.Context(), f.account, keyID(f.request()), nil)
 	require.ErrorIs(t, err, idempotency.ErrNotFound)
+
+	req, ends := f.request(), resolvable{&threeSteps{}}
+	f.put(req, ends, released)
+	before := f.row(req)
+	cannotRecord := func(batch *pgx.Batch) { batch.Queue("TABLE unknown") }
+	_, err = f.registered(ends).Resolve(t.Context(), f.account, keyID(req), "ada", cannotRecord)
+	require.ErrorContains(t, err, "nothing was changed: ")
+	_, err = f.registered(ends).Retry(t.Context(), idempotencytest.Account(t, f.pool), keyID(req), nil)
+	require.ErrorIs(t, err, idempotency.ErrNotFound, "another account's operator")
+	require.Equal(t, before, f.row(req))
+	require.Empty(t, f.effects(req))
 	require.Panics(t, func() { f.registered(&threeSteps{}).Register(&threeSteps{}) }, "the name is registered")
 	f.requireIdle()
 }

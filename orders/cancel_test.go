@@ -48,8 +48,7 @@ const (
 )
 
 // A cancel and its retry, by the client or by the completer (R29).
-func TestCancel_outcomes(t *testing.T) {
-	t.Parallel()
+func cancelOutcomes() scenarios {
 	canceled := expectFailure("canceled")
 	table := scenarios{
 		"no intent yet":             {StopBefore(CreateIntent), cancelOrder("200"), canceled, expectIntents("canceled")},
@@ -87,21 +86,7 @@ func TestCancel_outcomes(t *testing.T) {
 			table[string(kind)+" "+call] = []Step{Challenge, Fault(kind, call), cancelOrder(want), Retry("200"), canceled}
 		}
 	}
-	shared := NewFixture(t, Setup{}, Create("201"))
-	for name, steps := range table {
-		t.Run(name, func(t *testing.T) {
-			for _, byCompleter := range []bool{false, true} {
-				f := shared.WithNewKey(t)
-				f.ByCompleter = byCompleter
-				f.Run(steps)
-				f.CheckResponse()
-				if !f.Retried {
-					break
-				}
-			}
-		})
-	}
-	CheckInvariants(t, shared)
+	return table
 }
 
 func setPoint(point string) Step {

@@ -37,15 +37,19 @@ func TestCreate(t *testing.T) {
 
 		require.Equal(t, CreateIntent, created.Endpoint)
 		require.Equal(t, "orders-api-"+frozenKeyID, created.Key)
-		require.Equal(t, "amount=4300"+
-			"&automatic_payment_methods[allow_redirects]=never"+
-			"&automatic_payment_methods[enabled]=true"+
-			"&currency=usd"+
-			"&description=Order "+frozenOrderID+
-			"&metadata[account_id]="+frozenAccount+
-			"&metadata[idempotency_key_id]="+frozenKeyID+
-			"&metadata[order_id]="+frozenOrderID+
-			"&payment_method=pm_card_visa", decodedForm(t, created.Body))
+		form, err := url.ParseQuery(string(created.Body))
+		require.NoError(t, err)
+		require.Equal(t, url.Values{
+			"amount":                             {"4300"},
+			"automatic_payment_methods[enabled]": {"true"},
+			"automatic_payment_methods[allow_redirects]": {"never"},
+			"currency":                     {"usd"},
+			"description":                  {"Order " + frozenOrderID},
+			"metadata[account_id]":         {frozenAccount},
+			"metadata[idempotency_key_id]": {frozenKeyID},
+			"metadata[order_id]":           {frozenOrderID},
+			"payment_method":               {"pm_card_visa"},
+		}, form)
 
 		require.Equal(t, Confirm, confirmed.Endpoint)
 		require.Equal(t, "/v1/payment_intents/"+*o.PaymentIntentID+"/confirm", confirmed.Path)
@@ -66,15 +70,6 @@ SELECT xmin::text FROM idempotency_keys WHERE recovery_point = 'finished'`, froz
 		require.Equal(t, []string{ids[0], ids[0], ids[0], ids[0]}, ids)
 	})
 	CheckInvariants(t, f)
-}
-
-func decodedForm(t *testing.T, body []byte) string {
-	t.Helper()
-	form, err := url.ParseQuery(string(body))
-	require.NoError(t, err)
-	text, err := url.QueryUnescape(form.Encode())
-	require.NoError(t, err)
-	return text
 }
 
 func TestCreate_unusualCharacters(t *testing.T) {

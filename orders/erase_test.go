@@ -71,7 +71,7 @@ func TestErase(t *testing.T) {
 	t.Parallel()
 	f := NewFixture(t, Setup{}, Create("201"))
 	other := f.WithNewKey(t)
-	other.Do(Create("201"))
+	other.Do(PayWith(DeclinedCard), Create("402 card_declined generic_decline"))
 	f.Do(sendReceipts)
 	for _, trace := range traces {
 		require.NotEmpty(t, rowsWith(f, trace), trace)
@@ -89,20 +89,13 @@ func TestErase(t *testing.T) {
 	f.Do(Retry("422 key expired"))
 	_, err := f.CreateOrder(Visa)
 	require.ErrorAs(t, err, new(*idempotency.KeyExpiredError), "its key never executes again")
-	require.NoError(t, erase(other))
+	require.NoError(t, erase(other), "a failed order")
+	require.Equal(t, orders.StatusPaymentFailed, other.GetOrder().Status)
+	other.Do(Retry("422 key expired"))
 	for _, trace := range traces {
 		require.Empty(t, rowsWith(f, trace), trace)
 	}
 	f.Do(ExpectCharges(1))
-}
-
-func TestErase_failedOrder(t *testing.T) {
-	t.Parallel()
-	f := NewFixture(t, Setup{}, PayWith(DeclinedCard), Create("402 card_declined generic_decline"))
-	require.NoError(t, erase(f))
-	require.Empty(t, rowsWith(f, "ada@example.com"))
-	require.Equal(t, orders.StatusPaymentFailed, f.GetOrder().Status)
-	f.Do(Retry("422 key expired"))
 }
 
 // refusal is why an erasure is refused after these steps.

@@ -26,67 +26,42 @@ func pass(d time.Duration) Step {
 	}
 }
 
-// newLostOrder returns a fixture whose order was charged, lost, and inserted again by a retry.
-func newLostOrder(t *testing.T, o Setup, retried, resumed time.Duration) *Fixture {
-	t.Helper()
-	o.Clock = func() time.Time { return time.Now().Add(-retried - resumed) }
-	f := NewFixture(t, o, Create("201"), LoseRows, pass(retried), RateLimit(CreateIntent), Retry("503 unavailable, 2s"), pass(resumed))
-	f.Transport.Reset()
-	return f
-}
-
-// The charge is older than the order that the retry inserted, and the provider key may have
-// expired (R12).
+// An order was charged and lost, and a retry has inserted it again. So the charge is older than the order, and
+// the provider key may have expired (R12). In an account without a search, the create finds the charge for as long
+// as the provider remembers the key.
 func TestLostRows(t *testing.T) {
 	t.Parallel()
+	const found = "search 200, get 200 ×2"
+	noSearch := Fault(stripetest.NoSearch, Search)
 	for name, test := range map[string]struct {
 		retried, resumed time.Duration
-		run              Step
+		searchDelay      time.Duration
+		steps            []Step
+		calls            string
 	}{
-		"an operator ends the order":            {23*time.Hour + 30*time.Minute, time.Minute, resolve("201")},
-		"the charge window is over":             {22 * time.Hour, 25 * time.Hour, Retry("201")},
-		"the next run comes three hours later":  {22 * time.Hour, 3 * time.Hour, Retry("201")},
-		"the next run comes almost a day later": {22 * time.Hour, 22*time.Hour + 30*time.Minute, Retry("201")},
-		"the key expires in between":            {23*time.Hour + 58*time.Minute, 10 * time.Minute, Retry("201")},
-		"the key expires, by an operator":       {23*time.Hour + 58*time.Minute, 10 * time.Minute, retryByOperator("201")},
+		"an operator ends the order":            {23*time.Hour + 30*time.Minute, time.Minute, 0, []Step{resolve("201")}, found},
+		"the charge window is over":             {22 * time.Hour, 25 * time.Hour, 0, []Step{Retry("201")}, found},
+		"the next run comes three hours later":  {22 * time.Hour, 3 * time.Hour, 0, []Step{Retry("201")}, found},
+		"the next run comes almost a day later": {22 * time.Hour, 22*time.Hour + 30*time.Minute, 0, []Step{Retry("201")}, found},
+		"the key expires in between":            {23*time.Hour + 58*time.Minute, 10 * time.Minute, 0, []Step{Retry("201")}, found},
+		"the key expires, by an operator":       {23*time.Hour + 58*time.Minute, 10 * time.Minute, 0, []Step{retryByOperator("201")}, found},
+		"no search, while creates are sent":     {23 * time.Hour, 20 * time.Minute, 0, []Step{noSearch, Retry("201")}, "search 400, create 200, get 200"},
+		"no search, later": {
+			23 * time.Hour, time.Hour, 0, []Step{noSearch, Retry("503 unavailable, 1m0s"), Retry("201")}, "search 400, " + found,
+		},
+		"the search lags": {50 * time.Minute, 5 * time.Minute, time.Hour, []Step{resolve("201")}, "search 200, create 200, get 200"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newLostOrder(t, Setup{}, test.retried, test.resumed)
-			f.Do(test.run, ExpectCalls("search 200, get 200 ×2"), ExpectCharges(1), expectIntents("succeeded"))
-			f.CheckFinal()
-		})
-	}
-}
-
-// In an account without a search, the create finds the charge for as long as the provider remembers the key.
-func TestLostRows_noSearch(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		resumed time.Duration
-		steps   []Step
-	}{
-		"while creates are sent": {20 * time.Minute, []Step{Retry("201"), ExpectCalls("search 400, create 200, get 200")}},
-		"later": {time.Hour, []Step{
-			Retry("503 unavailable, 1m0s"), Retry("201"), ExpectCalls("search 400, search 200, get 200 ×2"),
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newLostOrder(t, Setup{}, 23*time.Hour, test.resumed)
-			f.Do(Fault(stripetest.NoSearch, Search))
+			clock := func() time.Time { return time.Now().Add(-test.retried - test.resumed) }
+			f := NewFixture(t, Setup{Clock: clock, SearchDelay: test.searchDelay}, Create("201"), LoseRows, pass(test.retried))
+			f.Do(RateLimit(CreateIntent), Retry("503 unavailable, 2s"), pass(test.resumed))
+			f.Transport.Reset()
 			f.Do(test.steps...)
-			f.Do(ExpectCharges(1), expectIntents("succeeded"))
+			f.Do(ExpectCalls(test.calls), ExpectCharges(1), expectIntents("succeeded"))
 			f.CheckFinal()
 		})
 	}
-}
-
-func TestLostRows_searchLags(t *testing.T) {
-	t.Parallel()
-	f := newLostOrder(t, Setup{SearchDelay: time.Hour}, 50*time.Minute, 5*time.Minute)
-	f.Do(resolve("201"), ExpectCalls("search 200, create 200, get 200"), ExpectCharges(1))
-	f.CheckFinal()
 }
 
 // The search finds only an unconfirmed intent, but the create returns the charged one.

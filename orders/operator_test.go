@@ -37,29 +37,6 @@ SELECT action || CASE WHEN resource_type = 'idempotency_key' THEN ' ' || data::t
  ORDER BY created_at, id`, idempotency.KeyID(f.Account, f.Key).String(), OrderID(f.Account, f.Key).String())
 }
 
-// An action that cannot be recorded, or that another account's operator requests, changes nothing.
-func TestOperator_rejectedAction(t *testing.T) {
-	t.Parallel()
-	f := NewFixture(t, Setup{}, StopBefore(Confirm))
-	f.Exec("ALTER TABLE audit_records RENAME TO hidden")
-	written := func() int {
-		return f.Count("SELECT sum(xmin::text::bigint)::bigint FROM (SELECT xmin FROM idempotency_keys UNION ALL SELECT xmin FROM orders) AS rows")
-	}
-	before := written()
-	for want, account := range map[string]uuid.UUID{
-		"audit_records": f.Account, "no such idempotency key": idempotencytest.Account(t, f.Pool),
-	} {
-		for _, do := range []operateFunc{f.Retry, f.Resolve} {
-			result, err := do(t.Context(), account, idempotency.KeyID(f.Account, f.Key), Operator)
-			require.ErrorContains(t, err, "nothing was changed: ")
-			require.ErrorContains(t, err, want)
-			require.Zero(t, result.Response)
-		}
-	}
-	require.Equal(t, before, written())
-	f.Do(ExpectCalls(""))
-}
-
 // A name may be that of more orders than are listed, such as the reference of a purchase whose card was declined
 // often. The newest of them is the one that may be paid.
 func TestFind_newest(t *testing.T) {

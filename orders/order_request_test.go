@@ -57,7 +57,8 @@ func item(sku, description, quantity, unitAmount string) string {
 
 func items(list ...string) string { return "[" + strings.Join(list, ",") + "]" }
 
-// The limits of the contract. [ExampleDecodeOrderRequest] has the texts of the errors.
+// The limits of the contract. [ExampleDecodeOrderRequest] has the texts of the errors, and package receipts the
+// forms of an address.
 func TestDecodeOrderRequest_limits(t *testing.T) {
 	t.Parallel()
 	good := item(`"A"`, "", "1", "100")
@@ -68,21 +69,18 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 		value  string
 		errs   []string
 	}{
-		"no email":                {"email", "", []string{"/email required"}},
-		"email too short":         {"email", `"a@"`, []string{"/email too_short"}},
-		"email maximum length":    {"email", `"ad@` + strings.Repeat("d.", 124) + `com"`, nil},
-		"email too long":          {"email", `"ada@` + strings.Repeat("d.", 124) + `com"`, []string{"/email too_long"}},
-		"email without a domain":  {"email", `"ada"`, []string{"/email invalid_format"}},
-		"email with a line break": {"email", `"ada@example.com\r\nBcc: eve@example.com"`, []string{"/email invalid_format"}},
-		"email in Unicode":        {"email", `"ada@bücher.example"`, []string{"/email invalid_format"}},
-		"email in punycode":       {"email", `"ada@xn--bcher-kva.example"`, nil},
+		"no email":               {"email", "", []string{"/email required"}},
+		"email too short":        {"email", `"a@"`, []string{"/email too_short"}},
+		"email maximum length":   {"email", `"ad@` + strings.Repeat("d.", 124) + `com"`, nil},
+		"email too long":         {"email", `"ada@` + strings.Repeat("d.", 124) + `com"`, []string{"/email too_long"}},
+		"email without a domain": {"email", `"ada"`, []string{"/email invalid_format"}},
+		"email in punycode":      {"email", `"ada@xn--bcher-kva.example"`, nil},
 
 		"currency too short":     {"currency", `"us"`, []string{"/currency too_short"}},
 		"currency in upper case": {"currency", `"USD"`, []string{"/currency invalid_value"}},
 
 		"payment method maximum length": {"payment_method", `"aaaaaaaaaa_` + strings.Repeat("9", 240) + `"`, nil},
 		"payment method too long":       {"payment_method", `"aaaaaaaaaa_` + strings.Repeat("9", 241) + `"`, []string{"/payment_method too_long"}},
-		"payment method, a card number": {"payment_method", `"4242424242424242"`, []string{"/payment_method invalid_format"}},
 
 		"no items":                 {"items", "", []string{"/items required"}},
 		"items null":               {"items", "null", []string{"/items invalid_type"}},
@@ -96,7 +94,6 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 		"sku too long":             {"items", items(item(quoted("é", 65), "", "1", "1")), []string{"/items/0/sku too_long"}},
 		"longest description":      {"items", items(item(`"A"`, quoted("𝄞", 500), "1", "100")), nil},
 		"description too long":     {"items", items(item(`"A"`, quoted("𝄞", 501), "1", "1")), []string{"/items/0/description too_long"}},
-		"quantity 0":               {"items", items(item(`"A"`, "", "0", "1")), []string{"/items/0/quantity out_of_range"}},
 		"quantity 10001":           {"items", items(item(`"A"`, "", "10001", "1")), []string{"/items/0/quantity out_of_range"}},
 		"quantity 2e0":             {"items", items(item(`"A"`, "", "2e0", "100")), nil},
 		"quantity 1.5":             {"items", items(item(`"A"`, "", "1.5", "1")), []string{"/items/0/quantity invalid_type"}},
@@ -123,7 +120,6 @@ func TestDecodeOrderRequest_limits(t *testing.T) {
 		"value too long":             {"metadata", `{"a":` + quoted("é", 501) + `}`, []string{"/metadata/a too_long"}},
 		"names that need escaping":   {"metadata", `{"a/b~c":1,"~1":2}`, []string{"/metadata/a~1b~0c invalid_type", "/metadata/~01 invalid_type"}},
 		"any characters":             {"metadata", `{"\u0000/~":"\u0000\n"}`, nil},
-		"member in another case":     {"Email", `"eve@example.com"`, []string{"/Email unknown_member"}},
 		"member that needs escaping": {"~/", "null", []string{"/~0~1 unknown_member"}},
 		"member with a long name":    {strings.Repeat("n", 41), "1", []string{"/" + strings.Repeat("n", 40) + "… unknown_member"}},
 	} {

@@ -21,6 +21,7 @@ func TestOutcomes(t *testing.T) {
 		"action":      actionOutcomes(),
 		"cards":       cardOutcomes(),
 		"calls":       callOutcomes(),
+		"cancel":      cancelOutcomes(),
 		"stored":      storedOutcomes(),
 		"unread":      unreadOutcomes(),
 		"out of band": outOfBandOutcomes(),

@@ -1,8 +1,11 @@
 package payments_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,45 +54,6 @@ func TestCalls_requests(t *testing.T) {
 	}
 }
 
-func TestGet_intent(t *testing.T) {
-	t.Parallel()
-	provider := respond(response{status: 200, body: `{"id":"pi_1","object":"payment_intent","status":"requires_payment_method",
-		"amount":2500,"amount_received":0,"currency":"eur","created":1760000000,"latest_charge":{"id":"ch_1","object":"charge"},
-		"metadata":{"order_id":"7b0f"},"last_payment_error":{"type":"card_error","code":"card_declined",
-		"decline_code":"lost_card","message":"Your card was declined."}}`})
-
-	got, err := newClient(t, provider).Get(t.Context(), "pi_1")
-	require.NoError(t, err)
-	require.Equal(t, payments.Intent{
-		ID:        "pi_1",
-		Status:    payments.StatusRequiresPaymentMethod,
-		Amount:    2500,
-		Currency:  "eur",
-		Metadata:  map[string]string{"order_id": "7b0f"},
-		Created:   time.Date(2025, time.October, 9, 8, 53, 20, 0, time.UTC),
-		LastError: &payments.Decline{Code: "card_declined", DeclineCode: "lost_card", Message: "Your card was declined."},
-	}, got)
-}
-
-func TestCreate_mismatch(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ old, new string }{
-		"another amount":       {"2500", "2501"},
-		"another currency":     {`"eur"`, `"usd"`},
-		"another order":        {`"order_id":"7b0f"`, `"order_id":"7b10"`},
-		"metadata missing":     {`"order_id":"7b0f",`, ``},
-		"metadata of a second": {`"order_id":"7b0f",`, `"order_id":"7b0f","more":"x",`},
-	} {
-		provider := respond(response{status: 200, body: strings.Replace(intent("requires_confirmation"), test.old, test.new, 1)})
-		_, err := newClient(t, provider).Create(t.Context(), createKey, createParams)
-		e := failure(t, err)
-		require.Equal(t, payments.Unknown, e.Outcome, name)
-		require.True(t, e.NeedsOperator, name)
-		require.ErrorIs(t, e, payments.ErrMismatch, name)
-		require.Len(t, provider.seen(), 1)
-	}
-}
-
 const refundKey = "orders-api-7b0f-refund"
 
 var refundParams = payments.RefundParams{
@@ -105,30 +69,204 @@ func refund(status string) string {
 		`"metadata":{"refund_id":"r1"},"payment_intent":"pi_1","reason":"duplicate","status":%q}`, status)
 }
 
-func TestRefund_response(t *testing.T) {
+// What has another subject than the request is not its response. It may have had an effect.
+func TestCalls_mismatch(t *testing.T) {
 	t.Parallel()
-	provider := respond(response{status: 200, body: refund("pending")})
-	got, err := newClient(t, provider).Refund(t.Context(), refundKey, refundParams)
-	require.NoError(t, err)
-	require.Equal(t, payments.Refund{
-		ID: "re_1", Status: payments.RefundPending, Amount: 700, Currency: "eur", Reason: "duplicate", IntentID: "pi_1",
-		Metadata: map[string]string{"refund_id": "r1"}, Created: time.Unix(1760000000, 0).UTC(),
-	}, got)
+	for name, test := range map[string]struct{ call, old, new string }{
+		"intent with another amount":   {"create", "2500", "2501"},
+		"intent with another currency": {"create", `"eur"`, `"usd"`},
+		"intent of another order":      {"create", `"order_id":"7b0f"`, `"order_id":"7b10"`},
+		"intent without some metadata": {"create", `"order_id":"7b0f",`, ``},
+		"intent with more metadata":    {"create", `"order_id":"7b0f",`, `"order_id":"7b0f","more":"x",`},
+		"refund with another amount":   {"refund", "700", "701"},
+		"refund with another currency": {"refund", `"eur"`, `"usd"`},
+		"refund of another intent":     {"refund", `"pi_1"`, `"pi_2"`},
+		"refund of no intent":          {"refund", `"pi_1"`, `null`},
+		"refund with other metadata":   {"refund", `"r1"`, `"r2"`},
+		"refund without a status":      {"refund", `"succeeded"`, `""`},
+		"refund without an id":         {"refund", `"re_1"`, `""`},
+	} {
+		body := map[string]string{"create": intent("requires_confirmation"), "refund": refund("succeeded")}[test.call]
+		provider := respond(response{status: 200, body: strings.Replace(body, test.old, test.new, 1)})
+		e := failure(t, calls()[test.call](t.Context(), newClient(t, provider)))
+		require.Equal(t, payments.Unknown, e.Outcome, name)
+		if test.call == "create" {
+			require.True(t, e.NeedsOperator, name)
+			require.ErrorIs(t, e, payments.ErrMismatch, name)
+			require.Len(t, provider.seen(), 1)
+		}
+	}
 }
 
-func TestRefund_mismatch(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ old, new string }{
-		"another amount":   {"700", "701"},
-		"another currency": {`"eur"`, `"usd"`},
-		"another intent":   {`"pi_1"`, `"pi_2"`},
-		"no intent":        {`"pi_1"`, `null`},
-		"other metadata":   {`"r1"`, `"r2"`},
-		"no status":        {`"succeeded"`, `""`},
-		"no id":            {`"re_1"`, `""`},
-	} {
-		provider := respond(response{status: 200, body: strings.Replace(refund("succeeded"), test.old, test.new, 1)})
-		_, err := newClient(t, provider).Refund(t.Context(), refundKey, refundParams)
-		require.Equal(t, payments.Unknown, failure(t, err).Outcome, name) // it may have been made
+func listOf(object string, hasMore bool, ids ...string) response {
+	items := make([]string, len(ids))
+	for i, id := range ids {
+		items[i] = strings.NewReplacer(`"pi_1","object"`, fmt.Sprintf(`%q,"object"`, id), `"re_1"`, fmt.Sprintf("%q", id), `"dp_1"`, fmt.Sprintf("%q", id)).Replace(object)
 	}
+	return response{status: 200, body: fmt.Sprintf(`{"object":"list","has_more":%t,"data":[%s]}`, hasMore, strings.Join(items, ","))}
+}
+
+func page(hasMore bool, ids ...string) response { return listOf(intent("succeeded"), hasMore, ids...) }
+
+func list(t *testing.T, client *payments.Client) ([]string, error) {
+	t.Helper()
+	var ids []string
+	for after := ""; ; {
+		intents, next, err := client.List(t.Context(), time.Unix(100, 0), after)
+		if err != nil {
+			return ids, err
+		}
+		for _, i := range intents {
+			ids = append(ids, i.ID)
+		}
+		if after = next; after == "" {
+			return ids, nil
+		}
+	}
+}
+
+func TestList_pages(t *testing.T) {
+	t.Parallel()
+	provider := respond(page(true, "pi_4", "pi_3"), response{status: 500, body: stripeError("api_error", "", "")}, page(false, "pi_2"))
+	ids, err := list(t, newClient(t, provider))
+	require.NoError(t, err)
+	require.Equal(t, []string{"pi_4", "pi_3", "pi_2"}, ids)
+	require.Equal(t, "GET /v1/payment_intents", provider.seen()[0].call)
+	require.Equal(t, url.Values{"created[gte]": {"100"}, "limit": {"100"}}, provider.seen()[0].form)
+	second := url.Values{"created[gte]": {"100"}, "limit": {"100"}, "starting_after": {"pi_3"}}
+	require.Equal(t, second, provider.seen()[1].form)
+	require.Equal(t, second, provider.seen()[2].form)
+
+	provider = respond(page(false))
+	intents, next, err := newClient(t, provider).List(t.Context(), time.Unix(100, 0), "")
+	require.NoError(t, err)
+	require.Empty(t, intents)
+	require.Empty(t, next)
+}
+
+// A hundred recorded 3-D Secure intents with full metadata had 1.5 MB.
+func TestList_largePage(t *testing.T) {
+	t.Parallel()
+	metadata := make(map[string]string)
+	for i := range 50 {
+		metadata[fmt.Sprintf("key_%036d", i)] = strings.Repeat("x", 500)
+	}
+	full, err := json.Marshal(metadata)
+	require.NoError(t, err)
+	object := strings.Replace(intent("requires_action"), `"amount_received":0`,
+		`"next_action":{"type":"use_stripe_sdk","use_stripe_sdk":{"certificates":"`+strings.Repeat("y", 8<<10)+`"}},"x":`+string(full), 1)
+	large := listOf(object, false, slices.Repeat([]string{"pi_2"}, 100)...)
+	require.Greater(t, len(large.body), 3<<20)
+	ids, err := list(t, newClient(t, respond(large)))
+	require.NoError(t, err)
+	require.Len(t, ids, 100)
+}
+
+// A list that is not complete is an error, because it would prove an absence.
+func TestList_incomplete(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		second   response
+		attempts int
+	}{
+		"API key revoked":             {response{status: 401, body: stripeError(invalid, "", "")}, 2},
+		"gateway down":                {response{status: 502, body: "<html>"}, 4},
+		"an object without data":      {response{status: 200, body: "{}"}, 4},
+		"an intent that is null":      {response{status: 200, body: `{"data":[null],"has_more":false}`}, 4},
+		"an intent without an id":     {page(false, ""), 4},
+		"an empty page with has_more": {page(true), 4},
+		"the same page again":         {page(true, "pi_1"), 4},
+		"an error with status 200":    {response{status: 200, body: stripeError("api_error", "", "")}, 4},
+	} {
+		provider := respond(page(true, "pi_2", "pi_1"), test.second)
+		ids, err := list(t, newClient(t, provider))
+		require.False(t, failure(t, err).SavedUnderKey)
+		require.Equal(t, []string{"pi_2", "pi_1"}, ids, name)
+		require.Len(t, provider.seen(), test.attempts, name)
+	}
+}
+
+const searched = "7b0f7b0f-0000-8000-8000-000000000000"
+
+func TestSearch_fails(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		response   response
+		notOffered bool // no alert, because operators cannot change it
+		attempts   int
+	}{
+		"not offered":             {response{status: 400, body: stripeError(invalid, "", "")}, true, 1},
+		"not permitted":           {response{status: 403, body: stripeError(invalid, "", "")}, true, 1},
+		"an intent named search":  {response{status: 404, body: stripeError(invalid, "resource_missing", param("intent"))}, true, 1},
+		"another server":          {response{status: 404, body: "<html>not found"}, true, 1},
+		"API key revoked":         {response{status: 401, body: stripeError(invalid, "", "")}, false, 1},
+		"a second page":           {page(true, "pi_2", "pi_1"), false, 1},
+		"an intent without an id": {page(false, "pi_2", ""), false, 3},
+	} {
+		provider := respond(test.response)
+		found, err := newClient(t, provider).Search(t.Context(), "order_id", searched)
+		e := failure(t, err)
+		require.Empty(t, found, name)
+		require.Equal(t, test.notOffered, e.Outcome == payments.NotOffered, name)
+		require.Equal(t, test.response.status == 401, e.NeedsOperator, name)
+		require.Len(t, provider.seen(), test.attempts, name)
+	}
+}
+
+func TestListRefunds(t *testing.T) {
+	t.Parallel()
+	provider := respond(listOf(refund("succeeded"), true, "re_2"), listOf(refund("succeeded"), false, "re_1"))
+	client := newClient(t, provider)
+	refunds, err := client.ListRefunds(t.Context(), "pi_1")
+	require.NoError(t, err)
+	require.Len(t, refunds, 2)
+	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}, "starting_after": {"re_2"}}, provider.seen()[1].form)
+
+	all, next, err := client.ListAllRefunds(t.Context(), time.Unix(100, 0), "")
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Equal(t, refunds[1:], all)
+	require.Equal(t, url.Values{"created[gte]": {"100"}, "limit": {"100"}}, provider.seen()[2].form)
+}
+
+func TestListEvents(t *testing.T) {
+	t.Parallel()
+	// The last ones are of versions of which stripe-go can decode nothing.
+	const events = `{"id":"evt_4","object":"event","type":"charge.dispute.created","request":"req_1","data":{"object":{"object":"dispute","id":"dp_1","payment_intent":"pi_1"}}},` +
+		`{"id":"evt_3","object":"event","type":"charge.dispute.created","data":{"object":{"object":"dispute","id":"dp_1"}}},` +
+		`{"id":"evt_2","object":"v2.core.event","type":"x"},{"id":"evt_1","object":1,"type":[],"data":"x"}`
+	page := func(data string, more bool, date string) response {
+		return response{
+			status: 200, body: fmt.Sprintf(`{"object":"list","data":[%s],"has_more":%t}`, data, more), header: http.Header{"Date": {date}},
+		}
+	}
+	const noon, later = "Tue, 29 Sep 2026 12:00:00 GMT", "Tue, 29 Sep 2026 12:00:07 GMT"
+	provider := respond(page(events, true, noon), page("", false, later))
+	client := newClient(t, provider)
+	found, next, at, err := client.ListEvents(t.Context(), time.Unix(100, 0), "")
+	require.NoError(t, err)
+	require.Equal(t, "evt_1", next)
+	require.Equal(t, time.Date(2026, 9, 29, 12, 0, 0, 0, time.UTC), at)
+	require.Equal(t, []payments.ProviderEvent{
+		{ID: "evt_4", Type: "charge.dispute.created", ObjectID: "dp_1", IntentID: "pi_1", NamesIntent: true},
+		{ID: "evt_3", Type: "charge.dispute.created", ObjectID: "dp_1"},
+		{ID: "evt_2"},
+		{ID: "evt_1"},
+	}, found)
+	sent := provider.seen()[0]
+	require.Equal(t, "GET /v1/events", sent.call)
+	require.Equal(t, "100", sent.form.Get("created[gte]"))
+	require.Equal(t, "100", sent.form.Get("limit"))
+	require.Equal(t, "charge.refunded", sent.form.Get("types[0]"))
+	for name, types := range sent.form {
+		require.Equal(t, strings.HasPrefix(name, "types["), payments.ProviderEvent{Type: types[0]}.IsChange(), name)
+	}
+	found, next, _, err = client.ListEvents(t.Context(), time.Unix(100, 0), next)
+	require.NoError(t, err)
+	require.Empty(t, found)
+	require.Empty(t, next)
+	require.Equal(t, "evt_1", provider.seen()[1].form.Get("starting_after"))
+
+	_, _, _, err = newClient(t, respond(page(events, false, ""))).ListEvents(t.Context(), time.Unix(100, 0), "")
+	require.ErrorIs(t, failure(t, err), payments.ErrUnreadable, "no Date")
 }

@@ -189,21 +189,6 @@ func TestTransport_reusedConnectionBreaks(t *testing.T) {
 	}
 }
 
-// A gateway's answer is not Stripe's (R31).
-func TestTransport_redirected(t *testing.T) {
-	t.Parallel()
-	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect} {
-		gateway := respond(
-			response{status: status, header: http.Header{"Location": {"/elsewhere"}}},
-			response{status: http.StatusOK, body: intent("succeeded")},
-		)
-		e := confirmFailure(t, newClient(t, gateway))
-		require.Equal(t, payments.Unknown, e.Outcome)
-		require.True(t, e.NeedsOperator)
-		require.Len(t, gateway.seen(), 1)
-	}
-}
-
 func TestTransport_abortedHTTP2(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -247,24 +232,10 @@ func TestTransport_machineSuspended(t *testing.T) {
 	require.Empty(t, provider.seen())
 }
 
-func TestTransport_providerKey(t *testing.T) {
-	t.Parallel()
-	provider := respond(response{status: 200, body: intent("succeeded")})
-	client := newClient(t, provider)
-	for _, key := range []string{"", " spaces "} {
-		_, err := client.Confirm(t.Context(), key, "pi_1", true)
-		e := failure(t, err)
-		require.Equal(t, payments.NotExecuted, e.Outcome)
-		require.True(t, e.NeedsOperator)
-		require.ErrorContains(t, e, "the provider key is not valid")
-		require.NotErrorIs(t, e, payments.ErrNoResponse)
-	}
-	require.Empty(t, provider.seen())
-}
-
 // No retry can help a request that cannot be built, such as that of a secret with a newline.
 func TestTransport_invalidRequest(t *testing.T) {
 	t.Parallel()
+	const notSent = "payments: not_executed: not sent, because the API key, the base URL or the provider key is not valid in a request"
 	for name, change := range map[string]func(*payments.Config){
 		"newline in the API key": func(c *payments.Config) { c.SecretKey = secretKey + "\n" },
 		"NUL in the API key":     func(c *payments.Config) { c.SecretKey = secretKey + "\x00" },
@@ -278,9 +249,16 @@ func TestTransport_invalidRequest(t *testing.T) {
 		_, _, unlisted := client.List(t.Context(), time.Time{}, "")
 		for _, e := range []*payments.Error{confirmFailure(t, client), failure(t, unread), failure(t, unlisted)} {
 			require.True(t, e.NeedsOperator, name)
-			require.EqualError(t, e, "payments: not_executed: not sent, because the API key, the base URL or the provider key is not valid in a request", name)
+			require.EqualError(t, e, notSent, name)
 		}
 	}
+	provider := respond(response{status: 200, body: intent("succeeded")})
+	for _, key := range []string{"", " spaces "} {
+		_, err := newClient(t, provider).Confirm(t.Context(), key, "pi_1", true)
+		require.EqualError(t, failure(t, err), notSent)
+		require.True(t, failure(t, err).NeedsOperator)
+	}
+	require.Empty(t, provider.seen())
 }
 
 func calls() map[string]func(context.Context, *payments.Client) error {
@@ -379,14 +357,23 @@ func TestTransport_endlessBody(t *testing.T) {
 	}
 }
 
-// Only 200 is a success, and a body with another status is not read as one.
+// Only 200 is a success. A body with another status is not read as one, and no redirect is followed (R31).
 func TestTransport_otherStatus(t *testing.T) {
 	t.Parallel()
-	for _, status := range []int{101, 102, 103, 199, 201, 202, 203, 204, 205, 206, 226, 299, 300, 304, 399} {
+	for _, status := range []int{101, 102, 103, 199, 201, 202, 203, 204, 205, 206, 226, 299, 300, 301, 302, 303, 304, 307, 308, 399} {
+		first := response{status: status, body: intent("succeeded"), header: http.Header{"Location": {"/elsewhere"}}}
+		isRedirect := status >= http.StatusMultipleChoices
+		then := first
+		if isRedirect {
+			then = response{status: http.StatusOK, body: intent("succeeded")}
+		}
 		for call, send := range calls() {
-			e := failure(t, send(t.Context(), newClient(t, respond(response{status: status, body: intent("succeeded")}))))
+			gateway := respond(first, then)
+			e := failure(t, send(t.Context(), newClient(t, gateway)))
 			require.Equal(t, payments.Unknown, e.Outcome, "%d, %s", status, call)
 			require.ErrorIs(t, e, payments.ErrUnreadable, "%d, %s", status, call)
+			require.Equal(t, isRedirect, e.NeedsOperator, "%d, %s", status, call)
+			require.Equal(t, isRedirect, len(gateway.seen()) == 1, "%d, %s", status, call)
 		}
 	}
 }

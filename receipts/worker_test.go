@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/emersion/go-smtp"
 	"github.com/google/uuid"
@@ -28,11 +29,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 type fixture struct {
 	pool    *pgxpool.Pool
 	account uuid.UUID
+	orders  map[uuid.UUID]receipts.Order // paid ones
 }
 
 func newFixture(t *testing.T) fixture {
 	t.Helper()
-	f := fixture{pool: dbtest.New(t), account: uuid.New()}
+	f := fixture{pool: dbtest.New(t), account: uuid.New(), orders: map[uuid.UUID]receipts.Order{}}
 	f.exec(t, `INSERT INTO accounts (id, name) VALUES ($1, 'Test account')`, f.account)
 	return f
 }
@@ -45,17 +47,13 @@ func (f fixture) exec(t *testing.T, query string, arguments ...any) {
 
 func (f fixture) insertPaidOrder(t *testing.T, email string) uuid.UUID {
 	t.Helper()
-	order := uuid.New()
-	f.exec(t, `
-INSERT INTO orders (
-    id, account_id, idempotency_key, email, currency, amount, items, metadata,
-    payment_method, status, payment_intent_id, created_at, paid_at
-) VALUES (
-    $1, $2, $3, $4, 'jpy', 1500, '[{"sku":"mug","description":"Mug, blue","quantity":3,"unit_amount":500}]', '{}',
-    'pm_card_visa', 'paid', $5, now(), now()
-)`, order, f.account, "key-of-"+order.String(), email, "pi_"+order.String())
-	f.stage(t, order)
-	return order
+	order := receipts.Order{
+		ID: uuid.New(), Email: email, Currency: "jpy", Amount: 1500, PaidAt: time.Now(),
+		Items: []receipts.Item{{SKU: "mug", Description: "Mug, blue", Quantity: 3, UnitAmount: 500}},
+	}
+	f.orders[order.ID] = order
+	f.stage(t, order.ID)
+	return order.ID
 }
 
 func (f fixture) stage(t *testing.T, order uuid.UUID) {
@@ -88,28 +86,17 @@ SELECT coalesce(last_error, ''), failed_at IS NOT NULL
 	return jobs
 }
 
-// find reads an order of insertPaidOrder, as orders.Service.Receipt does.
-func (f fixture) find() receipts.FindOrder {
-	return func(ctx context.Context, accountID, id uuid.UUID) (receipts.Order, error) {
-		rows, _ := f.pool.Query(ctx, `
-SELECT id, email, currency, amount, items, paid_at
-  FROM orders
- WHERE account_id = $1
-   AND id = $2
-   AND paid_at IS NOT NULL
-   AND email IS NOT NULL`, accountID, id) // CollectExactlyOneRow returns its error
-		order, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[receipts.Order])
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = fmt.Errorf("%w: no such paid order", jobs.ErrPermanent)
-		}
-		return order, err
+// find returns an order, as orders.Service.Receipt does.
+func (f fixture) find(_ context.Context, _, id uuid.UUID) (receipts.Order, error) {
+	order, paid := f.orders[id]
+	if !paid {
+		return order, fmt.Errorf("%w: no such paid order", jobs.ErrPermanent)
 	}
+	return order, nil
 }
 
-const makeDue = `UPDATE staged_jobs SET run_at = now()`
-
 func (f fixture) worker(mailer receipts.Mailer) *jobs.Worker {
-	return receipts.NewWorker(f.pool, f.find(), mailer, "The Shop <shop@example.com>", slog.New(slog.DiscardHandler))
+	return receipts.NewWorker(f.pool, f.find, mailer, "The Shop <shop@example.com>", slog.New(slog.DiscardHandler))
 }
 
 func requirePass(t *testing.T, worker *jobs.Worker, want jobs.Result) {
@@ -153,19 +140,13 @@ func TestRunOnce_invalidJobs(t *testing.T) {
 	f.insertJob(t, "receipt", `{}`)
 	f.insertJob(t, "receipt", `{"order_id": "not an id"}`)
 	f.insertJob(t, "receipt", `[1]`)
-	f.stage(t, uuid.New()) // no such order
-	unpaid := f.insertPaidOrder(t, "unpaid@example.com")
-	f.exec(t, `UPDATE orders SET status = 'pending', paid_at = NULL WHERE id = $1`, unpaid)
-	erased := f.insertPaidOrder(t, "erased@example.com")
-	f.exec(t, `UPDATE orders SET email = NULL WHERE id = $1`, erased)
+	f.stage(t, uuid.New()) // no such order, or it is not paid or erased
 	f.insertPaidOrder(t, "jane@example.com\r\nBcc: eve@example.com")
-	odd := f.insertPaidOrder(t, "odd@example.com")
-	f.exec(t, `UPDATE orders SET items = '[{"quantity": "many"}]' WHERE id = $1`, odd)
 	f.insertJob(t, "invoice", `{"order_id": "of another kind of job"}`)
 	f.insertPaidOrder(t, "jane@example.com")
 
 	worker := f.worker(newSMTP(t, "smtp://"+server.Address))
-	requirePass(t, worker, jobs.Result{jobs.Done: 1, jobs.Failed: 4, jobs.Retried: 4})
+	requirePass(t, worker, jobs.Result{jobs.Done: 1, jobs.Failed: 2, jobs.Retried: 3})
 
 	require.Len(t, server.Mails(), 1)
 	require.Equal(t, []string{"jane@example.com"}, server.Mails()[0].To)

@@ -2,7 +2,6 @@ package jobs_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 
 	"github.com/google/uuid"
@@ -129,15 +128,11 @@ func TestDiscrepancy_neverClaimed(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, retried)
 	}
-	w := &jobs.Worker{
-		Pool: pool, Logger: slog.New(slog.DiscardHandler), Kind: jobs.Discrepancy, Concurrency: 1,
-		Do: func(context.Context, jobs.Job) error { panic("claimed") }, Detail: error.Error,
-	}
-	result, err := w.RunOnce(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, result)
+	w := newWorker(pool, func(context.Context, jobs.Job) error { panic("claimed") })
+	w.Kind = jobs.Discrepancy
+	requirePass(t, w, jobs.Result{})
 	require.Contains(t, open(t, pool), id)
-	_, err = pool.Exec(t.Context(), "UPDATE staged_jobs SET failed_at = NULL")
+	_, err := pool.Exec(t.Context(), "UPDATE staged_jobs SET failed_at = NULL")
 	require.ErrorContains(t, err, "discrepancy_is_failed")
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -241,11 +240,4 @@ func TestTranslate(t *testing.T) {
 	err = pool.QueryRow(t.Context(), "SELECT NULL::int").Scan(&n)
 	require.ErrorContains(t, err, "cannot scan NULL")
 	require.NotErrorIs(t, postgres.Translate(err), postgres.ErrUnavailable)
-}
-
-func TestCleanText(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "no recipient", postgres.CleanText("no recipient", 500))
-	require.Equal(t, "nul ?, invalid ?, cut é", postgres.CleanText("nul \x00, invalid \xff\xfe, cut "+strings.Repeat("é", 9), 23))
-	require.Empty(t, postgres.CleanText("x", 0))
 }

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -16,22 +15,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
-
-func databases(t *testing.T, pool *pgxpool.Pool, pattern string) []string {
-	t.Helper()
-	rows, err := pool.Query(t.Context(), "SELECT datname::text FROM pg_database WHERE datname LIKE $1", pattern)
-	require.NoError(t, err)
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	return names
-}
-
-func countTables(t *testing.T, pool *pgxpool.Pool) int {
-	t.Helper()
-	var n int
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").Scan(&n))
-	return n
-}
 
 func TestNew(t *testing.T) {
 	t.Parallel()
@@ -48,7 +31,8 @@ func TestNew(t *testing.T) {
 	require.True(t, t.Run("dropped after a test that passes", func(t *testing.T) {
 		require.NoError(t, dbtest.New(t).QueryRow(t.Context(), "SELECT current_database()").Scan(&name))
 	}))
-	require.Empty(t, databases(t, one, name))
+	require.NoError(t, one.QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname = $1", name).Scan(&n))
+	require.Zero(t, n)
 }
 
 // role is the variable that makes TestAsChild a test in its own process. Otherwise it does nothing.
@@ -56,22 +40,17 @@ const role = "DBTEST_TEST_ROLE"
 
 func TestAsChild(t *testing.T) {
 	if os.Getenv(role) != "" {
-		require.NotZero(t, countTables(t, dbtest.New(t)))
+		dbtest.New(t)
 	}
-}
-
-func asChild(t *testing.T, environment ...string) *exec.Cmd {
-	t.Helper()
-	executable, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), executable, "-test.run=^TestAsChild$", "-test.v")
-	cmd.Env = append(append(os.Environ(), role+"=1"), environment...)
-	return cmd
 }
 
 func TestServer_missing(t *testing.T) {
 	t.Parallel()
-	out, err := asChild(t, "DATABASE_URL=", "DBTEST_SERVER=", "PG_BIN="+t.TempDir()).CombinedOutput()
+	executable, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), executable, "-test.run=^TestAsChild$", "-test.v")
+	cmd.Env = append(os.Environ(), role+"=1", "DATABASE_URL=", "DBTEST_SERVER=", "PG_BIN="+t.TempDir())
+	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(out), "no database server")
 	require.NotContains(t, string(out), "SKIP")

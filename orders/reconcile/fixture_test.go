@@ -9,11 +9,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"example.com/orders-api/migrations/dbtest"
 	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
 const refundFail = "pm_card_refundFail" // its refunds fail later
 

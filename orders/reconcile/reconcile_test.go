@@ -214,23 +214,30 @@ func TestRun_staysFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			requireStaysFound(t, test.want, test.setup...)
+			requireStaysFound(t, test.want, "", test.setup...)
 		})
 	}
 }
 
-func requireStaysFound(t *testing.T, want string, setup ...Step) {
+// requireStaysFound requires that a discrepancy stays open until a statement remedies it or, if there is none, an
+// operator acknowledges it.
+func requireStaysFound(t *testing.T, want, remedy string, setup ...Step) {
 	t.Helper()
 	f, first := newVeryOldFixture(t, setup...)
 	require.Contains(t, inWords(first), want)
-	for range 2 {
-		next := runReconcile(f, false)
+	for _, fix := range []bool{true, false} {
+		next := runReconcile(f, fix)
 		require.Equal(t, inWords(first), inWords(next))
 		for i, d := range next.Discrepancies {
 			require.Equal(t, first.Discrepancies[i].ID, d.ID)
 			require.Equal(t, first.Discrepancies[i].FoundAt, d.FoundAt)
 		}
 		require.Equal(t, len(first.Discrepancies), next.Open())
+	}
+	if remedy != "" {
+		f.Exec(remedy)
+		require.Empty(t, runReconcile(f, true).Discrepancies)
+		return
 	}
 	for _, d := range first.Discrepancies {
 		acknowledge(f, d)

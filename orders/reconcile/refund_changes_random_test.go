@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"net/rpc"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -27,7 +27,7 @@ func init() {
 	}
 }
 
-// Each round is one paid order, with drawn, concurrent actions by two processes of the service: refunds of the
+// Each round is one paid order, with drawn, concurrent actions by two instances of the service: refunds of the
 // API, webhooks, readings of the list, jobs, and at the provider refunds of the dashboard, late failures and
 // disputes. Then every fault ends, and the jobs are worked off. Each change must be recorded once and reported
 // to the shop once, and an operator must know each refund that failed after a success.
@@ -36,10 +36,10 @@ func init() {
 func TestChanges_randomRounds(t *testing.T) {
 	t.Parallel()
 	f := NewFixture(t, Setup{Connections: 4, Concurrent: true, Unchecked: true}, SetEndpoint)
-	processes := []*rpc.Client{startProcess(t, f), startProcess(t, f)}
+	instances := []*Shop{newInstance(t, f), newInstance(t, f)}
 	totals := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		r := newChangesRound(t, rt, f, processes)
+		r := newChangesRound(t, rt, f, instances)
 		defer r.end()
 		rt.Repeat(map[string]func(*rapid.T){
 			"refund":           r.refund,
@@ -50,11 +50,11 @@ func TestChanges_randomRounds(t *testing.T) {
 			"dispute":          r.dispute,
 			"webhook":          r.webhook,
 			"list": func(rt *rapid.T) {
-				p := r.process(rt)
-				r.start(func() { _ = readList(p) })
+				s := r.instance(rt)
+				r.start(func() { _ = readList(s) })
 			},
-			"worker":         func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.work(p) }) },
-			"completer":      func(rt *rapid.T) { p := r.process(rt); r.start(func() { r.complete(p) }) },
+			"worker":         func(rt *rapid.T) { s := r.instance(rt); r.start(func() { r.work(s) }) },
+			"completer":      func(rt *rapid.T) { s := r.instance(rt); r.start(func() { r.complete(s) }) },
 			"lease ends":     func(*rapid.T) { r.endLeases() },
 			"provider fails": r.fail,
 			"all have ended": func(*rapid.T) { r.release(); r.running.Wait() },
@@ -69,19 +69,32 @@ func TestChanges_randomRounds(t *testing.T) {
 	require.Zero(t, f.Count("SELECT count(*) FROM staged_jobs WHERE kind = 'discrepancy' AND last_error <> 'refund_failed_late'"))
 }
 
+// newInstance returns another instance of the service, as another process has it. There are no globals.
+func newInstance(t *testing.T, f *Fixture) *Shop {
+	t.Helper()
+	pool, err := pgxpool.NewWithConfig(t.Context(), f.Pool.Config())
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	shop := New(t, Options{Pool: pool, Account: f.Account, Fake: f.Stripe})
+	shop.Orders.Events = true
+	return shop
+}
+
+func readList(s *Shop) error { return s.Changes.ReadList(context.Background()) }
+
 type changesRound struct {
 	*Fixture
 
-	processes []*rpc.Client
+	instances []*Shop
 	keys      map[idempotency.Key]string // the bodies of the refunds
 	patience  time.Duration              // with an action, see start
 	running   sync.WaitGroup
 	faults    []*stripetest.Injection
 }
 
-func newChangesRound(t *testing.T, rt *rapid.T, f *Fixture, processes []*rpc.Client) *changesRound {
+func newChangesRound(t *testing.T, rt *rapid.T, f *Fixture, instances []*Shop) *changesRound {
 	t.Helper()
-	r := &changesRound{Fixture: f.WithNewKey(t), processes: processes, keys: map[idempotency.Key]string{}}
+	r := &changesRound{Fixture: f.WithNewKey(t), instances: instances, keys: map[idempotency.Key]string{}}
 	card := rapid.SampledFrom([]string{Visa, PendingRefund, PendingRefund, refundFail, refundFail}).Draw(rt, "card")
 	r.Stripe.EditEvents(func(e *stripetest.Event) { e.Created -= 3600 }) // those of earlier rounds are read
 	r.Do(CreatePaid(card))
@@ -102,8 +115,8 @@ func (r *changesRound) start(act func()) {
 	}
 }
 
-func (r *changesRound) process(rt *rapid.T) *rpc.Client {
-	return rapid.SampledFrom(r.processes).Draw(rt, "process")
+func (r *changesRound) instance(rt *rapid.T) *Shop {
+	return rapid.SampledFrom(r.instances).Draw(rt, "instance")
 }
 
 func (r *changesRound) refund(rt *rapid.T) {
@@ -111,8 +124,8 @@ func (r *changesRound) refund(rt *rapid.T) {
 	if r.keys[key] == "" {
 		r.keys[key] = rapid.SampledFrom([]string{`{"amount":500}`, `{"amount":1800}`, `{}`}).Draw(rt, "body")
 	}
-	p, req := r.process(rt), RefundRequest(r.T, r.Account, OrderID(r.Account, r.Key), key, r.keys[key])
-	r.start(func() { _ = p.Call("Process.Refund", req, new(bool)) })
+	s, req := r.instance(rt), RefundRequest(r.T, r.Account, OrderID(r.Account, r.Key), key, r.keys[key])
+	r.start(func() { _, _ = s.Refund(context.Background(), req) })
 }
 
 func (r *changesRound) refundAtDashboard(rt *rapid.T) {
@@ -162,19 +175,19 @@ func (r *changesRound) webhook(rt *rapid.T) {
 	if len(events) == 0 {
 		rt.Skip("there is no event")
 	}
-	e, p := rapid.SampledFrom(events).Draw(rt, "event"), r.process(rt)
+	e, s := rapid.SampledFrom(events).Draw(rt, "event"), r.instance(rt)
 	payload, signature := e.Sign(WebhookSecret, time.Now())
-	r.start(func() { _ = p.Call("Process.Webhook", webhookArgs{payload, signature}, new(bool)) })
+	r.start(func() { _, _ = handleEvent(context.Background(), s, payload, signature) })
 }
 
-func (r *changesRound) work(p *rpc.Client) {
+func (r *changesRound) work(s *Shop) {
 	r.Exec("UPDATE staged_jobs SET run_at = now() WHERE kind = 'provider_change' AND failed_at IS NULL AND last_error IS NOT NULL")
-	_ = p.Call("Process.Work", true, new(bool))
+	_, _ = s.Changes.Worker().RunOnce(context.Background())
 }
 
-func (r *changesRound) complete(p *rpc.Client) {
-	_ = readList(p)
-	r.work(p)
+func (r *changesRound) complete(s *Shop) {
+	_ = readList(s)
+	r.work(s)
 }
 
 func (r *changesRound) fail(rt *rapid.T) {
@@ -214,9 +227,9 @@ func (r *changesRound) finish(rt *rapid.T, totals map[string]int) {
 	}
 	for n := 0; n < 2 || staged(r.Fixture) != ""; n++ {
 		require.Less(rt, n, 20, "a job does not end: %s", staged(r.Fixture))
-		p := r.processes[n%2]
-		require.NoError(rt, readList(p))
-		r.work(p)
+		s := r.instances[n%2]
+		require.NoError(rt, readList(s))
+		r.work(s)
 	}
 	r.check(rt, totals)
 }

@@ -8,10 +8,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"example.com/orders-api/migrations/dbtest"
 	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
 const (
 	refunded    = "partially_refunded 1800, succeeded 1800; 1800"
