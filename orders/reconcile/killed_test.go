@@ -47,6 +47,48 @@ func (c *cutConn) Write(message []byte) (int, error) {
 	return 0, net.ErrClosed
 }
 
+// killEverywhere kills a run at its first statement, then at its second one, and so on, until one ends before. It
+// returns their number.
+func killEverywhere(t *testing.T, w *wire, prepare func(), run func() error, check func(n int)) (n int) {
+	t.Helper()
+	for killed := true; killed; {
+		n++
+		prepare()
+		w.left.Store(int64(n))
+		err := run()
+		killed = w.left.Swap(0) <= 0
+		require.True(t, killed || err == nil, "%v", err)
+		check(n)
+	}
+	require.Greater(t, n, 15, "the statements of a run")
+	return n
+}
+
+// The worker is killed at each of its statements. The next pass records each change once.
+func TestChanges_killedAtEveryStatement(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]bool{"before": false, "after": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &wire{after: after}
+			f := NewFixture(t, Setup{Concurrent: true, Connections: 2, Configure: w.configure}, CreatePaid(Visa), readEvents)
+			n := killEverywhere(t, w, func() { f.Do(refundAtDashboard(1, ""), dispute(1, "won")) }, func() error {
+				err := f.Changes.ReadList(t.Context())
+				if err == nil {
+					_, err = f.Changes.Worker().RunOnce(t.Context())
+				}
+				return err
+			}, func(int) {
+				f.Do(readEvents)
+				checkChanges(t, f)
+				require.Empty(t, staged(f))
+			})
+			require.Equal(t, n, f.Count("SELECT count(*) FROM audit_records WHERE action = 'refund.succeeded'"))
+			require.Equal(t, n, f.Count("SELECT count(*) FROM audit_records WHERE action = 'order.dispute_updated'"))
+		})
+	}
+}
+
 // A comparison that is killed at any statement forgets nothing, and the next one completes its fixes.
 func TestRun_killedAtEveryStatement(t *testing.T) {
 	t.Parallel()
@@ -64,17 +106,14 @@ func TestRun_killedAtEveryStatement(t *testing.T) {
 				require.NoError(t, err)
 				return open
 			}
-			n := 0
-			for killed := true; killed; { // at the first statement, then at the second one, until a run ends before
-				n++
+			killEverywhere(t, w, func() {
 				f.Exec("DELETE FROM staged_jobs WHERE kind = 'discrepancy'")
 				f.InsertIntent("metadata[order_id]", uuid.NewString())
 				f.Transport.Reset()
-				w.left.Store(int64(n))
+			}, func() error {
 				_, err := compare(f, fix)
-				killed = w.left.Swap(0) <= 0
-				require.True(t, killed || err == nil, "%v", err)
-
+				return err
+			}, func(n int) {
 				if f.Transport.Count("cancel") > 0 {
 					require.NotEmpty(t, open(), "recorded before it is fixed, killed at %d", n)
 				}
@@ -84,8 +123,7 @@ func TestRun_killedAtEveryStatement(t *testing.T) {
 				require.Len(t, open(), 1, "killed at %d", n)
 				require.Equal(t, "amount_mismatch", open()[0].LastError)
 				require.Equal(t, []string{"amount_mismatch: intent succeeded, order paid, response 201"}, discrepancies(f), "the intent is cancelled")
-			}
-			require.Greater(t, n, 15, "the statements of a run")
+			})
 		})
 	}
 }

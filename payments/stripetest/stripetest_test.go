@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	intentsPath = "/v1/payment_intents"
-	refundsPath = "/v1/refunds"
+	intentsPath   = "/v1/payment_intents"
+	createPattern = "POST /v1/payment_intents"
 
 	// unconfirmed is what the orders API sends. The others confirm in the same request.
 	unconfirmed = "amount=2000&currency=usd&payment_method=pm_card_visa&metadata[order_id]=order-1" +
@@ -134,6 +134,15 @@ func (s *fake) background(path, key, form string) <-chan reply {
 	replies := make(chan reply, 1)
 	go func() { replies <- s.post(path, key, form) }()
 	return replies
+}
+
+func reached(t *testing.T, i *stripetest.Injection) {
+	t.Helper()
+	select {
+	case <-i.Reached():
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the fault was not triggered")
+	}
 }
 
 func requireError(t *testing.T, r reply, status int, code, param string) {
