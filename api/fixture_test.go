@@ -75,7 +75,7 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	for _, c := range change {
 		c(&s)
 	}
-	f := &fixture{log: newLogCapture(), secrets: &secrets{}}
+	f := &fixture{log: &logCapture{}, secrets: &secrets{}}
 	logger := slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	stripeKey := "sk_test_canary" + rand.Text()
 	f.secrets.add(stripeKey, email, "CANARY", "_secret_", orderstest.WebhookSecret)

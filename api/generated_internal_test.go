@@ -2,14 +2,17 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +26,7 @@ import (
 	"example.com/orders-api/internal/admission"
 	"example.com/orders-api/internal/httpjson"
 	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/payments"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of openapi.yaml and the examples in problems")
@@ -160,6 +164,33 @@ func inBlocks(node *yaml.Node) {
 	for _, child := range node.Content {
 		inBlocks(child)
 	}
+}
+
+var currencyRows = regexp.MustCompile(`(    \| currencies \|.*\n    \| ---.*\n)(?:    \|.*\n)*`)
+
+// withCurrencies replaces the rows of the contract's table of currencies by those of package payments.
+func withCurrencies(t *testing.T, contract string) string {
+	t.Helper()
+	require.Len(t, currencyRows.FindAllString(contract, -1), 1, "the contract has a table of currencies")
+	codes := map[payments.Currency][]string{}
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	for _, first := range letters {
+		for _, second := range letters {
+			for _, third := range letters {
+				code := string([]rune{first, second, third})
+				if c, known := payments.FindCurrency(code); known {
+					codes[c] = append(codes[c], code)
+				}
+			}
+		}
+	}
+	var rows strings.Builder
+	for _, c := range slices.SortedFunc(maps.Keys(codes), func(a, b payments.Currency) int {
+		return cmp.Or(a.Decimals-b.Decimals, cmp.Compare(a.Minimum, b.Minimum), cmp.Compare(a.Maximum, b.Maximum), cmp.Compare(a.Step, b.Step))
+	}) {
+		fmt.Fprintf(&rows, "    | %s | %d | %d | %d | %d |\n", strings.Join(codes[c], " "), c.Decimals, c.Minimum, c.Maximum, c.Step)
+	}
+	return currencyRows.ReplaceAllString(contract, "${1}"+rows.String())
 }
 
 func TestProblemTypes_complete(t *testing.T) {

@@ -1,24 +1,19 @@
 package api_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
-	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 
+	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
@@ -28,212 +23,362 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// TestLiteralClient runs a client that implements only the member retry and Retry-After. Its
-// customer approves or declines an action, pays with another card, or leaves. Requests and
-// responses get lost, the provider fails, leases end, keys are reaped, and webhooks arrive, in an
-// order that rapid draws. The customer never pays twice.
+// TestLiteralClient runs a client that implements only the member retry and the order that a problem names. Its
+// customer approves or declines an action, pays with another card, or leaves. Requests and responses get lost,
+// the provider fails, leases end, keys are reaped, and webhooks arrive, in an order that rapid draws.
 //
 // A failure prints the seed for -rapid.seed, and rapid shrinks the sequence.
 func TestLiteralClient(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	network := newFaultProxy(t, f)
-	rapid.Check(t, func(rt *rapid.T) {
-		c := newLiteralClient(rt, t, f, network)
-		defer func() { _ = c.endFaults() }() // also after a failure
-		paid := c.run()
-		require.NoError(rt, c.endFaults())
-		c.resumeAll()
-		for _, id := range c.actions { // the customer tries once more, after the final responses
-			_ = f.Stripe.Authenticate(id, true)
-			_ = f.Stripe.ConfirmAsCustomer(id, "pm_card_visa")
+	checkLiteralClient(t, func(c *literalClient) {
+		c.events = []string{"", "", "provider", "expiry", "end of the lease", "resume", "webhook", "customer", "customer"}
+		c.network = []string{"", "", "request lost", "request cut", "response lost", "sent three times"}
+		c.requests = []string{"", "", "", "header twice", "no header", "truncated body", "invalid body", "content type", "API key"}
+		holds := []stripetest.Fault{"", "", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse}
+		if hold := rapid.SampledFrom(holds).Draw(c.T, "hold"); hold != "" {
+			endpoint := rapid.SampledFrom([]string{createEndpoint, confirmEndpoint}).Draw(c.T, "held")
+			c.held = c.fixture.Stripe.Inject(stripetest.Rule{Fault: hold, Endpoint: endpoint})
 		}
+	})
+}
 
-		charges := map[string]int{}
-		for _, key := range c.keys {
-			if n := len(f.Stripe.ChargesByOrder(c.orderID(key))); n > 0 {
-				charges[key] = n
-			}
-		}
+// TestLiteralNever lets its orders be cancelled and its keys expire, and either the database loses rows or
+// another tab sends the purchase with a key of its own, so that retry is never while the purchase may be paid.
+func TestLiteralNever(t *testing.T) {
+	t.Parallel()
+	checkLiteralClient(t, func(c *literalClient) {
+		c.reference = newKey()
+		other := rapid.SampledFrom([]string{"another tab", "lost rows"}).Draw(c.T, "other event")
+		c.events = []string{"provider", "expiry", "cancel", "customer", other}
+		c.network = []string{"", "response lost", "response lost"}
+		c.requests = []string{""}
+	})
+}
+
+// checkLiteralClient checks that the client always ends, and that the customer never pays twice: once if the
+// client has read that the purchase is paid, and not by a key of this client if it has read that it is not.
+func checkLiteralClient(t *testing.T, configure func(*literalClient)) {
+	t.Helper()
+	f := newFixture(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		c := &literalClient{T: rt, test: t, fixture: f, keys: []string{newKey()}}
+		c.cards = rapid.SliceOfN(rapid.SampledFrom(literalCards), 1, 3).Draw(rt, "cards")
+		c.maxSend = rapid.IntRange(1, 12).Draw(rt, "sends with faults")
+		c.newAPIKey()
+		configure(c)
+		defer func() { // also after a failure
+			c.release()
+			_ = c.inFlight.Wait()
+		}()
+		paid := c.run()
+		c.settle()
+
+		own, all := c.charges(c.keys), c.charges(slices.Concat(c.keys, c.others))
+		require.LessOrEqual(rt, all, 1, "another tab may have paid")
 		if paid {
-			require.Equal(rt, map[string]int{c.key(): 1}, charges)
-		} else {
-			require.LessOrEqual(rt, len(charges), 1)
+			require.Equal(rt, 1, all)
+		} else if !c.stopped {
+			require.Zero(rt, own)
 		}
-		for key, n := range charges {
-			require.Equal(rt, 1, n)
-			require.NotContains(rt, c.failed, key, "charged after its final response")
-		}
+		require.Zero(rt, c.charges(c.failed), "charged after the final response")
 		require.Empty(rt, f.Stripe.OrdersChargedTwice())
 	})
 }
 
-type literalClient struct {
-	t       *rapid.T
-	test    *testing.T
-	fixture *fixture
-	network *faultProxy
-
-	cards   []string // the next one is for the next attempt
-	keys    []string // of all attempts; the last one is the current one
-	apiKey  string
-	failed  map[string]bool // keys whose final response is a failure
-	actions []string        // intents whose client secrets the customer has
-	faults  []*stripetest.Injection
-	sends   int
-	maxSend int // with faults
+var literalCards = []string{
+	"pm_card_visa", "pm_card_visa", "pm_card_threeDSecure2Required", "pm_card_threeDSecure2Required", "pm_card_chargeDeclinedExpiredCard", "pm_card_nobody",
 }
 
-func newLiteralClient(t *rapid.T, test *testing.T, f *fixture, network *faultProxy) *literalClient {
-	c := &literalClient{
-		t: t, test: test, fixture: f, network: network,
-		cards: rapid.SliceOfN(rapid.SampledFrom([]string{
-			"pm_card_visa", "pm_card_visa", "pm_card_chargeDeclinedExpiredCard", "pm_card_threeDSecure2Required", "pm_card_threeDSecure2Required", "pm_card_nobody",
-		}), 1, 3).Draw(t, "cards"),
-		keys: []string{newKey()}, failed: map[string]bool{},
-		maxSend: rapid.IntRange(1, 12).Draw(t, "sends with faults"),
-	}
-	c.newAPIKey()
-	var hold *stripetest.Injection
-	if fault := rapid.SampledFrom([]stripetest.Fault{"", "", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse}).Draw(t, "hold"); fault != "" {
-		hold = f.Stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint}).Draw(t, "held")})
-	}
-	network.plan(rapid.SliceOfN(rapid.SampledFrom(networkFaults), 0, 8).Draw(t, "faults of the network"), hold)
-	return c
+type literalClient struct {
+	*rapid.T
+	test    *testing.T
+	fixture *fixture
+
+	events, network, requests []string // what can happen before a send, to a request on its way, and to its form
+
+	reference    string // of the purchase, or ""
+	cards        []string
+	keys, others []string // of this client, the current one last, and of the other tab
+	failed       []string // keys whose final response is a failure
+	apiKey       string
+	actions      []string // intents whose client secrets the customer has
+	sends        int
+	maxSend      int  // with faults
+	stopped      bool // without knowing whether the purchase is paid
+	faults       []*stripetest.Injection
+	held         *stripetest.Injection // nil: the provider holds nothing
+	inFlight     errgroup.Group
 }
 
 func (c *literalClient) key() string { return c.keys[len(c.keys)-1] }
 
-func (c *literalClient) run() bool {
+func (c *literalClient) orderID(key string) string {
+	return idempotency.DeriveID("order", c.fixture.Account, idempotency.Key(key)).String()
+}
+
+func (c *literalClient) charges(keys []string) (n int) {
+	for _, key := range keys {
+		n += len(c.fixture.Stripe.ChargesByOrder(c.orderID(key)))
+	}
+	return n
+}
+
+// run sends the purchase until it is paid, has failed for good, or must not be sent any more.
+func (c *literalClient) run() (paid bool) {
 	for {
 		c.sends++
-		require.Less(c.t, c.sends, 100, "the client does not stop")
-		retry := c.send()
-		switch retry {
-		case "paid":
+		require.Less(c, c.sends, 100, "the client does not stop")
+		if c.sends <= c.maxSend {
+			c.event()
+		}
+		p, status := c.sendOrder()
+		switch {
+		case status == http.StatusCreated:
 			return true
-		case "same-key":
+		case p.Retry == client.RetrySameKey:
 			c.wait()
-		case "corrected":
+		case p.Retry == client.RetryCorrected:
 			c.newAPIKey() // whatever the fault is, the next request is correct unless a fault is drawn
-		case "new-key":
-			c.failed[c.key()] = true
+		case p.Retry == client.RetryNewKey, p.Retry == client.RetryNever && p.OrderID != "":
+			if p.Retry == client.RetryNever && c.read(p.OrderID) {
+				return true
+			}
+			// The order has failed. If it was another one, this key was not used, so both keys are allowed.
+			if p.slug() == "order-exists" && rapid.Bool().Draw(c.T, "same key") {
+				continue
+			}
+			c.failed = append(c.failed, c.key())
 			if c.cards = c.cards[1:]; len(c.cards) == 0 {
 				return false
 			}
 			c.keys = append(c.keys, newKey())
-		case "never":
+		case p.Retry == client.RetryNever: // a damaged request met the key of the first one
+			c.stopped = true
 			return false
 		default:
-			require.Fail(c.t, "unknown retry", retry)
+			require.Fail(c, "the client has no rule", "%d %v", status, p)
 		}
 	}
 }
 
-func (c *literalClient) send() string {
-	body := orderBody(withMember("payment_method", c.cards[0]))
-	fault := func(*http.Request) {}
-	if c.sends <= c.maxSend {
-		c.serverFault()
-		name := rapid.SampledFrom([]string{"", "", "", "header twice", "no header", "truncated body", "invalid body", "content type", "API key"}).Draw(c.t, "request")
-		switch name {
-		case "header twice":
-			fault = header("Idempotency-Key", c.key(), c.key())
-		case "no header":
-			fault = header("Idempotency-Key")
-		case "truncated body":
-			body = body[:rapid.IntRange(0, len(body)-1).Draw(c.t, "length")]
-		case "invalid body":
-			body = orderBody(withMember("currency", "nothing"))
-		case "content type":
-			fault = header("Content-Type", "text/plain")
-		case "API key":
-			c.revokeAPIKey()
+// read waits until the order that a problem names has ended, and reports whether it is paid.
+func (c *literalClient) read(order string) (paid bool) {
+	c.maxSend = 0 // the faults end here, too
+	for range 100 {
+		got := c.do(http.MethodGet, "/v1/orders/"+order, "")
+		require.Equal(c, http.StatusOK, got.status, "%s", got.body)
+		var read struct{ Status string }
+		require.NoError(c, json.Unmarshal(got.body, &read))
+		if read.Status == "paid" || read.Status == "payment_failed" {
+			return read.Status == "paid"
+		}
+		c.wait()
+		for _, key := range slices.Concat(c.others, c.keys) { // as the completer does
+			_ = c.resume(key) // what fails, a later pass repeats
 		}
 	}
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, c.network.url+"/v1/orders", strings.NewReader(body))
-	require.NoError(c.t, err)
-	req.GetBody = nil // net/http must not send it again
-	req.Header = http.Header{
-		"Authorization": {"Bearer " + c.apiKey}, "Content-Type": {"application/json"}, "Idempotency-Key": {c.key()},
+	require.Fail(c, "the order does not end")
+	return false
+}
+
+func (c *literalClient) order(card string) string {
+	return orderBody(withMember("payment_method", card), func(members map[string]any) {
+		if c.reference != "" {
+			members["reference"] = c.reference
+		}
+	})
+}
+
+func (c *literalClient) sendOrder() (p problem, status int) {
+	body, edit, fault := c.order(c.cards[0]), func(*http.Request) {}, ""
+	if c.sends <= c.maxSend {
+		fault = rapid.SampledFrom(c.requests).Draw(c.T, "request")
 	}
-	fault(req)
-	got, err := c.network.send(req)
-	var p struct{ Retry, Outcome string }
-	switch {
-	case err != nil:
-		return "same-key"
-	case got.status == http.StatusCreated:
-		return "paid"
-	case got.status == http.StatusAccepted:
-		c.showAction(got)
-		return "same-key" // as the contract says of a 202
-	case got.header.Get("Content-Type") != "application/problem+json":
-		return "same-key"
+	switch fault {
+	case "header twice":
+		edit = header("Idempotency-Key", c.key(), c.key())
+	case "no header":
+		edit = header("Idempotency-Key")
+	case "truncated body":
+		body = body[:rapid.IntRange(0, len(body)-1).Draw(c.T, "length")]
+	case "invalid body":
+		body = orderBody(withMember("currency", "nothing"))
+	case "content type":
+		edit = header("Content-Type", "text/plain")
+	case "API key":
+		c.exec("UPDATE api_keys SET revoked_at = now() WHERE account_id = $1 AND revoked_at IS NULL", c.fixture.Account)
+		c.fixture.expireAPIKeys()
 	}
-	require.NoError(c.t, json.Unmarshal(got.body, &p))
+	p, status = c.post("/v1/orders", c.key(), body, edit)
 	switch {
-	case p.Outcome == "final":
+	case p.Outcome == client.OutcomeFinal:
 		c.requireNoKey("recovery_point <> 'finished'")
-	case p.Outcome == "none" && req.Header.Get("Idempotency-Key") != "":
+	case p.Outcome == client.OutcomeNone && fault != "no header":
 		c.requireNoKey("true")
 	}
-	return p.Retry
+	return p, status
 }
 
-func (c *literalClient) serverFault() {
-	event := rapid.SampledFrom([]string{"", "", "provider", "reaper", "end of the lease", "resume", "webhook", "customer"}).Draw(c.t, "event")
-	switch event {
+// post returns the problem. A 202 and a lost response, which has no status, are same-key.
+func (c *literalClient) post(path, key, body string, edits ...requestEdit) (p problem, status int) {
+	fault := ""
+	if c.sends <= c.maxSend {
+		fault = rapid.SampledFrom(c.network).Draw(c.T, "network")
+	}
+	edits = append([]requestEdit{header("Idempotency-Key", key)}, edits...)
+	got := c.exchange(fault, func() *http.Request { return c.request(http.MethodPost, path, body, edits...) })
+	switch {
+	case got.status == 0, got.status == http.StatusAccepted:
+		c.addAction(got)
+		p.Retry = client.RetrySameKey
+	case got.status >= http.StatusBadRequest:
+		require.NoError(c, json.Unmarshal(got.body, &p))
+	}
+	return p, got.status
+}
+
+func (c *literalClient) request(method, path, body string, edits ...requestEdit) *http.Request {
+	return c.fixture.request(c.test, method, path, body, append([]requestEdit{header("Authorization", "Bearer "+c.apiKey)}, edits...)...)
+}
+
+// do sends a request that the network does not lose.
+func (c *literalClient) do(method, path, body string, edits ...requestEdit) response {
+	got, err := c.fixture.do(c.request(method, path, body, edits...))
+	require.NoError(c, err)
+	c.addAction(got)
+	return got
+}
+
+// exchange is the network between client and API.
+func (c *literalClient) exchange(fault string, request func() *http.Request) response {
+	switch fault {
+	case "request lost":
+		return response{}
+	case "request cut":
+		c.sendHalf(request())
+		return response{}
+	case "sent three times":
+		c.forward(request())
+		c.forward(request())
+	}
+	var hangUp <-chan struct{}
+	if c.held != nil {
+		hangUp = c.held.Reached()
+	}
+	select {
+	case got := <-c.forward(request()):
+		if fault != "response lost" {
+			return got
+		}
+	case <-hangUp:
+	}
+	return response{}
+}
+
+// forward sends a request, which continues when the client hangs up.
+func (c *literalClient) forward(r *http.Request) <-chan response {
+	arrived := make(chan response, 1)
+	c.inFlight.Go(func() error {
+		defer close(arrived)
+		got, err := c.fixture.do(r)
+		if err == nil {
+			arrived <- got
+		}
+		return err
+	})
+	return arrived
+}
+
+func (c *literalClient) sendHalf(r *http.Request) {
+	r.Body, r.GetBody = io.NopCloser(io.MultiReader(io.LimitReader(r.Body, r.ContentLength/2), iotest.ErrReader(io.ErrUnexpectedEOF))), nil
+	unchecked := c.fixture.client.Transport.(*contractTransport).base
+	if resp, err := unchecked.RoundTrip(r); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+func (c *literalClient) addAction(got response) {
+	var status struct {
+		Action struct {
+			PaymentIntentID string `json:"payment_intent_id"`
+		}
+	}
+	_ = json.Unmarshal(got.body, &status)
+	if id := status.Action.PaymentIntentID; id != "" && !slices.Contains(c.actions, id) {
+		c.actions = append(c.actions, id)
+	}
+}
+
+func (c *literalClient) event() {
+	switch rapid.SampledFrom(c.events).Draw(c.T, "event") {
 	case "provider":
 		c.faults = append(c.faults, c.fixture.Stripe.Inject(stripetest.Rule{
 			Fault: rapid.SampledFrom([]stripetest.Fault{
 				stripetest.CloseBefore, stripetest.RateLimit, stripetest.Unavailable, stripetest.LockTimeout, stripetest.ErrorBefore,
 				stripetest.ErrorAfter, stripetest.ErrorLater, stripetest.CloseAfter, stripetest.ResetAfter, stripetest.CutBody, stripetest.BadGateway,
-			}).Draw(c.t, "fault"),
-			Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint, readEndpoint}).Draw(c.t, "endpoint"),
-			Times:    rapid.IntRange(1, 4).Draw(c.t, "times"),
+			}).Draw(c.T, "fault"),
+			Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint, readEndpoint, cancelEndpoint}).Draw(c.T, "endpoint"),
+			Times:    rapid.IntRange(1, 4).Draw(c.T, "times"),
 		}))
-	case "reaper":
+	case "expiry":
 		idempotencytest.Reap(c.test, c.fixture.Pool)
+		// A failover loses the latest rows, not those of three days ago.
+		c.events = slices.DeleteFunc(c.events, func(event string) bool { return event == "lost rows" })
 	case "end of the lease":
 		c.endLease()
 	case "resume":
-		id := idempotency.KeyID(c.fixture.Account, idempotency.Key(c.key()))
-		c.network.inFlight.Go(func() { _, _ = c.fixture.Engine.Resume(context.Background(), c.fixture.Account, id) })
+		key := c.key()
+		c.inFlight.Go(func() error {
+			_ = c.resume(key)
+			return nil
+		})
 	case "webhook":
 		c.deliverEvent()
 	case "customer":
-		c.actOnAll()
+		c.customer()
+	case "cancel":
+		c.cancel()
+	case "another tab":
+		key := newKey()
+		c.others = append(c.others, key)
+		c.do(http.MethodPost, "/v1/orders", c.order(rapid.SampledFrom(literalCards).Draw(c.T, "card of the other tab")), header("Idempotency-Key", key))
+	case "lost rows":
+		c.loseRows()
 	}
 }
 
-func (c *literalClient) showAction(got response) {
-	var status struct {
-		Action *struct {
-			PaymentIntentID string `json:"payment_intent_id"`
+// cancel cancels the current order, also literally. The customer waits for the response.
+func (c *literalClient) cancel() {
+	order, key := "/v1/orders/"+c.orderID(c.key()), newKey()
+	for range 200 {
+		p, status := c.post(order+"/cancel", key, "{}")
+		switch {
+		case status == http.StatusOK, p.slug() == "not-found", p.slug() == "idempotency-key-expired":
+			return
+		case p.slug() == "order-not-cancelable":
+			require.True(c, c.read(p.OrderID))
+			return
 		}
+		require.Equal(c, client.RetrySameKey, p.Retry)
+		c.release()
 	}
-	require.NoError(c.t, json.Unmarshal(got.body, &status))
-	if status.Action == nil {
-		return
-	}
-	c.addAction(status.Action.PaymentIntentID)
-	if c.sends > c.maxSend || rapid.Bool().Draw(c.t, "the customer acts now") {
-		c.actOnAll()
-	}
+	require.Fail(c, "the cancel is stuck")
 }
 
-func (c *literalClient) addAction(id string) {
-	if !slices.Contains(c.actions, id) {
-		c.actions = append(c.actions, id)
-	}
+// loseRows leaves what a failover leaves that lost all rows of the purchase. The status of the key proves
+// nothing then.
+func (c *literalClient) loseRows() {
+	c.exec("DELETE FROM staged_jobs; DELETE FROM audit_records; DELETE FROM orders; DELETE FROM idempotency_keys")
+	got := c.do(http.MethodGet, keyPath(c.key()), "")
+	var p problem
+	require.NoError(c, json.Unmarshal(got.body, &p))
+	require.Equal(c, []any{http.StatusNotFound, client.OutcomeUnknown}, []any{got.status, p.Outcome})
 }
 
-func (c *literalClient) actOnAll() {
+func (c *literalClient) customer() {
 	stripe := c.fixture.Stripe
 	for _, id := range c.actions {
-		act := rapid.SampledFrom([]string{"approves", "declines", "another card", "leaves"}).Draw(c.t, "customer")
-		switch act {
+		switch rapid.SampledFrom([]string{"approves", "declines", "another card", "leaves"}).Draw(c.T, "customer") {
 		case "approves":
 			_ = stripe.Authenticate(id, true)
 		case "declines":
@@ -250,244 +395,90 @@ func (c *literalClient) deliverEvent() {
 	if len(c.actions) == 0 {
 		return
 	}
-	eventType := rapid.SampledFrom([]string{"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.requires_action"}).Draw(c.t, "type")
-	payload, signature, err := c.fixture.Stripe.Event(orderstest.WebhookSecret, eventType, rapid.SampledFrom(c.actions).Draw(c.t, "intent"))
-	require.NoError(c.t, err)
+	eventType := rapid.SampledFrom([]string{"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.requires_action"}).Draw(c.T, "type")
+	payload, signature, err := c.fixture.Stripe.Event(orderstest.WebhookSecret, eventType, rapid.SampledFrom(c.actions).Draw(c.T, "intent"))
+	require.NoError(c, err)
 	event, err := c.fixture.Payments.Event(payload, signature)
-	require.NoError(c.t, err)
-	c.network.inFlight.Go(func() { _, _ = c.fixture.Changes.Handle(context.Background(), event) })
+	require.NoError(c, err)
+	c.inFlight.Go(func() error {
+		_, _ = c.fixture.Changes.Handle(c.test.Context(), event)
+		return nil
+	})
 }
 
+func (c *literalClient) resume(key string) error {
+	_, err := c.fixture.Engine.Resume(c.test.Context(), c.fixture.Account, idempotency.KeyID(c.fixture.Account, idempotency.Key(key)))
+	return err
+}
+
+// wait lets the others act, from the last fault on.
 func (c *literalClient) wait() {
-	if c.sends > c.maxSend || rapid.Bool().Draw(c.t, "the provider continues") {
-		c.network.release()
-	}
 	if c.sends > c.maxSend {
-		c.endLease()
+		c.release()
+		c.customer()
+	} else if rapid.Bool().Draw(c.T, "the provider continues") {
+		c.releaseHeld()
+	}
+}
+
+// release ends the faults of the provider and the leases of dead runs.
+func (c *literalClient) release() {
+	for _, fault := range c.faults {
+		fault.Release()
+	}
+	c.releaseHeld()
+	c.endLease()
+}
+
+func (c *literalClient) releaseHeld() {
+	if c.held != nil {
+		c.held.Release()
+		c.held = nil
+	}
+}
+
+func (c *literalClient) endLease() {
+	c.exec("UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour' WHERE account_id = $1 AND locked_at IS NOT NULL", c.fixture.Account)
+}
+
+// settle lets everything end that could still charge. The customer tries once more after the final responses.
+func (c *literalClient) settle() {
+	c.release()
+	require.NoError(c, c.inFlight.Wait())
+	for _, key := range slices.Concat(c.others, c.keys) {
+		err := c.resume(key)
+		for n := 0; n < 50 && err != nil && !errors.Is(err, idempotency.ErrNotFound); n++ { // the provider stores its 500s
+			var required *httpjson.ActionRequiredError
+			if errors.As(err, &required) { // the client did not receive it
+				c.actions = append(c.actions, required.Action.(orders.Approval).PaymentIntentID)
+			}
+			c.customer()
+			err = c.resume(key)
+		}
+		if !errors.Is(err, idempotency.ErrNotFound) {
+			require.NoError(c, err)
+		}
+	}
+	for _, id := range c.actions {
+		_ = c.fixture.Stripe.Authenticate(id, true)
+		_ = c.fixture.Stripe.ConfirmAsCustomer(id, "pm_card_visa")
 	}
 }
 
 func (c *literalClient) newAPIKey() {
-	_, apiKey, err := accounts.CreateKey(context.Background(), c.fixture.Pool, c.fixture.Account)
-	require.NoError(c.t, err)
+	_, apiKey, err := accounts.CreateKey(c.test.Context(), c.fixture.Pool, c.fixture.Account)
+	require.NoError(c, err)
 	c.apiKey = apiKey
 }
 
-func (c *literalClient) revokeAPIKey() {
-	c.exec("UPDATE api_keys SET revoked_at = now() WHERE account_id = $1 AND revoked_at IS NULL", c.fixture.Account)
-	c.fixture.authClock.Add(int64(5 * time.Second)) // the cache of API keys expires
-}
-
-func (c *literalClient) endLease() {
-	c.exec("UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour' WHERE account_id = $1 AND idempotency_key = ANY ($2)", c.fixture.Account, c.keys)
-}
-
 func (c *literalClient) exec(statement string, arguments ...any) {
-	_, err := c.fixture.Pool.Exec(context.Background(), statement, arguments...)
-	require.NoError(c.t, err)
+	_, err := c.fixture.Pool.Exec(c.test.Context(), statement, arguments...)
+	require.NoError(c, err)
 }
 
 func (c *literalClient) requireNoKey(condition string) {
 	var n int
 	const ofKey = "SELECT count(*) FROM idempotency_keys WHERE account_id = $1 AND idempotency_key = $2 AND "
-	require.NoError(c.t, c.fixture.Pool.QueryRow(context.Background(), ofKey+condition, c.fixture.Account, c.key()).Scan(&n))
-	require.Zero(c.t, n, condition)
-}
-
-func (c *literalClient) endFaults() error {
-	for _, fault := range c.faults {
-		fault.Release()
-	}
-	c.network.release()
-	c.network.plan(nil, nil)
-	return c.network.waitIdle()
-}
-
-func (c *literalClient) resumeAll() {
-	c.endLease()
-	for _, key := range c.keys {
-		id := idempotency.KeyID(c.fixture.Account, idempotency.Key(key))
-		_, err := c.fixture.Engine.Resume(context.Background(), c.fixture.Account, id)
-		for n := 0; n < 50 && err != nil && !errors.Is(err, idempotency.ErrNotFound); n++ { // the provider stores its 500s
-			var required *httpjson.ActionRequiredError
-			if errors.As(err, &required) { // the client did not receive it
-				c.addAction(required.Action.(orders.Approval).PaymentIntentID)
-			}
-			c.actOnAll()
-			_, err = c.fixture.Engine.Resume(context.Background(), c.fixture.Account, id)
-		}
-		if !errors.Is(err, idempotency.ErrNotFound) {
-			require.NoError(c.t, err)
-		}
-	}
-}
-
-func (c *literalClient) orderID(key string) string {
-	return idempotency.DeriveID("order", c.fixture.Account, idempotency.Key(key)).String()
-}
-
-type networkFault string
-
-const (
-	noFault      networkFault = "nothing"
-	lostRequest  networkFault = "request lost"
-	cutRequest   networkFault = "request cut"
-	lostResponse networkFault = "response lost"
-	cutResponse  networkFault = "response cut"
-	proxyError   networkFault = "502 of a proxy, forwarded"
-	duplicated   networkFault = "sent three times at once"
-)
-
-var networkFaults = []networkFault{noFault, lostRequest, cutRequest, lostResponse, cutResponse, proxyError, duplicated}
-
-// faultProxy is the network between client and API. It does not cancel a forwarded
-// request.
-type faultProxy struct {
-	fixture   *fixture
-	url       string
-	transport http.RoundTripper // without the checks of the contract
-	inFlight  sync.WaitGroup
-
-	mu     sync.Mutex
-	script []networkFault        // of the requests to come; then all is fine
-	held   *stripetest.Injection // nil: the provider holds nothing
-	errs   []error
-}
-
-func newFaultProxy(t *testing.T, f *fixture) *faultProxy {
-	t.Helper()
-	transport := &http.Transport{}
-	p := &faultProxy{fixture: f, transport: transport}
-	server := httptest.NewServer(p)
-	p.url = server.URL
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		server.Close()
-	})
-	return p
-}
-
-// send is what the client does: nothing checks what the network made of the response.
-func (p *faultProxy) send(r *http.Request) (response, error) {
-	received, err := p.transport.RoundTrip(r)
-	if err != nil {
-		return response{}, err
-	}
-	return readResponse(received)
-}
-
-func (p *faultProxy) plan(script []networkFault, hold *stripetest.Injection) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.script, p.held = script, hold
-}
-
-func (p *faultProxy) release() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.held != nil {
-		p.held.Release()
-		p.held = nil
-	}
-}
-
-func (p *faultProxy) waitIdle() error {
-	p.inFlight.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return errors.Join(p.errs...)
-}
-
-func (p *faultProxy) next() (networkFault, <-chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var hangUp <-chan struct{}
-	if p.held != nil {
-		hangUp = p.held.Reached()
-	}
-	fault := noFault
-	if len(p.script) > 0 {
-		fault, p.script = p.script[0], p.script[1:]
-	}
-	return fault, hangUp
-}
-
-func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	fault, hangUp := p.next()
-	switch fault {
-	case lostRequest:
-		panic(http.ErrAbortHandler)
-	case cutRequest:
-		p.forwardHalf(r, body)
-		panic(http.ErrAbortHandler)
-	case duplicated:
-		p.forward(r, body)
-		p.forward(r, body)
-	}
-	var got response
-	select {
-	case got = <-p.forward(r, body):
-	case <-hangUp:
-		panic(http.ErrAbortHandler)
-	}
-	switch fault {
-	case lostResponse:
-		panic(http.ErrAbortHandler)
-	case proxyError:
-		w.Header().Set("Content-Type", "text/html")
-		w.WriteHeader(http.StatusBadGateway)
-		_, _ = io.WriteString(w, "<html><h1>502 Bad Gateway</h1></html>")
-	case cutResponse:
-		deliver(w, got, len(got.body)/2)
-		_ = http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler)
-	default:
-		deliver(w, got, len(got.body))
-	}
-}
-
-func (p *faultProxy) forward(r *http.Request, body []byte) <-chan response {
-	arrived := make(chan response, 1)
-	p.inFlight.Go(func() {
-		out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.fixture.url+r.URL.Path, bytes.NewReader(body))
-		if err == nil {
-			out.Header = r.Header.Clone()
-			var got response
-			if got, err = p.fixture.do(out); err == nil {
-				arrived <- got
-				return
-			}
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.errs = append(p.errs, err)
-		close(arrived)
-	})
-	return arrived
-}
-
-func (p *faultProxy) forwardHalf(r *http.Request, body []byte) {
-	half := io.MultiReader(bytes.NewReader(body[:len(body)/2]), iotest.ErrReader(io.ErrUnexpectedEOF))
-	out, err := http.NewRequestWithContext(r.Context(), r.Method, p.fixture.url+r.URL.Path, half)
-	if err != nil {
-		panic(err)
-	}
-	out.Header, out.ContentLength = r.Header.Clone(), int64(len(body))
-	resp, err := p.transport.RoundTrip(out)
-	if err == nil {
-		_ = resp.Body.Close()
-	}
-}
-
-func deliver(w http.ResponseWriter, got response, bytes int) {
-	for name, values := range got.header {
-		w.Header()[name] = values
-	}
-	w.Header().Set("Content-Length", strconv.Itoa(len(got.body)))
-	w.WriteHeader(got.status)
-	_, _ = w.Write(got.body[:bytes])
+	require.NoError(c, c.fixture.Pool.QueryRow(c.test.Context(), ofKey+condition, c.fixture.Account, c.key()).Scan(&n))
+	require.Zero(c, n, condition)
 }

@@ -60,13 +60,20 @@ func TestLog_requestLine(t *testing.T) {
 	require.Contains(unknown["error"], "status 503")
 	down.Release()
 	require.Equal("recovered", line(f.create(t, key, order))["outcome"])
+	key = newKey()
+	held, running := f.createHeld(t, key, order)
+	require.Equal("in_progress", line(f.create(t, key, order))["outcome"])
+	f.exec(t, "UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE locked_at IS NOT NULL") // as a takeover does
+	held.Release()
+	require.Equal("lease_lost", line(receive(t, running))["outcome"])
 
 	anonymous := header("Authorization")
 	require.Equal(map[string]any{"level": "INFO", "method": "GET", "route": "", "problem": "not-found"}, line(f.get(t, "/nothing", anonymous)))
 	require.Equal(map[string]any{"level": "INFO", "method": "HEAD", "route": "/problems/{slug}"}, line(f.send(t, http.MethodHead, "/problems/not-found", "", anonymous)))
 }
 
-// Every fixture checks its log. This test sends secrets in all parts of a request.
+// Every fixture checks its log, also after the provider's faults and with each card. This test sends secrets in
+// all parts of a request.
 func TestLog_noSecrets(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -80,18 +87,7 @@ func TestLog_noSecrets(t *testing.T) {
 		withMember("metadata", map[string]any{secret("name"): secret("value")}),
 		withMember("items", []any{map[string]any{"sku": secret("sku"), "description": secret("text"), "quantity": 1, "unit_amount": 100}}),
 	)
-	for _, fault := range []stripetest.Fault{stripetest.Unauthorized, stripetest.LockTimeout, stripetest.ErrorAfter, stripetest.CloseAfter, stripetest.CutBody} {
-		injected := f.Stripe.Inject(stripetest.Rule{Fault: fault, Times: stripetest.Always})
-		key := newKey()
-		f.create(t, `"`+key+`"`, order)
-		injected.Release()
-		f.create(t, key, order)
-	}
-	for _, card := range []string{
-		"pm_card_visa_chargeDeclined", "pm_card_authenticationRequired", "pm_card_nobody", stripetest.ProcessingCard,
-	} {
-		f.create(t, newKey(), orderBody(withMember("payment_method", card)))
-	}
+	f.create(t, `"`+newKey()+`"`, order)
 	f.create(t, secret("key")+" with spaces", order)
 	f.create(t, newKey(), `{"`+secret("member")+`":"`+secret("member's value")+`"}`)
 	f.create(t, newKey(), secret("body"))
@@ -109,19 +105,16 @@ func TestLog_noSecrets(t *testing.T) {
 	f.exec(t, "ALTER TABLE orders ADD CHECK (email = 'nobody')  NOT VALID")
 	require.Equal(t, http.StatusInternalServerError, f.create(t, newKey(), order).status)
 
-	require.Greater(t, strings.Count(f.log.String(), "\n"), 50)
+	require.Greater(t, strings.Count(f.log.String(), `"msg":"request"`), 10)
 	require.Empty(t, f.secrets.in(f.log.String()))
 	require.NotEmpty(t, f.secrets.in("a line with "+f.apiKey), "the search works")
 }
 
 type logCapture struct {
-	mu      sync.Mutex
-	text    strings.Builder
-	lines   []map[string]any
-	written chan struct{}
+	mu    sync.Mutex
+	text  strings.Builder
+	lines []map[string]any
 }
-
-func newLogCapture() *logCapture { return &logCapture{written: make(chan struct{})} }
 
 func (l *logCapture) Write(line []byte) (int, error) {
 	var attrs map[string]any
@@ -129,8 +122,6 @@ func (l *logCapture) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, attrs)
-	close(l.written)
-	l.written = make(chan struct{})
 	l.text.Write(line)
 	return len(line), err
 }
@@ -141,26 +132,22 @@ func (l *logCapture) String() string {
 	return l.text.String()
 }
 
-func (l *logCapture) await(t *testing.T, want map[string]any) map[string]any {
+func (l *logCapture) await(t *testing.T, want map[string]any) (found map[string]any) {
 	t.Helper()
-	deadline := time.After(stepTimeout)
-	for {
+	require.Eventually(t, func() bool {
 		l.mu.Lock()
-		lines, written := l.lines, l.written
-		l.mu.Unlock()
-		for _, line := range lines {
-			found := maps.Clone(want)
-			maps.DeleteFunc(found, func(name string, value any) bool { return line[name] == value })
-			if len(found) == 0 {
-				return line
+		defer l.mu.Unlock()
+		for _, line := range l.lines {
+			missing := maps.Clone(want)
+			maps.DeleteFunc(missing, func(name string, value any) bool { return line[name] == value })
+			if len(missing) == 0 {
+				found = line
+				return true
 			}
 		}
-		select {
-		case <-written:
-		case <-deadline:
-			require.Fail(t, "no such line in the log", "%v", want)
-		}
-	}
+		return false
+	}, stepTimeout, time.Millisecond, "no such line in the log: %v", want)
+	return found
 }
 
 type secrets struct {

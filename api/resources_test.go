@@ -30,6 +30,8 @@ func TestDatabase_down(t *testing.T) {
 		require.Equal(t, "WARN", line["level"])
 	}
 	require.Equal(t, http.StatusOK, f.get(t, "/healthz").status)
+	f.expireAPIKeys()
+	require.Equal(t, "temporarily-unavailable", f.get(t, order).problem(t).slug(), "the API key is not rejected")
 }
 
 func poolSize(size int32) func(*options) {
