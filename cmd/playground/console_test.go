@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"slices"
@@ -96,24 +95,25 @@ func openConsole(p *programtest.Process) *consoleAPI {
 	return a
 }
 
-func (a *consoleAPI) console(method, path, body string, header http.Header) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(a.T.Context(), method, a.Base+path, strings.NewReader(body))
+// console sends a request of the console's page.
+func (a *consoleAPI) console(method, path, form string) (status int, body []byte) {
+	a.T.Helper()
+	request, err := http.NewRequestWithContext(a.T.Context(), method, a.Base+path, strings.NewReader(form))
 	require.NoError(a.T, err)
-	maps.Copy(request.Header, header)
-	return a.browser.Do(request)
+	request.Header.Set("Origin", a.Base)
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := a.browser.Do(request)
+	require.NoError(a.T, err)
+	defer response.Body.Close()
+	body, err = io.ReadAll(response.Body)
+	require.NoError(a.T, err)
+	return response.StatusCode, body
 }
 
-func (a *consoleAPI) startPlay(card, fault string) int {
+func (a *consoleAPI) post(path, form string) int {
 	a.T.Helper()
-	return a.postToConsole("/console/play", "card="+card+"&fault="+fault)
-}
-
-func (a *consoleAPI) postToConsole(path, form string) int {
-	a.T.Helper()
-	response, err := a.console(http.MethodPost, path, form, http.Header{"Origin": {a.Base}, "Content-Type": {"application/x-www-form-urlencoded"}})
-	require.NoError(a.T, err)
-	require.NoError(a.T, response.Body.Close())
-	return response.StatusCode
+	status, _ := a.console(http.MethodPost, path, form)
+	return status
 }
 
 // watchConsole returns a function that waits for the next view in which the customer must
@@ -123,11 +123,7 @@ func (a *consoleAPI) watchConsole() func() consoleView {
 	return func() (view consoleView) {
 		a.T.Helper()
 		programtest.EventuallyEvery(a.T, 50*time.Millisecond, func() bool { // each view queries the database and the provider
-			response, err := a.console(http.MethodGet, "/console/play", "", nil)
-			require.NoError(a.T, err)
-			defer response.Body.Close()
-			data, err := io.ReadAll(response.Body)
-			require.NoError(a.T, err)
+			_, data := a.console(http.MethodGet, "/console/play", "")
 			view = consoleView{}
 			require.NoError(a.T, json.Unmarshal(data, &view))
 			require.NotContains(a.T, string(data), "_secret_", "the client secret")
@@ -169,14 +165,14 @@ func TestConsole(t *testing.T) {
 		{asking, "error", "decline", 8, []string{": 500 after", "gets 202", "the customer declines", "cancel the intent", "gets 402"}, ""},
 		{asking, "killed", "approve", 7, []string{"SIGKILL", "gets 202", "started again", "run 2 takes over", "gets 201"}, ""},
 	} {
-		require.Equal(t, http.StatusAccepted, a.startPlay(test.card, test.fault))
+		require.Equal(t, http.StatusAccepted, a.post("/console/play", "card="+test.card+"&fault="+test.fault))
 		view := next()
 		where := test.card + ", " + test.fault + ", " + test.customer
 		if test.customer != "" {
 			require.True(t, view.Asks, where)
-			require.Equal(t, http.StatusUnprocessableEntity, a.postToConsole("/console/decision", "decision=pay"))
-			require.Equal(t, http.StatusAccepted, a.postToConsole("/console/decision", "decision="+test.customer))
-			require.Equal(t, http.StatusConflict, a.postToConsole("/console/decision", "decision=approve"), "only once")
+			require.Equal(t, http.StatusUnprocessableEntity, a.post("/console/decision", "decision=pay"))
+			require.Equal(t, http.StatusAccepted, a.post("/console/decision", "decision="+test.customer))
+			require.Equal(t, http.StatusConflict, a.post("/console/decision", "decision=approve"), "only once")
 			view = next()
 		}
 		require.Equal(t, "done", view.Phase, "%s: %s", where, view.Error)

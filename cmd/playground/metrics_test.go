@@ -1,12 +1,9 @@
 package main_test
 
 import (
-	"bufio"
 	"flag"
-	"maps"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -64,38 +61,21 @@ func TestGenerated(t *testing.T) {
 	require.Equal(t, string(want), text, "run make generate")
 }
 
-func describeMetrics(exposition string) []string {
-	help, kind, labels := map[string]string{}, map[string]string{}, map[string]string{}
-	label := regexp.MustCompile(`[{,](\w+)="`)
-	for lines := bufio.NewScanner(strings.NewReader(exposition)); lines.Scan(); {
-		line := lines.Text()
-		if fields := strings.SplitN(line, " ", 4); fields[0] == "#" {
-			switch name := fields[2]; {
-			case !strings.HasPrefix(name, "orders_"):
-			case fields[1] == "HELP":
-				help[name] = fields[3]
-			default:
-				kind[name] = fields[3]
-			}
-			continue
-		}
-		name := line[:strings.IndexAny(line, "{ ")]
-		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-			if base, found := strings.CutSuffix(name, suffix); found && kind[base] == "histogram" {
-				name = base
+// family is a metric's description and its first sample.
+var (
+	family = regexp.MustCompile(`(?m)^# HELP (orders_\w+) (.*)\n# TYPE \w+ (\w+)\n\w+(?:\{(.*)\})? `)
+	label  = regexp.MustCompile(`(?:^|,)(\w+)="`)
+)
+
+func describeMetrics(exposition string) (list []string) {
+	for _, f := range family.FindAllStringSubmatch(exposition, -1) {
+		var labels []string
+		for _, name := range label.FindAllStringSubmatch(f[4], -1) {
+			if name[1] != "le" {
+				labels = append(labels, name[1])
 			}
 		}
-		var names []string
-		for _, match := range label.FindAllStringSubmatch(line, -1) {
-			if match[1] != "le" {
-				names = append(names, match[1])
-			}
-		}
-		labels[name] = strings.Join(names, ",")
-	}
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(kind)) {
-		list = append(list, name+"{"+labels[name]+"} "+kind[name]+": "+help[name])
+		list = append(list, f[1]+"{"+strings.Join(labels, ",")+"} "+f[3]+": "+f[2])
 	}
 	return list
 }

@@ -44,25 +44,18 @@ func sendCurl(t *testing.T, line string) programtest.Response {
 	a := &programtest.API{Process: &programtest.Process{T: t}}
 	header := http.Header{}
 	var body string
-	for len(args) > 0 {
-		arg := args[0]
-		args = args[1:]
-		switch arg {
-		case "-i":
-		case "-H":
-			name, value, _ := strings.Cut(args[0], ": ")
-			header.Set(name, value)
-			args = args[1:]
-		case "-d":
-			body = args[0]
-			args = args[1:]
-		default:
-			require.Empty(t, a.Base, "curl %s", arg)
+	for i, arg := range args {
+		switch {
+		case strings.HasPrefix(arg, "http://"):
 			a.Base = arg
+		case i > 0 && args[i-1] == "-H":
+			name, value, _ := strings.Cut(arg, ": ")
+			header.Set(name, value)
+		case i > 0 && args[i-1] == "-d":
+			body = arg
 		}
 	}
-	response := a.MustDo(http.MethodPost, "", body, header)
-	return response
+	return a.MustDo(http.MethodPost, "", body, header)
 }
 
 // One test covers all that needs a private PostgreSQL, because each start of one takes a second.
