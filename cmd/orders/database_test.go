@@ -67,7 +67,7 @@ func TestMigrate_checksOfThePool(t *testing.T) {
 		require.NoError(t, err)
 		return u.Host
 	}
-	both := "postgres://orders:of-both-servers@" + address(admin) + "," + address(other) + "/postgres?sslmode=disable"
+	both := "postgres://twin:of-both-servers@" + address(admin) + "," + address(other) + "/postgres?sslmode=disable"
 	stdout, _ := programtest.Succeed(t, programtest.Environ(t, "DATABASE_URL="+both), "migrate", "up")
 	require.Regexp(t, `applied: \d`, stdout)
 	programtest.RequireStartupError(t, programtest.Environ(t, "DATABASE_URL="+readOnly.URL("postgres")), "migrate up", "read only connection")
@@ -77,8 +77,8 @@ func TestMigrate_checksOfThePool(t *testing.T) {
 	programtest.RequireStartupError(t, programtest.Environ(t, "DATABASE_URL="+writable.URL("postgres")+"&statement_timeout=0"), "migrate status", "the database session has no statement_timeout")
 
 	// A pooler that rejects startup parameters has them from its role.
-	execute(t, other, "ALTER ROLE orders SET lock_timeout = '2s'", "ALTER ROLE orders SET statement_timeout = '10s'",
-		"ALTER ROLE orders SET idle_in_transaction_session_timeout = '5s'")
+	execute(t, other, "ALTER ROLE twin SET lock_timeout = '2s'", "ALTER ROLE twin SET statement_timeout = '10s'",
+		"ALTER ROLE twin SET idle_in_transaction_session_timeout = '5s'")
 	programtest.Succeed(t, programtest.Environ(t, "DATABASE_URL="+both+"&lock_timeout=&statement_timeout=&idle_in_transaction_session_timeout="), "migrate", "up")
 }
 

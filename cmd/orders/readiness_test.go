@@ -26,7 +26,7 @@ func newServer(t *testing.T) (*embeddedpg.Server, *pgxpool.Pool) {
 	pool, err := pgxpool.New(t.Context(), server.URL("postgres"))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	execute(t, pool, "CREATE ROLE orders SUPERUSER LOGIN PASSWORD 'of-both-servers'")
+	execute(t, pool, "CREATE ROLE twin SUPERUSER LOGIN PASSWORD 'of-both-servers'")
 	return server, pool
 }
 
@@ -54,7 +54,7 @@ func TestServe_demotedPrimary(t *testing.T) {
 	for _, pool := range []*pgxpool.Pool{oldPrimary, newPrimary} {
 		hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", pool.Config().ConnConfig.Port))
 	}
-	both := "postgres://orders:of-both-servers@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable"
+	both := "postgres://twin:of-both-servers@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable"
 	env := programtest.Environ(t, "DATABASE_URL="+both, "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider,
 		"LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0")
 	for _, server := range []*embeddedpg.Server{oldServer, newServer} {

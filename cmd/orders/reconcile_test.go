@@ -1,15 +1,12 @@
 package main_test
 
 import (
-	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/internal/programtest"
@@ -91,22 +88,4 @@ func TestReconcile_incomplete(t *testing.T) {
 	code, _, stderr = programtest.Run(t, f.with("DATABASE_URL=postgres://u@127.0.0.1:1/orders"), "reconcile")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, notCompared+"connect to the database (DATABASE_URL): ")
-}
-
-// createIntent creates an intent of this account at the provider, without an order.
-func (f *fixture) createIntent(account string) {
-	f.t.Helper()
-	form := url.Values{
-		"amount": {"2500"}, "currency": {"usd"}, "metadata[account_id]": {account},
-		"metadata[order_id]": {uuid.NewString()}, "metadata[idempotency_key_id]": {uuid.NewString()},
-	}
-	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost,
-		programtest.Value(f.environ, "STRIPE_API_BASE")+"/v1/payment_intents", strings.NewReader(form.Encode()))
-	require.NoError(f.t, err)
-	request.Header.Set("Authorization", "Bearer sk_test_other")
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
-	require.NoError(f.t, err)
-	require.NoError(f.t, response.Body.Close())
-	require.Equal(f.t, http.StatusOK, response.StatusCode)
 }

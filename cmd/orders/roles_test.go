@@ -1,9 +1,7 @@
 package main_test
 
 import (
-	"context"
 	"net/http"
-	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -12,55 +10,34 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/programtest"
-	"example.com/orders-api/migrations/dbtest"
 )
 
 // newFixtureWithRoles runs deploy/roles.sql as managed services require: as the owner of the
 // database, who may create roles and is no superuser. The fixture's commands run as the role of
-// the program, and owner is the environment of migrations.
+// the program, and owner is the environment of migrations. Roles belong to the server, so it has its own.
 func newFixtureWithRoles(t *testing.T) (f *fixture, owner []string) {
 	t.Helper()
-	var server, suffix string
-	t.Cleanup(func() { // after the database was dropped
-		conn, err := pgx.Connect(context.Background(), server)
-		require.NoError(t, err)
-		_, err = conn.Exec(context.Background(), strings.ReplaceAll("DROP ROLE IF EXISTS orders_x, orders_owner_x, admin_x", "_x", suffix))
-		require.NoError(t, err)
-		require.NoError(t, conn.Close(context.Background()))
-	})
-	pool := dbtest.Empty(t)
-	u, err := url.Parse(dbtest.URL(pool))
-	require.NoError(t, err)
-	suffix = "_" + strings.TrimPrefix(u.Path, "/") // roles belong to the server, which tests share
-	as := func(role string) string {
-		changed, query := *u, u.Query()
-		query.Set("role", role+suffix)
-		changed.RawQuery = query.Encode()
-		return changed.String()
-	}
-	admin := *u
-	admin.Path = "/postgres"
-	server = admin.String()
-
-	_, err = pool.Exec(t.Context(), strings.NewReplacer("_x", suffix, "$db", u.Path[1:]).Replace(
-		"CREATE ROLE admin_x CREATEROLE; GRANT admin_x TO CURRENT_USER; ALTER DATABASE $db OWNER TO admin_x"))
-	require.NoError(t, err)
+	server, superuser := newServer(t)
+	execute(t, superuser, "CREATE ROLE admin CREATEROLE", "CREATE DATABASE orders OWNER admin")
+	as := func(role string) string { return server.URL("orders") + "&role=" + role }
 	conn, err := pgx.Connect(t.Context(), as("admin"))
 	require.NoError(t, err)
 	file, err := os.ReadFile("../../deploy/roles.sql")
 	require.NoError(t, err)
-	statements := regexp.MustCompile(`(?m)^\\set ON_ERROR_STOP on$`).ReplaceAll(file, nil) // a command of psql, not SQL
-	statements = regexp.MustCompile(`\borders(_owner)?\b`).ReplaceAll(statements, []byte("${0}"+suffix))
-	_, err = conn.Exec(t.Context(), string(statements))
+	statements := strings.Replace(string(file), `\set ON_ERROR_STOP on`, "", 1) // a command of psql, not SQL
+	_, err = conn.Exec(t.Context(), statements)
 	require.NoError(t, err)
 	require.NoError(t, conn.Close(t.Context()))
 
 	f = newFixtureAnHourAgo(t)
-	f.pool = pool
+	f.pool, err = pgxpool.New(t.Context(), server.URL("orders"))
+	require.NoError(t, err)
+	t.Cleanup(f.pool.Close)
 	f.environ = f.with("DATABASE_URL="+as("orders"), "LOG_LEVEL=info", "SMTP_URL=smtp://"+programtest.NewMailServer(t, "").Address)
 	return f, programtest.Environ(t, "DATABASE_URL="+as("orders_owner"))
 }
@@ -80,7 +57,7 @@ func TestRoles(t *testing.T) {
 	a := f.serve(f.environ, "--shutdown-delay", "0")
 	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
 	id := programtest.RequirePaid(t, a.MustOrder("an-order-of-a-role", programtest.Tea))
-	for _, key := range []string{"abandoned-order-01", "abandoned-order-02", "abandoned-order-03"} {
+	for _, key := range []string{"abandoned-order-01", "abandoned-order-02", "abandoned-order-03", "abandoned-order-04"} {
 		f.abandonAt(a, key)
 	}
 	a.Stop()
@@ -96,11 +73,14 @@ func TestRoles(t *testing.T) {
 	finished, _ := programtest.Succeed(t, f.environ, "keys", "retry", "abandoned-order-01", "--reason", "a test")
 	require.Regexp(t, `201 \{"id":.*"status":"paid".*\}\n$`, finished)
 	programtest.Succeed(t, f.environ, "keys", "resolve", "abandoned-order-02", "--reason", "a test")
+	loseRows := func(key string) {
+		f.exec("DELETE FROM idempotency_keys WHERE idempotency_key = $1", key)
+		f.exec("DELETE FROM orders WHERE idempotency_key = $1", key)
+	}
+	loseRows("abandoned-order-04") // before its charge
 	programtest.Succeed(t, f.environ, "completer")
 	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL"))
-	f.createIntent(account)
-	f.exec("DELETE FROM idempotency_keys WHERE idempotency_key = 'abandoned-order-03'")
-	f.exec("DELETE FROM orders WHERE idempotency_key = 'abandoned-order-03'")
+	loseRows("abandoned-order-03")
 	f.exec("UPDATE orders SET created_at = created_at - interval '1 hour'")
 	_, stdout, stderr := programtest.Run(t, f.environ, "reconcile", "--lost-rows", "--fix", "--since", "72h", "--by", "grace")
 	require.Contains(t, stdout, "order missing, key expired", stderr)
@@ -157,6 +137,6 @@ SELECT count(*)
   FROM pg_class
  WHERE relnamespace = 'public'::regnamespace
    AND relkind = 'r'
-   AND has_table_privilege('orders_' || current_database(), oid, 'DELETE')`),
+   AND has_table_privilege('orders', oid, 'DELETE')`),
 		"migrations/statements/grant.sql has what the program needs of each table: only jobs and provider events are deleted")
 }

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,14 +25,10 @@ func TestServe_idleMemory(t *testing.T) {
 	require.Equal(t, http.StatusOK, scraped)
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.Cmd.Process.Pid))
 	require.NoError(t, err)
-	var kilobytes int
-	for line := range strings.Lines(string(status)) {
-		if rest, found := strings.CutPrefix(line, "VmRSS:"); found {
-			_, err := fmt.Sscan(rest, &kilobytes)
-			require.NoError(t, err)
-		}
-	}
-	require.Positive(t, kilobytes)
+	resident := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(status)
+	require.NotNil(t, resident)
+	kilobytes, err := strconv.Atoi(string(resident[1]))
+	require.NoError(t, err)
 	require.Less(t, kilobytes, 40<<10)
 	t.Logf("%d KiB", kilobytes)
 	a.Stop()

@@ -175,7 +175,7 @@ func TestLogs_noSecrets(t *testing.T) {
 		require.True(t, p.HasExited())
 		log.WriteString(p.Stdout.String() + p.Stderr.String())
 	}
-	for _, line := range []string{"payment provider call", `"outcome":"requires_action"`, "request", "receipt retried", "event retried", "abandoned key completed", "completer pass", "reaper pass", "password authentication failed", "Invalid API Key provided: [removed]"} {
+	for _, line := range []string{"payment provider call", `"outcome":"requires_action"`, "request", "receipt retried", "event retried", "abandoned key completed", "abandoned keys not completed: ", "completer pass", "reaper pass", "password authentication failed", "Invalid API Key provided: [removed]"} {
 		require.Contains(t, log.String(), line, "the test must cause this line")
 	}
 	l.requireNone(log.String(), "canary", "CANARY", "4242424242424242", "ada@")

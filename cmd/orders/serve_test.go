@@ -40,27 +40,38 @@ func TestServe_fromEmptyDatabase(t *testing.T) {
 	f := &fixture{t: t, pool: pool, stripe: stripe, environ: env, apiKey: createAccount(t, env)}
 	a := f.serve(env, "--shutdown-delay", "0")
 	programtest.Eventually(t, func() bool { return a.Ready() == http.StatusOK })
-	first := a.MustOrder("an-order-key-0001", programtest.Tea)
-	id := programtest.RequirePaid(t, first)
-	again := a.MustOrder("an-order-key-0001", programtest.Tea)
-	require.Equal(t, first.Body, again.Body)
-	require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
-	require.Len(t, stripe.ChargesByOrder(id), 1)
+	programtest.RequirePaid(t, a.MustOrder("an-order-key-0001", programtest.Tea))
 	require.Equal(t, map[string]int64{"usd": 2500}, stripe.MoneyMoved())
 	a.Stop()
 	require.Contains(t, a.Stderr.String(), `msg="payment provider" provider=`+provider+` mode=test`)
 	require.NotContains(t, a.Stderr.String(), "serving metrics", "ADMIN_ADDR is empty")
 }
 
-// After a signal, the process is not ready, then closes its listener and releases the
-// waiters, and still responds to the order in progress.
-func TestServe_stopWaitsForACharge(t *testing.T) {
+// After a signal, the process is not ready, then closes its listener and releases the waiters. It still ends
+// the runs in progress, also those whose clients have a 202 or are gone (R10, detached work).
+func TestServe_stopWaitsForRuns(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"))
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	var held []*stripetest.Injection
+	hold := func() <-chan struct{} {
+		held = append(held, f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint}))
+		return held[len(held)-1].Reached()
+	}
+	reached := hold()
+	a.Accepted("accepted-order-key-01")
+	<-reached
+	reached = hold()
+	ctx, disconnect := context.WithCancel(t.Context())
+	go func() {
+		<-reached
+		disconnect()
+	}()
+	_, err := a.Do(ctx, http.MethodPost, "/v1/orders", programtest.Tea, http.Header{"Idempotency-Key": {"disconnected-order-key"}})
+	require.ErrorIs(t, err, context.Canceled)
+	reached = hold()
 	running := a.OrderAsync("held-order-key-01")
-	<-held.Reached()
+	<-reached
 	waiting := a.OrderAsync("held-order-key-01", "wait=30")
 	programtest.Eventually(t, func() bool {
 		_, body := programtest.Get(t, a.Admin()+"/debug/pprof/goroutine?debug=1")
@@ -76,53 +87,24 @@ func TestServe_stopWaitsForACharge(t *testing.T) {
 	require.Equal(t, http.StatusConflict, released.Status)
 	require.Equal(t, "1", released.Header.Get("Retry-After"))
 	programtest.Eventually(t, func() bool { return a.Ready() == 0 })
-	require.False(t, a.HasExited())
 	for path, want := range map[string]int{"/metrics": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
 		status, _ := programtest.Get(t, a.Admin()+path)
 		require.Equal(t, want, status, "a draining process still serves %s", path)
 	}
 
-	held.Release()
+	held[2].Release()
 	first := <-running
 	require.NoError(t, first.Err)
 	programtest.RequirePaid(t, first.Response)
+	require.Equal(t, 2, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
+	require.False(t, a.HasExited(), "two runs have no client any more")
+	held[0].Release()
+	held[1].Release()
 	require.Zero(t, a.Wait())
 	require.Contains(t, a.Stderr.String(), "msg=stopped")
-	require.Len(t, f.stripe.Charges(), 2)
-}
-
-// A stop waits for a run that has no client any more (R10, detached work).
-func TestServe_stopWaitsForARunWithoutClient(t *testing.T) {
-	t.Parallel()
-	for name, send := range map[string]func(a *programtest.API, reached <-chan struct{}){
-		"202": func(a *programtest.API, _ <-chan struct{}) { a.Accepted("a-run-without-client") },
-		"disconnected": func(a *programtest.API, reached <-chan struct{}) {
-			ctx, disconnect := context.WithCancel(context.Background())
-			go func() {
-				<-reached
-				disconnect()
-			}()
-			_, err := a.Do(ctx, http.MethodPost, "/v1/orders", programtest.Tea, http.Header{"Idempotency-Key": {"a-run-without-client"}})
-			require.ErrorIs(a.T, err, context.Canceled)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			a := f.serve(f.environ, "--shutdown-delay", "0")
-			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-			send(a, held.Reached())
-			<-held.Reached()
-			a.Signal(syscall.SIGTERM)
-			programtest.Eventually(t, func() bool { return a.Ready() == 0 })
-			require.False(t, a.HasExited())
-			held.Release()
-			require.Zero(t, a.Wait())
-			require.Equal(t, 1, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
-			require.Equal(t, 1, f.staged())
-			require.Len(t, f.stripe.Charges(), 1)
-		})
-	}
+	require.Equal(t, 4, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
+	require.Equal(t, 4, f.staged())
+	require.Len(t, f.stripe.Charges(), 4)
 }
 
 func TestServe_secondSignal(t *testing.T) {
