@@ -41,6 +41,8 @@ func TestPay_keyLife(t *testing.T) {
 	require.Equal(t, created.IdempotencyKey, stored.IdempotencyKey)
 	require.Contains(t, string(stored.Request), visa)
 	require.Equal(t, 1, stored.Attempts)
+	require.Contains(t, b.get("/shop").text, "is in progress")
+	require.Equal(t, path, b.fill(), "no second basket")
 
 	f.setNetwork("", time.Minute)
 	require.Equal(t, "paid", b.pay(path, declined).State, "another card does not replace the stored one")
@@ -48,6 +50,8 @@ func TestPay_keyLife(t *testing.T) {
 	require.Nil(t, paid.IdempotencyKey)
 	require.Equal(t, stored.Request, paid.Request)
 	require.Len(t, f.Stripe.ChargesByOrder(*paid.OrderID), 1)
+	require.Contains(t, b.get(path).text, "succeeded")
+	require.Contains(t, b.get(path).text, *paid.OrderID)
 
 	next := b.fill()
 	require.NotEqual(t, path, next)
@@ -64,24 +68,6 @@ func (f *fixture) payLost(b *browser, path string) {
 	f.setNetwork(lost, 2*time.Second)
 	require.Equal(f.T, "paying", b.pay(path, visa).State)
 	require.Eventually(f.T, func() bool { return len(f.Stripe.Charges()) == 1 }, time.Minute, time.Millisecond)
-}
-
-// A lost response is no reason for a new key.
-func TestPay_responseLost(t *testing.T) {
-	t.Parallel()
-	f, b, path := newPurchase(t)
-	f.payLost(b, path)
-	before := f.row(path)
-	require.Contains(t, b.get("/shop").text, "is in progress")
-	require.Equal(t, path, b.fill(), "no second basket")
-
-	f.setNetwork("", time.Minute)
-	f.runOnce()
-	require.Equal(t, "paid", f.row(path).State)
-	require.Equal(t, before.Request, f.row(path).Request)
-	require.Len(t, f.Stripe.Charges(), 1)
-	require.Contains(t, b.get(path).text, "succeeded")
-	require.Contains(t, b.get(path).text, *f.row(path).OrderID)
 }
 
 func TestPay_declined(t *testing.T) {
@@ -217,48 +203,38 @@ func TestPay_never(t *testing.T) {
 // forget restores the table from a backup of the time before the payments.
 const forget = "UPDATE shop.purchases SET state = 'basket', request = NULL, order_id = NULL, idempotency_key = $1"
 
-// A shop that has lost its keys, such as after the restore of a backup, does not charge the
-// purchase again: the reference names the first order.
+// A shop that has lost its keys, such as after the restore of a backup, does not charge the purchase again: the
+// reference names the first order. While that order waits for the customer's approval, the purchase waits for
+// its end. If it has failed, the reference is free again.
 func TestPay_keyLost(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ card, first string }{
-		"paid":              {visa, "paid"},
-		"the card declined": {declined, "basket"}, // the reference is free again
+	for name, test := range map[string]struct {
+		card              string
+		approves, charged bool // by the first order
+	}{
+		"paid":              {visa, false, true},
+		"the card declined": {declined, false, false},
+		"approved later":    {challenge, true, true},
+		"declined later":    {challenge, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, b, path := newPurchase(t)
-			require.Equal(t, test.first, b.pay(path, test.card).State)
-			order := f.row(path).OrderID
+			key := *f.row(path).IdempotencyKey
+			intent, _, asked := strings.Cut(b.pay(path, test.card).ClientSecret, "_secret_")
+			request := f.row(path).Request
 			f.exec(forget, client.NewKey())
-			require.Equal(t, "paid", b.pay(path, visa).State)
-			if test.first == "paid" {
-				require.Equal(t, order, f.row(path).OrderID)
+			if asked {
+				require.Equal(t, "paying", b.pay(path, visa).State)
+				require.Empty(t, f.Stripe.Charges())
+				require.NoError(t, f.Stripe.Authenticate(intent, test.approves))
+				_, err := f.shop.Orders.Do(t.Context(), client.Request{Key: key, Path: "/v1/orders", Body: request})
+				require.Equal(t, test.approves, err == nil, err) // in place of the completer
 			}
+			require.Equal(t, "paid", b.pay(path, visa).State)
 			require.Len(t, f.Stripe.Charges(), 1)
-		})
-	}
-}
-
-// The payment of the first order still waits for the customer's approval, so the purchase waits for its end.
-func TestPay_keyLost_notYetApproved(t *testing.T) {
-	t.Parallel()
-	for name, approve := range map[string]bool{"approved": true, "declined": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f, b, path := newPurchase(t)
-			intent, _, _ := strings.Cut(b.pay(path, challenge).ClientSecret, "_secret_")
-			first := f.row(path)
-			f.exec(forget, client.NewKey())
-			require.Equal(t, "paying", b.pay(path, visa).State)
-			require.Empty(t, f.Stripe.Charges())
-
-			require.NoError(t, f.Stripe.Authenticate(intent, approve))
-			_, err := f.shop.Orders.Do(t.Context(), client.Request{Key: *first.IdempotencyKey, Path: "/v1/orders", Body: first.Request})
-			require.Equal(t, approve, err == nil, err) // in place of the completer
-			require.Equal(t, "paid", b.resume(path).State)
-			require.Len(t, f.Stripe.Charges(), 1)
-			require.Equal(t, approve, f.Stripe.Charges()[0].IntentID == intent)
+			first := idempotency.DeriveID("order", f.Account, idempotency.Key(key)).String()
+			require.Equal(t, test.charged, *f.row(path).OrderID == first)
 		})
 	}
 }

@@ -74,9 +74,10 @@ func newTestFinder(t *testing.T, programs map[string]string) finder {
 	}
 }
 
-func TestFinder_nothingFound(t *testing.T) {
+func TestFinder_order(t *testing.T) {
 	t.Parallel()
-	f := newTestFinder(t, nil)
+	programs := map[string]string{}
+	f := newTestFinder(t, programs)
 	_, err := f.find(t.Context())
 	for _, place := range []string{`"initdb"`, f.globs[0], f.globs[1], f.cache, `"npm"`} {
 		require.ErrorContains(t, err, place, "a place that was tried")
@@ -84,12 +85,7 @@ func TestFinder_nothingFound(t *testing.T) {
 	for _, way := range []string{"install PostgreSQL", "PG_BIN", "docker compose up -d", "install npm", "DATABASE_URL"} {
 		require.ErrorContains(t, err, way, "a way out")
 	}
-}
 
-func TestFinder_order(t *testing.T) {
-	t.Parallel()
-	programs := map[string]string{}
-	f := newTestFinder(t, programs)
 	root := filepath.Dir(f.cache)
 	installPrograms(t, filepath.Join(root, "usr/9.6/bin"), "9.6.24") // the last as a string, and too old
 	installPrograms(t, filepath.Join(root, "usr/16/bin"), "16.4 (Debian 16.4-1)")

@@ -75,30 +75,6 @@ func requireGone(t *testing.T, url string) {
 	}, waitTimeout, 10*time.Millisecond, "the server still listens")
 }
 
-func TestStart_temporaryData(t *testing.T) {
-	t.Parallel()
-	o := options()
-	o.Settings = map[string]string{"max_connections": "17", "application_name": "a b'c"}
-	server := start(t, o)
-	conn := connect(t, server.URL("postgres"))
-
-	require.Equal(t, "off", setting(t, conn, "fsync"))
-	require.Equal(t, "17", setting(t, conn, "max_connections"))
-	require.Equal(t, "a b'c", setting(t, conn, "application_name"))
-	require.Equal(t, "127.0.0.1", setting(t, conn, "listen_addresses"))
-	info, err := os.Stat(filepath.Join(server.Dir(), "data"))
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
-	owner := info.Sys().(*syscall.Stat_t).Uid
-	require.NotZero(t, owner, "the server must not run as root")
-
-	require.NoError(t, server.Stop())
-	requireGone(t, server.URL("postgres"))
-	require.NoDirExists(t, server.Dir())
-	<-server.Exited()
-	require.NoError(t, server.Stop(), "a second call does no harm")
-}
-
 // A superuser of the database can run commands.
 func requirePassword(t *testing.T, server *embeddedpg.Server) {
 	t.Helper()
@@ -119,13 +95,16 @@ func requirePassword(t *testing.T, server *embeddedpg.Server) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-func TestStart_concurrent(t *testing.T) {
+// Two servers that start at once share nothing, and one ends with its data.
+func TestStart_temporaryData(t *testing.T) {
 	t.Parallel()
+	o := options()
+	o.Settings = map[string]string{"max_connections": "17", "application_name": "a b'c"}
 	var servers [2]*embeddedpg.Server
 	var group errgroup.Group
 	for i := range servers {
 		group.Go(func() (err error) {
-			servers[i], err = embeddedpg.Start(t.Context(), options())
+			servers[i], err = embeddedpg.Start(t.Context(), o)
 			return err
 		})
 	}
@@ -133,8 +112,16 @@ func TestStart_concurrent(t *testing.T) {
 	for _, server := range servers {
 		t.Cleanup(func() { _ = server.Stop() })
 		requirePassword(t, server)
-		_, err := connect(t, server.URL("postgres")).Exec(t.Context(), "CREATE TABLE of_this_server ()")
-		require.NoError(t, err, "the servers share no data")
+		conn := connect(t, server.URL("postgres"))
+		_, err := conn.Exec(t.Context(), "CREATE TABLE of_this_server ()")
+		require.NoError(t, err)
+		for name, want := range map[string]string{"fsync": "off", "max_connections": "17", "application_name": "a b'c", "listen_addresses": "127.0.0.1"} {
+			require.Equal(t, want, setting(t, conn, name))
+		}
+		info, err := os.Stat(filepath.Join(server.Dir(), "data"))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+		require.NotZero(t, info.Sys().(*syscall.Stat_t).Uid, "the server must not run as root")
 		require.NoFileExists(t, filepath.Join(server.Dir(), "password"))
 	}
 	require.NotEqual(t, servers[0].Dir(), servers[1].Dir())
@@ -143,7 +130,13 @@ func TestStart_concurrent(t *testing.T) {
 	<-servers[0].Exited()
 	require.ErrorContains(t, servers[0].Stop(), "received immediate shutdown request")
 	require.NoDirExists(t, servers[0].Dir())
+
 	connect(t, servers[1].URL("postgres"))
+	require.NoError(t, servers[1].Stop())
+	requireGone(t, servers[1].URL("postgres"))
+	require.NoDirExists(t, servers[1].Dir())
+	<-servers[1].Exited()
+	require.NoError(t, servers[1].Stop(), "a second call does no harm")
 }
 
 func TestStart_keptData(t *testing.T) {
