@@ -94,7 +94,7 @@ func TestRecorded_inPages(t *testing.T) {
 	require.Equal(t, without, of)
 	for page, sentence := range map[string]string{
 		"../../README.md":            "[" + figures["exchanges and events"] + " exchanges and events](",
-		"../../docs/how-it-works.md": "all " + without + " declines that other projects recorded",
+		"../../docs/how-it-works.md": "all " + without + " [recorded](",
 	} {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
