@@ -152,7 +152,8 @@ func (c *literalClient) run() (paid bool) {
 				return false
 			}
 			c.keys = append(c.keys, newKey())
-		case p.Retry == client.RetryNever: // a damaged request met the key of the first one
+		case p.Retry == client.RetryNever:
+			require.Contains(c, c.requests, "invalid body", "only a damaged request meets a key of another one")
 			c.stopped = true
 			return false
 		default:
