@@ -222,6 +222,7 @@ func TestPay_keyLost(t *testing.T) {
 			f, b, path := newPurchase(t)
 			key := *f.row(path).IdempotencyKey
 			intent, _, asked := strings.Cut(b.pay(path, test.card).ClientSecret, "_secret_")
+			require.Equal(t, test.card == challenge, asked)
 			request := f.row(path).Request
 			f.exec(forget, client.NewKey())
 			if asked {
