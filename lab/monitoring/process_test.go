@@ -40,10 +40,11 @@ type plant struct {
 	*labtest.Fixture
 	*programtest.API
 
-	t     *testing.T
-	admin map[string]string // addresses, by command
-	fault []*stripetest.Injection
-	n     int
+	t       *testing.T
+	running []*programtest.Process
+	admin   map[string]string // addresses, by command
+	fault   []*stripetest.Injection
+	n       int
 
 	reject atomic.Bool // of the shop's endpoint
 }
@@ -56,7 +57,16 @@ func (p *plant) start(args ...string) {
 	} else {
 		p.API = &programtest.API{Process: labtest.Start(p.t, environ, args...)}
 	}
+	p.running = append(p.running, p.Process)
 	p.admin[args[0]] = p.WaitFor(&p.Stderr, `serving metrics.*address"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+}
+
+// eachSays waits for each process: a scrape reads all of them, and each learns of a fault in its own time.
+func (p *plant) eachSays(pattern string) {
+	p.t.Helper()
+	for _, process := range p.running {
+		process.WaitFor(&process.Stderr, pattern)
+	}
 }
 
 func (p *plant) inject(fault stripetest.Fault, endpoints ...string) {
@@ -143,14 +153,14 @@ var faults = map[string]situation{
 	"OrdersDatabaseUnreadable": {
 		fault: func(p *plant) {
 			serve := p.API
-			p.start("worker") // needs less of the database
+			p.start("worker")
 			p.API = serve
 			p.Exec("ALTER TABLE audit_records RENAME TO hidden_records")
-			p.WaitFor(&p.Stderr, "not ready: orders cannot be stored")
+			p.eachSays("not ready: orders cannot be stored")
 		},
 		heal: func(p *plant) {
 			p.Exec("ALTER TABLE hidden_records RENAME TO audit_records")
-			p.WaitFor(&p.Stderr, `(?s)not ready: .*ready: orders can be stored`)
+			p.eachSays(`(?s)not ready: .*ready: orders can be stored`)
 		},
 	},
 	"OrdersServerErrors": {
