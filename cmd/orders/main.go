@@ -30,7 +30,7 @@ type commands struct {
 
 	Keys struct {
 		List    keysList    `cmd:"" help:"List the unfinished keys, the oldest first."`
-		Show    keysShow    `cmd:"" help:"Show the history of a key, order or refund, by any of its ids or the customer's email address."`
+		Show    keysShow    `cmd:"" help:"Show the history of a key and of what it created, by any of its ids or the customer's email address."`
 		Retry   keysRetry   `cmd:"" provider:"" help:"Run an unfinished key again."`
 		Resolve keysResolve `cmd:"" provider:"" help:"Finish an unfinished key without charging, unless it was charged already."`
 	} `cmd:"" help:"Find keys, and continue those that are stuck."`

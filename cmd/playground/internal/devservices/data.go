@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +78,8 @@ func EventsSecret() app.Secret {
 }
 
 // APIKey returns an account and its API key. Both stay the same after a restart, so that the user's curl
-// commands keep working. The file has one key for each database.
+// commands keep working. If the key was revoked, the account gets another one. The file has the keys of
+// each database.
 func APIKey(ctx context.Context, pool *pgxpool.Pool, path string) (account uuid.UUID, key string, err error) {
 	stored, err := os.ReadFile(path) //nolint:gosec // the path is in our cache folder
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +91,17 @@ func APIKey(ctx context.Context, pool *pgxpool.Pool, path string) (account uuid.
 			return account, key, err
 		}
 	}
-	if account, key, err = accounts.Create(ctx, pool, "dev"); err != nil {
+	existing, err := accounts.ListKeys(ctx, pool, uuid.Nil)
+	revoked := slices.IndexFunc(existing, func(k accounts.Key) bool { return strings.Contains(string(stored), k.Prefix) })
+	switch {
+	case err != nil && !errors.Is(err, accounts.ErrAccountNotFound):
+	case revoked < 0:
+		account, key, err = accounts.Create(ctx, pool, "dev")
+	default:
+		account = existing[revoked].AccountID
+		_, key, err = accounts.CreateKey(ctx, pool, account)
+	}
+	if err != nil {
 		return account, "", err
 	}
 	if err := os.WriteFile(path, fmt.Appendln(stored, key), 0o600); err != nil {
