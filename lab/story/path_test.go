@@ -102,7 +102,7 @@ func (r response) Write(p []byte) (int, error) {
 	return r.ResponseRecorder.Write(p)
 }
 
-// The page of the laboratory lists each file that a paid order passes, and marks each call against the import order.
+// The tour of the code lists each file that a paid order passes, and marks each call against the import order.
 func TestPath(t *testing.T) {
 	t.Parallel()
 	const metrics, maxFiles, maxClimbs = "internal/metrics", 28, 7
@@ -124,7 +124,7 @@ func TestPath(t *testing.T) {
 	router.ServeHTTP(answer, request)
 	require.Equal(t, http.StatusCreated, answer.Code, answer.Body)
 
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile("../../docs/code-tour.md")
 	require.NoError(t, err)
 	_, listed, found := strings.Cut(string(text), "<!-- path:begin -->")
 	require.True(t, found)
