@@ -24,7 +24,7 @@ LOAD_ENV := if [ -f .env ]; then given=$$(export -p); set -a; . ./.env; set +a; 
 .PHONY: help
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' Makefile
-	@echo "  The evidence about this program, such as benchmarks and the crash matrix: make -C lab"
+	@echo "  The evidence about this program, such as benchmarks and the soak: make -C lab"
 	@echo "  The profile of idempotent requests and its conformance command: make -C spec"
 
 .PHONY: demo
