@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Problem is the stored response of an order or a refund that failed, and can no longer succeed
-// (R23, cancel first).
+// Problem is the stored response of a request about an order that can no longer succeed: of an order or a refund that
+// failed (R23, cancel first), or of a cancel that came after the charge.
 type Problem struct {
 	httpjson.Problem
 	Code            string    `json:"code,omitempty"`
@@ -47,7 +47,7 @@ func DeclinedBy(failed *payments.Error) Problem {
 
 // Refused is the problem of a request that the provider refused, or that was closed before its effect.
 func Refused(code, detail string) Problem {
-	return Problem{Problem: httpjson.NewProblem("payment-refused", 422, "The payment provider refused the request", detail), Code: code}
+	return Problem{Problem: httpjson.NewProblem("payment-refused", 422, "The request was refused", detail), Code: code}
 }
 
 // RefusedBy is [Refused] for the error of a call.
