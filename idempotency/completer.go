@@ -118,9 +118,13 @@ type dueKey struct {
 }
 
 // abandonedSQL lists the keys whose pause is over, of all accounts, which is an exception to R20, the account in
-// every table. The first condition on updated_at is for the index, the second is the pause. A time that is
-// further ahead than a lease was set by a clock that ran ahead (R8, the database's clock). $5 selects the keys
-// that are younger than an hour, or the others: each has half of a batch, so that neither delays the other.
+// every table. The second condition on updated_at is the pause, which is as long as the key is old, from the grace to
+// an hour. The first one only repeats its minimum, so that the index can be used. A time that is
+// further ahead than a lease was set by a clock that ran ahead (R8, the database's clock).
+//
+// $1 are the known steps, $2 is the limit, $3 the lease, and $4 the grace. If $5 is true, only keys that are younger
+// than an hour are listed, otherwise only the others: each half of a batch is for one of the two, so that neither
+// delays the other.
 const abandonedSQL = `
 SELECT account_id, id, updated_at
   FROM idempotency_keys
@@ -134,8 +138,8 @@ SELECT account_id, id, updated_at
  ORDER BY updated_at
  LIMIT $2`
 
-// waitingSQL lists the keys that have waited for an action for $4 since their last run. A run ends the wait when
-// they are $6 old: they are due at once, and then after each grace, $7.
+// waitingSQL lists the keys whose last run was $4 ago and found that the customer must act. A key that is $6 old is due
+// at once, because the next run ends its wait, and if that run fails, again after each grace, $7.
 const waitingSQL = `
 SELECT account_id, id, updated_at
   FROM idempotency_keys

@@ -1,8 +1,8 @@
 // Package idempotency executes a request at most once per idempotency key and replays the
 // stored response to every retry. It needs only PostgreSQL.
 //
-// A key's row is a state machine, whose states are recovery points. A step makes at most one
-// external call, and one transaction records its result:
+// A key's row is a state machine, whose states are recovery points. A step makes at most one external
+// call that changes something, and one transaction records its result:
 //
 //	started ──tx──▶ … ──call, tx──▶ … ──call, tx──▶ finished (response stored)
 //

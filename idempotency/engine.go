@@ -156,8 +156,8 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, op Op
 	return run.result(), err
 }
 
-// check returns an error unless the operation, which may be nil, can continue the unfinished key. Otherwise, only a
-// newer version may know what has happened (R18, newer versions).
+// check returns ErrNewerVersion if this program cannot continue the unfinished key: it does not have the operation (op
+// is nil), or the operation has no step from the recovery point. Then a newer version has written it (R18, newer versions).
 func (k *keyRow) check(op Operation) error {
 	if op == nil || op.Name() != k.Operation || op.Steps(&Run{}).At[k.Point] == nil {
 		return fmt.Errorf("%w: operation %q, recovery point %q", ErrNewerVersion, k.Operation, k.Point)

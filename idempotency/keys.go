@@ -17,7 +17,7 @@ type RecoveryPoint string
 
 // The recovery points of the engine.
 const (
-	Started  RecoveryPoint = "started" // never stored, because the first step commits with the claim
+	Started  RecoveryPoint = "started" // never committed, because the claim commits with the result of the first step
 	Finished RecoveryPoint = "finished"
 )
 

@@ -55,8 +55,9 @@ func (e *Engine) act(ctx context.Context, accountID, keyID uuid.UUID, write func
 	return Result{}, err
 }
 
-// mark commits what write queues about an unfinished key. It commits nothing if this version does not know the key
-// (R18, newer versions), or if a run has moved it since it was read. A run that holds the key goes on.
+// mark commits the statements about an unfinished key that the function write queues, such as an audit record. It
+// commits nothing if this version does not know the key (R18, newer versions), or if a run has moved the key to
+// another recovery point since it was read. A run that holds the key goes on.
 func (e *Engine) mark(ctx context.Context, accountID, keyID uuid.UUID, write func(*pgx.Batch, StoredKey, Operation) error) error {
 	stored, err := e.store.find(ctx, accountID, keyID)
 	if err == nil && stored.Point == Finished {

@@ -41,13 +41,11 @@ type Run struct {
 	lease
 }
 
-// lease is what a run knows about its lease of the key. A new run has none. A claim or takeover whose outcome is
-// unknown sets mayHold, so that the run releases the key at its end, in case it was committed. One that is committed
-// sets both flags.
+// lease is what a run knows about its lease of the key. A new run has none.
 type lease struct {
 	token   uuid.UUID
-	mayHold bool
-	leased  bool
+	leased  bool // the claim or takeover was committed
+	mayHold bool // it was, or its outcome is unknown, so the run releases the key at its end
 
 	// leaseStart is the row's locked_at. leaseSent is the time of our clock just before we sent the
 	// statement that has set it.
@@ -174,8 +172,8 @@ func (run *Run) resolve(ctx context.Context, doubt error) error {
 	return nil
 }
 
-// Expired returns the error of a key whose row was lost, although a row with an id that derives from the
-// key exists, so the key was used (R17, used for ever).
+// Expired returns the error of a key that was used, although its own row was lost: the row of what it created, whose id
+// derives from the key, is still there (R17, used for ever).
 func (run *Run) Expired() error {
 	return &KeyExpiredError{Key: StoredKey{
 		AccountID: run.AccountID, ID: run.KeyID, Key: run.Key, Operation: run.operation, Path: run.Path, Expired: true,

@@ -1,5 +1,3 @@
-// Package migrations applies the database schema with goose. A released file is never
-// edited; a change is a new file. The template's next number is 00002.
 package migrations
 
 import (
@@ -145,8 +143,8 @@ SELECT version_id
 	return pending, err
 }
 
-// CheckPath returns an error if search_path leads away from the tables that the database has. It would
-// be a second, empty installation: no request would find its key, and no completer the unfinished ones.
+// CheckPath returns an error if search_path leads away from the tables that the database has. The program would
+// otherwise work with a second, empty installation: no request would find its key, and no completer the unfinished ones.
 // A schema named like the role, ALTER ROLE … SET search_path and PGOPTIONS change the path unnoticed, so
 // only search_path in DATABASE_URL may name a schema without tables, and only a Migrator (forMigration)
 // may go there.

@@ -80,8 +80,7 @@ func (r *cancelRun) request(ctx context.Context, tx *idempotency.Tx) (idempotenc
 	case err != nil:
 		return idempotency.Transition{}, err
 	case status.Paid():
-		id := r.orderID()
-		return idempotency.Transition{}, &httpjson.Rejection{Slug: notCancelable, Detail: chargedBefore, OrderID: &id}
+		return idempotency.Transition{}, &httpjson.Rejection{Slug: notCancelable, Detail: chargedBefore, OrderID: new(r.orderID())}
 	}
 	audit.WriteTx(ctx, tx, r.run.AccountID, r.orderID(), "order.cancel_requested", map[string]any{"key_id": r.run.KeyID})
 	return idempotency.Advance(pointCancelRequested), nil

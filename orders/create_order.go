@@ -188,8 +188,8 @@ func (r *orderRun) findIntent(ctx context.Context, mayCreate bool) (id string, e
 	switch {
 	case failed == nil:
 		found, err := r.choose(ctx, ids)
-		// While creates are sent, one decides unless the intent is in progress: the provider may remember a later
-		// intent, which is charged, but which the search does not list yet.
+		// While creates are sent, the create decides which intent it is, unless the one that was found is charged or
+		// in progress: under its key, the provider may return a later intent, which the search does not list yet.
 		if mayCreate && precedence(found.Status) < inProgress {
 			return "", err
 		}

@@ -18,7 +18,8 @@ import (
 )
 
 // obstacleSQL returns the ids of an order's keys, and why its data is still needed, or "". $3 is the id of the key that
-// created the order. The paths of later requests about it begin with $4 and a slash, after which 0 follows.
+// created the order. The paths of later requests about it begin with $4 and a slash. BETWEEN finds them by the index,
+// because 0 is the character after the slash.
 const obstacleSQL = `
 WITH keys AS (
     SELECT id, finished_at

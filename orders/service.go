@@ -84,7 +84,7 @@ func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, erro
 }
 
 func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (orderRow, error) {
-	return httpjson.Get(ctx, s.Pool, pgx.RowToStructByName[orderRow], selectOrder+`
+	return httpjson.QueryRow(ctx, s.Pool, pgx.RowToStructByName[orderRow], selectOrder+`
  WHERE account_id = $1
    AND id = $2`, accountID, id)
 }
@@ -115,7 +115,7 @@ func (op createOrder) Find(ctx context.Context, accountIDs []uuid.UUID, name str
 
 // Receipt implements [receipts.FindOrder].
 func (s *Service) Receipt(ctx context.Context, accountID, id uuid.UUID) (receipts.Order, error) {
-	o, err := httpjson.Get(ctx, s.Pool, pgx.RowToStructByNameLax[receipts.Order], `
+	o, err := httpjson.QueryRow(ctx, s.Pool, pgx.RowToStructByNameLax[receipts.Order], `
 SELECT id,
        email,
        currency,
@@ -161,7 +161,7 @@ func (s *Service) ofKey(ctx context.Context, accountID uuid.UUID, key idempotenc
 }
 
 func (s *Service) findByReference(ctx context.Context, accountID uuid.UUID, reference string) (orderRow, error) {
-	return httpjson.Get(ctx, s.Pool, pgx.RowToStructByName[orderRow], selectOrder+`
+	return httpjson.QueryRow(ctx, s.Pool, pgx.RowToStructByName[orderRow], selectOrder+`
  WHERE account_id = $1
    AND reference = $2
    AND failure_code IS NULL`, accountID, reference)
@@ -169,8 +169,8 @@ func (s *Service) findByReference(ctx context.Context, accountID uuid.UUID, refe
 
 // CheckProviderAccount returns an error if the provider does not know the recorded intent of the latest
 // order of an account, or of all accounts if accountID is uuid.Nil. Our API key then belongs to another of
-// the provider's accounts or modes, whose refusals and empty lists prove nothing. It reads one row of each account,
-// because only the index of an account has the order of the times.
+// the provider's accounts or modes, whose refusals and empty lists prove nothing. For all
+// accounts, it reads the latest order of each, because the index begins with the account.
 func (s *Service) CheckProviderAccount(ctx context.Context, accountID uuid.UUID) error {
 	var id string
 	err := s.Pool.QueryRow(ctx, `

@@ -15,9 +15,9 @@ type Currency struct {
 	Step             int64 // Stripe rejects an amount that is not a multiple of it
 }
 
-// The source is https://docs.stripe.com/currencies of July 2026, with an older copy for the three
-// decimals, and the reference of PaymentIntent.amount for the eight digits. The page also permits
-// twelve digits for most cards without naming them, so a shop that needs these edits maximums.
+// The codes, minimums and maximums below are those of https://docs.stripe.com/currencies of July 2026. An older copy
+// of this page has the currencies with three decimals, and the reference of PaymentIntent.amount the limit of eight
+// digits. The page also permits twelve digits for most cards without naming them, so a shop that needs these edits maximums.
 const supported = " aed afn all amd ang aoa ars aud awg azn bam bbd bdt bhd bif bmd bnd bob brl bsd bwp byn bzd cad cdf chf clp cny cop" +
 	" crc cve czk djf dkk dop dzd egp etb eur fjd fkp gbp gel gip gmd gnf gtq gyd hkd hnl htg huf idr ils inr isk jmd jod jpy kes kgs" +
 	" khr kmf krw kwd kyd kzt lak lbp lkr lrd lsl mad mdl mga mkd mmk mnt mop mur mvr mwk mxn myr mzn nad ngn nio nok npr nzd omr pab" +

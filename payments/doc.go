@@ -2,7 +2,8 @@
 // events. It also has what every step that calls needs: deadlines, provider keys and the metadata by
 // which payments and refunds are found. Every call reports what is known about its effect:
 //
-//   - [Declined] and [Refused] are final: this call moved no money;
+//   - [Declined] and [Refused] are final: this call moved no money. But if it was a confirm, cancel the intent before
+//     you store the failure (R23, cancel first);
 //   - [NotExecuted] and [NotOffered]: no effect;
 //   - [UnexpectedState] and [KeyUsed]: maybe the effect of an earlier call;
 //   - [Unknown]: after a confirm, call Get; after a create, repeat it with the same key;

@@ -119,9 +119,9 @@ func (e *Error) KeyRejected() bool {
 	return e.Type != "" && (e.HTTPStatus == http.StatusUnauthorized || e.HTTPStatus == http.StatusForbidden)
 }
 
-// retryable agrees with the Stripe-Should-Retry of an error if it is false. A response that was cut off is
-// requested again nevertheless. If the header is true, the outcome decides: a final one stays final, and a
-// repetition does not change what needs an operator or a read.
+// retryable reports whether the client sends the call again by itself. If Stripe's error has the header
+// Stripe-Should-Retry: false (noRetry), it does not. With true or without the header, the outcome decides, because a
+// repetition changes nothing that is final, or that needs an operator or a read.
 func (e *Error) retryable() bool {
 	return (e.Outcome == Unknown || e.Outcome == NotExecuted) && !e.NeedsOperator && !e.SavedUnderKey && !e.noRetry
 }

@@ -57,8 +57,8 @@ type commands struct {
 	app *app.App // of the command that runs, or nil
 }
 
-// ProvideApp creates the app. kong calls it for a command whose Run has a parameter of this type. The tag
-// provider is on those that call the provider.
+// ProvideApp creates the app. No code of ours calls it: kong does, because it returns what the Run of the selected
+// command wants as a parameter. Commands with the tag provider call Stripe, so they need its key.
 func (c *commands) ProvideApp(ctx context.Context, selected *kong.Context) (*app.App, error) {
 	required := []string{"DATABASE_URL"}
 	if selected.Selected().Tag.Has("provider") {

@@ -16,7 +16,6 @@ import (
 type notCompared struct{ error }
 
 func (e notCompared) Error() string { return "records were not compared: " + e.error.Error() }
-func (e notCompared) Unwrap() error { return e.error }
 func (notCompared) ExitCode() int   { return 2 }
 
 type reconciliation struct {

@@ -65,7 +65,7 @@ func (s *Service) Routes(h *api.Handlers, r chi.Router) {
 
 // find compares the order's id too, because the path may name another order of the account.
 func (s *Service) find(ctx context.Context, accountID, orderID, id uuid.UUID) (row, error) {
-	return httpjson.Get(ctx, s.Pool, pgx.RowToStructByName[row], `
+	return httpjson.QueryRow(ctx, s.Pool, pgx.RowToStructByName[row], `
 SELECT id, order_id, status, tracking_number, sent_at, cancel_requested_by IS NOT NULL AS cancel_requested
   FROM labels
  WHERE account_id = $1 AND order_id = $2 AND id = $3`, accountID, orderID, id)

@@ -41,7 +41,7 @@ func Routes(pool *pgxpool.Pool) func(*api.Handlers, chi.Router) {
 	return func(h *api.Handlers, r chi.Router) {
 		r.Method(http.MethodPost, path, h.Post(operation))
 		r.Method(http.MethodGet, path+"/{note_id}", h.Get(func(ctx context.Context, accountID uuid.UUID, ids []uuid.UUID) (any, error) {
-			return httpjson.Get(ctx, pool, pgx.RowToStructByName[Note],
+			return httpjson.QueryRow(ctx, pool, pgx.RowToStructByName[Note],
 				"SELECT id, order_id, text FROM notes WHERE account_id = $1 AND order_id = $2 AND id = $3", accountID, ids[0], ids[1])
 		}))
 	}

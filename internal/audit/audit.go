@@ -1,4 +1,3 @@
-// Package audit writes and reads the audit log, which an account's requests and operators share.
 package audit
 
 import (
@@ -35,7 +34,8 @@ func WithAPIKey(ctx context.Context, prefix string) context.Context {
 	return context.WithValue(ctx, apiKeyKey{}, prefix)
 }
 
-// WriteTx queues a record, and may add to its data. The action begins with the resource's type, as in order.paid.
+// WriteTx queues a record. It adds the prefix of the API key to data if a client's request is the cause, see
+// [WithAPIKey]. The action begins with the resource's type, as in order.paid.
 // Ascending ids (UUIDv7) keep the index small.
 func WriteTx(ctx context.Context, tx postgres.Queuer, accountID, resourceID uuid.UUID, action string, data map[string]any) {
 	resource, _, _ := strings.Cut(action, ".")

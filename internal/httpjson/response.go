@@ -86,8 +86,8 @@ func (t Timestamp) MarshalJSON() ([]byte, error) {
 	return []byte(t.UTC().Format(`"2006-01-02T15:04:05.000000Z"`)), nil
 }
 
-// Get returns the one row of a query, or [ErrNotFound].
-func Get[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], query string, arguments ...any) (T, error) {
+// QueryRow returns the one row of a query, or [ErrNotFound].
+func QueryRow[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], query string, arguments ...any) (T, error) {
 	row, err := pgx.CollectExactlyOneRow(postgres.Query(ctx, pool, query, arguments...), scan)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return row, ErrNotFound

@@ -132,8 +132,8 @@ func (w *Worker) Loop() *Loop {
 	return &Loop{Worker: w, slots: make(chan struct{}, w.Concurrency), result: Result{}}
 }
 
-// Pass starts the jobs that are due, unless it is a pause after [ErrMisconfigured]. A job that has failed is not
-// due again in the same pass. A loop makes one pass at a time.
+// Pass starts the jobs that were due when it began, so a job that fails meanwhile waits for the next pass. During the
+// pause after an [ErrMisconfigured], it starts none. A loop makes one pass at a time.
 func (l *Loop) Pass(ctx context.Context) error {
 	now, err := l.now(ctx)
 	for err == nil && ctx.Err() == nil {

@@ -30,9 +30,10 @@ var sessionParameters = map[string]string{
 const refusalPause = time.Second
 
 // Configure gives a pool's sessions timeouts and a name, unless the connection string sets them.
-// The sessions record a COMMIT that was not replicated, and never cancel its wait (R22, three outcomes of
-// COMMIT). They only use a server that accepts writes, because another one may have old rows (R30,
-// ready to take an order).
+//
+// With synchronous replication, a COMMIT waits for the standby. The sessions never cancel this wait, and if the server
+// ends it early, they mark the connection, see [Unreplicated] (R22, three outcomes of COMMIT). They only use a server
+// that accepts writes, because another one may have old rows (R30, ready to take an order).
 func Configure(config *pgxpool.Config) {
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range sessionParameters {

@@ -1,4 +1,3 @@
-// Package postgres configures database sessions and classifies the driver's errors.
 package postgres
 
 import (
@@ -112,8 +111,8 @@ func Constraint(err error) string {
 }
 
 // Translate wraps err in [ErrUnavailable] or [ErrLockTimeout] if its cause is the state of the
-// database. That includes errors without an SQLSTATE, because then no response arrived, unless a
-// row arrived that the program cannot read.
+// database. An error without an SQLSTATE is one of them, because no response has arrived. The exception
+// is an error about a row that has arrived, which the program cannot read.
 func Translate(err error) error {
 	_, connect := errors.AsType[*pgconn.ConnectError](err)
 	_, unreadable := errors.AsType[pgx.ScanArgError](err)

@@ -101,7 +101,7 @@ func CheckInvariants(t *testing.T, f *Fixture) {
 	CheckProviderKeys(t, f.Stripe.Requests())
 
 	require.Zero(t, f.Count("SELECT count(*) FROM idempotency_keys WHERE recovery_point <> 'finished'"),
-		"every key is finished or needs review")
+		"every key is finished")
 	require.Zero(t, f.Count(`
 SELECT count(*)
   FROM orders o

@@ -40,7 +40,7 @@ type Options struct {
 // differ. Orders in progress cause no false alarm, because each intent is read before its order, each order together
 // with its key, and recent activity is ignored.
 func (s *Service) Compare(ctx context.Context, options Options) (Report, error) {
-	now, err := httpjson.Get(ctx, s.Orders.Pool, pgx.RowTo[time.Time], "SELECT now()")
+	now, err := httpjson.QueryRow(ctx, s.Orders.Pool, pgx.RowTo[time.Time], "SELECT now()")
 	if err != nil {
 		return Report{}, err
 	}
@@ -155,8 +155,8 @@ func (r *run) reportUnreadable(err error) {
 	}
 }
 
-// recent reports whether a run may have been active since Until, if these are its times. A time in the far future
-// does not count, because it was set while a clock ran ahead.
+// recent reports whether one of the times, at which runs or the provider have changed a record, is after Until, so that
+// a run may still be active. A time in the far future does not count, because it was set while a clock ran ahead.
 func (r *run) recent(times ...time.Time) bool {
 	if r.LostRows {
 		return false // no run is active

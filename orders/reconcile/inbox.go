@@ -33,9 +33,9 @@ type pass struct {
 	until time.Time
 }
 
-// ReadList records the events since the last reading. It moves the place in the list only after the last
-// page, to the time of the first one by that of the two clocks, the provider's and the database's, which is
-// behind. So one that is ahead skips no events (R27, the provider's events).
+// ReadList records the events since the last reading. After the last page, it moves the place in the list to the time
+// at which the first page was read. The provider's clock and the database's may differ, so the earlier of their times
+// counts, and no event is skipped (R27, the provider's events).
 func (s *Service) ReadList(ctx context.Context) error {
 	// An API key of another account or mode gets a list without our events.
 	if err := s.Orders.CheckProviderAccount(ctx, uuid.Nil); err != nil {

@@ -144,7 +144,7 @@ type order struct {
 }
 
 func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (order, error) {
-	return httpjson.Get(ctx, s.Orders.Pool, pgx.RowToStructByPos[order], `
+	return httpjson.QueryRow(ctx, s.Orders.Pool, pgx.RowToStructByPos[order], `
 SELECT account_id,
        id,
        idempotency_key,
@@ -234,9 +234,9 @@ SELECT r.id,
 	return err
 }
 
-// match returns our record of a refund at the provider, or a new one. A refund without our metadata was
-// made at the dashboard, or its metadata was removed. So if one of ours is in progress that may be it,
-// match returns nil.
+// match returns our record of a refund at the provider, or a new one. A refund without our metadata was made at the
+// dashboard, or it is one of ours whose metadata was removed. So if a refund of ours with this amount is still in
+// progress, match returns nil, and a later Sync decides.
 func (c *change) match(made payments.Refund) *record {
 	if i := slices.IndexFunc(c.records, func(r record) bool { return r.ProviderID == made.ID }); i >= 0 {
 		return &c.records[i] // whatever its metadata names

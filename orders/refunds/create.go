@@ -112,8 +112,8 @@ func (r *refundRun) violated(_ context.Context, constraint string) error {
 }
 
 // sendRefund lists the intent's refunds before it sends one, because the provider forgets its key after a day and
-// would then refund again (R12, read first). A resumed run commits between the two, so that a crash cannot lose the
-// time of its call. For the first run, the INSERT has counted it.
+// would then refund again (R12, read first). A resumed run first commits that it is about to send, so that a crash
+// cannot lose the time of its call. In the first run, the INSERT has done so: the default of provider_sent_at is now().
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.RecordFunc, error) {
 	ctx, cancel := r.service.Orders.Payments.StepContext(ctx)
 	defer cancel()
@@ -344,8 +344,8 @@ func (r *refundRun) closeUnmade(ctx context.Context) (idempotency.RecordFunc, er
 	return r.recordFailure(orders.Refused("canceled", "The refund was cancelled before it was made.")), nil
 }
 
-// mayArrive reports whether a call that was sent at this time may still be executed. While one may, no
-// failure is stored, unless the provider has saved it under the key of that call.
+// mayArrive reports whether a call that was sent at this time may still be executed. Then no failure is stored, except
+// one that the provider has saved under the key of that call, because every repetition gets it, too.
 func (r *refundRun) mayArrive(sent *time.Time) bool {
 	return sent != nil && r.run.Now().Sub(*sent) <= inFlightGrace
 }

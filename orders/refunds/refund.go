@@ -152,7 +152,7 @@ SELECT r.id,
    AND o.id = r.order_id`
 
 func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (row, error) {
-	return httpjson.Get(ctx, s.Orders.Pool, pgx.RowToStructByName[row], selectRefund+`
+	return httpjson.QueryRow(ctx, s.Orders.Pool, pgx.RowToStructByName[row], selectRefund+`
  WHERE r.account_id = $1
    AND r.id = $2`, accountID, id)
 }

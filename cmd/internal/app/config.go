@@ -251,7 +251,8 @@ func (d *Durations) validate(p *problems) {
 	}
 }
 
-// LongestRun bounds a request: three steps, and 15 seconds for the database.
+// LongestRun bounds a request: two steps with calls, one of them a second time under the next provider key, and 15
+// seconds for the database.
 func (d *Durations) LongestRun() time.Duration { return 3*d.StepTimeout + 15*time.Second }
 
 // Secret is a value that only a conversion to string shows.

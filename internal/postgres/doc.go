@@ -1,0 +1,2 @@
+// Package postgres configures database sessions and classifies the driver's errors.
+package postgres
