@@ -45,7 +45,6 @@ func runADayLater(t *testing.T, shared *Fixture, tests map[string]aDayLater) {
 	parts := map[string]*Fixture{}
 	for name, test := range tests {
 		parts[name] = shared.WithNewKey(t)
-		parts[name].ByCompleter = shared.ByCompleter
 		parts[name].Do(test.past...)
 	}
 	shared.Stripe.Advance(age)
@@ -91,6 +90,7 @@ func TestChargeWindow(t *testing.T) {
 			[]Step{PayWith("pm_card_chargeDeclinedIncorrectCvc"), LoseResponse(Confirm, GetIntent), Create("503 outcome unknown, 1s")},
 			[]Step{ends("402 incorrect_cvc incorrect_cvc")},
 		},
+		"in process for days":               {[]Step{InProcess}, []Step{Retry("503 outcome unknown, 30s"), PaymentSucceeds, ends("201")}},
 		"waits for the customer":            {[]Step{Challenge}, []Step{ends(over)}},
 		"approved in time":                  {[]Step{Challenge, Approve}, []Step{ends("201")}},
 		"not approved":                      {[]Step{Challenge, FailChallenge}, []Step{ends("402 payment_intent_authentication_failure")}},
@@ -153,59 +153,6 @@ func TestChargeWindow_endsDuringRun(t *testing.T) {
 	f.CheckFinal()
 }
 
-func newOldFixture(t *testing.T) *Fixture {
-	t.Helper()
-	return NewFixture(t, Setup{Clock: aDayAgo, ChargeWindow: 3 * age})
-}
-
-// After a day, the same request would create another intent (R12). [TestChargeWindow] has more orders of a day ago.
-func TestProviderKeyExpired(t *testing.T) {
-	t.Parallel()
-	shared := newOldFixture(t)
-	shared.ByCompleter = true
-	runADayLater(t, shared, map[string]aDayLater{
-		"create: response lost": {[]Step{LoseResponse(CreateIntent), Create("503 unavailable, 1s")}, []Step{
-			Retry("201"), expectIntents("succeeded"),
-		}},
-		"create: stored 500 under two keys": {[]Step{Fault(stripetest.ErrorAfter, CreateIntent), Create("503 unavailable, 30s")}, []Step{
-			Retry("201"), func(f *Fixture) { require.Len(f.T, f.Intents(), 2) },
-		}},
-		"confirm: request lost": {[]Step{LoseRequest(Confirm), Create("503 outcome unknown, 1s")}, []Step{
-			Retry("201"), expectIntents("succeeded"),
-		}},
-		"payment in process for days": {[]Step{InProcess}, []Step{
-			Retry("503 outcome unknown, 30s"), PaymentSucceeds,
-			Retry("201"), expectIntents("succeeded"),
-		}},
-	})
-}
-
-// Of several intents, the one counts that is charged, or may be. The search may return an old status.
-func TestProviderKeyExpired_severalIntents(t *testing.T) {
-	t.Parallel()
-	tests := map[string]aDayLater{"one charged since it was listed": {
-		[]Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s"), insertIntents(Visa, Visa)},
-		[]Step{func(f *Fixture) { f.OutOfBand("/v1/payment_intents/" + f.Intents()[1].ID + "/confirm") }, Retry("201")},
-	}}
-	for name, test := range map[string]struct {
-		card string
-		act  string // confirm or cancel
-		now  []Step
-	}{
-		"one charged":         {Visa, "confirm", []Step{Retry("201")}},
-		"one declined":        {DeclinedCard, "confirm", []Step{Retry("402 card_declined generic_decline")}},
-		"one cancelled":       {Visa, "cancel", []Step{Retry("422 payment_intent_canceled")}},
-		"one processing":      {stripetest.ProcessingCard, "confirm", []Step{Retry("503 outcome unknown, 30s"), PaymentSucceeds, Retry("201")}},
-		"one requires action": {ChallengeCard, "confirm", []Step{Retry("202 action required"), Approve, Retry("201")}},
-	} {
-		act := func(f *Fixture) { f.OutOfBand("/v1/payment_intents/" + f.Intents()[1].ID + "/" + test.act) }
-		tests[name] = aDayLater{
-			[]Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s"), insertIntents(Visa, test.card, Visa), act}, test.now,
-		}
-	}
-	runADayLater(t, newOldFixture(t), tests)
-}
-
 func insertIntents(cards ...string) Step {
 	return func(f *Fixture) {
 		f.T.Helper()
@@ -215,15 +162,35 @@ func insertIntents(cards ...string) Step {
 	}
 }
 
-// An order without an intent ends after half an hour, but not before a search has found none (R12).
+// actOn confirms or cancels the intent n of the order, by another call than ours.
+func actOn(n int, act string) Step {
+	return func(f *Fixture) { f.OutOfBand("/v1/payment_intents/" + f.Intents()[n].ID + "/" + act) }
+}
+
+// An order without an intent ends after half an hour, but not before a search has found none (R12). Of several
+// intents, the one counts that is charged, or may be.
 func TestCreatePeriod(t *testing.T) {
 	t.Parallel()
 	noIntent := []Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s")}
+	several := func(card, act string) []Step {
+		return append(noIntent[:2:2], insertIntents(Visa, card, Visa), actOn(1, act))
+	}
+	among := func(status string) []string {
+		return []string{"requires_confirmation", status, "requires_confirmation"}
+	}
 	for name, test := range map[string]struct {
 		past    []Step
 		now     []Step
 		intents []string
 	}{
+		"several, one charged":         {several(Visa, "confirm"), []Step{latePeriod, Retry("201")}, among("succeeded")},
+		"several, one declined":        {several(DeclinedCard, "confirm"), []Step{latePeriod, Retry("402 card_declined generic_decline")}, among("canceled")},
+		"several, one cancelled":       {several(Visa, "cancel"), []Step{latePeriod, Retry("422 payment_intent_canceled")}, among("canceled")},
+		"several, one processing":      {several(stripetest.ProcessingCard, "confirm"), []Step{latePeriod, Retry("503 outcome unknown, 30s"), PaymentSucceeds, Retry("201")}, among("succeeded")},
+		"several, one requires action": {several(ChallengeCard, "confirm"), []Step{latePeriod, Retry("202 action required"), Approve, Retry("201")}, among("succeeded")},
+		"several, one charged since it was listed": {
+			append(noIntent[:2:2], insertIntents(Visa, Visa)), []Step{latePeriod, actOn(1, "confirm"), Retry("201")}, among("succeeded")[:2],
+		},
 		"no intent": {noIntent, []Step{latePeriod, Retry(notCreated), ExpectCalls("search 200")}, nil},
 		"cancelled": {noIntent, []Step{
 			func(f *Fixture) { f.Exec("UPDATE orders SET cancel_requested_at = now()") },

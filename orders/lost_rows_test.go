@@ -34,10 +34,11 @@ func TestLostRows(t *testing.T) {
 	const found = "search 200, get 200 ×2"
 	noSearch := Fault(stripetest.NoSearch, Search)
 	for name, test := range map[string]struct {
-		retried, resumed time.Duration
-		searchDelay      time.Duration
-		steps            []Step
-		calls            string
+		retried     time.Duration // from the charge to the retry that inserts the order again
+		resumed     time.Duration // from this retry to the next run
+		searchDelay time.Duration
+		steps       []Step
+		calls       string
 	}{
 		"an operator ends the order":            {23*time.Hour + 30*time.Minute, time.Minute, 0, []Step{resolve("201")}, found},
 		"the charge window is over":             {22 * time.Hour, 25 * time.Hour, 0, []Step{Retry("201")}, found},
