@@ -78,7 +78,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	ctx = context.WithoutCancel(ctx)
 	id := KeyID(req.AccountID, req.Key)
 
-	for {
+	for range 10 { // the second pass finds the row that has won; only one with another id would conflict for ever
 		stored, err := e.store.find(ctx, req.AccountID, id)
 		switch {
 		case err == nil:
@@ -96,6 +96,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 			return run.result(), err
 		}
 	}
+	return Result{KeyID: id}, fmt.Errorf("idempotency: a row conflicts with key %s, and is not the key's: %w", id, errClaimConflict)
 }
 
 // Resume continues an unfinished request from its stored parameters, because current ones or

@@ -86,6 +86,18 @@ func TestDo_knownKey(t *testing.T) {
 	f.requireIdle()
 }
 
+// Such a row can only be inserted by hand. It must not occupy a processor until the end of the process.
+func TestDo_rowWithAnotherID(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	req, op := f.request(), &threeSteps{}
+	f.put(req, op, finished)
+	f.update(req, "id = gen_random_uuid()")
+	_, err := f.do(req, op)
+	require.ErrorContains(t, err, "conflicts with key "+idempotency.KeyID(req.AccountID, req.Key).String())
+	require.Zero(t, op.calls.Load())
+}
+
 func TestDo_otherAccount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

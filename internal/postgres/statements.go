@@ -82,15 +82,13 @@ var (
 
 // SQLSTATEs that the program distinguishes.
 const (
-	ForeignKeyViolation  = "23503"
-	UniqueViolation      = "23505"
-	ReadOnlyTransaction  = "25006"
-	SerializationFailure = "40001"
-	DeadlockDetected     = "40P01"
-	UndefinedTable       = "42P01"
-	TooManyConnections   = "53300"
-	LockNotAvailable     = "55P03"
-	InternalError        = "XX000"
+	ForeignKeyViolation = "23503"
+	UniqueViolation     = "23505"
+	ReadOnlyTransaction = "25006"
+	UndefinedTable      = "42P01"
+	TooManyConnections  = "53300"
+	LockNotAvailable    = "55P03"
+	InternalError       = "XX000"
 )
 
 // SQLState returns the SQLSTATE of a server error in err, or "".
@@ -125,10 +123,10 @@ func Translate(err error) error {
 		return fmt.Errorf("%w: prepared statements do not work behind this pooler: "+
 			"set default_query_exec_mode=cache_describe in DATABASE_URL: %w", ErrUnavailable, err)
 	case state == "",
-		connect,                      // the server refuses the session
-		state == ReadOnlyTransaction, // a demoted primary
-		state == SerializationFailure,
-		state == DeadlockDetected,
+		connect,                         // the server refuses the session
+		state == ReadOnlyTransaction,    // a demoted primary
+		state == "40001",                // serialization failure
+		state == "40P01",                // deadlock
 		state == "0A000",                // a migration changed what a prepared statement returns; pgx prepares it again
 		state == "57014",                // statement_timeout, or cancelled
 		state == "25P03",                // idle_in_transaction_session_timeout
