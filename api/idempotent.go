@@ -19,7 +19,7 @@ import (
 type runResult struct {
 	idempotency.Result
 	err    error
-	waited time.Duration // the wait that the client asked for, if it was honoured
+	waited time.Duration // the wait that the client asked for, or 0 if the request did not have to wait, or could not
 }
 
 // runFunc executes a request. It calls onClaim, if there is one, once the claim is durable.
@@ -37,7 +37,7 @@ func (h *Handlers) Post(operation string) http.Handler {
 
 // serve executes an operation under a key and writes its response.
 func (h *Handlers) serve(w http.ResponseWriter, r *http.Request, operation idempotency.Operation) error {
-	if _, err := pathIDs(r); err != nil {
+	if _, err := pathIDs(r); err != nil { // the operation itself reads the id
 		return err
 	}
 	key, err := readKey(r.Header)

@@ -88,7 +88,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 			return Result{KeyID: id}, err
 		}
 		// The lookup only saves work: the INSERT of the claim decides (R1, claim by insert).
-		run := e.newRun(op, Run{
+		run := e.newRun(op, &Run{
 			AccountID: req.AccountID, Key: req.Key, KeyID: id, Path: req.Path, Params: req.Params,
 			request: &req, point: Started,
 		})
@@ -146,7 +146,7 @@ func (e *Engine) decide(ctx context.Context, stored *keyRow, req *Request, op Op
 	if err := stored.check(op); err != nil {
 		return result, err
 	}
-	run := e.newRun(op, Run{
+	run := e.newRun(op, &Run{
 		AccountID: stored.AccountID, Key: stored.Key, KeyID: stored.ID, Path: stored.Path, Params: stored.Params, Resumed: true,
 		request: req, point: stored.Point, Runs: stored.Runs + 1,
 	})
@@ -166,11 +166,11 @@ func (k *keyRow) check(op Operation) error {
 	return nil
 }
 
-func (e *Engine) newRun(op Operation, run Run) *Run {
+func (e *Engine) newRun(op Operation, run *Run) *Run {
 	run.engine, run.operation, run.from = e, op.Name(), run.point
 	run.token = uuid.New()
-	run.steps = op.Steps(&run)
-	return &run
+	run.steps = op.Steps(run)
+	return run
 }
 
 func (run *Run) result() Result {

@@ -88,7 +88,11 @@ func (run *Run) step(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err = run.commit(ctx, record); err != nil || run.pause == nil {
+	err = run.transact(ctx, record)
+	if !run.leased && postgres.SQLState(err) == postgres.UniqueViolation && run.steps.Violated != nil {
+		return cmp.Or(run.steps.Violated(ctx, postgres.Constraint(err)), err)
+	}
+	if err != nil || run.pause == nil {
 		return err
 	}
 	return run.pause()
@@ -103,16 +107,8 @@ func (run *Run) call(ctx context.Context) (RecordFunc, error) {
 	return run.steps.At[run.point](ctx)
 }
 
-// commit commits a record with the next recovery point, and in the first step with the claim.
-func (run *Run) commit(ctx context.Context, record RecordFunc) error {
-	err := run.transact(ctx, record)
-	if !run.leased && postgres.SQLState(err) == postgres.UniqueViolation && run.steps.Violated != nil {
-		return cmp.Or(run.steps.Violated(ctx, postgres.Constraint(err)), err)
-	}
-	return err
-}
-
-// transact records the result of the step, and commits it.
+// transact records the result of the step in a transaction, and commits it with the next recovery point, and in the
+// first step with the claim.
 func (run *Run) transact(ctx context.Context, record RecordFunc) error {
 	if record == nil {
 		return fmt.Errorf("idempotency: the step from %q has no record", run.point)
@@ -135,7 +131,8 @@ func (run *Run) transact(ctx context.Context, record RecordFunc) error {
 	return run.moveTo(ctx, tx, next)
 }
 
-// moveTo commits the claim or the fenced UPDATE with what the step has recorded.
+// moveTo commits what the step has recorded, with one more statement: the claim in the first step, unless the step has
+// read something, because then the claim is already in the open transaction (queueLock); otherwise the fenced UPDATE.
 func (run *Run) moveTo(ctx context.Context, tx *Tx, next Transition) error {
 	var start, sent time.Time
 	err := tx.commit(ctx, func(batch *pgx.Batch) {
