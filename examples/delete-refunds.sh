@@ -23,7 +23,7 @@ edit() { # edit FLAGS EXPRESSION FILE...: perl edits each file
 
 git rm -r orders/refunds 'orders/refund*_test.go' 'orders/*/refunds.go' 'orders/*/refund*_test.go' \
   'api/refunds*' 'api/problems/*refund*' 'client/refunds*' 'client/typescript/test/*refunds*' \
-  'cmd/*/refunds_test.go' examples/delete-refunds.sh
+  'cmd/*/refunds_test.go' internal/crash/testdata/mutants/refund-{made-after-mark,repeated-unmarked}.patch examples/delete-refunds.sh
 
 # The program
 edit -ni 'print unless /refund/i' cmd/internal/app/app.go api/router.go orders/orderstest/orderstest.go
@@ -43,6 +43,7 @@ edit -ni 'print unless /delete-refunds/' docs/add-an-operation.md
 
 # The contract: what says how to refund, the paragraph, the tag, and each path, link and component with
 # Refund in its name, with the lines below it that are indented further.
+edit -0pi 's/    In two problems, `retry` has two values:.*?\n\n//s' openapi.yaml
 edit -0pi 's/`order-not-cancelable`: refund the\n +order instead\. /`order-not-cancelable`. /' openapi.yaml
 edit -ni '
   $paragraph = /^    .POST \S+refunds. / .. /^$/;

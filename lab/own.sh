@@ -8,7 +8,7 @@ set -euo pipefail
 
 # Evidence, the reasons for the template instead of another one, and pages about what only a test of lab/ keeps true.
 gone=(lab spec docs/proof.md docs/decisions.md docs/removed.md docs/libraries.md docs/cost.md
-	docs/guides/engine-only.md .github/ISSUE_TEMPLATE docs/guides/generated-clients.md .github/workflows/lab.yml)
+	docs/guides/engine-only.md docs/diagrams/{client,concurrent,crash,lost-response}.{mmd,svg} .github/ISSUE_TEMPLATE docs/guides/generated-clients.md .github/workflows/lab.yml)
 
 own() {
 	local old new=$1 line='(^|[^A-Za-z0-9_.-])(lab|spec)/|-C (lab|spec)|lab/own|(proof|decisions|removed|libraries|cost|engine-only|generated-clients)\.md'

@@ -48,7 +48,13 @@ func TestBoundaries(t *testing.T) {
 		require.NoError(t, os.WriteFile(boundariesFile, []byte(text), 0o644))
 		return
 	}
-	require.Equal(t, read(t, boundariesFile), text,
+	want := read(t, boundariesFile)
+	for _, f := range allFlows() {
+		if !f.exists() {
+			want = regexp.MustCompile("(?m)^"+f.name+"\n(?: .*\n)*").ReplaceAllString(want, "")
+		}
+	}
+	require.Equal(t, want, text,
 		"the boundaries have changed: go test ./internal/crash -run TestBoundaries -args -update")
 }
 

@@ -106,7 +106,7 @@ func TestGuide_delete(t *testing.T) {
 	require.LessOrEqual(t, len(changed), 12, "%q", changed)
 	run(t, folder, nil, "go", "vet", "./...")
 	run(t, folder, nil, "make", "lint")
-	run(t, folder, nil, "go", "test", "./api", "./client", "./cmd/...", "./orders/...")
+	run(t, folder, nil, "go", "test", "./api", "./client", "./cmd/...", "./orders/...", "./internal/crash")
 }
 
 // guide is the page, and the copy that a reader changes.
