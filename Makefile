@@ -61,7 +61,7 @@ test: ## Run all tests; they start the PostgreSQL they need (RACE=: without the 
 
 # go test prints the number of cases only if it runs inside the folder.
 .PHONY: crash
-crash: ## Run the crash matrix: fail at every round trip and provider call, and detect all mutants (20 to 100 minutes on two cores)
+crash: ## Run the crash matrix: fail at every round trip and provider call, and detect all mutants (20 minutes to two hours on two cores)
 	$(GO) -C internal/crash test -vet=off -count=1 -timeout 150m -args -matrix=all
 
 FUZZTIME ?= 30s

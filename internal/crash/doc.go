@@ -88,7 +88,7 @@
 // # Use
 //
 // make test runs a sample of the matrix. make crash runs all cases and mutants
-// (20 to 100 minutes on two cores). A failure prints how to run its case
+// (20 minutes to two hours on two cores). A failure prints how to run its case
 // again:
 //
 //	go test ./internal/crash -run '^TestMatrix$/paid/06-after/kill/retry' -args -matrix=all
