@@ -28,7 +28,7 @@ git rm -r orders/refunds 'orders/refund*_test.go' 'orders/*/refunds.go' 'orders/
 # The program
 edit -ni 'print unless /refund/i' cmd/internal/app/app.go api/router.go orders/orderstest/orderstest.go
 edit -ni 'print unless /h\.Refunds, err = / .. /^\t\t}$/ or /range h\.Refunds/ .. /^\t\t}$/ or /refunds[."]|Refunds/' cmd/orders/keys.go
-edit -pi "s/ or refund's id/ id/; s/key, order or refund/key or order/" cmd/orders/keys.go
+edit -pi "s/ or refund's id/ id/" cmd/orders/keys.go
 edit -ni 'print unless /range .Refunds/' cmd/orders/output.tmpl # the amount stays, because Stripe's dashboard can still refund
 edit -ni 'print unless /^ +refunds:/ .. /payments/ or /refunds/' .golangci.yml
 

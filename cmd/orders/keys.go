@@ -76,7 +76,7 @@ func (n keyName) find(ctx context.Context, a *app.App) (history, error) {
 	list := slices.SortedFunc(maps.Values(found), func(a, b history) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	switch len(list) {
 	case 0:
-		return history{}, errors.New("no key, order or refund has this id, reference, provider's id or email address")
+		return history{}, errors.New("nothing has this id, reference, provider's id or email address")
 	case 1:
 		return list[0], nil
 	}

