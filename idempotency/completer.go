@@ -118,8 +118,8 @@ type dueKey struct {
 }
 
 // abandonedSQL lists the keys whose pause is over, of all accounts, which is an exception to R20, the account in
-// every table. The second condition on updated_at is the pause, which is as long as the key is old, from the grace to
-// an hour. The first one only repeats its minimum, so that the index can be used. A time that is
+// every table. The second condition on updated_at is the pause, which is as long as the key was old at its last
+// change, from the grace to an hour. The first one only repeats its minimum, so that the index can be used. A time that is
 // further ahead than a lease was set by a clock that ran ahead (R8, the database's clock).
 //
 // $1 are the known steps, $2 is the limit, $3 the lease, and $4 the grace. If $5 is true, only keys that are younger

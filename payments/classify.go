@@ -195,8 +195,8 @@ func printable(s string) string {
 }
 
 var (
-	// The decline code live_mode_test_card is no secret, although it contains de_test_. So the third form begins with
-	// a word, and the last one has a capital or a digit, as the secrets of Stripe's objects do.
+	// The decline code live_mode_test_card is no secret, although it contains de_test_. So a form
+	// with two letters begins a word, and the last one has a capital or a digit, as the secrets of Stripe's objects do.
 	secret   = regexp.MustCompile(`_secret_|whsec_|\b[sr]k_|\b[a-z]{2}_(test|live)_|_(test|live)_[a-z]*[A-Z0-9]`)
 	personal = regexp.MustCompile(`@|[0-9]{12}`) // an e-mail address or a card number
 )
