@@ -276,6 +276,22 @@ func TestRun_silentEffects(t *testing.T) {
 	require.Contains(t, r.Ended, errSilent.Error())
 }
 
+// A server that responds may be blocked for one key only, so the run goes on for longer than with one that is silent.
+func TestSuite_inVain(t *testing.T) {
+	t.Parallel()
+	for status, most := range map[int]int{0: mostSilent, http.StatusServiceUnavailable: mostWaits} {
+		s := newTestSuite(t, newServer(t))
+		var stopped error
+		s.stop = func(cause error) { stopped = cause }
+		for range most {
+			require.NoError(t, stopped)
+			s.stalled.until = time.Time{}
+			s.inVain(&exchange{number: 1, status: status}, time.Now().Add(-s.p.Patience), errBlocked)
+		}
+		require.ErrorIs(t, stopped, errBlocked)
+	}
+}
+
 // Each check detects a server that violates its clause.
 func TestFaultyServers_complete(t *testing.T) {
 	t.Parallel()

@@ -185,11 +185,11 @@ func endReason(ctx context.Context) string {
 	return "interrupted"
 }
 
-// A run waits without a final response for so many times patience without a success, or in all. Otherwise each
-// check would wait for a blocked server.
+// A run waits for so many times patience without any response and success, or without a final response in all.
+// Otherwise each check would wait for a blocked server.
 const (
 	mostSilent = 2
-	mostWaits  = 5
+	mostWaits  = 7
 )
 
 // timedOut adds a request without a response. While a fault happens, none is due.
@@ -219,7 +219,9 @@ func (s *suite) inVain(e *exchange, since time.Time, cause error) {
 		since = s.stalled.until
 	}
 	s.stalled.total += now.Sub(since)
-	s.stalled.streak += now.Sub(since)
+	if e.status == 0 { // a server that responds may be blocked for one key only
+		s.stalled.streak += now.Sub(since)
+	}
 	s.stalled.until = now
 	if e.number == 0 { // a GET, which waits for what the request before has blocked
 		e = s.stalled.latest
