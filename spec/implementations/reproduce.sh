@@ -33,6 +33,9 @@ change) # a key is used for 2500, then for 3750
 	for amount in 2500 3750; do echo "$amount: $(post "{\"amount\":$amount,\"card\":\"visa\"}")"; done
 	echo "amounts: $(curl -s "$CONTROL/charges?account=1" | grep -o '"amount":[0-9]*' | tr '\n' ' ')"
 	expect 1 ;;
+type) # a key is used for 2500, then for "2500"
+	for amount in 2500 '"2500"'; do echo "$amount: $(post "{\"amount\":$amount,\"card\":\"visa\"}")"; done
+	expect 1 ;;
 accounts) # two accounts send the same request with the same key
 	for credential in one two; do echo "Bearer $credential: $(post "$charge" $credential)"; done
 	for account in 1 2; do echo "charges of account $account: $(charges $account), expected 1"; done ;;
