@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -61,12 +60,18 @@ func TestDo_knownKey(t *testing.T) {
 			if test.change != nil {
 				test.change(&req)
 			}
+			claims := int64(0)
+			req.OnClaim = func() {
+				claims++
+				require.Equal(t, 2, f.state(req).Runs, "the takeover is committed, and no connection is held")
+			}
 			var current idempotency.Operation = op
 			if test.invalid {
 				current = rejecting(op)
 			}
 			result, err := f.do(req, current)
 			require.Equal(t, test.calls, op.calls.Load())
+			require.Equal(t, min(1, test.calls), claims)
 			if test.err != nil {
 				require.ErrorIs(t, err, test.err)
 				require.NotErrorIs(t, err, idempotency.ErrLeaseLost, "this request had no lease")
@@ -109,37 +114,6 @@ func TestDo_otherAccount(t *testing.T) {
 	require.False(t, second.Replayed)
 	require.NotEqual(t, first.KeyID, second.KeyID)
 	require.NotEqual(t, first.Response.Body, second.Response.Body)
-}
-
-// OnClaim is called after the commit, with no connection held.
-func TestDo_onClaim(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	claims := 0
-	counting := func(req idempotency.Request) idempotency.Request {
-		req.OnClaim = func() {
-			claims++
-			f.requireIdle()
-			require.Equal(t, claims, f.state(req).Runs)
-		}
-		return req
-	}
-	req := counting(f.request())
-	_, err := f.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }})
-	require.ErrorIs(t, err, errNoResponse)
-	require.Equal(t, 1, claims, "a new key")
-	f.mustDo(req, &threeSteps{})
-	require.Equal(t, 2, claims, "a takeover")
-	f.mustDo(req, &threeSteps{})
-	require.Equal(t, 2, claims, "a replay claims nothing")
-
-	_, err = f.do(counting(f.request()), rejecting(&threeSteps{}))
-	require.ErrorIs(t, err, errInvalid)
-	require.Equal(t, 2, claims, "nor does a rejection")
-
-	claims = 0
-	f.mustDo(counting(f.request()), oneStep())
-	require.Equal(t, 1, claims, "a new key that its first step finishes")
 }
 
 // A resumed run has the stored parameters.
@@ -300,42 +274,4 @@ func finishing(response idempotency.Response) operation {
 	return startOnly(func(context.Context, *idempotency.Tx, *idempotency.Run) (idempotency.Transition, error) {
 		return idempotency.Finish(response), nil
 	})
-}
-
-func TestFind_arguments(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	op := &threeSteps{}
-	mine := f.request()
-	theirs := mine
-	theirs.AccountID = idempotencytest.Account(t, f.pool)
-	f.put(mine, op, leased)
-	f.put(theirs, op, finished)
-	mineOnly, all := []uuid.UUID{f.account}, []uuid.UUID{f.account, theirs.AccountID}
-	test := func(name string, accounts []uuid.UUID, idOrKey string, want ...uuid.UUID) {
-		t.Run(name, func(t *testing.T) {
-			var ids []uuid.UUID
-			list, err := f.engine.Find(t.Context(), accounts, idOrKey)
-			require.NoError(t, err)
-			for _, status := range list {
-				ids = append(ids, status.ID)
-			}
-			require.ElementsMatch(t, want, ids)
-		})
-	}
-	test("id", mineOnly, keyID(mine).String(), keyID(mine))
-	test("id of another account", []uuid.UUID{theirs.AccountID}, keyID(mine).String())
-	test("client's key of two accounts", all, string(mine.Key), keyID(mine), keyID(theirs))
-	test("client's key of an account", mineOnly, string(mine.Key), keyID(mine))
-	test("unknown client's key", all, "an-unused-client-key")
-	test("empty", all, "")
-
-	require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
-	for idOrKey, key := range map[string]idempotency.Key{string(mine.Key): mine.Key, keyID(theirs).String(): ""} {
-		list, err := f.engine.Find(t.Context(), []uuid.UUID{theirs.AccountID}, idOrKey)
-		require.NoError(t, err)
-		require.Len(t, list, 1)
-		require.Equal(t, key, list[0].Key)
-		require.Equal(t, "expired", list[0].State())
-	}
 }

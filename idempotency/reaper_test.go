@@ -105,27 +105,6 @@ func TestReaper_rowsLocked(t *testing.T) {
 	require.Zero(t, f.countKeys("expired_at IS NULL"))
 }
 
-func TestReaper_cancelled(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	f := newFixture(t)
-	f.insertFinished(5*batch, retention+time.Hour)
-	readings := 0
-	f.engine = newEngine(t, f.pool, func(c *idempotency.Config) {
-		c.Clock = func() time.Time {
-			if readings++; readings == 4 {
-				cancel()
-			}
-			return time.Now()
-		}
-	})
-	emptied, err := f.engine.Reap(ctx, retention, batch)
-	require.NoError(t, err)
-	require.Equal(t, 2*batch, emptied)
-	require.Equal(t, 3*batch, f.countKeys("expired_at IS NULL"))
-}
-
 // A reaped key never executes again, with any operation.
 func TestDo_reapedKey(t *testing.T) {
 	t.Parallel()

@@ -218,12 +218,3 @@ func TestMailServer(t *testing.T) {
 		})
 	}
 }
-
-func TestStageTx_twice(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	order := uuid.New()
-	f.stage(t, order)
-	f.stage(t, order)
-	require.Len(t, f.jobs(t), 1)
-}

@@ -29,8 +29,6 @@ func TestServe_fromEmptyDatabase(t *testing.T) {
 	require.Regexp(t, `^(pending  \d+_\w+\.sql\n)+$`, stdout)
 	stdout, _ = programtest.Succeed(t, env, "migrate", "up")
 	require.Regexp(t, `^applied: [1-9]\d*\n$`, stdout)
-	stdout, _ = programtest.Succeed(t, env, "migrate", "up")
-	require.Equal(t, "applied: 0\n", stdout)
 	stdout, _ = programtest.Succeed(t, env, "migrate", "down", "--yes")
 	require.Regexp(t, `^rolled back: \d+_\w+\.sql\n$`, stdout)
 	programtest.Succeed(t, env, "migrate", "up")
@@ -107,24 +105,6 @@ func TestServe_stopWaitsForRuns(t *testing.T) {
 	require.Len(t, f.stripe.Charges(), 4)
 }
 
-func TestServe_secondSignal(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	a := f.serve(f.environ)
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	lost := a.OrderAsync("held-order-key-02")
-	<-held.Reached()
-	a.Signal(syscall.SIGTERM)
-	a.WaitFor(&a.Stderr, "stopping")
-	programtest.Eventually(t, func() bool {
-		a.Signal(syscall.SIGTERM) // the second one kills once the first one is handled
-		return a.HasExited()
-	})
-	require.Error(t, (<-lost).Err)
-	require.Equal(t, -1, a.Wait())
-	require.Equal(t, syscall.SIGTERM, a.Cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
-}
-
 // The reader of the log dies during an order. The order and the process go on.
 func TestServe_logReaderGone(t *testing.T) {
 	t.Parallel()
@@ -194,25 +174,4 @@ func TestAdmin_separateListener(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, status, path)
 	}
 	a.Stop()
-}
-
-// The other commands have an admin listener only if ADMIN_ADDR is set and they repeat.
-func TestAdmin_otherCommands(t *testing.T) {
-	t.Parallel()
-	env := newFixture(t).with("ADMIN_ADDR=127.0.0.1:0")
-	for command, want := range map[string]string{
-		"worker":    `orders_jobs_pending{kind="receipt"} 0`,
-		"completer": `orders_maintenance_runs_total{command="completer",result="ok"} 1`,
-		"reaper":    `orders_maintenance_runs_total{command="reaper",result="ok"} 1`,
-	} {
-		p := programtest.Start(t, env, command, "--every", "1h")
-		admin := p.Admin()
-		programtest.Eventually(t, func() bool {
-			_, body := programtest.Get(t, admin+"/metrics")
-			return strings.Contains(body, "\n"+want+"\n")
-		})
-		p.Stop()
-	}
-	_, stderr := programtest.Succeed(t, env, "completer")
-	require.NotContains(t, stderr, "serving metrics", "a single run has no admin listener")
 }

@@ -1,8 +1,6 @@
 package main_test
 
 import (
-	"net"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -68,21 +66,6 @@ func TestServe_settingsThatLose(t *testing.T) {
 	a.Stop()
 }
 
-func TestStartupError_portInUse(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	address := listener.Addr().String()
-	programtest.RequireStartupError(t, f.with("LISTEN_ADDR="+address), "serve", programtest.PortInUse("LISTEN_ADDR", address))
-	for _, command := range []string{"serve", "worker"} {
-		programtest.RequireStartupError(t, f.with("ADMIN_ADDR="+address), command, programtest.PortInUse("ADMIN_ADDR", address))
-	}
-	require.NoError(t, listener.Close())
-	programtest.RequireStartupError(t, f.with("LISTEN_ADDR="+address, "ADMIN_ADDR="+address), "serve", programtest.PortInUse("LISTEN_ADDR", address))
-}
-
 // What Stripe rejects can never work; what does not answer is a warning, and replays need no
 // provider.
 func TestStartup_provider(t *testing.T) {
@@ -117,42 +100,4 @@ func TestStartup_provider(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A key that is rejected ends the process once the runs in progress have ended.
-func TestStartup_providerRejectsDuringRun(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	try := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: listEndpoint})
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: listEndpoint})
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	a := f.serve(f.environ)
-	order := a.OrderAsync("order-of-a-rejected-key")
-	<-held.Reached()
-	try.Release()
-	programtest.Eventually(t, func() bool {
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(a.Base, "http://"))
-		if err == nil {
-			require.NoError(t, conn.Close())
-		}
-		return err != nil
-	})
-	held.Release()
-	result := <-order
-	require.NoError(t, result.Err)
-	require.Equal(t, http.StatusCreated, result.Status, result.Body)
-	require.Equal(t, 1, a.Wait())
-	require.Contains(t, a.Stderr.String(), "orders: STRIPE_SECRET_KEY: ")
-}
-
-func TestStartup_mailServer(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	mail := programtest.NewMailServer(t, "canary")
-	programtest.RequireStartupError(t, f.with("SMTP_URL=smtp://tester:canary-wrong@"+mail.Address), "worker",
-		"orders: SMTP_URL: receipts: connect to smtp://"+mail.Address+": receipts: the mail server rejects the credentials: ")
-
-	w := programtest.Start(t, f.with("SMTP_URL=smtp://127.0.0.1:1"), "worker")
-	w.WaitFor(&w.Stderr, `level=WARN msg="SMTP_URL: not available, and tried again when it is needed" error=.*refused`)
-	w.Stop()
 }

@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -48,23 +47,5 @@ func TestUsage(t *testing.T) {
 			require.Contains(t, stderr, "--help")
 			require.Empty(t, stdout)
 		})
-	}
-}
-
-// The program runs in production, so it must not depend on the playground, the private PostgreSQL, the
-// examples or packages for tests such as the fake Stripe.
-func TestDependencies(t *testing.T) {
-	t.Parallel()
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")
-	list.Env = append(list.Environ(), "GOFLAGS=")
-	packages, err := list.Output()
-	require.NoError(t, err)
-	require.Contains(t, string(packages), "/idempotency\n")
-	for _, excluded := range []string{"/cmd/playground", "test\n", "/embeddedpg\n", "/subprocess\n", "/client\n", "/examples/"} {
-		for path := range strings.Lines(string(packages)) {
-			if strings.HasPrefix(path, "example.com/orders-api/") {
-				require.NotContains(t, path, excluded)
-			}
-		}
 	}
 }

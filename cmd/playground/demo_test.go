@@ -8,7 +8,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -142,24 +141,4 @@ func doubleCharger(t *testing.T, stripe *stripetest.Server) string {
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
-}
-
-// Ctrl-C sends a signal to every process of the terminal. SIGKILL reaches only the demo itself.
-func TestDemo_stopped(t *testing.T) {
-	t.Parallel()
-	env := programtest.Environ(t)
-	p := programtest.Start(t, env, "demo")
-	p.WaitFor(&p.Stdout, "(?m)^ ✓ ")
-	p.SignalGroup(syscall.SIGINT)
-	require.Equal(t, 1, p.Wait())
-	require.Equal(t, "playground: demo: context canceled\n", p.Stderr.String())
-	require.NotContains(t, p.Stdout.String(), "✗")
-	requireNoTempFiles(t, env)
-	p.RequireNoProcessLeft()
-
-	p = programtest.Start(t, programtest.Environ(t, "DATABASE_URL="+dbtest.URL(dbtest.New(t))), "demo")
-	p.WaitFor(&p.Stdout, "(?m)^ ✓ ")
-	p.Signal(syscall.SIGKILL)
-	require.Equal(t, -1, p.Wait())
-	p.RequireNoProcessLeft()
 }

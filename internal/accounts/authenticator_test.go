@@ -305,47 +305,6 @@ func TestAuthenticate_unknownKeysDelayNoOther(t *testing.T) {
 	}
 }
 
-func TestCreate(t *testing.T) {
-	t.Parallel()
-	pool := idempotencytest.NewPool(t)
-	id, apiKey := create(t, pool)
-	require.Regexp(t, `^ok_[A-Z2-7]{26}$`, apiKey)
-	require.EqualValues(t, 4, id.Version(), "random, because derived ids hash it")
-
-	var hash []byte
-	var prefix, rows string
-	require.NoError(t, pool.QueryRow(t.Context(), `
-SELECT key_hash,
-       prefix,
-       concat(accounts, api_keys)
-  FROM accounts
-  JOIN api_keys ON account_id = accounts.id
- WHERE accounts.id = $1`, id).Scan(&hash, &prefix, &rows))
-	want := sha256.Sum256([]byte(apiKey))
-	require.Equal(t, want[:], hash)
-	require.Equal(t, apiKey[:8], prefix)
-	require.NotContains(t, rows, apiKey[8:], "only the hash of the rest is stored")
-}
-
-func TestCreate_names(t *testing.T) {
-	t.Parallel()
-	pool := idempotencytest.NewPool(t)
-	for name, text := range map[string]string{
-		"blanks":       " \t ",
-		"too long":     strings.Repeat("é", 201),
-		"NUL":          "a\x00b",
-		"not in UTF-8": "a\xffb",
-	} {
-		_, _, err := accounts.Create(t.Context(), pool, text)
-		require.Error(t, err, name)
-	}
-	_, _, err := accounts.Create(t.Context(), pool, " "+strings.Repeat("é", 200)+" ")
-	require.NoError(t, err)
-	var stored string
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT name FROM accounts").Scan(&stored))
-	require.Equal(t, strings.Repeat("é", 200), stored)
-}
-
 // API keys are listed and revoked with the account that has them.
 func TestKeys_account(t *testing.T) {
 	t.Parallel()

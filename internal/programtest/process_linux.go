@@ -46,9 +46,3 @@ func sessionOf(t *testing.T, session int) []string {
 	}
 	return list
 }
-
-// SignalGroup sends a signal to the process and those that it started.
-func (p *Process) SignalGroup(signal syscall.Signal) {
-	p.T.Helper()
-	require.NoError(p.T, syscall.Kill(-p.Cmd.Process.Pid, signal))
-}

@@ -8,6 +8,3 @@ func attributes() *syscall.SysProcAttr { return nil }
 
 // RequireNoProcessLeft cannot list processes here, but [Start] detects an orphaned child.
 func (p *Process) RequireNoProcessLeft() { <-p.exited }
-
-// SignalGroup sends a signal to the process only.
-func (p *Process) SignalGroup(signal syscall.Signal) { p.Signal(signal) }

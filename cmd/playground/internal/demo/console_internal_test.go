@@ -168,24 +168,3 @@ func TestPost(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, request(t, site, http.MethodPost, "/console/decision", "decision=approve", nil).Code)
 	require.Equal(t, approves, <-p.decisions)
 }
-
-// The timeline names each call by its purpose.
-func TestMeaning(t *testing.T) {
-	t.Parallel()
-	for call, want := range map[string]string{
-		"GET /v1/payment_intents?limit=1":            "try GET payment_intents",
-		"GET /v1/refunds?limit=1":                    "try GET refunds",
-		"POST /v1/payment_intents":                   "create the intent",
-		"GET /v1/payment_intents/search?query=x":     "search the intent",
-		"GET /v1/payment_intents/pi_1":               "read the intent",
-		"POST /v1/payment_intents/pi_1/confirm":      "confirm the intent",
-		"POST /v1/payment_intents/pi_1/cancel":       "cancel the intent",
-		"GET /v1/refunds?payment_intent=pi_1":        "list the intent’s refunds",
-		"GET /v1/disputes?limit=5&payment_intent=pi": "list the intent’s disputes",
-	} {
-		method, target, _ := strings.Cut(call, " ")
-		text, purpose := meaning(httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
-		require.Equal(t, want, text, call)
-		require.NotEmpty(t, purpose, call)
-	}
-}
