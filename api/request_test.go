@@ -84,6 +84,7 @@ func TestCreateOrder_slowBody(t *testing.T) {
 
 	request := f.request(t, http.MethodPost, "/v1/orders", orderBody(), header("Idempotency-Key", newKey()), chunked)
 	body, unsent := io.Pipe()
+	defer func() { _ = unsent.Close() }()
 	request.Body = body
 	go func() { _, _ = io.WriteString(unsent, orderBody()[:100]) }()
 	resp, err := f.client.Transport.(*contractTransport).base.RoundTrip(request)
