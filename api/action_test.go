@@ -61,6 +61,15 @@ func TestAction(t *testing.T) {
 	}
 }
 
+func TestAction_providerUnavailable(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := newKey()
+	actionOf(t, f.create(t, key, orderBody(withMember("payment_method", authenticatedCard))))
+	f.Stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: readEndpoint, Times: stripetest.Always})
+	require.Equal(t, "temporarily-unavailable", f.getKey(t, key).problem(t).slug())
+}
+
 // Clients that poll one key share one read of the provider (R25), and hold no permit while
 // they wait for it.
 func TestAction_sharedRead(t *testing.T) {

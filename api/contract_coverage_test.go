@@ -220,23 +220,6 @@ func checkDocumentedProblem(of string, content openapi3.Content, slug string) er
 	return fmt.Errorf("%s has no example of %s", of, slug)
 }
 
-// The linters of make contract validate examples too, but accept members that are not documented.
-func TestExamples(t *testing.T) {
-	t.Parallel()
-	c := openContract(t)
-	for path, item := range c.doc.Paths.Map() {
-		for method, operation := range item.Operations() {
-			for status, response := range operation.Responses.Map() {
-				for _, content := range response.Value.Content {
-					for name, example := range content.Examples {
-						require.NoError(t, c.schemas.validate(content.Schema.Value, example.Value.Value), "%s %s %s: %s", method, path, status, name)
-					}
-				}
-			}
-		}
-	}
-}
-
 func TestProblemPages_complete(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

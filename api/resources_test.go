@@ -15,6 +15,18 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
+func TestDatabase_down(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order := f.createPaid(t)
+	f.Pool.Close()
+	for _, got := range []response{f.create(t, newKey(), orderBody()), f.create(t, newKey(), orderBody(), prefer(respondAsync)), f.get(t, order)} {
+		require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
+	}
+	f.expireAPIKeys()
+	require.Equal(t, "temporarily-unavailable", f.get(t, order).problem(t).slug(), "the API key is not rejected")
+}
+
 func poolSize(size int32) func(*options) {
 	return func(s *options) {
 		s.pool = append(s.pool, func(config *pgxpool.Config) { config.MaxConns = size })

@@ -74,9 +74,9 @@ func TestEvents_handledOnce(t *testing.T) {
 	for range 2 {
 		require.Equal(t, http.StatusNoContent, f.deliver(event))
 	}
-	forged := paidEvent(f.orderID())
-	forged.key = []byte("another key")
-	require.Equal(t, http.StatusBadRequest, f.deliver(forged))
+	forged, broken := paidEvent(f.orderID()), paidEvent(f.orderID())
+	forged.key, broken.body = []byte("another key"), "<html>"
+	require.Equal(t, []int{http.StatusBadRequest, http.StatusBadRequest}, []int{f.deliver(forged), f.deliver(broken)})
 	require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(uuid.NewString())), "an order that the API does not have, as after lost rows")
 	f.setNetwork(cut, 10*time.Millisecond)
 	require.Error(t, f.shop.HandleEvents(t.Context()))
