@@ -5,15 +5,12 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/google/uuid"
 	"go.yaml.in/yaml/v3"
 
 	"example.com/orders-api/idempotency"
 )
 
 func ReadKey(header http.Header) (idempotency.Key, error) { return readKey(header) }
-
-func ParseID(text string) (uuid.UUID, error) { return parseID(text) }
 
 // DocumentedProblem is what the file of a problem type promises.
 type DocumentedProblem struct {

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -215,14 +214,6 @@ func TestProblemTypes_complete(t *testing.T) {
 		require.Contains(t, string(p.Text), fmt.Sprintf("\n    HTTP/1.1 %d %s\n", p.Status, http.StatusText(p.Status)))
 		waits := p.Retry == retrySameKey && p.Slug != "internal-error"
 		require.Equal(t, waits, strings.Contains(string(p.Text), "\n    Retry-After: "), p.Slug)
-	}
-}
-
-func TestProblemOf_retryAfterRoundsUp(t *testing.T) {
-	t.Parallel()
-	for wait, seconds := range map[time.Duration]int{0: 1, time.Second: 1, time.Second + time.Nanosecond: 2, time.Hour: 3600} {
-		err := &httpjson.ProviderError{Kind: httpjson.ErrOutcomeUnknown, RetryAfter: wait}
-		require.Equal(t, seconds, problemOf(err).retryAfter, wait)
 	}
 }
 

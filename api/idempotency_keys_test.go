@@ -84,23 +84,16 @@ func TestGetKey_states(t *testing.T) {
 func TestGetKey_expired(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	orderKey, declined := newKey(), newKey()
-	f.create(t, orderKey, orderBody())
-	f.create(t, declined, orderBody(withMember("payment_method", "pm_card_visa_chargeDeclined")))
-	before := map[client.Key]client.KeyStatus{}
-	for _, key := range []string{orderKey, declined} {
-		before[client.Key(key)] = f.getKey(t, key).keyStatus(t)
-	}
-	require.Equal(t, 2, idempotencytest.Reap(t, f.Pool))
-	for key, was := range before {
-		got := f.getKey(t, string(key), prefer("wait=30"))
-		require.Empty(t, got.header["Preference-Applied"], "there was nothing to wait for")
-		status := got.keyStatus(t)
-		require.Equal(t, client.KeyStatus{
-			Key: key, State: "expired", Operation: was.Operation, CreatedAt: was.CreatedAt, Order: was.Order,
-		}, status)
-	}
-	require.Equal(t, "not-found", f.getKey(t, orderKey, header("Authorization", "Bearer "+f.otherAccount(t))).problem(t).slug())
+	key := newKey()
+	f.create(t, key, orderBody())
+	was := f.getKey(t, key).keyStatus(t)
+	require.Equal(t, 1, idempotencytest.Reap(t, f.Pool))
+	got := f.getKey(t, key, prefer("wait=30"))
+	require.Empty(t, got.header["Preference-Applied"], "there was nothing to wait for")
+	require.Equal(t, client.KeyStatus{
+		Key: was.Key, State: "expired", Operation: was.Operation, CreatedAt: was.CreatedAt, Order: was.Order,
+	}, got.keyStatus(t))
+	require.Equal(t, "not-found", f.getKey(t, key, header("Authorization", "Bearer "+f.otherAccount(t))).problem(t).slug())
 }
 
 func TestGetKey_body(t *testing.T) {
@@ -130,6 +123,7 @@ func TestGetKey_escapedKeys(t *testing.T) {
 		"order//of/two/slashes",
 		"~order-with-a-tilde",
 		"a-plain-key-of-this-test",
+		"A-plain-key-of-this-test", // keys are compared octet by octet
 		strings.Repeat("/a", 127) + "/",
 	} {
 		sent := key
@@ -148,27 +142,6 @@ func TestGetKey_escapedKeys(t *testing.T) {
 		escaped := regexp.MustCompile("..").ReplaceAllString(fmt.Sprintf("%X", key), "%$0")
 		require.EqualValues(t, key, f.get(t, "/v1/idempotency-keys/"+escaped).keyStatus(t).Key)
 	}
-	for _, path := range []string{"short", "with%20a%20blank%20in%20it", "with-a-%00-zero-byte-in-it"} {
-		require.Equal(t, "not-found", f.get(t, "/v1/idempotency-keys/"+path).problem(t).slug(), path)
-	}
-}
-
-func TestGetKey_otherAccount(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key := newKey()
-	them := header("Authorization", "Bearer "+f.otherAccount(t))
-
-	held, ours := f.createHeld(t, key, orderBody())
-	require.Equal(t, "not-found", f.getKey(t, key, them, prefer("wait=30")).problem(t).slug(), "at once")
-	got := f.create(t, key, orderBody(), them, prefer("wait=30"))
-	require.Equal(t, http.StatusCreated, got.status)
-	require.Empty(t, got.header.Get("Idempotent-Replayed"))
-	require.Empty(t, got.header.Get("Preference-Applied"), "there was nothing to wait for")
-	require.Equal(t, got.order(t).ID.String(), f.getKey(t, key, them).keyStatus(t).Order.ID)
-	held.Release()
-	require.NotEqual(t, got.order(t).ID, (<-ours).order(t).ID)
-	require.Equal(t, "unauthorized", f.getKey(t, key, header("Authorization")).problem(t).slug())
 }
 
 // An unknown key proves nothing: a proxy may have changed the address of a used key, its row may be lost, or
@@ -180,6 +153,7 @@ func TestGetKey_unknown(t *testing.T) {
 		"/v1/idempotency-keys/order/2026/the-first": "unknown", // a decoded slash
 		"/v1/idempotency-keys/order":                "unknown", // cut at a decoded question mark
 		"/v1/idempotency-keys/~b3JkZXI":             "unknown", // a key is longer
+		"/v1/idempotency-keys/with-a-%00-zero-byte": "unknown",
 		"/v1/idempotency-keys/":                     "unknown",
 		keyPath("an-unused-key-of-this-test"):       "unknown",
 		"/v1/orders/order/2026":                     "none",

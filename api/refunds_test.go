@@ -76,6 +76,9 @@ func TestCreateRefund_rejected(t *testing.T) {
 	order := f.createPaid(t)
 	unpaid := f.create(t, newKey(), orderBody(withMember("payment_method", "pm_card_visa_chargeDeclined")))
 	declined := "/v1/orders/" + unpaid.problem(t).OrderID
+	pendingKey, key := newKey(), newKey()
+	held, running := f.createHeld(t, pendingKey, orderBody())
+	pending := f.getKey(t, pendingKey).keyStatus(t).Order.Href
 	before := f.rowCounts(t)
 	for name, test := range map[string]struct {
 		order, body string
@@ -94,27 +97,14 @@ func TestCreateRefund_rejected(t *testing.T) {
 		require.Equal(t, test.slug, p.slug(), name)
 		require.Equal(t, test.pointers, p.pointers(), name)
 	}
-	require.Equal(t, "idempotency-key-missing", f.send(t, http.MethodPost, order+"/refunds", `{}`).problem(t).slug())
-	require.Equal(t, before, f.rowCounts(t))
-	require.Equal(t, map[string]int64{"usd": 4300}, f.Stripe.MoneyMoved())
-}
-
-func TestCreateRefund_orderPending(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	orderKey, key := newKey(), newKey()
-	held, running := f.createHeld(t, orderKey, orderBody())
-	order := f.getKey(t, orderKey).keyStatus(t).Order.Href
-	before := f.rowCounts(t)
-	got := f.createRefund(t, order, key, `{}`)
-	require.Equal(t, "order-not-refundable", got.problem(t).slug())
-	require.Equal(t, client.RetrySameKey, got.problem(t).Retry)
-	require.Equal(t, "1", got.header.Get("Retry-After"))
+	tooEarly := f.createRefund(t, pending, key, `{}`)
+	require.Equal(t, []any{"order-not-refundable", client.RetrySameKey}, []any{tooEarly.problem(t).slug(), tooEarly.problem(t).Retry})
+	require.Equal(t, "1", tooEarly.header.Get("Retry-After"))
 	require.Equal(t, before, f.rowCounts(t))
 	held.Release()
-	require.Equal(t, http.StatusCreated, (<-running).status)
-	require.Equal(t, http.StatusCreated, f.createRefund(t, order, key, `{}`).status)
-	require.Equal(t, map[string]int64{"usd": 0}, f.Stripe.MoneyMoved())
+	require.Equal(t, http.StatusCreated, receive(t, running).status)
+	require.Equal(t, http.StatusCreated, f.createRefund(t, pending, key, `{}`).status)
+	require.Equal(t, map[string]int64{"usd": 4300}, f.Stripe.MoneyMoved(), "of the first order")
 }
 
 func TestCreateRefund_keyReused(t *testing.T) {
@@ -139,7 +129,6 @@ func TestRefunds_otherAccount(t *testing.T) {
 	for _, path := range []string{order + "/refunds", refund} {
 		require.Equal(t, http.StatusOK, f.get(t, path).status)
 		require.Equal(t, "not-found", f.get(t, path, me).problem(t).slug())
-		require.Equal(t, "unauthorized", f.get(t, path, header("Authorization")).problem(t).slug())
 	}
 	require.Equal(t, "not-found", f.createRefund(t, order, newKey(), `{}`, me).problem(t).slug())
 	id := strings.TrimPrefix(refund, order+"/refunds/")

@@ -115,13 +115,7 @@ func TestRouter_notFound(t *testing.T) {
 		"/%00", "/" + strings.Repeat("a", 8000),
 	} {
 		for _, m := range []string{http.MethodGet, http.MethodPost} {
-			req := f.request(t, m, "/", "")
-			req.URL.Opaque = strings.TrimPrefix(f.url, "http:") + path
-			if path == "//v1/orders" {
-				req.URL.Opaque = path
-			}
-			got, err := f.do(req)
-			require.NoError(t, err, "%s %s", m, path)
+			got := f.send(t, m, path, "")
 			require.Equal(t, "not-found", got.problem(t).slug(), "%s %s", m, path)
 			require.Empty(t, got.header["Allow"])
 		}
@@ -146,12 +140,9 @@ func TestRequestID_accepted(t *testing.T) {
 		require.Equal(t, sent, got.header.Get("X-Request-Id"))
 		require.Equal(t, sent, got.problem(t).RequestID)
 	}
-	seen := map[string]bool{}
 	for _, sent := range []string{"", "abcdefg", strings.Repeat("x", 65), "abcdefgh ijkl", `abcdefgh","level":"ERROR`} {
 		id := f.get(t, "/nothing", header("X-Request-Id", sent)).header.Get("X-Request-Id")
 		require.Regexp(t, `^[A-Z2-7]{26}$`, id, sent)
-		require.False(t, seen[id])
-		seen[id] = true
 	}
 }
 

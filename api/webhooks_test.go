@@ -158,6 +158,11 @@ func TestWebhook_rejected(t *testing.T) {
 	require.Equal(t, before, f.keyRows(t))
 	require.Len(t, f.Stripe.Requests(), requests, "no call to the provider")
 
+	foreign := strings.ReplaceAll(payload, "account_id", "their_id")
+	ignored := f.deliver(t, foreign, signatureHeader(orderstest.WebhookSecret, foreign, now))
+	requireReceived(t, ignored)
+	require.Equal(t, "ignored", f.requestLine(t, ignored)["outcome"])
+
 	largest := payload + strings.Repeat(" ", 256<<10-len(payload))
 	requireReceived(t, f.deliver(t, largest, signatureHeader(orderstest.WebhookSecret, largest, now), chunked))
 	f.requireOnePaidOrder(t)

@@ -71,10 +71,6 @@ func TestDo_finalProblem(t *testing.T) {
 		want     client.Problem
 		text     string
 	}{
-		"declined": {declined, client.Problem{
-			Type: "/problems/payment-declined", Title: "T", Status: 402, Detail: "D.", Retry: client.RetryNewKey,
-			Outcome: client.OutcomeFinal, Code: "card_declined", DeclineCode: "insufficient_funds", OrderID: "o1",
-		}, "402 payment-declined: D."},
 		"invalid": {
 			respond(422, problemType, `{"type":"/problems/validation-failed","title":"T","status":422,"detail":"/email is required (errors lists 1 more)",
 			"retry":"corrected","outcome":"none","request_id":"r1","errors":[{"pointer":"/email","code":"required","detail":"is required"},
@@ -176,6 +172,7 @@ func TestDo_problemAfterLostResponse(t *testing.T) {
 				require.ErrorAs(t, err, &problem)
 				require.Equal(t, "o1", problem.OrderID)
 				require.Equal(t, client.OutcomeFinal, problem.Outcome)
+				require.Equal(t, name == "final response of the key", problem.DeclineCode == "insufficient_funds")
 				return
 			}
 			var unknown *client.OutcomeUnknownError

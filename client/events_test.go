@@ -21,20 +21,13 @@ type vector struct {
 	sent                        int64
 }
 
-var (
-	// The first one is published for implementations of Standard Webhooks. The second one is computed with
-	// openssl: printf %s "$id.$sent.$body" | openssl dgst -sha256 -mac HMAC -macopt hexkey:$KEY -binary | base64
-	published = vector{
-		secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", id: "msg_p5jXN8AQM9LWM0D4loKWxJek", sent: 1614265330,
-		body: `{"test": 2432232314}`, signature: "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
-	}
-	refunded = vector{
-		secret: "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", id: "0199a1b2-c3d4-7e5f-8a6b-7c8d9e0f1a2b", sent: 1795166896,
-		body: `{"id":"0199a1b2-c3d4-7e5f-8a6b-7c8d9e0f1a2b","type":"refund.updated","timestamp":"2026-11-20T09:28:00.000000Z",` +
-			`"account_id":"6d1c4f0e-52ab-4c97-8f3b-d20e95a7c148","data":{"order_id":"3eeb7e96-e59c-840f-9cb1-a089daba079f","refund_id":"b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77"}}`,
-		signature: "v1,he2iTbnWjyqk0g7lzsblKLafSS7O0fPncwQ1V4VuYoI=",
-	}
-)
+// published is a vector for implementations of Standard Webhooks.
+var published = vector{
+	secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", id: "msg_p5jXN8AQM9LWM0D4loKWxJek", sent: 1614265330,
+	body: `{"test": 2432232314}`, signature: "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+}
+
+const otherSecret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 func (v vector) header() http.Header {
 	return http.Header{
@@ -44,20 +37,6 @@ func (v vector) header() http.Header {
 
 func (v vector) verify(secrets ...string) (client.Event, error) {
 	return client.VerifyEvent(secrets, v.header(), []byte(v.body), time.Unix(v.sent, 0))
-}
-
-func TestVerifyEvent(t *testing.T) {
-	t.Parallel()
-	event, err := published.verify(published.secret)
-	require.NoError(t, err)
-	require.Equal(t, client.Event{ID: published.id}, event)
-	event, err = refunded.verify(refunded.secret)
-	require.NoError(t, err)
-	require.Equal(t, client.Event{
-		ID: refunded.id, Type: "refund.updated", Timestamp: time.Date(2026, 11, 20, 9, 28, 0, 0, time.UTC),
-		AccountID: "6d1c4f0e-52ab-4c97-8f3b-d20e95a7c148",
-		Data:      client.EventData{OrderID: "3eeb7e96-e59c-840f-9cb1-a089daba079f", RefundID: "b8f0a3c1-7d42-8e19-a5c6-20d4f1e93b77"},
-	}, event)
 }
 
 // The contract has a signature with its secret, headers and body.
@@ -79,16 +58,20 @@ func TestVerifyEvent_contract(t *testing.T) {
 	shown := vector{secret: sent[1], id: header["WebhookId"].Example, sent: seconds, body: sent[2], signature: header["WebhookSignature"].Example}
 	event, err := shown.verify(shown.secret)
 	require.NoError(t, err)
-	require.Equal(t, "order.paid", event.Type)
+	require.Equal(t, []string{shown.id, "order.paid"}, []string{event.ID, event.Type})
+	require.NotZero(t, event.Timestamp)
+	require.NotEmpty(t, event.AccountID)
+	require.NotEmpty(t, event.Data.OrderID)
 }
 
 // During a rotation, both sides may have two secrets.
 func TestVerifyEvent_rotation(t *testing.T) {
 	t.Parallel()
-	_, err := published.verify(refunded.secret, published.secret)
+	event, err := published.verify(otherSecret, published.secret)
 	require.NoError(t, err, "the shop has two secrets")
+	require.Equal(t, client.Event{ID: published.id}, event)
 	two := published
-	two.signature = "v1a,unknown v1,AAAA " + published.signature + " " + refunded.signature
+	two.signature = "v1a,unknown v1,AAAA " + published.signature + " v1,BBBB"
 	_, err = two.verify(published.secret)
 	require.NoError(t, err, "the API signs with two secrets")
 }
@@ -96,7 +79,7 @@ func TestVerifyEvent_rotation(t *testing.T) {
 func TestVerifyEvent_rejected(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*vector, http.Header){
-		"other secret":              func(v *vector, _ http.Header) { v.secret = refunded.secret },
+		"other secret":              func(v *vector, _ http.Header) { v.secret = otherSecret },
 		"other body":                func(v *vector, _ http.Header) { v.body = strings.Replace(v.body, " ", "", 1) },
 		"other id":                  func(_ *vector, h http.Header) { h.Set("webhook-id", "msg_2") },
 		"later time":                func(v *vector, h http.Header) { h.Set("webhook-timestamp", strconv.FormatInt(v.sent+1, 10)) },

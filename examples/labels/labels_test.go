@@ -104,22 +104,6 @@ func TestBuy_late(t *testing.T) {
 	}
 }
 
-// The client does not retry after its run's process has died, so the completer finishes the label.
-func TestBuy_abandoned(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.carrier.set(http.MethodPost, loseResponse)
-	f.requireUnknown()
-	f.passTime()
-	completer := idempotency.NewCompleter(f.Engine, idempotency.CompleterConfig{
-		Grace: 5 * time.Minute, ActionTimeout: 23 * time.Hour, Batch: 40, Concurrency: 1,
-	})
-	pass, err := completer.RunOnce(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, idempotency.CompleterResult{Completed: 1}, pass)
-	f.requireBought()
-}
-
 // A run stalls during its call for longer than its lease, and another one takes over.
 func TestBuy_twoRuns(t *testing.T) {
 	t.Parallel()

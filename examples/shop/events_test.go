@@ -63,26 +63,6 @@ func (f *fixture) orderID() (id string) {
 	return id
 }
 
-// The event arrives while the shop still waits for the 201 of its own request.
-func TestEvents_beforeResponse(t *testing.T) {
-	t.Parallel()
-	f, b, path := newPurchase(t)
-	f.network.held = make(chan struct{})
-	f.network.mode.Store(late)
-	tab := b.postAsync(path, form(visa))
-	require.Eventually(t, func() bool { return f.count("orders WHERE status = 'paid'") == 1 }, time.Minute, time.Millisecond)
-	f.network.mode.Store("")
-	require.Empty(t, f.row(path).OrderID, "the shop does not know the order")
-	require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(f.orderID())))
-	f.handleEvents()
-	paid := f.row(path)
-	require.Equal(t, "paid", paid.State)
-	close(f.network.held)
-	require.NoError(t, <-tab)
-	require.Equal(t, paid, f.row(path))
-	require.Len(t, f.Stripe.Charges(), 1)
-}
-
 // The API repeats an event only until the shop has acknowledged it, so the shop itself must repeat its work. An
 // event that is delivered twice is handled once, also if the second delivery comes days later.
 func TestEvents_handledOnce(t *testing.T) {
@@ -94,6 +74,9 @@ func TestEvents_handledOnce(t *testing.T) {
 	for range 2 {
 		require.Equal(t, http.StatusNoContent, f.deliver(event))
 	}
+	forged, broken := paidEvent(f.orderID()), paidEvent(f.orderID())
+	forged.key, broken.body = []byte("another key"), "<html>"
+	require.Equal(t, []int{http.StatusBadRequest, http.StatusBadRequest}, []int{f.deliver(forged), f.deliver(broken)})
 	require.Equal(t, http.StatusNoContent, f.deliver(paidEvent(uuid.NewString())), "an order that the API does not have, as after lost rows")
 	f.setNetwork(cut, 10*time.Millisecond)
 	require.Error(t, f.shop.HandleEvents(t.Context()))
@@ -113,20 +96,4 @@ func TestEvents_handledOnce(t *testing.T) {
 	f.handleEvents()
 	require.Zero(t, f.count("shop.events"), "it is forgotten after seven days")
 	require.Len(t, f.Stripe.Charges(), 1)
-}
-
-func TestEvents_rejected(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for name, change := range map[string]func(*delivery){
-		"forged":    func(d *delivery) { d.key = []byte("another key") },
-		"old":       func(d *delivery) { d.sent = d.sent.Add(-6 * time.Minute) },
-		"no event":  func(d *delivery) { d.body = "<html>" },
-		"too large": func(d *delivery) { d.body += strings.Repeat(" ", 64<<10) },
-	} {
-		event := paidEvent(uuid.NewString())
-		change(&event)
-		require.Equal(t, http.StatusBadRequest, f.deliver(event), name)
-	}
-	require.Zero(t, f.count("shop.events"))
 }

@@ -77,13 +77,11 @@ func (f *fixture) setNetwork(mode string, patience time.Duration) {
 type network struct {
 	http.Transport
 	mode atomic.Value
-	held chan struct{} // late responses wait for it
 }
 
 const (
 	cut      = "before the request"
 	lost     = "after the request"
-	late     = "the response is held"
 	wrongKey = "with a wrong API key"
 	moved    = "307 of a gateway"
 	notFound = "404 of a gateway that imitates the API"
@@ -106,10 +104,6 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 			_ = response.Body.Close()
 		}
 		return nil, errors.New("the response is lost")
-	case late:
-		response, err := n.Transport.RoundTrip(r)
-		<-n.held
-		return response, err
 	case moved:
 		if r.URL.RawQuery == "" { // otherwise the redirect was followed
 			return response(r, http.StatusTemporaryRedirect, "", r.URL.String()+"?moved", ""), nil
