@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -79,26 +78,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestInject_conditions(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	third := s.Inject(stripetest.Rule{Fault: stripetest.RateLimit, Endpoint: createPattern, After: 2, Times: 2})
-	mine := s.Inject(stripetest.Rule{Fault: stripetest.KeyInUse, Key: "mine", Times: stripetest.Always})
-	hers := s.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, OrderID: "hers", Times: stripetest.Always})
-
-	require.Equal(t, 200, s.get(intentsPath).status, "another endpoint does not count")
-	for _, want := range []int{200, 200, 429, 429, 200} {
-		require.Equal(t, want, s.post(intentsPath, "", visa).status)
-	}
-	require.Equal(t, 409, s.post(intentsPath, "mine", visa).status)
-	require.Equal(t, 409, s.post(refundsPath, "mine", "").status)
-	require.Equal(t, 401, s.post(intentsPath, "", "amount=100&currency=usd&metadata[order_id]=hers").status)
-	require.Equal(t, []int{2, 2, 1}, []int{third.Triggered(), mine.Triggered(), hers.Triggered()})
-
-	mine.Release()
-	require.Equal(t, 200, s.post(intentsPath, "mine", visa).status)
-}
-
 func TestKey_inFlight(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
@@ -116,16 +95,4 @@ func TestKey_inFlight(t *testing.T) {
 	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"), "the 409 was not stored")
 	require.Equal(t, 1, s.executions("k"))
 	require.Len(t, s.Charges(), 1)
-}
-
-func TestKey_expires(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", visa).status)
-	s.Advance(24*time.Hour - time.Minute)
-	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"))
-	s.Advance(2 * time.Minute)
-	require.NotContains(t, s.post(intentsPath, "k", visa).header, "Idempotent-Replayed")
-	require.Equal(t, 2, s.executions("k"))
-	require.Equal(t, []string{"order-1"}, s.OrdersChargedTwice())
 }
