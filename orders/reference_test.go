@@ -3,8 +3,6 @@ package orders_test
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -77,23 +75,6 @@ func TestReference_reapedKey(t *testing.T) {
 	require.Equal(t, 1, idempotencytest.Reap(t, f.Pool))
 	requireOrderExists(f, "the-second-key-of-b", f.Key)
 	require.Equal(t, "422 key expired", purchase(f, f.Key, Visa, "basket 17"))
-	require.Len(t, f.Stripe.Charges(), 1)
-}
-
-func TestReference_race(t *testing.T) {
-	t.Parallel()
-	f := NewFixture(t, Setup{Connections: 4, Concurrent: true, Unchecked: true})
-	var all sync.WaitGroup
-	outcomes := make([]string, 12)
-	for n := range outcomes {
-		all.Go(func() {
-			outcomes[n] = purchase(f, idempotency.Key(fmt.Sprintf("a-key-of-the-race-%d", n)), Visa, "basket 17")
-		})
-	}
-	all.Wait()
-	slices.Sort(outcomes)
-	require.Equal(t, append([]string{"201"}, slices.Repeat([]string{orderExists}, 11)...), outcomes)
-	require.Equal(t, 1, f.Count("SELECT count(*) FROM orders"))
 	require.Len(t, f.Stripe.Charges(), 1)
 }
 

@@ -36,6 +36,8 @@ func TestCalls_requests(t *testing.T) {
 		"cancel":             {"POST /v1/payment_intents/pi_1/cancel", "k-cancel", url.Values{}},
 		"get":                {"GET /v1/payment_intents/pi_1", "", url.Values{}},
 		"search":             {"GET /v1/payment_intents/search", "", url.Values{"query": {"metadata['order_id']:'1'"}, "limit": {"100"}}},
+		"list":               {"GET /v1/payment_intents", "", url.Values{"created[gte]": {"1"}, "limit": {"100"}}},
+		"list_all_refunds":   {"GET /v1/refunds", "", url.Values{"created[gte]": {"1"}, "limit": {"100"}}},
 		"refund": {"POST /v1/refunds", refundKey, url.Values{
 			"payment_intent": {"pi_1"}, "amount": {"700"}, "reason": {"duplicate"}, "metadata[refund_id]": {"r1"},
 		}},

@@ -59,6 +59,7 @@ func TestRun_lostChallenge(t *testing.T) {
 			t.Parallel()
 			f := newLateFixture(t, 0, Challenge, act, LoseRows)
 			id := f.IntentID()
+			f.Do(Before(Cancel, func(f *Fixture) { require.Len(t, findings(f), 1, "recorded before it is fixed") }))
 			report, err := compare(f, func(c *reconcile.Options) { c.LostRows, c.Fix = true, true })
 			require.NoError(t, err)
 			require.Equal(t, []string{"orphaned_intent: intent " + status + ", order missing => fixed"}, inWords(report))
