@@ -127,8 +127,7 @@ func TestRun_incomplete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newOldFixture(t, paid, intent(), sql("UPDATE orders SET payment_intent_id = 'pi_UNKNOWN'"))
-			age(f)
+			f := newOldFixture(t, paid, intent(), sql("UPDATE orders SET payment_intent_id = 'pi_UNKNOWN'"), age)
 			test.setup(f)
 			f.Transport.Reset()
 			report, err := compare(f, func(c *reconcile.Options) { c.Since, c.Fix = 2*time.Hour, true })
@@ -162,8 +161,7 @@ func TestRun_fixFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newOldFixture(t, StopBefore(Confirm), LoseRows)
-			age(f)
+			f := newOldFixture(t, StopBefore(Confirm), LoseRows, age)
 			test.setup(f)
 			report := runReconcile(f, true)
 			require.Len(t, report.Discrepancies, 1)

@@ -113,3 +113,22 @@ func TestSearch_delay(t *testing.T) {
 		}
 	}
 }
+
+func TestKey_inFlight(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Key: "k"})
+	first := s.background(intentsPath, "k", visa)
+	reached(t, hold)
+
+	requireError(t, s.post(intentsPath, "k", visa), http.StatusConflict, "idempotency_key_in_use", "")
+	mismatch := s.post(intentsPath, "k", "amount=1&currency=usd")
+	require.Equal(t, "idempotency_error", mismatch.field("error.type"), "the comparison comes first")
+	require.Empty(t, s.Charges())
+
+	hold.Release()
+	require.Equal(t, http.StatusOK, (<-first).status)
+	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"), "the 409 was not stored")
+	require.Equal(t, 1, s.executions("k"))
+	require.Len(t, s.Charges(), 1)
+}
