@@ -179,6 +179,7 @@ func TestChanges_place(t *testing.T) {
 	require.Equal(t, 1, f.Count("SELECT count(*) FROM staged_jobs WHERE args->>'command' = 'orders reconcile --since 746h'"))
 	f.Do(readEvents)
 	require.Equal(t, []string{"events_missed"}, findings(f))
+	checkChanges(t, f) // also the second page of the refunds
 }
 
 // The index of the orders decides whose event it is, without a call.
