@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
 	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments"
@@ -336,7 +337,15 @@ func TestHandleEvent_notOurs(t *testing.T) {
 	require.Equal(t, before, f.Snapshot())
 	require.Empty(t, f.Transport.Calls())
 
-	// Every event of an intent finishes its order, also one of an unknown type.
-	require.Equal(t, "201", eventOutcome(deliverEventAbout(f, "payment_intent.postponed", map[string]any{"object": "payment_intent", "id": id, "metadata": metadata(f)})))
+	// Every event of an intent finishes its order, also one of an unknown type. Later ones change nothing.
+	genuine := map[string]any{"object": "payment_intent", "id": id, "metadata": metadata(f)}
+	require.Equal(t, "201", eventOutcome(deliverEventAbout(f, "payment_intent.postponed", genuine)))
 	f.CheckFinal()
+	before = f.Snapshot()
+	f.Transport.Reset()
+	require.Equal(t, "201", eventOutcome(deliverEventAbout(f, "payment_intent.payment_failed", genuine)))
+	require.Equal(t, before, f.Snapshot())
+	require.Empty(t, f.Transport.Calls())
+	require.Equal(t, 1, idempotencytest.Reap(t, f.Pool))
+	require.Equal(t, "not ours", eventOutcome(deliverEventAbout(f, "payment_intent.succeeded", genuine)))
 }

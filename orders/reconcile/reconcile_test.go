@@ -124,6 +124,7 @@ func TestRun_incomplete(t *testing.T) {
 			setup: Respond(GetIntent, http.StatusNotFound, `"type":"invalid_request_error"`),
 			err:   "get pi_UNKNOWN: payments: not_executed, status 404",
 		},
+		"the database is down": {setup: func(f *Fixture) { f.Pool.Close() }, err: "the database is unavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
