@@ -74,6 +74,10 @@ func cancelOutcomes() scenarios {
 			Challenge, setPoint("fraud_checked"), cancelOrder("503 outcome unknown, 1s"),
 			setPoint("charge_created"), Retry("200"), canceled,
 		},
+		"not answered, so no client gets the secret with which the customer can pay": {
+			Challenge, MakeUnavailable(Cancel), cancelOrder("503 outcome unknown, 2s"),
+			MakeUnavailable(Cancel), Create("503 outcome unknown, 2s"), Create("422 canceled"), cancelOrder("200"),
+		},
 		"stored 500 before the effect": {Challenge, FaultOnce(stripetest.ErrorBefore, Cancel), cancelOrder("200"), canceled},
 	}
 	for _, call := range []string{GetIntent, Cancel} {
@@ -244,39 +248,6 @@ func TestCancel_lost(t *testing.T) {
 	f.Do(Respond(CreateIntent, 401, `"type":"invalid_request_error"`), cancelOrder("503 outcome unknown, 1m0s"), Retry("200"), expectFailure("canceled"))
 	f.Exec("DELETE FROM idempotency_keys WHERE operation = 'cancel_order'")
 	f.Do(LoseRows, Create("422 payment_intent_canceled"), ExpectCharges(0))
-	f.CheckFinal()
-}
-
-// The reference is free when the payment is impossible, and not before.
-func TestCancel_reference(t *testing.T) {
-	t.Parallel()
-	f := NewFixture(t, Setup{Unchecked: true})
-	first, second := f.Key, idempotency.Key("the-second-key-of-it")
-	require.Equal(t, "202 action required", purchase(f, first, ChallengeCard, "basket 17"))
-	require.Equal(t, orderExists, purchase(f, second, Visa, "basket 17"))
-	f.Do(MakeUnavailable(Cancel), cancelOrder("503 outcome unknown, 2s"))
-	require.Equal(t, orderExists, purchase(f, second, Visa, "basket 17"), "the customer can still pay")
-	f.Do(Retry("200"))
-	require.Equal(t, "201", purchase(f, second, Visa, "basket 17"))
-	require.Equal(t, "422 canceled", purchase(f, first, ChallengeCard, "basket 17"))
-	CustomerCannotPay(f)
-	require.Len(t, f.Stripe.Charges(), 1)
-}
-
-// From the request of the cancel on, no client gets the secret with which the customer can pay.
-func TestCancel_noSecretAfterwards(t *testing.T) {
-	t.Parallel()
-	f := NewFixture(t, Setup{}, Challenge)
-	f.Do(MakeUnavailable(Cancel), cancelOrder("503 outcome unknown, 2s"))
-	for _, want := range []string{"503 outcome unknown, 2s", "422 canceled"} {
-		_, err := readStatus(t.Context(), f)
-		require.NotErrorIs(t, err, idempotency.ErrActionRequired)
-		if want != "422 canceled" {
-			f.Do(MakeUnavailable(Cancel))
-		}
-		f.Do(Create(want))
-	}
-	f.Do(cancelOrder("200"))
 	f.CheckFinal()
 }
 

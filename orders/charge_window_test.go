@@ -37,30 +37,6 @@ func lateWindow(f *Fixture) {
 	f.Transport.Reset()
 }
 
-// aDayLater is an order of a day ago, and what happens then.
-type aDayLater struct{ past, now []Step }
-
-func runADayLater(t *testing.T, shared *Fixture, tests map[string]aDayLater) {
-	t.Helper()
-	parts := map[string]*Fixture{}
-	for name, test := range tests {
-		parts[name] = shared.WithNewKey(t)
-		parts[name].Do(test.past...)
-	}
-	shared.Stripe.Advance(age)
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			f := parts[name]
-			f.T = t
-			f.Backdate(age)
-			f.Transport.Reset()
-			f.Do(test.now...)
-			f.CheckResponse()
-		})
-	}
-	CheckInvariants(t, shared)
-}
-
 // An old order keeps a result that the provider has; otherwise its intent is cancelled (R24). Nothing is created or
 // confirmed.
 func TestChargeWindow(t *testing.T) {
@@ -77,8 +53,7 @@ func TestChargeWindow(t *testing.T) {
 			}
 		}
 	}
-	shared := NewFixture(t, Setup{Clock: aDayAgo}, Create("201"))
-	runADayLater(t, shared, map[string]aDayLater{
+	for name, test := range map[string]struct{ past, now []Step }{
 		"no intent":                     {[]Step{LoseRequest(CreateIntent), Create("503 unavailable, 1s")}, []Step{ends(notCreated)}},
 		"intent created, response lost": {[]Step{LoseResponse(CreateIntent), Create("503 unavailable, 1s")}, []Step{ends(over)}},
 		"unconfirmed":                   {[]Step{StopBefore(Confirm)}, []Step{ends(over)}},
@@ -96,7 +71,15 @@ func TestChargeWindow(t *testing.T) {
 		"not approved":                      {[]Step{Challenge, FailChallenge}, []Step{ends("402 payment_intent_authentication_failure")}},
 		"approved after our cancel":         {[]Step{Challenge}, []Step{After(Cancel, CustomerCannotPay), ends(over)}},
 		"charged before our cancel arrives": {[]Step{StopBefore(Confirm)}, []Step{Before(Cancel, confirmAtProvider), ends("201")}},
-	})
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := NewFixture(t, Setup{Clock: aDayAgo}, test.past...)
+			f.Do(pass(age), func(f *Fixture) { f.Transport.Reset() })
+			f.Do(test.now...)
+			f.CheckFinal()
+		})
+	}
 }
 
 func TestChargeWindow_limit(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"example.com/orders-api/idempotency"
 	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/payments/stripetest"
@@ -104,30 +102,13 @@ func TestLostRows_twice(t *testing.T) {
 }
 
 // Ids are derived, so the retry finds the same payment (R5).
-func TestCreate_rowsLostInFailover(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		card    string
-		calls   string
-		outcome string
-	}{
-		"paid order":         {Visa, "create 200, get 200", "201"},
-		"declined order":     {DeclinedCard, "create 200, get 200, cancel 200", "402 card_declined generic_decline"},
-		"payment in process": {stripetest.ProcessingCard, "create 200, get 200", "503 outcome unknown, 30s"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := NewFixture(t, Setup{}, PayWith(test.card), Create(test.outcome))
-			before, intents := f.GetOrder(), f.Intents()
-			f.Do(LoseRows, Retry(test.outcome), ExpectCalls(test.calls))
-			require.Equal(t, before.ID, f.GetOrder().ID)
-			require.Equal(t, before.PaymentIntentID, f.GetOrder().PaymentIntentID)
-			require.Equal(t, intents[0].ID, f.Intents()[0].ID)
-			require.Len(t, f.Intents(), 1)
-			if test.card == stripetest.ProcessingCard {
-				f.Do(PaymentSucceeds, Retry("201"))
-			}
-			f.CheckFinal()
-		})
+func lostOutcomes() scenarios {
+	const declined, processing = "402 card_declined generic_decline", "503 outcome unknown, 30s"
+	return scenarios{
+		"paid": {Create("201"), LoseRows, Create("201"), ExpectCalls("create 200, get 200"), expectIntents("succeeded")},
+		"declined": {
+			PayWith(DeclinedCard), Create(declined), LoseRows, Create(declined), ExpectCalls("create 200, get 200, cancel 200"), expectIntents("canceled"),
+		},
+		"processing": {InProcess, LoseRows, Create(processing), ExpectCalls("create 200, get 200"), PaymentSucceeds, Create("201"), expectIntents("succeeded")},
 	}
 }

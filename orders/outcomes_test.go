@@ -22,6 +22,7 @@ func TestOutcomes(t *testing.T) {
 		"cards":       cardOutcomes(),
 		"calls":       callOutcomes(),
 		"cancel":      cancelOutcomes(),
+		"lost rows":   lostOutcomes(),
 		"stored":      storedOutcomes(),
 		"unread":      unreadOutcomes(),
 		"out of band": outOfBandOutcomes(),

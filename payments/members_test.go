@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -83,28 +82,19 @@ func encode(t *testing.T, value any) string {
 	return string(text)
 }
 
-// answering returns a client that gets the response to which body and status point.
-func answering(t *testing.T, status int, body *string) *payments.Client {
-	t.Helper()
-	return newClient(t, roundTripper(func(r *http.Request) (*http.Response, error) {
-		header := http.Header{"Date": {"Tue, 29 Sep 2026 12:00:00 GMT"}}
-		return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(*body)), Request: r}, nil
-	}))
-}
-
 // What depends on a member that Stripe sends in another form, as it does to some accounts, stays what it is.
 func TestMembers_decline(t *testing.T) {
 	t.Parallel()
 	intent := objects(t)["payment_intent"].(map[string]any)
 	failed := maps.Clone(intent["last_payment_error"].(map[string]any))
 	failed["payment_intent"] = intent
-	var body string
-	client := answering(t, http.StatusPaymentRequired, &body)
+	provider := respond(response{status: http.StatusPaymentRequired})
+	client := newClient(t, provider)
 	eachReplaced(t, failed, func(path string, before, after any) {
 		if path == "type" || path == "payment_intent.id" && allowed(path, before, after) {
 			return // another error, or another intent
 		}
-		body = encode(t, map[string]any{"error": failed})
+		provider.responses[0].body = encode(t, map[string]any{"error": failed})
 		e := confirmFailure(t, client)
 		name := fmt.Sprintf("%s: %v", path, after)
 		require.Equal(t, payments.Declined, e.Outcome, name)
@@ -120,13 +110,13 @@ func TestMembers_intent(t *testing.T) {
 	t.Parallel()
 	intent := objects(t)["payment_intent"].(map[string]any)
 	intent["status"] = "requires_action"
-	body := encode(t, intent)
-	client := answering(t, http.StatusOK, &body)
+	provider := respond(response{status: http.StatusOK, body: encode(t, intent)})
+	client := newClient(t, provider)
 	want, err := client.Get(t.Context(), "pi_1")
 	require.NoError(t, err)
 	eachReplaced(t, intent, func(path string, before, after any) {
 		name := fmt.Sprintf("%s: %v", path, after)
-		body = encode(t, intent)
+		provider.responses[0].body = encode(t, intent)
 		got, err := client.Get(t.Context(), "pi_1")
 		switch {
 		case !required(ofIntent, path):
@@ -186,11 +176,11 @@ func TestMembers_pages(t *testing.T) {
 			t.Parallel()
 			object, whole := objects(t)[kind].(map[string]any), objects(t)[kind].(map[string]any)
 			whole["id"] = "whole"
-			var body string
-			client := answering(t, http.StatusOK, &body)
+			provider := respond(response{status: http.StatusOK})
+			client := newClient(t, provider)
 			eachReplaced(t, object, func(path string, before, after any) {
 				name := fmt.Sprintf("%s: %v", path, after)
-				body = encode(t, map[string]any{"object": "list", "data": []any{object, whole}, "has_more": false})
+				provider.responses[0].body = encode(t, map[string]any{"object": "list", "data": []any{object, whole}, "has_more": false})
 				got, err := test.list(client)
 				switch {
 				case !required(test.required, path), path == "metadata" && after == nil && kind == "refund":
@@ -215,12 +205,12 @@ func TestMembers_events(t *testing.T) {
 	t.Parallel()
 	event, whole := objects(t)["event"].(map[string]any), objects(t)["event"].(map[string]any)
 	whole["id"] = "evt_2"
-	var body string
-	client := answering(t, http.StatusOK, &body)
+	provider := respond(response{status: http.StatusOK, header: http.Header{"Date": {"Tue, 29 Sep 2026 12:00:00 GMT"}}})
+	client := newClient(t, provider)
 	receiver := webhookClient(t)
 	eachReplaced(t, event, func(path string, before, after any) {
 		name := fmt.Sprintf("%s: %v", path, after)
-		body = encode(t, map[string]any{"object": "list", "data": []any{event, whole}, "has_more": false})
+		provider.responses[0].body = encode(t, map[string]any{"object": "list", "data": []any{event, whole}, "has_more": false})
 		got, _, _, err := client.ListEvents(t.Context(), time.Time{}, "")
 		optional := !required("object id type data data.object data.object.object data.object.id data.object.payment_intent", path)
 		if path == "id" && !allowed(path, before, after) {

@@ -163,12 +163,8 @@ func TestTransport_attemptHangs(t *testing.T) {
 // breaks, so the provider would receive more requests than were counted (R13).
 func TestTransport_reusedConnectionBreaks(t *testing.T) {
 	t.Parallel()
-	for name, call := range map[string]func(*payments.Client) error{
-		"confirm":                func(c *payments.Client) error { _, err := confirm(t, c); return err },
-		"cancel, without a body": func(c *payments.Client) error { _, err := c.Cancel(t.Context(), "k-cancel", "pi_1"); return err },
-		"get":                    func(c *payments.Client) error { _, err := c.Get(t.Context(), "pi_1"); return err },
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, call := range []string{"confirm", "cancel", "get"} { // a cancel has no body
+		t.Run(call, func(t *testing.T) {
 			t.Parallel()
 			var received, attempts atomic.Int32
 			// It responds to the first request. It reads every other one and then closes the
@@ -183,7 +179,7 @@ func TestTransport_reusedConnectionBreaks(t *testing.T) {
 			})
 			_, err := client.Get(t.Context(), "pi_1")
 			require.NoError(t, err)
-			require.Equal(t, payments.Unknown, failure(t, call(client)).Outcome)
+			require.Equal(t, payments.Unknown, failure(t, calls()[call](t.Context(), client)).Outcome)
 			require.Equal(t, attempts.Load(), received.Load())
 		})
 	}

@@ -59,6 +59,7 @@ func TestRun_lostChallenge(t *testing.T) {
 			t.Parallel()
 			f := newLateFixture(t, 0, Challenge, act, LoseRows)
 			id := f.IntentID()
+			f.Do(Before(Cancel, func(f *Fixture) { require.Len(t, findings(f), 1, "recorded before it is fixed") }))
 			report, err := compare(f, func(c *reconcile.Options) { c.LostRows, c.Fix = true, true })
 			require.NoError(t, err)
 			require.Equal(t, []string{"orphaned_intent: intent " + status + ", order missing => fixed"}, inWords(report))
@@ -125,8 +126,7 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 // An account that knows none of our intents, as with a wrong API key, proves nothing.
 func TestRun_anotherProviderAccount(t *testing.T) {
 	t.Parallel()
-	f := newOldFixture(t, paid)
-	age(f)
+	f := newOldFixture(t, paid, age)
 	AnotherAccount(f)
 	for _, lost := range []bool{false, true} {
 		_, err := compare(f, func(c *reconcile.Options) { c.LostRows, c.Fix = lost, lost })
@@ -143,8 +143,7 @@ func TestRun_expiredKeys(t *testing.T) {
 		return f.Count("SELECT count(*) FROM idempotency_keys WHERE expired_at IS NOT NULL")
 	}
 	lostRows := func(c *reconcile.Options) { c.LostRows, c.Fix = true, true }
-	f := newOldFixture(t, paid, LoseRows)
-	age(f)
+	f := newOldFixture(t, paid, LoseRows, age)
 	runReconcile(f, true)
 	require.Zero(t, expired(f))
 	f.Do(After(ListRefunds, paid))

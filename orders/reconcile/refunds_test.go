@@ -136,8 +136,7 @@ func TestRun_lostRowsReadsDifferences(t *testing.T) {
 // A read that fails is reported, and the worker tries it again.
 func TestRun_readFails(t *testing.T) {
 	t.Parallel()
-	f := newOldFixture(t, paidAndRefunded(Visa), refundAtDashboard(7, ""))
-	age(f)
+	f := newOldFixture(t, paidAndRefunded(Visa), refundAtDashboard(7, ""), age)
 	failing := f.Stripe.Inject(stripetest.Rule{Fault: stripetest.AccountNotReady, Endpoint: ListDisputes, OrderID: OrderID(f.Account, f.Key).String(), Times: stripetest.Always})
 	report := runReconcile(f, true)
 	require.Len(t, report.Discrepancies, 1)

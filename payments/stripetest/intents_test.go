@@ -2,11 +2,8 @@ package stripetest_test
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"testing"
 	"time"
 
@@ -14,26 +11,6 @@ import (
 
 	"example.com/orders-api/payments/stripetest"
 )
-
-// A confirm of a succeeded intent is refused before it is executed, so its key stays unused.
-func requireUnexpectedState(t *testing.T, r reply, status, shouldRetry string) {
-	t.Helper()
-	requireError(t, r, http.StatusBadRequest, "payment_intent_unexpected_state", "")
-	require.Equal(t, status, r.field("error.payment_intent.status"))
-	require.Equal(t, shouldRetry, r.header.Get("Stripe-Should-Retry"))
-}
-
-func TestConfirm_atMostOneCharge(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	path := intentsPath + "/" + s.create(unconfirmed)
-	require.Equal(t, http.StatusOK, s.post(path+"/confirm", "1", "off_session=true").status)
-	s.Advance(1000 * time.Hour)
-	requireUnexpectedState(t, s.post(path+"/confirm", "2", "off_session=true"), "succeeded", "")
-	requireUnexpectedState(t, s.post(path+"/confirm", "3", "payment_method=pm_card_visa"), "succeeded", "")
-	requireUnexpectedState(t, s.post(path+"/cancel", "4", ""), "succeeded", "false")
-	require.Len(t, s.Charges(), 1)
-}
 
 func TestIntent_locked(t *testing.T) {
 	t.Parallel()
@@ -56,44 +33,7 @@ func TestIntent_locked(t *testing.T) {
 
 	hold.Release()
 	require.Equal(t, "succeeded", (<-first).field("status"))
-	requireUnexpectedState(t, s.post(path+"/cancel", "second/cancel", ""), "succeeded", "false")
-}
-
-const (
-	challengeCard        = "pm_card_threeDSecure2Required"
-	authenticationFailed = "payment_intent_authentication_failure"
-)
-
-func (s *fake) challenge(card string) reply {
-	s.t.Helper()
-	r := s.post(intentsPath, "", newCard+card+"&use_stripe_sdk=true")
-	require.Equal(s.t, "requires_action", r.field("status"), r.body)
-	return r
-}
-
-func (s *fake) read(id string) reply { return s.get(intentsPath + "/" + id) }
-
-func TestAuthenticate_http(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	act := func(pi reply, act, secret string) reply {
-		return s.send(http.MethodPost, "/customer/"+pi.field("id")+"/"+act, url.Values{"client_secret": {secret}}.Encode(),
-			http.Header{"Authorization": {"none"}, "Content-Type": {"application/x-www-form-urlencoded"}})
-	}
-	approved, declined := s.challenge(challengeCard), s.challenge(challengeCard)
-	secret := approved.field("client_secret")
-	for _, wrong := range []string{"", approved.field("id"), declined.field("client_secret")} {
-		require.Equal(t, http.StatusNotFound, act(approved, "approve", wrong).status)
-	}
-	require.Equal(t, "requires_action", s.read(approved.field("id")).field("status"))
-
-	require.Equal(t, http.StatusNoContent, act(declined, "decline", declined.field("client_secret")).status)
-	require.Equal(t, authenticationFailed, s.read(declined.field("id")).field("last_payment_error.code"))
-	require.Equal(t, http.StatusNoContent, act(approved, "approve", secret).status)
-	refused := act(approved, "approve", secret)
-	require.Equal(t, http.StatusConflict, refused.status)
-	require.NotContains(t, refused.body, "_secret_")
-	require.Len(t, s.Charges(), 1)
+	requireError(t, s.post(path+"/cancel", "second/cancel", ""), http.StatusBadRequest, "payment_intent_unexpected_state", "")
 }
 
 // The cards that a test of orders uses are shown there.
@@ -119,44 +59,6 @@ func TestCards(t *testing.T) {
 		require.Equal(t, want, cmp.Or(r.field("error.decline_code"), r.field("next_action.type"), r.field("status")), card)
 	}
 	requireError(t, s.post(intentsPath, "", newCard+stripetest.ActionCard("")), http.StatusBadRequest, "resource_missing", "payment_method")
-}
-
-func TestCards_disputes(t *testing.T) {
-	t.Parallel()
-	for card, want := range map[string][]string{
-		"pm_card_visa":                            nil,
-		"pm_card_createIssuerFraudRecord":         nil,
-		"pm_card_createDispute":                   {"needs_response fraudulent, refundable: false"},
-		"pm_card_createDisputeProductNotReceived": {"needs_response product_not_received, refundable: false"},
-		"pm_card_createComplianceDispute":         {"needs_response noncompliant, refundable: false"},
-		"pm_card_createDisputeInquiry":            {"warning_needs_response fraudulent, refundable: true"},
-		"pm_card_createMultipleDisputes":          {"needs_response fraudulent, refundable: false", "needs_response fraudulent, refundable: false"},
-	} {
-		s := start(t, stripetest.Options{})
-		id := s.create(newCard + card)
-		var got []string
-		for _, d := range s.Disputes() {
-			got = append(got, fmt.Sprintf("%s %s, refundable: %t", d.Status, d.Reason, d.Refundable))
-		}
-		require.Equal(t, want, got, card)
-		refundable := !slices.ContainsFunc(s.Disputes(), func(d stripetest.Dispute) bool { return !d.Refundable })
-		require.Equal(t, refundable, s.post(refundsPath, "", "payment_intent="+id).status == http.StatusOK, card)
-	}
-}
-
-// A challenge is shown by Stripe.js, unless the confirm has a page to which the customer returns.
-func TestConfirm_action(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	const back = "&return_url=https://shop.example.com"
-	for form, want := range map[string]string{
-		"": "use_stripe_sdk", "&use_stripe_sdk=true": "use_stripe_sdk", back: "redirect_to_url", back + "&use_stripe_sdk=true": "use_stripe_sdk",
-	} {
-		id := s.post(intentsPath, "", newCard+challengeCard+form).field("id")
-		require.Equal(t, want, s.read(id).field("next_action.type"), form)
-	}
-	automatic := "amount=2000&currency=usd&confirm=true&payment_method=" + challengeCard + back
-	require.Equal(t, "https://shop.example.com", s.post(intentsPath, "", automatic).field("next_action.redirect_to_url.return_url"))
 }
 
 func TestForm_invalid(t *testing.T) {
@@ -192,71 +94,41 @@ func TestForm_invalid(t *testing.T) {
 	require.Zero(t, s.executions("k"))
 }
 
-const refundsPath = "/v1/refunds"
-
-func TestRefund_partial(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	paid := s.post(intentsPath, "", visa)
-	id, charge := paid.field("id"), paid.field("latest_charge")
-
-	part := s.post(refundsPath, "part", "payment_intent="+id+"&amount=1400")
-	require.Equal(t, http.StatusOK, part.status, part.body)
-	require.Equal(t, "succeeded", part.field("status"))
-	require.Equal(t, charge, part.field("charge"))
-	require.Equal(t, map[string]int64{"usd": 600}, s.MoneyMoved())
-
-	over := s.post(refundsPath, "over", "payment_intent="+id+"&amount=601")
-	requireError(t, over, http.StatusBadRequest, "", "amount")
-	rest := s.post(refundsPath, "rest", "payment_intent="+id)
-	require.Equal(t, "600", rest.field("amount"))
-	require.Equal(t, map[string]int64{"usd": 0}, s.MoneyMoved())
-	again := s.post(refundsPath, "again", "payment_intent="+id)
-	requireError(t, again, http.StatusBadRequest, "charge_already_refunded", "")
-
-	found, _ := idsOf(t, s.get(refundsPath+"?payment_intent="+id))
-	require.Equal(t, []string{rest.field("id"), part.field("id")}, found)
-}
-
-func idsOf(t *testing.T, r reply) (found []string, more bool) {
-	t.Helper()
-	require.Equal(t, http.StatusOK, r.status, r.body)
-	var page struct {
-		HasMore bool `json:"has_more"`
-		Data    []struct{ ID string }
-	}
-	require.NoError(t, json.Unmarshal([]byte(r.body), &page))
-	require.NotNil(t, page.Data)
-	require.False(t, page.HasMore && len(page.Data) == 0, "stripe-go panics")
-	for _, o := range page.Data {
-		found = append(found, o.ID)
-	}
-	return found, page.HasMore
-}
-
-const ofOrder1 = `metadata['order_id']:'order-1'`
-
-func (s *fake) search(query string) reply {
-	return s.get(intentsPath + "/search?query=" + url.QueryEscape(query))
-}
-
 // The index lags: a search does not find a new intent, and returns an old state of others.
 func TestSearch_delay(t *testing.T) {
 	t.Parallel()
 	for option, delay := range map[time.Duration]time.Duration{0: time.Minute, time.Hour: time.Hour} {
 		s := start(t, stripetest.Options{Clock: func() time.Time { return time.Unix(1_000_000, 0) }, SearchDelay: option})
 		id := s.create(unconfirmed)
+		search := func() string {
+			return s.get(intentsPath + "/search?query=" + url.QueryEscape("metadata['order_id']:'order-1'")).body
+		}
 		s.Advance(delay - time.Second)
-		found, _ := idsOf(t, s.search(ofOrder1))
-		require.Empty(t, found)
+		require.Contains(t, search(), `"data": []`)
 		require.Equal(t, http.StatusOK, s.post(intentsPath+"/"+id+"/confirm", "", "off_session=true").status)
 		for _, status := range []string{"requires_confirmation", "succeeded"} {
 			s.Advance(time.Second)
-			page := s.search(ofOrder1)
-			found, _ := idsOf(t, page)
-			require.Equal(t, []string{id}, found)
-			require.Contains(t, page.body, `"status": "`+status+`"`)
+			require.Contains(t, search(), `"status": "`+status+`"`)
 			s.Advance(delay)
 		}
 	}
+}
+
+func TestKey_inFlight(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Key: "k"})
+	first := s.background(intentsPath, "k", visa)
+	reached(t, hold)
+
+	requireError(t, s.post(intentsPath, "k", visa), http.StatusConflict, "idempotency_key_in_use", "")
+	mismatch := s.post(intentsPath, "k", "amount=1&currency=usd")
+	require.Equal(t, "idempotency_error", mismatch.field("error.type"), "the comparison comes first")
+	require.Empty(t, s.Charges())
+
+	hold.Release()
+	require.Equal(t, http.StatusOK, (<-first).status)
+	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"), "the 409 was not stored")
+	require.Equal(t, 1, s.executions("k"))
+	require.Len(t, s.Charges(), 1)
 }

@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	intentsPath   = "/v1/payment_intents"
-	createPattern = "POST /v1/payment_intents"
+	intentsPath = "/v1/payment_intents"
 
 	// unconfirmed is what the orders API sends. The others confirm in the same request.
 	unconfirmed = "amount=2000&currency=usd&payment_method=pm_card_visa&metadata[order_id]=order-1" +
