@@ -19,8 +19,6 @@ own() {
 	mv README.new README.md
 	git rm -rqf --ignore-unmatch "${gone[@]}"
 	rm -rf lab spec
-	# What runs beside lab's checks.
-	sed -i.bak '/^# The tests of spec/,/^trap/d; /^wait/d' .ci/run && rm .ci/run.bak
 	# An upgrade keeps the demo if the shop has it.
 	if [ "${KEEP-}" != demo ] && ! git cat-file -e template:cmd/playground/demo.go 2>/dev/null; then
 		line+='|docs/console\.|\(console\.md|playground/earlierdesigns|`make demo`'
