@@ -49,7 +49,7 @@ run: ## Run everything in one process, on a private PostgreSQL and the fake Stri
 # second at the end of each process. The packages that take longest come first, so that none of
 # them is alone at the end. withserver starts one PostgreSQL for all. The flags are in GOFLAGS, so that the
 # crash cases build the program from the same cache.
-LONGEST := $(wildcard ./orders ./orders/reconcile ./cmd/orders ./cmd/playground ./api ./internal/crash)
+LONGEST := $(wildcard ./internal/crash ./cmd/orders ./orders/reconcile ./orders ./api ./cmd/playground)
 FLAGS := -vet=off -tags=netgo,osusergo '-ldflags=-s -w' $(RACE) \
 	'-gcflags=all=-dwarf=false -d=checkptr=0 -N -l' '-gcflags=std=-dwarf=false -d=checkptr=0'
 
