@@ -13,6 +13,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/orders"
 	. "example.com/orders-api/orders/orderstest"
 	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments"
@@ -307,6 +308,25 @@ func metadata(f *Fixture) map[string]string {
 		"order_id":           OrderID(f.Account, f.Key).String(),
 		"idempotency_key_id": idempotency.KeyID(f.Account, f.Key).String(),
 	}
+}
+
+// What an event says about the payment is not believed, because it may be late or wrong.
+func TestHandleEvent_untrue(t *testing.T) {
+	t.Parallel()
+	f := NewFixture(t, Setup{}, InProcess)
+	id := f.IntentID()
+	untrue := map[string]any{
+		"object": "payment_intent", "id": id, "amount": 1, "amount_received": OrderAmount, "currency": "usd", "metadata": metadata(f),
+		"last_payment_error": map[string]any{"type": "card_error", "code": "card_declined", "message": "Your card was declined."},
+	}
+	for eventType, status := range map[string]string{
+		"payment_intent.succeeded": "succeeded", "payment_intent.payment_failed": "requires_payment_method", "payment_intent.canceled": "canceled",
+	} {
+		untrue["status"] = status
+		require.Equal(t, "503 outcome unknown, 30s", eventOutcome(deliverEventAbout(f, eventType, untrue)))
+	}
+	require.Equal(t, orders.StatusPending, f.GetOrder().Status)
+	require.Zero(t, f.Count("SELECT count(*) FROM staged_jobs"))
 }
 
 func TestHandleEvent_notOurs(t *testing.T) {
