@@ -57,7 +57,7 @@ type suite struct {
 
 // stalled is the time for which no awaited final response came. suite.mu guards it.
 type stalled struct {
-	total, streak time.Duration // in all, and since the last success
+	total, streak time.Duration // in all, and without any response since the last success
 	until         time.Time     // the end of the last such time, because requests wait beside each other
 	first         *exchange     // the first such request since the last success
 	latest        *exchange     // the last request
