@@ -174,8 +174,8 @@ func (c *literalClient) read(order string) (paid bool) {
 			return read.Status == "paid"
 		}
 		c.wait()
-		for _, key := range slices.Concat(c.others, c.keys) { // as the completer does
-			_ = c.resume(key) // what fails, a later pass repeats
+		for _, key := range slices.Concat(c.others, c.keys) {
+			_ = c.complete(key) // what fails, a later pass repeats
 		}
 	}
 	require.Fail(c, "the order does not end")
@@ -305,7 +305,11 @@ func (c *literalClient) addAction(got response) {
 		}
 	}
 	_ = json.Unmarshal(got.body, &status)
-	if id := status.Action.PaymentIntentID; id != "" && !slices.Contains(c.actions, id) {
+	c.addIntent(status.Action.PaymentIntentID)
+}
+
+func (c *literalClient) addIntent(id string) {
+	if id != "" && !slices.Contains(c.actions, id) {
 		c.actions = append(c.actions, id)
 	}
 }
@@ -412,6 +416,16 @@ func (c *literalClient) resume(key string) error {
 	return err
 }
 
+// complete continues a key as the completer does. The shop's page then gets an action from the key's status,
+// which the client may never have received.
+func (c *literalClient) complete(key string) error {
+	err := c.resume(key)
+	if required, ok := errors.AsType[*httpjson.ActionRequiredError](err); ok {
+		c.addIntent(required.Action.(orders.Approval).PaymentIntentID)
+	}
+	return err
+}
+
 // wait lets the others act, from the last fault on.
 func (c *literalClient) wait() {
 	if c.sends > c.maxSend {
@@ -447,14 +461,10 @@ func (c *literalClient) settle() {
 	c.release()
 	require.NoError(c, c.inFlight.Wait())
 	for _, key := range slices.Concat(c.others, c.keys) {
-		err := c.resume(key)
+		err := c.complete(key)
 		for n := 0; n < 50 && err != nil && !errors.Is(err, idempotency.ErrNotFound); n++ { // the provider stores its 500s
-			var required *httpjson.ActionRequiredError
-			if errors.As(err, &required) { // the client did not receive it
-				c.actions = append(c.actions, required.Action.(orders.Approval).PaymentIntentID)
-			}
 			c.customer()
-			err = c.resume(key)
+			err = c.complete(key)
 		}
 		if !errors.Is(err, idempotency.ErrNotFound) {
 			require.NoError(c, err)
