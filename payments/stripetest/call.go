@@ -105,6 +105,9 @@ func (s *Server) respond(c *call, malformed *apiError, prepare endpoint) *respon
 // authorize accepts test keys. Its errors contain no credential.
 func authorize(r *http.Request) *apiError {
 	_, key, _ := strings.Cut(r.Header.Get("Authorization"), "Bearer ")
+	if user, _, ok := r.BasicAuth(); ok { // curl -u sk_test_x:
+		key = user
+	}
 	switch {
 	case key == "":
 		return unauthorized("You did not provide an API key. You need to provide your API key in the " +

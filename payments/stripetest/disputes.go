@@ -2,6 +2,7 @@ package stripetest
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 )
 
@@ -44,14 +45,59 @@ func (s *Server) UpdateDispute(id, status string) error {
 		return fmt.Errorf("stripetest: no dispute %s", id)
 	}
 	return s.change(d.IntentID, func(*intent) error {
-		d.set(status)
-		eventType := "charge.dispute.updated"
-		if slices.Contains([]string{"won", "lost", "warning_closed", "prevented"}, status) {
-			eventType = "charge.dispute.closed"
-		}
-		s.emit(eventType, *d, d.IntentID)
+		s.setDispute(d, status)
 		return nil
 	})
+}
+
+func (s *Server) setDispute(d *Dispute, status string) {
+	d.set(status)
+	eventType := "charge.dispute.updated"
+	if slices.Contains([]string{"won", "lost", "warning_closed", "prevented"}, status) {
+		eventType = "charge.dispute.closed"
+	}
+	s.emit(eventType, *d, d.IntentID)
+}
+
+// respondToDispute is the seller's evidence. Its text decides at once, as in Stripe's test mode
+// (https://docs.stripe.com/testing#evidence).
+func (s *Server) respondToDispute(c *call) (effect, *apiError) {
+	c.form.flag("submit")
+	switch c.form.text("evidence[uncategorized_text]") {
+	case "winning_evidence":
+		return s.endDispute(c, "won")
+	case "losing_evidence":
+		return s.endDispute(c, "lost")
+	default:
+		return s.endDispute(c, "under_review")
+	}
+}
+
+// acceptDispute gives the money to the customer.
+func (s *Server) acceptDispute(c *call) (effect, *apiError) { return s.endDispute(c, "lost") }
+
+func (s *Server) endDispute(c *call, status string) (effect, *apiError) {
+	if err := c.form.done(); err != nil {
+		return nil, err
+	}
+	d, ok := s.disputes.byID[c.id]
+	if !ok {
+		return nil, missing(http.StatusNotFound, "dispute", "dispute", c.id)
+	}
+	switch {
+	case d.Status == "needs_response":
+	case d.Status == "warning_needs_response" && status == "under_review":
+		status = "warning_under_review"
+	case d.Status == "warning_needs_response":
+		status = "warning_closed"
+	default:
+		return nil, invalidRequest(http.StatusBadRequest, "", "", "This dispute does not need a response: it is "+d.Status+".")
+	}
+	c.intent = s.intents.byID[d.IntentID]
+	return func() (any, *apiError) {
+		s.setDispute(d, status)
+		return d, nil
+	}, nil
 }
 
 // chargedBack reports whether a dispute has withdrawn the money of a charge.

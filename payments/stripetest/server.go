@@ -71,6 +71,8 @@ func New(opts Options) *Server {
 		"GET /v1/refunds":                       s.listRefunds,
 		"GET /v1/refunds/{id}":                  s.getRefund,
 		"GET /v1/disputes":                      s.listDisputes,
+		"POST /v1/disputes/{id}":                s.respondToDispute,
+		"POST /v1/disputes/{id}/close":          s.acceptDispute,
 		"GET /v1/events":                        s.listEvents,
 		"GET /v1/account":                       getAccount,
 	}

@@ -1,10 +1,12 @@
 package stripetest_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +20,7 @@ func TestAuthorize(t *testing.T) {
 	for authorization, message := range map[string]string{
 		"Bearer sk_test_canary": "",
 		"Bearer rk_test_canary": "",
+		"Basic " + base64.StdEncoding.EncodeToString([]byte("sk_test_canary:")): "",
 		" ":                     "You did not provide an API key.",
 		"Digest sk_test_canary": "You did not provide an API key.",
 		"Bearer canary":         "Invalid API Key provided: ***",
@@ -35,7 +38,30 @@ func TestAuthorize(t *testing.T) {
 		require.Contains(t, r.field("error.message"), message)
 		require.Zero(t, s.executions(authorization))
 	}
-	require.Len(t, s.Charges(), 2)
+	require.Len(t, s.Charges(), 3)
+}
+
+// Evidence decides a dispute by its text, and a dispute that is accepted is lost.
+func TestDisputes(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	for _, c := range []struct{ card, path, form, status string }{
+		{"createDispute", "", "evidence[uncategorized_text]=winning_evidence", "won"},
+		{"createDispute", "", "evidence[uncategorized_text]=losing_evidence&submit=true", "lost"},
+		{"createDispute", "", "evidence[uncategorized_text]=a+letter", "under_review"},
+		{"createDispute", "/close", "", "lost"},
+		{"createDisputeInquiry", "", "evidence[uncategorized_text]=a+letter", "warning_under_review"},
+		{"createDisputeInquiry", "/close", "", "warning_closed"},
+	} {
+		intent := s.create(strings.Replace(visa, "pm_card_visa", "pm_card_"+c.card, 1))
+		id := s.Disputes()[len(s.Disputes())-1].ID
+		path := "/v1/disputes/" + id + c.path
+		requireError(t, s.post(path, "", "unknown=1"), http.StatusBadRequest, "parameter_unknown", "unknown")
+		r := s.post(path, "", c.form)
+		require.Equal(t, []string{id, intent, c.status}, []string{r.field("id"), r.field("payment_intent"), r.field("status")}, r.body)
+		requireError(t, s.post(path, "", c.form), http.StatusBadRequest, "", "") // decided already
+	}
+	requireError(t, s.post("/v1/disputes/dp_none", "", ""), http.StatusNotFound, "resource_missing", "dispute")
 }
 
 func TestCheckHost(t *testing.T) {
