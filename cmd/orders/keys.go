@@ -55,9 +55,13 @@ func (n keyName) find(ctx context.Context, a *app.App) (history, error) {
 	if err != nil {
 		return history{}, err
 	}
-	found := map[uuid.UUID]history{}
+	found, gone := map[uuid.UUID]history{}, ""
 	for _, object := range objects {
 		key, _, err := a.Engine.Lookup(ctx, object.AccountID, object.Key)
+		if errors.Is(err, idempotency.ErrNotFound) {
+			gone += fmt.Sprintf("\n  %s, of account %s: the row of its key is gone", object.What, object.AccountID)
+			continue
+		}
 		if err != nil {
 			return history{}, fmt.Errorf("%s of account %s: %w", object.What, object.AccountID, err)
 		}
@@ -74,17 +78,17 @@ func (n keyName) find(ctx context.Context, a *app.App) (history, error) {
 		}
 	}
 	list := slices.SortedFunc(maps.Values(found), func(a, b history) int { return b.CreatedAt.Compare(a.CreatedAt) })
-	switch len(list) {
-	case 0:
+	switch {
+	case len(list) == 0 && gone == "":
 		return history{}, errors.New("nothing has this id, reference, provider's id or email address")
-	case 1:
+	case len(list) == 1 && gone == "":
 		return list[0], nil
 	}
-	several := "several match, the newest first: give the id of one"
+	several := "these match, the newest first: give the id of one"
 	for _, key := range list {
 		several += fmt.Sprintf("\n  %s  account %s  %s  %s", key.ID, key.AccountID, key.CreatedAt.UTC().Format(time.DateTime), key.As)
 	}
-	return history{}, errors.New(several)
+	return history{}, errors.New(several + gone)
 }
 
 type keysShow struct{ keyName }

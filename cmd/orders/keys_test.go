@@ -147,11 +147,18 @@ func TestKeysShow_email(t *testing.T) {
 	require.Regexp(t, `(?m)^charged +25\.00 USD`, want)
 	require.Equal(t, want, f.keys("show", "grace@example.com"))
 	stderr := programtest.Fail(t, f.with("LOG_LEVEL=debug"), "keys", "show", "ADA@example.com")
-	require.Regexp(t, `orders: several match, the newest first: give the id of one
+	require.Regexp(t, `orders: these match, the newest first: give the id of one
   [0-9a-f-]{36}  account [0-9a-f-]{36}  20[0-9-]{8} [0-9:]{8}  order `+second+`, paid
   [0-9a-f-]{36}  account [0-9a-f-]{36}  20[0-9-]{8} [0-9:]{8}  order `+first+`, payment_failed
 $`, stderr)
 	require.NotContains(t, strings.ToLower(stderr), "ada@example.com")
+
+	// An order that has lost its key hides no other.
+	f.exec("DELETE FROM idempotency_keys WHERE id = $1", idempotency.KeyID(f.account(), "an-order-of-ada-1"))
+	stderr = programtest.Fail(t, f.quiet(), "keys", "show", "ada@example.com")
+	require.Regexp(t, `order `+second+`, paid
+  order `+first+`, payment_failed, of account [0-9a-f-]{36}: the row of its key is gone
+$`, stderr)
 }
 
 func TestKeysRetry_andResolve(t *testing.T) {
@@ -166,7 +173,7 @@ func TestKeysRetry_andResolve(t *testing.T) {
 	f.abandonAt(a, shared)
 	f.abandonAt(a, id) // does not hide the key with this id
 	a.Stop()
-	require.Contains(t, programtest.Fail(t, f.with("LOG_LEVEL=error"), "keys", "resolve", shared, "--reason", "a test"), "several match")
+	require.Contains(t, programtest.Fail(t, f.with("LOG_LEVEL=error"), "keys", "resolve", shared, "--reason", "a test"), "these match")
 	rejecting := f.rejectConfirms()
 	stderr := programtest.Fail(t, f.environ, "keys", "retry", id, "--reason", "Stripe is back")
 	rejecting.Release()
