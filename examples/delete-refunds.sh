@@ -41,9 +41,10 @@ edit -ni 'print unless /^- `(not_our_refund|saved_500)`/' docs/failures.md
 edit -pi 's/ \[A script\].*//' docs/add-an-operation.md
 edit -ni 'print unless /delete-refunds/' docs/add-an-operation.md
 
-# The contract: what says how to refund, the paragraph, the tag, and each path, link and component with
+# The contract: what says how to refund, the table's row, the paragraph, the tag, and each path, link and component with
 # Refund in its name, with the lines below it that are indented further.
 edit -0pi 's/    In two problems, `retry` has two values:.*?\n\n//s' openapi.yaml
+edit -pi 's/ payment or refund with a new key/ payment with a new key/; s/^    \| refund \|.*\n//' openapi.yaml
 edit -0pi 's/`order-not-cancelable`: refund the\n +order instead\. /`order-not-cancelable`. /' openapi.yaml
 edit -ni '
   $paragraph = /^    .POST \S+refunds. / .. /^$/;

@@ -60,7 +60,7 @@ func TestGuide(t *testing.T) {
 	g.replace("openapi.yaml", "[create_order, ", "[create_order, buy_label, ")
 	g.replace("openapi.yaml", "[started, ", "[started, label_inserted, label_sent, ")
 	g.write("api/own_test.go", renamed(read(t, folder, "examples/labels/own_test.txt"), "labels", name))
-	run(t, folder, nil, "go", "test", "./api")
+	run(t, folder, nil, "go", "test", "./api", "./cmd/playground/internal/docs")
 
 	// 6. Everything: here, what depends on the contract
 	run(t, folder, nil, "make", "fmt", "generate")
@@ -89,7 +89,7 @@ func TestGuide_below(t *testing.T) {
 	g.replace("openapi.yaml", "[create_order, ", "[create_order, create_note, ")
 	g.write("api/own_test.go", renamed(read(t, folder, "examples/notes/own_test.txt"), "notes", name))
 	run(t, folder, nil, "make", "fmt", "generate", "contract")
-	run(t, folder, nil, "go", "test", "./api", "./migrations")
+	run(t, folder, nil, "go", "test", "./api", "./cmd/playground/internal/docs", "./migrations")
 	run(t, folder, nil, "go", "test", "-run", "Roles", "./cmd/orders")
 	run(t, folder, nil, "make", "lint")
 	g.requireOutside(name+"/", 12)
@@ -162,6 +162,10 @@ func (g guide) addContract(example string) {
 	require.True(g.t, found)
 	_, components, found = strings.Cut(components, "\ncomponents:\n")
 	require.True(g.t, found)
+	_, row, found := strings.Cut(read(g.t, g.folder, "examples/"+example+"/openapi.yaml"), "\n#   ")
+	require.True(g.t, found)
+	row, _, _ = strings.Cut(row, "\n")
+	g.before("openapi.yaml", "    | cancel | 200", "    "+row+"\n")
 	g.after("openapi.yaml", "\npaths:\n", paths+"\n")
 	for _, section := range strings.Split(components, "\n\n") {
 		name, content, _ := strings.Cut(section, "\n")

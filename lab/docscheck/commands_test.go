@@ -43,7 +43,7 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"cp":         notRun("changes the reader's folder"),
 	"mkdir":      notRun("make -C lab clients-check runs the commands of the guide"),
 	"git":        notRun("needs a remote repository"),
-	"go":         notRun("go run and go test of a path: CI builds all of them"),
+	"go":         requireGo,
 	"kubectl":    notRun("needs a cluster; TestDocuments_operator has one for the runbook"),
 	"npm":        notRun("make -C lab typescript-check packs and installs the client"),
 	"node":       notRun("the same check runs the backend of the client's page"),
@@ -108,6 +108,21 @@ func requirePSQL(t *testing.T, at string, words []string) {
 }
 
 // requireTarget checks that the Makefile has the target and its variables.
+// requireGo builds what a page builds, into a folder of the test. CI tests the paths of go run and go test.
+func requireGo(t *testing.T, at string, words []string) {
+	t.Helper()
+	if words[1] != "build" {
+		return
+	}
+	output := slices.Index(words, "-o") + 1
+	want(t, output > 0, "%s: without -o, a program may have the name of a folder", at)
+	words[output] = t.TempDir() + "/"
+	build := exec.CommandContext(t.Context(), words[0], words[1:]...)
+	build.Dir = "../.."
+	printed, err := build.CombinedOutput()
+	require.NoError(t, err, "%s: %s", at, printed)
+}
+
 func requireTarget(t *testing.T, at string, words []string) {
 	t.Helper()
 	file, words := "Makefile", words[1:]
@@ -378,7 +393,7 @@ func (r *reader) startAndStop(part docscheck.Simple) {
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 
 // runInShell replaces the addresses of the pages by those of the reader's API, the account ID by the
-// reader's, API_KEY_ID by that of the newest API key, JOB by that of a discrepancy, KEY by an abandoned key, ORDER by
+// reader's, API_KEY_ID by that of the newest API key, PREFIX by that of an API key, JOB by that of a discrepancy, KEY by an abandoned key, ORDER by
 // a paid order whose receipt was sent, and EMAIL by the address of its customer.
 func (r *reader) runInShell(command docscheck.Command) {
 	r.T.Helper()
@@ -399,6 +414,7 @@ func (r *reader) runInShell(command docscheck.Command) {
 	for placeholder, query := range map[string]string{
 		"--account ID": "SELECT '--account ' || id FROM accounts WHERE name = 'Fixture'",
 		"API_KEY_ID":   "SELECT id::text FROM api_keys ORDER BY created_at DESC LIMIT 1",
+		"PREFIX":       "SELECT prefix FROM api_keys LIMIT 1",
 		" JOB":         "INSERT INTO staged_jobs (account_id, id, kind, args, failed_at) SELECT id, id, 'discrepancy', '{}', now() FROM accounts RETURNING ' ' || id",
 	} {
 		if strings.Contains(text, placeholder) {
