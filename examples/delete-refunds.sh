@@ -37,9 +37,8 @@ edit -ni 'print unless /Refunds an order/ .. /^$/ or /async \w+Refunds?\(/ .. /^
 edit -ni 'print unless m{#tag/refunds/}' cmd/playground/internal/docs/page.html
 edit -pi 's/ To give the money back, refund it: .*//' api/problems/order-not-cancelable.md
 edit -pi 's/\[order-not-refundable\]\(order-not-refundable.md\), //' api/problems/order-not-cancelable.md
-edit -ni 'print unless /^- `(not_our_refund|saved_500)`/' docs/failures.md
-edit -pi 's/ \[A script\].*//' docs/add-an-operation.md
-edit -ni 'print unless /delete-refunds/' docs/add-an-operation.md
+edit -ni 'print unless /^- `(not_our_refund|saved_500)`/ or /^\| (the response to a refund|the account.s balance|Stripe rejects a refund)/' docs/failures.md
+edit -0pi 's/ \[A script\].*//; s/`bash examples\/delete-refunds.*\n\n//; s/ If an edit does not fit.*?`make fmt generate`\.//' docs/add-an-operation.md
 
 # The contract: what says how to refund, the table's row, the paragraph, the tag, and each path, link and component with
 # Refund in its name, with the lines below it that are indented further.

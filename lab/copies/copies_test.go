@@ -230,7 +230,7 @@ func TestUpgrade(t *testing.T) {
 	git(t, template, "add", "--all")
 	git(t, template, "commit", "--quiet", "--message", "A newer template")
 	run(t, shop, nil, "make", "upgrade", "FROM="+template)
-	git(t, shop, "merge", "--quiet", "--no-edit", "template")
+	git(t, shop, "merge", "--quiet", "--no-commit", "template")
 	merged := read(t, shop, receipt)
 	require.True(t, strings.HasPrefix(merged, "Dear customer,\n"), merged)
 	require.True(t, strings.HasSuffix(merged, "Come again.\n"), merged)
