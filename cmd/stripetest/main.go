@@ -4,10 +4,12 @@
 //	go run ./cmd/stripetest -addr 127.0.0.1:12111
 //	STRIPE_API_BASE=http://127.0.0.1:12111 STRIPE_SECRET_KEY=sk_test_anything orders serve
 //
-// The page at / lists the requests. Data is lost at exit. To approve a 3-D Secure
-// challenge, send the payment intent's client secret:
+// The page at / lists the requests. It sends no webhooks, and data is lost at exit.
+// Customer, staff and seller act by these calls:
 //
-//	curl -d client_secret=pi_…_secret_… http://127.0.0.1:12111/customer/pi_…/approve
+//	curl -d client_secret=pi_…_secret_… http://127.0.0.1:12111/customer/pi_…/approve # or /decline
+//	curl -u sk_test_x: -d payment_intent=pi_… http://127.0.0.1:12111/v1/refunds
+//	curl -u sk_test_x: -d 'evidence[uncategorized_text]=winning_evidence' http://127.0.0.1:12111/v1/disputes/dp_…
 package main
 
 import (
@@ -55,6 +57,11 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "fake Stripe: http://%s\n", listener.Addr())
+	go func() {
+		for tick := time.NewTicker(time.Second); ctx.Err() == nil; <-tick.C {
+			stripe.SettleRefunds(2 * time.Second)
+		}
+	}()
 	server := &http.Server{Handler: stripetest.CheckHost(*address, stripe), ReadHeaderTimeout: 5 * time.Second}
 	context.AfterFunc(ctx, func() {
 		stripe.Close()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"time"
 )
 
 const makeRefund = "POST /v1/refunds"
@@ -129,6 +130,26 @@ func (s *Server) settleRefund(re *Refund, success bool) error {
 	}
 	s.emit("charge.refund.updated", *re, re.IntentID)
 	return nil
+}
+
+// SettleRefunds decides the refunds that are older than age, and returns their ids: a pending one succeeds, and one of
+// pm_card_refundFail fails, as at Stripe.
+func (s *Server) SettleRefunds(age time.Duration) (settled []string) {
+	succeeds := map[string]bool{}
+	s.mu.Lock()
+	for _, re := range s.refunds.all() {
+		fails := re.Status == succeeded && s.cardOf(s.charges.byID[re.Charge]).refundFails
+		if (fails || re.Status == "pending") && time.Unix(re.Created, 0).Add(age).Before(s.now()) {
+			succeeds[re.ID] = !fails
+		}
+	}
+	s.mu.Unlock()
+	for id, success := range succeeds {
+		if s.Settle(id, success) == nil {
+			settled = append(settled, id)
+		}
+	}
+	return settled
 }
 
 func (s *Server) getRefund(c *call) (effect, *apiError) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,6 +40,29 @@ func TestAuthorize(t *testing.T) {
 		require.Zero(t, s.executions(authorization))
 	}
 	require.Len(t, s.Charges(), 3)
+}
+
+// Old refunds are settled: a pending one succeeds, and one of the card that fails refunds fails later.
+func TestSettleRefunds(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	refund := func(card string) string {
+		return s.post("/v1/refunds", "", "payment_intent="+s.create(strings.Replace(visa, "pm_card_visa", card, 1))).field("id")
+	}
+	made, pending, failing := refund("pm_card_visa"), refund("pm_card_pendingRefund"), refund("pm_card_refundFail")
+	statuses := func() []string {
+		var all []string
+		for _, id := range []string{made, pending, failing} {
+			all = append(all, s.get("/v1/refunds/"+id).field("status"))
+		}
+		return all
+	}
+	require.Equal(t, []string{"succeeded", "pending", "succeeded"}, statuses())
+	require.Empty(t, s.SettleRefunds(time.Minute))
+	s.Advance(2 * time.Minute)
+	require.ElementsMatch(t, []string{pending, failing}, s.SettleRefunds(time.Minute))
+	require.Equal(t, []string{"succeeded", "succeeded", "failed"}, statuses())
+	require.Empty(t, s.SettleRefunds(time.Minute))
 }
 
 // Evidence decides a dispute by its text, and a dispute that is accepted is lost.

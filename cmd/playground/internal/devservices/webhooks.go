@@ -26,11 +26,11 @@ func (d *Services) serveStripe(w http.ResponseWriter, r *http.Request) {
 // SendsEvents reports whether [Services.DeliverEvents] sends events.
 func (d *Services) SendsEvents() bool { return d.webhookSecret != "" }
 
-// settleAfter is how long a refund is pending at the fake.
+// settleAfter is the time until a refund at the fake is no longer pending, or fails.
 const settleAfter = 2 * time.Second
 
 // DeliverEvents sends events to url until ctx ends: one after each action of a customer, and one when
-// a pending refund is settled. These are the changes at the provider that no response reports.
+// a refund is settled. These are the changes at the provider that no response reports.
 func (d *Services) DeliverEvents(ctx context.Context, url string, logger *slog.Logger) {
 	if !d.SendsEvents() {
 		return
@@ -46,10 +46,8 @@ func (d *Services) DeliverEvents(ctx context.Context, url string, logger *slog.L
 			}
 			d.deliver(ctx, url, event, id, logger)
 		case <-tick.C:
-			for _, refund := range d.Stripe.Refunds() {
-				if refund.Status == "pending" && time.Since(time.Unix(refund.Created, 0)) > settleAfter && d.Stripe.Settle(refund.ID, true) == nil {
-					d.deliver(ctx, url, "refund.updated", refund.ID, logger)
-				}
+			for _, id := range d.Stripe.SettleRefunds(settleAfter) {
+				d.deliver(ctx, url, "refund.updated", id, logger)
 			}
 		case <-ctx.Done():
 			return
