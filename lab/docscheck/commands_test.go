@@ -49,7 +49,7 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"node":       notRun("the same check runs the backend of the client's page"),
 	"sudo":       notRun("changes the reader's machine; TestDocuments_operator runs the runbook's lines"),
 	"sed":        notRun("the same, in a pipeline"),
-	"awk":        nil, // TestDocuments
+	"awk":        nil, // TestDocuments_operator, in a pipeline
 	"xargs":      nil, // the same
 	"perl":       notRun("make -C lab guide-check runs it"),
 	"createdb":   notRun("needs the reader's server"),
@@ -118,6 +118,7 @@ func requireGo(t *testing.T, at string, words []string) {
 	}
 	output := slices.Index(words, "-o") + 1
 	want(t, output > 0, "%s: without -o, a program may have the name of a folder", at)
+	words = slices.Clone(words)
 	words[output] = t.TempDir() + "/"
 	build := exec.CommandContext(t.Context(), words[0], words[1:]...)
 	build.Dir = "../.."
@@ -395,8 +396,8 @@ func (r *reader) startAndStop(part docscheck.Simple) {
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 
 // runInShell replaces the addresses of the pages by those of the reader's API, the account ID by the
-// reader's, API_KEY_ID by that of the newest API key, PREFIX by that of an API key, JOB by that of a discrepancy, KEY by an abandoned key, ORDER by
-// a paid order whose receipt was sent, and EMAIL by the address of its customer.
+// reader's, API_KEY_ID by that of the newest API key, PREFIX by that of an API key, JOB by that of a discrepancy, KEY by an
+// abandoned key, ORDER by a paid order whose receipt was sent, and EMAIL by the address of its customer.
 func (r *reader) runInShell(command docscheck.Command) {
 	r.T.Helper()
 	for _, part := range command.Parts {
