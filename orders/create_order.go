@@ -126,7 +126,7 @@ const CreatePeriod = 30 * time.Minute
 
 // createIntent creates the PaymentIntent, unconfirmed, so no money moves. An earlier run may have created it, so a
 // resumed run searches first (R12, read first). After the create's period, every run does, and fails the order if
-// there is none. A create in flight may still arrive then, but no run confirms its intent.
+// there is none, as after a refused create. A create in flight may still arrive then, but no run confirms its intent.
 //
 // An order that is cancelled gets an intent, too, which the next step cancels. A failover may lose the cancel, and
 // a later run then finds that intent.
@@ -137,17 +137,13 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 		return nil, err
 	}
 	mayCreate := !r.run.LeaseEnd().After(r.order.CreatedAt.Add(min(CreatePeriod, r.service.ChargeWindow)))
-	if r.run.Resumed || !mayCreate {
-		found, err := r.findIntent(ctx, mayCreate)
-		switch {
-		case err != nil:
-			return nil, err
-		case found != "":
-			return r.recordIntent(found, true), nil
-		}
-	}
 	if !mayCreate {
-		return r.failWithoutIntent(ctx, r.notCreated())
+		return r.failWithoutIntent(ctx, mayCreate, r.notCreated())
+	}
+	if r.run.Resumed {
+		if record, err := r.adoptIntent(ctx, mayCreate); record != nil || err != nil {
+			return record, err
+		}
 	}
 	intent, failed := r.sendCreate(ctx)
 	switch {
@@ -157,7 +153,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged
 		return r.recordFailure(DeclinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
-		return r.failWithoutIntent(ctx, RefusedBy(failed))
+		return r.failWithoutIntent(ctx, mayCreate, RefusedBy(failed))
 	case failed.Outcome == payments.KeyUsed:
 		return nil, cmp.Or(r.reportOtherCreate(ctx), r.retryLater(httpjson.ErrProviderUnavailable, failed))
 	case failed.SavedUnderKey:
@@ -179,10 +175,10 @@ func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.E
 	return intent, payments.Failure(err)
 }
 
-// findIntent returns the id of the intent that an earlier run has created, or "" if the search finds none. It also
-// returns "" if no search is possible, although the create that follows may then find the intent (mayCreate), or no
-// later run can search either, because the charge window is over. Any other error is worth another run.
-func (r *orderRun) findIntent(ctx context.Context, mayCreate bool) (id string, err error) {
+// adoptIntent records the intent that an earlier run has created, or returns nil if the search finds none. It also
+// returns nil if no search is possible, although a create may then find the intent (mayCreate), or no later run can
+// search either, because the charge window is over. Any other error is worth another run.
+func (r *orderRun) adoptIntent(ctx context.Context, mayCreate bool) (idempotency.RecordFunc, error) {
 	ids, err := r.service.Payments.Search(ctx, payments.MetadataOrderID, r.order.ID.String())
 	failed := payments.Failure(err)
 	switch {
@@ -190,14 +186,14 @@ func (r *orderRun) findIntent(ctx context.Context, mayCreate bool) (id string, e
 		found, err := r.choose(ctx, ids)
 		// While creates are sent, the create decides which intent it is, unless the one that was found is charged or
 		// in progress: under its key, the provider may return a later intent, which the search does not list yet.
-		if mayCreate && precedence(found.Status) < inProgress {
-			return "", err
+		if err != nil || found.ID == "" || mayCreate && precedence(found.Status) < inProgress {
+			return nil, err
 		}
-		return found.ID, err
+		return r.recordIntent(found.ID, true), nil
 	case failed.Outcome == payments.NotOffered && mayCreate, r.endsUnsearched(failed):
-		return "", nil
+		return nil, nil
 	default:
-		return "", r.retryLater(httpjson.ErrProviderUnavailable, failed)
+		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
 	}
 }
 
@@ -251,10 +247,14 @@ func precedence(status payments.Status) int {
 	}
 }
 
-// failWithoutIntent fails an order that has no intent, because the provider refused the create or
-// lists none. But if it does not know the account's latest intent either, the API key belongs to
-// another Stripe account or mode, and neither a refusal nor an empty list is final.
-func (r *orderRun) failWithoutIntent(ctx context.Context, why Problem) (idempotency.RecordFunc, error) {
+// failWithoutIntent fails an order that has no intent, because the provider refused the create or lists none. It
+// searches first, because a card that is accepted only once is refused after it has paid for an order that was lost.
+// But if the provider does not know the account's latest intent either, the API key belongs to another Stripe account
+// or mode, and neither a refusal nor an empty list is final.
+func (r *orderRun) failWithoutIntent(ctx context.Context, mayCreate bool, why Problem) (idempotency.RecordFunc, error) {
+	if record, err := r.adoptIntent(ctx, mayCreate); record != nil || err != nil {
+		return record, err
+	}
 	if err := r.checkOtherCreate(ctx); err != nil {
 		return nil, err
 	}

@@ -101,6 +101,17 @@ func TestLostRows_twice(t *testing.T) {
 	}
 }
 
+// Stripe accepts a card that is not saved only once. So after it has forgotten the provider key, it refuses the card
+// of a charge whose order was lost, and the search finds this charge.
+func TestLostRows_usedCard(t *testing.T) {
+	t.Parallel()
+	f := NewFixture(t, Setup{Clock: aDayAgo})
+	card := f.OutOfBand("/v1/payment_intents", "amount", "100", "currency", "usd", "payment_method", Visa).PaymentMethod
+	f.Do(PayWith(card), Create("201"), LoseRows, pass(25*time.Hour))
+	f.Do(Create("201"), ExpectCalls("create 400, search 200, get 200 ×2"), ExpectCharges(1), expectIntents("succeeded"))
+	f.CheckFinal()
+}
+
 // Ids are derived, so the retry finds the same payment (R5).
 func lostOutcomes() scenarios {
 	const declined, processing = "402 card_declined generic_decline", "503 outcome unknown, 30s"
