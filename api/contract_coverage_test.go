@@ -238,7 +238,10 @@ func TestProblemPages_complete(t *testing.T) {
 		require.Equal(t, "text/plain; charset=utf-8", got.header.Get("Content-Type"))
 		text, err := os.ReadFile("problems/" + slug + ".md")
 		require.NoError(t, err)
-		require.Equal(t, string(text), string(got.body))
+		require.Equal(t, strings.ReplaceAll(string(text), ".md)", ")"), string(got.body))
 		require.NotContains(t, string(text), "//", "the page names no other host")
+		for _, link := range regexp.MustCompile(`\]\((.*?)\)`).FindAllSubmatch(got.body, -1) {
+			require.Contains(t, pages, string(link[1]), "a link of %s", slug)
+		}
 	}
 }

@@ -66,7 +66,7 @@ func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 		case "":
 			fmt.Fprintf(&page, "%d  %-15s  /problems/%s\n", t.Status, strings.TrimSuffix(t.Retry+", "+t.Or, ", "), t.Slug)
 		case t.Slug:
-			page.Write(t.Text)
+			page.Write(bytes.ReplaceAll(t.Text, []byte(".md)"), []byte(")"))) // the links of files
 		}
 	}
 	if page.Len() == 0 {

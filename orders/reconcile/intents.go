@@ -104,10 +104,11 @@ func (r *run) compareIntents(ctx context.Context, page []payments.Intent) error 
 			continue
 		}
 		p := stateOf(page[i])
-		if r.report.Intents++; o.IntentID == p.id {
+		if o.IntentID == p.id {
 			r.listedOrders[o.OrderID] = struct{}{}
 		}
 		if !r.undecided(o, p) {
+			r.report.Intents++
 			r.add(r.compare(o, p))
 		}
 	}

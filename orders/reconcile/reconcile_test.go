@@ -54,6 +54,12 @@ func TestRun_manyPages(t *testing.T) {
 	f.Do(ExpectCalls("list 200 ×3, disputes 200"))
 }
 
+// An intent whose run may be active is listed, but not compared.
+func TestRun_young(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, runReconcile(newLateFixture(t, 0, paid), true).Intents)
+}
+
 // Intents of another database are counted, not reported.
 func TestRun_unknownAccount(t *testing.T) {
 	t.Parallel()
