@@ -95,7 +95,7 @@ func TestOverload_everyRoute(t *testing.T) {
 	require.Equal(t, before, f.keyRows(t))
 }
 
-// An increase needs a reason (docs/cost.md).
+// An increase needs a reason, because each order and each retry pays for it.
 func TestCost_request(t *testing.T) {
 	t.Parallel()
 	wire := &idempotencytest.Wire{}

@@ -23,7 +23,7 @@ edit() { # edit FLAGS EXPRESSION FILE...: perl edits each file
 
 git rm -r orders/refunds 'orders/refund*_test.go' 'orders/*/refunds.go' 'orders/*/refund*_test.go' \
   'api/refunds*' 'api/problems/*refund*' 'client/refunds*' 'client/typescript/test/*refunds*' \
-  'cmd/*/refunds_test.go' internal/crash/testdata/mutants/refund-{made-after-mark,repeated-unmarked}.patch examples/delete-refunds.sh
+  'cmd/*/refunds_test.go' 'internal/crash/testdata/mutants/refund-*.patch' examples/delete-refunds.sh
 
 # The program
 edit -ni 'print unless /refund/i' cmd/internal/app/app.go api/router.go orders/orderstest/orderstest.go

@@ -231,6 +231,7 @@ func TestUpgrade(t *testing.T) {
 	git(t, template, "commit", "--quiet", "--message", "A newer template")
 	run(t, shop, nil, "make", "upgrade", "FROM="+template)
 	git(t, shop, "merge", "--quiet", "--no-commit", "template")
+	require.Contains(t, run(t, shop, nil, "make", "upgrade", "FROM="+template), "has this version already")
 	merged := read(t, shop, receipt)
 	require.True(t, strings.HasPrefix(merged, "Dear customer,\n"), merged)
 	require.True(t, strings.HasSuffix(merged, "Come again.\n"), merged)
@@ -258,6 +259,8 @@ func TestUpgrade(t *testing.T) {
 	run(t, shop, nil, "go", "test", "./migrations")
 }
 
+var pageName = regexp.MustCompile(`\bdocs/[a-z/-]+\.md\b`)
+
 var emptySection = regexp.MustCompile(`(?m)^## .*\n\n##? .*$|^### .*\n\n##?#? .*$|^\d+\. *$`)
 
 // requireOwned checks that no file has the old module or a word about what is gone.
@@ -275,6 +278,11 @@ func requireOwned(t *testing.T, folder string) {
 		for _, word := range gone {
 			if strings.Contains(text, word) {
 				t.Errorf("%s contains %q", name, word)
+			}
+		}
+		for _, page := range pageName.FindAllString(text, -1) {
+			if _, err := os.Stat(filepath.Join(folder, page)); err != nil {
+				t.Errorf("%s names %s, which is gone", name, page)
 			}
 		}
 		if strings.HasSuffix(name, ".md") && emptySection.MatchString(text) {

@@ -107,6 +107,9 @@ func TestGuide_delete(t *testing.T) {
 	run(t, folder, nil, "go", "vet", "./...")
 	run(t, folder, nil, "make", "lint")
 	run(t, folder, nil, "go", "test", "./api", "./client", "./cmd/...", "./orders/...", "./internal/crash")
+	if *everything { // what make crash runs, without the cases
+		run(t, folder, nil, "go", "test", "-vet=off", "-timeout=1h", "-run", "TestMutants", "./internal/crash", "-args", "-matrix=all")
+	}
 }
 
 // guide is the page, and the copy that a reader changes.
