@@ -259,7 +259,7 @@ func TestUpgrade(t *testing.T) {
 	run(t, shop, nil, "go", "test", "./migrations")
 }
 
-var pageName = regexp.MustCompile(`\bdocs/[a-z/-]+\.md\b`)
+var pageName = regexp.MustCompile(`\bdocs/[A-Za-z/-]+\.md\b`)
 
 var emptySection = regexp.MustCompile(`(?m)^## .*\n\n##? .*$|^### .*\n\n##?#? .*$|^\d+\. *$`)
 
@@ -280,7 +280,7 @@ func requireOwned(t *testing.T, folder string) {
 				t.Errorf("%s contains %q", name, word)
 			}
 		}
-		for _, page := range pageName.FindAllString(text, -1) {
+		for _, page := range pageName.FindAllString(read(t, folder, name), -1) {
 			if _, err := os.Stat(filepath.Join(folder, page)); err != nil {
 				t.Errorf("%s names %s, which is gone", name, page)
 			}
