@@ -32,7 +32,7 @@ const (
     fingerprint     bytea NOT NULL,       -- hash of the request; another request is rejected
     recovery_point  text NOT NULL,        -- how far the request has come
     lease_token     uuid NOT NULL,        -- the run that may write, new for each run
-    locked_at       timestamptz,          -- since when; NULL if no run works on it
+    locked_at       timestamptz,          -- when the lease was last renewed; NULL if no run works on it
     response_code   integer,              -- stored with the exact bytes of the response
     response_body   bytea                 -- (the real table has more columns)
 );
@@ -63,9 +63,9 @@ RETURNING recovery_point`
        response_code  = $5,
        response_body  = $6
  WHERE idempotency_key = $1
-   AND lease_token = $2         -- this run still holds the key
-   AND recovery_point = $3      -- which is where this run left it
-   AND locked_at IS NOT NULL    -- and which this run has not released
+   AND lease_token = $2         -- this run holds the key
+   AND recovery_point = $3      -- this step is not recorded yet
+   AND locked_at IS NOT NULL    -- the key is not released
 RETURNING locked_at;
 `
 )
