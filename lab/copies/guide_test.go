@@ -95,6 +95,28 @@ func TestGuide_below(t *testing.T) {
 	g.requireOutside(name+"/", 12)
 }
 
+// The page about a new field shows a method for an optional object.
+func TestGuide_object(t *testing.T) {
+	_, folder := clone(t)
+	g := guide{t, folder, read(t, root, "docs/guides/where-to-change.md")}
+	g.write("internal/httpjson/object.go", "package httpjson\n\nimport \"encoding/json\"\n"+g.block("func (d *Decoder) Object("))
+	g.write("internal/httpjson/object_internal_test.go", `package httpjson
+
+import "testing"
+
+func TestObject(t *testing.T) {
+	for body, want := range map[string]int{"{}": 0, "{\"at\":{\"city\":\"Ulm\"}}": 0, "{\"at\":null}": 1, "{\"at\":{}}": 1, "{\"at\":{\"city\":\"Ulm\",\"zip\":\"1\"}}": 1} {
+		in := NewDecoder([]byte(body))
+		in.Object("at", func(at *Decoder) { at.Text("city", Required, 1, 9) })
+		if got := len(*in.errs); got != want {
+			t.Errorf("%s: %d errors, want %d", body, got, want)
+		}
+	}
+}
+`)
+	run(t, folder, nil, "go", "test", "./internal/httpjson")
+}
+
 // The page also deletes refunds, and changes at most 12 files that are not only theirs.
 func TestGuide_delete(t *testing.T) {
 	_, folder := clone(t)
