@@ -241,13 +241,49 @@ func TestCreatePeriod_otherParameters(t *testing.T) {
 	f.Do(ExpectCalls("create 400"))
 	f.Exec("UPDATE orders SET created_at = created_at - interval '1 hour'")
 	f.Do(Retry("503 unavailable, 1m0s"), ExpectCalls("create 400, search 200"))
-	open, err := jobs.Open(t.Context(), f.Pool)
-	require.NoError(t, err)
-	require.Len(t, open, 1)
-	require.Equal(t, "create_with_other_parameters", open[0].LastError)
-	_, err = jobs.DeleteFailed(t.Context(), f.Pool, open[0].ID, audit.Operator{Actor: "ada", Reason: "the intent was cancelled"})
-	require.NoError(t, err)
+	acknowledgeOtherCreate(f)
 	f.Do(Retry(notCreated))
+}
+
+func acknowledgeOtherCreate(f *Fixture) {
+	f.T.Helper()
+	open, err := jobs.Open(f.T.Context(), f.Pool)
+	require.NoError(f.T, err)
+	require.Len(f.T, open, 1)
+	require.Equal(f.T, "create_with_other_parameters", open[0].LastError)
+	_, err = jobs.DeleteFailed(f.T.Context(), f.Pool, open[0].ID, audit.Operator{Actor: "ada", Reason: "the intent was cancelled"})
+	require.NoError(f.T, err)
+}
+
+// A search finds an intent of an earlier create with another amount. No run adopts it, because its charge is not that
+// of the order. The order fails after an operator has cancelled it, or has refunded it and removed its metadata.
+func TestCreatePeriod_otherAmount(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		parameters []string
+		undo       func(f *Fixture, id string)
+	}{
+		"charged": {[]string{"confirm", "true"}, func(f *Fixture, id string) {
+			f.OutOfBand("/v1/refunds", "payment_intent", id)
+			f.OutOfBand("/v1/payment_intents/"+id, "metadata[order_id]", "refunded")
+		}},
+		"unconfirmed": {nil, func(f *Fixture, id string) { f.OutOfBand("/v1/payment_intents/" + id + "/cancel") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := NewFixture(t, Setup{Clock: aDayAgo, Unchecked: true})
+			id := f.InsertIntent(append(test.parameters, "amount", "2600")...)
+			f.Do(pass(2*time.Minute), RateLimit(CreateIntent), Create("503 unavailable, 2s"))
+			f.Transport.Reset()
+			f.Do(Retry("503 unavailable, 1m0s"), ExpectCalls("search 200, get 200"))
+			f.Exec("UPDATE orders SET created_at = created_at - interval '1 hour'")
+			f.Do(Retry("503 unavailable, 1m0s"))
+			test.undo(f, id)
+			f.Do(Retry("503 unavailable, 1m0s")) // until it is acknowledged
+			acknowledgeOtherCreate(f)
+			f.Do(Retry(notCreated), ExpectCharges(len(test.parameters)/2))
+		})
+	}
 }
 
 // A charge window that is shorter ends the creates as well.

@@ -145,7 +145,14 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 			return record, err
 		}
 	}
-	intent, failed := r.sendCreate(ctx)
+	intent, err := r.service.Payments.Create(ctx, payments.Key(r.run.KeyID, "", r.order.CreateKeyNumber), payments.CreateParams{
+		Amount:        r.order.Amount,
+		Currency:      r.order.Currency,
+		PaymentMethod: r.order.PaymentMethod,
+		Description:   "Order " + r.order.ID.String(),
+		Metadata:      payments.Metadata{AccountID: r.run.AccountID, OrderID: r.order.ID, KeyID: r.run.KeyID}.Encode(),
+	})
+	failed := payments.Failure(err)
 	switch {
 	case failed == nil:
 		r.justCreated = !r.run.Resumed && !intent.Replayed // a run whose rows were lost may have confirmed a replayed one
@@ -155,24 +162,13 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, mayCreate, RefusedBy(failed))
 	case failed.Outcome == payments.KeyUsed:
-		return nil, cmp.Or(r.reportOtherCreate(ctx), r.retryLater(httpjson.ErrProviderUnavailable, failed))
+		return nil, r.reportOtherCreate(ctx, failed)
 	case failed.SavedUnderKey:
 		r.order.CreateKeyNumber++
 		return r.repeatWithNextKey(pointOrderCreated, httpjson.ErrProviderUnavailable, failed)
 	default: // an unconfirmed intent moves no money, so the outcome does not matter
 		return nil, r.retryLater(httpjson.ErrProviderUnavailable, failed)
 	}
-}
-
-func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
-	intent, err := r.service.Payments.Create(ctx, payments.Key(r.run.KeyID, "", r.order.CreateKeyNumber), payments.CreateParams{
-		Amount:        r.order.Amount,
-		Currency:      r.order.Currency,
-		PaymentMethod: r.order.PaymentMethod,
-		Description:   "Order " + r.order.ID.String(),
-		Metadata:      payments.Metadata{AccountID: r.run.AccountID, OrderID: r.order.ID, KeyID: r.run.KeyID}.Encode(),
-	})
-	return intent, payments.Failure(err)
 }
 
 // adoptIntent records the intent that an earlier run has created, or returns nil if the search finds none. It also
@@ -212,16 +208,20 @@ func (r *orderRun) notCreated() Problem {
 }
 
 // choose returns the order's intent with the highest precedence, or a zero one. It reads each, because the search
-// may return an old status. confirmIntent compares the amount.
+// may return an old status. One with another amount or currency is of a create with other parameters, and needs an
+// operator unless it was cancelled.
 func (r *orderRun) choose(ctx context.Context, ids []string) (chosen payments.Intent, err error) {
 	for _, id := range ids {
 		intent, err := r.service.Payments.Get(ctx, id)
 		if err != nil {
 			return payments.Intent{}, r.retryLater(httpjson.ErrProviderUnavailable, payments.Failure(err))
 		}
-		ours := payments.ParseMetadata(intent.Metadata).OrderID == r.order.ID
-		if ours && precedence(intent.Status) > precedence(chosen.Status) {
+		switch _, other := verify(r.order, intent, nil); {
+		case payments.ParseMetadata(intent.Metadata).OrderID != r.order.ID, precedence(intent.Status) <= precedence(chosen.Status):
+		case other == nil:
 			chosen = intent
+		case intent.Status != payments.StatusCanceled:
+			return payments.Intent{}, r.reportOtherCreate(ctx, other)
 		}
 	}
 	return chosen, nil
@@ -270,12 +270,12 @@ func (r *orderRun) failWithoutIntent(ctx context.Context, mayCreate bool, why Pr
 	}
 }
 
-// reportOtherCreate reports that the order's provider key belongs to a create with other parameters. For example, the
-// order was lost, and its client has sent another order under the same key. So there is an intent that may be charged.
-func (r *orderRun) reportOtherCreate(ctx context.Context) error {
+// reportOtherCreate reports that an earlier create of the order had other parameters. For example, the order was lost,
+// and its client has sent another order under the same key. So there is an intent that may be charged.
+func (r *orderRun) reportOtherCreate(ctx context.Context, found *payments.Error) error {
 	batch := &pgx.Batch{}
 	jobs.Report(batch, r.run.AccountID, otherCreate, map[string]uuid.UUID{"order_id": r.order.ID, "key_id": r.run.KeyID}, r.order.ID.String())
-	return postgres.Translate(r.service.Pool.SendBatch(ctx, batch).Close())
+	return cmp.Or(postgres.Translate(r.service.Pool.SendBatch(ctx, batch).Close()), r.retryLater(httpjson.ErrProviderUnavailable, found))
 }
 
 const otherCreate = "create_with_other_parameters"

@@ -249,7 +249,7 @@ func classify(o orderState, p intent) Kind {
 	switch {
 	case paid && recorded && !charged:
 		return MissingAtProvider
-	case p.status == missing && !awaited && o.Status != string(orders.StatusPaymentFailed):
+	case p.status == missing && recorded && !awaited && o.Status != string(orders.StatusPaymentFailed):
 		return OrphanedRecord
 	case p.status == missing:
 		return ""

@@ -219,6 +219,14 @@ func TestRun_staysFound(t *testing.T) {
 	}
 }
 
+// The remedy of an order that records an intent which does not exist, although it has a charge.
+func TestRun_recordedAgain(t *testing.T) {
+	t.Parallel()
+	requireStaysFound(t, "missing_at_provider: intent missing, order paid, response 201",
+		"UPDATE orders SET payment_intent_id = substr(payment_intent_id, 2) WHERE payment_intent_id LIKE 'x%'",
+		paid, sql("UPDATE orders SET payment_intent_id = 'x' || payment_intent_id"), func(f *Fixture) { f.WithNewKey(f.T).Do(paid) })
+}
+
 // requireStaysFound requires that a discrepancy stays open until a statement remedies it or, if there is none, an
 // operator acknowledges it.
 func requireStaysFound(t *testing.T, want, remedy string, setup ...Step) {

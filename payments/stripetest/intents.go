@@ -3,6 +3,7 @@ package stripetest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 )
 
@@ -102,6 +103,22 @@ func (s *Server) getIntent(c *call) (effect, *apiError) {
 		return nil, err
 	}
 	return func() (any, *apiError) { return pi, nil }, nil
+}
+
+// updateIntent changes the metadata only, which a search does not show. An empty value removes a member.
+func (s *Server) updateIntent(c *call) (effect, *apiError) {
+	changed := c.form.metadata()
+	pi, err := s.intentInPath(c)
+	if err != nil {
+		return nil, err
+	}
+	c.intent = pi
+	return func() (any, *apiError) {
+		pi.Metadata = maps.Clone(pi.Metadata)
+		maps.DeleteFunc(pi.Metadata, func(name, _ string) bool { return c.form.values.Has("metadata[" + name + "]") })
+		maps.Copy(pi.Metadata, changed)
+		return pi, nil
+	}, nil
 }
 
 func (s *Server) cancelIntent(c *call) (effect, *apiError) {

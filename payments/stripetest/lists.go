@@ -106,7 +106,7 @@ func (pi *intent) indexed(until time.Time) *intent {
 	return nil
 }
 
-// putIntent stores an intent. Its metadata never changes.
+// putIntent stores an intent. A search finds it by the metadata that it began with.
 func (s *Server) putIntent(pi *intent) {
 	if s.intents.byID[pi.ID] == nil {
 		for name, value := range pi.Metadata {

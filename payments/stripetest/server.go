@@ -65,6 +65,7 @@ func New(opts Options) *Server {
 		"GET /v1/payment_intents":               s.listIntents,
 		searchIntents:                           s.searchIntents,
 		"GET /v1/payment_intents/{id}":          s.getIntent,
+		"POST /v1/payment_intents/{id}":         s.updateIntent,
 		"POST /v1/payment_intents/{id}/confirm": s.confirmIntent,
 		"POST /v1/payment_intents/{id}/cancel":  s.cancelIntent,
 		makeRefund:                              s.createRefund,

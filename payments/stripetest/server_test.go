@@ -88,6 +88,17 @@ func TestDisputes(t *testing.T) {
 	requireError(t, s.post("/v1/disputes/dp_none", "", ""), http.StatusNotFound, "resource_missing", "dispute")
 }
 
+func TestUpdateIntent(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	path := "/v1/payment_intents/" + s.create(visa+"&metadata[other]=value")
+	requireError(t, s.post(path, "", "amount=200"), http.StatusBadRequest, "parameter_unknown", "amount")
+	changed := s.post(path, "", "metadata[order_id]=&metadata[note]=refunded")
+	require.Regexp(t, `(?s)"metadata": \{\s*"note": "refunded",\s*"other": "value"\s*\}`, changed.body)
+	require.Equal(t, changed.body, s.get(path).body)
+	requireError(t, s.post("/v1/payment_intents/pi_none", "", ""), http.StatusNotFound, "resource_missing", "intent")
+}
+
 func TestCheckHost(t *testing.T) {
 	t.Parallel()
 	machine, err := os.Hostname()
