@@ -21,11 +21,11 @@
 //     object; 202 with an action object, which means that the customer must approve the
 //     payment before the same request is sent again; and a problem document
 //     (application/problem+json) whose retry member is corrected, new-key or never. With
-//     corrected, this attempt did not use the key: if an earlier, different request with the key
-//     has no final response, send that one again, unchanged; otherwise fix the request and keep
-//     the key. With new-key, another attempt is another payment, which only the caller can decide.
-//     With never, do not send the request again; if the problem names an order, read it,
-//     because it may be paid, and a later change of it decides what comes next. If the
+//     corrected, this attempt did not use the key: if another request with the key was answered
+//     with 202, same-key or nothing, send that one again, unchanged; otherwise fix the request
+//     and keep the key. With new-key, another attempt is another payment, which only the caller
+//     can decide. With never, do not send the request again; if the problem names an order, read
+//     it, because it may be paid, and a later change of it decides what comes next. If the
 //     request prefers [RespondAsync], any 202 of the API ends the call, and the same request
 //     returns the outcome later.
 //  3. After anything else, send the same request again: after the retry member same-key, a

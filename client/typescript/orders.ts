@@ -22,7 +22,7 @@ export type Action = NonNullable<KeyStatus['action']>;
 
 export type ReadResult<T> =
   | { kind: 'done'; value: T; replayed: boolean; problem?: never } // success, and nothing was created
-  // If an earlier, different request with this key has no final response, send that one again, unchanged.
+  // If another request with this key was answered with 202, `same-key` or nothing, send that one again, unchanged.
   // Otherwise correct this one, and send it with the same key.
   | { kind: 'corrected'; problem: Problem }
   // Do not make this call again. If problem.order_id names an order, read it, because it may be paid, and a later
