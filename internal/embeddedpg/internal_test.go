@@ -34,7 +34,7 @@ func TestServer_portTaken(t *testing.T) {
 	}
 	require.NoError(t, s.start(t.Context()))
 	defer func() { require.NoError(t, s.Stop()) }()
-	require.Equal(t, 2, attempts)
+	require.GreaterOrEqual(t, attempts, 2) // another process may take a free port
 	conn, err := pgx.Connect(t.Context(), s.URL("postgres"))
 	require.NoError(t, err)
 	require.NoError(t, conn.Close(t.Context()))
