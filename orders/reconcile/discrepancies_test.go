@@ -91,6 +91,14 @@ func discrepancyCases() map[string]discrepancyCase {
 			setup: []Step{paid, sql(`UPDATE orders SET amount = amount + 1`)},
 			want:  []string{"amount_mismatch: intent succeeded, order paid, response 201"},
 		},
+		"charged with another amount, before its rows were lost": {
+			setup: []Step{StopBefore(CreateIntent), charge("amount", "2600")},
+			want:  []string{"unrecorded_charge: intent succeeded, order pending"},
+		},
+		"unconfirmed with another amount": {
+			setup: []Step{StopBefore(CreateIntent), intent("amount", "2600")},
+			want:  []string{"orphaned_intent: intent requires_confirmation, order pending"},
+		},
 		"processing after a decline": {
 			setup: []Step{declined, charge("payment_method", stripetest.ProcessingCard)},
 			want:  []string{"open_intent: intent processing, order payment_failed, response 402"},

@@ -242,7 +242,7 @@ func (r *run) compare(o orderState, p intent) Discrepancy {
 
 func classify(o orderState, p intent) Kind {
 	recorded := o.IntentID == p.id
-	awaited := o.Unfinished && (recorded || o.IntentID == "") // the key's next run uses this intent
+	awaited := o.Unfinished && (recorded || o.IntentID == "" && p.Money == o.Money) // the key's next run uses this intent
 	paid := orders.Status(o.Status).Paid()
 	failed := o.ResponseCode != 0 && o.ResponseCode != http.StatusCreated
 	charged := p.status == string(payments.StatusSucceeded)
@@ -253,7 +253,7 @@ func classify(o orderState, p intent) Kind {
 		return OrphanedRecord
 	case p.status == missing:
 		return ""
-	case (recorded || awaited) && p.Money != o.Money:
+	case recorded && p.Money != o.Money:
 		return AmountMismatch
 	case awaited, charged && recorded && paid && !failed:
 		return ""
