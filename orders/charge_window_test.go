@@ -276,6 +276,9 @@ func TestCreatePeriod_otherAmount(t *testing.T) {
 			f.Do(pass(2*time.Minute), RateLimit(CreateIntent), Create("503 unavailable, 2s"))
 			f.Transport.Reset()
 			f.Do(Retry("503 unavailable, 1m0s"), ExpectCalls("search 200, get 200"))
+			var cause string
+			require.NoError(t, f.Pool.QueryRow(t.Context(), "SELECT last_error FROM idempotency_keys WHERE account_id = $1", f.Account).Scan(&cause))
+			require.Contains(t, cause, "create_with_other_parameters")
 			f.Exec("UPDATE orders SET created_at = created_at - interval '1 hour'")
 			f.Do(Retry("503 unavailable, 1m0s"))
 			test.undo(f, id)

@@ -162,7 +162,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.RecordFunc, er
 	case failed.Outcome == payments.Refused:
 		return r.failWithoutIntent(ctx, mayCreate, RefusedBy(failed))
 	case failed.Outcome == payments.KeyUsed:
-		return nil, r.reportOtherCreate(ctx, failed)
+		return nil, r.reportOtherCreate(ctx)
 	case failed.SavedUnderKey:
 		r.order.CreateKeyNumber++
 		return r.repeatWithNextKey(pointOrderCreated, httpjson.ErrProviderUnavailable, failed)
@@ -221,7 +221,7 @@ func (r *orderRun) choose(ctx context.Context, ids []string) (chosen payments.In
 		case other == nil:
 			chosen = intent
 		case intent.Status != payments.StatusCanceled:
-			return payments.Intent{}, r.reportOtherCreate(ctx, other)
+			return payments.Intent{}, r.reportOtherCreate(ctx)
 		}
 	}
 	return chosen, nil
@@ -272,10 +272,11 @@ func (r *orderRun) failWithoutIntent(ctx context.Context, mayCreate bool, why Pr
 
 // reportOtherCreate reports that an earlier create of the order had other parameters. For example, the order was lost,
 // and its client has sent another order under the same key. So there is an intent that may be charged.
-func (r *orderRun) reportOtherCreate(ctx context.Context, found *payments.Error) error {
+func (r *orderRun) reportOtherCreate(ctx context.Context) error {
 	batch := &pgx.Batch{}
 	jobs.Report(batch, r.run.AccountID, otherCreate, map[string]uuid.UUID{"order_id": r.order.ID, "key_id": r.run.KeyID}, r.order.ID.String())
-	return cmp.Or(postgres.Translate(r.service.Pool.SendBatch(ctx, batch).Close()), r.retryLater(httpjson.ErrProviderUnavailable, found))
+	return cmp.Or(postgres.Translate(r.service.Pool.SendBatch(ctx, batch).Close()),
+		r.retryLater(httpjson.ErrProviderUnavailable, &payments.Error{NeedsOperator: true, Code: otherCreate}))
 }
 
 const otherCreate = "create_with_other_parameters"
@@ -289,9 +290,8 @@ func (r *orderRun) checkOtherCreate(ctx context.Context) error {
 		return postgres.Translate(err)
 	case slices.ContainsFunc(found, func(j jobs.Job) bool { return j.Kind == jobs.Discrepancy && j.LastError == otherCreate }):
 		return r.retryLater(httpjson.ErrProviderUnavailable, &payments.Error{NeedsOperator: true, Code: otherCreate})
-	default:
-		return nil
 	}
+	return nil
 }
 
 // load reads the order, unless this run has inserted it, and then knows what it has recorded.
