@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -286,6 +287,19 @@ func TestCreatePeriod_otherAmount(t *testing.T) {
 			acknowledgeOtherCreate(f)
 			f.Do(Retry(notCreated), ExpectCharges(len(test.parameters)/2))
 		})
+	}
+}
+
+// It also needs an operator beside an intent of the order's amount, in any order, because it may still be charged.
+func TestCreatePeriod_twoAmounts(t *testing.T) {
+	t.Parallel()
+	for _, amounts := range [][]string{{"2600", strconv.Itoa(OrderAmount)}, {strconv.Itoa(OrderAmount), "2600"}} {
+		f := NewFixture(t, Setup{Clock: aDayAgo, Unchecked: true})
+		for _, amount := range amounts {
+			f.InsertIntent("amount", amount)
+		}
+		f.Do(pass(2*time.Minute), RateLimit(CreateIntent), Create("503 unavailable, 2s"), Retry("503 unavailable, 1m0s"))
+		acknowledgeOtherCreate(f)
 	}
 }
 

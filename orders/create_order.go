@@ -217,11 +217,11 @@ func (r *orderRun) choose(ctx context.Context, ids []string) (chosen payments.In
 			return payments.Intent{}, r.retryLater(httpjson.ErrProviderUnavailable, payments.Failure(err))
 		}
 		switch _, other := verify(r.order, intent, nil); {
-		case payments.ParseMetadata(intent.Metadata).OrderID != r.order.ID, precedence(intent.Status) <= precedence(chosen.Status):
-		case other == nil:
-			chosen = intent
-		case intent.Status != payments.StatusCanceled:
+		case payments.ParseMetadata(intent.Metadata).OrderID != r.order.ID:
+		case other != nil && intent.Status != payments.StatusCanceled:
 			return payments.Intent{}, r.reportOtherCreate(ctx)
+		case other == nil && precedence(intent.Status) > precedence(chosen.Status):
+			chosen = intent
 		}
 	}
 	return chosen, nil
