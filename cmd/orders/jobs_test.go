@@ -144,7 +144,7 @@ func TestEvents(t *testing.T) {
 	f.exec("UPDATE staged_jobs SET run_at = now(), attempt = 299")
 	programtest.Fail(t, env, "worker", "--once")
 	list, _ := programtest.Succeed(t, env, "jobs", "list")
-	require.Regexp(t, `(?m)^[0-9a-f-]{36}  event +`+f.account().String()+`  \{"type": "order\.paid", "order_id": "[0-9a-f-]{36}"\}  300 .*  the endpoint responded with status 500$`, list)
+	require.Regexp(t, `(?m)^JOB .*\n[0-9a-f-]{36}  20.{17}  20.{17}  300       event            the endpoint responded with status 500\n    account `+f.account().String()+` \{"type": "order\.paid", "order_id": "[0-9a-f-]{36}"\}$`, list)
 	status.Store(http.StatusOK)
 	retried, _ := programtest.Succeed(t, env, "jobs", "retry", "all", "--reason", "the shop is back")
 	require.Equal(t, "The worker tries again, now: 1\n", retried)

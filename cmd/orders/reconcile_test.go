@@ -61,7 +61,7 @@ func TestReconcile_exitCodes(t *testing.T) {
 	require.Regexp(t, `^Compared 3 intents and 0 refunds .* Discrepancies: 1, fixed: 0\. `, lines[1])
 
 	listed, _ := programtest.Succeed(t, f.quiet(), "jobs", "list")
-	found := regexp.MustCompile(`(?m)^([0-9a-f-]{36})  discrepancy  ` + f.account().String() + `  \{.*"order_id": "` + ids[1] + `".*\}  0 .* unrecorded_charge$`).FindStringSubmatch(listed)
+	found := regexp.MustCompile(`(?m)^([0-9a-f-]{36})  .*  0         discrepancy      unrecorded_charge\n    account ` + f.account().String() + ` \{.*"order_id": "` + ids[1] + `".*\}$`).FindStringSubmatch(listed)
 	require.NotNil(t, found, listed)
 	require.Contains(t, programtest.Fail(t, f.quiet(), "jobs", "retry", found[1], "--reason", "a test"), "a discrepancy ends with jobs delete")
 	programtest.Succeed(t, f.quiet(), "jobs", "delete", found[1], "--reason", "refunded by hand", "--by", "grace")
