@@ -1,8 +1,10 @@
 package reconcile_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -206,4 +208,64 @@ func TestRun_recent(t *testing.T) {
 			sql(`UPDATE idempotency_keys SET created_at = created_at + interval '1 day', updated_at = updated_at + interval '1 day', finished_at = finished_at + interval '1 day'`))
 		require.Equal(t, cases["another amount"].want, discrepancies(f))
 	})
+}
+
+// An operator who does what the runbook says about each kind ends every discrepancy, and no customer has paid more
+// than the order says.
+func TestRunbook_discrepancies(t *testing.T) {
+	t.Parallel()
+	for name, test := range discrepancyCases() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newLateFixture(t, 4*time.Hour, test.setup...)
+			for range 3 { // what a refund leaves is listed by the next comparison
+				age(f)
+				report := runReconcile(f, true)
+				for _, d := range report.Discrepancies {
+					if !d.Fixed {
+						remedy(f, d, report)
+					}
+				}
+			}
+			age(f)
+			require.Empty(t, discrepancies(f))
+			var charged []string
+			kept := 0
+			for _, charge := range f.Stripe.Charges() {
+				charged = append(charged, charge.IntentID)
+				kept += int(charge.Amount - charge.Refunded)
+			}
+			require.Equal(t, kept, f.Count(`SELECT coalesce(sum(amount - amount_refunded), 0) FROM orders WHERE paid_at IS NOT NULL AND payment_intent_id = ANY($1)`, charged))
+		})
+	}
+}
+
+func remedy(f *Fixture, d reconcile.Discrepancy, report reconcile.Report) {
+	f.T.Helper()
+	listed := func(kind reconcile.Kind) bool {
+		return slices.ContainsFunc(report.Discrepancies, func(other reconcile.Discrepancy) bool {
+			return other.Kind == kind && other.OrderID == d.OrderID
+		})
+	}
+	switch d.Kind {
+	case reconcile.DuplicateCharge, reconcile.UnrecordedCharge:
+		if d.Kind == reconcile.DuplicateCharge && listed(reconcile.MissingAtProvider) {
+			f.Exec("UPDATE orders SET payment_intent_id = $1 WHERE id = $2", d.IntentID, d.OrderID)
+			return
+		}
+		f.OutOfBand("/v1/refunds", "payment_intent", d.IntentID)
+		acknowledge(f, d)
+	case reconcile.MissingAtProvider:
+		if !listed(reconcile.DuplicateCharge) {
+			acknowledge(f, d)
+		}
+	case reconcile.UnrecordedRefund:
+		acknowledge(f, d)
+	case reconcile.AmountMismatch:
+		f.Exec("UPDATE orders SET amount = $1 WHERE id = $2", d.Provider.Amount, d.OrderID)
+	case reconcile.OpenIntent:
+		f.OutOfBand("/v1/payment_intents/" + d.IntentID + "/cancel")
+	case reconcile.OrphanedRecord:
+		f.Exec("UPDATE orders SET status = 'payment_failed', failure_code = 'canceled' WHERE id = $1", d.OrderID)
+	}
 }

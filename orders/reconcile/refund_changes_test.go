@@ -146,7 +146,8 @@ func TestChanges_otherAmount(t *testing.T) {
 	require.Equal(t, []string{"refund_differs"}, findings(f))
 	require.Empty(t, staged(f), "an attempt changes nothing before an operator does")
 	require.Equal(t, "paid 0: pending 1800 api", changes(f))
-	f.Do(Retry("503 outcome unknown, 1m0s"))
+	f.Do(Retry("503 outcome unknown, 1m0s"), sql("UPDATE refunds SET amount = 500"), Retry("201"), readEvents)
+	require.Equal(t, "partially_refunded 500: succeeded 500 api", changes(f), "as the runbook says")
 }
 
 // The amount of a recorded refund was changed. The provider's is recorded, and an operator is told.
