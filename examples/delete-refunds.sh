@@ -45,7 +45,6 @@ edit -pi 's/\[order-not-refundable\]\(order-not-refundable.md\), //' api/problem
 for line in '- `not_our_refund' '- `saved_500' '\| the response to a refund' '\| the account.s balance' '\| Stripe rejects a refund'; do
 	edit -ni "print unless /^$line/" docs/failures.md
 done
-edit -pi 's/was made, by this API or in (.*)\.$/was made in $1; the order has its amount./' docs/events.md
 edit -0pi 's/ \[A script\].*//' docs/add-an-operation.md
 edit -0pi 's/`bash examples\/delete-refunds.*\n\n//' docs/add-an-operation.md
 edit -0pi 's/ If an edit does not fit.*?`make fmt generate`\.//' docs/add-an-operation.md

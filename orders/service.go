@@ -89,23 +89,20 @@ func (s *Service) find(ctx context.Context, accountID, id uuid.UUID) (orderRow, 
    AND id = $2`, accountID, id)
 }
 
-// findSQL finds the newest orders with a name, in each account by an index. Only an operator needs the email address, so
-// it is searched in the table, a second for 2 million orders, instead of an index that every order would have to write.
+// findSQL finds the orders with a name, the newest first, in each account by an index. Only an operator needs the email
+// address, so it is searched in the table, a second for 2 million orders, instead of an index that every order would
+// have to write.
 const findSQL = `
 WITH named AS (
-    SELECT account_id, id, created_at FROM orders WHERE account_id = ANY($1) AND id = $2
-     UNION SELECT account_id, id, created_at FROM orders WHERE account_id = ANY($1) AND reference = $3
-     UNION SELECT account_id, id, created_at FROM orders WHERE account_id = ANY($1) AND payment_intent_id = $3
-     UNION SELECT account_id, id, created_at FROM orders WHERE account_id = ANY($1)
+    SELECT account_id, idempotency_key, id, status, created_at FROM orders WHERE account_id = ANY($1) AND id = $2
+     UNION SELECT account_id, idempotency_key, id, status, created_at FROM orders WHERE account_id = ANY($1) AND reference = $3
+     UNION SELECT account_id, idempotency_key, id, status, created_at FROM orders WHERE account_id = ANY($1) AND payment_intent_id = $3
+     UNION SELECT account_id, idempotency_key, id, status, created_at FROM orders WHERE account_id = ANY($1)
        AND disputes @> jsonb_build_array(jsonb_build_object('id', $3::text))
-     UNION SELECT account_id, id, created_at FROM orders WHERE account_id = ANY($1)
+     UNION SELECT account_id, idempotency_key, id, status, created_at FROM orders WHERE account_id = ANY($1)
        AND $3::text LIKE '%@%' AND lower(email COLLATE "C") = lower($3::text COLLATE "C")
-     ORDER BY created_at DESC
-     LIMIT 50
 )
-SELECT account_id, idempotency_key, 'order ' || id || ', ' || status
-  FROM orders
-  JOIN named USING (account_id, id, created_at)`
+SELECT account_id, idempotency_key, 'order ' || id || ', ' || status FROM named ORDER BY created_at DESC`
 
 // Find implements [idempotency.Finder] with an id, a reference, an id of the provider or an email address.
 func (op createOrder) Find(ctx context.Context, accountIDs []uuid.UUID, name string) ([]idempotency.Found, error) {

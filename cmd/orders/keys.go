@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -22,8 +23,6 @@ import (
 	"example.com/orders-api/orders"
 	"example.com/orders-api/orders/refunds"
 )
-
-const maxShownRefunds = 100 // the newest of an order
 
 type keysList struct{}
 
@@ -109,7 +108,7 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 		if h.Jobs, err = jobs.With(ctx, a.Pool, h.AccountID, map[string]any{"order_id": order.ID}); err != nil {
 			return err
 		}
-		if h.Refunds, err = (&refunds.Service{Orders: a.Orders}).List(ctx, h.AccountID, order.ID, httpjson.Page{Limit: maxShownRefunds}); err != nil {
+		if h.Refunds, err = (&refunds.Service{Orders: a.Orders}).List(ctx, h.AccountID, order.ID, httpjson.Page{Limit: math.MaxInt32}); err != nil {
 			return err
 		}
 		for _, refund := range h.Refunds {

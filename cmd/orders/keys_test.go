@@ -159,6 +159,13 @@ $`, stderr)
 	require.Regexp(t, `order `+second+`, paid
   order `+first+`, payment_failed, of account [0-9a-f-]{36}: the row of its key is gone
 $`, stderr)
+
+	f.exec(`
+INSERT INTO orders (account_id, id, idempotency_key, email, currency, amount, items, metadata, payment_method, status, created_at, failure_code, decline_code)
+SELECT account_id, gen_random_uuid(), 'order-' || n, email, currency, amount, items, metadata, payment_method, status, created_at, failure_code, decline_code
+  FROM orders, generate_series(1, 60) AS n WHERE id = $1`, first)
+	stderr = programtest.Fail(t, f.quiet(), "keys", "show", "ada@example.com")
+	require.Equal(t, 61, strings.Count(stderr, "is gone"), "all are listed, because each is erased")
 }
 
 func TestKeysRetry_andResolve(t *testing.T) {
