@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"time"
@@ -108,7 +107,7 @@ func (c keysShow) Run(ctx context.Context, a *app.App) error {
 		if h.Jobs, err = jobs.With(ctx, a.Pool, h.AccountID, map[string]any{"order_id": order.ID}); err != nil {
 			return err
 		}
-		if h.Refunds, err = (&refunds.Service{Orders: a.Orders}).List(ctx, h.AccountID, order.ID, httpjson.Page{Limit: math.MaxInt32}); err != nil {
+		if h.Refunds, err = (&refunds.Service{Orders: a.Orders}).List(ctx, h.AccountID, order.ID, httpjson.Page{Limit: 1 << 30}); err != nil {
 			return err
 		}
 		for _, refund := range h.Refunds {
