@@ -118,7 +118,7 @@ func TestSystemd_crontab(t *testing.T) {
 		require.Equal(t, "orders", words[5], "the user follows five time fields")
 		i := slices.Index(words, installed)
 		require.Positive(t, i, line)
-		require.Contains(t, line, "; . /etc/orders/orders.env; exec "+installed)
+		require.Contains(t, line, "; . /etc/orders/orders.env; LOG_LEVEL=warn exec "+installed)
 		requireCommand(t, words[i+1:], example(t))
 		ran = append(ran, words[i+1])
 	}
